@@ -1,0 +1,275 @@
+//! Reference-counted memory blocks; all of this module's `unsafe` is about them.
+//!
+//! ```text
+//!  one allocation
+//! +-----------------------+----------------------------------------------+
+//! | BlockHeader, padded   | payload[capacity]                            |
+//! | to a cache line: refs,|                                              |
+//! | capacity, home, next  |                                              |
+//! +-----------------------+----------------------------------------------+
+//! ```
+//!
+//! A block is shared by one writer, the [`MsgBuf`](super::MsgBuf) its user holds, and any number of
+//! readers: the references that transmit queues keep until they are flushed. Bytes are written only
+//! while the count is one, which the writer checks.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
+
+/// Alignment of blocks, and bytes in front of a block's payload: a cache line.
+const PREFIX: usize = 64;
+
+/// What stands in front of a block's payload.
+struct BlockHeader {
+    refs: AtomicU32,
+    capacity: usize,
+    /// The pool that the block returns to, `None` for a block of its own.
+    home: Option<Arc<Home>>,
+    /// Link of the home's list of returned blocks. Meaningful only while the block is in that list.
+    next: *mut BlockHeader,
+}
+
+const _: () = assert!(size_of::<BlockHeader>() <= PREFIX && align_of::<BlockHeader>() <= PREFIX);
+
+/// The thread-safe end of a pool: blocks come back here from any thread.
+pub(super) struct Home {
+    /// Treiber stack of returned blocks. Takers take all of it at once, so there is no ABA.
+    returned: AtomicPtr<BlockHeader>,
+    /// The pool is gone; whoever returns a block frees what is in the list.
+    closed: AtomicBool,
+}
+
+impl Home {
+    pub(super) fn new() -> Self {
+        Self { returned: AtomicPtr::new(null_mut()), closed: AtomicBool::new(false) }
+    }
+
+    /// Takes every block that was returned since the last call.
+    #[inline]
+    pub(super) fn take_returned(&self) -> Returned {
+        if self.returned.load(Ordering::Relaxed).is_null() {
+            return Returned(null_mut());
+        }
+        Returned(self.returned.swap(null_mut(), Ordering::AcqRel))
+    }
+
+    /// The pool goes; blocks still in use will free themselves.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        drop(self.take_returned());
+    }
+
+    fn give_back(&self, block: Block) {
+        let mut header = block.into_raw();
+        let mut top = self.returned.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the block is idle and belongs to this call until the exchange succeeds.
+            unsafe { header.as_mut() }.next = top;
+            match self.returned.compare_exchange_weak(top, header.as_ptr(), Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => top = now,
+            }
+        }
+        // If `close` emptied the list before the push, the push has read what `close` wrote and sees
+        // the flag; if after, `close` has freed the block. Either way nothing stays behind.
+        if self.closed.load(Ordering::Acquire) {
+            drop(self.take_returned());
+        }
+    }
+}
+
+/// Blocks on their way from a home's list back to its pool; those not taken out are freed.
+pub(super) struct Returned(*mut BlockHeader);
+
+impl Iterator for Returned {
+    type Item = Block;
+
+    fn next(&mut self) -> Option<Block> {
+        let header = NonNull::new(self.0)?;
+        // SAFETY: `give_back` put the header here and gave it up; the whole list was taken with one
+        // swap, so nobody else follows these links.
+        self.0 = unsafe { header.as_ref() }.next;
+        Some(Block { header })
+    }
+}
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        while self.next().is_some() {}
+    }
+}
+
+/// An idle block, owned whole. Dropping it frees the memory.
+pub(super) struct Block {
+    header: NonNull<BlockHeader>,
+}
+
+// SAFETY: an idle block is memory with a single owner and an `Arc` of a `Sync` type.
+unsafe impl Send for Block {}
+
+impl Block {
+    /// A zeroed block that returns to `home`; `None` if the allocator refuses.
+    pub(super) fn allocate(capacity: usize, home: Option<Arc<Home>>) -> Option<Self> {
+        let layout = Self::layout(capacity)?;
+        // SAFETY: the layout's size is at least PREFIX, so not 0.
+        let raw = unsafe { alloc_zeroed(layout) };
+        let header = NonNull::new(raw.cast::<BlockHeader>())?;
+        // SAFETY: the allocation is large and aligned enough for a header, and nobody else has it.
+        unsafe { header.write(BlockHeader { refs: AtomicU32::new(0), capacity, home, next: null_mut() }) };
+        Some(Self { header })
+    }
+
+    fn layout(capacity: usize) -> Option<Layout> {
+        Layout::from_size_align(PREFIX.checked_add(capacity)?, PREFIX).ok()
+    }
+
+    /// Bytes of memory that a block of `capacity` takes.
+    pub(super) const fn footprint(capacity: usize) -> usize {
+        PREFIX + capacity
+    }
+
+    /// Payload bytes.
+    pub(super) fn capacity(&self) -> usize {
+        // SAFETY: the header lives as long as the block.
+        unsafe { self.header.as_ref() }.capacity
+    }
+
+    /// Puts the block to use, with one reference.
+    #[inline]
+    pub(super) fn activate(self) -> BlockRef {
+        let mut header = self.into_raw();
+        // SAFETY: the block is idle, so this is the only reference to its header.
+        *unsafe { header.as_mut() }.refs.get_mut() = 1;
+        BlockRef { header }
+    }
+
+    #[inline]
+    fn into_raw(self) -> NonNull<BlockHeader> {
+        let header = self.header;
+        std::mem::forget(self);
+        header
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let layout = Self::layout(self.capacity());
+        // SAFETY: the header was written by `allocate` and is dropped once, here.
+        unsafe { self.header.drop_in_place() };
+        if let Some(layout) = layout {
+            // SAFETY: `allocate` got the memory with this very layout, and nothing refers to it now.
+            unsafe { dealloc(self.header.as_ptr().cast(), layout) };
+        }
+    }
+}
+
+/// A counted reference to a block in use.
+pub(super) struct BlockRef {
+    header: NonNull<BlockHeader>,
+}
+
+// SAFETY: the count is atomic; bytes are written only through the only reference, whose uniqueness is
+// observed with acquire ordering after the other references' release.
+unsafe impl Send for BlockRef {}
+// SAFETY: as above; a shared `BlockRef` only reads.
+unsafe impl Sync for BlockRef {}
+
+impl BlockRef {
+    #[inline]
+    fn header(&self) -> &BlockHeader {
+        // SAFETY: the block lives while a reference to it does.
+        unsafe { self.header.as_ref() }
+    }
+
+    #[inline]
+    fn payload(&self) -> *mut u8 {
+        // SAFETY: PREFIX is within, or one past the end of, the allocation.
+        unsafe { self.header.as_ptr().cast::<u8>().add(PREFIX) }
+    }
+
+    /// Payload bytes of the block.
+    #[inline]
+    pub(super) fn capacity(&self) -> usize {
+        self.header().capacity
+    }
+
+    /// Whether this is the only reference.
+    #[inline]
+    pub(super) fn is_unique(&self) -> bool {
+        self.header().refs.load(Ordering::Acquire) == 1
+    }
+
+    /// The payload.
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: `capacity` initialised bytes follow the prefix in the same allocation, and nobody
+        // writes them while `self` is borrowed: writers need `&mut` to the only reference.
+        unsafe { std::slice::from_raw_parts(self.payload(), self.capacity()) }
+    }
+
+    /// The payload, to be written.
+    ///
+    /// # Panics
+    /// If there is another reference: the buffer is still queued for transmission.
+    #[inline]
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        assert!(self.is_unique(), "a msgbuf is written while a transmit queue still reads it");
+        // SAFETY: as in `bytes`; `self` is the only reference and is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.payload(), self.capacity()) }
+    }
+
+    /// Writes `bytes` at `at` although transmit queues may refer to the block: for packet headers, whose
+    /// bytes are no part of the message.
+    ///
+    /// # Panics
+    /// If the bytes do not fit.
+    #[inline]
+    pub(super) fn write_shared(&mut self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.capacity(), "a header lies outside of its msgbuf");
+        // SAFETY: `at` lies within the payload, checked above.
+        let to = unsafe { self.payload().add(at) };
+        // SAFETY: `bytes.len()` bytes from `to` lie within the payload, checked above. `&mut self` rules
+        // out a slice made by this reference; the others are held by transmit queues of this thread,
+        // which keep raw addresses for a device or the kernel and make no slices.
+        unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// Another reference, for a queue that reads.
+    #[inline]
+    pub(super) fn share(&self) -> Self {
+        let before = self.header().refs.fetch_add(1, Ordering::Relaxed);
+        assert!(before < u32::MAX / 2, "too many references to one msgbuf");
+        Self { header: self.header }
+    }
+
+    /// The idle block, if this is the last reference and the block belongs to `home`.
+    #[inline]
+    pub(super) fn reclaim(self, home: &Arc<Home>) -> Result<Block, Self> {
+        let ours = self.header().home.as_ref().is_some_and(|own| Arc::ptr_eq(own, home));
+        if !(ours && self.is_unique()) {
+            return Err(self);
+        }
+        let header = self.header;
+        std::mem::forget(self);
+        Ok(Block { header })
+    }
+}
+
+impl Drop for BlockRef {
+    #[inline]
+    fn drop(&mut self) {
+        if self.header().refs.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        fence(Ordering::Acquire);
+        let block = Block { header: self.header };
+        // Cloned, because the block may be freed before `give_back` is done with its home.
+        let home = self.header().home.clone();
+        match home {
+            Some(home) => home.give_back(block),
+            None => drop(block),
+        }
+    }
+}

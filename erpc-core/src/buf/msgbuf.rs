@@ -1,0 +1,310 @@
+//! The message buffer of thesis section 6.3.2.1.
+
+use std::fmt;
+
+use bytes::buf::UninitSlice;
+use bytes::BufMut;
+
+use super::block::{Block, BlockRef, Home};
+use crate::transport::TxPacket;
+use crate::wire::{HEADER_LEN, Header, PacketLayout};
+
+/// Smallest payload per packet that a session may negotiate, in bytes. Fixes how many headers a msgbuf
+/// keeps room for.
+pub(crate) const MIN_PAYLOAD: usize = 1_024;
+
+/// A message, laid out so that a NIC sends it without a copy.
+///
+/// ```text
+/// +----------+------------------------------------+----------+----------+--
+/// | header 0 | data[capacity], len of it in use   | header 1 | header 2 | ..
+/// +----------+------------------------------------+----------+----------+--
+/// ```
+///
+/// The first packet's header stands right in front of the data, so that a small message is one piece
+/// of memory, one DMA read. The data is contiguous for the application, so the headers of later
+/// packets stand behind it; those packets are sent as two pieces.
+///
+/// # Ownership
+///
+/// A msgbuf is handed to a call or a response and comes back (calls) or is kept by the slot until the
+/// client has the response. Transmit queues take counted references ([`MsgBuf::share`]); while one
+/// exists, every method that writes panics instead of changing bytes under a NIC. The protocol flushes
+/// its queues before it gives a buffer back (section 6.3.2.2), so users never see that panic.
+///
+/// # Use as `Buf` and `BufMut`
+///
+/// As [`BufMut`] it appends up to its capacity: messages are encoded straight into what is sent. To
+/// read, take [`MsgBuf::as_slice`], which is a [`Buf`] itself.
+///
+/// ```
+/// use bytes::BufMut;
+/// use erpc_core::buf::Pool;
+///
+/// let mut pool = Pool::new(1 << 20);
+/// let mut msgbuf = pool.alloc(100)?;
+/// msgbuf.put_u32_le(7);
+/// msgbuf.put_slice(b"seven");
+/// assert_eq!(msgbuf.as_slice(), b"\x07\0\0\0seven");
+/// # Ok::<(), erpc_core::buf::NoMemory>(())
+/// ```
+pub struct MsgBuf {
+    block: BlockRef,
+    capacity: u32,
+    len: u32,
+}
+
+/// Block bytes that a msgbuf with room for `data` bytes needs.
+pub(super) const fn block_bytes(data: usize) -> usize {
+    HEADER_LEN + data + data / MIN_PAYLOAD * HEADER_LEN
+}
+
+/// Data bytes that fit a block of `block` bytes; inverse of [`block_bytes`], rounded down.
+const fn data_bytes(block: usize) -> usize {
+    const STEP: usize = MIN_PAYLOAD + HEADER_LEN;
+    let room = block - HEADER_LEN;
+    let (steps, left) = (room / STEP, room % STEP);
+    steps * MIN_PAYLOAD + if left < MIN_PAYLOAD { left } else { MIN_PAYLOAD - 1 }
+}
+
+impl MsgBuf {
+    /// Largest capacity, in bytes: message sizes are 32 bits on the wire.
+    pub const MAX_CAPACITY: usize = u32::MAX as usize;
+
+    /// A buffer of its own for at least `capacity` bytes, outside of every pool; `None` if there is no
+    /// memory or `capacity` exceeds [`MsgBuf::MAX_CAPACITY`]. For threads that own no pool.
+    #[must_use]
+    pub fn detached(capacity: usize) -> Option<Self> {
+        if capacity > Self::MAX_CAPACITY {
+            return None;
+        }
+        Block::allocate(block_bytes(capacity), None).map(|block| Self::from_block(block.activate()))
+    }
+
+    /// An empty buffer over a block.
+    #[inline]
+    pub(super) fn from_block(block: BlockRef) -> Self {
+        let capacity = data_bytes(block.capacity()).min(Self::MAX_CAPACITY) as u32;
+        Self { block, capacity, len: 0 }
+    }
+
+    /// The idle block behind the buffer, if nobody else refers to it and it belongs to `home`.
+    #[inline]
+    pub(super) fn reclaim(self, home: &std::sync::Arc<Home>) -> Result<Block, Self> {
+        let Self { block, capacity, len } = self;
+        block.reclaim(home).map_err(|block| Self { block, capacity, len })
+    }
+
+    /// Bytes of data.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there is no data.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Most bytes of data that fit.
+    #[must_use]
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.capacity as usize
+    }
+
+    /// Bytes of memory that the buffer occupies, headers and bookkeeping included.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        Block::footprint(self.block.capacity())
+    }
+
+    /// The data.
+    #[must_use]
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.block.bytes()[HEADER_LEN..HEADER_LEN + self.len as usize]
+    }
+
+    /// The data, to be written in place.
+    ///
+    /// # Panics
+    /// If a transmit queue refers to the buffer; see the type's *Ownership*.
+    #[must_use]
+    #[inline]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        let len = self.len as usize;
+        &mut self.block.bytes_mut()[HEADER_LEN..HEADER_LEN + len]
+    }
+
+    /// Sets the length. Bytes that come into view are whatever was there before: zero in a new buffer,
+    /// an earlier message's in a recycled one.
+    ///
+    /// # Panics
+    /// If `len` exceeds the capacity.
+    #[inline]
+    pub fn resize(&mut self, len: usize) {
+        assert!(len <= self.capacity(), "a msgbuf of {} bytes cannot hold {len}", self.capacity);
+        self.len = len as u32;
+    }
+
+    /// Empties the buffer.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Writes `bytes` at `at`; the length is untouched. For putting a message together out of packets.
+    ///
+    /// # Panics
+    /// If the bytes do not fit the capacity, or a transmit queue refers to the buffer.
+    #[inline]
+    pub(crate) fn write_at(&mut self, at: usize, bytes: &[u8]) {
+        let capacity = self.capacity();
+        self.block.bytes_mut()[HEADER_LEN..HEADER_LEN + capacity][at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Whether no transmit queue refers to the buffer.
+    #[must_use]
+    #[inline]
+    pub fn is_unique(&self) -> bool {
+        self.block.is_unique()
+    }
+
+    /// Another reference to the same memory, for a transmit queue.
+    #[must_use]
+    pub(crate) fn share(&self) -> Self {
+        Self { block: self.block.share(), capacity: self.capacity, len: self.len }
+    }
+
+    /// Writes the header of packet `index` in its place and returns the packet, ready to be pushed.
+    ///
+    /// Whoever sends a packet *again* flushes the transmit queue before, so that no device reads the
+    /// header while it is written.
+    ///
+    /// # Panics
+    /// If the layout is not this message's.
+    #[inline]
+    pub(crate) fn packet(&mut self, index: u32, header: &Header, layout: &PacketLayout) -> TxPacket<'_> {
+        assert!(layout.size() == self.len, "the layout is another message's");
+        let range = layout.range(index);
+        let at = match index {
+            0 => 0,
+            _ => HEADER_LEN + self.capacity as usize + (index as usize - 1) * HEADER_LEN,
+        };
+        self.block.write_shared(at, &header.to_bytes());
+        let bytes = self.block.bytes();
+        match index {
+            0 => TxPacket::new(self, &bytes[..HEADER_LEN + range.end], &[]),
+            _ => {
+                let data = &bytes[HEADER_LEN + range.start..HEADER_LEN + range.end];
+                TxPacket::new(self, &bytes[at..at + HEADER_LEN], data)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for MsgBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MsgBuf({} of {} bytes)", self.len, self.capacity)
+    }
+}
+
+impl AsRef<[u8]> for MsgBuf {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+// SAFETY: `remaining_mut` is the room behind `len`; `chunk_mut` is exactly that memory, initialised;
+// `advance_mut` moves `len` within the capacity or panics.
+unsafe impl BufMut for MsgBuf {
+    #[inline]
+    fn remaining_mut(&self) -> usize {
+        (self.capacity - self.len) as usize
+    }
+
+    #[inline]
+    unsafe fn advance_mut(&mut self, count: usize) {
+        assert!(count <= self.remaining_mut(), "more bytes than a msgbuf has room for");
+        self.len += count as u32;
+    }
+
+    #[inline]
+    fn chunk_mut(&mut self) -> &mut UninitSlice {
+        let (from, to) = (HEADER_LEN + self.len as usize, HEADER_LEN + self.capacity as usize);
+        UninitSlice::new(&mut self.block.bytes_mut()[from..to])
+    }
+
+    #[inline]
+    fn put_slice(&mut self, src: &[u8]) {
+        let len = self.len();
+        assert!(src.len() <= self.remaining_mut(), "more bytes than a msgbuf has room for");
+        self.write_at(len, src);
+        self.len += src.len() as u32;
+    }
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{ConnectionId, Kind, PacketNumber, RequestNumber};
+
+    #[test]
+    fn data_and_block_sizes_fit_each_other() {
+        for data in (0..10_000).chain([1 << 20, (8 << 20) - 1, 8 << 20, 256 << 20]) {
+            let block = block_bytes(data);
+            assert!(data_bytes(block) >= data, "{data}");
+            assert!(block_bytes(data_bytes(block)) <= block, "{data}");
+        }
+    }
+
+    #[test]
+    fn the_first_packet_is_one_piece_and_later_ones_are_two() {
+        let mut msgbuf = MsgBuf::detached(3_000).unwrap();
+        let data: Vec<u8> = (0..3_000u32).map(|i| i as u8).collect();
+        msgbuf.put_slice(&data);
+        let layout = PacketLayout::new(3_000, 1_024, 1_024);
+        for index in 0..layout.packets() {
+            let header = Header {
+                connection: ConnectionId::default(),
+                kind: Kind::Request,
+                packet: PacketNumber::new(index),
+                request: RequestNumber::default(),
+                aux: 0,
+                size: 3_000,
+            };
+            let packet = msgbuf.packet(index, &header, &layout);
+            assert_eq!(packet.pieces().1.is_empty(), index == 0);
+            let mut out = [0; 2_048];
+            let len = packet.copy_to(&mut out);
+            assert_eq!(Header::parse(&out[..len]), Ok(header));
+            assert_eq!(out[HEADER_LEN..len], data[layout.range(index)]);
+        }
+        assert_eq!(msgbuf.as_slice(), data, "headers never touch the data");
+    }
+
+    #[test]
+    fn the_smallest_packets_have_room_for_their_headers() {
+        for size in [1_024u32, 1_025, 2_047, 2_048, 2_049, 65_536] {
+            let mut msgbuf = MsgBuf::detached(size as usize).unwrap();
+            msgbuf.resize(size as usize);
+            let layout = PacketLayout::new(size, MIN_PAYLOAD as u32, MIN_PAYLOAD as u32);
+            let last = layout.packets() - 1;
+            let header = Header::parse(&[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            assert!(msgbuf.packet(last, &header.unwrap(), &layout).len() > HEADER_LEN, "{size}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "still reads it")]
+    fn writing_under_a_queue_panics() {
+        let mut msgbuf = MsgBuf::detached(8).unwrap();
+        let _queued = msgbuf.share();
+        msgbuf.put_u8(1);
+    }
+}

@@ -1,0 +1,280 @@
+//! Where msgbufs come from: size classes, one owner, returns from any thread.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::block::{Block, Home};
+use super::msgbuf::{MsgBuf, block_bytes};
+
+/// Smallest block, in bytes: a header and 40 bytes of data.
+const MIN_BLOCK: usize = 64;
+/// Classes per doubling of the size; a block is at most a quarter larger than asked for.
+const STEPS: usize = 4;
+/// Classes: up to `64 << 19`, 32 MiB. Larger blocks are allocated and freed one by one.
+const CLASSES: usize = 19 * STEPS + 1;
+
+/// There is no memory within the budget.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoMemory {
+    /// Bytes that were asked for.
+    pub wanted: usize,
+    /// Bytes that the pool may use in all.
+    pub limit: usize,
+}
+
+impl fmt::Display for NoMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no memory for a msgbuf of {} bytes within the endpoint's {}; raise its memory limit", self.wanted, self.limit)
+    }
+}
+
+impl std::error::Error for NoMemory {}
+
+/// A pool's counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PoolStats {
+    /// Msgbufs in the hands of users, slots and queues.
+    pub in_use: usize,
+    /// Bytes of those, bookkeeping included.
+    pub in_use_bytes: usize,
+    /// Bytes that are kept for reuse.
+    pub idle_bytes: usize,
+}
+
+/// A pool of msgbufs with a memory budget.
+///
+/// One owner allocates; dropping a [`MsgBuf`] on any thread brings its memory back. Allocating from a
+/// class that has an idle block costs a few nanoseconds; otherwise the system allocator is asked.
+/// Buffers may outlive their pool.
+pub struct Pool {
+    home: Arc<Home>,
+    /// Idle blocks by class.
+    idle: Vec<Vec<Block>>,
+    idle_bytes: usize,
+    idle_count: usize,
+    /// Blocks and bytes allocated and not freed, idle ones included.
+    live_count: usize,
+    live_bytes: usize,
+    limit: usize,
+}
+
+/// The smallest class whose blocks hold `bytes`, and that size; `None` above the largest class.
+fn class_for(bytes: usize) -> Option<(usize, usize)> {
+    if bytes <= MIN_BLOCK {
+        return Some((0, MIN_BLOCK));
+    }
+    // `bytes` lies in (base, 2 * base]; the classes there are base + base * (1..=4) / 4.
+    let base = bytes.next_power_of_two() / 2;
+    let doubling = (base / MIN_BLOCK).trailing_zeros() as usize;
+    let step = (bytes - base).div_ceil(base / STEPS);
+    let class = doubling * STEPS + step;
+    (class < CLASSES).then_some((class, base + base / STEPS * step))
+}
+
+impl Pool {
+    /// A pool that may use `limit` bytes, counting what is in use and what is kept for reuse.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self {
+            home: Arc::new(Home::new()),
+            idle: (0..CLASSES).map(|_| Vec::new()).collect(),
+            idle_bytes: 0,
+            idle_count: 0,
+            live_count: 0,
+            live_bytes: 0,
+            limit,
+        }
+    }
+
+    /// An empty msgbuf for at least `len` bytes.
+    ///
+    /// # Errors
+    /// [`NoMemory`] if that would exceed the limit, or the system has none.
+    #[inline]
+    pub fn alloc(&mut self, len: usize) -> Result<MsgBuf, NoMemory> {
+        match class_for(block_bytes(len)) {
+            Some((class, size)) => match self.idle[class].pop() {
+                Some(block) => Ok(self.reuse(block)),
+                None => self.alloc_slow(class, size, len),
+            },
+            None => self.allocate(block_bytes(len), len),
+        }
+    }
+
+    /// A msgbuf for at least `len` bytes out of memory that the pool has idle, `None` if that would
+    /// take new memory.
+    pub(crate) fn alloc_idle(&mut self, len: usize) -> Option<MsgBuf> {
+        self.collect();
+        let (class, _) = class_for(block_bytes(len))?;
+        let block = self.idle[class].pop()?;
+        Some(self.reuse(block))
+    }
+
+    /// Takes a msgbuf back without the cross-thread list.
+    #[inline]
+    pub fn recycle(&mut self, msgbuf: MsgBuf) {
+        if let Ok(block) = msgbuf.reclaim(&self.home) {
+            self.keep(block);
+        }
+    }
+
+    /// Counters as of now.
+    pub fn stats(&mut self) -> PoolStats {
+        self.collect();
+        PoolStats {
+            in_use: self.live_count - self.idle_count,
+            in_use_bytes: self.live_bytes - self.idle_bytes,
+            idle_bytes: self.idle_bytes,
+        }
+    }
+
+    /// Frees all that is idle.
+    pub fn shrink(&mut self) {
+        self.collect();
+        for class in 0..CLASSES {
+            while let Some(block) = self.idle[class].pop() {
+                self.uncount_idle(&block);
+                self.free(block);
+            }
+        }
+    }
+
+    #[inline]
+    fn reuse(&mut self, block: Block) -> MsgBuf {
+        self.uncount_idle(&block);
+        MsgBuf::from_block(block.activate())
+    }
+
+    #[inline]
+    fn uncount_idle(&mut self, block: &Block) {
+        self.idle_bytes -= Block::footprint(block.capacity());
+        self.idle_count -= 1;
+    }
+
+    #[cold]
+    fn alloc_slow(&mut self, class: usize, size: usize, len: usize) -> Result<MsgBuf, NoMemory> {
+        self.collect();
+        match self.idle[class].pop() {
+            Some(block) => Ok(self.reuse(block)),
+            None => self.allocate(size, len),
+        }
+    }
+
+    #[cold]
+    fn allocate(&mut self, size: usize, len: usize) -> Result<MsgBuf, NoMemory> {
+        let error = NoMemory { wanted: len, limit: self.limit };
+        if len > MsgBuf::MAX_CAPACITY {
+            return Err(error);
+        }
+        let bytes = Block::footprint(size);
+        if self.live_bytes + bytes > self.limit {
+            self.shrink();
+        }
+        if self.live_bytes + bytes > self.limit {
+            return Err(error);
+        }
+        let block = Block::allocate(size, Some(Arc::clone(&self.home))).ok_or(error)?;
+        self.live_bytes += bytes;
+        self.live_count += 1;
+        Ok(MsgBuf::from_block(block.activate()))
+    }
+
+    /// Takes in what other threads and queues have dropped.
+    fn collect(&mut self) {
+        let returned = self.home.take_returned();
+        for block in returned {
+            self.keep(block);
+        }
+    }
+
+    /// Keeps an idle block for reuse, if it is of a class.
+    #[inline]
+    fn keep(&mut self, block: Block) {
+        match class_for(block.capacity()) {
+            Some((class, _)) => {
+                self.idle_bytes += Block::footprint(block.capacity());
+                self.idle_count += 1;
+                self.idle[class].push(block);
+            }
+            None => self.free(block),
+        }
+    }
+
+    fn free(&mut self, block: Block) {
+        self.live_bytes -= Block::footprint(block.capacity());
+        self.live_count -= 1;
+        drop(block);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.idle.clear();
+        self.home.close();
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("live_bytes", &self.live_bytes).field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_hold_what_is_asked_for_and_waste_at_most_a_quarter() {
+        for bytes in (1..20_000).chain([1 << 20, (1 << 20) + 1, 8_585_240, 32 << 20]) {
+            let (class, size) = class_for(bytes).unwrap();
+            assert!(size >= bytes && (size <= MIN_BLOCK || size * 4 <= bytes * 5 + 64), "{bytes} -> {size}");
+            assert_eq!(class_for(size), Some((class, size)), "a block returns to its class");
+        }
+        assert_eq!(class_for((32 << 20) + 1), None);
+    }
+
+    #[test]
+    fn dropped_and_recycled_buffers_are_reused() {
+        let mut pool = Pool::new(1 << 20);
+        let (a, b) = (pool.alloc(100).unwrap(), pool.alloc(100).unwrap());
+        assert_eq!(pool.stats().in_use, 2);
+        drop(a);
+        pool.recycle(b);
+        let stats = pool.stats();
+        assert_eq!((stats.in_use, stats.in_use_bytes), (0, 0));
+        let kept = stats.idle_bytes;
+        let _again = (pool.alloc(100).unwrap(), pool.alloc(100).unwrap());
+        assert_eq!(pool.stats().in_use_bytes, kept, "no new memory was taken");
+    }
+
+    #[test]
+    fn a_buffer_returns_from_another_thread_and_outlives_its_pool() {
+        let mut pool = Pool::new(1 << 20);
+        let (a, b) = (pool.alloc(10).unwrap(), pool.alloc(10).unwrap());
+        std::thread::spawn(move || drop(a)).join().unwrap();
+        assert_eq!(pool.stats().in_use, 1);
+        drop(pool);
+        assert_eq!(b.as_slice(), b"");
+    }
+
+    #[test]
+    fn the_limit_holds_and_idle_memory_makes_room() {
+        let mut pool = Pool::new(10_000);
+        let small = pool.alloc(4_000).unwrap();
+        assert_eq!(pool.alloc(8_000).unwrap_err(), NoMemory { wanted: 8_000, limit: 10_000 });
+        drop(small);
+        assert!(pool.alloc(7_000).is_ok(), "the idle 4,000 bytes were given up");
+    }
+
+    #[test]
+    fn a_queued_buffer_is_not_reused_before_the_queue_lets_go() {
+        let mut pool = Pool::new(1 << 20);
+        let buffer = pool.alloc(10).unwrap();
+        let queued = buffer.share();
+        pool.recycle(buffer);
+        assert_eq!(pool.stats().in_use, 1);
+        drop(queued);
+        assert_eq!(pool.stats().in_use, 0);
+    }
+}

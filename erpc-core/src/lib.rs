@@ -1,0 +1,20 @@
+//! The erpc runtime. Users depend on the `erpc` facade; this crate is where the work is done.
+//!
+//! A packet's way in, and a call's way out, reads along the modules:
+//!
+//! ```text
+//!   transport  ->  wire  ->  protocol  ->  runtime  ->  service
+//!   datagrams      bytes     pure state     threads      generated code
+//!   in bursts                machines       and time     and users
+//! ```
+//!
+//! [`buf`] is the memory they share, [`time`] the clock value that they pass along.
+//! `ARCHITECTURE.md` in the repository tells the whole story, `WIRE.md` draws the bytes.
+
+pub mod buf;
+pub mod protocol;
+pub mod runtime;
+pub mod service;
+pub mod time;
+pub mod transport;
+pub mod wire;

@@ -1,0 +1,118 @@
+//! Putting a message together out of packets.
+
+use crate::buf::{MsgBuf, NoMemory, Pool};
+use crate::wire::PacketLayout;
+
+/// First buffer for a message that is not in one packet, in bytes.
+const FIRST_BUFFER: usize = 16 * 1_024;
+
+/// A message under way. Packets are taken in order only.
+///
+/// Memory follows the bytes that have arrived: the buffer at most triples what is there, unless the
+/// pool has an idle one of the full size. The size that the peer declares allocates nothing.
+pub(super) struct Assembly {
+    buffer: MsgBuf,
+    layout: PacketLayout,
+    next: u32,
+}
+
+impl Assembly {
+    /// An empty message of the given layout.
+    pub(super) fn new(layout: PacketLayout, pool: &mut Pool) -> Result<Self, NoMemory> {
+        let size = layout.size() as usize;
+        let buffer = match pool.alloc_idle(size) {
+            Some(buffer) => buffer,
+            None => pool.alloc(size.min(FIRST_BUFFER.max(layout.len(0))))?,
+        };
+        Ok(Self { buffer, layout, next: 0 })
+    }
+
+    /// The message's layout.
+    pub(super) fn layout(&self) -> &PacketLayout {
+        &self.layout
+    }
+
+    /// The next packet expected; all before it are here.
+    pub(super) fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Whether every packet is here.
+    pub(super) fn is_complete(&self) -> bool {
+        self.next == self.layout.packets()
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn footprint(&self) -> usize {
+        self.buffer.footprint()
+    }
+
+    /// Takes packet `self.next()`, whose length the caller has checked against the layout.
+    pub(super) fn take(&mut self, body: &[u8], pool: &mut Pool) -> Result<(), NoMemory> {
+        let range = self.layout.range(self.next);
+        debug_assert_eq!(range.len(), body.len());
+        if range.end > self.buffer.capacity() {
+            self.grow(range.end, pool)?;
+        }
+        self.buffer.write_at(range.start, body);
+        self.buffer.resize(range.end);
+        self.next += 1;
+        Ok(())
+    }
+
+    /// The message.
+    pub(super) fn into_message(self) -> MsgBuf {
+        debug_assert!(self.is_complete());
+        self.buffer
+    }
+
+    /// Gives the memory back.
+    pub(super) fn discard(self, pool: &mut Pool) {
+        pool.recycle(self.buffer);
+    }
+
+    #[cold]
+    fn grow(&mut self, needed: usize, pool: &mut Pool) -> Result<(), NoMemory> {
+        let size = self.layout.size() as usize;
+        let mut larger = match pool.alloc_idle(size) {
+            Some(buffer) => buffer,
+            None => pool.alloc(size.min(needed.max(self.buffer.capacity() * 3)))?,
+        };
+        larger.write_at(0, self.buffer.as_slice());
+        larger.resize(self.buffer.len());
+        pool.recycle(std::mem::replace(&mut self.buffer, larger));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_follows_what_has_arrived() {
+        let mut pool = Pool::new(1 << 30);
+        let layout = PacketLayout::new(100 << 20, 1_024, 1_024);
+        let mut assembly = Assembly::new(layout, &mut pool).unwrap();
+        for index in 0..1_000u32 {
+            assembly.take(&[index as u8; 1_024], &mut pool).unwrap();
+            let arrived = (index as usize + 1) * 1_024;
+            assert!(assembly.footprint() <= 4 * arrived + 2 * FIRST_BUFFER, "{} for {arrived}", assembly.footprint());
+        }
+        assembly.discard(&mut pool);
+        assert_eq!(pool.stats().in_use, 0);
+    }
+
+    #[test]
+    fn the_message_is_its_packets_in_order() {
+        let mut pool = Pool::new(1 << 30);
+        let message: Vec<u8> = (0..200_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+        let layout = PacketLayout::new(200_000, 2_000, 1_448);
+        let mut assembly = Assembly::new(layout, &mut pool).unwrap();
+        while !assembly.is_complete() {
+            let range = layout.range(assembly.next());
+            assembly.take(&message[range], &mut pool).unwrap();
+        }
+        assert_eq!(assembly.into_message().as_slice(), message);
+    }
+}

@@ -1,0 +1,365 @@
+//! A session opens, and ends.
+//!
+//! ```text
+//! client                                    server
+//!   Hello(client id, versions), padded  ->    any endpoint; keeps nothing
+//!   <-  Challenge(cookie, port, steer)
+//!   Open(client id, cookie, parameters) ->    the endpoint that was named; checks the cookie
+//!   <-  Opened(server id, parameters)
+//! ```
+//!
+//! `Open` goes the way that data will go, so it probes the path, the firewall and the steering.
+
+use super::*;
+use crate::protocol::ConnectError;
+use crate::protocol::rtt::RttEstimator;
+use crate::protocol::stats::DropReason;
+use crate::transport::{ChargeModel, MIN_DATAGRAM, TxQueue};
+use crate::wire::control::{Control, Parameters, Refusal};
+use crate::wire::{HEADER_LEN, Header, ReplyInfo, RequestNumber, VERSION};
+
+/// First pause between two copies of a handshake message, doubled up to the cap. Nanoseconds.
+const FIRST_REPEAT: u64 = 25_000_000;
+const MAX_REPEAT: u64 = 400_000_000;
+/// Unanswered `Open`s after which the client asks for another cookie: the server may have restarted.
+const OPENS_PER_COOKIE: u8 = 3;
+
+impl<R: Route> ClientSide<R> {
+    /// Starts to open a session. Calls may be queued on it at once.
+    pub(in crate::protocol) fn connect<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        route: R,
+        tx: &mut X,
+    ) -> Result<SessionId, ConnectError> {
+        if self.sessions.len() >= shared.config.max_sessions as usize {
+            return Err(ConnectError::TooManySessions);
+        }
+        let generation = shared.ids.draw();
+        let charges =
+            Charges { model: shared.local.charge, bare: 0, bare_reply: 0, eager_reply: 0, full_reply: 0 };
+        let mut slots: [Slot; WINDOW] = Default::default();
+        for (at, slot) in slots.iter_mut().enumerate() {
+            // The first request in slot `at` gets number `at`.
+            slot.number = RequestNumber::from_u32((at as u32).wrapping_sub(WINDOW as u32));
+        }
+        let index = self.sessions.insert(ClientSession {
+            generation,
+            credits: 0,
+            free: ALL_FREE,
+            starved: 0,
+            owes_done: 0,
+            told_done: 0,
+            draining: false,
+            state: State::Hello,
+            route,
+            remote: ConnectionId::default(),
+            peer: u32::MAX,
+            charges,
+            granted: 0,
+            payload: 0,
+            eager: 0,
+            max_request: shared.config.max_message,
+            rtt: RttEstimator::new(shared.min_rto()),
+            last_heard: now,
+            last_ping: now,
+            since: now,
+            repeats: 0,
+            timer_at: Instant::NEVER,
+            queue: VecDeque::new(),
+            slots,
+        }) as u32;
+        self.send_handshake(shared, now, index, tx);
+        Ok(SessionId { index, generation })
+    }
+
+    /// Ends a session: no new calls; when those accepted are done, the server is told.
+    pub(in crate::protocol) fn disconnect<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        id: SessionId,
+        tx: &mut X,
+    ) {
+        let session = self.sessions.get_mut(id.index as usize).filter(|session| session.generation == id.generation);
+        let Some(session) = session else { return };
+        if session.draining {
+            return;
+        }
+        session.draining = true;
+        let (open, drained) = (session.is_open(), session.is_drained());
+        match (open, drained) {
+            (true, true) => self.begin_closing(shared, now, id.index, tx),
+            (false, true) => self.remove(shared, id.index, Cause::Disconnected),
+            (_, false) => {}
+        }
+    }
+
+    /// The session is drained and says good-bye.
+    pub(super) fn begin_closing<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, tx: &mut X) {
+        let session = &mut self.sessions[index as usize];
+        session.state = State::Closing;
+        session.since = now;
+        session.repeats = 0;
+        self.send_handshake(shared, now, index, tx);
+    }
+
+    /// Tells every server that this endpoint goes, once, and ends every call.
+    pub(in crate::protocol) fn shutdown<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, tx: &mut X) {
+        let ids: Vec<SessionId> = self.ids().collect();
+        for id in ids {
+            let session = &self.sessions[id.index as usize];
+            if matches!(session.state, State::Open | State::Closing) {
+                let sender = Self::local_id(shared, id.index, session);
+                let packet = Control::Close { sender }.emit(session.remote, 0, ReplyInfo::default());
+                tx.push_bytes(&session.route, packet.as_bytes());
+            }
+            self.remove(shared, id.index, Cause::Shutdown);
+        }
+    }
+
+    /// The current handshake message or `Close`, and the timer for its next copy.
+    fn send_handshake<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, tx: &mut X) {
+        let session = &mut self.sessions[index as usize];
+        let client = Self::local_id(shared, index, session);
+        let nonce = u32::from(session.repeats);
+        let none = ReplyInfo::default();
+        let packet = match session.state {
+            State::Hello => {
+                let hello = Control::Hello { client, low: VERSION.into(), high: VERSION.into() };
+                Some(hello.emit(ConnectionId::endpoint(0), nonce, none))
+            }
+            State::Opening { cookie, steer, max_datagram } => {
+                let parameters = shared.parameters(max_datagram, session.eager, self.room.limit);
+                Some(Control::Open { client, cookie, parameters }.emit(ConnectionId::endpoint(steer), nonce, none))
+            }
+            State::Closing => Some(Control::Close { sender: client }.emit(session.remote, nonce, none)),
+            State::Routing { .. } | State::Open => None,
+        };
+        if let Some(packet) = packet {
+            tx.push_bytes(&session.route, packet.as_bytes());
+        }
+        let pause = (FIRST_REPEAT << session.repeats.min(10)).min(MAX_REPEAT);
+        let deadline = now.plus_nanos(pause);
+        Self::arm(shared, index, session, deadline);
+    }
+
+    /// Nothing has come: again, or never.
+    pub(super) fn handshake_timer<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, tx: &mut X) {
+        let session = &mut self.sessions[index as usize];
+        let closing = matches!(session.state, State::Closing);
+        if now - session.since >= shared.config.connect_timeout {
+            let cause = if closing { Cause::Disconnected } else { Cause::Connect(ConnectError::Timeout) };
+            self.remove(shared, index, cause);
+            return;
+        }
+        session.repeats = session.repeats.saturating_add(1);
+        if matches!(session.state, State::Opening { .. }) && session.repeats % OPENS_PER_COOKIE == 0 {
+            session.state = State::Hello;
+        }
+        self.send_handshake(shared, now, index, tx);
+        // The connect timeout is kept exactly, not at the next copy.
+        let session = &mut self.sessions[index as usize];
+        let end = session.since + shared.config.connect_timeout;
+        Self::arm(shared, index, session, end);
+    }
+
+    /// The session whose path is to be looked up next, with the address.
+    pub(in crate::protocol) fn next_routing(&mut self) -> Option<(SessionId, R)> {
+        while let Some(&id) = self.routing.last() {
+            if let Some(session) = self.sessions.get(id.index as usize)
+                && session.generation == id.generation
+                && matches!(session.state, State::Routing { .. })
+            {
+                return Some((id, session.route));
+            }
+            self.routing.pop();
+        }
+        None
+    }
+
+    /// The path to the server carries datagrams of `path_datagram` bytes.
+    pub(in crate::protocol) fn routed<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        id: SessionId,
+        path_datagram: u32,
+        tx: &mut X,
+    ) {
+        self.routing.retain(|routing| *routing != id);
+        let Some(session) = self.sessions.get_mut(id.index as usize) else { return };
+        let State::Routing { cookie, steer } = session.state else { return };
+        let max_datagram = path_datagram.min(shared.local.max_datagram);
+        if (max_datagram as usize) < MIN_DATAGRAM {
+            self.remove(shared, id.index, Cause::Connect(ConnectError::Parameters));
+            return;
+        }
+        session.state = State::Opening { cookie, steer, max_datagram };
+        session.eager = shared.eager(self.room.limit);
+        session.repeats = 0;
+        self.send_handshake(shared, now, id.index, tx);
+    }
+
+    /// A control message to a session of ours.
+    pub(in crate::protocol) fn control<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        route: &R,
+        packet: (&Header, Control),
+        tx: &mut X,
+    ) -> Result<(), DropReason> {
+        let (header, message) = packet;
+        let index = header.connection.index();
+        let session = self.sessions.get_mut(index as usize).ok_or(DropReason::UnknownConnection)?;
+        if session.generation != header.connection.generation() {
+            return Err(DropReason::UnknownConnection);
+        }
+        if session.route != *route {
+            return Err(DropReason::WrongRoute);
+        }
+        match (message, session.state) {
+            (Control::Challenge { cookie, port, steer }, State::Hello) => {
+                if port != 0 {
+                    session.route = session.route.with_port(port);
+                }
+                session.state = State::Routing { cookie, steer };
+                let id = SessionId { index, generation: session.generation };
+                self.routing.push(id);
+                Ok(())
+            }
+            (Control::Opened { server, parameters }, State::Opening { steer, max_datagram, .. }) => {
+                self.opened(shared, now, index, server, (&parameters, steer, max_datagram), tx)
+            }
+            (Control::Refused { reason, low, high }, State::Hello | State::Opening { .. }) => {
+                let error = match reason {
+                    Refusal::Version => ConnectError::Version(low, high),
+                    Refusal::Full => ConnectError::Full,
+                    Refusal::NotListening => ConnectError::NotListening,
+                    Refusal::Parameters => ConnectError::Parameters,
+                };
+                self.remove(shared, index, Cause::Connect(error));
+                Ok(())
+            }
+            (Control::Ping { sender }, State::Open) if sender == session.remote => {
+                session.last_heard = now;
+                if let Some(window) = ReplyInfo::from_u32(header.aux).window() {
+                    self.peers[session.peer as usize].window.limit = window;
+                }
+                let pong = Control::Pong.emit(session.remote, header.request.to_u32(), ReplyInfo::default());
+                tx.push_bytes(route, pong.as_bytes());
+                Ok(())
+            }
+            (Control::Pong, State::Open) => {
+                session.last_heard = now;
+                if let Some(window) = ReplyInfo::from_u32(header.aux).window() {
+                    self.peers[session.peer as usize].window.limit = window;
+                }
+                Ok(())
+            }
+            (Control::Close { sender }, State::Open | State::Closing) if sender == session.remote => {
+                let closed = Control::Closed.emit(session.remote, header.request.to_u32(), ReplyInfo::default());
+                tx.push_bytes(route, closed.as_bytes());
+                let cause = if session.is_open() { Cause::PeerClosed } else { Cause::Disconnected };
+                self.remove(shared, index, cause);
+                Ok(())
+            }
+            (Control::Reset { unknown }, State::Open) if unknown == session.remote => {
+                self.remove(shared, index, Cause::PeerReset);
+                Ok(())
+            }
+            (Control::Reset { unknown }, State::Closing) if unknown == session.remote => {
+                self.remove(shared, index, Cause::Disconnected);
+                Ok(())
+            }
+            (Control::Closed, State::Closing) => {
+                self.remove(shared, index, Cause::Disconnected);
+                Ok(())
+            }
+            _ => Err(DropReason::Handshake),
+        }
+    }
+
+    /// The server has accepted.
+    fn opened<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        server: ConnectionId,
+        terms: (&Parameters, u8, u32),
+        tx: &mut X,
+    ) -> Result<(), DropReason> {
+        let (parameters, steer, proposed) = terms;
+        let model = ChargeModel::from_u8(parameters.charge_model);
+        let fits = (MIN_DATAGRAM as u32..=proposed).contains(&parameters.max_datagram)
+            && (1..=shared.config.credits).contains(&parameters.credits)
+            && parameters.max_message >= 1;
+        let Some(model) = model.filter(|_| fits) else {
+            self.remove(shared, index, Cause::Connect(ConnectError::Parameters));
+            return Err(DropReason::Handshake);
+        };
+        let session = &mut self.sessions[index as usize];
+        let payload = parameters.max_datagram - HEADER_LEN as u32;
+        let eager = session.eager.min(payload);
+        let local = shared.local.charge;
+        session.state = State::Open;
+        session.remote = server;
+        session.granted = parameters.credits;
+        session.credits = parameters.credits;
+        session.payload = payload;
+        session.eager = eager;
+        session.max_request = parameters.max_message;
+        session.last_heard = now;
+        session.repeats = 0;
+        session.charges = Charges {
+            model,
+            bare: model.charge(HEADER_LEN),
+            bare_reply: local.charge(HEADER_LEN),
+            eager_reply: local.charge(HEADER_LEN + eager as usize),
+            full_reply: local.charge(parameters.max_datagram as usize),
+        };
+        let key = *self.peer_index.entry((session.route, steer)).or_insert_with(|| {
+            self.peers.insert(Peer {
+                sessions: 0,
+                model,
+                window: Capacity::new(parameters.window),
+                waiting: VecDeque::new(),
+                ready: false,
+            }) as u32
+        });
+        session.peer = key;
+        let peer = &mut self.peers[key as usize];
+        peer.sessions += 1;
+        peer.window.limit = parameters.window;
+        let deadline = session.liveness_deadline(&shared.config);
+        Self::arm(shared, index, session, deadline);
+        let id = SessionId { index, generation: session.generation };
+        self.notices.push_back(Notice::Session(id, SessionEvent::Opened));
+        self.fail_oversized(shared, index);
+        self.start_queued(shared, now, index, tx);
+        let session = &self.sessions[index as usize];
+        if session.draining && session.is_drained() {
+            self.begin_closing(shared, now, index, tx);
+        }
+        Ok(())
+    }
+
+    /// Requests that were queued before the server's limit was known.
+    fn fail_oversized(&mut self, shared: &mut Shared, index: u32) {
+        let session = &mut self.sessions[index as usize];
+        let limit = session.max_request as usize;
+        for at in (0..session.queue.len()).rev() {
+            if session.queue[at].request.len() <= limit {
+                continue;
+            }
+            if let Some(queued) = session.queue.remove(at) {
+                shared.stats.failures += 1;
+                let error = CallError::NotExecuted(Cause::RequestTooLarge(queued.request.len() as u32));
+                self.notices.push_back(Notice::CallFailed { token: queued.token, error, request: queued.request });
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The client's half: sessions this endpoint opened, and the calls on them.
+//!
+//! | file | what happens there |
+//! |---|---|
+//! | `handshake` | a session opens, and ends |
+//! | `send` | a call takes a slot, its packets take room and go out, what waits goes on |
+//! | `receive` | credit returns, responses, roll-back on a gap |
+//! | `timeout` | retransmission, liveness |
+//! | `flow`, `session` | the state they work on |
+
+mod flow;
+mod handshake;
+mod receive;
+mod send;
+mod session;
+mod timeout;
+
+use std::collections::{HashMap, VecDeque};
+
+use slab::Slab;
+
+use self::flow::{Blocked, Capacity, Charges, Flow, Peer, Waiter};
+use self::session::{ALL_FREE, Call, ClientSession, Queued, Response, Slot, State};
+use super::core::Shared;
+use super::ids::KeyedHasher;
+use super::timers::TimerId;
+use super::{CallError, Cause, Notice, SessionEvent, SessionId, SessionStats, WINDOW};
+use crate::time::Instant;
+use crate::transport::Route;
+use crate::wire::ConnectionId;
+
+/// All sessions of one role.
+pub(super) struct ClientSide<R> {
+    sessions: Slab<ClientSession<R>>,
+    /// The server endpoints that sessions go to, by address and place in their group.
+    peers: Slab<Peer>,
+    peer_index: HashMap<(R, u8), u32, KeyedHasher>,
+    /// This endpoint's room for replies.
+    room: Capacity,
+    room_waiting: VecDeque<Waiter>,
+    /// Peers whose window has opened while calls wait for it.
+    ready_peers: Vec<u32>,
+    /// Responses to be asked on for at the end of the burst.
+    pulls: Vec<Waiter>,
+    /// Sessions whose path is to be looked up.
+    routing: Vec<SessionId>,
+    notices: VecDeque<Notice>,
+}
+
+impl<R: Route> ClientSide<R> {
+    pub(super) fn new(room: u32, hasher: KeyedHasher) -> Self {
+        Self {
+            sessions: Slab::new(),
+            peers: Slab::new(),
+            peer_index: HashMap::with_hasher(hasher),
+            room: Capacity::new(room),
+            room_waiting: VecDeque::new(),
+            ready_peers: Vec::new(),
+            pulls: Vec::new(),
+            routing: Vec::new(),
+            notices: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn pop_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    #[inline]
+    pub(super) fn wants_route(&self) -> bool {
+        !self.routing.is_empty()
+    }
+
+    /// Sets how much of the receive queue is for replies.
+    pub(super) fn set_room(&mut self, units: u32) {
+        self.room.limit = units;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    pub(super) fn stats(&self, id: SessionId) -> Option<SessionStats> {
+        let session = self.sessions.get(id.index as usize)?;
+        (session.generation == id.generation).then(|| SessionStats {
+            rtt: session.rtt.smoothed(),
+            in_flight: (!session.free).count_ones() as usize,
+            queued: session.queue.len(),
+            credits: session.credits,
+            payload: session.payload,
+        })
+    }
+
+    /// Ids of all sessions, open or not.
+    pub(super) fn ids(&self) -> impl Iterator<Item = SessionId> + '_ {
+        self.sessions.iter().map(|(index, session)| SessionId { index: index as u32, generation: session.generation })
+    }
+
+    fn timer(index: u32) -> TimerId {
+        TimerId(index * 2)
+    }
+
+    /// Makes sure that the session's timer fires at `at` or earlier.
+    #[inline]
+    fn arm(shared: &mut Shared, index: u32, session: &mut ClientSession<R>, at: Instant) {
+        if at < session.timer_at {
+            session.timer_at = at;
+            shared.timers.arm(Self::timer(index), at);
+        }
+    }
+
+    /// The session's own name in packets to it.
+    fn local_id(shared: &Shared, index: u32, session: &ClientSession<R>) -> ConnectionId {
+        ConnectionId::new(shared.local.steer, false, index, session.generation)
+    }
+
+    /// What the packets of a call's range `[from, to)` of request packets take.
+    fn charge(charges: &Charges, call: &Call, packet: u32) -> (u32, u32) {
+        let units = charges.model.charge(crate::wire::HEADER_LEN + call.layout.len(packet));
+        let last = packet + 1 == call.layout.packets();
+        (units, if last { charges.eager_reply } else { charges.bare_reply })
+    }
+
+    /// Gives back what the packets on their way have taken: those that nobody will answer any more.
+    fn release_outstanding(charges: &Charges, call: &mut Call, flow: &mut Flow<'_>) {
+        if let Some(response) = &mut call.response {
+            for _ in response.assembly.next()..response.asked {
+                flow.release(charges.bare, charges.full_reply);
+            }
+            response.asked = response.assembly.next();
+        }
+        for packet in call.acked..call.sent {
+            let (units, reply) = Self::charge(charges, call, packet);
+            flow.release(units, reply);
+        }
+        call.sent = call.acked;
+    }
+
+    /// After something was released: whoever waits for it is looked at when the burst ends.
+    #[inline]
+    fn note_release(peer: &mut Peer, peer_key: u32, ready_peers: &mut Vec<u32>) {
+        if !peer.waiting.is_empty() && !peer.ready {
+            peer.ready = true;
+            ready_peers.push(peer_key);
+        }
+    }
+
+    /// Takes a session out of the table; every call on it ends with `cause`, and the owner is told.
+    fn remove(&mut self, shared: &mut Shared, index: u32, cause: Cause) {
+        let Some(mut session) = self.sessions.try_remove(index as usize) else { return };
+        shared.timers.cancel(Self::timer(index));
+        let peer = session.peer;
+        if let Some(entry) = self.peers.get_mut(peer as usize) {
+            for slot in 0..WINDOW {
+                if let Some(mut call) = session.slots[slot].call.take() {
+                    let mut flow =
+                        Flow { credits: &mut session.credits, window: &mut entry.window, room: &mut self.room };
+                    Self::release_outstanding(&session.charges, &mut call, &mut flow);
+                    let error = match (&call.response, call.maybe_executed()) {
+                        (Some(_), _) => CallError::ResponseLost(cause),
+                        (None, true) => CallError::MaybeExecuted(cause),
+                        (None, false) => CallError::NotExecuted(cause),
+                    };
+                    Self::fail(shared, &mut self.notices, call, error);
+                }
+            }
+            Self::note_release(entry, peer, &mut self.ready_peers);
+        }
+        self.leave_peer(peer);
+        for queued in session.queue.drain(..) {
+            shared.stats.failures += 1;
+            self.notices.push_back(Notice::CallFailed {
+                token: queued.token,
+                error: CallError::NotExecuted(cause),
+                request: queued.request,
+            });
+        }
+        let id = SessionId { index, generation: session.generation };
+        self.notices.push_back(Notice::Session(id, SessionEvent::Closed(cause)));
+    }
+
+    /// Ends a call that has given back what it took.
+    fn fail(shared: &mut Shared, notices: &mut VecDeque<Notice>, mut call: Call, error: CallError) {
+        shared.stats.failures += 1;
+        if let Some(response) = call.response.take() {
+            response.assembly.discard(&mut shared.pool);
+        }
+        notices.push_back(Notice::CallFailed { token: call.token, error, request: call.request });
+    }
+
+    fn leave_peer(&mut self, key: u32) {
+        let Some(peer) = self.peers.get_mut(key as usize) else { return };
+        peer.sessions -= 1;
+        if peer.sessions == 0 {
+            self.peers.remove(key as usize);
+            self.peer_index.retain(|_, value| *value != key);
+            self.ready_peers.retain(|ready| *ready != key);
+        }
+    }
+
+    /// Everything of ours adds up; called by tests after every event.
+    #[cfg(test)]
+    pub(super) fn check_invariants(&self) {
+        let mut room = 0;
+        let mut windows: HashMap<u32, u32> = HashMap::new();
+        for (_, session) in &self.sessions {
+            let mut outstanding = 0;
+            for (index, slot) in session.slots.iter().enumerate() {
+                let free = session.free & 1 << index != 0;
+                assert_eq!(free, slot.call.is_none(), "the free mask tells the truth");
+                let Some(call) = &slot.call else { continue };
+                assert_eq!(ClientSession::<R>::slot_of(slot.number), index);
+                assert!(call.acked <= call.sent && call.sent <= call.layout.packets());
+                for packet in call.acked..call.sent {
+                    let (units, reply) = Self::charge(&session.charges, call, packet);
+                    *windows.entry(session.peer).or_default() += units;
+                    room += reply;
+                    outstanding += 1;
+                }
+                if let Some(response) = &call.response {
+                    let pulled = response.asked - response.assembly.next();
+                    *windows.entry(session.peer).or_default() += pulled * session.charges.bare;
+                    room += pulled * session.charges.full_reply;
+                    outstanding += pulled;
+                }
+            }
+            assert_eq!(u32::from(session.credits) + outstanding, u32::from(session.granted), "credits conserve");
+        }
+        assert_eq!(room, self.room.taken(), "room conserves");
+        for (key, peer) in &self.peers {
+            let expected = windows.get(&(key as u32)).copied().unwrap_or(0);
+            assert_eq!(expected, peer.window.taken(), "the window conserves");
+        }
+    }
+}

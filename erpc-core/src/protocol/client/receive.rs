@@ -1,0 +1,354 @@
+//! A reply's way in.
+
+use super::*;
+use crate::buf::MsgBuf;
+use crate::protocol::assembly::Assembly;
+use crate::protocol::stats::DropReason;
+use crate::protocol::{Body, Event};
+use crate::transport::TxQueue;
+use crate::wire::{HEADER_LEN, Header, Kind, PacketLayout, ReplyInfo, decode_status};
+
+/// Responses larger than this are dropped by the server on the client's word, smaller ones stay in
+/// their slot until the next request. In bytes; both sides know it.
+pub(in crate::protocol) const KEPT_SMALL: u32 = 512;
+
+impl<R: Route> ClientSide<R> {
+    /// Takes in a packet of kind `Response`, `Failure`, `CreditReturn` or `Accepted`.
+    #[inline]
+    pub(in crate::protocol) fn receive<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        route: &R,
+        packet: (&Header, &'p [u8]),
+        tx: &mut X,
+    ) -> Result<Event<'p, R>, DropReason> {
+        let (header, bytes) = packet;
+        let index = header.connection.index();
+        let session = self.sessions.get_mut(index as usize).ok_or(DropReason::UnknownConnection)?;
+        if session.generation != header.connection.generation() {
+            return Err(DropReason::UnknownConnection);
+        }
+        if session.route != *route {
+            return Err(DropReason::WrongRoute);
+        }
+        if !session.is_open() {
+            return Err(DropReason::Unsolicited);
+        }
+        let at = ClientSession::<R>::slot_of(header.request);
+        let slot = &mut session.slots[at];
+        if slot.number != header.request {
+            let ahead = header.request.ahead_of(slot.number) > 0;
+            return Err(if ahead { DropReason::Unsolicited } else { DropReason::OldRequest });
+        }
+        let Some(call) = &mut slot.call else { return Err(DropReason::Duplicate) };
+        session.last_heard = now;
+        let info = ReplyInfo::from_u32(header.aux);
+        if let Some(window) = info.window() {
+            self.peers[session.peer as usize].window.limit = window;
+        }
+        match header.kind {
+            Kind::Response | Kind::Failure if header.packet.get() == 0 => {
+                self.first_response_packet(shared, now, header, &bytes[HEADER_LEN..], tx)
+            }
+            Kind::Response | Kind::Failure => self.later_response_packet(shared, now, header, &bytes[HEADER_LEN..], tx),
+            Kind::CreditReturn => {
+                let expected = header.packet.get();
+                let gap = header.size != 0;
+                if expected >= call.layout.packets() || expected > call.ever_sent {
+                    return Err(DropReason::Unsolicited);
+                }
+                if expected < call.acked || call.response.is_some() {
+                    return Err(DropReason::Duplicate);
+                }
+                self.credit_return(shared, now, index, at, expected, gap, tx);
+                Ok(Event::None)
+            }
+            Kind::Accepted => {
+                if !call.maybe_executed() {
+                    return Err(DropReason::Unsolicited);
+                }
+                if call.response.is_some() {
+                    return Err(DropReason::Duplicate);
+                }
+                call.active_at = now;
+                self.accepted(shared, now, index, at, tx);
+                Ok(Event::None)
+            }
+            Kind::Request | Kind::RequestForResponse | Kind::Done | Kind::Control => Err(DropReason::WrongRole),
+        }
+    }
+
+    /// The server has every request packet before `expected`; with `gap`, it dropped a later one.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one packet, already parsed")]
+    fn credit_return<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        at: usize,
+        expected: u32,
+        gap: bool,
+        tx: &mut X,
+    ) {
+        let session = &mut self.sessions[index as usize];
+        let peer = &mut self.peers[session.peer as usize];
+        let Some(call) = &mut session.slots[at].call else { return };
+        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        if expected > call.acked {
+            for packet in call.acked..expected.min(call.sent) {
+                let (units, reply) = Self::charge(&session.charges, call, packet);
+                flow.release(units, reply);
+            }
+            // After a roll-back the server may be ahead of what was sent again.
+            call.acked = expected;
+            call.sent = call.sent.max(expected);
+            call.active_at = now;
+            call.retries = 0;
+        }
+        let roll_back = gap && call.sent > call.acked && call.gap_at != Some(call.acked);
+        if roll_back {
+            Self::release_outstanding(&session.charges, call, &mut flow);
+            call.gap_at = Some(call.acked);
+            call.retransmitted = true;
+            tx.flush();
+        }
+        Self::note_release(peer, session.peer, &mut self.ready_peers);
+        self.transmit(shared, now, index, at, tx);
+        if self.sessions[index as usize].starved != 0 {
+            self.feed_starved(shared, now, index, tx);
+        }
+    }
+
+    /// The server is executing: the packets are answered, the response will come unasked.
+    fn accepted<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, at: usize, tx: &mut X) {
+        let session = &mut self.sessions[index as usize];
+        let peer = &mut self.peers[session.peer as usize];
+        let Some(call) = &mut session.slots[at].call else { return };
+        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        Self::release_outstanding(&session.charges, call, &mut flow);
+        call.acked = call.layout.packets();
+        call.sent = call.acked;
+        call.accepted = true;
+        call.retries = 0;
+        Self::note_release(peer, session.peer, &mut self.ready_peers);
+        if session.starved != 0 {
+            self.feed_starved(shared, now, index, tx);
+        }
+    }
+
+    fn first_response_packet<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        header: &Header,
+        body: &'p [u8],
+        tx: &mut X,
+    ) -> Result<Event<'p, R>, DropReason> {
+        let index = header.connection.index();
+        let session = &mut self.sessions[index as usize];
+        let at = ClientSession::<R>::slot_of(header.request);
+        let Some(call) = &mut session.slots[at].call else { return Err(DropReason::Duplicate) };
+        let failure = header.kind == Kind::Failure;
+        // A failure may come before the whole request is there: the server turned it down.
+        if !(call.maybe_executed() || failure && call.ever_sent > 0) {
+            return Err(DropReason::Unsolicited);
+        }
+        if call.response.is_some() {
+            return Err(DropReason::Duplicate);
+        }
+        let layout = PacketLayout::new(header.size, session.eager, session.payload);
+        if layout.len(0) != body.len() {
+            return Err(DropReason::LyingSize);
+        }
+        if layout.packets() == 1 {
+            if !(call.retransmitted || call.accepted) && call.layout.packets() == 1 {
+                let processing = ReplyInfo::from_u32(header.aux).processing_nanos();
+                session.rtt.sample(now.nanos_since(call.active_at).saturating_sub(processing));
+            }
+            if header.size > KEPT_SMALL {
+                self.owe_done(shared, now, index, at);
+            }
+            let (token, request) = self.finish(shared, now, index, at, tx);
+            let result = if failure { Err(CallError::Status(decode_status(body))) } else { Ok(Body::Packet(body)) };
+            return Ok(Event::Reply { token, result, request });
+        }
+        let memory_error = if header.size > shared.config.max_message {
+            Some(Cause::ResponseTooLarge(header.size))
+        } else {
+            match Self::first_assembly(shared, layout, body) {
+                Ok(assembly) => {
+                    call.response = Some(Box::new(Response { assembly, asked: 1, failure, pull_pending: false }));
+                    None
+                }
+                Err(_) => Some(Cause::NoMemory),
+            }
+        };
+        if let Some(cause) = memory_error {
+            self.owe_done(shared, now, index, at);
+            let (token, request) = self.finish(shared, now, index, at, tx);
+            return Ok(Event::Reply { token, result: Err(CallError::ResponseLost(cause)), request });
+        }
+        // The request is done with: its packets' room is free for response packets.
+        let peer = &mut self.peers[session.peer as usize];
+        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        for packet in call.acked..call.sent {
+            let (units, reply) = Self::charge(&session.charges, call, packet);
+            flow.release(units, reply);
+        }
+        call.acked = call.layout.packets();
+        call.sent = call.acked;
+        call.ever_sent = call.acked;
+        call.active_at = now;
+        call.retries = 0;
+        call.gap_at = None;
+        call.waiting = false;
+        Self::note_release(peer, session.peer, &mut self.ready_peers);
+        self.pull_later(index, at);
+        if self.sessions[index as usize].starved != 0 {
+            self.feed_starved(shared, now, index, tx);
+        }
+        Ok(Event::None)
+    }
+
+    fn first_assembly(shared: &mut Shared, layout: PacketLayout, body: &[u8]) -> Result<Assembly, crate::buf::NoMemory> {
+        let mut assembly = Assembly::new(layout, &mut shared.pool)?;
+        match assembly.take(body, &mut shared.pool) {
+            Ok(()) => Ok(assembly),
+            Err(error) => {
+                assembly.discard(&mut shared.pool);
+                Err(error)
+            }
+        }
+    }
+
+    fn later_response_packet<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        header: &Header,
+        body: &[u8],
+        tx: &mut X,
+    ) -> Result<Event<'p, R>, DropReason> {
+        let index = header.connection.index();
+        let session = &mut self.sessions[index as usize];
+        let at = ClientSession::<R>::slot_of(header.request);
+        let Some(call) = &mut session.slots[at].call else { return Err(DropReason::Duplicate) };
+        let Some(response) = &mut call.response else { return Err(DropReason::Unsolicited) };
+        let (packet, next) = (header.packet.get(), response.assembly.next());
+        let layout = *response.assembly.layout();
+        if header.size != layout.size() || packet >= layout.packets() || body.len() != layout.len(packet) {
+            return Err(DropReason::LyingSize);
+        }
+        if packet < next {
+            return Err(DropReason::Duplicate);
+        }
+        if packet >= response.asked {
+            return Err(DropReason::Unsolicited);
+        }
+        let peer = &mut self.peers[session.peer as usize];
+        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        if packet > next {
+            // One was lost, or overtaken. Go back to it, once.
+            if call.gap_at != Some(next) {
+                call.gap_at = Some(next);
+                call.retransmitted = true;
+                shared.stats.retransmissions += u64::from(response.asked - next);
+                Self::release_outstanding(&session.charges, call, &mut flow);
+                Self::note_release(peer, session.peer, &mut self.ready_peers);
+                self.pull(now, index, at, tx);
+            }
+            return Err(DropReason::OutOfOrder);
+        }
+        if response.assembly.take(body, &mut shared.pool).is_err() {
+            self.owe_done(shared, now, index, at);
+            let (token, request) = self.finish(shared, now, index, at, tx);
+            return Ok(Event::Reply { token, result: Err(CallError::ResponseLost(Cause::NoMemory)), request });
+        }
+        flow.release(session.charges.bare, session.charges.full_reply);
+        call.active_at = now;
+        call.retries = 0;
+        if !response.assembly.is_complete() {
+            Self::note_release(peer, session.peer, &mut self.ready_peers);
+            self.pull_later(index, at);
+            if self.sessions[index as usize].starved != 0 {
+                self.feed_starved(shared, now, index, tx);
+            }
+            return Ok(Event::None);
+        }
+        let failure = response.failure;
+        let message = call.response.take().map(|response| response.assembly.into_message());
+        self.owe_done(shared, now, index, at);
+        let (token, request) = self.finish(shared, now, index, at, tx);
+        let Some(message) = message else { return Ok(Event::None) };
+        let result = if failure {
+            let status = decode_status(message.as_slice());
+            shared.pool.recycle(message);
+            Err(CallError::Status(status))
+        } else {
+            Ok(Body::Message(message))
+        };
+        Ok(Event::Reply { token, result, request })
+    }
+
+    /// Asks on for the slot's response when the burst is over.
+    fn pull_later(&mut self, index: u32, at: usize) {
+        let session = &mut self.sessions[index as usize];
+        let slot = &mut session.slots[at];
+        let response = slot.call.as_mut().and_then(|call| call.response.as_deref_mut());
+        if let Some(response) = response
+            && !response.pull_pending
+        {
+            response.pull_pending = true;
+            self.pulls.push(Waiter { index, generation: session.generation, number: slot.number });
+        }
+    }
+
+    /// The server keeps a large response until it is told, by the slot's next request or, one timeout
+    /// from now, by a `Done`.
+    fn owe_done(&mut self, shared: &mut Shared, now: Instant, index: u32, at: usize) {
+        let session = &mut self.sessions[index as usize];
+        session.owes_done |= 1 << at;
+        let deadline = now.plus_nanos(session.rtt.rto(0));
+        Self::arm(shared, index, session, deadline);
+    }
+
+    /// Empties the slot of a call that has its outcome, lets the next one in, and returns the call's
+    /// tag and its request, which no queue refers to any more (thesis section 6.3.2.2).
+    #[inline]
+    fn finish<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        at: usize,
+        tx: &mut X,
+    ) -> (u64, MsgBuf) {
+        let session = &mut self.sessions[index as usize];
+        let peer = &mut self.peers[session.peer as usize];
+        let mut call = session.slots[at].call.take().expect("the caller has found a call in the slot");
+        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        Self::release_outstanding(&session.charges, &mut call, &mut flow);
+        session.free |= 1 << at;
+        session.starved &= !(1 << at);
+        if let Some(response) = call.response.take() {
+            response.assembly.discard(&mut shared.pool);
+        }
+        Self::note_release(peer, session.peer, &mut self.ready_peers);
+        if call.retransmitted || !call.request.is_unique() {
+            tx.flush();
+        }
+        shared.stats.responses += 1;
+        if session.starved != 0 {
+            self.feed_starved(shared, now, index, tx);
+        }
+        let session = &mut self.sessions[index as usize];
+        if !session.queue.is_empty() {
+            self.start_queued(shared, now, index, tx);
+        } else if session.draining && session.is_drained() {
+            self.begin_closing(shared, now, index, tx);
+        }
+        (call.token, call.request)
+    }
+}
+

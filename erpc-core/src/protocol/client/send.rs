@@ -1,0 +1,313 @@
+//! A request's way out.
+
+use super::*;
+use crate::buf::MsgBuf;
+use crate::protocol::{RejectReason, Rejected};
+use crate::transport::TxQueue;
+use crate::wire::{Header, Kind, PacketLayout, PacketNumber};
+
+impl<R: Route> ClientSide<R> {
+    /// Accepts a call: into a free slot and out, or behind others.
+    #[inline]
+    pub(in crate::protocol) fn call<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        id: SessionId,
+        queued: (u32, MsgBuf, u64),
+        tx: &mut X,
+    ) -> Result<(), Rejected> {
+        let (method, request, token) = queued;
+        let session = self.sessions.get_mut(id.index as usize).filter(|session| session.generation == id.generation);
+        let Some(session) = session else {
+            return Err(Rejected { reason: RejectReason::NoSession, request });
+        };
+        if session.draining {
+            return Err(Rejected { reason: RejectReason::Disconnecting, request });
+        }
+        if request.len() > session.max_request as usize {
+            let reason = RejectReason::TooLarge { size: request.len(), limit: session.max_request as usize };
+            return Err(Rejected { reason, request });
+        }
+        let queued = Queued { request, token, method };
+        if session.free != 0 && session.queue.is_empty() && session.is_open() {
+            shared.stats.calls += 1;
+            self.start(shared, now, id.index, queued, tx);
+            return Ok(());
+        }
+        if session.queue.len() >= shared.config.queue_limit {
+            return Err(Rejected { reason: RejectReason::QueueFull, request: queued.request });
+        }
+        shared.stats.calls += 1;
+        session.queue.push_back(queued);
+        Ok(())
+    }
+
+    /// Fills free slots from the queue.
+    pub(super) fn start_queued<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        tx: &mut X,
+    ) {
+        while let Some(session) = self.sessions.get_mut(index as usize) {
+            if session.free == 0 || !session.is_open() {
+                return;
+            }
+            let Some(queued) = session.queue.pop_front() else { return };
+            self.start(shared, now, index, queued, tx);
+        }
+    }
+
+    /// Puts a call into a free slot and sends what there is room for.
+    #[inline]
+    fn start<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, queued: Queued, tx: &mut X) {
+        let session = &mut self.sessions[index as usize];
+        let at = session.free.trailing_zeros() as usize;
+        session.free &= !(1 << at);
+        session.owes_done &= !(1 << at);
+        session.told_done &= !(1 << at);
+        let slot = &mut session.slots[at];
+        slot.number = slot.number.plus(WINDOW as u32);
+        let layout = PacketLayout::new(queued.request.len() as u32, session.payload, session.payload);
+        slot.call = Some(Call {
+            request: queued.request,
+            token: queued.token,
+            method: queued.method,
+            layout,
+            sent: 0,
+            acked: 0,
+            ever_sent: 0,
+            active_at: now,
+            retries: 0,
+            accepted: false,
+            retransmitted: false,
+            waiting: false,
+            gap_at: None,
+            response: None,
+        });
+        let deadline = now.plus_nanos(session.rtt.rto(0));
+        Self::arm(shared, index, session, deadline);
+        self.transmit(shared, now, index, at, tx);
+    }
+
+    /// Sends the request packets that there is room for; what is missing is waited for.
+    #[inline]
+    pub(super) fn transmit<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        at: usize,
+        tx: &mut X,
+    ) {
+        let session = &mut self.sessions[index as usize];
+        let peer = &mut self.peers[session.peer as usize];
+        let slot = &mut session.slots[at];
+        let Some(call) = &mut slot.call else { return };
+        if call.waiting || call.accepted || call.response.is_some() {
+            return;
+        }
+        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        while call.sent < call.layout.packets() {
+            let (units, reply) = Self::charge(&session.charges, call, call.sent);
+            if let Err(blocked) = flow.take(units, reply) {
+                let waiter = Waiter { index, generation: session.generation, number: slot.number };
+                match blocked {
+                    Blocked::Credits => session.starved |= 1 << at,
+                    Blocked::Window => peer.waiting.push_back(waiter),
+                    Blocked::Room => self.room_waiting.push_back(waiter),
+                }
+                call.waiting = true;
+                return;
+            }
+            let header = Header {
+                connection: session.remote,
+                kind: Kind::Request,
+                packet: PacketNumber::new(call.sent),
+                request: slot.number,
+                aux: call.method,
+                size: call.layout.size(),
+            };
+            tx.push(&session.route, call.request.packet(call.sent, &header, &call.layout));
+            call.active_at = now;
+            call.sent += 1;
+            if call.sent <= call.ever_sent {
+                shared.stats.retransmissions += 1;
+            } else {
+                call.ever_sent = call.sent;
+            }
+        }
+    }
+
+    /// Sends the last request packet once more although everything was accepted: a probe.
+    pub(super) fn probe<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, at: usize, tx: &mut X) {
+        let session = &mut self.sessions[index as usize];
+        let slot = &mut session.slots[at];
+        let Some(call) = &mut slot.call else { return };
+        let last = call.layout.packets() - 1;
+        let header = Header {
+            connection: session.remote,
+            kind: Kind::Request,
+            packet: PacketNumber::new(last),
+            request: slot.number,
+            aux: call.method,
+            size: call.layout.size(),
+        };
+        tx.flush();
+        tx.push(&session.route, call.request.packet(last, &header, &call.layout));
+        call.active_at = now;
+        call.retransmitted = true;
+        shared.stats.retransmissions += 1;
+    }
+
+    /// Asks for as many response packets as there is room for.
+    ///
+    /// To ask rarely, it waits while more is on its way than it could ask for now, unless it can ask
+    /// for all the rest: one request for response then covers half a window.
+    pub(super) fn pull<X: TxQueue<Route = R>>(&mut self, now: Instant, index: u32, at: usize, tx: &mut X) {
+        let session = &mut self.sessions[index as usize];
+        let peer = &mut self.peers[session.peer as usize];
+        let slot = &mut session.slots[at];
+        let Some(call) = &mut slot.call else { return };
+        let Some(response) = &mut call.response else { return };
+        if call.waiting {
+            return;
+        }
+        let left = response.assembly.layout().packets() - response.asked;
+        let on_their_way = response.asked - response.assembly.next();
+        let affordable = u32::from(session.credits).min(left);
+        if left == 0 || (affordable < on_their_way && affordable < left) {
+            return;
+        }
+        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        let mut count = 0;
+        let mut blocked = None;
+        while count < left {
+            match flow.take(session.charges.bare, session.charges.full_reply) {
+                Ok(()) => count += 1,
+                Err(lack) => {
+                    blocked = Some(lack);
+                    break;
+                }
+            }
+        }
+        if count > 0 {
+            let header = Header {
+                connection: session.remote,
+                kind: Kind::RequestForResponse,
+                packet: PacketNumber::new(response.asked),
+                request: slot.number,
+                aux: 0,
+                size: count,
+            };
+            tx.push_bytes(&session.route, &header.to_bytes());
+            response.asked += count;
+            call.active_at = now;
+        } else if on_their_way == 0 {
+            // Nothing of this response will come in to remind us: stand in line.
+            let waiter = Waiter { index, generation: session.generation, number: slot.number };
+            match blocked {
+                Some(Blocked::Credits) => session.starved |= 1 << at,
+                Some(Blocked::Window) => peer.waiting.push_back(waiter),
+                Some(Blocked::Room) => self.room_waiting.push_back(waiter),
+                None => return,
+            }
+            call.waiting = true;
+        }
+    }
+
+    /// Lets calls go on that waited for a credit of this session.
+    pub(super) fn feed_starved<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, tx: &mut X) {
+        let session = &mut self.sessions[index as usize];
+        let mut starved = std::mem::take(&mut session.starved);
+        while starved != 0 {
+            let at = starved.trailing_zeros() as usize;
+            starved &= starved - 1;
+            self.resume(shared, now, index, at, tx);
+        }
+    }
+
+    /// A waiting call goes on.
+    fn resume<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, at: usize, tx: &mut X) {
+        let Some(call) = &mut self.sessions[index as usize].slots[at].call else { return };
+        if !std::mem::take(&mut call.waiting) {
+            return;
+        }
+        if call.response.is_some() {
+            self.pull(now, index, at, tx);
+        } else {
+            self.transmit(shared, now, index, at, tx);
+        }
+    }
+
+    /// What the burst has made possible: responses asked on for, waiting calls sent. Work is bounded by
+    /// what was released: each pass over a line ends at the first call that finds no room.
+    pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, tx: &mut X) {
+        for at in 0..self.pulls.len() {
+            let waiter = self.pulls[at];
+            if let Some(slot) = self.waiter_slot(waiter) {
+                if let Some(response) = self.response_mut(waiter.index, slot) {
+                    response.pull_pending = false;
+                }
+                self.pull(now, waiter.index, slot, tx);
+            }
+        }
+        self.pulls.clear();
+        while let Some(peer) = self.ready_peers.pop() {
+            if let Some(entry) = self.peers.get_mut(peer as usize) {
+                entry.ready = false;
+                self.serve_line(shared, now, Line::Peer(peer), tx);
+            }
+        }
+        if !self.room_waiting.is_empty() {
+            self.serve_line(shared, now, Line::Room, tx);
+        }
+    }
+
+    fn line(&mut self, line: Line) -> Option<&mut VecDeque<Waiter>> {
+        match line {
+            Line::Peer(peer) => self.peers.get_mut(peer as usize).map(|peer| &mut peer.waiting),
+            Line::Room => Some(&mut self.room_waiting),
+        }
+    }
+
+    /// Serves waiting calls in order until one has to stand in this very line again.
+    fn serve_line<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, line: Line, tx: &mut X) {
+        let Some(bound) = self.line(line).map(|line| line.len()) else { return };
+        for _ in 0..bound {
+            let Some(waiter) = self.line(line).and_then(VecDeque::pop_front) else { return };
+            let Some(slot) = self.waiter_slot(waiter) else { continue };
+            self.resume(shared, now, waiter.index, slot, tx);
+            let Some(queue) = self.line(line) else { return };
+            if queue.back() == Some(&waiter) {
+                // It got further than before or not at all; either way the line is used up, and its
+                // turn comes first again.
+                queue.rotate_right(1);
+                return;
+            }
+        }
+    }
+
+    /// The slot of a waiter that still waits.
+    pub(super) fn waiter_slot(&self, waiter: Waiter) -> Option<usize> {
+        let session = self.sessions.get(waiter.index as usize)?;
+        let at = ClientSession::<R>::slot_of(waiter.number);
+        let slot = &session.slots[at];
+        let same = session.generation == waiter.generation && slot.number == waiter.number && slot.call.is_some();
+        same.then_some(at)
+    }
+
+    fn response_mut(&mut self, index: u32, at: usize) -> Option<&mut Response> {
+        self.sessions[index as usize].slots[at].call.as_mut()?.response.as_deref_mut()
+    }
+}
+
+/// A line that calls wait in.
+#[derive(Clone, Copy)]
+enum Line {
+    Peer(u32),
+    Room,
+}
+

@@ -1,0 +1,166 @@
+//! A session as its client sees it.
+
+use std::collections::VecDeque;
+
+use crate::buf::MsgBuf;
+use crate::protocol::WINDOW;
+use crate::protocol::assembly::Assembly;
+use crate::protocol::config::EndpointConfig;
+use crate::protocol::rtt::RttEstimator;
+use crate::time::Instant;
+use crate::wire::control::Cookie;
+use crate::wire::{ConnectionId, PacketLayout, RequestNumber};
+
+use super::flow::Charges;
+
+/// Where a session is in its life.
+///
+/// ```text
+/// Hello -Challenge-> Routing -path known-> Opening -Opened-> Open -disconnect, drained-> Closing
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub(super) enum State {
+    /// `Hello` is out.
+    Hello,
+    /// Challenged; the transport is being asked what the path to the chosen endpoint carries.
+    Routing { cookie: Cookie, steer: u8 },
+    /// `Open` is out.
+    Opening { cookie: Cookie, steer: u8, max_datagram: u32 },
+    /// In use.
+    Open,
+    /// `Close` is out.
+    Closing,
+}
+
+/// A request that waits for a slot.
+pub(super) struct Queued {
+    pub(super) request: MsgBuf,
+    pub(super) token: u64,
+    pub(super) method: u32,
+}
+
+/// A request in a slot.
+pub(super) struct Call {
+    pub(super) request: MsgBuf,
+    pub(super) token: u64,
+    pub(super) method: u32,
+    pub(super) layout: PacketLayout,
+    /// Request packets sent since the last roll-back, and before it up to `acked`.
+    pub(super) sent: u32,
+    /// Request packets whose credit came back.
+    pub(super) acked: u32,
+    /// Request packets that were ever sent: from here on the server may have it all.
+    pub(super) ever_sent: u32,
+    /// The last time that a packet went out or progress came in.
+    pub(super) active_at: Instant,
+    /// Timeouts since the last progress.
+    pub(super) retries: u8,
+    /// The server said that the request is executing: nothing is owed, the response comes unasked.
+    pub(super) accepted: bool,
+    /// A packet went out twice: no RTT samples, and the transmit queue is flushed before the end.
+    pub(super) retransmitted: bool,
+    /// In a list of calls that wait for room.
+    pub(super) waiting: bool,
+    /// The position (request or response packet) of the last roll-back for a gap: one per position.
+    pub(super) gap_at: Option<u32>,
+    /// The response, once it turned out to be more than one packet.
+    pub(super) response: Option<Box<Response>>,
+}
+
+/// A response under way.
+pub(super) struct Response {
+    pub(super) assembly: Assembly,
+    /// Response packets asked for, the first included.
+    pub(super) asked: u32,
+    /// The message is an encoded status.
+    pub(super) failure: bool,
+    /// In the list of responses to be asked on for at the end of the burst.
+    pub(super) pull_pending: bool,
+}
+
+impl Call {
+    /// Whether the server may have the whole request.
+    pub(super) fn maybe_executed(&self) -> bool {
+        self.ever_sent == self.layout.packets()
+    }
+
+    /// Whether a timeout would mean something: packets are out that owe an answer, or the response is.
+    pub(super) fn awaits_packets(&self) -> bool {
+        match &self.response {
+            Some(response) => response.asked > response.assembly.next(),
+            None => self.sent > self.acked || self.accepted,
+        }
+    }
+}
+
+/// A request slot (`SSlot` in the original).
+#[derive(Default)]
+pub(super) struct Slot {
+    /// The current request's number, or the last one's.
+    pub(super) number: RequestNumber,
+    pub(super) call: Option<Call>,
+}
+
+/// A session this endpoint opened.
+pub(super) struct ClientSession<R> {
+    pub(super) generation: u32,
+    /// Packets that may be sent before one comes back.
+    pub(super) credits: u16,
+    /// Bit per slot: free.
+    pub(super) free: u8,
+    /// Bit per slot: waits for a credit.
+    pub(super) starved: u8,
+    /// Bit per slot: the last response was large and the server is to be told that it may drop it.
+    pub(super) owes_done: u8,
+    /// Bit per slot: that was told, and may have been lost.
+    pub(super) told_done: u8,
+    /// `disconnect` was called: no new calls, `Close` when drained.
+    pub(super) draining: bool,
+    pub(super) state: State,
+    pub(super) route: R,
+    /// The server's id for the session.
+    pub(super) remote: ConnectionId,
+    pub(super) peer: u32,
+    pub(super) charges: Charges,
+    pub(super) granted: u16,
+    pub(super) payload: u32,
+    pub(super) eager: u32,
+    pub(super) max_request: u32,
+    pub(super) rtt: RttEstimator,
+    pub(super) last_heard: Instant,
+    pub(super) last_ping: Instant,
+    /// When the handshake or the closing began.
+    pub(super) since: Instant,
+    /// How often the current handshake message, `Close` or `Ping` went unanswered.
+    pub(super) repeats: u8,
+    /// What the timer is armed for; it may be armed earlier than needed, never later.
+    pub(super) timer_at: Instant,
+    pub(super) queue: VecDeque<Queued>,
+    pub(super) slots: [Slot; WINDOW],
+}
+
+/// All slots free.
+pub(super) const ALL_FREE: u8 = u8::MAX;
+const _: () = assert!(WINDOW == u8::BITS as usize);
+
+impl<R> ClientSession<R> {
+    /// The slot that a request number belongs to.
+    #[inline]
+    pub(super) fn slot_of(number: RequestNumber) -> usize {
+        number.to_u32() as usize % WINDOW
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, State::Open)
+    }
+
+    /// Whether no call is on its way or waits.
+    pub(super) fn is_drained(&self) -> bool {
+        self.free == ALL_FREE && self.queue.is_empty()
+    }
+
+    /// When the session next needs looking at, calls aside.
+    pub(super) fn liveness_deadline(&self, config: &EndpointConfig) -> Instant {
+        self.last_heard.max(self.last_ping) + config.ping_interval
+    }
+}

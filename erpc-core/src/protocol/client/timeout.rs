@@ -1,0 +1,144 @@
+//! What happens when nothing comes: retransmission, probes, pings, death.
+
+use super::*;
+use crate::transport::TxQueue;
+use crate::wire::control::Control;
+use crate::wire::{Header, Kind, PacketNumber, ReplyInfo, RequestNumber};
+
+/// Timeouts of a call without progress after which the peer is also asked whether it still knows the
+/// session: if it restarted, it says so at once.
+const PING_AFTER_RETRIES: u8 = 2;
+
+impl<R: Route> ClientSide<R> {
+    /// The session's timer has fired.
+    pub(in crate::protocol) fn on_timer<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        tx: &mut X,
+    ) {
+        let Some(session) = self.sessions.get_mut(index as usize) else { return };
+        session.timer_at = Instant::NEVER;
+        if !session.is_open() {
+            self.handshake_timer(shared, now, index, tx);
+            return;
+        }
+        let config = &shared.config;
+        let silent_for = now - session.last_heard;
+        if silent_for >= config.liveness_timeout && session.last_ping > session.last_heard && session.repeats >= 2 {
+            self.remove(shared, index, Cause::PeerDead);
+            return;
+        }
+        let mut ping = now >= session.liveness_deadline(config);
+        let mut busy = !session.free;
+        while busy != 0 {
+            let at = busy.trailing_zeros() as usize;
+            busy &= busy - 1;
+            ping |= self.call_timer(shared, now, index, at, tx);
+        }
+        self.done_timer(index, ping, tx);
+        if ping {
+            self.ping(shared, now, index, tx);
+        }
+        let session = &mut self.sessions[index as usize];
+        let mut deadline = session.liveness_deadline(&shared.config);
+        for slot in &session.slots {
+            if let Some(call) = &slot.call
+                && let Some(due) = Self::due(shared, session, call)
+            {
+                deadline = deadline.min(due);
+            }
+        }
+        Self::arm(shared, index, session, deadline);
+    }
+
+    /// When a call's silence becomes suspicious; `None` if nothing is owed to it.
+    fn due(shared: &Shared, session: &ClientSession<R>, call: &Call) -> Option<Instant> {
+        if !call.awaits_packets() {
+            return None;
+        }
+        Some(if call.accepted && call.response.is_none() {
+            call.active_at + shared.config.ping_interval
+        } else {
+            call.active_at.plus_nanos(session.rtt.rto(call.retries))
+        })
+    }
+
+    /// Retransmits a call whose time is up. Returns whether the peer should be pinged as well.
+    fn call_timer<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, at: usize, tx: &mut X) -> bool {
+        let session = &mut self.sessions[index as usize];
+        let Some(call) = &session.slots[at].call else { return false };
+        if Self::due(shared, session, call).is_none_or(|due| due > now) {
+            return false;
+        }
+        shared.stats.timeouts += 1;
+        if call.accepted && call.response.is_none() {
+            self.probe(shared, now, index, at, tx);
+            return false;
+        }
+        let peer = &mut self.peers[session.peer as usize];
+        let Some(call) = &mut session.slots[at].call else { return false };
+        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        if let Some(response) = &call.response {
+            shared.stats.retransmissions += u64::from(response.asked - response.assembly.next());
+        }
+        Self::release_outstanding(&session.charges, call, &mut flow);
+        Self::note_release(peer, session.peer, &mut self.ready_peers);
+        call.retransmitted = true;
+        call.retries = call.retries.saturating_add(1);
+        call.gap_at = None;
+        call.active_at = now;
+        let retries = call.retries;
+        if call.response.is_some() {
+            self.pull(now, index, at, tx);
+        } else {
+            // The first copy may still be queued here; its headers are about to be written again.
+            tx.flush();
+            self.transmit(shared, now, index, at, tx);
+        }
+        self.feed_starved(shared, now, index, tx);
+        retries >= PING_AFTER_RETRIES
+    }
+
+    /// Tells the server which kept responses it may drop: after a timeout without a new request in
+    /// their slots, and, in case that was lost, once more with the next ping.
+    fn done_timer<X: TxQueue<Route = R>>(&mut self, index: u32, ping: bool, tx: &mut X) {
+        let session = &mut self.sessions[index as usize];
+        let fresh = session.owes_done & session.free;
+        let repeat = if ping { session.told_done & session.free } else { 0 };
+        if fresh | repeat == 0 {
+            return;
+        }
+        let header = Header {
+            connection: session.remote,
+            kind: Kind::Done,
+            packet: PacketNumber::default(),
+            request: RequestNumber::default(),
+            aux: 0,
+            size: 0,
+        };
+        let mut packet = [0; crate::wire::HEADER_LEN + 4 * WINDOW];
+        let mut len = crate::wire::HEADER_LEN;
+        packet[..len].copy_from_slice(&header.to_bytes());
+        for (at, slot) in session.slots.iter().enumerate() {
+            if (fresh | repeat) & 1 << at != 0 {
+                packet[len..len + 4].copy_from_slice(&slot.number.to_u32().to_le_bytes());
+                len += 4;
+            }
+        }
+        tx.push_bytes(&session.route, &packet[..len]);
+        session.owes_done &= !fresh;
+        session.told_done = fresh;
+    }
+
+    fn ping<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, tx: &mut X) {
+        let session = &mut self.sessions[index as usize];
+        session.repeats = if session.last_ping > session.last_heard { session.repeats.saturating_add(1) } else { 1 };
+        session.last_ping = now;
+        let sender = Self::local_id(shared, index, session);
+        let nonce = u32::from(session.repeats);
+        let packet = Control::Ping { sender }.emit(session.remote, nonce, ReplyInfo::default());
+        tx.push_bytes(&session.route, packet.as_bytes());
+    }
+}

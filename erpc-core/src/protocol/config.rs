@@ -1,0 +1,216 @@
+//! What an endpoint's owner can decide.
+
+use std::time::Duration;
+
+use crate::buf::MIN_PAYLOAD;
+
+/// Requests of one session that may be on their way at once.
+pub(crate) const WINDOW: usize = 8;
+
+/// An endpoint's limits and timeouts. Setters chain; [`EndpointConfig::check`] runs when the endpoint
+/// is made.
+///
+/// ```
+/// use std::time::Duration;
+/// use erpc_core::protocol::EndpointConfig;
+///
+/// let config = EndpointConfig::new().credits(16).max_message(1 << 20).connect_timeout(Duration::from_millis(300));
+/// assert!(config.check().is_ok());
+/// ```
+#[derive(Clone, Debug)]
+pub struct EndpointConfig {
+    pub(super) credits: u16,
+    pub(super) max_message: u32,
+    pub(super) eager: Option<u32>,
+    pub(super) queue_limit: usize,
+    pub(super) max_sessions: u32,
+    pub(super) memory_limit: usize,
+    pub(super) session_memory_limit: Option<usize>,
+    pub(super) connect_timeout: Duration,
+    pub(super) ping_interval: Duration,
+    pub(super) liveness_timeout: Duration,
+    pub(super) min_rto: Option<Duration>,
+    pub(super) seed: Option<u64>,
+}
+
+/// A setting that cannot work, named with its bounds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigError {
+    what: &'static str,
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.what)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Default for EndpointConfig {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl EndpointConfig {
+    /// The defaults, which the setters name.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            credits: 32,
+            max_message: 8 << 20,
+            eager: None,
+            queue_limit: 1_024,
+            max_sessions: 65_536,
+            memory_limit: 1 << 30,
+            session_memory_limit: None,
+            connect_timeout: Duration::from_secs(2),
+            ping_interval: Duration::from_secs(3),
+            liveness_timeout: Duration::from_secs(10),
+            min_rto: None,
+            seed: None,
+        }
+    }
+
+    /// Packets that may be on their way per session, 1 to 1,024. Default 32. The smaller of both sides'
+    /// settings counts. More credits fill longer pipes and can fill the receiver's queue sooner.
+    #[must_use]
+    pub const fn credits(mut self, packets: u16) -> Self {
+        self.credits = packets;
+        self
+    }
+
+    /// Largest message this endpoint receives, in bytes, up to 1 GiB. Default 8 MiB. A peer learns it
+    /// when a session opens; a declared size never allocates by itself.
+    #[must_use]
+    pub const fn max_message(mut self, bytes: u32) -> Self {
+        self.max_message = bytes;
+        self
+    }
+
+    /// Largest first packet of a response that this endpoint takes unasked, in payload bytes, at least
+    /// 1,024. Default: as much as leaves room for 64 of them in the receive queue. Responses up to this
+    /// size cost one packet; of larger ones the client pulls the rest when it has room.
+    #[must_use]
+    pub const fn eager(mut self, bytes: u32) -> Self {
+        self.eager = Some(bytes);
+        self
+    }
+
+    /// Calls that may wait per session behind the 8 on their way. Default 1,024. One more is rejected.
+    #[must_use]
+    pub const fn queue_limit(mut self, calls: usize) -> Self {
+        self.queue_limit = calls;
+        self
+    }
+
+    /// Sessions of each role that this endpoint holds at most, 1 to 8,388,608. Default 65,536.
+    #[must_use]
+    pub const fn max_sessions(mut self, sessions: u32) -> Self {
+        self.max_sessions = sessions;
+        self
+    }
+
+    /// Memory that the endpoint's msgbufs may take, in bytes. Default 1 GiB. Beyond it, incoming
+    /// requests are answered RESOURCE_EXHAUSTED and outgoing ones are rejected.
+    #[must_use]
+    pub const fn memory_limit(mut self, bytes: usize) -> Self {
+        self.memory_limit = bytes;
+        self
+    }
+
+    /// Memory that the incoming messages and kept responses of one session may take, in bytes.
+    /// Default 16 times the largest message.
+    #[must_use]
+    pub const fn session_memory_limit(mut self, bytes: usize) -> Self {
+        self.session_memory_limit = Some(bytes);
+        self
+    }
+
+    /// How long opening a session may take. Default 2 s. Then the session fails with
+    /// [`ConnectError::Timeout`](super::ConnectError::Timeout).
+    #[must_use]
+    pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// After how long a silence the peer is asked whether it is there; also how often a call that is
+    /// still executing is probed. Default 3 s, at least 1 ms.
+    #[must_use]
+    pub const fn ping_interval(mut self, interval: Duration) -> Self {
+        self.ping_interval = interval;
+        self
+    }
+
+    /// After how long a silence the peer counts as dead and its session's calls fail. Default 10 s; at
+    /// least twice the ping interval.
+    #[must_use]
+    pub const fn liveness_timeout(mut self, timeout: Duration) -> Self {
+        self.liveness_timeout = timeout;
+        self
+    }
+
+    /// Floor of the retransmission timeout. Default: the transport's, 5 ms for kernel UDP. Lower
+    /// recovers faster and mistakes scheduling delays for losses.
+    #[must_use]
+    pub const fn min_rto(mut self, floor: Duration) -> Self {
+        self.min_rto = Some(floor);
+        self
+    }
+
+    /// Fixes what is otherwise drawn from the operating system: the key that connection ids come from.
+    /// For simulation only; ids become guessable.
+    #[must_use]
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// The seed, if one was set.
+    #[must_use]
+    pub const fn fixed_seed(&self) -> Option<u64> {
+        self.seed
+    }
+
+    /// What [`EndpointConfig::memory_limit`] set, in bytes.
+    pub(crate) const fn memory(&self) -> usize {
+        self.memory_limit
+    }
+
+    /// Servers ask later than clients, so that of two idle ends only one does.
+    pub(super) fn server_ping_interval(&self) -> Duration {
+        self.ping_interval + self.ping_interval / 2
+    }
+
+    pub(super) fn session_memory(&self) -> usize {
+        self.session_memory_limit.unwrap_or(self.max_message as usize * 16)
+    }
+
+    /// Checks every setting against its bounds.
+    ///
+    /// # Errors
+    /// The first setting that is out of bounds.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let rules = [
+            (self.credits >= 1 && self.credits <= 1_024, "credits must be 1 to 1,024"),
+            (self.max_message >= 1 && self.max_message <= 1 << 30, "max_message must be 1 byte to 1 GiB"),
+            (self.eager.is_none_or(|eager| eager as usize >= MIN_PAYLOAD), "eager must be at least 1,024 bytes"),
+            (self.max_sessions >= 1 && self.max_sessions <= 1 << 23, "max_sessions must be 1 to 8,388,608"),
+            (self.ping_interval >= Duration::from_millis(1), "ping_interval must be at least 1 ms"),
+            (
+                self.liveness_timeout >= self.ping_interval * 2,
+                "liveness_timeout must be at least twice the ping_interval",
+            ),
+            (
+                self.session_memory() >= self.max_message as usize,
+                "session_memory_limit must hold one message of max_message bytes",
+            ),
+        ];
+        match rules.into_iter().find(|(holds, _)| !holds) {
+            Some((_, what)) => Err(ConfigError { what }),
+            None => Ok(()),
+        }
+    }
+}

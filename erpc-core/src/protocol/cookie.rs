@@ -1,0 +1,93 @@
+//! The stateless cookie that validates a client's address before anything is kept for it.
+
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher24;
+
+use crate::time::Instant;
+use crate::transport::Route;
+use crate::wire::ConnectionId;
+use crate::wire::control::{COOKIE_LEN, Cookie};
+
+/// Nanoseconds that a cookie is good for: longer than a client takes to send it back, short enough
+/// that collecting cookies is no use.
+const LIFETIME: u64 = 10_000_000_000;
+
+/// Makes and checks cookies.
+///
+/// ```text
+/// cookie: issued u64 (server's clock, nanoseconds) | SipHash-2-4(secret; issued, steer, client id, address) u64
+/// ```
+///
+/// All endpoints of a listening group share the secret and the clock's origin, so any can check what
+/// another issued. A cookie proves that its sender receives at the address it sends from.
+#[derive(Clone)]
+pub(super) struct CookieMaker {
+    key: (u64, u64),
+}
+
+impl CookieMaker {
+    pub(super) fn new(secret: [u8; 16]) -> Self {
+        let secret = u128::from_le_bytes(secret);
+        Self { key: (secret as u64, (secret >> 64) as u64) }
+    }
+
+    /// A cookie for a client at `route` that is sent to endpoint `steer`.
+    pub(super) fn issue<R: Route>(&self, now: Instant, route: &R, client: ConnectionId, steer: u8) -> Cookie {
+        let issued = now.as_nanos();
+        let mut cookie = [0; COOKIE_LEN];
+        cookie[..8].copy_from_slice(&issued.to_le_bytes());
+        cookie[8..].copy_from_slice(&self.mac(issued, route, client, steer).to_le_bytes());
+        cookie
+    }
+
+    /// Whether the cookie was issued for just this, not too long ago.
+    pub(super) fn check<R: Route>(&self, now: Instant, cookie: &Cookie, route: &R, client: ConnectionId, steer: u8) -> bool {
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&cookie[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        let (issued, mac) = (word(0), word(8));
+        // A group's endpoints read the clock at different moments: a cookie may seem to come from the
+        // future by a turn of an event loop.
+        let fresh = now.as_nanos().abs_diff(issued) <= LIFETIME;
+        fresh && self.mac(issued, route, client, steer) == mac
+    }
+
+    fn mac<R: Route>(&self, issued: u64, route: &R, client: ConnectionId, steer: u8) -> u64 {
+        let mut bytes = [0; 32];
+        let len = route.to_bytes(&mut bytes);
+        let mut hasher = SipHasher24::new_with_keys(self.key.0, self.key.1);
+        hasher.write_u64(issued);
+        hasher.write_u64(client.to_u64());
+        hasher.write_u8(steer);
+        hasher.write(&bytes[..len]);
+        hasher.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::tests::TestRoute;
+
+    #[test]
+    fn a_cookie_is_good_for_one_address_client_and_endpoint_and_for_ten_seconds() {
+        let maker = CookieMaker::new([3; 16]);
+        let (now, client) = (Instant::from_nanos(5_000_000_000), ConnectionId::from_u64(77));
+        let cookie = maker.issue(now, &TestRoute(1), client, 2);
+        let late = now.plus_nanos(LIFETIME);
+        assert!(maker.check(late, &cookie, &TestRoute(1), client, 2));
+        assert!(!maker.check(late.plus_nanos(1), &cookie, &TestRoute(1), client, 2), "too old");
+        assert!(!maker.check(now, &cookie, &TestRoute(2), client, 2), "another address");
+        assert!(!maker.check(now, &cookie, &TestRoute(1), ConnectionId::from_u64(78), 2), "another client");
+        assert!(!maker.check(now, &cookie, &TestRoute(1), client, 3), "another endpoint");
+        assert!(!CookieMaker::new([4; 16]).check(now, &cookie, &TestRoute(1), client, 2), "another server");
+        for bit in 0..128 {
+            let mut forged = cookie;
+            forged[bit / 8] ^= 1 << (bit % 8);
+            assert!(!maker.check(now, &forged, &TestRoute(1), client, 2), "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! Both halves together: where packets are told apart.
+
+use std::time::Duration;
+
+use super::client::ClientSide;
+use super::config::EndpointConfig;
+use super::ids::IdSource;
+use super::server::{Acceptor, ServerSide};
+use super::stats::{DropReason, ProtocolStats};
+use super::timers::{TimerId, Timers};
+use super::{
+    Body, ConfigError, ConnectError, Event, Notice, Rejected, RequestHandle, SessionId, SessionStats,
+};
+use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
+use crate::service::Status;
+use crate::time::Instant;
+use crate::transport::{Capabilities, ChargeModel, Route, TxQueue};
+use crate::wire::control::{Control, Parameters};
+use crate::wire::{HEADER_LEN, Header, HeaderError, Kind, ReplyInfo, VERSION};
+
+/// What the protocol has to know of the transport below it.
+#[derive(Clone, Copy, Debug)]
+pub struct Local {
+    pub(super) max_datagram: u32,
+    pub(super) charge: ChargeModel,
+    pub(super) capacity: u32,
+    pub(super) min_rto: Duration,
+    pub(super) steer: u8,
+}
+
+impl From<Capabilities> for Local {
+    fn from(capabilities: Capabilities) -> Self {
+        Self {
+            max_datagram: capabilities.max_datagram.min(u32::MAX as usize) as u32,
+            charge: capabilities.charge,
+            capacity: capabilities.rx_capacity,
+            min_rto: capabilities.min_rto,
+            steer: capabilities.steer,
+        }
+    }
+}
+
+/// What both halves share.
+pub(super) struct Shared {
+    pub(super) config: EndpointConfig,
+    pub(super) local: Local,
+    pub(super) pool: Pool,
+    pub(super) stats: ProtocolStats,
+    pub(super) timers: Timers,
+    pub(super) ids: IdSource,
+}
+
+/// How many eager responses the room for replies should hold.
+const EAGER_RESPONSES: u32 = 64;
+
+impl Shared {
+    pub(super) fn min_rto(&self) -> Duration {
+        self.config.min_rto.unwrap_or(self.local.min_rto)
+    }
+
+    /// The largest first packet of a response that is taken unasked, given the room for replies.
+    pub(super) fn eager(&self, room: u32) -> u32 {
+        if let Some(eager) = self.config.eager {
+            return eager;
+        }
+        let (mut low, mut high) = (crate::buf::MIN_PAYLOAD, self.local.max_datagram as usize);
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            if self.local.charge.charge(HEADER_LEN + middle) <= room / EAGER_RESPONSES {
+                low = middle;
+            } else {
+                high = middle - 1;
+            }
+        }
+        low as u32
+    }
+
+    /// What this endpoint says of itself when a session opens.
+    pub(super) fn parameters(&self, max_datagram: u32, eager: u32, window: u32) -> Parameters {
+        Parameters {
+            max_datagram,
+            max_message: self.config.max_message,
+            eager,
+            window,
+            credits: self.config.credits,
+            charge_model: self.local.charge.to_u8(),
+        }
+    }
+}
+
+/// One endpoint's protocol state; see the [module](super).
+pub struct Core<R> {
+    shared: Shared,
+    client: ClientSide<R>,
+    server: ServerSide<R>,
+}
+
+impl<R: Route> Core<R> {
+    /// A core over a transport with these properties. `key` is secret and random: connection ids are
+    /// derived from it.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the configuration is out of bounds.
+    pub fn new(local: Local, config: EndpointConfig, key: (u64, u64)) -> Result<Self, ConfigError> {
+        config.check()?;
+        let key = config.seed.map_or(key, |seed| (seed, !seed));
+        let mut ids = IdSource::new(key);
+        let client = ClientSide::new(local.capacity, ids.table_hasher());
+        let server = ServerSide::new(ids.table_hasher());
+        let pool = Pool::new(config.memory_limit);
+        let shared =
+            Shared { config, local, pool, stats: ProtocolStats::default(), timers: Timers::new(), ids };
+        Ok(Self { shared, client, server })
+    }
+
+    /// Accepts sessions from now on. A quarter of the receive queue stays for replies to this
+    /// endpoint's own calls, the rest is granted to clients.
+    pub fn listen(&mut self, acceptor: Acceptor) {
+        let replies = self.shared.local.capacity / 4;
+        self.client.set_room(replies);
+        self.server.listen(acceptor, self.shared.local.capacity - replies);
+    }
+
+    /// Takes in a packet. What it asks for in return is pushed into `tx`; what it means for the owner
+    /// is returned.
+    #[inline]
+    pub fn receive<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        route: R,
+        bytes: &'p [u8],
+        tx: &mut X,
+    ) -> Event<'p, R> {
+        self.shared.stats.rx_packets += 1;
+        let outcome = match Header::parse(bytes) {
+            Ok(header) => match header.kind {
+                Kind::Request | Kind::RequestForResponse | Kind::Done if header.connection.is_server_role() => {
+                    self.server.receive(&mut self.shared, now, &route, (&header, bytes), tx)
+                }
+                Kind::Response | Kind::Failure if !header.connection.is_server_role() => {
+                    self.client.receive(&mut self.shared, now, &route, (&header, bytes), tx)
+                }
+                Kind::CreditReturn | Kind::Accepted if !header.connection.is_server_role() => {
+                    if bytes.len() == HEADER_LEN {
+                        self.client.receive(&mut self.shared, now, &route, (&header, bytes), tx)
+                    } else {
+                        Err(DropReason::LyingSize)
+                    }
+                }
+                Kind::Control => self.control(now, &route, &header, bytes, tx).map(|()| Event::None),
+                _ => Err(DropReason::WrongRole),
+            },
+            Err(error) => self.bad_header(now, &route, bytes, error, tx),
+        };
+        match outcome {
+            Ok(event) => {
+                self.shared.stats.rx_delivered += 1;
+                event
+            }
+            Err(reason) => {
+                self.shared.stats.count_drop(reason);
+                Event::None
+            }
+        }
+    }
+
+    #[cold]
+    fn bad_header<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        route: &R,
+        bytes: &[u8],
+        error: HeaderError,
+        tx: &mut X,
+    ) -> Result<Event<'p, R>, DropReason> {
+        Err(match error {
+            HeaderError::Truncated => DropReason::Truncated,
+            HeaderError::Flags(_) => DropReason::Flags,
+            HeaderError::Version(_) => {
+                if let Some(client) = Control::hello_of_any_version(bytes) {
+                    self.server.hello(now, route, (client, 0, false), tx);
+                }
+                DropReason::Version
+            }
+        })
+    }
+
+    #[cold]
+    fn control<X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        route: &R,
+        header: &Header,
+        bytes: &[u8],
+        tx: &mut X,
+    ) -> Result<(), DropReason> {
+        let message = Control::parse(header, &bytes[HEADER_LEN..]).map_err(|_| DropReason::Control)?;
+        let nonce = header.request.to_u32();
+        if header.connection.is_endpoint() {
+            return match message {
+                Control::Hello { client, low, high } => {
+                    let fits = (low..=high).contains(&u16::from(VERSION));
+                    self.server.hello(now, route, (client, nonce, fits), tx);
+                    Ok(())
+                }
+                Control::Open { client, cookie, parameters } => {
+                    self.server.open(&mut self.shared, now, route, (client, cookie, parameters, nonce), tx)
+                }
+                _ => Err(DropReason::Handshake),
+            };
+        }
+        let outcome = if header.connection.is_server_role() {
+            self.server.control(&mut self.shared, now, route, (header, message), tx)
+        } else {
+            self.client.control(&mut self.shared, now, route, (header, message), tx)
+        };
+        if let (Err(DropReason::UnknownConnection), Control::Ping { sender } | Control::Close { sender }) =
+            (outcome, message)
+        {
+            // The peer remembers a session that we do not. It is not longer than what asked for it.
+            let reset = Control::Reset { unknown: header.connection };
+            tx.push_bytes(route, reset.emit(sender, nonce, ReplyInfo::default()).as_bytes());
+        }
+        outcome
+    }
+
+    /// Ends a burst: sends credit returns, asks for response packets, lets waiting calls go on.
+    #[inline]
+    pub fn end_of_burst<X: TxQueue<Route = R>>(&mut self, now: Instant, tx: &mut X) {
+        self.server.end_of_burst(&self.shared, tx);
+        self.client.end_of_burst(&mut self.shared, now, tx);
+    }
+
+    /// Does what time demands. Bounded by the number of sessions whose timer is due.
+    #[inline]
+    pub fn expire<X: TxQueue<Route = R>>(&mut self, now: Instant, tx: &mut X) {
+        let mut any = false;
+        while let Some(TimerId(id)) = self.shared.timers.expire(now) {
+            any = true;
+            let index = id / 2;
+            if id % 2 == 0 {
+                self.client.on_timer(&mut self.shared, now, index, tx);
+            } else {
+                self.server.on_timer(&mut self.shared, now, index, tx);
+            }
+        }
+        if any {
+            self.client.end_of_burst(&mut self.shared, now, tx);
+        }
+    }
+
+    /// No timer fires before this; [`Instant::NEVER`] if none is armed.
+    #[must_use]
+    pub fn next_deadline(&self) -> Instant {
+        self.shared.timers.next()
+    }
+
+    /// The next notice, in order.
+    #[inline]
+    pub fn pop_notice(&mut self) -> Option<Notice> {
+        self.client.pop_notice()
+    }
+
+    /// The address of a handshake that waits to know its path; answer with [`Core::routed`].
+    pub fn next_unrouted(&mut self) -> Option<R> {
+        self.client.next_routing().map(|(_, route)| route).or_else(|| self.server.next_pending())
+    }
+
+    /// The path to the address that [`Core::next_unrouted`] last returned carries datagrams of
+    /// `datagram` bytes; its handshake goes on.
+    pub fn routed<X: TxQueue<Route = R>>(&mut self, now: Instant, datagram: usize, tx: &mut X) {
+        let datagram = datagram.min(u32::MAX as usize) as u32;
+        match self.client.next_routing() {
+            Some((id, _)) => self.client.routed(&mut self.shared, now, id, datagram, tx),
+            None => self.server.accept(&mut self.shared, now, datagram, tx),
+        }
+    }
+
+    /// Whether [`Core::next_unrouted`] would return an address.
+    #[must_use]
+    #[inline]
+    pub fn wants_route(&self) -> bool {
+        self.client.wants_route() || self.server.wants_route()
+    }
+
+    /// Starts to open a session to `peer`. Calls are accepted and wait until it has opened; a notice
+    /// tells when it has, or has not.
+    ///
+    /// # Errors
+    /// [`ConnectError::TooManySessions`].
+    pub fn connect<X: TxQueue<Route = R>>(&mut self, now: Instant, peer: R, tx: &mut X) -> Result<SessionId, ConnectError> {
+        self.client.connect(&mut self.shared, now, peer, tx)
+    }
+
+    /// Calls `method` on the session's server. `token` comes back with the outcome, which comes exactly
+    /// once for every accepted call.
+    ///
+    /// # Errors
+    /// [`Rejected`] with the request if it cannot be accepted.
+    #[inline]
+    pub fn call<X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        call: (u32, MsgBuf, u64),
+        tx: &mut X,
+    ) -> Result<(), Rejected> {
+        self.client.call(&mut self.shared, now, session, call, tx)
+    }
+
+    /// Ends a session once its calls are done. A notice tells when it is gone.
+    pub fn disconnect<X: TxQueue<Route = R>>(&mut self, now: Instant, session: SessionId, tx: &mut X) {
+        self.client.disconnect(&mut self.shared, now, session, tx);
+    }
+
+    /// A buffer for the response to `request`: the slot's own if it holds `len` bytes and is free.
+    ///
+    /// # Errors
+    /// [`NoMemory`] if it is not and the pool has none.
+    #[inline]
+    pub fn response_buffer(&mut self, request: &RequestHandle, len: usize) -> Result<MsgBuf, NoMemory> {
+        self.server.response_buffer(&mut self.shared, request, len)
+    }
+
+    /// Answers a request. If its session is gone, the response is counted and dropped.
+    #[inline]
+    pub fn respond<X: TxQueue<Route = R>>(&mut self, now: Instant, request: RequestHandle, response: MsgBuf, tx: &mut X) {
+        self.server.respond(&mut self.shared, now, request, response, tx);
+    }
+
+    /// Answers a request with a failure.
+    pub fn respond_status<X: TxQueue<Route = R>>(&mut self, now: Instant, request: RequestHandle, status: &Status, tx: &mut X) {
+        self.server.respond_status(&mut self.shared, now, request, status, tx);
+    }
+
+    /// Says good-bye to all peers, once, and ends every call with
+    /// [`Cause::Shutdown`](super::Cause::Shutdown).
+    pub fn shutdown<X: TxQueue<Route = R>>(&mut self, tx: &mut X) {
+        self.client.shutdown(&mut self.shared, tx);
+        self.server.shutdown(&mut self.shared, tx);
+    }
+
+    /// The endpoint's buffers.
+    #[inline]
+    pub fn pool(&mut self) -> &mut Pool {
+        &mut self.shared.pool
+    }
+
+    /// The endpoint's buffers, counted.
+    pub fn pool_stats(&mut self) -> PoolStats {
+        self.shared.pool.stats()
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn stats(&self) -> &ProtocolStats {
+        &self.shared.stats
+    }
+
+    /// What a session is at, `None` if it is gone.
+    #[must_use]
+    pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
+        self.client.stats(session)
+    }
+
+    /// Sessions this endpoint opened, and sessions it accepted.
+    #[must_use]
+    pub fn sessions(&self) -> (usize, usize) {
+        (self.client.len(), self.server.len())
+    }
+
+    /// Everything adds up; called by tests after every event.
+    #[cfg(test)]
+    pub(super) fn check_invariants(&self) {
+        self.client.check_invariants();
+        self.server.check_invariants();
+    }
+
+    /// Takes back the memory of a message.
+    #[inline]
+    pub fn recycle(&mut self, body: Body<'_>) {
+        if let Body::Message(msgbuf) = body {
+            self.shared.pool.recycle(msgbuf);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What can go wrong, split by whose fault it is.
+
+use std::fmt;
+
+use crate::buf::{MsgBuf, NoMemory};
+use crate::service::Status;
+
+/// Why a call did not bring a response.
+///
+/// The first question after a failure is whether the handler ran; the two `..Executed` variants answer
+/// it. A call is reported as `NotExecuted` only if its request cannot have been complete at the server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The server answered, and the answer is a failure.
+    Status(Status),
+    /// The call was not accepted at this end; nothing was sent.
+    Rejected(RejectReason),
+    /// The handler did not run and will not; the call may be tried again.
+    NotExecuted(Cause),
+    /// The handler may have run, once, or be running.
+    MaybeExecuted(Cause),
+    /// The handler ran; its response could not be taken in.
+    ResponseLost(Cause),
+}
+
+/// What ended a call from outside of the handler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The session could not be opened.
+    Connect(ConnectError),
+    /// Nothing was heard of the peer for the liveness time-out.
+    PeerDead,
+    /// The peer said that it does not know the session: it restarted, or had given the session up.
+    PeerReset,
+    /// The peer closed the session.
+    PeerClosed,
+    /// The session was disconnected at this end.
+    Disconnected,
+    /// The endpoint was shut down.
+    Shutdown,
+    /// The request is larger than the server accepts, in bytes. Known only when the session had opened.
+    RequestTooLarge(u32),
+    /// The response is larger than this endpoint accepts, in bytes.
+    ResponseTooLarge(u32),
+    /// There was no memory for the response within the endpoint's limit.
+    NoMemory,
+    /// The response did not decode as the method's response type.
+    Malformed,
+}
+
+/// Why a session did not open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// No answer within the connect time-out: nothing listens there, or packets vanish on the way.
+    Timeout,
+    /// The peer speaks other versions of the protocol: its lowest and highest.
+    Version(u16, u16),
+    /// The peer takes no more sessions.
+    Full,
+    /// The peer does not accept sessions at all.
+    NotListening,
+    /// The two sides' parameters do not meet: a datagram size below the minimum, or an unknown
+    /// measure of receive queues.
+    Parameters,
+    /// This endpoint's session table is full.
+    TooManySessions,
+}
+
+/// A call that was not accepted, with the request handed back untouched.
+#[derive(Debug)]
+pub struct Rejected {
+    /// Why.
+    pub reason: RejectReason,
+    /// The request.
+    pub request: MsgBuf,
+}
+
+/// Why a call was not accepted. Nothing was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum RejectReason {
+    /// The session's queue is full: as many calls wait as the limit allows. Wait for replies.
+    QueueFull,
+    /// There is no such session: it was closed or failed.
+    NoSession,
+    /// The session is being disconnected and takes no new calls.
+    Disconnecting,
+    /// The request is larger than the session accepts.
+    TooLarge {
+        /// Bytes of the request.
+        size: usize,
+        /// Most bytes the session accepts.
+        limit: usize,
+    },
+    /// There was no memory for the request.
+    NoMemory(NoMemory),
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(status) => status.fmt(f),
+            Self::Rejected(reason) => write!(f, "{reason}; nothing was sent"),
+            Self::NotExecuted(cause) => write!(f, "{cause}; the call was not executed and may be retried"),
+            Self::MaybeExecuted(cause) => write!(f, "{cause}; the call may have been executed"),
+            Self::ResponseLost(cause) => write!(f, "{cause}; the call was executed"),
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(error) => error.fmt(f),
+            Self::PeerDead => f.write_str("the peer does not answer"),
+            Self::PeerReset => f.write_str("the peer does not know the session, it may have restarted"),
+            Self::PeerClosed => f.write_str("the peer closed the session"),
+            Self::Disconnected => f.write_str("the session was disconnected"),
+            Self::Shutdown => f.write_str("the endpoint was shut down"),
+            Self::RequestTooLarge(size) => write!(f, "the request has {size} bytes, more than the server accepts"),
+            Self::ResponseTooLarge(size) => {
+                write!(f, "the response has {size} bytes, more than the endpoint's message limit")
+            }
+            Self::NoMemory => f.write_str("no memory for the response within the endpoint's memory limit"),
+            Self::Malformed => f.write_str("the response is not of the method's type"),
+        }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout => f.write_str("no answer; is a server listening there, and does a firewall pass UDP?"),
+            Self::Version(low, high) => {
+                write!(f, "the peer speaks protocol versions {low} to {high}, this side {}", crate::wire::VERSION)
+            }
+            Self::Full => f.write_str("the server takes no more sessions"),
+            Self::NotListening => f.write_str("the peer is no server"),
+            Self::Parameters => f.write_str("the peer's parameters do not fit: datagram size or receive queue"),
+            Self::TooManySessions => f.write_str("this endpoint has no room for another session"),
+        }
+    }
+}
+
+impl fmt::Display for RejectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::QueueFull => f.write_str("the session's queue is full; wait for replies before calling again"),
+            Self::NoSession => f.write_str("the session is closed"),
+            Self::Disconnecting => f.write_str("the session is being disconnected"),
+            Self::TooLarge { size, limit } => {
+                write!(f, "the request has {size} bytes, the session takes at most {limit}")
+            }
+            Self::NoMemory(error) => error.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl std::error::Error for CallError {}
+impl std::error::Error for Cause {}
+impl std::error::Error for ConnectError {}
+impl std::error::Error for RejectReason {}
+impl std::error::Error for Rejected {}

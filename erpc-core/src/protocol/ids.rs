@@ -1,0 +1,40 @@
+//! Numbers that strangers cannot guess.
+
+use std::hash::{BuildHasher, Hasher};
+
+use siphasher::sip::{SipHasher13, SipHasher24};
+
+/// Draws unpredictable 32-bit numbers: SipHash-2-4 of a counter under a secret key.
+pub(super) struct IdSource {
+    key: (u64, u64),
+    drawn: u64,
+}
+
+impl IdSource {
+    pub(super) fn new(key: (u64, u64)) -> Self {
+        Self { key, drawn: 0 }
+    }
+
+    pub(super) fn draw(&mut self) -> u32 {
+        self.drawn += 1;
+        let mut hasher = SipHasher24::new_with_keys(self.key.0, self.key.1);
+        hasher.write_u64(self.drawn);
+        hasher.finish() as u32
+    }
+
+    /// A hasher family for tables whose keys come from peers.
+    pub(super) fn table_hasher(&mut self) -> KeyedHasher {
+        KeyedHasher(self.key.0 ^ u64::from(self.draw()), self.key.1)
+    }
+}
+
+/// Builds hashers under a key of this endpoint, not of the process: the same seed, the same tables.
+#[derive(Clone)]
+pub(super) struct KeyedHasher(u64, u64);
+
+impl BuildHasher for KeyedHasher {
+    type Hasher = SipHasher13;
+    fn build_hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.0, self.1)
+    }
+}

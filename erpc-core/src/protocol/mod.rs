@@ -1,0 +1,47 @@
+//! The protocol, without input or output (thesis chapter 6).
+//!
+//! [`Core`] is an endpoint's half of every session it takes part in. It is fed packets and the time and
+//! pushes packets into a [`TxQueue`](crate::transport::TxQueue); it knows no socket, thread or clock.
+//!
+//! ```text
+//!             receive(now, route, bytes)  ->  Event: a request to handle, a reply to deliver
+//!   call(..) respond(..)                  ->  packets into the transmit queue
+//!             end_of_burst(now)           ->  credit returns, requests for response, what had to wait
+//!             expire(now)                 ->  retransmissions, pings
+//!             pop_notice()                ->  calls that failed, sessions that opened or closed
+//! ```
+//!
+//! # Contract
+//!
+//! `now` never runs backwards. After a burst of [`Core::receive`] comes one [`Core::end_of_burst`].
+//! [`Core::expire`] is called at [`Core::next_deadline`] or later, and notices are popped after either.
+//!
+//! # Roles
+//!
+//! `client` holds the sessions this endpoint opened, `server` those it accepted. Clients drive:
+//! every packet of a server answers one of its client's, retransmission is the client's alone, and a
+//! server that loses its state loses nothing that a client cannot find out.
+
+mod assembly;
+mod client;
+mod config;
+mod cookie;
+mod core;
+mod error;
+mod event;
+mod ids;
+mod rtt;
+mod server;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod timers;
+
+pub use self::core::{Core, Local};
+pub use config::{ConfigError, EndpointConfig};
+pub use error::{CallError, Cause, ConnectError, RejectReason, Rejected};
+pub use event::{Body, Event, Notice, Request, RequestHandle, SessionEvent, SessionId};
+pub use server::{Acceptor, ListenGroup};
+pub use stats::{DropReason, ProtocolStats, SessionStats};
+
+pub(crate) use config::WINDOW;

@@ -1,0 +1,81 @@
+//! The retransmission timeout, from measured round trips (RFC 6298, in integers).
+
+use std::time::Duration;
+
+/// Timeout before anything was measured.
+const INITIAL_RTO: u64 = 20_000_000;
+/// Ceiling of the timeout, backoff included.
+const MAX_RTO: u64 = 500_000_000;
+
+/// Smoothed round-trip time and its variation, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RttEstimator {
+    /// Eight times the smoothed RTT; 0 before the first sample.
+    srtt8: u64,
+    /// Four times the mean deviation.
+    var4: u64,
+    floor: u64,
+}
+
+impl RttEstimator {
+    /// An estimator whose timeout is never below `floor`.
+    pub(super) fn new(floor: Duration) -> Self {
+        Self { srtt8: 0, var4: 0, floor: (floor.as_nanos() as u64).min(MAX_RTO) }
+    }
+
+    /// Takes in a round trip, the server's processing time already taken out.
+    #[inline]
+    pub(super) fn sample(&mut self, nanos: u64) {
+        if self.srtt8 == 0 {
+            self.srtt8 = nanos.max(1) * 8;
+            self.var4 = nanos * 2;
+            return;
+        }
+        let error = nanos.abs_diff(self.srtt8 >> 3);
+        self.var4 = self.var4 - (self.var4 >> 2) + error;
+        self.srtt8 = self.srtt8 - (self.srtt8 >> 3) + nanos;
+    }
+
+    /// The timeout after `retries` retransmissions without progress: doubled each time, at most 500 ms.
+    #[inline]
+    pub(super) fn rto(&self, retries: u8) -> u64 {
+        let base = if self.srtt8 == 0 { INITIAL_RTO } else { (self.srtt8 >> 3) + self.var4 };
+        (base.max(self.floor) << retries.min(10)).min(MAX_RTO)
+    }
+
+    /// The smoothed RTT, `None` before the first sample.
+    pub(super) fn smoothed(&self) -> Option<Duration> {
+        (self.srtt8 != 0).then(|| Duration::from_nanos(self.srtt8 >> 3))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_timeout_follows_the_samples_down_to_the_floor_and_doubles_on_retries() {
+        let mut rtt = RttEstimator::new(Duration::from_millis(5));
+        assert_eq!(rtt.rto(0), INITIAL_RTO);
+        for _ in 0..100 {
+            rtt.sample(30_000_000);
+        }
+        assert!((30_000_000..31_000_000).contains(&rtt.rto(0)), "{}", rtt.rto(0));
+        for _ in 0..200 {
+            rtt.sample(4_000);
+        }
+        assert_eq!((rtt.rto(0), rtt.rto(1), rtt.rto(2)), (5_000_000, 10_000_000, 20_000_000));
+        assert_eq!(rtt.rto(255), MAX_RTO);
+        assert_eq!(rtt.smoothed(), Some(Duration::from_nanos(4_000)));
+    }
+
+    #[test]
+    fn a_jump_in_rtt_lifts_the_timeout_above_it() {
+        let mut rtt = RttEstimator::new(Duration::from_micros(1));
+        for _ in 0..50 {
+            rtt.sample(10_000);
+        }
+        rtt.sample(100_000);
+        assert!(rtt.rto(0) > 100_000);
+    }
+}

@@ -1,0 +1,315 @@
+//! A session opens at its server, stays alive, and ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::protocol::cookie::CookieMaker;
+use crate::protocol::stats::DropReason;
+use crate::transport::{ChargeModel, MIN_DATAGRAM};
+use crate::wire::control::Refusal;
+use crate::wire::{HEADER_LEN, Header, VERSION};
+
+/// The endpoints that listen at one address, as all of them know it.
+#[derive(Debug)]
+pub struct ListenGroup {
+    secret: [u8; 16],
+    members: Vec<Member>,
+}
+
+#[derive(Debug)]
+struct Member {
+    port: u16,
+    sessions: AtomicU32,
+}
+
+impl ListenGroup {
+    /// A group whose member `i` receives at `ports[i]`; all ports are the same where the kernel steers
+    /// by connection id. `secret` authenticates cookies and must not be guessable.
+    ///
+    /// # Panics
+    /// If there are no ports or more than 256: a connection id names the member in one byte.
+    #[must_use]
+    pub fn new(secret: [u8; 16], ports: Vec<u16>) -> Self {
+        assert!((1..=256).contains(&ports.len()), "a listening group has 1 to 256 endpoints");
+        let member = |port| Member { port, sessions: AtomicU32::new(0) };
+        Self { secret, members: ports.into_iter().map(member).collect() }
+    }
+
+    /// Sessions that each member holds or has been chosen for.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<u32> {
+        self.members.iter().map(|member| member.sessions.load(Ordering::Relaxed)).collect()
+    }
+}
+
+/// What makes an endpoint accept sessions: its place in a [`ListenGroup`].
+#[derive(Clone, Debug)]
+pub struct Acceptor {
+    group: Arc<ListenGroup>,
+    steer: u8,
+}
+
+impl Acceptor {
+    /// Member `steer` of `group`.
+    ///
+    /// # Panics
+    /// If the group has no such member.
+    #[must_use]
+    pub fn new(group: Arc<ListenGroup>, steer: u8) -> Self {
+        assert!((steer as usize) < group.members.len(), "the group has no member {steer}");
+        Self { group, steer }
+    }
+
+    fn cookies(&self) -> CookieMaker {
+        CookieMaker::new(self.group.secret)
+    }
+
+    /// The member with the fewest sessions, ties broken by `salt` so that a burst of `Hello`s, which
+    /// leave no trace here, spreads all the same.
+    fn choose(&self, salt: u64) -> (u8, u16) {
+        let members = &self.group.members;
+        let start = salt as usize % members.len();
+        let order = (0..members.len()).map(|at| (start + at) % members.len());
+        let at = order.min_by_key(|at| members[*at].sessions.load(Ordering::Relaxed)).unwrap_or(0);
+        (at as u8, members[at].port)
+    }
+
+    fn session_began(&self) {
+        self.group.members[self.steer as usize].sessions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn session_ended(&self) {
+        self.group.members[self.steer as usize].sessions.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<R: Route> ServerSide<R> {
+    /// From now on sessions are accepted, and `capacity` units of the receive queue are granted.
+    pub(in crate::protocol) fn listen(&mut self, acceptor: Acceptor, capacity: u32) {
+        self.acceptor = Some(acceptor);
+        self.grants.set_capacity(capacity);
+    }
+
+    /// A `Hello`: answered out of the packet alone.
+    pub(in crate::protocol) fn hello<X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        route: &R,
+        hello: (ConnectionId, u32, bool),
+        tx: &mut X,
+    ) {
+        let (client, nonce, version_fits) = hello;
+        let refuse = |reason| Control::Refused { reason, low: VERSION.into(), high: VERSION.into() };
+        let message = match &self.acceptor {
+            None => refuse(Refusal::NotListening),
+            Some(_) if !version_fits => refuse(Refusal::Version),
+            Some(acceptor) => {
+                let (steer, port) = acceptor.choose(client.to_u64() >> 32);
+                let cookie = acceptor.cookies().issue(now, route, client, steer);
+                let port = if port == acceptor.group.members[acceptor.steer as usize].port { 0 } else { port };
+                Control::Challenge { cookie, port, steer }
+            }
+        };
+        tx.push_bytes(route, message.emit(client, nonce, ReplyInfo::default()).as_bytes());
+    }
+
+    /// An `Open`: checked, and if it is new, kept until the path is known.
+    pub(in crate::protocol) fn open<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        route: &R,
+        open: (ConnectionId, Cookie, Parameters, u32),
+        tx: &mut X,
+    ) -> Result<(), DropReason> {
+        let (client, cookie, parameters, nonce) = open;
+        let Some(acceptor) = &self.acceptor else { return Err(DropReason::Handshake) };
+        if !acceptor.cookies().check(now, &cookie, route, client, acceptor.steer) {
+            return Err(DropReason::Cookie);
+        }
+        if let Some(&index) = self.by_client.get(&(*route, client)) {
+            self.send_opened(shared, index, nonce, tx);
+            return Ok(());
+        }
+        let fits = parameters.max_datagram as usize >= MIN_DATAGRAM
+            && parameters.eager as usize >= crate::buf::MIN_PAYLOAD
+            && parameters.credits >= 1
+            && parameters.max_message >= 1
+            && ChargeModel::from_u8(parameters.charge_model).is_some();
+        let refusal = if !fits {
+            Some(Refusal::Parameters)
+        } else if self.sessions.len() + self.pending.len() >= shared.config.max_sessions as usize {
+            Some(Refusal::Full)
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            shared.stats.refused += 1;
+            let refused = Control::Refused { reason, low: VERSION.into(), high: VERSION.into() };
+            tx.push_bytes(route, refused.emit(client, nonce, ReplyInfo::default()).as_bytes());
+            return Ok(());
+        }
+        self.pending.push_back(PendingOpen { route: *route, client, parameters, nonce });
+        Ok(())
+    }
+
+    /// The address of the `Open` whose path is to be looked up next.
+    pub(in crate::protocol) fn next_pending(&self) -> Option<R> {
+        self.pending.front().map(|open| open.route)
+    }
+
+    /// The path to the client carries datagrams of `path_datagram` bytes: the session opens.
+    pub(in crate::protocol) fn accept<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        path_datagram: u32,
+        tx: &mut X,
+    ) {
+        let Some(open) = self.pending.pop_front() else { return };
+        let PendingOpen { route, client, parameters, nonce } = open;
+        if self.by_client.contains_key(&(route, client)) {
+            return;
+        }
+        let max_datagram = parameters.max_datagram.min(path_datagram).min(shared.local.max_datagram);
+        if (max_datagram as usize) < MIN_DATAGRAM {
+            shared.stats.refused += 1;
+            let refused =
+                Control::Refused { reason: Refusal::Parameters, low: VERSION.into(), high: VERSION.into() };
+            tx.push_bytes(&route, refused.emit(client, nonce, ReplyInfo::default()).as_bytes());
+            return;
+        }
+        let payload = max_datagram - HEADER_LEN as u32;
+        let generation = shared.ids.draw();
+        let slots = std::array::from_fn(|at| ServerSlot {
+            number: RequestNumber::from_u32((at as u32).wrapping_sub(WINDOW as u32)),
+            state: SlotState::Idle,
+            buffer: None,
+        });
+        let index = self.sessions.insert(ServerSession {
+            generation,
+            credits: parameters.credits.min(shared.config.credits),
+            unanswered: 0,
+            route,
+            remote: client,
+            payload,
+            eager: parameters.eager.min(payload),
+            max_response: parameters.max_message,
+            last_heard: now,
+            last_ping: now,
+            timer_at: Instant::NEVER,
+            held: 0,
+            slots,
+        }) as u32;
+        self.by_client.insert((route, client), index);
+        self.announce |= self.grants.join(route, client.steer());
+        if let Some(acceptor) = &self.acceptor {
+            acceptor.session_began();
+        }
+        let session = &mut self.sessions[index as usize];
+        let deadline = now + shared.config.server_ping_interval();
+        Self::arm(shared, index, session, deadline);
+        self.send_opened(shared, index, nonce, tx);
+    }
+
+    fn send_opened<X: TxQueue<Route = R>>(&mut self, shared: &Shared, index: u32, nonce: u32, tx: &mut X) {
+        let session = &self.sessions[index as usize];
+        let server = Self::local_id(shared, index, session.generation);
+        let parameters = Parameters {
+            credits: session.credits,
+            ..shared.parameters(session.payload + HEADER_LEN as u32, session.eager, self.grants.share())
+        };
+        let packet = Control::Opened { server, parameters }.emit(session.remote, nonce, ReplyInfo::default());
+        tx.push_bytes(&session.route, packet.as_bytes());
+    }
+
+    /// A control message to a session of ours.
+    pub(in crate::protocol) fn control<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        route: &R,
+        packet: (&Header, Control),
+        tx: &mut X,
+    ) -> Result<(), DropReason> {
+        let (header, message) = packet;
+        let index = header.connection.index();
+        let share = self.grants.share();
+        let session = self.sessions.get_mut(index as usize).ok_or(DropReason::UnknownConnection)?;
+        if session.generation != header.connection.generation() {
+            return Err(DropReason::UnknownConnection);
+        }
+        if session.route != *route {
+            return Err(DropReason::WrongRoute);
+        }
+        let nonce = header.request.to_u32();
+        let remote = session.remote;
+        match message {
+            Control::Ping { sender } if sender == remote => {
+                session.last_heard = now;
+                let pong = Control::Pong.emit(remote, nonce, ReplyInfo::new(0, share));
+                tx.push_bytes(route, pong.as_bytes());
+            }
+            Control::Pong => session.last_heard = now,
+            Control::Close { sender } if sender == remote => {
+                let closed = Control::Closed.emit(remote, nonce, ReplyInfo::default());
+                tx.push_bytes(route, closed.as_bytes());
+                self.remove(shared, index);
+            }
+            Control::Reset { unknown } if unknown == Self::local_id(shared, index, session.generation) => {
+                self.remove(shared, index);
+            }
+            // The answer to the `Close` of a shutdown finds no session any more.
+            _ => return Err(DropReason::Handshake),
+        }
+        Ok(())
+    }
+
+    /// The session's timer has fired: has the client gone?
+    pub(in crate::protocol) fn on_timer<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        tx: &mut X,
+    ) {
+        let Some(session) = self.sessions.get_mut(index as usize) else { return };
+        session.timer_at = Instant::NEVER;
+        if session.last_heard > session.last_ping {
+            session.unanswered = 0;
+        }
+        let silent_for = now - session.last_heard;
+        if silent_for >= shared.config.liveness_timeout && session.unanswered >= 2 {
+            self.remove(shared, index);
+            return;
+        }
+        let interval = shared.config.server_ping_interval();
+        if now >= session.last_heard.max(session.last_ping) + interval {
+            session.unanswered = session.unanswered.saturating_add(1);
+            session.last_ping = now;
+            Self::ping(shared, index, session, self.grants.share(), tx);
+        }
+        let deadline = session.last_heard.max(session.last_ping) + interval;
+        Self::arm(shared, index, session, deadline);
+    }
+
+    fn ping<X: TxQueue<Route = R>>(shared: &Shared, index: u32, session: &ServerSession<R>, share: u32, tx: &mut X) {
+        let sender = Self::local_id(shared, index, session.generation);
+        let packet = Control::Ping { sender }.emit(session.remote, 0, ReplyInfo::new(0, share));
+        tx.push_bytes(&session.route, packet.as_bytes());
+    }
+
+    /// Tells one session of each client endpoint that the window has shrunk. Rare: once per doubling of
+    /// the number of client endpoints.
+    #[cold]
+    pub(super) fn announce_window<X: TxQueue<Route = R>>(&mut self, shared: &Shared, tx: &mut X) {
+        self.announce = false;
+        let share = self.grants.share();
+        for (index, session) in &self.sessions {
+            if self.grants.tell(&session.route, session.remote.steer()) {
+                Self::ping(shared, index as u32, session, share, tx);
+            }
+        }
+    }
+}

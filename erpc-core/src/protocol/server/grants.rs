@@ -1,0 +1,94 @@
+//! What clients may have on their way to this endpoint, so that its receive queue never overflows.
+
+use std::collections::HashMap;
+
+use crate::protocol::ids::KeyedHasher;
+use crate::transport::Route;
+
+struct Grant {
+    sessions: u32,
+    /// The window that this client endpoint was told last.
+    told: u32,
+}
+
+/// Divides the receive queue's capacity among the client endpoints that have sessions here.
+///
+/// The share is the capacity divided by the number of client endpoints, rounded up to a power of two,
+/// so that it changes rarely. Every reply carries it; when it shrinks, clients that were told more get
+/// a ping with the new one.
+pub(super) struct Grants<R> {
+    capacity: u32,
+    clients: HashMap<(R, u8), Grant, KeyedHasher>,
+}
+
+impl<R: Route> Grants<R> {
+    pub(super) fn new(capacity: u32, hasher: KeyedHasher) -> Self {
+        Self { capacity, clients: HashMap::with_hasher(hasher) }
+    }
+
+    pub(super) fn set_capacity(&mut self, units: u32) {
+        self.capacity = units;
+    }
+
+    /// What each client endpoint may have on its way, in charge units.
+    #[inline]
+    pub(super) fn share(&self) -> u32 {
+        self.share_of(self.clients.len())
+    }
+
+    fn share_of(&self, clients: usize) -> u32 {
+        self.capacity >> clients.max(1).next_power_of_two().trailing_zeros()
+    }
+
+    /// A session of the client endpoint opens. Returns whether the others' share has shrunk.
+    pub(super) fn join(&mut self, route: R, steer: u8) -> bool {
+        let before = self.share();
+        self.clients.entry((route, steer)).or_insert(Grant { sessions: 0, told: 0 }).sessions += 1;
+        let share = self.share();
+        if let Some(grant) = self.clients.get_mut(&(route, steer)) {
+            grant.told = share;
+        }
+        share < before
+    }
+
+    /// A session of the client endpoint has ended.
+    pub(super) fn leave(&mut self, route: &R, steer: u8) {
+        if let Some(grant) = self.clients.get_mut(&(*route, steer)) {
+            grant.sessions -= 1;
+            if grant.sessions == 0 {
+                self.clients.remove(&(*route, steer));
+            }
+        }
+    }
+
+    /// Whether the client endpoint was told more than its share; from now on it counts as told.
+    pub(super) fn tell(&mut self, route: &R, steer: u8) -> bool {
+        let share = self.share();
+        let Some(grant) = self.clients.get_mut(&(*route, steer)) else { return false };
+        std::mem::replace(&mut grant.told, share) > share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::tests::TestRoute;
+    use crate::protocol::ids::IdSource;
+
+    #[test]
+    fn shares_add_up_to_no_more_than_the_capacity() {
+        let mut grants = Grants::new(1_000_000, IdSource::new((1, 2)).table_hasher());
+        let mut shrunk = 0;
+        for client in 0..100u32 {
+            shrunk += u32::from(grants.join(TestRoute(client), 0));
+            assert!(grants.share() as usize * (client as usize + 1) <= 1_000_000);
+        }
+        assert_eq!(shrunk, 7, "once per doubling");
+        assert!(grants.tell(&TestRoute(0), 0), "the first client was told the whole");
+        assert!(!grants.tell(&TestRoute(0), 0), "once");
+        for client in 0..100 {
+            grants.leave(&TestRoute(client), 0);
+        }
+        assert_eq!(grants.share(), 1_000_000);
+    }
+}

@@ -1,0 +1,150 @@
+//! The server's half: sessions this endpoint accepted, and the requests in their slots.
+//!
+//! Servers are passive (thesis section 6.4): no retransmission timer, every packet answers one.
+//!
+//! | file | what happens there |
+//! |---|---|
+//! | `accept` | a session opens, stays alive, ends |
+//! | `receive` | request packets in order, credit returns, requests for response |
+//! | `respond` | a response's way out |
+//! | `grants` | what clients may have on their way to us |
+//! | `slot` | the state they work on |
+
+mod accept;
+mod grants;
+mod receive;
+mod respond;
+mod slot;
+
+use std::collections::{HashMap, VecDeque};
+
+use slab::Slab;
+
+pub use self::accept::{Acceptor, ListenGroup};
+use self::grants::Grants;
+use self::slot::{ServerSession, ServerSlot, SlotState};
+use super::core::Shared;
+use super::ids::KeyedHasher;
+use super::timers::TimerId;
+use super::{RequestHandle, WINDOW};
+use crate::time::Instant;
+use crate::transport::{Route, TxQueue};
+use crate::wire::control::{Control, Cookie, Parameters};
+use crate::wire::{ConnectionId, ReplyInfo, RequestNumber};
+
+/// An `Open` whose cookie is good, waiting for the path to its sender to be looked up.
+pub(super) struct PendingOpen<R> {
+    route: R,
+    client: ConnectionId,
+    parameters: Parameters,
+    nonce: u32,
+}
+
+/// A slot that owes a credit return at the end of the burst.
+struct OwedCredit {
+    index: u32,
+    generation: u32,
+    number: RequestNumber,
+}
+
+/// All sessions of one role.
+pub(super) struct ServerSide<R> {
+    sessions: Slab<ServerSession<R>>,
+    /// Sessions by the client's address and id: a repeated `Open` finds its session.
+    by_client: HashMap<(R, ConnectionId), u32, KeyedHasher>,
+    grants: Grants<R>,
+    acceptor: Option<Acceptor>,
+    pending: VecDeque<PendingOpen<R>>,
+    owed: Vec<OwedCredit>,
+    /// The window has shrunk and clients are to be told when the burst ends.
+    announce: bool,
+}
+
+impl<R: Route> ServerSide<R> {
+    pub(super) fn new(hasher: KeyedHasher) -> Self {
+        Self {
+            sessions: Slab::new(),
+            by_client: HashMap::with_hasher(hasher.clone()),
+            grants: Grants::new(0, hasher),
+            acceptor: None,
+            pending: VecDeque::new(),
+            owed: Vec::new(),
+            announce: false,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    #[inline]
+    pub(super) fn wants_route(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    fn timer(index: u32) -> TimerId {
+        TimerId(index * 2 + 1)
+    }
+
+    #[inline]
+    fn arm(shared: &mut Shared, index: u32, session: &mut ServerSession<R>, at: Instant) {
+        if at < session.timer_at {
+            session.timer_at = at;
+            shared.timers.arm(Self::timer(index), at);
+        }
+    }
+
+    fn local_id(shared: &Shared, index: u32, generation: u32) -> ConnectionId {
+        ConnectionId::new(shared.local.steer, true, index, generation)
+    }
+
+    /// The session of a handle, if it still is at that request.
+    fn executing(&mut self, handle: &RequestHandle) -> Option<&mut ServerSession<R>> {
+        let session = self.sessions.get_mut(handle.index as usize)?;
+        let slot = &session.slots[handle.number.to_u32() as usize % WINDOW];
+        let at_it = session.generation == handle.generation
+            && slot.number == handle.number
+            && matches!(slot.state, SlotState::Executing { .. });
+        at_it.then_some(session)
+    }
+
+    /// Takes a session out of the table. Requests still executing answer into the void.
+    fn remove(&mut self, shared: &mut Shared, index: u32) {
+        let Some(session) = self.sessions.try_remove(index as usize) else { return };
+        shared.timers.cancel(Self::timer(index));
+        self.by_client.remove(&(session.route, session.remote));
+        self.grants.leave(&session.route, session.remote.steer());
+        if let Some(acceptor) = &self.acceptor {
+            acceptor.session_ended();
+        }
+        for slot in session.slots {
+            slot.discard(&mut shared.pool);
+        }
+    }
+
+    /// Tells every client that this endpoint goes, once.
+    pub(super) fn shutdown<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, tx: &mut X) {
+        let indices: Vec<u32> = self.sessions.iter().map(|(index, _)| index as u32).collect();
+        for index in indices {
+            let session = &self.sessions[index as usize];
+            let sender = Self::local_id(shared, index, session.generation);
+            let packet = Control::Close { sender }.emit(session.remote, 0, ReplyInfo::default());
+            tx.push_bytes(&session.route, packet.as_bytes());
+            self.remove(shared, index);
+        }
+    }
+
+    /// Everything of ours adds up; called by tests after every event.
+    #[cfg(test)]
+    pub(super) fn check_invariants(&self) {
+        assert_eq!(self.by_client.len(), self.sessions.len());
+        for (_, session) in &self.sessions {
+            let held: usize = session.slots.iter().map(ServerSlot::footprint).sum();
+            assert_eq!(held, session.held, "held memory is counted");
+            for (at, slot) in session.slots.iter().enumerate() {
+                assert_eq!(slot.number.to_u32() as usize % WINDOW, at);
+                assert!(slot.buffer.is_some() || !matches!(slot.state, SlotState::Responding { .. }));
+            }
+        }
+    }
+}

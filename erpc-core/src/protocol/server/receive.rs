@@ -1,0 +1,307 @@
+//! A request's way in.
+
+use super::slot::Receiving;
+use super::*;
+use crate::buf::NoMemory;
+use crate::protocol::assembly::Assembly;
+use crate::protocol::stats::DropReason;
+use crate::protocol::{Body, Event, Request};
+use crate::service::{Code, Status};
+use crate::wire::{HEADER_LEN, Header, Kind, PacketLayout, PacketNumber};
+
+impl<R: Route> ServerSide<R> {
+    /// Takes in a packet of kind `Request`, `RequestForResponse` or `Done`.
+    #[inline]
+    pub(in crate::protocol) fn receive<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        route: &R,
+        packet: (&Header, &'p [u8]),
+        tx: &mut X,
+    ) -> Result<Event<'p, R>, DropReason> {
+        let (header, bytes) = packet;
+        let index = header.connection.index();
+        let session = self.sessions.get_mut(index as usize).ok_or(DropReason::UnknownConnection)?;
+        if session.generation != header.connection.generation() {
+            return Err(DropReason::UnknownConnection);
+        }
+        if session.route != *route {
+            return Err(DropReason::WrongRoute);
+        }
+        let body = &bytes[HEADER_LEN..];
+        match header.kind {
+            Kind::Request => self.request_packet(shared, now, header, body, tx),
+            Kind::RequestForResponse => {
+                if !body.is_empty() {
+                    return Err(DropReason::LyingSize);
+                }
+                session.last_heard = now;
+                self.request_for_response(shared, header, tx).map(|()| Event::None)
+            }
+            Kind::Done => {
+                session.last_heard = now;
+                self.done(shared, index, body).map(|()| Event::None)
+            }
+            Kind::Response | Kind::Failure | Kind::CreditReturn | Kind::Accepted | Kind::Control => {
+                Err(DropReason::WrongRole)
+            }
+        }
+    }
+
+    #[inline]
+    fn request_packet<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        header: &Header,
+        body: &'p [u8],
+        tx: &mut X,
+    ) -> Result<Event<'p, R>, DropReason> {
+        let index = header.connection.index();
+        let session = &mut self.sessions[index as usize];
+        let layout = PacketLayout::new(header.size, session.payload, session.payload);
+        let (packet, packets) = (header.packet.get(), layout.packets());
+        if header.size > shared.config.max_message || packet >= packets || layout.len(packet) != body.len() {
+            return Err(DropReason::LyingSize);
+        }
+        let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
+        let ahead = header.request.ahead_of(slot.number);
+        if ahead == 0 {
+            session.last_heard = now;
+            return self.repeated_packet(shared, now, header, (&layout, body), tx);
+        }
+        if ahead < 0 {
+            return Err(DropReason::OldRequest);
+        }
+        if ahead != WINDOW as i32 {
+            return Err(DropReason::RequestLeap);
+        }
+        if matches!(slot.state, SlotState::Receiving(_) | SlotState::Executing { .. }) {
+            return Err(DropReason::SlotBusy);
+        }
+        session.last_heard = now;
+        if packet != 0 {
+            // The first packet was lost: the client has to start again. Nothing is kept for that.
+            let info = ServerSession::<R>::info(0, self.grants.share());
+            let reply = Self::credit_return(session.remote, header.request, 0, true, info);
+            tx.push_bytes(&session.route, &reply.to_bytes());
+            return Err(DropReason::OutOfOrder);
+        }
+        // A new request in the slot: the client has the earlier response.
+        slot.number = header.request;
+        Self::keep_small_buffer(&mut session.held, slot, shared);
+        if packets == 1 {
+            slot.state = SlotState::Executing { since: now };
+            let (route, generation) = (session.route, session.generation);
+            return Ok(Self::hand_out(shared, header, (index, generation, header.aux), route, Body::Packet(body)));
+        }
+        match Self::begin_assembly(shared, session.held, layout, body) {
+            Ok(assembly) => {
+                session.held += assembly.footprint();
+                let receiving = Receiving { assembly, method: header.aux, owed: false, gap: false };
+                slot.state = SlotState::Receiving(Box::new(receiving));
+                self.owe_credit(index, header.request, false);
+            }
+            Err(error) => self.turn_down(shared, now, header, &error, tx),
+        }
+        Ok(Event::None)
+    }
+
+    /// A packet of the slot's current request.
+    fn repeated_packet<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        header: &Header,
+        packet: (&PacketLayout, &'p [u8]),
+        tx: &mut X,
+    ) -> Result<Event<'p, R>, DropReason> {
+        let (layout, body) = packet;
+        let index = header.connection.index();
+        let share = self.grants.share();
+        let session = &mut self.sessions[index as usize];
+        let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
+        match &mut slot.state {
+            SlotState::Idle => Err(DropReason::Duplicate),
+            SlotState::Executing { since } => {
+                let info = ServerSession::<R>::info(now.nanos_since(*since), share);
+                let reply = Header {
+                    connection: session.remote,
+                    kind: Kind::Accepted,
+                    packet: header.packet,
+                    request: header.request,
+                    aux: info,
+                    size: 0,
+                };
+                tx.push_bytes(&session.route, &reply.to_bytes());
+                Err(DropReason::Duplicate)
+            }
+            SlotState::Responding { .. } => {
+                // Only the last packet asks for the response; earlier ones are on their way from a
+                // roll-back that it crossed.
+                if header.packet.get() + 1 == layout.packets() || matches!(slot.state, SlotState::Responding { failure: true, .. }) {
+                    tx.flush();
+                    shared.stats.retransmissions += 1;
+                    self.send_response(index, header.request, 0..1, tx);
+                }
+                Err(DropReason::Duplicate)
+            }
+            SlotState::Receiving(receiving) => {
+                let (packet, next) = (header.packet.get(), receiving.assembly.next());
+                if header.size != receiving.assembly.layout().size() || header.aux != receiving.method {
+                    return Err(DropReason::LyingSize);
+                }
+                if packet != next {
+                    let gap = packet > next;
+                    self.owe_credit(index, header.request, gap);
+                    return Err(if gap { DropReason::OutOfOrder } else { DropReason::Duplicate });
+                }
+                let before = receiving.assembly.footprint();
+                let over_budget = session.held > shared.config.session_memory();
+                let taken = if over_budget {
+                    Err(NoMemory { wanted: layout.size() as usize, limit: shared.config.session_memory() })
+                } else {
+                    receiving.assembly.take(body, &mut shared.pool)
+                };
+                session.held = session.held - before + receiving.assembly.footprint();
+                if let Err(error) = taken {
+                    self.turn_down(shared, now, header, &error, tx);
+                    return Ok(Event::None);
+                }
+                if !receiving.assembly.is_complete() {
+                    self.owe_credit(index, header.request, false);
+                    return Ok(Event::None);
+                }
+                session.held -= receiving.assembly.footprint();
+                let state = std::mem::replace(&mut slot.state, SlotState::Executing { since: now });
+                let SlotState::Receiving(receiving) = state else { return Ok(Event::None) };
+                let (route, generation, method) = (session.route, session.generation, receiving.method);
+                let body = Body::Message(receiving.assembly.into_message());
+                Ok(Self::hand_out(shared, header, (index, generation, method), route, body))
+            }
+        }
+    }
+
+    #[inline]
+    fn hand_out<'p>(
+        shared: &mut Shared,
+        header: &Header,
+        place: (u32, u32, u32),
+        peer: R,
+        body: Body<'p>,
+    ) -> Event<'p, R> {
+        shared.stats.requests += 1;
+        let (index, generation, method) = place;
+        Event::Request(Request {
+            handle: RequestHandle { index, generation, number: header.request },
+            method,
+            body,
+            peer,
+        })
+    }
+
+    fn begin_assembly(shared: &mut Shared, held: usize, layout: PacketLayout, body: &[u8]) -> Result<Assembly, NoMemory> {
+        let limit = shared.config.session_memory();
+        if held + body.len() > limit {
+            return Err(NoMemory { wanted: layout.size() as usize, limit });
+        }
+        let mut assembly = Assembly::new(layout, &mut shared.pool)?;
+        match assembly.take(body, &mut shared.pool) {
+            Ok(()) => Ok(assembly),
+            Err(error) => {
+                assembly.discard(&mut shared.pool);
+                Err(error)
+            }
+        }
+    }
+
+    /// There is no memory for the rest of a request: it is answered before it is whole.
+    #[cold]
+    fn turn_down<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, header: &Header, error: &NoMemory, tx: &mut X) {
+        let index = header.connection.index();
+        let session = &mut self.sessions[index as usize];
+        let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
+        if let SlotState::Receiving(receiving) = std::mem::replace(&mut slot.state, SlotState::Executing { since: now }) {
+            session.held -= receiving.assembly.footprint();
+            receiving.assembly.discard(&mut shared.pool);
+        }
+        let handle = RequestHandle { index, generation: session.generation, number: header.request };
+        let status = Status::new(Code::ResourceExhausted, error.to_string());
+        self.respond_status(shared, now, handle, &status, tx);
+    }
+
+    /// Large responses go back to the pool; small ones stay as the slot's next buffer.
+    #[inline]
+    fn keep_small_buffer(held: &mut usize, slot: &mut ServerSlot, shared: &mut Shared) {
+        if let Some(buffer) = slot.buffer.take_if(|buffer| buffer.capacity() > super::respond::KEPT_CAPACITY) {
+            *held -= buffer.footprint();
+            shared.pool.recycle(buffer);
+        }
+    }
+
+    fn credit_return(connection: ConnectionId, request: RequestNumber, next: u32, gap: bool, info: u32) -> Header {
+        Header {
+            connection,
+            kind: Kind::CreditReturn,
+            packet: PacketNumber::new(next),
+            request,
+            aux: info,
+            size: u32::from(gap),
+        }
+    }
+
+    /// A credit return goes out when the burst is over: one for all of its packets.
+    fn owe_credit(&mut self, index: u32, number: RequestNumber, gap: bool) {
+        let session = &mut self.sessions[index as usize];
+        let slot = &mut session.slots[number.to_u32() as usize % WINDOW];
+        if let SlotState::Receiving(receiving) = &mut slot.state {
+            receiving.gap |= gap;
+            if !std::mem::replace(&mut receiving.owed, true) {
+                self.owed.push(OwedCredit { index, generation: session.generation, number });
+            }
+        }
+    }
+
+    /// Sends the credit returns of the burst.
+    pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(&mut self, shared: &Shared, tx: &mut X) {
+        let info = if self.owed.is_empty() { 0 } else { ServerSession::<R>::info(0, self.grants.share()) };
+        for at in 0..self.owed.len() {
+            let OwedCredit { index, generation, number } = self.owed[at];
+            let Some(session) = self.sessions.get_mut(index as usize) else { continue };
+            let slot = &mut session.slots[number.to_u32() as usize % WINDOW];
+            if session.generation != generation || slot.number != number {
+                continue;
+            }
+            // A request that is complete by now is answered by its response alone.
+            if let SlotState::Receiving(receiving) = &mut slot.state {
+                receiving.owed = false;
+                let gap = std::mem::take(&mut receiving.gap);
+                let reply = Self::credit_return(session.remote, number, receiving.assembly.next(), gap, info);
+                tx.push_bytes(&session.route, &reply.to_bytes());
+            }
+        }
+        self.owed.clear();
+        if self.announce {
+            self.announce_window(shared, tx);
+        }
+    }
+
+    /// The client has these responses.
+    fn done(&mut self, shared: &mut Shared, index: u32, body: &[u8]) -> Result<(), DropReason> {
+        let (numbers, rest) = body.as_chunks::<4>();
+        if !rest.is_empty() || numbers.is_empty() || numbers.len() > WINDOW {
+            return Err(DropReason::LyingSize);
+        }
+        let session = &mut self.sessions[index as usize];
+        for number in numbers {
+            let number = RequestNumber::from_u32(u32::from_le_bytes(*number));
+            let slot = &mut session.slots[number.to_u32() as usize % WINDOW];
+            if slot.number == number && matches!(slot.state, SlotState::Responding { .. }) {
+                slot.state = SlotState::Idle;
+                Self::keep_small_buffer(&mut session.held, slot, shared);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! A response's way out.
+
+use std::ops::Range;
+
+use super::*;
+use crate::buf::{MsgBuf, NoMemory};
+use crate::protocol::stats::DropReason;
+use crate::service::{Code, Status};
+use crate::wire::{Header, Kind, PacketLayout, PacketNumber, encode_status};
+
+/// Capacity up to which a slot keeps its response buffer for the next response, in bytes.
+pub(super) const KEPT_CAPACITY: usize = 768;
+/// What a slot's first response buffer holds at least, in bytes.
+const FIRST_BUFFER: usize = 40;
+
+impl<R: Route> ServerSide<R> {
+    /// A buffer for the response to `handle`: the slot's own, if it is large enough.
+    #[inline]
+    pub(in crate::protocol) fn response_buffer(
+        &mut self,
+        shared: &mut Shared,
+        handle: &RequestHandle,
+        len: usize,
+    ) -> Result<MsgBuf, NoMemory> {
+        if let Some(session) = self.executing(handle) {
+            let slot = &mut session.slots[handle.number.to_u32() as usize % WINDOW];
+            if let Some(mut buffer) = slot.buffer.take() {
+                session.held -= buffer.footprint();
+                if buffer.capacity() >= len && buffer.is_unique() {
+                    buffer.clear();
+                    return Ok(buffer);
+                }
+                shared.pool.recycle(buffer);
+            }
+        }
+        shared.pool.alloc(len.max(FIRST_BUFFER))
+    }
+
+    /// Sends a response and keeps it.
+    #[inline]
+    pub(in crate::protocol) fn respond<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        handle: RequestHandle,
+        response: MsgBuf,
+        tx: &mut X,
+    ) {
+        let Some(session) = self.executing(&handle) else {
+            shared.stats.orphaned_responses += 1;
+            shared.pool.recycle(response);
+            return;
+        };
+        let limit = session.max_response;
+        if response.len() > limit as usize {
+            let message = format!("the response has {} bytes, the client takes at most {limit}", response.len());
+            shared.pool.recycle(response);
+            self.respond_status(shared, now, handle, &Status::new(Code::OutOfRange, message), tx);
+            return;
+        }
+        if session.held + response.footprint() > shared.config.session_memory() + KEPT_CAPACITY * 2 * WINDOW {
+            shared.pool.recycle(response);
+            let message = "the session keeps as many responses as its memory limit allows";
+            self.respond_status(shared, now, handle, &Status::new(Code::ResourceExhausted, message), tx);
+            return;
+        }
+        self.put(shared, now, handle, (response, false), tx);
+    }
+
+    /// Sends a status instead of a response.
+    pub(in crate::protocol) fn respond_status<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        handle: RequestHandle,
+        status: &Status,
+        tx: &mut X,
+    ) {
+        let Some(session) = self.executing(&handle) else {
+            shared.stats.orphaned_responses += 1;
+            return;
+        };
+        let mut bytes = Vec::new();
+        encode_status(status, &mut bytes);
+        if bytes.len() > session.max_response as usize || bytes.len() > session.eager as usize {
+            bytes.clear();
+            let short = Status::new(status.code(), "(the status was too long to be sent)");
+            encode_status(&short, &mut bytes);
+        }
+        // Outside of the pool if need be: a status says that memory is short.
+        let buffer = shared.pool.alloc(bytes.len()).ok().or_else(|| MsgBuf::detached(bytes.len()));
+        let Some(mut buffer) = buffer else { return };
+        buffer.write_at(0, &bytes);
+        buffer.resize(bytes.len());
+        self.put(shared, now, handle, (buffer, true), tx);
+    }
+
+    /// Puts the message into its slot and sends the first packet.
+    #[inline]
+    fn put<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        handle: RequestHandle,
+        message: (MsgBuf, bool),
+        tx: &mut X,
+    ) {
+        let (message, failure) = message;
+        let session = &mut self.sessions[handle.index as usize];
+        let slot = &mut session.slots[handle.number.to_u32() as usize % WINDOW];
+        let SlotState::Executing { since } = slot.state else { return };
+        let layout = PacketLayout::new(message.len() as u32, session.eager, session.payload);
+        let processing = now.nanos_since(since);
+        slot.state = SlotState::Responding { layout, failure, processing, sent: 1 };
+        session.held += message.footprint();
+        if let Some(old) = slot.buffer.replace(message) {
+            session.held -= old.footprint();
+            shared.pool.recycle(old);
+        }
+        self.send_response(handle.index, handle.number, 0..1, tx);
+    }
+
+    /// Sends packets of the response in a slot. Who sends one again flushes before.
+    #[inline]
+    pub(super) fn send_response<X: TxQueue<Route = R>>(
+        &mut self,
+        index: u32,
+        number: RequestNumber,
+        packets: Range<u32>,
+        tx: &mut X,
+    ) {
+        let share = self.grants.share();
+        let session = &mut self.sessions[index as usize];
+        let slot = &mut session.slots[number.to_u32() as usize % WINDOW];
+        let SlotState::Responding { layout, failure, processing, .. } = slot.state else { return };
+        let Some(buffer) = &mut slot.buffer else { return };
+        for packet in packets {
+            let header = Header {
+                connection: session.remote,
+                kind: if failure { Kind::Failure } else { Kind::Response },
+                packet: PacketNumber::new(packet),
+                request: number,
+                aux: ServerSession::<R>::info(processing, share),
+                size: layout.size(),
+            };
+            tx.push(&session.route, buffer.packet(packet, &header, &layout));
+        }
+    }
+
+    /// The client asks for packets of a response after the first.
+    pub(super) fn request_for_response<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        header: &Header,
+        tx: &mut X,
+    ) -> Result<(), DropReason> {
+        let index = header.connection.index();
+        let session = &mut self.sessions[index as usize];
+        let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
+        let ahead = header.request.ahead_of(slot.number);
+        if ahead != 0 {
+            return Err(if ahead < 0 { DropReason::OldRequest } else { DropReason::RequestLeap });
+        }
+        let SlotState::Responding { layout, sent, .. } = &mut slot.state else {
+            return Err(DropReason::Unsolicited);
+        };
+        let (from, count) = (header.packet.get(), header.size);
+        let Some(to) = from.checked_add(count).filter(|to| *to <= layout.packets()) else {
+            return Err(DropReason::Overrun);
+        };
+        if from == 0 || count == 0 || count > u32::from(session.credits) {
+            return Err(DropReason::Overrun);
+        }
+        if from > *sent {
+            // An earlier request for response was lost; going on here would only be dropped.
+            return Err(DropReason::OutOfOrder);
+        }
+        let again = from < *sent;
+        *sent = to.max(*sent);
+        if again {
+            tx.flush();
+            shared.stats.retransmissions += u64::from(count);
+        }
+        self.send_response(index, header.request, from..to, tx);
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! A session as its server sees it.
+
+use crate::buf::{MsgBuf, Pool};
+use crate::protocol::WINDOW;
+use crate::protocol::assembly::Assembly;
+use crate::time::Instant;
+use crate::wire::{ConnectionId, PacketLayout, ReplyInfo, RequestNumber};
+
+/// Where the request in a slot is.
+///
+/// ```text
+/// Idle -> [Receiving ->] Executing -> Responding -> Idle, on the client's word
+///   ^--------------- the slot's next request ---------------+
+/// ```
+pub(super) enum SlotState {
+    /// No request yet, or the client has its response and said so.
+    Idle,
+    /// Request packets are coming in.
+    Receiving(Box<Receiving>),
+    /// The handler has it.
+    Executing {
+        /// When the last request packet came in.
+        since: Instant,
+    },
+    /// The response is kept, to be sent again or on.
+    Responding {
+        layout: PacketLayout,
+        /// It is a status.
+        failure: bool,
+        /// With the processing time as it was when the response was first sent.
+        processing: u64,
+        /// Response packets that were sent at least once.
+        sent: u32,
+    },
+}
+
+/// A request under way.
+pub(super) struct Receiving {
+    pub(super) assembly: Assembly,
+    pub(super) method: u32,
+    /// A credit return is owed at the end of the burst.
+    pub(super) owed: bool,
+    /// A packet came that was later than the next one.
+    pub(super) gap: bool,
+}
+
+/// A request slot (`SSlot` in the original).
+pub(super) struct ServerSlot {
+    /// The current request's number, or the last one's.
+    pub(super) number: RequestNumber,
+    pub(super) state: SlotState,
+    /// The response while responding; else, memory kept for the next one (thesis section 6.3.3,
+    /// preallocated responses).
+    pub(super) buffer: Option<MsgBuf>,
+}
+
+impl ServerSlot {
+    /// Bytes of memory held.
+    pub(super) fn footprint(&self) -> usize {
+        let receiving = match &self.state {
+            SlotState::Receiving(receiving) => receiving.assembly.footprint(),
+            _ => 0,
+        };
+        receiving + self.buffer.as_ref().map_or(0, MsgBuf::footprint)
+    }
+
+    /// Gives all memory back.
+    pub(super) fn discard(self, pool: &mut Pool) {
+        if let SlotState::Receiving(receiving) = self.state {
+            receiving.assembly.discard(pool);
+        }
+        if let Some(buffer) = self.buffer {
+            pool.recycle(buffer);
+        }
+    }
+}
+
+/// A session this endpoint accepted.
+pub(super) struct ServerSession<R> {
+    pub(super) generation: u32,
+    pub(super) credits: u16,
+    /// Pings without an answer.
+    pub(super) unanswered: u8,
+    pub(super) route: R,
+    /// The client's id for the session.
+    pub(super) remote: ConnectionId,
+    pub(super) payload: u32,
+    pub(super) eager: u32,
+    /// Largest response that the client takes.
+    pub(super) max_response: u32,
+    pub(super) last_heard: Instant,
+    pub(super) last_ping: Instant,
+    pub(super) timer_at: Instant,
+    /// Bytes held by the slots.
+    pub(super) held: usize,
+    pub(super) slots: [ServerSlot; WINDOW],
+}
+
+impl<R> ServerSession<R> {
+    /// The `aux` word of a reply.
+    #[inline]
+    pub(super) fn info(processing: u64, share: u32) -> u32 {
+        ReplyInfo::new(processing, share).to_u32()
+    }
+}

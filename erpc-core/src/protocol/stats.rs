@@ -1,0 +1,143 @@
+//! Counters: every packet that came in is delivered or dropped for a reason that is counted.
+
+/// Why a received packet was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum DropReason {
+    /// Shorter than a header.
+    Truncated,
+    /// Another version of the protocol.
+    Version,
+    /// A flag that this version does not define.
+    Flags,
+    /// A control packet whose body is not what its type says.
+    Control,
+    /// The connection id names no session: a stranger, or an earlier life of this endpoint.
+    UnknownConnection,
+    /// The connection id is right but the packet came from another address.
+    WrongRoute,
+    /// A kind that this side of a session does not receive.
+    WrongRole,
+    /// Of a request before the slot's current one.
+    OldRequest,
+    /// Of a request that the slot cannot be at yet.
+    RequestLeap,
+    /// A request in a slot whose earlier request is not answered.
+    SlotBusy,
+    /// Received before: a duplicate, answered if the peer needs an answer.
+    Duplicate,
+    /// Later than the next one expected; the peer goes back.
+    OutOfOrder,
+    /// The sizes in the header contradict the packet, the message or the session's limits.
+    LyingSize,
+    /// An acknowledgement or response for what was not sent.
+    Unsolicited,
+    /// A request for response packets that do not exist, or for more than the credits.
+    Overrun,
+    /// A handshake message whose cookie is stale or not ours.
+    Cookie,
+    /// A handshake message that fits no handshake under way.
+    Handshake,
+}
+
+impl DropReason {
+    /// All reasons, in the order of their counters.
+    pub const ALL: [Self; 17] = [
+        Self::Truncated,
+        Self::Version,
+        Self::Flags,
+        Self::Control,
+        Self::UnknownConnection,
+        Self::WrongRoute,
+        Self::WrongRole,
+        Self::OldRequest,
+        Self::RequestLeap,
+        Self::SlotBusy,
+        Self::Duplicate,
+        Self::OutOfOrder,
+        Self::LyingSize,
+        Self::Unsolicited,
+        Self::Overrun,
+        Self::Cookie,
+        Self::Handshake,
+    ];
+}
+
+/// What an endpoint's protocol has counted since it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ProtocolStats {
+    /// Packets that were handed in: `rx_delivered` and the sum of `dropped`.
+    pub rx_packets: u64,
+    /// Packets that did their job.
+    pub rx_delivered: u64,
+    /// Packets sent a second time: request packets, requests for response, responses.
+    pub retransmissions: u64,
+    /// Retransmission timeouts that fired.
+    pub timeouts: u64,
+    /// Calls that were accepted from the user.
+    pub calls: u64,
+    /// Calls that ended with a response.
+    pub responses: u64,
+    /// Calls that ended otherwise.
+    pub failures: u64,
+    /// Requests that were handed to a handler.
+    pub requests: u64,
+    /// Responses whose session was gone when the handler answered.
+    pub orphaned_responses: u64,
+    /// Handshake packets that started no session because there was no room.
+    pub refused: u64,
+    dropped: [u64; DropReason::ALL.len()],
+}
+
+impl ProtocolStats {
+    /// Packets dropped for `reason`.
+    #[must_use]
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.dropped[reason as usize]
+    }
+
+    /// Packets dropped in all.
+    #[must_use]
+    pub fn dropped_in_all(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+
+    #[cold]
+    pub(super) fn count_drop(&mut self, reason: DropReason) {
+        self.dropped[reason as usize] += 1;
+    }
+}
+
+impl std::ops::AddAssign for ProtocolStats {
+    fn add_assign(&mut self, other: Self) {
+        self.rx_packets += other.rx_packets;
+        self.rx_delivered += other.rx_delivered;
+        self.retransmissions += other.retransmissions;
+        self.timeouts += other.timeouts;
+        self.calls += other.calls;
+        self.responses += other.responses;
+        self.failures += other.failures;
+        self.requests += other.requests;
+        self.orphaned_responses += other.orphaned_responses;
+        self.refused += other.refused;
+        for (mine, others) in self.dropped.iter_mut().zip(other.dropped) {
+            *mine += others;
+        }
+    }
+}
+
+/// What one session is at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SessionStats {
+    /// The smoothed round-trip time without the server's processing, `None` before the first sample.
+    pub rtt: Option<std::time::Duration>,
+    /// Calls on their way.
+    pub in_flight: usize,
+    /// Calls that wait for a slot.
+    pub queued: usize,
+    /// Packets that may still be sent before one comes back.
+    pub credits: u16,
+    /// Packet payload on this path, in bytes.
+    pub payload: u32,
+}

@@ -1,0 +1,45 @@
+//! Threads and time: the event loop and what runs on it.
+//!
+//! [`Rpc`] is one endpoint at its barest, [`App`] what its owner does with what comes in.
+//!
+//! [`Endpoint`] is the comfortable form: typed calls on [`Session`]s that are awaited or bring callbacks, a
+//! local executor for their futures, and typed handlers. [`Server`] runs one per thread behind an address.
+//!
+//! ```text
+//!   Server    threads, pinning, shutdown        server.rs     Nexus    one address, n endpoints   nexus.rs
+//!   Endpoint  the loop and its handles          endpoint.rs   Handle   from other threads         handle.rs
+//!   Session   calls, connecting                 session.rs    Workers  slow handlers              worker.rs
+//!   Shared    between them and the raw Rpc      shared.rs     Mailbox  what threads leave there   mailbox.rs
+//!   Dispatch  requests to handlers, replies     dispatch.rs   Executor tasks                      executor.rs
+//! ```
+
+mod call;
+mod clock;
+mod dispatch;
+mod endpoint;
+mod executor;
+mod handle;
+mod idle;
+mod join;
+mod link;
+mod mailbox;
+mod nexus;
+mod rpc;
+mod server;
+mod session;
+mod shared;
+mod totals;
+mod worker;
+
+pub use crate::protocol::EndpointConfig;
+pub use call::Call;
+pub use endpoint::{Endpoint, OpenError};
+pub use handle::{Handle, SubmitError};
+pub use idle::IdlePolicy;
+pub use join::{JoinAll, JoinHandle, join_all};
+pub use mailbox::MAILBOX_LIMIT;
+pub use nexus::{DEFAULT_PORT, Nexus, Seat};
+pub use rpc::{App, Context, EndpointStats, Rpc};
+pub use server::{ServeError, Server, ServerBuilder, ServerHandle};
+pub use session::{Connect, ConnectFailed, ConnectFailure, Disconnect, Session, Target};
+pub use worker::WorkerPool;

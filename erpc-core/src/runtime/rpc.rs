@@ -1,0 +1,313 @@
+//! The event loop of one endpoint.
+
+use std::time::Duration;
+
+use super::clock;
+use crate::buf::{MsgBuf, NoMemory, PoolStats};
+use crate::protocol::{
+    Acceptor, Body, CallError, ConfigError, ConnectError, Core, EndpointConfig, Event, Local, Notice,
+    ProtocolStats, Rejected, Request, RequestHandle, SessionEvent, SessionId, SessionStats,
+};
+use crate::service::Status;
+use crate::time::Instant;
+use crate::transport::{RxQueue, Transport, TransportStats, TxQueue, Waker};
+
+/// An endpoint at its barest, eRPC's `Rpc`: a transport, the protocol over it, and a loop that somebody
+/// else turns. It belongs to one thread; handlers and continuations are methods of an [`App`].
+///
+/// [`Endpoint`](super::Endpoint) is the comfortable form of it.
+///
+/// ```
+/// use erpc_core::protocol::{Body, CallError, EndpointConfig, Request};
+/// use erpc_core::runtime::{App, Context, Rpc};
+/// use erpc_core::buf::MsgBuf;
+/// use erpc_core::transport::mem::{MemHub, MemTransport};
+///
+/// struct Print;
+/// impl App<MemTransport> for Print {
+///     fn on_request(&mut self, _: &mut Context<'_, MemTransport>, _: Request<'_, erpc_core::transport::mem::MemRoute>) {}
+///     fn on_reply(&mut self, _: &mut Context<'_, MemTransport>, token: u64, reply: Result<Body<'_>, CallError>, _: MsgBuf) {
+///         println!("call {token}: {:?}", reply.map(|body| body.as_slice().to_vec()));
+///     }
+/// }
+///
+/// let hub = MemHub::new();
+/// let mut rpc = Rpc::new(hub.port(Default::default()), EndpointConfig::new())?;
+/// rpc.run_once(&mut Print);
+/// # Ok::<(), erpc_core::protocol::ConfigError>(())
+/// ```
+pub struct Rpc<T: Transport> {
+    core: Core<T::Route>,
+    transport: T,
+}
+
+/// What an endpoint's owner does with what comes in.
+///
+/// The methods run on the endpoint's thread, inside its loop: whatever they take, everybody waits for.
+pub trait App<T: Transport> {
+    /// A request is to be answered, with [`Context::respond`] or [`Context::respond_status`], now or in
+    /// a later turn. A request of one packet is lent in place and gone when this returns.
+    fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>);
+
+    /// A call has ended; its request buffer is back.
+    fn on_reply(&mut self, cx: &mut Context<'_, T>, token: u64, reply: Result<Body<'_>, CallError>, request: MsgBuf);
+
+    /// A session has opened or is gone. By default nothing.
+    fn on_session(&mut self, cx: &mut Context<'_, T>, session: SessionId, event: SessionEvent) {
+        let _ = (cx, session, event);
+    }
+}
+
+/// An endpoint while it handles something: what handlers and continuations can do.
+pub struct Context<'a, T: Transport> {
+    core: &'a mut Core<T::Route>,
+    tx: &'a mut T::Tx,
+    now: Instant,
+}
+
+impl<T: Transport> Context<'_, T> {
+    /// The time of this turn of the loop; read once per burst.
+    #[must_use]
+    #[inline]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// An empty msgbuf for at least `len` bytes.
+    ///
+    /// # Errors
+    /// [`NoMemory`] beyond the endpoint's memory limit.
+    #[inline]
+    pub fn alloc(&mut self, len: usize) -> Result<MsgBuf, NoMemory> {
+        self.core.pool().alloc(len)
+    }
+
+    /// Takes a msgbuf back. Dropping it does the same, a little slower.
+    #[inline]
+    pub fn recycle(&mut self, msgbuf: MsgBuf) {
+        self.core.pool().recycle(msgbuf);
+    }
+
+    /// Starts to open a session. Returns at once; calls are accepted and wait. [`App::on_session`] tells
+    /// how it went.
+    ///
+    /// # Errors
+    /// [`ConnectError::TooManySessions`].
+    pub fn connect(&mut self, peer: T::Route) -> Result<SessionId, ConnectError> {
+        self.core.connect(self.now, peer, self.tx)
+    }
+
+    /// Calls `method`. The outcome comes to [`App::on_reply`] with `token`, once.
+    ///
+    /// # Errors
+    /// [`Rejected`] hands the request back if the call cannot be accepted.
+    #[inline]
+    pub fn call(&mut self, session: SessionId, method: u32, request: MsgBuf, token: u64) -> Result<(), Rejected> {
+        self.core.call(self.now, session, (method, request, token), self.tx)
+    }
+
+    /// A buffer for the response to `request`; the slot's own if it is large enough.
+    ///
+    /// # Errors
+    /// [`NoMemory`] beyond the endpoint's memory limit.
+    #[inline]
+    pub fn response_buffer(&mut self, request: &RequestHandle, len: usize) -> Result<MsgBuf, NoMemory> {
+        self.core.response_buffer(request, len)
+    }
+
+    /// Answers a request.
+    #[inline]
+    pub fn respond(&mut self, request: RequestHandle, response: MsgBuf) {
+        self.core.respond(self.now, request, response, self.tx);
+    }
+
+    /// Answers a request with a failure.
+    pub fn respond_status(&mut self, request: RequestHandle, status: &Status) {
+        self.core.respond_status(self.now, request, status, self.tx);
+    }
+
+    /// Ends a session when the calls it has accepted are done.
+    pub fn disconnect(&mut self, session: SessionId) {
+        self.core.disconnect(self.now, session, self.tx);
+    }
+
+    /// What a session is at, `None` if it is gone.
+    #[must_use]
+    pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
+        self.core.session_stats(session)
+    }
+}
+
+/// Everything an endpoint has counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EndpointStats {
+    /// The protocol's counters.
+    pub protocol: ProtocolStats,
+    /// The transport's.
+    pub transport: TransportStats,
+    /// The msgbuf pool's.
+    pub pool: PoolStats,
+    /// Sessions this endpoint opened and that are not gone.
+    pub client_sessions: usize,
+    /// Sessions this endpoint accepted and that are not gone.
+    pub server_sessions: usize,
+}
+
+impl<T: Transport> Rpc<T> {
+    /// An endpoint over a transport.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if a setting is out of its bounds.
+    pub fn new(transport: T, config: EndpointConfig) -> Result<Self, ConfigError> {
+        let core = Core::new(Local::from(transport.capabilities()), config, random_key())?;
+        Ok(Self { core, transport })
+    }
+
+    /// Accepts sessions from now on.
+    pub fn listen(&mut self, acceptor: Acceptor) {
+        self.core.listen(acceptor);
+    }
+
+    /// One turn: a burst of packets, what is due, the doorbell. Returns how much there was to do; 0
+    /// means that the endpoint idles.
+    ///
+    /// Bounded: at most one burst of [`MAX_BURST`](crate::transport::MAX_BURST) packets and the timers
+    /// that are due.
+    #[inline]
+    pub fn run_once<A: App<T>>(&mut self, app: &mut A) -> usize {
+        self.run_once_at(clock::now(), app)
+    }
+
+    /// The same at a time that the caller says, for virtual clocks.
+    #[inline]
+    pub fn run_once_at<A: App<T>>(&mut self, now: Instant, app: &mut A) -> usize {
+        let (rx, tx) = self.transport.split();
+        let received = rx.burst();
+        let mut work = received;
+        for at in 0..received {
+            let packet = rx.packet(at);
+            let event = self.core.receive(now, packet.route, packet.bytes, tx);
+            let mut cx = Context { core: &mut self.core, tx, now };
+            match event {
+                Event::None => {}
+                Event::Request(request) => app.on_request(&mut cx, request),
+                Event::Reply { token, result, request } => app.on_reply(&mut cx, token, result, request),
+            }
+        }
+        if received > 0 {
+            self.core.end_of_burst(now, tx);
+        }
+        self.core.expire(now, tx);
+        if self.core.wants_route() {
+            self.look_up_paths(now);
+        }
+        work += self.deliver_notices(now, app);
+        self.transport.split().1.doorbell();
+        work
+    }
+
+    fn deliver_notices<A: App<T>>(&mut self, now: Instant, app: &mut A) -> usize {
+        let (_, tx) = self.transport.split();
+        let mut delivered = 0;
+        while let Some(notice) = self.core.pop_notice() {
+            delivered += 1;
+            let mut cx = Context { core: &mut self.core, tx, now };
+            match notice {
+                Notice::CallFailed { token, error, request } => app.on_reply(&mut cx, token, Err(error), request),
+                Notice::Session(session, event) => app.on_session(&mut cx, session, event),
+            }
+        }
+        delivered
+    }
+
+    #[cold]
+    fn look_up_paths(&mut self, now: Instant) {
+        // The transport looks paths up as a whole, so its halves cannot be borrowed meanwhile.
+        while let Some(route) = self.core.next_unrouted() {
+            let datagram = self.transport.path_datagram(&route);
+            let (_, tx) = self.transport.split();
+            self.core.routed(now, datagram, tx);
+        }
+    }
+
+    /// The endpoint between two turns. What is pushed goes out with the next turn or
+    /// [`Rpc::ring_doorbell`].
+    #[inline]
+    pub fn context(&mut self) -> Context<'_, T> {
+        self.context_at(clock::now())
+    }
+
+    /// The same at a time that the caller says.
+    #[inline]
+    pub fn context_at(&mut self, now: Instant) -> Context<'_, T> {
+        Context { core: &mut self.core, tx: self.transport.split().1, now }
+    }
+
+    /// Sends what was pushed outside of a turn.
+    pub fn ring_doorbell(&mut self) {
+        self.transport.split().1.doorbell();
+    }
+
+    /// When the next timer is due at the earliest, `None` if none is armed.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let deadline = self.core.next_deadline();
+        (deadline != Instant::NEVER).then_some(deadline)
+    }
+
+    /// Sleeps until a packet may be there, a timer may be due, the waker was used or `limit` has passed.
+    pub fn wait(&mut self, limit: Option<Duration>) {
+        let until_timer = self.next_deadline().map(|deadline| deadline - clock::now());
+        let timeout = match (until_timer, limit) {
+            (Some(timer), Some(limit)) => Some(timer.min(limit)),
+            (timer, limit) => timer.or(limit),
+        };
+        self.transport.wait(timeout);
+    }
+
+    /// Ends a [`Rpc::wait`] from any thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.transport.waker()
+    }
+
+    /// The address that peers see.
+    #[must_use]
+    pub fn local_route(&self) -> T::Route {
+        self.transport.local_route()
+    }
+
+    /// Says good-bye to all peers and ends every call; the outcomes come with the next turn.
+    pub fn shutdown(&mut self) {
+        let (_, tx) = self.transport.split();
+        self.core.shutdown(tx);
+        tx.flush();
+    }
+
+    /// The transport, for what only it knows.
+    #[must_use]
+    pub fn transport(&self) -> &T {
+        &self.transport
+    }
+
+    /// Counters as of now.
+    #[must_use]
+    pub fn stats(&mut self) -> EndpointStats {
+        let (client_sessions, server_sessions) = self.core.sessions();
+        EndpointStats {
+            protocol: *self.core.stats(),
+            transport: self.transport.stats(),
+            pool: self.core.pool_stats(),
+            client_sessions,
+            server_sessions,
+        }
+    }
+}
+
+/// A key from the operating system.
+pub(super) fn random_key() -> (u64, u64) {
+    use std::hash::{BuildHasher, RandomState};
+    // Each `RandomState` is keyed by the operating system's randomness; hashing a constant under two of
+    // them yields 128 bits that nobody else knows.
+    (RandomState::new().hash_one(0u64), RandomState::new().hash_one(1u64))
+}

@@ -1,0 +1,25 @@
+//! What generated code and users meet: services, methods, typed requests, status.
+//!
+//! A server is a table of erased handlers, [`Routes`], that services put their methods into; the
+//! runtime looks a request's method id up and calls what it finds, one indirect call per request:
+//!
+//! ```text
+//!   packet -> Routes::get(id) -> decode -> your handler -> encode into the slot's buffer -> packet
+//! ```
+//!
+//! Whether that happens inside of the event loop or on a worker thread is the method's [`Mode`]. A
+//! handler that cannot answer yet defers ([`Request::defer`]) and answers from any thread.
+
+mod codec;
+mod method;
+mod request;
+mod response;
+mod routes;
+mod status;
+
+pub use codec::{Codec, DecodeError, Prost, encode_into};
+pub use method::{Method, Mode, method_id};
+pub use request::{CallContext, Request};
+pub use response::{Responder, Response};
+pub use routes::{Entry, ErasedHandler, MethodCollision, Outcome, ReplyBuffers, ReplySink, Routes, Service};
+pub use status::{Code, Status};

@@ -1,0 +1,100 @@
+//! What a datagram costs its receiver's queue.
+
+/// How a receive queue counts what it holds; part of the handshake, because the sender must count
+/// with the receiver's measure (the credits of thesis section 6.3.3.1, generalised).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChargeModel {
+    /// A ring: every packet takes one entry, whatever its length. One entry is 1,024 units.
+    Ring,
+    /// A Linux socket buffer: the units are bytes as the kernel charges them (`skb->truesize`):
+    /// payload, headers and bookkeeping, rounded up to the allocator's size classes.
+    ///
+    /// A datagram arrives in one of two shapes, and the charge covers both: linear, in one allocation
+    /// with its headers, or with the payload in pages, as one of a run that the kernel has cut. Linux
+    /// 6.18 counts, on loopback and between network namespaces:
+    ///
+    /// | payload | 0 | 64 | 200 | 640 | 1,472 | 4,096 | 8,972 | 16,000 | 65,507 |
+    /// |---|---|---|---|---|---|---|---|---|---|
+    /// | linear | 832 | 832 | 1,280 | 1,280 | 2,304 | 8,448 | 16,640 | 16,640 | - |
+    /// | in pages | 832 | 896 | 1,032 | 1,472 | 2,304 | 4,928 | 9,804 | 16,832 | 66,339 |
+    /// | charge | 832 | 896 | 1,280 | 2,304 | 2,304 | 8,448 | 16,640 | 16,832 | 66,339 |
+    ///
+    /// What a network card's driver delivers is counted by the buffers that the driver uses; some spend
+    /// half a page or a page on every packet. Small packets then cost more than their charge, and a
+    /// flood of them may overflow a buffer of the default size. The transport's counters tell.
+    LinuxUdp,
+}
+
+/// The kernel's `struct sk_buff`, in its size class.
+const SKB: usize = 256;
+/// A socket buffer whose linear part is of the smallest class: 576 bytes.
+const SMALL_SKB: usize = SKB + 576;
+/// What shares the linear part with the payload: `struct skb_shared_info`, 320 bytes, and headers with
+/// the room in front of them: 59 bytes for IPv4, 79 for IPv6, more on overlay networks.
+const HEADERS_AND_SHARED_INFO: usize = 320 + 128;
+/// Largest linear part; what is longer is in pages.
+const LARGEST_LINEAR: usize = 16 * 1_024;
+
+impl ChargeModel {
+    /// Units of a ring entry.
+    pub const RING_ENTRY: u32 = 1_024;
+
+    /// What a datagram of `len` bytes is charged, in this model's units. Never less than the receiver
+    /// counts, so that a sender who stays within the receiver's window loses nothing to overflow.
+    #[must_use]
+    #[inline]
+    pub const fn charge(self, len: usize) -> u32 {
+        match self {
+            Self::Ring => Self::RING_ENTRY,
+            Self::LinuxUdp => {
+                let paged = len + SMALL_SKB;
+                let needed = len + HEADERS_AND_SHARED_INFO;
+                if needed > LARGEST_LINEAR {
+                    return paged as u32;
+                }
+                let linear = if needed <= 512 { SMALL_SKB } else { needed.next_power_of_two() + SKB };
+                (if linear > paged { linear } else { paged }) as u32
+            }
+        }
+    }
+
+    /// The model's number in the handshake.
+    #[must_use]
+    pub const fn to_u8(self) -> u8 {
+        match self {
+            Self::Ring => 0,
+            Self::LinuxUdp => 1,
+        }
+    }
+
+    /// The model with that number, `None` if this version knows no such model.
+    #[must_use]
+    pub const fn from_u8(raw: u8) -> Option<Self> {
+        match raw {
+            0 => Some(Self::Ring),
+            1 => Some(Self::LinuxUdp),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_datagram_is_never_charged_less() {
+        for model in [ChargeModel::Ring, ChargeModel::LinuxUdp] {
+            let charges: Vec<u32> = (0..=65_507).map(|len| model.charge(len)).collect();
+            assert!(charges.is_sorted(), "{model:?}");
+        }
+    }
+
+    #[test]
+    fn models_keep_their_numbers() {
+        for model in [ChargeModel::Ring, ChargeModel::LinuxUdp] {
+            assert_eq!(ChargeModel::from_u8(model.to_u8()), Some(model));
+        }
+        assert_eq!(ChargeModel::from_u8(2), None);
+    }
+}

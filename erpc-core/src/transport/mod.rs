@@ -1,0 +1,243 @@
+//! Datagrams in bursts: what the protocol needs of a network, and the networks we have.
+//!
+//! A [`Transport`] is one queue pair of one endpoint. It splits into a receiving and a sending half
+//! that can be borrowed at once, because packets are handled in place: while received bytes are lent
+//! out of the [`RxQueue`], their consequences are pushed into the [`TxQueue`].
+//!
+//! Transports are unreliable on purpose: they may drop, and must count what they know they dropped.
+//! They have no notion of sessions.
+
+mod charge;
+pub mod fault;
+pub mod mem;
+pub mod udp;
+
+use std::fmt::{Debug, Display};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use charge::ChargeModel;
+
+use crate::buf::MsgBuf;
+use crate::wire::HEADER_LEN;
+
+/// Most packets that one [`RxQueue::burst`] hands out, and that a [`TxQueue`] should stage before it
+/// flushes of its own accord.
+pub const MAX_BURST: usize = 32;
+
+/// The smallest datagram that a transport must be able to carry, in bytes: the IPv6 minimum MTU less
+/// IPv6 and UDP headers, rounded down. Sessions are refused below it.
+pub const MIN_DATAGRAM: usize = 1_200;
+
+/// What a transport can do. Constant for its lifetime.
+#[derive(Clone, Copy, Debug)]
+pub struct Capabilities {
+    /// Largest datagram to any peer, in bytes, header included; at least [`MIN_DATAGRAM`].
+    pub max_datagram: usize,
+    /// How the receive queue counts what it holds.
+    pub charge: ChargeModel,
+    /// What the receive queue can hold, in the units of `charge`.
+    pub rx_capacity: u32,
+    /// Floor of the retransmission timeout: below it, what looks like a loss is scheduling noise.
+    pub min_rto: Duration,
+    /// Which member of a listening group this is, 0 outside of a group. Peers put it in the first byte
+    /// of every packet, so that the kernel or NIC can steer by it.
+    pub steer: u8,
+}
+
+/// The address that a peer's packets come from and go to.
+pub trait Route: Copy + Eq + Hash + Debug + Display + Send + 'static {
+    /// Bytes that name the route, written to the front of `out`; their count is returned. Equal routes
+    /// give equal bytes. Input to the handshake cookie.
+    fn to_bytes(&self, out: &mut [u8; 32]) -> usize;
+
+    /// The same host with another port, for servers that use one port per endpoint. Transports
+    /// without ports return `self`.
+    #[must_use]
+    fn with_port(&self, port: u16) -> Self;
+
+    /// The port, 0 where there is none.
+    fn port(&self) -> u16;
+}
+
+/// One endpoint's queue pair.
+pub trait Transport: 'static {
+    /// How peers are addressed.
+    type Route: Route;
+    /// The receiving half.
+    type Rx: RxQueue<Route = Self::Route>;
+    /// The sending half.
+    type Tx: TxQueue<Route = Self::Route>;
+
+    /// Both halves.
+    fn split(&mut self) -> (&mut Self::Rx, &mut Self::Tx);
+
+    /// What this transport can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The address that peers see, as far as it is known here.
+    fn local_route(&self) -> Self::Route;
+
+    /// Largest datagram that the path to `peer` carries unfragmented, in bytes. May ask the operating
+    /// system; called when a session opens, not per packet.
+    fn path_datagram(&mut self, peer: &Self::Route) -> usize;
+
+    /// Blocks until a packet may be there, [`Waker::wake`] was called, or `timeout` has passed; `None`
+    /// waits without limit. May return early. A wake that came before the call ends it at once.
+    fn wait(&mut self, timeout: Option<Duration>);
+
+    /// A handle that ends [`Transport::wait`] from any thread.
+    fn waker(&self) -> Waker;
+
+    /// What was counted so far. Cheap enough to be called once a second, not per packet.
+    fn stats(&self) -> TransportStats;
+}
+
+/// The receiving half.
+pub trait RxQueue {
+    /// How peers are addressed.
+    type Route: Route;
+
+    /// Takes back the packets of the last burst and receives up to [`MAX_BURST`] new ones without
+    /// blocking; returns how many.
+    fn burst(&mut self) -> usize;
+
+    /// Packet `index` of the last burst, in order of arrival.
+    ///
+    /// # Panics
+    /// If the last burst had no such packet.
+    fn packet(&self, index: usize) -> RxPacket<'_, Self::Route>;
+}
+
+/// A received packet, lent until the next burst.
+#[derive(Clone, Copy, Debug)]
+pub struct RxPacket<'a, R> {
+    /// Where it came from.
+    pub route: R,
+    /// The datagram, header included, exactly as long as it was received.
+    pub bytes: &'a [u8],
+}
+
+/// The sending half.
+///
+/// `push` stages, `flush` rings the doorbell. A queue whose staging area is full flushes by itself.
+/// What the network or the queue below does not take is dropped and counted; loss is the protocol's
+/// business.
+pub trait TxQueue {
+    /// How peers are addressed.
+    type Route: Route;
+
+    /// Stages a packet that is `bytes` and copies them: headers alone and control messages. At most
+    /// [`MIN_DATAGRAM`] bytes.
+    fn push_bytes(&mut self, route: &Self::Route, bytes: &[u8]);
+
+    /// Stages a packet of a message. The queue copies it or holds a reference to the msgbuf
+    /// ([`TxPacket::hold`]) until it is flushed.
+    fn push(&mut self, route: &Self::Route, packet: TxPacket<'_>);
+
+    /// Sends what is staged. When it returns the queue holds no msgbuf and no device reads one.
+    ///
+    /// This is the flush of thesis section 6.3.2.2: rare on the hot path of a DMA transport, which may
+    /// ring doorbells through [`TxQueue::doorbell`] instead.
+    fn flush(&mut self);
+
+    /// Sends what is staged; a DMA device may go on reading it. Called once per turn of the event loop.
+    fn doorbell(&mut self) {
+        self.flush();
+    }
+}
+
+/// A packet of a message, to be sent: a header and a piece of a [`MsgBuf`].
+///
+/// The first packet of a msgbuf has its header right in front of its data and is one piece of memory;
+/// later packets are two.
+#[derive(Clone, Copy, Debug)]
+pub struct TxPacket<'a> {
+    msgbuf: &'a MsgBuf,
+    header: &'a [u8],
+    data: &'a [u8],
+}
+
+impl<'a> TxPacket<'a> {
+    pub(crate) fn new(msgbuf: &'a MsgBuf, header: &'a [u8], data: &'a [u8]) -> Self {
+        debug_assert!(header.len() >= HEADER_LEN);
+        Self { msgbuf, header, data }
+    }
+
+    /// The packet's memory: the header with whatever data follows it contiguously, then the rest,
+    /// which may be empty.
+    #[must_use]
+    #[inline]
+    pub fn pieces(&self) -> (&'a [u8], &'a [u8]) {
+        (self.header, self.data)
+    }
+
+    /// Bytes of the packet. Never 0: every packet has a header.
+    #[must_use]
+    #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "a packet has a header and is never empty")]
+    pub fn len(&self) -> usize {
+        self.header.len() + self.data.len()
+    }
+
+    /// Copies the packet to the front of `out` and returns its length.
+    ///
+    /// # Panics
+    /// If `out` is shorter than [`TxPacket::len`].
+    #[inline]
+    pub fn copy_to(&self, out: &mut [u8]) -> usize {
+        let split = self.header.len();
+        out[..split].copy_from_slice(self.header);
+        out[split..split + self.data.len()].copy_from_slice(self.data);
+        self.len()
+    }
+
+    /// A reference that keeps the packet's memory from being reused. While it lives, the msgbuf cannot
+    /// be written.
+    #[must_use]
+    pub fn hold(&self) -> MsgBuf {
+        self.msgbuf.share()
+    }
+}
+
+/// Ends a [`Transport::wait`] from any thread.
+#[derive(Clone)]
+pub struct Waker(Arc<dyn Fn() + Send + Sync>);
+
+impl Waker {
+    /// A waker that calls `wake`.
+    pub fn new(wake: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(wake))
+    }
+
+    /// Wakes. Costs a system call or a lock when the other side sleeps.
+    pub fn wake(&self) {
+        (self.0)();
+    }
+}
+
+impl Debug for Waker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Waker")
+    }
+}
+
+/// Packets as the transport counted them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TransportStats {
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes received, headers included.
+    pub rx_bytes: u64,
+    /// Packets handed to the network.
+    pub tx_packets: u64,
+    /// Bytes handed to the network, headers included.
+    pub tx_bytes: u64,
+    /// Packets that the receive queue had no room for, as far as the transport learns of them.
+    pub rx_overflow: u64,
+    /// Packets that the network refused.
+    pub tx_dropped: u64,
+    /// Datagrams that were longer than this endpoint accepts, and were dropped.
+    pub rx_truncated: u64,
+}

@@ -1,0 +1,432 @@
+//! Control messages: the handshake, liveness and the end of a session.
+//!
+//! They travel as packets of kind [`Kind::Control`] on the data path, their type in the header's
+//! `packet` field. `request` carries a nonce that replies echo, `aux` a [`ReplyInfo`] where the sender
+//! is the session's server. Bodies are fixed-layout, little endian, and drawn in `WIRE.md`.
+//!
+//! Until an address is validated by a cookie, no reply is longer than what asked for it:
+//! `Hello` is padded to [`HELLO_LEN`], and so long is the longest reply to it.
+
+use super::{ConnectionId, HEADER_LEN, Header, Kind, PacketNumber, ReplyInfo, RequestNumber};
+
+/// Bytes of a `Hello` datagram, padding included, in every version of the protocol.
+pub const HELLO_LEN: usize = 64;
+
+/// Bytes of a cookie.
+pub const COOKIE_LEN: usize = 16;
+
+/// Longest control datagram, in bytes.
+pub const MAX_CONTROL_LEN: usize = 96;
+
+/// A handshake cookie: opaque to the client, authenticated by the server that made it.
+pub type Cookie = [u8; COOKIE_LEN];
+
+/// What one side of a session can take; exchanged when the session opens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parameters {
+    /// Largest datagram this side sends and receives on this path, header included. The smaller of
+    /// both sides' counts.
+    pub max_datagram: u32,
+    /// Largest message this side receives, in bytes.
+    pub max_message: u32,
+    /// Largest first packet of a response that this side takes unasked, in payload bytes. Only the
+    /// client's counts.
+    pub eager: u32,
+    /// Units that this side's receive queue can hold from the peer's endpoint. Only the server's counts.
+    pub window: u32,
+    /// Packets that may be on their way per session. The smaller of both sides' counts.
+    pub credits: u16,
+    /// How this side's receive queue counts: [`crate::transport::ChargeModel::to_u8`].
+    pub charge_model: u8,
+}
+
+/// A control message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Control {
+    /// Client to any endpoint of a server: wants a session, speaks versions `low..=high`.
+    Hello {
+        /// The client's id for the session to be.
+        client: ConnectionId,
+        /// Lowest version spoken.
+        low: u16,
+        /// Highest version spoken.
+        high: u16,
+    },
+    /// Server to client: prove your address by sending this to that endpoint.
+    Challenge {
+        /// To be sent back in `Open`.
+        cookie: Cookie,
+        /// The chosen endpoint's port; 0 for the one that `Hello` went to.
+        port: u16,
+        /// The chosen endpoint's place in its group.
+        steer: u8,
+    },
+    /// Client to the chosen endpoint: opens the session, and probes the path to it.
+    Open {
+        /// The client's id for the session.
+        client: ConnectionId,
+        /// From `Challenge`.
+        cookie: Cookie,
+        /// The client's parameters.
+        parameters: Parameters,
+    },
+    /// Server to client: the session is open.
+    Opened {
+        /// The server's id for the session.
+        server: ConnectionId,
+        /// The server's parameters.
+        parameters: Parameters,
+    },
+    /// Server to client: there will be no session.
+    Refused {
+        /// Why.
+        reason: Refusal,
+        /// Lowest version the server speaks.
+        low: u16,
+        /// Highest version the server speaks.
+        high: u16,
+    },
+    /// Either way: are you there? `sender` lets a peer without the session answer with `Reset`.
+    Ping {
+        /// The sender's id for the session.
+        sender: ConnectionId,
+    },
+    /// Answers `Ping`.
+    Pong,
+    /// Answers `Ping` and `Close` where the session is unknown.
+    Reset {
+        /// The id that names nothing.
+        unknown: ConnectionId,
+    },
+    /// Either way: the sender ends the session.
+    Close {
+        /// The sender's id for the session.
+        sender: ConnectionId,
+    },
+    /// Answers `Close`.
+    Closed,
+}
+
+/// Why a session is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Refusal {
+    /// No common version.
+    Version = 1,
+    /// No room for another session.
+    Full = 2,
+    /// The endpoint does not accept sessions.
+    NotListening = 3,
+    /// Parameters that do not meet.
+    Parameters = 4,
+}
+
+const HELLO: u32 = 1;
+const CHALLENGE: u32 = 2;
+const OPEN: u32 = 3;
+const OPENED: u32 = 4;
+const REFUSED: u32 = 5;
+const PING: u32 = 6;
+const PONG: u32 = 7;
+const RESET: u32 = 8;
+const CLOSE: u32 = 9;
+const CLOSED: u32 = 10;
+
+/// Why the body of a control packet is not a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ControlError {
+    /// The type is none of this version's.
+    UnknownType(u32),
+    /// The body is not exactly as long as its type's.
+    Length,
+    /// A field has no meaning.
+    Field,
+}
+
+/// A control datagram put together in place.
+#[derive(Clone, Copy, Debug)]
+pub struct ControlPacket {
+    bytes: [u8; MAX_CONTROL_LEN],
+    len: usize,
+}
+
+impl ControlPacket {
+    /// The datagram.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    fn put_id(&mut self, id: ConnectionId) {
+        self.put(&id.to_u64().to_le_bytes());
+    }
+
+    fn put_parameters(&mut self, parameters: &Parameters) {
+        self.put(&parameters.max_datagram.to_le_bytes());
+        self.put(&parameters.max_message.to_le_bytes());
+        self.put(&parameters.eager.to_le_bytes());
+        self.put(&parameters.window.to_le_bytes());
+        self.put(&parameters.credits.to_le_bytes());
+        self.put(&[parameters.charge_model, 0]);
+    }
+}
+
+/// Reads fields off the front of a body.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], ControlError> {
+        let (field, rest) = self.0.split_first_chunk::<N>().ok_or(ControlError::Length)?;
+        self.0 = rest;
+        Ok(*field)
+    }
+
+    fn u8(&mut self) -> Result<u8, ControlError> {
+        self.take::<1>().map(|[byte]| byte)
+    }
+
+    fn u16(&mut self) -> Result<u16, ControlError> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, ControlError> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn id(&mut self) -> Result<ConnectionId, ControlError> {
+        self.take().map(u64::from_le_bytes).map(ConnectionId::from_u64)
+    }
+
+    fn zeros(&mut self, count: usize) -> Result<(), ControlError> {
+        let (zeros, rest) = self.0.split_at_checked(count).ok_or(ControlError::Length)?;
+        self.0 = rest;
+        if zeros.iter().all(|&byte| byte == 0) { Ok(()) } else { Err(ControlError::Field) }
+    }
+
+    fn parameters(&mut self) -> Result<Parameters, ControlError> {
+        let parameters = Parameters {
+            max_datagram: self.u32()?,
+            max_message: self.u32()?,
+            eager: self.u32()?,
+            window: self.u32()?,
+            credits: self.u16()?,
+            charge_model: self.u8()?,
+        };
+        self.zeros(1)?;
+        Ok(parameters)
+    }
+}
+
+/// Bytes that `Hello` has behind its fields.
+const HELLO_PADDING: usize = HELLO_LEN - HEADER_LEN - 12;
+
+impl Control {
+    const fn packet_type(&self) -> u32 {
+        match self {
+            Self::Hello { .. } => HELLO,
+            Self::Challenge { .. } => CHALLENGE,
+            Self::Open { .. } => OPEN,
+            Self::Opened { .. } => OPENED,
+            Self::Refused { .. } => REFUSED,
+            Self::Ping { .. } => PING,
+            Self::Pong => PONG,
+            Self::Reset { .. } => RESET,
+            Self::Close { .. } => CLOSE,
+            Self::Closed => CLOSED,
+        }
+    }
+
+    /// The datagram of this message for `connection`.
+    #[must_use]
+    pub fn emit(&self, connection: ConnectionId, nonce: u32, info: ReplyInfo) -> ControlPacket {
+        let header = Header {
+            connection,
+            kind: Kind::Control,
+            packet: PacketNumber::new(self.packet_type()),
+            request: RequestNumber::from_u32(nonce),
+            aux: info.to_u32(),
+            size: 0,
+        };
+        let mut packet = ControlPacket { bytes: [0; MAX_CONTROL_LEN], len: 0 };
+        packet.put(&header.to_bytes());
+        match self {
+            Self::Hello { client, low, high } => {
+                packet.put_id(*client);
+                packet.put(&low.to_le_bytes());
+                packet.put(&high.to_le_bytes());
+                packet.put(&[0; HELLO_PADDING]);
+            }
+            Self::Challenge { cookie, port, steer } => {
+                packet.put(cookie);
+                packet.put(&port.to_le_bytes());
+                packet.put(&[*steer, 0]);
+            }
+            Self::Open { client, cookie, parameters } => {
+                packet.put_id(*client);
+                packet.put(cookie);
+                packet.put_parameters(parameters);
+            }
+            Self::Opened { server, parameters } => {
+                packet.put_id(*server);
+                packet.put_parameters(parameters);
+            }
+            Self::Refused { reason, low, high } => {
+                packet.put(&[*reason as u8, 0]);
+                packet.put(&low.to_le_bytes());
+                packet.put(&high.to_le_bytes());
+            }
+            Self::Ping { sender: id } | Self::Close { sender: id } | Self::Reset { unknown: id } => {
+                packet.put_id(*id);
+            }
+            Self::Pong | Self::Closed => {}
+        }
+        packet
+    }
+
+    /// Reads the message behind a header of kind [`Kind::Control`].
+    ///
+    /// # Errors
+    /// [`ControlError`] for an unknown type, a body of another length than its type has, or a field
+    /// without meaning.
+    pub fn parse(header: &Header, body: &[u8]) -> Result<Self, ControlError> {
+        let mut fields = Fields(body);
+        let message = match header.packet.get() {
+            HELLO => {
+                let hello = Self::Hello { client: fields.id()?, low: fields.u16()?, high: fields.u16()? };
+                fields.zeros(HELLO_PADDING)?;
+                hello
+            }
+            CHALLENGE => {
+                let challenge = Self::Challenge { cookie: fields.take()?, port: fields.u16()?, steer: fields.u8()? };
+                fields.zeros(1)?;
+                challenge
+            }
+            OPEN => Self::Open { client: fields.id()?, cookie: fields.take()?, parameters: fields.parameters()? },
+            OPENED => Self::Opened { server: fields.id()?, parameters: fields.parameters()? },
+            REFUSED => {
+                let reason = match fields.u8()? {
+                    1 => Refusal::Version,
+                    2 => Refusal::Full,
+                    3 => Refusal::NotListening,
+                    4 => Refusal::Parameters,
+                    _ => return Err(ControlError::Field),
+                };
+                fields.zeros(1)?;
+                Self::Refused { reason, low: fields.u16()?, high: fields.u16()? }
+            }
+            PING => Self::Ping { sender: fields.id()? },
+            PONG => Self::Pong,
+            RESET => Self::Reset { unknown: fields.id()? },
+            CLOSE => Self::Close { sender: fields.id()? },
+            CLOSED => Self::Closed,
+            other => return Err(ControlError::UnknownType(other)),
+        };
+        if fields.0.is_empty() { Ok(message) } else { Err(ControlError::Length) }
+    }
+
+    /// The client id in a `Hello` of any version, `None` if `datagram` is no `Hello`: the place of that
+    /// field, the header's kind and type bits and the length are the same in all versions, so that a
+    /// server can always tell a client which versions it speaks.
+    #[must_use]
+    pub fn hello_of_any_version(datagram: &[u8]) -> Option<ConnectionId> {
+        let any = datagram.len() == HELLO_LEN
+            && datagram[8] >> 2 & 0b111 == Kind::Control as u8
+            && datagram[9..12] == HELLO.to_le_bytes()[..3];
+        let id = datagram.get(HEADER_LEN..)?.first_chunk::<8>()?;
+        any.then(|| ConnectionId::from_u64(u64::from_le_bytes(*id)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PARAMETERS: Parameters = Parameters {
+        max_datagram: 1_472,
+        max_message: 8 << 20,
+        eager: 1_448,
+        window: 150_000,
+        credits: 32,
+        charge_model: 1,
+    };
+
+    fn all() -> [Control; 10] {
+        let id = ConnectionId::from_u64(0x0123_4567_89AB_CDEF);
+        [
+            Control::Hello { client: id, low: 1, high: 1 },
+            Control::Challenge { cookie: [7; 16], port: 31_850, steer: 3 },
+            Control::Open { client: id, cookie: [9; 16], parameters: PARAMETERS },
+            Control::Opened { server: id, parameters: PARAMETERS },
+            Control::Refused { reason: Refusal::Full, low: 1, high: 2 },
+            Control::Ping { sender: id },
+            Control::Pong,
+            Control::Reset { unknown: id },
+            Control::Close { sender: id },
+            Control::Closed,
+        ]
+    }
+
+    #[test]
+    fn every_message_survives_the_wire_and_no_other_length() {
+        for message in all() {
+            let packet = message.emit(ConnectionId::from_u64(5), 77, ReplyInfo::default());
+            let bytes = packet.as_bytes();
+            let header = Header::parse(bytes).unwrap();
+            assert_eq!((header.kind, header.request.to_u32()), (Kind::Control, 77));
+            assert_eq!(Control::parse(&header, &bytes[HEADER_LEN..]), Ok(message));
+            let mut longer = bytes.to_vec();
+            longer.push(0);
+            assert!(Control::parse(&header, &longer[HEADER_LEN..]).is_err(), "{message:?} and a byte");
+            for len in HEADER_LEN..bytes.len() {
+                assert!(Control::parse(&header, &bytes[HEADER_LEN..len]).is_err(), "{message:?} cut to {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_reply_to_a_stranger_is_longer_than_what_asked_for_it() {
+        let len = |message: &Control| message.emit(ConnectionId::default(), 0, ReplyInfo::default()).as_bytes().len();
+        let [hello, challenge, open, opened, refused, ping, pong, reset, close, closed] = &all();
+        assert_eq!(len(hello), HELLO_LEN);
+        assert!(len(challenge) <= len(hello) && len(refused) <= len(hello));
+        assert!(len(opened) <= len(open) && len(refused) <= len(open));
+        assert!(len(pong) <= len(ping) && len(reset) <= len(ping));
+        assert!(len(closed) <= len(close) && len(reset) <= len(close));
+    }
+
+    #[test]
+    fn a_hello_of_another_version_is_still_one() {
+        let id = ConnectionId::from_u64(99);
+        let packet = Control::Hello { client: id, low: 3, high: 3 }.emit(ConnectionId::endpoint(0), 0, ReplyInfo::default());
+        let mut bytes = packet.as_bytes().to_vec();
+        bytes[8] = bytes[8] & !0b11 | 3;
+        assert!(Header::parse(&bytes).is_err());
+        assert_eq!(Control::hello_of_any_version(&bytes), Some(id));
+        assert_eq!(Control::hello_of_any_version(&bytes[..63]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_body_parses_or_fails_typed(kind in 0u32..16, body in proptest::collection::vec(any::<u8>(), 0..96)) {
+            let header = Header {
+                connection: ConnectionId::default(),
+                kind: Kind::Control,
+                packet: PacketNumber::new(kind),
+                request: RequestNumber::default(),
+                aux: 0,
+                size: 0,
+            };
+            if let Ok(message) = Control::parse(&header, &body) {
+                let packet = message.emit(header.connection, 0, ReplyInfo::default());
+                prop_assert_eq!(&packet.as_bytes()[HEADER_LEN..], &body[..], "parsing loses nothing");
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The data header: 24 bytes, little endian, in front of every packet.
+//!
+//! ```text
+//!  0               8    9        12       16       20       24
+//! +---------------+----+---------+--------+--------+--------+
+//! | connection id |vkf | packet  |request |  aux   |  size  |
+//! |      u64      | u8 |   u24   |  u32   |  u32   |  u32   |
+//! +---------------+----+---------+--------+--------+--------+
+//!    vkf: version (bits 0-1), kind (2-4), flags (5-7)
+//! ```
+//!
+//! What `packet`, `aux` and `size` mean depends on the kind; see [`Kind`].
+
+use super::{ConnectionId, PacketNumber, RequestNumber};
+
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 24;
+
+/// The protocol version this crate speaks, carried in two bits of every packet.
+pub const VERSION: u8 = 1;
+
+/// What a packet is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Client to server: packet `packet` of a request. `aux`: method id; `size`: bytes of the whole request.
+    Request = 0,
+    /// Server to client: packet `packet` of a response. `aux`: [`super::ReplyInfo`]; `size`: bytes of the whole response.
+    Response = 1,
+    /// As `Response`, but the message is an encoded status: the call failed.
+    Failure = 2,
+    /// Server to client: credit return. `packet`: the next request packet expected; `aux`: [`super::ReplyInfo`].
+    CreditReturn = 3,
+    /// Client to server: request for response. `packet`: first response packet wanted; `size`: how many, at least 1.
+    RequestForResponse = 4,
+    /// Server to client: the request is known and still executing. `aux`: [`super::ReplyInfo`].
+    Accepted = 5,
+    /// Client to server: responses received whole; the body lists up to 8 request numbers, u32 each.
+    Done = 6,
+    /// Either way: a control message, its type in `packet`; see [`super::control`].
+    Control = 7,
+}
+
+impl Kind {
+    const ALL: [Self; 8] = [
+        Self::Request,
+        Self::Response,
+        Self::Failure,
+        Self::CreditReturn,
+        Self::RequestForResponse,
+        Self::Accepted,
+        Self::Done,
+        Self::Control,
+    ];
+}
+
+/// A parsed header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// The receiver's name for the session.
+    pub connection: ConnectionId,
+    /// What the packet is for.
+    pub kind: Kind,
+    /// Which packet of its message.
+    pub packet: PacketNumber,
+    /// Which request of the session.
+    pub request: RequestNumber,
+    /// Depends on the kind.
+    pub aux: u32,
+    /// Depends on the kind.
+    pub size: u32,
+}
+
+/// Why bytes are not a packet of this protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeaderError {
+    /// Fewer than [`HEADER_LEN`] bytes.
+    Truncated,
+    /// The version bits are not [`VERSION`].
+    Version(u8),
+    /// A flag is set that this version does not define.
+    Flags(u8),
+}
+
+impl Header {
+    /// Reads the header at the front of `packet`.
+    ///
+    /// # Errors
+    /// [`HeaderError`] for a short packet, another version or an undefined flag.
+    #[inline]
+    pub fn parse(packet: &[u8]) -> Result<Self, HeaderError> {
+        let Some(bytes) = packet.first_chunk::<HEADER_LEN>() else {
+            return Err(HeaderError::Truncated);
+        };
+        let word = |at: usize| -> u64 {
+            let mut w = [0; 8];
+            w.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(w)
+        };
+        let (connection, numbers, sizes) = (word(0), word(8), word(16));
+        let vkf = numbers as u8;
+        if vkf & 0b11 != VERSION {
+            return Err(HeaderError::Version(vkf & 0b11));
+        }
+        if vkf >> 5 != 0 {
+            return Err(HeaderError::Flags(vkf >> 5));
+        }
+        Ok(Self {
+            connection: ConnectionId::from_u64(connection),
+            kind: Kind::ALL[(vkf >> 2 & 0b111) as usize],
+            packet: PacketNumber::new((numbers >> 8) as u32),
+            request: RequestNumber::from_u32((numbers >> 32) as u32),
+            aux: sizes as u32,
+            size: (sizes >> 32) as u32,
+        })
+    }
+
+    /// The header as it travels.
+    #[must_use]
+    #[inline]
+    pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
+        let vkf = VERSION | (self.kind as u8) << 2;
+        let numbers = u64::from(vkf)
+            | u64::from(self.packet.get()) << 8
+            | u64::from(self.request.to_u32()) << 32;
+        let sizes = u64::from(self.aux) | u64::from(self.size) << 32;
+        let mut out = [0; HEADER_LEN];
+        out[..8].copy_from_slice(&self.connection.to_u64().to_le_bytes());
+        out[8..16].copy_from_slice(&numbers.to_le_bytes());
+        out[16..].copy_from_slice(&sizes.to_le_bytes());
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_header() -> impl Strategy<Value = Header> {
+        (any::<u64>(), 0..8usize, 0..=PacketNumber::MAX, any::<u32>(), any::<u32>(), any::<u32>()).prop_map(
+            |(connection, kind, packet, request, aux, size)| Header {
+                connection: ConnectionId::from_u64(connection),
+                kind: Kind::ALL[kind],
+                packet: PacketNumber::new(packet),
+                request: RequestNumber::from_u32(request),
+                aux,
+                size,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_emitted_is_parsed(header in any_header()) {
+            prop_assert_eq!(Header::parse(&header.to_bytes()), Ok(header));
+        }
+
+        #[test]
+        fn any_bytes_parse_or_fail_typed(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            if let Ok(header) = Header::parse(&bytes) {
+                prop_assert_eq!(&header.to_bytes()[..], &bytes[..HEADER_LEN]);
+            } else {
+                prop_assert!(bytes.len() < HEADER_LEN || bytes[8] & 3 != VERSION || bytes[8] >> 5 != 0);
+            }
+        }
+    }
+
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let header = Header {
+            connection: ConnectionId::from_u64(0x0807_0605_0403_0201),
+            kind: Kind::RequestForResponse,
+            packet: PacketNumber::new(0x0C0B0A),
+            request: RequestNumber::from_u32(0x100F_0E0D),
+            aux: 0x1413_1211,
+            size: 0x1817_1615,
+        };
+        let mut expect: Vec<u8> = (1..=24).collect();
+        expect.insert(8, VERSION | 4 << 2);
+        expect.remove(9);
+        expect[9..12].copy_from_slice(&[0x0A, 0x0B, 0x0C]);
+        expect[12..].copy_from_slice(&(0x0D..=0x18).collect::<Vec<u8>>());
+        assert_eq!(header.to_bytes()[..], expect[..]);
+    }
+
+    #[test]
+    fn short_wrong_version_and_unknown_flags_are_told_apart() {
+        assert_eq!(Header::parse(&[0; 23]), Err(HeaderError::Truncated));
+        let mut bytes = [0; HEADER_LEN];
+        bytes[8] = 2;
+        assert_eq!(Header::parse(&bytes), Err(HeaderError::Version(2)));
+        bytes[8] = VERSION | 0b100 << 5;
+        assert_eq!(Header::parse(&bytes), Err(HeaderError::Flags(0b100)));
+    }
+}

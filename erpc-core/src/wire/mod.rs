@@ -1,0 +1,17 @@
+//! Bytes: the 24-byte packet header and the control messages, as drawn in `WIRE.md`.
+//!
+//! Everything here is a pure function of its input. Parsers check sizes first, return a typed error
+//! for what a peer may have got wrong, and never panic on any input.
+
+pub mod control;
+mod header;
+mod layout;
+mod numbers;
+mod reply_info;
+mod status;
+
+pub use header::{HEADER_LEN, Header, HeaderError, Kind, VERSION};
+pub use layout::PacketLayout;
+pub use numbers::{ConnectionId, PacketNumber, RequestNumber};
+pub use reply_info::ReplyInfo;
+pub use status::{MAX_STATUS_MESSAGE, decode_status, encode_status};

@@ -1,0 +1,97 @@
+//! What every server packet tells besides its own business: how long the server took, and how much
+//! its receive queue can hold.
+
+/// The `aux` word of replies: processing time in the upper half, receive window in the lower.
+///
+/// Both are soft state, sent with every reply, so that a lost packet costs one update.
+///
+/// * Processing time: a 16-bit float, 11 bits of mantissa and 5 of exponent, in nanoseconds; exact to
+///   one part in 1,024, at most about 4,400 s. It lets the client take the server's time out of its
+///   RTT samples.
+/// * Window: what the server can hold from this client endpoint in all, in units of 1,024 charge
+///   units (see `ChargeModel`), at most 65,535. 0 stands for "no change".
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReplyInfo(u32);
+
+/// Charge units in one step of the window field.
+const WINDOW_GRAIN: u32 = 1024;
+
+impl ReplyInfo {
+    /// Packs a processing time and a window in charge units. The time is rounded down, the window is
+    /// rounded down to a multiple of 1,024 but never to 0.
+    #[must_use]
+    #[inline]
+    pub const fn new(processing_nanos: u64, window: u32) -> Self {
+        let grains = window / WINDOW_GRAIN;
+        let grains = if grains == 0 { 1 } else if grains > 0xFFFF { 0xFFFF } else { grains };
+        Self((encode_nanos(processing_nanos) as u32) << 16 | grains)
+    }
+
+    /// The word as it travels.
+    #[must_use]
+    #[inline]
+    pub const fn to_u32(self) -> u32 {
+        self.0
+    }
+
+    /// The word read from a packet; every value is valid.
+    #[must_use]
+    #[inline]
+    pub const fn from_u32(raw: u32) -> Self {
+        Self(raw)
+    }
+
+    /// Nanoseconds between the request's arrival and this reply, as the server measured them.
+    #[must_use]
+    #[inline]
+    pub const fn processing_nanos(self) -> u64 {
+        let (mantissa, exponent) = ((self.0 >> 16 & 0x7FF) as u64, self.0 >> 27);
+        mantissa << exponent
+    }
+
+    /// The receive window in charge units, `None` for no change.
+    #[must_use]
+    #[inline]
+    pub const fn window(self) -> Option<u32> {
+        match self.0 & 0xFFFF {
+            0 => None,
+            grains => Some(grains * WINDOW_GRAIN),
+        }
+    }
+}
+
+#[inline]
+const fn encode_nanos(nanos: u64) -> u16 {
+    let bits = 64 - nanos.leading_zeros();
+    if bits <= 11 {
+        return nanos as u16;
+    }
+    let exponent = bits - 11;
+    if exponent > 31 {
+        return u16::MAX;
+    }
+    (exponent as u16) << 11 | (nanos >> exponent) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn times_are_exact_to_one_in_1024(nanos in 0u64..4_000_000_000_000) {
+            let back = ReplyInfo::new(nanos, 0).processing_nanos();
+            prop_assert!(back <= nanos && nanos - back <= nanos >> 10, "{nanos} became {back}");
+        }
+    }
+
+    #[test]
+    fn windows_round_down_but_never_to_nothing() {
+        assert_eq!(ReplyInfo::new(0, 5_000).window(), Some(4_096));
+        assert_eq!(ReplyInfo::new(0, 3).window(), Some(1_024));
+        assert_eq!(ReplyInfo::new(0, u32::MAX).window(), Some(65_535 * 1_024));
+        assert_eq!(ReplyInfo::from_u32(0).window(), None);
+    }
+}
