@@ -201,39 +201,52 @@ impl BlockRef {
         self.header().refs.load(Ordering::Acquire) == 1
     }
 
-    /// The payload.
+    /// `len` bytes of the payload from `at`.
+    ///
+    /// # Safety
+    /// `at + len` is at most the block's capacity.
     #[inline]
-    pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: `capacity` initialised bytes follow the prefix in the same allocation, and nobody
-        // writes them while `self` is borrowed: writers need `&mut` to the only reference.
-        unsafe { std::slice::from_raw_parts(self.payload(), self.capacity()) }
+    pub(super) unsafe fn slice(&self, at: usize, len: usize) -> &[u8] {
+        debug_assert!(at + len <= self.capacity());
+        // SAFETY: the caller promises that `at` lies within the payload.
+        let from = unsafe { self.payload().add(at) };
+        // SAFETY: so do the `len` bytes behind it, which are initialised, and nobody writes them while
+        // `self` is borrowed: writers need `&mut` to the only reference.
+        unsafe { std::slice::from_raw_parts(from, len) }
     }
 
-    /// The payload, to be written.
+    /// `len` bytes of the payload from `at`, to be written.
+    ///
+    /// # Safety
+    /// `at + len` is at most the block's capacity.
     ///
     /// # Panics
     /// If there is another reference: the buffer is still queued for transmission.
     #[inline]
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(super) unsafe fn slice_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
+        debug_assert!(at + len <= self.capacity());
         assert!(self.is_unique(), "a msgbuf is written while a transmit queue still reads it");
-        // SAFETY: as in `bytes`; `self` is the only reference and is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.payload(), self.capacity()) }
+        // SAFETY: the caller promises that `at` lies within the payload.
+        let from = unsafe { self.payload().add(at) };
+        // SAFETY: so do the `len` initialised bytes behind it; `self` is the only reference and is
+        // borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(from, len) }
     }
 
     /// Writes `bytes` at `at` although transmit queues may refer to the block: for packet headers, whose
     /// bytes are no part of the message.
     ///
-    /// # Panics
-    /// If the bytes do not fit.
+    /// # Safety
+    /// `at + N` is at most the block's capacity.
     #[inline]
-    pub(super) fn write_shared(&mut self, at: usize, bytes: &[u8]) {
-        assert!(at + bytes.len() <= self.capacity(), "a header lies outside of its msgbuf");
-        // SAFETY: `at` lies within the payload, checked above.
+    pub(super) unsafe fn write_shared<const N: usize>(&mut self, at: usize, bytes: &[u8; N]) {
+        debug_assert!(at + N <= self.capacity());
+        // SAFETY: the caller promises that `at` lies within the payload.
         let to = unsafe { self.payload().add(at) };
-        // SAFETY: `bytes.len()` bytes from `to` lie within the payload, checked above. `&mut self` rules
-        // out a slice made by this reference; the others are held by transmit queues of this thread,
-        // which keep raw addresses for a device or the kernel and make no slices.
-        unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        // SAFETY: so do the `N` bytes behind it. `&mut self` rules out a slice made by this reference;
+        // the others are held by transmit queues of this thread, which keep raw addresses for a device
+        // or the kernel and make no slices.
+        unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), N) };
     }
 
     /// Another reference, for a queue that reads.

@@ -126,7 +126,8 @@ impl MsgBuf {
     #[must_use]
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
-        &self.block.bytes()[HEADER_LEN..HEADER_LEN + self.len as usize]
+        // SAFETY: the block holds a header and `capacity` bytes at least, and `len` is no more.
+        unsafe { self.block.slice(HEADER_LEN, self.len as usize) }
     }
 
     /// The data, to be written in place.
@@ -136,8 +137,8 @@ impl MsgBuf {
     #[must_use]
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        let len = self.len as usize;
-        &mut self.block.bytes_mut()[HEADER_LEN..HEADER_LEN + len]
+        // SAFETY: the block holds a header and `capacity` bytes at least, and `len` is no more.
+        unsafe { self.block.slice_mut(HEADER_LEN, self.len as usize) }
     }
 
     /// Sets the length. Bytes that come into view are whatever was there before: zero in a new buffer,
@@ -163,8 +164,11 @@ impl MsgBuf {
     /// If the bytes do not fit the capacity, or a transmit queue refers to the buffer.
     #[inline]
     pub(crate) fn write_at(&mut self, at: usize, bytes: &[u8]) {
-        let capacity = self.capacity();
-        self.block.bytes_mut()[HEADER_LEN..HEADER_LEN + capacity][at..at + bytes.len()].copy_from_slice(bytes);
+        let room = self.capacity().checked_sub(at);
+        assert!(room.is_some_and(|room| bytes.len() <= room), "more bytes than a msgbuf has room for");
+        // SAFETY: the block holds a header and `capacity` bytes at least; the range ends within, by the
+        // assertion.
+        unsafe { self.block.slice_mut(HEADER_LEN + at, bytes.len()) }.copy_from_slice(bytes);
     }
 
     /// Whether no transmit queue refers to the buffer.
@@ -180,6 +184,16 @@ impl MsgBuf {
         Self { block: self.block.share(), capacity: self.capacity, len: self.len }
     }
 
+    /// Writes the header of a message of one packet in its place and returns the packet.
+    #[inline]
+    pub(crate) fn single_packet(&mut self, header: &Header) -> TxPacket<'_> {
+        // SAFETY: every block has room for the first header.
+        unsafe { self.block.write_shared(0, &header.to_bytes()) };
+        // SAFETY: the block holds a header and `capacity` bytes at least, and `len` is no more.
+        let packet = unsafe { self.block.slice(0, HEADER_LEN + self.len as usize) };
+        TxPacket::new(self, packet, &[])
+    }
+
     /// Writes the header of packet `index` in its place and returns the packet, ready to be pushed.
     ///
     /// Whoever sends a packet *again* flushes the transmit queue before, so that no device reads the
@@ -191,19 +205,22 @@ impl MsgBuf {
     pub(crate) fn packet(&mut self, index: u32, header: &Header, layout: &PacketLayout) -> TxPacket<'_> {
         assert!(layout.size() == self.len, "the layout is another message's");
         let range = layout.range(index);
-        let at = match index {
-            0 => 0,
-            _ => HEADER_LEN + self.capacity as usize + (index as usize - 1) * HEADER_LEN,
-        };
-        self.block.write_shared(at, &header.to_bytes());
-        let bytes = self.block.bytes();
-        match index {
-            0 => TxPacket::new(self, &bytes[..HEADER_LEN + range.end], &[]),
-            _ => {
-                let data = &bytes[HEADER_LEN + range.start..HEADER_LEN + range.end];
-                TxPacket::new(self, &bytes[at..at + HEADER_LEN], data)
-            }
+        if index == 0 {
+            // SAFETY: every block has room for the first header.
+            unsafe { self.block.write_shared(0, &header.to_bytes()) };
+            // SAFETY: the range ends at the layout's size at most, which is `len`, which fits.
+            let packet = unsafe { self.block.slice(0, HEADER_LEN + range.end) };
+            return TxPacket::new(self, packet, &[]);
         }
+        let at = HEADER_LEN + self.capacity as usize + (index as usize - 1) * HEADER_LEN;
+        assert!(range.end <= self.len() && at + HEADER_LEN <= self.block.capacity(), "the msgbuf has no such packet");
+        // SAFETY: the header's place lies within the block, checked above.
+        unsafe { self.block.write_shared(at, &header.to_bytes()) };
+        // SAFETY: as above.
+        let header = unsafe { self.block.slice(at, HEADER_LEN) };
+        // SAFETY: the range ends within `len`, checked above.
+        let data = unsafe { self.block.slice(HEADER_LEN + range.start, range.len()) };
+        TxPacket::new(self, header, data)
     }
 }
 
@@ -235,8 +252,9 @@ unsafe impl BufMut for MsgBuf {
 
     #[inline]
     fn chunk_mut(&mut self) -> &mut UninitSlice {
-        let (from, to) = (HEADER_LEN + self.len as usize, HEADER_LEN + self.capacity as usize);
-        UninitSlice::new(&mut self.block.bytes_mut()[from..to])
+        let (from, room) = (HEADER_LEN + self.len as usize, (self.capacity - self.len) as usize);
+        // SAFETY: the block holds a header and `capacity` bytes at least.
+        UninitSlice::new(unsafe { self.block.slice_mut(from, room) })
     }
 
     #[inline]

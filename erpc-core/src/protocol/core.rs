@@ -9,7 +9,7 @@ use super::server::{Acceptor, ServerSide};
 use super::stats::{DropReason, ProtocolStats};
 use super::timers::{TimerId, Timers};
 use super::{
-    Body, ConfigError, ConnectError, Event, Notice, Rejected, RequestHandle, SessionId, SessionStats,
+    Body, ConfigError, ConnectError, Event, Notice, Rejected, Request, RequestHandle, SessionId, SessionStats,
 };
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::service::Status;
@@ -132,7 +132,36 @@ impl<R: Route> Core<R> {
         tx: &mut X,
     ) -> Event<'p, R> {
         self.shared.stats.rx_packets += 1;
-        let outcome = match Header::parse(bytes) {
+        let parsed = Header::parse(bytes);
+        if let Ok(header) = &parsed {
+            let body = &bytes[HEADER_LEN..];
+            if header.kind == Kind::Request {
+                if let Some(handle) = self.server.plain_request(&mut self.shared, now, &route, header, body.len()) {
+                    self.shared.stats.rx_delivered += 1;
+                    return Event::Request(Request { handle, method: header.aux, body: Body::Packet(body), peer: route });
+                }
+            } else if header.kind == Kind::Response
+                && let Some((token, request)) =
+                    self.client.plain_response(&mut self.shared, now, &route, (header, body.len()), tx)
+            {
+                self.shared.stats.rx_delivered += 1;
+                return Event::Reply { token, result: Ok(Body::Packet(body)), request };
+            }
+        }
+        self.receive_any(now, route, (parsed, bytes), tx)
+    }
+
+    /// Takes in a packet that is not the common case.
+    #[inline(never)]
+    fn receive_any<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        route: R,
+        packet: (Result<Header, HeaderError>, &'p [u8]),
+        tx: &mut X,
+    ) -> Event<'p, R> {
+        let (parsed, bytes) = packet;
+        let outcome = match parsed {
             Ok(header) => match header.kind {
                 Kind::Request | Kind::RequestForResponse | Kind::Done if header.connection.is_server_role() => {
                     self.server.receive(&mut self.shared, now, &route, (&header, bytes), tx)

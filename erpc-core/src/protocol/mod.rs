@@ -22,6 +22,9 @@
 //! every packet of a server answers one of its client's, retransmission is the client's alone, and a
 //! server that loses its state loses nothing that a client cannot find out.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 mod assembly;
 mod client;
 mod config;

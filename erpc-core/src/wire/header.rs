@@ -42,16 +42,20 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 8] = [
-        Self::Request,
-        Self::Response,
-        Self::Failure,
-        Self::CreditReturn,
-        Self::RequestForResponse,
-        Self::Accepted,
-        Self::Done,
-        Self::Control,
-    ];
+    /// The kind of three bits.
+    #[inline]
+    const fn from_bits(bits: u8) -> Self {
+        match bits & 0b111 {
+            0 => Self::Request,
+            1 => Self::Response,
+            2 => Self::Failure,
+            3 => Self::CreditReturn,
+            4 => Self::RequestForResponse,
+            5 => Self::Accepted,
+            6 => Self::Done,
+            _ => Self::Control,
+        }
+    }
 }
 
 /// A parsed header.
@@ -107,7 +111,7 @@ impl Header {
         }
         Ok(Self {
             connection: ConnectionId::from_u64(connection),
-            kind: Kind::ALL[(vkf >> 2 & 0b111) as usize],
+            kind: Kind::from_bits(vkf >> 2),
             packet: PacketNumber::new((numbers >> 8) as u32),
             request: RequestNumber::from_u32((numbers >> 32) as u32),
             aux: sizes as u32,
@@ -139,10 +143,10 @@ mod tests {
     use super::*;
 
     fn any_header() -> impl Strategy<Value = Header> {
-        (any::<u64>(), 0..8usize, 0..=PacketNumber::MAX, any::<u32>(), any::<u32>(), any::<u32>()).prop_map(
+        (any::<u64>(), 0..8u8, 0..=PacketNumber::MAX, any::<u32>(), any::<u32>(), any::<u32>()).prop_map(
             |(connection, kind, packet, request, aux, size)| Header {
                 connection: ConnectionId::from_u64(connection),
-                kind: Kind::ALL[kind],
+                kind: Kind::from_bits(kind),
                 packet: PacketNumber::new(packet),
                 request: RequestNumber::from_u32(request),
                 aux,

@@ -48,11 +48,11 @@ impl PacketLayout {
     #[must_use]
     #[inline]
     pub const fn range(&self, index: u32) -> Range<usize> {
-        debug_assert!(index < self.packets());
         if index == 0 {
             let end = if self.size < self.first { self.size } else { self.first };
             return 0..end as usize;
         }
+        debug_assert!(index < self.packets());
         // In 64 bits: the last packet's nominal end may lie past u32::MAX.
         let start = self.first as u64 + (index as u64 - 1) * self.rest as u64;
         let end = start + self.rest as u64;

@@ -3,6 +3,9 @@
 //! Everything here is a pure function of its input. Parsers check sizes first, return a typed error
 //! for what a peer may have got wrong, and never panic on any input.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
+
 pub mod control;
 mod header;
 mod layout;

@@ -100,7 +100,7 @@ pub(super) struct Flow<'a> {
 
 impl Flow<'_> {
     /// Takes a credit, `units` of the window and `reply` of the room, or nothing.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, units: u32, reply: u32) -> Result<(), Blocked> {
         if *self.credits == 0 {
             return Err(Blocked::Credits);

@@ -6,10 +6,12 @@
 //! | `send` | a call takes a slot, its packets take room and go out, what waits goes on |
 //! | `receive` | credit returns, responses, roll-back on a gap |
 //! | `timeout` | retransmission, liveness |
+//! | `plain` | the common case of both, alone |
 //! | `flow`, `session` | the state they work on |
 
 mod flow;
 mod handshake;
+mod plain;
 mod receive;
 mod send;
 mod session;
@@ -114,11 +116,13 @@ impl<R: Route> ClientSide<R> {
         ConnectionId::new(shared.local.steer, false, index, session.generation)
     }
 
-    /// What the packets of a call's range `[from, to)` of request packets take.
+    /// What a packet of a call takes of the window and of the room.
+    #[inline]
     fn charge(charges: &Charges, call: &Call, packet: u32) -> (u32, u32) {
-        let units = charges.model.charge(crate::wire::HEADER_LEN + call.layout.len(packet));
-        let last = packet + 1 == call.layout.packets();
-        (units, if last { charges.eager_reply } else { charges.bare_reply })
+        if packet + 1 == call.layout.packets() {
+            return call.last_cost;
+        }
+        (charges.model.charge(crate::wire::HEADER_LEN + call.layout.len(packet)), charges.bare_reply)
     }
 
     /// Gives back what the packets on their way have taken: those that nobody will answer any more.

@@ -4,7 +4,7 @@ use super::*;
 use crate::buf::MsgBuf;
 use crate::protocol::{RejectReason, Rejected};
 use crate::transport::TxQueue;
-use crate::wire::{Header, Kind, PacketLayout, PacketNumber};
+use crate::wire::{HEADER_LEN, Header, Kind, PacketLayout, PacketNumber};
 
 impl<R: Route> ClientSide<R> {
     /// Accepts a call: into a free slot and out, or behind others.
@@ -18,6 +18,8 @@ impl<R: Route> ClientSide<R> {
         tx: &mut X,
     ) -> Result<(), Rejected> {
         let (method, request, token) = queued;
+        let queued = Queued { request, token, method };
+        let Err(Queued { request, .. }) = self.plain_call(shared, now, id, queued, tx) else { return Ok(()) };
         let session = self.sessions.get_mut(id.index as usize).filter(|session| session.generation == id.generation);
         let Some(session) = session else {
             return Err(Rejected { reason: RejectReason::NoSession, request });
@@ -71,11 +73,14 @@ impl<R: Route> ClientSide<R> {
         let slot = &mut session.slots[at];
         slot.number = slot.number.plus(WINDOW as u32);
         let layout = PacketLayout::new(queued.request.len() as u32, session.payload, session.payload);
+        let last = session.charges.model.charge(HEADER_LEN + layout.len(layout.packets() - 1));
+        let last_cost = (last, session.charges.eager_reply);
         slot.call = Some(Call {
             request: queued.request,
             token: queued.token,
             method: queued.method,
             layout,
+            last_cost,
             sent: 0,
             acked: 0,
             ever_sent: 0,

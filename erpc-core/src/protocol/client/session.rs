@@ -45,6 +45,8 @@ pub(super) struct Call {
     pub(super) token: u64,
     pub(super) method: u32,
     pub(super) layout: PacketLayout,
+    /// What the last packet takes of the window and of the room: worked out once.
+    pub(super) last_cost: (u32, u32),
     /// Request packets sent since the last roll-back, and before it up to `acked`.
     pub(super) sent: u32,
     /// Request packets whose credit came back.
@@ -79,6 +81,17 @@ pub(super) struct Response {
 }
 
 impl Call {
+    /// Whether the request is one packet that was sent once and is owed its response.
+    #[inline(always)]
+    pub(super) fn is_plain(&self) -> bool {
+        self.layout.packets() == 1
+            && self.sent == 1
+            && self.acked == 0
+            && !self.accepted
+            && !self.retransmitted
+            && self.response.is_none()
+    }
+
     /// Whether the server may have the whole request.
     pub(super) fn maybe_executed(&self) -> bool {
         self.ever_sent == self.layout.packets()
@@ -150,6 +163,13 @@ impl<R> ClientSession<R> {
         number.to_u32() as usize % WINDOW
     }
 
+    /// Whether the end of a call makes no difference to others.
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        self.starved == 0 && self.queue.is_empty() && !self.draining
+    }
+
+    #[inline]
     pub(super) fn is_open(&self) -> bool {
         matches!(self.state, State::Open)
     }

@@ -7,11 +7,13 @@
 //! | `accept` | a session opens, stays alive, ends |
 //! | `receive` | request packets in order, credit returns, requests for response |
 //! | `respond` | a response's way out |
+//! | `plain` | the common case of both, alone |
 //! | `grants` | what clients may have on their way to us |
 //! | `slot` | the state they work on |
 
 mod accept;
 mod grants;
+mod plain;
 mod receive;
 mod respond;
 mod slot;

@@ -46,6 +46,7 @@ impl<R: Route> ServerSide<R> {
         response: MsgBuf,
         tx: &mut X,
     ) {
+        let Err(response) = self.plain_respond(now, &handle, response, tx) else { return };
         let Some(session) = self.executing(&handle) else {
             shared.stats.orphaned_responses += 1;
             shared.pool.recycle(response);

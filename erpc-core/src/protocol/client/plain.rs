@@ -1,0 +1,129 @@
+//! The common case of a call, alone: one packet out, one packet back, room for both, nobody waiting.
+//!
+//! Each function does exactly what the general path in `send` and `receive` would, or returns without
+//! having changed anything; the general path then does it. What is saved is asking, step by step, for
+//! everything that is not the case.
+
+use super::receive::KEPT_SMALL;
+use super::*;
+use crate::buf::MsgBuf;
+use crate::transport::TxQueue;
+use crate::wire::{HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ReplyInfo};
+
+impl<R: Route> ClientSide<R> {
+    /// Sends a request of one packet, if nothing stands in its way; else hands it back.
+    #[inline(always)]
+    pub(super) fn plain_call<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        id: SessionId,
+        queued: Queued,
+        tx: &mut X,
+    ) -> Result<(), Queued> {
+        let Some(session) = self.sessions.get_mut(id.index as usize) else { return Err(queued) };
+        let size = queued.request.len();
+        let ready = session.generation == id.generation
+            && session.free != 0
+            && session.is_open()
+            && session.is_quiet()
+            && size <= (session.payload.min(session.max_request)) as usize;
+        if !ready {
+            return Err(queued);
+        }
+        let peer = &mut self.peers[session.peer as usize];
+        let cost = (session.charges.model.charge(HEADER_LEN + size), session.charges.eager_reply);
+        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        if flow.take(cost.0, cost.1).is_err() {
+            return Err(queued);
+        }
+        let Queued { mut request, token, method } = queued;
+        let at = session.free.trailing_zeros() as usize % WINDOW;
+        let bit = 1 << at;
+        session.free &= !bit;
+        session.owes_done &= !bit;
+        session.told_done &= !bit;
+        let slot = &mut session.slots[at];
+        slot.number = slot.number.plus(WINDOW as u32);
+        let header = Header {
+            connection: session.remote,
+            kind: Kind::Request,
+            packet: PacketNumber::default(),
+            request: slot.number,
+            aux: method,
+            size: size as u32,
+        };
+        tx.push(&session.route, request.single_packet(&header));
+        slot.call = Some(Call {
+            request,
+            token,
+            method,
+            layout: PacketLayout::new(size as u32, session.payload, session.payload),
+            last_cost: cost,
+            sent: 1,
+            acked: 0,
+            ever_sent: 1,
+            active_at: now,
+            retries: 0,
+            accepted: false,
+            retransmitted: false,
+            waiting: false,
+            gap_at: None,
+            response: None,
+        });
+        let deadline = now.plus_nanos(session.rtt.rto(0));
+        Self::arm(shared, id.index, session, deadline);
+        shared.stats.calls += 1;
+        Ok(())
+    }
+
+    /// Takes in a response of one packet to a plain call; returns the call's tag and its request.
+    #[inline(always)]
+    pub(in crate::protocol) fn plain_response<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        route: &R,
+        packet: (&Header, usize),
+        tx: &mut X,
+    ) -> Option<(u64, MsgBuf)> {
+        let (header, body_len) = packet;
+        if header.connection.is_server_role() {
+            return None;
+        }
+        let session = self.sessions.get_mut(header.connection.index() as usize)?;
+        let at = ClientSession::<R>::slot_of(header.request);
+        let ours = session.generation == header.connection.generation()
+            && session.route == *route
+            && header.packet.get() == 0
+            && header.size as usize == body_len
+            && header.size <= session.eager.min(KEPT_SMALL)
+            && session.is_open()
+            && session.is_quiet()
+            && session.slots[at].number == header.request;
+        if !ours {
+            return None;
+        }
+        let slot = &mut session.slots[at];
+        let peer = &mut self.peers[session.peer as usize];
+        if !slot.call.as_ref()?.is_plain() || !peer.waiting.is_empty() {
+            return None;
+        }
+        let Call { request, token, last_cost, active_at, .. } = slot.call.take()?;
+        let info = ReplyInfo::from_u32(header.aux);
+        if let Some(window) = info.window() {
+            peer.window.limit = window;
+        }
+        session.last_heard = now;
+        session.rtt.sample(now.nanos_since(active_at).saturating_sub(info.processing_nanos()));
+        session.free |= 1 << at;
+        Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room }
+            .release(last_cost.0, last_cost.1);
+        shared.stats.responses += 1;
+        if !request.is_unique() {
+            // A queue still refers to it (thesis section 6.3.2.2).
+            tx.flush();
+        }
+        Some((token, request))
+    }
+}

@@ -1,0 +1,83 @@
+//! The common case of a request, alone: one packet in, one packet out.
+//!
+//! As in the client's `plain`: each function does what the general path would, or nothing.
+
+use super::respond::KEPT_CAPACITY;
+use super::*;
+use crate::buf::MsgBuf;
+use crate::wire::{Header, Kind, PacketLayout, PacketNumber};
+
+impl<R: Route> ServerSide<R> {
+    /// Takes in a new request of one packet.
+    #[inline(always)]
+    pub(in crate::protocol) fn plain_request(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        route: &R,
+        header: &Header,
+        body_len: usize,
+    ) -> Option<RequestHandle> {
+        if !header.connection.is_server_role() {
+            return None;
+        }
+        let index = header.connection.index();
+        let session = self.sessions.get_mut(index as usize)?;
+        let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
+        let ours = session.generation == header.connection.generation()
+            && session.route == *route
+            && header.packet.get() == 0
+            && header.size as usize == body_len
+            && header.size <= session.payload.min(shared.config.max_message)
+            && header.request == slot.number.plus(WINDOW as u32)
+            && matches!(slot.state, SlotState::Idle | SlotState::Responding { .. })
+            && slot.buffer.as_ref().is_none_or(|buffer| buffer.capacity() <= KEPT_CAPACITY);
+        if !ours {
+            return None;
+        }
+        session.last_heard = now;
+        slot.number = header.request;
+        slot.state = SlotState::Executing { since: now };
+        shared.stats.requests += 1;
+        Some(RequestHandle { index, generation: session.generation, number: header.request })
+    }
+
+    /// Sends a response of one packet and keeps it, or hands it back.
+    #[inline(always)]
+    pub(super) fn plain_respond<X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        handle: &RequestHandle,
+        mut response: MsgBuf,
+        tx: &mut X,
+    ) -> Result<(), MsgBuf> {
+        let share = self.grants.share();
+        let Some(session) = self.sessions.get_mut(handle.index as usize) else { return Err(response) };
+        let slot = &mut session.slots[handle.number.to_u32() as usize % WINDOW];
+        let ours = session.generation == handle.generation
+            && slot.number == handle.number
+            && slot.buffer.is_none()
+            && response.capacity() <= KEPT_CAPACITY
+            && response.len() <= session.eager.min(session.max_response) as usize;
+        let SlotState::Executing { since } = slot.state else { return Err(response) };
+        if !ours {
+            return Err(response);
+        }
+        let processing = now.nanos_since(since);
+        let size = response.len() as u32;
+        let header = Header {
+            connection: session.remote,
+            kind: Kind::Response,
+            packet: PacketNumber::default(),
+            request: handle.number,
+            aux: ServerSession::<R>::info(processing, share),
+            size,
+        };
+        tx.push(&session.route, response.single_packet(&header));
+        let layout = PacketLayout::new(size, session.eager, session.payload);
+        slot.state = SlotState::Responding { layout, failure: false, processing, sent: 1 };
+        session.held += response.footprint();
+        slot.buffer = Some(response);
+        Ok(())
+    }
+}
