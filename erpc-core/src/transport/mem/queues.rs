@@ -1,0 +1,281 @@
+//! The two halves of a port.
+
+use std::sync::Arc;
+
+use super::MemRoute;
+use super::hub::{Port, Ports};
+use super::ring::{Batch, Consumer, Loan, Producer};
+use crate::transport::{MAX_BURST, RxPacket, RxQueue, TransportStats, TxPacket, TxQueue};
+
+/// The receiving end of a ring, and who sends.
+pub(super) struct Incoming {
+    from: MemRoute,
+    consumer: Consumer,
+}
+
+impl Incoming {
+    pub(super) fn new(from: MemRoute, consumer: Consumer) -> Self {
+        Self { from, consumer }
+    }
+}
+
+/// A packet of the last burst.
+#[derive(Clone, Copy)]
+struct Lent {
+    from: MemRoute,
+    loan: Loan,
+}
+
+/// The receiving half of a [`MemTransport`](super::MemTransport).
+///
+/// A burst visits the rings in turn, each at most once, and goes on in the next burst with the ring
+/// behind the last one it visited: no sender keeps another one waiting for more than a burst of its own.
+pub struct MemRx {
+    port: Arc<Port>,
+    /// [`Port::changes`] when the rings were last looked through.
+    seen: u32,
+    rings: Vec<Incoming>,
+    /// The ring to begin the next burst with.
+    next: usize,
+    lent: [Lent; MAX_BURST],
+    count: usize,
+    packets: u64,
+    bytes: u64,
+    /// Counters of rings that are gone.
+    past: TransportStats,
+    /// A sender is gone, and its ring is not yet empty.
+    is_draining: bool,
+}
+
+impl MemRx {
+    pub(super) fn new(port: Arc<Port>) -> Self {
+        Self {
+            seen: 0,
+            rings: Vec::new(),
+            next: 0,
+            lent: [Lent { from: port.route(), loan: Loan::NONE }; MAX_BURST],
+            port,
+            count: 0,
+            packets: 0,
+            bytes: 0,
+            past: TransportStats::default(),
+            is_draining: false,
+        }
+    }
+
+    /// Whether a burst would find something to do.
+    pub(super) fn is_ready(&self) -> bool {
+        self.port.changes() != self.seen || self.rings.iter().any(|ring| ring.consumer.is_ready())
+    }
+
+    #[cfg(test)]
+    pub(super) fn ring_count(&self) -> usize {
+        self.rings.len()
+    }
+
+    /// The receiving side's counters.
+    pub(super) fn add_stats(&self, stats: &mut TransportStats) {
+        stats.rx_packets += self.packets;
+        stats.rx_bytes += self.bytes;
+        stats.rx_overflow += self.past.rx_overflow;
+        stats.rx_truncated += self.past.rx_truncated;
+        for ring in &self.rings {
+            count_losses(stats, &ring.consumer);
+        }
+    }
+
+    /// Takes in new rings and gives up finished ones. Nothing may be lent.
+    #[cold]
+    fn look_through_rings(&mut self) {
+        // Before the rings, so that what changes meanwhile is seen the next time.
+        self.seen = self.port.changes();
+        self.rings.append(&mut self.port.take_arrivals());
+        self.is_draining = false;
+        let (past, is_draining) = (&mut self.past, &mut self.is_draining);
+        self.rings.retain(|ring| {
+            let is_finished = ring.consumer.is_finished();
+            if is_finished {
+                count_losses(past, &ring.consumer);
+            } else {
+                *is_draining |= ring.consumer.is_abandoned();
+            }
+            !is_finished
+        });
+    }
+}
+
+fn count_losses(stats: &mut TransportStats, consumer: &Consumer) {
+    stats.rx_overflow += consumer.overflowed();
+    stats.rx_truncated += consumer.oversized();
+}
+
+impl RxQueue for MemRx {
+    type Route = MemRoute;
+
+    #[inline]
+    fn burst(&mut self) -> usize {
+        self.count = 0;
+        if self.port.changes() != self.seen || self.is_draining {
+            self.look_through_rings();
+        }
+        let mut count = 0;
+        for _ in 0..self.rings.len() {
+            if self.next >= self.rings.len() {
+                self.next = 0;
+            }
+            let Incoming { from, consumer } = &mut self.rings[self.next];
+            self.next += 1;
+            consumer.release();
+            while count < MAX_BURST {
+                let Some(loan) = consumer.take() else { break };
+                self.lent[count] = Lent { from: *from, loan };
+                self.bytes += loan.len() as u64;
+                count += 1;
+            }
+            if count == MAX_BURST {
+                break;
+            }
+        }
+        self.count = count;
+        self.packets += count as u64;
+        count
+    }
+
+    #[inline]
+    fn packet(&self, index: usize) -> RxPacket<'_, MemRoute> {
+        assert!(index < self.count, "the burst had {} packets", self.count);
+        let Lent { from, loan } = self.lent[index];
+        // SAFETY: rings release and go in `burst` only, which needs `&mut self` and begins by forgetting
+        // all loans.
+        RxPacket { route: from, bytes: unsafe { loan.bytes() } }
+    }
+}
+
+/// The sending end of a ring, and who receives.
+pub(super) struct Outgoing {
+    producer: Producer,
+    to: Arc<Port>,
+}
+
+impl Outgoing {
+    pub(super) fn new(producer: Producer, to: Arc<Port>) -> Self {
+        Self { producer, to }
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.producer.close();
+        self.to.note_change();
+    }
+}
+
+/// The sending half of a [`MemTransport`](super::MemTransport).
+///
+/// Packets are staged where they are received, in the ring; the doorbell makes them visible.
+pub struct MemTx {
+    local: Arc<Port>,
+    ports: Arc<Ports>,
+    /// By number of the receiving port.
+    rings: Vec<Option<Outgoing>>,
+    /// Rings that have something staged.
+    staged: Vec<u32>,
+    sent: Batch64,
+    dropped: u64,
+}
+
+#[derive(Default)]
+struct Batch64 {
+    packets: u64,
+    bytes: u64,
+}
+
+impl MemTx {
+    pub(super) fn new(local: Arc<Port>, ports: Arc<Ports>) -> Self {
+        Self {
+            local,
+            ports,
+            rings: Vec::new(),
+            staged: Vec::new(),
+            sent: Batch64::default(),
+            dropped: 0,
+        }
+    }
+
+    /// The sending side's counters.
+    pub(super) fn add_stats(&self, stats: &mut TransportStats) {
+        stats.tx_packets += self.sent.packets;
+        stats.tx_bytes += self.sent.bytes;
+        stats.tx_dropped += self.dropped;
+    }
+
+    #[inline]
+    fn send(&mut self, route: MemRoute, head: &[u8], tail: &[u8]) {
+        let number = route.number();
+        let ring = match self.rings.get_mut(number as usize) {
+            Some(Some(ring)) if ring.to.is_open() => ring,
+            // None so far, or one to a port that is gone; another may have its number now.
+            _ => match self.connect(route) {
+                Some(ring) => ring,
+                None => {
+                    self.dropped += 1;
+                    return;
+                }
+            },
+        };
+        match ring.producer.stage(head, tail) {
+            Ok(Batch { packets: 1, .. }) => self.staged.push(number),
+            Ok(Batch { packets, .. }) if packets as usize >= MAX_BURST => self.flush(),
+            Ok(_) => {}
+            Err(_) => self.dropped += 1,
+        }
+    }
+
+    /// A ring to a port that none leads to so far; `None` if there is no such port.
+    #[cold]
+    fn connect(&mut self, route: MemRoute) -> Option<&mut Outgoing> {
+        let index = route.number() as usize;
+        if let Some(Some(gone)) = self.rings.get_mut(index) {
+            self.dropped += u64::from(gone.producer.publish().packets);
+            self.staged.retain(|number| *number != route.number());
+            self.rings[index] = None;
+        }
+        let port = self.ports.find(route)?;
+        let ring = self.local.connect(&port)?;
+        if self.rings.len() <= index {
+            self.rings.resize_with(index + 1, || None);
+        }
+        Some(self.rings[index].insert(ring))
+    }
+}
+
+impl TxQueue for MemTx {
+    type Route = MemRoute;
+
+    #[inline]
+    fn push_bytes(&mut self, route: &MemRoute, bytes: &[u8]) {
+        self.send(*route, bytes, &[]);
+    }
+
+    #[inline]
+    fn push(&mut self, route: &MemRoute, packet: TxPacket<'_>) {
+        let (head, tail) = packet.pieces();
+        self.send(*route, head, tail);
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        for number in self.staged.drain(..) {
+            let place = &mut self.rings[number as usize];
+            let Some(ring) = place else { continue };
+            let batch = ring.producer.publish();
+            if ring.to.notify() {
+                self.sent.packets += u64::from(batch.packets);
+                self.sent.bytes += batch.bytes;
+            } else {
+                self.dropped += u64::from(batch.packets);
+                *place = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! What a port promises, on one thread and on several.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::transport::{MAX_BURST, RxQueue};
+
+/// Tests with threads give up after this long.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn two_ports() -> (MemTransport, MemTransport) {
+    let hub = MemHub::new();
+    (hub.port(MemConfig::default()), hub.port(MemConfig::default()))
+}
+
+fn send(from: &mut MemTransport, to: MemRoute, bytes: &[u8]) {
+    let (_, tx) = from.split();
+    tx.push_bytes(&to, bytes);
+    tx.flush();
+}
+
+/// Everything that waits at a port, with its senders.
+fn receive(at: &mut MemTransport) -> Vec<(MemRoute, Vec<u8>)> {
+    let (rx, _) = at.split();
+    let mut all = Vec::new();
+    loop {
+        match rx.burst() {
+            0 => return all,
+            count => all.extend(
+                (0..count).map(|index| (rx.packet(index).route, rx.packet(index).bytes.to_vec())),
+            ),
+        }
+    }
+}
+
+/// `number` followed by bytes that depend on it.
+fn datagram(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = number.to_le_bytes().to_vec();
+    bytes.extend((8..len as u64).map(|at| (number.wrapping_mul(31) ^ at) as u8));
+    bytes
+}
+
+fn number_in(bytes: &[u8]) -> u64 {
+    let number = u64::from_le_bytes(*bytes.first_chunk().unwrap());
+    assert_eq!(bytes, datagram(number, bytes.len()), "datagram {number} was changed on its way");
+    number
+}
+
+#[test]
+fn packets_arrive_in_order_with_their_sender() {
+    let (mut alice, mut bob) = two_ports();
+    for number in 0..5_000u64 {
+        send(&mut alice, bob.local_route(), &datagram(number, 8 + number as usize * 7 % 3_000));
+        if number % 100 == 99 {
+            let numbers: Vec<_> = receive(&mut bob)
+                .iter()
+                .map(|(from, bytes)| (from.number(), number_in(bytes)))
+                .collect();
+            assert_eq!(
+                numbers,
+                (number - 99..=number)
+                    .map(|number| (alice.local_route().number(), number))
+                    .collect::<Vec<_>>()
+            );
+        }
+    }
+    assert_eq!(alice.stats().tx_packets, 5_000);
+    assert_eq!(alice.stats().tx_bytes, bob.stats().rx_bytes);
+    assert_eq!(bob.stats().rx_packets, 5_000);
+}
+
+#[test]
+fn what_is_staged_is_seen_after_the_doorbell() {
+    let (mut alice, mut bob) = two_ports();
+    let (_, tx) = alice.split();
+    tx.push_bytes(&bob.local_route(), b"one");
+    tx.push_bytes(&bob.local_route(), b"two");
+    assert_eq!(receive(&mut bob).len(), 0);
+    tx.doorbell();
+    assert_eq!(receive(&mut bob).len(), 2);
+    for _ in 0..MAX_BURST {
+        tx.push_bytes(&bob.local_route(), b"more");
+    }
+    assert_eq!(receive(&mut bob).len(), MAX_BURST, "a full batch goes by itself");
+}
+
+#[test]
+fn a_receiver_holds_what_it_promised_and_a_burst_more() {
+    let hub = MemHub::new();
+    let (mut alice, mut bob) =
+        (hub.port(MemConfig::default()), hub.port(MemConfig::default().entries(100)));
+    assert_eq!(bob.capabilities().rx_capacity, 100 * 1_024);
+    for _ in 0..100 + MAX_BURST + 7 {
+        send(&mut alice, bob.local_route(), b"x");
+    }
+    let fits = 100 + MAX_BURST as u64;
+    assert_eq!((alice.stats().tx_packets, alice.stats().tx_dropped), (fits, 7));
+    assert_eq!(receive(&mut bob).len() as u64, fits);
+    assert_eq!((bob.stats().rx_packets, bob.stats().rx_overflow), (fits, 7));
+    send(&mut alice, bob.local_route(), b"x");
+    assert_eq!(receive(&mut bob).len(), 1, "a full ring recovers");
+}
+
+#[test]
+fn the_smaller_port_limits_the_datagram() {
+    let hub = MemHub::new();
+    let (mut alice, mut bob) =
+        (hub.port(MemConfig::default()), hub.port(MemConfig::default().max_datagram(2_000)));
+    let to = bob.local_route();
+    assert_eq!(alice.path_datagram(&to), 2_000);
+    assert_eq!(bob.path_datagram(&alice.local_route()), 2_000);
+    assert_eq!(alice.path_datagram(&MemRoute::new(99)), alice.capabilities().max_datagram);
+    send(&mut alice, to, &[0; 2_001]);
+    send(&mut alice, to, &[0; 2_000]);
+    assert_eq!(receive(&mut bob).len(), 1);
+    assert_eq!(
+        (alice.stats().tx_dropped, bob.stats().rx_truncated, bob.stats().rx_overflow),
+        (1, 1, 0)
+    );
+}
+
+#[test]
+fn configurations_stay_within_bounds() {
+    let config = MemConfig::default().max_datagram(0).entries(0);
+    assert_eq!((config.datagram(), config.ring_entries()), (MIN_DATAGRAM, 32));
+    let config = MemConfig::default().max_datagram(usize::MAX).entries(u32::MAX);
+    assert_eq!((config.datagram(), config.ring_entries()), (1 << 20, 65_536));
+}
+
+#[test]
+fn every_port_talks_to_every_port_and_to_itself() {
+    const PORTS: usize = 24;
+    let hub = MemHub::new();
+    let mut ports: Vec<_> = (0..PORTS).map(|_| hub.port(MemConfig::default())).collect();
+    let routes: Vec<_> = ports.iter().map(Transport::local_route).collect();
+    for round in 0..3u64 {
+        for port in &mut ports {
+            let from = u64::from(port.local_route().number());
+            let (_, tx) = port.split();
+            for to in &routes {
+                tx.push_bytes(
+                    to,
+                    &datagram(round << 40 | from << 20 | u64::from(to.number()), 100),
+                );
+            }
+            tx.doorbell();
+        }
+        for port in &mut ports {
+            let mut got: Vec<_> =
+                receive(port).iter().map(|(from, bytes)| (*from, number_in(bytes))).collect();
+            got.sort_unstable();
+            let own = u64::from(port.local_route().number());
+            let expect: Vec<_> = routes
+                .iter()
+                .map(|from| (*from, round << 40 | u64::from(from.number()) << 20 | own))
+                .collect();
+            assert_eq!(got, expect);
+        }
+    }
+}
+
+#[test]
+fn a_loud_sender_does_not_keep_a_quiet_one_waiting() {
+    let hub = MemHub::new();
+    let [mut loud, mut quiet, mut bob] = [(); 3].map(|()| hub.port(MemConfig::default()));
+    let to = bob.local_route();
+    for _ in 0..500 {
+        send(&mut loud, to, b"loud");
+    }
+    send(&mut quiet, to, b"quiet");
+    let (rx, _) = bob.split();
+    let heard = (0..2).any(|_| {
+        let count = rx.burst();
+        (0..count).any(|index| rx.packet(index).bytes == b"quiet")
+    });
+    assert!(heard, "the quiet sender waits for more than one burst");
+}
+
+#[test]
+fn nobody_there_is_counted() {
+    let (mut alice, bob) = two_ports();
+    let to = bob.local_route();
+    send(&mut alice, MemRoute::new(u32::MAX), b"x");
+    send(&mut alice, MemRoute::new(0), b"x");
+    assert_eq!(alice.stats().tx_dropped, 2);
+    send(&mut alice, to, b"x");
+    drop(bob);
+    send(&mut alice, to, b"x");
+    send(&mut alice, to, b"x");
+    assert_eq!((alice.stats().tx_dropped, alice.stats().tx_packets), (4, 1));
+}
+
+#[test]
+fn a_port_that_went_while_packets_were_staged_is_counted() {
+    let (mut alice, bob) = two_ports();
+    let to = bob.local_route();
+    let (_, tx) = alice.split();
+    tx.push_bytes(&to, b"staged");
+    drop(bob);
+    tx.push_bytes(&to, b"after");
+    tx.flush();
+    assert_eq!((alice.stats().tx_dropped, alice.stats().tx_packets), (2, 0));
+}
+
+#[test]
+fn a_new_port_with_an_old_number_gets_only_what_is_sent_to_it() {
+    let hub = MemHub::new();
+    let mut alice = hub.port(MemConfig::default());
+    let bob = hub.port(MemConfig::default());
+    let route = bob.local_route();
+    assert_eq!(hub.port_at(route, MemConfig::default()).err(), Some(PortTaken(route)));
+    assert!(hub.port_at(MemRoute::new(0), MemConfig::default()).is_err());
+    assert!(hub.port_at(MemRoute::new(MemRoute::MAX + 1), MemConfig::default()).is_err());
+    send(&mut alice, route, b"to the first");
+    drop(bob);
+    let mut bob = hub.port_at(route, MemConfig::default()).unwrap();
+    send(&mut alice, route, b"to the second");
+    assert_eq!(receive(&mut bob), [(alice.local_route(), b"to the second".to_vec())]);
+}
+
+#[test]
+fn what_a_port_sent_arrives_after_it_is_gone_and_its_ring_goes_too() {
+    let hub = MemHub::new();
+    let mut bob = hub.port(MemConfig::default());
+    let to = bob.local_route();
+    for round in 0..50 {
+        let mut alice = hub.port(MemConfig::default());
+        assert_eq!(alice.local_route().number(), 2, "numbers are used again");
+        send(&mut alice, to, &[round]);
+        let (_, tx) = alice.split();
+        tx.push_bytes(&to, b"staged only");
+        drop(alice);
+        assert_eq!(receive(&mut bob).len(), 2);
+    }
+    receive(&mut bob);
+    assert_eq!(bob.rx.ring_count(), 0);
+    assert_eq!(bob.stats().rx_packets, 100);
+}
+
+#[test]
+fn routes_have_bytes_and_ports() {
+    let route = MemRoute::new(7);
+    assert_eq!(route.to_string(), "mem:7");
+    assert_eq!((route.port(), route.with_port(9)), (7, MemRoute::new(9)));
+    let mut bytes = [0; 32];
+    assert_eq!(route.to_bytes(&mut bytes), 4);
+    assert_eq!(bytes[..4], [7, 0, 0, 0]);
+}
+
+#[test]
+#[should_panic(expected = "the burst had 1 packets")]
+fn a_packet_that_was_not_received_cannot_be_read() {
+    let (mut alice, mut bob) = two_ports();
+    send(&mut alice, bob.local_route(), b"x");
+    let (rx, _) = bob.split();
+    rx.burst();
+    let _ = rx.packet(1);
+}
+
+/// Echoes datagrams of all sizes between two threads, many under way, and checks every byte.
+#[test]
+fn two_threads_exchange_datagrams_of_all_sizes() {
+    const TOTAL: u64 = 200_000;
+    let (mut alice, mut bob) = two_ports();
+    let (alices, bobs) = (alice.local_route(), bob.local_route());
+    let done = AtomicBool::new(false);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut next = 0;
+            while !done.load(Ordering::Relaxed) && start.elapsed() < PATIENCE {
+                let (rx, tx) = bob.split();
+                let count = rx.burst();
+                for index in 0..count {
+                    let packet = rx.packet(index);
+                    assert_eq!(number_in(packet.bytes), next);
+                    next += 1;
+                    tx.push_bytes(&alices, packet.bytes);
+                }
+                tx.doorbell();
+                if count == 0 {
+                    thread::yield_now();
+                }
+            }
+        });
+        let (mut sent, mut answered) = (0u64, 0u64);
+        let mut random = 1u64;
+        while answered < TOTAL && start.elapsed() < PATIENCE {
+            let (rx, tx) = alice.split();
+            let count = rx.burst();
+            for index in 0..count {
+                assert_eq!(number_in(rx.packet(index).bytes), answered);
+                answered += 1;
+            }
+            while sent < TOTAL && sent - answered < 400 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                // Mostly small, as packets are; sometimes up to the largest.
+                let len = if random >> 60 == 0 { random >> 33 & 4_095 } else { random >> 33 & 255 };
+                tx.push_bytes(&bobs, &datagram(sent, 8 + len as usize));
+                sent += 1;
+            }
+            tx.doorbell();
+            if count == 0 {
+                thread::yield_now();
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(answered, TOTAL, "timed out");
+    });
+    assert_eq!((alice.stats().tx_dropped, bob.stats().tx_dropped), (0, 0));
+}
+
+#[test]
+fn a_wait_ends_by_time_by_wake_and_by_packet() {
+    let (mut alice, mut bob) = two_ports();
+    let start = Instant::now();
+    bob.wait(Some(Duration::from_millis(20)));
+    assert!(start.elapsed() >= Duration::from_millis(20));
+
+    let waker = bob.waker();
+    waker.wake();
+    bob.wait(None);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(10));
+            waker.wake();
+        });
+        bob.wait(None);
+    });
+
+    let to = bob.local_route();
+    send(&mut alice, to, b"x");
+    bob.wait(None);
+    receive(&mut bob);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(10));
+            send(&mut alice, to, b"x");
+        });
+        while receive(&mut bob).is_empty() {
+            bob.wait(Some(PATIENCE));
+        }
+        assert!(start.elapsed() < PATIENCE, "the packet did not wake the receiver");
+    });
+}
+
+/// Two threads that sleep for every packet and are woken for every packet: a lost wake-up would leave
+/// both asleep until the time-out.
+#[test]
+fn no_wake_up_is_lost() {
+    let (mut alice, mut bob) = two_ports();
+    let (alices, bobs) = (alice.local_route(), bob.local_route());
+    let start = Instant::now();
+    let run = Duration::from_millis(700);
+    let play = |own: &mut MemTransport, peer: MemRoute, first: bool| -> u64 {
+        let mut turns = 0;
+        if first {
+            send(own, peer, b"ball");
+        }
+        loop {
+            let got = receive(own);
+            if let Some((_, bytes)) = got.first() {
+                turns += 1;
+                if bytes == b"stop" {
+                    return turns;
+                }
+                if first && start.elapsed() >= run {
+                    send(own, peer, b"stop");
+                    return turns;
+                }
+                // Let the other side get anywhere between looking and sleeping.
+                for _ in 0..turns * 7 % 900 {
+                    std::hint::spin_loop();
+                }
+                send(own, peer, b"ball");
+            }
+            let before = Instant::now();
+            own.wait(Some(PATIENCE));
+            assert!(before.elapsed() < PATIENCE, "a wake-up was lost after {turns} turns");
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| play(&mut bob, alices, false));
+        let turns = play(&mut alice, bobs, true);
+        assert!(turns > 100, "only {turns} turns");
+    });
+}
+
+/// As above for wakers, which say that something lies in a place that the port does not know.
+#[test]
+fn no_call_of_a_waker_is_lost() {
+    let (mut alice, _bob) = two_ports();
+    let waker = alice.waker();
+    let posted = std::sync::atomic::AtomicU64::new(0);
+    let taken = std::sync::atomic::AtomicU64::new(0);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 0;
+            while start.elapsed() < Duration::from_millis(500) {
+                number += 1;
+                posted.store(number, Ordering::Relaxed);
+                waker.wake();
+                while taken.load(Ordering::Acquire) < number && start.elapsed() < PATIENCE {
+                    thread::yield_now();
+                }
+            }
+            posted.store(u64::MAX, Ordering::Relaxed);
+            waker.wake();
+        });
+        loop {
+            let seen = posted.load(Ordering::Relaxed);
+            if seen == u64::MAX {
+                break;
+            }
+            taken.store(seen, Ordering::Release);
+            let before = Instant::now();
+            alice.wait(Some(PATIENCE));
+            assert!(before.elapsed() < PATIENCE, "a wake was lost after {seen}");
+        }
+    });
+}
+
+#[test]
+fn a_receiver_may_go_while_others_send() {
+    let hub = MemHub::new();
+    let mut alice = hub.port(MemConfig::default());
+    let (mut sent, mut received) = (0, 0);
+    for _ in 0..50 {
+        let bob = hub.port(MemConfig::default());
+        let to = bob.local_route();
+        let counted = thread::scope(|scope| {
+            let receiver = scope.spawn(move || {
+                let mut bob = bob;
+                let mut count = 0;
+                while count < 100 {
+                    count += receive(&mut bob).len() as u64;
+                    thread::yield_now();
+                }
+                count
+            });
+            while !receiver.is_finished() {
+                let (_, tx) = alice.split();
+                for _ in 0..10 {
+                    tx.push_bytes(&to, &[0; 300]);
+                    sent += 1;
+                }
+                tx.flush();
+                thread::yield_now();
+            }
+            receiver.join().unwrap()
+        });
+        received += counted;
+    }
+    let stats = alice.stats();
+    assert_eq!(stats.tx_packets + stats.tx_dropped, sent, "every packet is either sent or dropped");
+    assert!(stats.tx_packets >= received);
+}

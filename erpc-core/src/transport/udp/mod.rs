@@ -1,0 +1,199 @@
+//! Kernel UDP: works everywhere, unprivileged, over IPv4 and IPv6.
+//!
+//! ```text
+//!   UdpTransport
+//!   +-- UdpRx   recvmsg / recvmmsg, 32 buffers, GRO      rx.rs
+//!   +-- UdpTx   sendto / sendmmsg, staging area, GSO     tx.rs
+//!   +-- Bed     ppoll on socket and eventfd              wait.rs
+//! ```
+//!
+//! The system calls dominate: everything here serves to make few of them, and none that allocates.
+//! Several endpoints can share one port ([`UdpTransport::bind_group`]); the kernel then runs a small
+//! program that finds the endpoint by a packet's first byte.
+
+mod config;
+mod mtu;
+mod route;
+mod rx;
+mod socket;
+mod steer;
+mod sys;
+mod tx;
+mod wait;
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use config::{UdpConfig, UdpError};
+pub use route::UdpRoute;
+pub use rx::UdpRx;
+use socket::UdpSocket;
+pub use tx::UdpTx;
+use wait::Bed;
+
+use super::{Capabilities, ChargeModel, Transport, TransportStats, Waker};
+
+/// Largest datagram there is, in bytes: what IPv4's 16-bit length leaves for the payload.
+pub const MAX_DATAGRAM: usize = 65_507;
+
+/// What to tell an operator whose [`TransportStats::rx_overflow`] grows.
+pub const OVERFLOW_HINT: &str = "the kernel dropped datagrams because this endpoint's receive buffer was full: \
+    raise it with `sysctl -w net.core.rmem_max=8388608` and UdpConfig::recv_buffer, or use more endpoints";
+
+/// Retransmission earlier than this would answer a scheduler's delay, not a loss.
+const MIN_RTO: Duration = Duration::from_millis(5);
+
+/// An endpoint on a kernel UDP socket.
+///
+/// # Cost
+/// Receive buffers reserve 2 MiB of address space; only pages that datagrams reach become memory. No
+/// method allocates after construction.
+pub struct UdpTransport {
+    rx: UdpRx,
+    tx: UdpTx,
+    socket: Arc<UdpSocket>,
+    bed: Bed,
+    capabilities: Capabilities,
+    overflow: Overflow,
+}
+
+impl UdpTransport {
+    /// Opens a socket of its own.
+    ///
+    /// # Errors
+    /// [`UdpError`], whose message says what to do.
+    pub fn bind(config: &UdpConfig) -> Result<Self, UdpError> {
+        config.check()?;
+        Self::new(config, UdpSocket::bind(config)?, 0)
+    }
+
+    /// Opens `members` sockets on one port; the kernel delivers a packet to the one that the packet's
+    /// first byte names, and spreads the packets of clients that are new by their addresses.
+    ///
+    /// The port is refused if anybody has it, another group of this user's included. Later, sockets of
+    /// the same user that ask for `SO_REUSEPORT` by themselves can join, which Linux cannot prevent.
+    /// Keep the members together: dropping one while others serve misdirects packets.
+    ///
+    /// Where the kernel cannot steer, every member has a port of its own, the first the one asked for:
+    /// see [`Transport::local_route`].
+    ///
+    /// # Errors
+    /// [`UdpError`], whose message says what to do.
+    pub fn bind_group(config: &UdpConfig, members: usize) -> Result<Vec<Self>, UdpError> {
+        config.check()?;
+        let group = steer::bind_group(config, members)?;
+        group.into_iter().zip(0..=u8::MAX).map(|(socket, steer)| Self::new(config, socket, steer)).collect()
+    }
+
+    fn new(config: &UdpConfig, socket: UdpSocket, steer: u8) -> Result<Self, UdpError> {
+        let address = socket.address();
+        let bed = Bed::new().map_err(|errno| UdpError::Os { doing: "create an eventfd", address, errno })?;
+        let socket = Arc::new(socket);
+        let capabilities = Capabilities {
+            max_datagram: config.max_datagram.unwrap_or_else(|| mtu::largest(&socket)),
+            charge: ChargeModel::LinuxUdp,
+            rx_capacity: usable(socket.recv_buffer()),
+            min_rto: MIN_RTO,
+            steer,
+        };
+        Ok(Self {
+            rx: UdpRx::new(Arc::clone(&socket), capabilities.max_datagram),
+            tx: UdpTx::new(Arc::clone(&socket)),
+            overflow: Overflow::new(&socket),
+            socket,
+            bed,
+            capabilities,
+        })
+    }
+
+    /// Bytes that the kernel really queues for this endpoint, by its own count of payload and
+    /// bookkeeping.
+    #[must_use]
+    pub fn recv_buffer(&self) -> usize {
+        self.socket.recv_buffer()
+    }
+}
+
+/// The part of a receive buffer of `effective` bytes that senders can rely on: the kernel returns what
+/// was read in portions of up to a quarter of it.
+fn usable(effective: usize) -> u32 {
+    u32::try_from(effective - effective / 4).unwrap_or(u32::MAX)
+}
+
+/// The socket's count of drops, extended to 64 bits.
+struct Overflow {
+    seen: Cell<u32>,
+    total: Cell<u64>,
+}
+
+impl Overflow {
+    fn new(socket: &UdpSocket) -> Self {
+        Self { seen: Cell::new(sys::dropped(socket.fd()).unwrap_or(0)), total: Cell::new(0) }
+    }
+
+    fn total(&self, socket: &UdpSocket) -> u64 {
+        if let Some(now) = sys::dropped(socket.fd()) {
+            let more = now.wrapping_sub(self.seen.replace(now));
+            self.total.set(self.total.get() + u64::from(more));
+        }
+        self.total.get()
+    }
+}
+
+impl Transport for UdpTransport {
+    type Route = UdpRoute;
+    type Rx = UdpRx;
+    type Tx = UdpTx;
+
+    #[inline]
+    fn split(&mut self) -> (&mut UdpRx, &mut UdpTx) {
+        (&mut self.rx, &mut self.tx)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn local_route(&self) -> UdpRoute {
+        self.socket.address().into()
+    }
+
+    fn path_datagram(&mut self, peer: &UdpRoute) -> usize {
+        mtu::path(self.socket.address(), peer.socket_addr()).min(self.capabilities.max_datagram)
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        if !self.rx.has_pending() {
+            self.bed.sleep(self.socket.fd(), timeout);
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        self.bed.waker()
+    }
+
+    /// Asks the kernel for its count of drops: one system call.
+    fn stats(&self) -> TransportStats {
+        let (rx, tx) = (self.rx.counters(), self.tx.counters());
+        TransportStats {
+            rx_packets: rx.packets,
+            rx_bytes: rx.bytes,
+            tx_packets: tx.packets,
+            tx_bytes: tx.bytes,
+            rx_overflow: self.overflow.total(&self.socket),
+            tx_dropped: tx.dropped,
+            rx_truncated: rx.truncated,
+        }
+    }
+}
+
+impl fmt::Debug for UdpTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UdpTransport").field("address", &self.socket.address()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Opening sockets.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use super::config::{UdpConfig, UdpError};
+use super::route::Family;
+use super::sys;
+
+/// A bound socket that does not block.
+pub(super) struct UdpSocket {
+    socket: Socket,
+    family: Family,
+    address: SocketAddr,
+    recv_buffer: usize,
+    /// The kernel can cut our datagrams (`UDP_SEGMENT`) and coalesce what it delivers (`UDP_GRO`).
+    offload: bool,
+}
+
+impl UdpSocket {
+    /// Binds `config`'s address, and nobody may have it already.
+    pub(super) fn bind(config: &UdpConfig) -> Result<Self, UdpError> {
+        Self::bind_to(config, config.address, false)
+    }
+
+    /// Binds `address`; if `shared`, other sockets of this user that also share may have it.
+    pub(super) fn bind_to(config: &UdpConfig, address: SocketAddr, shared: bool) -> Result<Self, UdpError> {
+        match Self::bind_family(config, address, shared) {
+            // A host without IPv6 still has what the unspecified address stands for.
+            Err(UdpError::Os { errno: Errno::AFNOSUPPORT, .. } | UdpError::AddressNotAvailable { .. })
+                if address.is_ipv6() && address.ip().is_unspecified() =>
+            {
+                let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+                Self::bind_family(config, address, shared)
+            }
+            result => result,
+        }
+    }
+
+    fn bind_family(config: &UdpConfig, address: SocketAddr, shared: bool) -> Result<Self, UdpError> {
+        let failed = |doing| move |error| UdpError::Os { doing, address, errno: errno(&error) };
+        let (domain, family) = match address {
+            SocketAddr::V4(_) => (Domain::IPV4, Family::V4),
+            SocketAddr::V6(_) => (Domain::IPV6, Family::V6),
+        };
+        // Close-on-exec and non-blocking: socket2 sets the former.
+        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP)).map_err(failed("open a socket"))?;
+        socket.set_nonblocking(true).map_err(failed("configure a socket"))?;
+        if family == Family::V6 {
+            socket.set_only_v6(!address.ip().is_unspecified()).map_err(failed("configure a socket"))?;
+        }
+        if shared {
+            socket.set_reuse_port(true).map_err(failed("share a port"))?;
+        }
+        never_fragment(&socket, family).map_err(|errno| UdpError::Os { doing: "forbid fragments", address, errno })?;
+        // Both are cut to what the administrator allows, not refused.
+        socket.set_recv_buffer_size(config.recv_buffer).map_err(failed("size the receive buffer"))?;
+        socket.set_send_buffer_size(config.send_buffer).map_err(failed("size the send buffer"))?;
+        let recv_buffer = socket.recv_buffer_size().map_err(failed("read the receive buffer's size"))?;
+        socket.bind(&SockAddr::from(address)).map_err(|error| UdpError::from_bind(errno(&error), address))?;
+        let bound = socket.local_addr().map_err(failed("read the bound address"))?;
+        let address = bound.as_socket().unwrap_or(address);
+        let mut socket = Self { socket, family, address, recv_buffer, offload: false };
+        // Linux 4.18 cuts, 5.0 coalesces; whoever has the second has the first.
+        socket.offload = config.offload && socket.coalesce(true) && socket.coalesce(false);
+        Ok(socket)
+    }
+
+    /// Lets further sockets bind the same address.
+    pub(super) fn share_port(&self) -> Result<(), Errno> {
+        self.socket.set_reuse_port(true).map_err(|error| errno(&error))
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(super) fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The bound address, its port never 0.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Bytes that the kernel queues for us, by its own count.
+    pub(super) fn recv_buffer(&self) -> usize {
+        self.recv_buffer
+    }
+
+    /// Whether the kernel cuts and coalesces for us.
+    pub(super) fn offload(&self) -> bool {
+        self.offload
+    }
+
+    /// Makes the kernel coalesce what it delivers, or not; whether it obeys.
+    pub(super) fn coalesce(&self, on: bool) -> bool {
+        sys::set_option(self.fd(), libc::SOL_UDP, libc::UDP_GRO, on.into()).is_ok()
+    }
+
+    /// Whether nothing is queued.
+    pub(super) fn is_empty(&self) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
+    }
+}
+
+/// Sets the "don't fragment" bit: a fragmented datagram is lost with any of its fragments, and what a
+/// session sends was negotiated to fit.
+fn never_fragment(socket: &Socket, family: Family) -> Result<(), Errno> {
+    if family == Family::V6 {
+        sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DO)?;
+        // For mapped addresses. Refused by a socket that speaks IPv6 only, where it does not matter.
+        let _ = sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO);
+        return Ok(());
+    }
+    sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO)
+}
+
+pub(super) fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}

@@ -1,0 +1,90 @@
+//! Several sockets on one port, and the program that tells the kernel which of them a packet is for.
+//!
+//! A group is made without a moment in which a stranger could join unnoticed: the first socket binds
+//! its port exclusively, which fails if anybody has it, and only then allows sharing. From there on,
+//! sockets *of the same user* that ask for sharing (`SO_REUSEPORT`) could still join; Linux has no way
+//! to close a group. A second group of ours never does, because its first socket asks exclusively.
+//!
+//! A socket that is closed leaves a gap that the kernel fills with the last one: groups are closed
+//! whole.
+
+use libc::sock_filter;
+use rustix::io::Errno;
+
+use super::config::{UdpConfig, UdpError};
+use super::socket::UdpSocket;
+use super::sys;
+use crate::wire::Kind;
+
+/// Members that the one steering byte can tell apart.
+pub(super) const MAX_GROUP: usize = 256;
+
+/// Opens `members` sockets on `config`'s address. Member `i` receives the packets whose first byte is
+/// `i`; see [`program`].
+///
+/// Where the kernel refuses to steer, each has a port of its own: the first the one asked for, the
+/// others any.
+pub(super) fn bind_group(config: &UdpConfig, members: usize) -> Result<Vec<UdpSocket>, UdpError> {
+    if !(1..=MAX_GROUP).contains(&members) {
+        return Err(UdpError::GroupSize { members });
+    }
+    let first = UdpSocket::bind(config)?;
+    if members == 1 {
+        return Ok(vec![first]);
+    }
+    let mut group = vec![first];
+    match join(config, members, &mut group) {
+        Ok(()) => Ok(group),
+        Err(_refused) => {
+            group.truncate(1);
+            let mut any_port = config.address;
+            any_port.set_port(0);
+            while group.len() < members {
+                group.push(UdpSocket::bind_to(config, any_port, false)?);
+            }
+            Ok(group)
+        }
+    }
+}
+
+/// Adds members to a group of one. The kernel numbers them in the order in which they bind.
+fn join(config: &UdpConfig, members: usize, group: &mut Vec<UdpSocket>) -> Result<(), Errno> {
+    let address = group[0].address();
+    group[0].share_port()?;
+    while group.len() < members {
+        group.push(UdpSocket::bind_to(config, address, true).map_err(|_| Errno::ADDRINUSE)?);
+    }
+    sys::attach_reuseport_program(group[0].fd(), &program())
+}
+
+/// The steering program, in classic BPF: it sees a datagram's payload and answers with the number of a
+/// socket. A number that no socket has makes the kernel choose by its hash of the addresses.
+///
+/// ```text
+///   if kind == Control and packet == HELLO: return none      a new client: spread
+///   return payload[0]                                        ConnectionId's steering byte
+/// ```
+///
+/// What is too short to have a kind goes to socket 0, which drops it like any other noise.
+const fn program() -> [sock_filter; 6] {
+    // vkf and the packet number as one big-endian word, without the version and flag bits.
+    const KIND_AND_PACKET: u32 = 0x1cff_ffff;
+    const HELLO: u32 = (Kind::Control as u32) << 26 | 0x0001_0000;
+    const NO_SOCKET: u32 = u32::MAX;
+    const LOAD_WORD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+    const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
+    const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    [
+        op(LOAD_WORD, 8, 0, 0),
+        op(AND, KIND_AND_PACKET, 0, 0),
+        op(IF_EQUAL, HELLO, 0, 1),
+        op(libc::BPF_RET | libc::BPF_K, NO_SOCKET, 0, 0),
+        op(LOAD_BYTE, 0, 0, 0),
+        op(libc::BPF_RET | libc::BPF_A, 0, 0, 0),
+    ]
+}
+
+const fn op(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter { code: code as u16, jt, jf, k }
+}

@@ -1,0 +1,219 @@
+//! The system calls that the crates we use do not offer, or not without cost.
+
+use std::mem::zeroed;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::null_mut;
+
+use rustix::io::Errno;
+
+use super::route::Name;
+
+/// Turns the result of a system call that returns -1 on error.
+#[inline]
+fn checked(result: isize) -> Result<usize, Errno> {
+    usize::try_from(result).map_err(|_| last_error())
+}
+
+#[cold]
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// Sets an integer option.
+pub(super) fn set_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> Result<(), Errno> {
+    let len = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the pointer and length are those of `value`, which outlives the call.
+    let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) };
+    checked(result as isize).map(drop)
+}
+
+/// Makes `program` choose the member of `fd`'s `SO_REUSEPORT` group.
+pub(super) fn attach_reuseport_program(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> Result<(), Errno> {
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+    let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF);
+    // SAFETY: the descriptor points to `len` instructions; the kernel copies them and writes nothing.
+    let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const program).cast(), len) };
+    checked(result as isize).map(drop)
+}
+
+/// Datagrams that the kernel has dropped at the socket, modulo 2^32; `None` where it does not tell.
+pub(super) fn dropped(fd: BorrowedFd<'_>) -> Option<u32> {
+    const SO_MEMINFO: i32 = 55;
+    const SK_MEMINFO_DROPS: usize = 8;
+    let mut info = [0_u32; SK_MEMINFO_DROPS + 1];
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    let (fd, info_ptr) = (fd.as_raw_fd(), info.as_mut_ptr().cast());
+    // SAFETY: the kernel writes at most `len` bytes, which `info` has.
+    let result = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, SO_MEMINFO, info_ptr, &raw mut len) };
+    (result == 0 && len as usize >= size_of_val(&info)).then_some(info[SK_MEMINFO_DROPS])
+}
+
+/// Receives one datagram; its whole length is returned, even if `buffer` was too short for it.
+#[inline]
+pub(super) fn receive_one(fd: BorrowedFd<'_>, buffer: &mut [u8], name: &mut Name) -> Result<usize, Errno> {
+    let mut name_len = Name::CAPACITY;
+    let (fd, len, flags) = (fd.as_raw_fd(), buffer.len(), libc::MSG_DONTWAIT | libc::MSG_TRUNC);
+    let (buffer, name) = (buffer.as_mut_ptr().cast(), name.as_mut_ptr());
+    // SAFETY: the kernel writes at most `len` bytes to the buffer and `name_len` to the name, which is
+    // what they have.
+    checked(unsafe { libc::recvfrom(fd, buffer, len, flags, name, &raw mut name_len) })
+}
+
+/// Sends one datagram.
+#[inline]
+pub(super) fn send_one(fd: BorrowedFd<'_>, bytes: &[u8], name: &Name) -> Result<usize, Errno> {
+    let (fd, len, flags) = (fd.as_raw_fd(), bytes.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+    let bytes = bytes.as_ptr().cast();
+    // SAFETY: the kernel reads `len` bytes and a name of its own length, and writes nothing.
+    checked(unsafe { libc::sendto(fd, bytes, len, flags, name.as_ptr(), name.len()) })
+}
+
+/// One ancillary message with an integer, as the kernel lays it out: what `CMSG_FIRSTHDR` and
+/// `CMSG_DATA` would find.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(super) struct Control {
+    len: usize,
+    level: i32,
+    kind: i32,
+    value: [u8; 4],
+    _padding: [u8; 4],
+}
+
+const _: () = assert!(size_of::<Control>() >= size_of::<libc::cmsghdr>() + 4);
+
+impl Control {
+    /// Asks for packets of `segment` bytes to be cut from the datagram that this goes with.
+    #[inline]
+    pub(super) fn segment(segment: u16) -> Self {
+        let [a, b] = segment.to_ne_bytes();
+        let len = size_of::<libc::cmsghdr>() + size_of::<u16>();
+        Self { len, level: libc::SOL_UDP, kind: libc::UDP_SEGMENT, value: [a, b, 0, 0], _padding: [0; 4] }
+    }
+
+    /// The length of the packets that were coalesced, if they were.
+    #[inline]
+    pub(super) fn coalesced(&self, header: &libc::msghdr) -> Option<usize> {
+        const LEN: usize = size_of::<libc::cmsghdr>() + 4;
+        if !(header.msg_controllen >= LEN as _ && self.level == libc::SOL_UDP && self.kind == libc::UDP_GRO) {
+            return None;
+        }
+        usize::try_from(i32::from_ne_bytes(self.value)).ok().filter(|&len| len > 0)
+    }
+}
+
+/// Headers for `recvmmsg` and `sendmmsg`. They are filled in right before each call, so that no
+/// pointer in them is ever used after what it points to has moved.
+pub(super) struct Headers(Box<[libc::mmsghdr]>);
+
+// SAFETY: the pointers inside are written and used within one call of one owner; between calls they
+// are never read.
+unsafe impl Send for Headers {}
+
+impl Headers {
+    pub(super) fn new(count: usize) -> Self {
+        // SAFETY: zero is a valid value of every field: integers, and pointers that may be null.
+        let empty: libc::mmsghdr = unsafe { zeroed() };
+        Self(vec![empty; count].into_boxed_slice())
+    }
+
+    /// Header `index`.
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> &libc::mmsghdr {
+        &self.0[index]
+    }
+
+    /// Header `index`, to be filled.
+    #[inline]
+    pub(super) fn get_mut(&mut self, index: usize) -> &mut libc::msghdr {
+        &mut self.0[index].msg_hdr
+    }
+
+    /// Receives up to `count` datagrams into the first `count` headers.
+    ///
+    /// # Safety
+    /// Everything that those headers point to must be valid for writes of the stated lengths.
+    #[inline]
+    pub(super) unsafe fn receive(&mut self, fd: BorrowedFd<'_>, count: usize) -> Result<usize, Errno> {
+        let (fd, headers, flags) = (fd.as_raw_fd(), &mut self.0[..count], libc::MSG_DONTWAIT);
+        let (pointer, count) = (headers.as_mut_ptr(), headers.len() as u32);
+        // SAFETY: the headers are `count` many; what they point to is the caller's promise.
+        checked(unsafe { libc::recvmmsg(fd, pointer, count, flags as _, null_mut()) } as isize)
+    }
+
+    /// Receives one datagram into the first header; returns its length.
+    ///
+    /// # Safety
+    /// As for [`Headers::receive`].
+    #[inline]
+    pub(super) unsafe fn receive_first(&mut self, fd: BorrowedFd<'_>) -> Result<usize, Errno> {
+        let (fd, header) = (fd.as_raw_fd(), &raw mut self.0[0].msg_hdr);
+        // SAFETY: what the header points to is the caller's promise.
+        checked(unsafe { libc::recvmsg(fd, header, libc::MSG_DONTWAIT) })
+    }
+
+    /// Sends headers `from..to`; returns how many were taken, at least one, or why the first was not.
+    ///
+    /// # Safety
+    /// Everything that those headers point to must be valid for reads of the stated lengths.
+    #[inline]
+    pub(super) unsafe fn send(&mut self, fd: BorrowedFd<'_>, from: usize, to: usize) -> Result<usize, Errno> {
+        let (fd, headers, flags) = (fd.as_raw_fd(), &mut self.0[from..to], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        let (pointer, count) = (headers.as_mut_ptr(), headers.len() as u32);
+        // SAFETY: the headers are `count` many; what they point to is the caller's promise.
+        checked(unsafe { libc::sendmmsg(fd, pointer, count, flags as _) } as isize)
+    }
+}
+
+/// The MTU of the interface that has the address `ip`.
+pub(super) fn interface_mtu(fd: BorrowedFd<'_>, ip: IpAddr) -> Option<usize> {
+    let mut list: *mut libc::ifaddrs = null_mut();
+    // SAFETY: the call writes the list's head to a pointer of ours.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return None;
+    }
+    let mut mtu = None;
+    let mut at = list;
+    // SAFETY: `at` is null or an entry of the list, which is freed only below.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        if has_address(entry, ip) {
+            mtu = mtu_of(fd, entry);
+            break;
+        }
+        at = entry.ifa_next;
+    }
+    // SAFETY: the list came from `getifaddrs` and nothing refers to it any more.
+    unsafe { libc::freeifaddrs(list) };
+    mtu
+}
+
+fn has_address(entry: &libc::ifaddrs, ip: IpAddr) -> bool {
+    // SAFETY: an entry's address is null or a socket address of its family.
+    let Some(address) = (unsafe { entry.ifa_addr.as_ref() }) else {
+        return false;
+    };
+    let size = match i32::from(address.sa_family) {
+        libc::AF_INET => size_of::<libc::sockaddr_in>(),
+        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
+        _ => return false,
+    };
+    let mut name = Name::EMPTY;
+    // SAFETY: the family says that the address has `size` bytes; a name has room for either family.
+    unsafe { entry.ifa_addr.cast::<u8>().copy_to_nonoverlapping(name.as_mut_ptr().cast(), size) };
+    name.route().socket_addr().ip() == ip.to_canonical()
+}
+
+fn mtu_of(fd: BorrowedFd<'_>, entry: &libc::ifaddrs) -> Option<usize> {
+    // SAFETY: zero is a valid value of every field.
+    let mut request: libc::ifreq = unsafe { zeroed() };
+    // SAFETY: both names are NUL-terminated within IFNAMSIZ bytes: the kernel's own, and zeroes.
+    unsafe { libc::strncpy(request.ifr_name.as_mut_ptr(), entry.ifa_name, libc::IFNAMSIZ - 1) };
+    // SAFETY: SIOCGIFMTU reads the name of an `ifreq` and writes its `ifru_mtu`.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) } != 0 {
+        return None;
+    }
+    // SAFETY: the call above wrote this member.
+    usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).ok()
+}

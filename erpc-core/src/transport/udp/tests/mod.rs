@@ -1,0 +1,297 @@
+//! The transport over real sockets, through its traits.
+
+mod capacity;
+mod group;
+
+use std::net::{SocketAddr, UdpSocket as StdSocket};
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::buf::MsgBuf;
+use crate::transport::{MAX_BURST, MIN_DATAGRAM, Route, RxQueue, TxPacket, TxQueue};
+use crate::wire::HEADER_LEN;
+
+const V4: &str = "127.0.0.1:0";
+const V6: &str = "[::1]:0";
+/// Long enough for any scheduler.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn config(address: &str) -> UdpConfig {
+    UdpConfig::new().address(address.parse().unwrap())
+}
+
+fn open(address: &str) -> UdpTransport {
+    UdpTransport::bind(&config(address)).unwrap()
+}
+
+fn route(text: &str) -> UdpRoute {
+    text.parse::<SocketAddr>().unwrap().into()
+}
+
+fn send(transport: &mut UdpTransport, to: &UdpRoute, packets: &[&[u8]]) {
+    let (_, tx) = transport.split();
+    packets.iter().for_each(|bytes| tx.push_bytes(to, bytes));
+    tx.flush();
+}
+
+/// Receives until `count` packets are there, or nothing comes for a while.
+fn receive(transport: &mut UdpTransport, count: usize) -> Vec<(UdpRoute, Vec<u8>)> {
+    let mut packets = Vec::new();
+    let start = Instant::now();
+    while packets.len() < count && start.elapsed() < PATIENCE {
+        let (rx, _) = transport.split();
+        let burst = rx.burst();
+        packets.extend((0..burst).map(|i| (rx.packet(i).route, rx.packet(i).bytes.to_vec())));
+        if burst == 0 {
+            transport.wait(Some(Duration::from_millis(100)));
+        }
+    }
+    packets
+}
+
+fn lengths(packets: &[(UdpRoute, Vec<u8>)]) -> Vec<usize> {
+    packets.iter().map(|(_, bytes)| bytes.len()).collect()
+}
+
+/// A packet with `len` bytes in all, every byte of its message telling its place.
+fn message(len: usize) -> MsgBuf {
+    let mut msgbuf = MsgBuf::detached(len).unwrap();
+    msgbuf.resize(len);
+    msgbuf.as_mut_slice().iter_mut().enumerate().for_each(|(at, byte)| *byte = (at % 251) as u8);
+    msgbuf
+}
+
+#[test]
+fn what_is_sent_comes_back() {
+    for address in [V4, V6] {
+        let (mut client, mut server) = (open(address), open(address));
+        let to = server.local_route();
+        send(&mut client, &to, &[b"one", b"", b"three"]);
+        let arrived = receive(&mut server, 3);
+        assert_eq!(arrived[0], (client.local_route(), b"one".to_vec()));
+        assert_eq!(lengths(&arrived), [3, 0, 5]);
+        let (_, tx) = server.split();
+        arrived.iter().for_each(|(from, bytes)| tx.push_bytes(from, bytes));
+        tx.doorbell();
+        assert_eq!(lengths(&receive(&mut client, 3)), [3, 0, 5]);
+        let stats = client.stats();
+        assert_eq!((stats.tx_packets, stats.tx_bytes, stats.rx_packets, stats.rx_bytes), (3, 8, 3, 8));
+    }
+}
+
+#[test]
+fn by_default_it_speaks_both_families() {
+    let mut server = UdpTransport::bind(&UdpConfig::new()).unwrap();
+    let port = server.local_route().port();
+    assert_ne!(port, 0);
+    for (own, to) in [(V4, "127.0.0.1:0"), (V6, "[::1]:0")] {
+        let mut client = open(own);
+        send(&mut client, &route(to).with_port(port), &[b"ping"]);
+        let arrived = receive(&mut server, 1);
+        assert_eq!(arrived[0].0, client.local_route(), "routes are the same whoever looks at them");
+        send(&mut server, &arrived[0].0, &[b"pong"]);
+        assert_eq!(receive(&mut client, 1)[0].1, b"pong");
+    }
+}
+
+#[test]
+fn messages_of_every_shape_arrive_intact() {
+    for address in [V4, V6] {
+        for offload in [false, true] {
+            let open = || UdpTransport::bind(&config(address).offload(offload)).unwrap();
+            let (mut client, mut server) = (open(), open());
+            let to = server.local_route();
+            let largest = client.path_datagram(&to) - HEADER_LEN;
+            for sizes in [&[1_000, 1_000, 1_000, 400, 1_000][..], &[largest], &[20_000, 20_000, 500], &[9_000; 9]] {
+                let header = [7; HEADER_LEN];
+                let messages: Vec<_> = sizes.iter().map(|&len| message(len)).collect();
+                let (_, tx) = client.split();
+                for message in &messages {
+                    tx.push(&to, TxPacket::new(message, &header, message.as_slice()));
+                }
+                tx.flush();
+                assert!(messages.iter().all(MsgBuf::is_unique), "a flushed queue holds nothing");
+                let arrived = receive(&mut server, sizes.len());
+                assert_eq!(arrived.len(), sizes.len());
+                for ((from, bytes), message) in arrived.iter().zip(&messages) {
+                    assert_eq!((*from, &bytes[..HEADER_LEN]), (client.local_route(), &header[..]));
+                    assert!(bytes[HEADER_LEN..] == *message.as_slice());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn runs_are_handed_out_in_bursts_and_in_order() {
+    let (mut client, mut server) = (open(V4), open(V4));
+    let to = server.local_route();
+    let mut next = 0_u32;
+    // The first rounds make the receiver coalesce, the later ones use it.
+    for round in 0..20 {
+        let (_, tx) = client.split();
+        for number in 0..100_u32 {
+            let mut bytes = [0; 64];
+            bytes[..4].copy_from_slice(&(round * 100 + number).to_le_bytes());
+            tx.push_bytes(&to, &bytes[..if number % 10 == 9 { 40 } else { 64 }]);
+        }
+        tx.flush();
+        let mut arrived = 0;
+        while arrived < 100 {
+            let (rx, _) = server.split();
+            let burst = rx.burst();
+            assert!(burst <= MAX_BURST);
+            for index in 0..burst {
+                let bytes = rx.packet(index).bytes;
+                assert_eq!(bytes.len(), if next % 10 == 9 { 40 } else { 64 });
+                assert_eq!(u32::from_le_bytes(*bytes.first_chunk().unwrap()), next);
+                next += 1;
+            }
+            arrived += burst;
+        }
+    }
+    // A peer that sends single packets makes it stop, and nothing is lost on the way there.
+    for _ in 0..200 {
+        send(&mut client, &to, &[b"single"]);
+        assert_eq!(lengths(&receive(&mut server, 1)), [6]);
+        assert_eq!(server.split().0.burst(), 0);
+    }
+    let stats = server.stats();
+    assert_eq!((stats.rx_packets, stats.rx_truncated, stats.rx_overflow), (2_200, 0, 0));
+}
+
+#[test]
+fn a_sleeping_receiver_does_not_miss_pending_packets() {
+    let (mut client, mut server) = (open(V4), open(V4));
+    let to = server.local_route();
+    for _ in 0..3 {
+        let (_, tx) = client.split();
+        (0..96).for_each(|_| tx.push_bytes(&to, &[1; 32]));
+        tx.flush();
+        let mut arrived = 0;
+        while arrived < 96 {
+            // Without limit: only correct if what was received and not handed out counts as there.
+            server.wait(None);
+            arrived += server.split().0.burst();
+        }
+    }
+}
+
+#[test]
+fn what_is_too_long_is_dropped_and_counted() {
+    for offload in [false, true] {
+        let config = config(V4).max_datagram(MIN_DATAGRAM).offload(offload);
+        let mut server = UdpTransport::bind(&config).unwrap();
+        let client = StdSocket::bind(V4).unwrap();
+        let to = server.local_route().socket_addr();
+        for len in [1_200, 1_201, 3_000, 65_507, 10] {
+            client.send_to(&vec![0; len], to).unwrap();
+        }
+        assert_eq!(lengths(&receive(&mut server, 2)), [1_200, 10]);
+        assert_eq!(server.stats().rx_truncated, 3);
+    }
+}
+
+#[test]
+fn a_wake_ends_a_sleep_before_and_during_it() {
+    let mut transport = open(V4);
+    let waker = transport.waker();
+    waker.wake();
+    waker.wake();
+    transport.wait(None);
+    let start = Instant::now();
+    transport.wait(Some(Duration::from_millis(20)));
+    assert!(start.elapsed() >= Duration::from_millis(15), "two wakes ended two sleeps");
+    for _ in 0..100 {
+        let waker = transport.waker();
+        let thread = std::thread::spawn(move || waker.wake());
+        transport.wait(None);
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn a_packet_ends_a_sleep() {
+    let (mut client, mut server) = (open(V4), open(V4));
+    let to = server.local_route();
+    let thread = std::thread::spawn(move || send(&mut client, &to, &[b"x"]));
+    server.wait(None);
+    assert_eq!(server.split().0.burst(), 1);
+    thread.join().unwrap();
+}
+
+#[test]
+fn the_path_and_the_interface_set_the_size() {
+    let mut any = UdpTransport::bind(&UdpConfig::new()).unwrap();
+    assert_eq!(any.capabilities().max_datagram, MAX_DATAGRAM);
+    assert_eq!(any.path_datagram(&route("127.0.0.1:9")), 65_507);
+    assert_eq!(any.path_datagram(&route("[::1]:9")), 65_488);
+    assert_eq!(open(V4).capabilities().max_datagram, 65_507);
+    assert_eq!(open(V6).capabilities().max_datagram, 65_488);
+    let mut small = UdpTransport::bind(&config(V4).max_datagram(2_000)).unwrap();
+    assert_eq!(small.path_datagram(&route("127.0.0.1:9")), 2_000);
+    // Nobody has a route there: RFC 6666's discard prefix from a socket on loopback.
+    let mut local = open(V6);
+    let unknown = local.path_datagram(&route("[100::1]:9"));
+    assert!(unknown >= MIN_DATAGRAM, "{unknown}");
+}
+
+#[test]
+fn one_unreachable_peer_does_not_stop_the_others() {
+    let (mut client, mut server) = (open(V4), open(V4));
+    let good = server.local_route();
+    let closed = good.with_port(open(V4).local_route().port());
+    let (bad_family, bad_port) = (route("[::1]:9"), route("127.0.0.1:0"));
+    for _ in 0..5 {
+        let (_, tx) = client.split();
+        for to in [closed, good, bad_family, bad_port, bad_port, good, closed] {
+            tx.push_bytes(&to, b"hello");
+        }
+        tx.flush();
+        // Alone, too: the single packet has a way of its own.
+        for to in [closed, bad_port, good] {
+            tx.push_bytes(&to, b"hello");
+            tx.flush();
+        }
+    }
+    assert_eq!(receive(&mut server, 15).len(), 15);
+    let stats = client.stats();
+    assert_eq!(stats.tx_packets + stats.tx_dropped, 50);
+    assert_eq!(stats.tx_dropped, 20);
+}
+
+#[test]
+fn a_datagram_beyond_the_path_is_dropped_and_counted() {
+    let (mut client, mut server) = (open(V4), open(V4));
+    let to = server.local_route();
+    let (header, huge, small) = ([0; HEADER_LEN], message(65_600), message(100));
+    let (_, tx) = client.split();
+    tx.push(&to, TxPacket::new(&huge, &header, huge.as_slice()));
+    tx.push(&to, TxPacket::new(&small, &header, small.as_slice()));
+    tx.flush();
+    assert_eq!(lengths(&receive(&mut server, 1)), [HEADER_LEN + 100]);
+    assert_eq!((client.stats().tx_packets, client.stats().tx_dropped), (1, 1));
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    let taken = open(V4);
+    let address = taken.local_route().socket_addr();
+    let error = UdpTransport::bind(&config(V4).address(address)).unwrap_err();
+    assert_eq!(error, UdpError::AddressInUse { address });
+    assert!(error.to_string().contains(&address.to_string()));
+    let foreign = "192.0.2.1:7777".parse().unwrap();
+    let error = UdpTransport::bind(&config(V4).address(foreign)).unwrap_err();
+    assert_eq!(error, UdpError::AddressNotAvailable { address: foreign });
+    let error = UdpTransport::bind(&config(V4).max_datagram(1_199)).unwrap_err();
+    assert_eq!(error, UdpError::DatagramSize { bytes: 1_199 });
+    for members in [0, 257] {
+        assert_eq!(UdpTransport::bind_group(&config(V4), members).unwrap_err(), UdpError::GroupSize { members });
+    }
+}
+
+#[test]
+fn a_transport_moves_to_its_thread() {
+    fn is_send<T: Send>() {}
+    is_send::<UdpTransport>();
+}

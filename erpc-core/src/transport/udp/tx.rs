@@ -1,0 +1,347 @@
+//! Sending in bursts.
+//!
+//! Packets up to [`COPY_LIMIT`] are copied one behind the other into a staging area; larger ones are
+//! held and sent from where they are. A flush walks over what is staged and makes one kernel message
+//! of every run of packets of one length to one peer, if the kernel can cut such a run
+//! (`UDP_SEGMENT`), and one of every other packet.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::route::{Name, UdpRoute};
+use super::socket::UdpSocket;
+use super::sys::{Control, Headers};
+use super::{MAX_DATAGRAM, sys};
+use crate::buf::MsgBuf;
+use crate::transport::{MAX_BURST, MIN_DATAGRAM, TxPacket, TxQueue};
+
+/// Longest packet that is copied, in bytes. Copying it and holding it cost the same at 4,000 bytes;
+/// below, copying keeps a burst together in the cache.
+const COPY_LIMIT: usize = 2_048;
+/// Bytes of the staging area: a whole burst fits.
+const STAGING: usize = MAX_BURST * COPY_LIMIT;
+/// How often one flush waits for room in the send buffer, and how long each time. What then still does
+/// not fit is dropped: the link is slower than its sender, who must learn it.
+const STALLS: u32 = 4;
+const STALL: Duration = Duration::from_micros(500);
+
+// The kernel cuts a message into 64 packets at most (`UDP_MAX_SEGMENTS`, 128 since Linux 6.9).
+const _: () = assert!(MIN_DATAGRAM <= COPY_LIMIT && MAX_BURST <= 64);
+
+/// The sending half of a [`UdpTransport`](super::UdpTransport).
+pub struct UdpTx {
+    socket: Arc<UdpSocket>,
+    staging: Box<[u8]>,
+    /// Bytes of `staging` in use.
+    used: usize,
+    staged: [Staged; MAX_BURST],
+    count: usize,
+    /// Keeps the memory of held packets from changing until they are sent.
+    held: Vec<MsgBuf>,
+    batch: Batch,
+    /// The kernel cuts runs; cleared if the network card turns out to be unable to checksum them.
+    segment: bool,
+    counters: TxCounters,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Default)]
+pub(super) struct TxCounters {
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+    pub(super) dropped: u64,
+}
+
+/// A packet in the staging area or in a held msgbuf.
+#[derive(Clone, Copy)]
+struct Staged {
+    route: UdpRoute,
+    name: Name,
+    len: u32,
+    place: Place,
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    /// At this offset of the staging area.
+    Copied(u32),
+    /// In the held msgbufs: header and data.
+    Held(Piece, Piece),
+}
+
+/// Memory of a held msgbuf.
+#[derive(Clone, Copy)]
+struct Piece {
+    base: *const u8,
+    len: u32,
+}
+
+// SAFETY: a piece lies in a msgbuf that the queue holds a reference to, and that can be read from any
+// thread.
+unsafe impl Send for Piece {}
+
+impl Piece {
+    fn new(bytes: &[u8]) -> Self {
+        Self { base: bytes.as_ptr(), len: bytes.len() as u32 }
+    }
+}
+
+/// A flush as the kernel wants it. Pointers are written right before they are used.
+struct Batch {
+    headers: Headers,
+    /// At most two per packet.
+    vectors: Box<[libc::iovec]>,
+    controls: [Control; MAX_BURST],
+    /// Packets in each message.
+    packets: [u8; MAX_BURST],
+}
+
+// SAFETY: as for `Headers`: the vectors are written before each use and not read between.
+unsafe impl Send for Batch {}
+
+impl UdpTx {
+    pub(super) fn new(socket: Arc<UdpSocket>) -> Self {
+        let vector = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let nowhere = UdpRoute::from(socket.address());
+        let empty = Staged { route: nowhere, name: Name::EMPTY, len: 0, place: Place::Copied(0) };
+        Self {
+            segment: socket.offload(),
+            socket,
+            staging: vec![0; STAGING].into_boxed_slice(),
+            used: 0,
+            staged: [empty; MAX_BURST],
+            count: 0,
+            held: Vec::with_capacity(MAX_BURST),
+            batch: Batch {
+                headers: Headers::new(MAX_BURST),
+                vectors: vec![vector; 2 * MAX_BURST].into_boxed_slice(),
+                controls: [Control::default(); MAX_BURST],
+                packets: [0; MAX_BURST],
+            },
+            counters: TxCounters::default(),
+        }
+    }
+
+    pub(super) fn counters(&self) -> TxCounters {
+        self.counters
+    }
+
+    /// Stages a packet, or drops it if a socket of this family cannot reach `route`.
+    #[inline]
+    fn stage(&mut self, route: &UdpRoute, len: usize, place: Place) {
+        let name = match self.count.checked_sub(1).map(|last| &self.staged[last]) {
+            Some(last) if last.route == *route => last.name,
+            _ => match Name::new(*route, self.socket.family()) {
+                Some(name) => name,
+                None => {
+                    self.counters.dropped += 1;
+                    return;
+                }
+            },
+        };
+        self.staged[self.count] = Staged { route: *route, name, len: len as u32, place };
+        self.count += 1;
+        if self.count == MAX_BURST {
+            self.flush();
+        }
+    }
+
+    /// Room for a copy of `len` bytes.
+    #[inline]
+    fn room(&mut self, len: usize) -> (Place, &mut [u8]) {
+        let at = self.used;
+        self.used += len;
+        (Place::Copied(at as u32), &mut self.staging[at..at + len])
+    }
+
+    /// Sends the only staged packet.
+    #[inline]
+    fn send_single(&mut self) {
+        let Staged { name, len, place, .. } = self.staged[0];
+        let Place::Copied(at) = place else {
+            return self.send_batch(false);
+        };
+        let bytes = &self.staging[at as usize..(at + len) as usize];
+        match sys::send_one(self.socket.fd(), bytes, &name) {
+            Ok(_) => self.sent(0, 1),
+            Err(Errno::INTR | Errno::AGAIN) => self.send_batch(false),
+            Err(_) => self.counters.dropped += 1,
+        }
+    }
+
+    /// Sends all staged packets, runs as single messages if `segment`.
+    fn send_batch(&mut self, segment: bool) {
+        let mut messages = self.build(0, segment);
+        let (mut at, mut packet, mut stalls) = (0, 0, 0);
+        while at < messages {
+            // SAFETY: `build` has pointed the headers to the staging area and to held msgbufs, and
+            // neither has changed since.
+            match unsafe { self.batch.headers.send(self.socket.fd(), at, messages) } {
+                Ok(sent) => {
+                    let packets: usize = self.batch.packets[at..at + sent].iter().map(|&n| usize::from(n)).sum();
+                    self.sent(packet, packets);
+                    (at, packet) = (at + sent, packet + packets);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if stalls < STALLS => {
+                    stalls += 1;
+                    self.await_room();
+                }
+                Err(Errno::AGAIN) => {
+                    self.counters.dropped += (self.count - packet) as u64;
+                    return;
+                }
+                // Perhaps about the run, not its packets: from here on, one by one.
+                Err(errno) if self.batch.packets[at] > 1 => {
+                    // What a network card that cannot checksum says to any run.
+                    self.segment &= errno != Errno::IO;
+                    (messages, at) = (self.build(packet, false), 0);
+                }
+                // No route, a policy, a size, a full queue: the next packet may pass.
+                Err(_) => {
+                    self.counters.dropped += 1;
+                    (at, packet) = (at + 1, packet + 1);
+                }
+            }
+        }
+    }
+
+    /// Points one header per message to the packets from `first` on; returns how many messages.
+    #[inline]
+    fn build(&mut self, first: usize, segment: bool) -> usize {
+        let (staged, batch) = (&mut self.staged[first..self.count], &mut self.batch);
+        let staging = self.staging.as_mut_ptr();
+        let (mut messages, mut at, mut vectors) = (0, 0, 0);
+        while at < staged.len() {
+            let packets = if segment { run_length(&staged[at..]) } else { 1 };
+            let first_vector = vectors;
+            let mut end = None;
+            for packet in &staged[at..at + packets] {
+                match packet.place {
+                    // Right behind the one before: one piece of memory.
+                    Place::Copied(offset) if end == Some(offset) => {
+                        batch.vectors[vectors - 1].iov_len += packet.len as usize;
+                    }
+                    Place::Copied(offset) => {
+                        let base = staging.wrapping_add(offset as usize);
+                        batch.vectors[vectors] = vector(base, packet.len);
+                        vectors += 1;
+                    }
+                    Place::Held(head, data) => {
+                        for piece in [head, data].into_iter().filter(|piece| piece.len > 0) {
+                            batch.vectors[vectors] = vector(piece.base.cast_mut(), piece.len);
+                            vectors += 1;
+                        }
+                    }
+                }
+                end = match packet.place {
+                    Place::Copied(offset) => Some(offset + packet.len),
+                    Place::Held(..) => None,
+                };
+            }
+            let first = &mut staged[at];
+            let header = batch.headers.get_mut(messages);
+            header.msg_namelen = first.name.len();
+            header.msg_name = first.name.as_mut_ptr().cast();
+            header.msg_iov = batch.vectors[first_vector..].as_mut_ptr();
+            header.msg_iovlen = (vectors - first_vector) as _;
+            if packets > 1 {
+                batch.controls[messages] = Control::segment(first.len as u16);
+                header.msg_control = (&raw mut batch.controls[messages]).cast();
+                header.msg_controllen = size_of::<Control>() as _;
+            } else {
+                header.msg_control = std::ptr::null_mut();
+                header.msg_controllen = 0;
+            }
+            batch.packets[messages] = packets as u8;
+            messages += 1;
+            at += packets;
+        }
+        messages
+    }
+
+    /// Counts `packets` packets from `first` on as sent.
+    #[inline]
+    fn sent(&mut self, first: usize, packets: usize) {
+        self.counters.packets += packets as u64;
+        self.counters.bytes += self.staged[first..first + packets].iter().map(|p| u64::from(p.len)).sum::<u64>();
+    }
+
+    /// Waits a little for room in the send buffer.
+    #[cold]
+    fn await_room(&self) {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(STALL.subsec_nanos()) as _ };
+        let mut fds = [PollFd::from_borrowed_fd(self.socket.fd(), PollFlags::OUT)];
+        let _ = poll(&mut fds, Some(&timeout));
+    }
+}
+
+fn vector(base: *mut u8, len: u32) -> libc::iovec {
+    libc::iovec { iov_base: base.cast(), iov_len: len as usize }
+}
+
+/// How many of the first packets of `staged` can be one message: packets to one peer, none empty, all
+/// of one length but the last, which may be shorter.
+#[inline]
+fn run_length(staged: &[Staged]) -> usize {
+    let first = &staged[0];
+    let (mut packets, mut bytes) = (1, first.len as usize);
+    for next in &staged[1..] {
+        let fits = (1..=first.len).contains(&next.len) && bytes + next.len as usize <= MAX_DATAGRAM;
+        if !fits || next.route != first.route {
+            break;
+        }
+        packets += 1;
+        bytes += next.len as usize;
+        if next.len < first.len {
+            break;
+        }
+    }
+    packets
+}
+
+impl TxQueue for UdpTx {
+    type Route = UdpRoute;
+
+    #[inline]
+    fn push_bytes(&mut self, route: &UdpRoute, bytes: &[u8]) {
+        assert!(bytes.len() <= MIN_DATAGRAM, "{} bytes are more than push_bytes takes", bytes.len());
+        let (place, room) = self.room(bytes.len());
+        room.copy_from_slice(bytes);
+        self.stage(route, bytes.len(), place);
+    }
+
+    #[inline]
+    fn push(&mut self, route: &UdpRoute, packet: TxPacket<'_>) {
+        let len = packet.len();
+        if len <= COPY_LIMIT {
+            let (place, room) = self.room(len);
+            packet.copy_to(room);
+            self.stage(route, len, place);
+        } else {
+            self.held.push(packet.hold());
+            let (head, data) = packet.pieces();
+            self.stage(route, len, Place::Held(Piece::new(head), Piece::new(data)));
+        }
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        match self.count {
+            0 => return,
+            1 => self.send_single(),
+            _ => self.send_batch(self.segment),
+        }
+        (self.count, self.used) = (0, 0);
+        self.held.clear();
+    }
+}
+
+impl std::fmt::Debug for UdpTx {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UdpTx").field("staged", &self.count).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,75 @@
+//! Sleeping until there is something to do, and being woken.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::transport::Waker;
+
+/// Nobody sleeps, nobody called.
+const IDLE: u8 = 0;
+/// The owner sleeps, or is about to: the caller must write the eventfd.
+const ASLEEP: u8 = 1;
+/// Somebody called since the last sleep; the next one ends at once.
+const CALLED: u8 = 2;
+
+/// Where the owner sleeps.
+pub(super) struct Bed {
+    bell: Arc<Bell>,
+}
+
+struct Bell {
+    state: AtomicU8,
+    event: OwnedFd,
+}
+
+impl Bed {
+    pub(super) fn new() -> Result<Self, Errno> {
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self { bell: Arc::new(Bell { state: AtomicU8::new(IDLE), event }) })
+    }
+
+    /// A waker. It costs one atomic exchange while the owner is awake, and a system call if not.
+    pub(super) fn waker(&self) -> Waker {
+        let bell = Arc::clone(&self.bell);
+        Waker::new(move || bell.ring())
+    }
+
+    /// Sleeps until `socket` is readable, a waker is used, or `timeout` has passed.
+    pub(super) fn sleep(&self, socket: BorrowedFd<'_>, timeout: Option<Duration>) {
+        let bell = &*self.bell;
+        // From here on, callers write the eventfd; a call that came earlier is found in the state.
+        if bell.state.compare_exchange(IDLE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // An exchange, not a store: it makes what the last caller did visible here.
+            bell.state.swap(IDLE, Ordering::AcqRel);
+            return;
+        }
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let mut fds = [
+            PollFd::from_borrowed_fd(socket, PollFlags::IN),
+            PollFd::from_borrowed_fd(bell.event.as_fd(), PollFlags::IN),
+        ];
+        // A signal may end it early, like anything else.
+        let _ = poll(&mut fds, timeout.as_ref());
+        let rung = !fds[1].revents().is_empty();
+        bell.state.swap(IDLE, Ordering::AcqRel);
+        if rung {
+            // Emptied, so that one call ends one sleep. A caller who is late with its write ends one
+            // more, which is allowed.
+            let _ = rustix::io::read(&bell.event, &mut [0_u8; 8]);
+        }
+    }
+}
+
+impl Bell {
+    fn ring(&self) {
+        if self.state.swap(CALLED, Ordering::AcqRel) == ASLEEP {
+            // Can only fail if 2^64 - 2 calls are waiting, and then the sleeper wakes anyway.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+}
