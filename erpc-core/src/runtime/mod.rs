@@ -13,6 +13,8 @@
 //!   Dispatch  requests to handlers, replies     dispatch.rs   Executor tasks                      executor.rs
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod call;
 mod clock;
 mod dispatch;

@@ -10,6 +10,8 @@
 //! Whether that happens inside of the event loop or on a worker thread is the method's [`Mode`]. A
 //! handler that cannot answer yet defers ([`Request::defer`]) and answers from any thread.
 
+#![forbid(unsafe_code)]
+
 mod codec;
 mod method;
 mod request;

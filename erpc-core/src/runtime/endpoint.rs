@@ -1,0 +1,478 @@
+//! The endpoint that users hold.
+
+use std::any::{Any, TypeId};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::panic::resume_unwind;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::dispatch::Serving;
+use super::handle::Handle;
+use super::idle::{IdlePolicy, Idler};
+use super::join::JoinHandle;
+use super::session::{Connect, ConnectFailed, ConnectFailure, Session, Target};
+use super::shared::Shared;
+use super::worker::{WorkerPool, WorkerQueue};
+use super::{EndpointStats, Rpc};
+use crate::buf::{MsgBuf, NoMemory};
+use crate::protocol::{Acceptor, ConfigError, EndpointConfig, ListenGroup};
+use crate::service::{ReplySink, Routes};
+use crate::time::Instant;
+use crate::transport::udp::{OVERFLOW_HINT, UdpConfig, UdpError, UdpTransport};
+use crate::transport::{Route, Transport};
+
+/// An endpoint: sessions to peers, calls on them, handlers for others' calls, and the loop that moves
+/// all of it. Belongs to one thread; a thread may have several.
+///
+/// Nothing happens by itself. Packets move while somebody runs the loop: [`Endpoint::block_on`],
+/// [`Endpoint::run_until`] or [`Endpoint::run_once`]. Tasks, callbacks and handlers run within it, one
+/// after the other, on this thread. There is no lock and no reference count that another thread touches
+/// on the way of a call.
+///
+/// Cheap to clone; all clones are the same endpoint. When the last is dropped, its tasks are dropped, its
+/// sessions end and its calls fail. Tasks and callbacks should hold [`Session`]s, which do not keep
+/// the endpoint alive, rather than endpoints, which would keep it for ever; [`Endpoint::current`] finds
+/// the endpoint there.
+///
+/// ```no_run
+/// use erpc_core::runtime::Endpoint;
+/// use erpc_core::service::Method;
+///
+/// const DOUBLE: Method<u32, u32> = Method::new("math.v1.Math/Double");
+///
+/// let endpoint = Endpoint::udp()?;
+/// let session = endpoint.connect("10.0.0.7:31850")?;
+/// assert_eq!(endpoint.block_on(session.call(&DOUBLE, &21))?, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Endpoint<T: Transport = UdpTransport> {
+    anchor: Rc<Anchor<T>>,
+}
+
+/// What dies with the last [`Endpoint`], while sessions and calls may still hold the rest.
+struct Anchor<T: Transport> {
+    shared: Rc<Shared<T>>,
+    idle: Cell<IdlePolicy>,
+    /// See [`Endpoint::local`].
+    locals: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
+    watch: Watch,
+}
+
+impl<T: Transport> Drop for Anchor<T> {
+    fn drop(&mut self) {
+        drop(self.locals.take());
+        self.shared.shut_down();
+    }
+}
+
+impl Endpoint {
+    /// An endpoint over UDP, on a port that the system picks, with default settings.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the system refuses a socket.
+    pub fn udp() -> Result<Self, OpenError> {
+        Self::udp_with(&UdpConfig::new(), EndpointConfig::new())
+    }
+
+    /// An endpoint over UDP.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the system refuses the socket, or a setting is out of bounds.
+    pub fn udp_with(udp: &UdpConfig, config: EndpointConfig) -> Result<Self, OpenError> {
+        let transport = UdpTransport::bind(udp).map_err(OpenError::Udp)?;
+        Self::new(transport, config).map_err(OpenError::Config)
+    }
+}
+
+impl<T: Transport> Endpoint<T> {
+    /// An endpoint over `transport`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if a setting is out of bounds.
+    pub fn new(transport: T, config: EndpointConfig) -> Result<Self, ConfigError> {
+        let memory = config.memory();
+        let shared = Rc::new(Shared::new(Rpc::new(transport, config)?, memory));
+        let anchor = Anchor {
+            shared,
+            idle: Cell::default(),
+            locals: RefCell::default(),
+            watch: Watch::default(),
+        };
+        Ok(Self { anchor: Rc::new(anchor) })
+    }
+
+    /// Sets what the loop does when there is nothing to do. Default: [`IdlePolicy::default`]. Takes
+    /// effect when a loop starts.
+    pub fn set_idle_policy(&self, policy: IdlePolicy) {
+        self.anchor.idle.set(policy);
+    }
+
+    /// Opens a session and waits until it is open: with the first of the target's addresses that
+    /// answers. Each takes at most the connect time-out.
+    ///
+    /// # Errors
+    /// [`ConnectFailed`] with the address that was tried last.
+    ///
+    /// # Panics
+    /// Within a handler or callback, as [`Endpoint::block_on`].
+    pub fn connect(&self, target: impl Target<T::Route>) -> Result<Session<T>, ConnectFailed> {
+        let routes = target.routes();
+        let routes = routes
+            .map_err(|error| ConnectFailed::new(String::new(), ConnectFailure::Resolve(error)))?;
+        let mut failed = ConnectFailed::new(String::new(), ConnectFailure::NoAddress);
+        for route in routes {
+            match self.block_on(self.connect_async(route)) {
+                Ok(session) => return Ok(session),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// Opens a session; the future brings it when it is open.
+    pub fn connect_async(&self, peer: T::Route) -> Connect<T> {
+        Connect::new(self.open(peer))
+    }
+
+    /// Starts to open a session and returns it at once. Calls on it wait until it is open; if it cannot
+    /// be opened, they fail and say why.
+    #[must_use]
+    pub fn open(&self, peer: T::Route) -> Session<T> {
+        Session::open(&self.anchor.shared, peer)
+    }
+
+    /// Serves `routes` on this endpoint. Worker methods need a pool; endpoints may share one.
+    ///
+    /// Sessions are accepted after [`Endpoint::listen`]. An endpoint serves once: a second call changes
+    /// nothing and returns `false`.
+    pub fn serve(&self, routes: Arc<Routes>, workers: Option<&WorkerPool<T>>) -> bool {
+        self.serve_with(routes, workers.map(WorkerPool::queue))
+    }
+
+    pub(super) fn serve_with(&self, routes: Arc<Routes>, workers: Option<WorkerQueue<T>>) -> bool {
+        let shared = &self.anchor.shared;
+        let sink: Arc<dyn ReplySink> = Arc::clone(shared.mailbox()) as _;
+        shared.serving.set(Serving { routes, workers, sink }).is_ok()
+    }
+
+    /// Accepts sessions of peers, as the only endpoint at its address.
+    ///
+    /// # Panics
+    /// Within a handler or callback, and if the system has no randomness to give.
+    pub fn listen(&self) {
+        let mut rpc = self.anchor.shared.rpc().expect(NOT_HERE);
+        let group = ListenGroup::new(super::nexus::secret(), vec![rpc.local_route().port()]);
+        rpc.listen(Acceptor::new(Arc::new(group), 0));
+    }
+
+    /// Accepts sessions of peers, as a member of a group; what [`Nexus`](super::Nexus) does.
+    ///
+    /// # Panics
+    /// Within a handler or callback.
+    pub fn listen_in(&self, acceptor: Acceptor) {
+        self.anchor.shared.rpc().expect(NOT_HERE).listen(acceptor);
+    }
+
+    /// Runs the loop until `future` is done, and tasks and calls along with it.
+    ///
+    /// # Panics
+    /// Within a handler or a callback: they run within the loop. Use [`Endpoint::spawn`] there. Panics
+    /// of the future and of callbacks pass through.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let _entered = self.enter();
+        let mut future = pin!(future);
+        let root = self.anchor.shared.executor().root();
+        let mut idler = Idler::new(self.anchor.idle.get());
+        loop {
+            if root.is_woken()
+                && let Poll::Ready(output) = root.poll(future.as_mut())
+            {
+                return output;
+            }
+            if self.turn() == 0 && !root.is_woken() {
+                self.rest(&mut idler, None);
+            } else {
+                idler.worked();
+            }
+        }
+    }
+
+    /// Runs the loop until `done` says so; it is asked after every turn. What changes the condition from
+    /// another thread must [`Handle::wake`] a loop that may sleep.
+    ///
+    /// # Panics
+    /// As [`Endpoint::block_on`].
+    pub fn run_until(&self, mut done: impl FnMut() -> bool) {
+        let _entered = self.enter();
+        let mut idler = Idler::new(self.anchor.idle.get());
+        while !done() {
+            if self.turn() == 0 {
+                self.rest(&mut idler, None);
+            } else {
+                idler.worked();
+            }
+        }
+    }
+
+    /// Runs the loop for `duration`.
+    ///
+    /// # Panics
+    /// As [`Endpoint::block_on`].
+    pub fn run_for(&self, duration: Duration) {
+        let _entered = self.enter();
+        let mut idler = Idler::new(self.anchor.idle.get());
+        let end = self.now() + duration;
+        loop {
+            let now = self.now();
+            if now >= end {
+                return;
+            }
+            if self.turn() == 0 {
+                self.rest(&mut idler, Some(end - now));
+            } else {
+                idler.worked();
+            }
+        }
+    }
+
+    /// One turn: receives up to a burst of packets and runs their handlers and callbacks, runs what other
+    /// threads sent and every task that is ready, and sends what came of it with the next turn at the
+    /// latest. Returns how much there was to do. Does not wait.
+    ///
+    /// # Panics
+    /// As [`Endpoint::block_on`].
+    pub fn run_once(&self) -> usize {
+        let _entered = self.enter();
+        self.turn()
+    }
+
+    /// Starts a task. It runs within this endpoint's loop and needs not be `Send`.
+    pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
+        self.anchor.shared.executor().spawn(future)
+    }
+
+    /// A handle for other threads.
+    #[must_use]
+    pub fn handle(&self) -> Handle<T> {
+        Handle::new(Arc::clone(self.anchor.shared.mailbox()))
+    }
+
+    /// The endpoint whose loop this thread is in: for handlers, callbacks and tasks that want to call
+    /// others. `None` outside of a loop, and if the transport is not `T`.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        let current = ENTERED.with_borrow(|entered| entered.last().cloned())?;
+        current.downcast::<Anchor<T>>().ok().map(|anchor| Self { anchor })
+    }
+
+    /// The endpoint's own value of type `V`, made by `init` when it is first asked for. Handlers, which
+    /// are shared by all endpoints of a server, keep what belongs to one thread here: clients, caches.
+    ///
+    /// ```
+    /// use erpc_core::runtime::{Endpoint, Session};
+    /// use erpc_core::transport::mem::{MemRoute, MemTransport};
+    ///
+    /// struct Backend(Session<MemTransport>);
+    ///
+    /// fn backend(endpoint: &Endpoint<MemTransport>) -> Session<MemTransport> {
+    ///     endpoint.local(|endpoint| Backend(endpoint.open(MemRoute::new(1)))).0.clone()
+    /// }
+    /// ```
+    pub fn local<V: 'static>(&self, init: impl FnOnce(&Self) -> V) -> Rc<V> {
+        let found = self.anchor.locals.borrow().get(&TypeId::of::<V>()).cloned();
+        if let Some(value) = found.and_then(|value| value.downcast().ok()) {
+            return value;
+        }
+        let value = Rc::new(init(self));
+        self.anchor.locals.borrow_mut().insert(TypeId::of::<V>(), Rc::clone(&value) as _);
+        value
+    }
+
+    /// An empty message buffer for at least `len` bytes.
+    ///
+    /// # Errors
+    /// [`NoMemory`] if the endpoint's limit is reached.
+    pub fn alloc(&self, len: usize) -> Result<MsgBuf, NoMemory> {
+        self.anchor.shared.pool().alloc(len)
+    }
+
+    /// The address that peers see, as far as it is known here; `None` within handlers and callbacks.
+    #[must_use]
+    pub fn local_route(&self) -> Option<T::Route> {
+        self.anchor.shared.rpc().map(|rpc| rpc.local_route())
+    }
+
+    /// What was counted so far; `None` within handlers and callbacks.
+    #[must_use]
+    pub fn stats(&self) -> Option<EndpointStats> {
+        self.anchor.shared.rpc().map(|mut rpc| rpc.stats())
+    }
+
+    /// Responses that came for calls whose future had been dropped.
+    #[must_use]
+    pub fn unclaimed_responses(&self) -> u64 {
+        self.anchor.shared.calls().unclaimed()
+    }
+
+    fn now(&self) -> Instant {
+        self.anchor.shared.now()
+    }
+
+    fn turn(&self) -> usize {
+        let work = self.turn_containing_panics();
+        if let Some(panic) = self.anchor.shared.take_panic() {
+            resume_unwind(panic);
+        }
+        work
+    }
+
+    fn turn_containing_panics(&self) -> usize {
+        let shared = &self.anchor.shared;
+        let mut work = shared.turn();
+        if let Some(mut jobs) = shared.take_jobs() {
+            for job in jobs.drain(..) {
+                shared.guard(|| job(self));
+                work += 1;
+            }
+            shared.reuse_jobs(jobs);
+        }
+        self.anchor.watch.look(shared);
+        work
+    }
+
+    /// The loop of a server's thread: what callbacks and jobs panic with has been reported by the panic
+    /// hook, and does not end the server.
+    pub(super) fn run_server(&self, mut done: impl FnMut() -> bool) {
+        let _entered = self.enter();
+        let mut idler = Idler::new(self.anchor.idle.get());
+        while !done() {
+            if self.turn_containing_panics() == 0 {
+                self.rest(&mut idler, None);
+            } else {
+                idler.worked();
+            }
+            drop(self.anchor.shared.take_panic());
+        }
+    }
+
+    /// After a turn without work.
+    #[inline]
+    fn rest(&self, idler: &mut Idler, limit: Option<Duration>) {
+        if idler.should_sleep(|| self.now()) {
+            self.anchor.shared.sleep(limit);
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn enter(&self) -> Entered {
+        ENTERED.with_borrow_mut(|entered| entered.push(Rc::clone(&self.anchor) as _));
+        Entered
+    }
+}
+
+impl<T: Transport> Clone for Endpoint<T> {
+    fn clone(&self) -> Self {
+        Self { anchor: Rc::clone(&self.anchor) }
+    }
+}
+
+impl<T: Transport> fmt::Debug for Endpoint<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("local_route", &self.local_route()).finish_non_exhaustive()
+    }
+}
+
+/// What a misplaced call panics with.
+const NOT_HERE: &str =
+    "the endpoint is busy running this very handler or callback; do this outside of the loop";
+
+thread_local! {
+    /// The endpoints whose loops this thread is in, innermost last.
+    static ENTERED: RefCell<Vec<Rc<dyn Any>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Leaves the loop when dropped.
+struct Entered;
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        // Dropped outside of the borrow: it may be the last reference.
+        let left = ENTERED.with_borrow_mut(Vec::pop);
+        drop(left);
+    }
+}
+
+/// Looks once a second whether the receive queue overflowed, and says so once.
+#[derive(Default)]
+struct Watch {
+    turns: Cell<u32>,
+    looked: Cell<Instant>,
+    reported: Cell<bool>,
+}
+
+impl Watch {
+    const INTERVAL: Duration = Duration::from_secs(1);
+
+    #[inline]
+    fn look<T: Transport>(&self, shared: &Shared<T>) {
+        let turns = self.turns.get().wrapping_add(1);
+        self.turns.set(turns);
+        if turns.is_multiple_of(1_024) && !self.reported.get() {
+            self.look_slow(shared);
+        }
+    }
+
+    #[cold]
+    fn look_slow<T: Transport>(&self, shared: &Shared<T>) {
+        let now = shared.now();
+        if now - self.looked.get() < Self::INTERVAL {
+            return;
+        }
+        self.looked.set(now);
+        let Some(mut rpc) = shared.rpc() else { return };
+        let overflow = rpc.stats().transport.rx_overflow;
+        let is_udp = TypeId::of::<T>() == TypeId::of::<UdpTransport>();
+        if overflow > 0 && is_udp {
+            self.reported.set(true);
+            eprintln!(
+                "erpc: {}: {overflow} packets lost: {OVERFLOW_HINT}; not reported again",
+                rpc.local_route()
+            );
+        }
+    }
+}
+
+/// Why an endpoint could not be opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The system refuses the socket.
+    Udp(UdpError),
+    /// A setting is out of bounds.
+    Config(ConfigError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Udp(error) => write!(f, "cannot open an endpoint: {error}"),
+            Self::Config(error) => write!(f, "cannot open an endpoint: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Udp(error) => Some(error),
+            Self::Config(error) => Some(error),
+        }
+    }
+}

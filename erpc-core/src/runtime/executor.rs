@@ -1,0 +1,368 @@
+//! Tasks of one thread.
+//!
+//! A task lives in a slot; the ready queue is a list through the slots, so that waking and polling a
+//! task allocate nothing. Who wakes on the endpoint's own thread, as every reply does, names the slot
+//! and pays for a list insertion ([`WakeSlot`]). Other wakers, from any thread, go through a mutex and
+//! ring the endpoint's [`Bell`].
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::ptr::null;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::join::{JoinHandle, joined};
+use super::mailbox::{Bell, Queue};
+
+type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
+
+/// End of a list.
+const NONE: u32 = u32::MAX;
+
+/// Who waits for an event on this thread.
+#[derive(Default)]
+pub(super) enum WakeSlot {
+    /// Nobody.
+    #[default]
+    Empty,
+    /// A task of the endpoint's own executor.
+    Task(u32),
+    /// Somebody else's waker.
+    Other(Waker),
+}
+
+impl WakeSlot {
+    /// Wakes whoever waits, once.
+    #[inline]
+    pub(super) fn wake(self, executor: &Executor) {
+        match self {
+            Self::Empty => {}
+            Self::Task(id) => executor.wake(id),
+            Self::Other(waker) => waker.wake(),
+        }
+    }
+}
+
+/// The executor of an endpoint.
+pub(super) struct Executor {
+    state: RefCell<State>,
+    /// The task that is being polled, as its waker's data pointer and its slot. Only compared.
+    polling: Cell<(*const (), u32)>,
+    remote: Arc<Remote>,
+    /// The buffer that `take_remote` swaps in.
+    spare: Cell<Vec<u32>>,
+}
+
+struct State {
+    slots: Vec<Slot>,
+    /// Free slots, linked by `next`.
+    free: u32,
+    /// Ready tasks, linked by `next`.
+    head: u32,
+    tail: u32,
+    ready: usize,
+}
+
+struct Slot {
+    kind: Kind,
+    /// Taken out while the task is being polled.
+    parked: Option<Parked>,
+    signal: Arc<Signal>,
+    next: u32,
+    /// In the ready queue; for a root: woken.
+    queued: bool,
+    /// Woken while a loop that runs within its own poll had no future to poll.
+    missed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Free,
+    /// A future on the stack of `block_on`, which looks by itself whether it was woken.
+    Root,
+    Task,
+}
+
+struct Parked {
+    /// `None` for roots and free slots.
+    future: Option<LocalFuture>,
+    /// The slot's waker, made once; a later task of the slot uses it too, and may see a wake that was
+    /// meant for its predecessor.
+    waker: Waker,
+}
+
+/// What a waker refers to.
+struct Signal {
+    id: u32,
+    /// In the remote queue already.
+    notified: AtomicBool,
+    remote: Arc<Remote>,
+}
+
+/// Where wakers leave the slots that they wake.
+struct Remote {
+    woken: Queue<u32>,
+    bell: Arc<Bell>,
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.notified.swap(true, Ordering::AcqRel) {
+            // A closed queue means that the endpoint is gone, and the task with it.
+            if self.remote.woken.push(self.id, usize::MAX).is_ok() {
+                self.remote.bell.ring(Bell::WAKES);
+            }
+        }
+    }
+}
+
+impl Executor {
+    pub(super) fn new(bell: Arc<Bell>) -> Self {
+        let remote = Arc::new(Remote { woken: Queue::new(), bell });
+        let state = State { slots: Vec::new(), free: NONE, head: NONE, tail: NONE, ready: 0 };
+        Self {
+            state: RefCell::new(state),
+            polling: Cell::new((null(), NONE)),
+            remote,
+            spare: Cell::new(Vec::new()),
+        }
+    }
+
+    /// Starts a task; it is first polled by the next [`Executor::run_ready`].
+    pub(super) fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
+        let (body, handle) = joined(future);
+        let mut state = self.state.borrow_mut();
+        let id = state.claim(&self.remote, Kind::Task);
+        if let Some(parked) = &mut state.slots[id as usize].parked {
+            parked.future = Some(Box::pin(body));
+        }
+        state.wake(id);
+        handle
+    }
+
+    /// A place for a future that stays on the caller's stack; it counts as woken at first.
+    pub(super) fn root(&self) -> Root<'_> {
+        let mut state = self.state.borrow_mut();
+        let id = state.claim(&self.remote, Kind::Root);
+        state.wake(id);
+        Root { executor: self, id }
+    }
+
+    /// Puts a task on the ready queue. Only from the endpoint's thread; bounded, and allocates nothing.
+    #[inline]
+    pub(super) fn wake(&self, id: u32) {
+        self.state.borrow_mut().wake(id);
+    }
+
+    /// Whether a task is ready.
+    #[inline]
+    pub(super) fn has_ready(&self) -> bool {
+        self.state.borrow().ready != 0
+    }
+
+    /// Moves what other wakers left to the ready queue.
+    pub(super) fn take_remote(&self) {
+        let mut woken = self.spare.take();
+        self.remote.woken.swap(&mut woken);
+        let mut state = self.state.borrow_mut();
+        for id in woken.drain(..) {
+            // Cleared first: a wake from here on queues the task again rather than being lost.
+            state.slots[id as usize].signal.notified.store(false, Ordering::Release);
+            state.wake(id);
+        }
+        drop(state);
+        self.spare.set(woken);
+    }
+
+    /// Polls each task once that was ready when the call began; returns how many.
+    #[inline]
+    pub(super) fn run_ready(&self) -> usize {
+        let count = self.state.borrow().ready;
+        for _ in 0..count {
+            self.run_one();
+        }
+        count
+    }
+
+    fn run_one(&self) {
+        let Some((id, mut parked)) = self.state.borrow_mut().pop() else { return };
+        let done = match &mut parked.future {
+            Some(future) => self.poll(id, &parked.waker, future.as_mut()).is_ready(),
+            None => true,
+        };
+        // The future may run arbitrary code when it is dropped, so that the state must not be borrowed.
+        let finished = if done { parked.future.take() } else { None };
+        drop(finished);
+        let mut state = self.state.borrow_mut();
+        let slot = &mut state.slots[id as usize];
+        slot.parked = Some(parked);
+        let missed = std::mem::take(&mut slot.missed);
+        if done {
+            state.release(id);
+        } else if missed {
+            state.wake(id);
+        }
+    }
+
+    /// Polls `future` as the task in slot `id`.
+    fn poll<F: Future + ?Sized>(
+        &self,
+        id: u32,
+        waker: &Waker,
+        future: Pin<&mut F>,
+    ) -> Poll<F::Output> {
+        let before = self.polling.replace((waker.data(), id));
+        let poll = future.poll(&mut Context::from_waker(waker));
+        self.polling.set(before);
+        poll
+    }
+
+    /// Where to note that the caller, who polls with `cx`, waits: the slot if it is a task of this
+    /// executor, a clone of its waker otherwise.
+    #[inline]
+    pub(super) fn wake_slot(&self, cx: &Context<'_>) -> WakeSlot {
+        let (data, id) = self.polling.get();
+        if cx.waker().data() == data {
+            WakeSlot::Task(id)
+        } else {
+            WakeSlot::Other(cx.waker().clone())
+        }
+    }
+
+    /// Ends every task without finishing it.
+    pub(super) fn clear(&self) {
+        self.remote.woken.close();
+        let mut futures = Vec::new();
+        let mut state = self.state.borrow_mut();
+        for slot in &mut state.slots {
+            if slot.kind == Kind::Task {
+                futures.extend(slot.parked.as_mut().and_then(|parked| parked.future.take()));
+            }
+        }
+        drop(state);
+        drop(futures);
+    }
+}
+
+impl State {
+    /// Takes a free slot, or makes one.
+    fn claim(&mut self, remote: &Arc<Remote>, kind: Kind) -> u32 {
+        if self.free != NONE {
+            let id = self.free;
+            let slot = &mut self.slots[id as usize];
+            self.free = std::mem::replace(&mut slot.next, NONE);
+            slot.kind = kind;
+            return id;
+        }
+        let id = u32::try_from(self.slots.len())
+            .ok()
+            .filter(|&id| id != NONE)
+            .expect("fewer than 2^32 - 1 tasks");
+        let signal =
+            Arc::new(Signal { id, notified: AtomicBool::new(false), remote: Arc::clone(remote) });
+        let parked = Some(Parked { future: None, waker: Waker::from(Arc::clone(&signal)) });
+        self.slots.push(Slot { kind, parked, signal, next: NONE, queued: false, missed: false });
+        id
+    }
+
+    #[inline]
+    fn wake(&mut self, id: u32) {
+        let slot = &mut self.slots[id as usize];
+        if slot.queued || slot.kind == Kind::Free {
+            return;
+        }
+        slot.queued = true;
+        if slot.kind == Kind::Root {
+            return;
+        }
+        match self.tail {
+            NONE => self.head = id,
+            tail => self.slots[tail as usize].next = id,
+        }
+        self.tail = id;
+        self.ready += 1;
+    }
+
+    /// Takes the first ready task out of its slot. `None` if there is none, or if it has ended since
+    /// it was woken.
+    #[inline]
+    fn pop(&mut self) -> Option<(u32, Parked)> {
+        if self.head == NONE {
+            return None;
+        }
+        let id = self.head;
+        let slot = &mut self.slots[id as usize];
+        self.head = std::mem::replace(&mut slot.next, NONE);
+        slot.queued = false;
+        let ended = slot.kind == Kind::Free;
+        let parked = if ended { None } else { slot.parked.take() };
+        slot.missed = !ended && parked.is_none();
+        if self.head == NONE {
+            self.tail = NONE;
+        }
+        self.ready -= 1;
+        if ended {
+            self.link_free(id);
+        }
+        parked.map(|parked| (id, parked))
+    }
+
+    /// The slot's task has ended.
+    fn release(&mut self, id: u32) {
+        let slot = &mut self.slots[id as usize];
+        let in_list = slot.queued && slot.kind == Kind::Task;
+        slot.kind = Kind::Free;
+        // The ready queue runs through the slot while it is queued; `pop` frees it then.
+        if !in_list {
+            slot.queued = false;
+            self.link_free(id);
+        }
+    }
+
+    fn link_free(&mut self, id: u32) {
+        self.slots[id as usize].next = self.free;
+        self.free = id;
+    }
+}
+
+/// The future that `block_on` drives.
+pub(super) struct Root<'e> {
+    executor: &'e Executor,
+    id: u32,
+}
+
+impl Root<'_> {
+    /// Whether the root was woken since it was polled last.
+    #[inline]
+    pub(super) fn is_woken(&self) -> bool {
+        self.executor.state.borrow().slots[self.id as usize].queued
+    }
+
+    /// Polls the root's future.
+    pub(super) fn poll<F: Future>(&self, future: Pin<&mut F>) -> Poll<F::Output> {
+        let waker = {
+            let mut state = self.executor.state.borrow_mut();
+            let slot = &mut state.slots[self.id as usize];
+            slot.queued = false;
+            slot.parked.as_ref().map(|parked| parked.waker.clone())
+        };
+        let waker = waker.expect("a root is never taken out of its slot");
+        self.executor.poll(self.id, &waker, future)
+    }
+}
+
+impl Drop for Root<'_> {
+    fn drop(&mut self) {
+        self.executor.state.borrow_mut().release(self.id);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "wakes come from other threads")]
+mod tests;

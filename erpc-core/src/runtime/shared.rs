@@ -1,0 +1,376 @@
+//! What the handles of an endpoint share: the raw endpoint and what waits for it.
+//!
+//! The raw endpoint is borrowed while its turn runs, and handlers and callbacks run within the turn.
+//! So nothing that a user calls ever borrows it on the spot: calls become [`Submission`]s in a queue,
+//! which the loop drains at the start of a turn and right after each handler or callback, while it
+//! has the endpoint in hand. Outside of the loop a long queue is drained early.
+
+use std::any::Any;
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
+use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::call::{Calls, Entry, kept};
+use super::dispatch::{Dispatch, Serving};
+use super::executor::Executor;
+use super::link::{Link, Phase};
+use super::mailbox::{Bell, Job, Mailbox, Reply};
+use super::{Context, Rpc};
+use crate::buf::{MsgBuf, NoMemory, Pool};
+use crate::protocol::{Body, CallError, Cause, RejectReason, SessionEvent, SessionId};
+use crate::time::Instant;
+use crate::transport::Transport;
+
+/// Submissions that are gathered, outside of the loop, before they are handed to the protocol.
+const GATHER: usize = 32;
+
+/// Something that a user asked for and that needs the raw endpoint.
+pub(super) enum Submission<R> {
+    Connect(Rc<Link<R>>),
+    Call { link: Rc<Link<R>>, method: u32, request: MsgBuf, key: usize },
+    Disconnect(Rc<Link<R>>),
+}
+
+pub(super) struct Shared<T: Transport> {
+    rpc: RefCell<Rpc<T>>,
+    /// Where requests are encoded; apart from the raw endpoint's, which is out of reach in callbacks.
+    pool: RefCell<Pool>,
+    calls: RefCell<Calls>,
+    submissions: RefCell<VecDeque<Submission<T::Route>>>,
+    /// Callbacks that failed before anything was sent. They wait for the loop, so that no callback runs
+    /// within the call that it was given to.
+    failures: RefCell<VecDeque<(usize, CallError)>>,
+    links: RefCell<HashMap<SessionId, Rc<Link<T::Route>>>>,
+    executor: Executor,
+    mailbox: Arc<Mailbox<T>>,
+    /// The buffers that the mailbox's queues are exchanged for.
+    replies: Cell<Vec<Reply>>,
+    jobs: Cell<Vec<Job<T>>>,
+    pub(super) serving: OnceCell<Serving<T>>,
+    /// The first panic of a callback in this turn.
+    panic: Cell<Option<Box<dyn Any + Send>>>,
+    closed: Cell<bool>,
+}
+
+impl<T: Transport> Shared<T> {
+    pub(super) fn new(rpc: Rpc<T>, memory: usize) -> Self {
+        let bell = Arc::new(Bell::new(rpc.waker()));
+        Self {
+            rpc: RefCell::new(rpc),
+            pool: RefCell::new(Pool::new(memory)),
+            calls: RefCell::new(Calls::new()),
+            submissions: RefCell::default(),
+            failures: RefCell::default(),
+            links: RefCell::default(),
+            executor: Executor::new(Arc::clone(&bell)),
+            mailbox: Arc::new(Mailbox::new(bell)),
+            replies: Cell::default(),
+            jobs: Cell::default(),
+            serving: OnceCell::new(),
+            panic: Cell::new(None),
+            closed: Cell::new(false),
+        }
+    }
+
+    #[inline]
+    pub(super) fn executor(&self) -> &Executor {
+        &self.executor
+    }
+
+    pub(super) fn mailbox(&self) -> &Arc<Mailbox<T>> {
+        &self.mailbox
+    }
+
+    #[inline]
+    pub(super) fn calls(&self) -> RefMut<'_, Calls> {
+        self.calls.borrow_mut()
+    }
+
+    #[inline]
+    pub(super) fn pool(&self) -> RefMut<'_, Pool> {
+        self.pool.borrow_mut()
+    }
+
+    /// The raw endpoint, unless its turn is running.
+    pub(super) fn rpc(&self) -> Option<RefMut<'_, Rpc<T>>> {
+        self.rpc.try_borrow_mut().ok()
+    }
+
+    /// Makes a call on `link`, to be sent with the next turn, and returns its key.
+    #[inline]
+    pub(super) fn start(
+        &self,
+        link: &Rc<Link<T::Route>>,
+        method: u32,
+        request: Result<MsgBuf, NoMemory>,
+        entry: Entry,
+    ) -> usize {
+        let key = self.calls().insert(entry);
+        match request {
+            _ if self.closed.get() => self.fail(key, CallError::NotExecuted(Cause::Shutdown)),
+            Ok(request) => {
+                self.submit(Submission::Call { link: Rc::clone(link), method, request, key })
+            }
+            Err(error) => self.fail(key, CallError::Rejected(RejectReason::NoMemory(error))),
+        }
+        key
+    }
+
+    /// Queues a submission.
+    #[inline]
+    pub(super) fn submit(&self, submission: Submission<T::Route>) {
+        let mut submissions = self.submissions.borrow_mut();
+        submissions.push_back(submission);
+        let many = submissions.len() >= GATHER;
+        drop(submissions);
+        if many && let Ok(mut rpc) = self.rpc.try_borrow_mut() {
+            self.drain(&mut rpc.context());
+        }
+    }
+
+    /// Hands what is queued to the protocol; what comes to the queue meanwhile stays there.
+    pub(super) fn drain(&self, cx: &mut Context<'_, T>) {
+        let count = self.submissions.borrow().len();
+        for _ in 0..count {
+            let Some(submission) = self.submissions.borrow_mut().pop_front() else { break };
+            match submission {
+                Submission::Call { link, method, request, key } => {
+                    self.drain_call(cx, &link, method, request, key)
+                }
+                Submission::Connect(link) => match cx.connect(link.peer) {
+                    Ok(id) => {
+                        link.started(id);
+                        self.links.borrow_mut().insert(id, link);
+                    }
+                    Err(error) => link.enter(Phase::Closed(Cause::Connect(error)), &self.executor),
+                },
+                Submission::Disconnect(link) => {
+                    if let Ok(id) = link.usable() {
+                        cx.disconnect(id);
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn drain_call(
+        &self,
+        cx: &mut Context<'_, T>,
+        link: &Link<T::Route>,
+        method: u32,
+        request: MsgBuf,
+        key: usize,
+    ) {
+        let (error, request) = match link.usable() {
+            Ok(id) => match cx.call(id, method, request, key as u64) {
+                Ok(()) => return,
+                Err(rejected) => (CallError::Rejected(rejected.reason), rejected.request),
+            },
+            Err(cause) => (CallError::NotExecuted(cause), request),
+        };
+        self.pool().recycle(request);
+        self.fail(key, error);
+    }
+
+    /// Ends a call of which nothing was sent.
+    #[cold]
+    fn fail(&self, key: usize, error: CallError) {
+        if self.calls().has_callback(key) {
+            self.failures.borrow_mut().push_back((key, error));
+        } else {
+            self.end_with_error(key, error);
+        }
+    }
+
+    fn end_with_error(&self, key: usize, error: CallError) {
+        let mut calls = self.calls();
+        if calls.is_awaited(key) {
+            let waiter = calls.finish(key, Err(error));
+            drop(calls);
+            return waiter.wake(&self.executor);
+        }
+        let callback = calls.remove(key);
+        drop(calls);
+        if let Some(callback) = callback {
+            self.guard(|| callback(Err(error)));
+        }
+    }
+
+    /// A reply has come, or a call that was sent has failed.
+    #[inline]
+    pub(super) fn replied(
+        &self,
+        cx: &mut Context<'_, T>,
+        key: usize,
+        reply: Result<Body<'_>, CallError>,
+        request: MsgBuf,
+    ) {
+        let mut calls = self.calls();
+        if calls.is_awaited(key) {
+            let outcome = reply.and_then(|body| kept(body, request, &mut self.pool()));
+            let waiter = calls.finish(key, outcome);
+            drop(calls);
+            return waiter.wake(&self.executor);
+        }
+        let callback = calls.remove(key);
+        drop(calls);
+        self.pool().recycle(request);
+        let Some(callback) = callback else { return };
+        match reply {
+            Ok(body) => {
+                self.guard(|| callback(Ok(body.as_slice())));
+                if let Body::Message(message) = body {
+                    cx.recycle(message);
+                }
+            }
+            Err(error) => self.guard(|| callback(Err(error))),
+        }
+    }
+
+    /// Runs a callback. A panic is kept until the turn is over: it must not tear the protocol's work.
+    #[inline]
+    pub(super) fn guard(&self, run: impl FnOnce()) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+            let first = self.panic.take().unwrap_or(panic);
+            self.panic.set(Some(first));
+        }
+    }
+
+    /// What a callback of the last turn panicked with.
+    #[inline]
+    pub(super) fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
+        self.panic.take()
+    }
+
+    pub(super) fn session_event(&self, session: SessionId, event: SessionEvent) {
+        let link = match event {
+            SessionEvent::Opened => self.links.borrow().get(&session).cloned(),
+            SessionEvent::Closed(_) => self.links.borrow_mut().remove(&session),
+        };
+        // Sessions that peers opened have no link.
+        let Some(link) = link else { return };
+        let phase = match event {
+            SessionEvent::Opened => Phase::Open,
+            SessionEvent::Closed(cause) => Phase::Closed(cause),
+        };
+        link.enter(phase, &self.executor);
+    }
+
+    /// After a handler or a callback: sends what it asked for.
+    #[inline]
+    pub(super) fn after_upcall(&self, cx: &mut Context<'_, T>) {
+        if !self.submissions.borrow().is_empty() {
+            self.drain(cx);
+        }
+        if self.mailbox.bell.is_rung() {
+            self.take_replies(cx);
+        }
+    }
+
+    /// Sends the answers that came from outside of handlers; returns how many.
+    fn take_replies(&self, cx: &mut Context<'_, T>) -> usize {
+        if self.mailbox.bell.answer(Bell::REPLIES) == 0 {
+            return 0;
+        }
+        let mut replies = self.replies.take();
+        self.mailbox.replies.swap(&mut replies);
+        let count = replies.len();
+        for (call, result) in replies.drain(..) {
+            match result {
+                Ok(response) => cx.respond(call, response),
+                Err(status) => cx.respond_status(call, &status),
+            }
+        }
+        self.replies.set(replies);
+        count
+    }
+
+    /// The closures that other threads sent; `None` if there are none.
+    pub(super) fn take_jobs(&self) -> Option<Vec<Job<T>>> {
+        if self.mailbox.bell.answer(Bell::JOBS) == 0 {
+            return None;
+        }
+        let mut jobs = self.jobs.take();
+        self.mailbox.jobs.swap(&mut jobs);
+        Some(jobs)
+    }
+
+    /// Gives the emptied vector back.
+    pub(super) fn reuse_jobs(&self, jobs: Vec<Job<T>>) {
+        self.jobs.set(jobs);
+    }
+
+    /// Everything of a turn but the closures of other threads; returns what there was to do.
+    #[inline]
+    pub(super) fn turn(&self) -> usize {
+        let mut work = 0;
+        let mut rpc = self.rpc.try_borrow_mut().expect(
+            "the endpoint's loop is run from within one of its handlers or callbacks; use callbacks or `spawn` there",
+        );
+        if self.mailbox.bell.is_rung() {
+            self.mailbox.bell.answer_nudge();
+            if self.mailbox.bell.answer(Bell::WAKES) != 0 {
+                self.executor.take_remote();
+            }
+            work += self.take_replies(&mut rpc.context());
+        }
+        let submitted = self.submissions.borrow().len();
+        if submitted > 0 {
+            work += submitted;
+            self.drain(&mut rpc.context());
+        }
+        work += rpc.run_once(&mut Dispatch { shared: self });
+        drop(rpc);
+        work + self.run_failures() + self.executor.run_ready()
+    }
+
+    fn run_failures(&self) -> usize {
+        let count = self.failures.borrow().len();
+        for _ in 0..count {
+            let failure = self.failures.borrow_mut().pop_front();
+            if let Some((key, error)) = failure {
+                self.end_with_error(key, error);
+            }
+        }
+        count
+    }
+
+    /// Sleeps until there may be something to do, for at most `limit`.
+    pub(super) fn sleep(&self, limit: Option<Duration>) {
+        let busy = !self.submissions.borrow().is_empty()
+            || !self.failures.borrow().is_empty()
+            || self.executor.has_ready();
+        if !busy && let Some(mut rpc) = self.rpc() {
+            self.mailbox.bell.sleep(|| rpc.wait(limit));
+        }
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.rpc().map_or(Instant::ZERO, |mut rpc| rpc.context().now())
+    }
+
+    /// The last endpoint handle is gone: ends tasks, calls and sessions.
+    pub(super) fn shut_down(&self) {
+        self.closed.set(true);
+        self.mailbox.close();
+        self.executor.clear();
+        if let Some(mut rpc) = self.rpc() {
+            self.drain(&mut rpc.context());
+            rpc.shutdown();
+            // Brings the outcomes of the calls. What handlers ask for on the way comes too late.
+            rpc.run_once(&mut Dispatch { shared: self });
+        }
+        self.run_failures();
+        let pending = self.calls().pending();
+        for key in pending {
+            self.end_with_error(key, CallError::MaybeExecuted(Cause::Shutdown));
+        }
+        for link in self.links.take().into_values() {
+            link.enter(Phase::Closed(Cause::Shutdown), &self.executor);
+        }
+    }
+}

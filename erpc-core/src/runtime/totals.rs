@@ -1,0 +1,39 @@
+//! Adding up what several endpoints have counted.
+
+use std::ops::AddAssign;
+
+use super::EndpointStats;
+use crate::buf::PoolStats;
+use crate::transport::TransportStats;
+
+impl AddAssign for EndpointStats {
+    fn add_assign(&mut self, other: Self) {
+        // Taken apart, so that a new counter is not forgotten here.
+        let Self { protocol, transport, pool, client_sessions, server_sessions } = other;
+        self.protocol += protocol;
+        self.client_sessions += client_sessions;
+        self.server_sessions += server_sessions;
+
+        let TransportStats {
+            rx_packets,
+            rx_bytes,
+            tx_packets,
+            tx_bytes,
+            rx_overflow,
+            tx_dropped,
+            rx_truncated,
+        } = transport;
+        self.transport.rx_packets += rx_packets;
+        self.transport.rx_bytes += rx_bytes;
+        self.transport.tx_packets += tx_packets;
+        self.transport.tx_bytes += tx_bytes;
+        self.transport.rx_overflow += rx_overflow;
+        self.transport.tx_dropped += tx_dropped;
+        self.transport.rx_truncated += rx_truncated;
+
+        let PoolStats { in_use, in_use_bytes, idle_bytes } = pool;
+        self.pool.in_use += in_use;
+        self.pool.in_use_bytes += in_use_bytes;
+        self.pool.idle_bytes += idle_bytes;
+    }
+}

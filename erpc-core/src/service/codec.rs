@@ -1,0 +1,132 @@
+//! How messages become bytes.
+
+use std::fmt;
+
+use bytes::BufMut;
+
+use crate::buf::MsgBuf;
+
+/// An encoding of `M`, as functions on a marker type: no value, no dispatch at run time.
+///
+/// Bytes come from the network: `decode` must return an error, not panic, whatever they are, and must
+/// not allocate more than in proportion to them.
+pub trait Codec<M>: 'static {
+    /// Bytes that [`Codec::encode`] will write.
+    fn encoded_len(message: &M) -> usize;
+
+    /// Writes the message, exactly [`Codec::encoded_len`] bytes.
+    fn encode(message: &M, out: &mut impl BufMut);
+
+    /// Reads a message that is all of `bytes`.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the bytes are no such message.
+    fn decode(bytes: &[u8]) -> Result<M, DecodeError>;
+}
+
+/// Protocol buffers, by the `prost` crate; what generated code uses.
+#[derive(Clone, Copy, Debug)]
+pub enum Prost {}
+
+impl<M: prost::Message + Default> Codec<M> for Prost {
+    #[inline]
+    fn encoded_len(message: &M) -> usize {
+        message.encoded_len()
+    }
+
+    #[inline]
+    fn encode(message: &M, out: &mut impl BufMut) {
+        // Not `Message::encode`, which would compute the length again to check it.
+        message.encode_raw(out);
+    }
+
+    #[inline]
+    fn decode(bytes: &[u8]) -> Result<M, DecodeError> {
+        M::decode(bytes).map_err(|error| DecodeError::new(error.to_string()))
+    }
+}
+
+/// Replaces what is in `msgbuf` by the message.
+///
+/// # Panics
+/// If the message does not fit the buffer's capacity, or the codec writes more than it said.
+#[inline]
+pub fn encode_into<C: Codec<M>, M>(message: &M, msgbuf: &mut MsgBuf) {
+    encode_sized::<C, M>(message, C::encoded_len(message), msgbuf);
+}
+
+/// As [`encode_into`], for a caller that knows the encoded length.
+#[inline]
+pub(super) fn encode_sized<C: Codec<M>, M>(message: &M, len: usize, msgbuf: &mut MsgBuf) {
+    msgbuf.resize(len);
+    // A slice rather than the msgbuf as `BufMut`: the buffer's checks are made once, not per field.
+    let mut rest = msgbuf.as_mut_slice();
+    C::encode(message, &mut rest);
+    // What a codec left unwritten may be bytes of an older message; they must not travel.
+    let written = len - rest.len();
+    msgbuf.resize(written);
+}
+
+/// Bytes that are no message of the type.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DecodeError {
+    what: Box<str>,
+}
+
+impl DecodeError {
+    /// An error that says what is wrong with the bytes.
+    #[must_use]
+    pub fn new(what: impl Into<Box<str>>) -> Self {
+        Self { what: what.into() }
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Claims four bytes and writes two.
+    enum Short {}
+
+    impl Codec<u16> for Short {
+        fn encoded_len(_: &u16) -> usize {
+            4
+        }
+        fn encode(message: &u16, out: &mut impl BufMut) {
+            out.put_u16_le(*message);
+        }
+        fn decode(_: &[u8]) -> Result<u16, DecodeError> {
+            Err(DecodeError::new("never"))
+        }
+    }
+
+    #[test]
+    fn a_message_replaces_what_was_there() {
+        let mut msgbuf = MsgBuf::detached(64).unwrap();
+        msgbuf.put_slice(b"an older and longer message");
+        encode_into::<Prost, _>(&String::from("new"), &mut msgbuf);
+        assert_eq!(<Prost as Codec<String>>::decode(msgbuf.as_slice()), Ok(String::from("new")));
+    }
+
+    #[test]
+    fn a_codec_that_writes_less_than_it_said_leaks_nothing() {
+        let mut msgbuf = MsgBuf::detached(64).unwrap();
+        msgbuf.put_slice(b"secret");
+        encode_into::<Short, _>(&0x0201, &mut msgbuf);
+        assert_eq!(msgbuf.as_slice(), [1, 2]);
+    }
+
+    #[test]
+    fn bytes_that_are_no_message_are_an_error() {
+        let error = <Prost as Codec<String>>::decode(&[0x0a, 0xff]).unwrap_err();
+        assert!(!error.to_string().is_empty());
+    }
+}

@@ -1,0 +1,187 @@
+use std::sync::Mutex;
+use std::thread;
+
+use super::*;
+use crate::service::{Code, Prost, Responder};
+
+const DOUBLE: Method<u32, u32> = Method::new("test.Math/Double");
+const LATER: Method<u32, u32> = Method::new("test.Math/Later");
+
+/// Remembers what deferred calls were answered.
+#[derive(Default)]
+struct Answers(Mutex<Vec<Result<Vec<u8>, Status>>>);
+
+impl ReplySink for Answers {
+    fn reply(&self, _: RequestHandle, result: Result<MsgBuf, Status>) {
+        self.0.lock().unwrap().push(result.map(|msgbuf| msgbuf.as_slice().to_vec()));
+    }
+}
+
+/// Buffers up to a limit.
+struct Limit(usize);
+
+impl ReplyBuffers for Limit {
+    fn buffer(&mut self, len: usize) -> Result<MsgBuf, Status> {
+        let fits = (len <= self.0).then(|| MsgBuf::detached(len)).flatten();
+        fits.ok_or_else(|| Status::resource_exhausted("too large"))
+    }
+}
+
+struct Math;
+
+impl Math {
+    #[expect(clippy::needless_pass_by_value, clippy::unused_self, reason = "the shape of a handler")]
+    fn double(&self, request: Request<'_, u32>) -> Result<Response<u32>, Status> {
+        match request.message() {
+            13 => panic!("unlucky"),
+            number => number
+                .checked_mul(2)
+                .map(Response::new)
+                .ok_or_else(|| Status::out_of_range("more than 32 bits")),
+        }
+    }
+}
+
+fn encoded(number: u32) -> Vec<u8> {
+    prost::Message::encode_to_vec(&number)
+}
+
+/// Calls a method the way a runtime does; returns the outcome and where deferred answers arrive.
+fn call(routes: &Routes, id: u32, body: &[u8]) -> (Outcome, Arc<Answers>) {
+    let answers = Arc::new(Answers::default());
+    let sink: Arc<dyn ReplySink> = answers.clone();
+    let context = CallContext::new(None, RequestHandle::for_tests(), &sink);
+    let entry = routes.get(id).expect("the method is registered");
+    (entry.handler()(&context, body, &mut Limit(16)), answers)
+}
+
+fn math() -> Routes {
+    let mut routes = Routes::new();
+    routes.unary(DOUBLE, Mode::Dispatch, &Arc::new(Math), Math::double).unwrap();
+    routes
+}
+
+/// A table whose `LATER` does with the responder as told.
+fn later(start: impl Fn(u32, Responder<u32>) + Send + Sync + 'static) -> Routes {
+    let mut routes = Routes::new();
+    let handler = move |_: &(), request: Request<'_, u32>| Ok(request.defer(&start));
+    routes.unary(LATER, Mode::Worker, &Arc::new(()), handler).unwrap();
+    routes
+}
+
+fn failure(outcome: Outcome) -> Status {
+    match outcome {
+        Outcome::Failed(status) => status,
+        other => panic!("expected a failure, not {other:?}"),
+    }
+}
+
+#[test]
+fn a_call_is_answered_by_its_handler() {
+    let (outcome, _) = call(&math(), DOUBLE.id(), &encoded(21));
+    let Outcome::Reply(msgbuf) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(msgbuf.as_slice(), encoded(42));
+}
+
+#[test]
+fn what_goes_wrong_becomes_a_status() {
+    let code = |body: &[u8]| failure(call(&math(), DOUBLE.id(), body).0).code();
+    assert_eq!(code(&encoded(u32::MAX)), Code::OutOfRange);
+    assert_eq!(code(&[0x08]), Code::InvalidArgument, "a tag without a value");
+    assert_eq!(code(&encoded(13)), Code::Internal, "the handler panics");
+}
+
+#[test]
+fn a_response_beyond_the_limit_is_a_failure() {
+    let mut routes = Routes::new();
+    let long = |_: &(), _: Request<'_, u32>| Ok(Response::new("x".repeat(100)));
+    let method = Method::<u32, String>::new("test.Math/Long");
+    routes.unary(method, Mode::Dispatch, &Arc::new(()), long).unwrap();
+    assert_eq!(failure(call(&routes, method.id(), &[]).0).code(), Code::ResourceExhausted);
+}
+
+#[test]
+fn a_deferred_call_is_answered_from_another_thread() {
+    let routes = later(|number, responder| {
+        thread::spawn(move || responder.send(&(number + 1))).join().unwrap();
+    });
+    let (outcome, answers) = call(&routes, LATER.id(), &encoded(1));
+    assert!(matches!(outcome, Outcome::Deferred));
+    assert_eq!(*answers.0.lock().unwrap(), [Ok(encoded(2))]);
+}
+
+#[test]
+fn a_deferred_call_may_fail() {
+    let routes = later(|_, responder| responder.fail(Status::not_found("no")));
+    let (_, answers) = call(&routes, LATER.id(), &[]);
+    assert_eq!(*answers.0.lock().unwrap(), [Err(Status::not_found("no"))]);
+}
+
+#[test]
+fn a_dropped_responder_fails_the_call_once() {
+    let (outcome, answers) = call(&later(|_, responder| drop(responder)), LATER.id(), &[]);
+    assert!(matches!(outcome, Outcome::Deferred));
+    let answers = answers.0.lock().unwrap();
+    assert_eq!(answers.len(), 1);
+    assert_eq!(answers[0].as_ref().unwrap_err().code(), Code::Internal);
+}
+
+#[test]
+fn a_panic_after_deferring_fails_the_call_once() {
+    let (outcome, answers) = call(&later(|_, _responder| panic!("late")), LATER.id(), &[]);
+    assert!(matches!(outcome, Outcome::Deferred));
+    assert_eq!(answers.0.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn a_failure_returned_after_deferring_does_not_answer_twice() {
+    let mut routes = Routes::new();
+    let handler = |_: &(), request: Request<'_, u32>| {
+        let _reply = request.defer(|_, responder: Responder<u32, Prost>| responder.send(&7));
+        Err::<Response<u32>, _>(Status::internal("changed my mind"))
+    };
+    routes.unary(LATER, Mode::Dispatch, &Arc::new(()), handler).unwrap();
+    let (outcome, answers) = call(&routes, LATER.id(), &[]);
+    assert!(matches!(outcome, Outcome::Deferred));
+    assert_eq!(*answers.0.lock().unwrap(), [Ok(encoded(7))]);
+}
+
+#[test]
+fn a_method_is_registered_once() {
+    let mut routes = math();
+    let collision = routes.unary(DOUBLE, Mode::Worker, &Arc::new(Math), Math::double).unwrap_err();
+    assert_eq!(collision, MethodCollision { first: "test.Math/Double", second: "test.Math/Double" });
+    assert!(collision.to_string().contains("twice"));
+    assert_eq!(routes.entries().count(), 1);
+}
+
+#[test]
+fn two_names_with_one_id_are_both_named() {
+    // Found by search; the ids are equal.
+    let (one, other) = ("test.Math/M21631", "test.Math/M61262");
+    let mut routes = Routes::new();
+    let handler = |_: &(), _: Request<'_, u32>| Ok(Response::new(0_u32));
+    routes.unary(Method::new(one), Mode::Dispatch, &Arc::new(()), handler).unwrap();
+    let collision = routes.unary(Method::new(other), Mode::Dispatch, &Arc::new(()), handler).unwrap_err();
+    assert_eq!(collision, MethodCollision { first: one, second: other });
+    assert!(collision.to_string().contains(one) && collision.to_string().contains(other));
+}
+
+#[test]
+fn lookup_finds_what_is_there_and_nothing_else() {
+    assert!(Routes::new().get(DOUBLE.id()).is_none());
+    let mut routes = Routes::new();
+    let mut ids = Vec::new();
+    for n in 0..500 {
+        // Names live as long as the program, as constants do.
+        let name: &'static str = Box::leak(format!("test.Many/M{n}").into_boxed_str());
+        let method = Method::<u32, u32>::new(name);
+        routes.unary(method, Mode::Dispatch, &Arc::new(Math), Math::double).unwrap();
+        ids.push(method.id());
+    }
+    for (id, entry) in ids.iter().zip(routes.entries()) {
+        assert_eq!(routes.get(*id).unwrap().full_name(), entry.full_name());
+        assert_eq!(routes.get(id.wrapping_add(1)).map(Entry::full_name), None);
+    }
+    assert!(routes.get(0).is_none(), "0 is no method");
+}

@@ -1,0 +1,225 @@
+//! Calls: awaited, with callbacks, many, large, refused, abandoned.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use erpc_core::protocol::{CallError, Cause, EndpointConfig, RejectReason};
+use erpc_core::runtime::{Endpoint, join_all};
+use erpc_core::service::{Code, Method};
+use erpc_core::transport::mem::{MemConfig, MemHub};
+
+use crate::support::{Background, DOUBLE, Number, client, math, number, server};
+
+#[test]
+fn a_call_is_awaited() {
+    let hub = MemHub::new();
+    let server = Background::start(&hub, math(), None);
+    let (endpoint, session) = server.connect(&hub);
+    assert_eq!(endpoint.block_on(session.call(&DOUBLE, &number(21))), Ok(number(42)));
+}
+
+#[test]
+fn a_failure_arrives_as_its_status() {
+    let hub = MemHub::new();
+    let server = Background::start(&hub, math(), None);
+    let (endpoint, session) = server.connect(&hub);
+    let code = |error| match error {
+        CallError::Status(status) => status.code(),
+        other => panic!("not a status: {other:?}"),
+    };
+    let failed = endpoint.block_on(session.call(&DOUBLE, &number(0))).unwrap_err();
+    assert_eq!(code(failed), Code::NotFound);
+    let panicked = endpoint.block_on(session.call(&DOUBLE, &number(13))).unwrap_err();
+    assert_eq!(code(panicked), Code::Internal);
+    let unknown = Method::<Number, Number>::new("test.Math/Triple");
+    assert_eq!(
+        code(endpoint.block_on(session.call(&unknown, &number(1))).unwrap_err()),
+        Code::Unimplemented
+    );
+    assert_eq!(
+        endpoint.block_on(session.call(&DOUBLE, &number(1))),
+        Ok(number(2)),
+        "the server lives on"
+    );
+}
+
+#[test]
+fn a_callback_makes_further_calls() {
+    let hub = MemHub::new();
+    let server = Background::start(&hub, math(), None);
+    let (endpoint, session) = server.connect(&hub);
+    let result = Rc::new(Cell::new(0));
+    let (again, out) = (session.clone(), Rc::clone(&result));
+    session.call_with(&DOUBLE, &number(1), move |reply| {
+        let two = reply.unwrap();
+        let last = again.clone();
+        again.call_with(&DOUBLE, &two, move |reply| {
+            last.call_with(&DOUBLE, &reply.unwrap(), move |reply| out.set(reply.unwrap().value));
+        });
+    });
+    assert_eq!(result.get(), 0, "callbacks run in the loop only");
+    endpoint.run_until(|| result.get() != 0);
+    assert_eq!(result.get(), 8);
+}
+
+#[test]
+fn many_calls_are_outstanding_at_once() {
+    let hub = MemHub::new();
+    let server = Background::start(&hub, math(), None);
+    let (endpoint, session) = server.connect(&hub);
+    let calls =
+        (1..=500).filter(|value| *value != 13).map(|value| session.call(&DOUBLE, &number(value)));
+    for (reply, value) in
+        endpoint.block_on(join_all(calls)).into_iter().zip((1..=500).filter(|value| *value != 13))
+    {
+        assert_eq!(reply, Ok(number(value * 2)));
+    }
+    let done = Rc::new(Cell::new(0));
+    for _ in 0..500 {
+        let done = Rc::clone(&done);
+        session.call_with(&DOUBLE, &number(4), move |reply| {
+            done.set(done.get() + reply.unwrap().value)
+        });
+    }
+    endpoint.run_until(|| done.get() == 4_000);
+}
+
+#[test]
+fn tasks_call_concurrently() {
+    let hub = MemHub::new();
+    let server = Background::start(&hub, math(), None);
+    let (endpoint, session) = server.connect(&hub);
+    let tasks: Vec<_> = (1..=20u64)
+        .map(|task| {
+            let session = session.clone();
+            endpoint.spawn(async move {
+                let mut value = number(task * 100);
+                for _ in 0..5 {
+                    value = session.call(&DOUBLE, &value).await?;
+                }
+                Ok::<_, CallError>(value.value)
+            })
+        })
+        .collect();
+    let results = endpoint.block_on(join_all(tasks));
+    assert_eq!(results, (1..=20).map(|task| Ok(task * 3_200)).collect::<Vec<_>>());
+}
+
+#[test]
+fn large_messages_travel_in_both_directions() {
+    let hub = MemHub::new();
+    let server = Background::start(&hub, math(), None);
+    let (endpoint, session) = server.connect(&hub);
+    let ballast: Vec<u8> = (0..300_000u32).map(|i| (i * 7) as u8).collect();
+    let request = Number { value: 1, ballast: ballast.clone() };
+    assert_eq!(
+        endpoint.block_on(session.call(&DOUBLE, &request)),
+        Ok(Number { value: 2, ballast: ballast.clone() })
+    );
+    let got = Rc::new(RefCell::new(None));
+    let slot = Rc::clone(&got);
+    session.call_with(&DOUBLE, &request, move |reply| *slot.borrow_mut() = Some(reply));
+    endpoint.run_until(|| got.borrow().is_some());
+    assert_eq!(got.take(), Some(Ok(Number { value: 2, ballast })));
+}
+
+#[test]
+fn what_cannot_be_sent_is_rejected_in_the_result() {
+    let hub = MemHub::new();
+    let (server, route) = server(&hub, math());
+    let config = EndpointConfig::new().queue_limit(4);
+    let endpoint = Endpoint::new(hub.port(MemConfig::default()), config).unwrap();
+    let session = endpoint.open(route);
+    while !session.is_open() {
+        endpoint.run_once();
+        server.run_once();
+    }
+    // A window of 8 and a queue of 4, and the server does not run.
+    let mut calls: Vec<_> = (1..=13).map(|value| session.call(&DOUBLE, &number(value))).collect();
+    let rejected = endpoint.block_on(calls.pop().unwrap());
+    assert_eq!(rejected, Err(CallError::Rejected(RejectReason::QueueFull)));
+    let error = Rc::new(RefCell::new(None));
+    let slot = Rc::clone(&error);
+    session.call_with(&DOUBLE, &number(1), move |reply| *slot.borrow_mut() = reply.err());
+    assert!(error.borrow().is_none(), "not from within the call");
+    endpoint.run_once();
+    assert_eq!(error.take(), Some(CallError::Rejected(RejectReason::QueueFull)));
+
+    let huge = Number { value: 1, ballast: vec![0; 9 << 20] };
+    let rejected = endpoint.block_on(session.call(&DOUBLE, &huge)).unwrap_err();
+    assert!(matches!(rejected, CallError::Rejected(RejectReason::TooLarge { .. })), "{rejected:?}");
+}
+
+#[test]
+fn a_dropped_call_goes_on_and_its_response_is_counted() {
+    let hub = MemHub::new();
+    let server = Background::start(&hub, math(), None);
+    let (endpoint, session) = server.connect(&hub);
+    drop(session.call(&DOUBLE, &number(1)));
+    endpoint.run_until(|| endpoint.unclaimed_responses() == 1);
+    let call = session.call(&DOUBLE, &number(2));
+    endpoint.run_until(|| call.is_ready());
+    drop(call);
+    assert_eq!(endpoint.block_on(session.call(&DOUBLE, &number(3))), Ok(number(6)));
+}
+
+#[test]
+fn a_response_of_another_type_is_malformed() {
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Text {
+        #[prost(string, tag = "1")]
+        text: String,
+    }
+    let hub = MemHub::new();
+    let server = Background::start(&hub, math(), None);
+    let (endpoint, session) = server.connect(&hub);
+    let wrong = Method::<Number, Text>::new("test.Math/Double");
+    let result = endpoint.block_on(session.call(&wrong, &number(5)));
+    assert_eq!(result, Err(CallError::ResponseLost(Cause::Malformed)));
+}
+
+#[test]
+fn disconnecting_lets_calls_end_and_refuses_new_ones() {
+    let hub = MemHub::new();
+    let server = Background::start(&hub, math(), None);
+    let (endpoint, session) = server.connect(&hub);
+    let call = session.call(&DOUBLE, &number(5));
+    let gone = session.disconnect();
+    let late = session.call(&DOUBLE, &number(6));
+    assert_eq!(endpoint.block_on(call), Ok(number(10)));
+    assert_eq!(endpoint.block_on(late), Err(CallError::Rejected(RejectReason::Disconnecting)));
+    endpoint.block_on(gone);
+    let after = endpoint.block_on(session.call(&DOUBLE, &number(7)));
+    assert_eq!(after, Err(CallError::NotExecuted(Cause::Disconnected)));
+}
+
+#[test]
+fn dropping_the_last_session_disconnects_in_the_background() {
+    let hub = MemHub::new();
+    let (server, route) = server(&hub, math());
+    let endpoint = client(&hub);
+    let session = endpoint.open(route);
+    let call = session.call(&DOUBLE, &number(5));
+    drop(session);
+    while !call.is_ready() {
+        endpoint.run_once();
+        server.run_once();
+    }
+    assert_eq!(endpoint.block_on(call), Ok(number(10)));
+    while server.stats().unwrap().server_sessions + endpoint.stats().unwrap().client_sessions > 0 {
+        endpoint.run_once();
+        server.run_once();
+    }
+}
+
+#[test]
+fn a_panicking_callback_surfaces_and_leaves_the_endpoint_whole() {
+    let hub = MemHub::new();
+    let server = Background::start(&hub, math(), None);
+    let (endpoint, session) = server.connect(&hub);
+    session.call_with(&DOUBLE, &number(1), |_| panic!("in a callback"));
+    let turned =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| endpoint.run_until(|| false)));
+    assert_eq!(*turned.unwrap_err().downcast::<&str>().unwrap(), "in a callback");
+    assert_eq!(endpoint.block_on(session.call(&DOUBLE, &number(1))), Ok(number(2)));
+}

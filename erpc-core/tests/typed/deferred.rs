@@ -1,0 +1,133 @@
+//! Handlers that answer later and handlers that call others.
+
+use std::sync::Arc;
+
+use erpc_core::protocol::CallError;
+use erpc_core::runtime::{Endpoint, Handle, Session, WorkerPool};
+use erpc_core::service::{Code, Method, Mode, Request, Responder, Response, Routes, Status};
+use erpc_core::transport::mem::{MemHub, MemRoute, MemTransport};
+
+use crate::support::{Background, DOUBLE, Number, client, math, number};
+
+/// Asks the backend, and answers one more than it does.
+const ASK: Method<Number, Number> = Method::new("test.Front/Ask");
+/// The same from a worker.
+const SLOW_ASK: Method<Number, Number> = Method::new("test.Front/SlowAsk");
+/// Defers and never answers.
+const FORGET: Method<Number, Number> = Method::new("test.Front/Forget");
+
+/// The session of one endpoint to the backend.
+struct Backend(Session<MemTransport>);
+
+struct Front {
+    backend: MemRoute,
+}
+
+impl Front {
+    fn backend(&self, endpoint: &Endpoint<MemTransport>) -> Session<MemTransport> {
+        endpoint.local(|endpoint| Backend(endpoint.open(self.backend))).0.clone()
+    }
+
+    fn forward(session: &Session<MemTransport>, message: &Number, responder: Responder<Number>) {
+        session.call_with(&DOUBLE, message, move |reply| match reply {
+            Ok(reply) => responder.send(&number(reply.value + 1)),
+            Err(CallError::Status(status)) => responder.fail(status),
+            Err(error) => responder.fail(Status::unavailable(error.to_string())),
+        });
+    }
+
+    fn ask(&self, request: Request<'_, Number>) -> Result<Response<Number>, Status> {
+        let endpoint = Endpoint::current().ok_or_else(|| Status::internal("not in a loop"))?;
+        let session = self.backend(&endpoint);
+        Ok(request.defer(|message, responder| Self::forward(&session, &message, responder)))
+    }
+
+    fn slow_ask(
+        self: &Arc<Self>,
+        request: Request<'_, Number>,
+    ) -> Result<Response<Number>, Status> {
+        if Endpoint::<MemTransport>::current().is_some() {
+            return Err(Status::internal("a worker is in no loop"));
+        }
+        let handle =
+            Handle::<MemTransport>::current().ok_or_else(|| Status::internal("no handle"))?;
+        let front = Arc::clone(self);
+        Ok(request.defer(|message, responder| {
+            let submitted = handle.submit(move |endpoint| {
+                Self::forward(&front.backend(endpoint), &message, responder)
+            });
+            submitted.expect("the endpoint is there");
+        }))
+    }
+
+    fn routes(backend: MemRoute) -> Arc<Routes> {
+        let front = Arc::new(Self { backend });
+        let again = Arc::new(Arc::clone(&front));
+        let mut routes = Routes::new();
+        routes.unary(ASK, Mode::Dispatch, &front, Self::ask).unwrap();
+        routes.unary(SLOW_ASK, Mode::Worker, &again, Self::slow_ask).unwrap();
+        let forget = |_: &Self, request: Request<'_, Number>| {
+            Ok(request.defer(|_, responder| drop(responder)))
+        };
+        routes.unary(FORGET, Mode::Dispatch, &front, forget).unwrap();
+        Arc::new(routes)
+    }
+}
+
+#[test]
+fn a_handler_calls_on_and_answers_from_the_continuation() {
+    let hub = MemHub::new();
+    let back = Background::start(&hub, math(), None);
+    let workers = WorkerPool::new(2, 16).unwrap();
+    let front = Background::start(&hub, Front::routes(back.route), Some(workers));
+    let (endpoint, session) = front.connect(&hub);
+    for method in [ASK, SLOW_ASK] {
+        for value in [1, 2, 3] {
+            let reply = endpoint.block_on(session.call(&method, &number(value)));
+            assert_eq!(reply, Ok(number(value * 2 + 1)), "{method:?}");
+        }
+        let reply = endpoint.block_on(session.call(&method, &number(0)));
+        let Err(CallError::Status(status)) = reply else { panic!("{reply:?}") };
+        assert_eq!(status.code(), Code::NotFound, "the backend's failure is handed on");
+    }
+}
+
+#[test]
+fn a_call_that_nobody_answers_fails() {
+    let hub = MemHub::new();
+    let front = Background::start(&hub, Front::routes(MemRoute::new(999)), None);
+    let (endpoint, session) = front.connect(&hub);
+    let reply = endpoint.block_on(session.call(&FORGET, &number(1)));
+    let Err(CallError::Status(status)) = reply else { panic!("{reply:?}") };
+    assert_eq!(status.code(), Code::Internal);
+}
+
+#[test]
+fn a_handler_that_blocks_the_loop_is_told_so() {
+    const BLOCK: Method<Number, Number> = Method::new("test.Front/Block");
+    let block = |_: &(), request: Request<'_, Number>| {
+        let endpoint = Endpoint::<MemTransport>::current().unwrap();
+        endpoint.block_on(async {});
+        endpoint.run_once();
+        Ok(Response::new(request.into_message()))
+    };
+    let mut routes = Routes::new();
+    routes.unary(BLOCK, Mode::Dispatch, &Arc::new(()), block).unwrap();
+    let hub = MemHub::new();
+    let server = Background::start(&hub, Arc::new(routes), None);
+    let (endpoint, session) = server.connect(&hub);
+    let reply = endpoint.block_on(session.call(&BLOCK, &number(1)));
+    assert!(matches!(reply, Err(CallError::Status(status)) if status.code() == Code::Internal));
+}
+
+#[test]
+fn there_is_no_current_endpoint_outside_of_a_loop() {
+    assert!(Endpoint::<MemTransport>::current().is_none());
+    assert!(Handle::<MemTransport>::current().is_none());
+    let endpoint = client(&MemHub::new());
+    endpoint.block_on(async {
+        assert!(Endpoint::<MemTransport>::current().is_some());
+        assert!(Endpoint::<erpc_core::transport::udp::UdpTransport>::current().is_none());
+    });
+    assert!(Endpoint::<MemTransport>::current().is_none());
+}

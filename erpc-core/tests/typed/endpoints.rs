@@ -1,0 +1,207 @@
+//! Endpoints and threads: sleeping, waking, sharing a thread, ending.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use erpc_core::protocol::{CallError, Cause, EndpointConfig};
+use erpc_core::runtime::{Endpoint, IdlePolicy, MAILBOX_LIMIT, SubmitError};
+use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute};
+
+use crate::support::{Background, DOUBLE, client, math, number, server};
+
+/// Far more than waking takes, far less than anything that would hide a missing wake.
+const PROMPT: Duration = Duration::from_millis(500);
+
+#[test]
+fn a_handle_wakes_a_sleeping_endpoint() {
+    let (send, receive) = channel();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let sleeper = thread::spawn(move || {
+        let endpoint = client(&MemHub::new());
+        endpoint.set_idle_policy(IdlePolicy::Sleep);
+        send.send(endpoint.handle()).unwrap();
+        endpoint.run_until(|| stopped.load(Ordering::Acquire));
+    });
+    let handle = receive.recv().unwrap();
+    for _ in 0..100 {
+        let (send, receive) = channel();
+        let asked = Instant::now();
+        handle
+            .submit(move |endpoint| send.send(endpoint.local_route().is_some()).unwrap())
+            .unwrap();
+        assert_eq!(receive.recv_timeout(PROMPT), Ok(true));
+        assert!(asked.elapsed() < PROMPT);
+    }
+    stop.store(true, Ordering::Release);
+    handle.wake();
+    sleeper.join().unwrap();
+    assert_eq!(handle.submit(|_| ()), Err(SubmitError::Gone));
+}
+
+#[test]
+fn another_thread_wakes_a_task_of_a_sleeping_endpoint() {
+    let endpoint = client(&MemHub::new());
+    endpoint.set_idle_policy(IdlePolicy::Sleep);
+    let flag = Arc::new(AtomicBool::new(false));
+    let (send, receive) = channel::<std::task::Waker>();
+    let waker = thread::spawn({
+        let flag = Arc::clone(&flag);
+        move || {
+            for waker in receive {
+                flag.store(true, Ordering::Release);
+                waker.wake();
+            }
+        }
+    });
+    let task = endpoint.spawn(std::future::poll_fn(move |cx| {
+        if flag.load(Ordering::Acquire) {
+            return std::task::Poll::Ready(7);
+        }
+        send.send(cx.waker().clone()).unwrap();
+        std::task::Poll::Pending
+    }));
+    let started = Instant::now();
+    assert_eq!(endpoint.block_on(task), 7);
+    assert!(started.elapsed() < PROMPT);
+    waker.join().unwrap();
+}
+
+#[test]
+fn a_full_mailbox_refuses() {
+    let endpoint = client(&MemHub::new());
+    let handle = endpoint.handle();
+    let ran = Arc::new(AtomicUsize::new(0));
+    for _ in 0..MAILBOX_LIMIT {
+        let ran = Arc::clone(&ran);
+        let count = move |_: &_| {
+            ran.fetch_add(1, Ordering::Relaxed);
+        };
+        handle.submit(count).unwrap();
+    }
+    assert_eq!(handle.submit(|_| ()), Err(SubmitError::Full));
+    endpoint.run_once();
+    assert_eq!(ran.load(Ordering::Relaxed), MAILBOX_LIMIT);
+    assert_eq!(handle.submit(|_| ()), Ok(()));
+}
+
+#[test]
+fn sleeping_endpoints_exchange_calls() {
+    let hub = MemHub::new();
+    let server = Background::start(&hub, math(), None);
+    let endpoint = client(&hub);
+    endpoint.set_idle_policy(IdlePolicy::Sleep);
+    let session = endpoint.connect(server.route).unwrap();
+    for value in 20..120 {
+        let asked = Instant::now();
+        assert_eq!(endpoint.block_on(session.call(&DOUBLE, &number(value))), Ok(number(value * 2)));
+        assert!(asked.elapsed() < PROMPT);
+    }
+}
+
+#[test]
+fn several_endpoints_share_a_thread() {
+    let hub = MemHub::new();
+    let (server, route) = server(&hub, math());
+    let clients: Vec<_> = (0..3).map(|_| client(&hub)).collect();
+    let sum = Rc::new(Cell::new(0));
+    let sessions: Vec<_> = clients.iter().map(|client| client.open(route)).collect();
+    for (session, value) in sessions.iter().zip(1..) {
+        let sum = Rc::clone(&sum);
+        session.call_with(&DOUBLE, &number(value), move |reply| {
+            sum.set(sum.get() + reply.unwrap().value)
+        });
+    }
+    while sum.get() != 2 + 4 + 6 {
+        server.run_once();
+        for client in &clients {
+            client.run_once();
+        }
+    }
+    // A future of one endpoint, awaited by a task of another: both loops must turn.
+    let call = sessions[0].call(&DOUBLE, &number(50));
+    let task = clients[1].spawn(call);
+    while !task.is_finished() {
+        server.run_once();
+        for client in &clients {
+            client.run_once();
+        }
+    }
+    assert_eq!(clients[1].block_on(task), Ok(number(100)));
+}
+
+#[test]
+fn connecting_to_nobody_fails_in_time_and_names_the_address() {
+    let hub = MemHub::new();
+    let config = EndpointConfig::new().connect_timeout(Duration::from_millis(50));
+    let endpoint = Endpoint::new(hub.port(MemConfig::default()), config).unwrap();
+    let started = Instant::now();
+    let error = endpoint.connect(MemRoute::new(77)).unwrap_err();
+    let took = started.elapsed();
+    assert!(
+        (Duration::from_millis(50)..Duration::from_millis(50) + PROMPT).contains(&took),
+        "{took:?}"
+    );
+    assert_eq!(error.address(), "mem:77");
+    assert!(error.to_string().contains("mem:77"), "{error}");
+
+    let session = endpoint.open(MemRoute::new(77));
+    let early = endpoint.block_on(session.call(&DOUBLE, &number(1)));
+    assert!(matches!(early, Err(CallError::NotExecuted(Cause::Connect(_)))), "{early:?}");
+    let late = endpoint.block_on(session.call(&DOUBLE, &number(1)));
+    assert!(matches!(late, Err(CallError::NotExecuted(Cause::Connect(_)))), "{late:?}");
+}
+
+#[test]
+fn an_endpoint_that_ends_ends_its_calls() {
+    let hub = MemHub::new();
+    let (_idle_server, route) = server(&hub, math());
+    let endpoint = client(&hub);
+    let session = endpoint.open(route);
+    let outcome = Rc::new(RefCell::new(None));
+    // The callback holds the session, which must not keep the endpoint alive.
+    let (slot, held) = (Rc::clone(&outcome), session.clone());
+    session.call_with(&DOUBLE, &number(1), move |reply| {
+        let _held = held;
+        *slot.borrow_mut() = Some(reply);
+    });
+    let task = endpoint.spawn({
+        let session = session.clone();
+        async move { session.call(&DOUBLE, &number(1)).await }
+    });
+    endpoint.run_once();
+    let awaited = session.call(&DOUBLE, &number(2));
+    drop(endpoint);
+    assert!(matches!(
+        outcome.take(),
+        Some(Err(CallError::NotExecuted(_) | CallError::MaybeExecuted(_)))
+    ));
+    assert!(awaited.is_ready() && !task.is_finished());
+    let other = client(&hub);
+    let result = other.block_on(awaited);
+    assert!(
+        matches!(result, Err(CallError::NotExecuted(_) | CallError::MaybeExecuted(_))),
+        "{result:?}"
+    );
+    let refused = other.block_on(session.call(&DOUBLE, &number(3)));
+    assert_eq!(refused, Err(CallError::NotExecuted(Cause::Shutdown)));
+    assert_eq!(Rc::strong_count(&outcome), 1, "the callback is gone");
+}
+
+#[test]
+fn tasks_and_nested_loops_get_along() {
+    let hub = MemHub::new();
+    let server = Background::start(&hub, math(), None);
+    let (endpoint, session) = server.connect(&hub);
+    let inner = endpoint.clone();
+    let task = endpoint.spawn(async move {
+        let first = inner.block_on(session.call(&DOUBLE, &number(1))).unwrap();
+        session.call(&DOUBLE, &first).await.unwrap().value
+    });
+    assert_eq!(endpoint.block_on(task), 4);
+}

@@ -1,0 +1,10 @@
+//! The typed layer end to end, over the memory transport and over UDP, without generated code.
+
+#![expect(clippy::disallowed_methods, reason = "tests have threads and look at the clock")]
+
+mod calls;
+mod deferred;
+mod endpoints;
+mod support;
+mod udp;
+mod workers;

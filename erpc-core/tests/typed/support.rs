@@ -1,0 +1,155 @@
+//! A service by hand, and how tests serve it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+
+use erpc_core::protocol::EndpointConfig;
+use erpc_core::runtime::{Endpoint, Handle, IdlePolicy, Session, WorkerPool};
+use erpc_core::service::{
+    Method, MethodCollision, Mode, Request, Response, Routes, Service, Status,
+};
+use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub(crate) struct Number {
+    #[prost(uint64, tag = "1")]
+    pub(crate) value: u64,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) ballast: Vec<u8>,
+}
+
+pub(crate) fn number(value: u64) -> Number {
+    Number { value, ballast: Vec::new() }
+}
+
+/// Answers with the double; of 13 it panics, of 0 it says `NOT_FOUND`.
+pub(crate) const DOUBLE: Method<Number, Number> = Method::new("test.Math/Double");
+/// The same on a worker.
+pub(crate) const SLOW_DOUBLE: Method<Number, Number> = Method::new("test.Math/SlowDouble");
+/// Waits, on a worker, until the test opens the gate.
+pub(crate) const GATED: Method<Number, Number> = Method::new("test.Math/Gated");
+
+/// Holds threads back until it is opened.
+#[derive(Default)]
+pub(crate) struct Gate {
+    /// Who came to the gate, and whether it is open.
+    state: Mutex<(u32, bool)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    pub(crate) fn open(&self) {
+        self.state.lock().unwrap().1 = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until somebody stands before the gate.
+    pub(crate) fn wait_for_arrival(&self) {
+        let state = self.state.lock().unwrap();
+        drop(self.changed.wait_while(state, |(arrived, _)| *arrived == 0).unwrap());
+    }
+
+    fn pass(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.0 += 1;
+        self.changed.notify_all();
+        drop(self.changed.wait_while(state, |(_, open)| !*open).unwrap());
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Math {
+    pub(crate) gate: Arc<Gate>,
+}
+
+impl Math {
+    fn double(&self, request: Request<'_, Number>) -> Result<Response<Number>, Status> {
+        match request.into_message() {
+            Number { value: 0, .. } => Err(Status::not_found("zero is nothing")),
+            Number { value: 13, .. } => panic!("unlucky"),
+            Number { value, ballast } => Ok(Response::new(Number { value: value * 2, ballast })),
+        }
+    }
+
+    fn gated(&self, request: Request<'_, Number>) -> Result<Response<Number>, Status> {
+        self.gate.pass();
+        Ok(Response::new(request.into_message()))
+    }
+}
+
+impl Service for Math {
+    const NAME: &'static str = "test.Math";
+
+    fn register(self: Arc<Self>, routes: &mut Routes) -> Result<(), MethodCollision> {
+        routes.unary(DOUBLE, Mode::Dispatch, &self, Self::double)?;
+        routes.unary(SLOW_DOUBLE, Mode::Worker, &self, Self::double)?;
+        routes.unary(GATED, Mode::Worker, &self, Self::gated)
+    }
+}
+
+pub(crate) fn math() -> Arc<Routes> {
+    let mut routes = Routes::new();
+    Arc::new(Math::default()).register(&mut routes).unwrap();
+    Arc::new(routes)
+}
+
+pub(crate) fn client(hub: &MemHub) -> Endpoint<MemTransport> {
+    Endpoint::new(hub.port(MemConfig::default()), EndpointConfig::new()).unwrap()
+}
+
+/// An endpoint that serves `routes` on this thread.
+pub(crate) fn server(hub: &MemHub, routes: Arc<Routes>) -> (Endpoint<MemTransport>, MemRoute) {
+    let endpoint = client(hub);
+    endpoint.listen();
+    assert!(endpoint.serve(routes, None));
+    let route = endpoint.local_route().unwrap();
+    (endpoint, route)
+}
+
+/// A server on a thread of its own.
+pub(crate) struct Background {
+    pub(crate) route: MemRoute,
+    handle: Handle<MemTransport>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    pub(crate) fn start(
+        hub: &MemHub,
+        routes: Arc<Routes>,
+        workers: Option<WorkerPool<MemTransport>>,
+    ) -> Self {
+        let (hub, stop) = (hub.clone(), Arc::new(AtomicBool::new(false)));
+        let (send, receive) = channel();
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let endpoint = client(&hub);
+            endpoint.set_idle_policy(IdlePolicy::Sleep);
+            endpoint.listen();
+            assert!(endpoint.serve(routes, workers.as_ref()));
+            send.send((endpoint.local_route().unwrap(), endpoint.handle())).unwrap();
+            endpoint.run_until(|| stopped.load(Ordering::Acquire));
+        });
+        let (route, handle) = receive.recv().unwrap();
+        Self { route, handle, stop, thread: Some(thread) }
+    }
+
+    /// A client endpoint with an open session to it.
+    pub(crate) fn connect(&self, hub: &MemHub) -> (Endpoint<MemTransport>, Session<MemTransport>) {
+        let endpoint = client(hub);
+        let session = endpoint.connect(self.route).unwrap();
+        (endpoint, session)
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.handle.wake();
+        let joined = self.thread.take().unwrap().join();
+        assert!(joined.is_ok() || std::thread::panicking());
+    }
+}
