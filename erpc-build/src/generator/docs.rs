@@ -1,0 +1,52 @@
+//! Documentation of generated code, from the comments in `.proto` files.
+
+use proc_macro2::TokenStream;
+use prost_build::Comments;
+use quote::quote;
+
+/// Doc comments, one per line.
+pub(super) fn docs(lines: &[&str]) -> TokenStream {
+    let lines =
+        lines.iter().map(|line| if line.is_empty() { String::new() } else { format!(" {line}") });
+    quote!(#(#[doc = #lines])*)
+}
+
+/// The `.proto` file's comment or, if it has none, `fallback`; then `more` as a paragraph of its own.
+pub(super) fn docs_or(comments: &Comments, fallback: &str, more: &[&str]) -> TokenStream {
+    let comment = comment_lines(comments);
+    let first = if comment.is_empty() { docs(&[fallback]) } else { quote!(#(#[doc = #comment])*) };
+    if more.is_empty() {
+        return first;
+    }
+    let (gap, more) = (docs(&[""]), docs(more));
+    quote!(#first #gap #more)
+}
+
+/// The lines as they stand behind `///`. `prost` escapes what Markdown would misread.
+fn comment_lines(comments: &Comments) -> Vec<String> {
+    let attached = Comments { leading_detached: Vec::new(), ..comments.clone() };
+    let mut text = String::new();
+    attached.append_with_indent(0, &mut text);
+    text.lines().map(|line| line.trim_start_matches("///").trim_end().to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_keeps_its_lines_and_loses_its_marks() {
+        let leading = vec![
+            " Gets a value.".to_owned(),
+            String::new(),
+            " See https://x.org/a and [1].".to_owned(),
+        ];
+        let comments = Comments {
+            leading_detached: vec![vec!["licence".to_owned()]],
+            leading,
+            trailing: vec!["end".to_owned()],
+        };
+        let lines = [" Gets a value.", "", " See <https://x.org/a> and \\[1\\].", "", " end"];
+        assert_eq!(comment_lines(&comments), lines);
+    }
+}

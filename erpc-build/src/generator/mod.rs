@@ -1,0 +1,221 @@
+//! From a service's description to Rust.
+//!
+//! Code is built as tokens; `prost_build` formats the whole file.
+
+mod client;
+mod docs;
+mod names;
+mod server;
+
+use std::collections::HashMap;
+
+use proc_macro2::{Ident, TokenStream};
+use prost_build::{Method, Service, ServiceGenerator};
+use quote::{format_ident, quote};
+
+use crate::check::{full_name, service_module};
+use docs::{docs, docs_or};
+use names::{Names, ident, method_const};
+
+/// Which halves of a service are wanted.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts {
+    pub(crate) client: bool,
+    pub(crate) server: bool,
+}
+
+/// Adds the code of services to the packages' files.
+pub(crate) struct Generator {
+    erpc: TokenStream,
+    parts: Parts,
+    /// `google.protobuf` is generated rather than taken from `prost_types`.
+    well_known_types: bool,
+    /// Names of messages and enums by package.
+    type_names: HashMap<String, Vec<String>>,
+}
+
+impl Generator {
+    pub(crate) fn new(
+        erpc: TokenStream,
+        parts: Parts,
+        well_known_types: bool,
+        type_names: HashMap<String, Vec<String>>,
+    ) -> Self {
+        Self { erpc, parts, well_known_types, type_names }
+    }
+}
+
+impl ServiceGenerator for Generator {
+    fn generate(&mut self, service: Service, buf: &mut String) {
+        if self.parts.client || self.parts.server {
+            let code =
+                Scope { generator: self, service: &service, names: Names::new(&service) }.service();
+            buf.push_str(&code.to_string());
+        }
+    }
+}
+
+/// One service while its code is made.
+struct Scope<'a> {
+    generator: &'a Generator,
+    service: &'a Service,
+    names: Names,
+}
+
+impl Scope<'_> {
+    /// All of a service: its module, and re-exports where the package has the names to spare.
+    fn service(&self) -> TokenStream {
+        let parts = self.generator.parts;
+        let full_name = self.full_name();
+        let module = ident(&service_module(&self.service.proto_name));
+        let text =
+            format!("The service `{full_name}`: what servers implement and what clients call.");
+        let docs = docs(&[&text]);
+        let name = self.name_const();
+        let methods = self.methods();
+        let server = parts.server.then(|| self.server());
+        let client = parts.client.then(|| self.client());
+        let reexports = self.reexports();
+        let reexport = match &reexports[..] {
+            [] => quote!(),
+            [one] => quote!(pub use #module::#one;),
+            several => quote!(pub use #module::{#(#several),*};),
+        };
+        let unused = self.unused(&reexports);
+        quote! {
+            #docs
+            #[expect(dead_code, reason = "a program seldom uses all of a service")]
+            pub mod #module {
+                #unused
+                #name
+                #methods
+                #server
+                #client
+            }
+            #reexport
+        }
+    }
+
+    /// What the package's module can have, too: names that no message has.
+    fn reexports(&self) -> Vec<Ident> {
+        let parts = self.generator.parts;
+        let wanted = [(parts.server, self.trait_ident()), (parts.client, self.client_ident())];
+        wanted
+            .into_iter()
+            .filter(|(part, name)| *part && !self.is_taken(name))
+            .map(|(_, name)| name)
+            .collect()
+    }
+
+    /// Keeps programs free of warnings that use only a part. `expect` rather than `allow`, which strict
+    /// crates forbid; so there must be something unused, and it uses the re-exports.
+    fn unused(&self, reexports: &[Ident]) -> TokenStream {
+        let docs = docs(&[
+            "Names the re-exports, as a program may not; unused itself, as is expected above.",
+        ]);
+        let uses = reexports.iter().map(|name| match *name == self.trait_ident() {
+            true => quote!(&'static dyn super::#name),
+            false => quote!(super::#name),
+        });
+        quote! {
+            #docs
+            type Unused = (#(#uses,)*);
+        }
+    }
+
+    fn name_const(&self) -> TokenStream {
+        let full_name = self.full_name();
+        let docs = docs(&["The service's full name."]);
+        quote! {
+            #docs
+            pub const NAME: &str = #full_name;
+        }
+    }
+
+    /// One constant per method.
+    fn methods(&self) -> TokenStream {
+        let erpc = self.erpc();
+        let consts = self.service.methods.iter().map(|method| {
+            let name = method_const(method);
+            let full_name = self.method_full_name(method);
+            let (request, response) = (self.request(method, 2), self.response(method, 2));
+            let docs = docs(&[&format!("`{full_name}`.")]);
+            quote! {
+                #docs
+                pub const #name: #erpc::service::Method<#request, #response> = #erpc::service::Method::new(#full_name);
+            }
+        });
+        let docs = docs(&[
+            "The service's methods by name and type, for calls and handlers below the generated code.",
+        ]);
+        quote! {
+            #docs
+            pub mod methods {
+                #(#consts)*
+            }
+        }
+    }
+
+    fn erpc(&self) -> &TokenStream {
+        &self.generator.erpc
+    }
+
+    fn full_name(&self) -> String {
+        full_name(&self.service.package, &self.service.proto_name)
+    }
+
+    fn method_full_name(&self, method: &Method) -> String {
+        format!("{}/{}", self.full_name(), method.proto_name)
+    }
+
+    fn trait_ident(&self) -> Ident {
+        ident(&self.service.name)
+    }
+
+    fn client_ident(&self) -> Ident {
+        format_ident!("{}Client", self.service.name)
+    }
+
+    fn is_taken(&self, name: &Ident) -> bool {
+        let types = self.generator.type_names.get(&self.service.package);
+        types.is_some_and(|types| types.iter().any(|taken| name == taken))
+    }
+
+    /// An item of the prelude, qualified if the service's own trait hides it.
+    fn prelude(&self, item: &str, path: &TokenStream) -> TokenStream {
+        let name = ident(item);
+        if self.service.name == item { quote!(#path::#name) } else { quote!(#name) }
+    }
+
+    fn result(&self) -> TokenStream {
+        self.prelude("Result", &quote!(::std::result))
+    }
+
+    fn request(&self, method: &Method, depth: usize) -> TokenStream {
+        self.message(&method.input_proto_type, &method.input_type, depth)
+    }
+
+    fn response(&self, method: &Method, depth: usize) -> TokenStream {
+        self.message(&method.output_proto_type, &method.output_type, depth)
+    }
+
+    /// A message's type as seen from `depth` modules below its package's.
+    fn message(&self, proto_type: &str, rust_type: &str, depth: usize) -> TokenStream {
+        let well_known =
+            !self.generator.well_known_types && proto_type.starts_with(".google.protobuf.");
+        let absolute =
+            rust_type.starts_with("::") || rust_type.starts_with("crate::") || rust_type == "()";
+        let prefix = if well_known || absolute { String::new() } else { "super::".repeat(depth) };
+        format!("{prefix}{rust_type}").parse().unwrap_or_else(|_| {
+            let message =
+                format!("`{rust_type}`, which {proto_type} is mapped to, is not a Rust type");
+            quote!(::std::compile_error!(#message))
+        })
+    }
+
+    /// The comment of a method in the `.proto` file, or a sentence in its place.
+    fn method_docs(&self, method: &Method, verb: &str, more: &[&str]) -> TokenStream {
+        let fallback = format!("{verb} `{}`.", self.method_full_name(method));
+        docs_or(&method.comments, &fallback, more)
+    }
+}

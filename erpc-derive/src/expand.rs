@@ -1,0 +1,78 @@
+//! The code that the derive stands for.
+
+use proc_macro2::{Group, Span, TokenStream, TokenTree};
+use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+use syn::{DeriveInput, Result, parse_quote};
+
+use crate::attributes::{Attributes, Mode};
+
+pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
+    let attributes = Attributes::parse(input)?;
+    let erpc = attributes.erpc.clone().unwrap_or_else(|| parse_quote!(::erpc));
+    let (service_trait, module) = (&attributes.service.service_trait, &attributes.service.module);
+    let modes = modes(&attributes, &quote!(#erpc));
+    let name = &input.ident;
+    let mut generics = input.generics.clone();
+    // Says "the trait is not implemented" where the user names it, and carries its supertraits.
+    let bound = quote_spanned!(service_trait.span()=> Self: #service_trait);
+    generics.make_where_clause().predicates.push(parse_quote!(#bound));
+    let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
+    Ok(quote! {
+        const _: () = {
+            #modes
+
+            #[automatically_derived]
+            impl #impl_generics #erpc::Service for #name #type_generics #where_clause {
+                const NAME: &'static str = #module::NAME;
+
+                fn register(
+                    self: ::std::sync::Arc<Self>,
+                    routes: &mut #erpc::service::Routes,
+                ) -> ::std::result::Result<(), #erpc::service::MethodCollision> {
+                    #module::register(&self, MODES, routes)
+                }
+            }
+        };
+    })
+}
+
+/// A constant, so that a method which does not exist is an error at compile time.
+fn modes(attributes: &Attributes, erpc: &TokenStream) -> TokenStream {
+    let module = &attributes.service.module;
+    let mode = |mode| match mode {
+        Mode::Dispatch => quote!(#erpc::service::Mode::Dispatch),
+        Mode::Worker => quote!(#erpc::service::Mode::Worker),
+    };
+    let default = mode(attributes.default_mode);
+    let changes = attributes.methods.iter().map(|(method, listed)| {
+        let (name, mode) = (method.unraw().to_string(), mode(*listed));
+        // All of it at the user's word, so that the error is shown there.
+        let change = located(quote!(modes.with(#name, #mode)), method.span());
+        quote!(let modes = #change;)
+    });
+    quote! {
+        const MODES: #module::Modes = {
+            let modes = #module::Modes::all(#default);
+            #(#changes)*
+            modes
+        };
+    }
+}
+
+/// The same tokens as if written at `span`.
+fn located(tokens: TokenStream, span: Span) -> TokenStream {
+    let relocate = |token| match token {
+        TokenTree::Group(group) => {
+            let mut moved = Group::new(group.delimiter(), located(group.stream(), span));
+            moved.set_span(span);
+            TokenTree::Group(moved)
+        }
+        mut token => {
+            token.set_span(span);
+            token
+        }
+    };
+    tokens.into_iter().map(relocate).collect()
+}

@@ -1,0 +1,190 @@
+//! The load: threads with an endpoint each, and lanes on them.
+
+use std::cell::RefCell;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use erpc::{Endpoint, join_all};
+
+use crate::args::LoadArgs;
+use crate::data::{Data, File};
+use crate::failure::Failure;
+use crate::lane::Lane;
+use crate::proto::KvClient;
+use crate::report::{Progress, Tally, print_mix, print_stored};
+
+/// Calls that a session has on their way; more would wait in its queue.
+const SESSION_WINDOW: usize = 8;
+/// How often the progress bar moves.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Stores the files at `server`, runs the mixed load and prints what came of it.
+pub(crate) fn run(server: &str, args: &LoadArgs, data: Data) -> Result<(), Failure> {
+    let data = Arc::new(data);
+    let stored = Phase::new(server, args, &data, Kind::Store).run()?;
+    print_stored(&data, &stored).map_err(Failure::Output)?;
+    let mixed = Phase::new(server, args, &data, Kind::Mix).run()?;
+    print_mix(args, &mixed).map_err(Failure::Output)
+}
+
+/// What lanes do.
+#[derive(Clone, Copy)]
+enum Kind {
+    Store,
+    Mix,
+}
+
+/// The same work on several threads.
+struct Phase<'a> {
+    server: &'a str,
+    args: &'a LoadArgs,
+    data: &'a Arc<Data>,
+    kind: Kind,
+    /// Tells this client's keys from those of others.
+    client: u64,
+    stop: Arc<AtomicBool>,
+    next: Arc<AtomicUsize>,
+    calls: Arc<AtomicU64>,
+}
+
+impl<'a> Phase<'a> {
+    fn new(server: &'a str, args: &'a LoadArgs, data: &'a Arc<Data>, kind: Kind) -> Self {
+        let client = RandomState::new().hash_one(server);
+        Self {
+            server,
+            args,
+            data,
+            kind,
+            client,
+            stop: Arc::default(),
+            next: Arc::default(),
+            calls: Arc::default(),
+        }
+    }
+
+    fn run(&self) -> Result<Tally, Failure> {
+        let (alive, ended) = channel::<()>();
+        thread::scope(|scope| {
+            let threads = 0..usize::from(self.args.threads.get());
+            let started: Vec<_> = threads
+                .map(|index| {
+                    let alive = alive.clone();
+                    scope.spawn(move || {
+                        let result = self.thread(index);
+                        if result.is_err() {
+                            self.stop.store(true, Ordering::Relaxed);
+                        }
+                        drop(alive);
+                        result
+                    })
+                })
+                .collect();
+            drop(alive);
+            self.watch(&ended);
+            let results =
+                started.into_iter().map(|thread| thread.join().unwrap_or(Err(Failure::Panicked)));
+            results.sum()
+        })
+    }
+
+    /// Moves the progress bar until all threads have ended, and ends a mixed load in time.
+    fn watch(&self, ended: &Receiver<()>) {
+        let begin = Instant::now();
+        let duration = Duration::from_secs(self.args.secs.get().into());
+        let progress = match self.kind {
+            Kind::Store => Progress::files(self.data.files().len()),
+            Kind::Mix => Progress::time(duration),
+        };
+        while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+            progress.show(begin.elapsed(), self.calls.load(Ordering::Relaxed));
+            if matches!(self.kind, Kind::Mix) && begin.elapsed() >= duration {
+                self.stop.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A thread: one endpoint, as many sessions as the lanes need, and the lanes as its tasks.
+    fn thread(&self, index: usize) -> Result<Tally, Failure> {
+        let endpoint = Endpoint::udp().map_err(Failure::Open)?;
+        let lanes = usize::from(self.args.outstanding.get());
+        let sessions = lanes.div_ceil(SESSION_WINDOW);
+        let clients: Result<Vec<_>, _> =
+            (0..sessions).map(|_| KvClient::connect(&endpoint, self.server)).collect();
+        let clients = clients.map_err(Failure::Connect)?;
+        let begin = Instant::now();
+        let shared = self.shared();
+        let tasks = (0..lanes).map(|lane| {
+            let number = (index * lanes + lane) as u64;
+            let lane =
+                Lane::new(clients[lane % sessions].clone(), shared.clone(), self.client, number);
+            endpoint.spawn(work(self.kind, lane, Arc::clone(&self.stop)))
+        });
+        let results = endpoint.block_on(join_all(tasks.collect::<Vec<_>>()));
+        results.into_iter().collect::<Result<(), Failure>>()?;
+        let mut tally = shared.tally.take();
+        tally.elapsed = begin.elapsed();
+        tally.retransmissions = endpoint.stats().map_or(0, |stats| stats.protocol.retransmissions);
+        Ok(tally)
+    }
+
+    fn shared(&self) -> Shared {
+        Shared {
+            data: Arc::clone(self.data),
+            stop: Arc::clone(&self.stop),
+            next: Arc::clone(&self.next),
+            calls: Arc::clone(&self.calls),
+            tally: Rc::default(),
+        }
+    }
+}
+
+/// What a lane does; the first that fails stops all.
+async fn work(kind: Kind, lane: Lane, stop: Arc<AtomicBool>) -> Result<(), Failure> {
+    let result = match kind {
+        Kind::Store => lane.store_files().await,
+        Kind::Mix => lane.mix().await,
+    };
+    if result.is_err() {
+        stop.store(true, Ordering::Relaxed);
+    }
+    result
+}
+
+/// What the lanes of a thread have in common.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) data: Arc<Data>,
+    stop: Arc<AtomicBool>,
+    /// Index of the next file to be stored.
+    next: Arc<AtomicUsize>,
+    /// Calls that all threads have completed.
+    calls: Arc<AtomicU64>,
+    tally: Rc<RefCell<Tally>>,
+}
+
+impl Shared {
+    /// Whether the phase is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The next file that nobody has stored yet.
+    pub(crate) fn next_file(&self) -> Option<&File> {
+        if self.is_over() {
+            return None;
+        }
+        self.data.files().get(self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Counts a call.
+    pub(crate) fn count(&self, update: impl FnOnce(&mut Tally)) {
+        update(&mut self.tally.borrow_mut());
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,191 @@
+//! Microsecond RPCs for datacenters: a `.proto` service over plain datagrams.
+//!
+//! erpc is [eRPC]'s design in Rust. Requests and responses of up to megabytes travel as datagrams, over
+//! UDP without any setup and over faster transports where there are some; sessions, retransmission and
+//! congestion control are done in user space, at the ends. Handlers run where the packet was received,
+//! on the bytes as they lie there, and a small call is two packets.
+//!
+//! # A service
+//!
+//! What it offers is written in a `.proto` file:
+//!
+//! ```proto
+//! syntax = "proto3";
+//! package hello.v1;
+//!
+//! service Greeter {
+//!   rpc Greet(GreetRequest) returns (GreetReply);
+//! }
+//!
+//! message GreetRequest { string name = 1; }
+//! message GreetReply { string greeting = 1; }
+//! ```
+//!
+//! and compiled by the build script; there is no `protoc` to install:
+//!
+//! ```ignore
+//! // build.rs; dependencies: erpc, prost; build-dependencies: erpc-build
+//! fn main() -> Result<(), erpc_build::Error> {
+//!     erpc_build::compile_protos(&["proto/hello.proto"], &["proto"])
+//! }
+//! ```
+//!
+//! Servers implement the trait that comes of it, and derive the glue:
+//!
+//! ```ignore
+//! use erpc::{Request, Response, Server, Status};
+//!
+//! mod proto {
+//!     erpc::include_proto!("hello.v1");
+//! }
+//!
+//! #[derive(erpc::Service)]
+//! #[erpc(service = proto::Greeter)]
+//! struct Hello;
+//!
+//! impl proto::Greeter for Hello {
+//!     fn greet(&self, request: Request<'_, proto::GreetRequest>) -> Result<Response<proto::GreetReply>, Status> {
+//!         let greeting = format!("Hello, {}!", request.message().name);
+//!         Ok(Response::new(proto::GreetReply { greeting }))
+//!     }
+//! }
+//!
+//! Server::builder().add_service(Hello).threads(2).serve("0.0.0.0:31850")?;
+//! ```
+//!
+//! Clients call it, from a thread of their own:
+//!
+//! ```ignore
+//! let endpoint = erpc::Endpoint::udp()?;
+//! let greeter = proto::GreeterClient::connect(&endpoint, "10.0.0.7:31850")?;
+//! let reply = endpoint.block_on(greeter.greet(proto::GreetRequest { name: "you".into() }))?;
+//! ```
+//!
+//! # How it runs
+//!
+//! ```text
+//!   client thread                                     server thread, one of several
+//!  +-----------------------------+                   +------------------------------+
+//!  | your code, tasks, callbacks |                   | dispatch handlers            |   worker threads
+//!  | Endpoint: one event loop    |  <== session ==>  | Endpoint: one event loop     | <-> worker handlers
+//!  +-----------------------------+     datagrams     +------------------------------+
+//! ```
+//!
+//! * An [`Endpoint`] belongs to one thread and does nothing by itself: its loop runs in
+//!   [`Endpoint::block_on`] and its like, and in a [`Server`]'s threads. No lock is taken on the way of
+//!   a call.
+//! * A [`Session`] is a connection to one peer. Calls on it complete in any order; those beyond its
+//!   window wait their turn.
+//! * A call is a future, [`Call`], or takes a callback: `greeter.greet_with(request, |result| ..)`. Futures are
+//!   driven by the endpoint itself, so no async runtime is needed.
+//! * A handler runs in the event loop ([`Mode::Dispatch`](service::Mode::Dispatch)), so it should take
+//!   microseconds; methods that take longer are marked `worker(..)` in the derive's attribute and run on
+//!   worker threads. A handler that cannot answer yet calls [`Request::defer`] and answers later, from
+//!   any thread.
+//!
+//! # When something goes wrong
+//!
+//! A call ends once, with the response or a [`CallError`], whose variants say first of all whether the
+//! handler has run: a [`Status`] from the handler, not executed, maybe executed, executed with the
+//! response lost. A handler is never run twice for one call. A server that is gone is noticed within
+//! seconds, and its calls fail. Whatever is used wrongly fails with a typed error that says what to do.
+//!
+//! # Below the generated code
+//!
+//! [`service`] has what generated code uses: a [`Method`](service::Method) is all that a call needs, and
+//! a [`Codec`](service::Codec) other than protocol buffers is a trait implementation away:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use erpc::service::{Method, MethodCollision, Mode, Routes};
+//! use erpc::{Endpoint, Request, Response, Server, Status};
+//!
+//! const DOUBLE: Method<u32, u32> = Method::new("math.v1.Math/Double");
+//!
+//! struct Math;
+//!
+//! impl Math {
+//!     fn double(&self, request: Request<'_, u32>) -> Result<Response<u32>, Status> {
+//!         let twice = request.message().checked_mul(2);
+//!         twice.map(Response::new).ok_or_else(|| Status::out_of_range("more than 32 bits"))
+//!     }
+//! }
+//!
+//! impl erpc::Service for Math {
+//!     const NAME: &'static str = "math.v1.Math";
+//!
+//!     fn register(self: Arc<Self>, routes: &mut Routes) -> Result<(), MethodCollision> {
+//!         routes.unary(DOUBLE, Mode::Dispatch, &self, Self::double)
+//!     }
+//! }
+//!
+//! let server = Server::builder().add_service(Math).spawn("127.0.0.1:0")?;
+//! let endpoint = Endpoint::udp()?;
+//! let session = endpoint.connect(server.local_addr())?;
+//! assert_eq!(endpoint.block_on(session.call(&DOUBLE, &21))?, 42);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`raw`] is the layer below that: message buffers, request types as numbers, continuations and one
+//! function, [`Rpc::run_once`](raw::Rpc::run_once), for those who want every nanosecond.
+//!
+//! [eRPC]: https://www.usenix.org/conference/nsdi19/presentation/kalia
+
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+pub use erpc_core::protocol::{
+    CallError, Cause, ConfigError, ConnectError, EndpointConfig, RejectReason, SessionStats,
+};
+pub use erpc_core::runtime::{
+    Call, Connect, ConnectFailed, ConnectFailure, DEFAULT_PORT, Disconnect, Endpoint,
+    EndpointStats, Handle, IdlePolicy, JoinAll, JoinHandle, MAILBOX_LIMIT, Nexus, OpenError, Seat,
+    ServeError, Server, ServerBuilder, ServerHandle, Session, SubmitError, Target, WorkerPool,
+    join_all,
+};
+pub use erpc_core::service::{self, Code, Request, Responder, Response, Service, Status};
+pub use erpc_core::transport::udp::{UdpConfig, UdpTransport as Udp};
+pub use erpc_core::transport::{self, Transport};
+pub use erpc_derive::Service;
+
+/// The layer below types: what [`Endpoint`] is made of.
+pub mod raw {
+    pub use erpc_core::buf::{MsgBuf, NoMemory, Pool, PoolStats};
+    pub use erpc_core::protocol::{
+        Acceptor, Body, RejectReason, Rejected, Request, RequestHandle, SessionEvent, SessionId,
+    };
+    pub use erpc_core::runtime::{App, Context, Rpc};
+    pub use erpc_core::time::Instant;
+    pub use erpc_core::{protocol, wire};
+}
+
+/// Includes what `erpc-build` generated for a package, named as in the `.proto` file.
+///
+/// ```ignore
+/// mod proto {
+///     erpc::include_proto!("kv.v1");
+/// }
+/// ```
+///
+/// Where packages refer to each other, their modules must be nested as the packages are:
+///
+/// ```ignore
+/// mod shop {
+///     mod v1 {
+///         erpc::include_proto!("shop.v1");
+///     }
+///     mod common {
+///         erpc::include_proto!("shop.common");
+///     }
+/// }
+/// ```
+///
+/// A file without a package is `"_"`. For code that was generated into a folder of its own, use
+/// `include!`.
+#[macro_export]
+macro_rules! include_proto {
+    ($package:literal) => {
+        include!(concat!(env!("OUT_DIR"), "/", $package, ".rs"));
+    };
+}
