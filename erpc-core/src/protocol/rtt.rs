@@ -43,6 +43,12 @@ impl RttEstimator {
         (base.max(self.floor) << retries.min(10)).min(MAX_RTO)
     }
 
+    /// The timeout is never below this.
+    #[inline]
+    pub(super) fn floor(&self) -> u64 {
+        self.floor
+    }
+
     /// The smoothed RTT, `None` before the first sample.
     pub(super) fn smoothed(&self) -> Option<Duration> {
         (self.srtt8 != 0).then(|| Duration::from_nanos(self.srtt8 >> 3))

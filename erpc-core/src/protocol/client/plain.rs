@@ -71,8 +71,11 @@ impl<R: Route> ClientSide<R> {
             gap_at: None,
             response: None,
         });
-        let deadline = now.plus_nanos(session.rtt.rto(0));
-        Self::arm(shared, id.index, session, deadline);
+        // A timeout is never below the floor: a timer before that serves as it is.
+        if session.timer_at > now.plus_nanos(session.rtt.floor()) {
+            let deadline = now.plus_nanos(session.rtt.rto(0));
+            Self::arm(shared, id.index, session, deadline);
+        }
         shared.stats.calls += 1;
         Ok(())
     }

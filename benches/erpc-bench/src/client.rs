@@ -1,0 +1,215 @@
+//! The client process: a closed loop against a server, through the kernel's UDP.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use erpc::raw::Rpc;
+use erpc::transport::udp::UdpConfig;
+use erpc::{EndpointConfig, Udp};
+
+use crate::failure::Failure;
+use crate::load::Load;
+use crate::methods::Control;
+use crate::payload::SINK_ANSWER;
+use crate::report::{Latencies, Outcome};
+use crate::typed::GetLoad;
+use crate::{control, machine};
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Workload {
+    /// 32-byte echo, 1 outstanding
+    W1,
+    /// 32-byte echo, many outstanding
+    W2,
+    /// 8 MiB request, 32-byte answer, 1 outstanding
+    W3,
+    /// A typed Get: a key there, a 64-byte value and a bool back
+    W4,
+}
+
+#[derive(Args)]
+pub(crate) struct ClientArgs {
+    /// The server's address
+    #[arg(long)]
+    addr: SocketAddr,
+    #[arg(long, value_enum)]
+    workload: Workload,
+    /// Calls under way [default: 1; w2: 64]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    outstanding: Option<u32>,
+    /// Sessions [default: 1; w2: one per 8 calls under way]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    conns: Option<u32>,
+    /// Seconds that are measured
+    #[arg(long, default_value_t = 5.0)]
+    secs: f64,
+    /// Seconds before those
+    #[arg(long, default_value_t = 1.0)]
+    warmup: f64,
+    /// Core to run on [default: where the system likes]
+    #[arg(long)]
+    core: Option<usize>,
+    /// Bytes of a request (w1 to w3) [default: 32; w3: 8 MiB]
+    #[arg(long)]
+    req: Option<usize>,
+    /// Bytes of an answer (w1, w2) [default: 32]
+    #[arg(long)]
+    resp: Option<usize>,
+}
+
+impl ClientArgs {
+    fn outstanding(&self) -> usize {
+        let default = if self.workload == Workload::W2 { 64 } else { 1 };
+        self.outstanding.unwrap_or(default) as usize
+    }
+
+    fn sessions(&self) -> usize {
+        let default =
+            if self.workload == Workload::W2 { self.outstanding().div_ceil(8) } else { 1 };
+        self.conns.map_or(default, |sessions| sessions as usize)
+    }
+
+    /// Bytes of requests and answers.
+    fn sizes(&self) -> (usize, usize) {
+        match self.workload {
+            Workload::W3 => (self.req.unwrap_or(8 << 20), SINK_ANSWER),
+            _ => (self.req.unwrap_or(32), self.resp.unwrap_or(32)),
+        }
+    }
+}
+
+/// A socket to reach `peer` from.
+pub(crate) fn bind(peer: SocketAddr) -> Result<Udp, Failure> {
+    Udp::bind(&socket_config(peer)).map_err(Failure::of("no socket"))
+}
+
+/// Of the peer's address family.
+pub(crate) fn socket_config(peer: SocketAddr) -> UdpConfig {
+    let any = match peer {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    UdpConfig::new().address(any)
+}
+
+/// A closed loop that can be run for a while, more than once.
+trait ClosedLoop {
+    /// Runs, and lets every call finish; how many calls were answered, in what time.
+    fn run(&mut self, duration: Duration) -> Result<(u64, Duration), Failure>;
+
+    /// Measures latencies from now on.
+    fn measure_latencies(&mut self);
+
+    fn take_latencies(&mut self) -> Latencies;
+
+    /// Packets that were sent again so far.
+    fn retransmissions(&mut self) -> u64;
+
+    /// Payload of a call, both ways, in bytes.
+    fn payload(&self) -> usize;
+}
+
+/// The raw layer's.
+struct RawLoop {
+    rpc: Rpc<Udp>,
+    load: Load,
+    outstanding: usize,
+}
+
+impl ClosedLoop for RawLoop {
+    fn run(&mut self, duration: Duration) -> Result<(u64, Duration), Failure> {
+        self.load.run(&mut self.rpc, self.outstanding, duration, || {})
+    }
+
+    fn measure_latencies(&mut self) {
+        self.load.measure_latencies();
+    }
+
+    fn take_latencies(&mut self) -> Latencies {
+        self.load.take_latencies()
+    }
+
+    fn retransmissions(&mut self) -> u64 {
+        self.rpc.stats().protocol.retransmissions
+    }
+
+    fn payload(&self) -> usize {
+        self.load.payload()
+    }
+}
+
+impl ClosedLoop for GetLoad {
+    fn run(&mut self, duration: Duration) -> Result<(u64, Duration), Failure> {
+        self.run(duration)
+    }
+
+    fn measure_latencies(&mut self) {
+        self.measure_latencies();
+    }
+
+    fn take_latencies(&mut self) -> Latencies {
+        self.take_latencies()
+    }
+
+    fn retransmissions(&mut self) -> u64 {
+        self.retransmissions()
+    }
+
+    fn payload(&self) -> usize {
+        Self::PAYLOAD
+    }
+}
+
+fn connect(args: &ClientArgs) -> Result<Box<dyn ClosedLoop>, Failure> {
+    // One session may have all calls.
+    let config = EndpointConfig::new().queue_limit(args.outstanding());
+    if args.workload == Workload::W4 {
+        let load = GetLoad::connect(args.addr, config, args.sessions(), args.outstanding())?;
+        return Ok(Box::new(load));
+    }
+    let mut rpc = Rpc::new(bind(args.addr)?, config).map_err(Failure::of("no endpoint"))?;
+    let (request, answer) = args.sizes();
+    let mut load = Load::new(request, answer)?;
+    load.connect(&mut rpc, args.addr.into(), args.sessions(), || {})?;
+    Ok(Box::new(RawLoop { rpc, load, outstanding: args.outstanding() }))
+}
+
+/// Runs a workload and prints its line.
+pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
+    if let Some(core) = args.core {
+        machine::pin(core)?;
+    }
+    let pp_ns = control::ping_pong(args.addr);
+    let mut closed_loop = connect(args)?;
+    let (warmup, _) = closed_loop.run(Duration::from_secs_f64(args.warmup.max(0.001)))?;
+
+    let server_cpu = || control::ask(args.addr, Control::State).ok().map(|state| state.cpu_time);
+    closed_loop.measure_latencies();
+    let (server_before, resent) = (server_cpu(), closed_loop.retransmissions());
+    let client_before = machine::cpu_time();
+    let (ops, elapsed) = closed_loop.run(Duration::from_secs_f64(args.secs))?;
+    let cpu_client = machine::cpu_time() - client_before;
+    let cpu_server =
+        server_cpu().zip(server_before).map(|(after, before)| after.saturating_sub(before));
+    Outcome {
+        workload: match args.workload {
+            Workload::W1 => "w1",
+            Workload::W2 => "w2",
+            Workload::W3 => "w3",
+            Workload::W4 => "w4",
+        },
+        outstanding: args.outstanding(),
+        ops,
+        ops_total: warmup + ops,
+        elapsed,
+        payload: closed_loop.payload(),
+        latencies: closed_loop.take_latencies(),
+        cpu_client,
+        cpu_server,
+        retx: closed_loop.retransmissions() - resent,
+        pp_ns,
+    }
+    .print();
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! A client's questions to the server's process, on a session of their own: the measured sessions are
+//! not to be disturbed.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use erpc::EndpointConfig;
+use erpc::raw::Rpc;
+
+use crate::client::bind;
+use crate::failure::Failure;
+use crate::load::Load;
+use crate::machine;
+use crate::methods::{Control, State};
+use crate::payload;
+
+/// Asks the server at `server`.
+pub(crate) fn ask(server: SocketAddr, control: Control) -> Result<State, Failure> {
+    let mut rpc =
+        Rpc::new(bind(server)?, EndpointConfig::new()).map_err(Failure::of("no endpoint"))?;
+    let mut load = Load::new(payload::MIN_ECHO, payload::MIN_ECHO)?;
+    load.connect(&mut rpc, server.into(), 1, || {})?;
+    let state = load.control(&mut rpc, control)?;
+    rpc.shutdown();
+    Ok(state)
+}
+
+/// Longer than a ping-pong takes to start and to end.
+const MARGIN: Duration = Duration::from_millis(50);
+
+/// The ping-pong between this thread's core and the server's; `None` if they are not two cores of one
+/// machine.
+pub(crate) fn ping_pong(server: SocketAddr) -> Option<f64> {
+    let state = ask(server, Control::State).ok()?;
+    let here = rustix::thread::sched_getcpu();
+    if state.boot_id != machine::boot_id() || state.core as usize == here {
+        return None;
+    }
+    let start = Instant::now();
+    let park = machine::PING_PONG_TIME + MARGIN * 2;
+    ask(server, Control::Park(park)).ok()?;
+    let nanos = machine::ping_pong(here, state.core as usize);
+    // The server would not answer earlier.
+    thread::sleep((park + MARGIN).saturating_sub(start.elapsed()));
+    nanos
+}

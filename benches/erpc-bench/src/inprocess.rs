@@ -1,0 +1,260 @@
+//! Client and server in one process, over the memory transport: what the protocol costs.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use erpc::EndpointConfig;
+use erpc::raw::protocol::ListenGroup;
+use erpc::raw::wire::HEADER_LEN;
+use erpc::raw::{Acceptor, Rpc};
+use erpc::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
+use erpc::transport::{RxQueue, Transport, TxQueue};
+
+use crate::failure::Failure;
+use crate::load::Load;
+use crate::machine;
+use crate::payload;
+use crate::report::Line;
+use crate::service::Answerer;
+
+#[derive(Args)]
+pub(crate) struct CpuArgs {
+    /// Bytes of a request and of an answer
+    #[arg(long, default_value_t = 32)]
+    size: usize,
+    /// Sessions between the two endpoints
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    sessions: u32,
+    /// Calls under way per session
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    window: u32,
+    /// Seconds
+    #[arg(long, default_value_t = 5.0)]
+    secs: f64,
+    /// Core to run on
+    #[arg(long, default_value_t = 0)]
+    core: usize,
+    /// Damage some answers, to see that it is noticed
+    #[arg(long)]
+    inject_corruption: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct DuplexArgs {
+    /// Bytes of a request
+    #[arg(long, default_value_t = 32)]
+    req: usize,
+    /// Bytes of an answer
+    #[arg(long, default_value_t = 32)]
+    resp: usize,
+    /// Sessions between the two endpoints
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    sessions: u32,
+    /// Calls under way per session
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
+    window: u32,
+    /// Seconds
+    #[arg(long, default_value_t = 5.0)]
+    secs: f64,
+    /// The client's core
+    #[arg(long, default_value_t = 0)]
+    core: usize,
+    /// The server's core
+    #[arg(long, default_value_t = 1)]
+    server_core: usize,
+    /// Damage some answers, to see that it is noticed
+    #[arg(long)]
+    inject_corruption: bool,
+}
+
+/// Time before that which is measured.
+const WARMUP: Duration = Duration::from_millis(200);
+/// Time that the floor is measured.
+const FLOOR_TIME: Duration = Duration::from_millis(500);
+
+fn endpoint(transport: MemTransport) -> Result<Rpc<MemTransport>, Failure> {
+    Rpc::new(transport, EndpointConfig::new()).map_err(Failure::of("no endpoint"))
+}
+
+fn server(transport: MemTransport) -> Result<Rpc<MemTransport>, Failure> {
+    let mut rpc = endpoint(transport)?;
+    rpc.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![0])), 0));
+    Ok(rpc)
+}
+
+fn answerer(damages: bool) -> Result<Answerer, Failure> {
+    Answerer::new(damages).map_err(Failure::of("the service does not register"))
+}
+
+fn two_ports() -> (MemTransport, MemTransport) {
+    let hub = MemHub::new();
+    (hub.port(MemConfig::default()), hub.port(MemConfig::default()))
+}
+
+/// One thread, both sides.
+pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
+    machine::pin(args.core)?;
+    let outstanding = (args.sessions * args.window) as usize;
+    let floor_ns = floor(args.size, outstanding);
+
+    let (client, serving) = two_ports();
+    let peer = serving.local_route();
+    let (mut client, mut serving) = (endpoint(client)?, server(serving)?);
+    let mut answerer = answerer(args.inject_corruption)?;
+    let mut serve = || {
+        serving.run_once(&mut answerer);
+    };
+    // Of large requests the answer is small.
+    let mut load = Load::new(
+        args.size,
+        if args.size > Load::MAX_ECHO { payload::SINK_ANSWER } else { args.size },
+    )?;
+    load.connect(&mut client, peer, args.sessions as usize, &mut serve)?;
+    load.run(&mut client, outstanding, WARMUP, &mut serve)?;
+    let (rpcs, elapsed) =
+        load.run(&mut client, outstanding, Duration::from_secs_f64(args.secs), &mut serve)?;
+
+    let ns_per_rpc = elapsed.as_nanos() as f64 / rpcs as f64;
+    eprintln!(
+        "{ns_per_rpc:.1} ns per call of {} bytes, {floor_ns:.1} ns of them for moving its packets",
+        args.size
+    );
+    Line::new()
+        .int("size", args.size as u64)
+        .int("sessions", args.sessions.into())
+        .int("window", args.window.into())
+        .int("rpcs", rpcs)
+        .number("ns_per_rpc", Some(ns_per_rpc))
+        .number("cpu_ns_per_rpc", Some(cpu_ns_per_rpc))
+        .number("floor_ns", Some(floor_ns))
+        .int("retx", client.stats().protocol.retransmissions)
+        .print();
+    Ok(())
+}
+
+/// Nanoseconds that the packets of a call take through the memory transport with nothing in between:
+/// a request of `size` bytes, and an answer of the same size or, to a large request, a small one.
+fn floor(size: usize, outstanding: usize) -> f64 {
+    let (mut client, mut server) = two_ports();
+    let payload = client.capabilities().max_datagram - HEADER_LEN;
+    let requests = size.div_ceil(payload);
+    let (request, answer) = match requests {
+        1 => (HEADER_LEN + size, HEADER_LEN + size),
+        _ => (HEADER_LEN + payload, HEADER_LEN + payload::SINK_ANSWER),
+    };
+    // Several request packets for one answer: the window of packets under way stays within the ring.
+    let under_way = (outstanding * requests).clamp(requests, 256.max(requests).min(512));
+    let (to_server, to_client) = (server.local_route(), client.local_route());
+    let (request, answer) = (vec![1; request], vec![2; answer]);
+    let (mut sent, mut arrived, mut answered) = (0usize, 0usize, 0usize);
+    let start = Instant::now();
+    let mut elapsed = Duration::ZERO;
+    for turn in 1u32.. {
+        let (rx, tx) = client.split();
+        answered += read_all(rx);
+        while sent - answered * requests < under_way {
+            tx.push_bytes(&to_server, &request);
+            sent += 1;
+        }
+        tx.doorbell();
+        let (rx, tx) = server.split();
+        let before = arrived / requests;
+        arrived += read_all(rx);
+        for _ in before..arrived / requests {
+            tx.push_bytes(&to_client, &answer);
+        }
+        tx.doorbell();
+        if turn.is_multiple_of(256) {
+            elapsed = start.elapsed();
+            if elapsed > FLOOR_TIME {
+                break;
+            }
+        }
+    }
+    elapsed.as_nanos() as f64 / answered as f64
+}
+
+/// Receives a burst and looks at each packet.
+fn read_all(rx: &mut impl RxQueue<Route = MemRoute>) -> usize {
+    let count = rx.burst();
+    for index in 0..count {
+        black_box(rx.packet(index).bytes[0]);
+    }
+    count
+}
+
+/// Two threads, one side each.
+pub(crate) fn duplex(args: &DuplexArgs) -> Result<(), Failure> {
+    let pp_ns = machine::ping_pong(args.core, args.server_core);
+    let (client, serving) = two_ports();
+    let peer = serving.local_route();
+    let stop = AtomicBool::new(false);
+    let serve = || -> Result<(), Failure> {
+        machine::pin(args.server_core)?;
+        let (mut rpc, mut answerer) = (server(serving)?, answerer(args.inject_corruption)?);
+        while !stop.load(Ordering::Relaxed) {
+            rpc.run_once(&mut answerer);
+        }
+        Ok(())
+    };
+    let measured = thread::scope(|scope| {
+        let serving = scope.spawn(serve);
+        let measured = measure(args, client, peer);
+        stop.store(true, Ordering::Relaxed);
+        serving.join().unwrap_or_else(|_| Err(Failure::new("the server's thread panicked")))?;
+        measured
+    })?;
+    let Duplex { rtt_ns, rpcs, mrps, gbps, retx } = measured;
+    eprintln!(
+        "round trip {rtt_ns:.0} ns; {mrps:.2} M calls/s, {gbps:.1} Gb/s; ping-pong {:.0} ns",
+        pp_ns.unwrap_or(f64::NAN)
+    );
+    Line::new()
+        .int("req", args.req as u64)
+        .int("resp", args.resp as u64)
+        .int("sessions", args.sessions.into())
+        .int("window", args.window.into())
+        .number("rtt_ns", Some(rtt_ns))
+        .int("rpcs", rpcs)
+        .number("mrps", Some(mrps))
+        .number("gbps", Some(gbps))
+        .int("retx", retx)
+        .number("pp_ns", pp_ns)
+        .print();
+    Ok(())
+}
+
+struct Duplex {
+    rtt_ns: f64,
+    rpcs: u64,
+    mrps: f64,
+    gbps: f64,
+    retx: u64,
+}
+
+/// The client's thread: a third of the time one call at a time, then all of them.
+fn measure(args: &DuplexArgs, transport: MemTransport, peer: MemRoute) -> Result<Duplex, Failure> {
+    machine::pin(args.core)?;
+    let mut rpc = endpoint(transport)?;
+    let mut load = Load::new(args.req, args.resp)?;
+    load.connect(&mut rpc, peer, args.sessions as usize, || {})?;
+    let outstanding = (args.sessions * args.window) as usize;
+    let secs = Duration::from_secs_f64(args.secs);
+    load.run(&mut rpc, 1, WARMUP / 2, || {})?;
+    let (calls, time) = load.run(&mut rpc, 1, secs / 3, || {})?;
+    let rtt_ns = time.as_nanos() as f64 / calls as f64;
+    load.run(&mut rpc, outstanding, WARMUP / 2, || {})?;
+    let (rpcs, time) = load.run(&mut rpc, outstanding, secs * 2 / 3, || {})?;
+    let rps = rpcs as f64 / time.as_secs_f64();
+    Ok(Duplex {
+        rtt_ns,
+        rpcs,
+        mrps: rps / 1e6,
+        gbps: rps * load.payload() as f64 * 8.0 / 1e9,
+        retx: rpc.stats().protocol.retransmissions,
+    })
+}

@@ -1,0 +1,299 @@
+//! A closed loop of calls through the raw layer: every answer is checked, and calls the next one.
+
+use std::time::{Duration, Instant};
+
+use erpc::raw::{App, Body, Context, MsgBuf, Rpc, SessionEvent, SessionId};
+use erpc::{CallError, Transport, raw};
+
+use crate::failure::Failure;
+use crate::methods;
+use crate::payload::{self, SINK_ANSWER, SinkAnswers};
+use crate::report::Latencies;
+
+/// A loop in which nothing happens for this long has lost a call.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Turns of the loop between two looks at the clock.
+const TURNS: u32 = 64;
+/// Tells control calls from others.
+const CONTROL_TOKEN: u64 = u64::MAX;
+
+/// What is called.
+enum Work {
+    Echo { request: usize, answer: usize },
+    Sink { request: usize, answers: Option<SinkAnswers> },
+}
+
+/// A call under way.
+#[derive(Clone, Copy)]
+struct Pending {
+    session: usize,
+    number: u64,
+    sent: raw::Instant,
+}
+
+/// A client's side of the loop.
+pub(crate) struct Load {
+    work: Work,
+    sessions: Vec<SessionId>,
+    opened: usize,
+    calls: Vec<Pending>,
+    is_running: bool,
+    under_way: usize,
+    next_number: u64,
+    done: u64,
+    latencies: Option<Latencies>,
+    control: Option<Vec<u8>>,
+    failure: Option<Failure>,
+}
+
+impl Load {
+    /// Requests above this size are filled once, numbered per call and summed up by the server, instead
+    /// of written, echoed and compared byte by byte: the loop is to measure calls.
+    pub(crate) const MAX_ECHO: usize = 4_096;
+
+    /// Calls with requests of `request` bytes that ask for `answer` bytes.
+    pub(crate) fn new(request: usize, answer: usize) -> Result<Self, Failure> {
+        let work = match request > Self::MAX_ECHO {
+            true => Work::Sink { request, answers: None },
+            false => Work::Echo { request, answer },
+        };
+        if request < payload::MIN_ECHO || answer < payload::MIN_ECHO {
+            return Err(Failure::new(format!(
+                "messages have at least {} bytes",
+                payload::MIN_ECHO
+            )));
+        }
+        if matches!(work, Work::Sink { .. }) && answer != SINK_ANSWER {
+            return Err(Failure::new(format!(
+                "requests of more than {} bytes have answers of {SINK_ANSWER}",
+                Self::MAX_ECHO
+            )));
+        }
+        Ok(Self {
+            work,
+            sessions: Vec::new(),
+            opened: 0,
+            calls: Vec::new(),
+            is_running: false,
+            under_way: 0,
+            next_number: 0,
+            done: 0,
+            latencies: None,
+            control: None,
+            failure: None,
+        })
+    }
+
+    /// Payload of a call, both ways, in bytes.
+    pub(crate) fn payload(&self) -> usize {
+        match self.work {
+            Work::Echo { request, answer } => request + answer,
+            Work::Sink { request, .. } => request + SINK_ANSWER,
+        }
+    }
+
+    /// Measures latencies from now on.
+    pub(crate) fn measure_latencies(&mut self) {
+        self.latencies = Some(Latencies::new());
+    }
+
+    pub(crate) fn take_latencies(&mut self) -> Latencies {
+        self.latencies.take().unwrap_or_else(Latencies::new)
+    }
+
+    /// Opens `count` sessions to `peer`; `others` is called as often as the endpoint is turned.
+    pub(crate) fn connect<T: Transport>(
+        &mut self,
+        rpc: &mut Rpc<T>,
+        peer: T::Route,
+        count: usize,
+        mut others: impl FnMut(),
+    ) -> Result<(), Failure> {
+        for _ in 0..count {
+            let session = rpc.context().connect(peer).map_err(Failure::of("cannot connect"))?;
+            self.sessions.push(session);
+        }
+        while self.opened < count {
+            rpc.run_once(self);
+            others();
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), Failure> {
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    fn fail(&mut self, why: impl Into<String>) {
+        self.is_running = false;
+        self.failure.get_or_insert(Failure::new(why));
+    }
+
+    /// Keeps `outstanding` calls under way for `duration`, spread over the sessions, then lets them
+    /// finish. Returns how many were answered, in what time.
+    pub(crate) fn run<T: Transport>(
+        &mut self,
+        rpc: &mut Rpc<T>,
+        outstanding: usize,
+        duration: Duration,
+        mut others: impl FnMut(),
+    ) -> Result<(u64, Duration), Failure> {
+        let (start, before) = (Instant::now(), self.done);
+        self.is_running = true;
+        let nothing = Pending { session: 0, number: 0, sent: raw::Instant::ZERO };
+        self.calls = vec![nothing; outstanding];
+        let mut cx = rpc.context();
+        for slot in 0..outstanding {
+            self.calls[slot].session = slot % self.sessions.len();
+            let request = self.request(&mut cx)?;
+            self.under_way += 1;
+            self.call(&mut cx, slot, request);
+        }
+        let mut progress = (self.done, start);
+        let mut turns = 0u32;
+        while self.under_way > 0 {
+            rpc.run_once(self);
+            others();
+            turns += 1;
+            if !turns.is_multiple_of(TURNS) {
+                continue;
+            }
+            let now = Instant::now();
+            self.is_running &= now - start < duration;
+            if progress.0 != self.done {
+                progress = (self.done, now);
+            } else if now - progress.1 > PATIENCE {
+                return Err(Failure::new(format!(
+                    "no call was answered for {} s",
+                    PATIENCE.as_secs()
+                )));
+            }
+            // Whatever is still under way: the run is over.
+            if self.failure.is_some() {
+                break;
+            }
+        }
+        self.check()?;
+        Ok((self.done - before, start.elapsed()))
+    }
+
+    /// A filled request.
+    fn request<T: Transport>(&mut self, cx: &mut Context<'_, T>) -> Result<MsgBuf, Failure> {
+        let (Work::Echo { request: len, .. } | Work::Sink { request: len, .. }) = self.work;
+        let mut request = cx.alloc(len).map_err(Failure::of("no request"))?;
+        request.resize(len);
+        if let Work::Sink { answers, .. } = &mut self.work {
+            payload::fill_sink(request.as_mut_slice());
+            *answers = Some(SinkAnswers::to(request.as_slice()));
+        }
+        Ok(request)
+    }
+
+    /// Numbers a request and sends it.
+    #[inline]
+    fn call<T: Transport>(&mut self, cx: &mut Context<'_, T>, slot: usize, mut request: MsgBuf) {
+        let number = self.next_number;
+        self.next_number += 1;
+        let method = match self.work {
+            Work::Echo { answer, .. } => {
+                payload::write_echo(request.as_mut_slice(), number, answer);
+                methods::ECHO
+            }
+            Work::Sink { .. } => {
+                payload::number_sink(request.as_mut_slice(), number);
+                methods::SINK
+            }
+        };
+        let pending = &mut self.calls[slot];
+        (pending.number, pending.sent) = (number, cx.now());
+        if let Err(rejected) = cx.call(self.sessions[pending.session], method, request, slot as u64)
+        {
+            self.under_way -= 1;
+            self.fail(format!("a call was rejected: {rejected}"));
+        }
+    }
+
+    /// Makes a call to the server's process and waits for the answer.
+    pub(crate) fn control<T: Transport>(
+        &mut self,
+        rpc: &mut Rpc<T>,
+        control: methods::Control,
+    ) -> Result<methods::State, Failure> {
+        let mut cx = rpc.context();
+        let mut request = cx.alloc(methods::Control::LEN).map_err(Failure::of("no request"))?;
+        request.resize(methods::Control::LEN);
+        request.as_mut_slice().copy_from_slice(&control.to_bytes());
+        let call = cx.call(self.sessions[0], methods::CONTROL, request, CONTROL_TOKEN);
+        call.map_err(Failure::of("a control call was rejected"))?;
+        loop {
+            rpc.run_once(self);
+            self.check()?;
+            if let Some(answer) = self.control.take() {
+                return methods::State::from_bytes(&answer)
+                    .ok_or_else(|| Failure::new("the server speaks another version"));
+            }
+        }
+    }
+
+    fn is_answer(&self, answer: &[u8], number: u64) -> bool {
+        match &self.work {
+            Work::Echo { answer: len, .. } => payload::is_echo(answer, number, *len),
+            Work::Sink { answers, .. } => {
+                answers.as_ref().is_some_and(|answers| answers.is_answer(answer, number))
+            }
+        }
+    }
+}
+
+impl<T: Transport> App<T> for Load {
+    fn on_request(&mut self, _: &mut Context<'_, T>, _: raw::Request<'_, T::Route>) {
+        // A client is called by nobody.
+    }
+
+    #[inline]
+    fn on_reply(
+        &mut self,
+        cx: &mut Context<'_, T>,
+        token: u64,
+        reply: Result<Body<'_>, CallError>,
+        request: MsgBuf,
+    ) {
+        let body = match reply {
+            Ok(body) => body,
+            Err(error) => {
+                self.under_way = self.under_way.saturating_sub(1);
+                return self.fail(format!("a call failed: {error}"));
+            }
+        };
+        if token == CONTROL_TOKEN {
+            self.control = Some(body.as_slice().to_vec());
+            return;
+        }
+        let slot = token as usize;
+        let Pending { number, sent, .. } = self.calls[slot];
+        if !self.is_answer(body.as_slice(), number) {
+            self.fail(format!("the answer to call {number} is wrong"));
+        }
+        if let Body::Message(message) = body {
+            cx.recycle(message);
+        }
+        self.done += 1;
+        if let Some(latencies) = &mut self.latencies {
+            latencies.record(cx.now().nanos_since(sent));
+        }
+        if self.is_running {
+            self.call(cx, slot, request);
+        } else {
+            self.under_way -= 1;
+            cx.recycle(request);
+        }
+    }
+
+    fn on_session(&mut self, _: &mut Context<'_, T>, _: SessionId, event: SessionEvent) {
+        match event {
+            SessionEvent::Opened => self.opened += 1,
+            SessionEvent::Closed(cause) => self.fail(format!("a session closed: {cause}")),
+        }
+    }
+}

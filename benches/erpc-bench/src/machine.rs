@@ -1,0 +1,118 @@
+//! What the machine does to a measurement: cores, CPU time, the distance between cores.
+
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::failure::Failure;
+
+/// Binds the calling thread, and threads it starts later, to a core.
+pub(crate) fn pin(core: usize) -> Result<(), Failure> {
+    if core >= CpuSet::MAX_CPU {
+        return Err(Failure::new(format!("there is no core {core}")));
+    }
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(None, &set)
+        .map_err(|error| Failure::new(format!("cannot run on core {core}: {error}")))
+}
+
+/// User and system time of this process.
+pub(crate) fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// User and system time of another process of this machine, to a clock tick (10 ms).
+pub(crate) fn cpu_time_of(pid: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is a name in parentheses, which may contain anything.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut times =
+        rest.split_ascii_whitespace().skip(11).map_while(|field| field.parse::<u64>().ok());
+    let ticks = times.next()? + times.next()?;
+    Some(Duration::from_nanos(ticks * (1_000_000_000 / rustix::param::clock_ticks_per_second())))
+}
+
+/// Names this boot of this machine; two processes with the same name run on the same cores.
+pub(crate) fn boot_id() -> [u8; 16] {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).unwrap_or_default().to_be_bytes()
+}
+
+const BATCHES: u64 = 100;
+const ROUNDS: u64 = 1_000;
+
+/// Longest time that [`ping_pong`] takes: a round of a far pair of cores is below a microsecond, and
+/// one core that is busy otherwise makes it longer.
+pub(crate) const PING_PONG_TIME: Duration = Duration::from_millis(400);
+
+/// Nanoseconds that a cache line takes from one core to the other and back, the best of 100 batches.
+/// `None` if the cores are the same, or one of them is not to be had.
+pub(crate) fn ping_pong(here: usize, there: usize) -> Option<f64> {
+    #[repr(align(128))]
+    struct Ball(AtomicU64);
+    if here == there {
+        return None;
+    }
+    let ball = Ball(AtomicU64::new(0));
+    let start = Instant::now();
+    let is_over = || start.elapsed() > PING_PONG_TIME;
+    // Whoever gives up says so with a number that ends the other one.
+    const OVER: u64 = u64::MAX;
+    let await_ball = |number: u64| -> bool {
+        for spins in 1u64.. {
+            match ball.0.load(Ordering::Acquire) {
+                OVER => return false,
+                seen if seen == number => return true,
+                _ if spins % 65_536 == 0 && is_over() => break,
+                _ => {}
+            }
+        }
+        ball.0.store(OVER, Ordering::Release);
+        false
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            if pin(there).is_err() {
+                ball.0.store(OVER, Ordering::Release);
+                return;
+            }
+            let mut number = 1;
+            while await_ball(number) {
+                ball.0.store(number + 1, Ordering::Release);
+                number += 2;
+            }
+        });
+        let serve = || {
+            pin(here).ok()?;
+            let mut best: Option<f64> = None;
+            let mut number = 0;
+            for _ in 0..BATCHES {
+                let start = Instant::now();
+                for _ in 0..ROUNDS {
+                    // Not a plain store: the other side may have given up meanwhile.
+                    ball.0
+                        .compare_exchange(number, number + 1, Ordering::AcqRel, Ordering::Relaxed)
+                        .ok()?;
+                    number += 2;
+                    if !await_ball(number) {
+                        return best;
+                    }
+                }
+                let nanos = start.elapsed().as_nanos() as f64 / ROUNDS as f64;
+                best = Some(best.map_or(nanos, |best| best.min(nanos)));
+            }
+            best
+        };
+        // On a thread of its own, so that the caller's affinity stays what it was.
+        let best = scope.spawn(serve).join().ok().flatten();
+        ball.0.store(OVER, Ordering::Release);
+        best
+    })
+}

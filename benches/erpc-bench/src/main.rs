@@ -1,0 +1,55 @@
+//! Measures erpc, and what it is measured against. One JSON line per run on standard output, words for
+//! people on standard error.
+
+mod client;
+mod control;
+mod failure;
+mod inprocess;
+mod load;
+mod machine;
+mod methods;
+mod payload;
+mod raw;
+mod report;
+mod server;
+mod service;
+mod typed;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(version, about)]
+enum Command {
+    /// Serves all workloads of `client`
+    Server(server::ServerArgs),
+    /// Calls a server over UDP
+    Client(client::ClientArgs),
+    /// Both sides on one thread, over the memory transport
+    Cpu(inprocess::CpuArgs),
+    /// Two threads, one side each, over the memory transport
+    Duplex(inprocess::DuplexArgs),
+    /// The same work with bare sockets, client and server
+    Raw(raw::RawArgs),
+    #[command(hide = true)]
+    RawServer(raw::ServerArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Command::parse() {
+        Command::Server(args) => server::run(&args),
+        Command::Client(args) => client::run(&args),
+        Command::Cpu(args) => inprocess::cpu(&args),
+        Command::Duplex(args) => inprocess::duplex(&args),
+        Command::Raw(args) => raw::run(&args),
+        Command::RawServer(args) => raw::serve(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("erpc-bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What calls carry: bytes from which every answer can be checked.
+//!
+//! ```text
+//!  echo request and answer             sink request                     sink answer, 32 bytes
+//! +--------+--------+---------+       +--------+----------------+      +------+--------+-----+---+
+//! | number | answer | pattern |       | number | pattern        |      | num- | length | sum | 0 |
+//! | u64    | len u32| ..      |       | u64    | ..             |      | ber  | u64    | u64 |   |
+//! +--------+--------+---------+       +--------+----------------+      +------+--------+-----+---+
+//! ```
+//!
+//! Byte `i` of the pattern is the call's number plus `i`, so the front of a request is the front of its
+//! answer.
+
+use std::ops::Range;
+
+/// Smallest request and answer of an echo.
+pub(crate) const MIN_ECHO: usize = 12;
+/// Bytes of a sink's answer.
+pub(crate) const SINK_ANSWER: usize = 32;
+/// A sink's sum takes one word out of this many bytes: to see that every part of a large message is
+/// there without reading all of it.
+const SUM_STEP: usize = 1_024;
+
+/// Writes an echo request that fills `out` and asks for `answer` bytes.
+pub(crate) fn write_echo(out: &mut [u8], number: u64, answer: usize) {
+    out[..8].copy_from_slice(&number.to_le_bytes());
+    out[8..12].copy_from_slice(&(answer as u32).to_le_bytes());
+    write_pattern(out, 12..out.len(), number);
+}
+
+/// Bytes that an echo request asks for; `None` if this is no such request.
+pub(crate) fn wanted(request: &[u8]) -> Option<usize> {
+    let len = u32::from_le_bytes(*request.get(8..12)?.first_chunk()?) as usize;
+    (len >= MIN_ECHO).then_some(len)
+}
+
+/// Writes the answer to an echo request; `out` is as long as it asked for.
+pub(crate) fn answer_echo(request: &[u8], out: &mut [u8]) {
+    let common = request.len().min(out.len());
+    out[..common].copy_from_slice(&request[..common]);
+    if common < out.len() {
+        write_pattern(out, common..out.len(), number_of(request));
+    }
+}
+
+/// Whether this is the answer of `len` bytes to echo request `number`.
+#[inline]
+pub(crate) fn is_echo(answer: &[u8], number: u64, len: usize) -> bool {
+    answer.len() == len
+        && number_of(answer) == number
+        && answer[8..12] == (len as u32).to_le_bytes()
+        && answer[12..]
+            .iter()
+            .zip(12u32..)
+            .fold(0, |wrong, (byte, at)| wrong | (byte ^ pattern(number, at)))
+            == 0
+}
+
+/// Fills a sink request; [`number_sink`] makes it one of many.
+pub(crate) fn fill_sink(out: &mut [u8]) {
+    write_pattern(out, 0..out.len(), 0);
+}
+
+/// Gives a sink request its number.
+pub(crate) fn number_sink(request: &mut [u8], number: u64) {
+    request[..8].copy_from_slice(&number.to_le_bytes());
+}
+
+/// The answer to a sink request.
+pub(crate) fn answer_sink(request: &[u8]) -> [u8; SINK_ANSWER] {
+    sink_answer(number_of(request), request.len(), sum(request))
+}
+
+/// Answers to requests that are equal but for their number.
+pub(crate) struct SinkAnswers {
+    len: usize,
+    sum_without_number: u64,
+}
+
+impl SinkAnswers {
+    /// The answers to requests like this one.
+    pub(crate) fn to(request: &[u8]) -> Self {
+        Self {
+            len: request.len(),
+            sum_without_number: sum(request).wrapping_sub(number_of(request)),
+        }
+    }
+
+    /// Whether this is the answer to request `number`.
+    pub(crate) fn is_answer(&self, answer: &[u8], number: u64) -> bool {
+        answer == sink_answer(number, self.len, self.sum_without_number.wrapping_add(number))
+    }
+}
+
+fn sink_answer(number: u64, len: usize, sum: u64) -> [u8; SINK_ANSWER] {
+    let mut answer = [0; SINK_ANSWER];
+    answer[..8].copy_from_slice(&number.to_le_bytes());
+    answer[8..16].copy_from_slice(&(len as u64).to_le_bytes());
+    answer[16..24].copy_from_slice(&sum.to_le_bytes());
+    answer
+}
+
+/// The number at the front of a message; 0 if it is too short for one.
+pub(crate) fn number_of(message: &[u8]) -> u64 {
+    message.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+fn sum(message: &[u8]) -> u64 {
+    message.chunks(SUM_STEP).map(number_of).fold(0, u64::wrapping_add)
+}
+
+#[inline]
+fn pattern(number: u64, at: u32) -> u8 {
+    (number as u8).wrapping_add(at as u8)
+}
+
+fn write_pattern(out: &mut [u8], range: Range<usize>, number: u64) {
+    let start = range.start as u32;
+    for (byte, at) in out[range].iter_mut().zip(start..) {
+        *byte = pattern(number, at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn echoes_of_all_sizes_are_recognised_and_damage_is_seen() {
+        for (request, answer) in [(12, 12), (32, 32), (32, 12), (12, 700), (700, 64)] {
+            let (mut asked, mut answered) = (vec![0; request], vec![0; answer]);
+            write_echo(&mut asked, 0x1234_5678_9ABC, answer);
+            assert_eq!(wanted(&asked), Some(answer));
+            answer_echo(&asked, &mut answered);
+            assert!(is_echo(&answered, 0x1234_5678_9ABC, answer));
+            assert!(!is_echo(&answered, 0x1234_5678_9ABD, answer));
+            for at in 0..answer {
+                answered[at] ^= 0x10;
+                assert!(!is_echo(&answered, 0x1234_5678_9ABC, answer), "byte {at}");
+                answered[at] ^= 0x10;
+            }
+        }
+        assert_eq!(wanted(&[0; 11]), None);
+        assert_eq!(wanted(&[0; 12]), None);
+    }
+
+    #[test]
+    fn sinks_see_missing_parts() {
+        let mut request = vec![0; 100_000];
+        fill_sink(&mut request);
+        let answers = SinkAnswers::to(&request);
+        number_sink(&mut request, 77);
+        assert!(answers.is_answer(&answer_sink(&request), 77));
+        assert!(!answers.is_answer(&answer_sink(&request), 78));
+        assert!(!answers.is_answer(&answer_sink(&request[..99_999]), 77));
+        request[50_000..60_000].fill(0);
+        assert!(!answers.is_answer(&answer_sink(&request), 77));
+    }
+}

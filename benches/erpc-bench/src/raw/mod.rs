@@ -1,0 +1,287 @@
+//! The same work with bare sockets: the bound to compare with.
+//!
+//! The server is a second process, so that its CPU time can be told from the client's.
+
+mod bulk;
+mod echo;
+mod link;
+mod server;
+mod sys;
+mod watch;
+
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, io};
+
+use bulk::{BulkClient, Carrier};
+use clap::{Args, ValueEnum};
+use echo::{EchoClient, Sizes};
+use link::{Joined, Many, Single, SingleConnected, SingleSender, StreamReceiver, StreamSender};
+pub(crate) use server::{ServerArgs, serve};
+
+use crate::failure::Failure;
+use crate::payload::{MIN_ECHO, SINK_ANSWER};
+use crate::report::{Latencies, Outcome};
+use crate::{machine, payload};
+
+/// Receive buffers that are asked for; Linux grants up to `net.core.rmem_max`.
+const RECEIVE_BUFFER: usize = 4 << 20;
+/// How long a call to the system blocks, with `--block`, before it looks around.
+const BLOCK_TIME: Duration = Duration::from_millis(100);
+/// Slots are numbered in 16 bits.
+const MAX_OUTSTANDING: u32 = 1 << 16;
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Workload {
+    /// 32-byte echo, 1 outstanding
+    W1,
+    /// 32-byte echo, many outstanding
+    W2,
+    /// 8 MiB request, 32-byte answer, 1 outstanding
+    W3,
+}
+
+/// How messages are moved.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// UDP, one datagram per system call
+    Single,
+    /// UDP, bursts by sendmmsg and recvmmsg
+    Mmsg,
+    /// UDP, runs by UDP_SEGMENT and UDP_GRO
+    Gso,
+    /// TCP, length-prefixed
+    Tcp,
+}
+
+#[derive(Args)]
+pub(crate) struct RawArgs {
+    #[arg(long, value_enum)]
+    workload: Workload,
+    /// Calls under way (w2)
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_OUTSTANDING)))]
+    outstanding: u32,
+    /// Bytes of a request [default: 32; w3: 8 MiB]
+    #[arg(long)]
+    req: Option<usize>,
+    /// Bytes of an answer (w1, w2)
+    #[arg(long, default_value_t = 32)]
+    resp: usize,
+    /// Seconds that are measured
+    #[arg(long, default_value_t = 5.0)]
+    secs: f64,
+    /// Seconds before those
+    #[arg(long, default_value_t = 1.0)]
+    warmup: f64,
+    /// The client's core
+    #[arg(long, default_value_t = 0)]
+    core: usize,
+    /// The server's core
+    #[arg(long, default_value_t = 1)]
+    server_core: usize,
+    /// UDP with UDP_SEGMENT and UDP_GRO
+    #[arg(long, group = "mode")]
+    gso: bool,
+    /// UDP with sendmmsg and recvmmsg
+    #[arg(long, group = "mode")]
+    mmsg: bool,
+    /// TCP, length-prefixed and pipelined
+    #[arg(long, group = "mode")]
+    tcp: bool,
+    /// Block in receive calls instead of spinning; goes with any of the above
+    #[arg(long)]
+    block: bool,
+}
+
+impl RawArgs {
+    fn mode(&self) -> Mode {
+        match (self.gso, self.mmsg, self.tcp) {
+            (true, ..) => Mode::Gso,
+            (_, true, _) => Mode::Mmsg,
+            (.., true) => Mode::Tcp,
+            _ => Mode::Single,
+        }
+    }
+
+    fn sizes(&self) -> Result<Sizes, Failure> {
+        let is_bulk = self.workload == Workload::W3;
+        let request = self.req.unwrap_or(if is_bulk { 8 << 20 } else { 32 });
+        let answer = if is_bulk { SINK_ANSWER } else { self.resp };
+        let max = if is_bulk { 1 << 30 } else { 60_000 };
+        if !(MIN_ECHO..=max).contains(&request) || !(MIN_ECHO..=60_000).contains(&answer) {
+            return Err(Failure::new(format!(
+                "requests have {MIN_ECHO} to {max} bytes, answers {MIN_ECHO} to 60000"
+            )));
+        }
+        Ok(Sizes { request, answer })
+    }
+}
+
+fn is_nothing_there(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+fn prepare_udp(socket: &UdpSocket, block: bool) -> io::Result<()> {
+    rustix::net::sockopt::set_socket_recv_buffer_size(socket, RECEIVE_BUFFER)?;
+    rustix::net::sockopt::set_socket_send_buffer_size(socket, RECEIVE_BUFFER)?;
+    socket.set_read_timeout(Some(BLOCK_TIME))?;
+    socket.set_nonblocking(!block)
+}
+
+fn prepare_tcp(stream: &TcpStream, block: bool) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(BLOCK_TIME))?;
+    stream.set_nonblocking(!block)
+}
+
+/// The server process; ends with its owner.
+struct Server {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Server {
+    fn start(args: &RawArgs, sizes: Sizes) -> Result<Self, Failure> {
+        let program =
+            env::current_exe().map_err(Failure::of("this program's own path is unknown"))?;
+        let mode = args
+            .mode()
+            .to_possible_value()
+            .map(|value| value.get_name().to_owned())
+            .unwrap_or_default();
+        let mut command = Command::new(program);
+        command.args(["raw-server", "--mode", &mode]);
+        command.args(["--core", &args.server_core.to_string()]);
+        command.args(["--req", &sizes.request.to_string(), "--resp", &sizes.answer.to_string()]);
+        command.args((args.workload == Workload::W3).then_some("--bulk"));
+        command.args(args.block.then_some("--block"));
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(Failure::of("the raw server does not start"))?;
+        let mut line = String::new();
+        if let Some(out) = child.stdout.take() {
+            let _ = BufReader::new(out).read_line(&mut line);
+        }
+        let address = line.strip_prefix("READY ").and_then(|text| text.trim().parse().ok());
+        let mut server = Self { child, address: SocketAddr::from(([0; 4], 0)) };
+        server.address = address.ok_or_else(|| Failure::new("the raw server did not come up"))?;
+        Ok(server)
+    }
+
+    fn cpu_time(&self) -> Duration {
+        machine::cpu_time_of(self.child.id()).unwrap_or_default()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a workload over bare sockets and prints its line.
+pub(crate) fn run(args: &RawArgs) -> Result<(), Failure> {
+    let sizes = args.sizes()?;
+    let pp_ns = machine::ping_pong(args.core, args.server_core);
+    machine::pin(args.core)?;
+    let server = Server::start(args, sizes)?;
+    let io = Failure::of::<io::Error>("the raw client's socket failed");
+    let measure = Measure { args, sizes, server: &server, pp_ns };
+    let connect_udp = || -> io::Result<UdpSocket> {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        prepare_udp(&socket, args.block)?;
+        socket.connect(server.address)?;
+        Ok(socket)
+    };
+    let outstanding = if args.workload == Workload::W2 { args.outstanding as usize } else { 1 };
+    match (args.workload, args.mode()) {
+        (Workload::W3, Mode::Tcp) => {
+            let stream = TcpStream::connect(server.address).map_err(&io)?;
+            prepare_tcp(&stream, args.block).map_err(&io)?;
+            let mut client = BulkClient::new(Carrier::Tcp(&stream), sizes.request);
+            measure.run(1, |duration, latencies| client.run(duration, latencies))
+        }
+        (Workload::W3, mode) => {
+            let socket = connect_udp().map_err(&io)?;
+            bulk::prepare(&socket, mode).map_err(&io)?;
+            let mut client = BulkClient::new(Carrier::Udp(&socket, mode), sizes.request);
+            measure.run(1, |duration, latencies| client.run(duration, latencies))
+        }
+        (_, Mode::Single) => {
+            let socket = connect_udp().map_err(&io)?;
+            let (rx, tx) = (SingleConnected(Single::new(&socket)), SingleSender(&socket));
+            let mut client = EchoClient::new(rx, tx, sizes, outstanding);
+            measure.run(outstanding, |duration, latencies| client.run(duration, latencies))
+        }
+        (_, Mode::Mmsg) => {
+            let socket = connect_udp().map_err(&io)?;
+            let (rx, tx) =
+                (Many::new(&socket, sizes.answer, true), Many::new(&socket, sizes.request, true));
+            let mut client = EchoClient::new(rx, tx, sizes, outstanding);
+            measure.run(outstanding, |duration, latencies| client.run(duration, latencies))
+        }
+        (_, Mode::Gso) => {
+            let socket = connect_udp().map_err(&io)?;
+            let rx = Joined::receiver(&socket, sizes.answer, true).map_err(&io)?;
+            let tx = Joined::sender(&socket, sizes.request, true).map_err(&io)?;
+            let mut client = EchoClient::new(rx, tx, sizes, outstanding);
+            measure.run(outstanding, |duration, latencies| client.run(duration, latencies))
+        }
+        (_, Mode::Tcp) => {
+            let stream = TcpStream::connect(server.address).map_err(&io)?;
+            prepare_tcp(&stream, args.block).map_err(&io)?;
+            let (rx, tx) = (StreamReceiver::new(&stream, sizes.answer), StreamSender::new(&stream));
+            let mut client = EchoClient::new(rx, tx, sizes, outstanding);
+            measure.run(outstanding, |duration, latencies| client.run(duration, latencies))
+        }
+    }
+}
+
+/// What is the same for all modes of a run.
+struct Measure<'a> {
+    args: &'a RawArgs,
+    sizes: Sizes,
+    server: &'a Server,
+    pp_ns: Option<f64>,
+}
+
+impl Measure<'_> {
+    fn run(
+        &self,
+        outstanding: usize,
+        mut phase: impl FnMut(Duration, &mut Latencies) -> Result<u64, Failure>,
+    ) -> Result<(), Failure> {
+        let mut latencies = Latencies::new();
+        let warmup = phase(Duration::from_secs_f64(self.args.warmup.max(0.001)), &mut latencies)?;
+        latencies.clear();
+        let (start, client, server) = (Instant::now(), machine::cpu_time(), self.server.cpu_time());
+        let ops = phase(Duration::from_secs_f64(self.args.secs), &mut latencies)?;
+        let elapsed = start.elapsed();
+        Outcome {
+            workload: match self.args.workload {
+                Workload::W1 => "w1",
+                Workload::W2 => "w2",
+                Workload::W3 => "w3",
+            },
+            outstanding,
+            ops,
+            ops_total: warmup + ops,
+            elapsed,
+            payload: self.sizes.request + self.sizes.answer,
+            latencies,
+            cpu_client: machine::cpu_time() - client,
+            cpu_server: Some(self.server.cpu_time().saturating_sub(server)),
+            retx: 0,
+            pp_ns: self.pp_ns,
+        }
+        .print();
+        Ok(())
+    }
+}
+
+const _: () = assert!(payload::MIN_ECHO <= SINK_ANSWER);

@@ -1,0 +1,142 @@
+//! The one line of JSON per run, and what a closed loop measures.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// A JSON object on one line, field by field.
+#[derive(Default)]
+pub(crate) struct Line(String);
+
+impl Line {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    fn name(&mut self, name: &str) -> &mut String {
+        self.0.push_str(if self.0.is_empty() { "{" } else { "," });
+        // Names are our own identifiers and need no escapes.
+        let _ = write!(self.0, "\"{name}\":");
+        &mut self.0
+    }
+
+    /// A text without characters that JSON would escape.
+    pub(crate) fn text(mut self, name: &str, value: &str) -> Self {
+        debug_assert!(value.chars().all(|c| c.is_ascii_graphic() && c != '"' && c != '\\'));
+        let _ = write!(self.name(name), "\"{value}\"");
+        self
+    }
+
+    pub(crate) fn int(mut self, name: &str, value: u64) -> Self {
+        let _ = write!(self.name(name), "{value}");
+        self
+    }
+
+    /// A number, `null` if it is none or was not measured.
+    pub(crate) fn number(mut self, name: &str, value: Option<f64>) -> Self {
+        match value.filter(|value| value.is_finite()) {
+            Some(value) => {
+                let _ = write!(self.name(name), "{}", rounded(value));
+            }
+            None => self.name(name).push_str("null"),
+        }
+        self
+    }
+
+    /// Writes the line to standard output.
+    pub(crate) fn print(mut self) {
+        self.0.push('}');
+        println!("{}", self.0);
+    }
+}
+
+/// Three decimals, or four digits for small numbers: figures are compared, not admired.
+fn rounded(value: f64) -> String {
+    let decimals = if value.abs() >= 1.0 { 3 } else { 5 };
+    let text = format!("{value:.decimals$}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Latencies in nanoseconds, to a part in a thousand.
+pub(crate) struct Latencies(Histogram<u64>);
+
+impl Latencies {
+    /// Longest latency that is told apart.
+    const MAX: Duration = Duration::from_secs(60);
+
+    pub(crate) fn new() -> Self {
+        let max = Self::MAX.as_nanos() as u64;
+        Self(Histogram::new_with_bounds(1, max, 3).expect("constant bounds are valid"))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    #[inline]
+    pub(crate) fn record(&mut self, nanos: u64) {
+        self.0.saturating_record(nanos);
+    }
+
+    fn micros(&self, quantile: f64) -> Option<f64> {
+        (!self.0.is_empty()).then(|| self.0.value_at_quantile(quantile) as f64 / 1e3)
+    }
+}
+
+/// What a closed loop of calls came to.
+pub(crate) struct Outcome {
+    pub(crate) workload: &'static str,
+    pub(crate) outstanding: usize,
+    /// Calls within the measured time, and with those of the warm-up.
+    pub(crate) ops: u64,
+    pub(crate) ops_total: u64,
+    pub(crate) elapsed: Duration,
+    /// Payload of a call, both ways, in bytes.
+    pub(crate) payload: usize,
+    pub(crate) latencies: Latencies,
+    pub(crate) cpu_client: Duration,
+    pub(crate) cpu_server: Option<Duration>,
+    pub(crate) retx: u64,
+    pub(crate) pp_ns: Option<f64>,
+}
+
+impl Outcome {
+    /// Prints the line, and a summary for people on standard error.
+    pub(crate) fn print(&self) {
+        let rps = self.ops as f64 / self.elapsed.as_secs_f64();
+        let gbps = rps * self.payload as f64 * 8.0 / 1e9;
+        let per_million = |cpu: Duration| cpu.as_secs_f64() / self.ops as f64 * 1e6;
+        let (client, server) = (per_million(self.cpu_client), self.cpu_server.map(per_million));
+        let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|quantile| self.latencies.micros(quantile));
+        let shown = |value: Option<f64>| value.map_or("?".to_owned(), rounded);
+        eprintln!(
+            "{} x{}: {} calls/s, {} Gb/s, p50 {} us, p99 {} us, p99.9 {} us, {} CPU s per million calls, ping-pong {} ns",
+            self.workload,
+            self.outstanding,
+            rps.round(),
+            rounded(gbps),
+            shown(p50),
+            shown(p99),
+            shown(p999),
+            shown(server.map(|server| server + client)),
+            shown(self.pp_ns),
+        );
+        Line::new()
+            .text("workload", self.workload)
+            .int("outstanding", self.outstanding as u64)
+            .int("ops", self.ops)
+            .int("ops_total", self.ops_total)
+            .number("rps", Some(rps))
+            .number("gbps", Some(gbps))
+            .number("p50_us", p50)
+            .number("p99_us", p99)
+            .number("p999_us", p999)
+            .number("cpu_client_s_per_m", Some(client))
+            .number("cpu_server_s_per_m", server)
+            .number("cpu_s_per_m", server.map(|server| server + client))
+            .int("retx", self.retx)
+            .number("pp_ns", self.pp_ns)
+            .print();
+    }
+}

@@ -1,0 +1,91 @@
+//! The server process.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+
+use clap::Args;
+use erpc::raw::protocol::ListenGroup;
+use erpc::raw::{Acceptor, Rpc};
+use erpc::transport::udp::UdpConfig;
+use erpc::{EndpointConfig, Transport, Udp};
+
+use crate::failure::Failure;
+use crate::machine;
+use crate::service::Answerer;
+
+#[derive(Args)]
+pub(crate) struct ServerArgs {
+    /// Address to listen at
+    #[arg(long)]
+    addr: SocketAddr,
+    /// Endpoints, one thread each
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+    /// Core of the first thread; the others follow on the next cores
+    #[arg(long)]
+    core: Option<usize>,
+    /// Sleep when there is nothing to do, instead of spinning
+    #[arg(long)]
+    sleep: bool,
+    /// Damage some answers, to see that clients notice
+    #[arg(long)]
+    inject_corruption: bool,
+}
+
+/// Serves until it is killed.
+pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
+    let config = UdpConfig::new().address(args.addr);
+    let transports =
+        Udp::bind_group(&config, args.threads.into()).map_err(Failure::of("cannot serve"))?;
+    let ports =
+        transports.iter().map(|transport| transport.local_route().socket_addr().port()).collect();
+    let group = Arc::new(ListenGroup::new(secret(), ports));
+    let mut endpoints = Vec::new();
+    for transport in transports {
+        let steer = transport.capabilities().steer;
+        let mut rpc =
+            Rpc::new(transport, EndpointConfig::new()).map_err(Failure::of("no endpoint"))?;
+        rpc.listen(Acceptor::new(Arc::clone(&group), steer));
+        endpoints.push(rpc);
+    }
+    println!("READY");
+    eprintln!("serving at {}", args.addr);
+    thread::scope(|scope| {
+        let threads: Vec<_> = endpoints
+            .into_iter()
+            .enumerate()
+            .map(|(index, rpc)| scope.spawn(move || serve(rpc, args, index)))
+            .collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread.join().unwrap_or_else(|_| Err(Failure::new("a server thread panicked")))
+        })
+    })
+}
+
+/// One endpoint's thread.
+fn serve(mut rpc: Rpc<Udp>, args: &ServerArgs, index: usize) -> Result<(), Failure> {
+    if let Some(first) = args.core {
+        machine::pin(first + index)?;
+    }
+    let mut answerer = Answerer::new(args.inject_corruption)
+        .map_err(Failure::of("the service does not register"))?;
+    loop {
+        let work = rpc.run_once(&mut answerer);
+        if let Some(time) = answerer.take_park() {
+            // Somebody measures this core.
+            thread::sleep(time);
+        }
+        if args.sleep && work == 0 {
+            rpc.wait(None);
+        }
+    }
+}
+
+/// What authenticates the cookies of this server.
+fn secret() -> [u8; 16] {
+    // Each `RandomState` is keyed by the operating system's randomness.
+    let [a, b] = [0u64, 1].map(|number| RandomState::new().hash_one(number).to_ne_bytes());
+    std::array::from_fn(|at| if at < 8 { a[at] } else { b[at - 8] })
+}

@@ -1,0 +1,219 @@
+//! What answers: the raw layer's methods, and the typed service behind them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use erpc::raw::{App, Body, Context, MsgBuf, RequestHandle};
+use erpc::service::{
+    CallContext, MethodCollision, Outcome, ReplyBuffers, ReplySink, Routes, Service as _,
+};
+use erpc::{CallError, Request, Response, Status, Transport};
+
+use crate::machine;
+use crate::methods::{self, Control, State};
+use crate::payload;
+
+/// Code that `erpc-build` made of `proto/bench.proto`.
+#[expect(unreachable_pub, reason = "generated code is public, also within a program")]
+pub(crate) mod proto {
+    erpc::include_proto!("bench.v1");
+}
+
+/// A store that holds 64 bytes for every key that is not divisible by 16.
+#[derive(erpc::Service)]
+#[erpc(service = proto::Bench)]
+pub(crate) struct Store {
+    values: Vec<Bytes>,
+}
+
+/// Bytes of a value.
+const VALUE: usize = 64;
+
+/// What the store has for `key`.
+fn value(key: u64) -> [u8; VALUE] {
+    std::array::from_fn(|at| (key as u8).wrapping_add(at as u8))
+}
+
+fn is_there(key: u64) -> bool {
+    !key.is_multiple_of(16)
+}
+
+/// Whether this is the store's answer for `key`.
+pub(crate) fn is_answer(answer: &proto::GetResponse, key: u64) -> bool {
+    answer.found == is_there(key) && answer.value[..] == value(key)[..]
+}
+
+impl Store {
+    fn new() -> Self {
+        Self {
+            values: (0..=u8::MAX).map(|key| Bytes::copy_from_slice(&value(key.into()))).collect(),
+        }
+    }
+}
+
+impl proto::Bench for Store {
+    fn get(
+        &self,
+        request: Request<'_, proto::GetRequest>,
+    ) -> Result<Response<proto::GetResponse>, Status> {
+        let key = request.message().key;
+        let value = self.values[key as u8 as usize].clone();
+        Ok(Response::new(proto::GetResponse { value, found: is_there(key) }))
+    }
+}
+
+/// One answer in so many is damaged, if damage was asked for.
+const DAMAGE_EVERY: u64 = 61;
+
+/// An endpoint's server side.
+pub(crate) struct Answerer {
+    routes: Routes,
+    sink: Arc<dyn ReplySink>,
+    damages: bool,
+    answers: u64,
+    /// How long somebody wants the core.
+    park: Option<Duration>,
+}
+
+impl Answerer {
+    /// An answerer of everything; if `damages`, one that flips a bit now and then.
+    pub(crate) fn new(damages: bool) -> Result<Self, MethodCollision> {
+        let mut routes = Routes::new();
+        Arc::new(Store::new()).register(&mut routes)?;
+        Ok(Self { routes, sink: Arc::new(Nowhere), damages, answers: 0, park: None })
+    }
+
+    /// How long the core is to be left alone; asked after the answer is sent.
+    pub(crate) fn take_park(&mut self) -> Option<Duration> {
+        self.park.take()
+    }
+
+    #[inline]
+    fn damage(&mut self, answer: &mut [u8]) {
+        self.answers += 1;
+        if self.damages && self.answers.is_multiple_of(DAMAGE_EVERY) {
+            let at = self.answers as usize % answer.len();
+            answer[at] ^= 0x20;
+        }
+    }
+
+    fn control(&mut self, request: &[u8]) -> Option<[u8; State::LEN]> {
+        match Control::from_bytes(request)? {
+            Control::State => {}
+            Control::Park(time) => self.park = Some(time),
+        }
+        let core = rustix::thread::sched_getcpu() as u32;
+        Some(State { cpu_time: machine::cpu_time(), core, boot_id: machine::boot_id() }.to_bytes())
+    }
+
+    fn typed<T: Transport>(
+        &self,
+        cx: &mut Context<'_, T>,
+        method: u32,
+        handle: RequestHandle,
+        body: &[u8],
+    ) -> Result<Option<MsgBuf>, Status> {
+        let entry =
+            self.routes.get(method).ok_or_else(|| Status::unimplemented("no such method"))?;
+        let context = CallContext::new(None, handle, &self.sink);
+        match (entry.handler())(&context, body, &mut Buffers { cx, handle }) {
+            Outcome::Reply(answer) => Ok(Some(answer)),
+            Outcome::Failed(status) => Err(status),
+            Outcome::Deferred => Ok(None),
+        }
+    }
+
+    fn answer<T: Transport>(
+        &mut self,
+        cx: &mut Context<'_, T>,
+        method: u32,
+        handle: RequestHandle,
+        body: &[u8],
+    ) -> Result<Option<MsgBuf>, Status> {
+        let bad = || Status::invalid_argument("no request of this benchmark");
+        let mut answer = match method {
+            methods::ECHO => {
+                let len = payload::wanted(body).ok_or_else(bad)?;
+                let mut answer = buffer(cx, handle, len)?;
+                answer.resize(len);
+                payload::answer_echo(body, answer.as_mut_slice());
+                answer
+            }
+            methods::SINK => filled(cx, handle, &payload::answer_sink(body))?,
+            methods::CONTROL => {
+                let state = self.control(body).ok_or_else(bad)?;
+                return filled(cx, handle, &state).map(Some);
+            }
+            _ => match self.typed(cx, method, handle, body)? {
+                Some(answer) => answer,
+                None => return Ok(None),
+            },
+        };
+        self.damage(answer.as_mut_slice());
+        Ok(Some(answer))
+    }
+}
+
+impl<T: Transport> App<T> for Answerer {
+    #[inline]
+    fn on_request(&mut self, cx: &mut Context<'_, T>, request: erpc::raw::Request<'_, T::Route>) {
+        match self.answer(cx, request.method, request.handle, request.body.as_slice()) {
+            Ok(Some(answer)) => cx.respond(request.handle, answer),
+            Ok(None) => {}
+            Err(status) => cx.respond_status(request.handle, &status),
+        }
+        if let Body::Message(message) = request.body {
+            cx.recycle(message);
+        }
+    }
+
+    fn on_reply(
+        &mut self,
+        _: &mut Context<'_, T>,
+        _: u64,
+        _: Result<Body<'_>, CallError>,
+        _: MsgBuf,
+    ) {
+        // A server calls nobody.
+    }
+}
+
+fn buffer<T: Transport>(
+    cx: &mut Context<'_, T>,
+    handle: RequestHandle,
+    len: usize,
+) -> Result<MsgBuf, Status> {
+    cx.response_buffer(&handle, len).map_err(|error| Status::resource_exhausted(error.to_string()))
+}
+
+fn filled<T: Transport>(
+    cx: &mut Context<'_, T>,
+    handle: RequestHandle,
+    bytes: &[u8],
+) -> Result<MsgBuf, Status> {
+    let mut answer = buffer(cx, handle, bytes.len())?;
+    answer.resize(bytes.len());
+    answer.as_mut_slice().copy_from_slice(bytes);
+    Ok(answer)
+}
+
+/// Typed handlers encode into the slot's own buffer.
+struct Buffers<'a, 'c, T: Transport> {
+    cx: &'a mut Context<'c, T>,
+    handle: RequestHandle,
+}
+
+impl<T: Transport> ReplyBuffers for Buffers<'_, '_, T> {
+    #[inline]
+    fn buffer(&mut self, len: usize) -> Result<MsgBuf, Status> {
+        buffer(self.cx, self.handle, len)
+    }
+}
+
+/// Where deferred answers would go; the store defers none.
+struct Nowhere;
+
+impl ReplySink for Nowhere {
+    fn reply(&self, _: RequestHandle, _: Result<MsgBuf, Status>) {}
+}

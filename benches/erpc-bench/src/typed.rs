@@ -1,0 +1,130 @@
+//! A closed loop of typed calls, as a user writes it: a generated client and callbacks.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use erpc::{CallError, Endpoint, EndpointConfig, IdlePolicy};
+
+use crate::client::socket_config;
+use crate::failure::Failure;
+use crate::report::Latencies;
+use crate::service::{self, proto};
+
+/// Calls `Get` over and over.
+pub(crate) struct GetLoad {
+    endpoint: Endpoint,
+    shared: Rc<Shared>,
+    outstanding: usize,
+}
+
+/// What the callbacks share.
+struct Shared {
+    clients: Vec<proto::BenchClient>,
+    end: Cell<Instant>,
+    is_running: Cell<bool>,
+    under_way: Cell<usize>,
+    next_key: Cell<u64>,
+    done: Cell<u64>,
+    latencies: RefCell<Option<Latencies>>,
+    failure: RefCell<Option<Failure>>,
+}
+
+impl GetLoad {
+    /// Payload of a call: a key there, a value and a flag back.
+    pub(crate) const PAYLOAD: usize = 8 + 64 + 1;
+
+    /// Opens `sessions` sessions.
+    pub(crate) fn connect(
+        server: SocketAddr,
+        config: EndpointConfig,
+        sessions: usize,
+        outstanding: usize,
+    ) -> Result<Self, Failure> {
+        let endpoint = Endpoint::udp_with(&socket_config(server), config)
+            .map_err(Failure::of("no endpoint"))?;
+        endpoint.set_idle_policy(IdlePolicy::Spin);
+        let clients = (0..sessions).map(|_| proto::BenchClient::connect(&endpoint, server));
+        let shared = Shared {
+            clients: clients.collect::<Result<_, _>>().map_err(Failure::of("cannot connect"))?,
+            end: Cell::new(Instant::now()),
+            is_running: Cell::new(false),
+            under_way: Cell::new(0),
+            next_key: Cell::new(0),
+            done: Cell::new(0),
+            latencies: RefCell::default(),
+            failure: RefCell::default(),
+        };
+        Ok(Self { endpoint, shared: Rc::new(shared), outstanding })
+    }
+
+    /// Keeps all calls under way for `duration`, then lets them finish; how many calls were answered, in
+    /// what time.
+    pub(crate) fn run(&mut self, duration: Duration) -> Result<(u64, Duration), Failure> {
+        let (start, before) = (Instant::now(), self.shared.done.get());
+        self.shared.end.set(start + duration);
+        self.shared.is_running.set(true);
+        for slot in 0..self.outstanding {
+            self.shared.under_way.set(self.shared.under_way.get() + 1);
+            Rc::clone(&self.shared).call(slot % self.shared.clients.len(), start);
+        }
+        self.endpoint.run_until(|| self.shared.under_way.get() == 0);
+        let elapsed = start.elapsed();
+        self.shared.failure.take().map_or(Ok((self.shared.done.get() - before, elapsed)), Err)
+    }
+
+    pub(crate) fn measure_latencies(&mut self) {
+        self.shared.latencies.replace(Some(Latencies::new()));
+    }
+
+    pub(crate) fn take_latencies(&mut self) -> Latencies {
+        self.shared.latencies.take().unwrap_or_else(Latencies::new)
+    }
+
+    pub(crate) fn retransmissions(&mut self) -> u64 {
+        self.endpoint.stats().map_or(0, |stats| stats.protocol.retransmissions)
+    }
+}
+
+impl Shared {
+    fn call(self: Rc<Self>, client: usize, now: Instant) {
+        let key = self.next_key.get();
+        self.next_key.set(key + 1);
+        let shared = Rc::clone(&self);
+        let request = proto::GetRequest { key };
+        self.clients[client]
+            .get_with(request, move |result| shared.answered(client, key, now, result));
+    }
+
+    fn answered(
+        self: Rc<Self>,
+        client: usize,
+        key: u64,
+        sent: Instant,
+        result: Result<proto::GetResponse, CallError>,
+    ) {
+        let failure = match result {
+            Ok(answer) if service::is_answer(&answer, key) => None,
+            Ok(_) => Some(Failure::new(format!("the answer for key {key} is wrong"))),
+            Err(error) => Some(Failure::new(format!("a call failed: {error}"))),
+        };
+        if let Some(failure) = failure {
+            self.is_running.set(false);
+            self.failure.borrow_mut().get_or_insert(failure);
+        }
+        let now = Instant::now();
+        self.done.set(self.done.get() + 1);
+        if let Some(latencies) = &mut *self.latencies.borrow_mut() {
+            latencies.record((now - sent).as_nanos() as u64);
+        }
+        if now >= self.end.get() {
+            self.is_running.set(false);
+        }
+        if self.is_running.get() {
+            self.call(client, now);
+        } else {
+            self.under_way.set(self.under_way.get() - 1);
+        }
+    }
+}
