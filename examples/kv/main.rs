@@ -68,7 +68,8 @@ fn both(args: &LoadArgs) -> Result<(), Failure> {
 
 fn serve(args: &ServerArgs) -> Result<(), Failure> {
     let server = server(args.threads).spawn(&args.listen).map_err(Failure::Serve)?;
-    eprintln!("kv: serving on {} with {} threads", server.local_addr(), args.threads);
+    let threads = report::counted(args.threads.get().into(), "thread");
+    eprintln!("kv: serving on {} with {threads}", server.local_addr());
     server.wait().map_err(Failure::Serve)
 }
 

@@ -123,8 +123,8 @@ impl Progress {
     /// Shows that after `elapsed` so many calls are done.
     pub(crate) fn show(&self, elapsed: Duration, calls: u64) {
         if self.by_time {
+            self.bar.set_message(counted(calls, "call"));
             self.bar.set_position(millis(elapsed));
-            self.bar.set_message(format!("{} calls", HumanCount(calls)));
         } else {
             self.bar.set_position(calls);
         }
@@ -187,7 +187,7 @@ pub(crate) fn print_mix(args: &LoadArgs, tally: &Tally) -> io::Result<()> {
 }
 
 /// "1 call", "2 calls".
-fn counted(count: u64, what: &str) -> String {
+pub(crate) fn counted(count: u64, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{} {what}{plural}", HumanCount(count))
 }

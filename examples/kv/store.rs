@@ -101,7 +101,7 @@ mod tests {
         let store = Store::default();
         for key in keys {
             let put = PutRequest { key: (*key).to_owned(), value: Bytes::from(key.repeat(2)) };
-            store.put(Request::new(put)).expect("the key is not empty");
+            drop(store.put(Request::new(put)).expect("the key is not empty"));
         }
         store
     }

@@ -1,1 +1,24 @@
-//! Tests of whole systems; see `tests/`.
+//! What the tests of whole systems share; the tests themselves are in `tests/`.
+//!
+//! | module | what for |
+//! |---|---|
+//! | [`proto`], [`lab`] | a service with a method for each thing that is tested |
+//! | [`raw`] | the same below the typed layer |
+//! | [`data`] | bytes that are known by a number, and chance that repeats |
+//! | [`limit`] | a test that hangs fails |
+//! | [`process`] | other processes, which end when the test does |
+//! | [`counting`] | an allocator that counts |
+
+#![deny(missing_docs)]
+
+pub mod counting;
+pub mod data;
+pub mod lab;
+pub mod limit;
+pub mod process;
+pub mod raw;
+
+/// The service `test.v1.Lab`.
+pub mod proto {
+    erpc::include_proto!("test.v1");
+}

@@ -8,13 +8,14 @@
 //! +--------+--------+---------+       +--------+----------------+      +------+--------+-----+---+
 //! ```
 //!
-//! Byte `i` of the pattern is the call's number plus `i`, so the front of a request is the front of its
-//! answer.
-
-use std::ops::Range;
+//! The pattern is words that depend on the call's number and their place, so the front of a request is
+//! the front of its answer, and no answer is that of another call.
 
 /// Smallest request and answer of an echo.
 pub(crate) const MIN_ECHO: usize = 12;
+/// Bytes in front of an echo's pattern.
+const HEAD: usize = MIN_ECHO;
+const WORD: usize = size_of::<u64>();
 /// Bytes of a sink's answer.
 pub(crate) const SINK_ANSWER: usize = 32;
 /// A sink's sum takes one word out of this many bytes: to see that every part of a large message is
@@ -22,24 +23,29 @@ pub(crate) const SINK_ANSWER: usize = 32;
 const SUM_STEP: usize = 1_024;
 
 /// Writes an echo request that fills `out` and asks for `answer` bytes.
+#[inline]
 pub(crate) fn write_echo(out: &mut [u8], number: u64, answer: usize) {
     out[..8].copy_from_slice(&number.to_le_bytes());
     out[8..12].copy_from_slice(&(answer as u32).to_le_bytes());
-    write_pattern(out, 12..out.len(), number);
+    write_pattern(&mut out[HEAD..], number, 0);
 }
 
 /// Bytes that an echo request asks for; `None` if this is no such request.
+#[inline]
 pub(crate) fn wanted(request: &[u8]) -> Option<usize> {
     let len = u32::from_le_bytes(*request.get(8..12)?.first_chunk()?) as usize;
     (len >= MIN_ECHO).then_some(len)
 }
 
 /// Writes the answer to an echo request; `out` is as long as it asked for.
+#[inline]
 pub(crate) fn answer_echo(request: &[u8], out: &mut [u8]) {
     let common = request.len().min(out.len());
     out[..common].copy_from_slice(&request[..common]);
     if common < out.len() {
-        write_pattern(out, common..out.len(), number_of(request));
+        // From the word on in which the request ends.
+        let first = (common - HEAD) / WORD;
+        write_pattern(&mut out[HEAD + first * WORD..], number_of(request), first as u64);
     }
 }
 
@@ -49,16 +55,12 @@ pub(crate) fn is_echo(answer: &[u8], number: u64, len: usize) -> bool {
     answer.len() == len
         && number_of(answer) == number
         && answer[8..12] == (len as u32).to_le_bytes()
-        && answer[12..]
-            .iter()
-            .zip(12u32..)
-            .fold(0, |wrong, (byte, at)| wrong | (byte ^ pattern(number, at)))
-            == 0
+        && is_pattern(&answer[HEAD..], number)
 }
 
 /// Fills a sink request; [`number_sink`] makes it one of many.
 pub(crate) fn fill_sink(out: &mut [u8]) {
-    write_pattern(out, 0..out.len(), 0);
+    write_pattern(out, 0, 0);
 }
 
 /// Gives a sink request its number.
@@ -101,6 +103,7 @@ fn sink_answer(number: u64, len: usize, sum: u64) -> [u8; SINK_ANSWER] {
 }
 
 /// The number at the front of a message; 0 if it is too short for one.
+#[inline]
 pub(crate) fn number_of(message: &[u8]) -> u64 {
     message.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
@@ -109,16 +112,39 @@ fn sum(message: &[u8]) -> u64 {
     message.chunks(SUM_STEP).map(number_of).fold(0, u64::wrapping_add)
 }
 
+/// Word `index` of the pattern.
 #[inline]
-fn pattern(number: u64, at: u32) -> u8 {
-    (number as u8).wrapping_add(at as u8)
+fn word(number: u64, index: u64) -> u64 {
+    // An odd factor, so that neighbouring numbers differ in every byte that they can.
+    number.wrapping_add(index).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-fn write_pattern(out: &mut [u8], range: Range<usize>, number: u64) {
-    let start = range.start as u32;
-    for (byte, at) in out[range].iter_mut().zip(start..) {
-        *byte = pattern(number, at);
+/// Fills `out`, which begins with word `first` of the pattern.
+#[inline]
+fn write_pattern(out: &mut [u8], number: u64, first: u64) {
+    let mut words = out.chunks_exact_mut(WORD);
+    let mut index = first;
+    for out in &mut words {
+        out.copy_from_slice(&word(number, index).to_le_bytes());
+        index += 1;
     }
+    let rest = words.into_remainder();
+    if !rest.is_empty() {
+        rest.copy_from_slice(&word(number, index).to_le_bytes()[..rest.len()]);
+    }
+}
+
+/// Whether `bytes` are the pattern from its first word on.
+#[inline]
+fn is_pattern(bytes: &[u8], number: u64) -> bool {
+    let mut words = bytes.chunks_exact(WORD);
+    let (mut index, mut wrong) = (0, 0);
+    for bytes in &mut words {
+        wrong |= number_of(bytes) ^ word(number, index);
+        index += 1;
+    }
+    let rest = words.remainder();
+    wrong == 0 && (rest.is_empty() || *rest == word(number, index).to_le_bytes()[..rest.len()])
 }
 
 #[cfg(test)]

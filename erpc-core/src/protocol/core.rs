@@ -401,7 +401,7 @@ impl<R: Route> Core<R> {
     /// Everything adds up; called by tests after every event.
     #[cfg(test)]
     pub(super) fn check_invariants(&self) {
-        self.client.check_invariants();
+        self.client.check_invariants(&self.shared);
         self.server.check_invariants();
     }
 

@@ -15,11 +15,12 @@ impl IdSource {
         Self { key, drawn: 0 }
     }
 
+    /// Never 0: the ids of endpoints have a generation of 0.
     pub(super) fn draw(&mut self) -> u32 {
         self.drawn += 1;
         let mut hasher = SipHasher24::new_with_keys(self.key.0, self.key.1);
         hasher.write_u64(self.drawn);
-        hasher.finish() as u32
+        (hasher.finish() as u32).max(1)
     }
 
     /// A hasher family for tables whose keys come from peers.

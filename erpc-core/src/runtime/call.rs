@@ -212,7 +212,7 @@ impl Calls {
     }
 }
 
-/// The reply as an owned buffer, and the buffer that is left over.
+/// The reply as an owned buffer: the request's own if it is large enough.
 #[inline]
 pub(super) fn kept(
     body: Body<'_>,

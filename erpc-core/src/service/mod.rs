@@ -23,5 +23,7 @@ pub use codec::{Codec, DecodeError, Prost, encode_into};
 pub use method::{Method, Mode, method_id};
 pub use request::{CallContext, Request};
 pub use response::{Responder, Response};
-pub use routes::{Entry, ErasedHandler, MethodCollision, Outcome, ReplyBuffers, ReplySink, Routes, Service};
+pub use routes::{
+    Entry, ErasedHandler, MethodCollision, Outcome, ReplyBuffers, ReplySink, Routes, Service,
+};
 pub use status::{Code, Status};

@@ -23,7 +23,11 @@ impl<'a> CallContext<'a> {
     /// defer, is handed to `sink` under `call`.
     #[must_use]
     #[inline]
-    pub fn new(peer: Option<SocketAddr>, call: RequestHandle, sink: &'a Arc<dyn ReplySink>) -> Self {
+    pub fn new(
+        peer: Option<SocketAddr>,
+        call: RequestHandle,
+        sink: &'a Arc<dyn ReplySink>,
+    ) -> Self {
         Self { peer, call, sink, deferred: Cell::new(false) }
     }
 
@@ -36,7 +40,10 @@ impl<'a> CallContext<'a> {
 
 impl fmt::Debug for CallContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallContext").field("peer", &self.peer).field("call", &self.call).finish_non_exhaustive()
+        f.debug_struct("CallContext")
+            .field("peer", &self.peer)
+            .field("call", &self.call)
+            .finish_non_exhaustive()
     }
 }
 
@@ -130,6 +137,9 @@ impl<'a, M, C> Request<'a, M, C> {
 
 impl<M: fmt::Debug, C> fmt::Debug for Request<'_, M, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request").field("peer", &self.peer()).field("message", &self.message).finish()
+        f.debug_struct("Request")
+            .field("peer", &self.peer())
+            .field("message", &self.message)
+            .finish()
     }
 }

@@ -107,6 +107,8 @@ impl<M, C> Drop for Responder<M, C> {
 
 impl<M, C> fmt::Debug for Responder<M, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Responder").field("call", &self.reply.as_ref().map(|(_, call)| call)).finish_non_exhaustive()
+        f.debug_struct("Responder")
+            .field("call", &self.reply.as_ref().map(|(_, call)| call))
+            .finish_non_exhaustive()
     }
 }

@@ -11,7 +11,8 @@ use crate::protocol::RequestHandle;
 
 /// A handler with its types erased: from a request's bytes to an [`Outcome`]. Does not unwind; a
 /// panic of the user's code becomes a status.
-pub type ErasedHandler = dyn Fn(&CallContext<'_>, &[u8], &mut dyn ReplyBuffers) -> Outcome + Send + Sync;
+pub type ErasedHandler =
+    dyn Fn(&CallContext<'_>, &[u8], &mut dyn ReplyBuffers) -> Outcome + Send + Sync;
 
 /// Where a runtime takes answers that come from outside of the handler's call.
 pub trait ReplySink: Send + Sync {
@@ -102,7 +103,10 @@ impl fmt::Display for MethodCollision {
         if first == second {
             write!(f, "{first} is registered twice; add each service to a server once")
         } else {
-            write!(f, "{first} and {second} have the same 32-bit method id; rename one, or serve them apart")
+            write!(
+                f,
+                "{first} and {second} have the same 32-bit method id; rename one, or serve them apart"
+            )
         }
     }
 }
@@ -137,20 +141,29 @@ impl Routes {
         method: Method<Req, Resp, C>,
         mode: Mode,
         service: &Arc<S>,
-        handler: impl Fn(&S, Request<'_, Req, C>) -> Result<Response<Resp>, Status> + Send + Sync + 'static,
+        handler: impl Fn(&S, Request<'_, Req, C>) -> Result<Response<Resp>, Status>
+        + Send
+        + Sync
+        + 'static,
     ) -> Result<(), MethodCollision>
     where
         S: Send + Sync + 'static,
         C: Codec<Req> + Codec<Resp>,
     {
         let service = Arc::clone(service);
-        let erased = move |context: &CallContext<'_>, body: &[u8], buffers: &mut dyn ReplyBuffers| {
-            // The service is the user's; whether it is sound after a panic is theirs to know, as with
-            // a thread that dies and leaves others running.
-            let run = AssertUnwindSafe(|| run::<S, Req, Resp, C>(&service, &handler, context, body, buffers));
-            catch_unwind(run).unwrap_or_else(|_panic| panicked(context))
-        };
-        self.insert(method.id(), Entry { full_name: method.full_name(), mode, handler: Arc::new(erased) })
+        let erased =
+            move |context: &CallContext<'_>, body: &[u8], buffers: &mut dyn ReplyBuffers| {
+                // The service is the user's; whether it is sound after a panic is theirs to know, as with
+                // a thread that dies and leaves others running.
+                let run = AssertUnwindSafe(|| {
+                    run::<S, Req, Resp, C>(&service, &handler, context, body, buffers)
+                });
+                catch_unwind(run).unwrap_or_else(|_panic| panicked(context))
+            };
+        self.insert(
+            method.id(),
+            Entry { full_name: method.full_name(), mode, handler: Arc::new(erased) },
+        )
     }
 
     /// The method with that id.

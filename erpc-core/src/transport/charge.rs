@@ -52,7 +52,8 @@ impl ChargeModel {
                 if needed > LARGEST_LINEAR {
                     return paged as u32;
                 }
-                let linear = if needed <= 512 { SMALL_SKB } else { needed.next_power_of_two() + SKB };
+                let linear =
+                    if needed <= 512 { SMALL_SKB } else { needed.next_power_of_two() + SKB };
                 (if linear > paged { linear } else { paged }) as u32
             }
         }

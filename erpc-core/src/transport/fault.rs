@@ -30,11 +30,12 @@ use std::time::Duration;
 
 use dice::{Dice, Verdict};
 use late::{Late, Owned};
-use plan::{Shared, count};
 pub use plan::{FaultCounts, FaultHandle, FaultPlan, FaultStats, Faults};
+use plan::{Shared, count};
 
 use super::{
-    Capabilities, MAX_BURST, MIN_DATAGRAM, RxPacket, RxQueue, Transport, TransportStats, TxPacket, TxQueue, Waker,
+    Capabilities, MAX_BURST, MIN_DATAGRAM, RxPacket, RxQueue, Transport, TransportStats, TxPacket,
+    TxQueue, Waker,
 };
 
 /// A transport whose packets suffer from a [`FaultPlan`].
@@ -62,7 +63,11 @@ impl<T: Transport> Faulty<T> {
             lent: Vec::with_capacity(MAX_BURST),
             spare: Vec::new(),
         };
-        let tx = FaultyTx { inner: Arc::clone(&inner), dice: Dice::new(&shared, false), late: Late::new() };
+        let tx = FaultyTx {
+            inner: Arc::clone(&inner),
+            dice: Dice::new(&shared, false),
+            late: Late::new(),
+        };
         Self { inner, rx, tx, shared }
     }
 
@@ -225,7 +230,13 @@ impl<T: Transport> FaultyTx<T> {
         self.send_due(tx);
     }
 
-    fn send_harmed(&mut self, route: &T::Route, mut bytes: Vec<u8>, verdict: &Verdict, tx: &mut T::Tx) {
+    fn send_harmed(
+        &mut self,
+        route: &T::Route,
+        mut bytes: Vec<u8>,
+        verdict: &Verdict,
+        tx: &mut T::Tx,
+    ) {
         let counters = self.dice.counters();
         if let Some(damage) = &verdict.damage {
             damage.inflict(&mut bytes, counters);

@@ -141,7 +141,10 @@ impl<R: Route> ClientSide<R> {
             tx.push_bytes(&session.route, packet.as_bytes());
         }
         let pause = (FIRST_REPEAT << session.repeats.min(10)).min(MAX_REPEAT);
-        let deadline = now.plus_nanos(pause);
+        // The time-out is kept exactly, not at the next copy; and a timer that was armed for a call or
+        // an earlier message is moved, not left to fire too early.
+        let deadline = now.plus_nanos(pause).min(session.since + shared.config.connect_timeout);
+        session.timer_at = Instant::NEVER;
         Self::arm(shared, index, session, deadline);
     }
 
@@ -159,10 +162,6 @@ impl<R: Route> ClientSide<R> {
             session.state = State::Hello;
         }
         self.send_handshake(shared, now, index, tx);
-        // The connect timeout is kept exactly, not at the next copy.
-        let session = &mut self.sessions[index as usize];
-        let end = session.since + shared.config.connect_timeout;
-        Self::arm(shared, index, session, end);
     }
 
     /// The session whose path is to be looked up next, with the address.
@@ -351,15 +350,15 @@ impl<R: Route> ClientSide<R> {
     fn fail_oversized(&mut self, shared: &mut Shared, index: u32) {
         let session = &mut self.sessions[index as usize];
         let limit = session.max_request as usize;
-        for at in (0..session.queue.len()).rev() {
-            if session.queue[at].request.len() <= limit {
+        for _ in 0..session.queue.len() {
+            let Some(queued) = session.queue.pop_front() else { return };
+            if queued.request.len() <= limit {
+                session.queue.push_back(queued);
                 continue;
             }
-            if let Some(queued) = session.queue.remove(at) {
-                shared.stats.failures += 1;
-                let error = CallError::NotExecuted(Cause::RequestTooLarge(queued.request.len() as u32));
-                self.notices.push_back(Notice::CallFailed { token: queued.token, error, request: queued.request });
-            }
+            shared.stats.failures += 1;
+            let error = CallError::NotExecuted(Cause::RequestTooLarge(queued.request.len() as u32));
+            self.notices.push_back(Notice::CallFailed { token: queued.token, error, request: queued.request });
         }
     }
 }

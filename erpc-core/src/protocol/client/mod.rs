@@ -204,7 +204,14 @@ impl<R: Route> ClientSide<R> {
 
     /// Everything of ours adds up; called by tests after every event.
     #[cfg(test)]
-    pub(super) fn check_invariants(&self) {
+    pub(super) fn check_invariants(&self, shared: &Shared) {
+        self.check_conservation();
+        self.check_nobody_is_forgotten(shared);
+    }
+
+    /// Credits, windows and room are where they are said to be.
+    #[cfg(test)]
+    fn check_conservation(&self) {
         let mut room = 0;
         let mut windows: HashMap<u32, u32> = HashMap::new();
         for (_, session) in &self.sessions {
@@ -234,6 +241,35 @@ impl<R: Route> ClientSide<R> {
         for (key, peer) in &self.peers {
             let expected = windows.get(&(key as u32)).copied().unwrap_or(0);
             assert_eq!(expected, peer.window.taken(), "the window conserves");
+        }
+    }
+
+    /// Whatever a call waits for will come: a packet, or else a timer; or somebody gives back what it
+    /// stands in line for.
+    #[cfg(test)]
+    fn check_nobody_is_forgotten(&self, shared: &Shared) {
+        let lines = self.peers.iter().flat_map(|(_, peer)| peer.waiting.iter());
+        let in_line: std::collections::HashSet<_> =
+            lines.chain(&self.room_waiting).map(|waiter| (waiter.index, waiter.number)).collect();
+        for (index, session) in &self.sessions {
+            for (at, slot) in session.slots.iter().enumerate() {
+                let Some(call) = &slot.call else { continue };
+                if call.waiting {
+                    let starved = session.starved & 1 << at != 0;
+                    assert!(starved || in_line.contains(&(index as u32, slot.number)), "who waits stands in a line");
+                    assert!(!starved || session.credits < session.granted, "a credit will come back");
+                } else {
+                    let pulls = call.response.as_ref().is_some_and(|response| response.pull_pending);
+                    assert!(call.awaits_packets() || pulls, "a call owes nothing and waits for nothing");
+                }
+                if let Some(due) = Self::due(shared, session, call) {
+                    assert!(session.timer_at <= due.plus_nanos(500_000_000), "a timer is armed for what may be lost");
+                }
+            }
+        }
+        for (_, peer) in &self.peers {
+            let waits = peer.waiting.iter().any(|waiter| self.waiter_slot(*waiter).is_some());
+            assert!(!waits || peer.ready || peer.window.taken() > 0, "room at the server will come back");
         }
     }
 }

@@ -54,7 +54,7 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// When a call's silence becomes suspicious; `None` if nothing is owed to it.
-    fn due(shared: &Shared, session: &ClientSession<R>, call: &Call) -> Option<Instant> {
+    pub(super) fn due(shared: &Shared, session: &ClientSession<R>, call: &Call) -> Option<Instant> {
         if !call.awaits_packets() {
             return None;
         }
@@ -129,7 +129,7 @@ impl<R: Route> ClientSide<R> {
         }
         tx.push_bytes(&session.route, &packet[..len]);
         session.owes_done &= !fresh;
-        session.told_done = fresh;
+        session.told_done = session.told_done & !repeat | fresh;
     }
 
     fn ping<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, tx: &mut X) {

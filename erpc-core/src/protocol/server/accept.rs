@@ -257,7 +257,7 @@ impl<R: Route> ServerSide<R> {
                 tx.push_bytes(route, closed.as_bytes());
                 self.remove(shared, index);
             }
-            Control::Reset { unknown } if unknown == Self::local_id(shared, index, session.generation) => {
+            Control::Reset { unknown } if unknown == remote => {
                 self.remove(shared, index);
             }
             // The answer to the `Close` of a shutdown finds no session any more.

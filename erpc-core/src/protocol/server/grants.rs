@@ -18,33 +18,37 @@ struct Grant {
 /// a ping with the new one.
 pub(super) struct Grants<R> {
     capacity: u32,
+    /// What each client endpoint may have on its way, worked out when clients come and go.
+    share: u32,
     clients: HashMap<(R, u8), Grant, KeyedHasher>,
 }
 
 impl<R: Route> Grants<R> {
     pub(super) fn new(capacity: u32, hasher: KeyedHasher) -> Self {
-        Self { capacity, clients: HashMap::with_hasher(hasher) }
+        Self { capacity, share: capacity, clients: HashMap::with_hasher(hasher) }
     }
 
     pub(super) fn set_capacity(&mut self, units: u32) {
         self.capacity = units;
+        self.divide();
     }
 
     /// What each client endpoint may have on its way, in charge units.
     #[inline]
     pub(super) fn share(&self) -> u32 {
-        self.share_of(self.clients.len())
+        self.share
     }
 
-    fn share_of(&self, clients: usize) -> u32 {
-        self.capacity >> clients.max(1).next_power_of_two().trailing_zeros()
+    fn divide(&mut self) {
+        self.share = self.capacity >> self.clients.len().max(1).next_power_of_two().trailing_zeros();
     }
 
     /// A session of the client endpoint opens. Returns whether the others' share has shrunk.
     pub(super) fn join(&mut self, route: R, steer: u8) -> bool {
         let before = self.share();
         self.clients.entry((route, steer)).or_insert(Grant { sessions: 0, told: 0 }).sessions += 1;
-        let share = self.share();
+        self.divide();
+        let share = self.share;
         if let Some(grant) = self.clients.get_mut(&(route, steer)) {
             grant.told = share;
         }
@@ -57,6 +61,7 @@ impl<R: Route> Grants<R> {
             grant.sessions -= 1;
             if grant.sessions == 0 {
                 self.clients.remove(&(*route, steer));
+                self.divide();
             }
         }
     }

@@ -1,8 +1,27 @@
 //! The protocol's specification, as tests: two cores, a wire that the test holds in its hands, and a
 //! clock that stands still until it is moved.
+//!
+//! | file | what it specifies |
+//! |---|---|
+//! | `requests` | what a server does with a request packet |
+//! | `replies`, `responses` | what a client does with a reply |
+//! | `pulls` | how large responses are asked on for, and dropped |
+//! | `handshake`, `negotiation` | how a session opens, and what both sides agree on |
+//! | `strangers` | that nobody else can touch it |
+//!
+//! `pair` is the harness, `wire` its transmit queue, `craft` makes packets by hand.
 
+mod craft;
 mod pair;
+mod wire;
 
+mod handshake;
 mod lossy;
+mod negotiation;
+mod pulls;
+mod replies;
+mod requests;
+mod responses;
+mod strangers;
 
 pub(super) use pair::TestRoute;

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use bytes::BufMut;
 
-use crate::buf::MsgBuf;
+use super::wire::Wire;
 use crate::protocol::{
-    Acceptor, Body, CallError, Cause, Core, EndpointConfig, Event, ListenGroup, Local, Notice, RequestHandle,
-    SessionEvent, SessionId,
+    Acceptor, Body, CallError, Cause, Core, DropReason, EndpointConfig, Event, ListenGroup, Local, Notice, Rejected,
+    RequestHandle, SessionEvent, SessionId,
 };
+use crate::service::{Code, Status};
 use crate::time::Instant;
-use crate::transport::{Capabilities, ChargeModel, Route, TxPacket, TxQueue};
-use crate::wire::{Header, Kind};
+use crate::transport::{Capabilities, ChargeModel, Route};
+use crate::wire::control::{Control, Parameters};
+use crate::wire::{ConnectionId, HEADER_LEN, Header, Kind};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct TestRoute(pub(crate) u32);
@@ -41,34 +43,8 @@ impl Route for TestRoute {
 
 pub(crate) const CLIENT: TestRoute = TestRoute(1);
 pub(crate) const SERVER: TestRoute = TestRoute(2);
+pub(crate) const STRANGER: TestRoute = TestRoute(3);
 pub(crate) const ECHO: u32 = 7;
-
-/// A transmit queue that keeps what it is given, and holds msgbufs until it is flushed as a real one
-/// does.
-#[derive(Default)]
-pub(crate) struct Wire {
-    pub(crate) packets: VecDeque<(TestRoute, Vec<u8>)>,
-    held: Vec<MsgBuf>,
-}
-
-impl TxQueue for Wire {
-    type Route = TestRoute;
-
-    fn push_bytes(&mut self, route: &TestRoute, bytes: &[u8]) {
-        self.packets.push_back((*route, bytes.to_vec()));
-    }
-
-    fn push(&mut self, route: &TestRoute, packet: TxPacket<'_>) {
-        let mut bytes = vec![0; packet.len()];
-        packet.copy_to(&mut bytes);
-        self.held.push(packet.hold());
-        self.packets.push_back((*route, bytes));
-    }
-
-    fn flush(&mut self) {
-        self.held.clear();
-    }
-}
 
 /// How a call ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,6 +60,37 @@ pub(crate) struct Asked {
     pub(crate) body: Vec<u8>,
 }
 
+/// What one of the two cores is made of.
+#[derive(Clone)]
+pub(crate) struct Side {
+    pub(crate) capabilities: Capabilities,
+    pub(crate) config: EndpointConfig,
+}
+
+impl Side {
+    /// A ring of 1,024 entries, and the default configuration.
+    pub(crate) fn new(max_datagram: usize) -> Self {
+        Self { capabilities: capabilities(max_datagram), config: EndpointConfig::new() }
+    }
+
+    pub(crate) fn config(mut self, config: EndpointConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// A receive queue of another kind.
+    pub(crate) fn queue(mut self, charge: ChargeModel, capacity: u32) -> Self {
+        self.capabilities.charge = charge;
+        self.capabilities.rx_capacity = capacity;
+        self
+    }
+
+    pub(crate) fn core(&self, seed: u64) -> Core<TestRoute> {
+        let local = Local::from(self.capabilities);
+        Core::new(local, self.config.clone().seed(seed), (0, 0)).expect("a valid configuration")
+    }
+}
+
 pub(crate) struct Pair {
     pub(crate) now: Instant,
     pub(crate) client: Core<TestRoute>,
@@ -93,11 +100,18 @@ pub(crate) struct Pair {
     pub(crate) asked: VecDeque<Asked>,
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) sessions: HashMap<SessionId, SessionEvent>,
+    /// Every notice, in order, as text.
+    pub(crate) told: Vec<String>,
     /// Requests are answered with their bytes at once.
     pub(crate) echo: bool,
     pub(crate) executed: u64,
-    config: EndpointConfig,
-    capabilities: Capabilities,
+    /// Both sides' ids of the session that opened last.
+    pub(crate) client_id: ConnectionId,
+    pub(crate) server_id: ConnectionId,
+    /// What that session agreed on.
+    pub(crate) terms: Parameters,
+    client_side: Side,
+    server_side: Side,
 }
 
 pub(crate) fn capabilities(max_datagram: usize) -> Capabilities {
@@ -111,25 +125,38 @@ pub(crate) fn capabilities(max_datagram: usize) -> Capabilities {
 }
 
 impl Pair {
-    /// Two cores, no session.
+    /// Two cores of the same make, no session.
     pub(crate) fn new(max_datagram: usize, config: EndpointConfig) -> Self {
-        let capabilities = capabilities(max_datagram);
-        let core = |seed| {
-            Core::new(Local::from(capabilities), config.clone().seed(seed), (0, 0)).expect("a valid configuration")
-        };
+        let side = Side::new(max_datagram).config(config);
+        Self::of(side.clone(), side)
+    }
+
+    /// Two cores, no session.
+    pub(crate) fn of(client_side: Side, server_side: Side) -> Self {
         let mut pair = Self {
             now: Instant::from_nanos(1_000_000_000),
-            client: core(1),
-            server: core(2),
+            client: client_side.core(1),
+            server: server_side.core(2),
             to_server: Wire::default(),
             to_client: Wire::default(),
             asked: VecDeque::new(),
             outcomes: Vec::new(),
             sessions: HashMap::new(),
+            told: Vec::new(),
             echo: true,
             executed: 0,
-            config,
-            capabilities,
+            client_id: ConnectionId::default(),
+            server_id: ConnectionId::default(),
+            terms: Parameters {
+                max_datagram: 0,
+                max_message: 0,
+                eager: 0,
+                window: 0,
+                credits: 0,
+                charge_model: 0,
+            },
+            client_side,
+            server_side,
         };
         pair.server.listen(acceptor());
         pair
@@ -137,11 +164,21 @@ impl Pair {
 
     /// Two cores with one open session.
     pub(crate) fn connected(max_datagram: usize, config: EndpointConfig) -> (Self, SessionId) {
-        let mut pair = Self::new(max_datagram, config);
-        let session = pair.connect();
-        pair.settle();
-        assert_eq!(pair.sessions.get(&session), Some(&SessionEvent::Opened));
-        (pair, session)
+        Self::new(max_datagram, config).and_connected()
+    }
+
+    /// Opens one session.
+    pub(crate) fn and_connected(mut self) -> (Self, SessionId) {
+        let session = self.open();
+        (self, session)
+    }
+
+    /// A session, opened.
+    pub(crate) fn open(&mut self) -> SessionId {
+        let session = self.connect();
+        self.settle();
+        assert_eq!(self.sessions.get(&session), Some(&SessionEvent::Opened));
+        session
     }
 
     pub(crate) fn connect(&mut self) -> SessionId {
@@ -150,25 +187,72 @@ impl Pair {
 
     /// The server forgets everything and is there again.
     pub(crate) fn restart_server(&mut self, seed: u64) {
-        self.server = Core::new(Local::from(self.capabilities), self.config.clone().seed(seed), (0, 0)).expect("valid");
-        self.server.listen(acceptor());
+        self.restart_server_with(seed, acceptor());
+    }
+
+    pub(crate) fn restart_server_with(&mut self, seed: u64, acceptor: Acceptor) {
+        self.server = self.server_side.core(seed);
+        self.server.listen(acceptor);
         self.asked.clear();
     }
 
-    pub(crate) fn call(&mut self, session: SessionId, token: u64, body: &[u8]) {
+    pub(crate) fn disconnect(&mut self, session: SessionId) {
+        self.client.disconnect(self.now, session, &mut self.to_server);
+        self.housekeeping();
+    }
+
+    pub(crate) fn shutdown_server(&mut self) {
+        self.server.shutdown(&mut self.to_client);
+        self.housekeeping();
+    }
+
+    pub(crate) fn try_call(&mut self, session: SessionId, token: u64, body: &[u8]) -> Result<(), Rejected> {
         let mut request = self.client.pool().alloc(body.len()).expect("memory");
         request.put_slice(body);
-        self.client.call(self.now, session, (ECHO, request, token), &mut self.to_server).expect("accepted");
+        let called = self.client.call(self.now, session, (ECHO, request, token), &mut self.to_server);
+        self.check();
+        called
+    }
+
+    pub(crate) fn call(&mut self, session: SessionId, token: u64, body: &[u8]) {
+        self.try_call(session, token, body).expect("accepted");
     }
 
     pub(crate) fn respond(&mut self, handle: RequestHandle, body: &[u8]) {
         let mut response = self.server.response_buffer(&handle, body.len()).expect("memory");
         response.put_slice(body);
         self.server.respond(self.now, handle, response, &mut self.to_client);
+        self.check();
     }
 
-    /// The server receives a packet.
+    /// Answers the oldest request that waits for it.
+    pub(crate) fn answer(&mut self, body: &[u8]) {
+        let asked = self.asked.pop_front().expect("a request waits");
+        self.respond(asked.handle, body);
+    }
+
+    /// Fails the oldest request that waits for an answer.
+    pub(crate) fn answer_failure(&mut self, code: Code, message: &'static str) {
+        let asked = self.asked.pop_front().expect("a request waits");
+        self.server.respond_status(self.now, asked.handle, &Status::new(code, message), &mut self.to_client);
+        self.check();
+    }
+
+    /// The server receives a packet, a burst of its own.
     pub(crate) fn at_server(&mut self, from: TestRoute, bytes: &[u8]) {
+        self.burst_at_server(from, &[bytes]);
+    }
+
+    /// The server receives packets in one burst.
+    pub(crate) fn burst_at_server<B: AsRef<[u8]>>(&mut self, from: TestRoute, packets: &[B]) {
+        for bytes in packets {
+            self.server_takes(from, bytes.as_ref());
+        }
+        self.server.end_of_burst(self.now, &mut self.to_client);
+        self.housekeeping();
+    }
+
+    fn server_takes(&mut self, from: TestRoute, bytes: &[u8]) {
         let event = self.server.receive(self.now, from, bytes, &mut self.to_client);
         if let Event::Request(request) = event {
             self.executed += 1;
@@ -181,53 +265,87 @@ impl Pair {
                 self.asked.push_back(asked);
             }
         }
-        self.after(true);
     }
 
-    /// The client receives a packet.
+    /// The client receives a packet, a burst of its own.
     pub(crate) fn at_client(&mut self, from: TestRoute, bytes: &[u8]) {
+        self.burst_at_client(from, &[bytes]);
+    }
+
+    /// The client receives packets in one burst.
+    pub(crate) fn burst_at_client<B: AsRef<[u8]>>(&mut self, from: TestRoute, packets: &[B]) {
+        for bytes in packets {
+            self.client_takes(from, bytes.as_ref());
+        }
+        self.client.end_of_burst(self.now, &mut self.to_server);
+        self.housekeeping();
+    }
+
+    fn client_takes(&mut self, from: TestRoute, bytes: &[u8]) {
+        if let Some(Control::Opened { server, parameters }) = control(bytes) {
+            self.client_id = Header::parse(bytes).expect("a control message has a header").connection;
+            (self.server_id, self.terms) = (server, parameters);
+        }
         let event = self.client.receive(self.now, from, bytes, &mut self.to_server);
         if let Event::Reply { token, result, mut request } = event {
             // The request is the user's again: writing it must not meet a queue that still reads it.
             request.as_mut_slice().fill(0xEE);
-            self.outcomes.push(Outcome { token, result: result.as_ref().map(|body| body.as_slice().to_vec()).map_err(Clone::clone) });
+            let seen = result.as_ref().map(|body| body.as_slice().to_vec()).map_err(Clone::clone);
+            self.outcomes.push(Outcome { token, result: seen });
             if let Ok(Body::Message(message)) = result {
                 self.client.pool().recycle(message);
             }
             self.client.pool().recycle(request);
         }
-        self.after(false);
     }
 
-    fn after(&mut self, at_server: bool) {
-        if at_server {
-            self.server.end_of_burst(self.now, &mut self.to_client);
-        } else {
-            self.client.end_of_burst(self.now, &mut self.to_server);
-        }
-        self.housekeeping();
+    /// The server drops this packet, for this reason alone.
+    #[track_caller]
+    pub(crate) fn server_drops(&mut self, from: TestRoute, bytes: &[u8], reason: DropReason) {
+        let before = *self.server.stats();
+        self.at_server(from, bytes);
+        let after = self.server.stats();
+        assert_eq!(after.dropped_in_all(), before.dropped_in_all() + 1, "the packet was not dropped");
+        assert_eq!(after.dropped(reason), before.dropped(reason) + 1, "it was not dropped as {reason:?}");
+    }
+
+    /// The client drops this packet, for this reason alone.
+    #[track_caller]
+    pub(crate) fn client_drops(&mut self, from: TestRoute, bytes: &[u8], reason: DropReason) {
+        let before = *self.client.stats();
+        self.at_client(from, bytes);
+        let after = self.client.stats();
+        assert_eq!(after.dropped_in_all(), before.dropped_in_all() + 1, "the packet was not dropped");
+        assert_eq!(after.dropped(reason), before.dropped(reason) + 1, "it was not dropped as {reason:?}");
     }
 
     pub(crate) fn housekeeping(&mut self) {
         while self.client.next_unrouted().is_some() {
-            self.client.routed(self.now, self.capabilities.max_datagram, &mut self.to_server);
+            self.client.routed(self.now, self.client_side.capabilities.max_datagram, &mut self.to_server);
         }
         while self.server.next_unrouted().is_some() {
-            self.server.routed(self.now, self.capabilities.max_datagram, &mut self.to_client);
+            self.server.routed(self.now, self.server_side.capabilities.max_datagram, &mut self.to_client);
         }
         while let Some(notice) = self.client.pop_notice() {
             match notice {
-                Notice::CallFailed { token, error, request } => {
+                Notice::CallFailed { token, error, mut request } => {
+                    self.told.push(format!("call {token}"));
+                    request.clear();
                     self.outcomes.push(Outcome { token, result: Err(error) });
                     self.client.pool().recycle(request);
                 }
                 Notice::Session(session, event) => {
+                    self.told.push(format!("{event:?}"));
                     self.sessions.insert(session, event);
                 }
             }
         }
-        self.to_server.flush();
-        self.to_client.flush();
+        self.to_server.release();
+        self.to_client.release();
+        self.check();
+    }
+
+    fn check(&self) {
         self.client.check_invariants();
         self.server.check_invariants();
     }
@@ -240,13 +358,37 @@ impl Pair {
         self.housekeeping();
     }
 
+    /// Lets time pass in steps of a timer each; packets stay on the wire.
+    pub(crate) fn pass_slowly(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            let next = self.client.next_deadline().min(self.server.next_deadline()).min(end);
+            self.pass(next.max(self.now) - self.now);
+        }
+    }
+
+    /// Lets time pass in steps of a timer each, and delivers what is sent.
+    pub(crate) fn live(&mut self, time: Duration) {
+        let end = self.now + time;
+        self.settle();
+        while self.now < end {
+            let next = self.client.next_deadline().min(self.server.next_deadline()).min(end);
+            self.pass(next.max(self.now) - self.now);
+            self.settle();
+        }
+    }
+
     /// Delivers everything that is on its way, and what that leads to, without time passing.
     pub(crate) fn settle(&mut self) {
         for _ in 0..1_000_000 {
-            if let Some((_, bytes)) = self.to_server.packets.pop_front() {
+            if let Some((to, bytes)) = self.to_server.packets.pop_front() {
+                assert_eq!(to, SERVER);
                 self.at_server(CLIENT, &bytes);
-            } else if let Some((_, bytes)) = self.to_client.packets.pop_front() {
-                self.at_client(SERVER, &bytes);
+            } else if let Some((to, bytes)) = self.to_client.packets.pop_front() {
+                // What is sent to strangers is not for the client.
+                if to == CLIENT {
+                    self.at_client(SERVER, &bytes);
+                }
             } else {
                 return;
             }
@@ -256,18 +398,25 @@ impl Pair {
 
     /// The packets to the server, taken off the wire.
     pub(crate) fn take_to_server(&mut self) -> Vec<Vec<u8>> {
-        self.to_server.packets.drain(..).map(|(_, bytes)| bytes).collect()
+        self.to_server.take()
     }
 
     /// The packets to the client, taken off the wire.
     pub(crate) fn take_to_client(&mut self) -> Vec<Vec<u8>> {
-        self.to_client.packets.drain(..).map(|(_, bytes)| bytes).collect()
+        self.to_client.take()
     }
 
     /// The only outcome so far, taken.
+    #[track_caller]
     pub(crate) fn outcome(&mut self) -> Outcome {
         assert_eq!(self.outcomes.len(), 1, "{:?}", self.outcomes);
         self.outcomes.remove(0)
+    }
+
+    /// The error of the only outcome so far.
+    #[track_caller]
+    pub(crate) fn error(&mut self) -> CallError {
+        self.outcome().result.expect_err("the call has failed")
     }
 
     /// The cause with which a session closed.
@@ -280,15 +429,42 @@ impl Pair {
 }
 
 pub(crate) fn acceptor() -> Acceptor {
-    Acceptor::new(Arc::new(ListenGroup::new([9; 16], vec![0])), 0)
+    acceptor_with(9)
+}
+
+/// An acceptor whose cookies no other's are.
+pub(crate) fn acceptor_with(secret: u8) -> Acceptor {
+    Acceptor::new(Arc::new(ListenGroup::new([secret; 16], vec![0])), 0)
+}
+
+/// The header of a packet.
+#[track_caller]
+pub(crate) fn header(packet: &[u8]) -> Header {
+    Header::parse(packet).expect("a packet")
+}
+
+/// The control message in a packet, `None` if it is none.
+pub(crate) fn control(packet: &[u8]) -> Option<Control> {
+    let header = Header::parse(packet).ok()?;
+    (header.kind == Kind::Control).then(|| Control::parse(&header, &packet[HEADER_LEN..]).ok())?
 }
 
 /// The kinds of packets, in order.
 pub(crate) fn kinds(packets: &[Vec<u8>]) -> Vec<Kind> {
-    packets.iter().map(|bytes| Header::parse(bytes).expect("a packet").kind).collect()
+    packets.iter().map(|bytes| header(bytes).kind).collect()
+}
+
+/// Kind and packet number of packets, in order.
+pub(crate) fn shape(packets: &[Vec<u8>]) -> Vec<(Kind, u32)> {
+    packets.iter().map(|bytes| (header(bytes).kind, header(bytes).packet.get())).collect()
 }
 
 /// A message that no other looks like.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    (0..len as u64).map(|at| (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(at * at + at) >> 11) as u8).collect()
+    let start = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (0..len as u64).map(|at| (start.wrapping_add(at * at + at) >> 11) as u8).collect()
+}
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
 }

@@ -30,7 +30,11 @@ impl ReplyBuffers for Limit {
 struct Math;
 
 impl Math {
-    #[expect(clippy::needless_pass_by_value, clippy::unused_self, reason = "the shape of a handler")]
+    #[expect(
+        clippy::needless_pass_by_value,
+        clippy::unused_self,
+        reason = "the shape of a handler"
+    )]
     fn double(&self, request: Request<'_, u32>) -> Result<Response<u32>, Status> {
         match request.message() {
             13 => panic!("unlucky"),
@@ -150,7 +154,10 @@ fn a_failure_returned_after_deferring_does_not_answer_twice() {
 fn a_method_is_registered_once() {
     let mut routes = math();
     let collision = routes.unary(DOUBLE, Mode::Worker, &Arc::new(Math), Math::double).unwrap_err();
-    assert_eq!(collision, MethodCollision { first: "test.Math/Double", second: "test.Math/Double" });
+    assert_eq!(
+        collision,
+        MethodCollision { first: "test.Math/Double", second: "test.Math/Double" }
+    );
     assert!(collision.to_string().contains("twice"));
     assert_eq!(routes.entries().count(), 1);
 }
@@ -162,7 +169,8 @@ fn two_names_with_one_id_are_both_named() {
     let mut routes = Routes::new();
     let handler = |_: &(), _: Request<'_, u32>| Ok(Response::new(0_u32));
     routes.unary(Method::new(one), Mode::Dispatch, &Arc::new(()), handler).unwrap();
-    let collision = routes.unary(Method::new(other), Mode::Dispatch, &Arc::new(()), handler).unwrap_err();
+    let collision =
+        routes.unary(Method::new(other), Mode::Dispatch, &Arc::new(()), handler).unwrap_err();
     assert_eq!(collision, MethodCollision { first: one, second: other });
     assert!(collision.to_string().contains(one) && collision.to_string().contains(other));
 }

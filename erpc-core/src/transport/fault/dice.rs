@@ -52,8 +52,13 @@ impl Damage {
 
 impl Dice {
     pub(super) fn new(shared: &Arc<Shared>, receiving: bool) -> Self {
-        let mut dice =
-            Self { shared: Arc::clone(shared), version: 0, receiving, faults: Faults::none(), state: 0 };
+        let mut dice = Self {
+            shared: Arc::clone(shared),
+            version: 0,
+            receiving,
+            faults: Faults::none(),
+            state: 0,
+        };
         dice.read_plan();
         dice
     }

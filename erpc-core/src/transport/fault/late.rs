@@ -30,7 +30,8 @@ impl<R> Late<R> {
     }
 
     pub(super) fn hold(&mut self, overtaken_by: u32, packet: Owned<R>) {
-        let due = Due { packets: self.packets + u64::from(overtaken_by), turns: self.turns + PATIENCE };
+        let due =
+            Due { packets: self.packets + u64::from(overtaken_by), turns: self.turns + PATIENCE };
         self.waiting.push((due, packet));
     }
 

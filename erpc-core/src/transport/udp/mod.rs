@@ -17,6 +17,7 @@ mod route;
 mod rx;
 mod socket;
 mod steer;
+mod stray;
 mod sys;
 mod tx;
 mod wait;
@@ -30,6 +31,7 @@ pub use config::{UdpConfig, UdpError};
 pub use route::UdpRoute;
 pub use rx::UdpRx;
 use socket::UdpSocket;
+use stray::{Inboxes, Member};
 pub use tx::UdpTx;
 use wait::Bed;
 
@@ -66,7 +68,7 @@ impl UdpTransport {
     /// [`UdpError`], whose message says what to do.
     pub fn bind(config: &UdpConfig) -> Result<Self, UdpError> {
         config.check()?;
-        Self::new(config, UdpSocket::bind(config)?, 0)
+        Self::new(config, UdpSocket::bind(config)?, 0, None)
     }
 
     /// Opens `members` sockets on one port; the kernel delivers a packet to the one that the packet's
@@ -83,13 +85,24 @@ impl UdpTransport {
     /// [`UdpError`], whose message says what to do.
     pub fn bind_group(config: &UdpConfig, members: usize) -> Result<Vec<Self>, UdpError> {
         config.check()?;
-        let group = steer::bind_group(config, members)?;
-        group.into_iter().zip(0..=u8::MAX).map(|(socket, steer)| Self::new(config, socket, steer)).collect()
+        let (group, shared) = steer::bind_group(config, members)?;
+        let inboxes = shared.then(|| Inboxes::new(members));
+        let open = |(socket, steer)| Self::new(config, socket, steer, inboxes.as_ref());
+        group.into_iter().zip(0..=u8::MAX).map(open).collect()
     }
 
-    fn new(config: &UdpConfig, socket: UdpSocket, steer: u8) -> Result<Self, UdpError> {
+    fn new(
+        config: &UdpConfig,
+        socket: UdpSocket,
+        steer: u8,
+        inboxes: Option<&Arc<Inboxes>>,
+    ) -> Result<Self, UdpError> {
         let address = socket.address();
-        let bed = Bed::new().map_err(|errno| UdpError::Os { doing: "create an eventfd", address, errno })?;
+        let bed = Bed::new().map_err(|errno| UdpError::Os {
+            doing: "create an eventfd",
+            address,
+            errno,
+        })?;
         let socket = Arc::new(socket);
         let capabilities = Capabilities {
             max_datagram: config.max_datagram.unwrap_or_else(|| mtu::largest(&socket)),
@@ -98,8 +111,9 @@ impl UdpTransport {
             min_rto: MIN_RTO,
             steer,
         };
+        let member = inboxes.map(|inboxes| Member::new(inboxes, steer, bed.waker()));
         Ok(Self {
-            rx: UdpRx::new(Arc::clone(&socket), capabilities.max_datagram),
+            rx: UdpRx::new(Arc::clone(&socket), capabilities.max_datagram, member),
             tx: UdpTx::new(Arc::clone(&socket)),
             overflow: Overflow::new(&socket),
             socket,
@@ -182,7 +196,7 @@ impl Transport for UdpTransport {
             rx_bytes: rx.bytes,
             tx_packets: tx.packets,
             tx_bytes: tx.bytes,
-            rx_overflow: self.overflow.total(&self.socket),
+            rx_overflow: self.overflow.total(&self.socket) + rx.overflow,
             tx_dropped: tx.dropped,
             rx_truncated: rx.truncated,
         }
@@ -191,7 +205,9 @@ impl Transport for UdpTransport {
 
 impl fmt::Debug for UdpTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UdpTransport").field("address", &self.socket.address()).finish_non_exhaustive()
+        f.debug_struct("UdpTransport")
+            .field("address", &self.socket.address())
+            .finish_non_exhaustive()
     }
 }
 

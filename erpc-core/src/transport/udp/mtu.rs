@@ -43,7 +43,8 @@ pub(super) fn path(local: SocketAddr, peer: SocketAddr) -> usize {
 
 fn path_mtu(local: IpAddr, peer: SocketAddr) -> Result<usize, Errno> {
     let domain = Domain::for_address(peer);
-    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP)).map_err(|error| errno(&error))?;
+    let socket =
+        Socket::new(domain, Type::DGRAM, Some(Protocol::UDP)).map_err(|error| errno(&error))?;
     // The route may depend on where the packets come from.
     if !local.is_unspecified() && local.is_ipv4() == peer.is_ipv4() {
         let any_port = SockAddr::from(SocketAddr::new(local, 0));

@@ -147,7 +147,9 @@ pub(super) struct Name(libc::sockaddr_in6);
 // An IPv4 name is written through the fields of an IPv6 one, without a union.
 const _: () = {
     assert!(offset_of!(libc::sockaddr_in, sin_port) == offset_of!(libc::sockaddr_in6, sin6_port));
-    assert!(offset_of!(libc::sockaddr_in, sin_addr) == offset_of!(libc::sockaddr_in6, sin6_flowinfo));
+    assert!(
+        offset_of!(libc::sockaddr_in, sin_addr) == offset_of!(libc::sockaddr_in6, sin6_flowinfo)
+    );
     assert!(size_of::<libc::sockaddr_in>() <= size_of::<libc::sockaddr_in6>());
 };
 
@@ -225,7 +227,14 @@ mod tests {
 
     #[test]
     fn addresses_survive_both_conversions() {
-        for text in ["10.0.0.7:31850", "0.0.0.0:0", "255.255.255.255:65535", "[::1]:1", "[2001:db8::7]:443", "[fe80::1%3]:9"] {
+        for text in [
+            "10.0.0.7:31850",
+            "0.0.0.0:0",
+            "255.255.255.255:65535",
+            "[::1]:1",
+            "[2001:db8::7]:443",
+            "[fe80::1%3]:9",
+        ] {
             let route = route(text);
             assert_eq!(route.to_string(), text);
             assert_eq!(SocketAddr::from(route), text.parse().unwrap());
@@ -240,7 +249,11 @@ mod tests {
     #[test]
     fn one_peer_has_one_route() {
         assert_eq!(route("[::ffff:1.2.3.4]:5"), route("1.2.3.4:5"));
-        assert_eq!(route("[2001:db8::1%7]:5"), route("[2001:db8::1]:5"), "a global address has no scope");
+        assert_eq!(
+            route("[2001:db8::1%7]:5"),
+            route("[2001:db8::1]:5"),
+            "a global address has no scope"
+        );
         assert_ne!(route("[fe80::1%7]:5"), route("[fe80::1%8]:5"));
     }
 

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use super::route::{Name, UdpRoute};
 use super::socket::UdpSocket;
+use super::stray::Member;
 use super::sys::{Control, Headers};
 use super::{MAX_DATAGRAM, sys};
 use crate::transport::{MAX_BURST, RxPacket, RxQueue};
@@ -39,6 +40,10 @@ pub struct UdpRx {
     /// The burst that is lent out.
     packets: [Packet; MAX_BURST],
     count: usize,
+    /// In a group: the way to the other members.
+    member: Option<Member>,
+    /// The burst is of strays that other members have passed on.
+    strays: bool,
     /// Datagrams and packets since the last empty poll.
     run: u32,
     run_packets: u32,
@@ -62,6 +67,8 @@ pub(super) struct RxCounters {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     pub(super) truncated: u64,
+    /// Strays that their member had no room for.
+    pub(super) overflow: u64,
 }
 
 /// A datagram in its buffer, or a run of packets that the kernel coalesced.
@@ -89,7 +96,7 @@ struct Vectors(Box<[libc::iovec]>);
 unsafe impl Send for Vectors {}
 
 impl UdpRx {
-    pub(super) fn new(socket: Arc<UdpSocket>, max_datagram: usize) -> Self {
+    pub(super) fn new(socket: Arc<UdpSocket>, max_datagram: usize, member: Option<Member>) -> Self {
         // A coalesced run may have any length.
         let stride = if socket.offload() { MAX_DATAGRAM } else { max_datagram };
         // An odd number of cache lines: at powers of two, all buffers would compete for the same few
@@ -110,6 +117,8 @@ impl UdpRx {
             next: 0,
             packets: [Packet::default(); MAX_BURST],
             count: 0,
+            member,
+            strays: false,
             run: 0,
             run_packets: 0,
             expect_many: false,
@@ -121,7 +130,7 @@ impl UdpRx {
 
     /// Whether packets are here that no burst has handed out yet.
     pub(super) fn has_pending(&self) -> bool {
-        self.next < self.received
+        self.next < self.received || self.member.as_ref().is_some_and(Member::has_pending)
     }
 
     pub(super) fn counters(&self) -> RxCounters {
@@ -143,7 +152,11 @@ impl UdpRx {
                 Err(_) => 0,
             };
         }
-        match sys::receive_one(self.socket.fd(), &mut self.buffers[..self.stride], &mut self.names[0]) {
+        match sys::receive_one(
+            self.socket.fd(),
+            &mut self.buffers[..self.stride],
+            &mut self.names[0],
+        ) {
             Ok(len) => {
                 self.datagrams[0] = Datagram { at: 0, len: len as u32, segment: len as u32 };
                 1
@@ -169,7 +182,9 @@ impl UdpRx {
         let coalescing = self.coalescing;
         let buffers = self.buffers.chunks_exact_mut(self.stride);
         let rest = self.names.iter_mut().zip(&mut self.controls).zip(&mut self.vectors.0);
-        for (index, (buffer, ((name, control), vector))) in buffers.zip(rest).take(count).enumerate() {
+        for (index, (buffer, ((name, control), vector))) in
+            buffers.zip(rest).take(count).enumerate()
+        {
             *vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
             let header = self.headers.get_mut(index);
             header.msg_name = name.as_mut_ptr().cast();
@@ -197,6 +212,17 @@ impl UdpRx {
         self.datagrams[index] = Datagram { at: 0, len: len as u32, segment: segment as u32 };
     }
 
+    /// Lends out what other members have passed on.
+    #[cold]
+    fn hand_out_strays(&mut self) -> usize {
+        let Some(member) = &mut self.member else { return 0 };
+        self.count = member.burst();
+        self.counters.packets += self.count as u64;
+        self.counters.bytes += member.burst_bytes();
+        self.strays = self.count > 0;
+        self.count
+    }
+
     /// An empty poll ends a run: decides how to go on.
     #[inline]
     fn end_run(&mut self) {
@@ -220,26 +246,41 @@ impl UdpRx {
         }
     }
 
+    /// Passes a packet on if it is another member's.
+    fn passed_on(&mut self, packet: Packet) -> bool {
+        let bytes = &self.buffers[packet.at as usize..(packet.at + packet.len) as usize];
+        let Some(member) = &self.member else { return false };
+        let Some(to) = member.stray(bytes) else { return false };
+        if !member.pass_on(to, &self.names[packet.name as usize], bytes) {
+            self.counters.overflow += 1;
+        }
+        true
+    }
+
     /// Fills the burst from what was received.
     #[inline]
     fn hand_out(&mut self) -> usize {
         let mut count = 0;
         while count < MAX_BURST && self.next < self.received {
             let datagram = &mut self.datagrams[self.next];
-            let base = (self.next * self.stride) as u32;
             let len = datagram.segment.min(datagram.len - datagram.at);
-            if datagram.len as usize > self.stride || len as usize > self.max_datagram {
+            let packet = Packet {
+                at: (self.next * self.stride) as u32 + datagram.at,
+                len,
+                name: self.next as u32,
+            };
+            let cut = datagram.len as usize > self.stride;
+            let coalesced = datagram.segment < datagram.len;
+            datagram.at = if cut { datagram.len } else { datagram.at + len };
+            if datagram.at == datagram.len {
+                self.next += 1;
+            }
+            if cut || len as usize > self.max_datagram {
                 self.counters.truncated += 1;
-                // Cut off by the kernel, or a packet that is too long for us; in a run, all are.
-                datagram.at = datagram.len;
-            } else {
-                self.packets[count] = Packet { at: base + datagram.at, len, name: self.next as u32 };
+            } else if !(coalesced && self.passed_on(packet)) {
+                self.packets[count] = packet;
                 self.counters.bytes += u64::from(len);
                 count += 1;
-                datagram.at += len;
-            }
-            if datagram.at >= datagram.len {
-                self.next += 1;
             }
         }
         self.counters.packets += count as u64;
@@ -254,6 +295,10 @@ impl RxQueue for UdpRx {
 
     #[inline]
     fn burst(&mut self) -> usize {
+        self.strays = false;
+        if self.member.as_ref().is_some_and(Member::has_pending) && self.hand_out_strays() > 0 {
+            return self.count;
+        }
         if self.next < self.received {
             return self.hand_out();
         }
@@ -277,9 +322,15 @@ impl RxQueue for UdpRx {
 
     #[inline]
     fn packet(&self, index: usize) -> RxPacket<'_, UdpRoute> {
+        if let (true, Some(member)) = (self.strays, &self.member) {
+            return member.packet(index);
+        }
         let packet = &self.packets[..self.count][index];
         let (at, len) = (packet.at as usize, packet.len as usize);
-        RxPacket { route: self.names[packet.name as usize].route(), bytes: &self.buffers[at..at + len] }
+        RxPacket {
+            route: self.names[packet.name as usize].route(),
+            bytes: &self.buffers[at..at + len],
+        }
     }
 }
 

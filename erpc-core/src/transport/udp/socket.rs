@@ -29,12 +29,17 @@ impl UdpSocket {
     }
 
     /// Binds `address`; if `shared`, other sockets of this user that also share may have it.
-    pub(super) fn bind_to(config: &UdpConfig, address: SocketAddr, shared: bool) -> Result<Self, UdpError> {
+    pub(super) fn bind_to(
+        config: &UdpConfig,
+        address: SocketAddr,
+        shared: bool,
+    ) -> Result<Self, UdpError> {
         match Self::bind_family(config, address, shared) {
             // A host without IPv6 still has what the unspecified address stands for.
-            Err(UdpError::Os { errno: Errno::AFNOSUPPORT, .. } | UdpError::AddressNotAvailable { .. })
-                if address.is_ipv6() && address.ip().is_unspecified() =>
-            {
+            Err(
+                UdpError::Os { errno: Errno::AFNOSUPPORT, .. }
+                | UdpError::AddressNotAvailable { .. },
+            ) if address.is_ipv6() && address.ip().is_unspecified() => {
                 let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
                 Self::bind_family(config, address, shared)
             }
@@ -42,27 +47,43 @@ impl UdpSocket {
         }
     }
 
-    fn bind_family(config: &UdpConfig, address: SocketAddr, shared: bool) -> Result<Self, UdpError> {
+    fn bind_family(
+        config: &UdpConfig,
+        address: SocketAddr,
+        shared: bool,
+    ) -> Result<Self, UdpError> {
         let failed = |doing| move |error| UdpError::Os { doing, address, errno: errno(&error) };
         let (domain, family) = match address {
             SocketAddr::V4(_) => (Domain::IPV4, Family::V4),
             SocketAddr::V6(_) => (Domain::IPV6, Family::V6),
         };
         // Close-on-exec and non-blocking: socket2 sets the former.
-        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP)).map_err(failed("open a socket"))?;
+        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))
+            .map_err(failed("open a socket"))?;
         socket.set_nonblocking(true).map_err(failed("configure a socket"))?;
         if family == Family::V6 {
-            socket.set_only_v6(!address.ip().is_unspecified()).map_err(failed("configure a socket"))?;
+            socket
+                .set_only_v6(!address.ip().is_unspecified())
+                .map_err(failed("configure a socket"))?;
         }
         if shared {
             socket.set_reuse_port(true).map_err(failed("share a port"))?;
         }
-        never_fragment(&socket, family).map_err(|errno| UdpError::Os { doing: "forbid fragments", address, errno })?;
+        never_fragment(&socket, family).map_err(|errno| UdpError::Os {
+            doing: "forbid fragments",
+            address,
+            errno,
+        })?;
         // Both are cut to what the administrator allows, not refused.
-        socket.set_recv_buffer_size(config.recv_buffer).map_err(failed("size the receive buffer"))?;
+        socket
+            .set_recv_buffer_size(config.recv_buffer)
+            .map_err(failed("size the receive buffer"))?;
         socket.set_send_buffer_size(config.send_buffer).map_err(failed("size the send buffer"))?;
-        let recv_buffer = socket.recv_buffer_size().map_err(failed("read the receive buffer's size"))?;
-        socket.bind(&SockAddr::from(address)).map_err(|error| UdpError::from_bind(errno(&error), address))?;
+        let recv_buffer =
+            socket.recv_buffer_size().map_err(failed("read the receive buffer's size"))?;
+        socket
+            .bind(&SockAddr::from(address))
+            .map_err(|error| UdpError::from_bind(errno(&error), address))?;
         let bound = socket.local_addr().map_err(failed("read the bound address"))?;
         let address = bound.as_socket().unwrap_or(address);
         let mut socket = Self { socket, family, address, recv_buffer, offload: false };
@@ -71,9 +92,9 @@ impl UdpSocket {
         Ok(socket)
     }
 
-    /// Lets further sockets bind the same address.
-    pub(super) fn share_port(&self) -> Result<(), Errno> {
-        self.socket.set_reuse_port(true).map_err(|error| errno(&error))
+    /// Lets further sockets bind the same address, or no longer.
+    pub(super) fn share_port(&self, share: bool) -> Result<(), Errno> {
+        self.socket.set_reuse_port(share).map_err(|error| errno(&error))
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {

@@ -19,30 +19,35 @@ use crate::wire::Kind;
 /// Members that the one steering byte can tell apart.
 pub(super) const MAX_GROUP: usize = 256;
 
-/// Opens `members` sockets on `config`'s address. Member `i` receives the packets whose first byte is
-/// `i`; see [`program`].
+/// Opens `members` sockets on `config`'s address; true if they share the port. Member `i` then receives
+/// the packets whose first byte is `i`; see [`program`].
 ///
 /// Where the kernel refuses to steer, each has a port of its own: the first the one asked for, the
 /// others any.
-pub(super) fn bind_group(config: &UdpConfig, members: usize) -> Result<Vec<UdpSocket>, UdpError> {
+pub(super) fn bind_group(
+    config: &UdpConfig,
+    members: usize,
+) -> Result<(Vec<UdpSocket>, bool), UdpError> {
     if !(1..=MAX_GROUP).contains(&members) {
         return Err(UdpError::GroupSize { members });
     }
     let first = UdpSocket::bind(config)?;
     if members == 1 {
-        return Ok(vec![first]);
+        return Ok((vec![first], false));
     }
     let mut group = vec![first];
     match join(config, members, &mut group) {
-        Ok(()) => Ok(group),
+        Ok(()) => Ok((group, true)),
         Err(_refused) => {
             group.truncate(1);
+            // Best effort: a kernel that refuses this has refused to share, too.
+            let _ = group[0].share_port(false);
             let mut any_port = config.address;
             any_port.set_port(0);
             while group.len() < members {
                 group.push(UdpSocket::bind_to(config, any_port, false)?);
             }
-            Ok(group)
+            Ok((group, false))
         }
     }
 }
@@ -50,11 +55,28 @@ pub(super) fn bind_group(config: &UdpConfig, members: usize) -> Result<Vec<UdpSo
 /// Adds members to a group of one. The kernel numbers them in the order in which they bind.
 fn join(config: &UdpConfig, members: usize, group: &mut Vec<UdpSocket>) -> Result<(), Errno> {
     let address = group[0].address();
-    group[0].share_port()?;
+    group[0].share_port(true)?;
     while group.len() < members {
         group.push(UdpSocket::bind_to(config, address, true).map_err(|_| Errno::ADDRINUSE)?);
     }
     sys::attach_reuseport_program(group[0].fd(), &program())
+}
+
+/// Where the header's kind and packet number stand, and their bits in the big-endian word there:
+/// without version and flags.
+const KIND_AT: usize = 8;
+const KIND_AND_PACKET: u32 = 0x1cff_ffff;
+/// Kind `Control`, packet number 1 in little endian: a client's first packet.
+const HELLO: u32 = (Kind::Control as u32) << 26 | 0x0001_0000;
+
+/// The member that `packet` names, `None` if it may go to any: what [`program`] tells the kernel.
+#[inline]
+pub(super) fn member_of(packet: &[u8]) -> Option<u8> {
+    let kind_and_packet = match packet.get(KIND_AT..).and_then(|tail| tail.first_chunk()) {
+        Some(&word) => u32::from_be_bytes(word) & KIND_AND_PACKET,
+        None => 0,
+    };
+    if kind_and_packet == HELLO { None } else { packet.first().copied() }
 }
 
 /// The steering program, in classic BPF: it sees a datagram's payload and answers with the number of a
@@ -67,16 +89,13 @@ fn join(config: &UdpConfig, members: usize, group: &mut Vec<UdpSocket>) -> Resul
 ///
 /// What is too short to have a kind goes to socket 0, which drops it like any other noise.
 const fn program() -> [sock_filter; 6] {
-    // vkf and the packet number as one big-endian word, without the version and flag bits.
-    const KIND_AND_PACKET: u32 = 0x1cff_ffff;
-    const HELLO: u32 = (Kind::Control as u32) << 26 | 0x0001_0000;
     const NO_SOCKET: u32 = u32::MAX;
     const LOAD_WORD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
     const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
     const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
     const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     [
-        op(LOAD_WORD, 8, 0, 0),
+        op(LOAD_WORD, KIND_AT as u32, 0, 0),
         op(AND, KIND_AND_PACKET, 0, 0),
         op(IF_EQUAL, HELLO, 0, 1),
         op(libc::BPF_RET | libc::BPF_K, NO_SOCKET, 0, 0),

@@ -21,20 +21,31 @@ fn last_error() -> Errno {
 }
 
 /// Sets an integer option.
-pub(super) fn set_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> Result<(), Errno> {
+pub(super) fn set_option(
+    fd: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+    value: i32,
+) -> Result<(), Errno> {
     let len = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the pointer and length are those of `value`, which outlives the call.
-    let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) };
+    let result =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) };
     checked(result as isize).map(drop)
 }
 
 /// Makes `program` choose the member of `fd`'s `SO_REUSEPORT` group.
-pub(super) fn attach_reuseport_program(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> Result<(), Errno> {
-    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
+pub(super) fn attach_reuseport_program(
+    fd: BorrowedFd<'_>,
+    program: &[libc::sock_filter],
+) -> Result<(), Errno> {
+    let program =
+        libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
     let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
     let (level, name) = (libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF);
     // SAFETY: the descriptor points to `len` instructions; the kernel copies them and writes nothing.
-    let result = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const program).cast(), len) };
+    let result =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const program).cast(), len) };
     checked(result as isize).map(drop)
 }
 
@@ -46,13 +57,18 @@ pub(super) fn dropped(fd: BorrowedFd<'_>) -> Option<u32> {
     let mut len = size_of_val(&info) as libc::socklen_t;
     let (fd, info_ptr) = (fd.as_raw_fd(), info.as_mut_ptr().cast());
     // SAFETY: the kernel writes at most `len` bytes, which `info` has.
-    let result = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, SO_MEMINFO, info_ptr, &raw mut len) };
+    let result =
+        unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, SO_MEMINFO, info_ptr, &raw mut len) };
     (result == 0 && len as usize >= size_of_val(&info)).then_some(info[SK_MEMINFO_DROPS])
 }
 
 /// Receives one datagram; its whole length is returned, even if `buffer` was too short for it.
 #[inline]
-pub(super) fn receive_one(fd: BorrowedFd<'_>, buffer: &mut [u8], name: &mut Name) -> Result<usize, Errno> {
+pub(super) fn receive_one(
+    fd: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    name: &mut Name,
+) -> Result<usize, Errno> {
     let mut name_len = Name::CAPACITY;
     let (fd, len, flags) = (fd.as_raw_fd(), buffer.len(), libc::MSG_DONTWAIT | libc::MSG_TRUNC);
     let (buffer, name) = (buffer.as_mut_ptr().cast(), name.as_mut_ptr());
@@ -90,14 +106,23 @@ impl Control {
     pub(super) fn segment(segment: u16) -> Self {
         let [a, b] = segment.to_ne_bytes();
         let len = size_of::<libc::cmsghdr>() + size_of::<u16>();
-        Self { len, level: libc::SOL_UDP, kind: libc::UDP_SEGMENT, value: [a, b, 0, 0], _padding: [0; 4] }
+        Self {
+            len,
+            level: libc::SOL_UDP,
+            kind: libc::UDP_SEGMENT,
+            value: [a, b, 0, 0],
+            _padding: [0; 4],
+        }
     }
 
     /// The length of the packets that were coalesced, if they were.
     #[inline]
     pub(super) fn coalesced(&self, header: &libc::msghdr) -> Option<usize> {
         const LEN: usize = size_of::<libc::cmsghdr>() + 4;
-        if !(header.msg_controllen >= LEN as _ && self.level == libc::SOL_UDP && self.kind == libc::UDP_GRO) {
+        if !(header.msg_controllen >= LEN as _
+            && self.level == libc::SOL_UDP
+            && self.kind == libc::UDP_GRO)
+        {
             return None;
         }
         usize::try_from(i32::from_ne_bytes(self.value)).ok().filter(|&len| len > 0)
@@ -136,7 +161,11 @@ impl Headers {
     /// # Safety
     /// Everything that those headers point to must be valid for writes of the stated lengths.
     #[inline]
-    pub(super) unsafe fn receive(&mut self, fd: BorrowedFd<'_>, count: usize) -> Result<usize, Errno> {
+    pub(super) unsafe fn receive(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        count: usize,
+    ) -> Result<usize, Errno> {
         let (fd, headers, flags) = (fd.as_raw_fd(), &mut self.0[..count], libc::MSG_DONTWAIT);
         let (pointer, count) = (headers.as_mut_ptr(), headers.len() as u32);
         // SAFETY: the headers are `count` many; what they point to is the caller's promise.
@@ -159,8 +188,14 @@ impl Headers {
     /// # Safety
     /// Everything that those headers point to must be valid for reads of the stated lengths.
     #[inline]
-    pub(super) unsafe fn send(&mut self, fd: BorrowedFd<'_>, from: usize, to: usize) -> Result<usize, Errno> {
-        let (fd, headers, flags) = (fd.as_raw_fd(), &mut self.0[from..to], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+    pub(super) unsafe fn send(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        from: usize,
+        to: usize,
+    ) -> Result<usize, Errno> {
+        let (fd, headers, flags) =
+            (fd.as_raw_fd(), &mut self.0[from..to], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
         let (pointer, count) = (headers.as_mut_ptr(), headers.len() as u32);
         // SAFETY: the headers are `count` many; what they point to is the caller's promise.
         checked(unsafe { libc::sendmmsg(fd, pointer, count, flags as _) } as isize)

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::route::{Name, UdpRoute};
 use super::socket::UdpSocket;
 use super::sys::{Control, Headers};
-use super::{MAX_DATAGRAM, sys};
+use super::{MAX_DATAGRAM, steer, sys};
 use crate::buf::MsgBuf;
 use crate::transport::{MAX_BURST, MIN_DATAGRAM, TxPacket, TxQueue};
 
@@ -61,6 +61,8 @@ struct Staged {
     route: UdpRoute,
     name: Name,
     len: u32,
+    /// The member that the packet names, should the peer be a group.
+    member: Option<u8>,
     place: Place,
 }
 
@@ -106,7 +108,13 @@ impl UdpTx {
     pub(super) fn new(socket: Arc<UdpSocket>) -> Self {
         let vector = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let nowhere = UdpRoute::from(socket.address());
-        let empty = Staged { route: nowhere, name: Name::EMPTY, len: 0, place: Place::Copied(0) };
+        let empty = Staged {
+            route: nowhere,
+            name: Name::EMPTY,
+            len: 0,
+            member: None,
+            place: Place::Copied(0),
+        };
         Self {
             segment: socket.offload(),
             socket,
@@ -131,7 +139,7 @@ impl UdpTx {
 
     /// Stages a packet, or drops it if a socket of this family cannot reach `route`.
     #[inline]
-    fn stage(&mut self, route: &UdpRoute, len: usize, place: Place) {
+    fn stage(&mut self, route: &UdpRoute, len: usize, member: Option<u8>, place: Place) {
         let name = match self.count.checked_sub(1).map(|last| &self.staged[last]) {
             Some(last) if last.route == *route => last.name,
             _ => match Name::new(*route, self.socket.family()) {
@@ -142,7 +150,7 @@ impl UdpTx {
                 }
             },
         };
-        self.staged[self.count] = Staged { route: *route, name, len: len as u32, place };
+        self.staged[self.count] = Staged { route: *route, name, len: len as u32, member, place };
         self.count += 1;
         if self.count == MAX_BURST {
             self.flush();
@@ -181,7 +189,8 @@ impl UdpTx {
             // neither has changed since.
             match unsafe { self.batch.headers.send(self.socket.fd(), at, messages) } {
                 Ok(sent) => {
-                    let packets: usize = self.batch.packets[at..at + sent].iter().map(|&n| usize::from(n)).sum();
+                    let packets: usize =
+                        self.batch.packets[at..at + sent].iter().map(|&n| usize::from(n)).sum();
                     self.sent(packet, packets);
                     (at, packet) = (at + sent, packet + packets);
                 }
@@ -267,7 +276,8 @@ impl UdpTx {
     #[inline]
     fn sent(&mut self, first: usize, packets: usize) {
         self.counters.packets += packets as u64;
-        self.counters.bytes += self.staged[first..first + packets].iter().map(|p| u64::from(p.len)).sum::<u64>();
+        self.counters.bytes +=
+            self.staged[first..first + packets].iter().map(|p| u64::from(p.len)).sum::<u64>();
     }
 
     /// Waits a little for room in the send buffer.
@@ -283,15 +293,15 @@ fn vector(base: *mut u8, len: u32) -> libc::iovec {
     libc::iovec { iov_base: base.cast(), iov_len: len as usize }
 }
 
-/// How many of the first packets of `staged` can be one message: packets to one peer, none empty, all
-/// of one length but the last, which may be shorter.
+/// How many of the first packets of `staged` can be one message: packets to one member of one peer,
+/// none empty, all of one length but the last, which may be shorter.
 #[inline]
 fn run_length(staged: &[Staged]) -> usize {
     let first = &staged[0];
     let (mut packets, mut bytes) = (1, first.len as usize);
     for next in &staged[1..] {
         let fits = (1..=first.len).contains(&next.len) && bytes + next.len as usize <= MAX_DATAGRAM;
-        if !fits || next.route != first.route {
+        if !fits || next.member != first.member || next.route != first.route {
             break;
         }
         packets += 1;
@@ -308,23 +318,27 @@ impl TxQueue for UdpTx {
 
     #[inline]
     fn push_bytes(&mut self, route: &UdpRoute, bytes: &[u8]) {
-        assert!(bytes.len() <= MIN_DATAGRAM, "{} bytes are more than push_bytes takes", bytes.len());
+        assert!(
+            bytes.len() <= MIN_DATAGRAM,
+            "{} bytes are more than push_bytes takes",
+            bytes.len()
+        );
         let (place, room) = self.room(bytes.len());
         room.copy_from_slice(bytes);
-        self.stage(route, bytes.len(), place);
+        self.stage(route, bytes.len(), steer::member_of(bytes), place);
     }
 
     #[inline]
     fn push(&mut self, route: &UdpRoute, packet: TxPacket<'_>) {
-        let len = packet.len();
+        let (len, (head, data)) = (packet.len(), packet.pieces());
+        let member = steer::member_of(head);
         if len <= COPY_LIMIT {
             let (place, room) = self.room(len);
             packet.copy_to(room);
-            self.stage(route, len, place);
+            self.stage(route, len, member, place);
         } else {
             self.held.push(packet.hold());
-            let (head, data) = packet.pieces();
-            self.stage(route, len, Place::Held(Piece::new(head), Piece::new(data)));
+            self.stage(route, len, member, Place::Held(Piece::new(head), Piece::new(data)));
         }
     }
 

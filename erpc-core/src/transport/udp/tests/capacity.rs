@@ -66,7 +66,11 @@ fn a_full_window_fits_in_whatever_shape_it_comes() {
             assert!(window > 0);
             stage(&mut sender, &to, &message, window);
             sender.split().1.flush();
-            assert_eq!(receive(&mut receiver, window).len(), window, "{window} of {len} bytes to {address}");
+            assert_eq!(
+                receive(&mut receiver, window).len(),
+                window,
+                "{window} of {len} bytes to {address}"
+            );
             assert_eq!(receiver.stats().rx_overflow, 0);
         }
         assert_eq!(sender.stats().tx_dropped, 0);
@@ -103,7 +107,8 @@ fn a_window_kept_full_while_the_reader_drains_loses_nothing() {
 fn the_window_is_not_much_smaller_than_the_buffer() {
     let mut sender = UdpTransport::bind(&config(V4).offload(false)).unwrap();
     // The charge takes the next size class up to 69 bytes early: room for headers we have not seen.
-    let common = [0, 24, 64, 200, 512, 576, 1_048, 1_472, 2_072, 4_120, 8_972, 16_408, 32_000, 65_507];
+    let common =
+        [0, 24, 64, 200, 512, 576, 1_048, 1_472, 2_072, 4_120, 8_972, 16_408, 32_000, 65_507];
     let worst = [600, 645, 1_601, 1_669, 3_649, 3_717, 7_745, 7_813];
     for (sizes, most) in [(&common[..], 2.2), (&worst[..], 2.7)] {
         for &len in sizes {
@@ -120,10 +125,15 @@ fn the_window_is_not_much_smaller_than_the_buffer() {
                 }
             }
             let stats = receiver.stats();
-            assert_eq!(fit as u64 + stats.rx_overflow, 4 * window as u64, "every datagram is accounted for");
+            assert_eq!(
+                fit as u64 + stats.rx_overflow,
+                4 * window as u64,
+                "every datagram is accounted for"
+            );
             assert!(stats.rx_overflow > 0, "{len}");
             let capabilities = receiver.capabilities();
-            let allowed = f64::from(capabilities.rx_capacity) / f64::from(capabilities.charge.charge(len));
+            let allowed =
+                f64::from(capabilities.rx_capacity) / f64::from(capabilities.charge.charge(len));
             assert!(fit as f64 <= most * allowed, "{len} bytes: {fit} fit, {allowed} are allowed");
         }
     }

@@ -1,5 +1,7 @@
 //! Groups: the kernel finds the member that a packet names.
 
+use std::os::fd::AsFd;
+
 use super::*;
 use crate::wire::{ConnectionId, Header, Kind, PacketNumber, RequestNumber};
 
@@ -32,7 +34,9 @@ fn receiver(group: &mut [UdpTransport]) -> usize {
 #[test]
 fn packets_reach_the_member_they_name() {
     // Server's address, and where a client of either family finds it.
-    for (address, client, server) in [(V4, V4, V4), (V6, V6, V6), ("[::]:0", V4, V4), ("[::]:0", V6, V6)] {
+    for (address, client, server) in
+        [(V4, V4, V4), (V6, V6, V6), ("[::]:0", V4, V4), ("[::]:0", V6, V6)]
+    {
         let mut group = UdpTransport::bind_group(&config(address), 5).unwrap();
         let port = group[0].local_route().port();
         for (index, member) in group.iter().enumerate() {
@@ -50,8 +54,10 @@ fn packets_reach_the_member_they_name() {
                 }
             }
         }
+        assert_eq!(steer::member_of(&header(4, Kind::Control, HELLO)), None);
         for control in [0, 2, 3, HELLO << 8, HELLO << 16] {
             send(&mut clients[0], &to, &[&header(4, Kind::Control, control)]);
+            assert_eq!(steer::member_of(&header(4, Kind::Control, control)), Some(4));
             assert_eq!(receiver(&mut group), 4, "other control messages are steered");
         }
     }
@@ -84,13 +90,65 @@ fn noise_and_unknown_members_reach_somebody() {
 }
 
 #[test]
-fn runs_are_steered_as_their_first_packet() {
+fn runs_are_steered_and_never_mixed() {
     let mut group = UdpTransport::bind_group(&config(V4), 3).unwrap();
     let to = group[0].local_route();
     let mut client = open(V4);
-    let packet = header(2, Kind::Request, 0);
-    send(&mut client, &to, &[&packet[..]; 16]);
-    assert_eq!(receive(&mut group[2], 16).len(), 16);
+    let packets: Vec<_> =
+        [2, 2, 1, 1, 1, 2, 0, 1].map(|steer| header(steer, Kind::Request, 0)).into();
+    for _ in 0..100 {
+        send(&mut client, &to, &packets.iter().map(|packet| &packet[..]).collect::<Vec<_>>());
+        for (member, expect) in group.iter_mut().zip([1, 4, 3]) {
+            assert_eq!(receive(member, expect).len(), expect);
+        }
+    }
+}
+
+/// A run as a network card's driver may coalesce it: of packets for several members.
+fn send_mixed_run(client: &StdSocket, to: SocketAddr, steers: &[u8]) {
+    let packets: Vec<_> =
+        steers.iter().flat_map(|&steer| header(steer, Kind::Request, 0)).collect();
+    assert_eq!(client.send_to(&packets, to).unwrap(), packets.len());
+}
+
+#[test]
+fn strays_reach_their_member() {
+    let mut group = UdpTransport::bind_group(&config(V4), 3).unwrap();
+    let to = group[0].local_route().socket_addr();
+    let client = StdSocket::bind(V4).unwrap();
+    sys::set_option(client.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, HEADER_LEN as i32).unwrap();
+    // A member that does not coalesce yet cannot tell strays from others; make all of them do.
+    for steer in 0..3 {
+        send_mixed_run(&client, to, &[steer; 32]);
+        assert_eq!(receive(&mut group[usize::from(steer)], 32).len(), 32);
+    }
+    let from = UdpRoute::from(client.local_addr().unwrap());
+    for _ in 0..100 {
+        send_mixed_run(&client, to, &[1, 0, 1, 2, 2, 7, 1]);
+        let own = receive(&mut group[1], 4);
+        assert_eq!(own.iter().map(|(_, bytes)| bytes[0]).collect::<Vec<_>>(), [1, 1, 7, 1]);
+        for (index, expect) in [(0, 1), (2, 2)] {
+            // The member sleeps until it is told.
+            group[index].wait(None);
+            let strays = receive(&mut group[index], expect);
+            assert_eq!(strays.len(), expect);
+            assert!(
+                strays
+                    .iter()
+                    .all(|(route, bytes)| *route == from && usize::from(bytes[0]) == index)
+            );
+        }
+    }
+    // Nobody empties member 2's inbox: it is bounded.
+    for _ in 0..400 {
+        send_mixed_run(&client, to, &[[1].as_slice(), &[2; 31]].concat());
+        receive(&mut group[1], 1);
+    }
+    let overflow = group[1].stats().rx_overflow;
+    let kept = receive(&mut group[2], 12_400 - overflow as usize).len() as u64;
+    assert!(overflow > 0);
+    assert_eq!(kept + overflow, 12_400);
+    assert_eq!(group[2].stats().rx_packets, 32 + 200 + kept);
 }
 
 #[test]

@@ -75,7 +75,10 @@ fn what_is_sent_comes_back() {
         tx.doorbell();
         assert_eq!(lengths(&receive(&mut client, 3)), [3, 0, 5]);
         let stats = client.stats();
-        assert_eq!((stats.tx_packets, stats.tx_bytes, stats.rx_packets, stats.rx_bytes), (3, 8, 3, 8));
+        assert_eq!(
+            (stats.tx_packets, stats.tx_bytes, stats.rx_packets, stats.rx_bytes),
+            (3, 8, 3, 8)
+        );
     }
 }
 
@@ -102,7 +105,12 @@ fn messages_of_every_shape_arrive_intact() {
             let (mut client, mut server) = (open(), open());
             let to = server.local_route();
             let largest = client.path_datagram(&to) - HEADER_LEN;
-            for sizes in [&[1_000, 1_000, 1_000, 400, 1_000][..], &[largest], &[20_000, 20_000, 500], &[9_000; 9]] {
+            for sizes in [
+                &[1_000, 1_000, 1_000, 400, 1_000][..],
+                &[largest],
+                &[20_000, 20_000, 500],
+                &[9_000; 9],
+            ] {
                 let header = [7; HEADER_LEN];
                 let messages: Vec<_> = sizes.iter().map(|&len| message(len)).collect();
                 let (_, tx) = client.split();
@@ -286,7 +294,10 @@ fn refusals_say_what_to_do() {
     let error = UdpTransport::bind(&config(V4).max_datagram(1_199)).unwrap_err();
     assert_eq!(error, UdpError::DatagramSize { bytes: 1_199 });
     for members in [0, 257] {
-        assert_eq!(UdpTransport::bind_group(&config(V4), members).unwrap_err(), UdpError::GroupSize { members });
+        assert_eq!(
+            UdpTransport::bind_group(&config(V4), members).unwrap_err(),
+            UdpError::GroupSize { members }
+        );
     }
 }
 

@@ -1,0 +1,152 @@
+//! Packets made by hand, honest and otherwise.
+
+use super::pair::{ECHO, Pair, STRANGER, TestRoute, control};
+use crate::wire::control::{Control, Parameters};
+use crate::wire::{ConnectionId, HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ReplyInfo, RequestNumber};
+
+/// A packet in the making. What it starts as is what an honest peer would send.
+#[derive(Clone)]
+pub(crate) struct Crafted {
+    header: Header,
+    body: Vec<u8>,
+}
+
+impl Crafted {
+    pub(crate) fn size(mut self, size: u32) -> Self {
+        self.header.size = size;
+        self
+    }
+
+    pub(crate) fn packet(mut self, packet: u32) -> Self {
+        self.header.packet = PacketNumber::new(packet);
+        self
+    }
+
+    pub(crate) fn aux(mut self, aux: u32) -> Self {
+        self.header.aux = aux;
+        self
+    }
+
+    pub(crate) fn body(mut self, body: &[u8]) -> Self {
+        self.body = body.to_vec();
+        self
+    }
+
+    pub(crate) fn to(mut self, connection: ConnectionId) -> Self {
+        self.header.connection = connection;
+        self
+    }
+
+    pub(crate) fn kind(mut self, kind: Kind) -> Self {
+        self.header.kind = kind;
+        self
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        [&self.header.to_bytes()[..], &self.body].concat()
+    }
+}
+
+fn message_packet(header: Header, first: u32, rest: u32, message: &[u8]) -> Crafted {
+    let layout = PacketLayout::new(message.len() as u32, first, rest);
+    let body = message[layout.range(header.packet.get())].to_vec();
+    Crafted { header: Header { size: message.len() as u32, ..header }, body }
+}
+
+fn header(connection: ConnectionId, kind: Kind, number: u32, packet: u32) -> Header {
+    let (request, packet) = (RequestNumber::from_u32(number), PacketNumber::new(packet));
+    Header { connection, kind, packet, request, aux: 0, size: 0 }
+}
+
+/// What the client of the session that opened last could send.
+impl Pair {
+    pub(crate) fn payload(&self) -> usize {
+        self.terms.max_datagram as usize - HEADER_LEN
+    }
+
+    /// A message of so many full packets.
+    pub(crate) fn message(&self, packets: usize) -> Vec<u8> {
+        super::pair::pattern(packets as u64, packets * self.payload())
+    }
+
+    /// Packet `packet` of request `number`.
+    pub(crate) fn request(&self, number: u32, packet: u32, message: &[u8]) -> Crafted {
+        let payload = self.payload() as u32;
+        let header = Header { aux: ECHO, ..header(self.server_id, Kind::Request, number, packet) };
+        message_packet(header, payload, payload, message)
+    }
+
+    /// A request for `count` response packets from `from` on.
+    pub(crate) fn pull(&self, number: u32, from: u32, count: u32) -> Crafted {
+        let header = Header { size: count, ..header(self.server_id, Kind::RequestForResponse, number, from) };
+        Crafted { header, body: Vec::new() }
+    }
+
+    pub(crate) fn done(&self, numbers: &[u32]) -> Crafted {
+        let body = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        Crafted { header: header(self.server_id, Kind::Done, 0, 0), body }
+    }
+}
+
+/// What the server of the session that opened last could send.
+impl Pair {
+    /// Packet `packet` of the response to request `number`.
+    pub(crate) fn response(&self, number: u32, packet: u32, message: &[u8]) -> Crafted {
+        let header = header(self.client_id, Kind::Response, number, packet);
+        message_packet(header, self.terms.eager, self.payload() as u32, message)
+    }
+
+    pub(crate) fn credit_return(&self, number: u32, next: u32) -> Crafted {
+        Crafted { header: header(self.client_id, Kind::CreditReturn, number, next), body: Vec::new() }
+    }
+
+    /// A credit return that says that a later packet was dropped.
+    pub(crate) fn gap(&self, number: u32, next: u32) -> Crafted {
+        self.credit_return(number, next).size(1)
+    }
+
+    pub(crate) fn accepted(&self, number: u32) -> Crafted {
+        Crafted { header: header(self.client_id, Kind::Accepted, number, 0), body: Vec::new() }
+    }
+}
+
+/// A client or server of which only packets are seen.
+impl Pair {
+    /// The server's answers to a control message from `from`.
+    pub(crate) fn ask_server(&mut self, from: TestRoute, to: ConnectionId, message: Control) -> Vec<Vec<u8>> {
+        assert!(self.to_client.packets.is_empty(), "nothing else is on the wire");
+        self.at_server(from, emit(to, message).as_slice());
+        self.take_to_client()
+    }
+
+    /// Opens a session from `from` by hand: the cookie's way and back. Returns the server's id for it.
+    pub(crate) fn open_by_hand(&mut self, from: TestRoute, client: ConnectionId) -> (ConnectionId, Parameters) {
+        let hello = Control::Hello { client, low: 1, high: 1 };
+        let challenge = self.ask_server(from, ConnectionId::endpoint(0), hello);
+        let Some(Control::Challenge { cookie, .. }) = control(&challenge[0]) else { panic!("not challenged") };
+        let open = Control::Open { client, cookie, parameters: PARAMETERS };
+        let opened = self.ask_server(from, ConnectionId::endpoint(0), open);
+        let Some(Control::Opened { server, parameters }) = control(&opened[0]) else { panic!("not opened") };
+        (server, parameters)
+    }
+
+    /// Opens a session of [`STRANGER`]'s.
+    pub(crate) fn open_stranger(&mut self, number: u32) -> (ConnectionId, Parameters) {
+        self.open_by_hand(STRANGER, ConnectionId::new(0, false, number, 0x5EED))
+    }
+}
+
+/// What a stranger can take.
+pub(crate) const PARAMETERS: Parameters = Parameters {
+    max_datagram: 1_472,
+    max_message: 1 << 20,
+    eager: 1_024,
+    window: 1 << 20,
+    credits: 8,
+    charge_model: 0,
+};
+
+/// A control message as a datagram.
+pub(crate) fn emit(to: ConnectionId, message: Control) -> Vec<u8> {
+    message.emit(to, 5, ReplyInfo::default()).as_bytes().to_vec()
+}

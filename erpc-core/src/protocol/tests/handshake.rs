@@ -1,0 +1,335 @@
+//! How a session opens: four messages, any of which may be lost, late or repeated.
+
+use super::craft::{PARAMETERS, emit};
+use super::pair::{CLIENT, Pair, SERVER, STRANGER, acceptor_with, control, ms};
+use crate::protocol::{CallError, Cause, ConnectError, DropReason, EndpointConfig, SessionEvent, SessionId};
+use crate::wire::ConnectionId;
+use crate::wire::control::{Control, HELLO_LEN, Refusal};
+
+/// A client that has started to connect, and the packets on the wire.
+fn connecting() -> (Pair, SessionId) {
+    let mut pair = Pair::new(1_472, EndpointConfig::new());
+    let session = pair.connect();
+    (pair, session)
+}
+
+fn open(pair: &Pair, session: SessionId) -> bool {
+    pair.sessions.get(&session) == Some(&SessionEvent::Opened)
+}
+
+fn names(packets: &[Vec<u8>]) -> Vec<&'static str> {
+    let name = |packet: &Vec<u8>| match control(packet).expect("a control message") {
+        Control::Hello { .. } => "Hello",
+        Control::Challenge { .. } => "Challenge",
+        Control::Open { .. } => "Open",
+        Control::Opened { .. } => "Opened",
+        Control::Refused { .. } => "Refused",
+        Control::Ping { .. } => "Ping",
+        Control::Pong => "Pong",
+        Control::Reset { .. } => "Reset",
+        Control::Close { .. } => "Close",
+        Control::Closed => "Closed",
+    };
+    packets.iter().map(name).collect()
+}
+
+/// The only packet on its way to the server, taken off the wire.
+fn to_server(pair: &mut Pair) -> Vec<u8> {
+    let mut packets = pair.take_to_server();
+    assert_eq!(packets.len(), 1, "{:?}", names(&packets));
+    packets.remove(0)
+}
+
+/// The only packet on its way to the client, taken off the wire.
+fn to_client(pair: &mut Pair) -> Vec<u8> {
+    let mut packets = pair.take_to_client();
+    assert_eq!(packets.len(), 1, "{:?}", names(&packets));
+    packets.remove(0)
+}
+
+#[test]
+fn a_session_opens_in_four_steps() {
+    let (mut pair, session) = connecting();
+    let mut steps = Vec::new();
+    for _ in 0..2 {
+        let request = to_server(&mut pair);
+        pair.at_server(CLIENT, &request);
+        let reply = to_client(&mut pair);
+        pair.at_client(SERVER, &reply);
+        steps.extend(names(&[request, reply]));
+    }
+    assert_eq!(steps, ["Hello", "Challenge", "Open", "Opened"]);
+    assert!(open(&pair, session));
+    assert_eq!((pair.client.sessions(), pair.server.sessions()), ((1, 0), (0, 1)));
+}
+
+#[test]
+fn a_server_keeps_nothing_before_the_cookie_has_come_back() {
+    let (mut pair, _) = connecting();
+    let hello = to_server(&mut pair);
+    for _ in 0..1_000 {
+        pair.at_server(STRANGER, &hello);
+    }
+    assert_eq!(pair.server.sessions(), (0, 0));
+    assert_eq!(pair.server.pool_stats().in_use, 0);
+}
+
+#[test]
+fn a_stranger_is_never_answered_by_more_bytes_than_it_sent() {
+    let (mut pair, _) = connecting();
+    let hello = to_server(&mut pair);
+    assert_eq!(hello.len(), HELLO_LEN);
+    let mut other_version = hello.clone();
+    other_version[8] ^= 0b11;
+    let unknown = ConnectionId::new(0, true, 7, 7);
+    let ping = emit(unknown, Control::Ping { sender: unknown });
+    let close = emit(unknown, Control::Close { sender: unknown });
+    for packet in [hello, other_version, ping, close] {
+        pair.at_server(STRANGER, &packet);
+        assert!(to_client(&mut pair).len() <= packet.len());
+    }
+}
+
+#[test]
+fn every_message_may_be_lost_once() {
+    for lost in 0..4 {
+        let (mut pair, session) = connecting();
+        let mut count = 0;
+        while !open(&pair, session) {
+            let (requests, replies) = (pair.take_to_server(), pair.take_to_client());
+            if requests.is_empty() && replies.is_empty() {
+                pair.pass(ms(26));
+            }
+            for packet in requests {
+                if count != lost {
+                    pair.at_server(CLIENT, &packet);
+                }
+                count += 1;
+            }
+            for packet in replies {
+                if count != lost {
+                    pair.at_client(SERVER, &packet);
+                }
+                count += 1;
+            }
+            assert!(count < 20, "message {lost} was lost");
+        }
+        assert_eq!((pair.server.sessions().1, pair.now.as_nanos()), (1, 1_026_000_000), "one pause, one session");
+    }
+}
+
+#[test]
+fn every_message_may_come_twice() {
+    let (mut pair, session) = connecting();
+    for _ in 0..2 {
+        for packet in pair.take_to_server() {
+            pair.at_server(CLIENT, &packet);
+            pair.at_server(CLIENT, &packet);
+        }
+        for packet in pair.take_to_client() {
+            pair.at_client(SERVER, &packet);
+            pair.at_client(SERVER, &packet);
+        }
+    }
+    pair.settle();
+    assert!(open(&pair, session));
+    assert_eq!((pair.client.sessions(), pair.server.sessions()), ((1, 0), (0, 1)));
+    assert_eq!(pair.told, ["Opened"]);
+}
+
+#[test]
+fn late_copies_of_handshake_messages_do_not_touch_an_open_session() {
+    let (mut pair, session) = connecting();
+    let mut late = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        late.0.push(to_server(&mut pair));
+        pair.at_server(CLIENT, late.0.last().expect("just pushed"));
+        late.1.push(to_client(&mut pair));
+        pair.at_client(SERVER, late.1.last().expect("just pushed"));
+    }
+    pair.call(session, 1, b"works");
+    let calls = pair.take_to_server();
+    for packet in &late.0 {
+        pair.at_server(CLIENT, packet);
+    }
+    pair.take_to_client();
+    for packet in &late.1 {
+        pair.client_drops(SERVER, packet, DropReason::Handshake);
+    }
+    pair.burst_at_server(CLIENT, &calls);
+    pair.settle();
+    assert_eq!(pair.outcome().result, Ok(b"works".to_vec()));
+    assert_eq!((pair.server.sessions().1, pair.told.len()), (1, 1));
+}
+
+#[test]
+fn a_repeated_open_gets_the_session_that_it_opened() {
+    let (mut pair, _) = connecting();
+    let hello = to_server(&mut pair);
+    pair.at_server(CLIENT, &hello);
+    let challenge = to_client(&mut pair);
+    pair.at_client(SERVER, &challenge);
+    let open = to_server(&mut pair);
+    pair.at_server(CLIENT, &open);
+    let opened = to_client(&mut pair);
+    pair.at_server(CLIENT, &open);
+    assert_eq!(to_client(&mut pair), opened);
+    assert_eq!(pair.server.sessions().1, 1);
+}
+
+#[test]
+fn pauses_between_hellos_double_up_to_a_cap() {
+    let (mut pair, _) = connecting();
+    let mut at = Vec::new();
+    let start = pair.now;
+    while pair.now < start + ms(1_900) {
+        if !pair.take_to_server().is_empty() {
+            at.push((pair.now - start).as_millis());
+        }
+        let next = pair.client.next_deadline();
+        pair.pass(next - pair.now);
+    }
+    assert_eq!(at, [0, 25, 75, 175, 375, 775, 1_175, 1_575]);
+}
+
+#[test]
+fn a_connect_without_an_answer_fails_when_its_timeout_has_passed_and_not_before() {
+    for timeout in [10, 300, 2_000] {
+        let mut pair = Pair::new(1_472, EndpointConfig::new().connect_timeout(ms(timeout)));
+        let session = pair.connect();
+        pair.call(session, 1, b"queued");
+        pair.pass_slowly(ms(timeout) - ms(1));
+        assert_eq!(pair.closed(session), None, "{timeout} ms");
+        pair.pass_slowly(ms(2));
+        let timed_out = Cause::Connect(ConnectError::Timeout);
+        assert_eq!(pair.closed(session), Some(timed_out), "{timeout} ms");
+        assert_eq!(pair.error(), CallError::NotExecuted(timed_out));
+        assert_eq!(pair.client.sessions(), (0, 0));
+    }
+}
+
+#[test]
+fn calls_that_were_made_before_the_session_opened_are_sent_in_order_then() {
+    let (mut pair, session) = connecting();
+    for token in 0..20 {
+        pair.call(session, token, &[token as u8]);
+    }
+    pair.settle();
+    let tokens: Vec<u64> = pair.outcomes.iter().map(|outcome| outcome.token).collect();
+    assert_eq!(tokens, (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn disconnect_while_connecting_ends_the_session_at_once_if_nothing_waits() {
+    let (mut pair, session) = connecting();
+    pair.disconnect(session);
+    assert_eq!(pair.closed(session), Some(Cause::Disconnected));
+    pair.settle();
+    assert_eq!((pair.client.sessions(), pair.server.sessions()), ((0, 0), (0, 0)));
+}
+
+#[test]
+fn disconnect_while_connecting_lets_queued_calls_finish() {
+    let (mut pair, session) = connecting();
+    pair.call(session, 1, b"queued");
+    pair.disconnect(session);
+    pair.settle();
+    assert_eq!(pair.outcome().result, Ok(b"queued".to_vec()));
+    assert_eq!(pair.closed(session), Some(Cause::Disconnected));
+    assert_eq!(pair.server.sessions(), (0, 0));
+}
+
+#[test]
+fn a_session_that_was_given_up_while_opening_is_not_kept_by_the_server() {
+    let (mut pair, session) = connecting();
+    let hello = to_server(&mut pair);
+    pair.at_server(CLIENT, &hello);
+    let challenge = to_client(&mut pair);
+    pair.at_client(SERVER, &challenge);
+    let open = to_server(&mut pair);
+    pair.at_server(CLIENT, &open);
+    pair.disconnect(session);
+    assert_eq!(pair.server.sessions().1, 1);
+    pair.live(ms(5_000));
+    assert_eq!(pair.server.sessions().1, 0, "the first ping is answered by a reset");
+}
+
+#[test]
+fn a_cookie_that_is_forged_stale_of_another_address_or_client_opens_nothing() {
+    let mut pair = Pair::new(1_472, EndpointConfig::new());
+    let client = ConnectionId::new(0, false, 3, 99);
+    let endpoint = ConnectionId::endpoint(0);
+    let challenge = pair.ask_server(STRANGER, endpoint, Control::Hello { client, low: 1, high: 1 });
+    let Some(Control::Challenge { cookie, .. }) = control(&challenge[0]) else { panic!("not challenged") };
+    let with = |client, cookie| emit(endpoint, Control::Open { client, cookie, parameters: PARAMETERS });
+    let mut forged = cookie;
+    forged[15] ^= 1;
+    pair.server_drops(STRANGER, &with(client, forged), DropReason::Cookie);
+    pair.server_drops(CLIENT, &with(client, cookie), DropReason::Cookie);
+    let another = ConnectionId::new(0, false, 3, 98);
+    pair.server_drops(STRANGER, &with(another, cookie), DropReason::Cookie);
+    pair.pass(ms(10_001));
+    pair.server_drops(STRANGER, &with(client, cookie), DropReason::Cookie);
+    assert_eq!((pair.server.sessions(), pair.take_to_client().len()), ((0, 0), 0));
+}
+
+#[test]
+fn a_server_that_restarts_between_challenge_and_open_is_asked_for_another_cookie() {
+    let (mut pair, session) = connecting();
+    let hello = to_server(&mut pair);
+    pair.at_server(CLIENT, &hello);
+    pair.restart_server_with(77, acceptor_with(1));
+    pair.settle();
+    assert_eq!(pair.server.stats().dropped(DropReason::Cookie), 1);
+    pair.live(ms(200));
+    assert!(open(&pair, session));
+}
+
+#[test]
+fn an_endpoint_that_does_not_listen_says_so() {
+    let (mut pair, session) = connecting();
+    let hello = to_server(&mut pair);
+    // The client's own endpoint does not listen.
+    let refusal = {
+        pair.at_client(STRANGER, &hello);
+        to_server(&mut pair)
+    };
+    pair.at_client(SERVER, &refusal);
+    assert_eq!(pair.closed(session), Some(Cause::Connect(ConnectError::NotListening)));
+}
+
+#[test]
+fn a_server_without_room_says_so_and_counts_it() {
+    let side = super::pair::Side::new(1_472);
+    let server = side.clone().config(EndpointConfig::new().max_sessions(1));
+    let (mut pair, first) = Pair::of(side, server).and_connected();
+    let second = pair.connect();
+    pair.call(second, 1, b"queued");
+    pair.settle();
+    let full = Cause::Connect(ConnectError::Full);
+    assert_eq!((pair.closed(second), pair.error()), (Some(full), CallError::NotExecuted(full)));
+    assert_eq!(pair.server.stats().refused, 1);
+    pair.call(first, 2, b"unharmed");
+    pair.settle();
+    assert_eq!(pair.outcome().result, Ok(b"unharmed".to_vec()));
+}
+
+#[test]
+fn a_client_without_room_opens_no_more() {
+    let (mut pair, _) = Pair::connected(1_472, EndpointConfig::new().max_sessions(1));
+    let refused = pair.client.connect(pair.now, SERVER, &mut pair.to_server);
+    assert_eq!(refused, Err(ConnectError::TooManySessions));
+}
+
+#[test]
+fn a_refusal_ends_the_session_also_when_it_answers_the_open() {
+    let (mut pair, session) = connecting();
+    let hello = to_server(&mut pair);
+    pair.at_server(CLIENT, &hello);
+    let challenge = to_client(&mut pair);
+    pair.at_client(SERVER, &challenge);
+    let id = super::pair::header(&challenge).connection;
+    let refused = emit(id, Control::Refused { reason: Refusal::Parameters, low: 1, high: 1 });
+    pair.at_client(SERVER, &refused);
+    assert_eq!(pair.closed(session), Some(Cause::Connect(ConnectError::Parameters)));
+}

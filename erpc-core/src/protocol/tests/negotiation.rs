@@ -1,0 +1,240 @@
+//! What both sides agree on when a session opens.
+
+use super::craft::{PARAMETERS, emit};
+use super::pair::{CLIENT, Pair, SERVER, STRANGER, Side, control, header, pattern};
+use crate::protocol::{CallError, Cause, ConnectError, DropReason, EndpointConfig, RejectReason};
+use crate::transport::ChargeModel;
+use crate::wire::ConnectionId;
+use crate::wire::control::{Control, Parameters, Refusal};
+
+fn both(client: Side, server: Side) -> (Pair, Parameters) {
+    let (pair, _) = Pair::of(client, server).and_connected();
+    let terms = pair.terms;
+    (pair, terms)
+}
+
+#[test]
+fn the_smaller_datagram_counts() {
+    for (client, server) in [(1_472, 9_000), (9_000, 1_472)] {
+        let (_, terms) = both(Side::new(client), Side::new(server));
+        assert_eq!(terms.max_datagram, 1_472);
+    }
+}
+
+#[test]
+fn calls_work_between_sides_of_different_datagrams() {
+    for (client, server) in [(1_200, 9_000), (9_000, 1_200)] {
+        let (mut pair, session) = Pair::of(Side::new(client), Side::new(server)).and_connected();
+        let message = pattern(1, 50_000);
+        pair.call(session, 1, &message);
+        pair.settle();
+        assert_eq!(pair.outcome().result, Ok(message));
+    }
+}
+
+#[test]
+fn the_fewer_credits_count() {
+    let (few, many) = (EndpointConfig::new().credits(3), EndpointConfig::new().credits(40));
+    for (client, server) in [(&few, &many), (&many, &few)] {
+        let side = Side::new(1_472);
+        let (mut pair, terms) = both(side.clone().config(client.clone()), side.config(server.clone()));
+        assert_eq!(terms.credits, 3);
+        let session = *pair.sessions.keys().next().expect("one session");
+        let message = pair.message(10);
+        pair.call(session, 1, &message);
+        assert_eq!(pair.take_to_server().len(), 3);
+    }
+}
+
+#[test]
+fn a_request_larger_than_the_server_takes_is_rejected_when_it_is_called() {
+    let side = Side::new(1_472);
+    let server = side.clone().config(EndpointConfig::new().max_message(10_000));
+    let (mut pair, session) = Pair::of(side, server).and_connected();
+    let rejected = pair.try_call(session, 1, &pattern(1, 10_001)).expect_err("too large");
+    assert_eq!(rejected.reason, RejectReason::TooLarge { size: 10_001, limit: 10_000 });
+    assert_eq!(rejected.request.as_slice(), pattern(1, 10_001), "handed back untouched");
+    pair.call(session, 2, &pattern(1, 10_000));
+    pair.settle();
+    assert_eq!(pair.outcome().result, Ok(pattern(1, 10_000)));
+}
+
+#[test]
+fn a_request_that_was_queued_before_the_limit_was_known_fails_when_it_is() {
+    let side = Side::new(1_472);
+    let server = side.clone().config(EndpointConfig::new().max_message(10_000));
+    let mut pair = Pair::of(side, server);
+    let session = pair.connect();
+    for (token, len) in [(1, 10_001), (2, 10_000), (3, 20_000)] {
+        pair.call(session, token, &pattern(token, len));
+    }
+    pair.settle();
+    let error = |size| Err(CallError::NotExecuted(Cause::RequestTooLarge(size)));
+    let outcomes: Vec<_> = pair.outcomes.iter().map(|outcome| (outcome.token, outcome.result.clone())).collect();
+    assert_eq!(outcomes, [(1, error(10_001)), (3, error(20_000)), (2, Ok(pattern(2, 10_000)))]);
+}
+
+#[test]
+fn a_response_larger_than_the_client_takes_fails_at_the_server() {
+    let side = Side::new(1_472);
+    let client = side.clone().config(EndpointConfig::new().max_message(10_000));
+    let (mut pair, session) = Pair::of(client, side).and_connected();
+    pair.echo = false;
+    pair.call(session, 1, b"ask");
+    pair.settle();
+    pair.answer(&pattern(1, 10_001));
+    pair.settle();
+    let CallError::Status(status) = pair.error() else { panic!("not a status") };
+    assert_eq!(status.code(), crate::service::Code::OutOfRange);
+    assert_eq!(status.message(), "the response has 10001 bytes, the client takes at most 10000");
+}
+
+#[test]
+fn the_first_packet_of_a_response_is_as_large_as_the_client_asked_for() {
+    let side = Side::new(9_000);
+    let client = side.clone().config(EndpointConfig::new().eager(2_000));
+    let (mut pair, session) = Pair::of(client, side).and_connected();
+    pair.call(session, 1, &pattern(1, 8_000));
+    let request = pair.take_to_server();
+    pair.burst_at_server(CLIENT, &request);
+    let response = pair.take_to_client();
+    assert_eq!((response.len(), response[0].len()), (1, 24 + 2_000));
+    pair.burst_at_client(SERVER, &response);
+    pair.settle();
+    assert_eq!(pair.outcome().result, Ok(pattern(1, 8_000)));
+}
+
+#[test]
+fn by_default_64_eager_responses_fit_the_room_for_replies() {
+    for capacity in [212_992, 1 << 20, 4 << 20] {
+        let client = Side::new(9_000).queue(ChargeModel::LinuxUdp, capacity);
+        let (_, terms) = both(client, Side::new(9_000));
+        let charge = |eager: u32| ChargeModel::LinuxUdp.charge(24 + eager as usize);
+        assert!(terms.eager == 1_024 || charge(terms.eager) <= capacity / 64, "{capacity}: {}", terms.eager);
+        assert!(terms.eager == 8_976 || charge(terms.eager + 1) > capacity / 64, "as large as can be");
+    }
+}
+
+#[test]
+fn versions_that_do_not_meet_are_refused_with_the_servers() {
+    for (low, high) in [(0, 0), (2, 3), (3, 1)] {
+        let mut pair = Pair::new(1_472, EndpointConfig::new());
+        let client = ConnectionId::new(0, false, 3, 99);
+        let reply = pair.ask_server(STRANGER, ConnectionId::endpoint(0), Control::Hello { client, low, high });
+        let refused = Control::Refused { reason: Refusal::Version, low: 1, high: 1 };
+        assert_eq!((control(&reply[0]), header(&reply[0]).connection), (Some(refused), client));
+    }
+}
+
+#[test]
+fn a_hello_in_another_versions_header_is_refused_in_ours() {
+    let mut pair = Pair::new(1_472, EndpointConfig::new());
+    let client = ConnectionId::new(0, false, 3, 99);
+    let mut hello = emit(ConnectionId::endpoint(0), Control::Hello { client, low: 2, high: 2 });
+    hello[8] = hello[8] & !0b11 | 2;
+    pair.server_drops(STRANGER, &hello, DropReason::Version);
+    let reply = pair.take_to_client();
+    assert_eq!(control(&reply[0]), Some(Control::Refused { reason: Refusal::Version, low: 1, high: 1 }));
+}
+
+#[test]
+fn a_client_is_told_which_versions_the_server_speaks() {
+    let mut pair = Pair::new(1_472, EndpointConfig::new());
+    let session = pair.connect();
+    let hello = pair.take_to_server();
+    let Some(Control::Hello { client, .. }) = control(&hello[0]) else { panic!("no hello") };
+    let refused = emit(client, Control::Refused { reason: Refusal::Version, low: 2, high: 3 });
+    pair.at_client(SERVER, &refused);
+    assert_eq!(pair.closed(session), Some(Cause::Connect(ConnectError::Version(2, 3))));
+}
+
+#[test]
+fn parameters_that_cannot_be_are_refused() {
+    let lies = [
+        Parameters { max_datagram: 1_199, ..PARAMETERS },
+        Parameters { max_datagram: 0, ..PARAMETERS },
+        Parameters { eager: 1_023, ..PARAMETERS },
+        Parameters { eager: 0, ..PARAMETERS },
+        Parameters { credits: 0, ..PARAMETERS },
+        Parameters { max_message: 0, ..PARAMETERS },
+        Parameters { charge_model: 2, ..PARAMETERS },
+    ];
+    for parameters in lies {
+        let mut pair = Pair::new(1_472, EndpointConfig::new());
+        let client = ConnectionId::new(0, false, 3, 99);
+        let endpoint = ConnectionId::endpoint(0);
+        let challenge = pair.ask_server(STRANGER, endpoint, Control::Hello { client, low: 1, high: 1 });
+        let Some(Control::Challenge { cookie, .. }) = control(&challenge[0]) else { panic!("not challenged") };
+        let reply = pair.ask_server(STRANGER, endpoint, Control::Open { client, cookie, parameters });
+        let refused = Control::Refused { reason: Refusal::Parameters, low: 1, high: 1 };
+        assert_eq!(control(&reply[0]), Some(refused), "{parameters:?}");
+        assert_eq!((pair.server.sessions(), pair.server.stats().refused), ((0, 0), 1));
+    }
+}
+
+#[test]
+fn extreme_parameters_are_cut_to_the_servers_own() {
+    let mut pair = Pair::new(1_472, EndpointConfig::new());
+    let client = ConnectionId::new(0, false, 3, 99);
+    let endpoint = ConnectionId::endpoint(0);
+    let challenge = pair.ask_server(STRANGER, endpoint, Control::Hello { client, low: 0, high: u16::MAX });
+    let Some(Control::Challenge { cookie, .. }) = control(&challenge[0]) else { panic!("not challenged") };
+    let parameters = Parameters {
+        max_datagram: u32::MAX,
+        max_message: u32::MAX,
+        eager: u32::MAX,
+        window: u32::MAX,
+        credits: u16::MAX,
+        charge_model: 1,
+    };
+    let reply = pair.ask_server(STRANGER, endpoint, Control::Open { client, cookie, parameters });
+    let Some(Control::Opened { parameters: terms, .. }) = control(&reply[0]) else { panic!("not opened") };
+    assert_eq!((terms.max_datagram, terms.eager, terms.credits), (1_472, 1_448, 32));
+}
+
+#[test]
+fn a_server_that_opens_with_more_than_was_asked_for_is_not_believed() {
+    let honest = Parameters { max_datagram: 1_472, credits: 32, ..PARAMETERS };
+    let lies = [
+        Parameters { max_datagram: 1_473, ..honest },
+        Parameters { max_datagram: 1_199, ..honest },
+        Parameters { max_datagram: 0, ..honest },
+        Parameters { credits: 33, ..honest },
+        Parameters { credits: 0, ..honest },
+        Parameters { max_message: 0, ..honest },
+        Parameters { charge_model: 9, ..honest },
+    ];
+    for parameters in lies {
+        let mut pair = Pair::new(1_472, EndpointConfig::new());
+        let session = pair.connect();
+        let hello = pair.take_to_server();
+        pair.burst_at_server(CLIENT, &hello);
+        let challenge = pair.take_to_client();
+        pair.burst_at_client(SERVER, &challenge);
+        let server = ConnectionId::new(0, true, 0, 1);
+        let opened = emit(header(&challenge[0]).connection, Control::Opened { server, parameters });
+        pair.at_client(SERVER, &opened);
+        let refused = Cause::Connect(ConnectError::Parameters);
+        assert_eq!(pair.closed(session), Some(refused), "{parameters:?}");
+    }
+}
+
+#[test]
+fn a_window_of_nothing_still_moves_one_packet_at_a_time() {
+    let mut pair = Pair::new(1_472, EndpointConfig::new());
+    let session = pair.connect();
+    let hello = pair.take_to_server();
+    pair.burst_at_server(CLIENT, &hello);
+    let challenge = pair.take_to_client();
+    pair.burst_at_client(SERVER, &challenge);
+    let open = pair.take_to_server();
+    pair.burst_at_server(CLIENT, &open);
+    let Some(Control::Opened { server, parameters }) = control(&pair.take_to_client()[0]) else { panic!("not opened") };
+    let stingy = Control::Opened { server, parameters: Parameters { window: 0, ..parameters } };
+    pair.at_client(SERVER, &emit(header(&challenge[0]).connection, stingy));
+    let message = pair.message(5);
+    pair.call(session, 1, &message);
+    assert_eq!(pair.to_server.packets.len(), 1);
+    pair.settle();
+    assert_eq!(pair.outcome().result, Ok(message));
+}

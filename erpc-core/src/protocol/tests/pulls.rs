@@ -1,0 +1,261 @@
+//! How large responses are asked on for, and when the server may drop them.
+
+use super::pair::{CLIENT, Pair, STRANGER, header, kinds, ms, pattern, shape};
+use crate::protocol::{DropReason, EndpointConfig, SessionId};
+use crate::wire::{HEADER_LEN, Kind};
+
+/// A server that has sent the first of `packets` packets of the response to request 0.
+fn responding(packets: usize) -> Pair {
+    let (mut pair, _) = Pair::connected(1_472, EndpointConfig::new());
+    pair.echo = false;
+    let packet = pair.request(0, 0, b"ask").bytes();
+    pair.at_server(CLIENT, &packet);
+    let message = pair.message(packets);
+    pair.answer(&message);
+    assert_eq!(shape(&pair.take_to_client()), [(Kind::Response, 0)], "only the first packet comes unasked");
+    pair
+}
+
+/// The response packets that the server sends on being asked for `count` from `from` on.
+fn pulled(pair: &mut Pair, from: u32, count: u32) -> Vec<u32> {
+    let packet = pair.pull(0, from, count).bytes();
+    pair.at_server(CLIENT, &packet);
+    let packets = pair.take_to_client();
+    assert!(kinds(&packets).iter().all(|kind| *kind == Kind::Response));
+    packets.iter().map(|bytes| header(bytes).packet.get()).collect()
+}
+
+#[test]
+fn the_packets_that_are_asked_for_are_sent_in_order() {
+    let mut pair = responding(6);
+    assert_eq!(pulled(&mut pair, 1, 2), [1, 2]);
+    assert_eq!(pulled(&mut pair, 3, 3), [3, 4, 5]);
+    assert_eq!(pair.server.stats().retransmissions, 0);
+}
+
+#[test]
+fn every_packet_carries_the_size_of_the_whole_and_its_own_bytes() {
+    let mut pair = responding(3);
+    let message = pair.message(3);
+    let packet = pair.pull(0, 1, 2).bytes();
+    pair.at_server(CLIENT, &packet);
+    for (at, bytes) in pair.take_to_client().iter().enumerate() {
+        assert_eq!(header(bytes).size as usize, message.len());
+        assert_eq!(&bytes[HEADER_LEN..], &message[(at + 1) * pair.payload()..][..pair.payload()]);
+    }
+}
+
+#[test]
+fn packets_that_were_sent_are_sent_again_when_asked_for_again() {
+    let mut pair = responding(6);
+    pulled(&mut pair, 1, 3);
+    assert_eq!(pulled(&mut pair, 2, 2), [2, 3]);
+    assert_eq!(pair.server.stats().retransmissions, 2);
+    assert_eq!(pulled(&mut pair, 3, 3), [3, 4, 5], "again and on");
+}
+
+#[test]
+fn what_is_sent_again_is_flushed_before() {
+    let mut pair = responding(3);
+    pair.to_client.slow = true;
+    pulled(&mut pair, 1, 2);
+    let before = pair.to_client.flushes;
+    pulled(&mut pair, 1, 2);
+    assert!(pair.to_client.flushes > before);
+}
+
+#[test]
+fn a_pull_behind_one_that_was_lost_waits_for_it() {
+    let mut pair = responding(6);
+    let ahead = pair.pull(0, 3, 3).bytes();
+    pair.server_drops(CLIENT, &ahead, DropReason::OutOfOrder);
+    assert_eq!(pair.take_to_client().len(), 0);
+}
+
+#[test]
+fn packets_that_the_response_does_not_have_are_not_sent() {
+    let mut pair = responding(3);
+    for (from, count) in [(1, 3), (2, 2), (3, 1), (1, u32::MAX), (0xFF_FFFF, 1), (0xFF_FFFF, u32::MAX)] {
+        let packet = pair.pull(0, from, count).bytes();
+        pair.server_drops(CLIENT, &packet, DropReason::Overrun);
+    }
+    assert_eq!(pair.take_to_client().len(), 0);
+}
+
+#[test]
+fn a_pull_of_nothing_of_the_first_packet_or_of_more_than_the_credits_is_dropped() {
+    let mut pair = responding(64);
+    for (from, count) in [(1, 0), (0, 1), (0, 2), (1, 33)] {
+        let packet = pair.pull(0, from, count).bytes();
+        pair.server_drops(CLIENT, &packet, DropReason::Overrun);
+    }
+    assert_eq!(pulled(&mut pair, 1, 32).len(), 32);
+}
+
+#[test]
+fn a_pull_with_a_body_is_dropped() {
+    let mut pair = responding(3);
+    let packet = pair.pull(0, 1, 1).body(b"?").bytes();
+    pair.server_drops(CLIENT, &packet, DropReason::LyingSize);
+}
+
+#[test]
+fn a_pull_for_a_request_that_is_receiving_executing_or_done_is_dropped() {
+    let (mut pair, _) = Pair::connected(1_472, EndpointConfig::new());
+    pair.echo = false;
+    let pull = pair.pull(0, 1, 1).bytes();
+    let message = pair.message(2);
+    for packet in 0..2 {
+        let bytes = pair.request(0, packet, &message).bytes();
+        pair.at_server(CLIENT, &bytes);
+        pair.server_drops(CLIENT, &pull, DropReason::Unsolicited);
+    }
+    pair.answer(&message);
+    let done = pair.done(&[0]).bytes();
+    pair.at_server(CLIENT, &done);
+    pair.server_drops(CLIENT, &pull, DropReason::Unsolicited);
+}
+
+#[test]
+fn a_pull_for_an_old_or_a_coming_request_is_dropped() {
+    let mut pair = responding(3);
+    let old = pair.pull(0u32.wrapping_sub(8), 1, 1).bytes();
+    pair.server_drops(CLIENT, &old, DropReason::OldRequest);
+    let leap = pair.pull(8, 1, 1).bytes();
+    pair.server_drops(CLIENT, &leap, DropReason::RequestLeap);
+}
+
+#[test]
+fn a_pull_from_another_address_is_dropped() {
+    let mut pair = responding(3);
+    let packet = pair.pull(0, 1, 1).bytes();
+    pair.server_drops(STRANGER, &packet, DropReason::WrongRoute);
+}
+
+#[test]
+fn done_gives_a_large_response_back_to_the_pool() {
+    let mut pair = responding(40);
+    assert_eq!(pair.server.pool_stats().in_use, 1);
+    let done = pair.done(&[0]).bytes();
+    pair.at_server(CLIENT, &done);
+    assert_eq!(pair.server.pool_stats().in_use, 0);
+}
+
+#[test]
+fn the_slots_next_request_gives_a_large_response_back_as_well() {
+    let mut pair = responding(40);
+    let next = pair.request(8, 0, b"next").bytes();
+    pair.at_server(CLIENT, &next);
+    assert_eq!(pair.server.pool_stats().in_use, 0);
+}
+
+#[test]
+fn done_for_another_number_in_the_slot_changes_nothing() {
+    let mut pair = responding(3);
+    for number in [8, 0u32.wrapping_sub(8), 1] {
+        let done = pair.done(&[number]).bytes();
+        pair.at_server(CLIENT, &done);
+    }
+    assert_eq!(pulled(&mut pair, 1, 2), [1, 2]);
+}
+
+#[test]
+fn done_while_executing_changes_nothing() {
+    let (mut pair, _) = Pair::connected(1_472, EndpointConfig::new());
+    pair.echo = false;
+    let request = pair.request(0, 0, b"ask").bytes();
+    let done = pair.done(&[0]).bytes();
+    pair.at_server(CLIENT, &request);
+    pair.at_server(CLIENT, &done);
+    pair.answer(b"answer");
+    assert_eq!(kinds(&pair.take_to_client()), [Kind::Response]);
+}
+
+#[test]
+fn done_of_a_length_that_cannot_be_is_dropped() {
+    let mut pair = responding(3);
+    for body in [&[][..], &[0; 3], &[0; 7], &[0; 36]] {
+        let done = pair.done(&[]).body(body).bytes();
+        pair.server_drops(CLIENT, &done, DropReason::LyingSize);
+    }
+    assert_eq!(pair.server.pool_stats().in_use, 1);
+}
+
+/// A client that has taken in a large response, and what it sends then.
+fn received(len: usize) -> (Pair, SessionId) {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    pair.call(session, 1, &pattern(1, len));
+    pair.settle();
+    assert_eq!(pair.outcome().result, Ok(pattern(1, len)));
+    (pair, session)
+}
+
+#[test]
+fn a_client_says_done_when_a_timeout_passes_without_a_new_request() {
+    let (mut pair, _) = received(20_000);
+    pair.pass(ms(25));
+    let sent = pair.take_to_server();
+    assert_eq!(kinds(&sent), [Kind::Done]);
+    assert_eq!(sent[0][HEADER_LEN..], 0u32.to_le_bytes());
+}
+
+#[test]
+fn a_client_does_not_say_done_when_the_next_request_said_it() {
+    let (mut pair, session) = received(20_000);
+    pair.call(session, 2, b"small");
+    pair.settle();
+    pair.pass_slowly(ms(500));
+    assert_eq!(pair.take_to_server().len(), 0);
+}
+
+#[test]
+fn a_client_does_not_say_done_to_a_small_response() {
+    let (mut pair, _) = received(512);
+    pair.pass_slowly(ms(500));
+    assert_eq!(pair.take_to_server().len(), 0);
+    let (mut pair, _) = received(513);
+    pair.pass_slowly(ms(500));
+    assert_eq!(kinds(&pair.take_to_server()), [Kind::Done]);
+}
+
+#[test]
+fn done_is_said_once_more_with_the_next_ping_and_then_no_more() {
+    let (mut pair, _) = received(20_000);
+    pair.pass_slowly(ms(2_900));
+    assert_eq!(kinds(&pair.take_to_server()), [Kind::Done]);
+    pair.live(ms(200));
+    let done = pair.server.stats().rx_delivered;
+    pair.live(ms(10_000));
+    // Ping after ping, and nothing else: each delivers one packet.
+    assert!(pair.server.stats().rx_delivered - done <= 4);
+    assert_eq!(pair.server.pool_stats().in_use, 0, "the server was told, although the first was lost");
+}
+
+#[test]
+fn one_done_names_all_slots_that_are_owed_one() {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    for token in 0..8 {
+        pair.call(session, token, &pattern(token, 2_000));
+    }
+    pair.settle();
+    pair.pass(ms(25));
+    let sent = pair.take_to_server();
+    assert_eq!((kinds(&sent), sent[0].len()), (vec![Kind::Done], HEADER_LEN + 32));
+}
+
+#[test]
+fn a_done_that_was_lost_is_said_again_also_when_another_was_said_since() {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    pair.echo = false;
+    pair.call(session, 0, b"a");
+    pair.call(session, 1, b"b");
+    pair.live(ms(25));
+    for _ in 0..2 {
+        pair.answer(&pattern(1, 2_000));
+        pair.settle();
+        pair.pass(ms(25));
+        assert_eq!(kinds(&pair.take_to_server()), [Kind::Done], "and lost");
+    }
+    pair.live(ms(6_000));
+    assert_eq!(pair.server.pool_stats().in_use, 0);
+}

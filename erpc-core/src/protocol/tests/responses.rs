@@ -1,0 +1,332 @@
+//! What a client does with responses and failures.
+
+use super::pair::{Outcome, Pair, SERVER, header, ms, shape};
+use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, SessionId};
+use crate::service::{Code, Status};
+use crate::wire::{Kind, encode_status};
+
+/// A client that has called with one packet.
+fn calling() -> (Pair, SessionId) {
+    called_with(EndpointConfig::new(), 1)
+}
+
+/// A client that has called with a message of `packets` packets, which are off the wire.
+fn called_with(config: EndpointConfig, packets: usize) -> (Pair, SessionId) {
+    let (mut pair, session) = Pair::connected(1_472, config);
+    let message = pair.message(packets);
+    pair.call(session, 1, &message);
+    pair.take_to_server();
+    (pair, session)
+}
+
+/// The ranges of response packets that the client asks for.
+fn pulls(pair: &mut Pair) -> Vec<(u32, u32)> {
+    let sent = pair.take_to_server();
+    assert!(shape(&sent).iter().all(|(kind, _)| *kind == Kind::RequestForResponse), "{:?}", shape(&sent));
+    sent.iter().map(|bytes| (header(bytes).packet.get(), header(bytes).size)).collect()
+}
+
+fn status(code: Code, message: &'static str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_status(&Status::new(code, message), &mut bytes);
+    bytes
+}
+
+#[test]
+fn a_response_completes_its_call_and_frees_everything() {
+    let (mut pair, session) = calling();
+    let response = pair.response(0, 0, b"answer").bytes();
+    pair.at_client(SERVER, &response);
+    assert_eq!(pair.outcome(), Outcome { token: 1, result: Ok(b"answer".to_vec()) });
+    let stats = pair.client.session_stats(session).expect("open");
+    assert_eq!((stats.in_flight, stats.queued, stats.credits), (0, 0, 32));
+    assert_eq!(pair.client.pool_stats().in_use, 0);
+}
+
+#[test]
+fn an_empty_response_is_a_response() {
+    let (mut pair, _) = calling();
+    let response = pair.response(0, 0, b"").bytes();
+    pair.at_client(SERVER, &response);
+    assert_eq!(pair.outcome().result, Ok(Vec::new()));
+}
+
+#[test]
+fn a_response_again_is_dropped_and_the_call_completes_once() {
+    let (mut pair, _) = calling();
+    let response = pair.response(0, 0, b"answer").bytes();
+    pair.at_client(SERVER, &response);
+    pair.client_drops(SERVER, &response, DropReason::Duplicate);
+    assert_eq!(pair.outcomes.len(), 1);
+}
+
+#[test]
+fn a_response_acknowledges_every_packet_of_the_request() {
+    let (mut pair, session) = called_with(EndpointConfig::new(), 20);
+    let response = pair.response(0, 0, b"answer").bytes();
+    pair.at_client(SERVER, &response);
+    assert_eq!(pair.client.session_stats(session).expect("open").credits, 32);
+}
+
+#[test]
+fn a_response_to_a_request_that_was_not_completely_sent_is_dropped() {
+    let (mut pair, _) = called_with(EndpointConfig::new().credits(4), 5);
+    let response = pair.response(0, 0, b"too soon").bytes();
+    pair.client_drops(SERVER, &response, DropReason::Unsolicited);
+    assert_eq!(pair.outcomes, []);
+}
+
+#[test]
+fn a_response_after_a_timeout_to_what_was_sent_before_is_taken() {
+    // Everything was sent once; the client has gone back and sent less since.
+    let (mut pair, session) = called_with(EndpointConfig::new().credits(4), 6);
+    let more = pair.credit_return(0, 3).bytes();
+    pair.at_client(SERVER, &more);
+    pair.pass(ms(25));
+    let response = pair.response(0, 0, b"answer").bytes();
+    pair.at_client(SERVER, &response);
+    assert_eq!(pair.outcome().result, Ok(b"answer".to_vec()));
+    assert_eq!(pair.client.session_stats(session).expect("open").credits, 4);
+}
+
+#[test]
+fn a_response_whose_size_lies_is_dropped() {
+    let (mut pair, _) = calling();
+    let honest = pair.response(0, 0, b"12345");
+    let eager = pair.terms.eager;
+    let lies = [
+        honest.clone().size(4),
+        honest.clone().size(6),
+        honest.clone().size(u32::MAX),
+        honest.clone().body(b""),
+        honest.clone().body(&vec![0; eager as usize]),
+        honest.clone().size(eager + 1),
+    ];
+    for lie in lies {
+        pair.client_drops(SERVER, &lie.bytes(), DropReason::LyingSize);
+    }
+    assert_eq!(pair.outcomes, []);
+}
+
+#[test]
+fn a_cut_response_is_dropped_at_every_length() {
+    let (mut pair, _) = calling();
+    let response = pair.response(0, 0, b"12345").bytes();
+    for len in 0..response.len() {
+        let reason = if len < 24 { DropReason::Truncated } else { DropReason::LyingSize };
+        pair.client_drops(SERVER, &response[..len], reason);
+    }
+    assert_eq!(pair.outcomes, []);
+}
+
+#[test]
+fn a_later_response_packet_before_the_first_is_dropped() {
+    let (mut pair, _) = calling();
+    let message = pair.message(3);
+    let second = pair.response(0, 1, &message).bytes();
+    pair.client_drops(SERVER, &second, DropReason::Unsolicited);
+}
+
+#[test]
+fn the_rest_of_a_large_response_is_asked_for_at_the_end_of_the_burst() {
+    let (mut pair, _) = calling();
+    let message = pair.message(5);
+    let first = pair.response(0, 0, &message).bytes();
+    pair.at_client(SERVER, &first);
+    assert_eq!(pulls(&mut pair), [(1, 4)]);
+    for packet in 1..5 {
+        let bytes = pair.response(0, packet, &message).bytes();
+        pair.at_client(SERVER, &bytes);
+        assert_eq!(pulls(&mut pair), []);
+    }
+    assert_eq!(pair.outcome().result, Ok(message));
+}
+
+#[test]
+fn a_response_beyond_the_credits_is_asked_for_half_a_window_at_a_time() {
+    let (mut pair, _) = called_with(EndpointConfig::new().credits(4), 1);
+    let message = pair.message(10);
+    let mut asked = Vec::new();
+    for packet in 0..10 {
+        let bytes = pair.response(0, packet, &message).bytes();
+        pair.at_client(SERVER, &bytes);
+        asked.extend(pulls(&mut pair));
+    }
+    assert_eq!(asked, [(1, 4), (5, 2), (7, 2), (9, 1)]);
+    assert_eq!(pair.outcome().result, Ok(message));
+}
+
+#[test]
+fn a_response_packet_again_is_dropped() {
+    let (mut pair, session) = calling();
+    let message = pair.message(5);
+    for packet in 0..3 {
+        let bytes = pair.response(0, packet, &message).bytes();
+        pair.at_client(SERVER, &bytes);
+        pair.client_drops(SERVER, &bytes, DropReason::Duplicate);
+    }
+    assert_eq!(pair.client.session_stats(session).expect("open").credits, 30, "two are still on their way");
+}
+
+#[test]
+fn a_response_packet_that_was_not_asked_for_is_dropped() {
+    let (mut pair, _) = called_with(EndpointConfig::new().credits(2), 1);
+    let message = pair.message(10);
+    let first = pair.response(0, 0, &message).bytes();
+    pair.at_client(SERVER, &first);
+    assert_eq!(pulls(&mut pair), [(1, 2)]);
+    let third = pair.response(0, 3, &message).bytes();
+    pair.client_drops(SERVER, &third, DropReason::Unsolicited);
+}
+
+#[test]
+fn a_response_packet_with_another_size_is_dropped() {
+    let (mut pair, _) = calling();
+    let message = pair.message(5);
+    let first = pair.response(0, 0, &message).bytes();
+    pair.at_client(SERVER, &first);
+    let second = pair.response(0, 1, &message);
+    let lies = [
+        second.clone().size(message.len() as u32 - 1),
+        second.clone().size(u32::MAX),
+        second.clone().packet(5),
+        second.clone().packet(0xFF_FFFF),
+        second.clone().body(b"short"),
+        second.clone().body(&[0; 1_449]),
+    ];
+    for lie in lies {
+        pair.client_drops(SERVER, &lie.bytes(), DropReason::LyingSize);
+    }
+    for packet in 1..5 {
+        let bytes = pair.response(0, packet, &message).bytes();
+        pair.at_client(SERVER, &bytes);
+    }
+    assert_eq!(pair.outcome().result, Ok(message), "the response goes on");
+}
+
+#[test]
+fn a_gap_in_the_response_asks_again_from_there_once() {
+    let (mut pair, _) = calling();
+    let message = pair.message(8);
+    for packet in [0, 1] {
+        let bytes = pair.response(0, packet, &message).bytes();
+        pair.at_client(SERVER, &bytes);
+    }
+    pulls(&mut pair);
+    let beyond = pair.response(0, 3, &message).bytes();
+    pair.client_drops(SERVER, &beyond, DropReason::OutOfOrder);
+    assert_eq!(pulls(&mut pair), [(2, 6)]);
+    let further = pair.response(0, 4, &message).bytes();
+    pair.client_drops(SERVER, &further, DropReason::OutOfOrder);
+    assert_eq!(pulls(&mut pair), [], "asked already");
+}
+
+#[test]
+fn a_response_larger_than_the_limit_ends_the_call_without_an_allocation() {
+    let (mut pair, _) = called_with(EndpointConfig::new().max_message(5_000), 1);
+    let message = pair.message(4);
+    let before = pair.client.pool_stats();
+    let first = pair.response(0, 0, &message).bytes();
+    pair.at_client(SERVER, &first);
+    let too_large = Cause::ResponseTooLarge(message.len() as u32);
+    assert_eq!(pair.error(), CallError::ResponseLost(too_large));
+    let after = pair.client.pool_stats();
+    assert!(after.in_use == 0 && after.idle_bytes + after.in_use_bytes <= before.idle_bytes + before.in_use_bytes);
+}
+
+#[test]
+fn a_declared_size_of_4_gib_allocates_nothing() {
+    let (mut pair, _) = calling();
+    let message = pair.message(2);
+    let first = pair.response(0, 0, &message).size(u32::MAX).bytes();
+    pair.at_client(SERVER, &first);
+    assert_eq!(pair.error(), CallError::ResponseLost(Cause::ResponseTooLarge(u32::MAX)));
+}
+
+#[test]
+fn when_there_is_no_memory_for_the_response_the_call_ends_and_says_that_it_was_executed() {
+    let (mut pair, session) = called_with(EndpointConfig::new().memory_limit(40_000), 1);
+    let message = pair.message(60);
+    for packet in 0..60 {
+        let bytes = pair.response(0, packet, &message).bytes();
+        if pair.outcomes.is_empty() {
+            pair.at_client(SERVER, &bytes);
+        }
+    }
+    assert_eq!(pair.error(), CallError::ResponseLost(Cause::NoMemory));
+    assert_eq!(pair.client.session_stats(session).expect("open").credits, 32);
+    assert_eq!(pair.client.pool_stats().in_use, 0);
+}
+
+#[test]
+fn a_failure_ends_the_call_with_its_status() {
+    let (mut pair, _) = calling();
+    let failure = pair.response(0, 0, &status(Code::NotFound, "no such key")).kind(Kind::Failure).bytes();
+    pair.at_client(SERVER, &failure);
+    assert_eq!(pair.error(), CallError::Status(Status::new(Code::NotFound, "no such key")));
+    pair.client_drops(SERVER, &failure, DropReason::Duplicate);
+}
+
+#[test]
+fn a_failure_may_come_before_the_request_is_whole() {
+    let (mut pair, session) = called_with(EndpointConfig::new().credits(4), 10);
+    let failure = pair.response(0, 0, &status(Code::ResourceExhausted, "full")).kind(Kind::Failure).bytes();
+    pair.at_client(SERVER, &failure);
+    assert_eq!(pair.error(), CallError::Status(Status::new(Code::ResourceExhausted, "full")));
+    assert_eq!(pair.client.session_stats(session).expect("open").credits, 4);
+}
+
+#[test]
+fn a_failure_before_anything_was_sent_is_dropped() {
+    let (mut pair, session) = called_with(EndpointConfig::new().credits(1), 2);
+    pair.call(session, 2, b"waits for a credit");
+    let failure = pair.response(1, 0, &status(Code::Internal, "lie")).kind(Kind::Failure).bytes();
+    pair.client_drops(SERVER, &failure, DropReason::Unsolicited);
+}
+
+#[test]
+fn a_failure_of_several_packets_is_put_together() {
+    let (mut pair, _) = calling();
+    let details = vec![7; 3_000];
+    let mut bytes = Vec::new();
+    encode_status(&Status::new(Code::Internal, "see the details").with_details(&details), &mut bytes);
+    for packet in 0..3 {
+        let packet = pair.response(0, packet, &bytes).kind(Kind::Failure).bytes();
+        pair.at_client(SERVER, &packet);
+    }
+    let CallError::Status(status) = pair.error() else { panic!("not a status") };
+    assert_eq!((status.message(), status.details()), ("see the details", &details[..]));
+}
+
+#[test]
+fn a_failure_whose_body_is_no_status_is_still_a_failure() {
+    let (mut pair, _) = calling();
+    let failure = pair.response(0, 0, b"").kind(Kind::Failure).bytes();
+    pair.at_client(SERVER, &failure);
+    let CallError::Status(status) = pair.error() else { panic!("not a status") };
+    assert_eq!(status.code(), Code::Unknown);
+}
+
+#[test]
+fn a_request_that_was_sent_again_is_flushed_before_it_is_the_users_again() {
+    let (mut pair, _) = calling();
+    pair.to_server.slow = true;
+    pair.pass(ms(25));
+    // The second copy sits in the queue; `Pair` writes into the request as soon as it has it.
+    let response = pair.response(0, 0, b"answer").bytes();
+    pair.at_client(SERVER, &response);
+    assert_eq!(pair.outcomes.len(), 1);
+}
+
+#[test]
+fn a_finished_call_lets_the_next_in_line_go() {
+    let (mut pair, session) = calling();
+    for token in 2..=9 {
+        pair.call(session, token, &[token as u8]);
+    }
+    assert_eq!(pair.take_to_server().len(), 7, "one waits for a slot");
+    let response = pair.response(3, 0, b"out of order").bytes();
+    pair.at_client(SERVER, &response);
+    let sent = pair.take_to_server();
+    assert_eq!((sent.len(), header(&sent[0]).request.to_u32()), (1, 11), "in the slot of number 3");
+}

@@ -1,0 +1,138 @@
+//! Nobody but the two ends of a session can touch it: ids are 32 random bits, and bound to an address.
+
+use super::craft::emit;
+use super::pair::{CLIENT, Pair, SERVER, STRANGER, control};
+use crate::protocol::{DropReason, EndpointConfig, SessionEvent, SessionId};
+use crate::wire::control::{Control, Refusal};
+use crate::wire::{ConnectionId, HEADER_LEN};
+
+fn connected() -> (Pair, SessionId) {
+    Pair::connected(1_472, EndpointConfig::new())
+}
+
+/// Every control message that could end or change a session, from `sender`.
+fn messages(sender: ConnectionId) -> Vec<Control> {
+    vec![
+        Control::Ping { sender },
+        Control::Pong,
+        Control::Reset { unknown: sender },
+        Control::Close { sender },
+        Control::Closed,
+        Control::Refused { reason: Refusal::Full, low: 1, high: 1 },
+        Control::Challenge { cookie: [1; 16], port: 9, steer: 1 },
+        Control::Opened { server: sender, parameters: super::craft::PARAMETERS },
+    ]
+}
+
+/// The session still works.
+fn works(pair: &mut Pair, session: SessionId) {
+    pair.take_to_server();
+    pair.take_to_client();
+    assert_eq!(pair.sessions.get(&session), Some(&SessionEvent::Opened));
+    pair.call(session, 99, b"still here");
+    pair.settle();
+    assert_eq!(pair.outcome().result, Ok(b"still here".to_vec()));
+}
+
+#[test]
+fn control_messages_from_another_address_touch_nothing() {
+    let (mut pair, session) = connected();
+    let (client, server) = (pair.client_id, pair.server_id);
+    for message in messages(server) {
+        pair.client_drops(STRANGER, &emit(client, message), DropReason::WrongRoute);
+    }
+    for message in messages(client) {
+        pair.server_drops(STRANGER, &emit(server, message), DropReason::WrongRoute);
+    }
+    assert_eq!(pair.take_to_server().len() + pair.take_to_client().len(), 0, "and are not answered");
+    works(&mut pair, session);
+}
+
+#[test]
+fn control_messages_with_a_guessed_id_touch_nothing() {
+    let (mut pair, session) = connected();
+    let (client, server) = (pair.client_id, pair.server_id);
+    let guess = |id: ConnectionId| ConnectionId::new(0, id.is_server_role(), id.index(), id.generation() ^ 1);
+    for message in messages(server) {
+        pair.client_drops(SERVER, &emit(guess(client), message), DropReason::UnknownConnection);
+    }
+    for message in messages(client) {
+        pair.server_drops(CLIENT, &emit(guess(server), message), DropReason::UnknownConnection);
+    }
+    works(&mut pair, session);
+}
+
+#[test]
+fn whoever_does_not_know_the_senders_id_cannot_ping_reset_or_close() {
+    let (mut pair, session) = connected();
+    let (client, server) = (pair.client_id, pair.server_id);
+    let wrong = ConnectionId::new(0, true, 0, 12_345);
+    for message in [Control::Ping { sender: wrong }, Control::Reset { unknown: wrong }, Control::Close { sender: wrong }] {
+        pair.client_drops(SERVER, &emit(client, message), DropReason::Handshake);
+        pair.server_drops(CLIENT, &emit(server, message), DropReason::Handshake);
+    }
+    // Nor does it help to name the receiver's own id.
+    pair.client_drops(SERVER, &emit(client, Control::Reset { unknown: client }), DropReason::Handshake);
+    pair.server_drops(CLIENT, &emit(server, Control::Reset { unknown: server }), DropReason::Handshake);
+    assert_eq!(pair.take_to_server().len() + pair.take_to_client().len(), 0);
+    works(&mut pair, session);
+}
+
+#[test]
+fn handshake_messages_to_an_open_session_touch_nothing() {
+    let (mut pair, session) = connected();
+    let (client, server) = (pair.client_id, pair.server_id);
+    for message in messages(server).into_iter().skip(4) {
+        pair.client_drops(SERVER, &emit(client, message), DropReason::Handshake);
+    }
+    for message in messages(client).into_iter().skip(4) {
+        pair.server_drops(CLIENT, &emit(server, message), DropReason::Handshake);
+    }
+    works(&mut pair, session);
+}
+
+#[test]
+fn messages_to_the_endpoint_itself_are_handshakes_or_nothing() {
+    let (mut pair, session) = connected();
+    for message in messages(pair.client_id) {
+        pair.server_drops(CLIENT, &emit(ConnectionId::endpoint(0), message), DropReason::Handshake);
+    }
+    works(&mut pair, session);
+}
+
+#[test]
+fn a_ping_or_close_to_an_unknown_session_is_answered_by_a_reset_and_nothing_else_is() {
+    let (mut pair, _) = connected();
+    let (unknown, sender) = (ConnectionId::new(0, true, 5, 5), ConnectionId::new(0, false, 6, 6));
+    for message in messages(sender) {
+        let answer = pair.ask_server(STRANGER, unknown, message);
+        let asks = matches!(message, Control::Ping { .. } | Control::Close { .. });
+        let expected = asks.then_some(Control::Reset { unknown });
+        assert_eq!(answer.first().and_then(|packet| control(packet)), expected, "{message:?}");
+    }
+}
+
+#[test]
+fn a_control_message_of_another_length_is_dropped() {
+    let (mut pair, session) = connected();
+    let (client, server) = (pair.client_id, pair.server_id);
+    for message in messages(client) {
+        let packet = emit(server, message);
+        let longer = [&packet[..], &[0]].concat();
+        pair.server_drops(CLIENT, &longer, DropReason::Control);
+        if packet.len() > HEADER_LEN {
+            pair.server_drops(CLIENT, &packet[..packet.len() - 1], DropReason::Control);
+        }
+    }
+    works(&mut pair, session);
+}
+
+#[test]
+fn one_strangers_session_is_not_anothers() {
+    let (mut pair, session) = connected();
+    let (stranger, _) = pair.open_stranger(1);
+    assert_ne!(stranger, pair.server_id);
+    let stolen = pair.request(0, 0, b"on the stranger's session").to(stranger).bytes();
+    pair.server_drops(CLIENT, &stolen, DropReason::WrongRoute);
+    works(&mut pair, session);
+}

@@ -1,0 +1,137 @@
+//! Packets that reached the wrong member of a group.
+//!
+//! A network card's driver coalesces packets of one flow without looking at their first byte, so a run
+//! from a client that talks to several members reaches the member of its first packet, whole. That
+//! member puts the others' packets into their inboxes. Our own senders never mix a run, so that this
+//! is rare; without it, such packets would be lost each time.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::route::{Name, UdpRoute};
+use super::steer;
+use crate::transport::{MAX_BURST, RxPacket, Waker};
+
+/// Bytes that an inbox holds. Beyond, strays are dropped like those that a socket has no room for.
+const INBOX_BYTES: usize = 256 * 1_024;
+
+/// The inboxes of a group.
+pub(super) struct Inboxes(Box<[Inbox]>);
+
+#[derive(Default)]
+struct Inbox {
+    /// Whether something is in it; spares the owner the lock.
+    pending: AtomicBool,
+    strays: Mutex<Strays>,
+    /// Wakes the owner.
+    waker: OnceLock<Waker>,
+}
+
+/// Packets, one behind the other.
+#[derive(Default)]
+struct Strays {
+    bytes: Vec<u8>,
+    packets: Vec<(Name, Range<usize>)>,
+}
+
+impl Strays {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.packets.clear();
+    }
+}
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, Strays> {
+        self.strays.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inboxes {
+    pub(super) fn new(members: usize) -> Arc<Self> {
+        Arc::new(Self((0..members).map(|_| Inbox::default()).collect()))
+    }
+}
+
+/// A member's end of the inboxes.
+pub(super) struct Member {
+    inboxes: Arc<Inboxes>,
+    index: u8,
+    /// What was taken out of the own inbox, and which part of it is lent out.
+    taken: Strays,
+    lent: Range<usize>,
+}
+
+impl Member {
+    pub(super) fn new(inboxes: &Arc<Inboxes>, index: u8, waker: Waker) -> Self {
+        // A member is made once.
+        let _ = inboxes.0[usize::from(index)].waker.set(waker);
+        Self { inboxes: Arc::clone(inboxes), index, taken: Strays::default(), lent: 0..0 }
+    }
+
+    fn inbox(&self) -> &Inbox {
+        &self.inboxes.0[usize::from(self.index)]
+    }
+
+    /// The other member that `packet` is for, if it is not for this one.
+    #[inline]
+    pub(super) fn stray(&self, packet: &[u8]) -> Option<u8> {
+        steer::member_of(packet)
+            .filter(|&to| to != self.index && usize::from(to) < self.inboxes.0.len())
+    }
+
+    /// Passes a stray packet on to member `to`; false if there is no room.
+    #[cold]
+    pub(super) fn pass_on(&self, to: u8, name: &Name, packet: &[u8]) -> bool {
+        let inbox = &self.inboxes.0[usize::from(to)];
+        let mut strays = inbox.lock();
+        let at = strays.bytes.len();
+        if at + packet.len() > INBOX_BYTES {
+            return false;
+        }
+        strays.bytes.extend_from_slice(packet);
+        strays.packets.push((*name, at..at + packet.len()));
+        drop(strays);
+        if !inbox.pending.swap(true, Ordering::AcqRel)
+            && let Some(waker) = inbox.waker.get()
+        {
+            waker.wake();
+        }
+        true
+    }
+
+    /// Whether packets are there that no burst has handed out.
+    #[inline]
+    pub(super) fn has_pending(&self) -> bool {
+        self.lent.end < self.taken.packets.len() || self.inbox().pending.load(Ordering::Acquire)
+    }
+
+    /// Lends out the next burst of strays; returns how many.
+    pub(super) fn burst(&mut self) -> usize {
+        if self.lent.end == self.taken.packets.len() {
+            self.taken.clear();
+            self.lent = 0..0;
+            let mut taken = std::mem::take(&mut self.taken);
+            let inbox = self.inbox();
+            if inbox.pending.swap(false, Ordering::AcqRel) {
+                std::mem::swap(&mut taken, &mut *inbox.lock());
+            }
+            self.taken = taken;
+        }
+        let end = self.taken.packets.len().min(self.lent.end + MAX_BURST);
+        self.lent = self.lent.end..end;
+        self.lent.len()
+    }
+
+    /// Packet `index` of the burst.
+    pub(super) fn packet(&self, index: usize) -> RxPacket<'_, UdpRoute> {
+        let (name, range) = &self.taken.packets[self.lent.clone()][index];
+        RxPacket { route: name.route(), bytes: &self.taken.bytes[range.clone()] }
+    }
+
+    /// Bytes of the burst.
+    pub(super) fn burst_bytes(&self) -> u64 {
+        self.taken.packets[self.lent.clone()].iter().map(|(_, range)| range.len() as u64).sum()
+    }
+}

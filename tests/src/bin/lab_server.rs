@@ -1,0 +1,33 @@
+//! Serves the lab until its standard input ends: `lab_server ADDRESS THREADS`.
+//!
+//! Says `LISTENING address`, and `EXECUTED id` before it answers a piece of work. The lines leave the
+//! process one by one, so that they are not lost with it.
+
+use std::io::Write;
+
+use erpc::{EndpointConfig, Server};
+use erpc_tests::lab::{LabService, loopback};
+use erpc_tests::limit::millis;
+use erpc_tests::process::end_with_input;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [address, threads] = &arguments[..] else { panic!("usage: lab_server ADDRESS THREADS") };
+    let witness = |id| say(&format!("EXECUTED {id}"));
+    let server = Server::builder()
+        .add_service(LabService::new(witness))
+        .threads(threads.parse().expect("a number of threads"))
+        .udp(loopback())
+        .config(EndpointConfig::new().ping_interval(millis(100)).liveness_timeout(millis(500)))
+        .spawn(address)
+        .expect("the server starts");
+    end_with_input();
+    say(&format!("LISTENING {}", server.local_addr()));
+    server.wait().expect("the server goes on");
+}
+
+/// One line, one system call.
+fn say(line: &str) {
+    let written = std::io::stdout().lock().write_all(format!("{line}\n").as_bytes());
+    written.expect("the test listens");
+}

@@ -1,0 +1,188 @@
+//! The service that the tests call.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use erpc::service::Routes;
+use erpc::{
+    CallError, Code, Endpoint, EndpointConfig, Handle, Request, Responder, Response, Service, Session, Status, Udp,
+    UdpConfig,
+};
+
+use crate::data::{bytes_of, digest};
+use crate::proto::*;
+
+/// `SO_RCVBUF` of a socket that is to have the 212,992 bytes which an unprivileged process gets on a
+/// machine that nobody has tuned: the kernel doubles what is asked for.
+pub const DEFAULT_RECV_BUFFER: usize = 212_992 / 2;
+
+/// UDP on 127.0.0.1, a port of the kernel's choice and no more receive buffer than everybody gets.
+#[must_use]
+pub fn loopback() -> UdpConfig {
+    let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+    UdpConfig::new().address(any_port).recv_buffer(DEFAULT_RECV_BUFFER)
+}
+
+/// An endpoint of a client, over [`loopback`].
+///
+/// # Panics
+/// If the system refuses the socket, or the configuration is wrong.
+#[must_use]
+pub fn client(config: EndpointConfig) -> Endpoint {
+    Endpoint::udp_with(&loopback(), config).expect("a client endpoint on the loopback interface")
+}
+
+/// How a [`Lab`] says that it has executed a piece of work.
+type Witness = dyn Fn(u64) + Send + Sync;
+
+/// The service. All threads of a server share it.
+#[derive(erpc::Service)]
+#[erpc(service = crate::proto::Lab, worker(Scan, Nap, FailSlowly, ForwardSlowly))]
+pub struct LabService {
+    values: Mutex<BTreeMap<String, Bytes>>,
+    waiting: Mutex<HashMap<u64, Vec<Responder<AwaitReply>>>>,
+    witness: Box<Witness>,
+}
+
+fn locked<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LabService {
+    /// A service that tells `witness` the id of each piece of [`work`](Lab::work) before it answers.
+    pub fn new(witness: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        Self { values: Mutex::default(), waiting: Mutex::default(), witness: Box::new(witness) }
+    }
+
+    /// The methods, for endpoints that serve without a server.
+    ///
+    /// # Panics
+    /// Never: the methods of one service do not collide.
+    #[must_use]
+    pub fn routes(self) -> Arc<Routes> {
+        let mut routes = Routes::new();
+        Arc::new(self).register(&mut routes).expect("one service does not collide with itself");
+        Arc::new(routes)
+    }
+}
+
+impl Default for LabService {
+    fn default() -> Self {
+        Self::new(|_| {})
+    }
+}
+
+impl std::fmt::Debug for LabService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LabService")
+    }
+}
+
+/// A piece of work and what its answer must be.
+#[must_use]
+pub fn work(id: u64, body_len: usize, reply_len: usize) -> (WorkRequest, WorkReply) {
+    let body = bytes_of(id, body_len);
+    let reply = WorkReply { id, digest: digest(&body), body: bytes_of(!id, reply_len) };
+    (WorkRequest { id, body, reply_len: reply_len as u32 }, reply)
+}
+
+impl Lab for LabService {
+    fn echo(&self, request: Request<'_, EchoRequest>) -> Result<Response<EchoReply>, Status> {
+        Ok(Response::new(EchoReply { body: request.into_message().body }))
+    }
+
+    fn count(&self, request: Request<'_, CountRequest>) -> Result<Response<CountReply>, Status> {
+        Ok(Response::new(CountReply { number: request.message().number }))
+    }
+
+    fn put(&self, request: Request<'_, PutRequest>) -> Result<Response<PutReply>, Status> {
+        let PutRequest { key, value } = request.into_message();
+        let replaced = locked(&self.values).insert(key, value).is_some();
+        Ok(Response::new(PutReply { replaced }))
+    }
+
+    fn get(&self, request: Request<'_, GetRequest>) -> Result<Response<GetReply>, Status> {
+        let value = locked(&self.values).get(&request.message().key).cloned();
+        let value = value.ok_or_else(|| Status::not_found("there is no such key"))?;
+        Ok(Response::new(GetReply { value }))
+    }
+
+    fn scan(&self, request: Request<'_, ScanRequest>) -> Result<Response<ScanReply>, Status> {
+        let ScanRequest { prefix } = request.message();
+        let values = locked(&self.values);
+        let keys = values.keys().filter(|key| key.starts_with(prefix)).cloned().collect();
+        Ok(Response::new(ScanReply { keys }))
+    }
+
+    fn work(&self, request: Request<'_, WorkRequest>) -> Result<Response<WorkReply>, Status> {
+        let WorkRequest { id, body, reply_len } = request.into_message();
+        (self.witness)(id);
+        Ok(Response::new(WorkReply { id, digest: digest(&body), body: bytes_of(!id, reply_len as usize) }))
+    }
+
+    fn nap(&self, request: Request<'_, NapRequest>) -> Result<Response<NapReply>, Status> {
+        thread::sleep(Duration::from_millis(request.message().millis.into()));
+        Ok(Response::new(NapReply {}))
+    }
+
+    fn fail(&self, request: Request<'_, FailRequest>) -> Result<Response<FailReply>, Status> {
+        let FailRequest { code, message, details, panic } = request.into_message();
+        assert!(!panic, "told to panic: {message}");
+        Err(Status::new(Code::from_u32(code), message).with_details(&details))
+    }
+
+    fn fail_slowly(&self, request: Request<'_, FailRequest>) -> Result<Response<FailReply>, Status> {
+        self.fail(request)
+    }
+
+    fn r#await(&self, request: Request<'_, AwaitRequest>) -> Result<Response<AwaitReply>, Status> {
+        Ok(request.defer(|AwaitRequest { key }, responder| {
+            locked(&self.waiting).entry(key).or_default().push(responder);
+        }))
+    }
+
+    fn release(&self, request: Request<'_, ReleaseRequest>) -> Result<Response<ReleaseReply>, Status> {
+        let waited = locked(&self.waiting).remove(&request.message().key).unwrap_or_default();
+        let released = waited.len() as u32;
+        for responder in waited {
+            responder.send(&AwaitReply {});
+        }
+        Ok(Response::new(ReleaseReply { released }))
+    }
+
+    fn forward(&self, request: Request<'_, ForwardRequest>) -> Result<Response<ForwardReply>, Status> {
+        let endpoint = Endpoint::<Udp>::current().ok_or_else(|| Status::internal("the handler is in no loop"))?;
+        Ok(request.defer(|message, responder| forward(&endpoint, message, responder)))
+    }
+
+    fn forward_slowly(&self, request: Request<'_, ForwardRequest>) -> Result<Response<ForwardReply>, Status> {
+        let handle = Handle::<Udp>::current().ok_or_else(|| Status::internal("the worker has no endpoint"))?;
+        Ok(request.defer(|message, responder| {
+            // If the endpoint is gone, so is the caller; the responder is dropped with the job.
+            handle.submit(move |endpoint| forward(endpoint, message, responder)).unwrap_or(());
+        }))
+    }
+}
+
+/// The sessions of one endpoint to other servers.
+#[derive(Default)]
+struct Backends(RefCell<HashMap<SocketAddr, Session>>);
+
+/// Calls the other server from within the loop of `endpoint`, and answers when it has answered.
+fn forward(endpoint: &Endpoint, request: ForwardRequest, responder: Responder<ForwardReply>) {
+    let Ok(address) = request.server.parse::<SocketAddr>() else {
+        return responder.fail(Status::invalid_argument("the server's address is none"));
+    };
+    let backends = endpoint.local(|_| Backends::default());
+    let session = backends.0.borrow_mut().entry(address).or_insert_with(|| endpoint.open(address.into())).clone();
+    LabClient::new(session).echo_with(EchoRequest { body: request.body }, |reply| match reply {
+        Ok(reply) => responder.send(&ForwardReply { body: reply.body }),
+        Err(CallError::Status(status)) => responder.fail(status),
+        Err(error) => responder.fail(Status::unavailable(error.to_string())),
+    });
+}

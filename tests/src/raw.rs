@@ -1,0 +1,132 @@
+//! Servers and clients below the typed layer.
+
+use std::sync::Arc;
+
+use erpc::raw::protocol::{Cause, ListenGroup};
+use erpc::raw::{Acceptor, App, Body, Context, MsgBuf, Request, Rpc, SessionEvent, SessionId};
+use erpc::{CallError, EndpointConfig, Transport};
+
+use crate::data::{bytes_of, digest, fill};
+
+/// Answered with the request itself.
+pub const ECHO: u32 = 1;
+/// Answered with the digest of the request: 8 bytes.
+pub const DIGEST: u32 = 2;
+/// Answered with the bytes of the id and the length that the request says: 8 bytes each.
+pub const PRODUCE: u32 = 3;
+
+/// Answers [`ECHO`], [`DIGEST`] and [`PRODUCE`].
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// Requests answered.
+    pub answered: u64,
+}
+
+impl<T: Transport> App<T> for Answers {
+    fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
+        self.answered += 1;
+        let body = request.body.as_slice();
+        let word = |at: usize| u64::from_le_bytes(body[at..at + 8].try_into().expect("8 bytes"));
+        let (len, produced) = match request.method {
+            ECHO => (body.len(), None),
+            DIGEST => (8, None),
+            PRODUCE => (word(8) as usize, Some(word(0))),
+            method => panic!("method {method} is none of ours"),
+        };
+        let mut response = cx.response_buffer(&request.handle, len).expect("memory for the response");
+        response.resize(len);
+        match (request.method, produced) {
+            (_, Some(id)) => fill(id, response.as_mut_slice()),
+            (DIGEST, _) => response.as_mut_slice().copy_from_slice(&digest(body).to_le_bytes()),
+            _ => response.as_mut_slice().copy_from_slice(body),
+        }
+        if let Body::Message(message) = request.body {
+            cx.recycle(message);
+        }
+        cx.respond(request.handle, response);
+    }
+
+    fn on_reply(&mut self, _: &mut Context<'_, T>, token: u64, _: Result<Body<'_>, CallError>, _: MsgBuf) {
+        panic!("the server has made no call, so none has token {token}");
+    }
+}
+
+/// An endpoint that accepts sessions.
+///
+/// # Panics
+/// If the configuration is wrong.
+pub fn listening<T: Transport>(transport: T, config: EndpointConfig) -> Rpc<T> {
+    use erpc::transport::Route;
+    let port = transport.local_route().port();
+    let mut rpc = Rpc::new(transport, config).expect("the configuration is within bounds");
+    rpc.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![port])), 0));
+    rpc
+}
+
+/// A client whose replies go to a closure.
+#[derive(Debug)]
+pub struct Caller<F> {
+    /// What becomes of replies.
+    pub on_reply: F,
+    /// Sessions that have opened.
+    pub opened: usize,
+    /// Sessions that have ended, and why.
+    pub closed: Vec<(SessionId, Cause)>,
+}
+
+impl<F> Caller<F> {
+    /// A client without sessions.
+    pub fn new(on_reply: F) -> Self {
+        Self { on_reply, opened: 0, closed: Vec::new() }
+    }
+}
+
+impl<T, F> App<T> for Caller<F>
+where
+    T: Transport,
+    F: FnMut(&mut Context<'_, T>, u64, Result<Body<'_>, CallError>, MsgBuf),
+{
+    fn on_request(&mut self, _: &mut Context<'_, T>, request: Request<'_, T::Route>) {
+        panic!("a client was asked for method {}", request.method);
+    }
+
+    fn on_reply(&mut self, cx: &mut Context<'_, T>, token: u64, reply: Result<Body<'_>, CallError>, request: MsgBuf) {
+        (self.on_reply)(cx, token, reply, request);
+    }
+
+    fn on_session(&mut self, _: &mut Context<'_, T>, session: SessionId, event: SessionEvent) {
+        match event {
+            SessionEvent::Opened => self.opened += 1,
+            SessionEvent::Closed(cause) => self.closed.push((session, cause)),
+        }
+    }
+}
+
+/// A request with the bytes that belong to `id`.
+///
+/// # Panics
+/// If there is no memory for it.
+pub fn request_of<T: Transport>(cx: &mut Context<'_, T>, id: u64, len: usize) -> MsgBuf {
+    let mut request = cx.alloc(len).expect("memory for the request");
+    request.resize(len);
+    fill(id, request.as_mut_slice());
+    request
+}
+
+/// The request for [`PRODUCE`].
+///
+/// # Panics
+/// If there is no memory for it.
+pub fn produce_request<T: Transport>(cx: &mut Context<'_, T>, id: u64, len: usize) -> MsgBuf {
+    let mut request = cx.alloc(16).expect("memory for the request");
+    request.resize(16);
+    request.as_mut_slice()[..8].copy_from_slice(&id.to_le_bytes());
+    request.as_mut_slice()[8..].copy_from_slice(&(len as u64).to_le_bytes());
+    request
+}
+
+/// Whether these are the bytes that belong to `id`.
+#[must_use]
+pub fn is_of(id: u64, bytes: &[u8]) -> bool {
+    bytes_of(id, bytes.len()) == *bytes
+}

@@ -1,0 +1,354 @@
+//! A typed service over UDP, from the generated client to the handlers and back.
+//!
+//! Needs nothing but a loopback interface: no privileges, no tuned system, no folder to write to. Every
+//! socket has the receive buffer that anybody gets.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use erpc::raw::RejectReason;
+use erpc::service::Method;
+use erpc::{CallError, Cause, Code, Endpoint, EndpointConfig, Server, ServerHandle, join_all};
+use erpc_tests::data::bytes_of;
+use erpc_tests::lab::{LabService, client, loopback, work};
+use erpc_tests::limit::{secs, within};
+use erpc_tests::proto::*;
+use prost::Message;
+
+/// The message limit unless configured.
+const LIMIT: usize = 8 << 20;
+
+fn serve_with(address: &str, config: EndpointConfig) -> ServerHandle {
+    let builder = Server::builder().add_service(LabService::default()).threads(2).workers(2);
+    builder.udp(loopback()).config(config).spawn(address).expect("the server starts")
+}
+
+fn serve() -> ServerHandle {
+    serve_with("127.0.0.1:0", EndpointConfig::new())
+}
+
+fn connect(server: &ServerHandle) -> (Endpoint, LabClient) {
+    connect_with(server, EndpointConfig::new())
+}
+
+fn connect_with(server: &ServerHandle, config: EndpointConfig) -> (Endpoint, LabClient) {
+    let endpoint = client(config);
+    let lab = LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+    (endpoint, lab)
+}
+
+fn status(error: CallError) -> (Code, String, Vec<u8>) {
+    match error {
+        CallError::Status(status) => (status.code(), status.message().to_owned(), status.details().to_vec()),
+        other => panic!("not a status: {other:?}"),
+    }
+}
+
+/// Everything that a small store does, against one server.
+fn use_store(endpoint: &Endpoint, lab: &LabClient) {
+    let missing = endpoint.block_on(lab.get(GetRequest { key: "a".into() }));
+    assert_eq!(missing.map_err(status).unwrap_err().0, Code::NotFound);
+    let puts: Vec<_> = (0..200u64)
+        .map(|n| lab.put(PutRequest { key: format!("key/{n:03}"), value: bytes_of(n, n as usize * 97) }))
+        .collect();
+    for put in endpoint.block_on(join_all(puts)) {
+        assert_eq!(put, Ok(PutReply { replaced: false }));
+    }
+    let gets = (0..200).map(|n| lab.get(GetRequest { key: format!("key/{n:03}") }));
+    for (n, got) in endpoint.block_on(join_all(gets)).into_iter().enumerate() {
+        assert_eq!(got, Ok(GetReply { value: bytes_of(n as u64, n * 97) }), "value {n}");
+    }
+    let scanned = endpoint.block_on(lab.scan(ScanRequest { prefix: "key/01".into() })).expect("a scan succeeds");
+    assert_eq!(scanned.keys, (10..20).map(|n| format!("key/{n:03}")).collect::<Vec<_>>());
+    let again = endpoint.block_on(lab.put(PutRequest { key: "key/000".into(), value: Bytes::new() }));
+    assert_eq!(again, Ok(PutReply { replaced: true }));
+}
+
+#[test]
+fn a_store_is_used_over_ipv4() {
+    within(secs(60), || {
+        let server = serve();
+        let (endpoint, lab) = connect(&server);
+        use_store(&endpoint, &lab);
+    });
+}
+
+#[test]
+fn a_store_is_used_over_ipv6() {
+    if std::net::UdpSocket::bind("[::1]:0").is_err() {
+        return eprintln!("this machine has no IPv6 loopback");
+    }
+    within(secs(60), || {
+        let server = serve_with("[::1]:0", EndpointConfig::new());
+        let any_port: SocketAddr = "[::1]:0".parse().expect("an address");
+        let endpoint = Endpoint::udp_with(&loopback().address(any_port), EndpointConfig::new());
+        let endpoint = endpoint.expect("an endpoint on ::1");
+        let lab = LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+        use_store(&endpoint, &lab);
+    });
+}
+
+#[test]
+fn an_endpoint_on_all_interfaces_speaks_both_families() {
+    within(secs(60), || {
+        let servers = [Some(serve()), std::net::UdpSocket::bind("[::1]:0").is_ok().then(|| {
+            serve_with("[::1]:0", EndpointConfig::new())
+        })];
+        let endpoint = Endpoint::udp().expect("an endpoint on all interfaces");
+        for server in servers.iter().flatten() {
+            let lab = LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+            assert_eq!(endpoint.block_on(lab.count(CountRequest { number: 5 })), Ok(CountReply { number: 5 }));
+        }
+    });
+}
+
+#[test]
+fn sessions_are_spread_over_the_servers_threads_and_both_answer() {
+    within(secs(60), || {
+        let server = serve();
+        let endpoint = client(EndpointConfig::new());
+        let labs: Vec<_> = (0..6)
+            .map(|_| LabClient::connect(&endpoint, server.local_addr()).expect("the server answers"))
+            .collect();
+        let calls = (0..600u64).map(|n| labs[n as usize % labs.len()].count(CountRequest { number: n }));
+        for (n, reply) in endpoint.block_on(join_all(calls)).into_iter().enumerate() {
+            assert_eq!(reply, Ok(CountReply { number: n as u64 }));
+        }
+        let threads: Vec<_> =
+            server.endpoint_stats().iter().map(|stats| (stats.server_sessions, stats.protocol.requests)).collect();
+        assert_eq!(threads, [(3, 300), (3, 300)], "sessions and requests per thread");
+    });
+}
+
+#[test]
+fn messages_of_all_sizes_travel_both_ways() {
+    // What the body's own tag and length take of the message limit.
+    let largest = LIMIT - 5;
+    assert_eq!(EchoRequest { body: Bytes::from(vec![1; largest]) }.encoded_len(), LIMIT);
+    within(secs(100), move || {
+        let server = serve();
+        let (endpoint, lab) = connect(&server);
+        let around = |edge: usize| [edge - 1, edge, edge + 1];
+        let mut sizes = vec![0, 1, 2, 31, 32, 33, 10_000, 100_000, 1 << 20, LIMIT / 2, largest - 1, largest];
+        // Where responses and requests become two packets, and two become three, whatever the headers.
+        sizes.extend([1_024, 1_472, 4_096, 65_507, 2 * 65_507].into_iter().flat_map(around));
+        sizes.extend((65_400..65_540).step_by(7));
+        for (id, len) in (0..).zip(sizes) {
+            let body = bytes_of(id, len);
+            let reply = endpoint.block_on(lab.echo(EchoRequest { body: body.clone() }));
+            assert!(reply.is_ok_and(|reply| reply.body == body), "{len} bytes there and back");
+        }
+        // Most of the way in one direction.
+        for (id, there, back) in [(1_000, largest - 100, 0), (1_001, 0, largest - 100)] {
+            let (request, expected) = work(id, there, back);
+            let reply = endpoint.block_on(lab.work(request)).expect("the work is done");
+            assert!(reply == expected, "{there} bytes there, {back} back");
+        }
+    });
+}
+
+#[test]
+fn large_and_small_calls_share_a_session() {
+    within(secs(60), || {
+        let server = serve();
+        let (endpoint, lab) = connect(&server);
+        let sizes = |id: u64| match id % 20 {
+            0 => (1 << 20, 0),
+            10 => (0, 1 << 20),
+            odd => (odd as usize * 111, odd as usize * 7),
+        };
+        let calls: Vec<_> = (0..200u64)
+            .map(|id| {
+                let (there, back) = sizes(id);
+                lab.work(work(id, there, back).0)
+            })
+            .collect();
+        for (id, reply) in (0..).zip(endpoint.block_on(join_all(calls))) {
+            let (there, back) = sizes(id);
+            assert!(reply.as_ref() == Ok(&work(id, there, back).1), "call {id}: {:?}", reply.err());
+        }
+    });
+}
+
+#[test]
+fn a_message_above_the_limit_is_refused_where_it_is_known() {
+    within(secs(60), || {
+        let mib = 1 << 20;
+        let server = serve_with("127.0.0.1:0", EndpointConfig::new().max_message(mib as u32));
+        let (endpoint, lab) = connect(&server);
+        let too_large = EchoRequest { body: Bytes::from(vec![7; mib]) };
+        let size = too_large.encoded_len();
+
+        // The server's limit is known once the session is open.
+        let error = endpoint.block_on(lab.echo(&too_large)).expect_err("the request is too large");
+        assert_eq!(error, CallError::Rejected(RejectReason::TooLarge { size, limit: mib }));
+        // Before, the call waits until it is known.
+        let opening = LabClient::new(endpoint.open(server.local_addr().into()));
+        let (early, small) = (opening.echo(&too_large), opening.count(CountRequest { number: 1 }));
+        let error = endpoint.block_on(early).expect_err("the request is too large");
+        assert_eq!(error, CallError::NotExecuted(Cause::RequestTooLarge(size as u32)));
+        assert_eq!(endpoint.block_on(small), Ok(CountReply { number: 1 }), "others are not affected");
+        // Nor can this side take more than its own limit.
+        let (small, lab) = connect_with(&server, EndpointConfig::new().max_message(10_000));
+        let (request, _) = work(1, 0, 10_000);
+        let error = small.block_on(lab.work(request)).expect_err("the response is too large");
+        let (code, message, _) = status(error);
+        assert_eq!(code, Code::OutOfRange);
+        assert!(message.contains("10000"), "the limit is named: {message}");
+        let (request, reply) = work(2, 5_000, 9_900);
+        assert_eq!(small.block_on(lab.work(request)), Ok(reply), "the session lives on");
+    });
+}
+
+#[test]
+fn calls_complete_out_of_order() {
+    within(secs(60), || {
+        let server = serve();
+        let (endpoint, lab) = connect(&server);
+        let waiting: Vec<_> = (0..7).map(|key| lab.r#await(AwaitRequest { key })).collect();
+        // One slot of eight is left; everybody else passes the seven.
+        for number in 0..100 {
+            assert_eq!(endpoint.block_on(lab.count(CountRequest { number })), Ok(CountReply { number }));
+        }
+        assert!(waiting.iter().all(|call| !call.is_ready()), "nobody has released them");
+        let order = Rc::new(RefCell::new(Vec::new()));
+        for (key, call) in waiting.into_iter().enumerate() {
+            let order = Rc::clone(&order);
+            // The task says when its call has ended.
+            endpoint.spawn(async move {
+                assert_eq!(call.await, Ok(AwaitReply {}));
+                order.borrow_mut().push(key);
+            });
+        }
+        let release_order = [3, 6, 0, 5, 1, 4, 2];
+        for (at, key) in release_order.into_iter().enumerate() {
+            let released = endpoint.block_on(lab.release(ReleaseRequest { key: key as u64 }));
+            assert_eq!(released, Ok(ReleaseReply { released: 1 }));
+            endpoint.run_until(|| order.borrow().len() > at);
+        }
+        assert_eq!(*order.borrow(), release_order);
+    });
+}
+
+#[test]
+fn a_worker_does_not_hold_up_the_loop() {
+    within(secs(60), || {
+        let server = serve();
+        let (endpoint, lab) = connect(&server);
+        let napping = lab.nap(NapRequest { millis: 500 });
+        let mut counted = 0;
+        while !napping.is_ready() {
+            assert_eq!(endpoint.block_on(lab.count(CountRequest { number: 1 })), Ok(CountReply { number: 1 }));
+            counted += 1;
+        }
+        assert_eq!(endpoint.block_on(napping), Ok(NapReply {}));
+        assert!(counted > 10, "{counted} small calls in half a second beside a slow one");
+    });
+}
+
+#[test]
+fn a_handler_asks_another_server_and_answers_later() {
+    within(secs(60), || {
+        let (front, back) = (serve(), serve());
+        let (endpoint, lab) = connect(&front);
+        let backend = back.local_addr().to_string();
+        let request = |len| ForwardRequest { server: backend.clone(), body: bytes_of(9, len) };
+        for len in [0, 100, 200_000] {
+            let reply = endpoint.block_on(lab.forward(request(len)));
+            assert_eq!(reply, Ok(ForwardReply { body: bytes_of(9, len) }), "from the loop");
+            let reply = endpoint.block_on(lab.forward_slowly(request(len)));
+            assert_eq!(reply, Ok(ForwardReply { body: bytes_of(9, len) }), "from a worker");
+        }
+        let many = (0..100).map(|n| if n % 2 == 0 { lab.forward(request(n)) } else { lab.forward_slowly(request(n)) });
+        for (n, reply) in endpoint.block_on(join_all(many)).into_iter().enumerate() {
+            assert_eq!(reply, Ok(ForwardReply { body: bytes_of(9, n) }));
+        }
+        let asked: u64 = back.endpoint_stats().iter().map(|stats| stats.protocol.requests).sum();
+        assert_eq!(asked, 106, "each call led to one");
+    });
+}
+
+#[test]
+fn callbacks_bring_replies_and_make_further_calls() {
+    within(secs(60), || {
+        let server = serve();
+        let (endpoint, lab) = connect(&server);
+        let (replies, sum) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        for number in 0..500u64 {
+            let (again, replies, sum) = (lab.clone(), Rc::clone(&replies), Rc::clone(&sum));
+            lab.count_with(CountRequest { number }, move |reply| {
+                let number = reply.expect("the call succeeds").number;
+                again.count_with(CountRequest { number: number + 1 }, move |reply| {
+                    sum.set(sum.get() + reply.expect("the call succeeds").number);
+                    replies.set(replies.get() + 1);
+                });
+            });
+        }
+        endpoint.run_until(|| replies.get() == 500);
+        assert_eq!(sum.get(), (1..=500).sum());
+    });
+}
+
+#[test]
+fn failures_arrive_as_the_handler_said_them() {
+    within(secs(60), || {
+        let server = serve();
+        let (endpoint, lab) = connect(&server);
+        let fail = |code: Code, message: &str| FailRequest {
+            code: code as u32,
+            message: message.to_owned(),
+            details: Bytes::from_static(b"\x00\xff details"),
+            panic: false,
+        };
+        for code in (1..=16).map(Code::from_u32) {
+            for call in [lab.fail(fail(code, "no, thanks")), lab.fail_slowly(fail(code, "no, thanks"))] {
+                let error = endpoint.block_on(call).expect_err("it was told to fail");
+                assert_eq!(status(error), (code, "no, thanks".to_owned(), b"\x00\xff details".to_vec()));
+            }
+        }
+        let panics = FailRequest { panic: true, ..fail(Code::Unknown, "as the test wants it") };
+        for call in [lab.fail(&panics), lab.fail_slowly(&panics)] {
+            assert_eq!(status(endpoint.block_on(call).expect_err("it was told to panic")).0, Code::Internal);
+        }
+        let unknown = Method::<CountRequest, CountReply>::new("test.v1.Lab/NoSuch");
+        let error = endpoint.block_on(lab.session().call(&unknown, &CountRequest { number: 1 }));
+        assert_eq!(status(error.expect_err("there is no such method")).0, Code::Unimplemented);
+        assert_eq!(endpoint.block_on(lab.count(CountRequest { number: 1 })), Ok(CountReply { number: 1 }), "it lives on");
+    });
+}
+
+#[test]
+fn what_is_not_a_message_is_refused_by_the_server() {
+    within(secs(60), || {
+        let server = serve();
+        let (endpoint, lab) = connect(&server);
+        // Field 1 of an echo is bytes, of a count a number.
+        let confused = Method::<EchoRequest, CountReply>::new("test.v1.Lab/Count");
+        let request = EchoRequest { body: bytes_of(1, 20) };
+        let error = endpoint.block_on(lab.session().call(&confused, &request)).expect_err("the types differ");
+        assert_eq!(status(error).0, Code::InvalidArgument);
+        let confused = Method::<CountRequest, EchoReply>::new("test.v1.Lab/Count");
+        let error = endpoint.block_on(lab.session().call(&confused, &CountRequest { number: 9 }));
+        assert_eq!(error, Err(CallError::ResponseLost(Cause::Malformed)));
+    });
+}
+
+#[test]
+fn a_disconnect_waits_for_the_calls_that_were_made() {
+    within(secs(60), || {
+        let server = serve();
+        let (endpoint, lab) = connect(&server);
+        let calls: Vec<_> = (0..100).map(|id| lab.work(work(id, 1_000, 2_000).0)).collect();
+        let gone = lab.session().disconnect();
+        let late = lab.count(CountRequest { number: 1 });
+        endpoint.block_on(gone);
+        for (id, reply) in (0..).zip(endpoint.block_on(join_all(calls))) {
+            assert_eq!(reply, Ok(work(id, 1_000, 2_000).1));
+        }
+        let late = endpoint.block_on(late).expect_err("it came after the disconnect");
+        assert!(matches!(late, CallError::Rejected(_) | CallError::NotExecuted(_)), "{late:?}");
+        assert_eq!(server.stats().server_sessions, 0, "the server was told");
+    });
+}
