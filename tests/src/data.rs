@@ -74,7 +74,14 @@ mod tests {
 
     #[test]
     fn ids_have_bytes_of_their_own() {
-        assert_eq!(bytes_of(1, 100)[..90], bytes_of(1, 90)[..88].iter().chain(&bytes_of(1, 100)[88..90]).copied().collect::<Vec<_>>());
+        assert_eq!(
+            bytes_of(1, 100)[..90],
+            bytes_of(1, 90)[..88]
+                .iter()
+                .chain(&bytes_of(1, 100)[88..90])
+                .copied()
+                .collect::<Vec<_>>()
+        );
         assert_ne!(bytes_of(1, 100), bytes_of(2, 100));
     }
 

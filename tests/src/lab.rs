@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use erpc::service::Routes;
 use erpc::{
-    CallError, Code, Endpoint, EndpointConfig, Handle, Request, Responder, Response, Service, Session, Status, Udp,
-    UdpConfig,
+    CallError, Code, Endpoint, EndpointConfig, Handle, Request, Responder, Response, Service,
+    Session, Status, Udp, UdpConfig,
 };
 
 use crate::data::{bytes_of, digest};
@@ -122,7 +122,11 @@ impl Lab for LabService {
     fn work(&self, request: Request<'_, WorkRequest>) -> Result<Response<WorkReply>, Status> {
         let WorkRequest { id, body, reply_len } = request.into_message();
         (self.witness)(id);
-        Ok(Response::new(WorkReply { id, digest: digest(&body), body: bytes_of(!id, reply_len as usize) }))
+        Ok(Response::new(WorkReply {
+            id,
+            digest: digest(&body),
+            body: bytes_of(!id, reply_len as usize),
+        }))
     }
 
     fn nap(&self, request: Request<'_, NapRequest>) -> Result<Response<NapReply>, Status> {
@@ -136,7 +140,10 @@ impl Lab for LabService {
         Err(Status::new(Code::from_u32(code), message).with_details(&details))
     }
 
-    fn fail_slowly(&self, request: Request<'_, FailRequest>) -> Result<Response<FailReply>, Status> {
+    fn fail_slowly(
+        &self,
+        request: Request<'_, FailRequest>,
+    ) -> Result<Response<FailReply>, Status> {
         self.fail(request)
     }
 
@@ -146,7 +153,10 @@ impl Lab for LabService {
         }))
     }
 
-    fn release(&self, request: Request<'_, ReleaseRequest>) -> Result<Response<ReleaseReply>, Status> {
+    fn release(
+        &self,
+        request: Request<'_, ReleaseRequest>,
+    ) -> Result<Response<ReleaseReply>, Status> {
         let waited = locked(&self.waiting).remove(&request.message().key).unwrap_or_default();
         let released = waited.len() as u32;
         for responder in waited {
@@ -155,13 +165,21 @@ impl Lab for LabService {
         Ok(Response::new(ReleaseReply { released }))
     }
 
-    fn forward(&self, request: Request<'_, ForwardRequest>) -> Result<Response<ForwardReply>, Status> {
-        let endpoint = Endpoint::<Udp>::current().ok_or_else(|| Status::internal("the handler is in no loop"))?;
+    fn forward(
+        &self,
+        request: Request<'_, ForwardRequest>,
+    ) -> Result<Response<ForwardReply>, Status> {
+        let endpoint = Endpoint::<Udp>::current()
+            .ok_or_else(|| Status::internal("the handler is in no loop"))?;
         Ok(request.defer(|message, responder| forward(&endpoint, message, responder)))
     }
 
-    fn forward_slowly(&self, request: Request<'_, ForwardRequest>) -> Result<Response<ForwardReply>, Status> {
-        let handle = Handle::<Udp>::current().ok_or_else(|| Status::internal("the worker has no endpoint"))?;
+    fn forward_slowly(
+        &self,
+        request: Request<'_, ForwardRequest>,
+    ) -> Result<Response<ForwardReply>, Status> {
+        let handle = Handle::<Udp>::current()
+            .ok_or_else(|| Status::internal("the worker has no endpoint"))?;
         Ok(request.defer(|message, responder| {
             // If the endpoint is gone, so is the caller; the responder is dropped with the job.
             handle.submit(move |endpoint| forward(endpoint, message, responder)).unwrap_or(());
@@ -179,7 +197,12 @@ fn forward(endpoint: &Endpoint, request: ForwardRequest, responder: Responder<Fo
         return responder.fail(Status::invalid_argument("the server's address is none"));
     };
     let backends = endpoint.local(|_| Backends::default());
-    let session = backends.0.borrow_mut().entry(address).or_insert_with(|| endpoint.open(address.into())).clone();
+    let session = backends
+        .0
+        .borrow_mut()
+        .entry(address)
+        .or_insert_with(|| endpoint.open(address.into()))
+        .clone();
     LabClient::new(session).echo_with(EchoRequest { body: request.body }, |reply| match reply {
         Ok(reply) => responder.send(&ForwardReply { body: reply.body }),
         Err(CallError::Status(status)) => responder.fail(status),

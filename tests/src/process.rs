@@ -98,7 +98,8 @@ impl Process {
     /// If it does not read any more.
     pub fn say(&mut self, line: &str) {
         let input = self.input.as_mut().expect("the input is open");
-        writeln!(input, "{line}").unwrap_or_else(|error| panic!("{}: does not listen: {error}", self.name));
+        writeln!(input, "{line}")
+            .unwrap_or_else(|error| panic!("{}: does not listen: {error}", self.name));
     }
 
     /// `kill -9`, and waits until it is gone.
@@ -131,7 +132,9 @@ impl Process {
         drop(self.input.take());
         let deadline = Instant::now() + Self::PATIENCE;
         // There is no wait with a time-out in the standard library; the output ends with the process.
-        while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        while let Ok(line) =
+            self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+        {
             eprintln!("{}: {line}", self.name);
         }
         assert!(Instant::now() < deadline, "{}: does not end", self.name);

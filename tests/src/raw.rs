@@ -33,7 +33,8 @@ impl<T: Transport> App<T> for Answers {
             PRODUCE => (word(8) as usize, Some(word(0))),
             method => panic!("method {method} is none of ours"),
         };
-        let mut response = cx.response_buffer(&request.handle, len).expect("memory for the response");
+        let mut response =
+            cx.response_buffer(&request.handle, len).expect("memory for the response");
         response.resize(len);
         match (request.method, produced) {
             (_, Some(id)) => fill(id, response.as_mut_slice()),
@@ -46,7 +47,13 @@ impl<T: Transport> App<T> for Answers {
         cx.respond(request.handle, response);
     }
 
-    fn on_reply(&mut self, _: &mut Context<'_, T>, token: u64, _: Result<Body<'_>, CallError>, _: MsgBuf) {
+    fn on_reply(
+        &mut self,
+        _: &mut Context<'_, T>,
+        token: u64,
+        _: Result<Body<'_>, CallError>,
+        _: MsgBuf,
+    ) {
         panic!("the server has made no call, so none has token {token}");
     }
 }
@@ -90,7 +97,13 @@ where
         panic!("a client was asked for method {}", request.method);
     }
 
-    fn on_reply(&mut self, cx: &mut Context<'_, T>, token: u64, reply: Result<Body<'_>, CallError>, request: MsgBuf) {
+    fn on_reply(
+        &mut self,
+        cx: &mut Context<'_, T>,
+        token: u64,
+        reply: Result<Body<'_>, CallError>,
+        request: MsgBuf,
+    ) {
         (self.on_reply)(cx, token, reply, request);
     }
 

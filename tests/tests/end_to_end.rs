@@ -41,7 +41,9 @@ fn connect_with(server: &ServerHandle, config: EndpointConfig) -> (Endpoint, Lab
 
 fn status(error: CallError) -> (Code, String, Vec<u8>) {
     match error {
-        CallError::Status(status) => (status.code(), status.message().to_owned(), status.details().to_vec()),
+        CallError::Status(status) => {
+            (status.code(), status.message().to_owned(), status.details().to_vec())
+        }
         other => panic!("not a status: {other:?}"),
     }
 }
@@ -51,7 +53,9 @@ fn use_store(endpoint: &Endpoint, lab: &LabClient) {
     let missing = endpoint.block_on(lab.get(GetRequest { key: "a".into() }));
     assert_eq!(missing.map_err(status).unwrap_err().0, Code::NotFound);
     let puts: Vec<_> = (0..200u64)
-        .map(|n| lab.put(PutRequest { key: format!("key/{n:03}"), value: bytes_of(n, n as usize * 97) }))
+        .map(|n| {
+            lab.put(PutRequest { key: format!("key/{n:03}"), value: bytes_of(n, n as usize * 97) })
+        })
         .collect();
     for put in endpoint.block_on(join_all(puts)) {
         assert_eq!(put, Ok(PutReply { replaced: false }));
@@ -60,9 +64,12 @@ fn use_store(endpoint: &Endpoint, lab: &LabClient) {
     for (n, got) in endpoint.block_on(join_all(gets)).into_iter().enumerate() {
         assert_eq!(got, Ok(GetReply { value: bytes_of(n as u64, n * 97) }), "value {n}");
     }
-    let scanned = endpoint.block_on(lab.scan(ScanRequest { prefix: "key/01".into() })).expect("a scan succeeds");
+    let scanned = endpoint
+        .block_on(lab.scan(ScanRequest { prefix: "key/01".into() }))
+        .expect("a scan succeeds");
     assert_eq!(scanned.keys, (10..20).map(|n| format!("key/{n:03}")).collect::<Vec<_>>());
-    let again = endpoint.block_on(lab.put(PutRequest { key: "key/000".into(), value: Bytes::new() }));
+    let again =
+        endpoint.block_on(lab.put(PutRequest { key: "key/000".into(), value: Bytes::new() }));
     assert_eq!(again, Ok(PutReply { replaced: true }));
 }
 
@@ -93,13 +100,20 @@ fn a_store_is_used_over_ipv6() {
 #[test]
 fn an_endpoint_on_all_interfaces_speaks_both_families() {
     within(secs(60), || {
-        let servers = [Some(serve()), std::net::UdpSocket::bind("[::1]:0").is_ok().then(|| {
-            serve_with("[::1]:0", EndpointConfig::new())
-        })];
+        let servers = [
+            Some(serve()),
+            std::net::UdpSocket::bind("[::1]:0")
+                .is_ok()
+                .then(|| serve_with("[::1]:0", EndpointConfig::new())),
+        ];
         let endpoint = Endpoint::udp().expect("an endpoint on all interfaces");
         for server in servers.iter().flatten() {
-            let lab = LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
-            assert_eq!(endpoint.block_on(lab.count(CountRequest { number: 5 })), Ok(CountReply { number: 5 }));
+            let lab =
+                LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+            assert_eq!(
+                endpoint.block_on(lab.count(CountRequest { number: 5 })),
+                Ok(CountReply { number: 5 })
+            );
         }
     });
 }
@@ -110,14 +124,20 @@ fn sessions_are_spread_over_the_servers_threads_and_both_answer() {
         let server = serve();
         let endpoint = client(EndpointConfig::new());
         let labs: Vec<_> = (0..6)
-            .map(|_| LabClient::connect(&endpoint, server.local_addr()).expect("the server answers"))
+            .map(|_| {
+                LabClient::connect(&endpoint, server.local_addr()).expect("the server answers")
+            })
             .collect();
-        let calls = (0..600u64).map(|n| labs[n as usize % labs.len()].count(CountRequest { number: n }));
+        let calls =
+            (0..600u64).map(|n| labs[n as usize % labs.len()].count(CountRequest { number: n }));
         for (n, reply) in endpoint.block_on(join_all(calls)).into_iter().enumerate() {
             assert_eq!(reply, Ok(CountReply { number: n as u64 }));
         }
-        let threads: Vec<_> =
-            server.endpoint_stats().iter().map(|stats| (stats.server_sessions, stats.protocol.requests)).collect();
+        let threads: Vec<_> = server
+            .endpoint_stats()
+            .iter()
+            .map(|stats| (stats.server_sessions, stats.protocol.requests))
+            .collect();
         assert_eq!(threads, [(3, 300), (3, 300)], "sessions and requests per thread");
     });
 }
@@ -131,7 +151,8 @@ fn messages_of_all_sizes_travel_both_ways() {
         let server = serve();
         let (endpoint, lab) = connect(&server);
         let around = |edge: usize| [edge - 1, edge, edge + 1];
-        let mut sizes = vec![0, 1, 2, 31, 32, 33, 10_000, 100_000, 1 << 20, LIMIT / 2, largest - 1, largest];
+        let mut sizes =
+            vec![0, 1, 2, 31, 32, 33, 10_000, 100_000, 1 << 20, LIMIT / 2, largest - 1, largest];
         // Where responses and requests become two packets, and two become three, whatever the headers.
         sizes.extend([1_024, 1_472, 4_096, 65_507, 2 * 65_507].into_iter().flat_map(around));
         sizes.extend((65_400..65_540).step_by(7));
@@ -189,7 +210,11 @@ fn a_message_above_the_limit_is_refused_where_it_is_known() {
         let (early, small) = (opening.echo(&too_large), opening.count(CountRequest { number: 1 }));
         let error = endpoint.block_on(early).expect_err("the request is too large");
         assert_eq!(error, CallError::NotExecuted(Cause::RequestTooLarge(size as u32)));
-        assert_eq!(endpoint.block_on(small), Ok(CountReply { number: 1 }), "others are not affected");
+        assert_eq!(
+            endpoint.block_on(small),
+            Ok(CountReply { number: 1 }),
+            "others are not affected"
+        );
         // Nor can this side take more than its own limit.
         let (small, lab) = connect_with(&server, EndpointConfig::new().max_message(10_000));
         let (request, _) = work(1, 0, 10_000);
@@ -210,7 +235,10 @@ fn calls_complete_out_of_order() {
         let waiting: Vec<_> = (0..7).map(|key| lab.r#await(AwaitRequest { key })).collect();
         // One slot of eight is left; everybody else passes the seven.
         for number in 0..100 {
-            assert_eq!(endpoint.block_on(lab.count(CountRequest { number })), Ok(CountReply { number }));
+            assert_eq!(
+                endpoint.block_on(lab.count(CountRequest { number })),
+                Ok(CountReply { number })
+            );
         }
         assert!(waiting.iter().all(|call| !call.is_ready()), "nobody has released them");
         let order = Rc::new(RefCell::new(Vec::new()));
@@ -240,7 +268,10 @@ fn a_worker_does_not_hold_up_the_loop() {
         let napping = lab.nap(NapRequest { millis: 500 });
         let mut counted = 0;
         while !napping.is_ready() {
-            assert_eq!(endpoint.block_on(lab.count(CountRequest { number: 1 })), Ok(CountReply { number: 1 }));
+            assert_eq!(
+                endpoint.block_on(lab.count(CountRequest { number: 1 })),
+                Ok(CountReply { number: 1 })
+            );
             counted += 1;
         }
         assert_eq!(endpoint.block_on(napping), Ok(NapReply {}));
@@ -261,7 +292,9 @@ fn a_handler_asks_another_server_and_answers_later() {
             let reply = endpoint.block_on(lab.forward_slowly(request(len)));
             assert_eq!(reply, Ok(ForwardReply { body: bytes_of(9, len) }), "from a worker");
         }
-        let many = (0..100).map(|n| if n % 2 == 0 { lab.forward(request(n)) } else { lab.forward_slowly(request(n)) });
+        let many = (0..100).map(|n| {
+            if n % 2 == 0 { lab.forward(request(n)) } else { lab.forward_slowly(request(n)) }
+        });
         for (n, reply) in endpoint.block_on(join_all(many)).into_iter().enumerate() {
             assert_eq!(reply, Ok(ForwardReply { body: bytes_of(9, n) }));
         }
@@ -303,19 +336,31 @@ fn failures_arrive_as_the_handler_said_them() {
             panic: false,
         };
         for code in (1..=16).map(Code::from_u32) {
-            for call in [lab.fail(fail(code, "no, thanks")), lab.fail_slowly(fail(code, "no, thanks"))] {
+            for call in
+                [lab.fail(fail(code, "no, thanks")), lab.fail_slowly(fail(code, "no, thanks"))]
+            {
                 let error = endpoint.block_on(call).expect_err("it was told to fail");
-                assert_eq!(status(error), (code, "no, thanks".to_owned(), b"\x00\xff details".to_vec()));
+                assert_eq!(
+                    status(error),
+                    (code, "no, thanks".to_owned(), b"\x00\xff details".to_vec())
+                );
             }
         }
         let panics = FailRequest { panic: true, ..fail(Code::Unknown, "as the test wants it") };
         for call in [lab.fail(&panics), lab.fail_slowly(&panics)] {
-            assert_eq!(status(endpoint.block_on(call).expect_err("it was told to panic")).0, Code::Internal);
+            assert_eq!(
+                status(endpoint.block_on(call).expect_err("it was told to panic")).0,
+                Code::Internal
+            );
         }
         let unknown = Method::<CountRequest, CountReply>::new("test.v1.Lab/NoSuch");
         let error = endpoint.block_on(lab.session().call(&unknown, &CountRequest { number: 1 }));
         assert_eq!(status(error.expect_err("there is no such method")).0, Code::Unimplemented);
-        assert_eq!(endpoint.block_on(lab.count(CountRequest { number: 1 })), Ok(CountReply { number: 1 }), "it lives on");
+        assert_eq!(
+            endpoint.block_on(lab.count(CountRequest { number: 1 })),
+            Ok(CountReply { number: 1 }),
+            "it lives on"
+        );
     });
 }
 
@@ -327,7 +372,9 @@ fn what_is_not_a_message_is_refused_by_the_server() {
         // Field 1 of an echo is bytes, of a count a number.
         let confused = Method::<EchoRequest, CountReply>::new("test.v1.Lab/Count");
         let request = EchoRequest { body: bytes_of(1, 20) };
-        let error = endpoint.block_on(lab.session().call(&confused, &request)).expect_err("the types differ");
+        let error = endpoint
+            .block_on(lab.session().call(&confused, &request))
+            .expect_err("the types differ");
         assert_eq!(status(error).0, Code::InvalidArgument);
         let confused = Method::<CountRequest, EchoReply>::new("test.v1.Lab/Count");
         let error = endpoint.block_on(lab.session().call(&confused, &CountRequest { number: 9 }));

@@ -3,8 +3,8 @@
 //! ```text
 //!  echo request and answer             sink request                     sink answer, 32 bytes
 //! +--------+--------+---------+       +--------+----------------+      +------+--------+-----+---+
-//! | number | answer | pattern |       | number | pattern        |      | num- | length | sum | 0 |
-//! | u64    | len u32| ..      |       | u64    | ..             |      | ber  | u64    | u64 |   |
+//! | number | length | pattern |       | number | pattern        |      | num- | length | sum | 0 |
+//! | u64    | wanted | ..      |       | u64    | ..             |      | ber  | u64    | u64 |   |
 //! +--------+--------+---------+       +--------+----------------+      +------+--------+-----+---+
 //! ```
 //!
@@ -12,10 +12,12 @@
 //! the front of its answer, and no answer is that of another call.
 
 /// Smallest request and answer of an echo.
-pub(crate) const MIN_ECHO: usize = 12;
+pub(crate) const MIN_ECHO: usize = 2 * WORD;
 /// Bytes in front of an echo's pattern.
 const HEAD: usize = MIN_ECHO;
 const WORD: usize = size_of::<u64>();
+/// Largest answer that a server gives to an echo.
+const MAX_ECHO_ANSWER: u64 = 8 << 20;
 /// Bytes of a sink's answer.
 pub(crate) const SINK_ANSWER: usize = 32;
 /// A sink's sum takes one word out of this many bytes: to see that every part of a large message is
@@ -25,16 +27,17 @@ const SUM_STEP: usize = 1_024;
 /// Writes an echo request that fills `out` and asks for `answer` bytes.
 #[inline]
 pub(crate) fn write_echo(out: &mut [u8], number: u64, answer: usize) {
-    out[..8].copy_from_slice(&number.to_le_bytes());
-    out[8..12].copy_from_slice(&(answer as u32).to_le_bytes());
-    write_pattern(&mut out[HEAD..], number, 0);
+    let (head, pattern) = out.split_at_mut(HEAD);
+    head[..WORD].copy_from_slice(&number.to_le_bytes());
+    head[WORD..].copy_from_slice(&(answer as u64).to_le_bytes());
+    write_pattern(pattern, number, 0);
 }
 
 /// Bytes that an echo request asks for; `None` if this is no such request.
 #[inline]
 pub(crate) fn wanted(request: &[u8]) -> Option<usize> {
-    let len = u32::from_le_bytes(*request.get(8..12)?.first_chunk()?) as usize;
-    (len >= MIN_ECHO).then_some(len)
+    let len = number_of(request.get(WORD..)?);
+    (MIN_ECHO as u64..=MAX_ECHO_ANSWER).contains(&len).then_some(len as usize)
 }
 
 /// Writes the answer to an echo request; `out` is as long as it asked for.
@@ -52,10 +55,9 @@ pub(crate) fn answer_echo(request: &[u8], out: &mut [u8]) {
 /// Whether this is the answer of `len` bytes to echo request `number`.
 #[inline]
 pub(crate) fn is_echo(answer: &[u8], number: u64, len: usize) -> bool {
-    answer.len() == len
-        && number_of(answer) == number
-        && answer[8..12] == (len as u32).to_le_bytes()
-        && is_pattern(&answer[HEAD..], number)
+    let Some((head, pattern)) = answer.split_at_checked(HEAD) else { return false };
+    let wrong = number_of(head) ^ number | number_of(&head[WORD..]) ^ len as u64;
+    wrong == 0 && answer.len() == len && is_pattern(pattern, number)
 }
 
 /// Fills a sink request; [`number_sink`] makes it one of many.
@@ -153,7 +155,7 @@ mod tests {
 
     #[test]
     fn echoes_of_all_sizes_are_recognised_and_damage_is_seen() {
-        for (request, answer) in [(12, 12), (32, 32), (32, 12), (12, 700), (700, 64)] {
+        for (request, answer) in [(16, 16), (32, 32), (32, 16), (19, 700), (700, 64), (703, 701)] {
             let (mut asked, mut answered) = (vec![0; request], vec![0; answer]);
             write_echo(&mut asked, 0x1234_5678_9ABC, answer);
             assert_eq!(wanted(&asked), Some(answer));
@@ -166,8 +168,8 @@ mod tests {
                 answered[at] ^= 0x10;
             }
         }
-        assert_eq!(wanted(&[0; 11]), None);
-        assert_eq!(wanted(&[0; 12]), None);
+        assert_eq!(wanted(&[0; 15]), None);
+        assert_eq!(wanted(&[0; 16]), None);
     }
 
     #[test]

@@ -33,8 +33,26 @@ struct BlockHeader {
 
 const _: () = assert!(size_of::<BlockHeader>() <= PREFIX && align_of::<BlockHeader>() <= PREFIX);
 
+/// Where a pool's memory comes from when a device reads it: hugepages registered with a NIC, say.
+///
+/// # Safety
+/// `allocate` returns memory that is `layout.size()` bytes large, aligned to `layout.align()`, zeroed,
+/// writable, and nobody else's until it is released.
+pub unsafe trait Arena: Send + Sync {
+    /// Zeroed memory of that layout, whose size is not 0; `None` if there is no more.
+    fn allocate(&self, layout: Layout) -> Option<NonNull<u8>>;
+
+    /// Takes memory back.
+    ///
+    /// # Safety
+    /// `memory` came from `allocate` with this very layout, and nobody uses it any more.
+    unsafe fn release(&self, memory: NonNull<u8>, layout: Layout);
+}
+
 /// The thread-safe end of a pool: blocks come back here from any thread.
 pub(super) struct Home {
+    /// Where the pool's blocks come from, `None` for the system allocator.
+    arena: Option<Arc<dyn Arena>>,
     /// Treiber stack of returned blocks. Takers take all of it at once, so there is no ABA.
     returned: AtomicPtr<BlockHeader>,
     /// The pool is gone; whoever returns a block frees what is in the list.
@@ -42,8 +60,8 @@ pub(super) struct Home {
 }
 
 impl Home {
-    pub(super) fn new() -> Self {
-        Self { returned: AtomicPtr::new(null_mut()), closed: AtomicBool::new(false) }
+    pub(super) fn new(arena: Option<Arc<dyn Arena>>) -> Self {
+        Self { arena, returned: AtomicPtr::new(null_mut()), closed: AtomicBool::new(false) }
     }
 
     /// Takes every block that was returned since the last call.
@@ -67,7 +85,12 @@ impl Home {
         loop {
             // SAFETY: the block is idle and belongs to this call until the exchange succeeds.
             unsafe { header.as_mut() }.next = top;
-            match self.returned.compare_exchange_weak(top, header.as_ptr(), Ordering::AcqRel, Ordering::Relaxed) {
+            match self.returned.compare_exchange_weak(
+                top,
+                header.as_ptr(),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => break,
                 Err(now) => top = now,
             }
@@ -113,11 +136,16 @@ impl Block {
     /// A zeroed block that returns to `home`; `None` if the allocator refuses.
     pub(super) fn allocate(capacity: usize, home: Option<Arc<Home>>) -> Option<Self> {
         let layout = Self::layout(capacity)?;
-        // SAFETY: the layout's size is at least PREFIX, so not 0.
-        let raw = unsafe { alloc_zeroed(layout) };
-        let header = NonNull::new(raw.cast::<BlockHeader>())?;
+        let memory = match home.as_ref().and_then(|home| home.arena.as_ref()) {
+            Some(arena) => arena.allocate(layout)?,
+            // SAFETY: the layout's size is at least PREFIX, so not 0.
+            None => NonNull::new(unsafe { alloc_zeroed(layout) })?,
+        };
+        let header = memory.cast::<BlockHeader>();
         // SAFETY: the allocation is large and aligned enough for a header, and nobody else has it.
-        unsafe { header.write(BlockHeader { refs: AtomicU32::new(0), capacity, home, next: null_mut() }) };
+        unsafe {
+            header.write(BlockHeader { refs: AtomicU32::new(0), capacity, home, next: null_mut() })
+        };
         Some(Self { header })
     }
 
@@ -156,11 +184,18 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         let layout = Self::layout(self.capacity());
+        // SAFETY: the header lives until it is dropped below.
+        let arena =
+            unsafe { self.header.as_ref() }.home.as_ref().and_then(|home| home.arena.clone());
         // SAFETY: the header was written by `allocate` and is dropped once, here.
         unsafe { self.header.drop_in_place() };
-        if let Some(layout) = layout {
-            // SAFETY: `allocate` got the memory with this very layout, and nothing refers to it now.
-            unsafe { dealloc(self.header.as_ptr().cast(), layout) };
+        let (Some(layout), memory) = (layout, self.header.cast::<u8>()) else { return };
+        match arena {
+            // SAFETY: `allocate` got the memory from this arena with this very layout, and nothing refers
+            // to it now.
+            Some(arena) => unsafe { arena.release(memory, layout) },
+            // SAFETY: as above, from the system allocator.
+            None => unsafe { dealloc(memory.as_ptr(), layout) },
         }
     }
 }

@@ -6,6 +6,7 @@ mod block;
 mod msgbuf;
 mod pool;
 
+pub use block::Arena;
 pub(crate) use msgbuf::MIN_PAYLOAD;
 pub use msgbuf::MsgBuf;
 pub use pool::{NoMemory, Pool, PoolStats};

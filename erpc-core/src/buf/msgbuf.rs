@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use bytes::buf::UninitSlice;
 use bytes::BufMut;
+use bytes::buf::UninitSlice;
 
 use super::block::{Block, BlockRef, Home};
 use crate::transport::TxPacket;
@@ -165,7 +165,10 @@ impl MsgBuf {
     #[inline]
     pub(crate) fn write_at(&mut self, at: usize, bytes: &[u8]) {
         let room = self.capacity().checked_sub(at);
-        assert!(room.is_some_and(|room| bytes.len() <= room), "more bytes than a msgbuf has room for");
+        assert!(
+            room.is_some_and(|room| bytes.len() <= room),
+            "more bytes than a msgbuf has room for"
+        );
         // SAFETY: the block holds a header and `capacity` bytes at least; the range ends within, by the
         // assertion.
         unsafe { self.block.slice_mut(HEADER_LEN + at, bytes.len()) }.copy_from_slice(bytes);
@@ -202,7 +205,12 @@ impl MsgBuf {
     /// # Panics
     /// If the layout is not this message's.
     #[inline]
-    pub(crate) fn packet(&mut self, index: u32, header: &Header, layout: &PacketLayout) -> TxPacket<'_> {
+    pub(crate) fn packet(
+        &mut self,
+        index: u32,
+        header: &Header,
+        layout: &PacketLayout,
+    ) -> TxPacket<'_> {
         assert!(layout.size() == self.len, "the layout is another message's");
         let range = layout.range(index);
         if index == 0 {
@@ -213,7 +221,10 @@ impl MsgBuf {
             return TxPacket::new(self, packet, &[]);
         }
         let at = HEADER_LEN + self.capacity as usize + (index as usize - 1) * HEADER_LEN;
-        assert!(range.end <= self.len() && at + HEADER_LEN <= self.block.capacity(), "the msgbuf has no such packet");
+        assert!(
+            range.end <= self.len() && at + HEADER_LEN <= self.block.capacity(),
+            "the msgbuf has no such packet"
+        );
         // SAFETY: the header's place lies within the block, checked above.
         unsafe { self.block.write_shared(at, &header.to_bytes()) };
         // SAFETY: as above.
@@ -266,7 +277,6 @@ unsafe impl BufMut for MsgBuf {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,7 +323,9 @@ mod tests {
             msgbuf.resize(size as usize);
             let layout = PacketLayout::new(size, MIN_PAYLOAD as u32, MIN_PAYLOAD as u32);
             let last = layout.packets() - 1;
-            let header = Header::parse(&[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            let header = Header::parse(&[
+                0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+            ]);
             assert!(msgbuf.packet(last, &header.unwrap(), &layout).len() > HEADER_LEN, "{size}");
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::block::{Block, Home};
+use super::block::{Arena, Block, Home};
 use super::msgbuf::{MsgBuf, block_bytes};
 
 /// Smallest block, in bytes: a header and 40 bytes of data.
@@ -24,7 +24,11 @@ pub struct NoMemory {
 
 impl fmt::Display for NoMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no memory for a msgbuf of {} bytes within the endpoint's {}; raise its memory limit", self.wanted, self.limit)
+        write!(
+            f,
+            "no memory for a msgbuf of {} bytes within the endpoint's {}; raise its memory limit",
+            self.wanted, self.limit
+        )
     }
 }
 
@@ -75,8 +79,14 @@ impl Pool {
     /// A pool that may use `limit` bytes, counting what is in use and what is kept for reuse.
     #[must_use]
     pub fn new(limit: usize) -> Self {
+        Self::in_arena(limit, None)
+    }
+
+    /// The same with memory out of `arena`, if there is one.
+    #[must_use]
+    pub fn in_arena(limit: usize, arena: Option<Arc<dyn Arena>>) -> Self {
         Self {
-            home: Arc::new(Home::new()),
+            home: Arc::new(Home::new(arena)),
             idle: (0..CLASSES).map(|_| Vec::new()).collect(),
             idle_bytes: 0,
             idle_count: 0,
@@ -216,7 +226,10 @@ impl Drop for Pool {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("live_bytes", &self.live_bytes).field("limit", &self.limit).finish_non_exhaustive()
+        f.debug_struct("Pool")
+            .field("live_bytes", &self.live_bytes)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
     }
 }
 
@@ -228,7 +241,10 @@ mod tests {
     fn classes_hold_what_is_asked_for_and_waste_at_most_a_quarter() {
         for bytes in (1..20_000).chain([1 << 20, (1 << 20) + 1, 8_585_240, 32 << 20]) {
             let (class, size) = class_for(bytes).unwrap();
-            assert!(size >= bytes && (size <= MIN_BLOCK || size * 4 <= bytes * 5 + 64), "{bytes} -> {size}");
+            assert!(
+                size >= bytes && (size <= MIN_BLOCK || size * 4 <= bytes * 5 + 64),
+                "{bytes} -> {size}"
+            );
             assert_eq!(class_for(size), Some((class, size)), "a block returns to its class");
         }
         assert_eq!(class_for((32 << 20) + 1), None);
@@ -256,6 +272,36 @@ mod tests {
         assert_eq!(pool.stats().in_use, 1);
         drop(pool);
         assert_eq!(b.as_slice(), b"");
+    }
+
+    /// The system's memory, counted.
+    #[derive(Default)]
+    struct Counting(std::sync::atomic::AtomicUsize);
+
+    // SAFETY: passes on what the system allocator gives, zeroed.
+    unsafe impl Arena for Counting {
+        fn allocate(&self, layout: std::alloc::Layout) -> Option<std::ptr::NonNull<u8>> {
+            self.0.fetch_add(layout.size(), std::sync::atomic::Ordering::Relaxed);
+            // SAFETY: the trait promises a size that is not 0.
+            std::ptr::NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })
+        }
+
+        unsafe fn release(&self, memory: std::ptr::NonNull<u8>, layout: std::alloc::Layout) {
+            self.0.fetch_sub(layout.size(), std::sync::atomic::Ordering::Relaxed);
+            // SAFETY: the caller promises that it came from `allocate` with this layout.
+            unsafe { std::alloc::dealloc(memory.as_ptr(), layout) };
+        }
+    }
+
+    #[test]
+    fn memory_comes_from_the_arena_and_goes_back_to_it() {
+        let arena = Arc::new(Counting::default());
+        let mut pool = Pool::in_arena(1 << 20, Some(Arc::clone(&arena) as _));
+        let (early, late) = (pool.alloc(100).unwrap(), pool.alloc(5_000).unwrap());
+        assert!(arena.0.load(std::sync::atomic::Ordering::Relaxed) > 5_100);
+        drop((early, pool));
+        std::thread::spawn(move || drop(late)).join().unwrap();
+        assert_eq!(arena.0.load(std::sync::atomic::Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -97,7 +97,11 @@ mod tests {
         for index in 0..1_000u32 {
             assembly.take(&[index as u8; 1_024], &mut pool).unwrap();
             let arrived = (index as usize + 1) * 1_024;
-            assert!(assembly.footprint() <= 4 * arrived + 2 * FIRST_BUFFER, "{} for {arrived}", assembly.footprint());
+            assert!(
+                assembly.footprint() <= 4 * arrived + 2 * FIRST_BUFFER,
+                "{} for {arrived}",
+                assembly.footprint()
+            );
         }
         assembly.discard(&mut pool);
         assert_eq!(pool.stats().in_use, 0);

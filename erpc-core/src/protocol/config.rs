@@ -33,6 +33,9 @@ pub struct EndpointConfig {
     pub(super) seed: Option<u64>,
 }
 
+/// The longest interval that makes sense, and far from any overflow.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// A setting that cannot work, named with its bounds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
@@ -90,7 +93,7 @@ impl EndpointConfig {
     }
 
     /// Largest first packet of a response that this endpoint takes unasked, in payload bytes, at least
-    /// 1,024. Default: as much as leaves room for 64 of them in the receive queue. Responses up to this
+    /// 1,024. Default: as much as leaves room for 256 of them in the receive queue. Responses up to this
     /// size cost one packet; of larger ones the client pulls the rest when it has room.
     #[must_use]
     pub const fn eager(mut self, bytes: u32) -> Self {
@@ -113,7 +116,8 @@ impl EndpointConfig {
     }
 
     /// Memory that the endpoint's msgbufs may take, in bytes. Default 1 GiB. Beyond it, incoming
-    /// requests are answered RESOURCE_EXHAUSTED and outgoing ones are rejected.
+    /// requests are answered RESOURCE_EXHAUSTED and outgoing ones are rejected. A typed endpoint keeps
+    /// what it encodes in a second pool with the same limit.
     #[must_use]
     pub const fn memory_limit(mut self, bytes: usize) -> Self {
         self.memory_limit = bytes;
@@ -137,7 +141,7 @@ impl EndpointConfig {
     }
 
     /// After how long a silence the peer is asked whether it is there; also how often a call that is
-    /// still executing is probed. Default 3 s, at least 1 ms.
+    /// still executing is probed. Default 3 s; 1 ms to a day.
     #[must_use]
     pub const fn ping_interval(mut self, interval: Duration) -> Self {
         self.ping_interval = interval;
@@ -145,15 +149,16 @@ impl EndpointConfig {
     }
 
     /// After how long a silence the peer counts as dead and its session's calls fail. Default 10 s; at
-    /// least twice the ping interval.
+    /// least twice the ping interval, at most two days. Noticed with the session's next timer, at most
+    /// a ping interval later.
     #[must_use]
     pub const fn liveness_timeout(mut self, timeout: Duration) -> Self {
         self.liveness_timeout = timeout;
         self
     }
 
-    /// Floor of the retransmission timeout. Default: the transport's, 5 ms for kernel UDP. Lower
-    /// recovers faster and mistakes scheduling delays for losses.
+    /// Floor of the retransmission timeout, at most 500 ms. Default: the transport's, 5 ms for kernel
+    /// UDP. Lower recovers faster and mistakes scheduling delays for losses.
     #[must_use]
     pub const fn min_rto(mut self, floor: Duration) -> Self {
         self.min_rto = Some(floor);
@@ -195,13 +200,30 @@ impl EndpointConfig {
     pub fn check(&self) -> Result<(), ConfigError> {
         let rules = [
             (self.credits >= 1 && self.credits <= 1_024, "credits must be 1 to 1,024"),
-            (self.max_message >= 1 && self.max_message <= 1 << 30, "max_message must be 1 byte to 1 GiB"),
-            (self.eager.is_none_or(|eager| eager as usize >= MIN_PAYLOAD), "eager must be at least 1,024 bytes"),
-            (self.max_sessions >= 1 && self.max_sessions <= 1 << 23, "max_sessions must be 1 to 8,388,608"),
-            (self.ping_interval >= Duration::from_millis(1), "ping_interval must be at least 1 ms"),
             (
-                self.liveness_timeout >= self.ping_interval * 2,
-                "liveness_timeout must be at least twice the ping_interval",
+                self.max_message >= 1 && self.max_message <= 1 << 30,
+                "max_message must be 1 byte to 1 GiB",
+            ),
+            (
+                self.eager.is_none_or(|eager| eager as usize >= MIN_PAYLOAD),
+                "eager must be at least 1,024 bytes",
+            ),
+            (
+                self.max_sessions >= 1 && self.max_sessions <= 1 << 23,
+                "max_sessions must be 1 to 8,388,608",
+            ),
+            (
+                self.ping_interval >= Duration::from_millis(1) && self.ping_interval <= DAY,
+                "ping_interval must be 1 ms to a day",
+            ),
+            (
+                self.liveness_timeout / 2 >= self.ping_interval && self.liveness_timeout <= DAY * 2,
+                "liveness_timeout must be at least twice the ping_interval and at most two days",
+            ),
+            (self.connect_timeout <= DAY, "connect_timeout must be at most a day"),
+            (
+                self.min_rto.is_none_or(|floor| floor <= Duration::from_millis(500)),
+                "min_rto must be at most 500 ms",
             ),
             (
                 self.session_memory() >= self.max_message as usize,

@@ -16,7 +16,7 @@ const LIFETIME: u64 = 10_000_000_000;
 /// Makes and checks cookies.
 ///
 /// ```text
-/// cookie: issued u64 (server's clock, nanoseconds) | SipHash-2-4(secret; issued, steer, client id, address) u64
+/// cookie: issued u64 (server's clock, nanoseconds) | SipHash-2-4(secret; issued, client id, steer, address) u64
 /// ```
 ///
 /// All endpoints of a listening group share the secret and the clock's origin, so any can check what
@@ -33,7 +33,13 @@ impl CookieMaker {
     }
 
     /// A cookie for a client at `route` that is sent to endpoint `steer`.
-    pub(super) fn issue<R: Route>(&self, now: Instant, route: &R, client: ConnectionId, steer: u8) -> Cookie {
+    pub(super) fn issue<R: Route>(
+        &self,
+        now: Instant,
+        route: &R,
+        client: ConnectionId,
+        steer: u8,
+    ) -> Cookie {
         let issued = now.as_nanos();
         let mut cookie = [0; COOKIE_LEN];
         cookie[..8].copy_from_slice(&issued.to_le_bytes());
@@ -42,7 +48,14 @@ impl CookieMaker {
     }
 
     /// Whether the cookie was issued for just this, not too long ago.
-    pub(super) fn check<R: Route>(&self, now: Instant, cookie: &Cookie, route: &R, client: ConnectionId, steer: u8) -> bool {
+    pub(super) fn check<R: Route>(
+        &self,
+        now: Instant,
+        cookie: &Cookie,
+        route: &R,
+        client: ConnectionId,
+        steer: u8,
+    ) -> bool {
         let word = |at: usize| {
             let mut word = [0; 8];
             word.copy_from_slice(&cookie[at..at + 8]);
@@ -81,9 +94,15 @@ mod tests {
         assert!(maker.check(late, &cookie, &TestRoute(1), client, 2));
         assert!(!maker.check(late.plus_nanos(1), &cookie, &TestRoute(1), client, 2), "too old");
         assert!(!maker.check(now, &cookie, &TestRoute(2), client, 2), "another address");
-        assert!(!maker.check(now, &cookie, &TestRoute(1), ConnectionId::from_u64(78), 2), "another client");
+        assert!(
+            !maker.check(now, &cookie, &TestRoute(1), ConnectionId::from_u64(78), 2),
+            "another client"
+        );
         assert!(!maker.check(now, &cookie, &TestRoute(1), client, 3), "another endpoint");
-        assert!(!CookieMaker::new([4; 16]).check(now, &cookie, &TestRoute(1), client, 2), "another server");
+        assert!(
+            !CookieMaker::new([4; 16]).check(now, &cookie, &TestRoute(1), client, 2),
+            "another server"
+        );
         for bit in 0..128 {
             let mut forged = cookie;
             forged[bit / 8] ^= 1 << (bit % 8);

@@ -9,7 +9,8 @@ use super::server::{Acceptor, ServerSide};
 use super::stats::{DropReason, ProtocolStats};
 use super::timers::{TimerId, Timers};
 use super::{
-    Body, ConfigError, ConnectError, Event, Notice, Rejected, Request, RequestHandle, SessionId, SessionStats,
+    Body, ConfigError, ConnectError, Event, Notice, Rejected, Request, RequestHandle, SessionId,
+    SessionStats,
 };
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::service::Status;
@@ -51,7 +52,7 @@ pub(super) struct Shared {
 }
 
 /// How many eager responses the room for replies should hold.
-const EAGER_RESPONSES: u32 = 64;
+const EAGER_RESPONSES: u32 = 256;
 
 impl Shared {
     pub(super) fn min_rto(&self) -> Duration {
@@ -102,14 +103,33 @@ impl<R: Route> Core<R> {
     /// # Errors
     /// [`ConfigError`] if the configuration is out of bounds.
     pub fn new(local: Local, config: EndpointConfig, key: (u64, u64)) -> Result<Self, ConfigError> {
+        let pool = Pool::new(config.memory_limit);
+        Self::with_pool(local, config, key, pool)
+    }
+
+    /// The same with a pool of one's own making, whose limit is the one that counts.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if the configuration is out of bounds.
+    pub fn with_pool(
+        local: Local,
+        config: EndpointConfig,
+        key: (u64, u64),
+        pool: Pool,
+    ) -> Result<Self, ConfigError> {
         config.check()?;
         let key = config.seed.map_or(key, |seed| (seed, !seed));
         let mut ids = IdSource::new(key);
         let client = ClientSide::new(local.capacity, ids.table_hasher());
         let server = ServerSide::new(ids.table_hasher());
-        let pool = Pool::new(config.memory_limit);
-        let shared =
-            Shared { config, local, pool, stats: ProtocolStats::default(), timers: Timers::new(), ids };
+        let shared = Shared {
+            config,
+            local,
+            pool,
+            stats: ProtocolStats::default(),
+            timers: Timers::new(),
+            ids,
+        };
         Ok(Self { shared, client, server })
     }
 
@@ -136,13 +156,25 @@ impl<R: Route> Core<R> {
         if let Ok(header) = &parsed {
             let body = &bytes[HEADER_LEN..];
             if header.kind == Kind::Request {
-                if let Some(handle) = self.server.plain_request(&mut self.shared, now, &route, header, body.len()) {
+                if let Some(handle) =
+                    self.server.plain_request(&mut self.shared, now, &route, header, body.len())
+                {
                     self.shared.stats.rx_delivered += 1;
-                    return Event::Request(Request { handle, method: header.aux, body: Body::Packet(body), peer: route });
+                    return Event::Request(Request {
+                        handle,
+                        method: header.aux,
+                        body: Body::Packet(body),
+                        peer: route,
+                    });
                 }
             } else if header.kind == Kind::Response
-                && let Some((token, request)) =
-                    self.client.plain_response(&mut self.shared, now, &route, (header, body.len()), tx)
+                && let Some((token, request)) = self.client.plain_response(
+                    &mut self.shared,
+                    now,
+                    &route,
+                    (header, body.len()),
+                    tx,
+                )
             {
                 self.shared.stats.rx_delivered += 1;
                 return Event::Reply { token, result: Ok(Body::Packet(body)), request };
@@ -163,7 +195,9 @@ impl<R: Route> Core<R> {
         let (parsed, bytes) = packet;
         let outcome = match parsed {
             Ok(header) => match header.kind {
-                Kind::Request | Kind::RequestForResponse | Kind::Done if header.connection.is_server_role() => {
+                Kind::Request | Kind::RequestForResponse | Kind::Done
+                    if header.connection.is_server_role() =>
+                {
                     self.server.receive(&mut self.shared, now, &route, (&header, bytes), tx)
                 }
                 Kind::Response | Kind::Failure if !header.connection.is_server_role() => {
@@ -176,10 +210,12 @@ impl<R: Route> Core<R> {
                         Err(DropReason::LyingSize)
                     }
                 }
-                Kind::Control => self.control(now, &route, &header, bytes, tx).map(|()| Event::None),
+                Kind::Control => {
+                    self.control(now, &route, &header, bytes, tx).map(|()| Event::None)
+                }
                 _ => Err(DropReason::WrongRole),
             },
-            Err(error) => self.bad_header(now, &route, bytes, error, tx),
+            Err(error) => self.bad_header(&route, bytes, error, tx),
         };
         match outcome {
             Ok(event) => {
@@ -196,7 +232,6 @@ impl<R: Route> Core<R> {
     #[cold]
     fn bad_header<'p, X: TxQueue<Route = R>>(
         &mut self,
-        now: Instant,
         route: &R,
         bytes: &[u8],
         error: HeaderError,
@@ -207,7 +242,9 @@ impl<R: Route> Core<R> {
             HeaderError::Flags(_) => DropReason::Flags,
             HeaderError::Version(_) => {
                 if let Some(client) = Control::hello_of_any_version(bytes) {
-                    self.server.hello(now, route, (client, 0, false), tx);
+                    let mut refused = self.server.version_refusal(client);
+                    refused.set_version(bytes[8]);
+                    tx.push_bytes(route, refused.as_bytes());
                 }
                 DropReason::Version
             }
@@ -223,7 +260,8 @@ impl<R: Route> Core<R> {
         bytes: &[u8],
         tx: &mut X,
     ) -> Result<(), DropReason> {
-        let message = Control::parse(header, &bytes[HEADER_LEN..]).map_err(|_| DropReason::Control)?;
+        let message =
+            Control::parse(header, &bytes[HEADER_LEN..]).map_err(|_| DropReason::Control)?;
         let nonce = header.request.to_u32();
         if header.connection.is_endpoint() {
             return match message {
@@ -232,9 +270,13 @@ impl<R: Route> Core<R> {
                     self.server.hello(now, route, (client, nonce, fits), tx);
                     Ok(())
                 }
-                Control::Open { client, cookie, parameters } => {
-                    self.server.open(&mut self.shared, now, route, (client, cookie, parameters, nonce), tx)
-                }
+                Control::Open { client, cookie, parameters } => self.server.open(
+                    &mut self.shared,
+                    now,
+                    route,
+                    (client, cookie, parameters, nonce),
+                    tx,
+                ),
                 _ => Err(DropReason::Handshake),
             };
         }
@@ -243,8 +285,10 @@ impl<R: Route> Core<R> {
         } else {
             self.client.control(&mut self.shared, now, route, (header, message), tx)
         };
-        if let (Err(DropReason::UnknownConnection), Control::Ping { sender } | Control::Close { sender }) =
-            (outcome, message)
+        if let (
+            Err(DropReason::UnknownConnection),
+            Control::Ping { sender } | Control::Close { sender },
+        ) = (outcome, message)
         {
             // The peer remembers a session that we do not. It is not longer than what asked for it.
             let reset = Control::Reset { unknown: header.connection };
@@ -317,7 +361,12 @@ impl<R: Route> Core<R> {
     ///
     /// # Errors
     /// [`ConnectError::TooManySessions`].
-    pub fn connect<X: TxQueue<Route = R>>(&mut self, now: Instant, peer: R, tx: &mut X) -> Result<SessionId, ConnectError> {
+    pub fn connect<X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        peer: R,
+        tx: &mut X,
+    ) -> Result<SessionId, ConnectError> {
         self.client.connect(&mut self.shared, now, peer, tx)
     }
 
@@ -338,7 +387,12 @@ impl<R: Route> Core<R> {
     }
 
     /// Ends a session once its calls are done. A notice tells when it is gone.
-    pub fn disconnect<X: TxQueue<Route = R>>(&mut self, now: Instant, session: SessionId, tx: &mut X) {
+    pub fn disconnect<X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        tx: &mut X,
+    ) {
         self.client.disconnect(&mut self.shared, now, session, tx);
     }
 
@@ -347,18 +401,34 @@ impl<R: Route> Core<R> {
     /// # Errors
     /// [`NoMemory`] if it is not and the pool has none.
     #[inline]
-    pub fn response_buffer(&mut self, request: &RequestHandle, len: usize) -> Result<MsgBuf, NoMemory> {
+    pub fn response_buffer(
+        &mut self,
+        request: &RequestHandle,
+        len: usize,
+    ) -> Result<MsgBuf, NoMemory> {
         self.server.response_buffer(&mut self.shared, request, len)
     }
 
     /// Answers a request. If its session is gone, the response is counted and dropped.
     #[inline]
-    pub fn respond<X: TxQueue<Route = R>>(&mut self, now: Instant, request: RequestHandle, response: MsgBuf, tx: &mut X) {
+    pub fn respond<X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        request: RequestHandle,
+        response: MsgBuf,
+        tx: &mut X,
+    ) {
         self.server.respond(&mut self.shared, now, request, response, tx);
     }
 
     /// Answers a request with a failure.
-    pub fn respond_status<X: TxQueue<Route = R>>(&mut self, now: Instant, request: RequestHandle, status: &Status, tx: &mut X) {
+    pub fn respond_status<X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        request: RequestHandle,
+        status: &Status,
+        tx: &mut X,
+    ) {
         self.server.respond_status(&mut self.shared, now, request, status, tx);
     }
 

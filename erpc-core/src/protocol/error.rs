@@ -104,7 +104,9 @@ impl fmt::Display for CallError {
         match self {
             Self::Status(status) => status.fmt(f),
             Self::Rejected(reason) => write!(f, "{reason}; nothing was sent"),
-            Self::NotExecuted(cause) => write!(f, "{cause}; the call was not executed and may be retried"),
+            Self::NotExecuted(cause) => {
+                write!(f, "{cause}; the call was not executed and may be retried")
+            }
             Self::MaybeExecuted(cause) => write!(f, "{cause}; the call may have been executed"),
             Self::ResponseLost(cause) => write!(f, "{cause}; the call was executed"),
         }
@@ -116,15 +118,21 @@ impl fmt::Display for Cause {
         match self {
             Self::Connect(error) => error.fmt(f),
             Self::PeerDead => f.write_str("the peer does not answer"),
-            Self::PeerReset => f.write_str("the peer does not know the session, it may have restarted"),
+            Self::PeerReset => {
+                f.write_str("the peer does not know the session, it may have restarted")
+            }
             Self::PeerClosed => f.write_str("the peer closed the session"),
             Self::Disconnected => f.write_str("the session was disconnected"),
             Self::Shutdown => f.write_str("the endpoint was shut down"),
-            Self::RequestTooLarge(size) => write!(f, "the request has {size} bytes, more than the server accepts"),
+            Self::RequestTooLarge(size) => {
+                write!(f, "the request has {size} bytes, more than the server accepts")
+            }
             Self::ResponseTooLarge(size) => {
                 write!(f, "the response has {size} bytes, more than the endpoint's message limit")
             }
-            Self::NoMemory => f.write_str("no memory for the response within the endpoint's memory limit"),
+            Self::NoMemory => {
+                f.write_str("no memory for the response within the endpoint's memory limit")
+            }
             Self::Malformed => f.write_str("the response is not of the method's type"),
         }
     }
@@ -133,13 +141,21 @@ impl fmt::Display for Cause {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Timeout => f.write_str("no answer; is a server listening there, and does a firewall pass UDP?"),
+            Self::Timeout => {
+                f.write_str("no answer; is a server listening there, and does a firewall pass UDP?")
+            }
             Self::Version(low, high) => {
-                write!(f, "the peer speaks protocol versions {low} to {high}, this side {}", crate::wire::VERSION)
+                write!(
+                    f,
+                    "the peer speaks protocol versions {low} to {high}, this side {}",
+                    crate::wire::VERSION
+                )
             }
             Self::Full => f.write_str("the server takes no more sessions"),
             Self::NotListening => f.write_str("the peer is no server"),
-            Self::Parameters => f.write_str("the peer's parameters do not fit: datagram size or receive queue"),
+            Self::Parameters => {
+                f.write_str("the peer's parameters do not fit: datagram size or receive queue")
+            }
             Self::TooManySessions => f.write_str("this endpoint has no room for another session"),
         }
     }
@@ -148,7 +164,9 @@ impl fmt::Display for ConnectError {
 impl fmt::Display for RejectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::QueueFull => f.write_str("the session's queue is full; wait for replies before calling again"),
+            Self::QueueFull => {
+                f.write_str("the session's queue is full; wait for replies before calling again")
+            }
             Self::NoSession => f.write_str("the session is closed"),
             Self::Disconnecting => f.write_str("the session is being disconnected"),
             Self::TooLarge { size, limit } => {

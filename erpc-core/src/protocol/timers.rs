@@ -41,13 +41,20 @@ pub(super) struct Timers {
 
 impl Timers {
     pub(super) fn new() -> Self {
-        Self { nodes: Vec::new(), heads: [NONE; LEVELS * SLOTS], occupied: [0; LEVELS], tick: 0, armed: 0 }
+        Self {
+            nodes: Vec::new(),
+            heads: [NONE; LEVELS * SLOTS],
+            occupied: [0; LEVELS],
+            tick: 0,
+            armed: 0,
+        }
     }
 
     /// Arms the timer for `at`, or moves it there.
     pub(super) fn arm(&mut self, id: TimerId, at: Instant) {
         self.cancel(id);
-        let tick = (at.as_nanos() >> TICK_SHIFT) + u64::from(at.as_nanos() & ((1 << TICK_SHIFT) - 1) != 0);
+        let tick =
+            (at.as_nanos() >> TICK_SHIFT) + u64::from(at.as_nanos() & ((1 << TICK_SHIFT) - 1) != 0);
         let tick = tick.clamp(self.tick + 1, self.tick + HORIZON);
         let index = id.0 as usize;
         if index >= self.nodes.len() {
@@ -100,7 +107,8 @@ impl Timers {
             let shift = SLOT_BITS * level as u32;
             let current = self.tick >> shift;
             // Bit 0 becomes the slot after the current one; the current one itself is a full turn away.
-            let ahead = self.occupied[level].rotate_right((current as u32 + 1) & (SLOTS as u32 - 1));
+            let ahead =
+                self.occupied[level].rotate_right((current as u32 + 1) & (SLOTS as u32 - 1));
             if ahead != 0 {
                 next = next.min((current + 1 + u64::from(ahead.trailing_zeros())) << shift);
             }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::clock;
-use crate::buf::{MsgBuf, NoMemory, PoolStats};
+use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::protocol::{
-    Acceptor, Body, CallError, ConfigError, ConnectError, Core, EndpointConfig, Event, Local, Notice,
-    ProtocolStats, Rejected, Request, RequestHandle, SessionEvent, SessionId, SessionStats,
+    Acceptor, Body, CallError, ConfigError, ConnectError, Core, EndpointConfig, Event, Local,
+    Notice, ProtocolStats, Rejected, Request, RequestHandle, SessionEvent, SessionId, SessionStats,
 };
 use crate::service::Status;
 use crate::time::Instant;
@@ -50,7 +50,13 @@ pub trait App<T: Transport> {
     fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>);
 
     /// A call has ended; its request buffer is back.
-    fn on_reply(&mut self, cx: &mut Context<'_, T>, token: u64, reply: Result<Body<'_>, CallError>, request: MsgBuf);
+    fn on_reply(
+        &mut self,
+        cx: &mut Context<'_, T>,
+        token: u64,
+        reply: Result<Body<'_>, CallError>,
+        request: MsgBuf,
+    );
 
     /// A session has opened or is gone. By default nothing.
     fn on_session(&mut self, cx: &mut Context<'_, T>, session: SessionId, event: SessionEvent) {
@@ -102,7 +108,13 @@ impl<T: Transport> Context<'_, T> {
     /// # Errors
     /// [`Rejected`] hands the request back if the call cannot be accepted.
     #[inline]
-    pub fn call(&mut self, session: SessionId, method: u32, request: MsgBuf, token: u64) -> Result<(), Rejected> {
+    pub fn call(
+        &mut self,
+        session: SessionId,
+        method: u32,
+        request: MsgBuf,
+        token: u64,
+    ) -> Result<(), Rejected> {
         self.core.call(self.now, session, (method, request, token), self.tx)
     }
 
@@ -111,7 +123,11 @@ impl<T: Transport> Context<'_, T> {
     /// # Errors
     /// [`NoMemory`] beyond the endpoint's memory limit.
     #[inline]
-    pub fn response_buffer(&mut self, request: &RequestHandle, len: usize) -> Result<MsgBuf, NoMemory> {
+    pub fn response_buffer(
+        &mut self,
+        request: &RequestHandle,
+        len: usize,
+    ) -> Result<MsgBuf, NoMemory> {
         self.core.response_buffer(request, len)
     }
 
@@ -159,7 +175,9 @@ impl<T: Transport> Rpc<T> {
     /// # Errors
     /// [`ConfigError`] if a setting is out of its bounds.
     pub fn new(transport: T, config: EndpointConfig) -> Result<Self, ConfigError> {
-        let core = Core::new(Local::from(transport.capabilities()), config, random_key())?;
+        let pool = Pool::in_arena(config.memory(), transport.arena());
+        let core =
+            Core::with_pool(Local::from(transport.capabilities()), config, random_key(), pool)?;
         Ok(Self { core, transport })
     }
 
@@ -191,7 +209,9 @@ impl<T: Transport> Rpc<T> {
             match event {
                 Event::None => {}
                 Event::Request(request) => app.on_request(&mut cx, request),
-                Event::Reply { token, result, request } => app.on_reply(&mut cx, token, result, request),
+                Event::Reply { token, result, request } => {
+                    app.on_reply(&mut cx, token, result, request)
+                }
             }
         }
         if received > 0 {
@@ -213,7 +233,9 @@ impl<T: Transport> Rpc<T> {
             delivered += 1;
             let mut cx = Context { core: &mut self.core, tx, now };
             match notice {
-                Notice::CallFailed { token, error, request } => app.on_reply(&mut cx, token, Err(error), request),
+                Notice::CallFailed { token, error, request } => {
+                    app.on_reply(&mut cx, token, Err(error), request)
+                }
                 Notice::Session(session, event) => app.on_session(&mut cx, session, event),
             }
         }
@@ -306,8 +328,6 @@ impl<T: Transport> Rpc<T> {
 
 /// A key from the operating system.
 pub(super) fn random_key() -> (u64, u64) {
-    use std::hash::{BuildHasher, RandomState};
-    // Each `RandomState` is keyed by the operating system's randomness; hashing a constant under two of
-    // them yields 128 bits that nobody else knows.
-    (RandomState::new().hash_one(0u64), RandomState::new().hash_one(1u64))
+    let word = || getrandom::u64().expect("the operating system has randomness to give");
+    (word(), word())
 }

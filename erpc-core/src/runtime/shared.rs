@@ -58,9 +58,10 @@ pub(super) struct Shared<T: Transport> {
 impl<T: Transport> Shared<T> {
     pub(super) fn new(rpc: Rpc<T>, memory: usize) -> Self {
         let bell = Arc::new(Bell::new(rpc.waker()));
+        let arena = rpc.transport().arena();
         Self {
             rpc: RefCell::new(rpc),
-            pool: RefCell::new(Pool::new(memory)),
+            pool: RefCell::new(Pool::in_arena(memory, arena)),
             calls: RefCell::new(Calls::new()),
             submissions: RefCell::default(),
             failures: RefCell::default(),

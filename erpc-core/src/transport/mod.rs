@@ -19,6 +19,7 @@ use std::time::Duration;
 
 pub use charge::ChargeModel;
 
+pub use crate::buf::Arena;
 use crate::buf::MsgBuf;
 use crate::wire::HEADER_LEN;
 
@@ -35,6 +36,11 @@ pub const MIN_DATAGRAM: usize = 1_200;
 pub struct Capabilities {
     /// Largest datagram to any peer, in bytes, header included; at least [`MIN_DATAGRAM`].
     pub max_datagram: usize,
+    /// Most packets that one [`RxQueue::burst`] hands out; at most [`MAX_BURST`].
+    pub burst: usize,
+    /// Packets up to so many bytes are copied by [`TxQueue::push`] (inlined into a descriptor, staged);
+    /// longer ones are read where they are.
+    pub inline: usize,
     /// How the receive queue counts what it holds.
     pub charge: ChargeModel,
     /// What the receive queue can hold, in the units of `charge`.
@@ -78,6 +84,15 @@ pub trait Transport: 'static {
 
     /// The address that peers see, as far as it is known here.
     fn local_route(&self) -> Self::Route;
+
+    /// The memory that messages should be built in, for devices that read it themselves: hugepages that
+    /// are registered with the device. `None`, the default, for the system allocator's.
+    ///
+    /// A transport with an arena still takes msgbufs from elsewhere ([`MsgBuf::detached`]) and copies
+    /// them.
+    fn arena(&self) -> Option<Arc<dyn Arena>> {
+        None
+    }
 
     /// Largest datagram that the path to `peer` carries unfragmented, in bytes. May ask the operating
     /// system; called when a session opens, not per packet.
@@ -146,6 +161,12 @@ pub trait TxQueue {
     fn doorbell(&mut self) {
         self.flush();
     }
+
+    /// Lets go of the msgbufs that the device has already read, without waiting for any. Called before
+    /// a msgbuf's uniqueness decides whether a flush is needed. Nothing, by default: for queues whose
+    /// doorbell is a flush.
+    #[inline]
+    fn reclaim(&mut self) {}
 }
 
 /// A packet of a message, to be sent: a header and a piece of a [`MsgBuf`].

@@ -1,7 +1,7 @@
 //! Control messages: the handshake, liveness and the end of a session.
 //!
 //! They travel as packets of kind [`Kind::Control`] on the data path, their type in the header's
-//! `packet` field. `request` carries a nonce that replies echo, `aux` a [`ReplyInfo`] where the sender
+//! `packet` field. `request` carries a nonce that replies echo (0 in the refusal of a foreign version), `aux` a [`ReplyInfo`] where the sender
 //! is the session's server. Bodies are fixed-layout, little endian, and drawn in `WIRE.md`.
 //!
 //! Until an address is validated by a cookie, no reply is longer than what asked for it:
@@ -157,6 +157,12 @@ impl ControlPacket {
         &self.bytes[..self.len]
     }
 
+    /// Gives the packet the version bits of `vkf`, the ninth byte of a packet that asked: an answer in
+    /// a version that the asker cannot parse would tell it nothing.
+    pub(crate) fn set_version(&mut self, vkf: u8) {
+        self.bytes[8] = self.bytes[8] & !0b11 | vkf & 0b11;
+    }
+
     fn put(&mut self, bytes: &[u8]) {
         self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();
@@ -280,7 +286,9 @@ impl Control {
                 packet.put(&low.to_le_bytes());
                 packet.put(&high.to_le_bytes());
             }
-            Self::Ping { sender: id } | Self::Close { sender: id } | Self::Reset { unknown: id } => {
+            Self::Ping { sender: id }
+            | Self::Close { sender: id }
+            | Self::Reset { unknown: id } => {
                 packet.put_id(*id);
             }
             Self::Pong | Self::Closed => {}
@@ -297,16 +305,25 @@ impl Control {
         let mut fields = Fields(body);
         let message = match header.packet.get() {
             HELLO => {
-                let hello = Self::Hello { client: fields.id()?, low: fields.u16()?, high: fields.u16()? };
+                let hello =
+                    Self::Hello { client: fields.id()?, low: fields.u16()?, high: fields.u16()? };
                 fields.zeros(HELLO_PADDING)?;
                 hello
             }
             CHALLENGE => {
-                let challenge = Self::Challenge { cookie: fields.take()?, port: fields.u16()?, steer: fields.u8()? };
+                let challenge = Self::Challenge {
+                    cookie: fields.take()?,
+                    port: fields.u16()?,
+                    steer: fields.u8()?,
+                };
                 fields.zeros(1)?;
                 challenge
             }
-            OPEN => Self::Open { client: fields.id()?, cookie: fields.take()?, parameters: fields.parameters()? },
+            OPEN => Self::Open {
+                client: fields.id()?,
+                cookie: fields.take()?,
+                parameters: fields.parameters()?,
+            },
             OPENED => Self::Opened { server: fields.id()?, parameters: fields.parameters()? },
             REFUSED => {
                 let reason = match fields.u8()? {
@@ -383,16 +400,24 @@ mod tests {
             assert_eq!(Control::parse(&header, &bytes[HEADER_LEN..]), Ok(message));
             let mut longer = bytes.to_vec();
             longer.push(0);
-            assert!(Control::parse(&header, &longer[HEADER_LEN..]).is_err(), "{message:?} and a byte");
+            assert!(
+                Control::parse(&header, &longer[HEADER_LEN..]).is_err(),
+                "{message:?} and a byte"
+            );
             for len in HEADER_LEN..bytes.len() {
-                assert!(Control::parse(&header, &bytes[HEADER_LEN..len]).is_err(), "{message:?} cut to {len}");
+                assert!(
+                    Control::parse(&header, &bytes[HEADER_LEN..len]).is_err(),
+                    "{message:?} cut to {len}"
+                );
             }
         }
     }
 
     #[test]
     fn no_reply_to_a_stranger_is_longer_than_what_asked_for_it() {
-        let len = |message: &Control| message.emit(ConnectionId::default(), 0, ReplyInfo::default()).as_bytes().len();
+        let len = |message: &Control| {
+            message.emit(ConnectionId::default(), 0, ReplyInfo::default()).as_bytes().len()
+        };
         let [hello, challenge, open, opened, refused, ping, pong, reset, close, closed] = &all();
         assert_eq!(len(hello), HELLO_LEN);
         assert!(len(challenge) <= len(hello) && len(refused) <= len(hello));
@@ -404,7 +429,11 @@ mod tests {
     #[test]
     fn a_hello_of_another_version_is_still_one() {
         let id = ConnectionId::from_u64(99);
-        let packet = Control::Hello { client: id, low: 3, high: 3 }.emit(ConnectionId::endpoint(0), 0, ReplyInfo::default());
+        let packet = Control::Hello { client: id, low: 3, high: 3 }.emit(
+            ConnectionId::endpoint(0),
+            0,
+            ReplyInfo::default(),
+        );
         let mut bytes = packet.as_bytes().to_vec();
         bytes[8] = bytes[8] & !0b11 | 3;
         assert!(Header::parse(&bytes).is_err());

@@ -29,11 +29,13 @@ pub enum Kind {
     Response = 1,
     /// As `Response`, but the message is an encoded status: the call failed.
     Failure = 2,
-    /// Server to client: credit return. `packet`: the next request packet expected; `aux`: [`super::ReplyInfo`].
+    /// Server to client: credit return. `packet`: the next request packet expected; `aux`:
+    /// [`super::ReplyInfo`]; `size`: 1 if a later packet came before it and was dropped, else 0.
     CreditReturn = 3,
     /// Client to server: request for response. `packet`: first response packet wanted; `size`: how many, at least 1.
     RequestForResponse = 4,
-    /// Server to client: the request is known and still executing. `aux`: [`super::ReplyInfo`].
+    /// Server to client: the request is known and still executing. `packet`: that of the duplicate; `aux`:
+    /// [`super::ReplyInfo`].
     Accepted = 5,
     /// Client to server: responses received whole; the body lists up to 8 request numbers, u32 each.
     Done = 6,
@@ -143,16 +145,15 @@ mod tests {
     use super::*;
 
     fn any_header() -> impl Strategy<Value = Header> {
-        (any::<u64>(), 0..8u8, 0..=PacketNumber::MAX, any::<u32>(), any::<u32>(), any::<u32>()).prop_map(
-            |(connection, kind, packet, request, aux, size)| Header {
+        (any::<u64>(), 0..8u8, 0..=PacketNumber::MAX, any::<u32>(), any::<u32>(), any::<u32>())
+            .prop_map(|(connection, kind, packet, request, aux, size)| Header {
                 connection: ConnectionId::from_u64(connection),
                 kind: Kind::from_bits(kind),
                 packet: PacketNumber::new(packet),
                 request: RequestNumber::from_u32(request),
                 aux,
                 size,
-            },
-        )
+            })
     }
 
     proptest! {

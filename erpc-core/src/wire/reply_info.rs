@@ -23,7 +23,13 @@ impl ReplyInfo {
     #[inline]
     pub const fn new(processing_nanos: u64, window: u32) -> Self {
         let grains = window / WINDOW_GRAIN;
-        let grains = if grains == 0 { 1 } else if grains > 0xFFFF { 0xFFFF } else { grains };
+        let grains = if grains == 0 {
+            1
+        } else if grains > 0xFFFF {
+            0xFFFF
+        } else {
+            grains
+        };
         Self((encode_nanos(processing_nanos) as u32) << 16 | grains)
     }
 

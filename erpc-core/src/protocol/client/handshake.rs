@@ -37,8 +37,13 @@ impl<R: Route> ClientSide<R> {
             return Err(ConnectError::TooManySessions);
         }
         let generation = shared.ids.draw();
-        let charges =
-            Charges { model: shared.local.charge, bare: 0, bare_reply: 0, eager_reply: 0, full_reply: 0 };
+        let charges = Charges {
+            model: shared.local.charge,
+            bare: 0,
+            bare_reply: 0,
+            eager_reply: 0,
+            full_reply: 0,
+        };
         let mut slots: [Slot; WINDOW] = Default::default();
         for (at, slot) in slots.iter_mut().enumerate() {
             // The first request in slot `at` gets number `at`.
@@ -49,6 +54,7 @@ impl<R: Route> ClientSide<R> {
             credits: 0,
             free: ALL_FREE,
             starved: 0,
+            turn: 0,
             owes_done: 0,
             told_done: 0,
             draining: false,
@@ -82,7 +88,10 @@ impl<R: Route> ClientSide<R> {
         id: SessionId,
         tx: &mut X,
     ) {
-        let session = self.sessions.get_mut(id.index as usize).filter(|session| session.generation == id.generation);
+        let session = self
+            .sessions
+            .get_mut(id.index as usize)
+            .filter(|session| session.generation == id.generation);
         let Some(session) = session else { return };
         if session.draining {
             return;
@@ -97,7 +106,13 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// The session is drained and says good-bye.
-    pub(super) fn begin_closing<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, tx: &mut X) {
+    pub(super) fn begin_closing<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        tx: &mut X,
+    ) {
         let session = &mut self.sessions[index as usize];
         session.state = State::Closing;
         session.since = now;
@@ -106,13 +121,18 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// Tells every server that this endpoint goes, once, and ends every call.
-    pub(in crate::protocol) fn shutdown<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, tx: &mut X) {
+    pub(in crate::protocol) fn shutdown<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        tx: &mut X,
+    ) {
         let ids: Vec<SessionId> = self.ids().collect();
         for id in ids {
             let session = &self.sessions[id.index as usize];
             if matches!(session.state, State::Open | State::Closing) {
                 let sender = Self::local_id(shared, id.index, session);
-                let packet = Control::Close { sender }.emit(session.remote, 0, ReplyInfo::default());
+                let packet =
+                    Control::Close { sender }.emit(session.remote, 0, ReplyInfo::default());
                 tx.push_bytes(&session.route, packet.as_bytes());
             }
             self.remove(shared, id.index, Cause::Shutdown);
@@ -120,7 +140,13 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// The current handshake message or `Close`, and the timer for its next copy.
-    fn send_handshake<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, tx: &mut X) {
+    fn send_handshake<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        tx: &mut X,
+    ) {
         let session = &mut self.sessions[index as usize];
         let client = Self::local_id(shared, index, session);
         let nonce = u32::from(session.repeats);
@@ -132,9 +158,15 @@ impl<R: Route> ClientSide<R> {
             }
             State::Opening { cookie, steer, max_datagram } => {
                 let parameters = shared.parameters(max_datagram, session.eager, self.room.limit);
-                Some(Control::Open { client, cookie, parameters }.emit(ConnectionId::endpoint(steer), nonce, none))
+                Some(Control::Open { client, cookie, parameters }.emit(
+                    ConnectionId::endpoint(steer),
+                    nonce,
+                    none,
+                ))
             }
-            State::Closing => Some(Control::Close { sender: client }.emit(session.remote, nonce, none)),
+            State::Closing => {
+                Some(Control::Close { sender: client }.emit(session.remote, nonce, none))
+            }
             State::Routing { .. } | State::Open => None,
         };
         if let Some(packet) = packet {
@@ -149,16 +181,24 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// Nothing has come: again, or never.
-    pub(super) fn handshake_timer<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, tx: &mut X) {
+    pub(super) fn handshake_timer<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        tx: &mut X,
+    ) {
         let session = &mut self.sessions[index as usize];
         let closing = matches!(session.state, State::Closing);
         if now - session.since >= shared.config.connect_timeout {
-            let cause = if closing { Cause::Disconnected } else { Cause::Connect(ConnectError::Timeout) };
+            let cause =
+                if closing { Cause::Disconnected } else { Cause::Connect(ConnectError::Timeout) };
             self.remove(shared, index, cause);
             return;
         }
         session.repeats = session.repeats.saturating_add(1);
-        if matches!(session.state, State::Opening { .. }) && session.repeats % OPENS_PER_COOKIE == 0 {
+        if matches!(session.state, State::Opening { .. }) && session.repeats % OPENS_PER_COOKIE == 0
+        {
             session.state = State::Hello;
         }
         self.send_handshake(shared, now, index, tx);
@@ -229,9 +269,10 @@ impl<R: Route> ClientSide<R> {
                 self.routing.push(id);
                 Ok(())
             }
-            (Control::Opened { server, parameters }, State::Opening { steer, max_datagram, .. }) => {
-                self.opened(shared, now, index, server, (&parameters, steer, max_datagram), tx)
-            }
+            (
+                Control::Opened { server, parameters },
+                State::Opening { steer, max_datagram, .. },
+            ) => self.opened(shared, now, index, server, (&parameters, steer, max_datagram), tx),
             (Control::Refused { reason, low, high }, State::Hello | State::Opening { .. }) => {
                 let error = match reason {
                     Refusal::Version => ConnectError::Version(low, high),
@@ -247,7 +288,11 @@ impl<R: Route> ClientSide<R> {
                 if let Some(window) = ReplyInfo::from_u32(header.aux).window() {
                     self.peers[session.peer as usize].window.limit = window;
                 }
-                let pong = Control::Pong.emit(session.remote, header.request.to_u32(), ReplyInfo::default());
+                let pong = Control::Pong.emit(
+                    session.remote,
+                    header.request.to_u32(),
+                    ReplyInfo::default(),
+                );
                 tx.push_bytes(route, pong.as_bytes());
                 Ok(())
             }
@@ -258,8 +303,14 @@ impl<R: Route> ClientSide<R> {
                 }
                 Ok(())
             }
-            (Control::Close { sender }, State::Open | State::Closing) if sender == session.remote => {
-                let closed = Control::Closed.emit(session.remote, header.request.to_u32(), ReplyInfo::default());
+            (Control::Close { sender }, State::Open | State::Closing)
+                if sender == session.remote =>
+            {
+                let closed = Control::Closed.emit(
+                    session.remote,
+                    header.request.to_u32(),
+                    ReplyInfo::default(),
+                );
                 tx.push_bytes(route, closed.as_bytes());
                 let cause = if session.is_open() { Cause::PeerClosed } else { Cause::Disconnected };
                 self.remove(shared, index, cause);
@@ -358,7 +409,11 @@ impl<R: Route> ClientSide<R> {
             }
             shared.stats.failures += 1;
             let error = CallError::NotExecuted(Cause::RequestTooLarge(queued.request.len() as u32));
-            self.notices.push_back(Notice::CallFailed { token: queued.token, error, request: queued.request });
+            self.notices.push_back(Notice::CallFailed {
+                token: queued.token,
+                error,
+                request: queued.request,
+            });
         }
     }
 }

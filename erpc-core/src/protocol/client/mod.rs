@@ -22,6 +22,8 @@ use std::collections::{HashMap, VecDeque};
 use slab::Slab;
 
 use self::flow::{Blocked, Capacity, Charges, Flow, Peer, Waiter};
+#[cfg(test)]
+use self::send::Line;
 use self::session::{ALL_FREE, Call, ClientSession, Queued, Response, Slot, State};
 use super::core::Shared;
 use super::ids::KeyedHasher;
@@ -95,7 +97,10 @@ impl<R: Route> ClientSide<R> {
 
     /// Ids of all sessions, open or not.
     pub(super) fn ids(&self) -> impl Iterator<Item = SessionId> + '_ {
-        self.sessions.iter().map(|(index, session)| SessionId { index: index as u32, generation: session.generation })
+        self.sessions.iter().map(|(index, session)| SessionId {
+            index: index as u32,
+            generation: session.generation,
+        })
     }
 
     fn timer(index: u32) -> TimerId {
@@ -122,7 +127,10 @@ impl<R: Route> ClientSide<R> {
         if packet + 1 == call.layout.packets() {
             return call.last_cost;
         }
-        (charges.model.charge(crate::wire::HEADER_LEN + call.layout.len(packet)), charges.bare_reply)
+        (
+            charges.model.charge(crate::wire::HEADER_LEN + call.layout.len(packet)),
+            charges.bare_reply,
+        )
     }
 
     /// Gives back what the packets on their way have taken: those that nobody will answer any more.
@@ -157,8 +165,11 @@ impl<R: Route> ClientSide<R> {
         if let Some(entry) = self.peers.get_mut(peer as usize) {
             for slot in 0..WINDOW {
                 if let Some(mut call) = session.slots[slot].call.take() {
-                    let mut flow =
-                        Flow { credits: &mut session.credits, window: &mut entry.window, room: &mut self.room };
+                    let mut flow = Flow {
+                        credits: &mut session.credits,
+                        window: &mut entry.window,
+                        room: &mut self.room,
+                    };
                     Self::release_outstanding(&session.charges, &mut call, &mut flow);
                     let error = match (&call.response, call.maybe_executed()) {
                         (Some(_), _) => CallError::ResponseLost(cause),
@@ -235,7 +246,11 @@ impl<R: Route> ClientSide<R> {
                     outstanding += pulled;
                 }
             }
-            assert_eq!(u32::from(session.credits) + outstanding, u32::from(session.granted), "credits conserve");
+            assert_eq!(
+                u32::from(session.credits) + outstanding,
+                u32::from(session.granted),
+                "credits conserve"
+            );
         }
         assert_eq!(room, self.room.taken(), "room conserves");
         for (key, peer) in &self.peers {
@@ -254,22 +269,43 @@ impl<R: Route> ClientSide<R> {
         for (index, session) in &self.sessions {
             for (at, slot) in session.slots.iter().enumerate() {
                 let Some(call) = &slot.call else { continue };
-                if call.waiting {
+                if let Some(lack) = call.waiting {
                     let starved = session.starved & 1 << at != 0;
-                    assert!(starved || in_line.contains(&(index as u32, slot.number)), "who waits stands in a line");
-                    assert!(!starved || session.credits < session.granted, "a credit will come back");
+                    let stands = in_line.contains(&(index as u32, slot.number));
+                    assert!(
+                        if lack == Blocked::Credits { starved } else { stands },
+                        "who waits stands in line"
+                    );
                 } else {
-                    let pulls = call.response.as_ref().is_some_and(|response| response.pull_pending);
-                    assert!(call.awaits_packets() || pulls, "a call owes nothing and waits for nothing");
+                    let pulls =
+                        call.response.as_ref().is_some_and(|response| response.pull_pending);
+                    assert!(
+                        call.awaits_packets() || pulls,
+                        "a call owes nothing and waits for nothing"
+                    );
                 }
                 if let Some(due) = Self::due(shared, session, call) {
-                    assert!(session.timer_at <= due.plus_nanos(500_000_000), "a timer is armed for what may be lost");
+                    assert!(
+                        session.timer_at <= due.plus_nanos(500_000_000),
+                        "a timer is armed for what may be lost"
+                    );
                 }
             }
+            assert!(
+                session.starved == 0 || session.credits == 0,
+                "no credit lies idle while a call waits for it"
+            );
+            assert!(session.starved == 0 || session.granted > 0, "a credit will come back");
         }
-        for (_, peer) in &self.peers {
-            let waits = peer.waiting.iter().any(|waiter| self.waiter_slot(*waiter).is_some());
-            assert!(!waits || peer.ready || peer.window.taken() > 0, "room at the server will come back");
+        for (key, peer) in &self.peers {
+            let waits =
+                peer.waiting.iter().any(|waiter| self.waits(*waiter, Line::Peer(key as u32)));
+            assert!(
+                !waits || peer.ready || peer.window.taken() > 0,
+                "room at the server will come back"
+            );
         }
+        let waits = self.room_waiting.iter().any(|waiter| self.waits(*waiter, Line::Room));
+        assert!(!waits || self.room.taken() > 0, "room here will come back");
     }
 }

@@ -32,8 +32,12 @@ impl<R: Route> ClientSide<R> {
             return Err(queued);
         }
         let peer = &mut self.peers[session.peer as usize];
+        if !(peer.waiting.is_empty() && self.room_waiting.is_empty()) {
+            return Err(queued);
+        }
         let cost = (session.charges.model.charge(HEADER_LEN + size), session.charges.eager_reply);
-        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        let mut flow =
+            Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         if flow.take(cost.0, cost.1).is_err() {
             return Err(queued);
         }
@@ -67,7 +71,7 @@ impl<R: Route> ClientSide<R> {
             retries: 0,
             accepted: false,
             retransmitted: false,
-            waiting: false,
+            waiting: None,
             gap_at: None,
             response: None,
         });

@@ -51,7 +51,9 @@ impl<R: Route> ClientSide<R> {
             Kind::Response | Kind::Failure if header.packet.get() == 0 => {
                 self.first_response_packet(shared, now, header, &bytes[HEADER_LEN..], tx)
             }
-            Kind::Response | Kind::Failure => self.later_response_packet(shared, now, header, &bytes[HEADER_LEN..], tx),
+            Kind::Response | Kind::Failure => {
+                self.later_response_packet(shared, now, header, &bytes[HEADER_LEN..], tx)
+            }
             Kind::CreditReturn => {
                 let expected = header.packet.get();
                 let gap = header.size != 0;
@@ -75,7 +77,9 @@ impl<R: Route> ClientSide<R> {
                 self.accepted(shared, now, index, at, tx);
                 Ok(Event::None)
             }
-            Kind::Request | Kind::RequestForResponse | Kind::Done | Kind::Control => Err(DropReason::WrongRole),
+            Kind::Request | Kind::RequestForResponse | Kind::Done | Kind::Control => {
+                Err(DropReason::WrongRole)
+            }
         }
     }
 
@@ -94,7 +98,8 @@ impl<R: Route> ClientSide<R> {
         let session = &mut self.sessions[index as usize];
         let peer = &mut self.peers[session.peer as usize];
         let Some(call) = &mut session.slots[at].call else { return };
-        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        let mut flow =
+            Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         if expected > call.acked {
             for packet in call.acked..expected.min(call.sent) {
                 let (units, reply) = Self::charge(&session.charges, call, packet);
@@ -114,22 +119,31 @@ impl<R: Route> ClientSide<R> {
             tx.flush();
         }
         Self::note_release(peer, session.peer, &mut self.ready_peers);
-        self.transmit(shared, now, index, at, tx);
+        self.transmit(shared, now, index, at, None, tx);
         if self.sessions[index as usize].starved != 0 {
             self.feed_starved(shared, now, index, tx);
         }
     }
 
     /// The server is executing: the packets are answered, the response will come unasked.
-    fn accepted<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, at: usize, tx: &mut X) {
+    fn accepted<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        at: usize,
+        tx: &mut X,
+    ) {
         let session = &mut self.sessions[index as usize];
         let peer = &mut self.peers[session.peer as usize];
         let Some(call) = &mut session.slots[at].call else { return };
-        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        let mut flow =
+            Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         Self::release_outstanding(&session.charges, call, &mut flow);
         call.acked = call.layout.packets();
         call.sent = call.acked;
         call.accepted = true;
+        call.waiting = None;
         call.retries = 0;
         Self::note_release(peer, session.peer, &mut self.ready_peers);
         if session.starved != 0 {
@@ -170,7 +184,11 @@ impl<R: Route> ClientSide<R> {
                 self.owe_done(shared, now, index, at);
             }
             let (token, request) = self.finish(shared, now, index, at, tx);
-            let result = if failure { Err(CallError::Status(decode_status(body))) } else { Ok(Body::Packet(body)) };
+            let result = if failure {
+                Err(CallError::Status(decode_status(body)))
+            } else {
+                Ok(Body::Packet(body))
+            };
             return Ok(Event::Reply { token, result, request });
         }
         let memory_error = if header.size > shared.config.max_message {
@@ -178,7 +196,12 @@ impl<R: Route> ClientSide<R> {
         } else {
             match Self::first_assembly(shared, layout, body) {
                 Ok(assembly) => {
-                    call.response = Some(Box::new(Response { assembly, asked: 1, failure, pull_pending: false }));
+                    call.response = Some(Box::new(Response {
+                        assembly,
+                        asked: 1,
+                        failure,
+                        pull_pending: false,
+                    }));
                     None
                 }
                 Err(_) => Some(Cause::NoMemory),
@@ -187,11 +210,16 @@ impl<R: Route> ClientSide<R> {
         if let Some(cause) = memory_error {
             self.owe_done(shared, now, index, at);
             let (token, request) = self.finish(shared, now, index, at, tx);
-            return Ok(Event::Reply { token, result: Err(CallError::ResponseLost(cause)), request });
+            return Ok(Event::Reply {
+                token,
+                result: Err(CallError::ResponseLost(cause)),
+                request,
+            });
         }
         // The request is done with: its packets' room is free for response packets.
         let peer = &mut self.peers[session.peer as usize];
-        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        let mut flow =
+            Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         for packet in call.acked..call.sent {
             let (units, reply) = Self::charge(&session.charges, call, packet);
             flow.release(units, reply);
@@ -202,7 +230,7 @@ impl<R: Route> ClientSide<R> {
         call.active_at = now;
         call.retries = 0;
         call.gap_at = None;
-        call.waiting = false;
+        call.waiting = None;
         Self::note_release(peer, session.peer, &mut self.ready_peers);
         self.pull_later(index, at);
         if self.sessions[index as usize].starved != 0 {
@@ -211,7 +239,11 @@ impl<R: Route> ClientSide<R> {
         Ok(Event::None)
     }
 
-    fn first_assembly(shared: &mut Shared, layout: PacketLayout, body: &[u8]) -> Result<Assembly, crate::buf::NoMemory> {
+    fn first_assembly(
+        shared: &mut Shared,
+        layout: PacketLayout,
+        body: &[u8],
+    ) -> Result<Assembly, crate::buf::NoMemory> {
         let mut assembly = Assembly::new(layout, &mut shared.pool)?;
         match assembly.take(body, &mut shared.pool) {
             Ok(()) => Ok(assembly),
@@ -237,7 +269,10 @@ impl<R: Route> ClientSide<R> {
         let Some(response) = &mut call.response else { return Err(DropReason::Unsolicited) };
         let (packet, next) = (header.packet.get(), response.assembly.next());
         let layout = *response.assembly.layout();
-        if header.size != layout.size() || packet >= layout.packets() || body.len() != layout.len(packet) {
+        if header.size != layout.size()
+            || packet >= layout.packets()
+            || body.len() != layout.len(packet)
+        {
             return Err(DropReason::LyingSize);
         }
         if packet < next {
@@ -247,7 +282,8 @@ impl<R: Route> ClientSide<R> {
             return Err(DropReason::Unsolicited);
         }
         let peer = &mut self.peers[session.peer as usize];
-        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        let mut flow =
+            Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         if packet > next {
             // One was lost, or overtaken. Go back to it, once.
             if call.gap_at != Some(next) {
@@ -256,14 +292,19 @@ impl<R: Route> ClientSide<R> {
                 shared.stats.retransmissions += u64::from(response.asked - next);
                 Self::release_outstanding(&session.charges, call, &mut flow);
                 Self::note_release(peer, session.peer, &mut self.ready_peers);
-                self.pull(now, index, at, tx);
+                self.pull(shared, now, index, at, None, tx);
+                self.feed_starved(shared, now, index, tx);
             }
             return Err(DropReason::OutOfOrder);
         }
         if response.assembly.take(body, &mut shared.pool).is_err() {
             self.owe_done(shared, now, index, at);
             let (token, request) = self.finish(shared, now, index, at, tx);
-            return Ok(Event::Reply { token, result: Err(CallError::ResponseLost(Cause::NoMemory)), request });
+            return Ok(Event::Reply {
+                token,
+                result: Err(CallError::ResponseLost(Cause::NoMemory)),
+                request,
+            });
         }
         flow.release(session.charges.bare, session.charges.full_reply);
         call.active_at = now;
@@ -326,8 +367,10 @@ impl<R: Route> ClientSide<R> {
     ) -> (u64, MsgBuf) {
         let session = &mut self.sessions[index as usize];
         let peer = &mut self.peers[session.peer as usize];
-        let mut call = session.slots[at].call.take().expect("the caller has found a call in the slot");
-        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        let mut call =
+            session.slots[at].call.take().expect("the caller has found a call in the slot");
+        let mut flow =
+            Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         Self::release_outstanding(&session.charges, &mut call, &mut flow);
         session.free |= 1 << at;
         session.starved &= !(1 << at);
@@ -351,4 +394,3 @@ impl<R: Route> ClientSide<R> {
         (call.token, call.request)
     }
 }
-

@@ -19,8 +19,13 @@ impl<R: Route> ClientSide<R> {
     ) -> Result<(), Rejected> {
         let (method, request, token) = queued;
         let queued = Queued { request, token, method };
-        let Err(Queued { request, .. }) = self.plain_call(shared, now, id, queued, tx) else { return Ok(()) };
-        let session = self.sessions.get_mut(id.index as usize).filter(|session| session.generation == id.generation);
+        let Err(Queued { request, .. }) = self.plain_call(shared, now, id, queued, tx) else {
+            return Ok(());
+        };
+        let session = self
+            .sessions
+            .get_mut(id.index as usize)
+            .filter(|session| session.generation == id.generation);
         let Some(session) = session else {
             return Err(Rejected { reason: RejectReason::NoSession, request });
         };
@@ -28,7 +33,8 @@ impl<R: Route> ClientSide<R> {
             return Err(Rejected { reason: RejectReason::Disconnecting, request });
         }
         if request.len() > session.max_request as usize {
-            let reason = RejectReason::TooLarge { size: request.len(), limit: session.max_request as usize };
+            let reason =
+                RejectReason::TooLarge { size: request.len(), limit: session.max_request as usize };
             return Err(Rejected { reason, request });
         }
         let queued = Queued { request, token, method };
@@ -64,7 +70,14 @@ impl<R: Route> ClientSide<R> {
 
     /// Puts a call into a free slot and sends what there is room for.
     #[inline]
-    fn start<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, queued: Queued, tx: &mut X) {
+    fn start<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        queued: Queued,
+        tx: &mut X,
+    ) {
         let session = &mut self.sessions[index as usize];
         let at = session.free.trailing_zeros() as usize;
         session.free &= !(1 << at);
@@ -72,7 +85,8 @@ impl<R: Route> ClientSide<R> {
         session.told_done &= !(1 << at);
         let slot = &mut session.slots[at];
         slot.number = slot.number.plus(WINDOW as u32);
-        let layout = PacketLayout::new(queued.request.len() as u32, session.payload, session.payload);
+        let layout =
+            PacketLayout::new(queued.request.len() as u32, session.payload, session.payload);
         let last = session.charges.model.charge(HEADER_LEN + layout.len(layout.packets() - 1));
         let last_cost = (last, session.charges.eager_reply);
         slot.call = Some(Call {
@@ -88,16 +102,15 @@ impl<R: Route> ClientSide<R> {
             retries: 0,
             accepted: false,
             retransmitted: false,
-            waiting: false,
+            waiting: None,
             gap_at: None,
             response: None,
         });
-        let deadline = now.plus_nanos(session.rtt.rto(0));
-        Self::arm(shared, index, session, deadline);
-        self.transmit(shared, now, index, at, tx);
+        self.transmit(shared, now, index, at, None, tx);
     }
 
-    /// Sends the request packets that there is room for; what is missing is waited for.
+    /// Sends the request packets that there is room for; what is missing is waited for. `turn` is the
+    /// line at whose head the call stands, if it has waited.
     #[inline]
     pub(super) fn transmit<X: TxQueue<Route = R>>(
         &mut self,
@@ -105,27 +118,30 @@ impl<R: Route> ClientSide<R> {
         now: Instant,
         index: u32,
         at: usize,
+        turn: Option<Blocked>,
         tx: &mut X,
     ) {
+        let Some(call) = &self.sessions[index as usize].slots[at].call else { return };
+        let before = call.sent;
+        if call.waiting.is_some()
+            || call.accepted
+            || call.response.is_some()
+            || before == call.layout.packets()
+        {
+            return;
+        }
+        let mut lack = self.line_ahead(index, turn);
         let session = &mut self.sessions[index as usize];
         let peer = &mut self.peers[session.peer as usize];
         let slot = &mut session.slots[at];
         let Some(call) = &mut slot.call else { return };
-        if call.waiting || call.accepted || call.response.is_some() {
-            return;
-        }
-        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
-        while call.sent < call.layout.packets() {
+        let mut flow =
+            Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        while lack.is_none() && call.sent < call.layout.packets() {
             let (units, reply) = Self::charge(&session.charges, call, call.sent);
-            if let Err(blocked) = flow.take(units, reply) {
-                let waiter = Waiter { index, generation: session.generation, number: slot.number };
-                match blocked {
-                    Blocked::Credits => session.starved |= 1 << at,
-                    Blocked::Window => peer.waiting.push_back(waiter),
-                    Blocked::Room => self.room_waiting.push_back(waiter),
-                }
-                call.waiting = true;
-                return;
+            lack = flow.take(units, reply).err();
+            if lack.is_some() {
+                break;
             }
             let header = Header {
                 connection: session.remote,
@@ -144,10 +160,33 @@ impl<R: Route> ClientSide<R> {
                 call.ever_sent = call.sent;
             }
         }
+        call.waiting = lack;
+        let (sent, retries) = (call.sent, call.retries);
+        if let Some(lack) = lack {
+            let waiter = Waiter { index, generation: session.generation, number: slot.number };
+            Self::stand_in_line(
+                lack,
+                waiter,
+                &mut session.starved,
+                &mut peer.waiting,
+                &mut self.room_waiting,
+            );
+        }
+        if sent > before {
+            let deadline = now.plus_nanos(session.rtt.rto(retries));
+            Self::arm(shared, index, session, deadline);
+        }
     }
 
     /// Sends the last request packet once more although everything was accepted: a probe.
-    pub(super) fn probe<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, at: usize, tx: &mut X) {
+    pub(super) fn probe<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        at: usize,
+        tx: &mut X,
+    ) {
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[at];
         let Some(call) = &mut slot.call else { return };
@@ -171,32 +210,36 @@ impl<R: Route> ClientSide<R> {
     ///
     /// To ask rarely, it waits while more is on its way than it could ask for now, unless it can ask
     /// for all the rest: one request for response then covers half a window.
-    pub(super) fn pull<X: TxQueue<Route = R>>(&mut self, now: Instant, index: u32, at: usize, tx: &mut X) {
+    pub(super) fn pull<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        at: usize,
+        turn: Option<Blocked>,
+        tx: &mut X,
+    ) {
+        let session = &self.sessions[index as usize];
+        let Some(call) = &session.slots[at].call else { return };
+        let Some(response) = &call.response else { return };
+        let left = response.assembly.layout().packets() - response.asked;
+        let on_their_way = response.asked - response.assembly.next();
+        let affordable = u32::from(session.credits).min(left);
+        if call.waiting.is_some() || left == 0 || (affordable < on_their_way && affordable < left) {
+            return;
+        }
+        let mut lack = self.line_ahead(index, turn);
         let session = &mut self.sessions[index as usize];
         let peer = &mut self.peers[session.peer as usize];
         let slot = &mut session.slots[at];
         let Some(call) = &mut slot.call else { return };
         let Some(response) = &mut call.response else { return };
-        if call.waiting {
-            return;
-        }
-        let left = response.assembly.layout().packets() - response.asked;
-        let on_their_way = response.asked - response.assembly.next();
-        let affordable = u32::from(session.credits).min(left);
-        if left == 0 || (affordable < on_their_way && affordable < left) {
-            return;
-        }
-        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        let mut flow =
+            Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         let mut count = 0;
-        let mut blocked = None;
-        while count < left {
-            match flow.take(session.charges.bare, session.charges.full_reply) {
-                Ok(()) => count += 1,
-                Err(lack) => {
-                    blocked = Some(lack);
-                    break;
-                }
-            }
+        while lack.is_none() && count < left {
+            lack = flow.take(session.charges.bare, session.charges.full_reply).err();
+            count += u32::from(lack.is_none());
         }
         if count > 0 {
             let header = Header {
@@ -210,53 +253,124 @@ impl<R: Route> ClientSide<R> {
             tx.push_bytes(&session.route, &header.to_bytes());
             response.asked += count;
             call.active_at = now;
-        } else if on_their_way == 0 {
+            let deadline = now.plus_nanos(session.rtt.rto(call.retries));
+            Self::arm(shared, index, session, deadline);
+        } else if on_their_way == 0
+            && let Some(lack) = lack
+        {
             // Nothing of this response will come in to remind us: stand in line.
+            call.waiting = Some(lack);
             let waiter = Waiter { index, generation: session.generation, number: slot.number };
-            match blocked {
-                Some(Blocked::Credits) => session.starved |= 1 << at,
-                Some(Blocked::Window) => peer.waiting.push_back(waiter),
-                Some(Blocked::Room) => self.room_waiting.push_back(waiter),
-                None => return,
+            Self::stand_in_line(
+                lack,
+                waiter,
+                &mut session.starved,
+                &mut peer.waiting,
+                &mut self.room_waiting,
+            );
+        }
+    }
+
+    /// The line that a call has to join although there may be room: others wait there already, and
+    /// calls that come and go would keep them waiting for ever. Who stands at the head of a line, its
+    /// `turn`, has nobody ahead in that one.
+    #[inline]
+    fn line_ahead(&mut self, index: u32, turn: Option<Blocked>) -> Option<Blocked> {
+        let session = &self.sessions[index as usize];
+        let peer = session.peer;
+        if session.starved != 0 && turn != Some(Blocked::Credits) {
+            return Some(Blocked::Credits);
+        }
+        if turn != Some(Blocked::Window) && self.somebody_waits(Line::Peer(peer)) {
+            return Some(Blocked::Window);
+        }
+        (turn != Some(Blocked::Room) && self.somebody_waits(Line::Room)).then_some(Blocked::Room)
+    }
+
+    /// Whether anybody waits in a line, once those at its head that do not any more have left it.
+    #[inline]
+    fn somebody_waits(&mut self, line: Line) -> bool {
+        while let Some(&first) = self.line(line).and_then(|line| line.front()) {
+            if self.waits(first, line) {
+                return true;
             }
-            call.waiting = true;
+            self.line(line).and_then(VecDeque::pop_front);
+        }
+        false
+    }
+
+    fn stand_in_line(
+        lack: Blocked,
+        waiter: Waiter,
+        starved: &mut u8,
+        window: &mut VecDeque<Waiter>,
+        room: &mut VecDeque<Waiter>,
+    ) {
+        match lack {
+            Blocked::Credits => *starved |= 1 << ClientSession::<R>::slot_of(waiter.number),
+            Blocked::Window => window.push_back(waiter),
+            Blocked::Room => room.push_back(waiter),
         }
     }
 
-    /// Lets calls go on that waited for a credit of this session.
-    pub(super) fn feed_starved<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, tx: &mut X) {
-        let session = &mut self.sessions[index as usize];
-        let mut starved = std::mem::take(&mut session.starved);
-        while starved != 0 {
-            let at = starved.trailing_zeros() as usize;
-            starved &= starved - 1;
-            self.resume(shared, now, index, at, tx);
+    /// Lets calls go on that waited for a credit of this session, slot by slot in turn.
+    pub(super) fn feed_starved<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        tx: &mut X,
+    ) {
+        loop {
+            let session = &mut self.sessions[index as usize];
+            if session.starved == 0 || session.credits == 0 {
+                return;
+            }
+            let skipped =
+                session.starved.rotate_right(u32::from(session.turn)).trailing_zeros() as usize;
+            let at = (usize::from(session.turn) + skipped) % WINDOW;
+            session.starved &= !(1 << at);
+            session.turn = ((at + 1) % WINDOW) as u8;
+            self.resume(shared, now, index, at, Blocked::Credits, tx);
         }
     }
 
-    /// A waiting call goes on.
-    fn resume<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, at: usize, tx: &mut X) {
+    /// A call goes on that stands at the head of a line.
+    fn resume<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        at: usize,
+        turn: Blocked,
+        tx: &mut X,
+    ) {
         let Some(call) = &mut self.sessions[index as usize].slots[at].call else { return };
-        if !std::mem::take(&mut call.waiting) {
+        if call.waiting.take_if(|waiting| *waiting == turn).is_none() {
             return;
         }
         if call.response.is_some() {
-            self.pull(now, index, at, tx);
+            self.pull(shared, now, index, at, Some(turn), tx);
         } else {
-            self.transmit(shared, now, index, at, tx);
+            self.transmit(shared, now, index, at, Some(turn), tx);
         }
     }
 
     /// What the burst has made possible: responses asked on for, waiting calls sent. Work is bounded by
     /// what was released: each pass over a line ends at the first call that finds no room.
-    pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, tx: &mut X) {
+    pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        tx: &mut X,
+    ) {
         for at in 0..self.pulls.len() {
             let waiter = self.pulls[at];
             if let Some(slot) = self.waiter_slot(waiter) {
                 if let Some(response) = self.response_mut(waiter.index, slot) {
                     response.pull_pending = false;
                 }
-                self.pull(now, waiter.index, slot, tx);
+                self.pull(shared, now, waiter.index, slot, None, tx);
             }
         }
         self.pulls.clear();
@@ -279,28 +393,47 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// Serves waiting calls in order until one has to stand in this very line again.
-    fn serve_line<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, line: Line, tx: &mut X) {
+    fn serve_line<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        line: Line,
+        tx: &mut X,
+    ) {
         let Some(bound) = self.line(line).map(|line| line.len()) else { return };
         for _ in 0..bound {
             let Some(waiter) = self.line(line).and_then(VecDeque::pop_front) else { return };
-            let Some(slot) = self.waiter_slot(waiter) else { continue };
-            self.resume(shared, now, waiter.index, slot, tx);
-            let Some(queue) = self.line(line) else { return };
-            if queue.back() == Some(&waiter) {
+            if !self.waits(waiter, line) {
+                continue;
+            }
+            let slot = ClientSession::<R>::slot_of(waiter.number);
+            self.resume(shared, now, waiter.index, slot, line.lack(), tx);
+            if self.waits(waiter, line) {
                 // It got further than before or not at all; either way the line is used up, and its
                 // turn comes first again.
-                queue.rotate_right(1);
+                if let Some(queue) = self.line(line) {
+                    queue.rotate_right(1);
+                }
                 return;
             }
         }
     }
 
-    /// The slot of a waiter that still waits.
+    /// Whether the call behind an entry of a line still waits there.
+    pub(super) fn waits(&self, waiter: Waiter, line: Line) -> bool {
+        let call =
+            self.waiter_slot(waiter).map(|at| &self.sessions[waiter.index as usize].slots[at].call);
+        call.and_then(Option::as_ref).is_some_and(|call| call.waiting == Some(line.lack()))
+    }
+
+    /// The slot of a waiter whose call is still there.
     pub(super) fn waiter_slot(&self, waiter: Waiter) -> Option<usize> {
         let session = self.sessions.get(waiter.index as usize)?;
         let at = ClientSession::<R>::slot_of(waiter.number);
         let slot = &session.slots[at];
-        let same = session.generation == waiter.generation && slot.number == waiter.number && slot.call.is_some();
+        let same = session.generation == waiter.generation
+            && slot.number == waiter.number
+            && slot.call.is_some();
         same.then_some(at)
     }
 
@@ -311,8 +444,17 @@ impl<R: Route> ClientSide<R> {
 
 /// A line that calls wait in.
 #[derive(Clone, Copy)]
-enum Line {
+pub(super) enum Line {
     Peer(u32),
     Room,
 }
 
+impl Line {
+    /// What is waited for in it.
+    fn lack(self) -> Blocked {
+        match self {
+            Self::Peer(_) => Blocked::Window,
+            Self::Room => Blocked::Room,
+        }
+    }
+}

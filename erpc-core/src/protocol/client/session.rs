@@ -11,7 +11,7 @@ use crate::time::Instant;
 use crate::wire::control::Cookie;
 use crate::wire::{ConnectionId, PacketLayout, RequestNumber};
 
-use super::flow::Charges;
+use super::flow::{Blocked, Charges};
 
 /// Where a session is in its life.
 ///
@@ -61,8 +61,8 @@ pub(super) struct Call {
     pub(super) accepted: bool,
     /// A packet went out twice: no RTT samples, and the transmit queue is flushed before the end.
     pub(super) retransmitted: bool,
-    /// In a list of calls that wait for room.
-    pub(super) waiting: bool,
+    /// What it lacks, and stands in line for.
+    pub(super) waiting: Option<Blocked>,
     /// The position (request or response packet) of the last roll-back for a gap: one per position.
     pub(super) gap_at: Option<u32>,
     /// The response, once it turned out to be more than one packet.
@@ -123,6 +123,8 @@ pub(super) struct ClientSession<R> {
     pub(super) free: u8,
     /// Bit per slot: waits for a credit.
     pub(super) starved: u8,
+    /// The slot whose turn it is for the next credit.
+    pub(super) turn: u8,
     /// Bit per slot: the last response was large and the server is to be told that it may drop it.
     pub(super) owes_done: u8,
     /// Bit per slot: that was told, and may have been lost.

@@ -26,7 +26,10 @@ impl<R: Route> ClientSide<R> {
         }
         let config = &shared.config;
         let silent_for = now - session.last_heard;
-        if silent_for >= config.liveness_timeout && session.last_ping > session.last_heard && session.repeats >= 2 {
+        if silent_for >= config.liveness_timeout
+            && session.last_ping > session.last_heard
+            && session.repeats >= 2
+        {
             self.remove(shared, index, Cause::PeerDead);
             return;
         }
@@ -66,7 +69,14 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// Retransmits a call whose time is up. Returns whether the peer should be pinged as well.
-    fn call_timer<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, at: usize, tx: &mut X) -> bool {
+    fn call_timer<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        at: usize,
+        tx: &mut X,
+    ) -> bool {
         let session = &mut self.sessions[index as usize];
         let Some(call) = &session.slots[at].call else { return false };
         if Self::due(shared, session, call).is_none_or(|due| due > now) {
@@ -79,7 +89,8 @@ impl<R: Route> ClientSide<R> {
         }
         let peer = &mut self.peers[session.peer as usize];
         let Some(call) = &mut session.slots[at].call else { return false };
-        let mut flow = Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        let mut flow =
+            Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         if let Some(response) = &call.response {
             shared.stats.retransmissions += u64::from(response.asked - response.assembly.next());
         }
@@ -91,11 +102,11 @@ impl<R: Route> ClientSide<R> {
         call.active_at = now;
         let retries = call.retries;
         if call.response.is_some() {
-            self.pull(now, index, at, tx);
+            self.pull(shared, now, index, at, None, tx);
         } else {
             // The first copy may still be queued here; its headers are about to be written again.
             tx.flush();
-            self.transmit(shared, now, index, at, tx);
+            self.transmit(shared, now, index, at, None, tx);
         }
         self.feed_starved(shared, now, index, tx);
         retries >= PING_AFTER_RETRIES
@@ -132,9 +143,19 @@ impl<R: Route> ClientSide<R> {
         session.told_done = session.told_done & !repeat | fresh;
     }
 
-    fn ping<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, index: u32, tx: &mut X) {
+    fn ping<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        tx: &mut X,
+    ) {
         let session = &mut self.sessions[index as usize];
-        session.repeats = if session.last_ping > session.last_heard { session.repeats.saturating_add(1) } else { 1 };
+        session.repeats = if session.last_ping > session.last_heard {
+            session.repeats.saturating_add(1)
+        } else {
+            1
+        };
         session.last_ping = now;
         let sender = Self::local_id(shared, index, session);
         let nonce = u32::from(session.repeats);

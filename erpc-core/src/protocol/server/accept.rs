@@ -7,7 +7,7 @@ use super::*;
 use crate::protocol::cookie::CookieMaker;
 use crate::protocol::stats::DropReason;
 use crate::transport::{ChargeModel, MIN_DATAGRAM};
-use crate::wire::control::Refusal;
+use crate::wire::control::{ControlPacket, Refusal};
 use crate::wire::{HEADER_LEN, Header, VERSION};
 
 /// The endpoints that listen at one address, as all of them know it.
@@ -65,13 +65,16 @@ impl Acceptor {
         CookieMaker::new(self.group.secret)
     }
 
-    /// The member with the fewest sessions, ties broken by `salt` so that a burst of `Hello`s, which
-    /// leave no trace here, spreads all the same.
+    /// Of two members that `salt` points to, the one with fewer sessions: the power of two choices
+    /// (Mitzenmacher), because a burst of `Hello`s, which leave no trace here, must not all go to the
+    /// one that had the fewest when it began.
     fn choose(&self, salt: u64) -> (u8, u16) {
         let members = &self.group.members;
-        let start = salt as usize % members.len();
-        let order = (0..members.len()).map(|at| (start + at) % members.len());
-        let at = order.min_by_key(|at| members[*at].sessions.load(Ordering::Relaxed)).unwrap_or(0);
+        let load = |at: usize| members[at].sessions.load(Ordering::Relaxed);
+        let first = salt as u32 as usize % members.len();
+        let step = 1 + (salt >> 32) as usize % (members.len() - 1).max(1);
+        let second = (first + step) % members.len();
+        let at = if load(second) < load(first) { second } else { first };
         (at as u8, members[at].port)
     }
 
@@ -84,11 +87,23 @@ impl Acceptor {
     }
 }
 
+/// Spreads the random half of a client's id over 64 bits (Fibonacci hashing).
+fn spread(client: ConnectionId) -> u64 {
+    u64::from(client.generation()).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32)
+}
+
 impl<R: Route> ServerSide<R> {
     /// From now on sessions are accepted, and `capacity` units of the receive queue are granted.
     pub(in crate::protocol) fn listen(&mut self, acceptor: Acceptor, capacity: u32) {
         self.acceptor = Some(acceptor);
         self.grants.set_capacity(capacity);
+    }
+
+    /// What a `Hello` in another version of the protocol is told, to be sent in its own version.
+    pub(in crate::protocol) fn version_refusal(&self, client: ConnectionId) -> ControlPacket {
+        let reason = if self.acceptor.is_some() { Refusal::Version } else { Refusal::NotListening };
+        let refused = Control::Refused { reason, low: VERSION.into(), high: VERSION.into() };
+        refused.emit(client, 0, ReplyInfo::default())
     }
 
     /// A `Hello`: answered out of the packet alone.
@@ -100,14 +115,19 @@ impl<R: Route> ServerSide<R> {
         tx: &mut X,
     ) {
         let (client, nonce, version_fits) = hello;
-        let refuse = |reason| Control::Refused { reason, low: VERSION.into(), high: VERSION.into() };
+        let refuse =
+            |reason| Control::Refused { reason, low: VERSION.into(), high: VERSION.into() };
         let message = match &self.acceptor {
             None => refuse(Refusal::NotListening),
             Some(_) if !version_fits => refuse(Refusal::Version),
             Some(acceptor) => {
-                let (steer, port) = acceptor.choose(client.to_u64() >> 32);
+                let (steer, port) = acceptor.choose(spread(client));
                 let cookie = acceptor.cookies().issue(now, route, client, steer);
-                let port = if port == acceptor.group.members[acceptor.steer as usize].port { 0 } else { port };
+                let port = if port == acceptor.group.members[acceptor.steer as usize].port {
+                    0
+                } else {
+                    port
+                };
                 Control::Challenge { cookie, port, steer }
             }
         };
@@ -172,11 +192,15 @@ impl<R: Route> ServerSide<R> {
         if self.by_client.contains_key(&(route, client)) {
             return;
         }
-        let max_datagram = parameters.max_datagram.min(path_datagram).min(shared.local.max_datagram);
+        let max_datagram =
+            parameters.max_datagram.min(path_datagram).min(shared.local.max_datagram);
         if (max_datagram as usize) < MIN_DATAGRAM {
             shared.stats.refused += 1;
-            let refused =
-                Control::Refused { reason: Refusal::Parameters, low: VERSION.into(), high: VERSION.into() };
+            let refused = Control::Refused {
+                reason: Refusal::Parameters,
+                low: VERSION.into(),
+                high: VERSION.into(),
+            };
             tx.push_bytes(&route, refused.emit(client, nonce, ReplyInfo::default()).as_bytes());
             return;
         }
@@ -213,14 +237,28 @@ impl<R: Route> ServerSide<R> {
         self.send_opened(shared, index, nonce, tx);
     }
 
-    fn send_opened<X: TxQueue<Route = R>>(&mut self, shared: &Shared, index: u32, nonce: u32, tx: &mut X) {
+    fn send_opened<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &Shared,
+        index: u32,
+        nonce: u32,
+        tx: &mut X,
+    ) {
         let session = &self.sessions[index as usize];
         let server = Self::local_id(shared, index, session.generation);
         let parameters = Parameters {
             credits: session.credits,
-            ..shared.parameters(session.payload + HEADER_LEN as u32, session.eager, self.grants.share())
+            ..shared.parameters(
+                session.payload + HEADER_LEN as u32,
+                session.eager,
+                self.grants.share(),
+            )
         };
-        let packet = Control::Opened { server, parameters }.emit(session.remote, nonce, ReplyInfo::default());
+        let packet = Control::Opened { server, parameters }.emit(
+            session.remote,
+            nonce,
+            ReplyInfo::default(),
+        );
         tx.push_bytes(&session.route, packet.as_bytes());
     }
 
@@ -294,7 +332,13 @@ impl<R: Route> ServerSide<R> {
         Self::arm(shared, index, session, deadline);
     }
 
-    fn ping<X: TxQueue<Route = R>>(shared: &Shared, index: u32, session: &ServerSession<R>, share: u32, tx: &mut X) {
+    fn ping<X: TxQueue<Route = R>>(
+        shared: &Shared,
+        index: u32,
+        session: &ServerSession<R>,
+        share: u32,
+        tx: &mut X,
+    ) {
         let sender = Self::local_id(shared, index, session.generation);
         let packet = Control::Ping { sender }.emit(session.remote, 0, ReplyInfo::new(0, share));
         tx.push_bytes(&session.route, packet.as_bytes());

@@ -40,7 +40,8 @@ impl<R: Route> Grants<R> {
     }
 
     fn divide(&mut self) {
-        self.share = self.capacity >> self.clients.len().max(1).next_power_of_two().trailing_zeros();
+        self.share =
+            self.capacity >> self.clients.len().max(1).next_power_of_two().trailing_zeros();
     }
 
     /// A session of the client endpoint opens. Returns whether the others' share has shrunk.
@@ -77,8 +78,8 @@ impl<R: Route> Grants<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::tests::TestRoute;
     use crate::protocol::ids::IdSource;
+    use crate::protocol::tests::TestRoute;
 
     #[test]
     fn shares_add_up_to_no_more_than_the_capacity() {

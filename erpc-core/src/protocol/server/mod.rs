@@ -145,7 +145,9 @@ impl<R: Route> ServerSide<R> {
             assert_eq!(held, session.held, "held memory is counted");
             for (at, slot) in session.slots.iter().enumerate() {
                 assert_eq!(slot.number.to_u32() as usize % WINDOW, at);
-                assert!(slot.buffer.is_some() || !matches!(slot.state, SlotState::Responding { .. }));
+                assert!(
+                    slot.buffer.is_some() || !matches!(slot.state, SlotState::Responding { .. })
+                );
             }
         }
     }

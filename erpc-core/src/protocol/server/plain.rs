@@ -52,7 +52,9 @@ impl<R: Route> ServerSide<R> {
         tx: &mut X,
     ) -> Result<(), MsgBuf> {
         let share = self.grants.share();
-        let Some(session) = self.sessions.get_mut(handle.index as usize) else { return Err(response) };
+        let Some(session) = self.sessions.get_mut(handle.index as usize) else {
+            return Err(response);
+        };
         let slot = &mut session.slots[handle.number.to_u32() as usize % WINDOW];
         let ours = session.generation == handle.generation
             && slot.number == handle.number

@@ -43,9 +43,11 @@ impl<R: Route> ServerSide<R> {
                 session.last_heard = now;
                 self.done(shared, index, body).map(|()| Event::None)
             }
-            Kind::Response | Kind::Failure | Kind::CreditReturn | Kind::Accepted | Kind::Control => {
-                Err(DropReason::WrongRole)
-            }
+            Kind::Response
+            | Kind::Failure
+            | Kind::CreditReturn
+            | Kind::Accepted
+            | Kind::Control => Err(DropReason::WrongRole),
         }
     }
 
@@ -62,7 +64,10 @@ impl<R: Route> ServerSide<R> {
         let session = &mut self.sessions[index as usize];
         let layout = PacketLayout::new(header.size, session.payload, session.payload);
         let (packet, packets) = (header.packet.get(), layout.packets());
-        if header.size > shared.config.max_message || packet >= packets || layout.len(packet) != body.len() {
+        if header.size > shared.config.max_message
+            || packet >= packets
+            || layout.len(packet) != body.len()
+        {
             return Err(DropReason::LyingSize);
         }
         let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
@@ -94,7 +99,13 @@ impl<R: Route> ServerSide<R> {
         if packets == 1 {
             slot.state = SlotState::Executing { since: now };
             let (route, generation) = (session.route, session.generation);
-            return Ok(Self::hand_out(shared, header, (index, generation, header.aux), route, Body::Packet(body)));
+            return Ok(Self::hand_out(
+                shared,
+                header,
+                (index, generation, header.aux),
+                route,
+                Body::Packet(body),
+            ));
         }
         match Self::begin_assembly(shared, session.held, layout, body) {
             Ok(assembly) => {
@@ -140,7 +151,9 @@ impl<R: Route> ServerSide<R> {
             SlotState::Responding { .. } => {
                 // Only the last packet asks for the response; earlier ones are on their way from a
                 // roll-back that it crossed.
-                if header.packet.get() + 1 == layout.packets() || matches!(slot.state, SlotState::Responding { failure: true, .. }) {
+                if header.packet.get() + 1 == layout.packets()
+                    || matches!(slot.state, SlotState::Responding { failure: true, .. })
+                {
                     tx.flush();
                     shared.stats.retransmissions += 1;
                     self.send_response(index, header.request, 0..1, tx);
@@ -149,7 +162,9 @@ impl<R: Route> ServerSide<R> {
             }
             SlotState::Receiving(receiving) => {
                 let (packet, next) = (header.packet.get(), receiving.assembly.next());
-                if header.size != receiving.assembly.layout().size() || header.aux != receiving.method {
+                if header.size != receiving.assembly.layout().size()
+                    || header.aux != receiving.method
+                {
                     return Err(DropReason::LyingSize);
                 }
                 if packet != next {
@@ -160,7 +175,10 @@ impl<R: Route> ServerSide<R> {
                 let before = receiving.assembly.footprint();
                 let over_budget = session.held > shared.config.session_memory();
                 let taken = if over_budget {
-                    Err(NoMemory { wanted: layout.size() as usize, limit: shared.config.session_memory() })
+                    Err(NoMemory {
+                        wanted: layout.size() as usize,
+                        limit: shared.config.session_memory(),
+                    })
                 } else {
                     receiving.assembly.take(body, &mut shared.pool)
                 };
@@ -176,7 +194,8 @@ impl<R: Route> ServerSide<R> {
                 session.held -= receiving.assembly.footprint();
                 let state = std::mem::replace(&mut slot.state, SlotState::Executing { since: now });
                 let SlotState::Receiving(receiving) = state else { return Ok(Event::None) };
-                let (route, generation, method) = (session.route, session.generation, receiving.method);
+                let (route, generation, method) =
+                    (session.route, session.generation, receiving.method);
                 let body = Body::Message(receiving.assembly.into_message());
                 Ok(Self::hand_out(shared, header, (index, generation, method), route, body))
             }
@@ -201,7 +220,12 @@ impl<R: Route> ServerSide<R> {
         })
     }
 
-    fn begin_assembly(shared: &mut Shared, held: usize, layout: PacketLayout, body: &[u8]) -> Result<Assembly, NoMemory> {
+    fn begin_assembly(
+        shared: &mut Shared,
+        held: usize,
+        layout: PacketLayout,
+        body: &[u8],
+    ) -> Result<Assembly, NoMemory> {
         let limit = shared.config.session_memory();
         if held + body.len() > limit {
             return Err(NoMemory { wanted: layout.size() as usize, limit });
@@ -218,15 +242,25 @@ impl<R: Route> ServerSide<R> {
 
     /// There is no memory for the rest of a request: it is answered before it is whole.
     #[cold]
-    fn turn_down<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, now: Instant, header: &Header, error: &NoMemory, tx: &mut X) {
+    fn turn_down<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        header: &Header,
+        error: &NoMemory,
+        tx: &mut X,
+    ) {
         let index = header.connection.index();
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
-        if let SlotState::Receiving(receiving) = std::mem::replace(&mut slot.state, SlotState::Executing { since: now }) {
+        if let SlotState::Receiving(receiving) =
+            std::mem::replace(&mut slot.state, SlotState::Executing { since: now })
+        {
             session.held -= receiving.assembly.footprint();
             receiving.assembly.discard(&mut shared.pool);
         }
-        let handle = RequestHandle { index, generation: session.generation, number: header.request };
+        let handle =
+            RequestHandle { index, generation: session.generation, number: header.request };
         let status = Status::new(Code::ResourceExhausted, error.to_string());
         self.respond_status(shared, now, handle, &status, tx);
     }
@@ -234,13 +268,21 @@ impl<R: Route> ServerSide<R> {
     /// Large responses go back to the pool; small ones stay as the slot's next buffer.
     #[inline]
     fn keep_small_buffer(held: &mut usize, slot: &mut ServerSlot, shared: &mut Shared) {
-        if let Some(buffer) = slot.buffer.take_if(|buffer| buffer.capacity() > super::respond::KEPT_CAPACITY) {
+        if let Some(buffer) =
+            slot.buffer.take_if(|buffer| buffer.capacity() > super::respond::KEPT_CAPACITY)
+        {
             *held -= buffer.footprint();
             shared.pool.recycle(buffer);
         }
     }
 
-    fn credit_return(connection: ConnectionId, request: RequestNumber, next: u32, gap: bool, info: u32) -> Header {
+    fn credit_return(
+        connection: ConnectionId,
+        request: RequestNumber,
+        next: u32,
+        gap: bool,
+        info: u32,
+    ) -> Header {
         Header {
             connection,
             kind: Kind::CreditReturn,
@@ -264,8 +306,13 @@ impl<R: Route> ServerSide<R> {
     }
 
     /// Sends the credit returns of the burst.
-    pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(&mut self, shared: &Shared, tx: &mut X) {
-        let info = if self.owed.is_empty() { 0 } else { ServerSession::<R>::info(0, self.grants.share()) };
+    pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &Shared,
+        tx: &mut X,
+    ) {
+        let info =
+            if self.owed.is_empty() { 0 } else { ServerSession::<R>::info(0, self.grants.share()) };
         for at in 0..self.owed.len() {
             let OwedCredit { index, generation, number } = self.owed[at];
             let Some(session) = self.sessions.get_mut(index as usize) else { continue };
@@ -277,7 +324,13 @@ impl<R: Route> ServerSide<R> {
             if let SlotState::Receiving(receiving) = &mut slot.state {
                 receiving.owed = false;
                 let gap = std::mem::take(&mut receiving.gap);
-                let reply = Self::credit_return(session.remote, number, receiving.assembly.next(), gap, info);
+                let reply = Self::credit_return(
+                    session.remote,
+                    number,
+                    receiving.assembly.next(),
+                    gap,
+                    info,
+                );
                 tx.push_bytes(&session.route, &reply.to_bytes());
             }
         }

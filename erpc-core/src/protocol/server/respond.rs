@@ -54,15 +54,26 @@ impl<R: Route> ServerSide<R> {
         };
         let limit = session.max_response;
         if response.len() > limit as usize {
-            let message = format!("the response has {} bytes, the client takes at most {limit}", response.len());
+            let message = format!(
+                "the response has {} bytes, the client takes at most {limit}",
+                response.len()
+            );
             shared.pool.recycle(response);
             self.respond_status(shared, now, handle, &Status::new(Code::OutOfRange, message), tx);
             return;
         }
-        if session.held + response.footprint() > shared.config.session_memory() + KEPT_CAPACITY * 2 * WINDOW {
+        if session.held + response.footprint()
+            > shared.config.session_memory() + KEPT_CAPACITY * 2 * WINDOW
+        {
             shared.pool.recycle(response);
             let message = "the session keeps as many responses as its memory limit allows";
-            self.respond_status(shared, now, handle, &Status::new(Code::ResourceExhausted, message), tx);
+            self.respond_status(
+                shared,
+                now,
+                handle,
+                &Status::new(Code::ResourceExhausted, message),
+                tx,
+            );
             return;
         }
         self.put(shared, now, handle, (response, false), tx);

@@ -2,7 +2,9 @@
 
 use super::pair::{ECHO, Pair, STRANGER, TestRoute, control};
 use crate::wire::control::{Control, Parameters};
-use crate::wire::{ConnectionId, HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ReplyInfo, RequestNumber};
+use crate::wire::{
+    ConnectionId, HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ReplyInfo, RequestNumber,
+};
 
 /// A packet in the making. What it starts as is what an honest peer would send.
 #[derive(Clone)]
@@ -78,7 +80,10 @@ impl Pair {
 
     /// A request for `count` response packets from `from` on.
     pub(crate) fn pull(&self, number: u32, from: u32, count: u32) -> Crafted {
-        let header = Header { size: count, ..header(self.server_id, Kind::RequestForResponse, number, from) };
+        let header = Header {
+            size: count,
+            ..header(self.server_id, Kind::RequestForResponse, number, from)
+        };
         Crafted { header, body: Vec::new() }
     }
 
@@ -97,7 +102,10 @@ impl Pair {
     }
 
     pub(crate) fn credit_return(&self, number: u32, next: u32) -> Crafted {
-        Crafted { header: header(self.client_id, Kind::CreditReturn, number, next), body: Vec::new() }
+        Crafted {
+            header: header(self.client_id, Kind::CreditReturn, number, next),
+            body: Vec::new(),
+        }
     }
 
     /// A credit return that says that a later packet was dropped.
@@ -113,20 +121,33 @@ impl Pair {
 /// A client or server of which only packets are seen.
 impl Pair {
     /// The server's answers to a control message from `from`.
-    pub(crate) fn ask_server(&mut self, from: TestRoute, to: ConnectionId, message: Control) -> Vec<Vec<u8>> {
+    pub(crate) fn ask_server(
+        &mut self,
+        from: TestRoute,
+        to: ConnectionId,
+        message: Control,
+    ) -> Vec<Vec<u8>> {
         assert!(self.to_client.packets.is_empty(), "nothing else is on the wire");
         self.at_server(from, emit(to, message).as_slice());
         self.take_to_client()
     }
 
     /// Opens a session from `from` by hand: the cookie's way and back. Returns the server's id for it.
-    pub(crate) fn open_by_hand(&mut self, from: TestRoute, client: ConnectionId) -> (ConnectionId, Parameters) {
+    pub(crate) fn open_by_hand(
+        &mut self,
+        from: TestRoute,
+        client: ConnectionId,
+    ) -> (ConnectionId, Parameters) {
         let hello = Control::Hello { client, low: 1, high: 1 };
         let challenge = self.ask_server(from, ConnectionId::endpoint(0), hello);
-        let Some(Control::Challenge { cookie, .. }) = control(&challenge[0]) else { panic!("not challenged") };
+        let Some(Control::Challenge { cookie, .. }) = control(&challenge[0]) else {
+            panic!("not challenged")
+        };
         let open = Control::Open { client, cookie, parameters: PARAMETERS };
         let opened = self.ask_server(from, ConnectionId::endpoint(0), open);
-        let Some(Control::Opened { server, parameters }) = control(&opened[0]) else { panic!("not opened") };
+        let Some(Control::Opened { server, parameters }) = control(&opened[0]) else {
+            panic!("not opened")
+        };
         (server, parameters)
     }
 

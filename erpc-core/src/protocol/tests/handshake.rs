@@ -2,7 +2,9 @@
 
 use super::craft::{PARAMETERS, emit};
 use super::pair::{CLIENT, Pair, SERVER, STRANGER, acceptor_with, control, ms};
-use crate::protocol::{CallError, Cause, ConnectError, DropReason, EndpointConfig, SessionEvent, SessionId};
+use crate::protocol::{
+    CallError, Cause, ConnectError, DropReason, EndpointConfig, SessionEvent, SessionId,
+};
 use crate::wire::ConnectionId;
 use crate::wire::control::{Control, HELLO_LEN, Refusal};
 
@@ -114,7 +116,11 @@ fn every_message_may_be_lost_once() {
             }
             assert!(count < 20, "message {lost} was lost");
         }
-        assert_eq!((pair.server.sessions().1, pair.now.as_nanos()), (1, 1_026_000_000), "one pause, one session");
+        assert_eq!(
+            (pair.server.sessions().1, pair.now.as_nanos()),
+            (1, 1_026_000_000),
+            "one pause, one session"
+        );
     }
 }
 
@@ -260,8 +266,11 @@ fn a_cookie_that_is_forged_stale_of_another_address_or_client_opens_nothing() {
     let client = ConnectionId::new(0, false, 3, 99);
     let endpoint = ConnectionId::endpoint(0);
     let challenge = pair.ask_server(STRANGER, endpoint, Control::Hello { client, low: 1, high: 1 });
-    let Some(Control::Challenge { cookie, .. }) = control(&challenge[0]) else { panic!("not challenged") };
-    let with = |client, cookie| emit(endpoint, Control::Open { client, cookie, parameters: PARAMETERS });
+    let Some(Control::Challenge { cookie, .. }) = control(&challenge[0]) else {
+        panic!("not challenged")
+    };
+    let with =
+        |client, cookie| emit(endpoint, Control::Open { client, cookie, parameters: PARAMETERS });
     let mut forged = cookie;
     forged[15] ^= 1;
     pair.server_drops(STRANGER, &with(client, forged), DropReason::Cookie);

@@ -27,7 +27,11 @@ impl Faults {
         let count = 1 + u32::from(self.percent(self.duplicate));
         for _ in 0..count {
             if !self.percent(self.loss) {
-                let delay = if self.percent(self.delay) { u64::from(self.draw.draw() % 20_000_000) } else { 0 };
+                let delay = if self.percent(self.delay) {
+                    u64::from(self.draw.draw() % 20_000_000)
+                } else {
+                    0
+                };
                 copies.push(5_000 + delay);
             }
         }
@@ -63,8 +67,15 @@ fn run(plan: &Run) -> Pair {
     }
     let end = pair.now + Duration::from_secs(600);
     while pair.outcomes.len() < expected.len() {
-        assert!(pair.now < end, "seed {}: {} of {} calls done", plan.seed, pair.outcomes.len(), expected.len());
-        for (to_server, packets) in [(true, pair.take_to_server()), (false, pair.take_to_client())] {
+        assert!(
+            pair.now < end,
+            "seed {}: {} of {} calls done",
+            plan.seed,
+            pair.outcomes.len(),
+            expected.len()
+        );
+        for (to_server, packets) in [(true, pair.take_to_server()), (false, pair.take_to_client())]
+        {
             for bytes in packets {
                 for delay in faults.copies() {
                     serial += 1;
@@ -91,7 +102,12 @@ fn run(plan: &Run) -> Pair {
     }
     let mut seen = HashSet::new();
     for outcome in &pair.outcomes {
-        assert!(seen.insert(outcome.token), "seed {}: call {} completed twice", plan.seed, outcome.token);
+        assert!(
+            seen.insert(outcome.token),
+            "seed {}: call {} completed twice",
+            plan.seed,
+            outcome.token
+        );
         assert_eq!(outcome.result.as_ref(), Ok(&expected[&outcome.token]), "seed {}", plan.seed);
     }
     assert_eq!(pair.executed, plan.calls, "seed {}: each handler ran once", plan.seed);
@@ -100,7 +116,15 @@ fn run(plan: &Run) -> Pair {
 
 #[test]
 fn without_faults_nothing_is_sent_twice() {
-    let pair = run(&Run { seed: 1, loss: 0, duplicate: 0, delay: 0, max_datagram: 1_472, calls: 300, max_size: 100_000 });
+    let pair = run(&Run {
+        seed: 1,
+        loss: 0,
+        duplicate: 0,
+        delay: 0,
+        max_datagram: 1_472,
+        calls: 300,
+        max_size: 100_000,
+    });
     assert_eq!(pair.client.stats().retransmissions + pair.server.stats().retransmissions, 0);
     assert_eq!(pair.client.stats().dropped_in_all() + pair.server.stats().dropped_in_all(), 0);
 }
@@ -111,11 +135,16 @@ fn all_calls_complete_once_under_every_mix_of_faults() {
         let mixes = [(10, 0, 0), (0, 20, 0), (0, 0, 20), (10, 10, 10), (30, 5, 5)];
         let (loss, duplicate, delay) = mixes[seed as usize % mixes.len()];
         let max_size = if seed % 2 == 0 { 40_000 } else { 2_000 };
-        let mut pair = run(&Run { seed, loss, duplicate, delay, max_datagram: 1_472, calls: 60, max_size });
+        let mut pair =
+            run(&Run { seed, loss, duplicate, delay, max_datagram: 1_472, calls: 60, max_size });
         // At rest every buffer is back, but for what slots keep on purpose.
         assert_eq!(pair.client.pool_stats().in_use, 0, "seed {seed}");
         for stats in [*pair.client.stats(), *pair.server.stats()] {
-            assert_eq!(stats.rx_packets, stats.rx_delivered + stats.dropped_in_all(), "seed {seed}");
+            assert_eq!(
+                stats.rx_packets,
+                stats.rx_delivered + stats.dropped_in_all(),
+                "seed {seed}"
+            );
         }
     }
 }

@@ -22,6 +22,8 @@ mod pulls;
 mod replies;
 mod requests;
 mod responses;
+mod retransmission;
 mod strangers;
+mod turns;
 
 pub(super) use pair::TestRoute;

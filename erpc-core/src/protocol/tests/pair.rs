@@ -8,8 +8,8 @@ use bytes::BufMut;
 
 use super::wire::Wire;
 use crate::protocol::{
-    Acceptor, Body, CallError, Cause, Core, DropReason, EndpointConfig, Event, ListenGroup, Local, Notice, Rejected,
-    RequestHandle, SessionEvent, SessionId,
+    Acceptor, Body, CallError, Cause, Core, DropReason, EndpointConfig, Event, ListenGroup, Local,
+    Notice, Rejected, RequestHandle, SessionEvent, SessionId,
 };
 use crate::service::{Code, Status};
 use crate::time::Instant;
@@ -117,6 +117,8 @@ pub(crate) struct Pair {
 pub(crate) fn capabilities(max_datagram: usize) -> Capabilities {
     Capabilities {
         max_datagram,
+        burst: 32,
+        inline: 0,
         charge: ChargeModel::Ring,
         rx_capacity: 1 << 20,
         min_rto: Duration::from_millis(5),
@@ -206,10 +208,16 @@ impl Pair {
         self.housekeeping();
     }
 
-    pub(crate) fn try_call(&mut self, session: SessionId, token: u64, body: &[u8]) -> Result<(), Rejected> {
+    pub(crate) fn try_call(
+        &mut self,
+        session: SessionId,
+        token: u64,
+        body: &[u8],
+    ) -> Result<(), Rejected> {
         let mut request = self.client.pool().alloc(body.len()).expect("memory");
         request.put_slice(body);
-        let called = self.client.call(self.now, session, (ECHO, request, token), &mut self.to_server);
+        let called =
+            self.client.call(self.now, session, (ECHO, request, token), &mut self.to_server);
         self.check();
         called
     }
@@ -234,7 +242,12 @@ impl Pair {
     /// Fails the oldest request that waits for an answer.
     pub(crate) fn answer_failure(&mut self, code: Code, message: &'static str) {
         let asked = self.asked.pop_front().expect("a request waits");
-        self.server.respond_status(self.now, asked.handle, &Status::new(code, message), &mut self.to_client);
+        self.server.respond_status(
+            self.now,
+            asked.handle,
+            &Status::new(code, message),
+            &mut self.to_client,
+        );
         self.check();
     }
 
@@ -256,8 +269,11 @@ impl Pair {
         let event = self.server.receive(self.now, from, bytes, &mut self.to_client);
         if let Event::Request(request) = event {
             self.executed += 1;
-            let asked =
-                Asked { handle: request.handle, method: request.method, body: request.body.as_slice().to_vec() };
+            let asked = Asked {
+                handle: request.handle,
+                method: request.method,
+                body: request.body.as_slice().to_vec(),
+            };
             self.server.recycle(request.body);
             if self.echo {
                 self.respond(asked.handle, &asked.body);
@@ -283,7 +299,8 @@ impl Pair {
 
     fn client_takes(&mut self, from: TestRoute, bytes: &[u8]) {
         if let Some(Control::Opened { server, parameters }) = control(bytes) {
-            self.client_id = Header::parse(bytes).expect("a control message has a header").connection;
+            self.client_id =
+                Header::parse(bytes).expect("a control message has a header").connection;
             (self.server_id, self.terms) = (server, parameters);
         }
         let event = self.client.receive(self.now, from, bytes, &mut self.to_server);
@@ -305,8 +322,16 @@ impl Pair {
         let before = *self.server.stats();
         self.at_server(from, bytes);
         let after = self.server.stats();
-        assert_eq!(after.dropped_in_all(), before.dropped_in_all() + 1, "the packet was not dropped");
-        assert_eq!(after.dropped(reason), before.dropped(reason) + 1, "it was not dropped as {reason:?}");
+        assert_eq!(
+            after.dropped_in_all(),
+            before.dropped_in_all() + 1,
+            "the packet was not dropped"
+        );
+        assert_eq!(
+            after.dropped(reason),
+            before.dropped(reason) + 1,
+            "it was not dropped as {reason:?}"
+        );
     }
 
     /// The client drops this packet, for this reason alone.
@@ -315,16 +340,32 @@ impl Pair {
         let before = *self.client.stats();
         self.at_client(from, bytes);
         let after = self.client.stats();
-        assert_eq!(after.dropped_in_all(), before.dropped_in_all() + 1, "the packet was not dropped");
-        assert_eq!(after.dropped(reason), before.dropped(reason) + 1, "it was not dropped as {reason:?}");
+        assert_eq!(
+            after.dropped_in_all(),
+            before.dropped_in_all() + 1,
+            "the packet was not dropped"
+        );
+        assert_eq!(
+            after.dropped(reason),
+            before.dropped(reason) + 1,
+            "it was not dropped as {reason:?}"
+        );
     }
 
     pub(crate) fn housekeeping(&mut self) {
         while self.client.next_unrouted().is_some() {
-            self.client.routed(self.now, self.client_side.capabilities.max_datagram, &mut self.to_server);
+            self.client.routed(
+                self.now,
+                self.client_side.capabilities.max_datagram,
+                &mut self.to_server,
+            );
         }
         while self.server.next_unrouted().is_some() {
-            self.server.routed(self.now, self.server_side.capabilities.max_datagram, &mut self.to_client);
+            self.server.routed(
+                self.now,
+                self.server_side.capabilities.max_datagram,
+                &mut self.to_client,
+            );
         }
         while let Some(notice) = self.client.pop_notice() {
             match notice {

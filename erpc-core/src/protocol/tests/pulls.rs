@@ -12,7 +12,11 @@ fn responding(packets: usize) -> Pair {
     pair.at_server(CLIENT, &packet);
     let message = pair.message(packets);
     pair.answer(&message);
-    assert_eq!(shape(&pair.take_to_client()), [(Kind::Response, 0)], "only the first packet comes unasked");
+    assert_eq!(
+        shape(&pair.take_to_client()),
+        [(Kind::Response, 0)],
+        "only the first packet comes unasked"
+    );
     pair
 }
 
@@ -75,7 +79,9 @@ fn a_pull_behind_one_that_was_lost_waits_for_it() {
 #[test]
 fn packets_that_the_response_does_not_have_are_not_sent() {
     let mut pair = responding(3);
-    for (from, count) in [(1, 3), (2, 2), (3, 1), (1, u32::MAX), (0xFF_FFFF, 1), (0xFF_FFFF, u32::MAX)] {
+    for (from, count) in
+        [(1, 3), (2, 2), (3, 1), (1, u32::MAX), (0xFF_FFFF, 1), (0xFF_FFFF, u32::MAX)]
+    {
         let packet = pair.pull(0, from, count).bytes();
         pair.server_drops(CLIENT, &packet, DropReason::Overrun);
     }
@@ -228,7 +234,11 @@ fn done_is_said_once_more_with_the_next_ping_and_then_no_more() {
     pair.live(ms(10_000));
     // Ping after ping, and nothing else: each delivers one packet.
     assert!(pair.server.stats().rx_delivered - done <= 4);
-    assert_eq!(pair.server.pool_stats().in_use, 0, "the server was told, although the first was lost");
+    assert_eq!(
+        pair.server.pool_stats().in_use,
+        0,
+        "the server was told, although the first was lost"
+    );
 }
 
 #[test]

@@ -219,7 +219,9 @@ fn replies_to_old_finished_or_coming_requests_are_dropped() {
         (16, DropReason::Unsolicited),
         (5, DropReason::Unsolicited),
     ] {
-        for packet in [pair.credit_return(number, 0), pair.accepted(number), pair.response(number, 0, b"")] {
+        for packet in
+            [pair.credit_return(number, 0), pair.accepted(number), pair.response(number, 0, b"")]
+        {
             pair.client_drops(SERVER, &packet.bytes(), reason);
         }
     }
@@ -239,7 +241,11 @@ fn replies_from_another_address_or_to_another_id_are_dropped() {
         pair.client_drops(STRANGER, &packet.bytes(), DropReason::WrongRoute);
         for bit in [8, 30, 32, 63] {
             let forged = ConnectionId::from_u64(pair.client_id.to_u64() ^ 1 << bit);
-            pair.client_drops(SERVER, &packet.clone().to(forged).bytes(), DropReason::UnknownConnection);
+            pair.client_drops(
+                SERVER,
+                &packet.clone().to(forged).bytes(),
+                DropReason::UnknownConnection,
+            );
         }
         let server_role = ConnectionId::from_u64(pair.client_id.to_u64() ^ 1 << 31);
         pair.client_drops(SERVER, &packet.to(server_role).bytes(), DropReason::WrongRole);

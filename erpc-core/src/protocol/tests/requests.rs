@@ -39,7 +39,9 @@ fn an_empty_request_is_a_request() {
 fn packets_in_order_are_answered_by_credit_returns_that_name_the_next() {
     let mut pair = server();
     let message = pair.message(3);
-    for (packet, expected) in [(0, vec![(Kind::CreditReturn, 1)]), (1, vec![(Kind::CreditReturn, 2)]), (2, vec![])] {
+    for (packet, expected) in
+        [(0, vec![(Kind::CreditReturn, 1)]), (1, vec![(Kind::CreditReturn, 2)]), (2, vec![])]
+    {
         let bytes = pair.request(0, packet, &message).bytes();
         assert_eq!(replies(&mut pair, &[bytes]), expected);
     }
@@ -215,7 +217,8 @@ fn when_the_first_packet_is_lost_the_second_asks_for_it() {
 fn when_a_later_packet_is_lost_the_burst_behind_it_asks_for_it_once() {
     let mut pair = server();
     let message = pair.message(6);
-    let burst: Vec<_> = [0, 1, 3, 4, 5].map(|packet| pair.request(0, packet, &message).bytes()).into();
+    let burst: Vec<_> =
+        [0, 1, 3, 4, 5].map(|packet| pair.request(0, packet, &message).bytes()).into();
     pair.burst_at_server(CLIENT, &burst);
     let answer = pair.take_to_client();
     assert_eq!(shape(&answer), [(Kind::CreditReturn, 2)]);
@@ -298,7 +301,12 @@ fn a_cut_packet_is_dropped_at_every_length() {
 fn undefined_flags_and_versions_are_dropped() {
     let mut pair = server();
     let packet = pair.request(0, 0, b"12345").bytes();
-    for (bit, reason) in [(0, DropReason::Version), (1, DropReason::Version), (5, DropReason::Flags), (7, DropReason::Flags)] {
+    for (bit, reason) in [
+        (0, DropReason::Version),
+        (1, DropReason::Version),
+        (5, DropReason::Flags),
+        (7, DropReason::Flags),
+    ] {
         let mut bytes = packet.clone();
         bytes[8] ^= 1 << bit;
         pair.server_drops(CLIENT, &bytes, reason);

@@ -22,7 +22,11 @@ fn called_with(config: EndpointConfig, packets: usize) -> (Pair, SessionId) {
 /// The ranges of response packets that the client asks for.
 fn pulls(pair: &mut Pair) -> Vec<(u32, u32)> {
     let sent = pair.take_to_server();
-    assert!(shape(&sent).iter().all(|(kind, _)| *kind == Kind::RequestForResponse), "{:?}", shape(&sent));
+    assert!(
+        shape(&sent).iter().all(|(kind, _)| *kind == Kind::RequestForResponse),
+        "{:?}",
+        shape(&sent)
+    );
     sent.iter().map(|bytes| (header(bytes).packet.get(), header(bytes).size)).collect()
 }
 
@@ -165,7 +169,11 @@ fn a_response_packet_again_is_dropped() {
         pair.at_client(SERVER, &bytes);
         pair.client_drops(SERVER, &bytes, DropReason::Duplicate);
     }
-    assert_eq!(pair.client.session_stats(session).expect("open").credits, 30, "two are still on their way");
+    assert_eq!(
+        pair.client.session_stats(session).expect("open").credits,
+        30,
+        "two are still on their way"
+    );
 }
 
 #[test]
@@ -231,7 +239,10 @@ fn a_response_larger_than_the_limit_ends_the_call_without_an_allocation() {
     let too_large = Cause::ResponseTooLarge(message.len() as u32);
     assert_eq!(pair.error(), CallError::ResponseLost(too_large));
     let after = pair.client.pool_stats();
-    assert!(after.in_use == 0 && after.idle_bytes + after.in_use_bytes <= before.idle_bytes + before.in_use_bytes);
+    assert!(
+        after.in_use == 0
+            && after.idle_bytes + after.in_use_bytes <= before.idle_bytes + before.in_use_bytes
+    );
 }
 
 #[test]
@@ -261,7 +272,8 @@ fn when_there_is_no_memory_for_the_response_the_call_ends_and_says_that_it_was_e
 #[test]
 fn a_failure_ends_the_call_with_its_status() {
     let (mut pair, _) = calling();
-    let failure = pair.response(0, 0, &status(Code::NotFound, "no such key")).kind(Kind::Failure).bytes();
+    let failure =
+        pair.response(0, 0, &status(Code::NotFound, "no such key")).kind(Kind::Failure).bytes();
     pair.at_client(SERVER, &failure);
     assert_eq!(pair.error(), CallError::Status(Status::new(Code::NotFound, "no such key")));
     pair.client_drops(SERVER, &failure, DropReason::Duplicate);
@@ -270,7 +282,8 @@ fn a_failure_ends_the_call_with_its_status() {
 #[test]
 fn a_failure_may_come_before_the_request_is_whole() {
     let (mut pair, session) = called_with(EndpointConfig::new().credits(4), 10);
-    let failure = pair.response(0, 0, &status(Code::ResourceExhausted, "full")).kind(Kind::Failure).bytes();
+    let failure =
+        pair.response(0, 0, &status(Code::ResourceExhausted, "full")).kind(Kind::Failure).bytes();
     pair.at_client(SERVER, &failure);
     assert_eq!(pair.error(), CallError::Status(Status::new(Code::ResourceExhausted, "full")));
     assert_eq!(pair.client.session_stats(session).expect("open").credits, 4);
@@ -289,7 +302,10 @@ fn a_failure_of_several_packets_is_put_together() {
     let (mut pair, _) = calling();
     let details = vec![7; 3_000];
     let mut bytes = Vec::new();
-    encode_status(&Status::new(Code::Internal, "see the details").with_details(&details), &mut bytes);
+    encode_status(
+        &Status::new(Code::Internal, "see the details").with_details(&details),
+        &mut bytes,
+    );
     for packet in 0..3 {
         let packet = pair.response(0, packet, &bytes).kind(Kind::Failure).bytes();
         pair.at_client(SERVER, &packet);

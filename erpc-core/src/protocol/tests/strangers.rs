@@ -44,7 +44,11 @@ fn control_messages_from_another_address_touch_nothing() {
     for message in messages(client) {
         pair.server_drops(STRANGER, &emit(server, message), DropReason::WrongRoute);
     }
-    assert_eq!(pair.take_to_server().len() + pair.take_to_client().len(), 0, "and are not answered");
+    assert_eq!(
+        pair.take_to_server().len() + pair.take_to_client().len(),
+        0,
+        "and are not answered"
+    );
     works(&mut pair, session);
 }
 
@@ -52,7 +56,9 @@ fn control_messages_from_another_address_touch_nothing() {
 fn control_messages_with_a_guessed_id_touch_nothing() {
     let (mut pair, session) = connected();
     let (client, server) = (pair.client_id, pair.server_id);
-    let guess = |id: ConnectionId| ConnectionId::new(0, id.is_server_role(), id.index(), id.generation() ^ 1);
+    let guess = |id: ConnectionId| {
+        ConnectionId::new(0, id.is_server_role(), id.index(), id.generation() ^ 1)
+    };
     for message in messages(server) {
         pair.client_drops(SERVER, &emit(guess(client), message), DropReason::UnknownConnection);
     }
@@ -67,13 +73,25 @@ fn whoever_does_not_know_the_senders_id_cannot_ping_reset_or_close() {
     let (mut pair, session) = connected();
     let (client, server) = (pair.client_id, pair.server_id);
     let wrong = ConnectionId::new(0, true, 0, 12_345);
-    for message in [Control::Ping { sender: wrong }, Control::Reset { unknown: wrong }, Control::Close { sender: wrong }] {
+    for message in [
+        Control::Ping { sender: wrong },
+        Control::Reset { unknown: wrong },
+        Control::Close { sender: wrong },
+    ] {
         pair.client_drops(SERVER, &emit(client, message), DropReason::Handshake);
         pair.server_drops(CLIENT, &emit(server, message), DropReason::Handshake);
     }
     // Nor does it help to name the receiver's own id.
-    pair.client_drops(SERVER, &emit(client, Control::Reset { unknown: client }), DropReason::Handshake);
-    pair.server_drops(CLIENT, &emit(server, Control::Reset { unknown: server }), DropReason::Handshake);
+    pair.client_drops(
+        SERVER,
+        &emit(client, Control::Reset { unknown: client }),
+        DropReason::Handshake,
+    );
+    pair.server_drops(
+        CLIENT,
+        &emit(server, Control::Reset { unknown: server }),
+        DropReason::Handshake,
+    );
     assert_eq!(pair.take_to_server().len() + pair.take_to_client().len(), 0);
     works(&mut pair, session);
 }

@@ -54,8 +54,9 @@ impl TxQueue for Wire {
         packet.copy_to(&mut bytes);
         let msgbuf = packet.hold();
         let place = Header::parse(&bytes).expect("a packet").packet.get();
-        let rewritten =
-            self.staged.iter().any(|(held, at)| held.as_slice().as_ptr() == msgbuf.as_slice().as_ptr() && *at == place);
+        let rewritten = self.staged.iter().any(|(held, at)| {
+            held.as_slice().as_ptr() == msgbuf.as_slice().as_ptr() && *at == place
+        });
         assert!(!rewritten, "a header was written again while the queue still reads it: {place}");
         self.staged.push((msgbuf, place));
         self.packets.push_back((*route, bytes));

@@ -39,7 +39,8 @@ use hub::{Port, Ports};
 pub use queues::{MemRx, MemTx};
 
 use super::{
-    Capabilities, ChargeModel, MIN_DATAGRAM, Route, Transport, TransportStats, TxQueue, Waker,
+    Capabilities, ChargeModel, MAX_BURST, MIN_DATAGRAM, Route, Transport, TransportStats, TxQueue,
+    Waker,
 };
 use crate::wire::HEADER_LEN;
 
@@ -233,6 +234,8 @@ impl Transport for MemTransport {
         let config = self.port.config();
         Capabilities {
             max_datagram: config.datagram(),
+            burst: MAX_BURST,
+            inline: config.datagram(),
             charge: ChargeModel::Ring,
             rx_capacity: config.ring_entries() * ChargeModel::RING_ENTRY,
             min_rto: MIN_RTO,

@@ -446,8 +446,7 @@ mod tests {
         assert!(!consumer.is_ready());
         assert_eq!(producer.publish(), Batch { packets: 3, bytes: 3 });
         let taken: Vec<u8> =
-            std::iter::from_fn(|| consumer.take().map(|loan| read(&consumer, loan)[0]))
-                .collect();
+            std::iter::from_fn(|| consumer.take().map(|loan| read(&consumer, loan)[0])).collect();
         assert_eq!(taken, [1, 2, 3]);
         assert_eq!(producer.publish(), Batch::default(), "there is nothing to publish twice");
     }

@@ -35,7 +35,7 @@ use stray::{Inboxes, Member};
 pub use tx::UdpTx;
 use wait::Bed;
 
-use super::{Capabilities, ChargeModel, Transport, TransportStats, Waker};
+use super::{Capabilities, ChargeModel, MAX_BURST, Transport, TransportStats, Waker};
 
 /// Largest datagram there is, in bytes: what IPv4's 16-bit length leaves for the payload.
 pub const MAX_DATAGRAM: usize = 65_507;
@@ -106,6 +106,8 @@ impl UdpTransport {
         let socket = Arc::new(socket);
         let capabilities = Capabilities {
             max_datagram: config.max_datagram.unwrap_or_else(|| mtu::largest(&socket)),
+            burst: MAX_BURST,
+            inline: tx::COPY_LIMIT,
             charge: ChargeModel::LinuxUdp,
             rx_capacity: usable(socket.recv_buffer()),
             min_rto: MIN_RTO,

@@ -20,7 +20,7 @@ use crate::transport::{MAX_BURST, MIN_DATAGRAM, TxPacket, TxQueue};
 
 /// Longest packet that is copied, in bytes. Copying it and holding it cost the same at 4,000 bytes;
 /// below, copying keeps a burst together in the cache.
-const COPY_LIMIT: usize = 2_048;
+pub(super) const COPY_LIMIT: usize = 2_048;
 /// Bytes of the staging area: a whole burst fits.
 const STAGING: usize = MAX_BURST * COPY_LIMIT;
 /// How often one flush waits for room in the send buffer, and how long each time. What then still does
@@ -144,10 +144,7 @@ impl UdpTx {
             Some(last) if last.route == *route => last.name,
             _ => match Name::new(*route, self.socket.family()) {
                 Some(name) => name,
-                None => {
-                    self.counters.dropped += 1;
-                    return;
-                }
+                None => return self.unstage(place),
             },
         };
         self.staged[self.count] = Staged { route: *route, name, len: len as u32, member, place };
@@ -155,6 +152,16 @@ impl UdpTx {
         if self.count == MAX_BURST {
             self.flush();
         }
+    }
+
+    /// Drops the packet that `place` was made for.
+    #[cold]
+    fn unstage(&mut self, place: Place) {
+        match place {
+            Place::Copied(at) => self.used = at as usize,
+            Place::Held(..) => drop(self.held.pop()),
+        }
+        self.counters.dropped += 1;
     }
 
     /// Room for a copy of `len` bytes.

@@ -269,6 +269,20 @@ fn one_unreachable_peer_does_not_stop_the_others() {
 }
 
 #[test]
+fn packets_of_the_wrong_family_leave_nothing_behind() {
+    let mut client = open(V4);
+    let (header, large) = ([0; HEADER_LEN], message(5_000));
+    let (_, tx) = client.split();
+    for _ in 0..1_000 {
+        tx.push_bytes(&route("[::1]:9"), &[0; MIN_DATAGRAM]);
+        tx.push(&route("[::1]:9"), TxPacket::new(&large, &header, large.as_slice()));
+    }
+    assert!(large.is_unique());
+    tx.flush();
+    assert_eq!(client.stats().tx_dropped, 2_000);
+}
+
+#[test]
 fn a_datagram_beyond_the_path_is_dropped_and_counted() {
     let (mut client, mut server) = (open(V4), open(V4));
     let to = server.local_route();

@@ -1,0 +1,254 @@
+//! When the client sends again, and how it learns how long to wait.
+
+use std::time::Duration;
+
+use super::pair::{CLIENT, Pair, SERVER, Side, header, kinds, ms, shape};
+use crate::protocol::{DropReason, EndpointConfig, SessionId};
+use crate::transport::ChargeModel;
+use crate::wire::{Kind, ReplyInfo};
+
+fn connected() -> (Pair, SessionId) {
+    Pair::connected(1_472, EndpointConfig::new())
+}
+
+/// The times from now at which the client sends something, within `time`, nothing being delivered.
+fn sends_within(pair: &mut Pair, time: Duration) -> Vec<(u64, Kind)> {
+    let start = pair.now;
+    let mut sent = Vec::new();
+    while pair.now < start + time {
+        let next = pair.client.next_deadline().min(start + time);
+        pair.pass(next.max(pair.now) - pair.now);
+        let at = (pair.now - start).as_millis() as u64;
+        sent.extend(kinds(&pair.take_to_server()).into_iter().map(|kind| (at, kind)));
+    }
+    sent
+}
+
+/// One call whose response takes `trip`, of which the server says it spent `processing`.
+fn round_trip(pair: &mut Pair, session: SessionId, trip: Duration, processing: Duration) {
+    pair.call(session, 0, b"ping");
+    let sent = pair.take_to_server();
+    pair.now = pair.now + trip;
+    let info = ReplyInfo::new(processing.as_nanos() as u64, 1 << 20).to_u32();
+    let number = header(&sent[0]).request.to_u32();
+    let response = pair.response(number, 0, b"pong").aux(info).bytes();
+    pair.at_client(SERVER, &response);
+    assert!(pair.outcome().result.is_ok());
+}
+
+fn rtt(pair: &Pair, session: SessionId) -> Option<Duration> {
+    pair.client.session_stats(session).expect("open").rtt
+}
+
+#[test]
+fn what_is_not_answered_is_sent_again_with_pauses_that_double_up_to_half_a_second() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"?");
+    pair.take_to_server();
+    let sent = sends_within(&mut pair, ms(2_500));
+    let requests: Vec<u64> =
+        sent.iter().filter(|(_, kind)| *kind == Kind::Request).map(|(at, _)| *at).collect();
+    assert_eq!(requests, [20, 60, 140, 300, 620, 1_120, 1_620, 2_120]);
+    assert_eq!((pair.client.stats().timeouts, pair.client.stats().retransmissions), (8, 8));
+}
+
+#[test]
+fn from_the_second_timeout_on_the_server_is_asked_whether_it_knows_the_session() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"?");
+    pair.take_to_server();
+    let sent = sends_within(&mut pair, ms(300));
+    let request_and_ping = [Kind::Request, Kind::Control];
+    assert_eq!(sent[0], (20, Kind::Request));
+    assert_eq!(sent[1..3].iter().map(|(_, kind)| *kind).collect::<Vec<_>>(), request_and_ping);
+    assert_eq!(sent[3..5].iter().map(|(_, kind)| *kind).collect::<Vec<_>>(), request_and_ping);
+}
+
+#[test]
+fn progress_ends_the_doubling() {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(2));
+    let message = pair.message(6);
+    pair.call(session, 1, &message);
+    sends_within(&mut pair, ms(200));
+    let progress = pair.credit_return(0, 1).bytes();
+    pair.at_client(SERVER, &progress);
+    pair.take_to_server();
+    assert_eq!(sends_within(&mut pair, ms(30)).first().map(|(at, _)| *at), Some(20));
+}
+
+#[test]
+fn the_timeout_follows_measured_round_trips_up() {
+    let (mut pair, session) = connected();
+    for _ in 0..50 {
+        round_trip(&mut pair, session, ms(80), Duration::ZERO);
+    }
+    assert!((79..=80).contains(&rtt(&pair, session).expect("measured").as_millis()));
+    pair.call(session, 1, b"?");
+    pair.take_to_server();
+    let first = sends_within(&mut pair, ms(200))[0].0;
+    assert!((80..90).contains(&first), "{first} ms");
+}
+
+#[test]
+fn the_timeout_follows_measured_round_trips_down_to_the_floor() {
+    for floor in [5, 11] {
+        let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().min_rto(ms(floor)));
+        for _ in 0..50 {
+            round_trip(&mut pair, session, Duration::from_micros(50), Duration::ZERO);
+        }
+        pair.pass(ms(100));
+        pair.call(session, 1, b"?");
+        pair.take_to_server();
+        assert_eq!(sends_within(&mut pair, ms(60))[0].0, floor);
+    }
+}
+
+#[test]
+fn the_servers_processing_time_is_no_part_of_the_round_trip() {
+    let (mut pair, session) = connected();
+    for _ in 0..50 {
+        round_trip(&mut pair, session, ms(15), Duration::from_micros(14_900));
+    }
+    let rtt = rtt(&pair, session).expect("measured").as_micros();
+    assert!((100..130).contains(&rtt), "{rtt} us; the wire's processing time is exact to 0.1 %");
+}
+
+#[test]
+fn a_server_that_claims_more_processing_time_than_there_was_does_no_harm() {
+    let (mut pair, session) = connected();
+    for _ in 0..10 {
+        round_trip(&mut pair, session, ms(1), Duration::from_secs(4_000));
+    }
+    pair.pass(ms(100));
+    pair.call(session, 1, b"?");
+    pair.take_to_server();
+    assert_eq!(sends_within(&mut pair, ms(60))[0].0, 5, "the floor");
+}
+
+#[test]
+fn what_was_sent_again_gives_no_sample() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"?");
+    pair.pass(ms(25));
+    pair.settle();
+    assert_eq!((pair.outcomes.len(), rtt(&pair, session)), (1, None));
+}
+
+#[test]
+fn what_was_accepted_gives_no_sample() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"?");
+    let accepted = pair.accepted(0).bytes();
+    pair.at_client(SERVER, &accepted);
+    let response = pair.response(0, 0, b"late").bytes();
+    pair.at_client(SERVER, &response);
+    assert_eq!((pair.outcomes.len(), rtt(&pair, session)), (1, None));
+}
+
+#[test]
+fn a_lost_response_costs_one_timeout_and_no_second_execution() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"once");
+    let request = pair.take_to_server();
+    pair.burst_at_server(CLIENT, &request);
+    assert_eq!(pair.take_to_client().len(), 1, "lost");
+    pair.live(ms(21));
+    assert_eq!((pair.outcome().result, pair.executed), (Ok(b"once".to_vec()), 1));
+}
+
+#[test]
+fn a_lost_pull_is_sent_again_after_a_timeout() {
+    let (mut pair, session) = connected();
+    let message = pair.message(10);
+    pair.call(session, 1, &message);
+    let request = pair.take_to_server();
+    pair.burst_at_server(CLIENT, &request);
+    let response = pair.take_to_client();
+    pair.burst_at_client(SERVER, &response);
+    assert_eq!(shape(&pair.take_to_server()), [(Kind::RequestForResponse, 1)], "lost");
+    assert_eq!(sends_within(&mut pair, ms(30)), [(20, Kind::RequestForResponse)]);
+}
+
+#[test]
+fn the_lost_tail_of_a_response_is_asked_for_again_after_a_timeout() {
+    let (mut pair, session) = connected();
+    let message = pair.message(10);
+    pair.call(session, 1, &message);
+    while pair.to_client.packets.len() < 9 {
+        let (requests, responses) = (pair.take_to_server(), pair.take_to_client());
+        pair.burst_at_server(CLIENT, &requests);
+        pair.burst_at_client(SERVER, &responses);
+    }
+    pair.to_client.packets.truncate(6);
+    pair.settle();
+    pair.pass(ms(21));
+    let again = pair.take_to_server();
+    assert_eq!(shape(&again), [(Kind::RequestForResponse, 7)]);
+    assert_eq!(header(&again[0]).size, 3);
+    pair.burst_at_server(CLIENT, &again);
+    pair.settle();
+    assert_eq!(pair.outcome().result, Ok(message));
+}
+
+#[test]
+fn a_pull_that_follows_a_long_execution_is_sent_again_after_a_timeout_too() {
+    let (mut pair, session) = connected();
+    pair.echo = false;
+    pair.call(session, 1, b"slow");
+    pair.live(ms(1_000));
+    let message = pair.message(3);
+    pair.answer(&message);
+    let first = pair.take_to_client();
+    pair.burst_at_client(SERVER, &first);
+    assert_eq!(kinds(&pair.take_to_server()), [Kind::RequestForResponse], "lost");
+    assert_eq!(sends_within(&mut pair, ms(100))[0], (20, Kind::RequestForResponse));
+}
+
+#[test]
+fn a_call_that_had_to_wait_is_sent_again_one_timeout_after_it_was_sent() {
+    // The server's window holds one packet; calls on three sessions have it one after the other.
+    let side = Side::new(1_472);
+    let mut pair = Pair::of(side.clone(), side.queue(ChargeModel::Ring, 2_048));
+    let sessions = [pair.open(), pair.open(), pair.open()];
+    for session in sessions {
+        pair.call(session, 1, b"takes its turn");
+    }
+    for _ in 0..2 {
+        let sent = pair.take_to_server();
+        assert_eq!(sent.len(), 1);
+        pair.pass_slowly(ms(15));
+        pair.burst_at_server(CLIENT, &sent);
+        let response = pair.take_to_client();
+        pair.burst_at_client(SERVER, &response);
+    }
+    assert_eq!(kinds(&pair.take_to_server()), [Kind::Request], "lost");
+    assert_eq!(sends_within(&mut pair, ms(100))[0], (20, Kind::Request));
+}
+
+#[test]
+fn a_request_is_never_in_the_queue_twice_at_once() {
+    let (mut pair, session) = connected();
+    pair.to_server.slow = true;
+    let message = pair.message(4);
+    pair.call(session, 1, &message);
+    // `Wire` asserts that no header is written again while its packet is staged.
+    pair.pass(ms(21));
+    let gap = pair.gap(0, 1).bytes();
+    pair.at_client(SERVER, &gap);
+    assert!(pair.to_server.flushes >= 2);
+}
+
+#[test]
+fn old_copies_of_a_completed_request_disturb_nobody() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"first");
+    pair.pass(ms(21));
+    let copies = pair.take_to_server();
+    assert_eq!(copies.len(), 2);
+    pair.at_server(CLIENT, &copies[0]);
+    pair.settle();
+    pair.call(session, 2, b"second, in the same slot");
+    pair.settle();
+    pair.server_drops(CLIENT, &copies[1], DropReason::OldRequest);
+    assert_eq!((pair.executed, pair.outcomes.len()), (2, 2));
+}

@@ -1,0 +1,99 @@
+//! Calls that wait for room take turns, and none is forgotten.
+
+use super::pair::{Pair, SERVER, Side, header, pattern};
+use crate::protocol::{EndpointConfig, SessionId};
+use crate::transport::ChargeModel;
+
+/// A client with `sessions` sessions to a server whose window for it holds `packets` packets.
+fn narrow(sessions: usize, packets: u32) -> (Pair, Vec<SessionId>) {
+    let side = Side::new(1_472);
+    let units = packets * ChargeModel::RING_ENTRY;
+    let mut pair = Pair::of(side.clone(), side.queue(ChargeModel::Ring, units.div_ceil(3) * 4));
+    let sessions = (0..sessions).map(|_| pair.open()).collect();
+    (pair, sessions)
+}
+
+/// The tokens of the calls that completed, in order, while each completion starts another call like
+/// it, `turns` times in all.
+fn keep_calling(pair: &mut Pair, from: SessionId, body: &[u8], turns: usize) -> Vec<u64> {
+    let mut completed = Vec::new();
+    for turn in 0..turns {
+        // One packet each way: time enough for whoever waits to be served.
+        if let Some((_, bytes)) = pair.to_server.packets.pop_front() {
+            pair.at_server(super::pair::CLIENT, &bytes);
+        }
+        if let Some((_, bytes)) = pair.to_client.packets.pop_front() {
+            pair.at_client(SERVER, &bytes);
+        }
+        for outcome in std::mem::take(&mut pair.outcomes) {
+            completed.push(outcome.token);
+            pair.call(from, 1_000 + turn as u64, body);
+        }
+    }
+    completed
+}
+
+#[test]
+fn a_busy_session_does_not_keep_another_from_the_window() {
+    let (mut pair, sessions) = narrow(2, 1);
+    for token in 0..20 {
+        pair.call(sessions[0], token, b"busy");
+    }
+    pair.call(sessions[1], 99, b"one call");
+    let completed = keep_calling(&mut pair, sessions[0], b"busy", 100);
+    let place = completed.iter().position(|token| *token == 99);
+    assert!(place.is_some_and(|place| place <= 8), "{completed:?}");
+}
+
+#[test]
+fn small_calls_do_not_keep_a_large_packet_from_the_window() {
+    let side = Side::new(9_000);
+    let server = side.clone().queue(ChargeModel::LinuxUdp, 32_000);
+    let mut pair = Pair::of(side, server);
+    let sessions = [pair.open(), pair.open()];
+    for token in 0..20 {
+        pair.call(sessions[0], token, b"small");
+    }
+    // 16,640 units of the window's 24,000: fits only if small packets let it.
+    pair.call(sessions[1], 99, &pattern(1, 8_900));
+    let completed = keep_calling(&mut pair, sessions[0], b"small", 200);
+    let place = completed.iter().position(|token| *token == 99);
+    assert!(place.is_some_and(|place| place <= 32), "{place:?} of {}", completed.len());
+}
+
+#[test]
+fn a_busy_session_does_not_keep_another_from_the_room_for_replies() {
+    let side = Side::new(1_472);
+    let client = side.clone().queue(ChargeModel::Ring, ChargeModel::RING_ENTRY);
+    let mut pair = Pair::of(client, side);
+    let sessions = [pair.open(), pair.open()];
+    for token in 0..20 {
+        pair.call(sessions[0], token, b"busy");
+    }
+    pair.call(sessions[1], 99, b"one call");
+    let completed = keep_calling(&mut pair, sessions[0], b"busy", 100);
+    let place = completed.iter().position(|token| *token == 99);
+    assert!(place.is_some_and(|place| place <= 8), "{completed:?}");
+}
+
+#[test]
+fn a_call_that_waits_for_a_credit_goes_before_one_that_waits_for_a_slot() {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(1));
+    for token in 0..10 {
+        pair.call(session, token, b"in order");
+    }
+    let mut numbers = Vec::new();
+    while let Some((_, bytes)) = pair.to_server.packets.pop_front() {
+        numbers.push(header(&bytes).request.to_u32());
+        pair.at_server(super::pair::CLIENT, &bytes);
+        while let Some((_, bytes)) = pair.to_client.packets.pop_front() {
+            pair.at_client(SERVER, &bytes);
+        }
+    }
+    assert_eq!(
+        numbers[..8],
+        [0, 1, 2, 3, 4, 5, 6, 7],
+        "nobody in a slot is overtaken from the queue"
+    );
+    assert_eq!(pair.outcomes.len(), 10);
+}

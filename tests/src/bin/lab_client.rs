@@ -1,0 +1,26 @@
+//! A client that opens sessions, uses each once and then only keeps them: `lab_client ADDRESS SESSIONS`.
+//!
+//! Says `CONNECTED`, and runs until its standard input ends.
+
+use erpc::{EndpointConfig, IdlePolicy};
+use erpc_tests::lab::client;
+use erpc_tests::limit::millis;
+use erpc_tests::process::end_with_input;
+use erpc_tests::proto::{CountReply, CountRequest, LabClient};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [address, sessions] = &arguments[..] else { panic!("usage: lab_client ADDRESS SESSIONS") };
+    let sessions: u64 = sessions.parse().expect("a number of sessions");
+    let endpoint = client(EndpointConfig::new().ping_interval(millis(100)).liveness_timeout(millis(500)));
+    endpoint.set_idle_policy(IdlePolicy::Sleep);
+    let open = |number| {
+        let lab = LabClient::connect(&endpoint, address).expect("the server answers");
+        assert_eq!(endpoint.block_on(lab.count(CountRequest { number })), Ok(CountReply { number }));
+        lab
+    };
+    let labs: Vec<LabClient> = (0..sessions).map(open).collect();
+    end_with_input();
+    println!("CONNECTED");
+    endpoint.run_until(|| labs.is_empty());
+}

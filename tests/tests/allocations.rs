@@ -1,0 +1,163 @@
+//! What calls cost the memory allocator, once everything is warm.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use erpc::raw::{Body, Context, MsgBuf, SessionId};
+use erpc::transport::mem::{MemConfig, MemHub};
+use erpc::{CallError, Endpoint, EndpointConfig, Transport, Udp};
+use erpc_tests::counting::{Account, Counting};
+use erpc_tests::lab::{LabService, loopback};
+use erpc_tests::limit::{secs, within};
+use erpc_tests::proto::*;
+use erpc_tests::raw::{Answers, Caller, ECHO, listening, request_of};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const SESSIONS: usize = 4;
+/// Calls under way: the windows of all sessions, and some that wait.
+const OUTSTANDING: u64 = 48;
+const WARM_UP: u64 = 20_000;
+const CALLS: u64 = 20_000;
+const BYTES: usize = 32;
+
+/// A closed loop of echoes over raw endpoints on one thread.
+fn raw_path<T: Transport>(client: T, server: T) {
+    let config = || EndpointConfig::new().min_rto(secs(1));
+    let mut server = listening(server, config());
+    let mut client =
+        erpc::raw::Rpc::new(client, config()).expect("the configuration is within bounds");
+    let mut answers = Answers::default();
+    let peer = server.local_route();
+    let sessions: Vec<SessionId> = (0..SESSIONS)
+        .map(|_| client.context().connect(peer).expect("there is room for sessions"))
+        .collect();
+
+    let (done, next) = (Cell::new(0u64), Cell::new(0u64));
+    let call = |cx: &mut Context<'_, T>, request: MsgBuf| {
+        let token = next.replace(next.get() + 1);
+        cx.call(sessions[token as usize % SESSIONS], ECHO, request, token)
+            .expect("the call is accepted");
+    };
+    let mut caller = Caller::new(
+        |cx: &mut Context<'_, T>, _, reply: Result<Body<'_>, CallError>, request: MsgBuf| {
+            let reply = reply.expect("the call succeeds");
+            assert_eq!(reply.as_slice().len(), BYTES);
+            done.set(done.get() + 1);
+            call(cx, request);
+        },
+    );
+    for id in 0..OUTSTANDING {
+        let mut cx = client.context();
+        let request = request_of(&mut cx, id, BYTES);
+        call(&mut cx, request);
+    }
+    let mut run = |calls: u64| {
+        let end = done.get() + calls;
+        while done.get() < end {
+            client.run_once(&mut caller);
+            server.run_once(&mut answers);
+        }
+    };
+    run(WARM_UP);
+    let account = Account::new(0);
+    account.charge(|| run(CALLS));
+    assert_eq!(account.allocations(), 0, "allocations in {CALLS} calls, both sides");
+    assert_eq!(account.live_bytes(), 0, "bytes freed, too, would be a sign of allocations");
+}
+
+#[test]
+fn raw_calls_through_memory_allocate_nothing() {
+    within(secs(60), || {
+        let hub = MemHub::new();
+        raw_path(hub.port(MemConfig::default()), hub.port(MemConfig::default()));
+    });
+}
+
+#[test]
+fn raw_calls_over_udp_allocate_nothing() {
+    within(secs(60), || {
+        let bind = || Udp::bind(&loopback()).expect("a socket");
+        raw_path(bind(), bind());
+    });
+}
+
+/// A server and a client with a session to it, on this thread.
+fn typed_pair() -> (Endpoint, Endpoint, LabClient) {
+    let endpoint = || {
+        Endpoint::udp_with(&loopback(), EndpointConfig::new().min_rto(secs(1)))
+            .expect("an endpoint")
+    };
+    let (server, client) = (endpoint(), endpoint());
+    server.listen();
+    assert!(server.serve(LabService::default().routes(), None));
+    let lab = LabClient::new(client.open(server.local_route().expect("outside of the loop")));
+    (server, client, lab)
+}
+
+#[test]
+fn typed_calls_allocate_for_the_callback_alone() {
+    within(secs(60), || {
+        let (server, client, lab) = typed_pair();
+        let run = |calls: u64| {
+            for number in 0..calls {
+                let done = Rc::new(Cell::new(false));
+                let flag = Rc::clone(&done);
+                lab.count_with(CountRequest { number }, move |reply| {
+                    assert_eq!(reply, Ok(CountReply { number }));
+                    flag.set(true);
+                });
+                while !done.get() {
+                    client.run_once();
+                    server.run_once();
+                }
+            }
+        };
+        run(2_000);
+        let account = Account::new(0);
+        account.charge(|| run(CALLS));
+        // One is the flag's, the test's own.
+        let per_call = account.allocations() as f64 / CALLS as f64 - 1.0;
+        eprintln!("{per_call} allocations per typed call with a callback, both sides");
+        assert!(per_call <= 1.01, "{per_call} allocations per call");
+    });
+}
+
+#[test]
+fn typed_calls_that_are_awaited_allocate_nothing() {
+    within(secs(60), || {
+        let (server, client, lab) = typed_pair();
+        let done = Rc::new(Cell::new(0));
+        let count = Rc::clone(&done);
+        // One task for ever, so that its own making is not counted.
+        let _task = client.spawn(async move {
+            for number in 0.. {
+                assert_eq!(lab.count(CountRequest { number }).await, Ok(CountReply { number }));
+                count.set(count.get() + 1);
+            }
+        });
+        let run = |calls: u64| {
+            let end = done.get() + calls;
+            while done.get() < end {
+                client.run_once();
+                server.run_once();
+            }
+        };
+        run(2_000);
+        let account = Account::new(0);
+        account.charge(|| run(CALLS));
+        let per_call = account.allocations() as f64 / CALLS as f64;
+        eprintln!("{per_call} allocations per typed call that is awaited, both sides");
+        assert!(per_call <= 0.01, "{per_call} allocations per call");
+    });
+}
+
+#[test]
+fn the_allocator_counts() {
+    let account = Account::new(1);
+    let boxed = account.charge(|| std::hint::black_box(vec![1u8; 1_000]));
+    assert_eq!((account.allocations(), account.live_bytes()), (1, 1_000));
+    drop(boxed);
+    assert_eq!((account.allocations(), account.live_bytes()), (1, 1_000), "outside of the account");
+}

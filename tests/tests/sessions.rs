@@ -1,0 +1,355 @@
+//! Many sessions, slow handlers, silent peers, sleeping endpoints.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use erpc::transport::fault::{FaultPlan, Faults, Faulty};
+use erpc::{
+    CallError, Cause, Endpoint, EndpointConfig, IdlePolicy, Server, ServerBuilder, ServerHandle, SubmitError, Udp,
+};
+use erpc_tests::counting::{Account, Counting};
+use erpc_tests::data::bytes_of;
+use erpc_tests::lab::{LabService, client, loopback};
+use erpc_tests::limit::{millis, secs, within};
+use erpc_tests::process::Process;
+use erpc_tests::proto::*;
+use rustix::time::{ClockId, clock_gettime};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A session's slots.
+const WINDOW: usize = 8;
+
+fn builder() -> ServerBuilder {
+    Server::builder().add_service(LabService::default()).udp(loopback())
+}
+
+fn serve(builder: ServerBuilder) -> ServerHandle {
+    builder.spawn("127.0.0.1:0").expect("the server starts")
+}
+
+fn connect<'a>(endpoint: &'a Endpoint, server: &ServerHandle) -> (&'a Endpoint, LabClient) {
+    (endpoint, LabClient::connect(endpoint, server.local_addr()).expect("the server answers"))
+}
+
+fn counts(endpoint: &Endpoint, lab: &LabClient, number: u64) {
+    assert_eq!(endpoint.block_on(lab.count(CountRequest { number })), Ok(CountReply { number }));
+}
+
+/// Waits until `done`, which must be within `limit`.
+#[track_caller]
+fn wait_until(endpoint: &Endpoint, limit: Duration, what: &str, mut done: impl FnMut() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < limit, "{what}: not after {limit:?}");
+        endpoint.run_for(millis(5));
+    }
+    begun.elapsed()
+}
+
+#[test]
+fn a_thousand_sessions_take_at_most_8_kib_each_per_side() {
+    const SESSIONS: usize = 1_000;
+    within(secs(60), || {
+        let endpoint = || {
+            let config = EndpointConfig::new().connect_timeout(secs(30));
+            Endpoint::udp_with(&loopback(), config).expect("an endpoint")
+        };
+        let (server, client) = (endpoint(), endpoint());
+        server.listen();
+        assert!(server.serve(LabService::default().routes(), None));
+        let address = server.local_route().expect("outside of the loop");
+        let (at_client, at_server) = (Account::new(0), Account::new(1));
+        let turn = || {
+            at_client.charge(|| client.run_once());
+            at_server.charge(|| server.run_once());
+        };
+
+        let done = Rc::new(Cell::new(0));
+        let mut labs = at_client.charge(|| Vec::with_capacity(SESSIONS));
+        for _ in 0..SESSIONS {
+            let lab = at_client.charge(|| LabClient::new(client.open(address)));
+            while !lab.session().is_open() {
+                turn();
+            }
+            at_client.charge(|| labs.push(lab));
+        }
+        let opened = (at_client.live_bytes(), at_server.live_bytes());
+        for lab in &labs {
+            for _ in 0..WINDOW {
+                let done = Rc::clone(&done);
+                let body = bytes_of(1, 32);
+                at_client.charge(|| {
+                    lab.echo_with(EchoRequest { body }, move |reply| {
+                        assert_eq!(reply.map(|reply| reply.body.len()), Ok(32));
+                        done.set(done.get() + 1);
+                    });
+                });
+            }
+        }
+        while done.get() < SESSIONS * WINDOW {
+            turn();
+        }
+        let quiet = Instant::now();
+        while quiet.elapsed() < secs(1) {
+            turn();
+        }
+        let stats = server.stats().expect("outside of the loop");
+        assert_eq!((stats.server_sessions, stats.protocol.requests), (SESSIONS, (SESSIONS * WINDOW) as u64));
+        for (side, opened, account) in [("client", opened.0, &at_client), ("server", opened.1, &at_server)] {
+            let (opened, used) = (opened as usize / SESSIONS, account.live_bytes() as usize / SESSIONS);
+            eprintln!("memory per session at the {side}: {opened} bytes when opened, {used} when all slots were used");
+            assert!(used <= 8 << 10, "{used} bytes per session at the {side}");
+            assert!(opened > 100, "nothing was counted");
+        }
+    });
+}
+
+#[test]
+fn five_thousand_sessions_of_one_endpoint() {
+    const SESSIONS: usize = 5_000;
+    within(secs(100), || {
+        let server = serve(builder());
+        let endpoint = client(EndpointConfig::new().connect_timeout(secs(30)));
+        let begun = Instant::now();
+        // All at once: hellos that overflow the server's queue are sent again.
+        let labs: Vec<_> =
+            (0..SESSIONS).map(|_| LabClient::new(endpoint.open(server.local_addr().into()))).collect();
+        let done = Rc::new(Cell::new(0));
+        for round in 0..3 {
+            for (at, lab) in labs.iter().enumerate() {
+                let (number, done) = ((round * SESSIONS + at) as u64, Rc::clone(&done));
+                lab.count_with(CountRequest { number }, move |reply| {
+                    assert_eq!(reply, Ok(CountReply { number }));
+                    done.set(done.get() + 1);
+                });
+            }
+            endpoint.run_until(|| done.get() == (round + 1) * SESSIONS);
+            if round == 0 {
+                eprintln!("{SESSIONS} sessions opened and used once in {:?}", begun.elapsed());
+            }
+        }
+        assert_eq!(server.stats().server_sessions, SESSIONS);
+        drop(labs);
+        wait_until(&endpoint, secs(30), "the server forgets sessions", || server.stats().server_sessions == 0);
+        assert_eq!(endpoint.stats().expect("outside of the loop").client_sessions, 0);
+    });
+}
+
+#[test]
+fn a_handler_of_three_seconds_costs_three_packets_more() {
+    within(secs(30), || {
+        let server = serve(builder().workers(1));
+        let endpoint = client(EndpointConfig::new());
+        let (endpoint, lab) = connect(&endpoint, &server);
+        for number in 0..100 {
+            counts(endpoint, &lab, number);
+        }
+        // Whatever the calls before leave to be said is said now.
+        endpoint.run_for(millis(300));
+        let packets = || {
+            let stats = endpoint.stats().expect("outside of the loop").transport;
+            stats.tx_packets + stats.rx_packets
+        };
+        let (before, begun) = (packets(), Instant::now());
+        assert_eq!(endpoint.block_on(lab.nap(NapRequest { millis: 3_000 })), Ok(NapReply {}));
+        let took = begun.elapsed();
+        let extra = packets() - before - 2;
+        eprintln!("{extra} packets more than two, for a call of {took:?}");
+        // The default interval of probes is 3 s. A machine that is late is probed, and answers.
+        let allowed = if took > millis(3_004) { 5 } else { 3 };
+        assert!(extra <= allowed, "{extra} packets more than two, for a call of {took:?}");
+    });
+}
+
+const SHORT: EndpointConfig = EndpointConfig::new().ping_interval(millis(100)).liveness_timeout(millis(500));
+
+fn server_process() -> (Process, String) {
+    let process = Process::start("server", env!("CARGO_BIN_EXE_lab_server"), &["127.0.0.1:0", "1"]);
+    let address = process.expect("LISTENING");
+    (process, address)
+}
+
+#[test]
+fn a_server_that_is_silent_is_given_up() {
+    within(secs(60), || {
+        for (end, what) in [(Process::pause as fn(&Process), "paused"), (|_| {}, "killed")] {
+            let (mut process, address) = server_process();
+            let endpoint = client(SHORT);
+            let busy = LabClient::connect(&endpoint, &*address).expect("the server answers");
+            let idle = LabClient::connect(&endpoint, &*address).expect("the server answers");
+            // Pings keep a quiet session alive for longer than the time-out.
+            endpoint.run_for(millis(1_200));
+            assert!(idle.session().is_open() && busy.session().is_open(), "a quiet session is no dead one");
+            let waiting = busy.r#await(AwaitRequest { key: 1 });
+            endpoint.run_for(millis(1_200));
+            assert!(!waiting.is_ready(), "a slow handler is no dead peer");
+            if what == "killed" {
+                process.kill();
+            } else {
+                end(&process);
+            }
+            let begun = Instant::now();
+            assert_eq!(endpoint.block_on(waiting), Err(CallError::MaybeExecuted(Cause::PeerDead)), "{what}");
+            let took = begun.elapsed();
+            assert!((millis(300)..secs(5)).contains(&took), "a server that is {what} was noticed after {took:?}");
+            let what_idle = format!("a session that was idle when its server was {what} ends");
+            wait_until(&endpoint, secs(5), &what_idle, || !idle.session().is_open());
+            let late = endpoint.block_on(idle.count(CountRequest { number: 1 }));
+            assert_eq!(late, Err(CallError::NotExecuted(Cause::PeerDead)));
+            if what == "paused" {
+                // It is back, and knows nothing of our having given up: new sessions are none the worse.
+                process.resume();
+                let again = LabClient::connect(&endpoint, &*address).expect("the server answers again");
+                counts(&endpoint, &again, 2);
+                drop((again, busy, idle, endpoint));
+                process.finish();
+            }
+        }
+    });
+}
+
+#[test]
+fn clients_that_are_silent_are_forgotten() {
+    within(secs(60), || {
+        let server = serve(builder().config(SHORT));
+        let address = server.local_addr().to_string();
+        let start = |name: &str| {
+            let process = Process::start(name, env!("CARGO_BIN_EXE_lab_client"), &[&address, "5"]);
+            assert_eq!(process.expect("CONNECTED"), "");
+            process
+        };
+        let (mut killed, paused, alive) = (start("killed"), start("paused"), start("alive"));
+        assert_eq!(server.stats().server_sessions, 15);
+        let observer = client(EndpointConfig::new());
+        observer.run_for(millis(1_500));
+        assert_eq!(server.stats().server_sessions, 15, "quiet clients are kept");
+        killed.kill();
+        paused.pause();
+        let took = wait_until(&observer, secs(10), "silent clients are forgotten", || server.stats().server_sessions == 5);
+        eprintln!("forgotten after {took:?}");
+        observer.run_for(millis(500));
+        assert_eq!(server.stats().server_sessions, 5, "the one that is alive is kept");
+        alive.finish();
+    });
+}
+
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn every_idle_policy_answers() {
+    within(secs(60), || {
+        let policies = [IdlePolicy::Sleep, IdlePolicy::SpinThenSleep { spin: millis(1) }, IdlePolicy::default(), IdlePolicy::Spin];
+        for policy in policies {
+            let server = serve(builder().idle(policy).workers(1));
+            let endpoint = client(EndpointConfig::new());
+            endpoint.set_idle_policy(policy);
+            let (endpoint, lab) = connect(&endpoint, &server);
+            for number in 0..200 {
+                counts(endpoint, &lab, number);
+            }
+            // Workers answer from other threads.
+            for _ in 0..20 {
+                assert_eq!(endpoint.block_on(lab.nap(NapRequest { millis: 1 })), Ok(NapReply {}), "{policy:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_sleeping_endpoint_costs_nothing_and_wakes_for_packets() {
+    within(secs(60), || {
+        let server = serve(builder().idle(IdlePolicy::Sleep).workers(1));
+        let endpoint = client(EndpointConfig::new());
+        endpoint.set_idle_policy(IdlePolicy::Sleep);
+        let (endpoint, lab) = connect(&endpoint, &server);
+        let before = cpu_time();
+        assert_eq!(endpoint.block_on(lab.nap(NapRequest { millis: 1_000 })), Ok(NapReply {}));
+        let spent = cpu_time() - before;
+        assert!(spent < millis(200), "{spent:?} of a core for a second of waiting");
+    });
+}
+
+#[test]
+fn a_sleeping_endpoint_wakes_for_timers() {
+    within(secs(60), || {
+        let server = serve(builder().idle(IdlePolicy::Sleep));
+        let transport = Faulty::new(Udp::bind(&loopback()).expect("a socket"), FaultPlan::new(1));
+        let network = transport.handle();
+        let endpoint = Endpoint::new(transport, SHORT).expect("an endpoint");
+        endpoint.set_idle_policy(IdlePolicy::Sleep);
+        let session = endpoint.connect(server.local_addr()).expect("the server answers");
+        let lab = LabClient::new(session);
+        let once = endpoint.block_on(lab.count(CountRequest { number: 1 }));
+        assert_eq!(once, Ok(CountReply { number: 1 }));
+
+        // The request is lost and nothing comes, so only its timer can wake who sleeps.
+        network.set_plan(FaultPlan::new(2).both(Faults::none().drop(1.0)));
+        let call = lab.count(CountRequest { number: 2 });
+        endpoint.run_once();
+        endpoint.run_once();
+        assert_eq!(network.stats().tx.dropped, 1, "the request is lost");
+        network.set_plan(FaultPlan::new(3));
+        let begun = Instant::now();
+        assert_eq!(endpoint.block_on(call), Ok(CountReply { number: 2 }));
+        assert!(begun.elapsed() < secs(3), "sent again after {:?}", begun.elapsed());
+
+        // For good: the liveness time-out ends the sleep.
+        network.set_plan(FaultPlan::new(4).both(Faults::none().drop(1.0)));
+        let begun = Instant::now();
+        let reply = endpoint.block_on(lab.count(CountRequest { number: 3 }));
+        assert_eq!(reply, Err(CallError::MaybeExecuted(Cause::PeerDead)));
+        assert!(begun.elapsed() < secs(5), "noticed after {:?}", begun.elapsed());
+    });
+}
+
+#[test]
+fn a_sleeping_endpoint_wakes_for_other_threads() {
+    within(secs(60), || {
+        let server = serve(builder().idle(IdlePolicy::Sleep));
+        let endpoint = client(EndpointConfig::new());
+        endpoint.set_idle_policy(IdlePolicy::Sleep);
+        let (endpoint, lab) = connect(&endpoint, &server);
+        drop(lab);
+        endpoint.run_for(millis(50));
+        let (handle, address) = (endpoint.handle(), server.local_addr());
+        let (send, replies) = channel();
+        let other = thread::spawn(move || {
+            for number in 0..20 {
+                // Long enough that the endpoint sleeps.
+                thread::sleep(millis(20));
+                let (send, begun) = (send.clone(), Instant::now());
+                let submitted = handle.submit(move |endpoint: &Endpoint| {
+                    let lab = LabClient::new(endpoint.open(address.into()));
+                    lab.count_with(CountRequest { number }, move |reply| {
+                        send.send((reply, begun.elapsed())).expect("the test waits");
+                    });
+                });
+                submitted.expect("the endpoint is there");
+            }
+            drop(send);
+            handle
+        });
+        let mut answers = Vec::new();
+        endpoint.run_until(|| {
+            answers.extend(replies.try_iter());
+            answers.len() == 20
+        });
+        for (number, (reply, took)) in (0..).zip(answers) {
+            assert_eq!(reply, Ok(CountReply { number }));
+            assert!(took < secs(2), "a sleeping endpoint took {took:?} to answer");
+        }
+        let handle = other.join().expect("the other thread does not panic");
+        // One more to see what a handle says when its endpoint is gone.
+        let gone = client(EndpointConfig::new()).handle();
+        assert_eq!(gone.submit(|_| {}), Err(SubmitError::Gone));
+        assert_eq!(handle.submit(|_| {}), Ok(()));
+    });
+}
