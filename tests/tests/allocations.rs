@@ -8,7 +8,7 @@ use erpc::transport::mem::{MemConfig, MemHub};
 use erpc::{CallError, Endpoint, EndpointConfig, Transport, Udp};
 use erpc_tests::counting::{Account, Counting};
 use erpc_tests::lab::{LabService, loopback};
-use erpc_tests::limit::{secs, within};
+use erpc_tests::limit::{millis, secs, within};
 use erpc_tests::proto::*;
 use erpc_tests::raw::{Answers, Caller, ECHO, listening, request_of};
 
@@ -24,7 +24,7 @@ const BYTES: usize = 32;
 
 /// A closed loop of echoes over raw endpoints on one thread.
 fn raw_path<T: Transport>(client: T, server: T) {
-    let config = || EndpointConfig::new().min_rto(secs(1));
+    let config = || EndpointConfig::new().min_rto(millis(500));
     let mut server = listening(server, config());
     let mut client =
         erpc::raw::Rpc::new(client, config()).expect("the configuration is within bounds");
@@ -86,7 +86,7 @@ fn raw_calls_over_udp_allocate_nothing() {
 /// A server and a client with a session to it, on this thread.
 fn typed_pair() -> (Endpoint, Endpoint, LabClient) {
     let endpoint = || {
-        Endpoint::udp_with(&loopback(), EndpointConfig::new().min_rto(secs(1)))
+        Endpoint::udp_with(&loopback(), EndpointConfig::new().min_rto(millis(500)))
             .expect("an endpoint")
     };
     let (server, client) = (endpoint(), endpoint());

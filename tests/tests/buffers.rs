@@ -13,14 +13,14 @@ use std::thread;
 use erpc::raw::protocol::DropReason;
 use erpc::{Endpoint, EndpointConfig, EndpointStats, Server, ServerHandle, Udp, UdpConfig};
 use erpc_tests::lab::{LabService, client, loopback, work};
-use erpc_tests::limit::{secs, within};
+use erpc_tests::limit::{millis, secs, within};
 use erpc_tests::proto::*;
 
 const EIGHT_MIB: usize = (8 << 20) - 100;
 
 fn config() -> EndpointConfig {
     EndpointConfig::new()
-        .min_rto(secs(5))
+        .min_rto(millis(500))
         .ping_interval(secs(20))
         .liveness_timeout(secs(60))
         .connect_timeout(secs(20))

@@ -128,7 +128,8 @@ fn a_server_that_is_full_says_so_and_has_room_again() {
         endpoint.block_on(labs[0].session().disconnect());
         counts(&endpoint, &connect().expect("the place is free again"), 2);
 
-        // The client's own limit, which needs no server.
+        // The client's own limit.
+        let server = serve();
         let small = client(EndpointConfig::new().max_sessions(1));
         let first = small.open(server.local_addr().into());
         let error =

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use erpc::transport::fault::{FaultPlan, Faults, Faulty};
 use erpc::{
-    CallError, Cause, Endpoint, EndpointConfig, IdlePolicy, Server, ServerBuilder, ServerHandle, SubmitError, Udp,
+    CallError, Cause, Endpoint, EndpointConfig, IdlePolicy, Server, ServerBuilder, ServerHandle,
+    SubmitError, Udp,
 };
 use erpc_tests::counting::{Account, Counting};
 use erpc_tests::data::bytes_of;
@@ -42,7 +43,12 @@ fn counts(endpoint: &Endpoint, lab: &LabClient, number: u64) {
 
 /// Waits until `done`, which must be within `limit`.
 #[track_caller]
-fn wait_until(endpoint: &Endpoint, limit: Duration, what: &str, mut done: impl FnMut() -> bool) -> Duration {
+fn wait_until(
+    endpoint: &Endpoint,
+    limit: Duration,
+    what: &str,
+    mut done: impl FnMut() -> bool,
+) -> Duration {
     let begun = Instant::now();
     while !done() {
         assert!(begun.elapsed() < limit, "{what}: not after {limit:?}");
@@ -99,10 +105,18 @@ fn a_thousand_sessions_take_at_most_8_kib_each_per_side() {
             turn();
         }
         let stats = server.stats().expect("outside of the loop");
-        assert_eq!((stats.server_sessions, stats.protocol.requests), (SESSIONS, (SESSIONS * WINDOW) as u64));
-        for (side, opened, account) in [("client", opened.0, &at_client), ("server", opened.1, &at_server)] {
-            let (opened, used) = (opened as usize / SESSIONS, account.live_bytes() as usize / SESSIONS);
-            eprintln!("memory per session at the {side}: {opened} bytes when opened, {used} when all slots were used");
+        assert_eq!(
+            (stats.server_sessions, stats.protocol.requests),
+            (SESSIONS, (SESSIONS * WINDOW) as u64)
+        );
+        for (side, opened, account) in
+            [("client", opened.0, &at_client), ("server", opened.1, &at_server)]
+        {
+            let (opened, used) =
+                (opened as usize / SESSIONS, account.live_bytes() as usize / SESSIONS);
+            eprintln!(
+                "memory per session at the {side}: {opened} bytes when opened, {used} when all slots were used"
+            );
             assert!(used <= 8 << 10, "{used} bytes per session at the {side}");
             assert!(opened > 100, "nothing was counted");
         }
@@ -117,8 +131,9 @@ fn five_thousand_sessions_of_one_endpoint() {
         let endpoint = client(EndpointConfig::new().connect_timeout(secs(30)));
         let begun = Instant::now();
         // All at once: hellos that overflow the server's queue are sent again.
-        let labs: Vec<_> =
-            (0..SESSIONS).map(|_| LabClient::new(endpoint.open(server.local_addr().into()))).collect();
+        let labs: Vec<_> = (0..SESSIONS)
+            .map(|_| LabClient::new(endpoint.open(server.local_addr().into())))
+            .collect();
         let done = Rc::new(Cell::new(0));
         for round in 0..3 {
             for (at, lab) in labs.iter().enumerate() {
@@ -135,7 +150,9 @@ fn five_thousand_sessions_of_one_endpoint() {
         }
         assert_eq!(server.stats().server_sessions, SESSIONS);
         drop(labs);
-        wait_until(&endpoint, secs(30), "the server forgets sessions", || server.stats().server_sessions == 0);
+        wait_until(&endpoint, secs(30), "the server forgets sessions", || {
+            server.stats().server_sessions == 0
+        });
         assert_eq!(endpoint.stats().expect("outside of the loop").client_sessions, 0);
     });
 }
@@ -166,7 +183,8 @@ fn a_handler_of_three_seconds_costs_three_packets_more() {
     });
 }
 
-const SHORT: EndpointConfig = EndpointConfig::new().ping_interval(millis(100)).liveness_timeout(millis(500));
+const SHORT: EndpointConfig =
+    EndpointConfig::new().ping_interval(millis(100)).liveness_timeout(millis(500));
 
 fn server_process() -> (Process, String) {
     let process = Process::start("server", env!("CARGO_BIN_EXE_lab_server"), &["127.0.0.1:0", "1"]);
@@ -184,7 +202,10 @@ fn a_server_that_is_silent_is_given_up() {
             let idle = LabClient::connect(&endpoint, &*address).expect("the server answers");
             // Pings keep a quiet session alive for longer than the time-out.
             endpoint.run_for(millis(1_200));
-            assert!(idle.session().is_open() && busy.session().is_open(), "a quiet session is no dead one");
+            assert!(
+                idle.session().is_open() && busy.session().is_open(),
+                "a quiet session is no dead one"
+            );
             let waiting = busy.r#await(AwaitRequest { key: 1 });
             endpoint.run_for(millis(1_200));
             assert!(!waiting.is_ready(), "a slow handler is no dead peer");
@@ -194,9 +215,16 @@ fn a_server_that_is_silent_is_given_up() {
                 end(&process);
             }
             let begun = Instant::now();
-            assert_eq!(endpoint.block_on(waiting), Err(CallError::MaybeExecuted(Cause::PeerDead)), "{what}");
+            assert_eq!(
+                endpoint.block_on(waiting),
+                Err(CallError::MaybeExecuted(Cause::PeerDead)),
+                "{what}"
+            );
             let took = begun.elapsed();
-            assert!((millis(300)..secs(5)).contains(&took), "a server that is {what} was noticed after {took:?}");
+            assert!(
+                (millis(300)..secs(5)).contains(&took),
+                "a server that is {what} was noticed after {took:?}"
+            );
             let what_idle = format!("a session that was idle when its server was {what} ends");
             wait_until(&endpoint, secs(5), &what_idle, || !idle.session().is_open());
             let late = endpoint.block_on(idle.count(CountRequest { number: 1 }));
@@ -204,7 +232,8 @@ fn a_server_that_is_silent_is_given_up() {
             if what == "paused" {
                 // It is back, and knows nothing of our having given up: new sessions are none the worse.
                 process.resume();
-                let again = LabClient::connect(&endpoint, &*address).expect("the server answers again");
+                let again =
+                    LabClient::connect(&endpoint, &*address).expect("the server answers again");
                 counts(&endpoint, &again, 2);
                 drop((again, busy, idle, endpoint));
                 process.finish();
@@ -230,7 +259,9 @@ fn clients_that_are_silent_are_forgotten() {
         assert_eq!(server.stats().server_sessions, 15, "quiet clients are kept");
         killed.kill();
         paused.pause();
-        let took = wait_until(&observer, secs(10), "silent clients are forgotten", || server.stats().server_sessions == 5);
+        let took = wait_until(&observer, secs(10), "silent clients are forgotten", || {
+            server.stats().server_sessions == 5
+        });
         eprintln!("forgotten after {took:?}");
         observer.run_for(millis(500));
         assert_eq!(server.stats().server_sessions, 5, "the one that is alive is kept");
@@ -246,7 +277,12 @@ fn cpu_time() -> Duration {
 #[test]
 fn every_idle_policy_answers() {
     within(secs(60), || {
-        let policies = [IdlePolicy::Sleep, IdlePolicy::SpinThenSleep { spin: millis(1) }, IdlePolicy::default(), IdlePolicy::Spin];
+        let policies = [
+            IdlePolicy::Sleep,
+            IdlePolicy::SpinThenSleep { spin: millis(1) },
+            IdlePolicy::default(),
+            IdlePolicy::Spin,
+        ];
         for policy in policies {
             let server = serve(builder().idle(policy).workers(1));
             let endpoint = client(EndpointConfig::new());
@@ -257,7 +293,11 @@ fn every_idle_policy_answers() {
             }
             // Workers answer from other threads.
             for _ in 0..20 {
-                assert_eq!(endpoint.block_on(lab.nap(NapRequest { millis: 1 })), Ok(NapReply {}), "{policy:?}");
+                assert_eq!(
+                    endpoint.block_on(lab.nap(NapRequest { millis: 1 })),
+                    Ok(NapReply {}),
+                    "{policy:?}"
+                );
             }
         }
     });

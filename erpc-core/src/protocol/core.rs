@@ -51,6 +51,9 @@ pub(super) struct Shared {
     pub(super) ids: IdSource,
 }
 
+/// What fits an Ethernet frame, in bytes: however little room there is, datagrams are not made smaller.
+const COMMON_DATAGRAM: usize = 1_472;
+
 /// How many eager responses the room for replies should hold.
 const EAGER_RESPONSES: u32 = 256;
 
@@ -64,16 +67,18 @@ impl Shared {
         if let Some(eager) = self.config.eager {
             return eager;
         }
-        let (mut low, mut high) = (crate::buf::MIN_PAYLOAD, self.local.max_datagram as usize);
-        while low < high {
-            let middle = (low + high).div_ceil(2);
-            if self.local.charge.charge(HEADER_LEN + middle) <= room / EAGER_RESPONSES {
-                low = middle;
-            } else {
-                high = middle - 1;
-            }
-        }
-        low as u32
+        let longest = HEADER_LEN + self.local.max_datagram as usize;
+        let datagram = self.local.charge.largest(room / EAGER_RESPONSES, longest);
+        datagram.saturating_sub(HEADER_LEN).max(crate::buf::MIN_PAYLOAD) as u32
+    }
+
+    /// The largest datagram that a session should use whose packets may take `room` of the receive
+    /// queue. One packet is always let through, so it should not be larger than its share; and of two,
+    /// one is on its way while the other is handled.
+    pub(super) fn fitting_datagram(&self, room: u32) -> u32 {
+        let least = self.local.charge.charge(COMMON_DATAGRAM);
+        let units = (room / 2).max(least);
+        self.local.charge.largest(units, self.local.max_datagram as usize) as u32
     }
 
     /// What this endpoint says of itself when a session opens.
@@ -143,7 +148,7 @@ impl<R: Route> Core<R> {
 
     /// Takes in a packet. What it asks for in return is pushed into `tx`; what it means for the owner
     /// is returned.
-    #[inline]
+    #[inline(always)]
     pub fn receive<'p, X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,

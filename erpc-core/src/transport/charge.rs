@@ -59,6 +59,22 @@ impl ChargeModel {
         }
     }
 
+    /// The largest datagram of at most `longest` bytes that is charged no more than `units`; 0 if there
+    /// is none.
+    #[must_use]
+    pub fn largest(self, units: u32, longest: usize) -> usize {
+        let (mut fits, mut most) = (0, longest);
+        while fits < most {
+            let middle = (fits + most).div_ceil(2);
+            if self.charge(middle) <= units {
+                fits = middle;
+            } else {
+                most = middle - 1;
+            }
+        }
+        fits
+    }
+
     /// The model's number in the handshake.
     #[must_use]
     pub const fn to_u8(self) -> u8 {
@@ -88,6 +104,20 @@ mod tests {
         for model in [ChargeModel::Ring, ChargeModel::LinuxUdp] {
             let charges: Vec<u32> = (0..=65_507).map(|len| model.charge(len)).collect();
             assert!(charges.is_sorted(), "{model:?}");
+        }
+    }
+
+    #[test]
+    fn the_largest_datagram_fits_and_one_byte_more_does_not() {
+        for model in [ChargeModel::Ring, ChargeModel::LinuxUdp] {
+            for units in [0, 831, 832, 1_024, 2_304, 8_448, 20_000, 60_000, 66_339, u32::MAX] {
+                let largest = model.largest(units, 65_507);
+                assert!(largest == 0 || model.charge(largest) <= units, "{model:?} {units}");
+                assert!(
+                    largest == 65_507 || model.charge(largest + 1) > units,
+                    "{model:?} {units}"
+                );
+            }
         }
     }
 

@@ -12,11 +12,15 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [address, sessions] = &arguments[..] else { panic!("usage: lab_client ADDRESS SESSIONS") };
     let sessions: u64 = sessions.parse().expect("a number of sessions");
-    let endpoint = client(EndpointConfig::new().ping_interval(millis(100)).liveness_timeout(millis(500)));
+    let endpoint =
+        client(EndpointConfig::new().ping_interval(millis(100)).liveness_timeout(millis(500)));
     endpoint.set_idle_policy(IdlePolicy::Sleep);
     let open = |number| {
         let lab = LabClient::connect(&endpoint, address).expect("the server answers");
-        assert_eq!(endpoint.block_on(lab.count(CountRequest { number })), Ok(CountReply { number }));
+        assert_eq!(
+            endpoint.block_on(lab.count(CountRequest { number })),
+            Ok(CountReply { number })
+        );
         lab
     };
     let labs: Vec<LabClient> = (0..sessions).map(open).collect();

@@ -230,7 +230,7 @@ impl<R: Route> ClientSide<R> {
         self.routing.retain(|routing| *routing != id);
         let Some(session) = self.sessions.get_mut(id.index as usize) else { return };
         let State::Routing { cookie, steer } = session.state else { return };
-        let max_datagram = path_datagram.min(shared.local.max_datagram);
+        let max_datagram = path_datagram.min(shared.fitting_datagram(self.room.limit));
         if (max_datagram as usize) < MIN_DATAGRAM {
             self.remove(shared, id.index, Cause::Connect(ConnectError::Parameters));
             return;

@@ -121,8 +121,12 @@ impl<R: Route> ClientSide<R> {
         if let Some(window) = info.window() {
             peer.window.limit = window;
         }
-        session.last_heard = now;
-        session.rtt.sample(now.nanos_since(active_at).saturating_sub(info.processing_nanos()));
+        // One sample per burst: the others would be the same but for the time of the burst itself.
+        if session.last_heard != now {
+            session.last_heard = now;
+            let trip = now.nanos_since(active_at);
+            session.rtt.sample(trip.saturating_sub(info.processing_nanos()));
+        }
         session.free |= 1 << at;
         Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room }
             .release(last_cost.0, last_cost.1);

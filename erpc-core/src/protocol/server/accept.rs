@@ -192,8 +192,8 @@ impl<R: Route> ServerSide<R> {
         if self.by_client.contains_key(&(route, client)) {
             return;
         }
-        let max_datagram =
-            parameters.max_datagram.min(path_datagram).min(shared.local.max_datagram);
+        let fitting = shared.fitting_datagram(self.grants.share_with(&route, client.steer()));
+        let max_datagram = parameters.max_datagram.min(path_datagram).min(fitting);
         if (max_datagram as usize) < MIN_DATAGRAM {
             shared.stats.refused += 1;
             let refused = Control::Refused {

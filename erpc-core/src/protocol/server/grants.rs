@@ -39,9 +39,18 @@ impl<R: Route> Grants<R> {
         self.share
     }
 
+    /// What the share will be once a session of the client endpoint has opened.
+    pub(super) fn share_with(&self, route: &R, steer: u8) -> u32 {
+        let new = usize::from(!self.clients.contains_key(&(*route, steer)));
+        self.share_of(self.clients.len() + new)
+    }
+
     fn divide(&mut self) {
-        self.share =
-            self.capacity >> self.clients.len().max(1).next_power_of_two().trailing_zeros();
+        self.share = self.share_of(self.clients.len().max(1));
+    }
+
+    fn share_of(&self, clients: usize) -> u32 {
+        self.capacity >> clients.next_power_of_two().trailing_zeros()
     }
 
     /// A session of the client endpoint opens. Returns whether the others' share has shrunk.
