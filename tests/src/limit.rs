@@ -13,11 +13,14 @@ use std::time::Duration;
 #[track_caller]
 pub fn within<R: Send + 'static>(limit: Duration, body: impl FnOnce() -> R + Send + 'static) -> R {
     let (send, done) = channel::<()>();
-    let body = thread::spawn(move || {
+    // Panics are reported under the test's name.
+    let name = thread::current().name().unwrap_or("test").to_owned();
+    let body = thread::Builder::new().name(name).spawn(move || {
         // Dropped at the end, also by a panic.
         let _send = send;
         body()
     });
+    let body = body.expect("the system has a thread for the test");
     if let Err(RecvTimeoutError::Timeout) = done.recv_timeout(limit) {
         panic!("the test has not ended after {limit:?}");
     }

@@ -6,7 +6,7 @@ use erpc::raw::protocol::{Cause, ListenGroup};
 use erpc::raw::{Acceptor, App, Body, Context, MsgBuf, Request, Rpc, SessionEvent, SessionId};
 use erpc::{CallError, EndpointConfig, Transport};
 
-use crate::data::{bytes_of, digest, fill};
+use crate::data::{digest, fill};
 
 /// Answered with the request itself.
 pub const ECHO: u32 = 1;
@@ -136,10 +136,4 @@ pub fn produce_request<T: Transport>(cx: &mut Context<'_, T>, id: u64, len: usiz
     request.as_mut_slice()[..8].copy_from_slice(&id.to_le_bytes());
     request.as_mut_slice()[8..].copy_from_slice(&(len as u64).to_le_bytes());
     request
-}
-
-/// Whether these are the bytes that belong to `id`.
-#[must_use]
-pub fn is_of(id: u64, bytes: &[u8]) -> bool {
-    bytes_of(id, bytes.len()) == *bytes
 }

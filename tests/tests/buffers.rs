@@ -128,6 +128,8 @@ fn from_several_endpoints(
                 let endpoint = Endpoint::udp_with(&udp, config()).expect("a client endpoint");
                 let labs: Vec<_> = (0..sessions).map(|_| connect(&endpoint, address)).collect();
                 together.wait();
+                // Each that joined made the others' share smaller, of which they now hear.
+                endpoint.run_for(millis(100));
                 load(&endpoint, &labs);
                 let stats = stats(&endpoint);
                 together.wait();

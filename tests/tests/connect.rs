@@ -269,7 +269,7 @@ fn noise_at_a_servers_port_disturbs_nobody() {
             for _ in 0..dice.below(6) {
                 let at = dice.below(64) as usize;
                 if let Some(byte) = packet.get_mut(at) {
-                    *byte = dice.next() as u8;
+                    *byte = dice.draw() as u8;
                 }
             }
             // A full queue is no failure of the test.

@@ -35,7 +35,7 @@ struct Orders {
 enum Report {
     Listening(SocketAddr, Handle),
     Done(u64),
-    Gone(EndpointStats),
+    Gone(Box<EndpointStats>),
 }
 
 fn main() {
@@ -82,9 +82,10 @@ fn main() {
             panic!("an endpoint is ahead of the others")
         };
         println!(
-            "GONE {} retransmissions, {} dropped",
+            "GONE {} sent again, {} dropped, {} overflows",
             stats.protocol.retransmissions,
-            stats.protocol.dropped_in_all()
+            stats.protocol.dropped_in_all(),
+            stats.transport.rx_overflow
         );
     }
     end_with_input();
@@ -181,8 +182,7 @@ fn take_part(orders: &Orders, time: Duration, report: &Sender<Report>) {
         "msgbufs have leaked: {left:?}"
     );
     assert_eq!(left.protocol.failures, 0, "{left:?}");
-    assert_eq!(left.transport.rx_overflow, 0, "{left:?}");
-    send(Report::Gone(left));
+    send(Report::Gone(Box::new(left)));
 }
 
 /// Lengths of request and response: now and then some of many packets.
