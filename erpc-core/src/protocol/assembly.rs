@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn the_message_is_its_packets_in_order() {
         let mut pool = Pool::new(1 << 30);
-        let message: Vec<u8> = (0..200_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+        let message: Vec<u8> = (0..200_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
         let layout = PacketLayout::new(200_000, 2_000, 1_448);
         let mut assembly = Assembly::new(layout, &mut pool).unwrap();
         while !assembly.is_complete() {

@@ -7,6 +7,9 @@ use crate::buf::MIN_PAYLOAD;
 /// Requests of one session that may be on their way at once.
 pub(crate) const WINDOW: usize = 8;
 
+/// Bytes per slot for the small buffers that slots keep.
+const SLOT_ALLOWANCE: usize = 1_536;
+
 /// An endpoint's limits and timeouts. Setters chain; [`EndpointConfig::check`] runs when the endpoint
 /// is made.
 ///
@@ -191,6 +194,14 @@ impl EndpointConfig {
 
     pub(super) fn session_memory(&self) -> usize {
         self.session_memory_limit.unwrap_or(self.max_message as usize * 16)
+    }
+
+    /// What the buffers of a session's slots may take at its server, so that
+    /// [`EndpointConfig::session_memory_limit`] bytes of messages fit: a buffer with its headers is up
+    /// to a third larger than its message, and every slot keeps a small one.
+    pub(super) fn session_budget(&self) -> usize {
+        let memory = self.session_memory();
+        memory + memory / 3 + WINDOW * SLOT_ALLOWANCE
     }
 
     /// Checks every setting against its bounds.

@@ -305,7 +305,7 @@ impl<R: Route> Core<R> {
     /// Ends a burst: sends credit returns, asks for response packets, lets waiting calls go on.
     #[inline]
     pub fn end_of_burst<X: TxQueue<Route = R>>(&mut self, now: Instant, tx: &mut X) {
-        self.server.end_of_burst(&self.shared, tx);
+        self.server.end_of_burst(tx);
         self.client.end_of_burst(&mut self.shared, now, tx);
     }
 
@@ -380,7 +380,7 @@ impl<R: Route> Core<R> {
     ///
     /// # Errors
     /// [`Rejected`] with the request if it cannot be accepted.
-    #[inline]
+    #[inline(always)]
     pub fn call<X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
@@ -415,7 +415,7 @@ impl<R: Route> Core<R> {
     }
 
     /// Answers a request. If its session is gone, the response is counted and dropped.
-    #[inline]
+    #[inline(always)]
     pub fn respond<X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,

@@ -311,7 +311,10 @@ impl<T: Transport> Endpoint<T> {
     /// What was counted so far; `None` within handlers and callbacks.
     #[must_use]
     pub fn stats(&self) -> Option<EndpointStats> {
-        self.anchor.shared.rpc().map(|mut rpc| rpc.stats())
+        let mut stats = self.anchor.shared.rpc()?.stats();
+        // Requests are encoded into buffers of a pool of their own.
+        stats.pool += self.anchor.shared.pool().stats();
+        Some(stats)
     }
 
     /// Responses that came for calls whose future had been dropped.

@@ -107,7 +107,7 @@ impl<T: Transport> Context<'_, T> {
     ///
     /// # Errors
     /// [`Rejected`] hands the request back if the call cannot be accepted.
-    #[inline]
+    #[inline(always)]
     pub fn call(
         &mut self,
         session: SessionId,
@@ -132,7 +132,7 @@ impl<T: Transport> Context<'_, T> {
     }
 
     /// Answers a request.
-    #[inline]
+    #[inline(always)]
     pub fn respond(&mut self, request: RequestHandle, response: MsgBuf) {
         self.core.respond(self.now, request, response, self.tx);
     }

@@ -31,9 +31,15 @@ impl AddAssign for EndpointStats {
         self.transport.tx_dropped += tx_dropped;
         self.transport.rx_truncated += rx_truncated;
 
-        let PoolStats { in_use, in_use_bytes, idle_bytes } = pool;
-        self.pool.in_use += in_use;
-        self.pool.in_use_bytes += in_use_bytes;
-        self.pool.idle_bytes += idle_bytes;
+        self.pool += pool;
+    }
+}
+
+impl AddAssign for PoolStats {
+    fn add_assign(&mut self, other: Self) {
+        let Self { in_use, in_use_bytes, idle_bytes } = other;
+        self.in_use += in_use;
+        self.in_use_bytes += in_use_bytes;
+        self.idle_bytes += idle_bytes;
     }
 }

@@ -30,7 +30,14 @@ impl ReplyInfo {
         } else {
             grains
         };
-        Self((encode_nanos(processing_nanos) as u32) << 16 | grains)
+        Self(grains).after(processing_nanos)
+    }
+
+    /// The same window, another processing time.
+    #[must_use]
+    #[inline]
+    pub const fn after(self, processing_nanos: u64) -> Self {
+        Self((encode_nanos(processing_nanos) as u32) << 16 | self.0 & 0xFFFF)
     }
 
     /// The word as it travels.

@@ -61,6 +61,7 @@ impl Capacity {
         self.taken = self.taken.saturating_sub(units);
     }
 
+    #[cfg(test)]
     pub(super) fn taken(&self) -> u32 {
         self.taken
     }
@@ -69,7 +70,6 @@ impl Capacity {
 /// What is on its way to one endpoint of a server, by all sessions to it.
 pub(super) struct Peer {
     pub(super) sessions: u32,
-    pub(super) model: ChargeModel,
     pub(super) window: Capacity,
     pub(super) waiting: VecDeque<Waiter>,
     /// In the list of peers whose waiting calls may go on.

@@ -60,6 +60,7 @@ impl<R: Route> ClientSide<R> {
             draining: false,
             state: State::Hello,
             route,
+            asked_port: route.port(),
             remote: ConnectionId::default(),
             peer: u32::MAX,
             charges,
@@ -197,9 +198,11 @@ impl<R: Route> ClientSide<R> {
             return;
         }
         session.repeats = session.repeats.saturating_add(1);
-        if matches!(session.state, State::Opening { .. }) && session.repeats % OPENS_PER_COOKIE == 0
+        if matches!(session.state, State::Opening { .. })
+            && session.repeats.is_multiple_of(OPENS_PER_COOKIE)
         {
             session.state = State::Hello;
+            session.route = session.route.with_port(session.asked_port);
         }
         self.send_handshake(shared, now, index, tx);
     }
@@ -374,7 +377,6 @@ impl<R: Route> ClientSide<R> {
         let key = *self.peer_index.entry((session.route, steer)).or_insert_with(|| {
             self.peers.insert(Peer {
                 sessions: 0,
-                model,
                 window: Capacity::new(parameters.window),
                 waiting: VecDeque::new(),
                 ready: false,

@@ -58,7 +58,7 @@ impl<R: Route> ClientSide<R> {
             size: size as u32,
         };
         tx.push(&session.route, request.single_packet(&header));
-        slot.call = Some(Call {
+        let call = Call {
             request,
             token,
             method,
@@ -74,7 +74,10 @@ impl<R: Route> ClientSide<R> {
             waiting: None,
             gap_at: None,
             response: None,
-        });
+        };
+        // A free slot holds no call: there is nothing to drop.
+        debug_assert!(slot.call.is_none());
+        std::mem::forget(slot.call.replace(call));
         // A timeout is never below the floor: a timer before that serves as it is.
         if session.timer_at > now.plus_nanos(session.rtt.floor()) {
             let deadline = now.plus_nanos(session.rtt.rto(0));
@@ -116,7 +119,10 @@ impl<R: Route> ClientSide<R> {
         if !slot.call.as_ref()?.is_plain() || !peer.waiting.is_empty() {
             return None;
         }
-        let Call { request, token, last_cost, active_at, .. } = slot.call.take()?;
+        let Call { request, token, last_cost, active_at, response, .. } = slot.call.take()?;
+        // A plain call has no response under way: there is nothing to drop.
+        debug_assert!(response.is_none());
+        std::mem::forget(response);
         let info = ReplyInfo::from_u32(header.aux);
         if let Some(window) = info.window() {
             peer.window.limit = window;

@@ -8,7 +8,7 @@ use crate::wire::{HEADER_LEN, Header, Kind, PacketLayout, PacketNumber};
 
 impl<R: Route> ClientSide<R> {
     /// Accepts a call: into a free slot and out, or behind others.
-    #[inline]
+    #[inline(always)]
     pub(in crate::protocol) fn call<X: TxQueue<Route = R>>(
         &mut self,
         shared: &mut Shared,
@@ -19,9 +19,23 @@ impl<R: Route> ClientSide<R> {
     ) -> Result<(), Rejected> {
         let (method, request, token) = queued;
         let queued = Queued { request, token, method };
-        let Err(Queued { request, .. }) = self.plain_call(shared, now, id, queued, tx) else {
-            return Ok(());
-        };
+        match self.plain_call(shared, now, id, queued, tx) {
+            Ok(()) => Ok(()),
+            Err(queued) => self.call_or_queue(shared, now, id, queued, tx),
+        }
+    }
+
+    /// Accepts a call that is not the common case.
+    #[inline(never)]
+    fn call_or_queue<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        id: SessionId,
+        queued: Queued,
+        tx: &mut X,
+    ) -> Result<(), Rejected> {
+        let Queued { request, token, method } = queued;
         let session = self
             .sessions
             .get_mut(id.index as usize)

@@ -133,6 +133,8 @@ pub(super) struct ClientSession<R> {
     pub(super) draining: bool,
     pub(super) state: State,
     pub(super) route: R,
+    /// Where `Hello` goes; the server may name another port for all the rest.
+    pub(super) asked_port: u16,
     /// The server's id for the session.
     pub(super) remote: ConnectionId,
     pub(super) peer: u32,
@@ -184,5 +186,10 @@ impl<R> ClientSession<R> {
     /// When the session next needs looking at, calls aside.
     pub(super) fn liveness_deadline(&self, config: &EndpointConfig) -> Instant {
         self.last_heard.max(self.last_ping) + config.ping_interval
+    }
+
+    /// When the silence so far will have lasted for the liveness timeout.
+    pub(super) fn death(&self, config: &EndpointConfig) -> Instant {
+        self.last_heard + config.liveness_timeout
     }
 }

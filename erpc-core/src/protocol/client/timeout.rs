@@ -25,8 +25,7 @@ impl<R: Route> ClientSide<R> {
             return;
         }
         let config = &shared.config;
-        let silent_for = now - session.last_heard;
-        if silent_for >= config.liveness_timeout
+        if now >= session.death(config)
             && session.last_ping > session.last_heard
             && session.repeats >= 2
         {
@@ -46,6 +45,10 @@ impl<R: Route> ClientSide<R> {
         }
         let session = &mut self.sessions[index as usize];
         let mut deadline = session.liveness_deadline(&shared.config);
+        let death = session.death(&shared.config);
+        if death > now {
+            deadline = deadline.min(death);
+        }
         for slot in &session.slots {
             if let Some(call) = &slot.call
                 && let Some(due) = Self::due(shared, session, call)

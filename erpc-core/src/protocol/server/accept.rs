@@ -227,7 +227,7 @@ impl<R: Route> ServerSide<R> {
             slots,
         }) as u32;
         self.by_client.insert((route, client), index);
-        self.announce |= self.grants.join(route, client.steer());
+        let shrunk = self.grants.join(route, client.steer());
         if let Some(acceptor) = &self.acceptor {
             acceptor.session_began();
         }
@@ -235,6 +235,9 @@ impl<R: Route> ServerSide<R> {
         let deadline = now + shared.config.server_ping_interval();
         Self::arm(shared, index, session, deadline);
         self.send_opened(shared, index, nonce, tx);
+        if shrunk {
+            self.announce_window(shared, tx);
+        }
     }
 
     fn send_opened<X: TxQueue<Route = R>>(
@@ -347,8 +350,7 @@ impl<R: Route> ServerSide<R> {
     /// Tells one session of each client endpoint that the window has shrunk. Rare: once per doubling of
     /// the number of client endpoints.
     #[cold]
-    pub(super) fn announce_window<X: TxQueue<Route = R>>(&mut self, shared: &Shared, tx: &mut X) {
-        self.announce = false;
+    fn announce_window<X: TxQueue<Route = R>>(&mut self, shared: &Shared, tx: &mut X) {
         let share = self.grants.share();
         for (index, session) in &self.sessions {
             if self.grants.tell(&session.route, session.remote.steer()) {

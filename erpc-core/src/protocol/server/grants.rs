@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use crate::protocol::ids::KeyedHasher;
 use crate::transport::Route;
+use crate::wire::ReplyInfo;
 
 struct Grant {
     sessions: u32,
-    /// The window that this client endpoint was told last.
+    /// The largest window that this client endpoint may have been told.
     told: u32,
 }
 
@@ -20,12 +21,19 @@ pub(super) struct Grants<R> {
     capacity: u32,
     /// What each client endpoint may have on its way, worked out when clients come and go.
     share: u32,
+    /// The share as replies tell it.
+    info: ReplyInfo,
     clients: HashMap<(R, u8), Grant, KeyedHasher>,
 }
 
 impl<R: Route> Grants<R> {
     pub(super) fn new(capacity: u32, hasher: KeyedHasher) -> Self {
-        Self { capacity, share: capacity, clients: HashMap::with_hasher(hasher) }
+        Self {
+            capacity,
+            share: capacity,
+            info: ReplyInfo::new(0, capacity),
+            clients: HashMap::with_hasher(hasher),
+        }
     }
 
     pub(super) fn set_capacity(&mut self, units: u32) {
@@ -47,6 +55,13 @@ impl<R: Route> Grants<R> {
 
     fn divide(&mut self) {
         self.share = self.share_of(self.clients.len().max(1));
+        self.info = ReplyInfo::new(0, self.share);
+    }
+
+    /// The `aux` word of a reply to a request that took so long.
+    #[inline]
+    pub(super) fn reply_info(&self, processing_nanos: u64) -> u32 {
+        self.info.after(processing_nanos).to_u32()
     }
 
     fn share_of(&self, clients: usize) -> u32 {
@@ -71,7 +86,12 @@ impl<R: Route> Grants<R> {
             grant.sessions -= 1;
             if grant.sessions == 0 {
                 self.clients.remove(&(*route, steer));
+                let before = self.share;
                 self.divide();
+                if self.share > before {
+                    // The next reply to anybody tells.
+                    self.clients.values_mut().for_each(|grant| grant.told = self.share);
+                }
             }
         }
     }

@@ -58,8 +58,6 @@ pub(super) struct ServerSide<R> {
     acceptor: Option<Acceptor>,
     pending: VecDeque<PendingOpen<R>>,
     owed: Vec<OwedCredit>,
-    /// The window has shrunk and clients are to be told when the burst ends.
-    announce: bool,
 }
 
 impl<R: Route> ServerSide<R> {
@@ -71,7 +69,6 @@ impl<R: Route> ServerSide<R> {
             acceptor: None,
             pending: VecDeque::new(),
             owed: Vec::new(),
-            announce: false,
         }
     }
 

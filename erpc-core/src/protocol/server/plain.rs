@@ -37,7 +37,8 @@ impl<R: Route> ServerSide<R> {
         }
         session.last_heard = now;
         slot.number = header.request;
-        slot.state = SlotState::Executing { since: now };
+        // Neither of the states that were let through holds anything.
+        std::mem::forget(std::mem::replace(&mut slot.state, SlotState::Executing { since: now }));
         shared.stats.requests += 1;
         Some(RequestHandle { index, generation: session.generation, number: header.request })
     }
@@ -51,7 +52,6 @@ impl<R: Route> ServerSide<R> {
         mut response: MsgBuf,
         tx: &mut X,
     ) -> Result<(), MsgBuf> {
-        let share = self.grants.share();
         let Some(session) = self.sessions.get_mut(handle.index as usize) else {
             return Err(response);
         };
@@ -72,14 +72,16 @@ impl<R: Route> ServerSide<R> {
             kind: Kind::Response,
             packet: PacketNumber::default(),
             request: handle.number,
-            aux: ServerSession::<R>::info(processing, share),
+            aux: self.grants.reply_info(processing),
             size,
         };
         tx.push(&session.route, response.single_packet(&header));
         let layout = PacketLayout::new(size, session.eager, session.payload);
-        slot.state = SlotState::Responding { layout, failure: false, processing, sent: 1 };
+        let state = SlotState::Responding { layout, failure: false, processing, sent: 1 };
+        // The slot was executing, without a buffer: there is nothing to drop.
+        std::mem::forget(std::mem::replace(&mut slot.state, state));
         session.held += response.footprint();
-        slot.buffer = Some(response);
+        std::mem::forget(slot.buffer.replace(response));
         Ok(())
     }
 }

@@ -88,7 +88,7 @@ impl<R: Route> ServerSide<R> {
         session.last_heard = now;
         if packet != 0 {
             // The first packet was lost: the client has to start again. Nothing is kept for that.
-            let info = ServerSession::<R>::info(0, self.grants.share());
+            let info = self.grants.reply_info(0);
             let reply = Self::credit_return(session.remote, header.request, 0, true, info);
             tx.push_bytes(&session.route, &reply.to_bytes());
             return Err(DropReason::OutOfOrder);
@@ -130,13 +130,13 @@ impl<R: Route> ServerSide<R> {
     ) -> Result<Event<'p, R>, DropReason> {
         let (layout, body) = packet;
         let index = header.connection.index();
-        let share = self.grants.share();
+        let grants = &self.grants;
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
         match &mut slot.state {
             SlotState::Idle => Err(DropReason::Duplicate),
             SlotState::Executing { since } => {
-                let info = ServerSession::<R>::info(now.nanos_since(*since), share);
+                let info = grants.reply_info(now.nanos_since(*since));
                 let reply = Header {
                     connection: session.remote,
                     kind: Kind::Accepted,
@@ -173,7 +173,7 @@ impl<R: Route> ServerSide<R> {
                     return Err(if gap { DropReason::OutOfOrder } else { DropReason::Duplicate });
                 }
                 let before = receiving.assembly.footprint();
-                let over_budget = session.held > shared.config.session_memory();
+                let over_budget = session.held > shared.config.session_budget();
                 let taken = if over_budget {
                     Err(NoMemory {
                         wanted: layout.size() as usize,
@@ -226,8 +226,8 @@ impl<R: Route> ServerSide<R> {
         layout: PacketLayout,
         body: &[u8],
     ) -> Result<Assembly, NoMemory> {
-        let limit = shared.config.session_memory();
-        if held + body.len() > limit {
+        if held + body.len() > shared.config.session_budget() {
+            let limit = shared.config.session_memory();
             return Err(NoMemory { wanted: layout.size() as usize, limit });
         }
         let mut assembly = Assembly::new(layout, &mut shared.pool)?;
@@ -306,13 +306,8 @@ impl<R: Route> ServerSide<R> {
     }
 
     /// Sends the credit returns of the burst.
-    pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &Shared,
-        tx: &mut X,
-    ) {
-        let info =
-            if self.owed.is_empty() { 0 } else { ServerSession::<R>::info(0, self.grants.share()) };
+    pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(&mut self, tx: &mut X) {
+        let info = self.grants.reply_info(0);
         for at in 0..self.owed.len() {
             let OwedCredit { index, generation, number } = self.owed[at];
             let Some(session) = self.sessions.get_mut(index as usize) else { continue };
@@ -335,9 +330,6 @@ impl<R: Route> ServerSide<R> {
             }
         }
         self.owed.clear();
-        if self.announce {
-            self.announce_window(shared, tx);
-        }
     }
 
     /// The client has these responses.

@@ -37,7 +37,7 @@ impl<R: Route> ServerSide<R> {
     }
 
     /// Sends a response and keeps it.
-    #[inline]
+    #[inline(always)]
     pub(in crate::protocol) fn respond<X: TxQueue<Route = R>>(
         &mut self,
         shared: &mut Shared,
@@ -46,7 +46,21 @@ impl<R: Route> ServerSide<R> {
         response: MsgBuf,
         tx: &mut X,
     ) {
-        let Err(response) = self.plain_respond(now, &handle, response, tx) else { return };
+        if let Err(response) = self.plain_respond(now, &handle, response, tx) {
+            self.respond_any(shared, now, handle, response, tx);
+        }
+    }
+
+    /// Sends a response that is not the common case.
+    #[inline(never)]
+    fn respond_any<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        handle: RequestHandle,
+        response: MsgBuf,
+        tx: &mut X,
+    ) {
         let Some(session) = self.executing(&handle) else {
             shared.stats.orphaned_responses += 1;
             shared.pool.recycle(response);
@@ -62,9 +76,7 @@ impl<R: Route> ServerSide<R> {
             self.respond_status(shared, now, handle, &Status::new(Code::OutOfRange, message), tx);
             return;
         }
-        if session.held + response.footprint()
-            > shared.config.session_memory() + KEPT_CAPACITY * 2 * WINDOW
-        {
+        if session.held + response.footprint() > shared.config.session_budget() {
             shared.pool.recycle(response);
             let message = "the session keeps as many responses as its memory limit allows";
             self.respond_status(
@@ -141,7 +153,7 @@ impl<R: Route> ServerSide<R> {
         packets: Range<u32>,
         tx: &mut X,
     ) {
-        let share = self.grants.share();
+        let grants = &self.grants;
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[number.to_u32() as usize % WINDOW];
         let SlotState::Responding { layout, failure, processing, .. } = slot.state else { return };
@@ -152,7 +164,7 @@ impl<R: Route> ServerSide<R> {
                 kind: if failure { Kind::Failure } else { Kind::Response },
                 packet: PacketNumber::new(packet),
                 request: number,
-                aux: ServerSession::<R>::info(processing, share),
+                aux: grants.reply_info(processing),
                 size: layout.size(),
             };
             tx.push(&session.route, buffer.packet(packet, &header, &layout));

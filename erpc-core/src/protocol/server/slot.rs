@@ -4,7 +4,7 @@ use crate::buf::{MsgBuf, Pool};
 use crate::protocol::WINDOW;
 use crate::protocol::assembly::Assembly;
 use crate::time::Instant;
-use crate::wire::{ConnectionId, PacketLayout, ReplyInfo, RequestNumber};
+use crate::wire::{ConnectionId, PacketLayout, RequestNumber};
 
 /// Where the request in a slot is.
 ///
@@ -56,6 +56,7 @@ pub(super) struct ServerSlot {
 
 impl ServerSlot {
     /// Bytes of memory held.
+    #[cfg(test)]
     pub(super) fn footprint(&self) -> usize {
         let receiving = match &self.state {
             SlotState::Receiving(receiving) => receiving.assembly.footprint(),
@@ -94,12 +95,4 @@ pub(super) struct ServerSession<R> {
     /// Bytes held by the slots.
     pub(super) held: usize,
     pub(super) slots: [ServerSlot; WINDOW],
-}
-
-impl<R> ServerSession<R> {
-    /// The `aux` word of a reply.
-    #[inline]
-    pub(super) fn info(processing: u64, share: u32) -> u32 {
-        ReplyInfo::new(processing, share).to_u32()
-    }
 }

@@ -120,16 +120,15 @@ impl Pair {
 
 /// A client or server of which only packets are seen.
 impl Pair {
-    /// The server's answers to a control message from `from`.
+    /// The server's answers to a control message from `from`; what it sends to others stays on the wire.
     pub(crate) fn ask_server(
         &mut self,
         from: TestRoute,
         to: ConnectionId,
         message: Control,
     ) -> Vec<Vec<u8>> {
-        assert!(self.to_client.packets.is_empty(), "nothing else is on the wire");
         self.at_server(from, emit(to, message).as_slice());
-        self.take_to_client()
+        self.to_client.take_for(from)
     }
 
     /// Opens a session from `from` by hand: the cookie's way and back. Returns the server's id for it.
@@ -151,10 +150,21 @@ impl Pair {
         (server, parameters)
     }
 
-    /// Opens a session of [`STRANGER`]'s.
-    pub(crate) fn open_stranger(&mut self, number: u32) -> (ConnectionId, Parameters) {
-        self.open_by_hand(STRANGER, ConnectionId::new(0, false, number, 0x5EED))
+    /// Opens a session of [`STRANGER`]'s. Returns the server's id for it.
+    pub(crate) fn open_stranger(&mut self, number: u32) -> ConnectionId {
+        self.open_by_hand(STRANGER, strangers_id(number)).0
     }
+
+    /// Closes a session of [`STRANGER`]'s.
+    pub(crate) fn close_stranger(&mut self, number: u32, server: ConnectionId) {
+        let closed =
+            self.ask_server(STRANGER, server, Control::Close { sender: strangers_id(number) });
+        assert_eq!(control(&closed[0]), Some(Control::Closed));
+    }
+}
+
+fn strangers_id(number: u32) -> ConnectionId {
+    ConnectionId::new(0, false, number, 0x5EED)
 }
 
 /// What a stranger can take.

@@ -1,10 +1,11 @@
 //! How a session opens: four messages, any of which may be lost, late or repeated.
 
 use super::craft::{PARAMETERS, emit};
-use super::pair::{CLIENT, Pair, SERVER, STRANGER, acceptor_with, control, ms};
+use super::pair::{CLIENT, Pair, SERVER, STRANGER, TestRoute, acceptor_with, control, header, ms};
 use crate::protocol::{
     CallError, Cause, ConnectError, DropReason, EndpointConfig, SessionEvent, SessionId,
 };
+use crate::transport::Route;
 use crate::wire::ConnectionId;
 use crate::wire::control::{Control, HELLO_LEN, Refusal};
 
@@ -292,6 +293,39 @@ fn a_server_that_restarts_between_challenge_and_open_is_asked_for_another_cookie
     assert_eq!(pair.server.stats().dropped(DropReason::Cookie), 1);
     pair.live(ms(200));
     assert!(open(&pair, session));
+}
+
+/// A client that was sent on to endpoint 3 at port 7; where its `Open` goes, and the `Open`.
+fn sent_on() -> (Pair, SessionId, (TestRoute, Vec<u8>)) {
+    let (mut pair, session) = connecting();
+    let Some(Control::Hello { client, .. }) = control(&to_server(&mut pair)) else {
+        panic!("no hello")
+    };
+    let challenge = emit(client, Control::Challenge { cookie: [1; 16], port: 7, steer: 3 });
+    pair.at_client(SERVER, &challenge);
+    let open = pair.to_server.packets.pop_front().expect("an open");
+    (pair, session, open)
+}
+
+#[test]
+fn a_client_opens_where_the_challenge_sends_it() {
+    let (_, _, (route, open)) = sent_on();
+    assert_eq!(route, SERVER.with_port(7));
+    assert_eq!(header(&open).connection, ConnectionId::endpoint(3));
+    assert!(matches!(control(&open), Some(Control::Open { cookie, .. }) if cookie == [1; 16]));
+}
+
+#[test]
+fn a_client_whose_opens_are_not_answered_asks_again_where_it_asked_first() {
+    let (mut pair, _, _) = sent_on();
+    let mut hello = None;
+    for _ in 0..10 {
+        pair.pass_slowly(ms(100));
+        let sent = std::mem::take(&mut pair.to_server.packets);
+        let is_hello = |bytes: &Vec<u8>| matches!(control(bytes), Some(Control::Hello { .. }));
+        hello = hello.or(sent.into_iter().find(|(_, bytes)| is_hello(bytes)));
+    }
+    assert_eq!(hello.map(|(route, _)| route), Some(SERVER));
 }
 
 #[test]

@@ -8,6 +8,11 @@
 //! | `pulls` | how large responses are asked on for, and dropped |
 //! | `handshake`, `negotiation` | how a session opens, and what both sides agree on |
 //! | `strangers` | that nobody else can touch it |
+//! | `flow`, `turns` | credits, windows, room; who waits is served in turn |
+//! | `memory` | what messages may take |
+//! | `retransmission`, `liveness`, `endings` | loss, silence, death, and good-byes |
+//! | `originals_holes` | what the C++ implementation leaves open |
+//! | `lossy` | all of it under seeded faults |
 //!
 //! `pair` is the harness, `wire` its transmit queue, `craft` makes packets by hand.
 
@@ -15,9 +20,14 @@ mod craft;
 mod pair;
 mod wire;
 
+mod endings;
+mod flow;
 mod handshake;
+mod liveness;
 mod lossy;
+mod memory;
 mod negotiation;
+mod originals_holes;
 mod pulls;
 mod replies;
 mod requests;

@@ -32,12 +32,12 @@ impl Route for TestRoute {
         4
     }
 
-    fn with_port(&self, _port: u16) -> Self {
-        *self
+    fn with_port(&self, port: u16) -> Self {
+        Self(self.0 & 0xFFFF | u32::from(port) << 16)
     }
 
     fn port(&self) -> u16 {
-        0
+        (self.0 >> 16) as u16
     }
 }
 
@@ -105,6 +105,8 @@ pub(crate) struct Pair {
     /// Requests are answered with their bytes at once.
     pub(crate) echo: bool,
     pub(crate) executed: u64,
+    /// How often the handler was given each message, by its first 8 bytes.
+    pub(crate) handled: HashMap<u64, u32>,
     /// Both sides' ids of the session that opened last.
     pub(crate) client_id: ConnectionId,
     pub(crate) server_id: ConnectionId,
@@ -117,11 +119,11 @@ pub(crate) struct Pair {
 pub(crate) fn capabilities(max_datagram: usize) -> Capabilities {
     Capabilities {
         max_datagram,
-        burst: 32,
-        inline: 0,
         charge: ChargeModel::Ring,
         rx_capacity: 1 << 20,
         min_rto: Duration::from_millis(5),
+        burst: 32,
+        inline: 0,
         steer: 0,
     }
 }
@@ -147,6 +149,7 @@ impl Pair {
             told: Vec::new(),
             echo: true,
             executed: 0,
+            handled: HashMap::new(),
             client_id: ConnectionId::default(),
             server_id: ConnectionId::default(),
             terms: Parameters {
@@ -269,6 +272,9 @@ impl Pair {
         let event = self.server.receive(self.now, from, bytes, &mut self.to_client);
         if let Event::Request(request) = event {
             self.executed += 1;
+            if let Some(first) = request.body.as_slice().first_chunk() {
+                *self.handled.entry(u64::from_le_bytes(*first)).or_default() += 1;
+            }
             let asked = Asked {
                 handle: request.handle,
                 method: request.method,
@@ -386,7 +392,7 @@ impl Pair {
         self.check();
     }
 
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         self.client.check_invariants();
         self.server.check_invariants();
     }

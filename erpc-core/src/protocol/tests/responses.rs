@@ -1,9 +1,9 @@
 //! What a client does with responses and failures.
 
-use super::pair::{Outcome, Pair, SERVER, header, ms, shape};
+use super::pair::{Outcome, Pair, SERVER, STRANGER, header, ms, shape};
 use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, SessionId};
 use crate::service::{Code, Status};
-use crate::wire::{Kind, encode_status};
+use crate::wire::{ConnectionId, Kind, encode_status};
 
 /// A client that has called with one packet.
 fn calling() -> (Pair, SessionId) {
@@ -62,6 +62,27 @@ fn a_response_again_is_dropped_and_the_call_completes_once() {
     pair.at_client(SERVER, &response);
     pair.client_drops(SERVER, &response, DropReason::Duplicate);
     assert_eq!(pair.outcomes.len(), 1);
+}
+
+#[test]
+fn a_response_from_another_address_or_to_another_id_is_dropped() {
+    let (mut pair, _) = calling();
+    let response = pair.response(0, 0, b"forged");
+    pair.client_drops(STRANGER, &response.bytes(), DropReason::WrongRoute);
+    for bit in [8, 30, 32, 63] {
+        let forged = ConnectionId::from_u64(pair.client_id.to_u64() ^ 1 << bit);
+        let packet = response.clone().to(forged).bytes();
+        pair.client_drops(SERVER, &packet, DropReason::UnknownConnection);
+    }
+    assert_eq!(pair.outcomes, []);
+}
+
+#[test]
+fn a_response_to_a_session_that_is_closing_is_dropped() {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    pair.disconnect(session);
+    let response = pair.response(0u32.wrapping_sub(8), 0, b"late").bytes();
+    pair.client_drops(SERVER, &response, DropReason::Unsolicited);
 }
 
 #[test]

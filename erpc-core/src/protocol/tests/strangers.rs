@@ -148,7 +148,7 @@ fn a_control_message_of_another_length_is_dropped() {
 #[test]
 fn one_strangers_session_is_not_anothers() {
     let (mut pair, session) = connected();
-    let (stranger, _) = pair.open_stranger(1);
+    let stranger = pair.open_stranger(1);
     assert_ne!(stranger, pair.server_id);
     let stolen = pair.request(0, 0, b"on the stranger's session").to(stranger).bytes();
     pair.server_drops(CLIENT, &stolen, DropReason::WrongRoute);

@@ -31,6 +31,14 @@ impl Wire {
         self.packets.drain(..).map(|(_, bytes)| bytes).collect()
     }
 
+    /// Takes the packets to `route`; others stay.
+    pub(crate) fn take_for(&mut self, route: TestRoute) -> Vec<Vec<u8>> {
+        let (mine, others): (VecDeque<_>, _) =
+            self.packets.drain(..).partition(|(to, _)| *to == route);
+        self.packets = others;
+        mine.into_iter().map(|(_, bytes)| bytes).collect()
+    }
+
     /// What the data packets on the wire take of a receive queue: how many, and their charge.
     pub(crate) fn load(&self, model: ChargeModel) -> (usize, u32) {
         let counts = |bytes: &&Vec<u8>| {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::MemRoute;
 use super::hub::{Port, Ports};
-use super::ring::{Batch, Consumer, Loan, Producer};
+use super::ring::{Consumer, Loan, Producer};
 use crate::transport::{MAX_BURST, RxPacket, RxQueue, TransportStats, TxPacket, TxQueue};
 
 /// The receiving end of a ring, and who sends.
@@ -224,8 +224,8 @@ impl MemTx {
             },
         };
         match ring.producer.stage(head, tail) {
-            Ok(Batch { packets: 1, .. }) => self.staged.push(number),
-            Ok(Batch { packets, .. }) if packets as usize >= MAX_BURST => self.flush(),
+            Ok(1) => self.staged.push(number),
+            Ok(staged) if staged as usize >= MAX_BURST => self.flush(),
             Ok(_) => {}
             Err(_) => self.dropped += 1,
         }

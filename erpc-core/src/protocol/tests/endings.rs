@@ -1,0 +1,185 @@
+//! How sessions end on purpose.
+
+use super::pair::{CLIENT, Pair, SERVER, control, ms, pattern};
+use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, RejectReason, SessionId};
+use crate::wire::control::Control;
+
+fn connected() -> (Pair, SessionId) {
+    Pair::connected(1_472, EndpointConfig::new())
+}
+
+#[test]
+fn an_idle_session_says_close_and_is_gone_when_that_is_answered() {
+    let (mut pair, session) = connected();
+    pair.disconnect(session);
+    let close = pair.take_to_server();
+    assert!(matches!(control(&close[0]), Some(Control::Close { .. })));
+    assert_eq!(pair.closed(session), None);
+    pair.burst_at_server(CLIENT, &close);
+    assert_eq!(pair.server.sessions(), (0, 0));
+    pair.settle();
+    assert_eq!(pair.closed(session), Some(Cause::Disconnected));
+    assert_eq!(pair.client.sessions(), (0, 0));
+}
+
+#[test]
+fn disconnect_lets_every_accepted_call_finish_and_takes_no_more() {
+    let (mut pair, session) = connected();
+    for token in 0..20 {
+        pair.call(session, token, &pattern(token, 5_000));
+    }
+    pair.disconnect(session);
+    let rejected = pair.try_call(session, 99, b"late").expect_err("draining");
+    assert_eq!(rejected.reason, RejectReason::Disconnecting);
+    pair.settle();
+    assert_eq!(pair.outcomes.len(), 20);
+    assert!(pair.outcomes.iter().all(|outcome| outcome.result.is_ok()));
+    assert_eq!(pair.closed(session), Some(Cause::Disconnected));
+}
+
+#[test]
+fn a_call_on_a_closed_session_is_rejected_and_handed_back() {
+    let (mut pair, session) = connected();
+    pair.disconnect(session);
+    pair.settle();
+    pair.open();
+    let rejected = pair.try_call(session, 1, b"late").expect_err("closed");
+    assert_eq!(
+        (rejected.reason, rejected.request.as_slice()),
+        (RejectReason::NoSession, &b"late"[..])
+    );
+    assert_eq!(pair.client.session_stats(session), None);
+}
+
+#[test]
+fn disconnect_twice_is_disconnect() {
+    let (mut pair, session) = connected();
+    pair.disconnect(session);
+    pair.disconnect(session);
+    assert_eq!(pair.to_server.packets.len(), 1);
+    pair.settle();
+    pair.disconnect(session);
+    assert_eq!(pair.told, ["Opened", "Closed(Disconnected)"]);
+}
+
+#[test]
+fn a_lost_close_is_said_again_after_a_pause() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"arms a timer that must not repeat the close early");
+    pair.settle();
+    pair.disconnect(session);
+    pair.take_to_server();
+    pair.pass_slowly(ms(24));
+    assert_eq!(pair.take_to_server().len(), 0);
+    pair.live(ms(2));
+    assert_eq!(pair.closed(session), Some(Cause::Disconnected));
+    assert_eq!(pair.server.sessions(), (0, 0));
+}
+
+#[test]
+fn a_lost_closed_is_made_up_for_by_a_reset() {
+    let (mut pair, session) = connected();
+    pair.disconnect(session);
+    let close = pair.take_to_server();
+    pair.burst_at_server(CLIENT, &close);
+    pair.take_to_client();
+    pair.live(ms(26));
+    assert_eq!(pair.closed(session), Some(Cause::Disconnected));
+    assert_eq!(pair.server.stats().dropped(DropReason::UnknownConnection), 1);
+}
+
+#[test]
+fn a_close_that_is_never_answered_gives_up_after_the_connect_timeout() {
+    let (mut pair, session) = connected();
+    pair.disconnect(session);
+    pair.pass_slowly(ms(1_999));
+    assert_eq!(pair.closed(session), None);
+    pair.pass_slowly(ms(2));
+    assert_eq!(pair.closed(session), Some(Cause::Disconnected));
+}
+
+#[test]
+fn a_server_that_shuts_down_tells_its_clients() {
+    let (mut pair, session) = connected();
+    pair.echo = false;
+    pair.call(session, 1, b"executing");
+    pair.settle();
+    let message = pair.message(40);
+    pair.call(session, 2, &message);
+    pair.shutdown_server();
+    let said = pair.take_to_client();
+    pair.burst_at_client(SERVER, &said);
+    assert_eq!(pair.closed(session), Some(Cause::PeerClosed));
+    let errors: Vec<_> =
+        pair.outcomes.iter().map(|outcome| outcome.result.clone().expect_err("failed")).collect();
+    assert_eq!(
+        errors,
+        [CallError::MaybeExecuted(Cause::PeerClosed), CallError::NotExecuted(Cause::PeerClosed)]
+    );
+    assert_eq!(pair.server.sessions(), (0, 0));
+}
+
+#[test]
+fn a_lost_good_bye_of_a_server_is_found_out_at_the_next_ping() {
+    let (mut pair, session) = connected();
+    pair.shutdown_server();
+    pair.take_to_client();
+    pair.live(ms(3_100));
+    assert_eq!(pair.closed(session), Some(Cause::PeerReset));
+}
+
+#[test]
+fn a_client_that_shuts_down_tells_its_servers_and_ends_its_calls() {
+    let (mut pair, session) = connected();
+    pair.echo = false;
+    pair.call(session, 1, b"executing");
+    pair.settle();
+    pair.client.shutdown(&mut pair.to_server);
+    pair.housekeeping();
+    assert_eq!(pair.error(), CallError::MaybeExecuted(Cause::Shutdown));
+    assert_eq!(pair.closed(session), Some(Cause::Shutdown));
+    pair.settle();
+    assert_eq!(pair.server.sessions(), (0, 0));
+}
+
+#[test]
+fn a_close_crossing_a_close_ends_both_sides_once() {
+    let (mut pair, session) = connected();
+    pair.disconnect(session);
+    pair.shutdown_server();
+    pair.settle();
+    assert_eq!(pair.told, ["Opened", "Closed(Disconnected)"]);
+    assert_eq!((pair.client.sessions(), pair.server.sessions()), ((0, 0), (0, 0)));
+}
+
+#[test]
+fn a_session_that_ended_leaves_the_others_their_window() {
+    let (mut pair, first) = connected();
+    let second = pair.open();
+    let message = pair.message(30);
+    pair.call(first, 1, &message);
+    pair.disconnect(first);
+    pair.call(second, 2, &message);
+    pair.settle();
+    assert_eq!((pair.outcomes.len(), pair.closed(first)), (2, Some(Cause::Disconnected)));
+    pair.call(second, 3, &message);
+    pair.settle();
+    assert_eq!(pair.outcomes.len(), 3);
+}
+
+#[test]
+fn sessions_that_come_and_go_leave_nothing_behind() {
+    let (mut pair, _) = connected();
+    let session = *pair.sessions.keys().next().expect("one session");
+    pair.disconnect(session);
+    pair.settle();
+    for _ in 0..200 {
+        let session = pair.open();
+        pair.call(session, 1, &pattern(1, 3_000));
+        pair.settle();
+        pair.disconnect(session);
+        pair.settle();
+    }
+    assert_eq!((pair.client.sessions(), pair.server.sessions()), ((0, 0), (0, 0)));
+    assert_eq!((pair.client.pool_stats().in_use, pair.server.pool_stats().in_use), (0, 0));
+}

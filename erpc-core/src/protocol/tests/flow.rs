@@ -1,0 +1,353 @@
+//! How much may be on its way: credits of a session, the server's window, room for replies.
+
+use proptest::prelude::*;
+
+use super::pair::{CLIENT, Pair, SERVER, STRANGER, Side, control, header, kinds, pattern};
+use crate::protocol::{DropReason, EndpointConfig, RejectReason};
+use crate::transport::ChargeModel;
+use crate::wire::control::Control;
+use crate::wire::{Kind, ReplyInfo};
+
+/// A server that grants `packets` packets to its only client.
+fn granting(packets: u32) -> Pair {
+    let side = Side::new(1_472);
+    let units = packets * ChargeModel::RING_ENTRY;
+    Pair::of(side.clone(), side.queue(ChargeModel::Ring, units.div_ceil(3) * 4))
+}
+
+#[test]
+fn a_session_has_no_more_packets_on_their_way_than_credits() {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(5));
+    for token in 0..8 {
+        pair.call(session, token, &pattern(token, 10_000));
+    }
+    while pair.outcomes.len() < 8 {
+        // Packets, and the response packets that are asked for, have a credit each.
+        let owed = |(_, bytes): &(_, Vec<u8>)| match header(bytes).kind {
+            Kind::RequestForResponse => header(bytes).size,
+            _ => 1,
+        };
+        let asked: u32 = pair.to_server.packets.iter().map(owed).sum();
+        assert!(
+            asked as usize + pair.to_client.packets.len() <= 5 + 8,
+            "5, and at most a first packet per slot"
+        );
+        assert!(asked <= 5);
+        let (requests, responses) = (pair.take_to_server(), pair.take_to_client());
+        pair.burst_at_server(CLIENT, &requests);
+        pair.burst_at_client(SERVER, &responses);
+    }
+}
+
+#[test]
+fn eight_calls_are_on_their_way_and_the_others_wait_in_order() {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    for token in 0..20 {
+        pair.call(session, token, b"x");
+    }
+    let stats = pair.client.session_stats(session).expect("open");
+    assert_eq!((stats.in_flight, stats.queued, pair.to_server.packets.len()), (8, 12, 8));
+    pair.settle();
+    let tokens: Vec<u64> = pair.outcomes.iter().map(|outcome| outcome.token).collect();
+    assert_eq!(tokens, (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_call_beyond_the_queue_is_rejected_and_handed_back() {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().queue_limit(3));
+    for token in 0..11 {
+        pair.call(session, token, b"x");
+    }
+    let rejected = pair.try_call(session, 11, b"one too many").expect_err("full");
+    assert_eq!(
+        (rejected.reason, rejected.request.as_slice()),
+        (RejectReason::QueueFull, &b"one too many"[..])
+    );
+    pair.settle();
+    assert_eq!((pair.outcomes.len(), pair.client.stats().calls), (11, 11));
+}
+
+#[test]
+fn all_sessions_to_a_server_share_its_window() {
+    let mut pair = granting(5);
+    for session in [pair.open(), pair.open(), pair.open()] {
+        let message = pair.message(4);
+        pair.call(session, 1, &message);
+    }
+    assert_eq!(pair.to_server.packets.len(), 5);
+    pair.settle();
+    assert_eq!(pair.outcomes.len(), 3);
+}
+
+#[test]
+fn the_window_counts_bytes_where_the_receiver_does() {
+    let side = Side::new(1_472);
+    let (mut pair, session) =
+        Pair::of(side.clone(), side.queue(ChargeModel::LinuxUdp, 16_384)).and_connected();
+    // 12,288 units: 5 full datagrams of 2,304, or 13 empty ones of 896.
+    let message = pair.message(12);
+    pair.call(session, 1, &message);
+    assert_eq!(pair.to_server.packets.len(), 5);
+    pair.settle();
+    assert_eq!(pair.outcome().result, Ok(message));
+}
+
+#[test]
+fn when_another_client_comes_the_window_is_halved_and_its_clients_are_told() {
+    let mut pair = granting(8);
+    let session = pair.open();
+    pair.open_stranger(1);
+    let told = pair.take_to_client();
+    assert!(matches!(control(&told[0]), Some(Control::Ping { .. })));
+    assert_eq!(ReplyInfo::from_u32(header(&told[0]).aux).window(), Some(4 * 1_024));
+    pair.burst_at_client(SERVER, &told);
+    pair.take_to_server();
+    let message = pair.message(8);
+    pair.call(session, 1, &message);
+    assert_eq!(pair.to_server.packets.len(), 4);
+}
+
+#[test]
+fn when_a_client_leaves_the_others_learn_of_their_larger_share_with_the_next_reply() {
+    let mut pair = granting(8);
+    let session = pair.open();
+    let stranger = pair.open_stranger(1);
+    pair.settle();
+    pair.close_stranger(1, stranger);
+    pair.call(session, 1, b"the reply to this tells");
+    pair.settle();
+    let message = pair.message(8);
+    pair.call(session, 2, &message);
+    assert_eq!(pair.to_server.packets.len(), 8);
+}
+
+#[test]
+fn a_share_that_grew_and_shrinks_again_is_told_again() {
+    let mut pair = granting(8);
+    let session = pair.open();
+    let stranger = pair.open_stranger(1);
+    pair.settle();
+    pair.close_stranger(1, stranger);
+    pair.call(session, 1, b"the reply to this tells that the window has grown");
+    pair.settle();
+    pair.open_stranger(2);
+    let told = pair.take_to_client();
+    assert_eq!(kinds(&told), [Kind::Control], "a ping with the smaller share");
+}
+
+#[test]
+fn the_sessions_of_one_client_endpoint_have_one_share() {
+    let mut pair = granting(8);
+    for _ in 0..5 {
+        pair.open();
+        assert_eq!(pair.terms.window / 1_024, 8);
+    }
+    pair.open_stranger(1);
+    let (_, terms) = pair.open_by_hand(STRANGER, crate::wire::ConnectionId::new(0, false, 7, 7));
+    assert_eq!(terms.window / 1_024, 4);
+}
+
+#[test]
+fn a_window_that_shrinks_under_what_is_on_its_way_lets_nothing_go_until_it_has_room() {
+    let mut pair = granting(8);
+    let session = pair.open();
+    let message = pair.message(20);
+    pair.call(session, 1, &message);
+    assert_eq!(pair.take_to_server().len(), 8);
+    let two = ReplyInfo::new(0, 2 * 1_024).to_u32();
+    for (next, goes) in [(1, 0), (5, 0), (6, 0), (7, 1), (8, 1)] {
+        let bytes = pair.credit_return(0, next).aux(two).bytes();
+        pair.at_client(SERVER, &bytes);
+        assert_eq!(pair.take_to_server().len(), goes, "{next} acknowledged");
+    }
+}
+
+#[test]
+fn a_window_that_grows_without_an_acknowledgement_is_used_with_the_next_reply() {
+    let mut pair = granting(2);
+    let session = pair.open();
+    let message = pair.message(20);
+    pair.call(session, 1, &message);
+    assert_eq!(pair.take_to_server().len(), 2);
+    let grown = pair.credit_return(0, 1).aux(ReplyInfo::new(0, 6 * 1_024).to_u32()).bytes();
+    pair.at_client(SERVER, &grown);
+    assert_eq!(pair.take_to_server().len(), 5);
+}
+
+#[test]
+fn room_for_replies_bounds_the_responses_on_their_way() {
+    let side = Side::new(1_472);
+    let client = side
+        .clone()
+        .queue(ChargeModel::LinuxUdp, 10_000)
+        .config(EndpointConfig::new().eager(1_448));
+    let (mut pair, session) = Pair::of(client, side).and_connected();
+    for token in 0..8 {
+        pair.call(session, token, &pattern(token, 1_400));
+    }
+    // Each may bring a datagram of 1,472 bytes, 2,304 units.
+    assert_eq!(pair.to_server.packets.len(), 4);
+    pair.settle();
+    assert_eq!(pair.outcomes.len(), 8);
+}
+
+#[test]
+fn an_endpoint_that_listens_keeps_a_quarter_of_its_queue_for_replies() {
+    let side = Side::new(1_472).queue(ChargeModel::Ring, 16 * 1_024);
+    let mut pair = Pair::of(side.clone(), side);
+    pair.client.listen(super::pair::acceptor());
+    let session = pair.open();
+    for token in 0..8 {
+        pair.call(session, token, b"x");
+    }
+    assert_eq!((pair.to_server.packets.len(), pair.terms.window), (4, 12 * 1_024));
+}
+
+#[test]
+fn a_packet_that_exceeds_the_window_goes_alone() {
+    let side = Side::new(9_000);
+    let (mut pair, session) =
+        Pair::of(side.clone(), side.queue(ChargeModel::LinuxUdp, 4_000)).and_connected();
+    for token in 0..3 {
+        pair.call(session, token, &pattern(token, 8_000));
+    }
+    assert_eq!(pair.to_server.packets.len(), 1);
+    pair.settle();
+    assert_eq!(pair.outcomes.len(), 3);
+}
+
+/// A client, a server, and calls of any size on any number of sessions.
+#[derive(Clone, Debug)]
+struct Crowd {
+    sessions: usize,
+    credits: u16,
+    linux: bool,
+    server_queue: u32,
+    client_queue: u32,
+    datagrams: (usize, usize),
+    sizes: Vec<usize>,
+    /// Whose packets move next, and how many: even for requests.
+    moves: Vec<usize>,
+}
+
+fn crowd() -> impl Strategy<Value = Crowd> {
+    let size = prop_oneof![Just(0), 0usize..2_000, 0usize..60_000];
+    let datagram = prop_oneof![Just(1_200usize), Just(1_472), Just(8_972)];
+    (
+        (1usize..5, 1u16..40, any::<bool>(), 1_400u32..80_000, 1_100u32..80_000),
+        (datagram.clone(), datagram),
+        prop::collection::vec(size, 1..40),
+        prop::collection::vec(0usize..24, 1..64),
+    )
+        .prop_map(
+            |((sessions, credits, linux, server_queue, client_queue), datagrams, sizes, moves)| {
+                Crowd {
+                    sessions,
+                    credits,
+                    linux,
+                    server_queue,
+                    client_queue,
+                    datagrams,
+                    sizes,
+                    moves,
+                }
+            },
+        )
+}
+
+impl Crowd {
+    fn pair(&self) -> Pair {
+        let model = if self.linux { ChargeModel::LinuxUdp } else { ChargeModel::Ring };
+        let side = |datagram, capacity| {
+            Side::new(datagram)
+                .queue(model, capacity)
+                .config(EndpointConfig::new().credits(self.credits))
+        };
+        Pair::of(
+            side(self.datagrams.0, self.client_queue),
+            side(self.datagrams.1, self.server_queue),
+        )
+    }
+
+    /// Neither queue overflows: what is on its way fits, or is one packet alone.
+    fn check_queues(&self, pair: &Pair) {
+        let model = if self.linux { ChargeModel::LinuxUdp } else { ChargeModel::Ring };
+        let (count, units) = pair.to_server.load(model);
+        assert!(
+            units <= self.server_queue / 4 * 3 + 3 || count == 1,
+            "{units} units in the server's queue"
+        );
+        let (count, units) = pair.to_client.load(model);
+        assert!(units <= self.client_queue || count == 1, "{units} units in the client's queue");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// Without a loss no queue overflows, nothing is sent twice, and no call waits for a timer.
+    #[test]
+    fn every_call_completes_without_a_timer_and_no_queue_overflows(crowd in crowd()) {
+        let mut pair = crowd.pair();
+        let sessions: Vec<_> = (0..crowd.sessions).map(|_| pair.open()).collect();
+        for (token, size) in crowd.sizes.iter().enumerate() {
+            pair.call(sessions[token % sessions.len()], token as u64, &pattern(token as u64, *size));
+            crowd.check_queues(&pair);
+        }
+        let mut moves = crowd.moves.iter().cycle();
+        while !(pair.to_server.packets.is_empty() && pair.to_client.packets.is_empty()) {
+            let next = moves.next().expect("endless");
+            let count = next / 2 + 1;
+            let wire = pair.to_client.packets.is_empty() || next % 2 == 0 && !pair.to_server.packets.is_empty();
+            let packets = if wire { &mut pair.to_server.packets } else { &mut pair.to_client.packets };
+            let burst: Vec<_> = packets.drain(..count.min(packets.len())).map(|(_, bytes)| bytes).collect();
+            if wire {
+                pair.burst_at_server(CLIENT, &burst);
+            } else {
+                pair.burst_at_client(SERVER, &burst);
+            }
+            crowd.check_queues(&pair);
+        }
+        prop_assert_eq!(pair.outcomes.len(), crowd.sizes.len());
+        for outcome in &pair.outcomes {
+            let expected = pattern(outcome.token, crowd.sizes[outcome.token as usize]);
+            prop_assert!(outcome.result.as_ref() == Ok(&expected), "call {}", outcome.token);
+        }
+        let again = pair.client.stats().retransmissions + pair.server.stats().retransmissions;
+        prop_assert_eq!(again + pair.client.stats().dropped_in_all() + pair.server.stats().dropped_in_all(), 0);
+    }
+
+    /// Nor does anybody wait for ever when the window changes under way.
+    #[test]
+    fn every_call_completes_without_a_timer_while_clients_come_and_go(crowd in crowd()) {
+        let mut pair = crowd.pair();
+        let sessions: Vec<_> = (0..crowd.sessions).map(|_| pair.open()).collect();
+        for (token, size) in crowd.sizes.iter().enumerate() {
+            pair.call(sessions[token % sessions.len()], token as u64, &pattern(token as u64, *size));
+        }
+        let mut stranger = None;
+        let mut serial = 0;
+        let mut moves = crowd.moves.iter().cycle();
+        while !(pair.to_server.packets.is_empty() && pair.to_client.packets.is_empty()) {
+            let next = moves.next().expect("endless");
+            if next % 5 == 0 {
+                serial += 1;
+                stranger = match stranger {
+                    None => Some((serial, pair.open_stranger(serial))),
+                    Some((serial, id)) => {
+                        pair.close_stranger(serial, id);
+                        None
+                    }
+                };
+            }
+            if let Some((_, bytes)) = pair.to_server.packets.pop_front() {
+                pair.at_server(CLIENT, &bytes);
+            }
+            if let Some((_, bytes)) = pair.to_client.packets.pop_front() {
+                pair.at_client(SERVER, &bytes);
+            }
+        }
+        prop_assert_eq!(pair.outcomes.len(), crowd.sizes.len());
+        prop_assert_eq!(pair.client.stats().dropped(DropReason::OutOfOrder), 0);
+    }
+}

@@ -1,0 +1,338 @@
+//! Who is there, and what becomes of calls when the other side is not.
+
+use std::time::Duration;
+
+use super::pair::{CLIENT, Pair, SERVER, Side, control, header, kinds, ms, pattern};
+use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, SessionEvent, SessionId};
+use crate::wire::Kind;
+use crate::wire::control::Control;
+
+fn connected() -> (Pair, SessionId) {
+    Pair::connected(1_472, EndpointConfig::new())
+}
+
+fn open(pair: &Pair, session: SessionId) -> bool {
+    pair.sessions.get(&session) == Some(&SessionEvent::Opened)
+}
+
+/// Lets time pass, every packet to the server being lost, until the session has closed; how long it took.
+fn until_closed(pair: &mut Pair, session: SessionId) -> Duration {
+    let start = pair.now;
+    while open(pair, session) {
+        assert!(pair.now - start < Duration::from_secs(60), "the session never closes");
+        let next = pair.client.next_deadline();
+        pair.pass(next - pair.now);
+        pair.take_to_server();
+    }
+    pair.now - start
+}
+
+#[test]
+fn an_idle_client_pings_at_the_interval_and_a_pong_keeps_the_session() {
+    let (mut pair, session) = connected();
+    let mut pings = 0;
+    let start = pair.now;
+    while pair.now - start < Duration::from_secs(60) {
+        let next = pair.client.next_deadline().min(pair.server.next_deadline());
+        pair.pass(next - pair.now);
+        let sent = pair.take_to_server();
+        pings += sent.len();
+        assert!(sent.iter().all(|packet| matches!(control(packet), Some(Control::Ping { .. }))));
+        pair.burst_at_server(CLIENT, &sent);
+        let pongs = pair.take_to_client();
+        assert!(
+            pongs.iter().all(|packet| matches!(control(packet), Some(Control::Pong))),
+            "the server need not ask"
+        );
+        pair.burst_at_client(SERVER, &pongs);
+    }
+    assert!((19..=20).contains(&pings), "{pings} in 60 s");
+    assert!(open(&pair, session));
+}
+
+#[test]
+fn calls_keep_a_session_alive_without_pings() {
+    let (mut pair, session) = connected();
+    for _ in 0..20 {
+        pair.call(session, 1, b"x");
+        pair.settle();
+        pair.pass_slowly(ms(1_000));
+        assert_eq!(pair.take_to_server().len(), 0);
+    }
+}
+
+#[test]
+fn an_idle_session_whose_server_is_silent_is_closed_when_the_liveness_timeout_has_passed() {
+    let (mut pair, session) = connected();
+    let took = until_closed(&mut pair, session);
+    assert!((10_000..10_100).contains(&took.as_millis()), "{took:?}");
+    assert_eq!(pair.closed(session), Some(Cause::PeerDead));
+}
+
+#[test]
+fn when_the_peer_is_dead_every_call_ends_once_and_says_what_is_known_of_its_execution() {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(8));
+    pair.echo = false;
+    let large = pair.message(4);
+    pair.call(session, 1, b"executed, its response under way");
+    pair.settle();
+    pair.answer(&large);
+    let first = pair.take_to_client();
+    pair.burst_at_client(SERVER, &first);
+    pair.take_to_server();
+    pair.call(session, 2, b"sent");
+    let long = pair.message(20);
+    pair.call(session, 3, &long);
+    for token in 4..9 {
+        pair.call(session, token, b"has a slot, no credit");
+    }
+    pair.call(session, 9, b"queued");
+    pair.take_to_server();
+    until_closed(&mut pair, session);
+    let mut outcomes = std::mem::take(&mut pair.outcomes);
+    outcomes.sort_by_key(|outcome| outcome.token);
+    let tokens: Vec<u64> = outcomes.iter().map(|outcome| outcome.token).collect();
+    assert_eq!(tokens, (1..=9).collect::<Vec<_>>(), "each once");
+    let errors: Vec<_> =
+        outcomes.into_iter().map(|outcome| outcome.result.expect_err("failed")).collect();
+    assert_eq!(errors[0], CallError::ResponseLost(Cause::PeerDead));
+    assert_eq!(errors[1], CallError::MaybeExecuted(Cause::PeerDead));
+    for error in &errors[2..3] {
+        assert_eq!(*error, CallError::NotExecuted(Cause::PeerDead), "never sent whole");
+    }
+    assert_eq!(errors[8], CallError::NotExecuted(Cause::PeerDead));
+    let stats = pair.client.stats();
+    assert_eq!((stats.calls, stats.responses, stats.failures), (9, 0, 9));
+    assert_eq!((pair.client.sessions(), pair.client.pool_stats().in_use), ((0, 0), 0));
+}
+
+#[test]
+fn calls_end_before_their_session_is_told_closed() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"a");
+    pair.call(session, 2, b"b");
+    pair.take_to_server();
+    until_closed(&mut pair, session);
+    assert_eq!(pair.told, ["Opened", "call 1", "call 2", "Closed(PeerDead)"]);
+}
+
+#[test]
+fn a_dead_peer_is_noticed_in_time_while_calls_are_on_their_way() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"x");
+    pair.take_to_server();
+    let took = until_closed(&mut pair, session);
+    assert!((10_000..10_600).contains(&took.as_millis()), "{took:?}");
+}
+
+#[test]
+fn a_client_that_was_itself_away_asks_before_it_gives_up() {
+    let (mut pair, session) = connected();
+    pair.pass(Duration::from_secs(100));
+    assert!(open(&pair, session), "one late look at the clock proves nothing");
+    pair.live(ms(100));
+    assert!(open(&pair, session));
+}
+
+#[test]
+fn a_server_that_restarted_is_noticed_within_a_few_timeouts_of_a_call() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"before");
+    pair.settle();
+    pair.outcomes.clear();
+    pair.restart_server(50);
+    pair.call(session, 2, b"lost in the restart");
+    let start = pair.now;
+    pair.live(ms(100));
+    assert_eq!(pair.closed(session), Some(Cause::PeerReset));
+    assert_eq!(pair.error(), CallError::MaybeExecuted(Cause::PeerReset));
+    assert!(pair.now - start <= ms(100));
+    assert_eq!(pair.executed, 1, "the new server has not taken the old session's request");
+    let again = pair.open();
+    pair.call(again, 3, b"after");
+    pair.settle();
+    assert_eq!(pair.outcome().result, Ok(b"after".to_vec()));
+}
+
+#[test]
+fn a_server_that_restarted_under_an_idle_session_is_noticed_at_the_next_ping() {
+    let (mut pair, session) = connected();
+    pair.restart_server(50);
+    pair.live(ms(3_100));
+    assert_eq!(pair.closed(session), Some(Cause::PeerReset));
+}
+
+#[test]
+fn a_server_that_restarted_while_it_executed_is_noticed_at_the_next_ping() {
+    let (mut pair, session) = connected();
+    pair.echo = false;
+    pair.call(session, 1, b"slow");
+    pair.live(ms(100));
+    pair.restart_server(50);
+    pair.live(ms(3_100));
+    assert_eq!(pair.error(), CallError::MaybeExecuted(Cause::PeerReset));
+    assert_eq!(pair.closed(session), Some(Cause::PeerReset));
+}
+
+#[test]
+fn packets_of_an_earlier_life_are_dropped_by_a_server_that_restarted() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"from before");
+    let old = pair.take_to_server();
+    pair.restart_server(50);
+    let new = pair.open();
+    pair.server_drops(CLIENT, &old[0], DropReason::UnknownConnection);
+    assert_eq!(pair.executed, 0);
+    assert!(open(&pair, new));
+}
+
+#[test]
+fn a_handler_that_takes_3_seconds_costs_at_most_3_extra_packets_and_gives_no_sample() {
+    let (mut pair, session) = connected();
+    pair.echo = false;
+    pair.call(session, 1, b"slow");
+    let mut sent = 0;
+    let start = pair.now;
+    while pair.now - start < ms(3_000) {
+        let requests = pair.take_to_server();
+        sent += requests.len();
+        pair.burst_at_server(CLIENT, &requests);
+        let replies = pair.take_to_client();
+        pair.burst_at_client(SERVER, &replies);
+        let next = pair.client.next_deadline().min(start + ms(3_000));
+        pair.pass(next - pair.now);
+    }
+    pair.answer(b"at last");
+    pair.settle();
+    assert_eq!(pair.outcome().result, Ok(b"at last".to_vec()));
+    assert!(sent <= 1 + 3, "{sent} packets");
+    assert_eq!((pair.executed, pair.client.session_stats(session).expect("open").rtt), (1, None));
+}
+
+#[test]
+fn a_lost_response_to_a_slow_call_is_found_by_the_probe() {
+    let (mut pair, session) = connected();
+    pair.echo = false;
+    pair.call(session, 1, b"slow");
+    pair.live(ms(500));
+    pair.answer(b"lost");
+    pair.take_to_client();
+    pair.live(ms(3_100));
+    assert_eq!((pair.outcome().result, pair.executed), (Ok(b"lost".to_vec()), 1));
+}
+
+#[test]
+fn a_slow_call_outlives_the_liveness_timeout_while_the_server_answers() {
+    let (mut pair, session) = connected();
+    pair.echo = false;
+    pair.call(session, 1, b"very slow");
+    pair.live(Duration::from_secs(60));
+    pair.answer(b"a minute later");
+    pair.settle();
+    assert_eq!((pair.outcome().result, pair.executed), (Ok(b"a minute later".to_vec()), 1));
+}
+
+#[test]
+fn a_server_gives_up_the_session_of_a_client_that_is_gone() {
+    let (mut pair, _) = connected();
+    pair.echo = false;
+    let message = pair.message(3);
+    let half = pair.request(0, 0, &message).bytes();
+    pair.at_server(CLIENT, &half);
+    let start = pair.now;
+    let mut pings = 0;
+    while pair.server.sessions().1 > 0 {
+        assert!(pair.now - start < Duration::from_secs(30));
+        let next = pair.server.next_deadline();
+        pair.now = pair.now.max(next);
+        pair.server.expire(pair.now, &mut pair.to_client);
+        pings += pair
+            .take_to_client()
+            .iter()
+            .filter(|packet| kinds(&[packet.to_vec()]) == [Kind::Control])
+            .count();
+    }
+    assert!(
+        pair.now - start >= Duration::from_secs(10) && pings >= 2,
+        "{pings} pings went unanswered"
+    );
+    assert_eq!(pair.server.pool_stats().in_use, 0);
+}
+
+#[test]
+fn a_server_that_pings_is_answered_and_keeps_the_session() {
+    let side = Side::new(1_472);
+    let patient = EndpointConfig::new()
+        .ping_interval(Duration::from_secs(50))
+        .liveness_timeout(Duration::from_secs(100));
+    let (mut pair, session) = Pair::of(side.clone().config(patient), side).and_connected();
+    pair.live(Duration::from_secs(45));
+    assert!(open(&pair, session));
+    assert_eq!(pair.server.sessions().1, 1);
+}
+
+#[test]
+fn a_late_response_to_a_session_that_is_gone_is_counted() {
+    let (mut pair, session) = connected();
+    pair.echo = false;
+    pair.call(session, 1, b"slow");
+    pair.settle();
+    pair.shutdown_server();
+    pair.answer(b"nobody listens");
+    assert_eq!(pair.server.stats().orphaned_responses, 1);
+    pair.settle();
+    assert_eq!(pair.error(), CallError::MaybeExecuted(Cause::PeerClosed));
+    assert_eq!(pair.server.pool_stats().in_use, 0);
+}
+
+#[test]
+fn a_late_failure_to_a_session_that_is_gone_is_counted_too() {
+    let (mut pair, session) = connected();
+    pair.echo = false;
+    pair.call(session, 1, b"slow");
+    pair.settle();
+    pair.shutdown_server();
+    pair.answer_failure(crate::service::Code::Internal, "nobody listens");
+    assert_eq!(pair.server.stats().orphaned_responses, 1);
+}
+
+#[test]
+fn a_response_for_a_slot_that_has_gone_on_is_not_sent() {
+    // A handle outlives its request only by a mistake of the owner's; it must not answer another one.
+    let (mut pair, session) = connected();
+    pair.echo = false;
+    pair.call(session, 1, b"first");
+    pair.settle();
+    let first = pair.asked[0].handle;
+    pair.answer(b"one");
+    pair.settle();
+    pair.call(session, 2, b"second");
+    pair.settle();
+    pair.respond(first, b"one again");
+    assert_eq!((pair.to_client.packets.len(), pair.server.stats().orphaned_responses), (0, 1));
+    pair.answer(b"two");
+    pair.settle();
+    assert_eq!(pair.outcomes[1].result, Ok(b"two".to_vec()));
+}
+
+#[test]
+fn silence_while_the_request_is_sent_does_not_hide_that_the_peer_answers_pings() {
+    // The server is there and knows the session, but every request packet is lost on the way.
+    let (mut pair, session) = connected();
+    pair.call(session, 1, &pattern(1, 100));
+    let start = pair.now;
+    while pair.now - start < Duration::from_secs(30) {
+        let next = pair.client.next_deadline();
+        pair.pass(next - pair.now);
+        for packet in pair.take_to_server() {
+            if header(&packet).kind == Kind::Control {
+                pair.at_server(CLIENT, &packet);
+            }
+        }
+        let replies = pair.take_to_client();
+        pair.burst_at_client(SERVER, &replies);
+    }
+    assert!(open(&pair, session), "and the call goes on trying");
+    pair.live(ms(600));
+    assert_eq!(pair.outcome().result, Ok(pattern(1, 100)));
+}
