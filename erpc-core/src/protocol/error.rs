@@ -32,6 +32,9 @@ pub enum Cause {
     Connect(ConnectError),
     /// Nothing was heard of the peer for the liveness time-out.
     PeerDead,
+    /// The peer answers pings, but packets of a call have not got through for the liveness time-out: the
+    /// path most likely carries only smaller datagrams than its interfaces say.
+    NoProgress,
     /// The peer said that it does not know the session: it restarted, or had given the session up.
     PeerReset,
     /// The peer closed the session.
@@ -118,6 +121,9 @@ impl fmt::Display for Cause {
         match self {
             Self::Connect(error) => error.fmt(f),
             Self::PeerDead => f.write_str("the peer does not answer"),
+            Self::NoProgress => f.write_str(
+                "the peer answers but the call's packets do not get through; does the path carry datagrams this large?",
+            ),
             Self::PeerReset => {
                 f.write_str("the peer does not know the session, it may have restarted")
             }

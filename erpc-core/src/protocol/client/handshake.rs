@@ -11,6 +11,7 @@
 //! `Open` goes the way that data will go, so it probes the path, the firewall and the steering.
 
 use super::*;
+use crate::buf::MIN_PAYLOAD;
 use crate::protocol::ConnectError;
 use crate::protocol::rtt::RttEstimator;
 use crate::protocol::stats::DropReason;
@@ -349,6 +350,8 @@ impl<R: Route> ClientSide<R> {
         let model = ChargeModel::from_u8(parameters.charge_model);
         let fits = (MIN_DATAGRAM as u32..=proposed).contains(&parameters.max_datagram)
             && (1..=shared.config.credits).contains(&parameters.credits)
+            && (MIN_PAYLOAD as u32..=parameters.max_datagram - HEADER_LEN as u32)
+                .contains(&parameters.eager)
             && parameters.max_message >= 1;
         let Some(model) = model.filter(|_| fits) else {
             self.remove(shared, index, Cause::Connect(ConnectError::Parameters));
@@ -356,7 +359,8 @@ impl<R: Route> ClientSide<R> {
         };
         let session = &mut self.sessions[index as usize];
         let payload = parameters.max_datagram - HEADER_LEN as u32;
-        let eager = session.eager.min(payload);
+        // What the server has noted, from whichever `Open` reached it; both sides must cut alike.
+        let eager = parameters.eager;
         let local = shared.local.charge;
         session.state = State::Open;
         session.remote = server;

@@ -69,6 +69,7 @@ impl<R: Route> ClientSide<R> {
             ever_sent: 1,
             active_at: now,
             retries: 0,
+            stalled_at: now,
             accepted: false,
             retransmitted: false,
             waiting: None,
@@ -137,6 +138,7 @@ impl<R: Route> ClientSide<R> {
         Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room }
             .release(last_cost.0, last_cost.1);
         shared.stats.responses += 1;
+        tx.reclaim();
         if !request.is_unique() {
             // A queue still refers to it (thesis section 6.3.2.2).
             tx.flush();

@@ -8,8 +8,8 @@ use crate::protocol::{Body, Event};
 use crate::transport::TxQueue;
 use crate::wire::{HEADER_LEN, Header, Kind, PacketLayout, ReplyInfo, decode_status};
 
-/// Responses larger than this are dropped by the server on the client's word, smaller ones stay in
-/// their slot until the next request. In bytes; both sides know it.
+/// For responses larger than this the client tells the server that it may drop them; smaller ones are
+/// not worth a packet and stay in their slot until the next request. In bytes.
 pub(in crate::protocol) const KEPT_SMALL: u32 = 512;
 
 impl<R: Route> ClientSide<R> {
@@ -378,6 +378,7 @@ impl<R: Route> ClientSide<R> {
             response.assembly.discard(&mut shared.pool);
         }
         Self::note_release(peer, session.peer, &mut self.ready_peers);
+        tx.reclaim();
         if call.retransmitted || !call.request.is_unique() {
             tx.flush();
         }

@@ -114,6 +114,7 @@ impl<R: Route> ClientSide<R> {
             ever_sent: 0,
             active_at: now,
             retries: 0,
+            stalled_at: now,
             accepted: false,
             retransmitted: false,
             waiting: None,

@@ -57,6 +57,8 @@ pub(super) struct Call {
     pub(super) active_at: Instant,
     /// Timeouts since the last progress.
     pub(super) retries: u8,
+    /// When the first of them was; means nothing while there is none.
+    pub(super) stalled_at: Instant,
     /// The server said that the request is executing: nothing is owed, the response comes unasked.
     pub(super) accepted: bool,
     /// A packet went out twice: no RTT samples, and the transmit queue is flushed before the end.

@@ -9,6 +9,17 @@ use crate::wire::{Header, Kind, PacketNumber, ReplyInfo, RequestNumber};
 /// session: if it restarted, it says so at once.
 const PING_AFTER_RETRIES: u8 = 2;
 
+/// What a call's timeout says of its session.
+enum Suspicion {
+    /// Nothing.
+    None,
+    /// The peer may be gone: ask.
+    Ping,
+    /// The peer is there, for the session is not silent, and yet nothing of this call has got through
+    /// for the liveness timeout: the path swallows its packets, most likely because they are too large.
+    Blocked,
+}
+
 impl<R: Route> ClientSide<R> {
     /// The session's timer has fired.
     pub(in crate::protocol) fn on_timer<X: TxQueue<Route = R>>(
@@ -37,7 +48,14 @@ impl<R: Route> ClientSide<R> {
         while busy != 0 {
             let at = busy.trailing_zeros() as usize;
             busy &= busy - 1;
-            ping |= self.call_timer(shared, now, index, at, tx);
+            match self.call_timer(shared, now, index, at, tx) {
+                Suspicion::None => {}
+                Suspicion::Ping => ping = true,
+                Suspicion::Blocked => {
+                    self.remove(shared, index, Cause::NoProgress);
+                    return;
+                }
+            }
         }
         self.done_timer(index, ping, tx);
         if ping {
@@ -71,7 +89,7 @@ impl<R: Route> ClientSide<R> {
         })
     }
 
-    /// Retransmits a call whose time is up. Returns whether the peer should be pinged as well.
+    /// Retransmits a call whose time is up.
     fn call_timer<X: TxQueue<Route = R>>(
         &mut self,
         shared: &mut Shared,
@@ -79,19 +97,19 @@ impl<R: Route> ClientSide<R> {
         index: u32,
         at: usize,
         tx: &mut X,
-    ) -> bool {
+    ) -> Suspicion {
         let session = &mut self.sessions[index as usize];
-        let Some(call) = &session.slots[at].call else { return false };
+        let Some(call) = &session.slots[at].call else { return Suspicion::None };
         if Self::due(shared, session, call).is_none_or(|due| due > now) {
-            return false;
+            return Suspicion::None;
         }
         shared.stats.timeouts += 1;
         if call.accepted && call.response.is_none() {
             self.probe(shared, now, index, at, tx);
-            return false;
+            return Suspicion::None;
         }
         let peer = &mut self.peers[session.peer as usize];
-        let Some(call) = &mut session.slots[at].call else { return false };
+        let Some(call) = &mut session.slots[at].call else { return Suspicion::None };
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         if let Some(response) = &call.response {
@@ -100,6 +118,11 @@ impl<R: Route> ClientSide<R> {
         Self::release_outstanding(&session.charges, call, &mut flow);
         Self::note_release(peer, session.peer, &mut self.ready_peers);
         call.retransmitted = true;
+        if call.retries == 0 {
+            call.stalled_at = now;
+        } else if now - call.stalled_at >= shared.config.liveness_timeout {
+            return Suspicion::Blocked;
+        }
         call.retries = call.retries.saturating_add(1);
         call.gap_at = None;
         call.active_at = now;
@@ -112,7 +135,7 @@ impl<R: Route> ClientSide<R> {
             self.transmit(shared, now, index, at, None, tx);
         }
         self.feed_starved(shared, now, index, tx);
-        retries >= PING_AFTER_RETRIES
+        if retries >= PING_AFTER_RETRIES { Suspicion::Ping } else { Suspicion::None }
     }
 
     /// Tells the server which kept responses it may drop: after a timeout without a new request in

@@ -315,24 +315,45 @@ fn a_response_for_a_slot_that_has_gone_on_is_not_sent() {
     assert_eq!(pair.outcomes[1].result, Ok(b"two".to_vec()));
 }
 
+/// Time passes to the client's next timer, on a path that carries nothing but control packets.
+fn pass_and_carry_only_control(pair: &mut Pair) {
+    let next = pair.client.next_deadline();
+    pair.pass(next - pair.now);
+    for packet in pair.take_to_server() {
+        if header(&packet).kind == Kind::Control {
+            pair.at_server(CLIENT, &packet);
+        }
+    }
+    let replies = pair.take_to_client();
+    pair.burst_at_client(SERVER, &replies);
+}
+
 #[test]
-fn silence_while_the_request_is_sent_does_not_hide_that_the_peer_answers_pings() {
-    // The server is there and knows the session, but every request packet is lost on the way.
+fn a_path_that_swallows_a_calls_packets_and_carries_pings_ends_the_session_by_the_liveness_timeout()
+{
+    // The server is there and knows the session, but every request packet is lost on the way, as behind
+    // a link that carries smaller datagrams than its interfaces say.
     let (mut pair, session) = connected();
     pair.call(session, 1, &pattern(1, 100));
     let start = pair.now;
-    while pair.now - start < Duration::from_secs(30) {
-        let next = pair.client.next_deadline();
-        pair.pass(next - pair.now);
-        for packet in pair.take_to_server() {
-            if header(&packet).kind == Kind::Control {
-                pair.at_server(CLIENT, &packet);
-            }
-        }
-        let replies = pair.take_to_client();
-        pair.burst_at_client(SERVER, &replies);
+    while open(&pair, session) {
+        pass_and_carry_only_control(&mut pair);
     }
-    assert!(open(&pair, session), "and the call goes on trying");
+    let took = pair.now - start;
+    assert!((Duration::from_secs(10)..Duration::from_secs(12)).contains(&took), "{took:?}");
+    assert_eq!(pair.closed(session), Some(Cause::NoProgress));
+    assert_eq!(pair.outcome().result, Err(CallError::MaybeExecuted(Cause::NoProgress)));
+}
+
+#[test]
+fn a_path_that_works_again_before_the_liveness_timeout_costs_nothing_but_time() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, &pattern(1, 100));
+    let start = pair.now;
+    while pair.now - start < Duration::from_secs(9) {
+        pass_and_carry_only_control(&mut pair);
+    }
     pair.live(ms(600));
     assert_eq!(pair.outcome().result, Ok(pattern(1, 100)));
+    assert!(open(&pair, session));
 }
