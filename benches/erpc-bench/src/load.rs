@@ -183,9 +183,12 @@ impl Load {
         let (Work::Echo { request: len, .. } | Work::Sink { request: len, .. }) = self.work;
         let mut request = cx.alloc(len).map_err(Failure::of("no request"))?;
         request.resize(len);
-        if let Work::Sink { answers, .. } = &mut self.work {
-            payload::fill_sink(request.as_mut_slice());
-            *answers = Some(SinkAnswers::to(request.as_slice()));
+        match &mut self.work {
+            Work::Echo { answer, .. } => payload::write_echo(request.as_mut_slice(), 0, *answer),
+            Work::Sink { answers, .. } => {
+                payload::fill_sink(request.as_mut_slice());
+                *answers = Some(SinkAnswers::to(request.as_slice()));
+            }
         }
         Ok(request)
     }
@@ -196,12 +199,17 @@ impl Load {
         let number = self.next_number;
         self.next_number += 1;
         let method = match self.work {
+            // The same bytes come back: a number makes them this call's.
+            Work::Echo { request: len, answer } if len == answer => {
+                payload::number_request(request.as_mut_slice(), number);
+                methods::ECHO
+            }
             Work::Echo { answer, .. } => {
                 payload::write_echo(request.as_mut_slice(), number, answer);
                 methods::ECHO
             }
             Work::Sink { .. } => {
-                payload::number_sink(request.as_mut_slice(), number);
+                payload::number_request(request.as_mut_slice(), number);
                 methods::SINK
             }
         };
@@ -236,8 +244,12 @@ impl Load {
         }
     }
 
-    fn is_answer(&self, answer: &[u8], number: u64) -> bool {
+    #[inline]
+    fn is_answer(&self, request: &MsgBuf, answer: &[u8], number: u64) -> bool {
         match &self.work {
+            Work::Echo { request: len, answer: same } if len == same => {
+                answer == request.as_slice()
+            }
             Work::Echo { answer: len, .. } => payload::is_echo(answer, number, *len),
             Work::Sink { answers, .. } => {
                 answers.as_ref().is_some_and(|answers| answers.is_answer(answer, number))
@@ -272,7 +284,7 @@ impl<T: Transport> App<T> for Load {
         }
         let slot = token as usize;
         let Pending { number, sent, .. } = self.calls[slot];
-        if !self.is_answer(body.as_slice(), number) {
+        if !self.is_answer(&request, body.as_slice(), number) {
             self.fail(format!("the answer to call {number} is wrong"));
         }
         if let Body::Message(message) = body {

@@ -60,13 +60,14 @@ pub(crate) fn is_echo(answer: &[u8], number: u64, len: usize) -> bool {
     wrong == 0 && answer.len() == len && is_pattern(pattern, number)
 }
 
-/// Fills a sink request; [`number_sink`] makes it one of many.
+/// Fills a sink request; [`number_request`] makes it one of many.
 pub(crate) fn fill_sink(out: &mut [u8]) {
     write_pattern(out, 0, 0);
 }
 
-/// Gives a sink request its number.
-pub(crate) fn number_sink(request: &mut [u8], number: u64) {
+/// Gives a request its number.
+#[inline]
+pub(crate) fn number_request(request: &mut [u8], number: u64) {
     request[..8].copy_from_slice(&number.to_le_bytes());
 }
 
@@ -177,7 +178,7 @@ mod tests {
         let mut request = vec![0; 100_000];
         fill_sink(&mut request);
         let answers = SinkAnswers::to(&request);
-        number_sink(&mut request, 77);
+        number_request(&mut request, 77);
         assert!(answers.is_answer(&answer_sink(&request), 77));
         assert!(!answers.is_answer(&answer_sink(&request), 78));
         assert!(!answers.is_answer(&answer_sink(&request[..99_999]), 77));

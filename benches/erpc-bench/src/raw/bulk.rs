@@ -259,7 +259,7 @@ impl<'s> BulkClient<'s> {
         let mut done = 0;
         while start.elapsed() < duration {
             self.next += 1;
-            payload::number_sink(&mut self.message, self.next);
+            payload::number_request(&mut self.message, self.next);
             let sent = Instant::now();
             let mut answer = [0; SINK_ANSWER];
             self.carrier.exchange(&mut self.message, &mut answer, &mut Progress::new(sent))?;

@@ -9,6 +9,10 @@ use crate::wire::{Header, Kind, PacketNumber, ReplyInfo, RequestNumber};
 /// session: if it restarted, it says so at once.
 const PING_AFTER_RETRIES: u8 = 2;
 
+/// Timeouts of a call without progress before the path is given up, however long they took: this side
+/// may have been away itself.
+const LEAST_RETRIES: u8 = 4;
+
 /// What a call's timeout says of its session.
 enum Suspicion {
     /// Nothing.
@@ -120,7 +124,9 @@ impl<R: Route> ClientSide<R> {
         call.retransmitted = true;
         if call.retries == 0 {
             call.stalled_at = now;
-        } else if now - call.stalled_at >= shared.config.liveness_timeout {
+        } else if call.retries >= LEAST_RETRIES
+            && now - call.stalled_at >= shared.config.liveness_timeout
+        {
             return Suspicion::Blocked;
         }
         call.retries = call.retries.saturating_add(1);

@@ -135,6 +135,29 @@ fn a_client_that_was_itself_away_asks_before_it_gives_up() {
 }
 
 #[test]
+fn a_client_that_was_itself_away_asks_twice_before_it_gives_up() {
+    let (mut pair, session) = connected();
+    pair.pass(Duration::from_secs(100));
+    assert_eq!(pair.take_to_server().len(), 1, "a ping, and lost");
+    pair.pass_slowly(ms(3_100));
+    assert!(open(&pair, session), "one lost ping proves nothing");
+    pair.live(ms(100));
+    assert!(open(&pair, session));
+}
+
+#[test]
+fn a_client_that_was_itself_away_with_a_call_on_its_way_sends_it_again_before_it_gives_up() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"lost twice, then nobody looked at the clock");
+    pair.pass(ms(25));
+    pair.take_to_server();
+    pair.pass(Duration::from_secs(100));
+    assert!(open(&pair, session));
+    pair.live(ms(100));
+    assert!(pair.outcome().result.is_ok());
+}
+
+#[test]
 fn a_server_that_restarted_is_noticed_within_a_few_timeouts_of_a_call() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"before");

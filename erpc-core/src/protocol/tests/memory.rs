@@ -1,6 +1,6 @@
 //! What messages may take: memory follows the bytes that have come in, within limits.
 
-use super::pair::{CLIENT, Pair, SERVER, Side, kinds, ms, pattern};
+use super::pair::{CLIENT, Pair, SERVER, Side, header, kinds, ms, pattern};
 use crate::protocol::{CallError, DropReason, EndpointConfig};
 use crate::service::Code;
 use crate::wire::Kind;
@@ -98,6 +98,23 @@ fn a_session_beyond_its_memory_is_told_so_and_goes_on() {
 }
 
 #[test]
+fn a_request_whose_first_packet_finds_no_memory_is_turned_down_at_once() {
+    let limit = EndpointConfig::new().max_message(200_000).session_memory_limit(200_000);
+    let (mut pair, _) = Pair::connected(60_024, limit);
+    pair.echo = false;
+    for number in 0..2 {
+        let packet = pair.request(number, 0, b"ask").bytes();
+        pair.at_server(CLIENT, &packet);
+        pair.answer(&pattern(1, 110_000));
+    }
+    pair.take_to_client();
+    let message = pair.message(3);
+    let first = pair.request(2, 0, &message).bytes();
+    pair.at_server(CLIENT, &first);
+    assert_eq!(kinds(&pair.take_to_client()), [Kind::Failure]);
+}
+
+#[test]
 fn one_session_beyond_its_memory_does_not_touch_another() {
     let side = Side::new(1_472);
     let limit = EndpointConfig::new().max_message(200_000).session_memory_limit(400_000);
@@ -161,12 +178,7 @@ fn packets_of_a_request_that_was_turned_down_bring_the_failure_again() {
     let (mut pair, _) = Pair::of(side.clone(), side.config(limit)).and_connected();
     let message = pair.message(60);
     let mut packet = 0;
-    while pair
-        .to_client
-        .packets
-        .iter()
-        .all(|(_, bytes)| kinds(std::slice::from_ref(bytes)) != [Kind::Failure])
-    {
+    while pair.to_client.packets.iter().all(|(_, bytes)| header(bytes).kind != Kind::Failure) {
         let bytes = pair.request(0, packet, &message).bytes();
         pair.at_server(CLIENT, &bytes);
         packet += 1;

@@ -229,6 +229,9 @@ fn a_server_that_opens_with_more_than_was_asked_for_is_not_believed() {
         Parameters { credits: 33, ..honest },
         Parameters { credits: 0, ..honest },
         Parameters { max_message: 0, ..honest },
+        Parameters { eager: 0, ..honest },
+        Parameters { eager: 1_023, ..honest },
+        Parameters { eager: 1_449, ..honest },
         Parameters { charge_model: 9, ..honest },
     ];
     for parameters in lies {

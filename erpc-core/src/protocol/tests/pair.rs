@@ -392,7 +392,7 @@ impl Pair {
         self.check();
     }
 
-    pub(crate) fn check(&self) {
+    fn check(&self) {
         self.client.check_invariants();
         self.server.check_invariants();
     }
