@@ -24,6 +24,9 @@ const PREFIX: usize = 64;
 /// What stands in front of a block's payload.
 struct BlockHeader {
     refs: AtomicU32,
+    /// Two words of the user's: a msgbuf's length and capacity are kept here, so that a msgbuf is one
+    /// pointer and moves in a register.
+    notes: [AtomicU32; 2],
     capacity: usize,
     /// The pool that the block returns to, `None` for a block of its own.
     home: Option<Arc<Home>>,
@@ -144,7 +147,13 @@ impl Block {
         let header = memory.cast::<BlockHeader>();
         // SAFETY: the allocation is large and aligned enough for a header, and nobody else has it.
         unsafe {
-            header.write(BlockHeader { refs: AtomicU32::new(0), capacity, home, next: null_mut() })
+            header.write(BlockHeader {
+                refs: AtomicU32::new(0),
+                notes: [AtomicU32::new(0), AtomicU32::new(0)],
+                capacity,
+                home,
+                next: null_mut(),
+            });
         };
         Some(Self { header })
     }
@@ -222,6 +231,18 @@ impl BlockRef {
     fn payload(&self) -> *mut u8 {
         // SAFETY: PREFIX is within, or one past the end of, the allocation.
         unsafe { self.header.as_ptr().cast::<u8>().add(PREFIX) }
+    }
+
+    /// One of the two words that the user of the block keeps with it; shared by all references.
+    #[inline]
+    pub(super) fn note(&self, index: usize) -> u32 {
+        self.header().notes[index].load(Ordering::Relaxed)
+    }
+
+    /// Sets such a word.
+    #[inline]
+    pub(super) fn set_note(&mut self, index: usize, value: u32) {
+        self.header().notes[index].store(value, Ordering::Relaxed);
     }
 
     /// Payload bytes of the block.

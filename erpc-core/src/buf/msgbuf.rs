@@ -49,10 +49,15 @@ pub(crate) const MIN_PAYLOAD: usize = 1_024;
 /// # Ok::<(), erpc_core::buf::NoMemory>(())
 /// ```
 pub struct MsgBuf {
+    /// Notes: length and capacity. The length is at most the capacity, and the block has room for a
+    /// header, `capacity` bytes of data and the later headers.
     block: BlockRef,
-    capacity: u32,
-    len: u32,
 }
+
+/// Which of the block's notes is the length.
+const LEN: usize = 0;
+/// Which is the capacity.
+const CAPACITY: usize = 1;
 
 /// Block bytes that a msgbuf with room for `data` bytes needs.
 pub(super) const fn block_bytes(data: usize) -> usize {
@@ -84,36 +89,44 @@ impl MsgBuf {
     /// An empty buffer over a block.
     #[inline]
     pub(super) fn from_block(block: BlockRef) -> Self {
+        let mut block = block;
         let capacity = data_bytes(block.capacity()).min(Self::MAX_CAPACITY) as u32;
-        Self { block, capacity, len: 0 }
+        block.set_note(LEN, 0);
+        block.set_note(CAPACITY, capacity);
+        Self { block }
     }
 
     /// The idle block behind the buffer, if nobody else refers to it and it belongs to `home`.
     #[inline]
     pub(super) fn reclaim(self, home: &std::sync::Arc<Home>) -> Result<Block, Self> {
-        let Self { block, capacity, len } = self;
-        block.reclaim(home).map_err(|block| Self { block, capacity, len })
+        self.block.reclaim(home).map_err(|block| Self { block })
+    }
+
+    #[inline]
+    fn set_len(&mut self, len: usize) {
+        debug_assert!(len <= self.capacity());
+        self.block.set_note(LEN, len as u32);
     }
 
     /// Bytes of data.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
-        self.len as usize
+        self.block.note(LEN) as usize
     }
 
     /// Whether there is no data.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Most bytes of data that fit.
     #[must_use]
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.capacity as usize
+        self.block.note(CAPACITY) as usize
     }
 
     /// Bytes of memory that the buffer occupies, headers and bookkeeping included.
@@ -127,7 +140,7 @@ impl MsgBuf {
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: the block holds a header and `capacity` bytes at least, and `len` is no more.
-        unsafe { self.block.slice(HEADER_LEN, self.len as usize) }
+        unsafe { self.block.slice(HEADER_LEN, self.len()) }
     }
 
     /// The data, to be written in place.
@@ -137,8 +150,9 @@ impl MsgBuf {
     #[must_use]
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        let len = self.len();
         // SAFETY: the block holds a header and `capacity` bytes at least, and `len` is no more.
-        unsafe { self.block.slice_mut(HEADER_LEN, self.len as usize) }
+        unsafe { self.block.slice_mut(HEADER_LEN, len) }
     }
 
     /// Sets the length. Bytes that come into view are whatever was there before: zero in a new buffer,
@@ -148,14 +162,14 @@ impl MsgBuf {
     /// If `len` exceeds the capacity.
     #[inline]
     pub fn resize(&mut self, len: usize) {
-        assert!(len <= self.capacity(), "a msgbuf of {} bytes cannot hold {len}", self.capacity);
-        self.len = len as u32;
+        assert!(len <= self.capacity(), "a msgbuf of {} bytes cannot hold {len}", self.capacity());
+        self.set_len(len);
     }
 
     /// Empties the buffer.
     #[inline]
     pub fn clear(&mut self) {
-        self.len = 0;
+        self.set_len(0);
     }
 
     /// Writes `bytes` at `at`; the length is untouched. For putting a message together out of packets.
@@ -184,7 +198,7 @@ impl MsgBuf {
     /// Another reference to the same memory, for a transmit queue.
     #[must_use]
     pub(crate) fn share(&self) -> Self {
-        Self { block: self.block.share(), capacity: self.capacity, len: self.len }
+        Self { block: self.block.share() }
     }
 
     /// Writes the header of a message of one packet in its place and returns the packet.
@@ -193,7 +207,7 @@ impl MsgBuf {
         // SAFETY: every block has room for the first header.
         unsafe { self.block.write_shared(0, &header.to_bytes()) };
         // SAFETY: the block holds a header and `capacity` bytes at least, and `len` is no more.
-        let packet = unsafe { self.block.slice(0, HEADER_LEN + self.len as usize) };
+        let packet = unsafe { self.block.slice(0, HEADER_LEN + self.len()) };
         TxPacket::new(self, packet, &[])
     }
 
@@ -211,7 +225,7 @@ impl MsgBuf {
         header: &Header,
         layout: &PacketLayout,
     ) -> TxPacket<'_> {
-        assert!(layout.size() == self.len, "the layout is another message's");
+        assert!(layout.size() as usize == self.len(), "the layout is another message's");
         let range = layout.range(index);
         if index == 0 {
             // SAFETY: every block has room for the first header.
@@ -220,7 +234,7 @@ impl MsgBuf {
             let packet = unsafe { self.block.slice(0, HEADER_LEN + range.end) };
             return TxPacket::new(self, packet, &[]);
         }
-        let at = HEADER_LEN + self.capacity as usize + (index as usize - 1) * HEADER_LEN;
+        let at = HEADER_LEN + self.capacity() + (index as usize - 1) * HEADER_LEN;
         assert!(
             range.end <= self.len() && at + HEADER_LEN <= self.block.capacity(),
             "the msgbuf has no such packet"
@@ -237,7 +251,7 @@ impl MsgBuf {
 
 impl fmt::Debug for MsgBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MsgBuf({} of {} bytes)", self.len, self.capacity)
+        write!(f, "MsgBuf({} of {} bytes)", self.len(), self.capacity())
     }
 }
 
@@ -252,18 +266,18 @@ impl AsRef<[u8]> for MsgBuf {
 unsafe impl BufMut for MsgBuf {
     #[inline]
     fn remaining_mut(&self) -> usize {
-        (self.capacity - self.len) as usize
+        self.capacity() - self.len()
     }
 
     #[inline]
     unsafe fn advance_mut(&mut self, count: usize) {
         assert!(count <= self.remaining_mut(), "more bytes than a msgbuf has room for");
-        self.len += count as u32;
+        self.set_len(self.len() + count);
     }
 
     #[inline]
     fn chunk_mut(&mut self) -> &mut UninitSlice {
-        let (from, room) = (HEADER_LEN + self.len as usize, (self.capacity - self.len) as usize);
+        let (from, room) = (HEADER_LEN + self.len(), self.remaining_mut());
         // SAFETY: the block holds a header and `capacity` bytes at least.
         UninitSlice::new(unsafe { self.block.slice_mut(from, room) })
     }
@@ -273,7 +287,7 @@ unsafe impl BufMut for MsgBuf {
         let len = self.len();
         assert!(src.len() <= self.remaining_mut(), "more bytes than a msgbuf has room for");
         self.write_at(len, src);
-        self.len += src.len() as u32;
+        self.set_len(len + src.len());
     }
 }
 
