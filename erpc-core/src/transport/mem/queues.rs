@@ -30,6 +30,7 @@ struct Lent {
 ///
 /// A burst visits the rings in turn, each at most once, and goes on in the next burst with the ring
 /// behind the last one it visited: no sender keeps another one waiting for more than a burst of its own.
+#[repr(align(64))]
 pub struct MemRx {
     port: Arc<Port>,
     /// [`Port::changes`] when the rings were last looked through.
@@ -173,6 +174,7 @@ impl Drop for Outgoing {
 /// The sending half of a [`MemTransport`](super::MemTransport).
 ///
 /// Packets are staged where they are received, in the ring; the doorbell makes them visible.
+#[repr(align(64))]
 pub struct MemTx {
     local: Arc<Port>,
     ports: Arc<Ports>,
