@@ -56,6 +56,9 @@ pub(crate) struct ClientArgs {
     /// Bytes of an answer (w1, w2) [default: 32]
     #[arg(long)]
     resp: Option<usize>,
+    /// One datagram per packet: neither UDP_SEGMENT nor UDP_GRO, to compare with `raw` and `raw --mmsg`
+    #[arg(long)]
+    no_offload: bool,
 }
 
 impl ClientArgs {
@@ -79,18 +82,12 @@ impl ClientArgs {
     }
 }
 
-/// A socket to reach `peer` from.
-pub(crate) fn bind(peer: SocketAddr) -> Result<Udp, Failure> {
-    Udp::bind(&socket_config(peer)).map_err(Failure::of("no socket"))
-}
-
-/// Of the peer's address family.
-pub(crate) fn socket_config(peer: SocketAddr) -> UdpConfig {
-    let any = match peer {
+/// A socket of the peer's address family, to reach it from.
+pub(crate) fn socket_to(peer: SocketAddr) -> UdpConfig {
+    UdpConfig::new().address(match peer {
         SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
         SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
-    };
-    UdpConfig::new().address(any)
+    })
 }
 
 /// A closed loop that can be run for a while, more than once.
@@ -163,12 +160,15 @@ impl ClosedLoop for GetLoad {
 
 fn connect(args: &ClientArgs) -> Result<Box<dyn ClosedLoop>, Failure> {
     // One session may have all calls.
+    let socket = socket_to(args.addr).offload(!args.no_offload);
     let config = EndpointConfig::new().queue_limit(args.outstanding());
     if args.workload == Workload::W4 {
-        let load = GetLoad::connect(args.addr, config, args.sessions(), args.outstanding())?;
+        let load =
+            GetLoad::connect(args.addr, &socket, config, args.sessions(), args.outstanding())?;
         return Ok(Box::new(load));
     }
-    let mut rpc = Rpc::new(bind(args.addr)?, config).map_err(Failure::of("no endpoint"))?;
+    let socket = Udp::bind(&socket).map_err(Failure::of("no socket"))?;
+    let mut rpc = Rpc::new(socket, config).map_err(Failure::of("no endpoint"))?;
     let (request, answer) = args.sizes();
     let mut load = Load::new(request, answer)?;
     load.connect(&mut rpc, args.addr.into(), args.sessions(), || {})?;

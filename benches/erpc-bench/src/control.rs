@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use erpc::EndpointConfig;
 use erpc::raw::Rpc;
+use erpc::{EndpointConfig, Udp};
 
-use crate::client::bind;
+use crate::client::socket_to;
 use crate::failure::Failure;
 use crate::load::Load;
 use crate::machine;
@@ -17,8 +17,8 @@ use crate::payload;
 
 /// Asks the server at `server`.
 pub(crate) fn ask(server: SocketAddr, control: Control) -> Result<State, Failure> {
-    let mut rpc =
-        Rpc::new(bind(server)?, EndpointConfig::new()).map_err(Failure::of("no endpoint"))?;
+    let socket = Udp::bind(&socket_to(server)).map_err(Failure::of("no socket"))?;
+    let mut rpc = Rpc::new(socket, EndpointConfig::new()).map_err(Failure::of("no endpoint"))?;
     let mut load = Load::new(payload::MIN_ECHO, payload::MIN_ECHO)?;
     load.connect(&mut rpc, server.into(), 1, || {})?;
     let state = load.control(&mut rpc, control)?;

@@ -29,6 +29,9 @@ pub(crate) struct ServerArgs {
     /// Sleep when there is nothing to do, instead of spinning
     #[arg(long)]
     sleep: bool,
+    /// One datagram per packet: neither UDP_SEGMENT nor UDP_GRO, to compare with `raw` and `raw --mmsg`
+    #[arg(long)]
+    no_offload: bool,
     /// Damage some answers, to see that clients notice
     #[arg(long)]
     inject_corruption: bool,
@@ -36,7 +39,7 @@ pub(crate) struct ServerArgs {
 
 /// Serves until it is killed.
 pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
-    let config = UdpConfig::new().address(args.addr);
+    let config = UdpConfig::new().address(args.addr).offload(!args.no_offload);
     let transports =
         Udp::bind_group(&config, args.threads.into()).map_err(Failure::of("cannot serve"))?;
     let ports =

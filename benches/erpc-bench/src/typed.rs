@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use erpc::transport::udp::UdpConfig;
 use erpc::{CallError, Endpoint, EndpointConfig, IdlePolicy};
 
-use crate::client::socket_config;
 use crate::failure::Failure;
 use crate::report::Latencies;
 use crate::service::{self, proto};
@@ -38,12 +38,12 @@ impl GetLoad {
     /// Opens `sessions` sessions.
     pub(crate) fn connect(
         server: SocketAddr,
+        socket: &UdpConfig,
         config: EndpointConfig,
         sessions: usize,
         outstanding: usize,
     ) -> Result<Self, Failure> {
-        let endpoint = Endpoint::udp_with(&socket_config(server), config)
-            .map_err(Failure::of("no endpoint"))?;
+        let endpoint = Endpoint::udp_with(socket, config).map_err(Failure::of("no endpoint"))?;
         endpoint.set_idle_policy(IdlePolicy::Spin);
         let clients = (0..sessions).map(|_| proto::BenchClient::connect(&endpoint, server));
         let shared = Shared {

@@ -28,14 +28,14 @@ pub(crate) const MIN_PAYLOAD: usize = 1_024;
 /// # Ownership
 ///
 /// A msgbuf is handed to a call or a response and comes back (calls) or is kept by the slot until the
-/// client has the response. Transmit queues take counted references ([`MsgBuf::share`]); while one
+/// client has the response. Transmit queues take counted references ([`TxPacket::hold`]); while one
 /// exists, every method that writes panics instead of changing bytes under a NIC. The protocol flushes
 /// its queues before it gives a buffer back (section 6.3.2.2), so users never see that panic.
 ///
 /// # Use as `Buf` and `BufMut`
 ///
 /// As [`BufMut`] it appends up to its capacity: messages are encoded straight into what is sent. To
-/// read, take [`MsgBuf::as_slice`], which is a [`Buf`] itself.
+/// read, take [`MsgBuf::as_slice`], which is a [`bytes::Buf`] itself.
 ///
 /// ```
 /// use bytes::BufMut;
