@@ -313,6 +313,22 @@ impl BlockRef {
         Self { header: self.header }
     }
 
+    /// Gives a block that belongs to no pool to `home`, if its memory can go back there: not if the pool
+    /// has an arena of its own.
+    pub(super) fn adopt(&mut self, home: &Arc<Home>) -> bool {
+        if home.arena.is_some() || self.header().home.is_some() || !self.is_unique() {
+            return false;
+        }
+        // SAFETY: `self` is the only reference to the block, and is borrowed mutably.
+        unsafe { self.header.as_mut() }.home = Some(Arc::clone(home));
+        true
+    }
+
+    /// Whether the block belongs to no pool.
+    pub(super) fn is_homeless(&self) -> bool {
+        self.header().home.is_none()
+    }
+
     /// The idle block, if this is the last reference and the block belongs to `home`.
     #[inline]
     pub(super) fn reclaim(self, home: &Arc<Home>) -> Result<Block, Self> {

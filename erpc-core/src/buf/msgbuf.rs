@@ -102,6 +102,16 @@ impl MsgBuf {
         self.block.reclaim(home).map_err(|block| Self { block })
     }
 
+    /// Whether the buffer belongs to no pool.
+    pub(super) fn is_detached(&self) -> bool {
+        self.block.is_homeless()
+    }
+
+    /// Gives a detached buffer to a pool.
+    pub(super) fn adopt(&mut self, home: &std::sync::Arc<Home>) -> bool {
+        self.block.adopt(home)
+    }
+
     #[inline]
     fn set_len(&mut self, len: usize) {
         debug_assert!(len <= self.capacity());

@@ -120,6 +120,33 @@ impl Pool {
         Some(self.reuse(block))
     }
 
+    /// Makes a [detached](MsgBuf::detached) msgbuf count against this pool's limit, as its own do; other
+    /// msgbufs are returned as they are. A pool with an arena copies it into the arena.
+    ///
+    /// # Errors
+    /// [`NoMemory`] if the limit does not allow it; the msgbuf is dropped.
+    pub(crate) fn adopt(&mut self, mut msgbuf: MsgBuf) -> Result<MsgBuf, NoMemory> {
+        if !msgbuf.is_detached() {
+            return Ok(msgbuf);
+        }
+        let bytes = msgbuf.footprint();
+        if self.live_bytes + bytes > self.limit {
+            self.shrink();
+        }
+        if self.live_bytes + bytes > self.limit {
+            return Err(NoMemory { wanted: msgbuf.len(), limit: self.limit });
+        }
+        if msgbuf.adopt(&self.home) {
+            self.live_bytes += bytes;
+            self.live_count += 1;
+            return Ok(msgbuf);
+        }
+        let mut copy = self.alloc(msgbuf.len())?;
+        copy.write_at(0, msgbuf.as_slice());
+        copy.resize(msgbuf.len());
+        Ok(copy)
+    }
+
     /// Takes a msgbuf back without the cross-thread list.
     #[inline]
     pub fn recycle(&mut self, msgbuf: MsgBuf) {
@@ -197,16 +224,16 @@ impl Pool {
         }
     }
 
-    /// Keeps an idle block for reuse, if it is of a class.
+    /// Keeps an idle block for reuse, if it is of a class; adopted blocks are of any size.
     #[inline]
     fn keep(&mut self, block: Block) {
         match class_for(block.capacity()) {
-            Some((class, _)) => {
+            Some((class, size)) if size == block.capacity() => {
                 self.idle_bytes += Block::footprint(block.capacity());
                 self.idle_count += 1;
                 self.idle[class].push(block);
             }
-            None => self.free(block),
+            _ => self.free(block),
         }
     }
 
@@ -311,6 +338,22 @@ mod tests {
         assert_eq!(pool.alloc(8_000).unwrap_err(), NoMemory { wanted: 8_000, limit: 10_000 });
         drop(small);
         assert!(pool.alloc(7_000).is_ok(), "the idle 4,000 bytes were given up");
+    }
+
+    #[test]
+    fn an_adopted_buffer_counts_and_is_freed_as_one_of_the_pools_own() {
+        let mut pool = Pool::new(10_000);
+        let foreign = MsgBuf::detached(5_000).unwrap();
+        let bytes = foreign.footprint();
+        let adopted = pool.adopt(foreign).unwrap();
+        assert_eq!((pool.stats().in_use, pool.stats().in_use_bytes), (1, bytes));
+        assert!(pool.adopt(MsgBuf::detached(5_000).unwrap()).is_err(), "beyond the limit");
+        drop(adopted);
+        assert_eq!(pool.stats(), PoolStats::default(), "a block of no class is not kept");
+        let own = pool.alloc(100).unwrap();
+        let own = pool.adopt(own).unwrap();
+        assert_eq!(pool.stats().in_use, 1, "its own are left alone");
+        drop(own);
     }
 
     #[test]

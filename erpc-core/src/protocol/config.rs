@@ -231,6 +231,10 @@ impl EndpointConfig {
                 self.liveness_timeout / 2 >= self.ping_interval && self.liveness_timeout <= DAY * 2,
                 "liveness_timeout must be at least twice the ping_interval and at most two days",
             ),
+            (
+                self.memory_limit / 3 * 2 >= self.max_message as usize,
+                "memory_limit must be at least half as large again as max_message: a message grows by moving",
+            ),
             (self.connect_timeout <= DAY, "connect_timeout must be at most a day"),
             (
                 self.min_rto.is_none_or(|floor| floor <= Duration::from_millis(500)),

@@ -252,7 +252,17 @@ impl<T: Transport> Endpoint<T> {
         self.turn()
     }
 
+    /// Ends the endpoint now, whoever else holds it: its tasks are dropped, its sessions end, its calls
+    /// fail with [`Cause::Shutdown`](crate::protocol::Cause::Shutdown), and so do later ones. What
+    /// dropping the last handle does; does nothing the second time.
+    pub fn shutdown(&self) {
+        self.anchor.shared.shut_down();
+    }
+
     /// Starts a task. It runs within this endpoint's loop and needs not be `Send`.
+    ///
+    /// A task that holds an `Endpoint` keeps it alive for as long as the task runs: hold sessions, ask
+    /// [`Endpoint::current`] when it is needed, or end the endpoint with [`Endpoint::shutdown`].
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         self.anchor.shared.executor().spawn(future)
     }

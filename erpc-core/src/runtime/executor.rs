@@ -228,7 +228,8 @@ impl Executor {
     #[inline]
     pub(super) fn wake_slot(&self, cx: &Context<'_>) -> WakeSlot {
         let (data, id) = self.polling.get();
-        if cx.waker().data() == data {
+        // A foreign waker may well have the null data that stands for no poll of ours.
+        if id != NONE && cx.waker().data() == data {
             WakeSlot::Task(id)
         } else {
             WakeSlot::Other(cx.waker().clone())

@@ -15,7 +15,7 @@ use super::EndpointStats;
 use super::handle::Handle;
 use super::idle::IdlePolicy;
 use super::nexus::{Nexus, Seat};
-use super::worker::{WorkerPool, WorkerQueue};
+use super::worker::{WorkerPool, WorkerQueue, is_current};
 use crate::protocol::{ConfigError, EndpointConfig};
 use crate::service::{MethodCollision, Mode, Routes, Service};
 use crate::transport::udp::{UdpConfig, UdpError, UdpTransport};
@@ -375,7 +375,10 @@ impl ServerHandle {
         }
         let mut result = Ok(());
         for event_loop in self.loops.drain(..) {
-            result = result.and(event_loop.thread.join().unwrap_or(Err(ServeError::Panicked)));
+            // A handler may be who ends the server; its loop cannot wait for itself, and ends by the flag.
+            if !is_current(&event_loop.thread) {
+                result = result.and(event_loop.thread.join().unwrap_or(Err(ServeError::Panicked)));
+            }
         }
         result
     }

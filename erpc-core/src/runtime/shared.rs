@@ -354,9 +354,11 @@ impl<T: Transport> Shared<T> {
         self.rpc().map_or(Instant::ZERO, |mut rpc| rpc.context().now())
     }
 
-    /// The last endpoint handle is gone: ends tasks, calls and sessions.
+    /// The last endpoint handle is gone, or somebody ends the endpoint: ends tasks, calls and sessions.
     pub(super) fn shut_down(&self) {
-        self.closed.set(true);
+        if self.closed.replace(true) {
+            return;
+        }
         self.mailbox.close();
         self.executor.clear();
         if let Some(mut rpc) = self.rpc() {
@@ -366,12 +368,20 @@ impl<T: Transport> Shared<T> {
             rpc.run_once(&mut Dispatch { shared: self });
         }
         self.run_failures();
+        // What callbacks have asked for meanwhile waits among the failures: it was never sent.
+        let unsent: Vec<usize> = self.failures.borrow().iter().map(|(key, _)| *key).collect();
         let pending = self.calls().pending();
-        for key in pending {
+        for key in pending.into_iter().filter(|key| !unsent.contains(key)) {
             self.end_with_error(key, CallError::MaybeExecuted(Cause::Shutdown));
         }
+        self.run_failures();
         for link in self.links.take().into_values() {
             link.enter(Phase::Closed(Cause::Shutdown), &self.executor);
         }
+        // A callback that answers every failure with another call has been told twice; it ends here, or
+        // it would keep the endpoint alive through the session that it holds.
+        self.failures.take();
+        let unheard = self.calls().take_callbacks();
+        drop((unheard, self.submissions.take()));
     }
 }

@@ -43,6 +43,17 @@ pub(super) struct Job<T: Transport> {
     pub(super) peer: Option<SocketAddr>,
     /// The endpoint that received the request, and gets the answer.
     pub(super) mailbox: Arc<Mailbox<T>>,
+    /// Somebody answers: a worker has it, or whoever could not queue it.
+    pub(super) is_taken: bool,
+}
+
+impl<T: Transport> Drop for Job<T> {
+    /// A job that is dropped in the queue is answered all the same.
+    fn drop(&mut self) {
+        if !self.is_taken {
+            self.mailbox.reply(self.call, Err(Status::unavailable("the server is shutting down")));
+        }
+    }
 }
 
 enum Message<T: Transport> {
@@ -62,9 +73,13 @@ impl<T: Transport> WorkerPool<T> {
     /// [`Code::ResourceExhausted`](crate::service::Code::ResourceExhausted).
     ///
     /// # Errors
-    /// If the system refuses a thread.
+    /// If `threads` is 0, or the system refuses a thread.
     #[expect(clippy::disallowed_methods, reason = "a pool is its threads")]
     pub fn new(threads: usize, queue: usize) -> io::Result<Self> {
+        if threads == 0 {
+            let error = "a worker pool needs a thread, or its requests would wait for ever";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
+        }
         let (sender, receiver) = bounded(queue.max(1));
         let queue = WorkerQueue { sender, stopped: Arc::new(AtomicBool::new(false)) };
         let mut pool = Self { queue, receiver, threads: Vec::with_capacity(threads) };
@@ -91,16 +106,14 @@ impl<T: Transport> Drop for WorkerPool<T> {
             }
         }
         for thread in self.threads.drain(..) {
-            // Handlers' panics are caught; there is nothing else to learn from a worker's end.
-            drop(thread.join());
-        }
-        // An endpoint may have queued something just before it could see the flag.
-        for message in self.receiver.try_iter() {
-            if let Message::Job(job) = message {
-                job.mailbox
-                    .reply(job.call, Err(Status::unavailable("the server is shutting down")));
+            // A handler may be who ends the server; its thread cannot wait for itself. Handlers' panics
+            // are caught; there is nothing else to learn from a worker's end.
+            if !is_current(&thread) {
+                drop(thread.join());
             }
         }
+        // An endpoint may have queued something just before it could see the flag: dropping answers it.
+        self.receiver.try_iter().for_each(drop);
     }
 }
 
@@ -116,9 +129,15 @@ impl<T: Transport> WorkerQueue<T> {
         if self.stopped.load(Ordering::Acquire) {
             return Err(Refused::Stopped);
         }
-        self.sender.try_send(Message::Job(job)).map_err(|error| match error {
-            TrySendError::Full(_) => Refused::Full,
-            TrySendError::Disconnected(_) => Refused::Stopped,
+        self.sender.try_send(Message::Job(job)).map_err(|error| {
+            let (refused, message) = match error {
+                TrySendError::Full(message) => (Refused::Full, message),
+                TrySendError::Disconnected(message) => (Refused::Stopped, message),
+            };
+            if let Message::Job(mut job) = message {
+                job.is_taken = true;
+            }
+            refused
         })
     }
 }
@@ -146,13 +165,21 @@ fn work<T: Transport>(receiver: &Receiver<Message<T>>) {
     }
 }
 
-fn run<T: Transport>(job: Job<T>) {
-    let Job { handler, body, call, peer, mailbox } = job;
-    let sink: Arc<dyn ReplySink> = mailbox.clone();
-    ORIGIN.set(Some(mailbox));
-    let outcome = handler(&CallContext::new(peer, call, &sink), body.as_slice(), &mut OwnBuffers);
+/// Whether that is the thread that asks.
+#[expect(clippy::disallowed_methods, reason = "threads are what this module is about")]
+pub(super) fn is_current<V>(thread: &JoinHandle<V>) -> bool {
+    thread.thread().id() == std::thread::current().id()
+}
+
+fn run<T: Transport>(mut job: Job<T>) {
+    job.is_taken = true;
+    let call = job.call;
+    let sink: Arc<dyn ReplySink> = job.mailbox.clone();
+    ORIGIN.set(Some(job.mailbox.clone()));
+    let context = CallContext::new(job.peer, call, &sink);
+    let outcome = (job.handler)(&context, job.body.as_slice(), &mut OwnBuffers);
     ORIGIN.set(None);
-    drop(body);
+    drop(job);
     match outcome {
         Outcome::Reply(response) => sink.reply(call, Ok(response)),
         Outcome::Failed(status) => sink.reply(call, Err(status)),

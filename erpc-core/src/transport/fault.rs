@@ -28,6 +28,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::BufMut;
 use dice::{Dice, Verdict};
 use late::{Late, Owned};
 pub use plan::{FaultCounts, FaultHandle, FaultPlan, FaultStats, Faults};
@@ -37,6 +38,7 @@ use super::{
     Capabilities, MAX_BURST, MIN_DATAGRAM, RxPacket, RxQueue, Transport, TransportStats, TxPacket,
     TxQueue, Waker,
 };
+use crate::buf::MsgBuf;
 
 /// A transport whose packets suffer from a [`FaultPlan`].
 ///
@@ -222,9 +224,9 @@ impl<T: Transport> FaultyTx<T> {
                 count(&self.dice.counters().duplicated);
             }
             let harmed = verdict.damage.is_some() || verdict.overtaken_by.is_some();
-            match packet.to_vec().filter(|_| harmed) {
-                Some(bytes) => self.send_harmed(route, bytes, &verdict, tx),
-                None => (0..copies).for_each(|_| packet.push(tx, route)),
+            match harmed {
+                true => self.send_harmed(route, packet.to_vec(), &verdict, tx),
+                false => (0..copies).for_each(|_| packet.push(tx, route)),
             }
         }
         self.send_due(tx);
@@ -242,20 +244,20 @@ impl<T: Transport> FaultyTx<T> {
             damage.inflict(&mut bytes, counters);
         }
         if verdict.duplicate {
-            tx.push_bytes(route, &bytes);
+            push_owned(tx, route, &bytes);
         }
         match verdict.overtaken_by {
             Some(overtakers) => {
                 count(&counters.reordered);
                 self.late.hold(overtakers, Owned { route: *route, bytes });
             }
-            None => tx.push_bytes(route, &bytes),
+            None => push_owned(tx, route, &bytes),
         }
     }
 
     fn send_due(&mut self, tx: &mut T::Tx) {
         while let Some(packet) = self.late.take_due() {
-            tx.push_bytes(&packet.route, &packet.bytes);
+            push_owned(tx, &packet.route, &packet.bytes);
         }
     }
 
@@ -269,17 +271,25 @@ impl<T: Transport> FaultyTx<T> {
     }
 }
 
+/// Pushes bytes of any length: beyond what can be pushed as such, as a message that is all header.
+fn push_owned<Q: TxQueue>(tx: &mut Q, route: &Q::Route, bytes: &[u8]) {
+    if bytes.len() <= MIN_DATAGRAM {
+        tx.push_bytes(route, bytes);
+    } else if let Some(mut message) = MsgBuf::detached(bytes.len()) {
+        message.put_slice(bytes);
+        tx.push(route, TxPacket::new(&message, message.as_slice(), &[]));
+    }
+}
+
 impl Outgoing<'_> {
-    /// A copy, if the packet can be sent as one.
-    fn to_vec(&self) -> Option<Vec<u8>> {
+    fn to_vec(&self) -> Vec<u8> {
         match self {
-            Self::Bytes(bytes) => Some(bytes.to_vec()),
-            Self::Message(packet) if packet.len() <= MIN_DATAGRAM => {
+            Self::Bytes(bytes) => bytes.to_vec(),
+            Self::Message(packet) => {
                 let mut bytes = vec![0; packet.len()];
                 packet.copy_to(&mut bytes);
-                Some(bytes)
+                bytes
             }
-            Self::Message(_) => None,
         }
     }
 

@@ -58,6 +58,7 @@ impl<R: Route> ClientSide<R> {
             turn: 0,
             owes_done: 0,
             told_done: 0,
+            told_at: now,
             draining: false,
             state: State::Hello,
             route,
@@ -261,7 +262,17 @@ impl<R: Route> ClientSide<R> {
             return Err(DropReason::UnknownConnection);
         }
         if session.route != *route {
-            return Err(DropReason::WrongRoute);
+            // A server with several addresses answers a `Hello` from the one that its kernel prefers.
+            // Whoever answers knows the session's 32 random bits, and could have forged its address as
+            // well; the session goes on with the address that answers, which `Open` then proves.
+            let answers_hello = matches!(session.state, State::Hello)
+                && matches!(message, Control::Challenge { .. } | Control::Refused { .. })
+                && route.port() != 0
+                && route.port() == session.route.port();
+            if !answers_hello {
+                return Err(DropReason::WrongRoute);
+            }
+            session.route = *route;
         }
         match (message, session.state) {
             (Control::Challenge { cookie, port, steer }, State::Hello) => {

@@ -134,6 +134,8 @@ pub(super) struct ClientSession<R> {
     pub(super) owes_done: u8,
     /// Bit per slot: that was told, and may have been lost.
     pub(super) told_done: u8,
+    /// When it was told.
+    pub(super) told_at: Instant,
     /// `disconnect` was called: no new calls, `Close` when drained.
     pub(super) draining: bool,
     pub(super) state: State,

@@ -61,7 +61,7 @@ impl<R: Route> ClientSide<R> {
                 }
             }
         }
-        self.done_timer(index, ping, tx);
+        self.done_timer(shared, now, index, tx);
         if ping {
             self.ping(shared, now, index, tx);
         }
@@ -145,11 +145,18 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// Tells the server which kept responses it may drop: after a timeout without a new request in
-    /// their slots, and, in case that was lost, once more with the next ping.
-    fn done_timer<X: TxQueue<Route = R>>(&mut self, index: u32, ping: bool, tx: &mut X) {
+    /// their slots, and, in case that was lost, once more a ping interval later.
+    fn done_timer<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &Shared,
+        now: Instant,
+        index: u32,
+        tx: &mut X,
+    ) {
         let session = &mut self.sessions[index as usize];
         let fresh = session.owes_done & session.free;
-        let repeat = if ping { session.told_done & session.free } else { 0 };
+        let is_old = now >= session.told_at + shared.config.ping_interval;
+        let repeat = if is_old { session.told_done & session.free } else { 0 };
         if fresh | repeat == 0 {
             return;
         }
@@ -173,6 +180,7 @@ impl<R: Route> ClientSide<R> {
         tx.push_bytes(&session.route, &packet[..len]);
         session.owes_done &= !fresh;
         session.told_done = session.told_done & !repeat | fresh;
+        session.told_at = now;
     }
 
     fn ping<X: TxQueue<Route = R>>(

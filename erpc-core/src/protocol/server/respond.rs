@@ -76,9 +76,11 @@ impl<R: Route> ServerSide<R> {
             self.respond_status(shared, now, handle, &Status::new(Code::OutOfRange, message), tx);
             return;
         }
-        if session.held + response.footprint() > shared.config.session_budget() {
-            shared.pool.recycle(response);
-            let message = "the session keeps as many responses as its memory limit allows";
+        let over_budget = session.held + response.footprint() > shared.config.session_budget();
+        // Responses of other threads come in memory of their own; what is kept of them counts here.
+        let adopted = if over_budget { None } else { shared.pool.adopt(response).ok() };
+        let Some(response) = adopted else {
+            let message = "the server keeps as many responses as its memory limits allow";
             self.respond_status(
                 shared,
                 now,
@@ -87,7 +89,7 @@ impl<R: Route> ServerSide<R> {
                 tx,
             );
             return;
-        }
+        };
         self.put(shared, now, handle, (response, false), tx);
     }
 
