@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn an_adopted_buffer_counts_and_is_freed_as_one_of_the_pools_own() {
         let mut pool = Pool::new(10_000);
-        let foreign = MsgBuf::detached(5_000).unwrap();
+        let foreign = MsgBuf::detached(4_999).unwrap();
         let bytes = foreign.footprint();
         let adopted = pool.adopt(foreign).unwrap();
         assert_eq!((pool.stats().in_use, pool.stats().in_use_bytes), (1, bytes));

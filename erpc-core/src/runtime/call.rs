@@ -207,8 +207,12 @@ impl Calls {
 
     /// Takes out every callback that is left, to be dropped once the slab is not borrowed any more.
     pub(super) fn take_callbacks(&mut self) -> Vec<Callback> {
-        let keys: Vec<usize> =
-            self.entries.iter().filter(|(_, entry)| matches!(entry, Entry::Callback(_))).map(|(key, _)| key).collect();
+        let keys: Vec<usize> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| matches!(entry, Entry::Callback(_)))
+            .map(|(key, _)| key)
+            .collect();
         keys.into_iter().filter_map(|key| self.remove(key)).collect()
     }
 

@@ -100,6 +100,7 @@ impl<R: Route> ClientSide<R> {
         let Some(call) = &mut session.slots[at].call else { return };
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        let stalled = expected > call.acked && call.retries > 0;
         if expected > call.acked {
             for packet in call.acked..expected.min(call.sent) {
                 let (units, reply) = Self::charge(&session.charges, call, packet);
@@ -111,7 +112,10 @@ impl<R: Route> ClientSide<R> {
             call.active_at = now;
             call.retries = 0;
         }
-        let roll_back = gap && call.sent > call.acked && call.gap_at != Some(call.acked);
+        // After a timeout, whatever was out before the packet that has now got through was lost or came
+        // and was answered.
+        let behind = stalled || gap && call.gap_at != Some(call.acked);
+        let roll_back = behind && call.sent > call.acked;
         if roll_back {
             Self::release_outstanding(&session.charges, call, &mut flow);
             call.gap_at = Some(call.acked);
@@ -307,8 +311,12 @@ impl<R: Route> ClientSide<R> {
             });
         }
         flow.release(session.charges.bare, session.charges.full_reply);
+        if std::mem::take(&mut call.retries) > 0 {
+            // After a timeout: what else was asked for was lost, or comes and is dropped.
+            Self::release_outstanding(&session.charges, call, &mut flow);
+        }
         call.active_at = now;
-        call.retries = 0;
+        let Some(response) = &mut call.response else { return Err(DropReason::Unsolicited) };
         if !response.assembly.is_complete() {
             Self::note_release(peer, session.peer, &mut self.ready_peers);
             self.pull_later(index, at);

@@ -193,31 +193,57 @@ impl<R: Route> ClientSide<R> {
         }
     }
 
-    /// Sends the last request packet once more although everything was accepted: a probe.
-    pub(super) fn probe<X: TxQueue<Route = R>>(
+    /// Sends a request packet once more, on the account of the copy that is out.
+    pub(super) fn send_again<X: TxQueue<Route = R>>(
         &mut self,
         shared: &mut Shared,
         now: Instant,
         index: u32,
         at: usize,
+        packet: u32,
         tx: &mut X,
     ) {
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[at];
         let Some(call) = &mut slot.call else { return };
-        let last = call.layout.packets() - 1;
         let header = Header {
             connection: session.remote,
             kind: Kind::Request,
-            packet: PacketNumber::new(last),
+            packet: PacketNumber::new(packet),
             request: slot.number,
             aux: call.method,
             size: call.layout.size(),
         };
+        // The first copy may still be queued here, and its header is about to be written again.
         tx.flush();
-        tx.push(&session.route, call.request.packet(last, &header, &call.layout));
+        tx.push(&session.route, call.request.packet(packet, &header, &call.layout));
         call.active_at = now;
         call.retransmitted = true;
+        shared.stats.retransmissions += 1;
+    }
+
+    /// Asks once more for the next response packet, on the account of the request that is out.
+    pub(super) fn ask_again<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        index: u32,
+        at: usize,
+        tx: &mut X,
+    ) {
+        let session = &mut self.sessions[index as usize];
+        let slot = &session.slots[at];
+        let Some(response) = slot.call.as_ref().and_then(|call| call.response.as_deref()) else {
+            return;
+        };
+        let header = Header {
+            connection: session.remote,
+            kind: Kind::RequestForResponse,
+            packet: PacketNumber::new(response.assembly.next()),
+            request: slot.number,
+            aux: 0,
+            size: 1,
+        };
+        tx.push_bytes(&session.route, &header.to_bytes());
         shared.stats.retransmissions += 1;
     }
 

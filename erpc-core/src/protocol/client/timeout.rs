@@ -109,18 +109,11 @@ impl<R: Route> ClientSide<R> {
         }
         shared.stats.timeouts += 1;
         if call.accepted && call.response.is_none() {
-            self.probe(shared, now, index, at, tx);
+            let last = call.layout.packets() - 1;
+            self.send_again(shared, now, index, at, last, tx);
             return Suspicion::None;
         }
-        let peer = &mut self.peers[session.peer as usize];
         let Some(call) = &mut session.slots[at].call else { return Suspicion::None };
-        let mut flow =
-            Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
-        if let Some(response) = &call.response {
-            shared.stats.retransmissions += u64::from(response.asked - response.assembly.next());
-        }
-        Self::release_outstanding(&session.charges, call, &mut flow);
-        Self::note_release(peer, session.peer, &mut self.ready_peers);
         call.retransmitted = true;
         if call.retries == 0 {
             call.stalled_at = now;
@@ -133,14 +126,14 @@ impl<R: Route> ClientSide<R> {
         call.gap_at = None;
         call.active_at = now;
         let retries = call.retries;
+        // What is out may be lost, or waiting in the queue of a peer that was not scheduled: it keeps
+        // its credits and room until something comes back, and one packet asks for that.
         if call.response.is_some() {
-            self.pull(shared, now, index, at, None, tx);
+            self.ask_again(shared, index, at, tx);
         } else {
-            // The first copy may still be queued here; its headers are about to be written again.
-            tx.flush();
-            self.transmit(shared, now, index, at, None, tx);
+            let oldest = call.acked;
+            self.send_again(shared, now, index, at, oldest, tx);
         }
-        self.feed_starved(shared, now, index, tx);
         if retries >= PING_AFTER_RETRIES { Suspicion::Ping } else { Suspicion::None }
     }
 

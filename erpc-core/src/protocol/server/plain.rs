@@ -77,7 +77,13 @@ impl<R: Route> ServerSide<R> {
         };
         tx.push(&session.route, response.single_packet(&header));
         let layout = PacketLayout::new(size, session.eager, session.payload);
-        let state = SlotState::Responding { layout, failure: false, processing, sent: 1 };
+        let state = SlotState::Responding {
+            layout,
+            failure: false,
+            processing,
+            sent: 1,
+            again: Instant::ZERO,
+        };
         // The slot was executing, without a buffer: there is nothing to drop.
         std::mem::forget(std::mem::replace(&mut slot.state, state));
         session.held += response.footprint();

@@ -148,12 +148,9 @@ impl<R: Route> ServerSide<R> {
                 tx.push_bytes(&session.route, &reply.to_bytes());
                 Err(DropReason::Duplicate)
             }
-            SlotState::Responding { .. } => {
-                // Only the last packet asks for the response; earlier ones are on their way from a
-                // roll-back that it crossed.
-                if header.packet.get() + 1 == layout.packets()
-                    || matches!(slot.state, SlotState::Responding { failure: true, .. })
-                {
+            SlotState::Responding { again, .. } => {
+                // One answer for a burst of them: a roll-back may have crossed the response.
+                if std::mem::replace(again, now) != now {
                     tx.flush();
                     shared.stats.retransmissions += 1;
                     self.send_response(index, header.request, 0..1, tx);

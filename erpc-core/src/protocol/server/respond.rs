@@ -137,7 +137,8 @@ impl<R: Route> ServerSide<R> {
         let SlotState::Executing { since } = slot.state else { return };
         let layout = PacketLayout::new(message.len() as u32, session.eager, session.payload);
         let processing = now.nanos_since(since);
-        slot.state = SlotState::Responding { layout, failure, processing, sent: 1 };
+        slot.state =
+            SlotState::Responding { layout, failure, processing, sent: 1, again: Instant::ZERO };
         session.held += message.footprint();
         if let Some(old) = slot.buffer.replace(message) {
             session.held -= old.footprint();

@@ -31,6 +31,8 @@ pub(super) enum SlotState {
         processing: u64,
         /// Response packets that were sent at least once.
         sent: u32,
+        /// When a repeated request last brought the first one again.
+        again: Instant,
     },
 }
 

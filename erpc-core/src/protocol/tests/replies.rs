@@ -109,13 +109,13 @@ fn a_gap_rolls_back_once_per_position() {
 }
 
 #[test]
-fn after_a_timeout_the_same_gap_rolls_back_again() {
+fn after_a_timeout_one_packet_asks_and_the_same_gap_rolls_back_again() {
     let (mut pair, _, _) = calling(10);
     let gap = pair.gap(0, 2).bytes();
     pair.at_client(SERVER, &gap);
     pair.take_to_server();
     pair.pass(ms(25));
-    assert_eq!(shape(&pair.take_to_server()), [2, 3, 4, 5].map(|packet| (Kind::Request, packet)));
+    assert_eq!(shape(&pair.take_to_server()), [(Kind::Request, 2)], "the rest may be in a queue");
     assert_eq!(sends(&mut pair, &gap), [2, 3, 4, 5]);
 }
 

@@ -184,7 +184,7 @@ fn the_lost_tail_of_a_response_is_asked_for_again_after_a_timeout() {
     pair.pass(ms(21));
     let again = pair.take_to_server();
     assert_eq!(shape(&again), [(Kind::RequestForResponse, 7)]);
-    assert_eq!(header(&again[0]).size, 3);
+    assert_eq!(header(&again[0]).size, 1, "the rest may be in a queue");
     pair.burst_at_server(CLIENT, &again);
     pair.settle();
     assert_eq!(pair.outcome().result, Ok(message));
