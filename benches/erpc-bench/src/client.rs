@@ -42,10 +42,10 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     conns: Option<u32>,
     /// Seconds that are measured
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = 5.0, value_parser = machine::seconds)]
     secs: f64,
     /// Seconds before those
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = machine::seconds)]
     warmup: f64,
     /// Core to run on [default: where the system likes]
     #[arg(long)]

@@ -33,7 +33,7 @@ pub(crate) struct CpuArgs {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     window: u32,
     /// Seconds
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = 5.0, value_parser = machine::seconds)]
     secs: f64,
     /// Core to run on
     #[arg(long, default_value_t = 0)]
@@ -58,7 +58,7 @@ pub(crate) struct DuplexArgs {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     window: u32,
     /// Seconds
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = 5.0, value_parser = machine::seconds)]
     secs: f64,
     /// The client's core
     #[arg(long, default_value_t = 0)]
@@ -99,6 +99,12 @@ fn two_ports() -> (MemTransport, MemTransport) {
 pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
     machine::pin(args.core)?;
     let outstanding = (args.sessions * args.window) as usize;
+
+    // Of large requests the answer is small.
+    let mut load = Load::new(
+        args.size,
+        if args.size > Load::MAX_ECHO { payload::SINK_ANSWER } else { args.size },
+    )?;
     let floor_ns = floor(args.size, outstanding);
 
     let (client, serving) = two_ports();
@@ -108,11 +114,6 @@ pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
     let mut serve = || {
         serving.run_once(&mut answerer);
     };
-    // Of large requests the answer is small.
-    let mut load = Load::new(
-        args.size,
-        if args.size > Load::MAX_ECHO { payload::SINK_ANSWER } else { args.size },
-    )?;
     load.connect(&mut client, peer, args.sessions as usize, &mut serve)?;
     load.run(&mut client, outstanding, WARMUP, &mut serve)?;
     let before = machine::cpu_time();
@@ -144,13 +145,13 @@ pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
 fn floor(size: usize, outstanding: usize) -> f64 {
     let (mut client, mut server) = two_ports();
     let payload = client.capabilities().max_datagram - HEADER_LEN;
-    let requests = size.div_ceil(payload);
+    let requests = size.div_ceil(payload).max(1);
     let (request, answer) = match requests {
         1 => (HEADER_LEN + size, HEADER_LEN + size),
         _ => (HEADER_LEN + payload, HEADER_LEN + payload::SINK_ANSWER),
     };
-    // Several request packets for one answer: the window of packets under way stays within the ring.
-    let under_way = (outstanding * requests).clamp(requests, 256.max(requests).min(512));
+    // Several request packets for one answer: what is under way stays within the ring.
+    let in_ring = 256;
     let (to_server, to_client) = (server.local_route(), client.local_route());
     let (request, answer) = (vec![1; request], vec![2; answer]);
     let (mut sent, mut arrived, mut answered) = (0usize, 0usize, 0usize);
@@ -160,7 +161,7 @@ fn floor(size: usize, outstanding: usize) -> f64 {
     for turn in 1u32.. {
         let (rx, tx) = client.split();
         answered += read_all(rx);
-        while sent - answered * requests < under_way {
+        while sent - arrived < in_ring && sent < (answered + outstanding) * requests {
             tx.push_bytes(&to_server, &request);
             sent += 1;
         }

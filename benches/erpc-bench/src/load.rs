@@ -19,7 +19,11 @@ const CONTROL_TOKEN: u64 = u64::MAX;
 
 /// What is called.
 enum Work {
+    /// The answer is the request.
+    Mirror { len: usize },
+    /// The answer has another length.
     Echo { request: usize, answer: usize },
+    /// The answer is a sum.
     Sink { request: usize, answers: Option<SinkAnswers> },
 }
 
@@ -44,6 +48,8 @@ pub(crate) struct Load {
     latencies: Option<Latencies>,
     control: Option<Vec<u8>>,
     failure: Option<Failure>,
+    /// Where the sessions go, for messages.
+    peer: String,
 }
 
 impl Load {
@@ -53,21 +59,22 @@ impl Load {
 
     /// Calls with requests of `request` bytes that ask for `answer` bytes.
     pub(crate) fn new(request: usize, answer: usize) -> Result<Self, Failure> {
-        let work = match request > Self::MAX_ECHO {
-            true => Work::Sink { request, answers: None },
-            false => Work::Echo { request, answer },
+        let work = if request == answer {
+            Work::Mirror { len: request }
+        } else if request > Self::MAX_ECHO && answer == SINK_ANSWER {
+            Work::Sink { request, answers: None }
+        } else {
+            Work::Echo { request, answer }
         };
-        if request < payload::MIN_ECHO || answer < payload::MIN_ECHO {
+        let least = payload::MIN_ECHO;
+        if matches!(work, Work::Echo { .. }) && request.min(answer) < least {
             return Err(Failure::new(format!(
-                "messages have at least {} bytes",
-                payload::MIN_ECHO
+                "requests and answers of different sizes have at least {least} bytes each"
             )));
         }
-        if matches!(work, Work::Sink { .. }) && answer != SINK_ANSWER {
-            return Err(Failure::new(format!(
-                "requests of more than {} bytes have answers of {SINK_ANSWER}",
-                Self::MAX_ECHO
-            )));
+        let most = payload::MAX_MESSAGE;
+        if request.max(answer) > most {
+            return Err(Failure::new(format!("requests and answers have at most {most} bytes")));
         }
         Ok(Self {
             work,
@@ -81,12 +88,14 @@ impl Load {
             latencies: None,
             control: None,
             failure: None,
+            peer: String::new(),
         })
     }
 
     /// Payload of a call, both ways, in bytes.
     pub(crate) fn payload(&self) -> usize {
         match self.work {
+            Work::Mirror { len } => 2 * len,
             Work::Echo { request, answer } => request + answer,
             Work::Sink { request, .. } => request + SINK_ANSWER,
         }
@@ -109,6 +118,7 @@ impl Load {
         count: usize,
         mut others: impl FnMut(),
     ) -> Result<(), Failure> {
+        self.peer = peer.to_string();
         for _ in 0..count {
             let session = rpc.context().connect(peer).map_err(Failure::of("cannot connect"))?;
             self.sessions.push(session);
@@ -180,13 +190,16 @@ impl Load {
 
     /// A filled request.
     fn request<T: Transport>(&mut self, cx: &mut Context<'_, T>) -> Result<MsgBuf, Failure> {
-        let (Work::Echo { request: len, .. } | Work::Sink { request: len, .. }) = self.work;
+        let (Work::Mirror { len }
+        | Work::Echo { request: len, .. }
+        | Work::Sink { request: len, .. }) = self.work;
         let mut request = cx.alloc(len).map_err(Failure::of("no request"))?;
         request.resize(len);
         match &mut self.work {
-            Work::Echo { answer, .. } => payload::write_echo(request.as_mut_slice(), 0, *answer),
+            Work::Mirror { .. } => payload::fill(request.as_mut_slice()),
+            Work::Echo { .. } => {}
             Work::Sink { answers, .. } => {
-                payload::fill_sink(request.as_mut_slice());
+                payload::fill(request.as_mut_slice());
                 *answers = Some(SinkAnswers::to(request.as_slice()));
             }
         }
@@ -199,10 +212,10 @@ impl Load {
         let number = self.next_number;
         self.next_number += 1;
         let method = match self.work {
-            // The same bytes come back: a number makes them this call's.
-            Work::Echo { request: len, answer } if len == answer => {
+            // The number makes the bytes this call's.
+            Work::Mirror { .. } => {
                 payload::number_request(request.as_mut_slice(), number);
-                methods::ECHO
+                methods::MIRROR
             }
             Work::Echo { answer, .. } => {
                 payload::write_echo(request.as_mut_slice(), number, answer);
@@ -247,9 +260,7 @@ impl Load {
     #[inline]
     fn is_answer(&self, request: &MsgBuf, answer: &[u8], number: u64) -> bool {
         match &self.work {
-            Work::Echo { request: len, answer: same } if len == same => {
-                answer == request.as_slice()
-            }
+            Work::Mirror { .. } => answer == request.as_slice(),
             Work::Echo { answer: len, .. } => payload::is_echo(answer, number, *len),
             Work::Sink { answers, .. } => {
                 answers.as_ref().is_some_and(|answers| answers.is_answer(answer, number))
@@ -305,7 +316,10 @@ impl<T: Transport> App<T> for Load {
     fn on_session(&mut self, _: &mut Context<'_, T>, _: SessionId, event: SessionEvent) {
         match event {
             SessionEvent::Opened => self.opened += 1,
-            SessionEvent::Closed(cause) => self.fail(format!("a session closed: {cause}")),
+            SessionEvent::Closed(cause) => {
+                let peer = std::mem::take(&mut self.peer);
+                self.fail(format!("the session to {peer} closed: {cause}"));
+            }
         }
     }
 }

@@ -116,3 +116,11 @@ pub(crate) fn ping_pong(here: usize, there: usize) -> Option<f64> {
         best
     })
 }
+
+/// Parses a number of seconds for the command line: up to a day.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("a number of seconds, 0 to 86400, is wanted".into()),
+    }
+}

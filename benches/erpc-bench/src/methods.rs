@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use erpc::service::method_id;
 
-/// Answers with what it was sent; see [`payload`](crate::payload).
+/// Answers with what it was sent.
+pub(crate) const MIRROR: u32 = method_id("bench.v1.Raw/Mirror");
+/// Answers with as many bytes as it is asked for; see [`payload`](crate::payload).
 pub(crate) const ECHO: u32 = method_id("bench.v1.Raw/Echo");
 /// Takes large requests.
 pub(crate) const SINK: u32 = method_id("bench.v1.Raw/Sink");

@@ -16,8 +16,8 @@ pub(crate) const MIN_ECHO: usize = 2 * WORD;
 /// Bytes in front of an echo's pattern.
 const HEAD: usize = MIN_ECHO;
 const WORD: usize = size_of::<u64>();
-/// Largest answer that a server gives to an echo.
-const MAX_ECHO_ANSWER: u64 = 8 << 20;
+/// Largest request and answer, in bytes: what endpoints take by default.
+pub(crate) const MAX_MESSAGE: usize = 8 << 20;
 /// Bytes of a sink's answer.
 pub(crate) const SINK_ANSWER: usize = 32;
 /// A sink's sum takes one word out of this many bytes: to see that every part of a large message is
@@ -37,7 +37,7 @@ pub(crate) fn write_echo(out: &mut [u8], number: u64, answer: usize) {
 #[inline]
 pub(crate) fn wanted(request: &[u8]) -> Option<usize> {
     let len = number_of(request.get(WORD..)?);
-    (MIN_ECHO as u64..=MAX_ECHO_ANSWER).contains(&len).then_some(len as usize)
+    (MIN_ECHO as u64..=MAX_MESSAGE as u64).contains(&len).then_some(len as usize)
 }
 
 /// Writes the answer to an echo request; `out` is as long as it asked for.
@@ -60,15 +60,18 @@ pub(crate) fn is_echo(answer: &[u8], number: u64, len: usize) -> bool {
     wrong == 0 && answer.len() == len && is_pattern(pattern, number)
 }
 
-/// Fills a sink request; [`number_request`] makes it one of many.
-pub(crate) fn fill_sink(out: &mut [u8]) {
+/// Fills a mirrored or a sink request; [`number_request`] makes it one of many.
+pub(crate) fn fill(out: &mut [u8]) {
     write_pattern(out, 0, 0);
 }
 
 /// Gives a request its number.
 #[inline]
 pub(crate) fn number_request(request: &mut [u8], number: u64) {
-    request[..8].copy_from_slice(&number.to_le_bytes());
+    match request.first_chunk_mut::<WORD>() {
+        Some(front) => *front = number.to_le_bytes(),
+        None => request.fill(number as u8),
+    }
 }
 
 /// The answer to a sink request.
@@ -176,7 +179,7 @@ mod tests {
     #[test]
     fn sinks_see_missing_parts() {
         let mut request = vec![0; 100_000];
-        fill_sink(&mut request);
+        fill(&mut request);
         let answers = SinkAnswers::to(&request);
         number_request(&mut request, 77);
         assert!(answers.is_answer(&answer_sink(&request), 77));

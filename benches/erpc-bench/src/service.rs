@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use erpc::raw::{App, Body, Context, MsgBuf, RequestHandle};
 use erpc::service::{
     CallContext, MethodCollision, Outcome, ReplyBuffers, ReplySink, Routes, Service as _,
@@ -92,7 +92,7 @@ impl Answerer {
     #[inline]
     fn damage(&mut self, answer: &mut [u8]) {
         self.answers += 1;
-        if self.damages && self.answers.is_multiple_of(DAMAGE_EVERY) {
+        if self.damages && !answer.is_empty() && self.answers.is_multiple_of(DAMAGE_EVERY) {
             let at = self.answers as usize % answer.len();
             answer[at] ^= 0x20;
         }
@@ -126,6 +126,23 @@ impl Answerer {
 
     /// What is measured to the nanosecond: no status, no dispatch. `false` if it cannot be answered here.
     #[inline]
+    fn mirror<T: Transport>(
+        &mut self,
+        cx: &mut Context<'_, T>,
+        handle: RequestHandle,
+        body: &[u8],
+    ) -> bool {
+        let Ok(mut answer) = cx.response_buffer(&handle, body.len()) else { return false };
+        answer.put_slice(body);
+        if self.damages {
+            self.damage(answer.as_mut_slice());
+        }
+        cx.respond(handle, answer);
+        true
+    }
+
+    /// As `mirror`, for answers of another length.
+    #[inline]
     fn echo<T: Transport>(
         &mut self,
         cx: &mut Context<'_, T>,
@@ -151,7 +168,7 @@ impl Answerer {
     ) -> Result<Option<MsgBuf>, Status> {
         let bad = || Status::invalid_argument("no request of this benchmark");
         let mut answer = match method {
-            methods::ECHO => return Err(bad()),
+            methods::ECHO | methods::MIRROR => return Err(bad()),
             methods::SINK => filled(cx, handle, &payload::answer_sink(body))?,
             methods::CONTROL => {
                 let state = self.control(body).ok_or_else(bad)?;
@@ -171,7 +188,12 @@ impl<T: Transport> App<T> for Answerer {
     #[inline]
     fn on_request(&mut self, cx: &mut Context<'_, T>, request: erpc::raw::Request<'_, T::Route>) {
         let (method, body) = (request.method, request.body.as_slice());
-        if method != methods::ECHO || !self.echo(cx, request.handle, body) {
+        let is_answered = match method {
+            methods::MIRROR => self.mirror(cx, request.handle, body),
+            methods::ECHO => self.echo(cx, request.handle, body),
+            _ => false,
+        };
+        if !is_answered {
             match self.answer(cx, method, request.handle, body) {
                 Ok(Some(answer)) => cx.respond(request.handle, answer),
                 Ok(None) => {}

@@ -94,6 +94,16 @@ impl Shared {
     }
 }
 
+/// What [`Core::receive_plain`] made of a packet.
+pub(crate) enum Plain {
+    /// A request of one packet; its body is the packet's.
+    Request { handle: RequestHandle, method: u32 },
+    /// A response of one packet; its body is the packet's.
+    Reply { token: u64, request: MsgBuf },
+    /// Another packet, for [`Core::receive_any`].
+    Neither(Result<Header, HeaderError>),
+}
+
 /// One endpoint's protocol state; see the [module](super).
 ///
 /// Aligned to cache lines, so that its speed does not depend on where it happens to lie.
@@ -151,7 +161,7 @@ impl<R: Route> Core<R> {
 
     /// Takes in a packet. What it asks for in return is pushed into `tx`; what it means for the owner
     /// is returned.
-    #[inline(always)]
+    #[inline]
     pub fn receive<'p, X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
@@ -159,41 +169,51 @@ impl<R: Route> Core<R> {
         bytes: &'p [u8],
         tx: &mut X,
     ) -> Event<'p, R> {
+        let body = || Body::Packet(&bytes[HEADER_LEN..]);
+        match self.receive_plain(now, route, bytes, tx) {
+            Plain::Request { handle, method } => {
+                Event::Request(Request { handle, method, body: body(), peer: route })
+            }
+            Plain::Reply { token, request } => Event::Reply { token, result: Ok(body()), request },
+            Plain::Neither(parsed) => self.receive_any(now, route, (parsed, bytes), tx),
+        }
+    }
+
+    /// Takes in a packet if it is the common case. The event loop asks for it first, because the parts
+    /// of an answer that fits into registers need not be put together in memory, and taken apart again
+    /// before the store buffer is through with them.
+    #[inline(always)]
+    pub(crate) fn receive_plain<X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        route: R,
+        bytes: &[u8],
+        tx: &mut X,
+    ) -> Plain {
         self.shared.stats.rx_packets += 1;
         let parsed = Header::parse(bytes);
         if let Ok(header) = &parsed {
-            let body = &bytes[HEADER_LEN..];
+            let len = bytes.len() - HEADER_LEN;
+            let shared = &mut self.shared;
             if header.kind == Kind::Request {
-                if let Some(handle) =
-                    self.server.plain_request(&mut self.shared, now, &route, header, body.len())
-                {
-                    self.shared.stats.rx_delivered += 1;
-                    return Event::Request(Request {
-                        handle,
-                        method: header.aux,
-                        body: Body::Packet(body),
-                        peer: route,
-                    });
+                if let Some(handle) = self.server.plain_request(shared, now, &route, header, len) {
+                    shared.stats.rx_delivered += 1;
+                    return Plain::Request { handle, method: header.aux };
                 }
             } else if header.kind == Kind::Response
-                && let Some((token, request)) = self.client.plain_response(
-                    &mut self.shared,
-                    now,
-                    &route,
-                    (header, body.len()),
-                    tx,
-                )
+                && let Some((token, request)) =
+                    self.client.plain_response(shared, now, &route, (header, len), tx)
             {
-                self.shared.stats.rx_delivered += 1;
-                return Event::Reply { token, result: Ok(Body::Packet(body)), request };
+                shared.stats.rx_delivered += 1;
+                return Plain::Reply { token, request };
             }
         }
-        self.receive_any(now, route, (parsed, bytes), tx)
+        Plain::Neither(parsed)
     }
 
     /// Takes in a packet that is not the common case.
     #[inline(never)]
-    fn receive_any<'p, X: TxQueue<Route = R>>(
+    pub(crate) fn receive_any<'p, X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
         route: R,
@@ -408,7 +428,7 @@ impl<R: Route> Core<R> {
     ///
     /// # Errors
     /// [`NoMemory`] if it is not and the pool has none.
-    #[inline]
+    #[inline(always)]
     pub fn response_buffer(
         &mut self,
         request: &RequestHandle,

@@ -40,6 +40,7 @@ mod stats;
 mod tests;
 mod timers;
 
+pub(crate) use self::core::Plain;
 pub use self::core::{Core, Local};
 pub use config::{ConfigError, EndpointConfig};
 pub use error::{CallError, Cause, ConnectError, RejectReason, Rejected};

@@ -6,11 +6,13 @@ use super::clock;
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::protocol::{
     Acceptor, Body, CallError, ConfigError, ConnectError, Core, EndpointConfig, Event, Local,
-    Notice, ProtocolStats, Rejected, Request, RequestHandle, SessionEvent, SessionId, SessionStats,
+    Notice, Plain, ProtocolStats, Rejected, Request, RequestHandle, SessionEvent, SessionId,
+    SessionStats,
 };
 use crate::service::Status;
 use crate::time::Instant;
-use crate::transport::{RxQueue, Transport, TransportStats, TxQueue, Waker};
+use crate::transport::{RxPacket, RxQueue, Transport, TransportStats, TxQueue, Waker};
+use crate::wire::HEADER_LEN;
 
 /// An endpoint at its barest, eRPC's `Rpc`: a transport, the protocol over it, and a loop that somebody
 /// else turns. It belongs to one thread; handlers and continuations are methods of an [`App`].
@@ -122,7 +124,7 @@ impl<T: Transport> Context<'_, T> {
     ///
     /// # Errors
     /// [`NoMemory`] beyond the endpoint's memory limit.
-    #[inline]
+    #[inline(always)]
     pub fn response_buffer(
         &mut self,
         request: &RequestHandle,
@@ -203,14 +205,28 @@ impl<T: Transport> Rpc<T> {
         let received = rx.burst();
         let mut work = received;
         for at in 0..received {
-            let packet = rx.packet(at);
-            let event = self.core.receive(now, packet.route, packet.bytes, tx);
-            let mut cx = Context { core: &mut self.core, tx, now };
-            match event {
-                Event::None => {}
-                Event::Request(request) => app.on_request(&mut cx, request),
-                Event::Reply { token, result, request } => {
-                    app.on_reply(&mut cx, token, result, request)
+            let RxPacket { route, bytes } = rx.packet(at);
+            let plain = self.core.receive_plain(now, route, bytes, tx);
+            let body = || Body::Packet(&bytes[HEADER_LEN..]);
+            match plain {
+                Plain::Request { handle, method } => {
+                    let mut cx = Context { core: &mut self.core, tx, now };
+                    app.on_request(&mut cx, Request { handle, method, body: body(), peer: route });
+                }
+                Plain::Reply { token, request } => {
+                    let mut cx = Context { core: &mut self.core, tx, now };
+                    app.on_reply(&mut cx, token, Ok(body()), request);
+                }
+                Plain::Neither(parsed) => {
+                    let event = self.core.receive_any(now, route, (parsed, bytes), tx);
+                    let mut cx = Context { core: &mut self.core, tx, now };
+                    match event {
+                        Event::None => {}
+                        Event::Request(request) => app.on_request(&mut cx, request),
+                        Event::Reply { token, result, request } => {
+                            app.on_reply(&mut cx, token, result, request)
+                        }
+                    }
                 }
             }
         }

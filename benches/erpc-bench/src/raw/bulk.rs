@@ -244,7 +244,7 @@ pub(super) struct BulkClient<'s> {
 impl<'s> BulkClient<'s> {
     pub(super) fn new(carrier: Carrier<'s>, request: usize) -> Self {
         let mut message = vec![0; request];
-        payload::fill_sink(&mut message);
+        payload::fill(&mut message);
         let answers = SinkAnswers::to(&message);
         Self { carrier, message, answers, next: 0 }
     }

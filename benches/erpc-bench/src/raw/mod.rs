@@ -70,10 +70,10 @@ pub(crate) struct RawArgs {
     #[arg(long, default_value_t = 32)]
     resp: usize,
     /// Seconds that are measured
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = 5.0, value_parser = machine::seconds)]
     secs: f64,
     /// Seconds before those
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = machine::seconds)]
     warmup: f64,
     /// The client's core
     #[arg(long, default_value_t = 0)]

@@ -15,7 +15,7 @@ const FIRST_BUFFER: usize = 40;
 
 impl<R: Route> ServerSide<R> {
     /// A buffer for the response to `handle`: the slot's own, if it is large enough.
-    #[inline]
+    #[inline(always)]
     pub(in crate::protocol) fn response_buffer(
         &mut self,
         shared: &mut Shared,
@@ -24,14 +24,30 @@ impl<R: Route> ServerSide<R> {
     ) -> Result<MsgBuf, NoMemory> {
         if let Some(session) = self.executing(handle) {
             let slot = &mut session.slots[handle.number.to_u32() as usize % WINDOW];
-            if let Some(mut buffer) = slot.buffer.take() {
+            let fits = |buffer: &mut MsgBuf| buffer.capacity() >= len && buffer.is_unique();
+            if let Some(mut buffer) = slot.buffer.take_if(fits) {
                 session.held -= buffer.footprint();
-                if buffer.capacity() >= len && buffer.is_unique() {
-                    buffer.clear();
-                    return Ok(buffer);
-                }
-                shared.pool.recycle(buffer);
+                buffer.clear();
+                return Ok(buffer);
             }
+        }
+        self.new_buffer(shared, handle, len)
+    }
+
+    /// A buffer from the pool, in exchange for the slot's own.
+    #[inline(never)]
+    fn new_buffer(
+        &mut self,
+        shared: &mut Shared,
+        handle: &RequestHandle,
+        len: usize,
+    ) -> Result<MsgBuf, NoMemory> {
+        if let Some(session) = self.executing(handle)
+            && let Some(buffer) =
+                session.slots[handle.number.to_u32() as usize % WINDOW].buffer.take()
+        {
+            session.held -= buffer.footprint();
+            shared.pool.recycle(buffer);
         }
         shared.pool.alloc(len.max(FIRST_BUFFER))
     }
