@@ -2,7 +2,7 @@
 //!
 //! erpc is [eRPC]'s design in Rust. Requests and responses of up to megabytes travel as datagrams, over
 //! UDP without any setup and over faster transports where there are some; sessions, retransmission and
-//! congestion control are done in user space, at the ends. Handlers run where the packet was received,
+//! flow control are done in user space, at the ends. Handlers run where the packet was received,
 //! on the bytes as they lie there, and a small call is two packets.
 //!
 //! # A service

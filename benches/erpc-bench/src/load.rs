@@ -207,7 +207,7 @@ impl Load {
     }
 
     /// Numbers a request and sends it.
-    #[inline]
+    #[inline(always)]
     fn call<T: Transport>(&mut self, cx: &mut Context<'_, T>, slot: usize, mut request: MsgBuf) {
         let number = self.next_number;
         self.next_number += 1;
@@ -274,7 +274,7 @@ impl<T: Transport> App<T> for Load {
         // A client is called by nobody.
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_reply(
         &mut self,
         cx: &mut Context<'_, T>,

@@ -125,7 +125,7 @@ impl Answerer {
     }
 
     /// What is measured to the nanosecond: no status, no dispatch. `false` if it cannot be answered here.
-    #[inline]
+    #[inline(always)]
     fn mirror<T: Transport>(
         &mut self,
         cx: &mut Context<'_, T>,
@@ -185,7 +185,7 @@ impl Answerer {
 }
 
 impl<T: Transport> App<T> for Answerer {
-    #[inline]
+    #[inline(always)]
     fn on_request(&mut self, cx: &mut Context<'_, T>, request: erpc::raw::Request<'_, T::Route>) {
         let (method, body) = (request.method, request.body.as_slice());
         let is_answered = match method {
