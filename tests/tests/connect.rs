@@ -319,3 +319,19 @@ fn noise_at_a_clients_port_disturbs_nobody() {
         assert!(lab.session().is_open());
     });
 }
+
+#[test]
+fn a_server_at_all_addresses_is_reached_at_one_that_it_does_not_answer_from() {
+    within(secs(30), || {
+        let server = Server::builder()
+            .add_service(LabService::default())
+            .spawn("0.0.0.0:0")
+            .expect("it starts");
+        let port = server.local_addr().port();
+        let endpoint = client(EndpointConfig::new());
+        // The kernel answers from 127.0.0.1.
+        let lab = LabClient::connect(&endpoint, SocketAddr::from(([127, 0, 0, 2], port)))
+            .expect("it answers");
+        counts(&endpoint, &lab, 7);
+    });
+}

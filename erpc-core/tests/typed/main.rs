@@ -4,6 +4,7 @@
 
 mod calls;
 mod deferred;
+mod edges;
 mod endpoints;
 mod support;
 mod udp;

@@ -1,0 +1,148 @@
+//! Foreign wakers, endings within endings, pools without threads, memory that other threads bring.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use erpc_core::protocol::{CallError, EndpointConfig};
+use erpc_core::runtime::{Endpoint, Session, WorkerPool};
+use erpc_core::service::{Code, Method, Mode, Request, Response, Routes, Status};
+use erpc_core::transport::mem::{MemConfig, MemHub, MemTransport};
+
+use crate::support::{Background, DOUBLE, Number, math, number};
+
+#[test]
+fn a_call_is_polled_with_a_foreign_waker_that_has_no_data() {
+    let hub = MemHub::new();
+    let server = Background::start(&hub, math(), None);
+    let (endpoint, session) = server.connect(&hub);
+    let mut call = pin!(session.call(&DOUBLE, &number(4)));
+    let end = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < end {
+        let mut cx = Context::from_waker(Waker::noop());
+        if let Poll::Ready(reply) = call.as_mut().poll(&mut cx) {
+            assert_eq!(reply, Ok(number(8)));
+            return;
+        }
+        endpoint.run_once();
+    }
+    panic!("no reply");
+}
+
+/// Counts its end.
+struct Canary(Rc<Cell<u32>>);
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+fn call_for_ever(session: Session<MemTransport>, canary: Rc<Canary>) {
+    let next = session.clone();
+    session.call_with(&DOUBLE, &number(1), move |_: Result<Number, CallError>| {
+        call_for_ever(next, canary);
+    });
+}
+
+#[test]
+fn a_callback_that_answers_failures_with_calls_ends_with_its_endpoint() {
+    let hub = MemHub::new();
+    let server = Background::start(&hub, math(), None);
+    let ended = Rc::new(Cell::new(0));
+    let (endpoint, session) = server.connect(&hub);
+    call_for_ever(session, Rc::new(Canary(Rc::clone(&ended))));
+    endpoint.run_for(Duration::from_millis(20));
+    drop(endpoint);
+    assert_eq!(ended.get(), 1);
+}
+
+#[test]
+fn shutdown_ends_an_endpoint_that_one_of_its_tasks_holds() {
+    let hub = MemHub::new();
+    let server = Background::start(&hub, math(), None);
+    let ended = Rc::new(Cell::new(0));
+    let (endpoint, session) = server.connect(&hub);
+    let (held, canary) = (endpoint.clone(), Canary(Rc::clone(&ended)));
+    drop(endpoint.spawn(async move {
+        let _held = (held, canary);
+        std::future::pending::<()>().await;
+    }));
+    endpoint.run_once();
+    endpoint.shutdown();
+    endpoint.shutdown();
+    assert_eq!(ended.get(), 1);
+    let late = endpoint.block_on(session.call(&DOUBLE, &number(1)));
+    assert!(matches!(late, Err(CallError::NotExecuted(_))), "{late:?}");
+}
+
+#[test]
+fn a_pool_without_threads_is_refused() {
+    let error = WorkerPool::<MemTransport>::new(0, 8).expect_err("nobody would do the work");
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+}
+
+struct Big;
+
+const BIG: Method<Number, Number> = Method::new("test.Big/Big");
+
+impl Big {
+    fn big(&self, _: Request<'_, Number>) -> Result<Response<Number>, Status> {
+        Ok(Response::new(Number { value: 1, ballast: vec![7; 500_000] }))
+    }
+}
+
+#[test]
+fn responses_of_worker_threads_count_against_the_endpoints_memory() {
+    const LIMIT: usize = 4 << 20;
+    let hub = MemHub::new();
+    let config = EndpointConfig::new().max_message(1 << 20).memory_limit(LIMIT);
+    let server = Endpoint::new(hub.port(MemConfig::default()), config).expect("a server");
+    let mut routes = Routes::new();
+    routes.unary(BIG, Mode::Worker, &Arc::new(Big), Big::big).expect("one method");
+    let pool = WorkerPool::new(1, 64).expect("a thread");
+    server.listen();
+    assert!(server.serve(Arc::new(routes), Some(&pool)));
+    let route = server.local_route().expect("outside of the loop");
+    let client =
+        Endpoint::new(hub.port(MemConfig::default()), EndpointConfig::new()).expect("a client");
+
+    // The client calls and then does not pull: the responses stay with the server.
+    let sessions: Vec<_> = (0..4).map(|_| client.open(route)).collect();
+    let turn = || client.run_once() + server.run_once();
+    while !sessions.iter().all(Session::is_open) {
+        turn();
+    }
+    let call = |session: &Session<MemTransport>| session.call(&BIG, &number(1));
+    let calls: Vec<_> =
+        sessions.iter().flat_map(|session| [(); 8].map(|()| call(session))).collect();
+    client.run_once();
+    let stats = || server.stats().expect("outside of the loop");
+    let before = stats().transport.tx_packets;
+    let end = Instant::now() + Duration::from_secs(20);
+    while stats().transport.tx_packets < before + 32 && Instant::now() < end {
+        server.run_once();
+    }
+    assert_eq!(stats().transport.tx_packets - before, 32, "one packet for each call");
+    let held = stats().pool.in_use_bytes;
+    assert!((LIMIT / 2..=LIMIT + (64 << 10)).contains(&held), "{held} bytes are counted");
+
+    let mut refused = 0;
+    for call in calls {
+        while !call.is_ready() {
+            turn();
+        }
+        match client.block_on(call) {
+            Ok(number) => assert_eq!(number.ballast.len(), 500_000),
+            Err(CallError::Status(status)) if status.code() == Code::ResourceExhausted => {
+                refused += 1
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(refused > 0, "16 MB did not fit into 4");
+}
