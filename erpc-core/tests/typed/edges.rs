@@ -42,10 +42,12 @@ impl Drop for Canary {
     }
 }
 
-fn call_for_ever(session: Session<MemTransport>, canary: Rc<Canary>) {
+/// Holds `kept` in the callback of a call, and in that of the next call that this makes.
+fn call_for_ever(session: Session<MemTransport>, kept: Rc<Canary>) {
     let next = session.clone();
     session.call_with(&DOUBLE, &number(1), move |_: Result<Number, CallError>| {
-        call_for_ever(next, canary);
+        assert_eq!(kept.0.get(), 0, "it is held here");
+        call_for_ever(next, kept);
     });
 }
 
