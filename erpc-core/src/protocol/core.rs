@@ -371,6 +371,7 @@ impl<R: Route> Core<R> {
     /// `datagram` bytes; its handshake goes on.
     pub fn routed<X: TxQueue<Route = R>>(&mut self, now: Instant, datagram: usize, tx: &mut X) {
         let datagram = datagram.min(u32::MAX as usize) as u32;
+        self.shared.timers.begin(now);
         match self.client.next_routing() {
             Some((id, _)) => self.client.routed(&mut self.shared, now, id, datagram, tx),
             None => self.server.accept(&mut self.shared, now, datagram, tx),
@@ -395,6 +396,7 @@ impl<R: Route> Core<R> {
         peer: R,
         tx: &mut X,
     ) -> Result<SessionId, ConnectError> {
+        self.shared.timers.begin(now);
         self.client.connect(&mut self.shared, now, peer, tx)
     }
 

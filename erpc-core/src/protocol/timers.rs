@@ -50,6 +50,14 @@ impl Timers {
         }
     }
 
+    /// Says what time it is before the first timer is armed: how far a timer is away counts from there,
+    /// and the clock's origin may be long ago. Does nothing while timers are armed.
+    pub(super) fn begin(&mut self, now: Instant) {
+        if self.armed == 0 {
+            self.tick = self.tick.max(now.as_nanos() >> TICK_SHIFT);
+        }
+    }
+
     /// Arms the timer for `at`, or moves it there.
     pub(super) fn arm(&mut self, id: TimerId, at: Instant) {
         self.cancel(id);
@@ -209,6 +217,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_clock_that_runs_for_long_makes_no_timer_early() {
+        let mut timers = Timers::new();
+        let month = Instant::from_nanos(30 * 86_400 * 1_000_000_000);
+        timers.begin(month);
+        timers.arm(TimerId(1), month.plus_nanos(25_000_000));
+        assert_eq!(timers.expire(month.plus_nanos(24_000_000)), None);
+        assert_eq!(timers.expire(month.plus_nanos(26_000_000)), Some(TimerId(1)));
+        timers.arm(TimerId(1), month.plus_nanos(50_000_000));
+        timers.begin(month.plus_nanos(60_000_000));
+        assert_eq!(
+            timers.expire(month.plus_nanos(60_000_000)),
+            Some(TimerId(1)),
+            "it is not passed over"
+        );
     }
 
     #[test]
