@@ -17,7 +17,7 @@ use super::executor::WakeSlot;
 use super::shared::Shared;
 use crate::buf::{MsgBuf, NoMemory, Pool};
 use crate::protocol::{Body, CallError, Cause};
-use crate::service::{Codec, DecodeError};
+use crate::service::{Codec, DecodeError, encode_sized};
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 
@@ -103,12 +103,7 @@ fn decoded<M>(decode: fn(&[u8]) -> Result<M, DecodeError>, bytes: &[u8]) -> Resu
 pub(super) fn encoded<C: Codec<M>, M>(message: &M, pool: &mut Pool) -> Result<MsgBuf, NoMemory> {
     let len = C::encoded_len(message);
     let mut msgbuf = pool.alloc(len)?;
-    msgbuf.resize(len);
-    let mut rest = msgbuf.as_mut_slice();
-    C::encode(message, &mut rest);
-    // What a codec left unwritten may be bytes of an older message; they must not travel.
-    let left = bytes::BufMut::remaining_mut(&rest);
-    msgbuf.resize(len - left);
+    encode_sized::<C, M>(message, len, &mut msgbuf);
     Ok(msgbuf)
 }
 

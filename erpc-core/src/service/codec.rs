@@ -57,7 +57,7 @@ pub fn encode_into<C: Codec<M>, M>(message: &M, msgbuf: &mut MsgBuf) {
 
 /// As [`encode_into`], for a caller that knows the encoded length.
 #[inline]
-pub(super) fn encode_sized<C: Codec<M>, M>(message: &M, len: usize, msgbuf: &mut MsgBuf) {
+pub(crate) fn encode_sized<C: Codec<M>, M>(message: &M, len: usize, msgbuf: &mut MsgBuf) {
     msgbuf.resize(len);
     // A slice rather than the msgbuf as `BufMut`: the buffer's checks are made once, not per field.
     let mut rest = msgbuf.as_mut_slice();

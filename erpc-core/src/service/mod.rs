@@ -19,6 +19,7 @@ mod response;
 mod routes;
 mod status;
 
+pub(crate) use codec::encode_sized;
 pub use codec::{Codec, DecodeError, Prost, encode_into};
 pub use method::{Method, Mode, method_id};
 pub use request::{CallContext, Request};
