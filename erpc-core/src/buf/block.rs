@@ -13,13 +13,16 @@
 //! readers: the references that transmit queues keep until they are flushed. Bytes are written only
 //! while the count is one, which the writer checks.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::Layout;
 use std::ptr::{NonNull, null_mut};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
 
-/// Alignment of blocks, and bytes in front of a block's payload: a cache line.
-const PREFIX: usize = 64;
+use crate::sync::alloc::{alloc_zeroed, dealloc};
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
+use crate::sync::{Arc, Witness};
+
+/// Alignment of blocks, and bytes in front of a block's payload: a cache line. Loom's atomics are
+/// larger.
+const PREFIX: usize = if cfg!(loom) { 256 } else { 64 };
 
 /// What stands in front of a block's payload.
 struct BlockHeader {
@@ -32,6 +35,8 @@ struct BlockHeader {
     home: Option<Arc<Home>>,
     /// Link of the home's list of returned blocks. Meaningful only while the block is in that list.
     next: *mut BlockHeader,
+    /// Of the payload and of what is not atomic above.
+    accesses: Witness,
 }
 
 const _: () = assert!(size_of::<BlockHeader>() <= PREFIX && align_of::<BlockHeader>() <= PREFIX);
@@ -55,7 +60,7 @@ pub unsafe trait Arena: Send + Sync {
 /// The thread-safe end of a pool: blocks come back here from any thread.
 pub(super) struct Home {
     /// Where the pool's blocks come from, `None` for the system allocator.
-    arena: Option<Arc<dyn Arena>>,
+    arena: Option<std::sync::Arc<dyn Arena>>,
     /// Treiber stack of returned blocks. Takers take all of it at once, so there is no ABA.
     returned: AtomicPtr<BlockHeader>,
     /// The pool is gone; whoever returns a block frees what is in the list.
@@ -63,7 +68,7 @@ pub(super) struct Home {
 }
 
 impl Home {
-    pub(super) fn new(arena: Option<Arc<dyn Arena>>) -> Self {
+    pub(super) fn new(arena: Option<std::sync::Arc<dyn Arena>>) -> Self {
         Self { arena, returned: AtomicPtr::new(null_mut()), closed: AtomicBool::new(false) }
     }
 
@@ -79,7 +84,8 @@ impl Home {
     /// The pool goes; blocks still in use will free themselves.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        drop(self.take_returned());
+        // Swapped even if the list looks empty: `give_back` relies on reading what is written here.
+        drop(Returned(self.returned.swap(null_mut(), Ordering::AcqRel)));
     }
 
     fn give_back(&self, block: Block) {
@@ -87,7 +93,9 @@ impl Home {
         let mut top = self.returned.load(Ordering::Relaxed);
         loop {
             // SAFETY: the block is idle and belongs to this call until the exchange succeeds.
-            unsafe { header.as_mut() }.next = top;
+            let idle = unsafe { header.as_mut() };
+            idle.accesses.write();
+            idle.next = top;
             match self.returned.compare_exchange_weak(
                 top,
                 header.as_ptr(),
@@ -116,7 +124,9 @@ impl Iterator for Returned {
         let header = NonNull::new(self.0)?;
         // SAFETY: `give_back` put the header here and gave it up; the whole list was taken with one
         // swap, so nobody else follows these links.
-        self.0 = unsafe { header.as_ref() }.next;
+        let idle = unsafe { header.as_ref() };
+        idle.accesses.write();
+        self.0 = idle.next;
         Some(Block { header })
     }
 }
@@ -153,6 +163,7 @@ impl Block {
                 capacity,
                 home,
                 next: null_mut(),
+                accesses: Witness::new(),
             });
         };
         Some(Self { header })
@@ -176,9 +187,11 @@ impl Block {
     /// Puts the block to use, with one reference.
     #[inline]
     pub(super) fn activate(self) -> BlockRef {
-        let mut header = self.into_raw();
-        // SAFETY: the block is idle, so this is the only reference to its header.
-        *unsafe { header.as_mut() }.refs.get_mut() = 1;
+        let header = self.into_raw();
+        // SAFETY: the header lives as long as the block.
+        let idle = unsafe { header.as_ref() };
+        idle.accesses.write();
+        idle.refs.store(1, Ordering::Relaxed);
         BlockRef { header }
     }
 
@@ -194,8 +207,9 @@ impl Drop for Block {
     fn drop(&mut self) {
         let layout = Self::layout(self.capacity());
         // SAFETY: the header lives until it is dropped below.
-        let arena =
-            unsafe { self.header.as_ref() }.home.as_ref().and_then(|home| home.arena.clone());
+        let header = unsafe { self.header.as_ref() };
+        header.accesses.write();
+        let arena = header.home.as_ref().and_then(|home| home.arena.clone());
         // SAFETY: the header was written by `allocate` and is dropped once, here.
         unsafe { self.header.drop_in_place() };
         let (Some(layout), memory) = (layout, self.header.cast::<u8>()) else { return };
@@ -264,6 +278,7 @@ impl BlockRef {
     #[inline]
     pub(super) unsafe fn slice(&self, at: usize, len: usize) -> &[u8] {
         debug_assert!(at + len <= self.capacity());
+        self.header().accesses.read();
         // SAFETY: the caller promises that `at` lies within the payload.
         let from = unsafe { self.payload().add(at) };
         // SAFETY: so do the `len` bytes behind it, which are initialised, and nobody writes them while
@@ -282,6 +297,7 @@ impl BlockRef {
     pub(super) unsafe fn slice_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
         debug_assert!(at + len <= self.capacity());
         assert!(self.is_unique(), "a msgbuf is written while a transmit queue still reads it");
+        self.header().accesses.write();
         // SAFETY: the caller promises that `at` lies within the payload.
         let from = unsafe { self.payload().add(at) };
         // SAFETY: so do the `len` initialised bytes behind it; `self` is the only reference and is
@@ -319,6 +335,7 @@ impl BlockRef {
         if home.arena.is_some() || self.header().home.is_some() || !self.is_unique() {
             return false;
         }
+        self.header().accesses.write();
         // SAFETY: `self` is the only reference to the block, and is borrowed mutably.
         unsafe { self.header.as_mut() }.home = Some(Arc::clone(home));
         true
@@ -336,6 +353,7 @@ impl BlockRef {
         if !(ours && self.is_unique()) {
             return Err(self);
         }
+        self.header().accesses.write();
         let header = self.header;
         std::mem::forget(self);
         Ok(Block { header })
@@ -358,3 +376,6 @@ impl Drop for BlockRef {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+mod schedules;

@@ -6,6 +6,7 @@ use bytes::BufMut;
 use bytes::buf::UninitSlice;
 
 use super::block::{Block, BlockRef, Home};
+use crate::sync::Arc;
 use crate::transport::TxPacket;
 use crate::wire::{HEADER_LEN, Header, PacketLayout};
 
@@ -98,7 +99,7 @@ impl MsgBuf {
 
     /// The idle block behind the buffer, if nobody else refers to it and it belongs to `home`.
     #[inline]
-    pub(super) fn reclaim(self, home: &std::sync::Arc<Home>) -> Result<Block, Self> {
+    pub(super) fn reclaim(self, home: &Arc<Home>) -> Result<Block, Self> {
         self.block.reclaim(home).map_err(|block| Self { block })
     }
 
@@ -108,7 +109,7 @@ impl MsgBuf {
     }
 
     /// Gives a detached buffer to a pool.
-    pub(super) fn adopt(&mut self, home: &std::sync::Arc<Home>) -> bool {
+    pub(super) fn adopt(&mut self, home: &Arc<Home>) -> bool {
         self.block.adopt(home)
     }
 
@@ -211,24 +212,26 @@ impl MsgBuf {
         Self { block: self.block.share() }
     }
 
-    /// Writes the header of a message of one packet in its place and returns the packet.
-    #[inline]
+    /// Writes the header of a message of one packet in its place and returns the packet, with its
+    /// trailer if the header announces one.
+    #[inline(always)]
     pub(crate) fn single_packet(&mut self, header: &Header) -> TxPacket<'_> {
         // SAFETY: every block has room for the first header.
         unsafe { self.block.write_shared(0, &header.to_bytes()) };
         // SAFETY: the block holds a header and `capacity` bytes at least, and `len` is no more.
         let packet = unsafe { self.block.slice(0, HEADER_LEN + self.len()) };
-        TxPacket::new(self, packet, &[])
+        TxPacket::new(self, packet, &[]).sealed(header.trailer)
     }
 
-    /// Writes the header of packet `index` in its place and returns the packet, ready to be pushed.
+    /// Writes the header of packet `index` in its place and returns the packet, ready to be pushed, with
+    /// its trailer if the header announces one.
     ///
     /// Whoever sends a packet *again* flushes the transmit queue before, so that no device reads the
     /// header while it is written.
     ///
     /// # Panics
     /// If the layout is not this message's.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn packet(
         &mut self,
         index: u32,
@@ -242,7 +245,7 @@ impl MsgBuf {
             unsafe { self.block.write_shared(0, &header.to_bytes()) };
             // SAFETY: the range ends at the layout's size at most, which is `len`, which fits.
             let packet = unsafe { self.block.slice(0, HEADER_LEN + range.end) };
-            return TxPacket::new(self, packet, &[]);
+            return TxPacket::new(self, packet, &[]).sealed(header.trailer);
         }
         let at = HEADER_LEN + self.capacity() + (index as usize - 1) * HEADER_LEN;
         assert!(
@@ -252,10 +255,10 @@ impl MsgBuf {
         // SAFETY: the header's place lies within the block, checked above.
         unsafe { self.block.write_shared(at, &header.to_bytes()) };
         // SAFETY: as above.
-        let header = unsafe { self.block.slice(at, HEADER_LEN) };
+        let head = unsafe { self.block.slice(at, HEADER_LEN) };
         // SAFETY: the range ends within `len`, checked above.
         let data = unsafe { self.block.slice(HEADER_LEN + range.start, range.len()) };
-        TxPacket::new(self, header, data)
+        TxPacket::new(self, head, data).sealed(header.trailer)
     }
 }
 
@@ -304,6 +307,7 @@ unsafe impl BufMut for MsgBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::checksum::{self, TRAILER_LEN};
     use crate::wire::{ConnectionId, Kind, PacketNumber, RequestNumber};
 
     #[test]
@@ -329,15 +333,49 @@ mod tests {
                 request: RequestNumber::default(),
                 aux: 0,
                 size: 3_000,
+                trailer: false,
             };
             let packet = msgbuf.packet(index, &header, &layout);
-            assert_eq!(packet.pieces().1.is_empty(), index == 0);
+            let ([_, data_behind], trailer) = packet.pieces();
+            assert_eq!((data_behind.is_empty(), trailer), (index == 0, None));
             let mut out = [0; 2_048];
             let len = packet.copy_to(&mut out);
             assert_eq!(Header::parse(&out[..len]), Ok(header));
             assert_eq!(out[HEADER_LEN..len], data[layout.range(index)]);
         }
         assert_eq!(msgbuf.as_slice(), data, "headers never touch the data");
+    }
+
+    #[test]
+    fn trailers_are_pieces_of_their_own_and_touch_nothing() {
+        let data: Vec<u8> = (0..2_500u32).map(|i| (i * 7) as u8).collect();
+        let mut msgbuf = MsgBuf::detached(data.len()).unwrap();
+        msgbuf.put_slice(&data);
+        let mut header = Header {
+            connection: ConnectionId::default(),
+            kind: Kind::Response,
+            packet: PacketNumber::default(),
+            request: RequestNumber::default(),
+            aux: 0,
+            size: 2_500,
+            trailer: true,
+        };
+        let layout = PacketLayout::new(2_500, 1_024, 1_024);
+        let check = |packet: TxPacket<'_>, header: &Header, body: &[u8]| {
+            let mut out = vec![0xEE; packet.len() + 1];
+            let len = packet.copy_to(&mut out);
+            assert_eq!((len, out[len]), (HEADER_LEN + body.len() + TRAILER_LEN, 0xEE));
+            let (pieces, trailer) = packet.pieces();
+            assert_eq!(out[..len], [&pieces.concat()[..], &trailer.unwrap()].concat());
+            let rest = checksum::check(&out[..len]).unwrap();
+            assert_eq!(rest, [&header.to_bytes()[..], body].concat());
+        };
+        for index in 0..layout.packets() {
+            header.packet = PacketNumber::new(index);
+            check(msgbuf.packet(index, &header, &layout), &header, &data[layout.range(index)]);
+        }
+        check(msgbuf.single_packet(&header), &header, &data);
+        assert_eq!(msgbuf.as_slice(), data);
     }
 
     #[test]

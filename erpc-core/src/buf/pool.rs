@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::block::{Arena, Block, Home};
 use super::msgbuf::{MsgBuf, block_bytes};
+use crate::sync;
 
 /// Smallest block, in bytes: a header and 40 bytes of data.
 const MIN_BLOCK: usize = 64;
@@ -51,7 +52,7 @@ pub struct PoolStats {
 /// class that has an idle block costs a few nanoseconds; otherwise the system allocator is asked.
 /// Buffers may outlive their pool.
 pub struct Pool {
-    home: Arc<Home>,
+    home: sync::Arc<Home>,
     /// Idle blocks by class.
     idle: Vec<Vec<Block>>,
     idle_bytes: usize,
@@ -86,7 +87,7 @@ impl Pool {
     #[must_use]
     pub fn in_arena(limit: usize, arena: Option<Arc<dyn Arena>>) -> Self {
         Self {
-            home: Arc::new(Home::new(arena)),
+            home: sync::Arc::new(Home::new(arena)),
             idle: (0..CLASSES).map(|_| Vec::new()).collect(),
             idle_bytes: 0,
             idle_count: 0,
@@ -210,7 +211,7 @@ impl Pool {
         if self.live_bytes + bytes > self.limit {
             return Err(error);
         }
-        let block = Block::allocate(size, Some(Arc::clone(&self.home))).ok_or(error)?;
+        let block = Block::allocate(size, Some(sync::Arc::clone(&self.home))).ok_or(error)?;
         self.live_bytes += bytes;
         self.live_count += 1;
         Ok(MsgBuf::from_block(block.activate()))

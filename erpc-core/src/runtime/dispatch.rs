@@ -100,7 +100,6 @@ impl<T: Transport> Dispatch<'_, T> {
                 call: handle,
                 peer: address(&peer),
                 mailbox,
-                is_taken: false,
             };
             workers.push(job).map_err(|refused| match refused {
                 Refused::Full => Status::resource_exhausted("the server's worker queue is full"),

@@ -10,11 +10,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::ptr::null;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::join::{JoinHandle, joined};
 use super::mailbox::{Bell, Queue};
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -172,8 +172,9 @@ impl Executor {
         self.remote.woken.swap(&mut woken);
         let mut state = self.state.borrow_mut();
         for id in woken.drain(..) {
-            // Cleared first: a wake from here on queues the task again rather than being lost.
-            state.slots[id as usize].signal.notified.store(false, Ordering::Release);
+            // Cleared first: a wake from here on queues the task again rather than being lost. A swap,
+            // not a store: what a waker did that found the flag set must be seen by the poll.
+            state.slots[id as usize].signal.notified.swap(false, Ordering::AcqRel);
             state.wake(id);
         }
         drop(state);

@@ -5,13 +5,14 @@
 //! endpoint sleeps costs a system call.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::endpoint::Endpoint;
 use crate::buf::MsgBuf;
 use crate::protocol::RequestHandle;
 use crate::service::{ReplySink, Status};
+use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{Transport, Waker};
 
 /// Closures that may wait for an endpoint; see [`Handle::submit`](super::Handle::submit).
@@ -73,14 +74,16 @@ impl Bell {
         self.rung.fetch_and(!kinds, Ordering::AcqRel) & kinds
     }
 
-    /// Silences the bell for nudges: the caller is about to look at its condition.
-    pub(super) fn answer_nudge(&self) {
-        self.answer(Self::NUDGE);
+    /// Silences the bell for nudges, and says whether there was one: if so, the caller has to look at
+    /// its condition before it sleeps.
+    pub(super) fn answer_nudge(&self) -> bool {
+        self.answer(Self::NUDGE) != 0
     }
 
     /// Calls `wait`, during which rings use the waker, unless the bell has rung.
     pub(super) fn sleep(&self, wait: impl FnOnce()) {
-        self.sleeping.store(true, Ordering::SeqCst);
+        // A swap costs what the store would, and loom knows its place among those of the ringers.
+        self.sleeping.swap(true, Ordering::SeqCst);
         if self.rung.load(Ordering::SeqCst) == 0 {
             wait();
         }

@@ -16,7 +16,6 @@
 #![forbid(unsafe_code)]
 
 mod call;
-mod clock;
 mod dispatch;
 mod endpoint;
 mod executor;
@@ -27,12 +26,15 @@ mod link;
 mod mailbox;
 mod nexus;
 mod rpc;
+#[cfg(all(test, loom))]
+mod schedules;
 mod server;
 mod session;
 mod shared;
 mod totals;
 mod worker;
 
+use crate::clock;
 pub use crate::protocol::EndpointConfig;
 pub use call::Call;
 pub use endpoint::{Endpoint, OpenError};

@@ -178,8 +178,8 @@ impl<T: Transport> Rpc<T> {
     /// [`ConfigError`] if a setting is out of its bounds.
     pub fn new(transport: T, config: EndpointConfig) -> Result<Self, ConfigError> {
         let pool = Pool::in_arena(config.memory(), transport.arena());
-        let core =
-            Core::with_pool(Local::from(transport.capabilities()), config, random_key(), pool)?;
+        let key = if config.fixed_seed().is_some() { (0, 0) } else { random_key() };
+        let core = Core::with_pool(Local::from(transport.capabilities()), config, key, pool)?;
         Ok(Self { core, transport })
     }
 
@@ -205,8 +205,8 @@ impl<T: Transport> Rpc<T> {
         let received = rx.burst();
         let mut work = received;
         for at in 0..received {
-            let RxPacket { route, bytes } = rx.packet(at);
-            let plain = self.core.receive_plain(now, route, bytes, tx);
+            let RxPacket { route, mut bytes } = rx.packet(at);
+            let plain = self.core.receive_plain(now, route, &mut bytes, tx);
             let body = || Body::Packet(&bytes[HEADER_LEN..]);
             match plain {
                 Plain::Request { handle, method } => {
@@ -322,10 +322,24 @@ impl<T: Transport> Rpc<T> {
         tx.flush();
     }
 
+    /// Sessions this endpoint has opened, and sessions it has accepted, that are not gone.
+    #[must_use]
+    pub fn sessions(&self) -> (usize, usize) {
+        self.core.sessions()
+    }
+
     /// The transport, for what only it knows.
     #[must_use]
     pub fn transport(&self) -> &T {
         &self.transport
+    }
+
+    /// Looks whether everything adds up, as [`Core::check_invariants`] does, between two turns.
+    ///
+    /// # Panics
+    /// If something does not add up, which is a fault of this crate.
+    pub fn check_invariants(&self) {
+        self.core.check_invariants();
     }
 
     /// Counters as of now.

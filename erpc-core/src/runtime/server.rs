@@ -6,7 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle, available_parallelism};
+use std::thread::available_parallelism;
 
 use crossbeam_channel::{Sender, bounded};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -18,6 +18,7 @@ use super::nexus::{Nexus, Seat};
 use super::worker::{WorkerPool, WorkerQueue, is_current};
 use crate::protocol::{ConfigError, EndpointConfig};
 use crate::service::{MethodCollision, Mode, Routes, Service};
+use crate::sync::thread::{Builder, JoinHandle};
 use crate::transport::udp::{UdpConfig, UdpError, UdpTransport};
 
 /// Serves services over UDP.

@@ -313,7 +313,8 @@ impl<T: Transport> Shared<T> {
             "the endpoint's loop is run from within one of its handlers or callbacks; use callbacks or `spawn` there",
         );
         if self.mailbox.bell.is_rung() {
-            self.mailbox.bell.answer_nudge();
+            // Work, so that the loop looks at its condition before it sleeps.
+            work += usize::from(self.mailbox.bell.answer_nudge());
             if self.mailbox.bell.answer(Bell::WAKES) != 0 {
                 self.executor.take_remote();
             }

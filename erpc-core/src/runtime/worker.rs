@@ -6,17 +6,19 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-
+use self::queue::JobQueue;
 use super::mailbox::Mailbox;
 use crate::buf::MsgBuf;
 use crate::protocol::RequestHandle;
 use crate::service::{CallContext, ErasedHandler, Outcome, ReplyBuffers, ReplySink, Status};
+use crate::sync::thread::{Builder, JoinHandle, current};
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
+
+pub(super) use self::queue::Refused;
+
+mod queue;
 
 /// Worker threads and their queue, shared by any number of endpoints; see
 /// [`Endpoint::serve`](super::Endpoint::serve).
@@ -25,15 +27,11 @@ use crate::transport::udp::UdpTransport;
 /// use it then answer worker methods with [`Code::Unavailable`](crate::service::Code::Unavailable).
 pub struct WorkerPool<T: Transport = UdpTransport> {
     queue: WorkerQueue<T>,
-    receiver: Receiver<Message<T>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// Where endpoints leave jobs.
-pub(super) struct WorkerQueue<T: Transport> {
-    sender: Sender<Message<T>>,
-    stopped: Arc<AtomicBool>,
-}
+pub(super) struct WorkerQueue<T: Transport>(Arc<JobQueue<Job<T>>>);
 
 /// A request for a worker.
 pub(super) struct Job<T: Transport> {
@@ -43,29 +41,6 @@ pub(super) struct Job<T: Transport> {
     pub(super) peer: Option<SocketAddr>,
     /// The endpoint that received the request, and gets the answer.
     pub(super) mailbox: Arc<Mailbox<T>>,
-    /// Somebody answers: a worker has it, or whoever could not queue it.
-    pub(super) is_taken: bool,
-}
-
-impl<T: Transport> Drop for Job<T> {
-    /// A job that is dropped in the queue is answered all the same.
-    fn drop(&mut self) {
-        if !self.is_taken {
-            self.mailbox.reply(self.call, Err(Status::unavailable("the server is shutting down")));
-        }
-    }
-}
-
-enum Message<T: Transport> {
-    Job(Job<T>),
-    /// One worker ends.
-    Stop,
-}
-
-/// Why a job was not queued.
-pub(super) enum Refused {
-    Full,
-    Stopped,
 }
 
 impl<T: Transport> WorkerPool<T> {
@@ -80,13 +55,12 @@ impl<T: Transport> WorkerPool<T> {
             let error = "a worker pool needs a thread, or its requests would wait for ever";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
         }
-        let (sender, receiver) = bounded(queue.max(1));
-        let queue = WorkerQueue { sender, stopped: Arc::new(AtomicBool::new(false)) };
-        let mut pool = Self { queue, receiver, threads: Vec::with_capacity(threads) };
+        let queue = WorkerQueue(Arc::new(JobQueue::new(queue.max(1))));
+        let mut pool = Self { queue, threads: Vec::with_capacity(threads) };
         for index in 0..threads {
-            let receiver = pool.receiver.clone();
-            let builder = std::thread::Builder::new().name(format!("erpc-worker-{index}"));
-            pool.threads.push(builder.spawn(move || work(&receiver))?);
+            let queue = pool.queue();
+            let builder = Builder::new().name(format!("erpc-worker-{index}"));
+            pool.threads.push(builder.spawn(move || work(&queue))?);
         }
         Ok(pool)
     }
@@ -98,22 +72,14 @@ impl<T: Transport> WorkerPool<T> {
 
 impl<T: Transport> Drop for WorkerPool<T> {
     fn drop(&mut self) {
-        self.queue.stopped.store(true, Ordering::Release);
-        for _ in &self.threads {
-            // Waits for room in the queue, which the workers make. An error means that none is left.
-            if self.queue.sender.send(Message::Stop).is_err() {
-                break;
-            }
-        }
+        self.queue.0.stop();
         for thread in self.threads.drain(..) {
-            // A handler may be who ends the server; its thread cannot wait for itself. Handlers' panics
-            // are caught; there is nothing else to learn from a worker's end.
+            // A handler may be who ends the server; its thread cannot wait for itself, and finishes the
+            // queue when the handler is done. Handlers' panics are caught; there is nothing else to learn from a worker's end.
             if !is_current(&thread) {
                 drop(thread.join());
             }
         }
-        // An endpoint may have queued something just before it could see the flag: dropping answers it.
-        self.receiver.try_iter().for_each(drop);
     }
 }
 
@@ -124,27 +90,16 @@ impl<T: Transport> fmt::Debug for WorkerPool<T> {
 }
 
 impl<T: Transport> WorkerQueue<T> {
-    /// Queues a job without waiting.
+    /// Queues a job without waiting. Every job that is queued is run; one that is not is the caller's to
+    /// answer.
     pub(super) fn push(&self, job: Job<T>) -> Result<(), Refused> {
-        if self.stopped.load(Ordering::Acquire) {
-            return Err(Refused::Stopped);
-        }
-        self.sender.try_send(Message::Job(job)).map_err(|error| {
-            let (refused, message) = match error {
-                TrySendError::Full(message) => (Refused::Full, message),
-                TrySendError::Disconnected(message) => (Refused::Stopped, message),
-            };
-            if let Message::Job(mut job) = message {
-                job.is_taken = true;
-            }
-            refused
-        })
+        self.0.push(job).map_err(|(refused, _)| refused)
     }
 }
 
 impl<T: Transport> Clone for WorkerQueue<T> {
     fn clone(&self) -> Self {
-        Self { sender: self.sender.clone(), stopped: Arc::clone(&self.stopped) }
+        Self(Arc::clone(&self.0))
     }
 }
 
@@ -159,8 +114,8 @@ pub(super) fn origin<T: Transport>() -> Option<Arc<Mailbox<T>>> {
 }
 
 /// A worker thread.
-fn work<T: Transport>(receiver: &Receiver<Message<T>>) {
-    while let Ok(Message::Job(job)) = receiver.recv() {
+fn work<T: Transport>(queue: &WorkerQueue<T>) {
+    while let Some(job) = queue.0.pop() {
         run(job);
     }
 }
@@ -168,11 +123,10 @@ fn work<T: Transport>(receiver: &Receiver<Message<T>>) {
 /// Whether that is the thread that asks.
 #[expect(clippy::disallowed_methods, reason = "threads are what this module is about")]
 pub(super) fn is_current<V>(thread: &JoinHandle<V>) -> bool {
-    thread.thread().id() == std::thread::current().id()
+    thread.thread().id() == current().id()
 }
 
-fn run<T: Transport>(mut job: Job<T>) {
-    job.is_taken = true;
+fn run<T: Transport>(job: Job<T>) {
     let call = job.call;
     let sink: Arc<dyn ReplySink> = job.mailbox.clone();
     ORIGIN.set(Some(job.mailbox.clone()));

@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -147,4 +149,60 @@ fn responses_of_worker_threads_count_against_the_endpoints_memory() {
         }
     }
     assert!(refused > 0, "16 MB did not fit into 4");
+}
+
+/// Ends, in a handler, the pool that runs the handler, once it is told to.
+struct Ending {
+    pool: Mutex<Option<WorkerPool<MemTransport>>>,
+    arrived: AtomicBool,
+    go: Mutex<Receiver<()>>,
+}
+
+const END: Method<Number, Number> = Method::new("test.Ending/End");
+
+impl Ending {
+    fn end(&self, request: Request<'_, Number>) -> Result<Response<Number>, Status> {
+        self.arrived.store(true, Ordering::Release);
+        // Returns, with an error, when the test has let go of the other end.
+        let _held = self.go.lock().expect("one handler at a time").recv();
+        drop(self.pool.lock().expect("one handler at a time").take());
+        Ok(Response::new(request.into_message()))
+    }
+}
+
+#[test]
+fn a_handler_ends_its_own_pool_whose_queue_is_full() {
+    let hub = MemHub::new();
+    let port = || Endpoint::new(hub.port(MemConfig::default()), EndpointConfig::new());
+    let (server, client) = (port().expect("a server"), port().expect("a client"));
+    let (hold, go) = channel();
+    let pool = WorkerPool::new(1, 1).expect("a thread");
+    let arrived = AtomicBool::new(false);
+    let ending = Arc::new(Ending { pool: Mutex::new(None), arrived, go: Mutex::new(go) });
+    let mut routes = Routes::new();
+    routes.unary(END, Mode::Worker, &ending, Ending::end).expect("one method");
+    server.listen();
+    assert!(server.serve(Arc::new(routes), Some(&pool)));
+    *ending.pool.lock().expect("no handler yet") = Some(pool);
+    let session = client.open(server.local_route().expect("outside of the loop"));
+    let end = Instant::now() + Duration::from_secs(20);
+    let run_until = |condition: &dyn Fn() -> bool| {
+        while !condition() {
+            assert!(Instant::now() < end, "a call is not answered");
+            client.run_once();
+            server.run_once();
+        }
+    };
+    run_until(&|| session.is_open());
+    let first = session.call(&END, &number(0));
+    run_until(&|| ending.arrived.load(Ordering::Acquire));
+    // The only worker is busy: one call is queued, the others find the queue full.
+    let others: Vec<_> = (1..8).map(|n| session.call(&END, &number(n))).collect();
+    let ready = || others.iter().filter(|call| call.is_ready()).count();
+    run_until(&|| ready() == 6);
+    drop(hold);
+    run_until(&|| first.is_ready() && ready() == 7);
+    assert_eq!(client.block_on(first), Ok(number(0)));
+    let served = others.into_iter().filter_map(|call| client.block_on(call).ok()).count();
+    assert_eq!(served, 1, "what was queued before the end is served");
 }

@@ -45,6 +45,26 @@ fn a_handle_wakes_a_sleeping_endpoint() {
 }
 
 #[test]
+fn a_wake_right_behind_a_look_at_the_condition_is_not_lost() {
+    let (send, receive) = channel();
+    thread::spawn(move || {
+        let endpoint = client(&MemHub::new());
+        endpoint.set_idle_policy(IdlePolicy::Sleep);
+        let (handle, looks) = (endpoint.handle(), Cell::new(0));
+        endpoint.run_until(|| {
+            looks.set(looks.get() + 1);
+            if looks.get() == 1 {
+                // As if another thread had changed the condition just after this look.
+                handle.wake();
+            }
+            looks.get() == 2
+        });
+        send.send(looks.get()).unwrap();
+    });
+    assert_eq!(receive.recv_timeout(Duration::from_secs(10)), Ok(2));
+}
+
+#[test]
 fn another_thread_wakes_a_task_of_a_sleeping_endpoint() {
     let endpoint = client(&MemHub::new());
     endpoint.set_idle_policy(IdlePolicy::Sleep);

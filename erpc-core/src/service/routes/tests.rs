@@ -1,4 +1,4 @@
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 use std::thread;
 
 use super::*;
@@ -180,9 +180,10 @@ fn lookup_finds_what_is_there_and_nothing_else() {
     assert!(Routes::new().get(DOUBLE.id()).is_none());
     let mut routes = Routes::new();
     let mut ids = Vec::new();
-    for n in 0..500 {
-        // Names live as long as the program, as constants do.
-        let name: &'static str = Box::leak(format!("test.Many/M{n}").into_boxed_str());
+    // Names live as long as the program, as constants do.
+    static NAMES: LazyLock<Vec<String>> =
+        LazyLock::new(|| (0..500).map(|n| format!("test.Many/M{n}")).collect());
+    for name in NAMES.iter() {
         let method = Method::<u32, u32>::new(name);
         routes.unary(method, Mode::Dispatch, &Arc::new(Math), Math::double).unwrap();
         ids.push(method.id());

@@ -1,55 +1,51 @@
 //! Packets that are held back.
 
-/// A packet is held back for at most so many bursts (receiving) or flushes (sending), should the later
-/// packets that it waits for not come.
-const PATIENCE: u64 = 16;
+use std::collections::BTreeMap;
 
-/// A packet of ours.
-#[derive(Clone)]
-pub(super) struct Owned<R> {
-    pub(super) route: R,
-    pub(super) bytes: Vec<u8>,
-}
+use super::packets::Owned;
+use crate::time::Instant;
 
-/// Packets that are held back.
+/// Most packets that are held back in one direction; a spike of 10 s holds many.
+const MOST: usize = 65_536;
+
+/// Packets by when they are due, and by when they came where that is the same.
+#[derive(Debug)]
 pub(super) struct Late<R> {
-    waiting: Vec<(Due, Owned<R>)>,
-    pub(super) packets: u64,
-    pub(super) turns: u64,
-}
-
-/// When a late packet goes on: whichever count is reached first.
-struct Due {
-    packets: u64,
-    turns: u64,
+    packets: BTreeMap<(Instant, u64), Owned<R>>,
+    serial: u64,
 }
 
 impl<R> Late<R> {
     pub(super) fn new() -> Self {
-        Self { waiting: Vec::new(), packets: 0, turns: 0 }
-    }
-
-    pub(super) fn hold(&mut self, overtaken_by: u32, packet: Owned<R>) {
-        let due =
-            Due { packets: self.packets + u64::from(overtaken_by), turns: self.turns + PATIENCE };
-        self.waiting.push((due, packet));
-    }
-
-    /// The next packet that has waited long enough.
-    pub(super) fn take_due(&mut self) -> Option<Owned<R>> {
-        let due = |(due, _): &(Due, _)| due.packets <= self.packets || due.turns <= self.turns;
-        let at = self.waiting.iter().position(due)?;
-        Some(self.waiting.remove(at).1)
+        Self { packets: BTreeMap::new(), serial: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.packets.is_empty()
     }
 
-    /// No packet waits any longer.
-    pub(super) fn release_all(&mut self) {
-        for (due, _) in &mut self.waiting {
-            due.turns = 0;
+    /// Holds a packet back.
+    ///
+    /// # Errors
+    /// The packet, if there are too many.
+    pub(super) fn hold(&mut self, due: Instant, packet: Owned<R>) -> Result<(), Owned<R>> {
+        if self.packets.len() == MOST {
+            return Err(packet);
         }
+        self.serial += 1;
+        let before = self.packets.insert((due, self.serial), packet);
+        debug_assert!(before.is_none(), "serial numbers are used once");
+        Ok(())
+    }
+
+    /// When the next packet is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.packets.first_key_value().map(|((due, _), _)| *due)
+    }
+
+    /// The next packet that is due.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<Owned<R>> {
+        let next = self.packets.first_entry()?;
+        (next.key().0 <= now).then(|| next.remove())
     }
 }

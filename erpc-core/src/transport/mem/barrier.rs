@@ -7,7 +7,9 @@
 //! that senders need to keep only the compiler in order.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{Ordering, compiler_fence, fence};
+use std::sync::atomic::compiler_fence;
+
+use crate::sync::atomic::{Ordering, fence};
 
 /// The two halves of the barrier. Every pair must come from [`Barrier::of_process`].
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +43,7 @@ impl Barrier {
     }
 }
 
-#[cfg(all(target_os = "linux", not(miri)))]
+#[cfg(all(target_os = "linux", not(any(miri, loom))))]
 mod os {
     fn membarrier(command: libc::c_int) -> bool {
         const NO_FLAGS: libc::c_uint = 0;
@@ -65,7 +67,8 @@ mod os {
     }
 }
 
-#[cfg(not(all(target_os = "linux", not(miri))))]
+// Where there is no such call, or no kernel: Miri, and loom, to which both halves are full fences.
+#[cfg(not(all(target_os = "linux", not(any(miri, loom)))))]
 mod os {
     pub(super) fn register() -> bool {
         false

@@ -1,8 +1,7 @@
 //! The network: which ports there are, and how a ring between two of them comes to be.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::barrier::Barrier;
@@ -10,6 +9,8 @@ use super::parker::{Parker, lock};
 use super::queues::{Incoming, Outgoing};
 use super::ring::ring;
 use super::{MemConfig, MemRoute};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::transport::MAX_BURST;
 
 /// The ports of a hub by number.

@@ -28,6 +28,8 @@ mod hub;
 mod parker;
 mod queues;
 mod ring;
+#[cfg(all(test, loom))]
+mod schedules;
 #[cfg(test)]
 mod tests;
 
@@ -240,6 +242,8 @@ impl Transport for MemTransport {
             rx_capacity: config.ring_entries() * ChargeModel::RING_ENTRY,
             min_rto: MIN_RTO,
             steer: 0,
+            // Nothing lies between two ports but memory.
+            integrity: true,
         }
     }
 

@@ -1,10 +1,11 @@
 //! Where a port's owner sleeps, and what others see of that.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::barrier::Barrier;
+use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A lock that does not care whether a holder panicked: none leaves anything half done.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -113,7 +114,8 @@ impl Parker {
         }
         // One sender wakes; those that come before the owner runs again need not.
         self.state.store(State::Awake as u8, Ordering::Relaxed);
-        self.woken.store(true, Ordering::Release);
+        // Swapped: a store would hide from the owner what callers of `wake` did who found it set.
+        self.woken.swap(true, Ordering::Release);
         drop(guard);
         self.condvar.notify_one();
     }

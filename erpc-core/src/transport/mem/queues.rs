@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::MemRoute;
 use super::hub::{Port, Ports};
-use super::ring::{Consumer, Loan, Producer};
+use super::ring::{Consumer, Loan, Producer, Refused};
 use crate::transport::{MAX_BURST, RxPacket, RxQueue, TransportStats, TxPacket, TxQueue};
 
 /// The receiving end of a ring, and who sends.
@@ -211,8 +211,8 @@ impl MemTx {
         stats.tx_dropped += self.dropped;
     }
 
-    #[inline]
-    fn send(&mut self, route: MemRoute, head: &[u8], tail: &[u8]) {
+    #[inline(always)]
+    fn send(&mut self, route: MemRoute, stage: impl FnOnce(&mut Producer) -> Result<u32, Refused>) {
         let number = route.number();
         let ring = match self.rings.get_mut(number as usize) {
             Some(Some(ring)) if ring.to.is_open() => ring,
@@ -225,12 +225,22 @@ impl MemTx {
                 }
             },
         };
-        match ring.producer.stage(head, tail) {
+        match stage(&mut ring.producer) {
             Ok(1) => self.staged.push(number),
             Ok(staged) if staged as usize >= MAX_BURST => self.flush(),
             Ok(_) => {}
             Err(_) => self.dropped += 1,
         }
+    }
+
+    #[inline(never)]
+    fn send_plain(&mut self, route: MemRoute, head: &[u8], data: &[u8]) {
+        self.send(route, |ring| ring.stage(head, data));
+    }
+
+    #[inline(never)]
+    fn send_sealed(&mut self, route: MemRoute, pieces: [&[u8]; 3]) {
+        self.send(route, |ring| ring.stage_three(pieces));
     }
 
     /// A ring to a port that none leads to so far; `None` if there is no such port.
@@ -256,13 +266,15 @@ impl TxQueue for MemTx {
 
     #[inline]
     fn push_bytes(&mut self, route: &MemRoute, bytes: &[u8]) {
-        self.send(*route, bytes, &[]);
+        self.send_plain(*route, bytes, &[]);
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, route: &MemRoute, packet: TxPacket<'_>) {
-        let (head, tail) = packet.pieces();
-        self.send(*route, head, tail);
+        match packet.pieces() {
+            ([head, data], None) => self.send_plain(*route, head, data),
+            ([head, data], Some(trailer)) => self.send_sealed(*route, [head, data, &trailer]),
+        }
     }
 
     #[inline]

@@ -19,11 +19,13 @@
 //! Words are written in order except the first of a batch, which is written last: nothing of a batch
 //! can be seen before [`Producer::publish`], and then everything.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use crate::sync::Witness;
+use crate::sync::alloc::{alloc_zeroed, dealloc};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::wire::HEADER_LEN;
 
 /// A cache line.
@@ -53,6 +55,9 @@ struct Ring {
     released: Padded<AtomicU32>,
     /// Written by the producer.
     counts: Padded<Counts>,
+    /// Loom's words are no plain memory, and it does not see the bytes beside them.
+    #[cfg(loom)]
+    watched: Box<[(AtomicU64, Witness)]>,
 }
 
 /// What the producer tells the consumer besides datagrams.
@@ -90,6 +95,8 @@ pub(super) fn ring(slots: u32, max_datagram: usize) -> Option<(Producer, Consume
             oversized: AtomicU64::new(0),
             producer_gone: AtomicBool::new(false),
         }),
+        #[cfg(loom)]
+        watched: (0..slots).map(|_| (AtomicU64::new(0), Witness::new())).collect(),
     });
     let producer = Producer {
         ring: Arc::clone(&ring),
@@ -103,6 +110,7 @@ pub(super) fn ring(slots: u32, max_datagram: usize) -> Option<(Producer, Consume
 
 impl Ring {
     /// The word of slot `index`.
+    #[cfg(not(loom))]
     #[inline]
     fn word(&self, index: u32) -> &AtomicU64 {
         debug_assert!(index < self.slots);
@@ -111,6 +119,23 @@ impl Ring {
         // SAFETY: the word is aligned, zeroed at first, lives as long as `self` and is only ever
         // accessed as an atomic.
         unsafe { at.cast::<AtomicU64>().as_ref() }
+    }
+
+    #[cfg(loom)]
+    fn word(&self, index: u32) -> &AtomicU64 {
+        &self.watched[index as usize].0
+    }
+
+    /// Who is told when the datagram in slot `index` is accessed.
+    #[cfg(not(loom))]
+    #[inline]
+    fn witness(&self, _index: u32) -> Witness {
+        Witness
+    }
+
+    #[cfg(loom)]
+    fn witness(&self, index: u32) -> &Witness {
+        &self.watched[index as usize].1
     }
 
     /// Where a datagram of `len` bytes lies in slot `index`.
@@ -197,7 +222,45 @@ impl Producer {
     /// [`Refused`], which the consumer's side counts too.
     #[inline]
     pub(super) fn stage(&mut self, head: &[u8], tail: &[u8]) -> Result<u32, Refused> {
-        let len = head.len() + tail.len();
+        self.stage_with(head.len() + tail.len(), |to| {
+            // SAFETY: `to` has room for both pieces.
+            unsafe { copy(head, to) };
+            if !tail.is_empty() {
+                // SAFETY: within that room.
+                let to = unsafe { to.add(head.len()) };
+                // SAFETY: as for `head`.
+                unsafe { to.copy_from_nonoverlapping(NonNull::from(tail).cast(), tail.len()) };
+            }
+        })
+    }
+
+    /// The same for a datagram in three pieces.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    #[inline]
+    pub(super) fn stage_three(&mut self, pieces: [&[u8]; 3]) -> Result<u32, Refused> {
+        let [head, middle, tail] = pieces;
+        self.stage_with(head.len() + middle.len() + tail.len(), |to| {
+            // SAFETY: `to` has room for all pieces.
+            unsafe { copy(head, to) };
+            // SAFETY: within that room.
+            let to = unsafe { to.add(head.len()) };
+            // SAFETY: as for `head`.
+            unsafe { to.copy_from_nonoverlapping(NonNull::from(middle).cast(), middle.len()) };
+            // SAFETY: within that room.
+            let to = unsafe { to.add(middle.len()) };
+            // SAFETY: as for `head`.
+            unsafe { to.copy_from_nonoverlapping(NonNull::from(tail).cast(), tail.len()) };
+        })
+    }
+
+    /// Takes the next slot for a datagram of `len` bytes and lets `write` write it. Where it is told to
+    /// write, there is room for `len` bytes, aligned to 8; nobody else accesses them, for the slot is not
+    /// lent (`limit`) and nobody reads it before its word is written; and no slice overlaps them, for
+    /// only this ring hands them out, and the consumer lends none of this slot.
+    #[inline(always)]
+    fn stage_with(&mut self, len: usize, write: impl FnOnce(NonNull<u8>)) -> Result<u32, Refused> {
         if len > self.ring.max_datagram {
             bump(&self.ring.counts.0.oversized);
             return Err(Refused::TooLong);
@@ -207,17 +270,8 @@ impl Producer {
             return Err(Refused::Full);
         }
         let Cursor { index, .. } = self.next;
-        let data = self.ring.data(index, len);
-        // SAFETY: the slot has room for `len` bytes, is not lent (`limit`), and nobody reads it before its
-        // word is written; `head` cannot overlap memory that only this ring hands out, as the consumer
-        // lends none of this slot.
-        unsafe { copy(head, data) };
-        if !tail.is_empty() {
-            // SAFETY: `head.len() <= len`, within the slot.
-            let data = unsafe { data.add(head.len()) };
-            // SAFETY: as for `head`.
-            unsafe { data.copy_from_nonoverlapping(NonNull::from(tail).cast(), tail.len()) };
-        }
+        self.ring.witness(index).write();
+        write(self.ring.data(index, len));
         let word = self.next.word(len);
         match self.first {
             None => self.first = Some((index, word)),
@@ -274,7 +328,7 @@ unsafe fn copy(packet: &[u8], to: NonNull<u8>) {
     let (words, _) = header.as_chunks::<WORD>();
     for (index, word) in words.iter().enumerate() {
         // SAFETY: within the header, for which there is room.
-        let to = unsafe { to.cast::<AtomicU64>().add(index) };
+        let to = unsafe { to.cast::<std::sync::atomic::AtomicU64>().add(index) };
         // SAFETY: aligned, writable and not accessed by anybody else, as the caller promises.
         unsafe { to.as_ref() }.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
     }
@@ -371,6 +425,7 @@ impl Consumer {
     #[inline]
     pub(super) fn take(&mut self) -> Option<Loan> {
         let len = self.peek()?;
+        self.ring.witness(self.next.index).read();
         let data = self.ring.data(self.next.index, len);
         self.next.advance(self.ring.slots);
         Some(Loan { data, len })
@@ -380,8 +435,19 @@ impl Consumer {
     #[inline]
     pub(super) fn release(&mut self) {
         if self.lent != self.next.position {
+            #[cfg(loom)]
+            self.read_to_the_end();
             self.lent = self.next.position;
             self.ring.released.0.store(self.lent, Ordering::Release);
+        }
+    }
+
+    /// Whoever has a loan may have read it until now.
+    #[cfg(loom)]
+    fn read_to_the_end(&self) {
+        let slots = self.ring.slots;
+        for back in 1..=self.next.position.wrapping_sub(self.lent) {
+            self.ring.witness((self.next.index + slots - back) % slots).read();
         }
     }
 
@@ -412,8 +478,9 @@ mod tests {
     use super::*;
 
     fn send(producer: &mut Producer, datagram: &[u8]) -> Result<u32, Refused> {
-        let split = datagram.len().min(24);
-        let staged = producer.stage(&datagram[..split], &datagram[split..]);
+        let (head, rest) = datagram.split_at(datagram.len().min(24));
+        let (data, trailer) = rest.split_at(rest.len().saturating_sub(4));
+        let staged = producer.stage_three([head, data, trailer]);
         producer.publish();
         staged
     }
@@ -499,7 +566,7 @@ mod tests {
     #[test]
     fn what_is_longer_than_a_slot_is_refused() {
         let (mut producer, consumer) = ring(4, 1_200).unwrap();
-        assert_eq!(producer.stage(&[0; 24], &[0; 1_177]), Err(Refused::TooLong));
+        assert_eq!(producer.stage_three([&[0; 24], &[0; 1_173], &[0; 4]]), Err(Refused::TooLong));
         assert_eq!((producer.publish().packets, consumer.oversized()), (0, 1));
         assert!(!consumer.is_ready());
         send(&mut producer, &[0; 1_200]).unwrap();
@@ -516,3 +583,6 @@ mod tests {
         assert!(consumer.is_finished());
     }
 }
+
+#[cfg(all(test, loom))]
+mod schedules;

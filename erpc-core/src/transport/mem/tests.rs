@@ -5,7 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::transport::{MAX_BURST, RxQueue};
+use crate::buf::MsgBuf;
+use crate::transport::{MAX_BURST, RxQueue, TxPacket};
+use crate::wire::checksum::check;
 
 /// Tests with threads give up after this long.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -46,6 +48,29 @@ fn number_in(bytes: &[u8]) -> u64 {
     let number = u64::from_le_bytes(*bytes.first_chunk().unwrap());
     assert_eq!(bytes, datagram(number, bytes.len()), "datagram {number} was changed on its way");
     number
+}
+
+#[test]
+fn packets_in_three_pieces_arrive_whole() {
+    let (mut alice, mut bob) = two_ports();
+    // Around the small slot's 184 bytes, and at the largest datagram.
+    for len in [0, 1, 8, 40, 155, 156, 157, 1_000, 4_092] {
+        let mut message = MsgBuf::detached(len).unwrap();
+        message.resize(len);
+        message.as_mut_slice().fill(len as u8);
+        let head = [0xA5; HEADER_LEN];
+        for (head, data) in [(&head[..], message.as_slice()), (message.as_slice(), &[])] {
+            if head.len() < HEADER_LEN {
+                continue;
+            }
+            let (_, tx) = alice.split();
+            tx.push(&bob.local_route(), TxPacket::new(&message, head, data).sealed(true));
+            tx.flush();
+            let arrived = receive(&mut bob);
+            let rest = check(&arrived[0].1).unwrap();
+            assert_eq!((arrived.len(), rest), (1, &[head, data].concat()[..]), "{len}");
+        }
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The one place where the runtime asks what time it is.
+//! The one place where this crate asks what time it is.
 
 use rustix::time::{ClockId, clock_gettime};
 

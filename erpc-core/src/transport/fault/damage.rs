@@ -1,0 +1,81 @@
+//! What becomes of a packet's bytes.
+
+use std::num::NonZeroU64;
+
+use super::chance::Stream;
+
+/// What is done to one copy of a packet: bits flipped, its end cut off, bytes appended, or several of
+/// these. The same bytes always suffer the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Damage(
+    /// Three bits that say what is done, at least one of them set; the others are a seed.
+    NonZeroU64,
+);
+
+impl Damage {
+    /// Most bits that are flipped.
+    pub const MAX_FLIPS: u64 = 8;
+    /// Most bytes that are appended.
+    pub const MAX_EXTENSION: u64 = 64;
+
+    const CORRUPT: u64 = 1;
+    const TRUNCATE: u64 = 2;
+    const EXTEND: u64 = 4;
+    const KINDS: u64 = Self::CORRUPT | Self::TRUNCATE | Self::EXTEND;
+
+    /// `None` if nothing is to be done.
+    #[inline]
+    pub(super) fn new(seed: u64, corrupt: bool, truncate: bool, extend: bool) -> Option<Self> {
+        let bit = |wanted, kind| if wanted { kind } else { 0 };
+        let kinds =
+            bit(corrupt, Self::CORRUPT) | bit(truncate, Self::TRUNCATE) | bit(extend, Self::EXTEND);
+        if kinds == 0 {
+            return None;
+        }
+        NonZeroU64::new((seed & !Self::KINDS) | kinds).map(Self)
+    }
+
+    /// What is done, as bits.
+    #[cfg(test)]
+    pub(super) fn kinds(self) -> u64 {
+        self.0.get() & Self::KINDS
+    }
+
+    /// Does it: first cuts, then appends, then flips, so that bits flipped are bits delivered.
+    ///
+    /// Cutting takes at least a byte and up to all; 1 to [`Damage::MAX_EXTENSION`] bytes are appended and 1
+    /// to [`Damage::MAX_FLIPS`] different bits flipped. Nothing can be cut from or flipped in a packet
+    /// without bytes.
+    pub fn inflict(&self, bytes: &mut Vec<u8>) {
+        let kinds = self.0.get();
+        let stream = Stream::from_seed(kinds);
+        // One number from each place; flips and appended bytes have a range of places each.
+        let [cut_at, extension_len, flips, flip_at, appended] = [0, 1, 2, 16, 1_024];
+        if kinds & Self::TRUNCATE != 0 {
+            bytes.truncate(stream.below(cut_at, bytes.len() as u64) as usize);
+        }
+        if kinds & Self::EXTEND != 0 {
+            let more = 1 + stream.below(extension_len, Self::MAX_EXTENSION);
+            bytes.extend((0..more).map(|at| stream.at(appended + at) as u8));
+        }
+        if kinds & Self::CORRUPT != 0 {
+            let bits = bytes.len() as u64 * 8;
+            let wanted = 1 + stream.below(flips, Self::MAX_FLIPS);
+            flip(bytes, (0..wanted.min(bits)).map(|flip| stream.below(flip_at + flip, bits)));
+        }
+    }
+}
+
+/// Flips as many different bits as `drawn` has; of one drawn again, the next free one.
+fn flip(bytes: &mut [u8], drawn: impl Iterator<Item = u64>) {
+    let bits = bytes.len() as u64 * 8;
+    let mut flipped = [u64::MAX; Damage::MAX_FLIPS as usize];
+    for (count, mut bit) in drawn.enumerate() {
+        // At most `count` steps: there are more bits than were flipped.
+        while flipped[..count].contains(&bit) {
+            bit = (bit + 1) % bits;
+        }
+        flipped[count] = bit;
+        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+    }
+}

@@ -1,0 +1,93 @@
+//! Packets as a faulty transport has them: lent, on their way out, or its own.
+
+use std::ops::Range;
+
+use bytes::BufMut;
+
+use crate::buf::MsgBuf;
+use crate::transport::{MIN_DATAGRAM, RxPacket, TxPacket, TxQueue};
+
+/// A packet of ours.
+#[derive(Debug)]
+pub(super) struct Owned<R> {
+    pub(super) route: R,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The packets of a burst.
+#[derive(Debug)]
+pub(super) struct Lent<R> {
+    packets: Vec<(R, Range<usize>)>,
+    /// One behind the other.
+    bytes: Vec<u8>,
+}
+
+impl<R: Copy> Lent<R> {
+    pub(super) fn new() -> Self {
+        Self { packets: Vec::new(), bytes: Vec::new() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    pub(super) fn packet(&self, index: usize) -> RxPacket<'_, R> {
+        let (route, range) = &self.packets[index];
+        RxPacket { route: *route, bytes: &self.bytes[range.clone()] }
+    }
+
+    pub(super) fn push(&mut self, route: R, bytes: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.packets.push((route, start..self.bytes.len()));
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.packets.clear();
+        self.bytes.clear();
+    }
+}
+
+/// A packet on its way out, in either form.
+#[derive(Clone, Copy)]
+pub(super) enum Outgoing<'a> {
+    Bytes(&'a [u8]),
+    Message(TxPacket<'a>),
+}
+
+impl Outgoing<'_> {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Message(packet) => packet.len(),
+        }
+    }
+
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Bytes(bytes) => out.extend_from_slice(bytes),
+            Self::Message(packet) => {
+                out.resize(packet.len(), 0);
+                packet.copy_to(out);
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn push<Q: TxQueue>(&self, tx: &mut Q, route: &Q::Route) {
+        match self {
+            Self::Bytes(bytes) => tx.push_bytes(route, bytes),
+            Self::Message(packet) => tx.push(route, *packet),
+        }
+    }
+}
+
+/// Pushes bytes of any length: beyond what can be pushed as such, as a message that is all header.
+pub(super) fn push_owned<Q: TxQueue>(tx: &mut Q, route: &Q::Route, bytes: &[u8]) {
+    if bytes.len() <= MIN_DATAGRAM {
+        tx.push_bytes(route, bytes);
+    } else if let Some(mut message) = MsgBuf::detached(bytes.len()) {
+        message.put_slice(bytes);
+        tx.push(route, TxPacket::new(&message, message.as_slice(), &[]));
+    }
+}

@@ -1,0 +1,17 @@
+//! | file | what it looks at |
+//! |---|---|
+//! | `injector` | decisions: chances, bursts, outages, copies, lateness, and that they are independent |
+//! | `damage` | what becomes of bytes |
+//! | `faulty` | that a transport does what its injectors decide |
+
+mod damage;
+mod faulty;
+mod injector;
+
+use std::time::Duration;
+
+use super::*;
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}

@@ -1,0 +1,173 @@
+//! Sleeping owners, and ports that come and go, under every schedule. A wake-up that is lost shows as
+//! a deadlock.
+
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+
+use super::barrier::Barrier;
+use super::parker::Parker;
+use super::*;
+use crate::transport::{RxQueue, TxQueue};
+
+fn parker() -> (Arc<Parker>, Arc<AtomicU32>) {
+    (Arc::new(Parker::new()), Arc::new(AtomicU32::new(0)))
+}
+
+/// Runs `notify` on two threads after each has added to the count, and parks until both have.
+fn two_notify(notify: fn(&Parker), is_ready: fn(u32) -> bool) {
+    let (parker, count) = parker();
+    let threads = [(); 2].map(|()| {
+        let (parker, count) = (Arc::clone(&parker), Arc::clone(&count));
+        thread::spawn(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            notify(&parker);
+        })
+    });
+    loop {
+        let seen = count.load(Ordering::Relaxed);
+        if seen == 2 {
+            break;
+        }
+        let look = || is_ready(count.load(Ordering::Relaxed) - seen);
+        parker.park(Barrier::of_process(), None, look);
+    }
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+}
+
+#[test]
+fn no_packet_is_slept_through() {
+    // As packets do: the sleeper looks whether there is something new.
+    loom::model(|| {
+        two_notify(|parker| assert!(parker.ring(Barrier::of_process())), |new| new > 0);
+    });
+}
+
+#[test]
+fn no_call_of_a_waker_is_slept_through() {
+    // As wakers do: the parker alone remembers.
+    loom::model(|| two_notify(|parker| parker.wake(Barrier::of_process()), |_| false));
+}
+
+#[test]
+fn a_packet_and_a_waker_reach_one_sleeper() {
+    loom::model(|| {
+        let (parker, count) = parker();
+        let (sender, sent) = (Arc::clone(&parker), Arc::clone(&count));
+        let (caller, called) = (Arc::clone(&parker), Arc::clone(&count));
+        let threads = [
+            thread::spawn(move || {
+                sent.fetch_add(1, Ordering::Relaxed);
+                sender.ring(Barrier::of_process());
+            }),
+            thread::spawn(move || {
+                called.fetch_add(16, Ordering::Relaxed);
+                caller.wake(Barrier::of_process());
+            }),
+        ];
+        loop {
+            let seen = count.load(Ordering::Relaxed);
+            if seen == 17 {
+                break;
+            }
+            let is_ready = || count.load(Ordering::Relaxed) & 15 != seen & 15;
+            parker.park(Barrier::of_process(), None, is_ready);
+        }
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    });
+}
+
+#[test]
+fn a_closed_owner_is_told_to_senders_or_is_not_yet_closed() {
+    loom::model(|| {
+        let parker = Arc::new(Parker::new());
+        let senders = [(); 2].map(|()| {
+            let parker = Arc::clone(&parker);
+            thread::spawn(move || parker.ring(Barrier::of_process()))
+        });
+        parker.wake(Barrier::of_process());
+        parker.park(Barrier::of_process(), None, || false);
+        parker.close();
+        for sender in senders {
+            let _open_or_closed = sender.join().expect("no panic");
+        }
+        assert!(!parker.ring(Barrier::of_process()) && !parker.is_open());
+    });
+}
+
+fn small() -> MemConfig {
+    MemConfig::default().entries(32).max_datagram(0)
+}
+
+/// Sleeps until there is a burst.
+fn next_burst(transport: &mut MemTransport) -> usize {
+    loop {
+        match transport.rx.burst() {
+            0 => transport.wait(None),
+            count => return count,
+        }
+    }
+}
+
+#[test]
+fn a_packet_over_a_new_ring_wakes_its_receiver() {
+    loom::model(|| {
+        let hub = MemHub::new();
+        let (mut alice, mut bob) = (hub.port(small()), hub.port(small()));
+        let route = bob.local_route();
+        let sender = thread::spawn(move || {
+            for number in 0..2 {
+                alice.tx.push_bytes(&route, &[number; 40]);
+                alice.tx.flush();
+            }
+            alice
+        });
+        let mut received = 0;
+        while received < 2 {
+            for index in 0..next_burst(&mut bob) {
+                assert_eq!(bob.rx.packet(index).bytes, [received; 40]);
+                received += 1;
+            }
+        }
+        drop(sender.join().expect("no panic"));
+    });
+}
+
+#[test]
+fn what_a_port_sent_before_it_went_arrives_and_its_ring_goes() {
+    loom::model(|| {
+        let hub = MemHub::new();
+        let (mut alice, mut bob) = (hub.port(small()), hub.port(small()));
+        let route = bob.local_route();
+        let sender = thread::spawn(move || {
+            alice.tx.push_bytes(&route, &[7; 40]);
+            drop(alice);
+        });
+        assert_eq!(next_burst(&mut bob), 1);
+        // A loop sleeps after a burst that found nothing, never before.
+        bob.rx.burst();
+        while bob.rx.ring_count() > 0 {
+            bob.wait(None);
+            bob.rx.burst();
+        }
+        sender.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_port_that_goes_while_others_connect_leaves_nothing_behind() {
+    loom::model(|| {
+        let hub = MemHub::new();
+        let (mut alice, bob) = (hub.port(small()), hub.port(small()));
+        let route = bob.local_route();
+        let receiver = thread::spawn(move || drop(bob));
+        alice.tx.push_bytes(&route, &[7; 40]);
+        alice.tx.flush();
+        receiver.join().expect("no panic");
+        // By now it is known that nobody is there.
+        let dropped = alice.stats().tx_dropped;
+        alice.tx.push_bytes(&route, &[7; 40]);
+        assert_eq!(alice.stats().tx_dropped, dropped + 1);
+    });
+}

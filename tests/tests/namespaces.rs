@@ -1,0 +1,490 @@
+//! Fault plans over real sockets: client and server are processes in network namespaces of their own,
+//! with a cable between them. Whatever the plan does, every call ends once, with the right bytes or a
+//! true error, and was executed at most once; and every fault of the plan was seen to act.
+//!
+//! The tests make the namespaces, which takes root and iproute2. Where they are missing the tests say so
+//! and do nothing else, unless `ERPC_REQUIRE_NAMESPACES` is set. Nothing outside of their namespaces is
+//! touched.
+//!
+//! Each test runs three times: as itself, and, as `ERPC_NAMESPACE_ROLE` says, as its server and its
+//! client.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::env;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use erpc::raw::protocol::DropReason;
+use erpc::transport::fault::{FaultCounts, FaultPlan, FaultStats, Faults, Faulty, Outage};
+use erpc::{CallError, Cause, Endpoint, EndpointConfig, EndpointStats, Server, Udp};
+use erpc_tests::data::Dice;
+use erpc_tests::lab::{LabService, loopback, work};
+use erpc_tests::limit::{millis, secs, within};
+use erpc_tests::process::{Process, end_with_input};
+use erpc_tests::proto::*;
+
+const ROLE: &str = "ERPC_NAMESPACE_ROLE";
+const REQUIRE: &str = "ERPC_REQUIRE_NAMESPACES";
+
+/// Addresses that nobody has: TEST-NET-1.
+const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 7_000);
+const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)), 0);
+/// The name of the cable's end in either namespace.
+const CABLE: &str = "erpc0";
+
+/// Calls under way at once: the 8 slots of each session and some that wait.
+const OUTSTANDING: usize = 40;
+const SESSIONS: usize = 3;
+/// Of a client, on a machine that has other things to do.
+const LIMIT: Duration = secs(40);
+
+/// Two network namespaces and a cable. They go when this does.
+struct Net {
+    server: String,
+    client: String,
+}
+
+impl Net {
+    /// # Errors
+    /// What the machine says against it.
+    fn new() -> Result<Self, String> {
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let name = |role| format!("erpc-{}-{serial}-{role}", std::process::id());
+        // From here on, `drop` takes away whatever there is.
+        let net = Self { server: name("server"), client: name("client") };
+        let Self { server, client } = &net;
+        ip(&format!("netns add {server}"))?;
+        ip(&format!("netns add {client}"))?;
+        // Both ends are made where they belong, and are never among the machine's own interfaces.
+        ip(&format!("link add {CABLE} netns {server} type veth peer name {CABLE} netns {client}"))?;
+        for (namespace, address) in [(server, SERVER.ip()), (client, CLIENT.ip())] {
+            ip(&format!("-n {namespace} address add {address}/24 dev {CABLE}"))?;
+            ip(&format!("-n {namespace} link set {CABLE} up"))?;
+        }
+        Ok(net)
+    }
+
+    /// This program in a namespace, as one of a test's processes.
+    fn start(namespace: &str, role: &str, test: &str) -> Process {
+        let program = env::current_exe().expect("a test knows its program");
+        let program = program.to_str().expect("its path is text");
+        let variable = format!("{ROLE}={role}");
+        let arguments =
+            ["netns", "exec", namespace, "env", &variable, program, "--exact", test, "--nocapture"];
+        Process::start(&format!("{test}'s {role}"), "ip", &arguments)
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for namespace in [&self.server, &self.client] {
+            // An error means that it was not made. The cable goes with what it is in.
+            ip(&format!("netns delete {namespace}")).unwrap_or_default();
+        }
+    }
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    let output = Command::new("ip")
+        .args(arguments.split(' '))
+        .output()
+        .map_err(|error| format!("`ip` of iproute2 does not start: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            Err(format!("`ip {arguments}`: {}", String::from_utf8_lossy(&output.stderr).trim()))
+        }
+    }
+}
+
+/// One line, one system call. Begun on a new line, as the test harness may have said something.
+fn say(line: &str) {
+    let written = std::io::stdout().lock().write_all(format!("\n{line}\n").as_bytes());
+    written.expect("the test listens");
+}
+
+/// How a call has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    Answered,
+    NotExecuted(Cause),
+    MaybeExecuted(Cause),
+    ResponseLost(Cause),
+}
+
+/// Lengths of request and response: mostly small, some of several packets.
+fn lengths(id: u64) -> (usize, usize) {
+    let mut dice = Dice::new(id);
+    let mut one = || match dice.below(20) {
+        0..17 => dice.below(500) as usize,
+        17..19 => dice.below(5_000) as usize,
+        _ => dice.below(20_000) as usize,
+    };
+    (one(), one())
+}
+
+/// Calls without end, each with an id of its own and never repeated, until one of them fails.
+#[derive(Default)]
+struct Load {
+    sessions: RefCell<Vec<LabClient<Faulty<Udp>>>>,
+    next: Cell<u64>,
+    under_way: Cell<usize>,
+    answered: Cell<usize>,
+    outcomes: RefCell<HashMap<u64, Outcome>>,
+    /// No more calls for now.
+    halted: Cell<bool>,
+}
+
+impl Load {
+    /// Opens sessions and starts calls on them.
+    fn start(load: &Rc<Self>, endpoint: &Endpoint<Faulty<Udp>>) {
+        let open = |_| LabClient::new(endpoint.open(SERVER.into()));
+        *load.sessions.borrow_mut() = (0..SESSIONS).map(open).collect();
+        load.halted.set(false);
+        for _ in 0..OUTSTANDING {
+            Self::call(load);
+        }
+    }
+
+    fn call(load: &Rc<Self>) {
+        let id = load.next.get();
+        load.next.set(id + 1);
+        load.under_way.set(load.under_way.get() + 1);
+        let (request, expected) = work(id, lengths(id).0, lengths(id).1);
+        let again = Rc::clone(load);
+        let lab = load.sessions.borrow()[id as usize % SESSIONS].clone();
+        lab.work_with(request, move |reply| {
+            let outcome = match reply {
+                Ok(reply) => {
+                    assert!(reply == expected, "call {id} brings a wrong answer");
+                    Outcome::Answered
+                }
+                Err(CallError::NotExecuted(cause)) => Outcome::NotExecuted(cause),
+                Err(CallError::MaybeExecuted(cause)) => Outcome::MaybeExecuted(cause),
+                Err(CallError::ResponseLost(cause)) => Outcome::ResponseLost(cause),
+                Err(error) => panic!("call {id} ends with {error:?}"),
+            };
+            again.end(id, outcome);
+            if !again.halted.get() {
+                Self::call(&again);
+            }
+        });
+    }
+
+    fn end(&self, id: u64, outcome: Outcome) {
+        let before = self.outcomes.borrow_mut().insert(id, outcome);
+        assert_eq!(before, None, "call {id} ends twice");
+        self.under_way.set(self.under_way.get() - 1);
+        match outcome {
+            Outcome::Answered => self.answered.set(self.answered.get() + 1),
+            _ => self.halted.set(true),
+        }
+    }
+}
+
+/// What the network does in a test, and what is expected of the calls.
+struct Weather {
+    /// The test's name.
+    test: &'static str,
+    plan: FaultPlan,
+    /// How often each fault of the plan has acted.
+    acted: fn(&FaultCounts) -> Vec<u64>,
+    /// Of both sides.
+    liveness: Duration,
+    /// Calls go on until so many are answered, and for as long as this.
+    answers: usize,
+    lasts: Duration,
+    /// What ends sessions; `None` if nothing does, so that no call may fail.
+    fatal: Option<Cause>,
+    /// A packet suffers one kind of damage or nothing: each that did must have been found out.
+    only_damage: bool,
+}
+
+impl Weather {
+    fn new(test: &'static str, plan: FaultPlan, acted: fn(&FaultCounts) -> Vec<u64>) -> Self {
+        let (liveness, lasts) = (secs(10), Duration::ZERO);
+        Self { test, plan, acted, liveness, answers: 5_000, lasts, fatal: None, only_damage: false }
+    }
+
+    fn config(&self) -> EndpointConfig {
+        EndpointConfig::new()
+            .ping_interval(self.liveness / 5)
+            .liveness_timeout(self.liveness)
+            .connect_timeout(secs(10))
+    }
+
+    /// The test, in whichever of its roles.
+    fn blow(self) {
+        match env::var(ROLE).as_deref() {
+            Ok("server") => self.serve(),
+            Ok("client") => within(LIMIT, move || self.call()),
+            Ok(role) => panic!("{role} is no role"),
+            Err(_) => match Net::new() {
+                Ok(net) => self.watch(&net),
+                Err(reason) => self.skip(&reason),
+            },
+        }
+    }
+
+    fn skip(&self, reason: &str) {
+        assert!(env::var_os(REQUIRE).is_none(), "no network namespaces: {reason}");
+        // Past the harness, which keeps to itself what tests print that do not fail.
+        let said = format!("SKIPPED {}: no network namespaces here: {reason}\n", self.test);
+        std::io::stderr().write_all(said.as_bytes()).expect("somebody listens");
+    }
+
+    /// Says what it executes, until its input ends.
+    fn serve(&self) {
+        let server = Server::builder()
+            .add_service(LabService::new(|id| say(&format!("EXECUTED {id}"))))
+            .threads(1)
+            .udp(loopback())
+            .config(self.config())
+            .spawn(SERVER)
+            .expect("the server starts");
+        end_with_input();
+        say("LISTENING");
+        server.wait().expect("the server goes on");
+    }
+
+    /// Calls through the weather, then says how each call has ended.
+    fn call(&self) {
+        end_with_input();
+        let socket = Udp::bind(&loopback().address(CLIENT)).expect("the client's socket");
+        let transport = Faulty::new(socket, self.plan.clone());
+        let faults = transport.handle();
+        let endpoint = Endpoint::new(transport, self.config()).expect("the client's endpoint");
+        let (load, begun, mut rounds) = (Rc::new(Load::default()), Instant::now(), 0);
+        let is_over = || load.answered.get() >= self.answers && begun.elapsed() >= self.lasts;
+        while !is_over() {
+            rounds += 1;
+            Load::start(&load, &endpoint);
+            while !is_over() && !load.halted.get() {
+                endpoint.run_for(millis(2));
+            }
+            load.halted.set(true);
+            while load.under_way.get() > 0 {
+                endpoint.run_for(millis(2));
+            }
+        }
+        self.check_client(&load, rounds);
+        self.check_faults(&faults.stats());
+        if self.only_damage {
+            check_damage(&faults.stats().rx, &endpoint.stats().expect("outside of the loop"));
+        }
+        eprintln!(
+            "{}: {} of {} calls answered in {:?}, {rounds} times sessions; {:?}",
+            self.test,
+            load.answered.get(),
+            load.next.get(),
+            begun.elapsed(),
+            faults.stats()
+        );
+        say("DONE");
+    }
+
+    fn check_client(&self, load: &Load, rounds: u32) {
+        let outcomes = load.outcomes.borrow();
+        assert_eq!(outcomes.len() as u64, load.next.get(), "every call has ended");
+        for (id, outcome) in outcomes.iter() {
+            let (word, cause) = match outcome {
+                Outcome::Answered => ("ANSWERED", None),
+                Outcome::NotExecuted(cause) => ("NOT-EXECUTED", Some(*cause)),
+                Outcome::MaybeExecuted(cause) => ("MAYBE-EXECUTED", Some(*cause)),
+                Outcome::ResponseLost(cause) => ("RESPONSE-LOST", Some(*cause)),
+            };
+            assert!(cause.is_none() || cause == self.fatal, "call {id} ends with {outcome:?}");
+            say(&format!("{word} {id}"));
+        }
+        assert_eq!(rounds > 1, self.fatal.is_some(), "sessions were opened {rounds} times");
+    }
+
+    /// A fault injector is itself tested: what is in the plan was seen to act.
+    fn check_faults(&self, stats: &FaultStats) {
+        for (direction, counts) in [("received", &stats.rx), ("sent", &stats.tx)] {
+            let acted = (self.acted)(counts);
+            assert!(acted.iter().all(|&times| times > 0), "{direction}: {counts:?}");
+        }
+    }
+
+    /// Starts both processes and compares what they say.
+    fn watch(&self, net: &Net) {
+        let mut server = Net::start(&net.server, "server", self.test);
+        while server.line() != "LISTENING" {}
+        let mut client = Net::start(&net.client, "client", self.test);
+        let said = client.rest();
+        client.finish();
+        assert!(said.iter().any(|line| line == "DONE"), "the client did nothing: {said:?}");
+        server.kill();
+        let mut executed: HashMap<String, u32> = HashMap::new();
+        for id in server.rest().iter().filter_map(|line| line.strip_prefix("EXECUTED ")) {
+            *executed.entry(id.to_owned()).or_default() += 1;
+        }
+        let repeated: Vec<_> = executed.iter().filter(|(_, times)| **times != 1).collect();
+        assert!(repeated.is_empty(), "executed more than once: {repeated:?}");
+        let mut answered = 0;
+        for (word, id) in said.iter().filter_map(|line| line.split_once(' ')) {
+            let was_executed = executed.contains_key(id);
+            match word {
+                "ANSWERED" => {
+                    answered += 1;
+                    assert!(was_executed, "call {id} was answered by nobody");
+                }
+                "NOT-EXECUTED" => assert!(!was_executed, "call {id} was executed after all"),
+                "RESPONSE-LOST" => assert!(was_executed, "call {id} was not executed after all"),
+                // May be. The rest are the harness's words.
+                _ => {}
+            }
+        }
+        assert!(answered >= self.answers, "{answered} calls were answered");
+    }
+}
+
+/// No damaged packet was delivered: all were dropped for reasons that intact packets do not have.
+fn check_damage(received: &FaultCounts, stats: &EndpointStats) {
+    let dropped: u64 = [
+        DropReason::Truncated,
+        DropReason::Version,
+        DropReason::Flags,
+        DropReason::Checksum,
+        DropReason::Trailer,
+        DropReason::Control,
+        DropReason::UnknownConnection,
+        DropReason::WrongRole,
+        DropReason::LyingSize,
+    ]
+    .iter()
+    .map(|reason| stats.protocol.dropped(*reason))
+    .sum();
+    let damaged = received.corrupted + received.truncated + received.extended;
+    let by_reason = DropReason::ALL.map(|reason| (reason, stats.protocol.dropped(reason)));
+    assert_eq!(dropped + stats.transport.rx_truncated, damaged, "{by_reason:?}");
+}
+
+/// A time without a network, or with a smaller one, in both directions.
+fn outage(seed: u64, from: Duration, until: Duration, over: usize) -> FaultPlan {
+    FaultPlan::new(seed).both(Faults::none().outage(Outage { from, until, over }))
+}
+
+#[test]
+fn a_third_is_lost_each_way() {
+    let plan = FaultPlan::new(1).both(Faults::none().drop(0.3));
+    Weather::new("a_third_is_lost_each_way", plan, |acted| vec![acted.dropped]).blow();
+}
+
+#[test]
+fn losses_come_in_bursts() {
+    let plan = FaultPlan::new(2).both(Faults::none().bursts(0.02, 10.0, 0.9));
+    Weather::new("losses_come_in_bursts", plan, |acted| vec![acted.burst_dropped]).blow();
+}
+
+#[test]
+fn packets_come_again_and_out_of_order() {
+    let faults = Faults::none().duplicate(0.2, 5, millis(30)).reorder(0.2, millis(3));
+    Weather::new("packets_come_again_and_out_of_order", FaultPlan::new(3).both(faults), |acted| {
+        vec![acted.duplicated, acted.reordered]
+    })
+    .blow();
+}
+
+#[test]
+fn bits_are_flipped() {
+    let plan = FaultPlan::new(4).both(Faults::none().corrupt(0.1));
+    let weather = Weather::new("bits_are_flipped", plan, |acted| vec![acted.corrupted]);
+    Weather { only_damage: true, ..weather }.blow();
+}
+
+#[test]
+fn packets_are_cut_short() {
+    let plan = FaultPlan::new(11).both(Faults::none().truncate(0.1));
+    let weather = Weather::new("packets_are_cut_short", plan, |acted| vec![acted.truncated]);
+    Weather { only_damage: true, ..weather }.blow();
+}
+
+#[test]
+fn packets_grow() {
+    let plan = FaultPlan::new(12).both(Faults::none().extend(0.1));
+    let weather = Weather::new("packets_grow", plan, |acted| vec![acted.extended]);
+    Weather { only_damage: true, ..weather }.blow();
+}
+
+#[test]
+fn some_packets_take_long() {
+    let plan = FaultPlan::new(5).both(Faults::none().spike(0.01, millis(600)));
+    let weather = Weather::new("some_packets_take_long", plan, |acted| vec![acted.spiked]);
+    // So long that the late ones come back to calls that are long over.
+    Weather { lasts: millis(1_500), ..weather }.blow();
+}
+
+#[test]
+fn an_outage_shorter_than_the_liveness_timeout_loses_no_call() {
+    const NAME: &str = "an_outage_shorter_than_the_liveness_timeout_loses_no_call";
+    let plan = outage(6, millis(200), millis(900), 0);
+    let weather = Weather::new(NAME, plan, |acted| vec![acted.outage_dropped]);
+    Weather { liveness: secs(5), lasts: millis(1_200), ..weather }.blow();
+}
+
+#[test]
+fn after_an_outage_longer_than_the_liveness_timeout_new_sessions_work() {
+    const NAME: &str = "after_an_outage_longer_than_the_liveness_timeout_new_sessions_work";
+    let plan = outage(7, millis(300), millis(2_800), 0);
+    let weather = Weather::new(NAME, plan, |acted| vec![acted.outage_dropped]);
+    let fatal = Some(Cause::PeerDead);
+    Weather { liveness: millis(1_000), lasts: millis(3_200), fatal, ..weather }.blow();
+}
+
+#[test]
+fn an_mtu_that_shrinks_for_a_while_loses_no_call() {
+    const NAME: &str = "an_mtu_that_shrinks_for_a_while_loses_no_call";
+    let plan = outage(8, millis(200), millis(900), 1_400);
+    let weather = Weather::new(NAME, plan, |acted| vec![acted.outage_dropped]);
+    Weather { liveness: secs(5), lasts: millis(1_200), ..weather }.blow();
+}
+
+#[test]
+fn an_mtu_that_shrinks_for_long_ends_sessions_that_notice() {
+    const NAME: &str = "an_mtu_that_shrinks_for_long_ends_sessions_that_notice";
+    let plan = outage(9, millis(200), millis(2_800), 1_400);
+    let weather = Weather::new(NAME, plan, |acted| vec![acted.outage_dropped]);
+    let fatal = Some(Cause::NoProgress);
+    Weather { liveness: millis(1_000), lasts: millis(3_200), fatal, ..weather }.blow();
+}
+
+#[test]
+fn everything_at_once() {
+    let faults = Faults::none()
+        .drop(0.05)
+        .bursts(0.005, 5.0, 0.8)
+        .duplicate(0.05, 5, millis(50))
+        .reorder(0.1, millis(2))
+        .spike(0.005, millis(300))
+        .corrupt(0.02)
+        .truncate(0.02)
+        .extend(0.02)
+        .outage(Outage { from: millis(300), until: millis(600), over: 0 })
+        .outage(Outage { from: millis(700), until: millis(900), over: 1_400 });
+    // Whoever adds a fault adds it here.
+    let weather = Weather::new("everything_at_once", FaultPlan::new(10).both(faults), |acted| {
+        let FaultCounts { dropped, burst_dropped, outage_dropped, .. } = *acted;
+        let FaultCounts { duplicated, reordered, spiked, .. } = *acted;
+        let FaultCounts { corrupted, truncated, extended, .. } = *acted;
+        vec![
+            dropped,
+            burst_dropped,
+            outage_dropped,
+            duplicated,
+            reordered,
+            spiked,
+            corrupted,
+            truncated,
+            extended,
+        ]
+    });
+    Weather { lasts: millis(1_200), ..weather }.blow();
+}
