@@ -136,7 +136,8 @@
 #![forbid(unsafe_code)]
 
 pub use erpc_core::protocol::{
-    CallError, Cause, ConfigError, ConnectError, EndpointConfig, RejectReason, SessionStats,
+    CallError, Cause, ConfigError, ConnectError, EndpointConfig, Integrity, RejectReason,
+    SessionStats,
 };
 pub use erpc_core::runtime::{
     Call, Connect, ConnectFailed, ConnectFailure, DEFAULT_PORT, Disconnect, Endpoint,

@@ -12,9 +12,15 @@
 //! `ARCHITECTURE.md` in the repository tells the whole story, `WIRE.md` draws the bytes.
 
 pub mod buf;
+mod clock;
+#[cfg(not(erpc_mutants))]
+mod mutants;
+#[cfg(erpc_mutants)]
+pub mod mutants;
 pub mod protocol;
 pub mod runtime;
 pub mod service;
+mod sync;
 pub mod time;
 pub mod transport;
 pub mod wire;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use erpc::raw::Rpc;
 use erpc::transport::udp::UdpConfig;
-use erpc::{EndpointConfig, Udp};
+use erpc::{EndpointConfig, Integrity, Udp};
 
 use crate::failure::Failure;
 use crate::load::Load;
@@ -59,6 +59,9 @@ pub(crate) struct ClientArgs {
     /// One datagram per packet: neither UDP_SEGMENT nor UDP_GRO, to compare with `raw` and `raw --mmsg`
     #[arg(long)]
     no_offload: bool,
+    /// Put a checksum on every packet
+    #[arg(long)]
+    integrity: bool,
 }
 
 impl ClientArgs {
@@ -161,7 +164,8 @@ impl ClosedLoop for GetLoad {
 fn connect(args: &ClientArgs) -> Result<Box<dyn ClosedLoop>, Failure> {
     // One session may have all calls.
     let socket = socket_to(args.addr).offload(!args.no_offload);
-    let config = EndpointConfig::new().queue_limit(args.outstanding());
+    let integrity = if args.integrity { Integrity::Always } else { Integrity::Auto };
+    let config = EndpointConfig::new().queue_limit(args.outstanding()).integrity(integrity);
     if args.workload == Workload::W4 {
         let load =
             GetLoad::connect(args.addr, &socket, config, args.sessions(), args.outstanding())?;

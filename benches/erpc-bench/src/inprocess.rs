@@ -7,12 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use erpc::EndpointConfig;
 use erpc::raw::protocol::ListenGroup;
 use erpc::raw::wire::HEADER_LEN;
 use erpc::raw::{Acceptor, Rpc};
 use erpc::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 use erpc::transport::{RxQueue, Transport, TxQueue};
+use erpc::{EndpointConfig, Integrity};
 
 use crate::failure::Failure;
 use crate::load::Load;
@@ -38,6 +38,9 @@ pub(crate) struct CpuArgs {
     /// Core to run on
     #[arg(long, default_value_t = 0)]
     core: usize,
+    /// Put a checksum on every packet
+    #[arg(long)]
+    integrity: bool,
     /// Damage some answers, to see that it is noticed
     #[arg(long)]
     inject_corruption: bool,
@@ -66,6 +69,9 @@ pub(crate) struct DuplexArgs {
     /// The server's core
     #[arg(long, default_value_t = 1)]
     server_core: usize,
+    /// Put a checksum on every packet
+    #[arg(long)]
+    integrity: bool,
     /// Damage some answers, to see that it is noticed
     #[arg(long)]
     inject_corruption: bool,
@@ -76,12 +82,15 @@ const WARMUP: Duration = Duration::from_millis(200);
 /// Time that the floor is measured.
 const FLOOR_TIME: Duration = Duration::from_millis(500);
 
-fn endpoint(transport: MemTransport) -> Result<Rpc<MemTransport>, Failure> {
-    Rpc::new(transport, EndpointConfig::new()).map_err(Failure::of("no endpoint"))
+/// With `integrity`, the endpoint's sessions have checksums, whatever the other side wants.
+fn endpoint(transport: MemTransport, integrity: bool) -> Result<Rpc<MemTransport>, Failure> {
+    let integrity = if integrity { Integrity::Always } else { Integrity::Auto };
+    Rpc::new(transport, EndpointConfig::new().integrity(integrity))
+        .map_err(Failure::of("no endpoint"))
 }
 
 fn server(transport: MemTransport) -> Result<Rpc<MemTransport>, Failure> {
-    let mut rpc = endpoint(transport)?;
+    let mut rpc = endpoint(transport, false)?;
     rpc.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![0])), 0));
     Ok(rpc)
 }
@@ -109,7 +118,7 @@ pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
 
     let (client, serving) = two_ports();
     let peer = serving.local_route();
-    let (mut client, mut serving) = (endpoint(client)?, server(serving)?);
+    let (mut client, mut serving) = (endpoint(client, args.integrity)?, server(serving)?);
     let mut answerer = answerer(args.inject_corruption)?;
     let mut serve = || {
         serving.run_once(&mut answerer);
@@ -131,6 +140,7 @@ pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
         .int("size", args.size as u64)
         .int("sessions", args.sessions.into())
         .int("window", args.window.into())
+        .int("integrity", args.integrity.into())
         .int("rpcs", rpcs)
         .number("ns_per_rpc", Some(ns_per_rpc))
         .number("cpu_ns_per_rpc", Some(cpu_ns_per_rpc))
@@ -223,6 +233,7 @@ pub(crate) fn duplex(args: &DuplexArgs) -> Result<(), Failure> {
         .int("resp", args.resp as u64)
         .int("sessions", args.sessions.into())
         .int("window", args.window.into())
+        .int("integrity", args.integrity.into())
         .number("rtt_ns", Some(rtt_ns))
         .int("rpcs", rpcs)
         .number("mrps", Some(mrps))
@@ -244,7 +255,7 @@ struct Duplex {
 /// The client's thread: a third of the time one call at a time, then all of them.
 fn measure(args: &DuplexArgs, transport: MemTransport, peer: MemRoute) -> Result<Duplex, Failure> {
     machine::pin(args.core)?;
-    let mut rpc = endpoint(transport)?;
+    let mut rpc = endpoint(transport, args.integrity)?;
     let mut load = Load::new(args.req, args.resp)?;
     load.connect(&mut rpc, peer, args.sessions as usize, || {})?;
     let outstanding = (args.sessions * args.window) as usize;

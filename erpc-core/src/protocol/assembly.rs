@@ -1,14 +1,16 @@
 //! Putting a message together out of packets.
 
 use crate::buf::{MsgBuf, NoMemory, Pool};
+use crate::mutants::mutant;
 use crate::wire::PacketLayout;
 
-/// First buffer for a message that is not in one packet, in bytes.
+/// First buffer for a message that is not in one packet, in bytes; less if its first packet is shorter than
+/// a quarter of that, more if it is longer.
 const FIRST_BUFFER: usize = 16 * 1_024;
 
 /// A message under way. Packets are taken in order only.
 ///
-/// Memory follows the bytes that have arrived: the buffer at most triples what is there, unless the
+/// Memory follows the bytes that have arrived: the buffer is at most four times what is there, unless the
 /// pool has an idle one of the full size. The size that the peer declares allocates nothing.
 pub(super) struct Assembly {
     buffer: MsgBuf,
@@ -22,7 +24,7 @@ impl Assembly {
         let size = layout.size() as usize;
         let buffer = match pool.alloc_idle(size) {
             Some(buffer) => buffer,
-            None => pool.alloc(size.min(FIRST_BUFFER.max(layout.len(0))))?,
+            None => pool.alloc(size.min(FIRST_BUFFER.clamp(layout.len(0), 4 * layout.len(0))))?,
         };
         Ok(Self { buffer, layout, next: 0 })
     }
@@ -68,6 +70,9 @@ impl Assembly {
 
     /// Gives the memory back.
     pub(super) fn discard(self, pool: &mut Pool) {
+        if mutant!(AssemblyLeak) {
+            return std::mem::forget(self.buffer);
+        }
         pool.recycle(self.buffer);
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::client::ClientSide;
-use super::config::EndpointConfig;
+use super::config::{EndpointConfig, Integrity};
 use super::ids::IdSource;
 use super::server::{Acceptor, ServerSide};
 use super::stats::{DropReason, ProtocolStats};
@@ -13,9 +13,11 @@ use super::{
     SessionStats,
 };
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
+use crate::mutants::mutant;
 use crate::service::Status;
 use crate::time::Instant;
 use crate::transport::{Capabilities, ChargeModel, Route, TxQueue};
+use crate::wire::checksum::{self, TRAILER_LEN};
 use crate::wire::control::{Control, Parameters};
 use crate::wire::{HEADER_LEN, Header, HeaderError, Kind, ReplyInfo, VERSION};
 
@@ -27,6 +29,7 @@ pub struct Local {
     pub(super) capacity: u32,
     pub(super) min_rto: Duration,
     pub(super) steer: u8,
+    pub(super) integrity: bool,
 }
 
 impl From<Capabilities> for Local {
@@ -37,6 +40,7 @@ impl From<Capabilities> for Local {
             capacity: capabilities.rx_capacity,
             min_rto: capabilities.min_rto,
             steer: capabilities.steer,
+            integrity: capabilities.integrity,
         }
     }
 }
@@ -54,6 +58,9 @@ pub(super) struct Shared {
 /// What fits an Ethernet frame, in bytes: however little room there is, datagrams are not made smaller.
 const COMMON_DATAGRAM: usize = 1_472;
 
+/// Timers that one call of [`Core::expire`] looks at; the next call goes on.
+const MAX_EXPIRED: usize = 32;
+
 /// How many eager responses the room for replies should hold.
 const EAGER_RESPONSES: u32 = 256;
 
@@ -62,14 +69,21 @@ impl Shared {
         self.config.min_rto.unwrap_or(self.local.min_rto)
     }
 
-    /// The largest first packet of a response that is taken unasked, given the room for replies.
+    /// Whether this endpoint wants its sessions' packets to carry a trailer.
+    pub(super) fn wants_trailer(&self) -> bool {
+        self.config.integrity == Integrity::Always || !self.local.integrity
+    }
+
+    /// The largest first packet of a response that is taken unasked, given the room for replies. It is
+    /// worked out before the server has said whether there is a trailer: there is room for one.
     pub(super) fn eager(&self, room: u32) -> u32 {
         if let Some(eager) = self.config.eager {
             return eager;
         }
-        let longest = HEADER_LEN + self.local.max_datagram as usize;
+        let overhead = HEADER_LEN + TRAILER_LEN;
+        let longest = overhead + self.local.max_datagram as usize;
         let datagram = self.local.charge.largest(room / EAGER_RESPONSES, longest);
-        datagram.saturating_sub(HEADER_LEN).max(crate::buf::MIN_PAYLOAD) as u32
+        datagram.saturating_sub(overhead).max(crate::buf::MIN_PAYLOAD) as u32
     }
 
     /// The largest datagram that a session should use whose packets may take `room` of the receive
@@ -90,6 +104,7 @@ impl Shared {
             window,
             credits: self.config.credits,
             charge_model: self.local.charge.to_u8(),
+            integrity: self.wants_trailer(),
         }
     }
 }
@@ -166,11 +181,12 @@ impl<R: Route> Core<R> {
         &mut self,
         now: Instant,
         route: R,
-        bytes: &'p [u8],
+        mut bytes: &'p [u8],
         tx: &mut X,
     ) -> Event<'p, R> {
+        let plain = self.receive_plain(now, route, &mut bytes, tx);
         let body = || Body::Packet(&bytes[HEADER_LEN..]);
-        match self.receive_plain(now, route, bytes, tx) {
+        match plain {
             Plain::Request { handle, method } => {
                 Event::Request(Request { handle, method, body: body(), peer: route })
             }
@@ -179,7 +195,8 @@ impl<R: Route> Core<R> {
         }
     }
 
-    /// Takes in a packet if it is the common case. The event loop asks for it first, because the parts
+    /// Takes in a packet if it is the common case. A packet with a trailer is checked, before anything
+    /// else is looked at, and loses it: what is left of `bytes` is header and body. The event loop asks for it first, because the parts
     /// of an answer that fits into registers need not be put together in memory, and taken apart again
     /// before the store buffer is through with them.
     #[inline(always)]
@@ -187,12 +204,21 @@ impl<R: Route> Core<R> {
         &mut self,
         now: Instant,
         route: R,
-        bytes: &[u8],
+        bytes: &mut &[u8],
         tx: &mut X,
     ) -> Plain {
         self.shared.stats.rx_packets += 1;
         let parsed = Header::parse(bytes);
         if let Ok(header) = &parsed {
+            if header.trailer {
+                match checksum::check(bytes) {
+                    Ok(rest) => *bytes = rest,
+                    Err(HeaderError::Checksum) if mutant!(ChecksumNotVerified) => {
+                        *bytes = &bytes[..bytes.len() - crate::wire::checksum::TRAILER_LEN];
+                    }
+                    Err(error) => return Plain::Neither(Err(error)),
+                }
+            }
             let len = bytes.len() - HEADER_LEN;
             let shared = &mut self.shared;
             if header.kind == Kind::Request {
@@ -211,7 +237,7 @@ impl<R: Route> Core<R> {
         Plain::Neither(parsed)
     }
 
-    /// Takes in a packet that is not the common case.
+    /// Takes in a packet that [`Core::receive_plain`] has left.
     #[inline(never)]
     pub(crate) fn receive_any<'p, X: TxQueue<Route = R>>(
         &mut self,
@@ -268,6 +294,7 @@ impl<R: Route> Core<R> {
         Err(match error {
             HeaderError::Truncated => DropReason::Truncated,
             HeaderError::Flags(_) => DropReason::Flags,
+            HeaderError::Checksum => DropReason::Checksum,
             HeaderError::Version(_) => {
                 if let Some(client) = Control::hello_of_any_version(bytes) {
                     let mut refused = self.server.version_refusal(client);
@@ -288,6 +315,9 @@ impl<R: Route> Core<R> {
         bytes: &[u8],
         tx: &mut X,
     ) -> Result<(), DropReason> {
+        if !header.trailer {
+            return Err(DropReason::Trailer);
+        }
         let message =
             Control::parse(header, &bytes[HEADER_LEN..]).map_err(|_| DropReason::Control)?;
         let nonce = header.request.to_u32();
@@ -336,7 +366,8 @@ impl<R: Route> Core<R> {
     #[inline]
     pub fn expire<X: TxQueue<Route = R>>(&mut self, now: Instant, tx: &mut X) {
         let mut any = false;
-        while let Some(TimerId(id)) = self.shared.timers.expire(now) {
+        for _ in 0..MAX_EXPIRED {
+            let Some(TimerId(id)) = self.shared.timers.expire(now) else { break };
             any = true;
             let index = id / 2;
             if id % 2 == 0 {
@@ -498,9 +529,19 @@ impl<R: Route> Core<R> {
         (self.client.len(), self.server.len())
     }
 
-    /// Everything adds up; called by tests after every event.
-    #[cfg(test)]
-    pub(super) fn check_invariants(&self) {
+    /// Looks whether credits, windows, room, slots and memory add up, and whether everything that waits
+    /// is waited for by somebody. Takes time in proportion to the sessions and their calls: for tests
+    /// and simulations, after every event.
+    ///
+    /// # Panics
+    /// If something does not add up, which is a fault of this crate.
+    pub fn check_invariants(&self) {
+        let stats = &self.shared.stats;
+        assert_eq!(
+            stats.rx_packets,
+            stats.rx_delivered + stats.dropped_in_all(),
+            "packets received are delivered or dropped for a reason"
+        );
         self.client.check_invariants(&self.shared);
         self.server.check_invariants();
     }

@@ -2,6 +2,8 @@
 
 use std::hash::{BuildHasher, Hasher};
 
+use crate::mutants::mutant;
+
 use siphasher::sip::{SipHasher13, SipHasher24};
 
 /// Draws unpredictable 32-bit numbers: SipHash-2-4 of a counter under a secret key.
@@ -17,6 +19,9 @@ impl IdSource {
 
     /// Never 0: the ids of endpoints have a generation of 0.
     pub(super) fn draw(&mut self) -> u32 {
+        if mutant!(GenerationReused) {
+            return 7;
+        }
         self.drawn += 1;
         let mut hasher = SipHasher24::new_with_keys(self.key.0, self.key.1);
         hasher.write_u64(self.drawn);

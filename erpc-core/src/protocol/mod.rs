@@ -42,7 +42,7 @@ mod timers;
 
 pub(crate) use self::core::Plain;
 pub use self::core::{Core, Local};
-pub use config::{ConfigError, EndpointConfig};
+pub use config::{ConfigError, EndpointConfig, Integrity};
 pub use error::{CallError, Cause, ConnectError, RejectReason, Rejected};
 pub use event::{Body, Event, Notice, Request, RequestHandle, SessionEvent, SessionId};
 pub use server::{Acceptor, ListenGroup};

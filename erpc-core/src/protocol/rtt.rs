@@ -2,10 +2,15 @@
 
 use std::time::Duration;
 
+use crate::mutants::mutant;
+
 /// Timeout before anything was measured.
 const INITIAL_RTO: u64 = 20_000_000;
 /// Ceiling of the timeout, backoff included.
 const MAX_RTO: u64 = 500_000_000;
+
+/// Doublings that take a timeout of any length to the ceiling: half a microsecond is the shortest.
+const MAX_DOUBLINGS: u8 = 20;
 
 /// Smoothed round-trip time and its variation, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +45,8 @@ impl RttEstimator {
     #[inline]
     pub(super) fn rto(&self, retries: u8) -> u64 {
         let base = if self.srtt8 == 0 { INITIAL_RTO } else { (self.srtt8 >> 3) + self.var4 };
-        (base.max(self.floor) << retries.min(10)).min(MAX_RTO)
+        let doublings = if mutant!(RtoNeverDoubled) { 0 } else { retries.min(MAX_DOUBLINGS) };
+        (base.max(self.floor) << doublings).min(MAX_RTO)
     }
 
     /// The timeout is never below this.
@@ -58,6 +64,17 @@ impl RttEstimator {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_shortest_timeout_reaches_the_ceiling_too() {
+        let mut rtt = RttEstimator::new(Duration::ZERO);
+        for _ in 0..200 {
+            rtt.sample(500);
+        }
+        assert!(rtt.rto(0) < 1_000, "{}", rtt.rto(0));
+        assert_eq!(rtt.rto(MAX_DOUBLINGS), MAX_RTO);
+        assert_eq!(rtt.rto(u8::MAX), MAX_RTO);
+    }
 
     #[test]
     fn the_timeout_follows_the_samples_down_to_the_floor_and_doubles_on_retries() {

@@ -5,12 +5,16 @@
 #[repr(u8)]
 #[non_exhaustive]
 pub enum DropReason {
-    /// Shorter than a header.
+    /// Shorter than a header, or than the header and the trailer that it announces.
     Truncated,
     /// Another version of the protocol.
     Version,
     /// A flag that this version does not define.
     Flags,
+    /// Damaged: the packet is not what its checksum was computed over.
+    Checksum,
+    /// A checksum on a session without, or none on one with, or on a control packet.
+    Trailer,
     /// A control packet whose body is not what its type says.
     Control,
     /// The connection id names no session: a stranger, or an earlier life of this endpoint.
@@ -43,10 +47,12 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their counters.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Truncated,
         Self::Version,
         Self::Flags,
+        Self::Checksum,
+        Self::Trailer,
         Self::Control,
         Self::UnknownConnection,
         Self::WrongRoute,
@@ -140,4 +146,6 @@ pub struct SessionStats {
     pub credits: u16,
     /// Packet payload on this path, in bytes.
     pub payload: u32,
+    /// Whether packets carry checksums; see [`EndpointConfig::integrity`](super::EndpointConfig::integrity).
+    pub integrity: bool,
 }

@@ -22,6 +22,7 @@ pub use charge::ChargeModel;
 pub use crate::buf::Arena;
 use crate::buf::MsgBuf;
 use crate::wire::HEADER_LEN;
+use crate::wire::checksum::{TRAILER_LEN, trailer_of};
 
 /// Most packets that one [`RxQueue::burst`] hands out, and that a [`TxQueue`] should stage before it
 /// flushes of its own accord.
@@ -50,6 +51,10 @@ pub struct Capabilities {
     /// Which member of a listening group this is, 0 outside of a group. Peers put it in the first byte
     /// of every packet, so that the kernel or NIC can steer by it.
     pub steer: u8,
+    /// Whether packets that were damaged on their way are found and dropped before they get here. Where
+    /// they are not, sessions carry checksums of their own
+    /// ([`Integrity`](crate::protocol::Integrity)).
+    pub integrity: bool,
 }
 
 /// The address that a peer's packets come from and go to.
@@ -169,29 +174,46 @@ pub trait TxQueue {
     fn reclaim(&mut self) {}
 }
 
-/// A packet of a message, to be sent: a header and a piece of a [`MsgBuf`].
+/// A packet of a message, to be sent: a header, a piece of a [`MsgBuf`], and on sessions with checksums
+/// a trailer.
 ///
 /// The first packet of a msgbuf has its header right in front of its data and is one piece of memory;
-/// later packets are two.
+/// later packets are two. The trailer is another one: what stands behind a packet's data in the msgbuf is
+/// the next packet's.
 #[derive(Clone, Copy, Debug)]
 pub struct TxPacket<'a> {
     msgbuf: &'a MsgBuf,
     header: &'a [u8],
     data: &'a [u8],
+    trailer: Option<[u8; TRAILER_LEN]>,
 }
 
 impl<'a> TxPacket<'a> {
+    /// A packet without a trailer.
+    #[inline]
     pub(crate) fn new(msgbuf: &'a MsgBuf, header: &'a [u8], data: &'a [u8]) -> Self {
         debug_assert!(header.len() >= HEADER_LEN);
-        Self { msgbuf, header, data }
+        Self { msgbuf, header, data, trailer: None }
     }
 
-    /// The packet's memory: the header with whatever data follows it contiguously, then the rest,
-    /// which may be empty.
+    /// The same packet with a trailer if `trailer`, computed now: header and data are as they will be
+    /// sent.
+    #[inline(always)]
+    pub(crate) fn sealed(self, trailer: bool) -> Self {
+        if trailer {
+            Self { trailer: Some(trailer_of(self.header, self.data)), ..self }
+        } else {
+            self
+        }
+    }
+
+    /// The packet's memory: the header with whatever data follows it contiguously, and the rest, which
+    /// may be empty. [`TxPacket::hold`] keeps it. If there is a trailer it follows; these 4 bytes are
+    /// the packet's own, and a queue copies them.
     #[must_use]
     #[inline]
-    pub fn pieces(&self) -> (&'a [u8], &'a [u8]) {
-        (self.header, self.data)
+    pub fn pieces(&self) -> ([&'a [u8]; 2], Option<[u8; TRAILER_LEN]>) {
+        ([self.header, self.data], self.trailer)
     }
 
     /// Bytes of the packet. Never 0: every packet has a header.
@@ -199,7 +221,7 @@ impl<'a> TxPacket<'a> {
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "a packet has a header and is never empty")]
     pub fn len(&self) -> usize {
-        self.header.len() + self.data.len()
+        self.header.len() + self.data.len() + self.trailer.map_or(0, |_| TRAILER_LEN)
     }
 
     /// Copies the packet to the front of `out` and returns its length.
@@ -208,9 +230,12 @@ impl<'a> TxPacket<'a> {
     /// If `out` is shorter than [`TxPacket::len`].
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
-        let split = self.header.len();
+        let (split, end) = (self.header.len(), self.header.len() + self.data.len());
         out[..split].copy_from_slice(self.header);
-        out[split..split + self.data.len()].copy_from_slice(self.data);
+        out[split..end].copy_from_slice(self.data);
+        if let Some(trailer) = &self.trailer {
+            out[end..end + TRAILER_LEN].copy_from_slice(trailer);
+        }
         self.len()
     }
 

@@ -4,19 +4,22 @@
 //! `packet` field. `request` carries a nonce that replies echo (0 in the refusal of a foreign version), `aux` a [`ReplyInfo`] where the sender
 //! is the session's server. Bodies are fixed-layout, little endian, and drawn in `WIRE.md`.
 //!
+//! All of them carry a trailer: they are rare, and a flipped bit in what a session opens with would
+//! spoil it for good.
+//!
 //! Until an address is validated by a cookie, no reply is longer than what asked for it:
 //! `Hello` is padded to [`HELLO_LEN`], and so long is the longest reply to it.
 
-use super::{ConnectionId, HEADER_LEN, Header, Kind, PacketNumber, ReplyInfo, RequestNumber};
+use super::checksum::TRAILER_LEN;
+use super::{
+    ConnectionId, HEADER_LEN, Header, Kind, PacketNumber, ReplyInfo, RequestNumber, ShortPacket,
+};
 
 /// Bytes of a `Hello` datagram, padding included, in every version of the protocol.
 pub const HELLO_LEN: usize = 64;
 
 /// Bytes of a cookie.
 pub const COOKIE_LEN: usize = 16;
-
-/// Longest control datagram, in bytes.
-pub const MAX_CONTROL_LEN: usize = 96;
 
 /// A handshake cookie: opaque to the client, authenticated by the server that made it.
 pub type Cookie = [u8; COOKIE_LEN];
@@ -38,6 +41,9 @@ pub struct Parameters {
     pub credits: u16,
     /// How this side's receive queue counts: [`crate::transport::ChargeModel::to_u8`].
     pub charge_model: u8,
+    /// From the client: it wants every packet of the session to carry a trailer. From the server: every
+    /// packet does, because either side wants it.
+    pub integrity: bool,
 }
 
 /// A control message.
@@ -143,26 +149,13 @@ pub enum ControlError {
     Field,
 }
 
-/// A control datagram put together in place.
-#[derive(Clone, Copy, Debug)]
-pub struct ControlPacket {
-    bytes: [u8; MAX_CONTROL_LEN],
+/// A body put together in place.
+struct Body {
+    bytes: [u8; LONGEST_BODY],
     len: usize,
 }
 
-impl ControlPacket {
-    /// The datagram.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-
-    /// Gives the packet the version bits of `vkf`, the ninth byte of a packet that asked: an answer in
-    /// a version that the asker cannot parse would tell it nothing.
-    pub(crate) fn set_version(&mut self, vkf: u8) {
-        self.bytes[8] = self.bytes[8] & !0b11 | vkf & 0b11;
-    }
-
+impl Body {
     fn put(&mut self, bytes: &[u8]) {
         self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();
@@ -178,7 +171,7 @@ impl ControlPacket {
         self.put(&parameters.eager.to_le_bytes());
         self.put(&parameters.window.to_le_bytes());
         self.put(&parameters.credits.to_le_bytes());
-        self.put(&[parameters.charge_model, 0]);
+        self.put(&[parameters.charge_model, parameters.integrity.into()]);
     }
 }
 
@@ -214,22 +207,31 @@ impl Fields<'_> {
         if zeros.iter().all(|&byte| byte == 0) { Ok(()) } else { Err(ControlError::Field) }
     }
 
+    fn bool(&mut self) -> Result<bool, ControlError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(ControlError::Field),
+        }
+    }
+
     fn parameters(&mut self) -> Result<Parameters, ControlError> {
-        let parameters = Parameters {
+        Ok(Parameters {
             max_datagram: self.u32()?,
             max_message: self.u32()?,
             eager: self.u32()?,
             window: self.u32()?,
             credits: self.u16()?,
             charge_model: self.u8()?,
-        };
-        self.zeros(1)?;
-        Ok(parameters)
+            integrity: self.bool()?,
+        })
     }
 }
 
-/// Bytes that `Hello` has behind its fields.
-const HELLO_PADDING: usize = HELLO_LEN - HEADER_LEN - 12;
+/// Bytes that `Hello` has between its fields and its trailer.
+const HELLO_PADDING: usize = HELLO_LEN - HEADER_LEN - 12 - TRAILER_LEN;
+/// The body of an `Open`.
+const LONGEST_BODY: usize = 44;
 
 impl Control {
     const fn packet_type(&self) -> u32 {
@@ -247,9 +249,9 @@ impl Control {
         }
     }
 
-    /// The datagram of this message for `connection`.
+    /// The datagram of this message for `connection`, with its trailer.
     #[must_use]
-    pub fn emit(&self, connection: ConnectionId, nonce: u32, info: ReplyInfo) -> ControlPacket {
+    pub fn emit(&self, connection: ConnectionId, nonce: u32, info: ReplyInfo) -> ShortPacket {
         let header = Header {
             connection,
             kind: Kind::Control,
@@ -257,46 +259,46 @@ impl Control {
             request: RequestNumber::from_u32(nonce),
             aux: info.to_u32(),
             size: 0,
+            trailer: true,
         };
-        let mut packet = ControlPacket { bytes: [0; MAX_CONTROL_LEN], len: 0 };
-        packet.put(&header.to_bytes());
+        let mut body = Body { bytes: [0; LONGEST_BODY], len: 0 };
         match self {
             Self::Hello { client, low, high } => {
-                packet.put_id(*client);
-                packet.put(&low.to_le_bytes());
-                packet.put(&high.to_le_bytes());
-                packet.put(&[0; HELLO_PADDING]);
+                body.put_id(*client);
+                body.put(&low.to_le_bytes());
+                body.put(&high.to_le_bytes());
+                body.put(&[0; HELLO_PADDING]);
             }
             Self::Challenge { cookie, port, steer } => {
-                packet.put(cookie);
-                packet.put(&port.to_le_bytes());
-                packet.put(&[*steer, 0]);
+                body.put(cookie);
+                body.put(&port.to_le_bytes());
+                body.put(&[*steer, 0]);
             }
             Self::Open { client, cookie, parameters } => {
-                packet.put_id(*client);
-                packet.put(cookie);
-                packet.put_parameters(parameters);
+                body.put_id(*client);
+                body.put(cookie);
+                body.put_parameters(parameters);
             }
             Self::Opened { server, parameters } => {
-                packet.put_id(*server);
-                packet.put_parameters(parameters);
+                body.put_id(*server);
+                body.put_parameters(parameters);
             }
             Self::Refused { reason, low, high } => {
-                packet.put(&[*reason as u8, 0]);
-                packet.put(&low.to_le_bytes());
-                packet.put(&high.to_le_bytes());
+                body.put(&[*reason as u8, 0]);
+                body.put(&low.to_le_bytes());
+                body.put(&high.to_le_bytes());
             }
             Self::Ping { sender: id }
             | Self::Close { sender: id }
             | Self::Reset { unknown: id } => {
-                packet.put_id(*id);
+                body.put_id(*id);
             }
             Self::Pong | Self::Closed => {}
         }
-        packet
+        ShortPacket::new(&header, &body.bytes[..body.len])
     }
 
-    /// Reads the message behind a header of kind [`Kind::Control`].
+    /// Reads the message behind a header of kind [`Kind::Control`]; `body` is without the trailer.
     ///
     /// # Errors
     /// [`ControlError`] for an unknown type, a body of another length than its type has, or a field
@@ -364,6 +366,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::wire::checksum;
 
     const PARAMETERS: Parameters = Parameters {
         max_datagram: 1_472,
@@ -372,6 +375,7 @@ mod tests {
         window: 150_000,
         credits: 32,
         charge_model: 1,
+        integrity: true,
     };
 
     fn all() -> [Control; 10] {
@@ -397,6 +401,8 @@ mod tests {
             let bytes = packet.as_bytes();
             let header = Header::parse(bytes).unwrap();
             assert_eq!((header.kind, header.request.to_u32()), (Kind::Control, 77));
+            assert!(header.trailer, "{message:?}");
+            let bytes = checksum::check(bytes).unwrap();
             assert_eq!(Control::parse(&header, &bytes[HEADER_LEN..]), Ok(message));
             let mut longer = bytes.to_vec();
             longer.push(0);
@@ -427,6 +433,39 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_are_the_documented_ones() {
+        let id = ConnectionId::from_u64(0x0807_0605_0403_0201);
+        let bytes = |message: Control| {
+            message.emit(ConnectionId::endpoint(3), 9, ReplyInfo::default()).as_bytes().to_vec()
+        };
+        let ping = bytes(Control::Ping { sender: id });
+        #[rustfmt::skip]
+        let expect = [
+            3, 0, 0, 0, 0, 0, 0, 0, // to endpoint 3
+            1 << 5 | 7 << 2 | 1, 6, 0, 0, // trailer, control, version 1; type 6
+            9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // nonce 9
+            1, 2, 3, 4, 5, 6, 7, 8, // the sender's id
+        ];
+        assert_eq!(ping[..32], expect);
+        let sum = crc32c::crc32c(&expect);
+        assert_eq!(ping[32..], sum.to_le_bytes());
+        let opened = bytes(Control::Opened { server: id, parameters: PARAMETERS });
+        assert_eq!((opened.len(), opened[50], opened[51]), (56, 1, 1), "charge model, integrity");
+        let lens: Vec<usize> = all().iter().map(|message| bytes(*message).len()).collect();
+        assert_eq!(lens, [64, 48, 72, 56, 34, 36, 28, 36, 36, 28]);
+    }
+
+    #[test]
+    fn an_integrity_that_is_neither_yes_nor_no_is_an_error() {
+        let opened = Control::Opened { server: ConnectionId::default(), parameters: PARAMETERS };
+        let packet = opened.emit(ConnectionId::default(), 0, ReplyInfo::default());
+        let mut bytes = packet.as_bytes().to_vec();
+        let header = Header::parse(&bytes).unwrap();
+        bytes[51] = 2;
+        assert_eq!(Control::parse(&header, &bytes[HEADER_LEN..52]), Err(ControlError::Field));
+    }
+
+    #[test]
     fn a_hello_of_another_version_is_still_one() {
         let id = ConnectionId::from_u64(99);
         let packet = Control::Hello { client: id, low: 3, high: 3 }.emit(
@@ -451,10 +490,12 @@ mod tests {
                 request: RequestNumber::default(),
                 aux: 0,
                 size: 0,
+                trailer: true,
             };
             if let Ok(message) = Control::parse(&header, &body) {
                 let packet = message.emit(header.connection, 0, ReplyInfo::default());
-                prop_assert_eq!(&packet.as_bytes()[HEADER_LEN..], &body[..], "parsing loses nothing");
+                let emitted = checksum::check(packet.as_bytes()).unwrap();
+                prop_assert_eq!(&emitted[HEADER_LEN..], &body[..], "parsing loses nothing");
             }
         }
     }

@@ -6,7 +6,7 @@
 //! | connection id |vkf | packet  |request |  aux   |  size  |
 //! |      u64      | u8 |   u24   |  u32   |  u32   |  u32   |
 //! +---------------+----+---------+--------+--------+--------+
-//!    vkf: version (bits 0-1), kind (2-4), flags (5-7)
+//!    vkf: version (bits 0-1), kind (2-4), flags (5-7): 5 a trailer follows, 6 and 7 undefined
 //! ```
 //!
 //! What `packet`, `aux` and `size` mean depends on the kind; see [`Kind`].
@@ -75,21 +75,31 @@ pub struct Header {
     pub aux: u32,
     /// Depends on the kind.
     pub size: u32,
+    /// Behind the body stands a checksum; see [`super::checksum`].
+    pub trailer: bool,
 }
 
 /// Why bytes are not a packet of this protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderError {
-    /// Fewer than [`HEADER_LEN`] bytes.
+    /// Fewer than [`HEADER_LEN`] bytes, or, where a trailer is announced, fewer than both have.
     Truncated,
     /// The version bits are not [`VERSION`].
     Version(u8),
-    /// A flag is set that this version does not define.
+    /// A flag is set that this version does not define; all three.
     Flags(u8),
+    /// The packet is not what its checksum was computed over.
+    Checksum,
 }
 
+/// The bits of the kind.
+const KIND: u8 = 0b111 << 2;
+/// Version and flags of a packet with a trailer; without, the flags are zero.
+const SEALED: u8 = VERSION | 1 << 5;
+
 impl Header {
-    /// Reads the header at the front of `packet`.
+    /// Reads the header at the front of `packet`. It may be damaged: what it announces is checked by
+    /// [`checksum::check`](super::checksum::check).
     ///
     /// # Errors
     /// [`HeaderError`] for a short packet, another version or an undefined flag.
@@ -105,12 +115,12 @@ impl Header {
         };
         let (connection, numbers, sizes) = (word(0), word(8), word(16));
         let vkf = numbers as u8;
-        if vkf & 0b11 != VERSION {
-            return Err(HeaderError::Version(vkf & 0b11));
-        }
-        if vkf >> 5 != 0 {
-            return Err(HeaderError::Flags(vkf >> 5));
-        }
+        let trailer = match vkf & !KIND {
+            VERSION => false,
+            SEALED => true,
+            _ if vkf & 0b11 != VERSION => return Err(HeaderError::Version(vkf & 0b11)),
+            _ => return Err(HeaderError::Flags(vkf >> 5)),
+        };
         Ok(Self {
             connection: ConnectionId::from_u64(connection),
             kind: Kind::from_bits(vkf >> 2),
@@ -118,6 +128,7 @@ impl Header {
             request: RequestNumber::from_u32((numbers >> 32) as u32),
             aux: sizes as u32,
             size: (sizes >> 32) as u32,
+            trailer,
         })
     }
 
@@ -125,7 +136,7 @@ impl Header {
     #[must_use]
     #[inline]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
-        let vkf = VERSION | (self.kind as u8) << 2;
+        let vkf = if self.trailer { SEALED } else { VERSION } | (self.kind as u8) << 2;
         let numbers = u64::from(vkf)
             | u64::from(self.packet.get()) << 8
             | u64::from(self.request.to_u32()) << 32;
@@ -145,15 +156,18 @@ mod tests {
     use super::*;
 
     fn any_header() -> impl Strategy<Value = Header> {
-        (any::<u64>(), 0..8u8, 0..=PacketNumber::MAX, any::<u32>(), any::<u32>(), any::<u32>())
-            .prop_map(|(connection, kind, packet, request, aux, size)| Header {
+        let words = (any::<u32>(), any::<u32>(), any::<u32>());
+        (any::<u64>(), 0..8u8, 0..=PacketNumber::MAX, words, any::<bool>()).prop_map(
+            |(connection, kind, packet, (request, aux, size), trailer)| Header {
                 connection: ConnectionId::from_u64(connection),
                 kind: Kind::from_bits(kind),
                 packet: PacketNumber::new(packet),
                 request: RequestNumber::from_u32(request),
                 aux,
                 size,
-            })
+                trailer,
+            },
+        )
     }
 
     proptest! {
@@ -167,7 +181,7 @@ mod tests {
             if let Ok(header) = Header::parse(&bytes) {
                 prop_assert_eq!(&header.to_bytes()[..], &bytes[..HEADER_LEN]);
             } else {
-                prop_assert!(bytes.len() < HEADER_LEN || bytes[8] & 3 != VERSION || bytes[8] >> 5 != 0);
+                prop_assert!(bytes.len() < HEADER_LEN || bytes[8] & 3 != VERSION || bytes[8] >> 6 != 0);
             }
         }
     }
@@ -181,9 +195,10 @@ mod tests {
             request: RequestNumber::from_u32(0x100F_0E0D),
             aux: 0x1413_1211,
             size: 0x1817_1615,
+            trailer: true,
         };
         let mut expect: Vec<u8> = (1..=24).collect();
-        expect.insert(8, VERSION | 4 << 2);
+        expect.insert(8, VERSION | 4 << 2 | 1 << 5);
         expect.remove(9);
         expect[9..12].copy_from_slice(&[0x0A, 0x0B, 0x0C]);
         expect[12..].copy_from_slice(&(0x0D..=0x18).collect::<Vec<u8>>());
@@ -196,7 +211,9 @@ mod tests {
         let mut bytes = [0; HEADER_LEN];
         bytes[8] = 2;
         assert_eq!(Header::parse(&bytes), Err(HeaderError::Version(2)));
-        bytes[8] = VERSION | 0b100 << 5;
-        assert_eq!(Header::parse(&bytes), Err(HeaderError::Flags(0b100)));
+        for undefined in [0b010, 0b100, 0b111] {
+            bytes[8] = VERSION | undefined << 5;
+            assert_eq!(Header::parse(&bytes), Err(HeaderError::Flags(undefined)));
+        }
     }
 }

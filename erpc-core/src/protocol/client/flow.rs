@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 
+use crate::mutants::mutant;
 use crate::transport::ChargeModel;
 use crate::wire::RequestNumber;
 
@@ -61,7 +62,6 @@ impl Capacity {
         self.taken = self.taken.saturating_sub(units);
     }
 
-    #[cfg(test)]
     pub(super) fn taken(&self) -> u32 {
         self.taken
     }
@@ -81,6 +81,8 @@ pub(super) struct Peer {
 pub(super) struct Charges {
     /// How the server counts.
     pub(super) model: ChargeModel,
+    /// Bytes of a packet besides its payload.
+    pub(super) overhead: usize,
     /// A packet without payload, at the server.
     pub(super) bare: u32,
     /// A packet without payload, here.
@@ -89,6 +91,14 @@ pub(super) struct Charges {
     pub(super) eager_reply: u32,
     /// A later packet of a response, here.
     pub(super) full_reply: u32,
+}
+
+impl Charges {
+    /// A packet with `payload` bytes, at the server.
+    #[inline]
+    pub(super) fn packet(&self, payload: usize) -> u32 {
+        self.model.charge(self.overhead + payload)
+    }
 }
 
 /// The three together, borrowed for one session.
@@ -102,7 +112,7 @@ impl Flow<'_> {
     /// Takes a credit, `units` of the window and `reply` of the room, or nothing.
     #[inline(always)]
     pub(super) fn take(&mut self, units: u32, reply: u32) -> Result<(), Blocked> {
-        if *self.credits == 0 {
+        if *self.credits == 0 && !mutant!(CreditsIgnored) {
             return Err(Blocked::Credits);
         }
         if !self.window.admits(units) {
@@ -111,7 +121,7 @@ impl Flow<'_> {
         if !self.room.admits(reply) {
             return Err(Blocked::Room);
         }
-        *self.credits -= 1;
+        *self.credits = self.credits.wrapping_sub(1);
         self.window.take(units);
         self.room.take(reply);
         Ok(())
@@ -120,7 +130,7 @@ impl Flow<'_> {
     /// Gives back what [`Flow::take`] took.
     #[inline]
     pub(super) fn release(&mut self, units: u32, reply: u32) {
-        *self.credits += 1;
+        *self.credits = self.credits.wrapping_add(1);
         self.window.release(units);
         self.room.release(reply);
     }

@@ -12,10 +12,12 @@
 
 use super::*;
 use crate::buf::MIN_PAYLOAD;
+use crate::mutants::mutant;
 use crate::protocol::ConnectError;
 use crate::protocol::rtt::RttEstimator;
 use crate::protocol::stats::DropReason;
 use crate::transport::{ChargeModel, MIN_DATAGRAM, TxQueue};
+use crate::wire::checksum::{TRAILER_LEN, overhead};
 use crate::wire::control::{Control, Parameters, Refusal};
 use crate::wire::{HEADER_LEN, Header, ReplyInfo, RequestNumber, VERSION};
 
@@ -24,6 +26,8 @@ const FIRST_REPEAT: u64 = 25_000_000;
 const MAX_REPEAT: u64 = 400_000_000;
 /// Unanswered `Open`s after which the client asks for another cookie: the server may have restarted.
 const OPENS_PER_COOKIE: u8 = 3;
+
+const _: () = assert!(HEADER_LEN + MIN_PAYLOAD + TRAILER_LEN <= MIN_DATAGRAM);
 
 impl<R: Route> ClientSide<R> {
     /// Starts to open a session. Calls may be queued on it at once.
@@ -40,6 +44,7 @@ impl<R: Route> ClientSide<R> {
         let generation = shared.ids.draw();
         let charges = Charges {
             model: shared.local.charge,
+            overhead: HEADER_LEN,
             bare: 0,
             bare_reply: 0,
             eager_reply: 0,
@@ -60,6 +65,7 @@ impl<R: Route> ClientSide<R> {
             told_done: 0,
             told_at: now,
             draining: false,
+            trailer: false,
             state: State::Hello,
             route,
             asked_port: route.port(),
@@ -103,7 +109,7 @@ impl<R: Route> ClientSide<R> {
         let (open, drained) = (session.is_open(), session.is_drained());
         match (open, drained) {
             (true, true) => self.begin_closing(shared, now, id.index, tx),
-            (false, true) => self.remove(shared, id.index, Cause::Disconnected),
+            (false, true) => self.remove(shared, id.index, Cause::Disconnected, tx),
             (_, false) => {}
         }
     }
@@ -138,7 +144,7 @@ impl<R: Route> ClientSide<R> {
                     Control::Close { sender }.emit(session.remote, 0, ReplyInfo::default());
                 tx.push_bytes(&session.route, packet.as_bytes());
             }
-            self.remove(shared, id.index, Cause::Shutdown);
+            self.remove(shared, id.index, Cause::Shutdown, tx);
         }
     }
 
@@ -196,7 +202,7 @@ impl<R: Route> ClientSide<R> {
         if now - session.since >= shared.config.connect_timeout {
             let cause =
                 if closing { Cause::Disconnected } else { Cause::Connect(ConnectError::Timeout) };
-            self.remove(shared, index, cause);
+            self.remove(shared, index, cause, tx);
             return;
         }
         session.repeats = session.repeats.saturating_add(1);
@@ -237,7 +243,7 @@ impl<R: Route> ClientSide<R> {
         let State::Routing { cookie, steer } = session.state else { return };
         let max_datagram = path_datagram.min(shared.fitting_datagram(self.room.limit));
         if (max_datagram as usize) < MIN_DATAGRAM {
-            self.remove(shared, id.index, Cause::Connect(ConnectError::Parameters));
+            self.remove(shared, id.index, Cause::Connect(ConnectError::Parameters), tx);
             return;
         }
         session.state = State::Opening { cookie, steer, max_datagram };
@@ -295,7 +301,7 @@ impl<R: Route> ClientSide<R> {
                     Refusal::NotListening => ConnectError::NotListening,
                     Refusal::Parameters => ConnectError::Parameters,
                 };
-                self.remove(shared, index, Cause::Connect(error));
+                self.remove(shared, index, Cause::Connect(error), tx);
                 Ok(())
             }
             (Control::Ping { sender }, State::Open) if sender == session.remote => {
@@ -311,6 +317,7 @@ impl<R: Route> ClientSide<R> {
                 tx.push_bytes(route, pong.as_bytes());
                 Ok(())
             }
+            (Control::Pong, State::Open) if mutant!(PongIgnored) => Ok(()),
             (Control::Pong, State::Open) => {
                 session.last_heard = now;
                 if let Some(window) = ReplyInfo::from_u32(header.aux).window() {
@@ -328,19 +335,19 @@ impl<R: Route> ClientSide<R> {
                 );
                 tx.push_bytes(route, closed.as_bytes());
                 let cause = if session.is_open() { Cause::PeerClosed } else { Cause::Disconnected };
-                self.remove(shared, index, cause);
+                self.remove(shared, index, cause, tx);
                 Ok(())
             }
             (Control::Reset { unknown }, State::Open) if unknown == session.remote => {
-                self.remove(shared, index, Cause::PeerReset);
+                self.remove(shared, index, Cause::PeerReset, tx);
                 Ok(())
             }
             (Control::Reset { unknown }, State::Closing) if unknown == session.remote => {
-                self.remove(shared, index, Cause::Disconnected);
+                self.remove(shared, index, Cause::Disconnected, tx);
                 Ok(())
             }
             (Control::Closed, State::Closing) => {
-                self.remove(shared, index, Cause::Disconnected);
+                self.remove(shared, index, Cause::Disconnected, tx);
                 Ok(())
             }
             _ => Err(DropReason::Handshake),
@@ -359,22 +366,26 @@ impl<R: Route> ClientSide<R> {
     ) -> Result<(), DropReason> {
         let (parameters, steer, proposed) = terms;
         let model = ChargeModel::from_u8(parameters.charge_model);
+        let overhead = overhead(parameters.integrity);
         let fits = (MIN_DATAGRAM as u32..=proposed).contains(&parameters.max_datagram)
             && (1..=shared.config.credits).contains(&parameters.credits)
-            && (MIN_PAYLOAD as u32..=parameters.max_datagram - HEADER_LEN as u32)
+            && (MIN_PAYLOAD as u32..=parameters.max_datagram - overhead as u32)
                 .contains(&parameters.eager)
-            && parameters.max_message >= 1;
+            && parameters.eager <= self.sessions[index as usize].eager
+            && parameters.max_message >= 1
+            && (parameters.integrity || !shared.wants_trailer());
         let Some(model) = model.filter(|_| fits) else {
-            self.remove(shared, index, Cause::Connect(ConnectError::Parameters));
+            self.remove(shared, index, Cause::Connect(ConnectError::Parameters), tx);
             return Err(DropReason::Handshake);
         };
         let session = &mut self.sessions[index as usize];
-        let payload = parameters.max_datagram - HEADER_LEN as u32;
+        let payload = parameters.max_datagram - overhead as u32;
         // What the server has noted, from whichever `Open` reached it; both sides must cut alike.
         let eager = parameters.eager;
         let local = shared.local.charge;
         session.state = State::Open;
         session.remote = server;
+        session.trailer = parameters.integrity;
         session.granted = parameters.credits;
         session.credits = parameters.credits;
         session.payload = payload;
@@ -384,9 +395,10 @@ impl<R: Route> ClientSide<R> {
         session.repeats = 0;
         session.charges = Charges {
             model,
-            bare: model.charge(HEADER_LEN),
-            bare_reply: local.charge(HEADER_LEN),
-            eager_reply: local.charge(HEADER_LEN + eager as usize),
+            overhead,
+            bare: model.charge(overhead),
+            bare_reply: local.charge(overhead),
+            eager_reply: local.charge(overhead + eager as usize),
             full_reply: local.charge(parameters.max_datagram as usize),
         };
         let key = *self.peer_index.entry((session.route, steer)).or_insert_with(|| {

@@ -22,15 +22,15 @@ use std::collections::{HashMap, VecDeque};
 use slab::Slab;
 
 use self::flow::{Blocked, Capacity, Charges, Flow, Peer, Waiter};
-#[cfg(test)]
 use self::send::Line;
 use self::session::{ALL_FREE, Call, ClientSession, Queued, Response, Slot, State};
 use super::core::Shared;
 use super::ids::KeyedHasher;
 use super::timers::TimerId;
 use super::{CallError, Cause, Notice, SessionEvent, SessionId, SessionStats, WINDOW};
+use crate::mutants::mutant;
 use crate::time::Instant;
-use crate::transport::Route;
+use crate::transport::{Route, TxQueue};
 use crate::wire::ConnectionId;
 
 /// All sessions of one role.
@@ -92,6 +92,7 @@ impl<R: Route> ClientSide<R> {
             queued: session.queue.len(),
             credits: session.credits,
             payload: session.payload,
+            integrity: session.trailer,
         })
     }
 
@@ -127,10 +128,7 @@ impl<R: Route> ClientSide<R> {
         if packet + 1 == call.layout.packets() {
             return call.last_cost;
         }
-        (
-            charges.model.charge(crate::wire::HEADER_LEN + call.layout.len(packet)),
-            charges.bare_reply,
-        )
+        (charges.packet(call.layout.len(packet)), charges.bare_reply)
     }
 
     /// Gives back what the packets on their way have taken: those that nobody will answer any more.
@@ -151,16 +149,29 @@ impl<R: Route> ClientSide<R> {
     /// After something was released: whoever waits for it is looked at when the burst ends.
     #[inline]
     fn note_release(peer: &mut Peer, peer_key: u32, ready_peers: &mut Vec<u32>) {
-        if !peer.waiting.is_empty() && !peer.ready {
+        if !peer.waiting.is_empty() && !peer.ready && !mutant!(WaiterForgotten) {
             peer.ready = true;
             ready_peers.push(peer_key);
         }
     }
 
-    /// Takes a session out of the table; every call on it ends with `cause`, and the owner is told.
-    fn remove(&mut self, shared: &mut Shared, index: u32, cause: Cause) {
+    /// Takes a session out of the table; every call on it ends with `cause`, and the owner is told. No
+    /// queue refers to the requests any more that go back to the user (thesis section 6.3.2.2).
+    fn remove<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        index: u32,
+        cause: Cause,
+        tx: &mut X,
+    ) {
         let Some(mut session) = self.sessions.try_remove(index as usize) else { return };
         shared.timers.cancel(Self::timer(index));
+        tx.reclaim();
+        let calls = session.slots.iter().filter_map(|slot| slot.call.as_ref());
+        if calls.into_iter().any(|call| !call.request.is_unique()) && !mutant!(FlushForgottenAtEnd)
+        {
+            tx.flush();
+        }
         let peer = session.peer;
         if let Some(entry) = self.peers.get_mut(peer as usize) {
             for slot in 0..WINDOW {
@@ -170,7 +181,9 @@ impl<R: Route> ClientSide<R> {
                         window: &mut entry.window,
                         room: &mut self.room,
                     };
-                    Self::release_outstanding(&session.charges, &mut call, &mut flow);
+                    if !mutant!(WindowLeakAtEnd) {
+                        Self::release_outstanding(&session.charges, &mut call, &mut flow);
+                    }
                     let error = match (&call.response, call.maybe_executed()) {
                         (Some(_), _) => CallError::ResponseLost(cause),
                         (None, true) => CallError::MaybeExecuted(cause),
@@ -183,6 +196,9 @@ impl<R: Route> ClientSide<R> {
         }
         self.leave_peer(peer);
         for queued in session.queue.drain(..) {
+            if mutant!(QueuedCallsForgotten) {
+                continue;
+            }
             shared.stats.failures += 1;
             self.notices.push_back(Notice::CallFailed {
                 token: queued.token,
@@ -191,7 +207,12 @@ impl<R: Route> ClientSide<R> {
             });
         }
         let id = SessionId { index, generation: session.generation };
-        self.notices.push_back(Notice::Session(id, SessionEvent::Closed(cause)));
+        let notice = Notice::Session(id, SessionEvent::Closed(cause));
+        if mutant!(ClosedBeforeCalls) {
+            self.notices.push_front(notice);
+        } else {
+            self.notices.push_back(notice);
+        }
     }
 
     /// Ends a call that has given back what it took.
@@ -213,18 +234,24 @@ impl<R: Route> ClientSide<R> {
         }
     }
 
-    /// Everything of ours adds up; called by tests after every event.
-    #[cfg(test)]
+    /// Everything of ours adds up.
     pub(super) fn check_invariants(&self, shared: &Shared) {
         self.check_conservation();
         self.check_nobody_is_forgotten(shared);
     }
 
     /// Credits, windows and room are where they are said to be.
-    #[cfg(test)]
     fn check_conservation(&self) {
         let mut room = 0;
-        let mut windows: HashMap<u32, u32> = HashMap::new();
+        let keys = self.peers.iter().map(|(key, _)| key + 1).max().unwrap_or(0);
+        let (mut few, mut many) = ([0; 8], Vec::new());
+        let windows = match few.get_mut(..keys) {
+            Some(few) => few,
+            None => {
+                many.resize(keys, 0);
+                &mut many[..]
+            }
+        };
         for (_, session) in &self.sessions {
             let mut outstanding = 0;
             for (index, slot) in session.slots.iter().enumerate() {
@@ -235,13 +262,13 @@ impl<R: Route> ClientSide<R> {
                 assert!(call.acked <= call.sent && call.sent <= call.layout.packets());
                 for packet in call.acked..call.sent {
                     let (units, reply) = Self::charge(&session.charges, call, packet);
-                    *windows.entry(session.peer).or_default() += units;
+                    windows[session.peer as usize] += units;
                     room += reply;
                     outstanding += 1;
                 }
                 if let Some(response) = &call.response {
                     let pulled = response.asked - response.assembly.next();
-                    *windows.entry(session.peer).or_default() += pulled * session.charges.bare;
+                    windows[session.peer as usize] += pulled * session.charges.bare;
                     room += pulled * session.charges.full_reply;
                     outstanding += pulled;
                 }
@@ -254,24 +281,26 @@ impl<R: Route> ClientSide<R> {
         }
         assert_eq!(room, self.room.taken(), "room conserves");
         for (key, peer) in &self.peers {
-            let expected = windows.get(&(key as u32)).copied().unwrap_or(0);
-            assert_eq!(expected, peer.window.taken(), "the window conserves");
+            assert_eq!(windows[key], peer.window.taken(), "the window conserves");
         }
     }
 
     /// Whatever a call waits for will come: a packet, or else a timer; or somebody gives back what it
     /// stands in line for.
-    #[cfg(test)]
     fn check_nobody_is_forgotten(&self, shared: &Shared) {
         let lines = self.peers.iter().flat_map(|(_, peer)| peer.waiting.iter());
-        let in_line: std::collections::HashSet<_> =
-            lines.chain(&self.room_waiting).map(|waiter| (waiter.index, waiter.number)).collect();
+        let mut in_line: Vec<_> = lines
+            .chain(&self.room_waiting)
+            .map(|waiter| (waiter.index, waiter.number.to_u32()))
+            .collect();
+        in_line.sort_unstable();
         for (index, session) in &self.sessions {
             for (at, slot) in session.slots.iter().enumerate() {
                 let Some(call) = &slot.call else { continue };
                 if let Some(lack) = call.waiting {
                     let starved = session.starved & 1 << at != 0;
-                    let stands = in_line.contains(&(index as u32, slot.number));
+                    let place = (index as u32, slot.number.to_u32());
+                    let stands = in_line.binary_search(&place).is_ok();
                     assert!(
                         if lack == Blocked::Credits { starved } else { stands },
                         "who waits stands in line"

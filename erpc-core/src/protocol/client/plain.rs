@@ -7,8 +7,9 @@
 use super::receive::KEPT_SMALL;
 use super::*;
 use crate::buf::MsgBuf;
+use crate::mutants::mutant;
 use crate::transport::TxQueue;
-use crate::wire::{HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ReplyInfo};
+use crate::wire::{Header, Kind, PacketLayout, PacketNumber, ReplyInfo};
 
 impl<R: Route> ClientSide<R> {
     /// Sends a request of one packet, if nothing stands in its way; else hands it back.
@@ -35,7 +36,7 @@ impl<R: Route> ClientSide<R> {
         if !(peer.waiting.is_empty() && self.room_waiting.is_empty()) {
             return Err(queued);
         }
-        let cost = (session.charges.model.charge(HEADER_LEN + size), session.charges.eager_reply);
+        let cost = (session.charges.packet(size), session.charges.eager_reply);
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         if flow.take(cost.0, cost.1).is_err() {
@@ -56,6 +57,7 @@ impl<R: Route> ClientSide<R> {
             request: slot.number,
             aux: method,
             size: size as u32,
+            trailer: session.trailer,
         };
         tx.push(&session.route, request.single_packet(&header));
         let call = Call {
@@ -106,6 +108,7 @@ impl<R: Route> ClientSide<R> {
         let at = ClientSession::<R>::slot_of(header.request);
         let ours = session.generation == header.connection.generation()
             && session.route == *route
+            && session.trailer == header.trailer
             && header.packet.get() == 0
             && header.size as usize == body_len
             && header.size <= session.eager.min(KEPT_SMALL)
@@ -139,7 +142,7 @@ impl<R: Route> ClientSide<R> {
             .release(last_cost.0, last_cost.1);
         shared.stats.responses += 1;
         tx.reclaim();
-        if !request.is_unique() {
+        if !request.is_unique() && !mutant!(FlushForgottenPlain) {
             // A queue still refers to it (thesis section 6.3.2.2).
             tx.flush();
         }

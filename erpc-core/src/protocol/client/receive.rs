@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::buf::MsgBuf;
+use crate::mutants::mutant;
 use crate::protocol::assembly::Assembly;
 use crate::protocol::stats::DropReason;
 use crate::protocol::{Body, Event};
@@ -26,7 +27,8 @@ impl<R: Route> ClientSide<R> {
         let (header, bytes) = packet;
         let index = header.connection.index();
         let session = self.sessions.get_mut(index as usize).ok_or(DropReason::UnknownConnection)?;
-        if session.generation != header.connection.generation() {
+        if session.generation != header.connection.generation() && !mutant!(StaleGenerationAtClient)
+        {
             return Err(DropReason::UnknownConnection);
         }
         if session.route != *route {
@@ -35,9 +37,12 @@ impl<R: Route> ClientSide<R> {
         if !session.is_open() {
             return Err(DropReason::Unsolicited);
         }
+        if session.trailer != header.trailer {
+            return Err(DropReason::Trailer);
+        }
         let at = ClientSession::<R>::slot_of(header.request);
         let slot = &mut session.slots[at];
-        if slot.number != header.request {
+        if slot.number != header.request && !mutant!(OldResponseTaken) {
             let ahead = header.request.ahead_of(slot.number) > 0;
             return Err(if ahead { DropReason::Unsolicited } else { DropReason::OldRequest });
         }
@@ -103,6 +108,9 @@ impl<R: Route> ClientSide<R> {
         let stalled = expected > call.acked && call.retries > 0;
         if expected > call.acked {
             for packet in call.acked..expected.min(call.sent) {
+                if mutant!(CreditLeak) && packet + 1 == expected {
+                    continue;
+                }
                 let (units, reply) = Self::charge(&session.charges, call, packet);
                 flow.release(units, reply);
             }
@@ -117,6 +125,9 @@ impl<R: Route> ClientSide<R> {
         let behind = stalled || gap && call.gap_at != Some(call.acked);
         let roll_back = behind && call.sent > call.acked;
         if roll_back {
+            if mutant!(RollbackKeepsCredits) {
+                call.sent = call.acked;
+            }
             Self::release_outstanding(&session.charges, call, &mut flow);
             call.gap_at = Some(call.acked);
             call.retransmitted = true;
@@ -143,6 +154,9 @@ impl<R: Route> ClientSide<R> {
         let Some(call) = &mut session.slots[at].call else { return };
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        if mutant!(AcceptedKeepsCredits) {
+            call.sent = call.acked;
+        }
         Self::release_outstanding(&session.charges, call, &mut flow);
         call.acked = call.layout.packets();
         call.sent = call.acked;
@@ -288,12 +302,15 @@ impl<R: Route> ClientSide<R> {
         let peer = &mut self.peers[session.peer as usize];
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
-        if packet > next {
+        if packet > next && !mutant!(ResponseGapTaken) {
             // One was lost, or overtaken. Go back to it, once.
             if call.gap_at != Some(next) {
                 call.gap_at = Some(next);
                 call.retransmitted = true;
                 shared.stats.retransmissions += u64::from(response.asked - next);
+                if mutant!(PullRollbackKeepsCredits) {
+                    response.asked = next;
+                }
                 Self::release_outstanding(&session.charges, call, &mut flow);
                 Self::note_release(peer, session.peer, &mut self.ready_peers);
                 self.pull(shared, now, index, at, None, tx);
@@ -387,7 +404,7 @@ impl<R: Route> ClientSide<R> {
         }
         Self::note_release(peer, session.peer, &mut self.ready_peers);
         tx.reclaim();
-        if call.retransmitted || !call.request.is_unique() {
+        if (call.retransmitted || !call.request.is_unique()) && !mutant!(FlushForgotten) {
             tx.flush();
         }
         shared.stats.responses += 1;
@@ -395,7 +412,7 @@ impl<R: Route> ClientSide<R> {
             self.feed_starved(shared, now, index, tx);
         }
         let session = &mut self.sessions[index as usize];
-        if !session.queue.is_empty() {
+        if !session.queue.is_empty() && !mutant!(QueueForgotten) {
             self.start_queued(shared, now, index, tx);
         } else if session.draining && session.is_drained() {
             self.begin_closing(shared, now, index, tx);

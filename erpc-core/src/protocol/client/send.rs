@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::buf::MsgBuf;
+use crate::mutants::mutant;
 use crate::protocol::{RejectReason, Rejected};
 use crate::transport::TxQueue;
-use crate::wire::{HEADER_LEN, Header, Kind, PacketLayout, PacketNumber};
+use crate::wire::{Header, Kind, PacketLayout, PacketNumber, ShortPacket};
 
 impl<R: Route> ClientSide<R> {
     /// Accepts a call: into a free slot and out, or behind others.
@@ -101,7 +102,7 @@ impl<R: Route> ClientSide<R> {
         slot.number = slot.number.plus(WINDOW as u32);
         let layout =
             PacketLayout::new(queued.request.len() as u32, session.payload, session.payload);
-        let last = session.charges.model.charge(HEADER_LEN + layout.len(layout.packets() - 1));
+        let last = session.charges.packet(layout.len(layout.packets() - 1));
         let last_cost = (last, session.charges.eager_reply);
         slot.call = Some(Call {
             request: queued.request,
@@ -165,6 +166,7 @@ impl<R: Route> ClientSide<R> {
                 request: slot.number,
                 aux: call.method,
                 size: call.layout.size(),
+                trailer: session.trailer,
             };
             tx.push(&session.route, call.request.packet(call.sent, &header, &call.layout));
             call.active_at = now;
@@ -213,9 +215,12 @@ impl<R: Route> ClientSide<R> {
             request: slot.number,
             aux: call.method,
             size: call.layout.size(),
+            trailer: session.trailer,
         };
         // The first copy may still be queued here, and its header is about to be written again.
-        tx.flush();
+        if !mutant!(ResendWithoutFlush) {
+            tx.flush();
+        }
         tx.push(&session.route, call.request.packet(packet, &header, &call.layout));
         call.active_at = now;
         call.retransmitted = true;
@@ -242,8 +247,9 @@ impl<R: Route> ClientSide<R> {
             request: slot.number,
             aux: 0,
             size: 1,
+            trailer: session.trailer,
         };
-        tx.push_bytes(&session.route, &header.to_bytes());
+        tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
         shared.stats.retransmissions += 1;
     }
 
@@ -290,8 +296,9 @@ impl<R: Route> ClientSide<R> {
                 request: slot.number,
                 aux: 0,
                 size: count,
+                trailer: session.trailer,
             };
-            tx.push_bytes(&session.route, &header.to_bytes());
+            tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
             response.asked += count;
             call.active_at = now;
             let deadline = now.plus_nanos(session.rtt.rto(call.retries));

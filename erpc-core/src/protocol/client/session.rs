@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::buf::MsgBuf;
+use crate::mutants::mutant;
 use crate::protocol::WINDOW;
 use crate::protocol::assembly::Assembly;
 use crate::protocol::config::EndpointConfig;
@@ -96,7 +97,8 @@ impl Call {
 
     /// Whether the server may have the whole request.
     pub(super) fn maybe_executed(&self) -> bool {
-        self.ever_sent == self.layout.packets()
+        let sent = if mutant!(NotExecutedLie) { self.acked } else { self.ever_sent };
+        sent == self.layout.packets()
     }
 
     /// Whether a timeout would mean something: packets are out that owe an answer, or the response is.
@@ -138,6 +140,8 @@ pub(super) struct ClientSession<R> {
     pub(super) told_at: Instant,
     /// `disconnect` was called: no new calls, `Close` when drained.
     pub(super) draining: bool,
+    /// Every packet carries a trailer. False until the session is open.
+    pub(super) trailer: bool,
     pub(super) state: State,
     pub(super) route: R,
     /// Where `Hello` goes; the server may name another port for all the rest.
@@ -171,7 +175,8 @@ impl<R> ClientSession<R> {
     /// The slot that a request number belongs to.
     #[inline]
     pub(super) fn slot_of(number: RequestNumber) -> usize {
-        number.to_u32() as usize % WINDOW
+        let window = if mutant!(WrongSlot) { WINDOW - 1 } else { WINDOW };
+        number.to_u32() as usize % window
     }
 
     /// Whether the end of a call makes no difference to others.
@@ -192,7 +197,11 @@ impl<R> ClientSession<R> {
 
     /// When the session next needs looking at, calls aside.
     pub(super) fn liveness_deadline(&self, config: &EndpointConfig) -> Instant {
-        self.last_heard.max(self.last_ping) + config.ping_interval
+        if self.last_ping > self.last_heard {
+            self.last_ping + config.ping_again()
+        } else {
+            self.last_heard + config.ping_interval
+        }
     }
 
     /// When the silence so far will have lasted for the liveness timeout.

@@ -1,9 +1,11 @@
 //! What happens when nothing comes: retransmission, probes, pings, death.
 
 use super::*;
+use crate::mutants::mutant;
+use crate::protocol::config::LEAST_PINGS;
 use crate::transport::TxQueue;
 use crate::wire::control::Control;
-use crate::wire::{Header, Kind, PacketNumber, ReplyInfo, RequestNumber};
+use crate::wire::{Header, Kind, PacketNumber, ReplyInfo, RequestNumber, ShortPacket};
 
 /// Timeouts of a call without progress after which the peer is also asked whether it still knows the
 /// session: if it restarted, it says so at once.
@@ -42,9 +44,9 @@ impl<R: Route> ClientSide<R> {
         let config = &shared.config;
         if now >= session.death(config)
             && session.last_ping > session.last_heard
-            && session.repeats >= 2
+            && session.repeats >= LEAST_PINGS
         {
-            self.remove(shared, index, Cause::PeerDead);
+            self.remove(shared, index, Cause::PeerDead, tx);
             return;
         }
         let mut ping = now >= session.liveness_deadline(config);
@@ -56,7 +58,7 @@ impl<R: Route> ClientSide<R> {
                 Suspicion::None => {}
                 Suspicion::Ping => ping = true,
                 Suspicion::Blocked => {
-                    self.remove(shared, index, Cause::NoProgress);
+                    self.remove(shared, index, Cause::NoProgress, tx);
                     return;
                 }
             }
@@ -78,16 +80,20 @@ impl<R: Route> ClientSide<R> {
                 deadline = deadline.min(due);
             }
         }
-        Self::arm(shared, index, session, deadline);
+        if !mutant!(TimerNotArmedAgain) {
+            Self::arm(shared, index, session, deadline);
+        }
     }
 
     /// When a call's silence becomes suspicious; `None` if nothing is owed to it.
     pub(super) fn due(shared: &Shared, session: &ClientSession<R>, call: &Call) -> Option<Instant> {
-        if !call.awaits_packets() {
+        if !call.awaits_packets() || mutant!(ProbeForgotten) && call.accepted {
             return None;
         }
         Some(if call.accepted && call.response.is_none() {
-            call.active_at + shared.config.ping_interval
+            let config = &shared.config;
+            let answered = call.retries == 0;
+            call.active_at + if answered { config.ping_interval } else { config.ping_again() }
         } else {
             call.active_at.plus_nanos(session.rtt.rto(call.retries))
         })
@@ -108,11 +114,6 @@ impl<R: Route> ClientSide<R> {
             return Suspicion::None;
         }
         shared.stats.timeouts += 1;
-        if call.accepted && call.response.is_none() {
-            let last = call.layout.packets() - 1;
-            self.send_again(shared, now, index, at, last, tx);
-            return Suspicion::None;
-        }
         let Some(call) = &mut session.slots[at].call else { return Suspicion::None };
         call.retransmitted = true;
         if call.retries == 0 {
@@ -123,6 +124,11 @@ impl<R: Route> ClientSide<R> {
             return Suspicion::Blocked;
         }
         call.retries = call.retries.saturating_add(1);
+        if call.accepted && call.response.is_none() {
+            let last = call.layout.packets() - 1;
+            self.send_again(shared, now, index, at, last, tx);
+            return Suspicion::None;
+        }
         call.gap_at = None;
         call.active_at = now;
         let retries = call.retries;
@@ -160,17 +166,17 @@ impl<R: Route> ClientSide<R> {
             request: RequestNumber::default(),
             aux: 0,
             size: 0,
+            trailer: session.trailer,
         };
-        let mut packet = [0; crate::wire::HEADER_LEN + 4 * WINDOW];
-        let mut len = crate::wire::HEADER_LEN;
-        packet[..len].copy_from_slice(&header.to_bytes());
+        let mut body = [0; 4 * WINDOW];
+        let mut len = 0;
         for (at, slot) in session.slots.iter().enumerate() {
             if (fresh | repeat) & 1 << at != 0 {
-                packet[len..len + 4].copy_from_slice(&slot.number.to_u32().to_le_bytes());
+                body[len..len + 4].copy_from_slice(&slot.number.to_u32().to_le_bytes());
                 len += 4;
             }
         }
-        tx.push_bytes(&session.route, &packet[..len]);
+        tx.push_bytes(&session.route, ShortPacket::new(&header, &body[..len]).as_bytes());
         session.owes_done &= !fresh;
         session.told_done = session.told_done & !repeat | fresh;
         session.told_at = now;

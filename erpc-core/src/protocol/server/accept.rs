@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
+use crate::mutants::mutant;
+use crate::protocol::config::LEAST_PINGS;
 use crate::protocol::cookie::CookieMaker;
 use crate::protocol::stats::DropReason;
 use crate::transport::{ChargeModel, MIN_DATAGRAM};
-use crate::wire::control::{ControlPacket, Refusal};
-use crate::wire::{HEADER_LEN, Header, VERSION};
+use crate::wire::checksum::overhead;
+use crate::wire::control::Refusal;
+use crate::wire::{Header, ShortPacket, VERSION};
 
 /// The endpoints that listen at one address, as all of them know it.
 #[derive(Debug)]
@@ -100,7 +103,7 @@ impl<R: Route> ServerSide<R> {
     }
 
     /// What a `Hello` in another version of the protocol is told, to be sent in its own version.
-    pub(in crate::protocol) fn version_refusal(&self, client: ConnectionId) -> ControlPacket {
+    pub(in crate::protocol) fn version_refusal(&self, client: ConnectionId) -> ShortPacket {
         let reason = if self.acceptor.is_some() { Refusal::Version } else { Refusal::NotListening };
         let refused = Control::Refused { reason, low: VERSION.into(), high: VERSION.into() };
         refused.emit(client, 0, ReplyInfo::default())
@@ -148,7 +151,9 @@ impl<R: Route> ServerSide<R> {
         if !acceptor.cookies().check(now, &cookie, route, client, acceptor.steer) {
             return Err(DropReason::Cookie);
         }
-        if let Some(&index) = self.by_client.get(&(*route, client)) {
+        if let Some(&index) = self.by_client.get(&(*route, client))
+            && !mutant!(OpenedTwice)
+        {
             self.send_opened(shared, index, nonce, tx);
             return Ok(());
         }
@@ -189,7 +194,7 @@ impl<R: Route> ServerSide<R> {
     ) {
         let Some(open) = self.pending.pop_front() else { return };
         let PendingOpen { route, client, parameters, nonce } = open;
-        if self.by_client.contains_key(&(route, client)) {
+        if self.by_client.contains_key(&(route, client)) && !mutant!(OpenedTwice) {
             return;
         }
         let fitting = shared.fitting_datagram(self.grants.share_with(&route, client.steer()));
@@ -204,7 +209,8 @@ impl<R: Route> ServerSide<R> {
             tx.push_bytes(&route, refused.emit(client, nonce, ReplyInfo::default()).as_bytes());
             return;
         }
-        let payload = max_datagram - HEADER_LEN as u32;
+        let trailer = parameters.integrity || shared.wants_trailer();
+        let payload = max_datagram - overhead(trailer) as u32;
         let generation = shared.ids.draw();
         let slots = std::array::from_fn(|at| ServerSlot {
             number: RequestNumber::from_u32((at as u32).wrapping_sub(WINDOW as u32)),
@@ -215,6 +221,7 @@ impl<R: Route> ServerSide<R> {
             generation,
             credits: parameters.credits.min(shared.config.credits),
             unanswered: 0,
+            trailer,
             route,
             remote: client,
             payload,
@@ -251,8 +258,9 @@ impl<R: Route> ServerSide<R> {
         let server = Self::local_id(shared, index, session.generation);
         let parameters = Parameters {
             credits: session.credits,
+            integrity: session.trailer,
             ..shared.parameters(
-                session.payload + HEADER_LEN as u32,
+                session.payload + overhead(session.trailer) as u32,
                 session.eager,
                 self.grants.share(),
             )
@@ -287,6 +295,7 @@ impl<R: Route> ServerSide<R> {
         let nonce = header.request.to_u32();
         let remote = session.remote;
         match message {
+            Control::Ping { .. } if mutant!(PingUnanswered) => {}
             Control::Ping { sender } if sender == remote => {
                 session.last_heard = now;
                 let pong = Control::Pong.emit(remote, nonce, ReplyInfo::new(0, share));
@@ -317,21 +326,20 @@ impl<R: Route> ServerSide<R> {
     ) {
         let Some(session) = self.sessions.get_mut(index as usize) else { return };
         session.timer_at = Instant::NEVER;
-        if session.last_heard > session.last_ping {
+        if session.last_heard >= session.last_ping {
             session.unanswered = 0;
         }
         let silent_for = now - session.last_heard;
-        if silent_for >= shared.config.liveness_timeout && session.unanswered >= 2 {
+        if silent_for >= shared.config.liveness_timeout && session.unanswered >= LEAST_PINGS {
             self.remove(shared, index);
             return;
         }
-        let interval = shared.config.server_ping_interval();
-        if now >= session.last_heard.max(session.last_ping) + interval {
+        if now >= session.ping_at(&shared.config) {
             session.unanswered = session.unanswered.saturating_add(1);
             session.last_ping = now;
             Self::ping(shared, index, session, self.grants.share(), tx);
         }
-        let deadline = session.last_heard.max(session.last_ping) + interval;
+        let deadline = session.ping_at(&shared.config);
         Self::arm(shared, index, session, deadline);
     }
 

@@ -19,6 +19,8 @@ struct Grant {
 /// a ping with the new one.
 pub(super) struct Grants<R> {
     capacity: u32,
+    /// The capacity is divided by two to the power of this.
+    halvings: u32,
     /// What each client endpoint may have on its way, worked out when clients come and go.
     share: u32,
     /// The share as replies tell it.
@@ -30,6 +32,7 @@ impl<R: Route> Grants<R> {
     pub(super) fn new(capacity: u32, hasher: KeyedHasher) -> Self {
         Self {
             capacity,
+            halvings: 0,
             share: capacity,
             info: ReplyInfo::new(0, capacity),
             clients: HashMap::with_hasher(hasher),
@@ -50,11 +53,20 @@ impl<R: Route> Grants<R> {
     /// What the share will be once a session of the client endpoint has opened.
     pub(super) fn share_with(&self, route: &R, steer: u8) -> u32 {
         let new = usize::from(!self.clients.contains_key(&(*route, steer)));
-        self.share_of(self.clients.len() + new)
+        self.capacity >> self.halvings.max(halvings(self.clients.len() + new))
     }
 
+    /// Who comes may make the others' share smaller at once; it grows again only when half as many are
+    /// left as it is made for. So it takes a number of departures in proportion to the clients between
+    /// two rounds of pings, and nobody can make a server tell all of them over and over by coming and
+    /// going.
     fn divide(&mut self) {
-        self.share = self.share_of(self.clients.len().max(1));
+        let needed = halvings(self.clients.len());
+        let few = self.clients.len() <= FEW;
+        if needed > self.halvings || few || needed + 1 < self.halvings {
+            self.halvings = needed;
+        }
+        self.share = self.capacity >> self.halvings;
         self.info = ReplyInfo::new(0, self.share);
     }
 
@@ -62,10 +74,6 @@ impl<R: Route> Grants<R> {
     #[inline]
     pub(super) fn reply_info(&self, processing_nanos: u64) -> u32 {
         self.info.after(processing_nanos).to_u32()
-    }
-
-    fn share_of(&self, clients: usize) -> u32 {
-        self.capacity >> clients.next_power_of_two().trailing_zeros()
     }
 
     /// A session of the client endpoint opens. Returns whether the others' share has shrunk.
@@ -102,6 +110,14 @@ impl<R: Route> Grants<R> {
         let Some(grant) = self.clients.get_mut(&(*route, steer)) else { return false };
         std::mem::replace(&mut grant.told, share) > share
     }
+}
+
+/// Clients that it costs nothing worth saving to tell.
+const FEW: usize = 16;
+
+/// How often the capacity is halved for so many clients.
+fn halvings(clients: usize) -> u32 {
+    clients.next_power_of_two().trailing_zeros()
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ use super::core::Shared;
 use super::ids::KeyedHasher;
 use super::timers::TimerId;
 use super::{RequestHandle, WINDOW};
+use crate::mutants::mutant;
 use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
 use crate::wire::control::{Control, Cookie, Parameters};
@@ -111,7 +112,9 @@ impl<R: Route> ServerSide<R> {
     fn remove(&mut self, shared: &mut Shared, index: u32) {
         let Some(session) = self.sessions.try_remove(index as usize) else { return };
         shared.timers.cancel(Self::timer(index));
-        self.by_client.remove(&(session.route, session.remote));
+        if !mutant!(SessionLeak) {
+            self.by_client.remove(&(session.route, session.remote));
+        }
         self.grants.leave(&session.route, session.remote.steer());
         if let Some(acceptor) = &self.acceptor {
             acceptor.session_ended();
@@ -133,8 +136,7 @@ impl<R: Route> ServerSide<R> {
         }
     }
 
-    /// Everything of ours adds up; called by tests after every event.
-    #[cfg(test)]
+    /// Everything of ours adds up.
     pub(super) fn check_invariants(&self) {
         assert_eq!(self.by_client.len(), self.sessions.len());
         for (_, session) in &self.sessions {

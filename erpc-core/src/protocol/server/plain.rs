@@ -3,6 +3,7 @@
 //! As in the client's `plain`: each function does what the general path would, or nothing.
 
 use super::respond::KEPT_CAPACITY;
+use super::slot::Repeated;
 use super::*;
 use crate::buf::MsgBuf;
 use crate::wire::{Header, Kind, PacketLayout, PacketNumber};
@@ -26,6 +27,7 @@ impl<R: Route> ServerSide<R> {
         let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
         let ours = session.generation == header.connection.generation()
             && session.route == *route
+            && session.trailer == header.trailer
             && header.packet.get() == 0
             && header.size as usize == body_len
             && header.size <= session.payload.min(shared.config.max_message)
@@ -74,6 +76,7 @@ impl<R: Route> ServerSide<R> {
             request: handle.number,
             aux: self.grants.reply_info(processing),
             size,
+            trailer: session.trailer,
         };
         tx.push(&session.route, response.single_packet(&header));
         let layout = PacketLayout::new(size, session.eager, session.payload);
@@ -82,6 +85,7 @@ impl<R: Route> ServerSide<R> {
             failure: false,
             processing,
             sent: 1,
+            repeated: Repeated::default(),
             again: Instant::ZERO,
         };
         // The slot was executing, without a buffer: there is nothing to drop.

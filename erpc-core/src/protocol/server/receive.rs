@@ -3,11 +3,12 @@
 use super::slot::Receiving;
 use super::*;
 use crate::buf::NoMemory;
+use crate::mutants::mutant;
 use crate::protocol::assembly::Assembly;
 use crate::protocol::stats::DropReason;
 use crate::protocol::{Body, Event, Request};
 use crate::service::{Code, Status};
-use crate::wire::{HEADER_LEN, Header, Kind, PacketLayout, PacketNumber};
+use crate::wire::{HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ShortPacket};
 
 impl<R: Route> ServerSide<R> {
     /// Takes in a packet of kind `Request`, `RequestForResponse` or `Done`.
@@ -23,11 +24,15 @@ impl<R: Route> ServerSide<R> {
         let (header, bytes) = packet;
         let index = header.connection.index();
         let session = self.sessions.get_mut(index as usize).ok_or(DropReason::UnknownConnection)?;
-        if session.generation != header.connection.generation() {
+        if session.generation != header.connection.generation() && !mutant!(StaleGenerationAtServer)
+        {
             return Err(DropReason::UnknownConnection);
         }
         if session.route != *route {
             return Err(DropReason::WrongRoute);
+        }
+        if session.trailer != header.trailer {
+            return Err(DropReason::Trailer);
         }
         let body = &bytes[HEADER_LEN..];
         match header.kind {
@@ -66,20 +71,24 @@ impl<R: Route> ServerSide<R> {
         let (packet, packets) = (header.packet.get(), layout.packets());
         if header.size > shared.config.max_message
             || packet >= packets
-            || layout.len(packet) != body.len()
+            || layout.len(packet) != body.len() && !(mutant!(SizeNotChecked) && packets == 1)
         {
             return Err(DropReason::LyingSize);
         }
         let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
         let ahead = header.request.ahead_of(slot.number);
-        if ahead == 0 {
+        let again = mutant!(DedupeOffByOne)
+            && ahead == 0
+            && packets == 1
+            && matches!(slot.state, SlotState::Responding { .. });
+        if ahead == 0 && !again {
             session.last_heard = now;
             return self.repeated_packet(shared, now, header, (&layout, body), tx);
         }
         if ahead < 0 {
             return Err(DropReason::OldRequest);
         }
-        if ahead != WINDOW as i32 {
+        if ahead != WINDOW as i32 && !again {
             return Err(DropReason::RequestLeap);
         }
         if matches!(slot.state, SlotState::Receiving(_) | SlotState::Executing { .. }) {
@@ -89,8 +98,14 @@ impl<R: Route> ServerSide<R> {
         if packet != 0 {
             // The first packet was lost: the client has to start again. Nothing is kept for that.
             let info = self.grants.reply_info(0);
-            let reply = Self::credit_return(session.remote, header.request, 0, true, info);
-            tx.push_bytes(&session.route, &reply.to_bytes());
+            let reply = Self::credit_return(
+                (session.remote, session.trailer),
+                header.request,
+                0,
+                true,
+                info,
+            );
+            tx.push_bytes(&session.route, reply.as_bytes());
             return Err(DropReason::OutOfOrder);
         }
         // A new request in the slot: the client has the earlier response.
@@ -109,7 +124,9 @@ impl<R: Route> ServerSide<R> {
         }
         match Self::begin_assembly(shared, session.held, layout, body) {
             Ok(assembly) => {
-                session.held += assembly.footprint();
+                if !mutant!(HeldNotCounted) {
+                    session.held += assembly.footprint();
+                }
                 let receiving = Receiving { assembly, method: header.aux, owed: false, gap: false };
                 slot.state = SlotState::Receiving(Box::new(receiving));
                 self.owe_credit(index, header.request, false);
@@ -135,6 +152,10 @@ impl<R: Route> ServerSide<R> {
         let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
         match &mut slot.state {
             SlotState::Idle => Err(DropReason::Duplicate),
+            SlotState::Executing { .. } if mutant!(ExecutedTwice) && layout.packets() == 1 => {
+                let place = (index, session.generation, header.aux);
+                Ok(Self::hand_out(shared, header, place, session.route, Body::Packet(body)))
+            }
             SlotState::Executing { since } => {
                 let info = grants.reply_info(now.nanos_since(*since));
                 let reply = Header {
@@ -144,8 +165,9 @@ impl<R: Route> ServerSide<R> {
                     request: header.request,
                     aux: info,
                     size: 0,
+                    trailer: session.trailer,
                 };
-                tx.push_bytes(&session.route, &reply.to_bytes());
+                tx.push_bytes(&session.route, ShortPacket::new(&reply, &[]).as_bytes());
                 Err(DropReason::Duplicate)
             }
             SlotState::Responding { again, .. } => {
@@ -164,7 +186,7 @@ impl<R: Route> ServerSide<R> {
                 {
                     return Err(DropReason::LyingSize);
                 }
-                if packet != next {
+                if packet != next && !(packet > next && mutant!(OutOfOrderTaken)) {
                     let gap = packet > next;
                     self.owe_credit(index, header.request, gap);
                     return Err(if gap { DropReason::OutOfOrder } else { DropReason::Duplicate });
@@ -269,25 +291,32 @@ impl<R: Route> ServerSide<R> {
             slot.buffer.take_if(|buffer| buffer.capacity() > super::respond::KEPT_CAPACITY)
         {
             *held -= buffer.footprint();
+            if mutant!(BufferLeak) {
+                std::mem::forget(buffer);
+                return;
+            }
             shared.pool.recycle(buffer);
         }
     }
 
     fn credit_return(
-        connection: ConnectionId,
+        to: (ConnectionId, bool),
         request: RequestNumber,
         next: u32,
         gap: bool,
         info: u32,
-    ) -> Header {
-        Header {
+    ) -> ShortPacket {
+        let (connection, trailer) = to;
+        let header = Header {
             connection,
             kind: Kind::CreditReturn,
             packet: PacketNumber::new(next),
             request,
             aux: info,
             size: u32::from(gap),
-        }
+            trailer,
+        };
+        ShortPacket::new(&header, &[])
     }
 
     /// A credit return goes out when the burst is over: one for all of its packets.
@@ -305,6 +334,9 @@ impl<R: Route> ServerSide<R> {
     /// Sends the credit returns of the burst.
     pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(&mut self, tx: &mut X) {
         let info = self.grants.reply_info(0);
+        if mutant!(CreditReturnForgotten) {
+            return;
+        }
         for at in 0..self.owed.len() {
             let OwedCredit { index, generation, number } = self.owed[at];
             let Some(session) = self.sessions.get_mut(index as usize) else { continue };
@@ -317,13 +349,13 @@ impl<R: Route> ServerSide<R> {
                 receiving.owed = false;
                 let gap = std::mem::take(&mut receiving.gap);
                 let reply = Self::credit_return(
-                    session.remote,
+                    (session.remote, session.trailer),
                     number,
                     receiving.assembly.next(),
                     gap,
                     info,
                 );
-                tx.push_bytes(&session.route, &reply.to_bytes());
+                tx.push_bytes(&session.route, reply.as_bytes());
             }
         }
         self.owed.clear();
@@ -339,7 +371,8 @@ impl<R: Route> ServerSide<R> {
         for number in numbers {
             let number = RequestNumber::from_u32(u32::from_le_bytes(*number));
             let slot = &mut session.slots[number.to_u32() as usize % WINDOW];
-            if slot.number == number && matches!(slot.state, SlotState::Responding { .. }) {
+            let same = slot.number == number || mutant!(DoneOfAnyRequest);
+            if same && matches!(slot.state, SlotState::Responding { .. }) {
                 slot.state = SlotState::Idle;
                 Self::keep_small_buffer(&mut session.held, slot, shared);
             }

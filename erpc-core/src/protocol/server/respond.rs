@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use super::slot::Repeated;
 use super::*;
 use crate::buf::{MsgBuf, NoMemory};
+use crate::mutants::mutant;
 use crate::protocol::stats::DropReason;
 use crate::service::{Code, Status};
 use crate::wire::{Header, Kind, PacketLayout, PacketNumber, encode_status};
@@ -62,6 +64,9 @@ impl<R: Route> ServerSide<R> {
         response: MsgBuf,
         tx: &mut X,
     ) {
+        if mutant!(ResponseForgotten) {
+            return self.respond_any(shared, now, handle, response, tx);
+        }
         if let Err(response) = self.plain_respond(now, &handle, response, tx) {
             self.respond_any(shared, now, handle, response, tx);
         }
@@ -151,16 +156,27 @@ impl<R: Route> ServerSide<R> {
         let session = &mut self.sessions[handle.index as usize];
         let slot = &mut session.slots[handle.number.to_u32() as usize % WINDOW];
         let SlotState::Executing { since } = slot.state else { return };
-        let layout = PacketLayout::new(message.len() as u32, session.eager, session.payload);
+        let first = if mutant!(EagerIgnored) { session.payload } else { session.eager };
+        let layout = PacketLayout::new(message.len() as u32, first, session.payload);
         let processing = now.nanos_since(since);
-        slot.state =
-            SlotState::Responding { layout, failure, processing, sent: 1, again: Instant::ZERO };
+        slot.state = SlotState::Responding {
+            layout,
+            failure,
+            processing,
+            sent: 1,
+            repeated: Repeated::default(),
+            again: Instant::ZERO,
+        };
         session.held += message.footprint();
         if let Some(old) = slot.buffer.replace(message) {
             session.held -= old.footprint();
             shared.pool.recycle(old);
         }
         self.send_response(handle.index, handle.number, 0..1, tx);
+        if mutant!(ResponseForgotten) {
+            self.sessions[handle.index as usize].slots[handle.number.to_u32() as usize % WINDOW]
+                .state = SlotState::Idle;
+        }
     }
 
     /// Sends packets of the response in a slot. Who sends one again flushes before.
@@ -185,6 +201,7 @@ impl<R: Route> ServerSide<R> {
                 request: number,
                 aux: grants.reply_info(processing),
                 size: layout.size(),
+                trailer: session.trailer,
             };
             tx.push(&session.route, buffer.packet(packet, &header, &layout));
         }
@@ -204,7 +221,7 @@ impl<R: Route> ServerSide<R> {
         if ahead != 0 {
             return Err(if ahead < 0 { DropReason::OldRequest } else { DropReason::RequestLeap });
         }
-        let SlotState::Responding { layout, sent, .. } = &mut slot.state else {
+        let SlotState::Responding { layout, sent, repeated, .. } = &mut slot.state else {
             return Err(DropReason::Unsolicited);
         };
         let (from, count) = (header.packet.get(), header.size);
@@ -219,11 +236,17 @@ impl<R: Route> ServerSide<R> {
             return Err(DropReason::OutOfOrder);
         }
         let again = from < *sent;
+        if again && count > 1 && !repeated.admits(from) {
+            return Err(DropReason::Duplicate);
+        }
         *sent = to.max(*sent);
         if again {
-            tx.flush();
+            if !mutant!(ResponseAgainWithoutFlush) {
+                tx.flush();
+            }
             shared.stats.retransmissions += u64::from(count);
         }
+        let to = if mutant!(PullOneTooFew) { to - 1 } else { to };
         self.send_response(index, header.request, from..to, tx);
         Ok(())
     }

@@ -3,6 +3,7 @@
 use crate::buf::{MsgBuf, Pool};
 use crate::protocol::WINDOW;
 use crate::protocol::assembly::Assembly;
+use crate::protocol::config::EndpointConfig;
 use crate::time::Instant;
 use crate::wire::{ConnectionId, PacketLayout, RequestNumber};
 
@@ -31,9 +32,34 @@ pub(super) enum SlotState {
         processing: u64,
         /// Response packets that were sent at least once.
         sent: u32,
+        repeated: Repeated,
         /// When a repeated request last brought the first one again.
         again: Instant,
     },
+}
+
+/// From where the client has asked again for several response packets. An honest one goes back once per
+/// position, and once more if a timeout has come in between; after a timeout it asks for one packet.
+/// Without a limit, 24 bytes would bring a session's credits of full packets over and over.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Repeated {
+    from: u32,
+    times: u8,
+}
+
+impl Repeated {
+    /// Most times that packets are sent again from one position.
+    const MOST: u8 = 2;
+
+    /// Whether the client may go back to `from` now.
+    pub(super) fn admits(&mut self, from: u32) -> bool {
+        if from > self.from {
+            *self = Self { from, times: 0 };
+        }
+        let admitted = from == self.from && self.times < Self::MOST;
+        self.times += u8::from(admitted);
+        admitted
+    }
 }
 
 /// A request under way.
@@ -58,7 +84,6 @@ pub(super) struct ServerSlot {
 
 impl ServerSlot {
     /// Bytes of memory held.
-    #[cfg(test)]
     pub(super) fn footprint(&self) -> usize {
         let receiving = match &self.state {
             SlotState::Receiving(receiving) => receiving.assembly.footprint(),
@@ -87,6 +112,8 @@ pub(super) struct ServerSession<R> {
     pub(super) credits: u16,
     /// Pings without an answer.
     pub(super) unanswered: u8,
+    /// Every packet carries a trailer.
+    pub(super) trailer: bool,
     pub(super) route: R,
     /// The client's id for the session.
     pub(super) remote: ConnectionId,
@@ -100,4 +127,15 @@ pub(super) struct ServerSession<R> {
     /// Bytes held by the slots.
     pub(super) held: usize,
     pub(super) slots: [ServerSlot; WINDOW],
+}
+
+impl<R> ServerSession<R> {
+    /// When the client is to be asked next whether it is there.
+    pub(super) fn ping_at(&self, config: &EndpointConfig) -> Instant {
+        if self.last_ping > self.last_heard {
+            self.last_ping + config.ping_again()
+        } else {
+            self.last_heard + config.server_ping_interval()
+        }
+    }
 }

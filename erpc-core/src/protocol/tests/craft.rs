@@ -1,9 +1,10 @@
 //! Packets made by hand, honest and otherwise.
 
 use super::pair::{ECHO, Pair, STRANGER, TestRoute, control};
+use crate::wire::checksum::{overhead, trailer_of};
 use crate::wire::control::{Control, Parameters};
 use crate::wire::{
-    ConnectionId, HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ReplyInfo, RequestNumber,
+    ConnectionId, Header, Kind, PacketLayout, PacketNumber, ReplyInfo, RequestNumber,
 };
 
 /// A packet in the making. What it starts as is what an honest peer would send.
@@ -44,8 +45,15 @@ impl Crafted {
         self
     }
 
+    /// With a trailer or without, whatever the session has.
+    pub(crate) fn trailer(mut self, trailer: bool) -> Self {
+        self.header.trailer = trailer;
+        self
+    }
+
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        [&self.header.to_bytes()[..], &self.body].concat()
+        let bytes = [&self.header.to_bytes()[..], &self.body].concat();
+        if self.header.trailer { sealed(&bytes) } else { bytes }
     }
 }
 
@@ -55,15 +63,22 @@ fn message_packet(header: Header, first: u32, rest: u32, message: &[u8]) -> Craf
     Crafted { header: Header { size: message.len() as u32, ..header }, body }
 }
 
-fn header(connection: ConnectionId, kind: Kind, number: u32, packet: u32) -> Header {
-    let (request, packet) = (RequestNumber::from_u32(number), PacketNumber::new(packet));
-    Header { connection, kind, packet, request, aux: 0, size: 0 }
-}
-
 /// What the client of the session that opened last could send.
 impl Pair {
     pub(crate) fn payload(&self) -> usize {
-        self.terms.max_datagram as usize - HEADER_LEN
+        self.terms.max_datagram as usize - overhead(self.terms.integrity)
+    }
+
+    fn header(&self, connection: ConnectionId, kind: Kind, number: u32, packet: u32) -> Header {
+        Header {
+            connection,
+            kind,
+            packet: PacketNumber::new(packet),
+            request: RequestNumber::from_u32(number),
+            aux: 0,
+            size: 0,
+            trailer: self.terms.integrity,
+        }
     }
 
     /// A message of so many full packets.
@@ -74,7 +89,8 @@ impl Pair {
     /// Packet `packet` of request `number`.
     pub(crate) fn request(&self, number: u32, packet: u32, message: &[u8]) -> Crafted {
         let payload = self.payload() as u32;
-        let header = Header { aux: ECHO, ..header(self.server_id, Kind::Request, number, packet) };
+        let header =
+            Header { aux: ECHO, ..self.header(self.server_id, Kind::Request, number, packet) };
         message_packet(header, payload, payload, message)
     }
 
@@ -82,14 +98,14 @@ impl Pair {
     pub(crate) fn pull(&self, number: u32, from: u32, count: u32) -> Crafted {
         let header = Header {
             size: count,
-            ..header(self.server_id, Kind::RequestForResponse, number, from)
+            ..self.header(self.server_id, Kind::RequestForResponse, number, from)
         };
         Crafted { header, body: Vec::new() }
     }
 
     pub(crate) fn done(&self, numbers: &[u32]) -> Crafted {
         let body = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        Crafted { header: header(self.server_id, Kind::Done, 0, 0), body }
+        Crafted { header: self.header(self.server_id, Kind::Done, 0, 0), body }
     }
 }
 
@@ -97,13 +113,13 @@ impl Pair {
 impl Pair {
     /// Packet `packet` of the response to request `number`.
     pub(crate) fn response(&self, number: u32, packet: u32, message: &[u8]) -> Crafted {
-        let header = header(self.client_id, Kind::Response, number, packet);
+        let header = self.header(self.client_id, Kind::Response, number, packet);
         message_packet(header, self.terms.eager, self.payload() as u32, message)
     }
 
     pub(crate) fn credit_return(&self, number: u32, next: u32) -> Crafted {
         Crafted {
-            header: header(self.client_id, Kind::CreditReturn, number, next),
+            header: self.header(self.client_id, Kind::CreditReturn, number, next),
             body: Vec::new(),
         }
     }
@@ -114,7 +130,7 @@ impl Pair {
     }
 
     pub(crate) fn accepted(&self, number: u32) -> Crafted {
-        Crafted { header: header(self.client_id, Kind::Accepted, number, 0), body: Vec::new() }
+        Crafted { header: self.header(self.client_id, Kind::Accepted, number, 0), body: Vec::new() }
     }
 }
 
@@ -175,7 +191,13 @@ pub(crate) const PARAMETERS: Parameters = Parameters {
     window: 1 << 20,
     credits: 8,
     charge_model: 0,
+    integrity: false,
 };
+
+/// A packet with the trailer that it should have.
+pub(crate) fn sealed(packet: &[u8]) -> Vec<u8> {
+    [packet, &trailer_of(packet, &[])].concat()
+}
 
 /// A control message as a datagram.
 pub(crate) fn emit(to: ConnectionId, message: Control) -> Vec<u8> {

@@ -1,5 +1,6 @@
 //! How sessions end on purpose.
 
+use super::craft::emit;
 use super::pair::{CLIENT, Pair, SERVER, control, ms, pattern};
 use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, RejectReason, SessionId};
 use crate::wire::control::Control;
@@ -182,4 +183,17 @@ fn sessions_that_come_and_go_leave_nothing_behind() {
     }
     assert_eq!((pair.client.sessions(), pair.server.sessions()), ((0, 0), (0, 0)));
     assert_eq!((pair.client.pool_stats().in_use, pair.server.pool_stats().in_use), (0, 0));
+}
+
+#[test]
+fn when_a_session_ends_no_queue_reads_the_requests_that_go_back_to_the_user() {
+    let (mut pair, session) = connected();
+    pair.to_server.slow = true;
+    pair.call(session, 1, &pattern(1, 5_000));
+    let close = emit(pair.client_id, Control::Close { sender: pair.server_id });
+    let before = pair.to_server.flushes;
+    // The harness writes into the request; that panics while a queue reads it.
+    pair.at_client(SERVER, &close);
+    assert!(pair.to_server.flushes > before, "flushed in between");
+    assert_eq!(pair.error(), CallError::MaybeExecuted(Cause::PeerClosed));
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::pair::{CLIENT, Pair, SERVER, STRANGER, Side, control, header, kinds, pattern};
+use super::times;
 use crate::protocol::{DropReason, EndpointConfig, RejectReason};
 use crate::transport::ChargeModel;
 use crate::wire::control::Control;
@@ -283,7 +284,7 @@ impl Crowd {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ProptestConfig::with_cases(times(150)))]
 
     /// Without a loss no queue overflows, nothing is sent twice, and no call waits for a timer.
     #[test]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::pair::{CLIENT, Pair, SERVER, Side, ms, pattern};
+use super::times;
 use crate::protocol::ids::IdSource;
 use crate::protocol::{
     CallError, DropReason, EndpointConfig, ProtocolStats, SessionEvent, SessionId,
@@ -19,6 +20,8 @@ struct Faults {
     loss: u32,
     repeat: u32,
     delay: u32,
+    /// A few bits flipped, or the end cut off, or bytes added.
+    damage: u32,
 }
 
 /// What the network did.
@@ -27,6 +30,7 @@ struct Acted {
     lost: u64,
     repeated: u64,
     delayed: u64,
+    damaged: u64,
 }
 
 /// Packets in the air, by arrival.
@@ -76,8 +80,26 @@ impl Air {
             self.acted.delayed += 1;
             delay += u64::from(self.draw.draw() % 20_000_000);
         }
+        let mut bytes = bytes.to_vec();
+        if self.faults.damage > 0 && self.happens(self.faults.damage) {
+            self.acted.damaged += 1;
+            self.damage(&mut bytes);
+        }
         self.serial += 1;
-        self.packets.insert((now.as_nanos() + delay, self.serial), (to_server, bytes.to_vec()));
+        self.packets.insert((now.as_nanos() + delay, self.serial), (to_server, bytes));
+    }
+
+    fn damage(&mut self, bytes: &mut Vec<u8>) {
+        match self.below(4) {
+            0 => bytes.truncate(self.below(bytes.len())),
+            1 => bytes.resize(bytes.len() + 1 + self.below(16), self.below(256) as u8),
+            _ => {
+                for _ in 0..=self.below(8) {
+                    let bit = self.below(bytes.len() * 8);
+                    bytes[bit / 8] ^= 1 << (bit % 8);
+                }
+            }
+        }
     }
 
     /// Lets the next thing happen: packets that arrive together, or a timer.
@@ -164,16 +186,22 @@ impl Run {
     }
 }
 
+/// What must have happened `count` times over all seeds, when only some of them run.
+fn enough(count: u32) -> u64 {
+    times(count).into()
+}
+
 /// Both sides' counters over all seeds, and what the network did.
 fn all_seeds(run: impl Fn(u64) -> Run) -> (ProtocolStats, Acted) {
     let (mut stats, mut acted) = (ProtocolStats::default(), Acted::default());
-    for seed in 0..20 {
+    for seed in 0..times(20).into() {
         let (pair, did) = run(seed).go();
         stats += *pair.client.stats();
         stats += *pair.server.stats();
         acted.lost += did.lost;
         acted.repeated += did.repeated;
         acted.delayed += did.delayed;
+        acted.damaged += did.damaged;
     }
     (stats, acted)
 }
@@ -190,9 +218,13 @@ fn without_faults_nothing_is_sent_twice() {
 #[test]
 fn calls_withstand_loss() {
     let (stats, acted) = all_seeds(|seed| Run::new(seed, Faults { loss: 10, ..Faults::default() }));
-    assert!(acted.lost > 1_000 && stats.retransmissions > acted.lost / 2, "{acted:?}, {stats:?}");
     assert!(
-        stats.dropped(DropReason::OutOfOrder) > 100 && stats.dropped(DropReason::Duplicate) > 100
+        acted.lost > enough(1_000) && stats.retransmissions > acted.lost / 2,
+        "{acted:?}, {stats:?}"
+    );
+    assert!(
+        stats.dropped(DropReason::OutOfOrder) > enough(100)
+            && stats.dropped(DropReason::Duplicate) > enough(100)
     );
 }
 
@@ -200,7 +232,7 @@ fn calls_withstand_loss() {
 fn calls_withstand_duplicates() {
     let (stats, acted) =
         all_seeds(|seed| Run::new(seed, Faults { repeat: 30, ..Faults::default() }));
-    assert!(acted.repeated > 3_000, "{acted:?}");
+    assert!(acted.repeated > enough(3_000), "{acted:?}");
     assert!(stats.dropped(DropReason::Duplicate) > acted.repeated / 4);
     let lost = stats.timeouts + stats.dropped(DropReason::OutOfOrder);
     assert_eq!(lost, 0, "a duplicate is no loss");
@@ -210,28 +242,54 @@ fn calls_withstand_duplicates() {
 fn calls_withstand_delay_and_reordering() {
     let (stats, acted) =
         all_seeds(|seed| Run::new(seed, Faults { delay: 20, ..Faults::default() }));
-    assert!(acted.delayed > 2_000, "{acted:?}");
+    assert!(acted.delayed > enough(2_000), "{acted:?}");
     assert!(
-        stats.dropped(DropReason::OutOfOrder) > 100 && stats.dropped(DropReason::OldRequest) > 10
+        stats.dropped(DropReason::OutOfOrder) > enough(100)
+            && stats.dropped(DropReason::OldRequest) > enough(10)
     );
 }
 
 #[test]
 fn calls_withstand_everything_at_once() {
-    let (stats, acted) =
-        all_seeds(|seed| Run::new(seed, Faults { loss: 30, repeat: 10, delay: 10 }));
-    assert!(acted.lost > 3_000 && stats.retransmissions > 3_000, "{acted:?}, {stats:?}");
+    let (stats, acted) = all_seeds(|seed| {
+        Run::new(seed, Faults { loss: 30, repeat: 10, delay: 10, ..Faults::default() })
+    });
+    assert!(
+        acted.lost > enough(3_000) && stats.retransmissions > enough(3_000),
+        "{acted:?}, {stats:?}"
+    );
+}
+
+/// One side's transport lets damage through, so that the session has checksums.
+fn damaged(seed: u64, faults: Faults) -> Run {
+    let run = Run::new(seed, Faults { damage: 10, ..faults });
+    Run { server: run.server.clone().unprotected(), ..run }
+}
+
+#[test]
+fn calls_withstand_damage_where_packets_carry_checksums() {
+    let (stats, acted) = all_seeds(|seed| damaged(seed, Faults::default()));
+    assert!(acted.damaged > enough(1_000), "{acted:?}");
+    let found = [DropReason::Checksum, DropReason::Truncated, DropReason::Version];
+    let found: u64 = found.iter().map(|reason| stats.dropped(*reason)).sum();
+    assert!(found > acted.damaged / 2, "{acted:?}, {stats:?}");
+}
+
+#[test]
+fn small_calls_withstand_damage_and_everything_else_at_once() {
+    let faults = Faults { loss: 10, repeat: 10, delay: 10, ..Faults::default() };
+    all_seeds(|seed| Run { max_size: 1_400, sessions: 3, calls: 200, ..damaged(seed, faults) });
 }
 
 #[test]
 fn small_calls_withstand_everything_at_once() {
-    let faults = Faults { loss: 20, repeat: 20, delay: 20 };
+    let faults = Faults { loss: 20, repeat: 20, delay: 20, ..Faults::default() };
     all_seeds(|seed| Run { max_size: 1_400, sessions: 3, calls: 200, ..Run::new(seed, faults) });
 }
 
 #[test]
 fn many_sessions_withstand_faults_in_a_window_of_a_few_packets() {
-    let faults = Faults { loss: 5, repeat: 5, delay: 5 };
+    let faults = Faults { loss: 5, repeat: 5, delay: 5, ..Faults::default() };
     all_seeds(|seed| {
         let queue = |packets: u64| (2 + packets as u32 % 14) * ChargeModel::RING_ENTRY * 4 / 3;
         let config = EndpointConfig::new().credits(1 + seed as u16 % 8);
@@ -246,7 +304,7 @@ fn many_sessions_withstand_faults_in_a_window_of_a_few_packets() {
 
 #[test]
 fn many_sessions_withstand_faults_in_a_socket_buffer_of_bytes() {
-    let faults = Faults { loss: 5, repeat: 5, delay: 5 };
+    let faults = Faults { loss: 5, repeat: 5, delay: 5, ..Faults::default() };
     all_seeds(|seed| {
         let side = |datagram| {
             Side::new(datagram).queue(ChargeModel::LinuxUdp, 20_000 + 9_000 * seed as u32)
@@ -257,10 +315,11 @@ fn many_sessions_withstand_faults_in_a_socket_buffer_of_bytes() {
 
 #[test]
 fn sessions_open_and_close_under_faults() {
-    for seed in 0..40 {
+    for seed in 0..times(40).into() {
         let mut pair =
             Pair::new(1_472, EndpointConfig::new().connect_timeout(Duration::from_secs(20)));
-        let mut air = Air::new(seed, Faults { loss: 20, repeat: 20, delay: 20 });
+        let mut air =
+            Air::new(seed, Faults { loss: 20, repeat: 20, delay: 20, ..Faults::default() });
         let sessions: Vec<SessionId> = (0..10).map(|_| pair.connect()).collect();
         for (token, session) in sessions.iter().enumerate() {
             pair.call(*session, token as u64, &pattern(token as u64, 3_000));
@@ -288,9 +347,10 @@ fn sessions_open_and_close_under_faults() {
 #[test]
 fn what_an_error_says_of_the_execution_is_true_when_servers_restart_under_faults() {
     let mut errors = [0; 3];
-    for seed in 0..40 {
+    for seed in 0..times(40).into() {
         let (mut pair, mut session) = Pair::connected(1_472, EndpointConfig::new().credits(8));
-        let mut air = Air::new(seed, Faults { loss: 10, repeat: 10, delay: 10 });
+        let mut air =
+            Air::new(seed, Faults { loss: 10, repeat: 10, delay: 10, ..Faults::default() });
         let (mut token, mut restarts) = (0u64, 0);
         let end = pair.now + Duration::from_secs(300);
         while restarts < 4 || pair.outcomes.len() < token as usize {
@@ -335,12 +395,15 @@ fn what_an_error_says_of_the_execution_is_true_when_servers_restart_under_faults
             }
         }
     }
-    assert!(errors.iter().all(|count| *count > 20), "each kind of error was met: {errors:?}");
+    assert!(
+        errors.iter().all(|count| *count > enough(20)),
+        "each kind of error was met: {errors:?}"
+    );
 }
 
 #[test]
 fn a_network_that_heals_lets_every_call_finish() {
-    for seed in 0..20 {
+    for seed in 0..times(20).into() {
         let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
         let mut air = Air::new(seed, Faults { loss: 100, ..Faults::default() });
         for token in 0..20 {

@@ -7,6 +7,7 @@
 //! | `replies`, `responses` | what a client does with a reply |
 //! | `pulls` | how large responses are asked on for, and dropped |
 //! | `handshake`, `negotiation` | how a session opens, and what both sides agree on |
+//! | `integrity` | that no damaged packet gets through where packets carry checksums |
 //! | `strangers` | that nobody else can touch it |
 //! | `flow`, `turns` | credits, windows, room; who waits is served in turn |
 //! | `memory` | what messages may take |
@@ -23,6 +24,7 @@ mod wire;
 mod endings;
 mod flow;
 mod handshake;
+mod integrity;
 mod liveness;
 mod lossy;
 mod memory;
@@ -37,3 +39,9 @@ mod strangers;
 mod turns;
 
 pub(super) use pair::TestRoute;
+
+/// How often a test repeats what it does with other numbers: `many` times, or a few where an interpreter
+/// runs it, a thousand times slower (`.ci/miri`).
+const fn times(many: u32) -> u32 {
+    if cfg!(miri) { many.div_ceil(25) } else { many }
+}

@@ -111,7 +111,7 @@ fn by_default_256_eager_responses_fit_the_room_for_replies() {
     for capacity in [212_992, 1 << 20, 4 << 20] {
         let client = Side::new(9_000).queue(ChargeModel::LinuxUdp, capacity);
         let (_, terms) = both(client, Side::new(9_000));
-        let charge = |eager: u32| ChargeModel::LinuxUdp.charge(24 + eager as usize);
+        let charge = |eager: u32| ChargeModel::LinuxUdp.charge(28 + eager as usize);
         assert!(
             terms.eager == 1_024 || charge(terms.eager) <= capacity / 256,
             "{capacity}: {}",
@@ -211,6 +211,7 @@ fn extreme_parameters_are_cut_to_the_servers_own() {
         window: u32::MAX,
         credits: u16::MAX,
         charge_model: 1,
+        integrity: false,
     };
     let reply = pair.ask_server(STRANGER, endpoint, Control::Open { client, cookie, parameters });
     let Some(Control::Opened { parameters: terms, .. }) = control(&reply[0]) else {

@@ -3,9 +3,11 @@
 
 use proptest::prelude::*;
 
-use super::craft::emit;
+use super::craft::{emit, sealed};
 use super::pair::{CLIENT, Pair, SERVER, STRANGER, control, kinds, pattern, shape};
-use crate::protocol::{CallError, Cause, DropReason, EndpointConfig};
+use super::times;
+use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, Integrity};
+use crate::wire::checksum::TRAILER_LEN;
 use crate::wire::control::Control;
 use crate::wire::{ConnectionId, Header, Kind, PacketNumber, RequestNumber};
 
@@ -99,6 +101,7 @@ fn limits_of_the_wire_are_checked_in_release_builds_too() {
                 request: RequestNumber::from_u32(u32::MAX),
                 aux: u32::MAX,
                 size: u32::MAX,
+                trailer: false,
             };
             let mut bytes = header.to_bytes().to_vec();
             bytes[8] = bytes[8] & 0b11 | kind << 2;
@@ -124,10 +127,15 @@ fn an_odd_sized_management_datagram_is_dropped() {
         Control::Hello { client: ConnectionId::default(), low: 1, high: 1 },
     );
     for len in 0..hello.len() {
-        let reason = if len < 24 { DropReason::Truncated } else { DropReason::Control };
+        let reason = if len < 28 { DropReason::Truncated } else { DropReason::Checksum };
         pair.server_drops(STRANGER, &hello[..len], reason);
     }
-    pair.server_drops(STRANGER, &[&hello[..], &[0; 1_400]].concat(), DropReason::Control);
+    let whole = hello.len() - TRAILER_LEN;
+    for len in 24..whole {
+        pair.server_drops(STRANGER, &sealed(&hello[..len]), DropReason::Control);
+    }
+    let longer = sealed(&[&hello[..whole], &[0; 1_400]].concat());
+    pair.server_drops(STRANGER, &longer, DropReason::Control);
     let answer =
         pair.ask_server(STRANGER, ConnectionId::endpoint(0), control(&hello).expect("a hello"));
     assert!(matches!(control(&answer[0]), Some(Control::Challenge { .. })), "the endpoint lives");
@@ -179,16 +187,17 @@ fn a_response_that_grows_under_way_is_not_written() {
 }
 
 /// A packet with the right id, and everything else at random, biased to what is nearly right.
-fn nearly_right() -> impl Strategy<Value = (bool, u8, u32, u32, u32, u32, usize)> {
+fn nearly_right() -> impl Strategy<Value = ((bool, bool), u8, u32, u32, u32, u32, usize)> {
     let number = prop_oneof![0u32..20, any::<u32>()];
     let packet = prop_oneof![0u32..6, 0..=PacketNumber::MAX];
     let size = prop_oneof![0u32..6, 0u32..8_000, any::<u32>()];
     let len = prop_oneof![Just(0usize), 0usize..40, Just(1_448), 0usize..1_449];
-    (any::<bool>(), 0u8..8, number, packet, any::<u32>(), size, len)
+    let wrong_trailer = prop::bool::weighted(0.05);
+    ((any::<bool>(), wrong_trailer), 0u8..8, number, packet, any::<u32>(), size, len)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(times(60)))]
 
     /// A peer that knows the session may send whatever it likes: nothing panics, everything is counted,
     /// every call completes at most once.
@@ -196,10 +205,12 @@ proptest! {
     fn no_packet_of_a_hostile_peer_breaks_anything(
         packets in prop::collection::vec(nearly_right(), 1..200),
         credits in 1u16..9,
+        integrity in prop_oneof![Just(Integrity::Auto), Just(Integrity::Always)],
     ) {
-        let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(credits).max_message(20_000));
+        let config = EndpointConfig::new().credits(credits).max_message(20_000).integrity(integrity);
+        let (mut pair, session) = Pair::connected(1_472, config);
         let mut next = 0;
-        for (to_server, kind, request, packet, aux, size, len) in packets {
+        for ((to_server, wrong_trailer), kind, request, packet, aux, size, len) in packets {
             if next < 100 {
                 next += 1;
                 let _rejected = pair.try_call(session, next, &pattern(next, (size % 5_000) as usize));
@@ -211,9 +222,13 @@ proptest! {
                 request: RequestNumber::from_u32(request),
                 aux,
                 size,
+                trailer: (pair.terms.integrity || kind == Kind::Control as u8) != wrong_trailer,
             };
             let mut bytes = [&header.to_bytes()[..], &vec![7; len]].concat();
-            bytes[8] = bytes[8] & 0b11 | kind << 2;
+            bytes[8] = bytes[8] & !(0b111 << 2) | kind << 2;
+            if header.trailer {
+                bytes = sealed(&bytes);
+            }
             // `Pair` checks the invariants of both sides after every packet.
             if to_server {
                 pair.at_server(CLIENT, &bytes);

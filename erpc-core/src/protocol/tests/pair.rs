@@ -14,6 +14,7 @@ use crate::protocol::{
 use crate::service::{Code, Status};
 use crate::time::Instant;
 use crate::transport::{Capabilities, ChargeModel, Route};
+use crate::wire::checksum::TRAILER_LEN;
 use crate::wire::control::{Control, Parameters};
 use crate::wire::{ConnectionId, HEADER_LEN, Header, Kind};
 
@@ -85,6 +86,12 @@ impl Side {
         self
     }
 
+    /// A transport that lets damaged packets through.
+    pub(crate) fn unprotected(mut self) -> Self {
+        self.capabilities.integrity = false;
+        self
+    }
+
     pub(crate) fn core(&self, seed: u64) -> Core<TestRoute> {
         let local = Local::from(self.capabilities);
         Core::new(local, self.config.clone().seed(seed), (0, 0)).expect("a valid configuration")
@@ -125,6 +132,7 @@ pub(crate) fn capabilities(max_datagram: usize) -> Capabilities {
         burst: 32,
         inline: 0,
         steer: 0,
+        integrity: true,
     }
 }
 
@@ -159,6 +167,7 @@ impl Pair {
                 window: 0,
                 credits: 0,
                 charge_model: 0,
+                integrity: false,
             },
             client_side,
             server_side,
@@ -377,7 +386,8 @@ impl Pair {
             match notice {
                 Notice::CallFailed { token, error, mut request } => {
                     self.told.push(format!("call {token}"));
-                    request.clear();
+                    // The request is the user's again here, too.
+                    request.as_mut_slice().fill(0xEE);
                     self.outcomes.push(Outcome { token, result: Err(error) });
                     self.client.pool().recycle(request);
                 }
@@ -493,7 +503,8 @@ pub(crate) fn header(packet: &[u8]) -> Header {
 /// The control message in a packet, `None` if it is none.
 pub(crate) fn control(packet: &[u8]) -> Option<Control> {
     let header = Header::parse(packet).ok()?;
-    (header.kind == Kind::Control).then(|| Control::parse(&header, &packet[HEADER_LEN..]).ok())?
+    let (rest, _) = packet.split_last_chunk::<TRAILER_LEN>()?;
+    (header.kind == Kind::Control).then(|| Control::parse(&header, rest.get(HEADER_LEN..)?).ok())?
 }
 
 /// The kinds of packets, in order.

@@ -1,8 +1,9 @@
 //! Nobody but the two ends of a session can touch it: ids are 32 random bits, and bound to an address.
 
-use super::craft::emit;
+use super::craft::{emit, sealed};
 use super::pair::{CLIENT, Pair, SERVER, STRANGER, control};
 use crate::protocol::{DropReason, EndpointConfig, SessionEvent, SessionId};
+use crate::wire::checksum::TRAILER_LEN;
 use crate::wire::control::{Control, Refusal};
 use crate::wire::{ConnectionId, HEADER_LEN};
 
@@ -136,10 +137,12 @@ fn a_control_message_of_another_length_is_dropped() {
     let (client, server) = (pair.client_id, pair.server_id);
     for message in messages(client) {
         let packet = emit(server, message);
-        let longer = [&packet[..], &[0]].concat();
+        let rest = &packet[..packet.len() - TRAILER_LEN];
+        let longer = sealed(&[rest, &[0]].concat());
         pair.server_drops(CLIENT, &longer, DropReason::Control);
-        if packet.len() > HEADER_LEN {
-            pair.server_drops(CLIENT, &packet[..packet.len() - 1], DropReason::Control);
+        if rest.len() > HEADER_LEN {
+            let shorter = sealed(&rest[..rest.len() - 1]);
+            pair.server_drops(CLIENT, &shorter, DropReason::Control);
         }
     }
     works(&mut pair, session);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::pair::TestRoute;
 use crate::buf::MsgBuf;
 use crate::transport::{ChargeModel, TxPacket, TxQueue};
-use crate::wire::{Header, Kind};
+use crate::wire::{Header, Kind, checksum};
 
 /// Keeps what it is given, and reads msgbufs until it is flushed, as a real one does.
 #[derive(Default)]
@@ -50,16 +50,27 @@ impl Wire {
     }
 }
 
+/// A packet that announces a trailer has the right one.
+fn assert_sealed(bytes: &[u8]) {
+    if Header::parse(bytes).is_ok_and(|header| header.trailer) {
+        assert!(checksum::check(bytes).is_ok(), "a packet with a wrong trailer: {bytes:?}");
+    }
+}
+
 impl TxQueue for Wire {
     type Route = TestRoute;
 
     fn push_bytes(&mut self, route: &TestRoute, bytes: &[u8]) {
+        assert_sealed(bytes);
         self.packets.push_back((*route, bytes.to_vec()));
     }
 
     fn push(&mut self, route: &TestRoute, packet: TxPacket<'_>) {
         let mut bytes = vec![0; packet.len()];
         packet.copy_to(&mut bytes);
+        let (pieces, trailer) = packet.pieces();
+        assert_eq!(bytes, [&pieces.concat()[..], trailer.as_slice().as_flattened()].concat());
+        assert_sealed(&bytes);
         let msgbuf = packet.hold();
         let place = Header::parse(&bytes).expect("a packet").packet.get();
         let rewritten = self.staged.iter().any(|(held, at)| {

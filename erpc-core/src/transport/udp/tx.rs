@@ -17,6 +17,7 @@ use super::sys::{Control, Headers};
 use super::{MAX_DATAGRAM, steer, sys};
 use crate::buf::MsgBuf;
 use crate::transport::{MAX_BURST, MIN_DATAGRAM, TxPacket, TxQueue};
+use crate::wire::checksum::TRAILER_LEN;
 
 /// Longest packet that is copied, in bytes. Copying it and holding it cost the same at 4,000 bytes;
 /// below, copying keeps a burst together in the cache.
@@ -70,8 +71,8 @@ struct Staged {
 enum Place {
     /// At this offset of the staging area.
     Copied(u32),
-    /// In the held msgbufs: header and data.
-    Held(Piece, Piece),
+    /// In the held msgbufs: header and data; and the trailer.
+    Held(Piece, Piece, Option<[u8; TRAILER_LEN]>),
 }
 
 /// Memory of a held msgbuf.
@@ -94,7 +95,7 @@ impl Piece {
 /// A flush as the kernel wants it. Pointers are written right before they are used.
 struct Batch {
     headers: Headers,
-    /// At most two per packet.
+    /// At most three per packet.
     vectors: Box<[libc::iovec]>,
     controls: [Control; MAX_BURST],
     /// Packets in each message.
@@ -125,7 +126,7 @@ impl UdpTx {
             held: Vec::with_capacity(MAX_BURST),
             batch: Batch {
                 headers: Headers::new(MAX_BURST),
-                vectors: vec![vector; 2 * MAX_BURST].into_boxed_slice(),
+                vectors: vec![vector; 3 * MAX_BURST].into_boxed_slice(),
                 controls: [Control::default(); MAX_BURST],
                 packets: [0; MAX_BURST],
             },
@@ -192,8 +193,8 @@ impl UdpTx {
         let mut messages = self.build(0, segment);
         let (mut at, mut packet, mut stalls) = (0, 0, 0);
         while at < messages {
-            // SAFETY: `build` has pointed the headers to the staging area and to held msgbufs, and
-            // neither has changed since.
+            // SAFETY: `build` has pointed the headers to what is staged, the staging area and held msgbufs,
+            // and none of these has changed since.
             match unsafe { self.batch.headers.send(self.socket.fd(), at, messages) } {
                 Ok(sent) => {
                     let packets: usize =
@@ -235,20 +236,25 @@ impl UdpTx {
             let packets = if segment { run_length(&staged[at..]) } else { 1 };
             let first_vector = vectors;
             let mut end = None;
-            for packet in &staged[at..at + packets] {
-                match packet.place {
+            for packet in &mut staged[at..at + packets] {
+                match &mut packet.place {
                     // Right behind the one before: one piece of memory.
-                    Place::Copied(offset) if end == Some(offset) => {
+                    Place::Copied(offset) if end == Some(*offset) => {
                         batch.vectors[vectors - 1].iov_len += packet.len as usize;
                     }
                     Place::Copied(offset) => {
-                        let base = staging.wrapping_add(offset as usize);
+                        let base = staging.wrapping_add(*offset as usize);
                         batch.vectors[vectors] = vector(base, packet.len);
                         vectors += 1;
                     }
-                    Place::Held(head, data) => {
+                    Place::Held(head, data, trailer) => {
                         for piece in [head, data].into_iter().filter(|piece| piece.len > 0) {
                             batch.vectors[vectors] = vector(piece.base.cast_mut(), piece.len);
+                            vectors += 1;
+                        }
+                        if let Some(trailer) = trailer {
+                            batch.vectors[vectors] =
+                                vector(trailer.as_mut_ptr(), TRAILER_LEN as u32);
                             vectors += 1;
                         }
                     }
@@ -337,7 +343,7 @@ impl TxQueue for UdpTx {
 
     #[inline]
     fn push(&mut self, route: &UdpRoute, packet: TxPacket<'_>) {
-        let (len, (head, data)) = (packet.len(), packet.pieces());
+        let (len, ([head, data], trailer)) = (packet.len(), packet.pieces());
         let member = steer::member_of(head);
         if len <= COPY_LIMIT {
             let (place, room) = self.room(len);
@@ -345,7 +351,8 @@ impl TxQueue for UdpTx {
             self.stage(route, len, member, place);
         } else {
             self.held.push(packet.hold());
-            self.stage(route, len, member, Place::Held(Piece::new(head), Piece::new(data)));
+            let place = Place::Held(Piece::new(head), Piece::new(data), trailer);
+            self.stage(route, len, member, place);
         }
     }
 

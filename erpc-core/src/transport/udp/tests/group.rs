@@ -16,6 +16,7 @@ fn header(steer: u8, kind: Kind, packet: u32) -> [u8; HEADER_LEN] {
         request: RequestNumber::default(),
         aux: 0,
         size: 0,
+        trailer: kind == Kind::Control,
     }
     .to_bytes()
 }

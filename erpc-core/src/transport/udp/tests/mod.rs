@@ -10,6 +10,7 @@ use super::*;
 use crate::buf::MsgBuf;
 use crate::transport::{MAX_BURST, MIN_DATAGRAM, Route, RxQueue, TxPacket, TxQueue};
 use crate::wire::HEADER_LEN;
+use crate::wire::checksum::{check, overhead};
 
 const V4: &str = "127.0.0.1:0";
 const V6: &str = "[::1]:0";
@@ -100,11 +101,11 @@ fn by_default_it_speaks_both_families() {
 #[test]
 fn messages_of_every_shape_arrive_intact() {
     for address in [V4, V6] {
-        for offload in [false, true] {
+        for (offload, trailer) in [(false, false), (true, false), (false, true), (true, true)] {
             let open = || UdpTransport::bind(&config(address).offload(offload)).unwrap();
             let (mut client, mut server) = (open(), open());
             let to = server.local_route();
-            let largest = client.path_datagram(&to) - HEADER_LEN;
+            let largest = client.path_datagram(&to) - overhead(trailer);
             for sizes in [
                 &[1_000, 1_000, 1_000, 400, 1_000][..],
                 &[largest],
@@ -115,7 +116,8 @@ fn messages_of_every_shape_arrive_intact() {
                 let messages: Vec<_> = sizes.iter().map(|&len| message(len)).collect();
                 let (_, tx) = client.split();
                 for message in &messages {
-                    tx.push(&to, TxPacket::new(message, &header, message.as_slice()));
+                    let packet = TxPacket::new(message, &header, message.as_slice());
+                    tx.push(&to, packet.sealed(trailer));
                 }
                 tx.flush();
                 assert!(messages.iter().all(MsgBuf::is_unique), "a flushed queue holds nothing");
@@ -123,7 +125,8 @@ fn messages_of_every_shape_arrive_intact() {
                 assert_eq!(arrived.len(), sizes.len());
                 for ((from, bytes), message) in arrived.iter().zip(&messages) {
                     assert_eq!((*from, &bytes[..HEADER_LEN]), (client.local_route(), &header[..]));
-                    assert!(bytes[HEADER_LEN..] == *message.as_slice());
+                    let rest = if trailer { check(bytes).unwrap() } else { bytes };
+                    assert!(rest[HEADER_LEN..] == *message.as_slice());
                 }
             }
         }

@@ -1,0 +1,149 @@
+//! Bugs to be put in on purpose: does anybody notice?
+//!
+//! With `--cfg erpc_mutants` every place that says `mutant!(Name)` becomes a question that is answered
+//! at run time, by [`choose`]; in every other build it is the constant `false`, and nothing of this
+//! module exists.
+
+/// Whether the bug of this name was put in. Always `false`, known to the compiler, in ordinary builds.
+#[cfg(erpc_mutants)]
+macro_rules! mutant {
+    ($name:ident) => {
+        $crate::mutants::is_chosen($crate::mutants::Mutant::$name)
+    };
+}
+
+/// Whether the bug of this name was put in. Always `false`, known to the compiler, in ordinary builds.
+#[cfg(not(erpc_mutants))]
+macro_rules! mutant {
+    ($name:ident) => {
+        false
+    };
+}
+
+pub(crate) use mutant;
+
+#[cfg(erpc_mutants)]
+pub use chosen::{ALL, Mutant, choose, is_chosen};
+
+#[cfg(erpc_mutants)]
+mod chosen {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    macro_rules! mutants {
+        ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+            /// A bug.
+            #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+            #[repr(u32)]
+            pub enum Mutant {
+                $($(#[doc = $doc])* $name,)*
+            }
+
+            /// All bugs, and what each does.
+            pub const ALL: &[(Mutant, &str)] = &[$((Mutant::$name, concat!($($doc),*)),)*];
+        };
+    }
+
+    mutants! {
+        /// Of the credits that a credit return brings, the last is lost.
+        CreditLeak,
+        /// A roll-back of request packets forgets to take their credits back.
+        RollbackKeepsCredits,
+        /// A request for response goes back without taking credits back.
+        PullRollbackKeepsCredits,
+        /// A response packet is taken for the one before it that was lost.
+        ResponseGapTaken,
+        /// A request that was sent again goes back to its user while the queue reads it.
+        FlushForgotten,
+        /// When a slot is free, nobody looks whether a call waits for it.
+        QueueForgotten,
+        /// `Accepted` answers the packets of a request and does not give their credits back.
+        AcceptedKeepsCredits,
+        /// A client does not look at the random half of the id that a packet names.
+        StaleGenerationAtClient,
+        /// A late copy of a response is taken for that of the slot's next call.
+        OldResponseTaken,
+        /// The same for a request of one packet that was sent once.
+        FlushForgottenPlain,
+        /// The same when a session ends with calls under way.
+        FlushForgottenAtEnd,
+        /// A session that ends keeps what its calls took of the window.
+        WindowLeakAtEnd,
+        /// A session that ends says nothing of the calls that wait for a slot.
+        QueuedCallsForgotten,
+        /// The end of a session is told before that of its calls.
+        ClosedBeforeCalls,
+        /// What is given back is not told to those who wait for it.
+        WaiterForgotten,
+        /// A request counts as not executed until the server has confirmed all of it.
+        NotExecutedLie,
+        /// Requests are looked for in slots by the wrong modulo.
+        WrongSlot,
+        /// Packets are sent without credits.
+        CreditsIgnored,
+        /// A request packet is sent again, its header written, while the queue reads the first copy.
+        ResendWithoutFlush,
+        /// The timeout stays as it is, however often it fires.
+        RtoNeverDoubled,
+        /// A call that executes is never asked after again.
+        ProbeForgotten,
+        /// A timer that has fired is not armed again.
+        TimerNotArmedAgain,
+        /// The answer to a ping is no sign of life.
+        PongIgnored,
+        /// A repeated request is executed again once it was answered.
+        DedupeOffByOne,
+        /// A repeated request is executed again while it executes.
+        ExecutedTwice,
+        /// A server does not look at the random half of the id that a packet names.
+        StaleGenerationAtServer,
+        /// A request packet is taken for the one before it that was lost.
+        OutOfOrderTaken,
+        /// A request of one packet may be shorter or longer than it says.
+        SizeNotChecked,
+        /// A server returns no credits.
+        CreditReturnForgotten,
+        /// The buffer of a large response is lost when the client has it.
+        BufferLeak,
+        /// A late `Done` of an earlier request drops the response of the current one.
+        DoneOfAnyRequest,
+        /// Memory of a message that comes in is not counted.
+        HeldNotCounted,
+        /// A response is kept until it was sent once.
+        ResponseForgotten,
+        /// Of the response packets that are asked for, the last is not sent.
+        PullOneTooFew,
+        /// The first packet of a response is as long as any.
+        EagerIgnored,
+        /// Response packets are sent again, their headers written, while the queue reads the first copies.
+        ResponseAgainWithoutFlush,
+        /// A session that ends stays in one of the tables.
+        SessionLeak,
+        /// A server does not answer pings.
+        PingUnanswered,
+        /// A repeated `Open` makes another session.
+        OpenedTwice,
+        /// Trailers are cut off and not looked at.
+        ChecksumNotVerified,
+        /// Sessions of all lives have the same id.
+        GenerationReused,
+        /// A timer that should move down the wheel falls out of it.
+        TimerLost,
+        /// The memory of a message that is given up is lost.
+        AssemblyLeak,
+    }
+
+    const NONE: u32 = u32::MAX;
+    static CHOSEN: AtomicU32 = AtomicU32::new(NONE);
+
+    /// Puts a bug in, or takes it out again with `None`; for all threads of the process.
+    pub fn choose(mutant: Option<Mutant>) {
+        CHOSEN.store(mutant.map_or(NONE, |mutant| mutant as u32), Ordering::SeqCst);
+    }
+
+    /// Whether this bug was put in.
+    #[inline]
+    #[must_use]
+    pub fn is_chosen(mutant: Mutant) -> bool {
+        CHOSEN.load(Ordering::Relaxed) == mutant as u32
+    }
+}
