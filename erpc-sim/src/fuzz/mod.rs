@@ -1,0 +1,86 @@
+//! Fuzz targets, as functions.
+//!
+//! The crate in `erpc-sim/fuzz` wraps each for libFuzzer; `tests/corpora.rs` runs each over its corpus.
+//! What they cover and how to run them is in `erpc-sim/fuzz/README.md`.
+//!
+//! A target panics if it finds something wrong, and returns otherwise. `header`, `control`, `status` and
+//! `message` are parsers, [`hostile_client`] and [`hostile_server`] play a peer against a live endpoint.
+
+mod client;
+mod input;
+mod outbox;
+mod parsers;
+mod seeds;
+mod server;
+
+use std::time::Duration;
+
+use erpc_core::transport::{Capabilities, ChargeModel};
+
+pub use client::hostile_client;
+pub use parsers::{control, header, message, status};
+pub use seeds::{Seed, seeds};
+pub use server::hostile_server;
+
+/// A target: any bytes in, a panic if something is wrong.
+pub type Target = fn(&[u8]);
+
+/// Every target with its name, which is that of its binary and of its corpus.
+pub const TARGETS: [(&str, Target); 6] = [
+    ("header", header),
+    ("control", control),
+    ("status", status),
+    ("message", message),
+    ("hostile_client", hostile_client),
+    ("hostile_server", hostile_server),
+];
+
+/// The largest message of the stateful targets, in bytes: more than the first buffer of a message under
+/// way, so that buffers grow, and no more, so that an execution is cheap.
+const MAX_MESSAGE: usize = 40_000;
+
+/// Memory of the endpoint under fuzzing, in bytes: so little that it runs out.
+const MEMORY: usize = 256 << 10;
+
+/// What every message of the stateful targets is a front piece of: what is put together wrongly shows.
+static PATTERN: [u8; MAX_MESSAGE + 4_096] = {
+    let mut bytes = [0; MAX_MESSAGE + 4_096];
+    let mut at = 0;
+    while at < bytes.len() {
+        bytes[at] = (at % MAX_MESSAGE * 167 / 8) as u8;
+        at += 1;
+    }
+    bytes
+};
+
+/// The bytes of a message from `start` on, at most 4,096.
+fn pattern(start: usize, len: usize) -> &'static [u8] {
+    let start = start % MAX_MESSAGE;
+    &PATTERN[start..start + len.min(4_096)]
+}
+
+/// Whether this is a message from its start.
+fn is_pattern(body: &[u8]) -> bool {
+    PATTERN.starts_with(body)
+}
+
+/// A number that depends on every byte of the input (FNV-1a). Keys come from it, so that a fuzzer which
+/// watches comparisons cannot write what it saw there, a cookie or a connection id, into the next input.
+fn seed_of(data: &[u8]) -> u64 {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    data.iter().fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
+/// A transport of 1,472-byte datagrams whose receive queue does not limit anybody.
+fn capabilities() -> Capabilities {
+    Capabilities {
+        max_datagram: 1_472,
+        burst: 32,
+        inline: 0,
+        charge: ChargeModel::Ring,
+        rx_capacity: 1 << 20,
+        min_rto: Duration::from_millis(5),
+        steer: 0,
+        integrity: true,
+    }
+}

@@ -1,0 +1,122 @@
+//! One parser, any bytes.
+
+use erpc_core::service::{Codec, Prost};
+use erpc_core::wire::checksum::{self, TRAILER_LEN};
+use erpc_core::wire::control::Control;
+use erpc_core::wire::{
+    ConnectionId, HEADER_LEN, Header, MAX_STATUS_MESSAGE, PacketLayout, ReplyInfo, decode_status,
+    encode_status,
+};
+
+use crate::hostile::craft;
+
+/// The header of any packet, and what is computed from its fields alone.
+///
+/// # Panics
+/// If a header does not survive the way back to bytes, or a layout leaves bytes of its message out.
+pub fn header(data: &[u8]) {
+    let Ok(header) = Header::parse(data) else { return };
+    assert_eq!(header.to_bytes()[..], data[..HEADER_LEN], "parsing loses nothing");
+    if let Ok(rest) = checksum::check(data) {
+        assert_eq!(data.len(), rest.len() + TRAILER_LEN);
+        assert!(rest.len() >= HEADER_LEN && data.starts_with(rest));
+    }
+    let id = header.connection;
+    let parts = ConnectionId::new(id.steer(), id.is_server_role(), id.index(), id.generation());
+    assert_eq!(parts, id);
+    assert_eq!(id.is_endpoint(), id.to_u64() < 256);
+    let info = ReplyInfo::from_u32(header.aux);
+    assert_eq!(info.after(info.processing_nanos()).window(), info.window());
+    // A peer chooses the size; what packets carry is negotiated, within these bounds.
+    let first = 1_024 + header.aux % 64_000;
+    let rest = first + header.request.to_u32() % 1_000;
+    let layout = PacketLayout::new(header.size, first, rest);
+    let last = layout.packets() - 1;
+    assert_eq!(layout.range(last).end, header.size as usize);
+    let index = header.packet.get();
+    if index <= last {
+        let range = layout.range(index);
+        assert!(range.len() <= rest as usize && range.end <= header.size as usize);
+        assert!(index == 0 || range.start == layout.range(index - 1).end);
+    }
+}
+
+/// A control datagram but for its trailer, which is computed here: no fuzzer would guess it.
+///
+/// # Panics
+/// If a message does not survive the way back to bytes.
+pub fn control(data: &[u8]) {
+    let mut sealed = Vec::with_capacity(data.len() + TRAILER_LEN);
+    sealed.extend_from_slice(data);
+    craft::seal(&mut sealed, 0);
+    let of_any_version = Control::hello_of_any_version(&sealed);
+    let Some((header, message)) = craft::read_control(&sealed) else { return };
+    if let Control::Hello { client, .. } = message {
+        assert_eq!(
+            of_any_version.is_some(),
+            header.trailer,
+            "one version's Hello is every version's"
+        );
+        assert!(of_any_version.is_none_or(|id| id == client));
+    }
+    let info = ReplyInfo::from_u32(header.aux);
+    let packet = message.emit(header.connection, header.request.to_u32(), info);
+    let (emitted, ignored) = (packet.as_bytes(), 20..HEADER_LEN);
+    let len = emitted.len() - TRAILER_LEN;
+    assert_eq!(len, data.len());
+    assert_eq!(emitted[..8], data[..8], "the connection id");
+    assert_eq!(
+        emitted[8],
+        data[8] | 1 << 5,
+        "version, kind, and the flag that announces a trailer"
+    );
+    assert_eq!(emitted[9..ignored.start], data[9..ignored.start], "the rest of the header");
+    assert_eq!(emitted[ignored.end..len], data[ignored.end..], "the body");
+}
+
+/// The body of a `Failure`.
+///
+/// # Panics
+/// If what was understood does not survive the way back to bytes.
+pub fn status(data: &[u8]) {
+    let status = decode_status(data);
+    assert!(status.message().len() <= 3 * data.len() + 64, "no more than was sent");
+    let mut bytes = Vec::new();
+    encode_status(&status, &mut bytes);
+    let again = decode_status(&bytes);
+    assert_eq!(again.code(), status.code());
+    assert_eq!(again.details(), status.details());
+    if status.message().len() <= MAX_STATUS_MESSAGE {
+        assert_eq!(again.message(), status.message());
+    }
+}
+
+/// A request or response as typed handlers and callers decode it: well-known protobuf messages, the
+/// one that nests itself among them.
+///
+/// # Panics
+/// If what was understood does not survive the way back to bytes.
+pub fn message(data: &[u8]) {
+    survives::<prost_types::Value>(data);
+    survives::<prost_types::Timestamp>(data);
+    survives::<String>(data);
+    survives::<Vec<u8>>(data);
+    survives::<u64>(data);
+}
+
+fn survives<M>(data: &[u8])
+where
+    Prost: Codec<M>,
+{
+    let Ok(message) = <Prost as Codec<M>>::decode(data) else { return };
+    let encoded = |message: &M| {
+        let mut bytes = Vec::with_capacity(<Prost as Codec<M>>::encoded_len(message));
+        <Prost as Codec<M>>::encode(message, &mut bytes);
+        assert_eq!(bytes.len(), <Prost as Codec<M>>::encoded_len(message));
+        bytes
+    };
+    let bytes = encoded(&message);
+    // Bytes are compared, not messages: a number that is none does not equal itself.
+    let again = <Prost as Codec<M>>::decode(&bytes).expect("what was encoded");
+    assert_eq!(encoded(&again), bytes);
+}

@@ -1,0 +1,242 @@
+//! Where fuzzing starts: every kind of packet, every control message, a few conversations.
+
+use erpc_core::service::{Code, Codec, Prost, Status};
+use erpc_core::wire::checksum::TRAILER_LEN;
+use erpc_core::wire::control::{Control, Refusal};
+use erpc_core::wire::{ConnectionId, HEADER_LEN, Kind, encode_status};
+
+use crate::hostile::craft::{self, Craft, PARAMETERS};
+
+/// An input to start from.
+pub struct Seed {
+    /// Which target it is for.
+    pub target: &'static str,
+    /// What it is; the name of its file.
+    pub name: String,
+    /// The input.
+    pub bytes: Vec<u8>,
+}
+
+/// The seeds of all targets; the files in `erpc-sim/fuzz/corpus` begin as these.
+#[must_use]
+pub fn seeds() -> Vec<Seed> {
+    let mut seeds = Vec::new();
+    packets(&mut seeds);
+    messages(&mut seeds);
+    conversations(&mut seeds);
+    seeds
+}
+
+fn push(
+    seeds: &mut Vec<Seed>,
+    target: &'static str,
+    name: impl Into<String>,
+    bytes: impl Into<Vec<u8>>,
+) {
+    seeds.push(Seed { target, name: name.into(), bytes: bytes.into() });
+}
+
+fn packets(seeds: &mut Vec<Seed>) {
+    let to_server = ConnectionId::new(3, true, 70_000, 0xDEAD_BEEF);
+    let to_client = ConnectionId::new(0, false, 1, 0x1234_5678);
+    let kinds = [
+        (Kind::Request, to_server),
+        (Kind::Response, to_client),
+        (Kind::Failure, to_client),
+        (Kind::CreditReturn, to_client),
+        (Kind::RequestForResponse, to_server),
+        (Kind::Accepted, to_client),
+        (Kind::Done, to_server),
+    ];
+    for (kind, connection) in kinds {
+        let mut craft = Craft {
+            packet: 1,
+            request: 8,
+            aux: 0x0801_0010,
+            size: 3_000,
+            ..Craft::new(connection, kind, &PARAMETERS)
+        };
+        let name = format!("{kind:?}").to_lowercase();
+        push(seeds, "header", &*name, craft.bytes(b"body"));
+        craft.trailer = true;
+        push(seeds, "header", format!("{name}-trailer"), craft.bytes(b"body"));
+        craft.trailer = false;
+        (craft.packet, craft.size) = (u32::MAX, u32::MAX);
+        push(seeds, "header", format!("{name}-extreme"), craft.bytes(&[]));
+    }
+    push(seeds, "header", "short", vec![0; HEADER_LEN - 1]);
+    push(seeds, "header", "other-version", vec![2; HEADER_LEN]);
+    for (name, message) in control_messages() {
+        let to_endpoint = matches!(message, Control::Hello { .. } | Control::Open { .. });
+        let to = if to_endpoint { ConnectionId::endpoint(0) } else { to_client };
+        let packet = craft::control(to, 5, message);
+        push(seeds, "header", format!("control-{name}"), packet.clone());
+        // The target computes the trailer itself.
+        let unsealed = &packet[..packet.len() - TRAILER_LEN];
+        push(seeds, "control", name, unsealed);
+        push(seeds, "control", format!("{name}-short"), &unsealed[..unsealed.len() - 1]);
+    }
+    let mut hello = craft::control(
+        ConnectionId::endpoint(0),
+        0,
+        Control::Hello { client: to_client, low: 3, high: 3 },
+    );
+    hello[8] |= 3;
+    push(seeds, "control", "hello-other-version", hello);
+}
+
+fn control_messages() -> [(&'static str, Control); 10] {
+    let id = ConnectionId::from_u64(0x0123_4567_89AB_CDEF);
+    [
+        ("hello", Control::Hello { client: id, low: 1, high: 1 }),
+        ("challenge", Control::Challenge { cookie: [7; 16], port: 31_850, steer: 3 }),
+        ("open", Control::Open { client: id, cookie: [9; 16], parameters: PARAMETERS }),
+        ("opened", Control::Opened { server: id, parameters: PARAMETERS }),
+        ("refused", Control::Refused { reason: Refusal::Full, low: 1, high: 2 }),
+        ("ping", Control::Ping { sender: id }),
+        ("pong", Control::Pong),
+        ("reset", Control::Reset { unknown: id }),
+        ("close", Control::Close { sender: id }),
+        ("closed", Control::Closed),
+    ]
+}
+
+fn messages(seeds: &mut Vec<Seed>) {
+    let statuses = [
+        ("plain", Status::new(Code::NotFound, "no such key")),
+        ("with-details", Status::new(Code::Internal, "é").with_details(&[1, 2, 3])),
+        ("long", Status::new(Code::Unknown, "é".repeat(600))),
+        ("empty", Status::new(Code::Unavailable, "")),
+    ];
+    for (name, status) in statuses {
+        let mut bytes = Vec::new();
+        encode_status(&status, &mut bytes);
+        push(seeds, "status", name, bytes);
+    }
+    push(seeds, "status", "short", [3, 0, 0]);
+    push(seeds, "status", "lying-length", [3, 0, 0, 0, 255, 255, 255, 255, b'x']);
+    push(seeds, "status", "not-utf8", [3, 0, 0, 0, 2, 0, 0, 0, 0xC3, 0x28, 9]);
+
+    let encoded = |value: prost_types::Value| {
+        let mut bytes = Vec::new();
+        <Prost as Codec<prost_types::Value>>::encode(&value, &mut bytes);
+        bytes
+    };
+    let number = || prost_types::Value::from(1.5);
+    let mut nested = number();
+    for _ in 0..40 {
+        nested = prost_types::Value::from(vec![nested]);
+    }
+    push(seeds, "message", "number", encoded(number()));
+    push(seeds, "message", "list", encoded(prost_types::Value::from(vec![number(), number()])));
+    push(seeds, "message", "nested", encoded(nested));
+    push(seeds, "message", "text", encoded(prost_types::Value::from("text".to_owned())));
+    push(seeds, "message", "timestamp", [0x08, 0x80, 0x01, 0x10, 0x05]);
+    push(
+        seeds,
+        "message",
+        "overlong-varint",
+        [0x08, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F],
+    );
+    push(seeds, "message", "lying-length", [0x0A, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F]);
+}
+
+/// Steps as `client.rs` and `server.rs` read them: low half of the first byte what, high half where.
+fn conversations(seeds: &mut Vec<Seed>) {
+    const CLIENT: [(&str, &[u8]); 16] = [
+        ("small-calls", &[0, 1, 1, 10, 1, 12, 1, 2, 10, 2, 12, 0x11, 1, 0x21, 1, 10, 1, 10, 1, 12]),
+        ("large-request", &[0, 1, 7, 12, 10, 1, 12, 1, 8, 12, 10, 1, 12]),
+        ("packet-by-packet", &[0, 0, 5, 0, 12, 0, 12, 0, 0, 0, 0, 12, 10, 1, 12]),
+        (
+            "pulled-response",
+            &[
+                0, 1, 1, 10, 8, 12, 3, 0, 0, 0, 7, 12, 3, 244, 8, 0, 0, 0, 0, 0, 7, 0, 12, 4, 1, 0,
+                12,
+            ],
+        ),
+        (
+            "repeated-pulls",
+            &[1, 1, 1, 10, 7, 12, 3, 0, 0, 0, 3, 0, 3, 0, 0, 0, 3, 0, 3, 0, 0, 0, 3, 0, 12],
+        ),
+        ("duplicates", &[0, 1, 2, 6, 15, 6, 14, 10, 2, 6, 15, 6, 15, 12, 6, 13]),
+        (
+            "leaps",
+            &[0, 2, 0, 220, 0, 0, 0, 0, 2, 0, 192, 0, 0, 0, 0, 2, 0, 244, 0, 0, 0, 128, 0, 0, 0, 0],
+        ),
+        ("declared-sizes", &[0, 2, 0, 220, 0, 240, 0, 0, 2, 0, 220, 0, 244, 0, 0, 1, 0, 0, 0, 12]),
+        ("gap", &[0, 0, 6, 2, 192, 0, 0, 0, 0, 0, 12, 0, 12, 0, 0, 12, 9, 3]),
+        ("worker", &[2, 1, 8, 0x11, 7, 0x81, 3, 12, 10, 0x2A, 11, 0x6A, 12, 10, 0x20, 12]),
+        ("controls", &[0, 5, 0, 0, 0, 5, 0, 0, 1, 5, 1, 0, 8, 5, 0, 0, 9, 12, 1, 1, 12]),
+        (
+            "reopened",
+            &[0, 13, 2, 14, 0, 0, 0, 0, 0, 0, 0, 12, 1, 1, 12, 10, 1, 12, 14, 0, 0, 0, 0, 0, 0, 8],
+        ),
+        (
+            "out-of-memory",
+            &[
+                2, 1, 8, 0x11, 8, 0x21, 8, 0x31, 8, 0x41, 8, 0x81, 8, 0x91, 8, 0xA1, 8, 0xB1, 8,
+                12, 10, 9,
+            ],
+        ),
+        ("silence", &[0, 1, 7, 9, 5, 9, 6, 9, 6, 9, 6, 9, 7, 9, 7, 9, 7, 1, 1]),
+        (
+            "slow-device",
+            &[1, 1, 1, 10, 6, 6, 15, 12, 3, 0, 0, 0, 2, 0, 6, 15, 12, 1, 1, 10, 250, 0, 12],
+        ),
+        (
+            "raw",
+            &[
+                0, 8, 0, 30, 1, 2, 3, 4, 5, 6, 7, 8, 0x1D, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                0, 0, 0, 0, 0, 0, 12, 7, 15, 1, 8, 1,
+            ],
+        ),
+    ];
+    const SERVER: [(&str, &[u8]); 16] = [
+        ("small-responses", &[0, 10, 2, 1, 0, 0x11, 0, 0x21, 0, 12]),
+        (
+            "credit-returns",
+            &[
+                0, 10, 6, 3, 0, 0, 0, 0, 0x13, 0, 0, 0, 0, 0x23, 0, 0, 0, 0, 12, 0x23, 0, 0, 0, 0,
+                12, 0x21, 3,
+            ],
+        ),
+        (
+            "gaps",
+            &[
+                0, 10, 6, 0x23, 208, 0, 0, 1, 0, 12, 0x23, 208, 0, 0, 1, 0, 12, 9, 3, 0x23, 236, 0,
+                0, 1, 0,
+            ],
+        ),
+        ("large-responses", &[0, 1, 8, 0x11, 7, 10, 5, 1, 6, 12, 9, 3, 10, 0, 1, 0]),
+        ("accepted", &[0, 4, 0, 0, 0, 0, 12, 9, 4, 9, 5, 1, 0, 12]),
+        (
+            "failures",
+            &[0, 2, 0, 0, 0, 0, 1, 0, 0, 0x12, 0, 0, 0, 244, 9, 0, 0, 0, 1, 244, 9, 0, 0, 0, 0],
+        ),
+        ("too-large", &[0, 1, 9, 0x12, 0, 0, 0, 240, 0, 244, 0, 4, 0, 0, 0]),
+        ("unanswered", &[0, 9, 3, 9, 3, 9, 4, 9, 5, 9, 6, 9, 6, 9, 6]),
+        ("handshake-by-hand", &[2, 13, 1, 0, 0, 13, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 12]),
+        ("refused", &[2, 13, 0, 1, 0, 14, 13, 1, 0, 0, 13, 0, 3, 0]),
+        (
+            "terms-that-lie",
+            &[
+                2, 13, 1, 0, 0, 13, 1, 192, 0, 0, 0, 0, 0, 0, 14, 13, 1, 0, 0, 13, 1, 0, 0, 244, 0,
+                8, 0, 0, 0,
+            ],
+        ),
+        ("other-address", &[2, 13, 1, 0, 0, 240, 13, 1, 0, 0, 0, 0, 0, 0, 0]),
+        ("closed-by-server", &[4, 5, 0, 0, 7, 0, 0, 12, 10, 0, 5, 0, 0, 6, 0, 0, 12]),
+        ("disconnected", &[0, 15, 255, 1, 0, 0x11, 0, 0x21, 0, 12, 5, 0, 0, 2, 0, 0]),
+        ("small-windows", &[4, 4, 0, 0, 244, 1, 0, 0, 0, 0, 10, 6, 10, 7, 1, 0, 12, 0x11, 0, 9, 3]),
+        (
+            "slow-device",
+            &[1, 10, 6, 9, 3, 9, 3, 1, 0, 0x11, 0, 0x23, 0, 0, 0, 1, 0, 9, 3, 0x21, 7, 6, 3, 12],
+        ),
+    ];
+    for (name, bytes) in CLIENT {
+        push(seeds, "hostile_client", name, bytes);
+    }
+    for (name, bytes) in SERVER {
+        push(seeds, "hostile_server", name, bytes);
+    }
+}

@@ -1,0 +1,181 @@
+//! The server of a bench: a real endpoint on a processor that takes its time.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::BufMut;
+use erpc_core::buf::MsgBuf;
+use erpc_core::protocol::{
+    Acceptor, Body, CallError, ListenGroup, Request, SessionEvent, SessionId,
+};
+use erpc_core::runtime::{App, Context, Rpc};
+use erpc_core::service::{Code, Status};
+use erpc_core::time::Instant;
+
+use super::{Bench, CALLS_FROM, PACKET_NANOS, Report, TURN_NANOS, VICTIM, port};
+use crate::SimRoute;
+use crate::transport::{Port, Sent, SimTransport};
+
+/// Calls of its own that the victim keeps under way.
+const OWN_CALLS: usize = 4;
+/// Their size, in bytes.
+const OWN_CALL: usize = 20_000;
+/// Counters that cost something are looked at once in so many turns.
+const LOOK_EVERY: u64 = 16;
+
+pub(super) struct Victim {
+    rpc: Rpc<SimTransport>,
+    port: Rc<Port>,
+    app: Echo,
+    /// The turn that has begun ends here, and what it has sent leaves.
+    busy_until: Instant,
+    leaving: Vec<Sent>,
+    /// When the packets that wait have begun to wait.
+    arrived: Instant,
+    turns: u64,
+    busy_nanos: u64,
+    last: Instant,
+    report: Report,
+}
+
+/// Answers every request with its own bytes; calls another server, if there is one to call.
+#[derive(Default)]
+struct Echo {
+    calls: Option<SessionId>,
+    under_way: usize,
+    is_open: bool,
+}
+
+impl App<SimTransport> for Echo {
+    fn on_request(&mut self, cx: &mut Context<'_, SimTransport>, request: Request<'_, SimRoute>) {
+        let Request { handle, body, .. } = request;
+        let bytes = body.as_slice();
+        match cx.response_buffer(&handle, bytes.len()) {
+            Ok(mut response) => {
+                response.put_slice(bytes);
+                cx.respond(handle, response);
+            }
+            Err(_) => cx.respond_status(handle, &Status::new(Code::ResourceExhausted, "no memory")),
+        }
+        if let Body::Message(message) = body {
+            cx.recycle(message);
+        }
+    }
+
+    fn on_reply(
+        &mut self,
+        cx: &mut Context<'_, SimTransport>,
+        _: u64,
+        reply: Result<Body<'_>, CallError>,
+        request: MsgBuf,
+    ) {
+        self.under_way -= 1;
+        if let Ok(Body::Message(message)) = reply {
+            cx.recycle(message);
+        }
+        cx.recycle(request);
+    }
+
+    fn on_session(&mut self, _: &mut Context<'_, SimTransport>, _: SessionId, event: SessionEvent) {
+        self.is_open = event == SessionEvent::Opened;
+    }
+}
+
+impl Victim {
+    pub(super) fn new(bench: &Bench) -> Self {
+        let port = port(VICTIM, bench.rx_packets);
+        let transport = SimTransport::new(Rc::clone(&port));
+        let mut rpc = Rpc::new(transport, bench.config.clone().seed(bench.seed))
+            .expect("a valid configuration");
+        let group = ListenGroup::new(u128::from(bench.seed).to_le_bytes(), vec![VICTIM.port]);
+        rpc.listen(Acceptor::new(Arc::new(group), 0));
+        let calls = bench.victim_calls.map(|server| {
+            rpc.context_at(Instant::ZERO).connect(server).expect("room for a session")
+        });
+        Self {
+            rpc,
+            port,
+            app: Echo { calls, ..Echo::default() },
+            busy_until: Instant::ZERO,
+            leaving: Vec::new(),
+            arrived: if bench.victim_calls.is_some() { Instant::ZERO } else { Instant::NEVER },
+            turns: 0,
+            busy_nanos: 0,
+            last: Instant::ZERO,
+            report: Report::default(),
+        }
+    }
+
+    /// When the next turn ends or begins.
+    pub(super) fn next_at(&self) -> Instant {
+        if !self.leaving.is_empty() {
+            return self.busy_until;
+        }
+        let deadline = self.rpc.next_deadline().unwrap_or(Instant::NEVER);
+        deadline.min(self.arrived).max(self.busy_until)
+    }
+
+    /// A packet has come in.
+    pub(super) fn arrive(&mut self, now: Instant, from: SimRoute, bytes: Vec<u8>) {
+        if self.port.deliver(from, bytes) {
+            self.arrived = self.arrived.min(now);
+        }
+    }
+
+    /// A turn ends: what it sent leaves. Or one begins.
+    pub(super) fn act(&mut self, now: Instant, sent: &mut Vec<Sent>) {
+        self.last = now;
+        if !self.leaving.is_empty() {
+            sent.append(&mut self.leaving);
+            return;
+        }
+        let before = self.port.stats();
+        self.port.set_now(now);
+        self.call_others(now);
+        self.rpc.run_once_at(now, &mut self.app);
+        assert_eq!(self.port.take_misuse(), None);
+        self.port.take_sent(&mut self.leaving);
+        let after = self.port.stats();
+        let sent_now = after.tx_packets - before.tx_packets;
+        let packets = after.rx_packets - before.rx_packets + sent_now;
+        let nanos = TURN_NANOS + packets * PACKET_NANOS;
+        self.busy_until = now.plus_nanos(nanos);
+        self.busy_nanos += nanos;
+        self.arrived = if self.port.waiting() > 0 { self.busy_until } else { Instant::NEVER };
+        self.report.most_sent_in_a_turn = self.report.most_sent_in_a_turn.max(sent_now);
+        self.turns += 1;
+        if self.turns.is_multiple_of(LOOK_EVERY) {
+            self.look();
+        }
+    }
+
+    fn call_others(&mut self, now: Instant) {
+        let Some(session) = self.app.calls.filter(|_| self.app.is_open) else { return };
+        while self.app.under_way < OWN_CALLS && now.as_nanos() >= CALLS_FROM {
+            let mut cx = self.rpc.context_at(now);
+            let Ok(mut request) = cx.alloc(OWN_CALL) else { return };
+            request.put_bytes(1, OWN_CALL);
+            if cx.call(session, 7, request, 0).is_err() {
+                return;
+            }
+            self.app.under_way += 1;
+        }
+    }
+
+    fn look(&mut self) {
+        let stats = self.rpc.stats();
+        self.report.most_sessions = self.report.most_sessions.max(stats.server_sessions);
+        self.report.most_pool_bytes = self.report.most_pool_bytes.max(stats.pool.in_use_bytes);
+    }
+
+    pub(super) fn report(&mut self) -> Report {
+        self.look();
+        let stats = self.rpc.stats();
+        Report {
+            stats,
+            busy_permille: self.busy_nanos * 1_000 / self.last.as_nanos().max(1),
+            overflowed: stats.transport.rx_overflow,
+            ..self.report.clone()
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A server that accepts a client's session and lies from then on.
+
+use erpc_core::time::Instant;
+use erpc_core::wire::control::{Control, Parameters};
+use erpc_core::wire::{ConnectionId, Kind};
+
+use super::craft::{self, Craft};
+use super::{Attacker, Forged, Pace};
+use crate::net::Packet;
+use crate::{Random, SimRoute};
+
+/// A server that answers handshakes truly and requests with lies: forged credit returns for packets that
+/// were never sent or long returned, gaps where there are none, windows of nothing and of everything,
+/// responses to what was not asked.
+pub struct LyingServer {
+    me: SimRoute,
+    pace: Pace,
+    random: Random,
+    /// Sessions of clients: where, their id, the terms, and the latest request's number and packets.
+    sessions: Vec<(SimRoute, ConnectionId, Parameters, u32, u32)>,
+}
+
+impl LyingServer {
+    /// A server at `me` that lies at this pace to whoever has a session with it.
+    #[must_use]
+    pub fn new(me: SimRoute, pace: Pace, seed: u64) -> Self {
+        Self { me, pace, random: Random::new(seed), sessions: Vec::new() }
+    }
+
+    /// The server's name for a client's session: the client's own with the role changed.
+    #[must_use]
+    pub fn name(client: ConnectionId) -> ConnectionId {
+        ConnectionId::new(client.steer(), true, client.index(), client.generation())
+    }
+
+    fn answer(&mut self, from: SimRoute, nonce: u32, message: Control, out: &mut Vec<Forged>) {
+        let mut reply = |client, message| {
+            out.push(Forged {
+                from: self.me,
+                to: from,
+                bytes: craft::control(client, nonce, message),
+            });
+        };
+        match message {
+            Control::Hello { client, .. } => {
+                reply(client, Control::Challenge { cookie: [1; 16], port: 0, steer: 0 });
+            }
+            Control::Open { client, parameters, .. } => {
+                let eager = parameters.eager.min(craft::payload(&parameters));
+                let parameters = Parameters { eager, ..parameters };
+                reply(client, Control::Opened { server: Self::name(client), parameters });
+                if !self.sessions.iter().any(|session| session.1 == client) {
+                    self.sessions.push((from, client, parameters, 0, 1));
+                }
+            }
+            Control::Ping { sender } => reply(sender, Control::Pong),
+            _ => {}
+        }
+    }
+}
+
+impl Attacker for LyingServer {
+    fn next_at(&self) -> Option<Instant> {
+        self.pace.next_at()
+    }
+
+    fn act(&mut self, now: Instant, out: &mut Vec<Forged>) {
+        self.pace.step(now);
+        if self.sessions.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.sessions.len() as u64) as usize;
+        let (to, client, terms, number, packets) = self.sessions[at];
+        let kind = match self.random.below(8) {
+            0 => Kind::Accepted,
+            1 => Kind::Response,
+            _ => Kind::CreditReturn,
+        };
+        let craft = Craft {
+            // The true request mostly, its neighbours else.
+            request: number.wrapping_add(*self.random.pick(&[0, 0, 0, 8, u32::MAX - 7, 1])),
+            packet: *self.random.pick(&[0, 1, packets / 2, packets - 1, packets, 0xFF_FFFF]),
+            // Window and processing time: whatever.
+            aux: self.random.word() as u32,
+            size: self.random.below(3) as u32,
+            ..Craft::new(client, kind, &terms)
+        };
+        out.push(Forged { from: self.me, to, bytes: craft.bytes(&[]) });
+    }
+
+    fn receive(&mut self, _: Instant, packet: &Packet, out: &mut Vec<Forged>) {
+        if let Some((header, message)) = craft::read_control(&packet.bytes) {
+            return self.answer(packet.from, header.request.to_u32(), message, out);
+        }
+        let Some((header, _)) = craft::read(&packet.bytes) else { return };
+        let known =
+            self.sessions.iter_mut().find(|session| Self::name(session.1) == header.connection);
+        if let (Some(session), Kind::Request) = (known, header.kind) {
+            session.3 = header.request.to_u32();
+            session.4 = craft::request_layout(&session.2, header.size).packets();
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Whoever was not let in: floods from addresses that are not the sender's.
+
+use erpc_core::time::Instant;
+use erpc_core::wire::control::Control;
+use erpc_core::wire::{ConnectionId, Kind};
+
+use super::craft::{self, Craft, PARAMETERS};
+use super::{Attacker, Forged, Pace};
+use crate::net::Packet;
+use crate::{Random, SimRoute};
+
+/// What a stranger sends.
+#[derive(Clone, Copy, Debug)]
+pub enum Strange {
+    /// `Hello`s, each from another address and for another session.
+    Hellos,
+    /// `Open`s with cookies that nobody issued, each from another address.
+    ForgedOpens,
+    /// Packets of every kind to sessions whose ids are guessed, from a true client's address.
+    Guesses {
+        /// The client's address.
+        pretend: SimRoute,
+    },
+    /// `Reset`s, `Close`s and `Closed`s with guessed ids, as if the two ends of a session sent them to
+    /// each other.
+    Resets {
+        /// The client's address, which gets half of them, as if the victim had sent them.
+        client: SimRoute,
+    },
+    /// `Ping`s and `Close`s to sessions that do not exist, each from another address: every one is
+    /// answered, to whoever has that address.
+    Reflections,
+}
+
+/// A stranger: it forges addresses and sees no answers.
+#[derive(Debug)]
+pub struct Stranger {
+    victim: SimRoute,
+    what: Strange,
+    pace: Pace,
+    random: Random,
+}
+
+/// Hosts from here on are in no topology: addresses that nobody has.
+const NOBODY: u32 = 1 << 24;
+
+impl Stranger {
+    /// A stranger that sends `what` to `victim`. Addresses and guesses come from `seed`.
+    #[must_use]
+    pub fn new(victim: SimRoute, what: Strange, pace: Pace, seed: u64) -> Self {
+        Self { victim, what, pace, random: Random::new(seed) }
+    }
+
+    /// An address that is not the stranger's and that nobody else has.
+    fn anywhere(&mut self) -> SimRoute {
+        SimRoute::new(NOBODY + self.random.below(1 << 20) as u32, self.random.word() as u16 | 1)
+    }
+
+    /// A session's name as far as it can be known: what is not random in it is small.
+    fn guess(&mut self, server_role: bool) -> ConnectionId {
+        ConnectionId::new(0, server_role, self.random.below(16) as u32, self.random.word() as u32)
+    }
+
+    fn control(&mut self, from: SimRoute, to: ConnectionId, message: Control) -> Forged {
+        let nonce = self.random.word() as u32;
+        Forged { from, to: self.victim, bytes: craft::control(to, nonce, message) }
+    }
+
+    fn any_data(&mut self, from: SimRoute) -> Forged {
+        const KINDS: [Kind; 7] = [
+            Kind::Request,
+            Kind::Response,
+            Kind::Failure,
+            Kind::CreditReturn,
+            Kind::RequestForResponse,
+            Kind::Accepted,
+            Kind::Done,
+        ];
+        let kind = *self.random.pick(&KINDS);
+        let to_server = matches!(kind, Kind::Request | Kind::RequestForResponse | Kind::Done);
+        let craft = Craft {
+            request: self.random.below(64) as u32,
+            aux: 7,
+            size: 8,
+            ..Craft::new(self.guess(to_server), kind, &PARAMETERS)
+        };
+        Forged { from, to: self.victim, bytes: craft.bytes(&[0; 8]) }
+    }
+
+    fn any_end(&mut self, client: SimRoute) -> Forged {
+        let (to_victim, id) = (self.random.percent(50), self.random.word());
+        let message = match id % 3 {
+            0 => Control::Reset { unknown: self.guess(!to_victim) },
+            1 => Control::Close { sender: self.guess(!to_victim) },
+            _ => Control::Closed,
+        };
+        let to = self.guess(to_victim);
+        let mut forged = self.control(client, to, message);
+        if !to_victim {
+            (forged.from, forged.to) = (self.victim, client);
+        }
+        forged
+    }
+}
+
+impl Attacker for Stranger {
+    fn next_at(&self) -> Option<Instant> {
+        self.pace.next_at()
+    }
+
+    fn act(&mut self, now: Instant, out: &mut Vec<Forged>) {
+        self.pace.step(now);
+        let from = self.anywhere();
+        let endpoint = ConnectionId::endpoint(0);
+        let client =
+            ConnectionId::new(self.random.word() as u8, false, 1, self.random.word() as u32);
+        let forged = match self.what {
+            Strange::Hellos => {
+                self.control(from, endpoint, Control::Hello { client, low: 1, high: 1 })
+            }
+            Strange::ForgedOpens => {
+                // The time in a cookie can be guessed; its MAC cannot.
+                let mut cookie = [0; 16];
+                cookie[..8].copy_from_slice(&now.as_nanos().to_le_bytes());
+                cookie[8..].copy_from_slice(&self.random.word().to_le_bytes());
+                self.control(
+                    from,
+                    endpoint,
+                    Control::Open { client, cookie, parameters: PARAMETERS },
+                )
+            }
+            Strange::Guesses { pretend } => self.any_data(pretend),
+            Strange::Resets { client } => self.any_end(client),
+            Strange::Reflections => {
+                let unknown = self.guess(true);
+                let message = if self.random.percent(50) {
+                    Control::Ping { sender: client }
+                } else {
+                    Control::Close { sender: client }
+                };
+                self.control(from, unknown, message)
+            }
+        };
+        out.push(forged);
+    }
+
+    fn receive(&mut self, _: Instant, _: &Packet, _: &mut Vec<Forged>) {}
+}

@@ -1,0 +1,55 @@
+//! erpc, tested in a world of our own making.
+//!
+//! Hundreds of endpoints, each the real protocol and the real event loop, run in one thread and virtual
+//! time over a modelled network that loses, repeats, delays, damages and forges packets, and an oracle
+//! looks at everything that happens. One seed is one run, to the last bit.
+//!
+//! ```text
+//!   seed -> plan      everything that will happen, drawn before the run begins
+//!             |
+//!           world     moves the clock from event to event
+//!           |   \
+//!        network  nodes   links and switches; endpoints: erpc_core::runtime::Rpc over transport::SimTransport
+//!                  |
+//!                party    what an endpoint's user does: calls, answers
+//!                  |
+//!                oracle   what must be true of every call
+//! ```
+//!
+//! | module | is about |
+//! |---|---|
+//! | [`scenario`](Scenario), [`feature`](Feature), [`plan`] | what a run is like and what goes wrong in it |
+//! | [`net`] | topologies, links, switches with a shared buffer |
+//! | [`transport`] | an endpoint's interface: receive queue, a device that reads late |
+//! | [`world`], [`oracle`] | one run |
+//! | [`runner`], [`shrink`] | many runs; and from one that fails to a small one that fails |
+//! | [`hostile`] | peers that lie |
+//! | [`fuzz`] | the bodies of the fuzz targets |
+
+mod agenda;
+mod clock;
+mod feature;
+pub mod fuzz;
+pub mod hostile;
+#[cfg(erpc_mutants)]
+pub mod mutants;
+pub mod net;
+mod node;
+pub mod oracle;
+mod party;
+mod pattern;
+pub mod plan;
+mod random;
+mod route;
+pub mod runner;
+mod scenario;
+mod shelf;
+pub mod shrink;
+mod silence;
+pub mod transport;
+pub mod world;
+
+pub use feature::{Feature, Features};
+pub use random::Random;
+pub use route::SimRoute;
+pub use scenario::Scenario;

@@ -1,0 +1,200 @@
+//! Who is connected to whom.
+
+use super::SwitchConfig;
+
+/// Packets that a host's transmit queue holds by default.
+const NIC_PACKETS: u32 = 4_096;
+/// The fastest cable, so that the arithmetic has room for it.
+const MAX_RATE_MBPS: u64 = 1_000_000_000_000;
+/// The longest cable, a bit above a year.
+const MAX_DELAY_NANOS: u64 = 1 << 55;
+
+/// A cable, the same in both directions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Megabits per second, 1 to 10^12.
+    pub rate_mbps: u64,
+    /// From when the last bit is sent to when it arrives, nanoseconds. At most a year.
+    pub delay_nanos: u64,
+}
+
+/// A cable of a topology: `0..Network::links()`. See [`Topology`] for which is which.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LinkId(pub u32);
+
+/// An end of a cable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Node {
+    Host(u32),
+    Switch(u32),
+}
+
+/// One cable and its ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cable {
+    pub(super) ends: [Node; 2],
+    pub(super) link: Link,
+}
+
+/// Hosts, switches and the cables between them: a tree, so that there is one way from each host to
+/// each other and packets between two hosts stay in order.
+///
+/// Cables are numbered: with a switch, the one of host `h` is `LinkId(h)`
+/// ([`host_link`](Self::host_link)), and in two tiers the one between the switch of rack `r` and
+/// the spine is `LinkId(hosts + r)` ([`uplink`](Self::uplink)). A pair has only `LinkId(0)`.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    hosts: u32,
+    pub(super) nic_packets: u32,
+    pub(super) switches: Vec<SwitchConfig>,
+    pub(super) cables: Vec<Cable>,
+}
+
+impl Topology {
+    /// Two hosts and one cable.
+    ///
+    /// # Panics
+    /// If the link is out of the bounds of [`Link`].
+    #[must_use]
+    pub fn pair(link: Link) -> Self {
+        Self::new(2, Vec::new(), vec![Cable { ends: [Node::Host(0), Node::Host(1)], link }])
+    }
+
+    /// `hosts` around one switch.
+    ///
+    /// # Panics
+    /// If there are no hosts, or the link or the switch is out of the bounds of [`Link`] and
+    /// [`SwitchConfig`].
+    #[must_use]
+    pub fn star(hosts: u32, link: Link, switch: SwitchConfig) -> Self {
+        let cables =
+            (0..hosts).map(|host| Cable { ends: [Node::Host(host), Node::Switch(0)], link });
+        Self::new(hosts, vec![switch], cables.collect())
+    }
+
+    /// Racks of hosts, each with a switch, and one spine above them. Host `h` is in rack `h /
+    /// hosts_per_rack`. A rack's cable to the spine has the rate of `hosts_per_rack /
+    /// oversubscription` hosts' cables, rounded down. All switches are alike. The CX4 cluster of
+    /// eRPC's thesis is 5 x 20, 2:1.
+    ///
+    /// # Panics
+    /// If a number is 0, or a cable (those to the spine, too) or the switch is out of the bounds of
+    /// [`Link`] and [`SwitchConfig`].
+    #[must_use]
+    pub fn two_tier(
+        racks: u32,
+        hosts_per_rack: u32,
+        oversubscription: u32,
+        link: Link,
+        switch: SwitchConfig,
+    ) -> Self {
+        assert!(oversubscription > 0, "an oversubscription of 0:1");
+        let hosts = racks.checked_mul(hosts_per_rack).expect("that many hosts have no numbers");
+        let spine = racks;
+        let up = Link {
+            rate_mbps: u64::from(hosts_per_rack).saturating_mul(link.rate_mbps)
+                / u64::from(oversubscription),
+            ..link
+        };
+        let down = (0..hosts).map(|host| Cable {
+            ends: [Node::Host(host), Node::Switch(host / hosts_per_rack)],
+            link,
+        });
+        let up = (0..racks)
+            .map(|rack| Cable { ends: [Node::Switch(rack), Node::Switch(spine)], link: up });
+        Self::new(hosts, vec![switch; racks as usize + 1], down.chain(up).collect())
+    }
+
+    fn new(hosts: u32, switches: Vec<SwitchConfig>, cables: Vec<Cable>) -> Self {
+        assert!(hosts > 0, "a network without hosts");
+        for Cable { link, .. } in &cables {
+            assert!((1..=MAX_RATE_MBPS).contains(&link.rate_mbps), "a rate of {}", link.rate_mbps);
+            assert!(link.delay_nanos <= MAX_DELAY_NANOS, "a delay of {} ns", link.delay_nanos);
+        }
+        switches.iter().for_each(SwitchConfig::check);
+        Self { hosts, nic_packets: NIC_PACKETS, switches, cables }
+    }
+
+    /// Bounds the transmit queue of every host to `packets`, among them the one that is being sent.
+    /// Default 4,096. Packets that find it full are dropped.
+    ///
+    /// # Panics
+    /// If `packets` is 0: nothing could ever be sent.
+    #[must_use]
+    pub fn nic_packets(mut self, packets: u32) -> Self {
+        assert!(packets > 0, "a transmit queue without room");
+        self.nic_packets = packets;
+        self
+    }
+
+    /// The number of hosts. They are numbered from 0.
+    #[must_use]
+    pub fn hosts(&self) -> u32 {
+        self.hosts
+    }
+
+    /// The number of cables.
+    #[must_use]
+    pub fn links(&self) -> u32 {
+        self.cables.len() as u32
+    }
+
+    /// The cable of `host`.
+    ///
+    /// # Panics
+    /// If there is no such host.
+    #[must_use]
+    pub fn host_link(&self, host: u32) -> LinkId {
+        assert!(host < self.hosts, "no host {host}");
+        // A pair's two hosts share their cable.
+        LinkId(host.min(self.links() - 1))
+    }
+
+    /// The cable from the switch of `rack` to the spine; none in a pair or a star.
+    #[must_use]
+    pub fn uplink(&self, rack: u32) -> Option<LinkId> {
+        let link = self.hosts.checked_add(rack)?;
+        (link < self.links()).then_some(LinkId(link))
+    }
+
+    /// For each switch, through which of its cable ends each host is reached. The ends of cable `c`
+    /// are numbered `2c` and `2c + 1`; the first sends from `ends[0]`.
+    pub(super) fn routes(&self) -> Vec<Vec<u32>> {
+        const UNKNOWN: u32 = u32::MAX;
+        // Of each switch, the cable ends that lead to other switches.
+        let mut neighbours = vec![Vec::new(); self.switches.len()];
+        for (port, node, peer) in self.ports() {
+            if let (Node::Switch(switch), Node::Switch(peer)) = (node, peer) {
+                neighbours[switch as usize].push((port, peer));
+            }
+        }
+        let mut routes = vec![vec![UNKNOWN; self.hosts as usize]; self.switches.len()];
+        let mut reached = Vec::new();
+        for (port, node, peer) in self.ports() {
+            let (Node::Switch(switch), Node::Host(host)) = (node, peer) else { continue };
+            routes[switch as usize][host as usize] = port;
+            // Away from the host, from switch to switch; the way back is the other end of the
+            // cable.
+            reached.push(switch);
+            while let Some(near) = reached.pop() {
+                for (port, far) in &neighbours[near as usize] {
+                    let way = &mut routes[*far as usize][host as usize];
+                    if *way == UNKNOWN {
+                        *way = port ^ 1;
+                        reached.push(*far);
+                    }
+                }
+            }
+        }
+        assert!(routes.iter().flatten().all(|port| *port != UNKNOWN), "a host nobody can reach");
+        routes
+    }
+
+    /// All cable ends: number, the node that sends from there, the node at the other end.
+    pub(super) fn ports(&self) -> impl Iterator<Item = (u32, Node, Node)> {
+        self.cables.iter().zip(0u32..).flat_map(|(cable, index)| {
+            let [a, b] = cable.ends;
+            [(2 * index, a, b), (2 * index + 1, b, a)]
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! An endpoint in the world: its life, its interface, its clock.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use erpc_core::protocol::{Acceptor, ListenGroup};
+use erpc_core::runtime::Rpc;
+use erpc_core::time::Instant;
+use erpc_core::transport::fault::{FaultCounts, Faults, Injector};
+
+use crate::clock::Clock;
+use crate::party::Party;
+use crate::plan::EndpointPlan;
+use crate::silence::Silence;
+use crate::transport::{Port, SimTransport};
+use crate::{Random, pattern};
+
+/// One endpoint, alive or dead.
+pub(crate) struct Node {
+    pub(crate) rpc: Option<Rpc<SimTransport>>,
+    pub(crate) port: Rc<Port>,
+    pub(crate) party: Party,
+    pub(crate) clock: Clock,
+    pub(crate) rx: Injector,
+    pub(crate) tx: Injector,
+    /// When its last turn is over.
+    pub(crate) busy_until: Instant,
+    /// When its next turn is planned for.
+    pub(crate) turn_at: Option<Instant>,
+    /// The earliest event on the agenda that will look whether its turn is due; perhaps before that.
+    pub(crate) alarm_at: Option<Instant>,
+    pub(crate) turns: u64,
+    pub(crate) silence: Silence,
+    /// Packets that its dead lives had received.
+    pub(crate) past_packets: u64,
+    seed: u64,
+}
+
+impl Node {
+    /// Endpoint `index`, not born yet.
+    pub(crate) fn new(index: usize, plan: &EndpointPlan, seed: u64, start: Instant) -> Self {
+        let world_seed = seed;
+        let seed = pattern::mix(world_seed ^ (index as u64 + 1) << 32);
+        let (rx, tx) = &plan.faults;
+        let random = Random::new(seed);
+        Self {
+            rpc: None,
+            port: Port::new(plan.route, plan.nic),
+            party: Party::new((index, 0), random.fork(2)),
+            // Clocks of different hosts have nothing to do with each other.
+            clock: Clock::new((pattern::mix(world_seed ^ u64::from(plan.route.host)) >> 24) as i64),
+            rx: Injector::new(seed ^ 1, rx.clone(), start),
+            tx: Injector::new(seed ^ 2, tx.clone(), start),
+            busy_until: start,
+            turn_at: None,
+            alarm_at: None,
+            turns: 0,
+            silence: Silence::default(),
+            past_packets: 0,
+            seed,
+        }
+    }
+
+    /// It is born, or born again. `secret` is what its listening group shares.
+    pub(crate) fn start(&mut self, plan: &EndpointPlan, secret: u64) {
+        let life = self.party.incarnation().1;
+        let seed = pattern::mix(self.seed ^ u64::from(life + 1) << 8);
+        self.port = Port::new(plan.route, plan.nic);
+        let config = plan.config.clone().seed(seed);
+        let mut rpc = Rpc::new(SimTransport::new(Rc::clone(&self.port)), config)
+            .expect("the plan's settings are within their bounds");
+        if let Some(place) = plan.group.iter().position(|&port| port == plan.route.port) {
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&secret.to_le_bytes());
+            let group = ListenGroup::new(bytes, plan.group.clone());
+            rpc.listen(Acceptor::new(Arc::new(group), place as u8));
+        }
+        self.party = self.party.reborn(Random::new(seed).fork(2));
+        self.rpc = Some(rpc);
+        self.silence = Silence::default();
+    }
+
+    /// It dies; nothing of it remains but what is on its way.
+    pub(crate) fn die(&mut self) {
+        if let Some(mut rpc) = self.rpc.take() {
+            self.past_packets += rpc.stats().protocol.rx_packets;
+        }
+        self.turn_at = None;
+    }
+
+    /// Nothing happens to its packets any more.
+    pub(crate) fn heal(&mut self) -> FaultCounts {
+        let mut counts = self.rx.counts();
+        counts += self.tx.counts();
+        self.rx = Injector::new(0, Faults::none(), Instant::ZERO);
+        self.tx = Injector::new(0, Faults::none(), Instant::ZERO);
+        counts
+    }
+}

@@ -1,0 +1,344 @@
+//! What must be true of every call, whatever happens.
+//!
+//! The oracle is told everything that users see: each call that was made, each execution, each
+//! outcome. It knows from the plan what may be expected and remembers the first thing that was not.
+
+use std::fmt;
+use std::ops::AddAssign;
+
+use erpc_core::protocol::{CallError, Cause, ConnectError};
+use erpc_core::service::Code;
+use erpc_core::time::Instant;
+
+use crate::pattern;
+
+/// A rule that did not hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// When, on the world's clock.
+    pub at: Instant,
+    /// What was found.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.at.as_nanos();
+        write!(f, "at {}.{:09} s: {}", nanos / 1_000_000_000, nanos % 1_000_000_000, self.what)
+    }
+}
+
+/// How calls ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Outcomes {
+    /// With a response.
+    pub responses: u64,
+    /// With a status of the server's.
+    pub statuses: u64,
+    /// Not executed.
+    pub not_executed: u64,
+    /// Perhaps executed.
+    pub maybe_executed: u64,
+    /// Executed, the response lost.
+    pub responses_lost: u64,
+    /// Not even accepted.
+    pub rejected: u64,
+    /// The caller died first.
+    pub abandoned: u64,
+}
+
+impl AddAssign for Outcomes {
+    fn add_assign(&mut self, more: Self) {
+        self.responses += more.responses;
+        self.statuses += more.statuses;
+        self.not_executed += more.not_executed;
+        self.maybe_executed += more.maybe_executed;
+        self.responses_lost += more.responses_lost;
+        self.rejected += more.rejected;
+        self.abandoned += more.abandoned;
+    }
+}
+
+/// Where a call is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    UnderWay,
+    Ended,
+    /// It ended, and its error said that it was never executed. So it must stay.
+    EndedNotExecuted,
+    /// Its caller has died.
+    Abandoned,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    request_len: u32,
+    response_len: u32,
+    session: u32,
+    stage: Stage,
+    executions: u8,
+}
+
+/// What a request asks for, as the oracle tells its handler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Asked {
+    pub(crate) response_len: usize,
+    pub(crate) response_key: u64,
+}
+
+/// An endpoint in one of its lives.
+pub(crate) type Incarnation = (usize, u32);
+
+/// Knows all calls of a run.
+pub struct Oracle {
+    seed: u64,
+    /// What arrives is what was sent.
+    is_trusted: bool,
+    /// Nothing happens that could end a session early.
+    spares_sessions: bool,
+    now: Instant,
+    calls: Vec<Call>,
+    /// Which endpoint, in which of its lives, executes the calls of each session.
+    homes: Vec<Option<Incarnation>>,
+    under_way: u64,
+    opened: u64,
+    outcomes: Outcomes,
+    violation: Option<Violation>,
+}
+
+impl Oracle {
+    /// An oracle that has seen nothing.
+    #[must_use]
+    pub fn new(seed: u64, is_trusted: bool, spares_sessions: bool) -> Self {
+        Self {
+            seed,
+            is_trusted,
+            spares_sessions,
+            now: Instant::ZERO,
+            calls: Vec::new(),
+            homes: Vec::new(),
+            under_way: 0,
+            opened: 0,
+            outcomes: Outcomes::default(),
+            violation: None,
+        }
+    }
+
+    pub(crate) fn set_now(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// Something is not as it must be. The first such thing is remembered.
+    pub(crate) fn blame(&mut self, what: impl Into<String>) {
+        if self.violation.is_none() {
+            self.violation = Some(Violation { at: self.now, what: what.into() });
+        }
+    }
+
+    /// The first rule that did not hold.
+    #[must_use]
+    pub fn violation(&self) -> Option<&Violation> {
+        self.violation.as_ref()
+    }
+
+    /// Calls that have not ended.
+    #[must_use]
+    pub fn under_way(&self) -> u64 {
+        self.under_way
+    }
+
+    /// Calls that were made and accepted.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls.len() as u64 - self.outcomes.rejected
+    }
+
+    /// How calls have ended so far.
+    #[must_use]
+    pub fn outcomes(&self) -> Outcomes {
+        self.outcomes
+    }
+
+    /// Bytes of the messages of calls that have not ended.
+    #[must_use]
+    pub fn backlog_bytes(&self) -> u64 {
+        let open = self.calls.iter().filter(|call| call.stage == Stage::UnderWay);
+        open.map(|call| u64::from(call.request_len) + u64::from(call.response_len)).sum()
+    }
+
+    /// A name for a session that is about to be opened.
+    pub(crate) fn session(&mut self) -> u32 {
+        self.homes.push(None);
+        self.homes.len() as u32 - 1
+    }
+
+    /// A session has opened.
+    pub(crate) fn opened(&mut self) {
+        self.opened += 1;
+    }
+
+    /// Sessions that have opened.
+    #[must_use]
+    pub fn sessions_opened(&self) -> u64 {
+        self.opened
+    }
+
+    /// A call is about to be made. Its number goes with it as method and token.
+    pub(crate) fn begin(&mut self, session: u32, request_len: u32, response_len: u32) -> u32 {
+        let stage = Stage::UnderWay;
+        self.calls.push(Call { request_len, response_len, session, stage, executions: 0 });
+        self.under_way += 1;
+        self.calls.len() as u32 - 1
+    }
+
+    /// What the request of a call is made from.
+    pub(crate) fn request_key(&self, id: u32) -> u64 {
+        pattern::key(self.seed, id)
+    }
+
+    /// The call was not accepted, its request handed back.
+    pub(crate) fn rejected(&mut self, id: u32, request: &[u8]) {
+        self.end(id, Stage::EndedNotExecuted);
+        self.outcomes.rejected += 1;
+        self.check_request(id, request);
+    }
+
+    /// The caller has died.
+    pub(crate) fn abandoned(&mut self, id: u32) {
+        self.end(id, Stage::Abandoned);
+        self.outcomes.abandoned += 1;
+    }
+
+    /// A handler is given a request.
+    pub(crate) fn executed(&mut self, at: Incarnation, method: u32, body: &[u8]) -> Asked {
+        let Some(call) = self.calls.get_mut(method as usize) else {
+            if self.is_trusted {
+                self.blame(format!("a handler is given call {method}, which was never made"));
+            }
+            return Asked { response_len: body.len(), response_key: u64::from(method) };
+        };
+        let response_len = call.response_len as usize;
+        call.executions = call.executions.saturating_add(1);
+        let Call { executions, stage, request_len, session, .. } = *call;
+        let request_key = pattern::key(self.seed, method);
+        let response_key = pattern::answer(request_key, body.len());
+        let asked = Asked { response_len, response_key };
+        if !self.is_trusted {
+            return asked;
+        }
+        if executions > 1 {
+            self.blame(format!("call {method} is executed {executions} times"));
+        }
+        if stage == Stage::EndedNotExecuted {
+            self.blame(format!("call {method} is executed, and was said not to be"));
+        }
+        if body.len() != request_len as usize || !pattern::matches(body, request_key) {
+            let len = body.len();
+            self.blame(format!(
+                "the request of call {method} is not what was sent: {len} of {request_len} bytes"
+            ));
+        }
+        match self.homes[session as usize] {
+            None => self.homes[session as usize] = Some(at),
+            Some(home) if home == at => {}
+            Some(home) => self.blame(format!(
+                "session {session} of endpoint {home:?} (number, life) has call {method} executed by {at:?}"
+            )),
+        }
+        asked
+    }
+
+    /// A call has ended.
+    pub(crate) fn ended(&mut self, id: u32, result: Result<&[u8], &CallError>, request: &[u8]) {
+        if self.calls.get(id as usize).is_none_or(|call| call.stage != Stage::UnderWay) {
+            return self.blame(format!("call {id} ends, and is not under way: {result:?}"));
+        }
+        self.check_request(id, request);
+        let executions = self.calls[id as usize].executions;
+        let mut stage = Stage::Ended;
+        match result {
+            Ok(body) => {
+                self.outcomes.responses += 1;
+                self.check_response(id, body, request.len());
+            }
+            Err(CallError::Status(status)) => {
+                self.outcomes.statuses += 1;
+                if self.is_trusted
+                    && !matches!(status.code(), Code::Internal | Code::ResourceExhausted)
+                {
+                    self.blame(format!("call {id} ends with a status that nobody sent: {status}"));
+                }
+            }
+            Err(CallError::NotExecuted(cause)) => {
+                self.outcomes.not_executed += 1;
+                stage = Stage::EndedNotExecuted;
+                if self.is_trusted && executions > 0 {
+                    self.blame(format!(
+                        "call {id} was executed, and its error says that it was not"
+                    ));
+                }
+                self.check_cause(id, *cause);
+            }
+            Err(CallError::MaybeExecuted(cause)) => {
+                self.outcomes.maybe_executed += 1;
+                self.check_cause(id, *cause);
+            }
+            Err(CallError::ResponseLost(cause)) => {
+                self.outcomes.responses_lost += 1;
+                if self.is_trusted && executions == 0 {
+                    self.blame(format!("call {id} has lost its response, and was never executed"));
+                }
+                self.check_cause(id, *cause);
+            }
+            Err(other) => self.blame(format!("call {id} ends with {other}")),
+        }
+        self.end(id, stage);
+    }
+
+    fn end(&mut self, id: u32, stage: Stage) {
+        self.calls[id as usize].stage = stage;
+        self.under_way -= 1;
+    }
+
+    /// The request that comes back to its caller is the one that was made.
+    fn check_request(&mut self, id: u32, request: &[u8]) {
+        let len = self.calls[id as usize].request_len as usize;
+        if request.len() != len || !pattern::matches(request, pattern::key(self.seed, id)) {
+            self.blame(format!("the request that comes back from call {id} has changed"));
+        }
+    }
+
+    fn check_response(&mut self, id: u32, body: &[u8], request_len: usize) {
+        if !self.is_trusted {
+            return;
+        }
+        let Call { executions, response_len, .. } = self.calls[id as usize];
+        let key = pattern::answer(pattern::key(self.seed, id), request_len);
+        if body.len() != response_len as usize || !pattern::matches(body, key) {
+            let len = body.len();
+            self.blame(format!(
+                "the response of call {id} is not its own: {len} of {response_len} bytes"
+            ));
+        }
+        if executions == 0 {
+            self.blame(format!("call {id} has a response, and was never executed"));
+        }
+    }
+
+    /// A session has closed, and not because its user wanted it to.
+    pub(crate) fn session_ended(&mut self, session: u32, cause: Cause) {
+        if self.spares_sessions
+            && !matches!(cause, Cause::Connect(ConnectError::Timeout) | Cause::Disconnected)
+        {
+            self.blame(format!("session {session} ends, and nothing happened to it: {cause}"));
+        }
+    }
+
+    fn check_cause(&mut self, id: u32, cause: Cause) {
+        if self.spares_sessions
+            && !matches!(cause, Cause::Connect(ConnectError::Timeout) | Cause::Disconnected)
+        {
+            self.blame(format!("call {id} fails, and nothing happened to its session: {cause}"));
+        }
+    }
+}

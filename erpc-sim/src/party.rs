@@ -1,0 +1,331 @@
+//! What the user of an endpoint does: calls others, and answers.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use erpc_core::buf::MsgBuf;
+use erpc_core::protocol::{
+    Body, CallError, Cause, ConnectError, RejectReason, Request, RequestHandle, SessionEvent,
+    SessionId,
+};
+use erpc_core::runtime::{App, Context};
+use erpc_core::service::{Code, Status};
+
+use crate::oracle::{Asked, Incarnation, Oracle};
+use crate::plan::{Handlers, Plan};
+use crate::transport::SimTransport;
+use crate::{Random, SimRoute, pattern};
+
+type Cx<'a> = Context<'a, SimTransport>;
+
+/// A session that a party has opened.
+struct Session {
+    id: SessionId,
+    server: SimRoute,
+    /// Its number at the oracle.
+    number: u32,
+    /// Its calls that have not ended.
+    calls: Vec<u32>,
+    closing: bool,
+    open: bool,
+}
+
+/// An answer that is given later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    handle: RequestHandle,
+    asked: Asked,
+}
+
+/// One endpoint's user, in one of its lives.
+pub(crate) struct Party {
+    me: Incarnation,
+    random: Random,
+    sessions: Vec<Session>,
+    /// Calls to be made.
+    owed: u32,
+    under_way: u32,
+    /// All the memory there was.
+    hoard: Vec<MsgBuf>,
+    /// Servers to try again with the next round.
+    missed: Vec<SimRoute>,
+    /// Sessions are opened again when they close.
+    persists: bool,
+    /// Calls that were handed over in this turn.
+    pub(crate) handed_over: u32,
+}
+
+impl Party {
+    pub(crate) fn new(me: Incarnation, random: Random) -> Self {
+        Self {
+            me,
+            random,
+            sessions: Vec::new(),
+            owed: 0,
+            under_way: 0,
+            hoard: Vec::new(),
+            missed: Vec::new(),
+            persists: true,
+            handed_over: 0,
+        }
+    }
+
+    /// Its next life.
+    pub(crate) fn reborn(&self, random: Random) -> Self {
+        let (index, life) = self.me;
+        Self { owed: self.owed, ..Self::new((index, life + 1), random) }
+    }
+
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.me
+    }
+
+    /// Opens a session.
+    pub(crate) fn connect(&mut self, cx: &mut Cx<'_>, server: SimRoute, oracle: &mut Oracle) {
+        if let Ok(id) = cx.connect(server) {
+            let number = oracle.session();
+            self.sessions.push(Session {
+                id,
+                server,
+                number,
+                calls: Vec::new(),
+                closing: false,
+                open: false,
+            });
+        }
+    }
+
+    /// Closes one session and opens another.
+    pub(crate) fn reconnect(&mut self, cx: &mut Cx<'_>, oracle: &mut Oracle) {
+        let count = self.sessions.len() as u64;
+        let at = self.random.below(count) as usize;
+        let Some(session) = self.sessions.get_mut(at) else { return };
+        if std::mem::replace(&mut session.closing, true) {
+            return;
+        }
+        let server = session.server;
+        cx.disconnect(session.id);
+        self.connect(cx, server, oracle);
+    }
+
+    /// Closes all sessions for good.
+    pub(crate) fn leave(&mut self, cx: &mut Cx<'_>) {
+        self.persists = false;
+        for session in &mut self.sessions {
+            session.closing = true;
+            cx.disconnect(session.id);
+        }
+    }
+
+    /// No new calls and sessions.
+    pub(crate) fn retire(&mut self) {
+        (self.persists, self.owed) = (false, 0);
+    }
+
+    /// Takes all memory.
+    pub(crate) fn take_hoard(&mut self, cx: &mut Cx<'_>) {
+        let mut size = 1 << 20;
+        while size >= 64 {
+            match cx.alloc(size) {
+                Ok(msgbuf) => self.hoard.push(msgbuf),
+                Err(_) => size /= 2,
+            }
+        }
+    }
+
+    /// Gives it back.
+    pub(crate) fn drop_hoard(&mut self) {
+        self.hoard.clear();
+    }
+
+    /// A round begins: more calls are to be made.
+    pub(crate) fn begin_round(
+        &mut self,
+        cx: &mut Cx<'_>,
+        calls: u32,
+        oracle: &mut Oracle,
+        plan: &Plan,
+    ) {
+        if self.persists {
+            for server in std::mem::take(&mut self.missed) {
+                self.connect(cx, server, oracle);
+            }
+            self.owed += calls;
+            self.make_calls(cx, oracle, plan);
+        }
+    }
+
+    /// The endpoint has died. Its next life makes the calls that it has not made.
+    pub(crate) fn abandon(&mut self, oracle: &mut Oracle) {
+        for session in self.sessions.drain(..) {
+            for call in session.calls {
+                oracle.abandoned(call);
+            }
+        }
+    }
+
+    /// Makes the calls that are owed, as many at a time as the plan says.
+    pub(crate) fn make_calls(&mut self, cx: &mut Cx<'_>, oracle: &mut Oracle, plan: &Plan) {
+        while self.owed > 0 && self.under_way < plan.outstanding {
+            // Mostly on sessions that are open; now and then on one that is about to be.
+            let eager = self.random.percent(2);
+            let ready = |session: &Session| !session.closing && (session.open || eager);
+            let count = self.sessions.iter().filter(|session| ready(session)).count();
+            let at = self.random.below(count as u64) as usize;
+            let mut ready = self.sessions.iter_mut().filter(|session| ready(session));
+            let Some(session) = ready.nth(at) else { return };
+            let (len, response_len) =
+                (plan.sizes.draw(&mut self.random), plan.sizes.draw(&mut self.random));
+            let Ok(mut request) = cx.alloc(len as usize) else {
+                self.owed -= 1;
+                continue;
+            };
+            let id = oracle.begin(session.number, len, response_len);
+            pattern::fill(&mut request, oracle.request_key(id), len as usize);
+            self.handed_over += 1;
+            match cx.call(session.id, id, request, u64::from(id)) {
+                Ok(()) => {
+                    session.calls.push(id);
+                    self.under_way += 1;
+                    self.owed -= 1;
+                }
+                Err(rejected) => {
+                    oracle.rejected(id, rejected.request.as_slice());
+                    cx.recycle(rejected.request);
+                    match rejected.reason {
+                        // When something comes back, or the session opens, there is room again.
+                        RejectReason::QueueFull => return,
+                        RejectReason::NoSession | RejectReason::Disconnecting => self.owed -= 1,
+                        other => oracle.blame(format!("call {id} is rejected: {other}")),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives an answer that was put off.
+    pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, answer: Answer) {
+        let Answer { handle, asked } = answer;
+        match cx.response_buffer(&handle, asked.response_len) {
+            Ok(mut response) => {
+                pattern::fill(&mut response, asked.response_key, asked.response_len);
+                cx.respond(handle, response);
+            }
+            Err(error) => {
+                let status = Status::new(Code::ResourceExhausted, error.to_string());
+                cx.respond_status(handle, &status);
+            }
+        }
+    }
+
+    /// A handler: what it does with a request, now or in so many nanoseconds.
+    fn handle(&mut self, cx: &mut Cx<'_>, answer: Answer, handlers: &Handlers) -> Option<u64> {
+        if self.random.percent(handlers.panic_percent) {
+            // As the typed layer does it; not by `panic!`, which would print a message every time.
+            let outcome = catch_unwind(AssertUnwindSafe(|| resume_unwind(Box::new("a handler"))));
+            if outcome.is_err() {
+                cx.respond_status(
+                    answer.handle,
+                    &Status::new(Code::Internal, "the handler panicked"),
+                );
+            }
+            return None;
+        }
+        if self.random.percent(handlers.slow_percent) {
+            return Some(self.random.below(handlers.slowest_nanos + 1));
+        }
+        self.answer(cx, answer);
+        None
+    }
+}
+
+/// A party in a turn of its endpoint's loop.
+pub(crate) struct Turn<'w> {
+    pub(crate) party: &'w mut Party,
+    pub(crate) oracle: &'w mut Oracle,
+    pub(crate) plan: &'w Plan,
+    /// Answers for later, and in how many nanoseconds.
+    pub(crate) later: &'w mut Vec<(u64, Answer)>,
+}
+
+impl App<SimTransport> for Turn<'_> {
+    fn on_request(&mut self, cx: &mut Cx<'_>, request: Request<'_, SimRoute>) {
+        let Request { handle, method, body, .. } = request;
+        let asked = self.oracle.executed(self.party.me, method, body.as_slice());
+        if let Body::Message(message) = body {
+            cx.recycle(message);
+        }
+        let answer = Answer { handle, asked };
+        if let Some(nanos) = self.party.handle(cx, answer, &self.plan.handlers) {
+            self.later.push((nanos, answer));
+        }
+    }
+
+    fn on_reply(
+        &mut self,
+        cx: &mut Cx<'_>,
+        token: u64,
+        reply: Result<Body<'_>, CallError>,
+        mut request: MsgBuf,
+    ) {
+        let id = token as u32;
+        let result = reply.as_ref().map(Body::as_slice);
+        self.oracle.ended(id, result, request.as_slice());
+        // The request is the user's again, who writes into it; this panics if a queue still reads it.
+        let len = request.len().min(64);
+        request.as_mut_slice()[..len].fill(0xEE);
+        cx.recycle(request);
+        if let Ok(Body::Message(message)) = reply {
+            cx.recycle(message);
+        }
+        let mut sessions = self.party.sessions.iter_mut();
+        let place = sessions.find_map(|session| {
+            let at = session.calls.iter().position(|&call| call == id)?;
+            Some(session.calls.swap_remove(at))
+        });
+        if place.is_none() {
+            self.oracle.blame(format!("call {id} ends after its session"));
+        }
+        self.party.under_way -= 1;
+        self.party.make_calls(cx, self.oracle, self.plan);
+    }
+
+    fn on_session(&mut self, cx: &mut Cx<'_>, session: SessionId, event: SessionEvent) {
+        let Some(at) = self.party.sessions.iter().position(|known| known.id == session) else {
+            return self.oracle.blame(format!("an event of no session: {event:?}"));
+        };
+        let SessionEvent::Closed(cause) = event else {
+            if std::mem::replace(&mut self.party.sessions[at].open, true) {
+                self.oracle.blame("a session opens twice");
+            }
+            self.oracle.opened();
+            return self.party.make_calls(cx, self.oracle, self.plan);
+        };
+        let closed = self.party.sessions.swap_remove(at);
+        if !closed.calls.is_empty() {
+            let calls = closed.calls;
+            self.oracle
+                .blame(format!("a session closes before its calls {calls:?} have ended: {cause}"));
+        }
+        if !closed.closing && matches!(cause, Cause::Disconnected) {
+            self.oracle.blame("a session closes as if its user had asked for it");
+        }
+        self.oracle.session_ended(closed.number, cause);
+        if self.party.persists && !closed.closing {
+            match cause {
+                // To be turned away takes no time: not again at once.
+                Cause::Connect(error) if error != ConnectError::Timeout => {
+                    self.party.missed.push(closed.server);
+                }
+                _ => self.party.connect(cx, closed.server, self.oracle),
+            }
+        }
+        self.party.make_calls(cx, self.oracle, self.plan);
+    }
+}
+
+impl Party {
+    /// Whether all its sessions are gone.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.sessions.is_empty()
+    }
+}

@@ -1,0 +1,88 @@
+//! Message contents that no other message has.
+
+use std::sync::OnceLock;
+
+use bytes::BufMut;
+
+/// Bytes of noise that contents are cut from: a prime, so that no distance between two packets of a
+/// message is a multiple of it.
+const NOISE: usize = 131_071;
+
+fn noise() -> &'static [u8] {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    BYTES.get_or_init(|| (0..NOISE as u64).map(|at| mix(at + 1) as u8).collect())
+}
+
+/// The pieces of a pattern: its key, then noise from a place that the key says.
+fn pieces(key: u64, len: usize) -> impl Iterator<Item = &'static [u8]> {
+    let (mut from, mut left) = ((key >> 32) as usize % NOISE, len);
+    std::iter::from_fn(move || {
+        let piece = &noise()[from..NOISE.min(from + left)];
+        (from, left) = (0, left - piece.len());
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+/// What the words of call `id` are made from.
+#[must_use]
+pub(crate) fn key(seed: u64, id: u32) -> u64 {
+    mix(seed ^ u64::from(id) << 20)
+}
+
+/// What the response to a request is made from, whose bytes are the pattern of `request`: a hash of
+/// it, since the pattern is known by its key and its length.
+#[must_use]
+pub(crate) fn answer(request: u64, len: usize) -> u64 {
+    mix(request ^ mix(len as u64))
+}
+
+/// Writes a pattern of `len` bytes.
+pub(crate) fn fill(out: &mut impl BufMut, key: u64, len: usize) {
+    let head = len.min(8);
+    out.put_slice(&key.to_le_bytes()[..head]);
+    for piece in pieces(key, len - head) {
+        out.put_slice(piece);
+    }
+}
+
+/// Whether bytes are a pattern, whole.
+#[must_use]
+pub(crate) fn matches(bytes: &[u8], key: u64) -> bool {
+    let (head, mut rest) = bytes.split_at(bytes.len().min(8));
+    *head == key.to_le_bytes()[..head.len()]
+        && pieces(key, rest.len()).all(|piece| {
+            let (mine, others) = rest.split_at(piece.len());
+            rest = others;
+            mine == piece
+        })
+}
+
+/// The finalizer of SplitMix64: every bit of the input changes half of the output's.
+#[must_use]
+#[inline]
+pub(crate) fn mix(mut z: u64) -> u64 {
+    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ z >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_matches_itself_and_no_other() {
+        for len in [0, 1, 7, 8, 9, 1_000, 200_000] {
+            let mut bytes = Vec::new();
+            fill(&mut bytes, key(5, 9), len);
+            assert_eq!(bytes.len(), len);
+            assert!(matches(&bytes, key(5, 9)), "{len} bytes");
+            assert_eq!(matches(&bytes, key(5, 10)), len == 0, "{len} bytes of another call");
+            for at in (0..len).step_by(1 + len / 500) {
+                bytes[at] ^= 1;
+                assert!(!matches(&bytes, key(5, 9)), "byte {at} of {len}");
+                bytes[at] ^= 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Chance, repeatably: everything random in a run comes from its seed through here.
+
+/// A stream of random numbers (SplitMix64: Steele, Lea, Flood 2014). One seed, one stream, on every
+/// machine and with every version of every library.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The stream of `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A stream of its own for one purpose, so that what one part of a run draws does not change what
+    /// another one sees.
+    #[must_use]
+    pub fn fork(&self, purpose: u64) -> Self {
+        let mut mixed = Self(self.0 ^ purpose.wrapping_mul(0xD6E8_FEB8_6659_FD93));
+        Self(mixed.word())
+    }
+
+    /// 64 random bits.
+    #[inline]
+    pub fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ z >> 31
+    }
+
+    /// One of `0..bound`; 0 if `bound` is 0. (Lemire's multiplication; the bias is below 2^-32 for the
+    /// bounds of a simulation.)
+    #[inline]
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// One of `low..=high`.
+    ///
+    /// # Panics
+    /// In debug builds, if `low` is above `high`.
+    #[inline]
+    pub fn within(&mut self, low: u64, high: u64) -> u64 {
+        debug_assert!(low <= high);
+        low + self.below(high - low + 1)
+    }
+
+    /// True with a chance of `percent` in a hundred.
+    #[inline]
+    pub fn percent(&mut self, percent: u32) -> bool {
+        self.below(100) < u64::from(percent)
+    }
+
+    /// One of `choices`.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        &choices[self.below(choices.len() as u64) as usize]
+    }
+}

@@ -1,0 +1,110 @@
+//! Shapes of runs.
+
+use crate::net::Topology;
+use crate::plan::{link, switch};
+use crate::{Feature, Features, Random};
+
+/// The shape of a run: how many hosts in what network do how much.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scenario {
+    /// Two hosts and a cable.
+    Pair,
+    /// A handful of hosts and one switch.
+    Star,
+    /// Racks behind a spine, oversubscribed, as the thesis' CX4 cluster (5 racks of 20 hosts, 2:1).
+    TwoTier,
+    /// A thousand clients and one server.
+    Incast,
+    /// A few hosts and nothing goes wrong.
+    Calm,
+}
+
+impl Scenario {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Pair, Self::Star, Self::TwoTier, Self::Incast, Self::Calm];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pair => "pair",
+            Self::Star => "star",
+            Self::TwoTier => "two-tier",
+            Self::Incast => "incast",
+            Self::Calm => "calm",
+        }
+    }
+
+    /// The scenario of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scenario| scenario.name() == name)
+    }
+
+    /// The scenario of a seed that nobody chose one for.
+    #[must_use]
+    pub fn of_seed(seed: u64) -> Self {
+        match Random::new(seed).fork(0).below(200) {
+            0..90 => Self::Pair,
+            90..177 => Self::Star,
+            177..195 => Self::TwoTier,
+            195..196 => Self::Incast,
+            _ => Self::Calm,
+        }
+    }
+
+    /// Swarm testing (Groce et al., ISSTA'12): each run has a set of features of its own, because what
+    /// some hide others show.
+    pub(crate) fn features(self, random: &mut Random) -> Features {
+        if self == Self::Calm {
+            return Features::none();
+        }
+        let density = *random.pick(&[10, 30, 50]);
+        // In a third of the runs sessions live: what ends them hides what else goes wrong.
+        let spares = random.percent(35);
+        Feature::ALL.into_iter().fold(Features::none(), |set, feature| {
+            let drawn = random.percent(density);
+            let kills = Feature::DEADLY.contains(&feature)
+                || Feature::LOSSY.contains(&feature) && set.has_any(&Feature::LOSSY);
+            if drawn && !(spares && kills) { set.with(feature) } else { set }
+        })
+    }
+
+    pub(crate) fn topology(self, random: &mut Random, squeezed: bool) -> Topology {
+        let (link, switch) = (link(random), switch(random, squeezed));
+        match self {
+            Self::Pair => Topology::pair(link),
+            Self::Star => Topology::star(random.within(3, 16) as u32, link, switch),
+            Self::Calm => Topology::star(random.within(2, 8) as u32, link, switch),
+            Self::TwoTier => Topology::two_tier(5, 20, 2, link, switch),
+            Self::Incast => Topology::star(1_001, link, switch),
+        }
+    }
+
+    /// How many hosts serve, the first ones.
+    pub(crate) fn servers(self, random: &mut Random, hosts: u32) -> u32 {
+        match self {
+            Self::Pair | Self::Incast => 1,
+            Self::Star | Self::Calm => random.within(1, u64::from(hosts) / 2) as u32,
+            Self::TwoTier => random.within(1, 20) as u32,
+        }
+    }
+
+    /// Sessions that one endpoint opens.
+    pub(crate) fn sessions(self, random: &mut Random) -> u32 {
+        match self {
+            Self::Pair => random.within(1, 6) as u32,
+            Self::Star | Self::Calm => random.within(1, 4) as u32,
+            Self::TwoTier => random.within(1, 2) as u32,
+            Self::Incast => 1,
+        }
+    }
+
+    /// Calls of all endpoints together.
+    pub(crate) fn calls(self, random: &mut Random) -> u32 {
+        match self {
+            Self::Incast => 4_000,
+            _ => random.within(1_000, 4_000) as u32,
+        }
+    }
+}

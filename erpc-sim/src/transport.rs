@@ -1,0 +1,347 @@
+//! The network interface of a simulated endpoint: a [`Transport`] whose other end is the world.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use erpc_core::buf::MsgBuf;
+use erpc_core::time::Instant;
+use erpc_core::transport::{
+    Capabilities, ChargeModel, MAX_BURST, RxPacket, RxQueue, Transport, TransportStats, TxPacket,
+    TxQueue, Waker,
+};
+
+use crate::SimRoute;
+
+/// What an interface is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Nic {
+    /// Largest datagram, in bytes.
+    pub max_datagram: usize,
+    /// Packets up to so many bytes are copied when they are pushed; longer ones are read by the device
+    /// some time later.
+    pub inline: usize,
+    /// How the receive queue counts.
+    pub charge: ChargeModel,
+    /// What the receive queue holds, in units of `charge`.
+    pub rx_capacity: u32,
+    /// How long after the doorbell the device has read a packet, in nanoseconds.
+    pub dma_nanos: u64,
+    /// Floor of the retransmission timeout.
+    pub min_rto: Duration,
+    /// Whether damaged packets never get through this interface.
+    pub integrity: bool,
+}
+
+/// A packet in a receive queue.
+#[derive(Clone, Debug)]
+struct Arrived {
+    from: SimRoute,
+    bytes: Vec<u8>,
+}
+
+/// A packet on its way out.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// Where to.
+    pub to: SimRoute,
+    /// The datagram.
+    pub bytes: Vec<u8>,
+}
+
+/// What the two ends of an interface share: the world's and the endpoint's.
+pub struct Port {
+    route: SimRoute,
+    nic: Nic,
+    now: Cell<Instant>,
+    ring: RefCell<VecDeque<Arrived>>,
+    /// Units that the packets in the ring take.
+    held: Cell<u32>,
+    sent: RefCell<Vec<Sent>>,
+    spare: RefCell<Vec<Vec<u8>>>,
+    stats: Cell<TransportStats>,
+    /// Set when the endpoint broke a rule of [`TxQueue`]: what it did.
+    misuse: Cell<Option<&'static str>>,
+}
+
+impl Port {
+    /// The interface of `route`, with an empty receive queue.
+    #[must_use]
+    pub fn new(route: SimRoute, nic: Nic) -> Rc<Self> {
+        Rc::new(Self {
+            route,
+            nic,
+            now: Cell::new(Instant::ZERO),
+            ring: RefCell::default(),
+            held: Cell::new(0),
+            sent: RefCell::default(),
+            spare: RefCell::default(),
+            stats: Cell::default(),
+            misuse: Cell::new(None),
+        })
+    }
+
+    /// What the interface is like.
+    #[must_use]
+    pub fn nic(&self) -> &Nic {
+        &self.nic
+    }
+
+    /// Says what time it is for the device.
+    pub fn set_now(&self, now: Instant) {
+        self.now.set(now);
+    }
+
+    /// A packet has come in; false if the receive queue is full and it is lost. The buffer of a lost
+    /// packet becomes a spare one.
+    pub fn deliver(&self, from: SimRoute, bytes: Vec<u8>) -> bool {
+        let units = self.nic.charge.charge(bytes.len());
+        let held = self.held.get().saturating_add(units);
+        if held > self.nic.rx_capacity {
+            self.count(|stats| stats.rx_overflow += 1);
+            self.spare.borrow_mut().push(bytes);
+            return false;
+        }
+        self.held.set(held);
+        self.ring.borrow_mut().push_back(Arrived { from, bytes });
+        true
+    }
+
+    /// Packets that wait to be received.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.ring.borrow().len()
+    }
+
+    /// Moves what the endpoint has sent to the end of `out`.
+    pub fn take_sent(&self, out: &mut Vec<Sent>) {
+        out.append(&mut self.sent.borrow_mut());
+    }
+
+    /// Packets that the endpoint has sent and nobody has taken.
+    #[must_use]
+    pub fn pushed(&self) -> usize {
+        self.sent.borrow().len()
+    }
+
+    /// A buffer that is not in use any more.
+    pub fn give_spare(&self, bytes: Vec<u8>) {
+        self.spare.borrow_mut().push(bytes);
+    }
+
+    /// The rule of [`TxQueue`] that the endpoint broke, if it did.
+    pub fn take_misuse(&self) -> Option<&'static str> {
+        self.misuse.take()
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn stats(&self) -> TransportStats {
+        self.stats.get()
+    }
+
+    fn count(&self, change: impl FnOnce(&mut TransportStats)) {
+        let mut stats = self.stats.get();
+        change(&mut stats);
+        self.stats.set(stats);
+    }
+
+    fn buffer(&self) -> Vec<u8> {
+        let mut buffer = self.spare.borrow_mut().pop().unwrap_or_default();
+        buffer.clear();
+        buffer
+    }
+}
+
+/// A simulated endpoint's queue pair.
+pub struct SimTransport {
+    port: Rc<Port>,
+    rx: SimRx,
+    tx: SimTx,
+}
+
+impl SimTransport {
+    /// The endpoint's end of an interface.
+    #[must_use]
+    pub fn new(port: Rc<Port>) -> Self {
+        let rx = SimRx { port: Rc::clone(&port), lent: Vec::with_capacity(MAX_BURST) };
+        let tx = SimTx { port: Rc::clone(&port), held: Vec::new(), rung: 0 };
+        Self { port, rx, tx }
+    }
+}
+
+impl Transport for SimTransport {
+    type Route = SimRoute;
+    type Rx = SimRx;
+    type Tx = SimTx;
+
+    #[inline]
+    fn split(&mut self) -> (&mut SimRx, &mut SimTx) {
+        (&mut self.rx, &mut self.tx)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let nic = &self.port.nic;
+        Capabilities {
+            max_datagram: nic.max_datagram,
+            burst: MAX_BURST,
+            inline: nic.inline,
+            charge: nic.charge,
+            rx_capacity: nic.rx_capacity,
+            min_rto: nic.min_rto,
+            steer: 0,
+            integrity: nic.integrity,
+        }
+    }
+
+    fn local_route(&self) -> SimRoute {
+        self.port.route
+    }
+
+    fn path_datagram(&mut self, _: &SimRoute) -> usize {
+        self.port.nic.max_datagram
+    }
+
+    fn wait(&mut self, _: Option<Duration>) {
+        unreachable!("simulated endpoints do not sleep: the world turns their loops");
+    }
+
+    fn waker(&self) -> Waker {
+        Waker::new(|| {})
+    }
+
+    fn stats(&self) -> TransportStats {
+        self.port.stats()
+    }
+}
+
+/// The receiving half.
+pub struct SimRx {
+    port: Rc<Port>,
+    lent: Vec<Arrived>,
+}
+
+impl RxQueue for SimRx {
+    type Route = SimRoute;
+
+    fn burst(&mut self) -> usize {
+        let mut spare = self.port.spare.borrow_mut();
+        for packet in self.lent.drain(..) {
+            let mut bytes = packet.bytes;
+            // Whoever still reads the last burst's packets reads garbage.
+            let head = bytes.len().min(64);
+            bytes[..head].fill(0xDD);
+            spare.push(bytes);
+        }
+        let mut ring = self.port.ring.borrow_mut();
+        let count = ring.len().min(MAX_BURST);
+        let (mut units, mut bytes) = (0, 0);
+        for packet in ring.drain(..count) {
+            units += self.port.nic.charge.charge(packet.bytes.len());
+            bytes += packet.bytes.len() as u64;
+            self.lent.push(packet);
+        }
+        self.port.held.set(self.port.held.get() - units);
+        self.port.count(|stats| {
+            stats.rx_packets += count as u64;
+            stats.rx_bytes += bytes;
+        });
+        count
+    }
+
+    #[inline]
+    fn packet(&self, index: usize) -> RxPacket<'_, SimRoute> {
+        let packet = &self.lent[index];
+        RxPacket { route: packet.from, bytes: &packet.bytes }
+    }
+}
+
+/// A packet that the device has not read yet.
+struct Held {
+    msgbuf: MsgBuf,
+    /// Where its piece of the message begins.
+    offset: usize,
+    /// When the device will have read it; meaningful once the doorbell has rung.
+    read_at: Instant,
+}
+
+/// The sending half: a device that reads long packets some time after the doorbell.
+///
+/// Bytes are taken when a packet is pushed, because the rules of [`TxQueue`] say that they will not
+/// change before the device reads them; the references that are held meanwhile make a msgbuf that is
+/// written too early panic, and headers that are written too early are looked for here.
+pub struct SimTx {
+    port: Rc<Port>,
+    held: Vec<Held>,
+    /// How many of `held` the doorbell has rung for.
+    rung: usize,
+}
+
+impl SimTx {
+    fn send(&mut self, to: SimRoute, fill: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = self.port.buffer();
+        fill(&mut bytes);
+        let nic = &self.port.nic;
+        if bytes.len() > nic.max_datagram {
+            self.port.misuse.set(Some("a packet is longer than the largest datagram"));
+        }
+        self.port.count(|stats| {
+            stats.tx_packets += 1;
+            stats.tx_bytes += bytes.len() as u64;
+        });
+        self.port.sent.borrow_mut().push(Sent { to, bytes });
+    }
+}
+
+impl TxQueue for SimTx {
+    type Route = SimRoute;
+
+    fn push_bytes(&mut self, route: &SimRoute, bytes: &[u8]) {
+        self.send(*route, |packet| packet.extend_from_slice(bytes));
+    }
+
+    fn push(&mut self, route: &SimRoute, packet: TxPacket<'_>) {
+        let ([_, data], _) = packet.pieces();
+        if packet.len() > self.port.nic.inline {
+            let msgbuf = packet.hold();
+            let message = msgbuf.as_slice();
+            // The first packet's header stands right in front of the message, in one piece with it.
+            let offset = (data.as_ptr() as usize).saturating_sub(message.as_ptr() as usize);
+            let offset = if data.is_empty() { 0 } else { offset };
+            let again = self.held.iter().any(|held| {
+                held.offset == offset && held.msgbuf.as_slice().as_ptr() == message.as_ptr()
+            });
+            if again {
+                let what = "a packet is sent again, its header written, while the device reads the first copy";
+                self.port.misuse.set(Some(what));
+            }
+            self.held.push(Held { msgbuf, offset, read_at: Instant::NEVER });
+        }
+        self.send(*route, |bytes| {
+            bytes.resize(packet.len(), 0);
+            packet.copy_to(bytes);
+        });
+    }
+
+    fn flush(&mut self) {
+        self.held.clear();
+        self.rung = 0;
+    }
+
+    fn doorbell(&mut self) {
+        let read_at = self.port.now.get().plus_nanos(self.port.nic.dma_nanos);
+        for held in &mut self.held[self.rung..] {
+            held.read_at = read_at;
+        }
+        self.rung = self.held.len();
+        self.reclaim();
+    }
+
+    fn reclaim(&mut self) {
+        let now = self.port.now.get();
+        let read = self.held[..self.rung].iter().take_while(|held| held.read_at <= now).count();
+        self.held.drain(..read);
+        self.rung -= read;
+    }
+}

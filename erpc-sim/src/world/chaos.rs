@@ -1,0 +1,211 @@
+//! What happens to hosts and links, once each, as the plan says.
+
+use erpc_core::wire::{HEADER_LEN, Kind, VERSION};
+
+use super::{Event, Phase, RECORD_ONE_IN, RECORDED, World};
+use crate::hostile::Forged;
+use crate::net::{LinkId, Packet};
+use crate::plan::Happening;
+use crate::{Feature, SimRoute};
+
+impl World<'_> {
+    pub(super) fn happens(&mut self, happening: &Happening) {
+        match *happening {
+            Happening::Crash(index, down) => self.crash(index, down),
+            Happening::Stop(link) => {
+                self.network.stop_link(self.now, LinkId(link));
+                self.happened.stops += 1;
+            }
+            Happening::Resume(link) => self.network.resume_link(self.now, LinkId(link)),
+            Happening::Replay(count) => self.replay(count),
+            Happening::Forge(count) => self.forge(count),
+            Happening::Stall(index, nanos) => {
+                for index in self.neighbours(index) {
+                    self.nodes[index].clock.stop(self.now);
+                    self.agenda.put(self.now.plus_nanos(nanos), Event::Unstall(index as u32));
+                }
+                self.happened.stalls += 1;
+            }
+            Happening::Leap(index, nanos) => {
+                for index in self.neighbours(index) {
+                    self.nodes[index].clock.leap(nanos);
+                    self.plan_turn(index, self.now);
+                }
+                self.happened.leaps += 1;
+            }
+            Happening::Hoard(index, nanos) => {
+                let node = &mut self.nodes[index];
+                let now = node.clock.at(self.now);
+                if let Some(rpc) = &mut node.rpc {
+                    node.party.take_hoard(&mut rpc.context_at(now));
+                    self.agenda.put(self.now.plus_nanos(nanos), Event::Unhoard(index as u32));
+                    self.happened.hoards += 1;
+                }
+            }
+            Happening::Reconnect(index) => {
+                let node = &mut self.nodes[index];
+                let now = node.clock.at(self.now);
+                if let Some(rpc) = &mut node.rpc {
+                    node.party.reconnect(&mut rpc.context_at(now), &mut self.oracle);
+                    self.happened.reconnects += 1;
+                    self.between_turns(index);
+                    self.replay_past();
+                }
+            }
+        }
+    }
+
+    /// The endpoints of an endpoint's host, itself included.
+    fn neighbours(&self, index: usize) -> impl Iterator<Item = usize> + use<> {
+        let routes = &self.plan.endpoints;
+        let host = routes[index].route.host;
+        let here: Vec<_> = (0..routes.len()).filter(|&at| routes[at].route.host == host).collect();
+        here.into_iter()
+    }
+
+    /// A host dies with all that runs on it, and comes back.
+    fn crash(&mut self, index: usize, down: u64) {
+        for other in self.neighbours(index) {
+            if self.nodes[other].rpc.is_none() {
+                continue;
+            }
+            let node = &mut self.nodes[other];
+            node.party.abandon(&mut self.oracle);
+            node.die();
+            self.replay_past();
+            self.happened.crashes += 1;
+            self.agenda.put(self.now.plus_nanos(down), Event::Restart(other as u32));
+        }
+    }
+
+    /// Remembers one packet in a few, if anybody will want it.
+    pub(super) fn record(&mut self, packet: &Packet) {
+        let wanted = self.plan.features.has_any(&[Feature::Replay, Feature::Spoofing]);
+        // Sessions begin with the same numbers: what began one may fit the next.
+        let begins =
+            packet.bytes.get(12..16).is_some_and(|number| number[0] < 16 && number[1..] == [0; 3]);
+        if !wanted || self.random.below(RECORD_ONE_IN) > 3 * u64::from(begins) {
+            return;
+        }
+        if self.recorded.len() < RECORDED {
+            self.recorded.push(packet.clone());
+        } else {
+            let at = self.random.below(RECORDED as u64) as usize;
+            self.recorded[at] = packet.clone();
+        }
+    }
+
+    fn a_recorded_packet(&mut self) -> Option<Packet> {
+        let at = self.random.below(self.recorded.len() as u64) as usize;
+        self.recorded.get(at).cloned()
+    }
+
+    fn a_host(&mut self) -> u32 {
+        self.random.below(u64::from(self.plan.topology.hosts())) as u32
+    }
+
+    /// An endpoint or a session begins another life: where packets of the past come again, some come now.
+    fn replay_past(&mut self) {
+        if self.plan.features.has(Feature::Replay) {
+            for _ in 0..4 {
+                let at = self.now.plus_nanos(self.random.below(2_000_000));
+                self.agenda.put(at, Event::Replay(64));
+            }
+        }
+    }
+
+    /// Packets of the past come again, from anywhere.
+    pub(super) fn replay(&mut self, count: u32) {
+        for _ in 0..count {
+            let Some(packet) = self.a_recorded_packet() else { return };
+            let host = self.a_host();
+            self.send_from(host, packet);
+            self.happened.replayed += 1;
+        }
+    }
+
+    /// Strangers who see nothing send what they can make up, in the name of whoever they like.
+    fn forge(&mut self, count: u32) {
+        for _ in 0..count {
+            let Some(mut packet) = self.a_recorded_packet() else { return };
+            match self.random.below(4) {
+                // What somebody else said.
+                0 => {
+                    let liar = self.a_host();
+                    packet.from = SimRoute::new(liar, self.random.within(1, 3) as u16);
+                    if self.places.contains_key(&packet.from) && packet.from == packet.to {
+                        continue;
+                    }
+                }
+                // A guess at the session: its number is easy, its 32 random bits are not.
+                1 => self.guess(&mut packet.bytes),
+                // A guess, and any kind of packet.
+                2 => {
+                    self.guess(&mut packet.bytes);
+                    if let Some(kind) = packet.bytes.get_mut(8) {
+                        *kind = VERSION | (self.random.below(8) as u8) << 2;
+                    }
+                }
+                // Anything at all, with an id that a stranger cannot know.
+                _ => {
+                    packet.bytes.resize(self.random.below(200) as usize, 0);
+                    for byte in &mut packet.bytes {
+                        *byte = self.random.word() as u8;
+                    }
+                }
+            }
+            let host = self.a_host();
+            self.send_from(host, packet);
+            self.happened.forged += 1;
+        }
+    }
+
+    /// Changes the random half of the id that a packet names, and nothing else.
+    fn guess(&mut self, bytes: &mut [u8]) {
+        let is_control = bytes.get(8).is_some_and(|vkf| vkf >> 2 & 0b111 == Kind::Control as u8);
+        let generation =
+            if is_control && bytes.len() > HEADER_LEN + 8 { HEADER_LEN + 4 } else { 4 };
+        if let Some(generation) = bytes.get_mut(generation..generation + 4) {
+            let noise = self.random.word() as u32 | 1;
+            for (byte, noise) in generation.iter_mut().zip(noise.to_le_bytes()) {
+                *byte ^= noise;
+            }
+        }
+    }
+
+    pub(super) fn attack(&mut self, which: u32) {
+        let mut forged = Vec::new();
+        let now = self.now;
+        let (host, attacker) = &mut self.attackers[which as usize];
+        let host = *host;
+        attacker.act(now, &mut forged);
+        let next = attacker.next_at();
+        self.send_forged(host, forged);
+        if let Some(at) = next
+            && self.phase == Phase::Faults
+        {
+            self.agenda.put(at.max(self.now), Event::Attack(which));
+        }
+    }
+
+    fn send_forged(&mut self, host: u32, forged: Vec<Forged>) {
+        for Forged { from, to, bytes } in forged {
+            self.happened.forged += 1;
+            self.send_from(host, Packet { from, to, bytes, marked: false });
+        }
+    }
+
+    /// A packet has come to an address that no endpoint has: perhaps an attacker's.
+    pub(super) fn arrive_elsewhere(&mut self, packet: Packet) {
+        let mut forged = Vec::new();
+        let now = self.now;
+        let host = packet.to.host;
+        for (place, attacker) in &mut self.attackers {
+            if *place == host {
+                attacker.receive(now, &packet, &mut forged);
+            }
+        }
+        self.network.recycle(packet.bytes);
+        self.send_forged(host, forged);
+    }
+}

@@ -1,0 +1,600 @@
+//! One run: endpoints, a network, and the clock that moves them.
+
+mod chaos;
+mod ending;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::AddAssign;
+
+use erpc_core::time::Instant;
+use erpc_core::transport::MAX_BURST;
+use erpc_core::transport::fault::{Fate, FaultCounts, PacketCopy};
+use erpc_core::wire::Header;
+
+use crate::agenda::Agenda;
+use crate::hostile::Attacker;
+use crate::net::{Network, Packet};
+use crate::node::Node;
+use crate::oracle::{Oracle, Outcomes, Violation};
+use crate::party::{Answer, Turn};
+use crate::plan::Plan;
+use crate::shelf::Shelf;
+use crate::transport::Sent;
+use crate::{Random, SimRoute, pattern};
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The first rule that did not hold.
+    pub violation: Option<Violation>,
+    /// Packets that were put on the network.
+    pub packets: u64,
+    /// Calls that were made.
+    pub calls: u64,
+    /// How they ended.
+    pub outcomes: Outcomes,
+    /// Sessions that were opened.
+    pub sessions_opened: u64,
+    /// How often packet faults acted.
+    pub faults: FaultCounts,
+    /// How often each single happening acted.
+    pub happened: Happened,
+    /// A hash of every packet and every outcome, in order.
+    pub trace_hash: u64,
+    /// How long the run was, on the world's clock, in nanoseconds.
+    pub nanos: u64,
+    /// After the faults were over, what part of the time was used that calls may take to end, in
+    /// thousandths.
+    pub bound_used: u64,
+}
+
+/// How often single happenings acted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(missing_docs, reason = "the names of plan::Happening, and of what a user does")]
+pub struct Happened {
+    pub crashes: u64,
+    pub stops: u64,
+    pub replayed: u64,
+    pub forged: u64,
+    pub stalls: u64,
+    pub leaps: u64,
+    pub hoards: u64,
+    pub reconnects: u64,
+    pub late_answers: u64,
+    pub overflows: u64,
+}
+
+impl AddAssign for Happened {
+    fn add_assign(&mut self, more: Self) {
+        self.crashes += more.crashes;
+        self.stops += more.stops;
+        self.replayed += more.replayed;
+        self.forged += more.forged;
+        self.stalls += more.stalls;
+        self.leaps += more.leaps;
+        self.hoards += more.hoards;
+        self.reconnects += more.reconnects;
+        self.late_answers += more.late_answers;
+        self.overflows += more.overflows;
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Event {
+    /// A turn of an endpoint may be due.
+    Alarm(u32),
+    /// A packet goes on that was held back.
+    GoOn(u32),
+    /// An answer that was put off is given.
+    Answer(u32),
+    Round(u32, u32),
+    Happens(u32),
+    Restart(u32),
+    Unstall(u32),
+    Unhoard(u32),
+    Attack(u32),
+    /// So many packets of the past come again.
+    Replay(u32),
+    Heal,
+}
+
+/// Where a packet is held back: between an endpoint and the network.
+#[derive(Clone, Copy)]
+enum Way {
+    Out,
+    In,
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Faults,
+    /// Nothing new happens; calls end.
+    Draining {
+        until: Instant,
+        since: Instant,
+    },
+    /// Sessions close.
+    Leaving {
+        until: Instant,
+    },
+}
+
+/// A world in motion.
+pub struct World<'p> {
+    plan: &'p Plan,
+    now: Instant,
+    network: Network,
+    nodes: Vec<Node>,
+    /// Endpoints by address.
+    places: BTreeMap<SimRoute, usize>,
+    agenda: Agenda<Event>,
+    /// Endpoints whose turn is now.
+    ready: VecDeque<u32>,
+    waiting: Shelf<(Packet, Way)>,
+    answers: Shelf<(usize, u32, Answer)>,
+    attackers: Vec<(u32, Box<dyn Attacker>)>,
+    oracle: Oracle,
+    phase: Phase,
+    random: Random,
+    /// Packets of the past.
+    recorded: Vec<Packet>,
+    sent: Vec<Sent>,
+    later: Vec<(u64, Answer)>,
+    trace: u64,
+    faults: FaultCounts,
+    happened: Happened,
+    bound_used: u64,
+}
+
+/// Packets of the past that are remembered.
+const RECORDED: usize = 512;
+/// One in so many packets is.
+const RECORD_ONE_IN: u64 = 8;
+
+impl<'p> World<'p> {
+    /// The world of a plan, at its beginning.
+    #[must_use]
+    pub fn new(plan: &'p Plan) -> Self {
+        let start = Instant::from_nanos(1_000_000_000);
+        let nodes: Vec<_> = (0..plan.endpoints.len())
+            .map(|index| Node::new(index, &plan.endpoints[index], plan.seed, start))
+            .collect();
+        let places =
+            plan.endpoints.iter().enumerate().map(|(at, endpoint)| (endpoint.route, at)).collect();
+        let mut world = Self {
+            plan,
+            now: start,
+            network: Network::new(&plan.topology),
+            nodes,
+            places,
+            agenda: Agenda::new(),
+            ready: VecDeque::new(),
+            waiting: Shelf::new(),
+            answers: Shelf::new(),
+            attackers: Vec::new(),
+            oracle: Oracle::new(plan.seed, plan.is_trusted(), plan.spares_sessions()),
+            phase: Phase::Faults,
+            random: Random::new(plan.seed).fork(7),
+            recorded: Vec::new(),
+            sent: Vec::new(),
+            later: Vec::new(),
+            trace: plan.seed,
+            faults: FaultCounts::default(),
+            happened: Happened::default(),
+            bound_used: 0,
+        };
+        for index in 0..plan.endpoints.len() {
+            world.start(index);
+            for &(at, calls) in &plan.endpoints[index].rounds {
+                world.agenda.put(at, Event::Round(index as u32, calls));
+            }
+        }
+        for (at, (when, _)) in plan.events.iter().enumerate() {
+            world.agenda.put(*when, Event::Happens(at as u32));
+        }
+        world.agenda.put(plan.heal_at, Event::Heal);
+        world
+    }
+
+    /// Somebody else at a host of the topology, who does not keep to the rules.
+    pub fn attack_from(&mut self, host: u32, attacker: Box<dyn Attacker>) {
+        if let Some(at) = attacker.next_at() {
+            self.agenda.put(at, Event::Attack(self.attackers.len() as u32));
+        }
+        self.attackers.push((host, attacker));
+    }
+
+    /// Lets everything happen, to the end or the first violation.
+    pub fn run(mut self) -> Report {
+        while self.oracle.violation().is_none() && self.step() {}
+        self.report()
+    }
+
+    fn report(mut self) -> Report {
+        for node in &mut self.nodes {
+            self.faults += node.heal();
+            self.happened.overflows += node.port.stats().rx_overflow;
+        }
+        let outcomes = self.oracle.outcomes();
+        for count in [outcomes.responses, outcomes.not_executed, outcomes.maybe_executed] {
+            self.trace = pattern::mix(self.trace ^ count);
+        }
+        Report {
+            violation: self.oracle.violation().cloned(),
+            packets: self.network.stats().sent,
+            calls: self.oracle.calls(),
+            outcomes,
+            sessions_opened: self.oracle.sessions_opened(),
+            faults: self.faults,
+            happened: self.happened,
+            trace_hash: self.trace,
+            nanos: self.now.as_nanos(),
+            bound_used: self.bound_used,
+        }
+    }
+
+    /// The next event; false when the run is over.
+    fn step(&mut self) -> bool {
+        if self.phase != Phase::Faults && !self.next_phase() {
+            return false;
+        }
+        if let Some(index) = self.ready.pop_front() {
+            self.turn(index as usize);
+            return true;
+        }
+        let due = self.agenda.next_at();
+        match self.network.next_event() {
+            Some(at) if due.is_none_or(|due| at <= due) => {
+                self.set_now(at);
+                if let Some(packet) = self.network.step() {
+                    self.arrive(packet);
+                }
+            }
+            _ => {
+                let Some((at, event)) = self.agenda.take() else {
+                    self.oracle
+                        .blame("nothing will ever happen again, and calls or sessions remain");
+                    return false;
+                };
+                self.set_now(at);
+                self.happen(event);
+            }
+        }
+        true
+    }
+
+    fn set_now(&mut self, now: Instant) {
+        debug_assert!(now >= self.now);
+        self.now = now;
+        self.oracle.set_now(now);
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Alarm(index) => {
+                let node = &mut self.nodes[index as usize];
+                if node.alarm_at == Some(self.now) {
+                    node.alarm_at = None;
+                    match node.turn_at {
+                        Some(at) if at > self.now => self.set_alarm(index as usize, at),
+                        _ => self.turn(index as usize),
+                    }
+                }
+            }
+            Event::GoOn(place) => {
+                let (packet, way) = self.waiting.take(place);
+                self.go_on(packet, way);
+            }
+            Event::Answer(place) => self.answer(place),
+            Event::Round(index, calls) => {
+                let (oracle, plan) = (&mut self.oracle, self.plan);
+                let node = &mut self.nodes[index as usize];
+                let now = node.clock.at(self.now);
+                if let Some(rpc) = &mut node.rpc {
+                    node.party.begin_round(&mut rpc.context_at(now), calls, oracle, plan);
+                    self.between_turns(index as usize);
+                }
+            }
+            Event::Happens(at) => {
+                let plan = self.plan;
+                self.happens(&plan.events[at as usize].1);
+            }
+            Event::Restart(index) => self.start(index as usize),
+            Event::Unstall(index) => {
+                // The same for all endpoints of a host.
+                let host = u64::from(self.plan.endpoints[index as usize].route.host);
+                let catch_up = pattern::mix(host ^ self.now.as_nanos()) & 1 == 0;
+                self.nodes[index as usize].clock.go_on(self.now, catch_up);
+                self.plan_turn(index as usize, self.now);
+            }
+            Event::Unhoard(index) => self.nodes[index as usize].party.drop_hoard(),
+            Event::Attack(which) => self.attack(which),
+            Event::Replay(count) => self.replay(count),
+            Event::Heal => self.heal(),
+        }
+    }
+
+    /// An endpoint is born and opens its sessions.
+    fn start(&mut self, index: usize) {
+        let plan = &self.plan.endpoints[index];
+        let life = self.nodes[index].party.incarnation().1;
+        let secret =
+            pattern::mix(self.plan.seed ^ u64::from(plan.route.host) << 16 ^ u64::from(life) << 48);
+        self.nodes[index].start(plan, secret);
+        let node = &mut self.nodes[index];
+        let now = node.clock.at(self.now);
+        let Some(rpc) = &mut node.rpc else { return };
+        let mut cx = rpc.context_at(now);
+        if self.phase == Phase::Faults {
+            for &server in &plan.servers {
+                node.party.connect(&mut cx, server, &mut self.oracle);
+            }
+        } else {
+            node.party.retire();
+        }
+        self.between_turns(index);
+    }
+
+    /// One turn of an endpoint's loop, if it is due.
+    fn turn(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        if node.turn_at != Some(self.now) {
+            return;
+        }
+        node.turn_at = None;
+        let Some(rpc) = &mut node.rpc else { return };
+        let waiting = node.port.waiting().min(MAX_BURST);
+        node.port.set_now(self.now);
+        node.turns += 1;
+        node.party.handed_over = 0;
+        let mut turn = Turn {
+            party: &mut node.party,
+            oracle: &mut self.oracle,
+            plan: self.plan,
+            later: &mut self.later,
+        };
+        rpc.run_once_at(node.clock.at(self.now), &mut turn);
+        let (per_turn, per_packet) = self.plan.turn_nanos;
+        node.busy_until = self.now.plus_nanos(per_turn + per_packet * waiting as u64);
+        self.check(index, waiting);
+        self.after_turn(index);
+    }
+
+    /// What was done at an endpoint outside of a turn goes out.
+    fn between_turns(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        node.port.set_now(self.now);
+        if let Some(rpc) = &mut node.rpc {
+            rpc.ring_doorbell();
+        }
+        self.plan_turn(index, self.now);
+        self.send_all(index);
+    }
+
+    fn after_turn(&mut self, index: usize) {
+        let (_, life) = self.nodes[index].party.incarnation();
+        for (nanos, answer) in self.later.drain(..) {
+            self.happened.late_answers += 1;
+            let place = self.answers.put((index, life, answer));
+            self.agenda.put(self.now.plus_nanos(nanos), Event::Answer(place));
+        }
+        self.send_all(index);
+        let node = &self.nodes[index];
+        let next = if node.port.waiting() > 0 {
+            Some(node.busy_until)
+        } else {
+            let deadline = node.rpc.as_ref().and_then(|rpc| rpc.next_deadline());
+            deadline.and_then(|deadline| node.clock.when(deadline))
+        };
+        if let Some(next) = next {
+            self.plan_turn(index, next);
+        }
+    }
+
+    /// Plans a turn for `at`, or earlier if one is planned.
+    fn plan_turn(&mut self, index: usize, at: Instant) {
+        let node = &mut self.nodes[index];
+        let at = at.max(node.busy_until).max(self.now);
+        if node.turn_at.is_some_and(|planned| planned <= at) {
+            return;
+        }
+        node.turn_at = Some(at);
+        if at == self.now {
+            self.ready.push_back(index as u32);
+        } else {
+            self.set_alarm(index, at);
+        }
+    }
+
+    /// Sees to it that somebody looks after an endpoint at `at` or earlier: most turns come before their
+    /// timers, and an event for each would be too many.
+    fn set_alarm(&mut self, index: usize, at: Instant) {
+        let node = &mut self.nodes[index];
+        if node.alarm_at.is_none_or(|alarm| at < alarm) {
+            node.alarm_at = Some(at);
+            self.agenda.put(at, Event::Alarm(index as u32));
+        }
+    }
+
+    /// What an endpoint has pushed meets the faults of its way out.
+    fn send_all(&mut self, index: usize) {
+        let mut sent = std::mem::take(&mut self.sent);
+        self.nodes[index].port.take_sent(&mut sent);
+        let from = self.plan.endpoints[index].route;
+        for Sent { to, bytes } in sent.drain(..) {
+            let fate = self.nodes[index].tx.judge(self.now, bytes.len());
+            let packet = Packet { from, to, bytes, marked: false };
+            if fate.is_intact() {
+                self.send(packet);
+            } else {
+                self.suffer(packet, &fate, Way::Out);
+            }
+        }
+        self.sent = sent;
+    }
+
+    /// A packet has come to its host.
+    fn arrive(&mut self, packet: Packet) {
+        let Some(&index) = self.places.get(&packet.to) else {
+            return self.arrive_elsewhere(packet);
+        };
+        let fate = self.nodes[index].rx.judge(self.now, packet.bytes.len());
+        if fate.is_intact() {
+            self.deliver(packet);
+        } else {
+            self.suffer(packet, &fate, Way::In);
+        }
+    }
+
+    /// The copies of a packet that there will be go on, now or later.
+    fn suffer(&mut self, packet: Packet, fate: &Fate, way: Way) {
+        let count = fate.copies().len();
+        let mut original = Some(packet);
+        for (at, PacketCopy { delay, damage }) in fate.copies().enumerate() {
+            let copy = if at + 1 == count { original.take() } else { original.clone() };
+            let Some(mut copy) = copy else { return };
+            if let Some(damage) = damage {
+                damage.inflict(&mut copy.bytes);
+            }
+            if delay.is_zero() {
+                self.go_on(copy, way);
+            } else {
+                let place = self.waiting.put((copy, way));
+                self.agenda.put(self.now + delay, Event::GoOn(place));
+            }
+        }
+        if let Some(lost) = original {
+            self.network.recycle(lost.bytes);
+        }
+    }
+
+    fn go_on(&mut self, packet: Packet, way: Way) {
+        match way {
+            Way::Out => self.send(packet),
+            Way::In => self.deliver(packet),
+        }
+    }
+
+    fn send(&mut self, packet: Packet) {
+        let host = packet.from.host;
+        self.send_from(host, packet);
+    }
+
+    /// Puts a packet on the network at a host, whoever it says that it is from.
+    fn send_from(&mut self, host: u32, packet: Packet) {
+        self.note_packet(&packet, "sent");
+        self.record(&packet);
+        self.network.send(self.now, host, packet);
+    }
+
+    /// A packet goes into its receiver's queue, if there is one and it has room.
+    fn deliver(&mut self, packet: Packet) {
+        self.note_packet(&packet, "delivered");
+        let Some(&index) = self.places.get(&packet.to) else { return };
+        let node = &mut self.nodes[index];
+        if node.rpc.is_none() {
+            self.network.recycle(packet.bytes);
+        } else if node.port.deliver(packet.from, packet.bytes) {
+            self.plan_turn(index, self.now);
+        }
+    }
+
+    /// Mixes a packet into the trace.
+    #[inline]
+    fn note_packet(&mut self, packet: &Packet, what: &str) {
+        if self.plan.prints {
+            print(self.now, what, packet);
+        }
+        let word = |at: usize| {
+            let chunk = packet.bytes.get(at..at + 8).and_then(|bytes| bytes.first_chunk());
+            chunk.map_or(at as u64, |chunk| u64::from_le_bytes(*chunk))
+        };
+        let ends = u64::from(packet.from.host) << 32 | u64::from(packet.to.host);
+        let what = word(0) ^ word(8).rotate_left(17) ^ word(16).rotate_left(34);
+        let header = self.now.as_nanos() ^ (packet.bytes.len() as u64) << 48;
+        self.trace = pattern::mix(self.trace ^ header).wrapping_add(what ^ ends.rotate_left(7));
+    }
+
+    fn answer(&mut self, place: u32) {
+        let (index, life, answer) = self.answers.take(place);
+        let node = &mut self.nodes[index];
+        let now = node.clock.at(self.now);
+        // Who has died since has nothing to answer.
+        if node.party.incarnation().1 != life {
+            return;
+        }
+        if let Some(rpc) = &mut node.rpc {
+            node.party.answer(&mut rpc.context_at(now), answer);
+            self.between_turns(index);
+        }
+    }
+
+    /// What must be true after every turn.
+    fn check(&mut self, index: usize, received: usize) {
+        let node = &mut self.nodes[index];
+        if let Some(what) = node.port.take_misuse() {
+            self.oracle.blame(what);
+        }
+        let Some(rpc) = &mut node.rpc else { return };
+        let sent = node.port.pushed() as u64;
+        let sessions = rpc.sessions();
+        let now = node.clock.at(self.now);
+        if let Some(what) =
+            node.silence.check(now, received, sessions.0, self.plan.probes_every_nanos(), || {
+                rpc.stats().protocol.timeouts
+            })
+        {
+            self.oracle.blame(format!("endpoint {index} {what}"));
+        }
+        // Looking takes time in proportion to the sessions.
+        let share = (sessions.0 + sessions.1) as u64 / CHECKED_ALWAYS;
+        if node.turns.is_multiple_of((share * share).max(1)) {
+            rpc.check_invariants();
+            let stats = rpc.stats();
+            let memory = stats.pool.in_use_bytes + stats.pool.idle_bytes;
+            let limit = self.plan.endpoints[index].config.memory();
+            if memory > limit {
+                self.oracle.blame(format!(
+                    "endpoint {index} has {memory} bytes of msgbufs, its limit is {limit}"
+                ));
+            }
+        }
+        // A packet is answered by at most as many as the credits, a timer sends a few, and a call as
+        // many as the credits.
+        let causes = received as u64
+            + u64::from(node.party.handed_over)
+            + 2 * (sessions.0 + sessions.1) as u64
+            + 8;
+        if sent > causes * (MOST_CREDITS + 8) {
+            self.oracle.blame(format!(
+                "endpoint {index} sends {sent} packets in a turn with {received} received"
+            ));
+        }
+    }
+}
+
+/// Prints a packet on a line.
+#[cold]
+fn print(now: Instant, what: &str, packet: &Packet) {
+    let Packet { from, to, bytes, .. } = packet;
+    let len = bytes.len();
+    match Header::parse(bytes) {
+        Ok(Header { connection, kind, packet, request, aux, size, .. }) => println!(
+            "{:>13} {from} -> {to} {what:9} {kind:?} {:x} packet {} request {} aux {aux} size {size}, {len} bytes",
+            now.as_nanos(),
+            connection.to_u64(),
+            packet.get(),
+            request.to_u32(),
+        ),
+        Err(error) => {
+            println!("{:>13} {from} -> {to} {what:9} {error:?}, {len} bytes", now.as_nanos())
+        }
+    }
+}
+
+/// Everything of an endpoint with so many sessions, and not twice as many, is looked at after every
+/// turn; with more, more rarely.
+const CHECKED_ALWAYS: u64 = 4;
+/// The most that a plan gives.
+const MOST_CREDITS: u64 = 128;

@@ -1,0 +1,88 @@
+//! The simulator itself: it is deterministic, its faults act, and a few seeds of everything pass. (Many
+//! more run in `.ci/run`, with optimization.)
+
+use std::sync::Mutex;
+
+use erpc_sim::plan::Cut;
+use erpc_sim::runner::{Outcome, Summary, run_seed, run_seeds};
+use erpc_sim::{Scenario, SimRoute};
+
+fn run(from: u64, count: u64, scenario: Option<Scenario>, threads: usize) -> Summary {
+    run_seeds(from, count, scenario, threads, &Cut::default(), &|_, _| {})
+}
+
+#[test]
+fn eighty_seeds_break_no_rule_and_every_fault_acts() {
+    let summary = run(0, 80, None, 2);
+    assert_eq!(summary.failure, None);
+    assert_eq!(summary.seeds, 80);
+    let faults = format!("{:?}{:?}", summary.faults, summary.happened);
+    assert!(!faults.contains(": 0,") && !faults.contains(": 0 "), "one never acted: {faults}");
+    let outcomes = format!("{:?}", summary.outcomes);
+    assert!(!outcomes.contains(": 0"), "one never came: {outcomes}");
+}
+
+#[test]
+fn one_seed_is_one_run_to_the_last_bit() {
+    for seed in [3, 14, 159, 2_653, 58_979] {
+        let [first, second] = [(); 2].map(|()| match run_seed(seed, None, &Cut::default()) {
+            Outcome::Ran(report) => *report,
+            Outcome::Panicked(what) => panic!("seed {seed}: {what}"),
+        });
+        assert_eq!(format!("{first:?}"), format!("{second:?}"), "seed {seed}");
+        assert!(first.packets > 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn threads_change_nothing_and_seeds_do() {
+    let hashes = Mutex::new(Vec::new());
+    let note = |_: u64, outcome: &Outcome| {
+        if let Outcome::Ran(report) = outcome {
+            hashes.lock().expect("no panic").push(report.trace_hash);
+        }
+    };
+    let one = run_seeds(100, 8, Some(Scenario::Pair), 1, &Cut::default(), &note);
+    let three = run(100, 8, Some(Scenario::Pair), 3);
+    assert_eq!((one.packets, one.trace_hash), (three.packets, three.trace_hash));
+    let mut hashes = hashes.into_inner().expect("no panic");
+    hashes.sort_unstable();
+    hashes.dedup();
+    assert_eq!(hashes.len(), 8, "no two seeds are the same run");
+}
+
+#[test]
+fn where_nothing_goes_wrong_every_call_has_its_response() {
+    let summary = run(7, 6, Some(Scenario::Calm), 2);
+    assert_eq!(summary.failure, None);
+    let outcomes = summary.outcomes;
+    assert_eq!(outcomes.responses, summary.calls, "{outcomes:?}");
+    assert_eq!((outcomes.statuses, outcomes.not_executed, outcomes.maybe_executed), (0, 0, 0));
+}
+
+#[test]
+fn a_thousand_to_one_incast_breaks_no_rule() {
+    let summary = run(1, 1, Some(Scenario::Incast), 1);
+    assert_eq!(summary.failure, None);
+    assert!(summary.calls > 1_000, "{} calls", summary.calls);
+}
+
+#[test]
+fn the_thesis_cluster_breaks_no_rule() {
+    let summary = run(1, 2, Some(Scenario::TwoTier), 2);
+    assert_eq!(summary.failure, None);
+}
+
+#[test]
+fn routes_are_told_apart_by_host_and_port() {
+    use erpc_core::transport::Route;
+    let bytes = |route: SimRoute| {
+        let mut out = [0; 32];
+        let len = route.to_bytes(&mut out);
+        out[..len].to_vec()
+    };
+    let route = SimRoute::new(7, 1);
+    assert_ne!(bytes(route), bytes(route.with_port(2)));
+    assert_ne!(bytes(route), bytes(SimRoute::new(8, 1)));
+    assert_eq!(route.with_port(9).port(), 9);
+}
