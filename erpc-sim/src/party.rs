@@ -26,6 +26,8 @@ struct Session {
     /// Its calls that have not ended.
     calls: Vec<u32>,
     closing: bool,
+    /// Another one is opened when it has closed, and takes its place in the endpoint's table.
+    replaced: bool,
     open: bool,
 }
 
@@ -50,6 +52,8 @@ pub(crate) struct Party {
     missed: Vec<SimRoute>,
     /// Sessions are opened again when they close.
     persists: bool,
+    /// A session has taken the place of another one in this turn.
+    pub(crate) begins_anew: bool,
     /// Calls that were handed over in this turn.
     pub(crate) handed_over: u32,
 }
@@ -65,6 +69,7 @@ impl Party {
             hoard: Vec::new(),
             missed: Vec::new(),
             persists: true,
+            begins_anew: false,
             handed_over: 0,
         }
     }
@@ -89,6 +94,7 @@ impl Party {
                 number,
                 calls: Vec::new(),
                 closing: false,
+                replaced: false,
                 open: false,
             });
         }
@@ -103,8 +109,12 @@ impl Party {
             return;
         }
         let server = session.server;
+        session.replaced = self.random.percent(70);
+        let later = session.replaced;
         cx.disconnect(session.id);
-        self.connect(cx, server, oracle);
+        if !later {
+            self.connect(cx, server, oracle);
+        }
     }
 
     /// Closes all sessions for good.
@@ -310,7 +320,8 @@ impl App<SimTransport> for Turn<'_> {
             self.oracle.blame("a session closes as if its user had asked for it");
         }
         self.oracle.session_ended(closed.number, cause);
-        if self.party.persists && !closed.closing {
+        if self.party.persists && (!closed.closing || closed.replaced) {
+            self.party.begins_anew = true;
             match cause {
                 // To be turned away takes no time: not again at once.
                 Cause::Connect(error) if error != ConnectError::Timeout => {

@@ -428,7 +428,8 @@ impl<'a> Draft<'a> {
         for feature in self.plan.features.iter() {
             let Some(mut random) = self.feature(feature) else { continue };
             let random = &mut random;
-            let count = random.within(1, 12);
+            let most = if feature == Feature::Churn { 60 } else { 12 };
+            let count = random.within(1, most);
             for _ in 0..count {
                 let at = self.sometime(random);
                 let who = random.below(endpoints) as usize;

@@ -49,7 +49,6 @@ impl World<'_> {
                     node.party.reconnect(&mut rpc.context_at(now), &mut self.oracle);
                     self.happened.reconnects += 1;
                     self.between_turns(index);
-                    self.replay_past();
                 }
             }
         }
@@ -72,7 +71,6 @@ impl World<'_> {
             let node = &mut self.nodes[other];
             node.party.abandon(&mut self.oracle);
             node.die();
-            self.replay_past();
             self.happened.crashes += 1;
             self.agenda.put(self.now.plus_nanos(down), Event::Restart(other as u32));
         }
@@ -104,18 +102,35 @@ impl World<'_> {
         self.random.below(u64::from(self.plan.topology.hosts())) as u32
     }
 
-    /// An endpoint or a session begins another life: where packets of the past come again, some come now.
-    fn replay_past(&mut self) {
+    /// An endpoint or a session of it begins another life: where packets of the past come again, those
+    /// that it sent or received do now.
+    pub(super) fn replay_past(&mut self, index: usize) {
         if self.plan.features.has(Feature::Replay) {
+            // 4 us to 4 ms from now, when the first calls are under way on the shortest path, or the longest.
             for _ in 0..4 {
-                let at = self.now.plus_nanos(self.random.below(2_000_000));
-                self.agenda.put(at, Event::Replay(64));
+                let soon = 1 << self.random.within(12, 21);
+                let at = self.now.plus_nanos(soon + self.random.below(soon));
+                self.agenda.put(at, Event::ReplayOf(index as u32));
             }
         }
     }
 
+    /// Some packets of the past that an endpoint sent or received come again.
+    pub(super) fn replay_of(&mut self, index: usize) {
+        let route = self.plan.endpoints[index].route;
+        let mine: Vec<_> = (0..self.recorded.len())
+            .filter(|&at| self.recorded[at].from == route || self.recorded[at].to == route)
+            .collect();
+        for _ in 0..mine.len().min(64) {
+            let packet = self.recorded[*self.random.pick(&mine)].clone();
+            let host = self.a_host();
+            self.send_from(host, packet);
+            self.happened.replayed += 1;
+        }
+    }
+
     /// Packets of the past come again, from anywhere.
-    pub(super) fn replay(&mut self, count: u32) {
+    fn replay(&mut self, count: u32) {
         for _ in 0..count {
             let Some(packet) = self.a_recorded_packet() else { return };
             let host = self.a_host();

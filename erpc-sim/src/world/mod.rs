@@ -93,8 +93,8 @@ enum Event {
     Unstall(u32),
     Unhoard(u32),
     Attack(u32),
-    /// So many packets of the past come again.
-    Replay(u32),
+    /// Packets of the past that an endpoint sent or received come again.
+    ReplayOf(u32),
     Heal,
 }
 
@@ -300,7 +300,10 @@ impl<'p> World<'p> {
                 let plan = self.plan;
                 self.happens(&plan.events[at as usize].1);
             }
-            Event::Restart(index) => self.start(index as usize),
+            Event::Restart(index) => {
+                self.start(index as usize);
+                self.replay_past(index as usize);
+            }
             Event::Unstall(index) => {
                 // The same for all endpoints of a host.
                 let host = u64::from(self.plan.endpoints[index as usize].route.host);
@@ -310,7 +313,7 @@ impl<'p> World<'p> {
             }
             Event::Unhoard(index) => self.nodes[index as usize].party.drop_hoard(),
             Event::Attack(which) => self.attack(which),
-            Event::Replay(count) => self.replay(count),
+            Event::ReplayOf(index) => self.replay_of(index as usize),
             Event::Heal => self.heal(),
         }
     }
@@ -373,6 +376,9 @@ impl<'p> World<'p> {
     }
 
     fn after_turn(&mut self, index: usize) {
+        if std::mem::take(&mut self.nodes[index].party.begins_anew) {
+            self.replay_past(index);
+        }
         let (_, life) = self.nodes[index].party.incarnation();
         for (nanos, answer) in self.later.drain(..) {
             self.happened.late_answers += 1;
