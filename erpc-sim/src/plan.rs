@@ -273,7 +273,7 @@ impl<'a> Draft<'a> {
             inline: *shape.pick(&[0, 64, 256, 16_384]),
             charge: *shape.pick(&[ChargeModel::Ring, ChargeModel::LinuxUdp]),
             rx_capacity: 0,
-            dma_nanos: *shape.pick(&[0, 500, 20_000]),
+            dma_nanos: *shape.pick(&[0, 500, 20_000, 2 * MS]),
             min_rto: Duration::from_nanos(times.rto),
             integrity: !features.has(Feature::Checksums),
         };
@@ -394,6 +394,17 @@ impl<'a> Draft<'a> {
         Instant::from_nanos(SECOND + random.below(self.times.length))
     }
 
+    /// A point in time at which much is under way, more likely than not: soon after calls are made.
+    fn some_busy_time(&self, random: &mut Random) -> Instant {
+        let rounds = &random.pick(&self.plan.endpoints).rounds;
+        if rounds.is_empty() || random.percent(25) {
+            return self.sometime(random);
+        }
+        // 1 us to 8 ms later.
+        let (soon, (at, _)) = (1 << random.within(10, 22), *random.pick(rounds));
+        at.plus_nanos(soon + random.below(soon)).min(self.healed)
+    }
+
     fn add_packet_faults(&mut self) {
         let features: Vec<_> = Feature::ALL
             .into_iter()
@@ -431,7 +442,7 @@ impl<'a> Draft<'a> {
             let most = if feature == Feature::Churn { 60 } else { 12 };
             let count = random.within(1, most);
             for _ in 0..count {
-                let at = self.sometime(random);
+                let at = self.some_busy_time(random);
                 let who = random.below(endpoints) as usize;
                 let left = self.healed.nanos_since(at).max(1);
                 let happening = match feature {

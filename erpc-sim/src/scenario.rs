@@ -62,12 +62,17 @@ impl Scenario {
         let density = *random.pick(&[10, 30, 50]);
         // In a third of the runs sessions live: what ends them hides what else goes wrong.
         let spares = random.percent(35);
-        Feature::ALL.into_iter().fold(Features::none(), |set, feature| {
+        let mut features = Feature::ALL.into_iter().fold(Features::none(), |set, feature| {
             let drawn = random.percent(density);
             let kills = Feature::DEADLY.contains(&feature)
                 || Feature::LOSSY.contains(&feature) && set.has_any(&Feature::LOSSY);
             if drawn && !(spares && kills) { set.with(feature) } else { set }
-        })
+        });
+        // Packets of the past are worth most where lives are short.
+        if features.has(Feature::Replay) && !spares && random.percent(60) {
+            features = features.with(Feature::Churn).with(Feature::Crashes);
+        }
+        features
     }
 
     pub(crate) fn topology(self, random: &mut Random, squeezed: bool) -> Topology {

@@ -1,6 +1,6 @@
 //! What happens to hosts and links, once each, as the plan says.
 
-use erpc_core::wire::{HEADER_LEN, Kind, VERSION};
+use erpc_core::wire::{HEADER_LEN, VERSION};
 
 use super::{Event, Phase, RECORD_ONE_IN, RECORDED, World};
 use crate::hostile::Forged;
@@ -175,11 +175,11 @@ impl World<'_> {
         }
     }
 
-    /// Changes the random half of the id that a packet names, and nothing else.
+    /// Changes the random half of the id of a session: of the one that the packet names, or, where it goes
+    /// to an endpoint and names none, of the one in its body.
     fn guess(&mut self, bytes: &mut [u8]) {
-        let is_control = bytes.get(8).is_some_and(|vkf| vkf >> 2 & 0b111 == Kind::Control as u8);
-        let generation =
-            if is_control && bytes.len() > HEADER_LEN + 8 { HEADER_LEN + 4 } else { 4 };
+        let names_none = bytes.get(4..8) == Some(&[0; 4]);
+        let generation = if names_none { HEADER_LEN + 4 } else { 4 };
         if let Some(generation) = bytes.get_mut(generation..generation + 4) {
             let noise = self.random.word() as u32 | 1;
             for (byte, noise) in generation.iter_mut().zip(noise.to_le_bytes()) {
