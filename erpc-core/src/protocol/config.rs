@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::buf::MIN_PAYLOAD;
+use crate::time::Instant;
 
 /// Requests of one session that may be on their way at once.
 pub(crate) const WINDOW: usize = 8;
@@ -219,8 +220,17 @@ impl EndpointConfig {
         self.memory_limit
     }
 
+    /// When a timer that was armed for `due` fires so late that this side must have been away, by a leap of
+    /// the clock or without a processor: since when a peer's silence counts. It leaves the peer a ping
+    /// interval, and what was counted before proves nothing.
+    pub(super) fn back_since(&self, now: Instant, due: Instant) -> Option<Instant> {
+        let grace = (self.liveness_timeout - self.ping_interval).as_nanos() as u64;
+        let away = now.nanos_since(due) >= self.ping_interval.as_nanos() as u64;
+        away.then(|| Instant::from_nanos(now.as_nanos().saturating_sub(grace)))
+    }
+
     /// How long after a ping without an answer the next one follows: soon enough for some twenty of them
-    /// before the liveness timeout, so that a path that loses half of the packets loses no session.
+    /// before the liveness timeout, so that a path that loses a third of the packets loses no session.
     pub(super) fn ping_again(&self) -> Duration {
         self.ping_interval / u32::from(LEAST_PINGS)
     }

@@ -362,7 +362,8 @@ impl<R: Route> Core<R> {
         self.client.end_of_burst(&mut self.shared, now, tx);
     }
 
-    /// Does what time demands. Bounded by the number of sessions whose timer is due.
+    /// Does what time demands. Bounded: looks at 32 sessions whose timer is due, and at the others the next
+    /// time.
     #[inline]
     pub fn expire<X: TxQueue<Route = R>>(&mut self, now: Instant, tx: &mut X) {
         let mut any = false;

@@ -75,6 +75,7 @@ impl<R: Route> ClientSide<R> {
             granted: 0,
             payload: 0,
             eager: 0,
+            offered: 0,
             max_request: shared.config.max_message,
             rtt: RttEstimator::new(shared.min_rto()),
             last_heard: now,
@@ -247,7 +248,11 @@ impl<R: Route> ClientSide<R> {
             return;
         }
         session.state = State::Opening { cookie, steer, max_datagram };
-        session.eager = shared.eager(self.room.limit);
+        // Kept for good: the server may have noted it from an earlier `Open`.
+        if session.eager == 0 {
+            session.eager = shared.eager(self.room.limit);
+        }
+        session.offered = session.offered.max(max_datagram);
         session.repeats = 0;
         self.send_handshake(shared, now, id.index, tx);
     }
@@ -290,10 +295,9 @@ impl<R: Route> ClientSide<R> {
                 self.routing.push(id);
                 Ok(())
             }
-            (
-                Control::Opened { server, parameters },
-                State::Opening { steer, max_datagram, .. },
-            ) => self.opened(shared, now, index, server, (&parameters, steer, max_datagram), tx),
+            (Control::Opened { server, parameters }, State::Opening { steer, .. }) => {
+                self.opened(shared, now, index, server, (&parameters, steer), tx)
+            }
             (Control::Refused { reason, low, high }, State::Hello | State::Opening { .. }) => {
                 let error = match reason {
                     Refusal::Version => ConnectError::Version(low, high),
@@ -361,13 +365,14 @@ impl<R: Route> ClientSide<R> {
         now: Instant,
         index: u32,
         server: ConnectionId,
-        terms: (&Parameters, u8, u32),
+        terms: (&Parameters, u8),
         tx: &mut X,
     ) -> Result<(), DropReason> {
-        let (parameters, steer, proposed) = terms;
+        let (parameters, steer) = terms;
+        let offered = self.sessions[index as usize].offered;
         let model = ChargeModel::from_u8(parameters.charge_model);
         let overhead = overhead(parameters.integrity);
-        let fits = (MIN_DATAGRAM as u32..=proposed).contains(&parameters.max_datagram)
+        let fits = (MIN_DATAGRAM as u32..=offered).contains(&parameters.max_datagram)
             && (1..=shared.config.credits).contains(&parameters.credits)
             && (MIN_PAYLOAD as u32..=parameters.max_datagram - overhead as u32)
                 .contains(&parameters.eager)

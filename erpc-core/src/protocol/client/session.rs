@@ -153,6 +153,8 @@ pub(super) struct ClientSession<R> {
     pub(super) granted: u16,
     pub(super) payload: u32,
     pub(super) eager: u32,
+    /// The largest datagram that an `Open` has named: the server may have noted any of them.
+    pub(super) offered: u32,
     pub(super) max_request: u32,
     pub(super) rtt: RttEstimator,
     pub(super) last_heard: Instant,

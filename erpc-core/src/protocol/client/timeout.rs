@@ -36,6 +36,13 @@ impl<R: Route> ClientSide<R> {
         tx: &mut X,
     ) {
         let Some(session) = self.sessions.get_mut(index as usize) else { return };
+        if let Some(since) = shared.config.back_since(now, session.timer_at) {
+            session.last_heard = session.last_heard.max(since);
+            session.repeats = if session.is_open() { 0 } else { session.repeats };
+            for call in session.slots.iter_mut().filter_map(|slot| slot.call.as_mut()) {
+                call.stalled_at = call.stalled_at.max(since);
+            }
+        }
         session.timer_at = Instant::NEVER;
         if !session.is_open() {
             self.handshake_timer(shared, now, index, tx);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::slot::Siblings;
 use super::*;
 use crate::mutants::mutant;
 use crate::protocol::config::LEAST_PINGS;
@@ -230,11 +231,16 @@ impl<R: Route> ServerSide<R> {
             last_heard: now,
             last_ping: now,
             timer_at: Instant::NEVER,
+            siblings: Siblings::NONE,
             held: 0,
             slots,
         }) as u32;
         self.by_client.insert((route, client), index);
-        let shrunk = self.grants.join(route, client.steer());
+        let (shrunk, after) = self.grants.join(route, client.steer(), index);
+        self.sessions[index as usize].siblings.after = after;
+        if let Some(sibling) = self.sessions.get_mut(after as usize) {
+            sibling.siblings.before = index;
+        }
         if let Some(acceptor) = &self.acceptor {
             acceptor.session_began();
         }
@@ -325,6 +331,10 @@ impl<R: Route> ServerSide<R> {
         tx: &mut X,
     ) {
         let Some(session) = self.sessions.get_mut(index as usize) else { return };
+        if let Some(since) = shared.config.back_since(now, session.timer_at) {
+            session.last_heard = session.last_heard.max(since);
+            session.unanswered = 0;
+        }
         session.timer_at = Instant::NEVER;
         if session.last_heard >= session.last_ping {
             session.unanswered = 0;
@@ -355,14 +365,14 @@ impl<R: Route> ServerSide<R> {
         tx.push_bytes(&session.route, packet.as_bytes());
     }
 
-    /// Tells one session of each client endpoint that the window has shrunk. Rare: once per doubling of
-    /// the number of client endpoints.
+    /// Tells one session of each client endpoint that the window has shrunk. Takes time in proportion to
+    /// the client endpoints; once per doubling of their number, or while they are few.
     #[cold]
     fn announce_window<X: TxQueue<Route = R>>(&mut self, shared: &Shared, tx: &mut X) {
         let share = self.grants.share();
-        for (index, session) in &self.sessions {
-            if self.grants.tell(&session.route, session.remote.steer()) {
-                Self::ping(shared, index as u32, session, share, tx);
+        for index in self.grants.tell() {
+            if let Some(session) = self.sessions.get(index as usize) {
+                Self::ping(shared, index, session, share, tx);
             }
         }
     }

@@ -6,8 +6,12 @@ use crate::protocol::ids::KeyedHasher;
 use crate::transport::Route;
 use crate::wire::ReplyInfo;
 
+/// No session.
+pub(super) const NONE: u32 = u32::MAX;
+
 struct Grant {
-    sessions: u32,
+    /// One of its sessions; the others follow as its [`Siblings`](super::slot::Siblings).
+    head: u32,
     /// The largest window that this client endpoint may have been told.
     told: u32,
 }
@@ -56,10 +60,9 @@ impl<R: Route> Grants<R> {
         self.capacity >> self.halvings.max(halvings(self.clients.len() + new))
     }
 
-    /// Who comes may make the others' share smaller at once; it grows again only when half as many are
-    /// left as it is made for. So it takes a number of departures in proportion to the clients between
-    /// two rounds of pings, and nobody can make a server tell all of them over and over by coming and
-    /// going.
+    /// Who comes may make the others' share smaller at once; it grows again only when a quarter is left
+    /// of those that it is made for, unless they are few. So many have to go between two rounds of
+    /// pings, and nobody can make a server tell all of them over and over by coming and going.
     fn divide(&mut self) {
         let needed = halvings(self.clients.len());
         let few = self.clients.len() <= FEW;
@@ -76,23 +79,27 @@ impl<R: Route> Grants<R> {
         self.info.after(processing_nanos).to_u32()
     }
 
-    /// A session of the client endpoint opens. Returns whether the others' share has shrunk.
-    pub(super) fn join(&mut self, route: R, steer: u8) -> bool {
+    /// Session `index` of the client endpoint opens. Returns whether the others' share has shrunk, and the
+    /// session that `index` now stands in front of, [`NONE`] if it is the client endpoint's only one.
+    pub(super) fn join(&mut self, route: R, steer: u8, index: u32) -> (bool, u32) {
         let before = self.share();
-        self.clients.entry((route, steer)).or_insert(Grant { sessions: 0, told: 0 }).sessions += 1;
+        let grant = self.clients.entry((route, steer)).or_insert(Grant { head: NONE, told: 0 });
+        let after = std::mem::replace(&mut grant.head, index);
         self.divide();
         let share = self.share;
         if let Some(grant) = self.clients.get_mut(&(route, steer)) {
             grant.told = share;
         }
-        share < before
+        (share < before, after)
     }
 
-    /// A session of the client endpoint has ended.
-    pub(super) fn leave(&mut self, route: &R, steer: u8) {
+    /// Session `index` of the client endpoint has ended, which stood in front of `after`.
+    pub(super) fn leave(&mut self, route: &R, steer: u8, index: u32, after: u32) {
         if let Some(grant) = self.clients.get_mut(&(*route, steer)) {
-            grant.sessions -= 1;
-            if grant.sessions == 0 {
+            if grant.head == index {
+                grant.head = after;
+            }
+            if grant.head == NONE {
                 self.clients.remove(&(*route, steer));
                 let before = self.share;
                 self.divide();
@@ -104,11 +111,12 @@ impl<R: Route> Grants<R> {
         }
     }
 
-    /// Whether the client endpoint was told more than its share; from now on it counts as told.
-    pub(super) fn tell(&mut self, route: &R, steer: u8) -> bool {
-        let share = self.share();
-        let Some(grant) = self.clients.get_mut(&(*route, steer)) else { return false };
-        std::mem::replace(&mut grant.told, share) > share
+    /// A session of each client endpoint that was told more than its share; from now on they count as
+    /// told.
+    pub(super) fn tell(&mut self) -> Vec<u32> {
+        let share = self.share;
+        let told = |grant: &mut Grant| std::mem::replace(&mut grant.told, share) > share;
+        self.clients.values_mut().filter_map(|grant| told(grant).then_some(grant.head)).collect()
     }
 }
 
@@ -131,15 +139,53 @@ mod tests {
         let mut grants = Grants::new(1_000_000, IdSource::new((1, 2)).table_hasher());
         let mut shrunk = 0;
         for client in 0..100u32 {
-            shrunk += u32::from(grants.join(TestRoute(client), 0));
+            shrunk += u32::from(grants.join(TestRoute(client), 0, client).0);
             assert!(grants.share() as usize * (client as usize + 1) <= 1_000_000);
         }
         assert_eq!(shrunk, 7, "once per doubling");
-        assert!(grants.tell(&TestRoute(0), 0), "the first client was told the whole");
-        assert!(!grants.tell(&TestRoute(0), 0), "once");
+        let told = grants.tell();
+        assert!(told.contains(&0), "the first client was told the whole");
+        assert!(grants.tell().is_empty(), "once");
         for client in 0..100 {
-            grants.leave(&TestRoute(client), 0);
+            grants.leave(&TestRoute(client), 0, client, NONE);
         }
         assert_eq!(grants.share(), 1_000_000);
+    }
+
+    #[test]
+    fn who_comes_and_goes_where_the_share_halves_has_nobody_told_twice() {
+        let mut grants = Grants::new(1_000_000, IdSource::new((1, 2)).table_hasher());
+        for client in 0..64 {
+            grants.join(TestRoute(client), 0, client);
+        }
+        grants.tell();
+        let (mut told, mut shrunk) = (0, 0);
+        for _ in 0..100 {
+            shrunk += u32::from(grants.join(TestRoute(64), 0, 64).0);
+            told += grants.tell().len();
+            grants.leave(&TestRoute(64), 0, 64, NONE);
+        }
+        assert_eq!((shrunk, told), (1, 64), "the 64 are told once");
+        for client in 33..64 {
+            grants.leave(&TestRoute(client), 0, client, NONE);
+        }
+        assert_eq!(
+            grants.share(),
+            1_000_000 / 128,
+            "made for 128, and more than a quarter is left"
+        );
+        grants.leave(&TestRoute(32), 0, 32, NONE);
+        assert_eq!(grants.share(), 1_000_000 / 32);
+    }
+
+    #[test]
+    fn a_client_endpoint_is_gone_with_its_last_session_whichever_that_is() {
+        let mut grants = Grants::new(1_000, IdSource::new((1, 2)).table_hasher());
+        assert_eq!(grants.join(TestRoute(1), 0, 5).1, NONE);
+        assert_eq!(grants.join(TestRoute(1), 0, 9).1, 5);
+        grants.leave(&TestRoute(1), 0, 5, NONE);
+        assert!(grants.clients.contains_key(&(TestRoute(1), 0)));
+        grants.leave(&TestRoute(1), 0, 9, NONE);
+        assert!(grants.clients.is_empty());
     }
 }

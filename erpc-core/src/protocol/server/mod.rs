@@ -24,7 +24,7 @@ use slab::Slab;
 
 pub use self::accept::{Acceptor, ListenGroup};
 use self::grants::Grants;
-use self::slot::{ServerSession, ServerSlot, SlotState};
+use self::slot::{ServerSession, ServerSlot, Siblings, SlotState};
 use super::core::Shared;
 use super::ids::KeyedHasher;
 use super::timers::TimerId;
@@ -115,7 +115,14 @@ impl<R: Route> ServerSide<R> {
         if !mutant!(SessionLeak) {
             self.by_client.remove(&(session.route, session.remote));
         }
-        self.grants.leave(&session.route, session.remote.steer());
+        let Siblings { before, after } = session.siblings;
+        if let Some(sibling) = self.sessions.get_mut(before as usize) {
+            sibling.siblings.after = after;
+        }
+        if let Some(sibling) = self.sessions.get_mut(after as usize) {
+            sibling.siblings.before = before;
+        }
+        self.grants.leave(&session.route, session.remote.steer(), index, after);
         if let Some(acceptor) = &self.acceptor {
             acceptor.session_ended();
         }

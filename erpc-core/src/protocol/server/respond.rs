@@ -236,7 +236,7 @@ impl<R: Route> ServerSide<R> {
             return Err(DropReason::OutOfOrder);
         }
         let again = from < *sent;
-        if again && count > 1 && !repeated.admits(from) {
+        if again && count > 1 && !repeated.admits(count, layout.packets(), session.credits) {
             return Err(DropReason::Duplicate);
         }
         *sent = to.max(*sent);

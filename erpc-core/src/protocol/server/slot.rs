@@ -1,5 +1,6 @@
 //! A session as its server sees it.
 
+use super::grants::NONE;
 use crate::buf::{MsgBuf, Pool};
 use crate::protocol::WINDOW;
 use crate::protocol::assembly::Assembly;
@@ -38,28 +39,39 @@ pub(super) enum SlotState {
     },
 }
 
-/// From where the client has asked again for several response packets. An honest one goes back once per
-/// position, and once more if a timeout has come in between; after a timeout it asks for one packet.
-/// Without a limit, 24 bytes would bring a session's credits of full packets over and over.
+/// How many response packets the client has had sent again.
+///
+/// It goes back once per position, and perhaps in pieces if its credits are contended; after a timeout
+/// it asks for one packet, which costs nothing here. Without a limit, 24 bytes would bring a session's
+/// credits of full packets over and over.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Repeated {
-    from: u32,
-    times: u8,
-}
+pub(super) struct Repeated(u32);
 
 impl Repeated {
-    /// Most times that packets are sent again from one position.
-    const MOST: u8 = 2;
+    /// Most times that packets are sent again from each position, on average.
+    const MOST: u32 = 2;
 
-    /// Whether the client may go back to `from` now.
-    pub(super) fn admits(&mut self, from: u32) -> bool {
-        if from > self.from {
-            *self = Self { from, times: 0 };
+    /// Whether `count` packets may be sent again, of a response of so many `packets`, in a session with
+    /// so many `credits`.
+    pub(super) fn admits(&mut self, count: u32, packets: u32, credits: u16) -> bool {
+        let sum = self.0.saturating_add(count);
+        let admitted = sum <= packets.saturating_mul(Self::MOST * u32::from(credits));
+        if admitted {
+            self.0 = sum;
         }
-        let admitted = from == self.from && self.times < Self::MOST;
-        self.times += u8::from(admitted);
         admitted
     }
+}
+
+/// The sessions of one client endpoint, in a list: those before and after this one.
+#[derive(Clone, Copy)]
+pub(super) struct Siblings {
+    pub(super) before: u32,
+    pub(super) after: u32,
+}
+
+impl Siblings {
+    pub(super) const NONE: Self = Self { before: NONE, after: NONE };
 }
 
 /// A request under way.
@@ -124,6 +136,7 @@ pub(super) struct ServerSession<R> {
     pub(super) last_heard: Instant,
     pub(super) last_ping: Instant,
     pub(super) timer_at: Instant,
+    pub(super) siblings: Siblings,
     /// Bytes held by the slots.
     pub(super) held: usize,
     pub(super) slots: [ServerSlot; WINDOW],

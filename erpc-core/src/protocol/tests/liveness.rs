@@ -414,3 +414,44 @@ fn a_lost_probe_of_a_call_that_executes_is_repeated_soon() {
     assert_eq!(pair.outcome().result, Ok(b"lost".to_vec()), "it did not take another 3 s");
     assert!(open(&pair, session));
 }
+
+/// A call whose packets are lost for a while, then an hour passes on the clock alone, then packets are
+/// lost for another while.
+fn an_hour_between(before: u64, after: u64) -> (Pair, SessionId) {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"x");
+    pair.pass_slowly(ms(before));
+    pair.take_to_server();
+    pair.pass(Duration::from_secs(3_600));
+    pair.pass_slowly(ms(after));
+    pair.take_to_server();
+    pair.take_to_client();
+    pair.live(Duration::from_secs(5));
+    (pair, session)
+}
+
+#[test]
+fn a_leap_of_the_clock_ends_no_session_whatever_was_lost_before_and_after() {
+    for (before, after) in
+        [(0, 0), (0, 2_000), (30, 0), (30, 600), (320, 0), (700, 0), (700, 2_000)]
+    {
+        let (mut pair, session) = an_hour_between(before, after);
+        assert!(open(&pair, session), "{before} ms before, {after} ms after");
+        assert!(pair.outcome().result.is_ok(), "{before} ms before, {after} ms after");
+    }
+}
+
+#[test]
+fn a_server_whose_clock_leaps_gives_its_clients_a_ping_interval() {
+    let (mut pair, session) = connected();
+    pair.pass_slowly(Duration::from_secs(9));
+    pair.take_to_server();
+    pair.take_to_client();
+    pair.now = pair.now + Duration::from_secs(3_600);
+    pair.server.expire(pair.now, &mut pair.to_client);
+    pair.pass_slowly(ms(1_000));
+    pair.take_to_client();
+    assert_eq!(pair.server.sessions(), (0, 1), "what went unanswered before counts for nothing");
+    pair.live(ms(500));
+    assert!(open(&pair, session));
+}

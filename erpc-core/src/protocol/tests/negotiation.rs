@@ -1,8 +1,10 @@
 //! What both sides agree on when a session opens.
 
 use super::craft::{PARAMETERS, emit};
-use super::pair::{CLIENT, Pair, SERVER, STRANGER, Side, control, header, pattern};
-use crate::protocol::{CallError, Cause, ConnectError, DropReason, EndpointConfig, RejectReason};
+use super::pair::{CLIENT, Pair, SERVER, STRANGER, Side, acceptor, control, header, ms, pattern};
+use crate::protocol::{
+    CallError, Cause, ConnectError, DropReason, EndpointConfig, RejectReason, SessionEvent,
+};
 use crate::transport::ChargeModel;
 use crate::wire::ConnectionId;
 use crate::wire::control::{Control, Parameters, Refusal};
@@ -270,4 +272,24 @@ fn a_window_of_nothing_still_moves_one_packet_at_a_time() {
     assert_eq!(pair.to_server.packets.len(), 1);
     pair.settle();
     assert_eq!(pair.outcome().result, Ok(message));
+}
+
+#[test]
+fn a_client_that_begins_to_listen_while_it_opens_a_session_takes_what_it_offered_first() {
+    let side = Side::new(9_000).queue(ChargeModel::LinuxUdp, 16 << 20);
+    let mut pair = Pair::of(side.clone(), side);
+    let session = pair.connect();
+    let hello = pair.take_to_server();
+    pair.burst_at_server(CLIENT, &hello);
+    let challenge = pair.take_to_client();
+    pair.burst_at_client(SERVER, &challenge);
+    let open = pair.take_to_server();
+    pair.burst_at_server(CLIENT, &open);
+    assert!(matches!(control(&pair.take_to_client()[0]), Some(Control::Opened { .. })), "and lost");
+    // Less room for replies from here on.
+    pair.client.listen(acceptor());
+    // The client asks for another cookie in time, and offers anew.
+    pair.pass_slowly(ms(400));
+    pair.live(ms(400));
+    assert_eq!(pair.sessions.get(&session), Some(&SessionEvent::Opened));
 }

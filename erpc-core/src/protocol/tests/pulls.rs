@@ -269,3 +269,21 @@ fn a_done_that_was_lost_is_said_again_also_when_another_was_said_since() {
     pair.live(ms(6_000));
     assert_eq!(pair.server.pool_stats().in_use, 0);
 }
+
+#[test]
+fn a_client_may_go_back_in_pieces_and_from_between() {
+    let mut pair = responding(40);
+    assert_eq!(pulled(&mut pair, 1, 32).len(), 32);
+    assert_eq!(pulled(&mut pair, 1, 4).len(), 4, "back to 1, with credits for four");
+    assert_eq!(pulled(&mut pair, 5, 4).len(), 4, "on from there");
+    assert_eq!(pulled(&mut pair, 2, 7).len(), 7, "2 was lost again");
+}
+
+#[test]
+fn pulling_the_same_packets_without_end_ends() {
+    let mut pair = responding(10);
+    assert_eq!(pulled(&mut pair, 1, 9).len(), 9);
+    let again: usize = (0..10_000).map(|_| pulled(&mut pair, 1, 9).len()).sum();
+    assert!((9..=10 * 2 * 32).contains(&again), "{again} packets sent again");
+    assert_eq!(pulled(&mut pair, 1, 1), [1], "one packet can always be had: after a timeout");
+}

@@ -1,6 +1,6 @@
 //! Calls that wait for room take turns, and none is forgotten.
 
-use super::pair::{Pair, SERVER, Side, header, pattern};
+use super::pair::{Pair, SERVER, Side, header, ms, pattern};
 use crate::protocol::{EndpointConfig, SessionId};
 use crate::transport::ChargeModel;
 
@@ -96,4 +96,23 @@ fn a_call_that_waits_for_a_credit_goes_before_one_that_waits_for_a_slot() {
         "nobody in a slot is overtaken from the queue"
     );
     assert_eq!(pair.outcomes.len(), 10);
+}
+
+#[test]
+fn a_turn_looks_at_some_of_the_timers_that_are_due_and_the_next_at_others() {
+    let side = Side::new(1_472);
+    let mut pair = Pair::of(side.clone(), side);
+    let sessions: Vec<_> = (0..200).map(|_| pair.connect()).collect();
+    pair.settle();
+    pair.to_server.take();
+    // All are to be asked at the same time.
+    pair.now = pair.now + ms(3_100);
+    let mut turns = 0;
+    while pair.client.next_deadline() <= pair.now {
+        pair.client.expire(pair.now, &mut pair.to_server);
+        let pings = pair.take_to_server().len();
+        assert!(pings <= 32, "{pings} in a turn");
+        turns += 1;
+    }
+    assert!((200 / 32..=20).contains(&turns), "{turns} turns for {} sessions", sessions.len());
 }
