@@ -48,14 +48,14 @@ pub(super) enum SlotState {
 pub(super) struct Repeated(u32);
 
 impl Repeated {
-    /// Most times that packets are sent again from each position, on average.
-    const MOST: u32 = 2;
-
     /// Whether `count` packets may be sent again, of a response of so many `packets`, in a session with
-    /// so many `credits`.
+    /// so many `credits`. A roll-back repeats half the credits on average; the limit has one for every
+    /// second packet, and two whole ones.
     pub(super) fn admits(&mut self, count: u32, packets: u32, credits: u16) -> bool {
         let sum = self.0.saturating_add(count);
-        let admitted = sum <= packets.saturating_mul(Self::MOST * u32::from(credits));
+        let credits = u32::from(credits);
+        let limit = packets.saturating_mul(1 + credits / 4).saturating_add(2 * credits);
+        let admitted = sum <= limit;
         if admitted {
             self.0 = sum;
         }
