@@ -68,7 +68,7 @@ impl<R: Route> ClientSide<R> {
             trailer: false,
             state: State::Hello,
             route,
-            asked_port: route.port(),
+            asked: route,
             remote: ConnectionId::default(),
             peer: u32::MAX,
             charges,
@@ -211,7 +211,8 @@ impl<R: Route> ClientSide<R> {
             && session.repeats.is_multiple_of(OPENS_PER_COOKIE)
         {
             session.state = State::Hello;
-            session.route = session.route.with_port(session.asked_port);
+            // Whoever has answered since, and from wherever.
+            session.route = session.asked;
         }
         self.send_handshake(shared, now, index, tx);
     }

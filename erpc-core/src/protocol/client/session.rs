@@ -144,8 +144,8 @@ pub(super) struct ClientSession<R> {
     pub(super) trailer: bool,
     pub(super) state: State,
     pub(super) route: R,
-    /// Where `Hello` goes; the server may name another port for all the rest.
-    pub(super) asked_port: u16,
+    /// Where `Hello` goes. The rest goes where it was answered from, and to the port that the server names.
+    pub(super) asked: R,
     /// The server's id for the session.
     pub(super) remote: ConnectionId,
     pub(super) peer: u32,

@@ -376,3 +376,28 @@ fn a_refusal_ends_the_session_also_when_it_answers_the_open() {
     pair.at_client(SERVER, &refused);
     assert_eq!(pair.closed(session), Some(Cause::Connect(ConnectError::Parameters)));
 }
+
+#[test]
+fn a_client_that_was_answered_from_elsewhere_and_got_nowhere_asks_again_where_it_asked_first() {
+    // Routes with ports: who answers from another one is not followed.
+    let (asked, elsewhere) = (SERVER.with_port(9), STRANGER.with_port(9));
+    let mut pair = Pair::new(1_472, EndpointConfig::new());
+    pair.client.connect(pair.now, asked, &mut pair.to_server).expect("room for a session");
+    let hello = to_server(&mut pair);
+    pair.at_server(CLIENT, &hello);
+    let challenge = to_client(&mut pair);
+    pair.at_client(elsewhere, &challenge);
+    let (mut opens, mut hello) = (0, None);
+    for _ in 0..10 {
+        pair.pass_slowly(ms(100));
+        for (route, bytes) in std::mem::take(&mut pair.to_server.packets) {
+            match control(&bytes) {
+                Some(Control::Open { .. }) => opens += u32::from(route == elsewhere),
+                Some(Control::Hello { .. }) => hello = hello.or(Some(route)),
+                _ => {}
+            }
+        }
+    }
+    assert!(opens > 0, "it tries");
+    assert_eq!(hello, Some(asked));
+}
