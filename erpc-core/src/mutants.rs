@@ -128,6 +128,12 @@ mod chosen {
         GenerationReused,
         /// A timer that should move down the wheel falls out of it.
         TimerLost,
+        /// A session that ends still counts for its client endpoint, and keeps the others' window small.
+        GrantLeak,
+        /// Clients never say that they have a large response.
+        DoneForgotten,
+        /// A server turns requests down long before the session's memory is used up.
+        BudgetTooSmall,
         /// The memory of a message that is given up is lost.
         AssemblyLeak,
     }

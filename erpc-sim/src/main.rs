@@ -1,5 +1,6 @@
 //! `erpc-sim run`: many seeds, all faults; `erpc-sim mutants`: does the net catch?
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -31,7 +32,7 @@ struct Mutants {
     #[arg(long, default_value_t = 200)]
     seeds: u64,
     /// The first of them.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 62))]
     from: u64,
     /// Only every so many-th bug, from the one with the number `--shard` on.
     #[arg(long, default_value_t = 1)]
@@ -41,16 +42,16 @@ struct Mutants {
     shard: usize,
     /// Threads. By default as many as there are processors.
     #[arg(long)]
-    threads: Option<usize>,
+    threads: Option<NonZeroUsize>,
 }
 
 #[derive(clap::Args)]
 struct Run {
     /// How many seeds.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     seeds: u64,
     /// The first of them.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 62))]
     from: u64,
     /// The shape of all runs: pair, star, two-tier, incast or calm. By default each seed's own.
     #[arg(long, value_parser = scenario)]
@@ -63,11 +64,11 @@ struct Run {
     skip: Vec<usize>,
     /// Threads. By default as many as there are processors.
     #[arg(long)]
-    threads: Option<usize>,
+    threads: Option<NonZeroUsize>,
     /// Prints every packet.
     #[arg(long)]
     packets: bool,
-    /// Prints a line per seed.
+    /// Prints how often faults acted, and with up to 20 seeds what came of each.
     #[arg(long)]
     verbose: bool,
 }
@@ -109,7 +110,7 @@ impl Mutants {
     fn run(self) -> ExitCode {
         use erpc_sim::mutants::{count, hunt};
 
-        let threads = self.threads.unwrap_or_else(available_threads);
+        let threads = self.threads.map_or_else(available_threads, usize::from);
         let which = (self.shard..count()).step_by(self.shards.max(1));
         let hunts = hunt(which, self.from, self.seeds, threads, |hunt| match &hunt.caught {
             Some((seeds, violation)) => {
@@ -129,7 +130,7 @@ impl Mutants {
 
 impl Run {
     fn run(self) -> ExitCode {
-        let threads = self.threads.unwrap_or_else(available_threads);
+        let threads = self.threads.map_or_else(available_threads, usize::from);
         let cut = Cut {
             without: Features::of(&self.without),
             skip: self.skip.clone(),

@@ -31,8 +31,6 @@ pub(crate) struct Node {
     pub(crate) alarm_at: Option<Instant>,
     pub(crate) turns: u64,
     pub(crate) silence: Silence,
-    /// Packets that its dead lives had received.
-    pub(crate) past_packets: u64,
     seed: u64,
 }
 
@@ -56,7 +54,6 @@ impl Node {
             alarm_at: None,
             turns: 0,
             silence: Silence::default(),
-            past_packets: 0,
             seed,
         }
     }
@@ -82,9 +79,7 @@ impl Node {
 
     /// It dies; nothing of it remains but what is on its way.
     pub(crate) fn die(&mut self) {
-        if let Some(mut rpc) = self.rpc.take() {
-            self.past_packets += rpc.stats().protocol.rx_packets;
-        }
+        self.rpc = None;
         self.turn_at = None;
     }
 

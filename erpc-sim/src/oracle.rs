@@ -10,7 +10,8 @@ use erpc_core::protocol::{CallError, Cause, ConnectError};
 use erpc_core::service::Code;
 use erpc_core::time::Instant;
 
-use crate::pattern;
+use crate::plan::Plan;
+use crate::{Feature, pattern};
 
 /// A rule that did not hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,6 +78,8 @@ struct Call {
     session: u32,
     stage: Stage,
     executions: u8,
+    /// Its handler panicked.
+    panicked: bool,
 }
 
 /// What a request asks for, as the oracle tells its handler.
@@ -96,6 +99,8 @@ pub struct Oracle {
     is_trusted: bool,
     /// Nothing happens that could end a session early.
     spares_sessions: bool,
+    /// Endpoints may run out of memory.
+    memory_is_short: bool,
     now: Instant,
     calls: Vec<Call>,
     /// Which endpoint, in which of its lives, executes the calls of each session.
@@ -109,11 +114,12 @@ pub struct Oracle {
 impl Oracle {
     /// An oracle that has seen nothing.
     #[must_use]
-    pub fn new(seed: u64, is_trusted: bool, spares_sessions: bool) -> Self {
+    pub fn new(plan: &Plan) -> Self {
         Self {
-            seed,
-            is_trusted,
-            spares_sessions,
+            seed: plan.seed,
+            is_trusted: plan.is_trusted(),
+            spares_sessions: plan.spares_sessions(),
+            memory_is_short: plan.features.has(Feature::Memory),
             now: Instant::ZERO,
             calls: Vec::new(),
             homes: Vec::new(),
@@ -186,7 +192,8 @@ impl Oracle {
     /// A call is about to be made. Its number goes with it as method and token.
     pub(crate) fn begin(&mut self, session: u32, request_len: u32, response_len: u32) -> u32 {
         let stage = Stage::UnderWay;
-        self.calls.push(Call { request_len, response_len, session, stage, executions: 0 });
+        let (executions, panicked) = (0, false);
+        self.calls.push(Call { request_len, response_len, session, stage, executions, panicked });
         self.under_way += 1;
         self.calls.len() as u32 - 1
     }
@@ -248,25 +255,38 @@ impl Oracle {
         asked
     }
 
+    /// The handler of a call has panicked.
+    pub(crate) fn panicked(&mut self, method: u32) {
+        if let Some(call) = self.calls.get_mut(method as usize) {
+            call.panicked = true;
+        }
+    }
+
     /// A call has ended.
     pub(crate) fn ended(&mut self, id: u32, result: Result<&[u8], &CallError>, request: &[u8]) {
         if self.calls.get(id as usize).is_none_or(|call| call.stage != Stage::UnderWay) {
             return self.blame(format!("call {id} ends, and is not under way: {result:?}"));
         }
         self.check_request(id, request);
-        let executions = self.calls[id as usize].executions;
+        let Call { executions, panicked, .. } = self.calls[id as usize];
         let mut stage = Stage::Ended;
         match result {
             Ok(body) => {
                 self.outcomes.responses += 1;
+                if self.is_trusted && panicked {
+                    self.blame(format!("call {id} has a response, and its handler panicked"));
+                }
                 self.check_response(id, body, request.len());
             }
             Err(CallError::Status(status)) => {
                 self.outcomes.statuses += 1;
-                if self.is_trusted
-                    && !matches!(status.code(), Code::Internal | Code::ResourceExhausted)
-                {
-                    self.blame(format!("call {id} ends with a status that nobody sent: {status}"));
+                let is_due = match status.code() {
+                    Code::Internal => panicked,
+                    Code::ResourceExhausted => self.memory_is_short,
+                    _ => false,
+                };
+                if self.is_trusted && !is_due {
+                    self.blame(format!("call {id} ends with a status for no reason: {status}"));
                 }
             }
             Err(CallError::NotExecuted(cause)) => {
@@ -335,9 +355,12 @@ impl Oracle {
     }
 
     fn check_cause(&mut self, id: u32, cause: Cause) {
-        if self.spares_sessions
-            && !matches!(cause, Cause::Connect(ConnectError::Timeout) | Cause::Disconnected)
-        {
+        if cause == Cause::Disconnected {
+            self.blame(format!(
+                "call {id} fails because its user ended the session: that waits for it"
+            ));
+        }
+        if self.spares_sessions && cause != Cause::Connect(ConnectError::Timeout) {
             self.blame(format!("call {id} fails, and nothing happened to its session: {cause}"));
         }
     }

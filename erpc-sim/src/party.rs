@@ -34,6 +34,8 @@ struct Session {
 /// An answer that is given later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
+    /// The call's number at the oracle.
+    id: u32,
     handle: RequestHandle,
     asked: Asked,
 }
@@ -86,18 +88,17 @@ impl Party {
 
     /// Opens a session.
     pub(crate) fn connect(&mut self, cx: &mut Cx<'_>, server: SimRoute, oracle: &mut Oracle) {
-        if let Ok(id) = cx.connect(server) {
-            let number = oracle.session();
-            self.sessions.push(Session {
-                id,
-                server,
-                number,
-                calls: Vec::new(),
-                closing: false,
-                replaced: false,
-                open: false,
-            });
-        }
+        let Ok(id) = cx.connect(server) else { return self.missed.push(server) };
+        let number = oracle.session();
+        self.sessions.push(Session {
+            id,
+            server,
+            number,
+            calls: Vec::new(),
+            closing: false,
+            replaced: false,
+            open: false,
+        });
     }
 
     /// Closes one session and opens another.
@@ -214,7 +215,14 @@ impl Party {
 
     /// Gives an answer that was put off.
     pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, answer: Answer) {
-        let Answer { handle, asked } = answer;
+        let Answer { handle, asked, .. } = answer;
+        // As a worker thread would: in memory of its own.
+        if self.random.percent(5)
+            && let Some(mut response) = MsgBuf::detached(asked.response_len)
+        {
+            pattern::fill(&mut response, asked.response_key, asked.response_len);
+            return cx.respond(handle, response);
+        }
         match cx.response_buffer(&handle, asked.response_len) {
             Ok(mut response) => {
                 pattern::fill(&mut response, asked.response_key, asked.response_len);
@@ -228,11 +236,18 @@ impl Party {
     }
 
     /// A handler: what it does with a request, now or in so many nanoseconds.
-    fn handle(&mut self, cx: &mut Cx<'_>, answer: Answer, handlers: &Handlers) -> Option<u64> {
+    fn handle(
+        &mut self,
+        cx: &mut Cx<'_>,
+        answer: Answer,
+        handlers: &Handlers,
+        oracle: &mut Oracle,
+    ) -> Option<u64> {
         if self.random.percent(handlers.panic_percent) {
             // As the typed layer does it; not by `panic!`, which would print a message every time.
             let outcome = catch_unwind(AssertUnwindSafe(|| resume_unwind(Box::new("a handler"))));
             if outcome.is_err() {
+                oracle.panicked(answer.id);
                 cx.respond_status(
                     answer.handle,
                     &Status::new(Code::Internal, "the handler panicked"),
@@ -264,8 +279,9 @@ impl App<SimTransport> for Turn<'_> {
         if let Body::Message(message) = body {
             cx.recycle(message);
         }
-        let answer = Answer { handle, asked };
-        if let Some(nanos) = self.party.handle(cx, answer, &self.plan.handlers) {
+        let answer = Answer { id: method, handle, asked };
+        let handlers = &self.plan.handlers;
+        if let Some(nanos) = self.party.handle(cx, answer, handlers, self.oracle) {
             self.later.push((nanos, answer));
         }
     }

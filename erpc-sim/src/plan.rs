@@ -148,6 +148,7 @@ impl Sizes {
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
+const HOUR: u64 = 3_600 * SECOND;
 
 /// Streams of randomness, one per purpose; features have theirs behind these.
 mod purpose {
@@ -187,25 +188,40 @@ impl Plan {
         !(flips || cuts && grows) || self.features.has(Feature::Checksums)
     }
 
+    /// Whether nothing goes wrong at all.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        self.features == Features::none() && self.drawn == Features::none()
+    }
+
+    /// Whether sessions live and packets arrive, sooner or later.
+    #[must_use]
+    pub fn spares_packets(&self) -> bool {
+        let loses = self.features.has_any(&Feature::LOSSY) || self.features.has(Feature::Squeeze);
+        self.spares_sessions() && !loses
+    }
+
     /// Whether nothing happens that could end a session before its time.
     #[must_use]
     pub fn spares_sessions(&self) -> bool {
         self.is_trusted() && self.times.liveness >= 10 * SECOND && self.drawn.spare_sessions()
     }
 
-    /// After the faults are over, every call ends within this many nanoseconds: the peer is found out
-    /// to be dead, or a call to be blocked, within the liveness timeout and some pings; a call that
-    /// executes is probed at the ping interval; and whatever is lost by then is sent again within the
-    /// longest retransmission timeout, for each of the calls that queue one behind the other.
+    /// After the faults are over, every call ends within this many nanoseconds. Where sessions live: a call
+    /// that executes is asked after within a ping interval, and once more. Where they may not: a peer is
+    /// found out to be dead, or a call to be blocked, within the liveness timeout and some pings, and a
+    /// session that is being opened fails. And whatever is lost by then is sent again within the longest
+    /// timeout, for calls that queue one behind the other. Runs use up to half of it.
     #[must_use]
     pub fn bound_nanos(&self, backlog_bytes: u64, backlog_calls: u64) -> u64 {
         /// `MAX_RTO` in `protocol/rtt.rs`.
         const LONGEST_RTO: u64 = 500 * MS;
-        let liveness = self.times.liveness;
-        let calm = 2 * liveness + 4 * (liveness / 2) + self.times.connect;
+        let Times { liveness, ping, connect, .. } = self.times;
+        let calm =
+            if self.spares_sessions() { 2 * ping } else { liveness * 3 / 2 + ping + connect };
         let executing = self.handlers.slowest_nanos;
-        let repeats = 16 * LONGEST_RTO + backlog_calls * LONGEST_RTO / 8;
-        calm + executing + repeats + backlog_bytes * 64
+        let repeats = 8 * LONGEST_RTO + backlog_calls * LONGEST_RTO / 16;
+        calm + executing + repeats + backlog_bytes * 32
     }
 
     /// How often a call is asked after that executes and of which nothing is heard.
@@ -277,7 +293,9 @@ impl<'a> Draft<'a> {
             min_rto: Duration::from_nanos(times.rto),
             integrity: !features.has(Feature::Checksums),
         };
-        let rx_packets = if squeezed { shape.within(4, 48) } else { shape.within(256, 4_096) };
+        // Both are drawn, whatever is used: what is cut from a run shall change nothing else.
+        let (few, many) = (shape.within(4, 48), shape.within(256, 4_096));
+        let rx_packets = if squeezed { few } else { many };
         let rx_capacity = rx_packets as u32 * nic.charge.charge(max_datagram);
         let healed = Instant::from_nanos(SECOND + times.length);
         let plan = Plan {
@@ -321,17 +339,24 @@ impl<'a> Draft<'a> {
             .liveness_timeout(nanos(self.times.liveness))
             .ping_interval(nanos(self.times.ping))
             .connect_timeout(nanos(self.times.connect));
-        if random.percent(30) {
-            config = config
-                .eager(random.within(1_024, u64::from(self.plan.sizes.packet).max(1_024)) as u32);
+        // All is drawn, whatever is used: what is cut from a run shall change nothing else.
+        let eager = random.within(1_024, u64::from(self.plan.sizes.packet).max(1_024)) as u32;
+        let (is_eager, asks, is_small, is_full) =
+            (random.percent(30), random.percent(50), random.percent(50), random.percent(10));
+        let longest = self.plan.sizes.longest as usize;
+        let pool = longest * random.within(3, 12) as usize + 65_536;
+        let session = longest * random.within(1, 3) as usize;
+        let sessions = random.within(2, 8) as u32;
+        if is_eager {
+            config = config.eager(eager);
         }
-        if self.plan.features.has(Feature::Checksums) && random.percent(50) {
+        if self.plan.features.has(Feature::Checksums) && asks {
             config = config.integrity(Integrity::Always);
         }
         if self.plan.features.has(Feature::Memory) {
-            config = config.memory_limit(
-                self.plan.sizes.longest as usize * random.within(3, 12) as usize + 65_536,
-            );
+            config = config.memory_limit(pool);
+            config = if is_small { config.session_memory_limit(session) } else { config };
+            config = if is_full { config.max_sessions(sessions) } else { config };
         }
         config
     }
@@ -348,6 +373,9 @@ impl<'a> Draft<'a> {
         // Servers call each other, if there are others.
         let everybody_calls = random.percent(30) && servers > 1;
         let callers = if everybody_calls { hosts } else { hosts - servers };
+        // In an incast all call at once.
+        let together = (self.plan.scenario == Scenario::Incast)
+            .then(|| self.rounds(&mut work, (calls / callers).max(1)));
         for host in 0..hosts {
             let serves = host < servers;
             let ports = if serves { group.clone() } else { vec![SimRoute::SERVICE] };
@@ -369,7 +397,10 @@ impl<'a> Draft<'a> {
                             SimRoute::new(server, SimRoute::SERVICE)
                         })
                         .collect();
-                    endpoint.rounds = self.rounds(&mut work, (calls / callers).max(1));
+                    endpoint.rounds = match &together {
+                        Some(rounds) => rounds.clone(),
+                        None => self.rounds(&mut work, (calls / callers).max(1)),
+                    };
                 }
                 self.plan.endpoints.push(endpoint);
             }
@@ -419,6 +450,12 @@ impl<'a> Draft<'a> {
                     continue;
                 }
                 let (rx, tx) = std::mem::take(&mut endpoint.faults);
+                if feature == Feature::Partitions {
+                    // Cut off in both directions at once.
+                    let outage = outage(&mut random, times, 0);
+                    endpoint.faults = (rx.outage(outage), tx.outage(outage));
+                    continue;
+                }
                 let both = random.percent(70);
                 let rx = suffer(feature, rx, &mut random, (times, spares), packet);
                 let tx = if both {
@@ -456,7 +493,9 @@ impl<'a> Draft<'a> {
                     Feature::Replay => Happening::Replay(random.within(1, 256) as u32),
                     Feature::Spoofing => Happening::Forge(random.within(1, 128) as u32),
                     Feature::ClockStall => Happening::Stall(who, random.below(length).min(left)),
-                    Feature::ClockLeap => Happening::Leap(who, 1 << random.within(10, 41)),
+                    Feature::ClockLeap => {
+                        Happening::Leap(who, (1 << random.within(10, 42)).min(HOUR))
+                    }
                     Feature::Memory => Happening::Hoard(who, random.below(length / 2).min(left)),
                     Feature::Churn => Happening::Reconnect(who),
                     _ => break,
@@ -476,6 +515,15 @@ impl<'a> Draft<'a> {
     }
 }
 
+/// Some time in which packets longer than `over` bytes are lost.
+fn outage(random: &mut Random, times: Times, over: usize) -> Outage {
+    let from = random.below(times.length);
+    // Both sides of the liveness timeout.
+    let length = *random.pick(&[times.liveness / 4, times.liveness * 3 / 4, times.liveness * 2]);
+    let until = (from + length).min(times.length);
+    Outage { from: Duration::from_nanos(from), until: Duration::from_nanos(until), over }
+}
+
 /// One direction of one endpoint suffers from a feature that acts on packets.
 fn suffer(
     feature: Feature,
@@ -487,14 +535,6 @@ fn suffer(
     let (times, spares) = context;
     let chance = |random: &mut Random, most: u64| random.below(most * 10 + 1) as f64 / 1_000.0;
     let nanos = Duration::from_nanos;
-    let outage = |random: &mut Random, over: usize| {
-        let from = random.below(times.length);
-        // Both sides of the liveness timeout.
-        let length =
-            *random.pick(&[times.liveness / 4, times.liveness * 3 / 4, times.liveness * 2]);
-        let until = (from + length).min(times.length);
-        Outage { from: nanos(from), until: nanos(until), over }
-    };
     match feature {
         // A packet meets the sender's faults and the receiver's: half of these chances lose half of all
         // round trips, the whole of them three quarters.
@@ -508,7 +548,9 @@ fn suffer(
             faults.bursts(chance(random, 5), mean, random.within(50, 100) as f64 / 100.0)
         }
         Feature::Duplicates => {
-            faults.duplicate(chance(random, 30), random.within(1, 5) as u8, nanos(2 * times.rto))
+            // Up to twice the shortest timeout, a common one, the longest.
+            let late = *random.pick(&[2 * times.rto, 40 * MS, SECOND]);
+            faults.duplicate(chance(random, 30), random.within(1, 5) as u8, nanos(late))
         }
         Feature::Reorder => faults.reorder(chance(random, 50), nanos(random.below(200_000) + 1)),
         Feature::Spikes => {
@@ -518,9 +560,8 @@ fn suffer(
         Feature::Corruption => faults.corrupt(chance(random, 20)),
         Feature::Truncation => faults.truncate(chance(random, 20)),
         Feature::Extension => faults.extend(chance(random, 20)),
-        Feature::Partitions => faults.outage(outage(random, 0)),
-        Feature::OneWay if random.percent(50) => faults.outage(outage(random, 0)),
-        Feature::MtuShrink => faults.outage(outage(random, packet / 2)),
+        Feature::OneWay if random.percent(50) => faults.outage(outage(random, times, 0)),
+        Feature::MtuShrink => faults.outage(outage(random, times, packet / 2)),
         _ => faults,
     }
 }
@@ -537,7 +578,8 @@ pub(crate) fn link(random: &mut Random) -> Link {
 /// A switch with a buffer of the usual size, or with little.
 #[must_use]
 pub(crate) fn switch(random: &mut Random, squeezed: bool) -> SwitchConfig {
-    let buffer_bytes = if squeezed { random.within(32, 256) * 1_024 } else { 12 << 20 };
+    let little = random.within(32, 256) * 1_024;
+    let buffer_bytes = if squeezed { little } else { 12 << 20 };
     SwitchConfig {
         buffer_bytes,
         alpha: *random.pick(&[0.5, 1.0, 8.0]),

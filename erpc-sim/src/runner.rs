@@ -2,7 +2,8 @@
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,13 +18,19 @@ use crate::{Scenario, pattern};
 
 thread_local! {
     /// Where the last panic of this thread was.
+    /// A run is under way on this thread.
+    static RUNNING: Cell<bool> = const { Cell::new(false) };
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 /// Keeps panics of runs from being printed: they are violations like others, and shrinking makes many.
-/// For programs whose only work are runs. `RUST_BACKTRACE=1` adds where the panic came from.
+/// Other panics are printed as before. `RUST_BACKTRACE=1` adds where a run's panic came from.
 pub fn silence_panics() {
-    std::panic::set_hook(Box::new(|info| {
+    let others = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !RUNNING.get() {
+            return others(info);
+        }
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         let backtrace = Backtrace::capture();
         PANIC.set(Some(match backtrace.status() {
@@ -64,7 +71,10 @@ pub fn run_seed(seed: u64, scenario: Option<Scenario>, cut: &Cut) -> Outcome {
 #[must_use]
 pub fn run_plan(plan: &Plan) -> Outcome {
     PANIC.set(None);
-    match catch_unwind(AssertUnwindSafe(|| World::new(plan).run())) {
+    RUNNING.set(true);
+    let outcome = catch_unwind(AssertUnwindSafe(|| World::new(plan).run()));
+    RUNNING.set(false);
+    match outcome {
         Ok(report) => Outcome::Ran(Box::new(report)),
         Err(payload) => {
             let place = PANIC.take().unwrap_or_default();
@@ -115,7 +125,8 @@ pub fn run_seeds(
     each: &(dyn Fn(u64, &Outcome) + Sync),
 ) -> Summary {
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let hashes = Mutex::new(vec![0; count as usize]);
+    // Hashes of seeds that have finished before one in front of them; and the first that has not.
+    let hashes = Mutex::new((BTreeMap::new(), 0, from));
     let summary = Mutex::new(Summary::default());
     let lock = || summary.lock().unwrap_or_else(PoisonError::into_inner);
     std::thread::scope(|scope| {
@@ -138,8 +149,13 @@ pub fn run_seeds(
                         summary.happened += report.happened;
                         summary.outcomes += report.outcomes;
                         summary.bound_used = summary.bound_used.max(report.bound_used);
-                        hashes.lock().unwrap_or_else(PoisonError::into_inner)[at as usize] =
-                            report.trace_hash;
+                        let mut guard = hashes.lock().unwrap_or_else(PoisonError::into_inner);
+                        let (early, next, hash) = &mut *guard;
+                        early.insert(at, report.trace_hash);
+                        while let Some(of) = early.remove(next) {
+                            *hash = pattern::mix(*hash).wrapping_add(of);
+                            *next += 1;
+                        }
                     }
                     if let Some(violation) = outcome.violation() {
                         stop.store(true, Ordering::Relaxed);
@@ -152,8 +168,6 @@ pub fn run_seeds(
         }
     });
     let mut summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let hashes = hashes.into_inner().unwrap_or_else(PoisonError::into_inner);
-    summary.trace_hash =
-        hashes.iter().fold(from, |hash, next| pattern::mix(hash).wrapping_add(*next));
+    summary.trace_hash = hashes.into_inner().unwrap_or_else(PoisonError::into_inner).2;
     summary
 }

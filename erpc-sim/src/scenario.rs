@@ -1,6 +1,6 @@
 //! Shapes of runs.
 
-use crate::net::Topology;
+use crate::net::{Link, Topology};
 use crate::plan::{link, switch};
 use crate::{Feature, Features, Random};
 
@@ -18,6 +18,9 @@ pub enum Scenario {
     /// A few hosts and nothing goes wrong.
     Calm,
 }
+
+/// A link on which nothing queues for long.
+const FAST: Link = Link { rate_mbps: 100_000, delay_nanos: 1_000 };
 
 impl Scenario {
     /// All of them.
@@ -77,13 +80,17 @@ impl Scenario {
 
     pub(crate) fn topology(self, random: &mut Random, squeezed: bool) -> Topology {
         let (link, switch) = (link(random), switch(random, squeezed));
-        match self {
+        // Slow enough links time out what is only queued.
+        let link = if self == Self::Calm { FAST } else { link };
+        let few = random.within(16, 128) as u32;
+        let topology = match self {
             Self::Pair => Topology::pair(link),
             Self::Star => Topology::star(random.within(3, 16) as u32, link, switch),
             Self::Calm => Topology::star(random.within(2, 8) as u32, link, switch),
             Self::TwoTier => Topology::two_tier(5, 20, 2, link, switch),
             Self::Incast => Topology::star(1_001, link, switch),
-        }
+        };
+        if squeezed { topology.nic_packets(few) } else { topology }
     }
 
     /// How many hosts serve, the first ones.

@@ -30,7 +30,8 @@ pub fn shrink(seed: u64, scenario: Option<Scenario>, cut: &Cut, violation: Viola
             shrunk.attempt(seed, scenario, cut)
         })
     } {}
-    let happenings = Plan::draw(seed, of, &shrunk.cut).events.len();
+    let all = Cut { skip: Vec::new(), ..shrunk.cut.clone() };
+    let happenings = Plan::draw(seed, of, &all).events.len();
     let mut piece = happenings.div_ceil(2);
     while piece > 0 {
         for from in (0..happenings).step_by(piece) {
@@ -47,11 +48,19 @@ pub fn shrink(seed: u64, scenario: Option<Scenario>, cut: &Cut, violation: Viola
     shrunk
 }
 
+/// What a violation says, but for its numbers: whether two are the same one.
+fn kind(violation: &Violation) -> String {
+    violation.what.chars().filter(|letter| !letter.is_ascii_digit()).take(120).collect()
+}
+
 impl Shrunk {
-    /// Takes `cut` if the run fails with it, too.
+    /// Takes `cut` if the run fails with it in the same way.
     fn attempt(&mut self, seed: u64, scenario: Option<Scenario>, cut: Cut) -> bool {
         self.runs += 1;
         let Some(violation) = run_seed(seed, scenario, &cut).violation() else { return false };
+        if kind(&violation) != kind(&self.violation) {
+            return false;
+        }
         (self.cut, self.violation) = (cut, violation);
         true
     }

@@ -34,6 +34,9 @@ pub struct Nic {
     pub integrity: bool,
 }
 
+/// Buffers that an interface keeps for reuse.
+const MOST_SPARE: usize = 64;
+
 /// A packet in a receive queue.
 #[derive(Clone, Debug)]
 struct Arrived {
@@ -100,7 +103,7 @@ impl Port {
         let held = self.held.get().saturating_add(units);
         if held > self.nic.rx_capacity {
             self.count(|stats| stats.rx_overflow += 1);
-            self.spare.borrow_mut().push(bytes);
+            self.give_spare(bytes);
             return false;
         }
         self.held.set(held);
@@ -127,7 +130,10 @@ impl Port {
 
     /// A buffer that is not in use any more.
     pub fn give_spare(&self, bytes: Vec<u8>) {
-        self.spare.borrow_mut().push(bytes);
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < MOST_SPARE {
+            spare.push(bytes);
+        }
     }
 
     /// The rule of [`TxQueue`] that the endpoint broke, if it did.
@@ -232,7 +238,9 @@ impl RxQueue for SimRx {
             // Whoever still reads the last burst's packets reads garbage.
             let head = bytes.len().min(64);
             bytes[..head].fill(0xDD);
-            spare.push(bytes);
+            if spare.len() < MOST_SPARE {
+                spare.push(bytes);
+            }
         }
         let mut ring = self.port.ring.borrow_mut();
         let count = ring.len().min(MAX_BURST);

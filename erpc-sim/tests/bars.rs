@@ -146,5 +146,6 @@ fn a_server_that_restarts_1_000_times_at_its_address_executes_nothing_of_another
     let report = survives(&plan);
     assert_eq!(report.happened.crashes, lives);
     assert!(report.sessions_opened >= lives, "{} sessions", report.sessions_opened);
-    assert!(report.outcomes.responses > 10_000, "{:?}", report.outcomes);
+    let outcomes = report.outcomes;
+    assert!(outcomes.responses > 5_000 && outcomes.maybe_executed > 1_000, "{outcomes:?}");
 }

@@ -124,4 +124,17 @@ mod tests {
         }
         assert_eq!(assembly.into_message().as_slice(), message);
     }
+
+    #[test]
+    fn the_first_buffer_is_at_most_four_times_the_first_packet_and_what_the_allocator_rounds_up() {
+        for len in [1_024, 1_176, 1_448, 4_096, 8_948, 20_000] {
+            let mut pool = Pool::new(1 << 30);
+            let layout = PacketLayout::new(8 << 20, len, len);
+            let mut assembly = Assembly::new(layout, &mut pool).expect("memory");
+            assembly.take(&vec![1; len as usize], &mut pool).expect("memory");
+            let (held, most) = (assembly.footprint(), 4 * len as usize);
+            assert!(held <= most + most / 2, "{held} bytes for a packet of {len}");
+            assembly.discard(&mut pool);
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::buf::MIN_PAYLOAD;
+use crate::mutants::mutant;
 use crate::time::Instant;
 
 /// Requests of one session that may be on their way at once.
@@ -249,7 +250,8 @@ impl EndpointConfig {
     /// to a third larger than its message, and every slot keeps a small one.
     pub(super) fn session_budget(&self) -> usize {
         let memory = self.session_memory();
-        memory + memory / 3 + WINDOW * SLOT_ALLOWANCE
+        let budget = memory + memory / 3 + WINDOW * SLOT_ALLOWANCE;
+        if mutant!(BudgetTooSmall) { budget / 64 } else { budget }
     }
 
     /// Checks every setting against its bounds.

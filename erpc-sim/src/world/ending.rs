@@ -2,12 +2,17 @@
 
 use erpc_core::time::Instant;
 
-use super::{Phase, World};
+use super::{Event, Phase, World};
+use crate::Scenario;
 use crate::net::LinkId;
 
 /// How long sessions may take to close, in nanoseconds, beyond what the plan's bound says: an end that
 /// has died is missed by the other one.
 const LEAVING: u64 = 60_000_000_000;
+
+/// What an idle session keeps at its server at most, in bytes: 8 responses of up to 768 bytes, `KEPT_CAPACITY`
+/// in the protocol, with their headers.
+const MOST_KEPT: usize = 8 * 1_152;
 
 impl World<'_> {
     /// The faults are over, and no new calls are made.
@@ -36,13 +41,27 @@ impl World<'_> {
                 if left == 0 && everybody_is_there {
                     let (used, given) = (now.nanos_since(since), until.nanos_since(since));
                     self.bound_used = used.saturating_mul(1_000) / given.max(1);
-                    self.leave(until);
+                    // Long enough for what clients say of responses that they have, also if it is lost once.
+                    let rest = self.plan.probes_every_nanos() * 8 * 3 + 1_000_000_000;
+                    let until_rested = self.now.plus_nanos(rest);
+                    self.agenda.put(until_rested, Event::Rested);
+                    self.phase =
+                        Phase::Resting { until: until_rested, leave_by: until.plus_nanos(rest) };
                 } else if now > until {
                     let given = until.nanos_since(since);
                     self.oracle.blame(format!(
                         "{left} calls have not ended {given} ns after the last fault"
                     ));
                     return false;
+                }
+                true
+            }
+            Phase::Resting { until, leave_by } => {
+                if self.now >= until {
+                    if self.plan.spares_packets() {
+                        self.check_idle();
+                    }
+                    self.leave(leave_by);
                 }
                 true
             }
@@ -77,6 +96,22 @@ impl World<'_> {
         }
     }
 
+    /// Servers keep no large response once clients have it.
+    fn check_idle(&mut self) {
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            let Some(rpc) = &mut node.rpc else { continue };
+            node.port.set_now(Instant::NEVER);
+            rpc.ring_doorbell();
+            let (_, accepted) = rpc.sessions();
+            let (kept, most) = (rpc.stats().pool.in_use_bytes, accepted * MOST_KEPT);
+            if kept > most {
+                self.oracle.blame(format!(
+                    "endpoint {index} is idle with {accepted} sessions and keeps {kept} bytes, more than {most}"
+                ));
+            }
+        }
+    }
+
     /// Whether no endpoint has a session.
     fn is_empty(&self) -> bool {
         let rests = |rpc: &erpc_core::runtime::Rpc<_>| rpc.sessions() == (0, 0);
@@ -93,6 +128,15 @@ impl World<'_> {
             rpc.ring_doorbell();
             rpc.check_invariants();
             let stats = rpc.stats();
+            let protocol = &stats.protocol;
+            let trouble = protocol.timeouts
+                + protocol.retransmissions
+                + protocol.dropped_in_all()
+                + stats.transport.rx_overflow;
+            if self.plan.scenario == Scenario::Calm && self.plan.is_calm() && trouble > 0 {
+                self.oracle
+                    .blame(format!("nothing goes wrong, and endpoint {index} counts {protocol:?}"));
+            }
             if stats.pool.in_use != 0 {
                 let (count, bytes) = (stats.pool.in_use, stats.pool.in_use_bytes);
                 self.oracle.blame(format!(

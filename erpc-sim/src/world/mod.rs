@@ -39,7 +39,7 @@ pub struct Report {
     pub faults: FaultCounts,
     /// How often each single happening acted.
     pub happened: Happened,
-    /// A hash of every packet and every outcome, in order.
+    /// A hash of every packet's header, length and time, in order, and of the outcomes.
     pub trace_hash: u64,
     /// How long the run was, on the world's clock, in nanoseconds.
     pub nanos: u64,
@@ -95,6 +95,8 @@ enum Event {
     Attack(u32),
     /// Packets of the past that an endpoint sent or received come again.
     ReplayOf(u32),
+    /// Everybody has rested.
+    Rested,
     Heal,
 }
 
@@ -113,6 +115,11 @@ enum Phase {
     Draining {
         until: Instant,
         since: Instant,
+    },
+    /// Calls have ended and sessions are idle.
+    Resting {
+        until: Instant,
+        leave_by: Instant,
     },
     /// Sessions close.
     Leaving {
@@ -173,7 +180,7 @@ impl<'p> World<'p> {
             waiting: Shelf::new(),
             answers: Shelf::new(),
             attackers: Vec::new(),
-            oracle: Oracle::new(plan.seed, plan.is_trusted(), plan.spares_sessions()),
+            oracle: Oracle::new(plan),
             phase: Phase::Faults,
             random: Random::new(plan.seed).fork(7),
             recorded: Vec::new(),
@@ -217,7 +224,10 @@ impl<'p> World<'p> {
             self.happened.overflows += node.port.stats().rx_overflow;
         }
         let outcomes = self.oracle.outcomes();
-        for count in [outcomes.responses, outcomes.not_executed, outcomes.maybe_executed] {
+        let Outcomes { responses, statuses, not_executed, maybe_executed, .. } = outcomes;
+        let others = [outcomes.responses_lost, outcomes.rejected, outcomes.abandoned];
+        let counts = [responses, statuses, not_executed, maybe_executed].into_iter().chain(others);
+        for count in counts {
             self.trace = pattern::mix(self.trace ^ count);
         }
         Report {
@@ -314,6 +324,8 @@ impl<'p> World<'p> {
             Event::Unhoard(index) => self.nodes[index as usize].party.drop_hoard(),
             Event::Attack(which) => self.attack(which),
             Event::ReplayOf(index) => self.replay_of(index as usize),
+            // The phase looks at the clock.
+            Event::Rested => {}
             Event::Heal => self.heal(),
         }
     }
@@ -568,11 +580,10 @@ impl<'p> World<'p> {
         }
         // A packet is answered by at most as many as the credits, a timer sends a few, and a call as
         // many as the credits.
-        let causes = received as u64
-            + u64::from(node.party.handed_over)
-            + 2 * (sessions.0 + sessions.1) as u64
-            + 8;
-        if sent > causes * (MOST_CREDITS + 8) {
+        let causes = received as u64 + u64::from(node.party.handed_over);
+        // A window that grows lets calls of all sessions go on; one that shrinks is told to all clients.
+        let released = sessions.0 as u64 * MOST_CREDITS + sessions.1 as u64;
+        if sent > causes * (MOST_CREDITS + 8) + released + MOST_TIMERS * 10 {
             self.oracle.blame(format!(
                 "endpoint {index} sends {sent} packets in a turn with {received} received"
             ));
@@ -602,5 +613,7 @@ fn print(now: Instant, what: &str, packet: &Packet) {
 /// Everything of an endpoint with so many sessions, and not twice as many, is looked at after every
 /// turn; with more, more rarely.
 const CHECKED_ALWAYS: u64 = 4;
+/// Timers that a turn looks at: `MAX_EXPIRED` in the protocol.
+const MOST_TIMERS: u64 = 32;
 /// The most that a plan gives.
 const MOST_CREDITS: u64 = 128;

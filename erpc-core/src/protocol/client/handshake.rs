@@ -21,9 +21,10 @@ use crate::wire::checksum::{TRAILER_LEN, overhead};
 use crate::wire::control::{Control, Parameters, Refusal};
 use crate::wire::{HEADER_LEN, Header, ReplyInfo, RequestNumber, VERSION};
 
-/// First pause between two copies of a handshake message, doubled up to the cap. Nanoseconds.
+/// First pause between two copies of a handshake message, doubled up to the cap. Nanoseconds. Twenty
+/// copies within the default time-out open a session on a path that loses every other packet.
 const FIRST_REPEAT: u64 = 25_000_000;
-const MAX_REPEAT: u64 = 400_000_000;
+const MAX_REPEAT: u64 = 100_000_000;
 /// Unanswered `Open`s after which the client asks for another cookie: the server may have restarted.
 const OPENS_PER_COOKIE: u8 = 3;
 

@@ -163,7 +163,7 @@ impl<R: Route> ClientSide<R> {
         let fresh = session.owes_done & session.free;
         let is_old = now >= session.told_at + shared.config.ping_interval;
         let repeat = if is_old { session.told_done & session.free } else { 0 };
-        if fresh | repeat == 0 {
+        if fresh | repeat == 0 || mutant!(DoneForgotten) {
             return;
         }
         let header = Header {

@@ -111,6 +111,11 @@ impl<R: Route> Grants<R> {
         }
     }
 
+    /// A session of each client endpoint, the first of its list.
+    pub(super) fn heads(&self) -> impl Iterator<Item = u32> + '_ {
+        self.clients.values().map(|grant| grant.head)
+    }
+
     /// A session of each client endpoint that was told more than its share; from now on they count as
     /// told.
     pub(super) fn tell(&mut self) -> Vec<u32> {

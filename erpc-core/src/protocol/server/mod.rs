@@ -122,7 +122,9 @@ impl<R: Route> ServerSide<R> {
         if let Some(sibling) = self.sessions.get_mut(after as usize) {
             sibling.siblings.before = before;
         }
-        self.grants.leave(&session.route, session.remote.steer(), index, after);
+        if !mutant!(GrantLeak) {
+            self.grants.leave(&session.route, session.remote.steer(), index, after);
+        }
         if let Some(acceptor) = &self.acceptor {
             acceptor.session_ended();
         }
@@ -146,6 +148,16 @@ impl<R: Route> ServerSide<R> {
     /// Everything of ours adds up.
     pub(super) fn check_invariants(&self) {
         assert_eq!(self.by_client.len(), self.sessions.len());
+        let mut listed = 0;
+        for head in self.grants.heads() {
+            let (mut before, mut at) = (grants::NONE, head);
+            while let Some(session) = self.sessions.get(at as usize) {
+                assert_eq!(session.siblings.before, before, "a client's list of sessions is whole");
+                (before, at) = (at, session.siblings.after);
+                listed += 1;
+            }
+        }
+        assert_eq!(listed, self.sessions.len(), "every session counts for its client endpoint");
         for (_, session) in &self.sessions {
             let held: usize = session.slots.iter().map(ServerSlot::footprint).sum();
             assert_eq!(held, session.held, "held memory is counted");
