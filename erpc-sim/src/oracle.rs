@@ -107,6 +107,7 @@ pub struct Oracle {
     homes: Vec<Option<Incarnation>>,
     under_way: u64,
     opened: u64,
+    hardships: (u64, u64),
     outcomes: Outcomes,
     violation: Option<Violation>,
 }
@@ -125,6 +126,7 @@ impl Oracle {
             homes: Vec::new(),
             under_way: 0,
             opened: 0,
+            hardships: (0, 0),
             outcomes: Outcomes::default(),
             violation: None,
         }
@@ -260,6 +262,21 @@ impl Oracle {
         if let Some(call) = self.calls.get_mut(method as usize) {
             call.panicked = true;
         }
+        self.hardships.0 += 1;
+    }
+
+    /// There was no memory for a request.
+    pub(crate) fn no_memory(&mut self) {
+        self.hardships.1 += 1;
+        if !self.memory_is_short {
+            self.blame("there is no memory for a request, and nothing happened to the memory");
+        }
+    }
+
+    /// Handlers that panicked, and requests that there was no memory for.
+    #[must_use]
+    pub fn hardships(&self) -> (u64, u64) {
+        self.hardships
     }
 
     /// A call has ended.

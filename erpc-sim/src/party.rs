@@ -187,6 +187,7 @@ impl Party {
             let (len, response_len) =
                 (plan.sizes.draw(&mut self.random), plan.sizes.draw(&mut self.random));
             let Ok(mut request) = cx.alloc(len as usize) else {
+                oracle.no_memory();
                 self.owed -= 1;
                 continue;
             };

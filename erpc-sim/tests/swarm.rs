@@ -3,9 +3,9 @@
 
 use std::sync::Mutex;
 
-use erpc_sim::plan::Cut;
+use erpc_sim::plan::{Cut, EndpointPlan, Plan};
 use erpc_sim::runner::{Outcome, Summary, run_seed, run_seeds};
-use erpc_sim::{Scenario, SimRoute};
+use erpc_sim::{Features, Scenario, SimRoute};
 
 fn run(from: u64, count: u64, scenario: Option<Scenario>, threads: usize) -> Summary {
     run_seeds(from, count, scenario, threads, &Cut::default(), &|_, _| {})
@@ -20,6 +20,32 @@ fn eighty_seeds_break_no_rule_and_every_fault_acts() {
     assert!(!faults.contains(": 0,") && !faults.contains(": 0 "), "one never acted: {faults}");
     let outcomes = format!("{:?}", summary.outcomes);
     assert!(!outcomes.contains(": 0"), "one never came: {outcomes}");
+}
+
+/// What a run is but for the faults: who calls whom, when, how much.
+fn work(plan: &Plan) -> String {
+    let parts = |endpoint: &EndpointPlan| {
+        format!(
+            "{:?}{:?}{:?}{}",
+            endpoint.route, endpoint.servers, endpoint.rounds, endpoint.nic.max_datagram
+        )
+    };
+    let endpoints: Vec<_> = plan.endpoints.iter().map(parts).collect();
+    format!("{:?}{:?}{:?}{endpoints:?}", plan.sizes, plan.heal_at, plan.outstanding)
+}
+
+#[test]
+fn a_fault_that_is_cut_from_a_run_changes_nothing_of_its_work() {
+    for seed in 0..150 {
+        let scenario = Scenario::of_seed(seed);
+        let plan = Plan::draw(seed, scenario, &Cut::default());
+        for feature in plan.features.iter() {
+            let cut = Cut { without: Features::of(&[feature]), ..Cut::default() };
+            let cut = Plan::draw(seed, scenario, &cut);
+            assert!(!cut.features.has(feature));
+            assert_eq!(work(&cut), work(&plan), "seed {seed} without {}", feature.name());
+        }
+    }
 }
 
 #[test]

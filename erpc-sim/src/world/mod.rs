@@ -62,6 +62,11 @@ pub struct Happened {
     pub reconnects: u64,
     pub late_answers: u64,
     pub overflows: u64,
+    pub panics: u64,
+    pub allocations_refused: u64,
+    pub nic_drops: u64,
+    pub switch_drops: u64,
+    pub marks: u64,
 }
 
 impl AddAssign for Happened {
@@ -76,6 +81,11 @@ impl AddAssign for Happened {
         self.reconnects += more.reconnects;
         self.late_answers += more.late_answers;
         self.overflows += more.overflows;
+        self.panics += more.panics;
+        self.allocations_refused += more.allocations_refused;
+        self.nic_drops += more.nic_drops;
+        self.switch_drops += more.switch_drops;
+        self.marks += more.marks;
     }
 }
 
@@ -223,6 +233,11 @@ impl<'p> World<'p> {
             self.faults += node.heal();
             self.happened.overflows += node.port.stats().rx_overflow;
         }
+        let network = self.network.stats();
+        self.happened.nic_drops = network.dropped_full_nic;
+        self.happened.switch_drops = network.dropped_full_port + network.dropped_full_buffer;
+        self.happened.marks = network.marked;
+        (self.happened.panics, self.happened.allocations_refused) = self.oracle.hardships();
         let outcomes = self.oracle.outcomes();
         let Outcomes { responses, statuses, not_executed, maybe_executed, .. } = outcomes;
         let others = [outcomes.responses_lost, outcomes.rejected, outcomes.abandoned];
