@@ -58,8 +58,8 @@ impl Node {
         }
     }
 
-    /// It is born, or born again. `secret` is what its listening group shares.
-    pub(crate) fn start(&mut self, plan: &EndpointPlan, secret: u64) {
+    /// It is born, or born again. `group` is what its host listens as.
+    pub(crate) fn start(&mut self, plan: &EndpointPlan, group: &Arc<ListenGroup>) {
         let life = self.party.incarnation().1;
         let seed = pattern::mix(self.seed ^ u64::from(life + 1) << 8);
         self.port = Port::new(plan.route, plan.nic);
@@ -67,10 +67,7 @@ impl Node {
         let mut rpc = Rpc::new(SimTransport::new(Rc::clone(&self.port)), config)
             .expect("the plan's settings are within their bounds");
         if let Some(place) = plan.group.iter().position(|&port| port == plan.route.port) {
-            let mut bytes = [0; 16];
-            bytes[..8].copy_from_slice(&secret.to_le_bytes());
-            let group = ListenGroup::new(bytes, plan.group.clone());
-            rpc.listen(Acceptor::new(Arc::new(group), place as u8));
+            rpc.listen(Acceptor::new(Arc::clone(group), place as u8));
         }
         self.party = self.party.reborn(Random::new(seed).fork(2));
         self.rpc = Some(rpc);

@@ -5,7 +5,9 @@ mod ending;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::AddAssign;
+use std::sync::Arc;
 
+use erpc_core::protocol::ListenGroup;
 use erpc_core::time::Instant;
 use erpc_core::transport::MAX_BURST;
 use erpc_core::transport::fault::{Fate, FaultCounts, PacketCopy};
@@ -145,6 +147,8 @@ pub struct World<'p> {
     nodes: Vec<Node>,
     /// Endpoints by address.
     places: BTreeMap<SimRoute, usize>,
+    /// What the endpoints of a host listen as, by host and life.
+    groups: BTreeMap<(u32, u32), Arc<ListenGroup>>,
     agenda: Agenda<Event>,
     /// Endpoints whose turn is now.
     ready: VecDeque<u32>,
@@ -185,6 +189,7 @@ impl<'p> World<'p> {
             network: Network::new(&plan.topology),
             nodes,
             places,
+            groups: BTreeMap::new(),
             agenda: Agenda::new(),
             ready: VecDeque::new(),
             waiting: Shelf::new(),
@@ -349,9 +354,15 @@ impl<'p> World<'p> {
     fn start(&mut self, index: usize) {
         let plan = &self.plan.endpoints[index];
         let life = self.nodes[index].party.incarnation().1;
-        let secret =
-            pattern::mix(self.plan.seed ^ u64::from(plan.route.host) << 16 ^ u64::from(life) << 48);
-        self.nodes[index].start(plan, secret);
+        let host = u64::from(plan.route.host);
+        // The endpoints of a host live and die together, and share what listening groups share.
+        let group = self.groups.entry((plan.route.host, life)).or_insert_with(|| {
+            let secret = pattern::mix(self.plan.seed ^ host << 16 ^ u64::from(life) << 48);
+            let ports =
+                if plan.group.is_empty() { vec![plan.route.port] } else { plan.group.clone() };
+            Arc::new(ListenGroup::new((u128::from(secret) << 32).to_le_bytes(), ports))
+        });
+        self.nodes[index].start(plan, group);
         let node = &mut self.nodes[index];
         let now = node.clock.at(self.now);
         let Some(rpc) = &mut node.rpc else { return };
