@@ -315,7 +315,7 @@ impl<R: Route> ClientSide<R> {
                 }
                 if let Some(due) = Self::due(shared, session, call) {
                     assert!(
-                        session.timer_at <= due.plus_nanos(500_000_000),
+                        session.timer_at <= due.plus_nanos(625_000_000),
                         "a timer is armed for what may be lost"
                     );
                 }

@@ -26,6 +26,13 @@ enum Suspicion {
     Blocked,
 }
 
+/// Up to a quarter more, another part for each session and each repeat: clients that lost packets to the same
+/// full queue must not come back to it in step, for ever.
+fn jitter(rto: u64, generation: u32, retries: u8) -> u64 {
+    let draw = generation.rotate_left(u32::from(retries) * 7) & 0xFF;
+    if retries == 0 { 0 } else { rto / 1_024 * u64::from(draw) }
+}
+
 impl<R: Route> ClientSide<R> {
     /// The session's timer has fired.
     pub(in crate::protocol) fn on_timer<X: TxQueue<Route = R>>(
@@ -102,7 +109,8 @@ impl<R: Route> ClientSide<R> {
             let answered = call.retries == 0;
             call.active_at + if answered { config.ping_interval } else { config.ping_again() }
         } else {
-            call.active_at.plus_nanos(session.rtt.rto(call.retries))
+            let rto = session.rtt.rto(call.retries);
+            call.active_at.plus_nanos(rto + jitter(rto, session.generation, call.retries))
         })
     }
 
