@@ -314,6 +314,7 @@ impl<R: Route> ClientSide<R> {
                     );
                 }
                 if let Some(due) = Self::due(shared, session, call) {
+                    // A timer may be left from a longer pause, at most the longest and its jitter.
                     assert!(
                         session.timer_at <= due.plus_nanos(625_000_000),
                         "a timer is armed for what may be lost"
