@@ -20,14 +20,13 @@ use erpc_core::wire::{ConnectionId, HEADER_LEN, Kind, ReplyInfo};
 
 use super::input::Input;
 use super::outbox::Outbox;
+use super::past::{Past, STRANGER};
 use super::{MAX_MESSAGE, MEMORY, is_pattern, pattern, seed_of};
 use crate::SimRoute;
 use crate::hostile::craft::{self, Craft, PARAMETERS, request_layout};
 
 /// The attacker's addresses; it receives at both.
 const LIARS: [SimRoute; 2] = [SimRoute::new(1, 7), SimRoute::new(1, 8)];
-/// An address that the attacker does not receive at.
-const STRANGER: SimRoute = SimRoute::new(3, 3);
 /// A client that tells the truth and must not notice anything.
 const HONEST: SimRoute = SimRoute::new(2, 2);
 
@@ -36,8 +35,6 @@ const MAX_SESSIONS: usize = 4;
 const BURST: usize = 32;
 /// Steps of one input, at most.
 const MAX_STEPS: usize = 256;
-/// Packets that are remembered to be sent again.
-const REMEMBERED: usize = 16;
 
 /// Request sizes: none, small, one packet exactly, just more, several, the largest, too large.
 const REQUESTS: [u32; 10] = [0, 8, 32, 1_448, 1_449, 4_000, 9_000, 20_000, 40_000, 40_001];
@@ -99,7 +96,7 @@ struct Stage {
     honest: Option<Admitted>,
     /// What the last `Hello` of the attacker brought: whose it was, and the cookie.
     challenged: Option<(SimRoute, ConnectionId, Cookie)>,
-    sent: VecDeque<(SimRoute, Vec<u8>)>,
+    sent: Past,
     handed: Vec<RequestHandle>,
     waiting: VecDeque<Waiting>,
     /// Packets since the last end of a burst.
@@ -131,7 +128,7 @@ impl Stage {
             liars: Vec::new(),
             honest: None,
             challenged: None,
-            sent: VecDeque::new(),
+            sent: Past::default(),
             handed: Vec::new(),
             waiting: VecDeque::new(),
             burst: 0,
@@ -363,29 +360,17 @@ impl Stage {
 
     /// An earlier packet once more.
     fn replay(&mut self, input: &mut Input<'_>) {
-        let at = usize::from(input.u8());
-        if let Some((from, packet)) = self.sent.get(at % REMEMBERED) {
-            let from = if at & 0x80 == 0 { *from } else { STRANGER };
-            self.packet.clone_from(packet);
+        if let Some(from) = self.sent.again(input, &mut self.packet) {
             self.feed(from);
         }
     }
 
-    /// An earlier packet with some bytes changed, and sealed again: an attacker can compute checksums.
+    /// An earlier packet with some bytes changed.
     fn mutate(&mut self, input: &mut Input<'_>) {
-        let at = usize::from(input.u8()) % REMEMBERED;
-        let Some((from, packet)) = self.sent.get(at) else { return };
-        let from = *from;
-        self.packet.clone_from(packet);
-        for _ in 0..=input.u8() % 4 {
-            let (place, change) = (usize::from(input.u8()), input.u8());
-            if let Some(byte) = self.packet.get_mut(place) {
-                *byte ^= change;
-            }
+        if let Some(from) = self.sent.changed(input, &mut self.packet) {
+            self.is_tainted = true;
+            self.feed(from);
         }
-        self.is_tainted = true;
-        craft::seal_again(&mut self.packet);
-        self.feed(from);
     }
 
     /// Bytes that need not be a packet at all.
@@ -498,11 +483,7 @@ impl Stage {
             assert!(packets <= 1 && bytes <= packet.len(), "{bytes} bytes to a stranger");
         }
         if from != HONEST && packet.len() >= HEADER_LEN {
-            let is_full = self.sent.len() == REMEMBERED;
-            let oldest = if is_full { self.sent.pop_front() } else { None };
-            let (_, mut copy) = oldest.unwrap_or((from, Vec::new()));
-            copy.clone_from(&packet);
-            self.sent.push_back((from, copy));
+            self.sent.note(from, &packet);
         }
         self.packet = packet;
     }

@@ -10,6 +10,7 @@ mod client;
 mod input;
 mod outbox;
 mod parsers;
+mod past;
 mod seeds;
 mod server;
 

@@ -19,6 +19,7 @@ use erpc_core::wire::{ConnectionId, HEADER_LEN, Header, Kind, ReplyInfo};
 
 use super::input::Input;
 use super::outbox::Outbox;
+use super::past::{Past, STRANGER};
 use super::{MAX_MESSAGE, MEMORY, is_pattern, pattern, seed_of};
 use crate::SimRoute;
 use crate::hostile::craft::{self, Craft, PARAMETERS, request_layout, response_layout};
@@ -26,8 +27,6 @@ use crate::hostile::craft::{self, Craft, PARAMETERS, request_layout, response_la
 /// The attacker's address, and another that answers from the same port.
 const LIAR: SimRoute = SimRoute::new(1, 1);
 const LIARS_OTHER: SimRoute = SimRoute::new(5, 1);
-/// Nobody that the client has to do with.
-const STRANGER: SimRoute = SimRoute::new(3, 3);
 /// A server that tells the truth.
 const HONEST: SimRoute = SimRoute::new(2, 2);
 
@@ -37,7 +36,6 @@ const BURST: usize = 32;
 /// Calls that may wait in a session.
 const QUEUE: usize = 4;
 const MAX_STEPS: usize = 256;
-const REMEMBERED: usize = 16;
 
 const REQUESTS: [usize; 8] = [8, 0, 32, 1_448, 1_449, 4_000, 20_000, 40_000];
 const RESPONSES: [u32; 10] = [8, 0, 512, 513, 1_024, 1_025, 3_000, 20_000, 40_000, 40_001];
@@ -93,7 +91,7 @@ struct Stage {
     asked: VecDeque<(SimRoute, ConnectionId, u32, Option<Parameters>)>,
     /// Handshakes are answered truly and at once.
     is_willing: bool,
-    sent: VecDeque<(SimRoute, Vec<u8>)>,
+    sent: Past,
     /// Accepted calls by their token: whether each has ended.
     ended: Vec<bool>,
     burst: usize,
@@ -123,7 +121,7 @@ impl Stage {
             seen: Vec::new(),
             asked: VecDeque::new(),
             is_willing: how & 2 == 0,
-            sent: VecDeque::new(),
+            sent: Past::default(),
             ended: Vec::new(),
             burst: 0,
             is_tainted: false,
@@ -346,29 +344,19 @@ impl Stage {
         self.feed_as(seen, input);
     }
 
+    /// An earlier packet once more.
     fn replay(&mut self, input: &mut Input<'_>) {
-        let at = usize::from(input.u8());
-        if let Some((from, packet)) = self.sent.get(at % REMEMBERED) {
-            let from = if at & 0x80 == 0 { *from } else { STRANGER };
-            self.packet.clone_from(packet);
+        if let Some(from) = self.sent.again(input, &mut self.packet) {
             self.feed(from);
         }
     }
 
+    /// An earlier packet with some bytes changed.
     fn mutate(&mut self, input: &mut Input<'_>) {
-        let at = usize::from(input.u8()) % REMEMBERED;
-        let Some((from, packet)) = self.sent.get(at) else { return };
-        let from = *from;
-        self.packet.clone_from(packet);
-        for _ in 0..=input.u8() % 4 {
-            let (place, change) = (usize::from(input.u8()), input.u8());
-            if let Some(byte) = self.packet.get_mut(place) {
-                *byte ^= change;
-            }
+        if let Some(from) = self.sent.changed(input, &mut self.packet) {
+            self.is_tainted = true;
+            self.feed(from);
         }
-        self.is_tainted = true;
-        craft::seal_again(&mut self.packet);
-        self.feed(from);
     }
 
     fn raw(&mut self, input: &mut Input<'_>) {
@@ -449,11 +437,7 @@ impl Stage {
             assert!(packets <= 1 && bytes <= packet.len(), "{bytes} bytes to a stranger");
         }
         if from != HONEST && packet.len() >= HEADER_LEN {
-            let is_full = self.sent.len() == REMEMBERED;
-            let oldest = if is_full { self.sent.pop_front() } else { None };
-            let (_, mut copy) = oldest.unwrap_or((from, Vec::new()));
-            copy.clone_from(&packet);
-            self.sent.push_back((from, copy));
+            self.sent.note(from, &packet);
         }
         self.packet = packet;
     }
