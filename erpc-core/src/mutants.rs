@@ -136,6 +136,16 @@ mod chosen {
         BudgetTooSmall,
         /// The memory of a message that is given up is lost.
         AssemblyLeak,
+        /// Clients take no notice of the window that replies tell.
+        WindowIgnored,
+        /// A round trip is measured although the packet was sent twice (Karn's rule).
+        AmbiguousSample,
+        /// A server takes packets of its sessions from anybody.
+        WrongRouteAtServer,
+        /// A client takes packets of its sessions from anybody.
+        WrongRouteAtClient,
+        /// A call that nothing was sent of counts as perhaps executed.
+        MaybeExecutedLie,
     }
 
     const NONE: u32 = u32::MAX;

@@ -31,6 +31,8 @@ pub(crate) struct Node {
     pub(crate) alarm_at: Option<Instant>,
     pub(crate) turns: u64,
     pub(crate) silence: Silence,
+    /// Forged packets that it was handed in this life.
+    pub(crate) forged: u64,
     seed: u64,
 }
 
@@ -54,6 +56,7 @@ impl Node {
             alarm_at: None,
             turns: 0,
             silence: Silence::default(),
+            forged: 0,
             seed,
         }
     }
@@ -72,6 +75,7 @@ impl Node {
         self.party = self.party.reborn(Random::new(seed).fork(2));
         self.rpc = Some(rpc);
         self.silence = Silence::default();
+        self.forged = 0;
     }
 
     /// It dies; nothing of it remains but what is on its way.

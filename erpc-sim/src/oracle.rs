@@ -77,6 +77,8 @@ struct Call {
     response_len: u32,
     session: u32,
     stage: Stage,
+    /// Bytes of its request that its caller put on the network, those of second copies included.
+    sent: u64,
     executions: u8,
     /// Its handler panicked.
     panicked: bool,
@@ -194,8 +196,16 @@ impl Oracle {
     /// A call is about to be made. Its number goes with it as method and token.
     pub(crate) fn begin(&mut self, session: u32, request_len: u32, response_len: u32) -> u32 {
         let stage = Stage::UnderWay;
-        let (executions, panicked) = (0, false);
-        self.calls.push(Call { request_len, response_len, session, stage, executions, panicked });
+        let (sent, executions, panicked) = (0, 0, false);
+        self.calls.push(Call {
+            request_len,
+            response_len,
+            session,
+            stage,
+            sent,
+            executions,
+            panicked,
+        });
         self.under_way += 1;
         self.calls.len() as u32 - 1
     }
@@ -203,6 +213,15 @@ impl Oracle {
     /// What the request of a call is made from.
     pub(crate) fn request_key(&self, id: u32) -> u64 {
         pattern::key(self.seed, id)
+    }
+
+    /// Its caller puts a packet with so many bytes of a call's request on the network.
+    #[inline]
+    pub(crate) fn sent(&mut self, id: u32, bytes: usize) {
+        if let Some(call) = self.calls.get_mut(id as usize) {
+            // A request may be empty; its packet is not.
+            call.sent += bytes.max(1) as u64;
+        }
     }
 
     /// The call was not accepted, its request handed back.
@@ -285,7 +304,7 @@ impl Oracle {
             return self.blame(format!("call {id} ends, and is not under way: {result:?}"));
         }
         self.check_request(id, request);
-        let Call { executions, panicked, .. } = self.calls[id as usize];
+        let Call { request_len, sent, executions, panicked, .. } = self.calls[id as usize];
         let mut stage = Stage::Ended;
         match result {
             Ok(body) => {
@@ -318,6 +337,11 @@ impl Oracle {
             }
             Err(CallError::MaybeExecuted(cause)) => {
                 self.outcomes.maybe_executed += 1;
+                if sent < u64::from(request_len.max(1)) {
+                    self.blame(format!(
+                        "call {id} may have been executed, says its error, and {sent} of {request_len} bytes were sent"
+                    ));
+                }
                 self.check_cause(id, *cause);
             }
             Err(CallError::ResponseLost(cause)) => {

@@ -13,7 +13,7 @@ use erpc_core::service::{Code, Status};
 use crate::oracle::{Asked, Incarnation, Oracle};
 use crate::plan::{Handlers, Plan};
 use crate::transport::SimTransport;
-use crate::{Random, SimRoute, pattern};
+use crate::{Feature, Random, SimRoute, pattern};
 
 type Cx<'a> = Context<'a, SimTransport>;
 
@@ -58,6 +58,8 @@ pub(crate) struct Party {
     pub(crate) begins_anew: bool,
     /// Calls that were handed over in this turn.
     pub(crate) handed_over: u32,
+    /// Responses that there was no memory for.
+    pub(crate) responses_refused: u64,
 }
 
 impl Party {
@@ -73,13 +75,15 @@ impl Party {
             persists: true,
             begins_anew: false,
             handed_over: 0,
+            responses_refused: 0,
         }
     }
 
     /// Its next life.
     pub(crate) fn reborn(&self, random: Random) -> Self {
         let (index, life) = self.me;
-        Self { owed: self.owed, ..Self::new((index, life + 1), random) }
+        let Self { owed, responses_refused, .. } = *self;
+        Self { owed, responses_refused, ..Self::new((index, life + 1), random) }
     }
 
     pub(crate) fn incarnation(&self) -> Incarnation {
@@ -230,6 +234,7 @@ impl Party {
                 cx.respond(handle, response);
             }
             Err(error) => {
+                self.responses_refused += 1;
                 let status = Status::new(Code::ResourceExhausted, error.to_string());
                 cx.respond_status(handle, &status);
             }
@@ -352,6 +357,34 @@ impl App<SimTransport> for Turn<'_> {
 }
 
 impl Party {
+    /// What must be true of its sessions at any time.
+    pub(crate) fn check(&self, cx: &Cx<'_>, plan: &Plan, oracle: &mut Oracle) {
+        // What a server says of its own time counts into it.
+        if !plan.is_trusted() || plan.features.has_any(&[Feature::ClockStall, Feature::ClockLeap]) {
+            return;
+        }
+        let here = plan.endpoints[self.me.0].route.host;
+        for session in &self.sessions {
+            let rtt = cx.session_stats(session.id).and_then(|stats| stats.rtt);
+            let least = 2 * plan.topology.least_delay(here, session.server.host);
+            if let Some(rtt) = rtt
+                && rtt.as_nanos() < u128::from(least)
+            {
+                let number = session.number;
+                oracle.blame(format!(
+                    "session {number} has an RTT of {rtt:?}, light needs {least} ns"
+                ));
+            }
+        }
+    }
+
+    /// The windows that its sessions know, and whose they are.
+    pub(crate) fn windows(&self, cx: &Cx<'_>) -> Vec<(SimRoute, u32)> {
+        let window =
+            |session: &Session| Some((session.server, cx.session_stats(session.id)?.window));
+        self.sessions.iter().filter(|session| session.open).filter_map(window).collect()
+    }
+
     /// Whether all its sessions are gone.
     pub(crate) fn is_alone(&self) -> bool {
         self.sessions.is_empty()

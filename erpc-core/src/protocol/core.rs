@@ -530,6 +530,13 @@ impl<R: Route> Core<R> {
         (self.client.len(), self.server.len())
     }
 
+    /// What each client endpoint may have on its way to this one, in units of its transport's
+    /// [`ChargeModel`](crate::transport::ChargeModel): [`SessionStats::window`] once clients were told.
+    #[must_use]
+    pub fn granted(&self) -> u32 {
+        self.server.granted()
+    }
+
     /// Looks whether credits, windows, room, slots and memory add up, and whether everything that waits
     /// is waited for by somebody. Takes time in proportion to the sessions and their calls: for tests
     /// and simulations, after every event.

@@ -91,6 +91,10 @@ pub struct ProtocolStats {
     pub requests: u64,
     /// Responses whose session was gone when the handler answered.
     pub orphaned_responses: u64,
+    /// Requests that were answered before they were whole, because there was no memory for them.
+    pub turned_down: u64,
+    /// Responses that were given up because they were too large or there was no memory for them.
+    pub given_up: u64,
     /// Handshake packets that started no session because there was no room.
     pub refused: u64,
     dropped: [u64; DropReason::ALL.len()],
@@ -126,6 +130,8 @@ impl std::ops::AddAssign for ProtocolStats {
         self.failures += other.failures;
         self.requests += other.requests;
         self.orphaned_responses += other.orphaned_responses;
+        self.turned_down += other.turned_down;
+        self.given_up += other.given_up;
         self.refused += other.refused;
         for (mine, others) in self.dropped.iter_mut().zip(other.dropped) {
             *mine += others;
@@ -144,6 +150,9 @@ pub struct SessionStats {
     pub queued: usize,
     /// Packets that may still be sent before one comes back.
     pub credits: u16,
+    /// What all sessions to the peer's endpoint may have on their way to it, as it said last, in the units
+    /// of its [`ChargeModel`](crate::transport::ChargeModel). 0 until the session is open.
+    pub window: u32,
     /// Packet payload on this path, in bytes.
     pub payload: u32,
     /// Whether packets carry checksums; see [`EndpointConfig::integrity`](super::EndpointConfig::integrity).

@@ -328,6 +328,12 @@ impl<T: Transport> Rpc<T> {
         self.core.sessions()
     }
 
+    /// What each client endpoint may have on its way to this one; see [`Core::granted`].
+    #[must_use]
+    pub fn granted(&self) -> u32 {
+        self.core.granted()
+    }
+
     /// The transport, for what only it knows.
     #[must_use]
     pub fn transport(&self) -> &T {

@@ -19,8 +19,8 @@ use erpc_core::wire::control::{Control, Cookie, Parameters, Refusal};
 use erpc_core::wire::{ConnectionId, HEADER_LEN, Kind, ReplyInfo};
 
 use super::input::Input;
+use super::mischief::{Mischief, STRANGER};
 use super::outbox::Outbox;
-use super::past::{Past, STRANGER};
 use super::{MAX_MESSAGE, MEMORY, is_pattern, pattern, seed_of};
 use crate::SimRoute;
 use crate::hostile::craft::{self, Craft, PARAMETERS, request_layout};
@@ -96,13 +96,11 @@ struct Stage {
     honest: Option<Admitted>,
     /// What the last `Hello` of the attacker brought: whose it was, and the cookie.
     challenged: Option<(SimRoute, ConnectionId, Cookie)>,
-    sent: Past,
+    mischief: Mischief,
     handed: Vec<RequestHandle>,
     waiting: VecDeque<Waiting>,
     /// Packets since the last end of a burst.
     burst: usize,
-    /// Bodies were changed: messages need not be the pattern any more.
-    is_tainted: bool,
     packet: Vec<u8>,
 }
 
@@ -128,11 +126,10 @@ impl Stage {
             liars: Vec::new(),
             honest: None,
             challenged: None,
-            sent: Past::default(),
+            mischief: Mischief::default(),
             handed: Vec::new(),
             waiting: VecDeque::new(),
             burst: 0,
-            is_tainted: false,
             packet: Vec::new(),
         };
         stage.open(HONEST, ConnectionId::new(0, false, 1, 0x0A11_CE00), PARAMETERS);
@@ -331,55 +328,31 @@ impl Stage {
 
     /// Any kind of packet, any fields.
     fn crafted_data(&mut self, liar: usize, slot: usize, input: &mut Input<'_>) {
-        const KINDS: [Kind; 8] = [
-            Kind::Request,
-            Kind::Response,
-            Kind::Failure,
-            Kind::CreditReturn,
-            Kind::RequestForResponse,
-            Kind::Accepted,
-            Kind::Done,
-            Kind::Control,
-        ];
         let Some(session) = self.liars.get(liar) else { return };
-        let craft = Craft {
-            connection: input.pick(&[session.server, session.client, ConnectionId::endpoint(0)]),
-            kind: input.pick(&KINDS),
-            packet: input.u32(),
-            request: input.near(session.slots[slot].number),
-            aux: input.u32(),
-            size: input.u32(),
-            trailer: input.u8() & 1 != 0,
-        };
-        let len = usize::from(input.u8());
-        self.packet.clear();
-        craft.append(input.take(len), &mut self.packet);
-        self.is_tainted = true;
+        let ids = [session.server, session.client, ConnectionId::endpoint(0)];
+        let number = session.slots[slot].number;
+        self.mischief.any_packet(input, ids, number, &mut self.packet);
         self.feed_as(liar, input);
     }
 
     /// An earlier packet once more.
     fn replay(&mut self, input: &mut Input<'_>) {
-        if let Some(from) = self.sent.again(input, &mut self.packet) {
+        if let Some(from) = self.mischief.again(input, &mut self.packet) {
             self.feed(from);
         }
     }
 
     /// An earlier packet with some bytes changed.
     fn mutate(&mut self, input: &mut Input<'_>) {
-        if let Some(from) = self.sent.changed(input, &mut self.packet) {
-            self.is_tainted = true;
+        if let Some(from) = self.mischief.changed(input, &mut self.packet) {
             self.feed(from);
         }
     }
 
     /// Bytes that need not be a packet at all.
     fn raw(&mut self, input: &mut Input<'_>) {
-        let from = input.pick(&[LIARS[0], LIARS[1], STRANGER]);
-        let len = usize::from(input.u8());
-        self.packet.clear();
-        self.packet.extend_from_slice(input.take(len));
-        self.is_tainted = true;
+        let from =
+            self.mischief.any_bytes(input, &[LIARS[0], LIARS[1], STRANGER], &mut self.packet);
         self.feed(from);
     }
 
@@ -483,7 +456,7 @@ impl Stage {
             assert!(packets <= 1 && bytes <= packet.len(), "{bytes} bytes to a stranger");
         }
         if from != HONEST && packet.len() >= HEADER_LEN {
-            self.sent.note(from, &packet);
+            self.mischief.note(from, &packet);
         }
         self.packet = packet;
     }
@@ -492,7 +465,10 @@ impl Stage {
         let Request { handle, body, .. } = request;
         assert!(!self.handed.contains(&handle), "a request is handed out once");
         assert!(body.as_slice().len() <= MAX_MESSAGE);
-        assert!(self.is_tainted || is_pattern(body.as_slice()), "a request as it was sent");
+        assert!(
+            self.mischief.has_changed_bodies || is_pattern(body.as_slice()),
+            "a request as it was sent"
+        );
         self.handed.push(handle);
         let body = if let Body::Message(message) = body { Some(message) } else { None };
         self.waiting.push_back(Waiting { handle, body });

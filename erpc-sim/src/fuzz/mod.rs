@@ -8,9 +8,9 @@
 
 mod client;
 mod input;
+mod mischief;
 mod outbox;
 mod parsers;
-mod past;
 mod seeds;
 mod server;
 

@@ -18,8 +18,8 @@ use erpc_core::wire::control::{Control, Parameters, Refusal};
 use erpc_core::wire::{ConnectionId, HEADER_LEN, Header, Kind, ReplyInfo};
 
 use super::input::Input;
+use super::mischief::{Mischief, STRANGER};
 use super::outbox::Outbox;
-use super::past::{Past, STRANGER};
 use super::{MAX_MESSAGE, MEMORY, is_pattern, pattern, seed_of};
 use crate::SimRoute;
 use crate::hostile::craft::{self, Craft, PARAMETERS, request_layout, response_layout};
@@ -91,11 +91,10 @@ struct Stage {
     asked: VecDeque<(SimRoute, ConnectionId, u32, Option<Parameters>)>,
     /// Handshakes are answered truly and at once.
     is_willing: bool,
-    sent: Past,
+    mischief: Mischief,
     /// Accepted calls by their token: whether each has ended.
     ended: Vec<bool>,
     burst: usize,
-    is_tainted: bool,
     packet: Vec<u8>,
 }
 
@@ -121,10 +120,9 @@ impl Stage {
             seen: Vec::new(),
             asked: VecDeque::new(),
             is_willing: how & 2 == 0,
-            sent: Past::default(),
+            mischief: Mischief::default(),
             ended: Vec::new(),
             burst: 0,
-            is_tainted: false,
             packet: Vec::new(),
         };
         stage.connect(LIAR);
@@ -313,58 +311,29 @@ impl Stage {
 
     /// Any kind of packet, any fields.
     fn crafted_data(&mut self, seen: usize, slot: usize, input: &mut Input<'_>) {
-        const KINDS: [Kind; 8] = [
-            Kind::Response,
-            Kind::Failure,
-            Kind::CreditReturn,
-            Kind::Accepted,
-            Kind::Request,
-            Kind::RequestForResponse,
-            Kind::Done,
-            Kind::Control,
-        ];
         let Some(session) = self.seen.get(seen) else { return };
-        let craft = Craft {
-            connection: input.pick(&[
-                session.client,
-                server_id(session.client),
-                ConnectionId::endpoint(0),
-            ]),
-            kind: input.pick(&KINDS),
-            packet: input.u32(),
-            request: input.near(session.slots[slot].number),
-            aux: input.u32(),
-            size: input.u32(),
-            trailer: input.u8() & 1 != 0,
-        };
-        let len = usize::from(input.u8());
-        self.packet.clear();
-        craft.append(input.take(len), &mut self.packet);
-        self.is_tainted = true;
+        let ids = [session.client, server_id(session.client), ConnectionId::endpoint(0)];
+        let number = session.slots[slot].number;
+        self.mischief.any_packet(input, ids, number, &mut self.packet);
         self.feed_as(seen, input);
     }
 
     /// An earlier packet once more.
     fn replay(&mut self, input: &mut Input<'_>) {
-        if let Some(from) = self.sent.again(input, &mut self.packet) {
+        if let Some(from) = self.mischief.again(input, &mut self.packet) {
             self.feed(from);
         }
     }
 
     /// An earlier packet with some bytes changed.
     fn mutate(&mut self, input: &mut Input<'_>) {
-        if let Some(from) = self.sent.changed(input, &mut self.packet) {
-            self.is_tainted = true;
+        if let Some(from) = self.mischief.changed(input, &mut self.packet) {
             self.feed(from);
         }
     }
 
     fn raw(&mut self, input: &mut Input<'_>) {
-        let from = input.pick(&[LIAR, STRANGER]);
-        let len = usize::from(input.u8());
-        self.packet.clear();
-        self.packet.extend_from_slice(input.take(len));
-        self.is_tainted = true;
+        let from = self.mischief.any_bytes(input, &[LIAR, STRANGER], &mut self.packet);
         self.feed(from);
     }
 
@@ -416,7 +385,7 @@ impl Stage {
                 if let Ok(body) = &result {
                     assert!(body.as_slice().len() <= MAX_MESSAGE);
                     assert!(
-                        self.is_tainted || is_pattern(body.as_slice()),
+                        self.mischief.has_changed_bodies || is_pattern(body.as_slice()),
                         "a response as it was sent"
                     );
                 }
@@ -437,7 +406,7 @@ impl Stage {
             assert!(packets <= 1 && bytes <= packet.len(), "{bytes} bytes to a stranger");
         }
         if from != HONEST && packet.len() >= HEADER_LEN {
-            self.sent.note(from, &packet);
+            self.mischief.note(from, &packet);
         }
         self.packet = packet;
     }

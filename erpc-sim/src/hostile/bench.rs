@@ -322,7 +322,7 @@ impl Stage {
         client.turn(now, &mut self.sent);
         let (host, from) = (client.host, SimRoute::new(client.host, 2));
         for Sent { to, bytes } in self.sent.drain(..) {
-            self.network.send(now, host, Packet { from, to, bytes, marked: false });
+            self.network.send(now, host, Packet { from, to, bytes, marked: false, forged: false });
         }
     }
 
@@ -333,7 +333,11 @@ impl Stage {
                 *sent += bytes.len() as u64;
                 self.worst_excess = self.worst_excess.max(sent.saturating_sub(*received));
             }
-            self.network.send(now, VICTIM.host, Packet { from: VICTIM, to, bytes, marked: false });
+            self.network.send(
+                now,
+                VICTIM.host,
+                Packet { from: VICTIM, to, bytes, marked: false, forged: false },
+            );
         }
     }
 
@@ -343,7 +347,11 @@ impl Stage {
                 self.strangers.entry(from).or_default().0 += bytes.len() as u64;
             }
             self.attack_packets += u64::from(to == VICTIM);
-            self.network.send(now, self.attackers_host, Packet { from, to, bytes, marked: false });
+            self.network.send(
+                now,
+                self.attackers_host,
+                Packet { from, to, bytes, marked: false, forged: false },
+            );
         }
     }
 

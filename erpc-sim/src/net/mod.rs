@@ -52,6 +52,8 @@ pub struct Packet {
     pub bytes: Vec<u8>,
     /// A switch with a long queue has set the ECN mark (CE).
     pub marked: bool,
+    /// It was made by somebody who cannot know what it says: no session may take it.
+    pub forged: bool,
 }
 
 impl Packet {

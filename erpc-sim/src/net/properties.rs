@@ -99,7 +99,8 @@ impl Both {
                     // One host too many: there are addresses that nobody has.
                     let (from, to) = (from % self.hosts, to % (self.hosts + 1));
                     let (from_route, to) = (SimRoute::new(from, 1), SimRoute::new(to, 1));
-                    let packet = Packet { from: from_route, to, bytes, marked: false };
+                    let packet =
+                        Packet { from: from_route, to, bytes, marked: false, forged: false };
                     self.network.send(now, from, packet.clone());
                     self.reference.send(self.now, from, packet);
                 }

@@ -150,6 +150,17 @@ impl Topology {
         LinkId(host.min(self.links() - 1))
     }
 
+    /// What packets between two hosts spend on the hosts' own cables at least, one way, nanoseconds.
+    #[must_use]
+    pub fn least_delay(&self, from: u32, to: u32) -> u64 {
+        let delay = |host| self.cables[self.host_link(host).0 as usize].link.delay_nanos;
+        match (from == to, self.switches.is_empty()) {
+            (true, _) => 0,
+            (false, true) => delay(from),
+            (false, false) => delay(from) + delay(to),
+        }
+    }
+
     /// The cable from the switch of `rack` to the spine; none in a pair or a star.
     #[must_use]
     pub fn uplink(&self, rack: u32) -> Option<LinkId> {

@@ -1,6 +1,6 @@
 //! What happens to hosts and links, once each, as the plan says.
 
-use erpc_core::wire::{HEADER_LEN, VERSION};
+use erpc_core::wire::{HEADER_LEN, Header, Kind, VERSION};
 
 use super::{Event, Phase, RECORD_ONE_IN, RECORDED, World};
 use crate::hostile::Forged;
@@ -82,7 +82,7 @@ impl World<'_> {
         // Sessions begin with the same numbers: what began one may fit the next.
         let begins =
             packet.bytes.get(12..16).is_some_and(|number| number[0] < 16 && number[1..] == [0; 3]);
-        if !wanted || self.random.below(RECORD_ONE_IN) > 3 * u64::from(begins) {
+        if !wanted || packet.forged || self.random.below(RECORD_ONE_IN) > 3 * u64::from(begins) {
             return;
         }
         if self.recorded.len() < RECORDED {
@@ -144,19 +144,23 @@ impl World<'_> {
         for _ in 0..count {
             let Some(mut packet) = self.a_recorded_packet() else { return };
             match self.random.below(4) {
-                // What somebody else said.
+                // What somebody else said. (Handshakes may be answered from elsewhere.)
                 0 => {
                     let liar = self.a_host();
-                    packet.from = SimRoute::new(liar, self.random.within(1, 3) as u16);
-                    if self.places.contains_key(&packet.from) && packet.from == packet.to {
+                    let from = SimRoute::new(liar, self.random.within(1, 3) as u16);
+                    if self.places.contains_key(&from) && from == packet.to {
                         continue;
                     }
+                    let control =
+                        Header::parse(&packet.bytes).is_ok_and(|h| h.kind == Kind::Control);
+                    packet.forged |= from != packet.from && !control;
+                    packet.from = from;
                 }
                 // A guess at the session: its number is easy, its 32 random bits are not.
-                1 => self.guess(&mut packet.bytes),
+                1 => self.guess(&mut packet),
                 // A guess, and any kind of packet.
                 2 => {
-                    self.guess(&mut packet.bytes);
+                    self.guess(&mut packet);
                     if let Some(kind) = packet.bytes.get_mut(8) {
                         *kind = VERSION | (self.random.below(8) as u8) << 2;
                     }
@@ -177,8 +181,10 @@ impl World<'_> {
 
     /// Changes the random half of the id of a session: of the one that the packet names, or, where it goes
     /// to an endpoint and names none, of the one in its body.
-    fn guess(&mut self, bytes: &mut [u8]) {
+    fn guess(&mut self, packet: &mut Packet) {
+        let bytes = &mut packet.bytes;
         let names_none = bytes.get(4..8) == Some(&[0; 4]);
+        packet.forged |= !names_none;
         let generation = if names_none { HEADER_LEN + 4 } else { 4 };
         if let Some(generation) = bytes.get_mut(generation..generation + 4) {
             let noise = self.random.word() as u32 | 1;
@@ -206,7 +212,7 @@ impl World<'_> {
     fn send_forged(&mut self, host: u32, forged: Vec<Forged>) {
         for Forged { from, to, bytes } in forged {
             self.happened.forged += 1;
-            self.send_from(host, Packet { from, to, bytes, marked: false });
+            self.send_from(host, Packet { from, to, bytes, marked: false, forged: false });
         }
     }
 

@@ -98,6 +98,7 @@ impl World<'_> {
 
     /// Servers keep no large response once clients have it.
     fn check_idle(&mut self) {
+        self.check_windows();
         for (index, node) in self.nodes.iter_mut().enumerate() {
             let Some(rpc) = &mut node.rpc else { continue };
             node.port.set_now(Instant::NEVER);
@@ -108,6 +109,28 @@ impl World<'_> {
                 self.oracle.blame(format!(
                     "endpoint {index} is idle with {accepted} sessions and keeps {kept} bytes, more than {most}"
                 ));
+            }
+        }
+    }
+
+    /// Clients know what their servers grant them.
+    fn check_windows(&mut self) {
+        for index in 0..self.nodes.len() {
+            let node = &mut self.nodes[index];
+            let now = node.clock.at(self.now);
+            let Some(rpc) = &mut node.rpc else { continue };
+            for (server, known) in node.party.windows(&rpc.context_at(now)) {
+                // Any endpoint of the host may have accepted the session.
+                let granted: Vec<_> = (self.nodes.iter().zip(&self.plan.endpoints))
+                    .filter(|(_, plan)| plan.route.host == server.host)
+                    .filter_map(|(node, _)| Some(node.rpc.as_ref()?.granted()))
+                    .collect();
+                if !granted.contains(&known) {
+                    self.oracle.blame(format!(
+                        "endpoint {index} is idle and believes in a window of {known}, servers at {} grant {granted:?}",
+                        server.host
+                    ));
+                }
             }
         }
     }

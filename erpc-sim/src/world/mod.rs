@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-use erpc_core::protocol::ListenGroup;
+use erpc_core::protocol::{DropReason, ListenGroup};
 use erpc_core::time::Instant;
 use erpc_core::transport::MAX_BURST;
 use erpc_core::transport::fault::{Fate, FaultCounts, PacketCopy};
-use erpc_core::wire::Header;
+use erpc_core::wire::{Header, Kind, checksum};
 
 use crate::agenda::Agenda;
 use crate::hostile::Attacker;
@@ -66,6 +66,9 @@ pub struct Happened {
     pub overflows: u64,
     pub panics: u64,
     pub allocations_refused: u64,
+    pub responses_refused: u64,
+    pub turned_down: u64,
+    pub given_up: u64,
     pub nic_drops: u64,
     pub switch_drops: u64,
     pub marks: u64,
@@ -85,6 +88,9 @@ impl AddAssign for Happened {
         self.overflows += more.overflows;
         self.panics += more.panics;
         self.allocations_refused += more.allocations_refused;
+        self.responses_refused += more.responses_refused;
+        self.turned_down += more.turned_down;
+        self.given_up += more.given_up;
         self.nic_drops += more.nic_drops;
         self.switch_drops += more.switch_drops;
         self.marks += more.marks;
@@ -237,6 +243,12 @@ impl<'p> World<'p> {
         for node in &mut self.nodes {
             self.faults += node.heal();
             self.happened.overflows += node.port.stats().rx_overflow;
+            self.happened.responses_refused += node.party.responses_refused;
+            if let Some(rpc) = &mut node.rpc {
+                let stats = rpc.stats().protocol;
+                self.happened.turned_down += stats.turned_down;
+                self.happened.given_up += stats.given_up;
+            }
         }
         let network = self.network.stats();
         self.happened.nic_drops = network.dropped_full_nic;
@@ -467,8 +479,13 @@ impl<'p> World<'p> {
         self.nodes[index].port.take_sent(&mut sent);
         let from = self.plan.endpoints[index].route;
         for Sent { to, bytes } in sent.drain(..) {
+            if let Ok(Header { kind: Kind::Request, aux: method, trailer, .. }) =
+                Header::parse(&bytes)
+            {
+                self.oracle.sent(method, bytes.len() - checksum::overhead(trailer));
+            }
             let fate = self.nodes[index].tx.judge(self.now, bytes.len());
-            let packet = Packet { from, to, bytes, marked: false };
+            let packet = Packet { from, to, bytes, marked: false, forged: false };
             if fate.is_intact() {
                 self.send(packet);
             } else {
@@ -540,6 +557,7 @@ impl<'p> World<'p> {
         if node.rpc.is_none() {
             self.network.recycle(packet.bytes);
         } else if node.port.deliver(packet.from, packet.bytes) {
+            node.forged += u64::from(packet.forged);
             self.plan_turn(index, self.now);
         }
     }
@@ -596,6 +614,15 @@ impl<'p> World<'p> {
         if node.turns.is_multiple_of((share * share).max(1)) {
             rpc.check_invariants();
             let stats = rpc.stats();
+            let strangers: u64 =
+                STRANGERS.iter().map(|&reason| stats.protocol.dropped(reason)).sum();
+            if node.port.waiting() == 0 && strangers < node.forged {
+                self.oracle.blame(format!(
+                    "endpoint {index} was handed {} forged packets and dropped {strangers}",
+                    node.forged
+                ));
+            }
+            node.party.check(&rpc.context_at(now), self.plan, &mut self.oracle);
             let memory = stats.pool.in_use_bytes + stats.pool.idle_bytes;
             let limit = self.plan.endpoints[index].config.memory();
             if memory > limit {
@@ -639,6 +666,19 @@ fn print(now: Instant, what: &str, packet: &Packet) {
 /// Everything of an endpoint with so many sessions, and not twice as many, is looked at after every
 /// turn; with more, more rarely.
 const CHECKED_ALWAYS: u64 = 4;
+/// Why a packet is dropped before it means anything to a session's calls.
+const STRANGERS: [DropReason; 10] = [
+    DropReason::LyingSize,
+    DropReason::Truncated,
+    DropReason::Version,
+    DropReason::Flags,
+    DropReason::Checksum,
+    DropReason::Trailer,
+    DropReason::Control,
+    DropReason::UnknownConnection,
+    DropReason::WrongRoute,
+    DropReason::WrongRole,
+];
 /// Timers that a turn looks at: `MAX_EXPIRED` in the protocol.
 const MOST_TIMERS: u64 = 32;
 /// The most that a plan gives.

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use crate::mutants::mutant;
 use crate::transport::ChargeModel;
-use crate::wire::RequestNumber;
+use crate::wire::{ReplyInfo, RequestNumber};
 
 /// A call that waits for room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +74,18 @@ pub(super) struct Peer {
     pub(super) waiting: VecDeque<Waiter>,
     /// In the list of peers whose waiting calls may go on.
     pub(super) ready: bool,
+}
+
+impl Peer {
+    /// Takes in the window that a reply tells, if it tells one.
+    #[inline]
+    pub(super) fn heed(&mut self, info: ReplyInfo) {
+        if let Some(window) = info.window()
+            && !mutant!(WindowIgnored)
+        {
+            self.window.limit = window;
+        }
+    }
 }
 
 /// What one session's packets cost, worked out when it opens.

@@ -312,9 +312,7 @@ impl<R: Route> ClientSide<R> {
             }
             (Control::Ping { sender }, State::Open) if sender == session.remote => {
                 session.last_heard = now;
-                if let Some(window) = ReplyInfo::from_u32(header.aux).window() {
-                    self.peers[session.peer as usize].window.limit = window;
-                }
+                self.peers[session.peer as usize].heed(ReplyInfo::from_u32(header.aux));
                 let pong = Control::Pong.emit(
                     session.remote,
                     header.request.to_u32(),
@@ -326,9 +324,7 @@ impl<R: Route> ClientSide<R> {
             (Control::Pong, State::Open) if mutant!(PongIgnored) => Ok(()),
             (Control::Pong, State::Open) => {
                 session.last_heard = now;
-                if let Some(window) = ReplyInfo::from_u32(header.aux).window() {
-                    self.peers[session.peer as usize].window.limit = window;
-                }
+                self.peers[session.peer as usize].heed(ReplyInfo::from_u32(header.aux));
                 Ok(())
             }
             (Control::Close { sender }, State::Open | State::Closing)

@@ -91,6 +91,7 @@ impl<R: Route> ClientSide<R> {
             in_flight: (!session.free).count_ones() as usize,
             queued: session.queue.len(),
             credits: session.credits,
+            window: self.peers.get(session.peer as usize).map_or(0, |peer| peer.window.limit),
             payload: session.payload,
             integrity: session.trailer,
         })

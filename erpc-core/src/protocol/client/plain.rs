@@ -128,9 +128,7 @@ impl<R: Route> ClientSide<R> {
         debug_assert!(response.is_none());
         std::mem::forget(response);
         let info = ReplyInfo::from_u32(header.aux);
-        if let Some(window) = info.window() {
-            peer.window.limit = window;
-        }
+        peer.heed(info);
         // One sample per burst: the others would be the same but for the time of the burst itself.
         if session.last_heard != now {
             session.last_heard = now;

@@ -31,7 +31,7 @@ impl<R: Route> ClientSide<R> {
         {
             return Err(DropReason::UnknownConnection);
         }
-        if session.route != *route {
+        if session.route != *route && !mutant!(WrongRouteAtClient) {
             return Err(DropReason::WrongRoute);
         }
         if !session.is_open() {
@@ -48,10 +48,7 @@ impl<R: Route> ClientSide<R> {
         }
         let Some(call) = &mut slot.call else { return Err(DropReason::Duplicate) };
         session.last_heard = now;
-        let info = ReplyInfo::from_u32(header.aux);
-        if let Some(window) = info.window() {
-            self.peers[session.peer as usize].window.limit = window;
-        }
+        self.peers[session.peer as usize].heed(ReplyInfo::from_u32(header.aux));
         match header.kind {
             Kind::Response | Kind::Failure if header.packet.get() == 0 => {
                 self.first_response_packet(shared, now, header, &bytes[HEADER_LEN..], tx)
@@ -194,7 +191,8 @@ impl<R: Route> ClientSide<R> {
             return Err(DropReason::LyingSize);
         }
         if layout.packets() == 1 {
-            if !(call.retransmitted || call.accepted) && call.layout.packets() == 1 {
+            let ambiguous = call.retransmitted && !mutant!(AmbiguousSample);
+            if !(ambiguous || call.accepted) && call.layout.packets() == 1 {
                 let processing = ReplyInfo::from_u32(header.aux).processing_nanos();
                 session.rtt.sample(now.nanos_since(call.active_at).saturating_sub(processing));
             }
@@ -226,6 +224,7 @@ impl<R: Route> ClientSide<R> {
             }
         };
         if let Some(cause) = memory_error {
+            shared.stats.given_up += 1;
             self.owe_done(shared, now, index, at);
             let (token, request) = self.finish(shared, now, index, at, tx);
             return Ok(Event::Reply {
@@ -319,6 +318,7 @@ impl<R: Route> ClientSide<R> {
             return Err(DropReason::OutOfOrder);
         }
         if response.assembly.take(body, &mut shared.pool).is_err() {
+            shared.stats.given_up += 1;
             self.owe_done(shared, now, index, at);
             let (token, request) = self.finish(shared, now, index, at, tx);
             return Ok(Event::Reply {

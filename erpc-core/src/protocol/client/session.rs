@@ -98,7 +98,7 @@ impl Call {
     /// Whether the server may have the whole request.
     pub(super) fn maybe_executed(&self) -> bool {
         let sent = if mutant!(NotExecutedLie) { self.acked } else { self.ever_sent };
-        sent == self.layout.packets()
+        sent == self.layout.packets() || mutant!(MaybeExecutedLie)
     }
 
     /// Whether a timeout would mean something: packets are out that owe an answer, or the response is.

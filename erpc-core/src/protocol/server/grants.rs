@@ -54,6 +54,11 @@ impl<R: Route> Grants<R> {
         self.share
     }
 
+    /// The share as clients know it.
+    pub(super) fn told(&self) -> u32 {
+        self.info.window().unwrap_or(self.share)
+    }
+
     /// What the share will be once a session of the client endpoint has opened.
     pub(super) fn share_with(&self, route: &R, steer: u8) -> u32 {
         let new = usize::from(!self.clients.contains_key(&(*route, steer)));

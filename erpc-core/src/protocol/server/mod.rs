@@ -77,6 +77,10 @@ impl<R: Route> ServerSide<R> {
         self.sessions.len()
     }
 
+    pub(super) fn granted(&self) -> u32 {
+        self.grants.told()
+    }
+
     #[inline]
     pub(super) fn wants_route(&self) -> bool {
         !self.pending.is_empty()

@@ -28,7 +28,7 @@ impl<R: Route> ServerSide<R> {
         {
             return Err(DropReason::UnknownConnection);
         }
-        if session.route != *route {
+        if session.route != *route && !mutant!(WrongRouteAtServer) {
             return Err(DropReason::WrongRoute);
         }
         if session.trailer != header.trailer {
@@ -269,6 +269,7 @@ impl<R: Route> ServerSide<R> {
         error: &NoMemory,
         tx: &mut X,
     ) {
+        shared.stats.turned_down += 1;
         let index = header.connection.index();
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];

@@ -1,0 +1,108 @@
+//! What a hostile peer sends that is by no rule: earlier packets once more, as they were or with bytes
+//! changed, any fields, any bytes.
+
+use std::collections::VecDeque;
+
+use erpc_core::wire::{ConnectionId, Kind};
+
+use super::input::Input;
+use crate::SimRoute;
+use crate::hostile::craft::{self, Craft};
+
+/// Packets that are remembered.
+const REMEMBERED: usize = 16;
+
+/// An address that no attacker receives at.
+pub(super) const STRANGER: SimRoute = SimRoute::new(3, 3);
+
+const KINDS: [Kind; 8] = [
+    Kind::Request,
+    Kind::Response,
+    Kind::Failure,
+    Kind::CreditReturn,
+    Kind::RequestForResponse,
+    Kind::Accepted,
+    Kind::Done,
+    Kind::Control,
+];
+
+/// Makes packets, and remembers what was sent.
+#[derive(Default)]
+pub(super) struct Mischief {
+    /// The last packets that were sent, the oldest first, with the addresses they came from.
+    past: VecDeque<(SimRoute, Vec<u8>)>,
+    /// Bodies were changed: messages need not be the pattern any more.
+    pub(super) has_changed_bodies: bool,
+}
+
+impl Mischief {
+    /// Remembers a packet, in the memory of the one that it makes forgotten.
+    pub(super) fn note(&mut self, from: SimRoute, packet: &[u8]) {
+        let oldest = if self.past.len() == REMEMBERED { self.past.pop_front() } else { None };
+        let (_, mut copy) = oldest.unwrap_or((from, Vec::new()));
+        copy.clear();
+        copy.extend_from_slice(packet);
+        self.past.push_back((from, copy));
+    }
+
+    /// Writes an earlier packet to `out`, and returns where it comes from this time.
+    pub(super) fn again(&self, input: &mut Input<'_>, out: &mut Vec<u8>) -> Option<SimRoute> {
+        let at = usize::from(input.u8());
+        let (from, packet) = self.past.get(at % REMEMBERED)?;
+        out.clone_from(packet);
+        Some(if at & 0x80 == 0 { *from } else { STRANGER })
+    }
+
+    /// The same with some bytes changed, and sealed again: an attacker can compute checksums.
+    pub(super) fn changed(&mut self, input: &mut Input<'_>, out: &mut Vec<u8>) -> Option<SimRoute> {
+        let (from, packet) = self.past.get(usize::from(input.u8()) % REMEMBERED)?;
+        out.clone_from(packet);
+        for _ in 0..=input.u8() % 4 {
+            let (place, change) = (usize::from(input.u8()), input.u8());
+            if let Some(byte) = out.get_mut(place) {
+                *byte ^= change;
+            }
+        }
+        craft::seal_again(out);
+        self.has_changed_bodies = true;
+        Some(*from)
+    }
+
+    /// Writes a packet of any kind with any fields, to one of three ids.
+    pub(super) fn any_packet(
+        &mut self,
+        input: &mut Input<'_>,
+        ids: [ConnectionId; 3],
+        request: u32,
+        out: &mut Vec<u8>,
+    ) {
+        let craft = Craft {
+            connection: input.pick(&ids),
+            kind: input.pick(&KINDS),
+            packet: input.u32(),
+            request: input.near(request),
+            aux: input.u32(),
+            size: input.u32(),
+            trailer: input.u8() & 1 != 0,
+        };
+        let len = usize::from(input.u8());
+        out.clear();
+        craft.append(input.take(len), out);
+        self.has_changed_bodies = true;
+    }
+
+    /// Writes bytes that need not be a packet at all, and returns which of `senders` they come from.
+    pub(super) fn any_bytes(
+        &mut self,
+        input: &mut Input<'_>,
+        senders: &[SimRoute],
+        out: &mut Vec<u8>,
+    ) -> SimRoute {
+        let from = input.pick(senders);
+        let len = usize::from(input.u8());
+        out.clear();
+        out.extend_from_slice(input.take(len));
+        self.has_changed_bodies = true;
+        from
+    }
+}
