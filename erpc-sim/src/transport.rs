@@ -310,13 +310,13 @@ impl TxQueue for SimTx {
     }
 
     fn push(&mut self, route: &SimRoute, packet: TxPacket<'_>) {
-        let ([_, data], _) = packet.pieces();
+        let (pieces, trailer) = packet.pieces();
         if packet.len() > self.port.nic.inline {
             let msgbuf = packet.hold();
             let message = msgbuf.as_slice();
             // The first packet's header stands right in front of the message, in one piece with it.
-            let offset = (data.as_ptr() as usize).saturating_sub(message.as_ptr() as usize);
-            let offset = if data.is_empty() { 0 } else { offset };
+            let offset = (pieces[1].as_ptr() as usize).saturating_sub(message.as_ptr() as usize);
+            let offset = if pieces[1].is_empty() { 0 } else { offset };
             let again = self.held.iter().any(|held| {
                 held.offset == offset && held.msgbuf.as_slice().as_ptr() == message.as_ptr()
             });
@@ -327,8 +327,8 @@ impl TxQueue for SimTx {
             self.held.push(Held { msgbuf, offset, read_at: Instant::NEVER });
         }
         self.send(*route, |bytes| {
-            bytes.resize(packet.len(), 0);
-            packet.copy_to(bytes);
+            pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
+            bytes.extend(trailer.into_iter().flatten());
         });
     }
 
