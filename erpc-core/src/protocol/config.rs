@@ -297,3 +297,74 @@ impl EndpointConfig {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_is_taken_at_its_bounds_and_refused_beyond_them() {
+        let new = EndpointConfig::new;
+        let (nano, ms) = (Duration::from_nanos(1), Duration::from_millis(1));
+        let ping = |ping, liveness| new().ping_interval(ping).liveness_timeout(liveness);
+        let small = || new().max_message(1_000);
+        let taken = [
+            new(),
+            new().credits(1),
+            new().credits(1_024),
+            new().max_message(1),
+            new().max_message(1 << 30),
+            new().eager(1_024),
+            new().max_sessions(1),
+            new().max_sessions(1 << 23),
+            ping(ms, 2 * ms),
+            ping(DAY, 2 * DAY),
+            new().connect_timeout(86_400_000 * ms),
+            new().min_rto(500 * ms),
+            small().session_memory_limit(1_000),
+        ];
+        for config in taken {
+            assert_eq!(config.check(), Ok(()), "{config:?}");
+        }
+        let refused = [
+            (new().credits(0), "credits"),
+            (new().credits(1_025), "credits"),
+            (new().max_message(0), "max_message"),
+            (new().max_message((1 << 30) + 1), "max_message"),
+            (new().eager(1_023), "eager"),
+            (new().max_sessions(0), "max_sessions"),
+            (new().max_sessions((1 << 23) + 1), "max_sessions"),
+            (ping(ms - nano, 2 * ms), "ping_interval"),
+            (ping(DAY + nano, 2 * DAY), "ping_interval"),
+            (ping(2 * ms, 4 * ms - 2 * nano), "liveness_timeout"),
+            (ping(ms, 2 * DAY + nano), "liveness_timeout"),
+            (new().connect_timeout(86_400_000 * ms + nano), "connect_timeout"),
+            (new().min_rto(500 * ms + nano), "min_rto"),
+            (small().session_memory_limit(999), "session_memory_limit"),
+        ];
+        for (config, setting) in refused {
+            let error = config.check().expect_err(setting).to_string();
+            assert!(error.starts_with(setting), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_was_set_is_what_is_there() {
+        let config = EndpointConfig::new().memory_limit(12_345).seed(7);
+        assert_eq!((config.memory(), config.fixed_seed()), (12_345, Some(7)));
+        assert_eq!(EndpointConfig::new().fixed_seed(), None);
+        assert_eq!(EndpointConfig::new().max_message(10).session_memory(), 160);
+        assert_eq!(EndpointConfig::new().session_memory_limit(77).session_memory(), 77);
+    }
+
+    #[test]
+    fn who_was_away_for_a_ping_interval_starts_counting_again() {
+        let second = Duration::from_secs(1);
+        let config = EndpointConfig::new().ping_interval(second).liveness_timeout(3 * second);
+        let due = Instant::from_nanos(10_000_000_000);
+        assert_eq!(config.back_since(due + (second - Duration::from_nanos(1)), due), None);
+        assert_eq!(config.back_since(due + second, due), Some(Instant::from_nanos(9_000_000_000)));
+        assert_eq!(config.ping_again(), second / 8);
+        assert_eq!(config.server_ping_interval(), second * 3 / 2);
+    }
+}

@@ -93,6 +93,19 @@ mod tests {
     }
 
     #[test]
+    fn the_arithmetic_is_that_of_rfc_6298() {
+        let mut rtt = RttEstimator::new(Duration::ZERO);
+        // SRTT <- R, RTTVAR <- R / 2, RTO <- SRTT + 4 RTTVAR
+        rtt.sample(8_000);
+        assert_eq!((rtt.smoothed(), rtt.rto(0)), (Some(Duration::from_nanos(8_000)), 24_000));
+        // RTTVAR <- 3/4 RTTVAR + 1/4 |SRTT - R|, SRTT <- 7/8 SRTT + 1/8 R
+        rtt.sample(16_000);
+        assert_eq!((rtt.smoothed(), rtt.rto(0)), (Some(Duration::from_nanos(9_000)), 29_000));
+        rtt.sample(1_000);
+        assert_eq!((rtt.smoothed(), rtt.rto(0)), (Some(Duration::from_nanos(8_000)), 31_000));
+    }
+
+    #[test]
     fn a_jump_in_rtt_lifts_the_timeout_above_it() {
         let mut rtt = RttEstimator::new(Duration::from_micros(1));
         for _ in 0..50 {

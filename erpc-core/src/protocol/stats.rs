@@ -158,3 +158,44 @@ pub struct SessionStats {
     /// Whether packets carry checksums; see [`EndpointConfig::integrity`](super::EndpointConfig::integrity).
     pub integrity: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_adds_up_field_by_field() {
+        let mut dropped = [0; DropReason::ALL.len()];
+        (12..).zip(&mut dropped).for_each(|(number, reason)| *reason = number);
+        let one = ProtocolStats {
+            rx_packets: 1,
+            rx_delivered: 2,
+            retransmissions: 3,
+            timeouts: 4,
+            calls: 5,
+            responses: 6,
+            failures: 7,
+            requests: 8,
+            orphaned_responses: 9,
+            turned_down: 10,
+            given_up: 11,
+            refused: 12,
+            dropped,
+        };
+        let mut both = one;
+        both += one;
+        let numbers = |stats: &ProtocolStats| {
+            let ProtocolStats { rx_packets, rx_delivered, retransmissions, timeouts, .. } = *stats;
+            let ProtocolStats { calls, responses, failures, requests, .. } = *stats;
+            let ProtocolStats { orphaned_responses, turned_down, given_up, refused, .. } = *stats;
+            let mut all =
+                vec![rx_packets, rx_delivered, retransmissions, timeouts, calls, responses];
+            all.extend([failures, requests, orphaned_responses, turned_down, given_up, refused]);
+            all.extend(DropReason::ALL.map(|reason| stats.dropped(reason)));
+            all
+        };
+        let twice: Vec<_> = numbers(&one).iter().map(|number| number * 2).collect();
+        assert_eq!(numbers(&both), twice);
+        assert_eq!(one.dropped_in_all(), dropped.iter().sum());
+    }
+}

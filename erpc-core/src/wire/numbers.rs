@@ -150,3 +150,30 @@ impl PacketNumber {
         self.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_gives_back_what_it_was_made_of() {
+        for (steer, server, index, generation) in
+            [(0, false, 0, 0), (5, true, 0x7F_FFFF, 1), (255, false, 1, u32::MAX), (1, true, 2, 3)]
+        {
+            let id = ConnectionId::new(steer, server, index, generation);
+            let parts = (id.steer(), id.is_server_role(), id.index(), id.generation());
+            assert_eq!(parts, (steer, server, index, generation));
+            assert_eq!(ConnectionId::from_u64(id.to_u64()), id);
+        }
+    }
+
+    #[test]
+    fn numbers_wrap() {
+        let last = RequestNumber::from_u32(u32::MAX);
+        assert_eq!(last.plus(8).to_u32(), 7);
+        assert_eq!(last.plus(8).ahead_of(last), 8);
+        assert_eq!(last.ahead_of(last.plus(8)), -8);
+        assert_eq!(PacketNumber::new(PacketNumber::MAX).get(), 0xFF_FFFF);
+        assert_eq!(PacketNumber::new(PacketNumber::MAX + 2).get(), 1);
+    }
+}

@@ -1,13 +1,14 @@
 //! One run: endpoints, a network, and the clock that moves them.
 
 mod chaos;
+mod checks;
 mod ending;
+mod report;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::AddAssign;
 use std::sync::Arc;
 
-use erpc_core::protocol::{DropReason, ListenGroup};
+use erpc_core::protocol::ListenGroup;
 use erpc_core::time::Instant;
 use erpc_core::transport::MAX_BURST;
 use erpc_core::transport::fault::{Fate, FaultCounts, PacketCopy};
@@ -17,85 +18,14 @@ use crate::agenda::Agenda;
 use crate::hostile::Attacker;
 use crate::net::{Network, Packet};
 use crate::node::Node;
-use crate::oracle::{Oracle, Outcomes, Violation};
+use crate::oracle::{Oracle, Outcomes};
 use crate::party::{Answer, Turn};
 use crate::plan::Plan;
 use crate::shelf::Shelf;
 use crate::transport::Sent;
 use crate::{Random, SimRoute, pattern};
 
-/// What came of a run.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// The first rule that did not hold.
-    pub violation: Option<Violation>,
-    /// Packets that were put on the network.
-    pub packets: u64,
-    /// Calls that were made.
-    pub calls: u64,
-    /// How they ended.
-    pub outcomes: Outcomes,
-    /// Sessions that were opened.
-    pub sessions_opened: u64,
-    /// How often packet faults acted.
-    pub faults: FaultCounts,
-    /// How often each single happening acted.
-    pub happened: Happened,
-    /// A hash of every packet's header, length and time, in order, and of the outcomes.
-    pub trace_hash: u64,
-    /// How long the run was, on the world's clock, in nanoseconds.
-    pub nanos: u64,
-    /// After the faults were over, what part of the time was used that calls may take to end, in
-    /// thousandths.
-    pub bound_used: u64,
-}
-
-/// How often single happenings acted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[expect(missing_docs, reason = "the names of plan::Happening, and of what a user does")]
-pub struct Happened {
-    pub crashes: u64,
-    pub stops: u64,
-    pub replayed: u64,
-    pub forged: u64,
-    pub stalls: u64,
-    pub leaps: u64,
-    pub hoards: u64,
-    pub reconnects: u64,
-    pub late_answers: u64,
-    pub overflows: u64,
-    pub panics: u64,
-    pub allocations_refused: u64,
-    pub responses_refused: u64,
-    pub turned_down: u64,
-    pub given_up: u64,
-    pub nic_drops: u64,
-    pub switch_drops: u64,
-    pub marks: u64,
-}
-
-impl AddAssign for Happened {
-    fn add_assign(&mut self, more: Self) {
-        self.crashes += more.crashes;
-        self.stops += more.stops;
-        self.replayed += more.replayed;
-        self.forged += more.forged;
-        self.stalls += more.stalls;
-        self.leaps += more.leaps;
-        self.hoards += more.hoards;
-        self.reconnects += more.reconnects;
-        self.late_answers += more.late_answers;
-        self.overflows += more.overflows;
-        self.panics += more.panics;
-        self.allocations_refused += more.allocations_refused;
-        self.responses_refused += more.responses_refused;
-        self.turned_down += more.turned_down;
-        self.given_up += more.given_up;
-        self.nic_drops += more.nic_drops;
-        self.switch_drops += more.switch_drops;
-        self.marks += more.marks;
-    }
-}
+pub use report::{Happened, Report};
 
 #[derive(Clone, Copy)]
 enum Event {
@@ -591,57 +521,6 @@ impl<'p> World<'p> {
             self.between_turns(index);
         }
     }
-
-    /// What must be true after every turn.
-    fn check(&mut self, index: usize, received: usize) {
-        let node = &mut self.nodes[index];
-        if let Some(what) = node.port.take_misuse() {
-            self.oracle.blame(what);
-        }
-        let Some(rpc) = &mut node.rpc else { return };
-        let sent = node.port.pushed() as u64;
-        let sessions = rpc.sessions();
-        let now = node.clock.at(self.now);
-        if let Some(what) =
-            node.silence.check(now, received, sessions.0, self.plan.probes_every_nanos(), || {
-                rpc.stats().protocol.timeouts
-            })
-        {
-            self.oracle.blame(format!("endpoint {index} {what}"));
-        }
-        // Looking takes time in proportion to the sessions.
-        let share = (sessions.0 + sessions.1) as u64 / CHECKED_ALWAYS;
-        if node.turns.is_multiple_of((share * share).max(1)) {
-            rpc.check_invariants();
-            let stats = rpc.stats();
-            let strangers: u64 =
-                STRANGERS.iter().map(|&reason| stats.protocol.dropped(reason)).sum();
-            if node.port.waiting() == 0 && strangers < node.forged {
-                self.oracle.blame(format!(
-                    "endpoint {index} was handed {} forged packets and dropped {strangers}",
-                    node.forged
-                ));
-            }
-            node.party.check(&rpc.context_at(now), self.plan, &mut self.oracle);
-            let memory = stats.pool.in_use_bytes + stats.pool.idle_bytes;
-            let limit = self.plan.endpoints[index].config.memory();
-            if memory > limit {
-                self.oracle.blame(format!(
-                    "endpoint {index} has {memory} bytes of msgbufs, its limit is {limit}"
-                ));
-            }
-        }
-        // A packet is answered by at most as many as the credits, a timer sends a few, and a call as
-        // many as the credits.
-        let causes = received as u64 + u64::from(node.party.handed_over);
-        // A window that grows lets calls of all sessions go on; one that shrinks is told to all clients.
-        let released = sessions.0 as u64 * MOST_CREDITS + sessions.1 as u64;
-        if sent > causes * (MOST_CREDITS + 8) + released + MOST_TIMERS * 10 {
-            self.oracle.blame(format!(
-                "endpoint {index} sends {sent} packets in a turn with {received} received"
-            ));
-        }
-    }
 }
 
 /// Prints a packet on a line.
@@ -662,24 +541,3 @@ fn print(now: Instant, what: &str, packet: &Packet) {
         }
     }
 }
-
-/// Everything of an endpoint with so many sessions, and not twice as many, is looked at after every
-/// turn; with more, more rarely.
-const CHECKED_ALWAYS: u64 = 4;
-/// Why a packet is dropped before it means anything to a session's calls.
-const STRANGERS: [DropReason; 10] = [
-    DropReason::LyingSize,
-    DropReason::Truncated,
-    DropReason::Version,
-    DropReason::Flags,
-    DropReason::Checksum,
-    DropReason::Trailer,
-    DropReason::Control,
-    DropReason::UnknownConnection,
-    DropReason::WrongRoute,
-    DropReason::WrongRole,
-];
-/// Timers that a turn looks at: `MAX_EXPIRED` in the protocol.
-const MOST_TIMERS: u64 = 32;
-/// The most that a plan gives.
-const MOST_CREDITS: u64 = 128;

@@ -377,3 +377,38 @@ impl<R: Route> ServerSide<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn salts() -> impl Iterator<Item = u64> {
+        (0..1_000u64).map(|at| at.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17))
+    }
+
+    #[test]
+    fn of_two_different_members_the_one_with_fewer_sessions_is_chosen() {
+        for count in 2..9u16 {
+            let group = Arc::new(ListenGroup::new([1; 16], (100..100 + count).collect()));
+            let acceptor = Acceptor::new(Arc::clone(&group), 0);
+            (0..5).for_each(|_| acceptor.session_began());
+            assert_eq!(group.sessions()[..2], [5, 0]);
+            let mut chosen = vec![0; count.into()];
+            for (steer, port) in salts().map(|salt| acceptor.choose(salt)) {
+                assert_eq!(port, 100 + u16::from(steer));
+                chosen[usize::from(steer)] += 1;
+            }
+            assert_eq!(chosen[0], 0, "every other member has fewer: {chosen:?}");
+            let fair = 1_000 / (i32::from(count) - 1);
+            assert!(chosen[1..].iter().all(|times| *times > fair / 2), "{chosen:?}");
+            (0..5).for_each(|_| acceptor.session_ended());
+            assert_eq!(group.sessions()[0], 0);
+        }
+    }
+
+    #[test]
+    fn a_group_of_one_has_one_choice() {
+        let acceptor = Acceptor::new(Arc::new(ListenGroup::new([1; 16], vec![7])), 0);
+        assert!(salts().all(|salt| acceptor.choose(salt) == (0, 7)));
+    }
+}

@@ -3,6 +3,7 @@
 use super::craft::emit;
 use super::pair::{CLIENT, Pair, SERVER, control, ms, pattern};
 use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, RejectReason, SessionId};
+use crate::wire::ConnectionId;
 use crate::wire::control::Control;
 
 fn connected() -> (Pair, SessionId) {
@@ -196,4 +197,18 @@ fn when_a_session_ends_no_queue_reads_the_requests_that_go_back_to_the_user() {
     pair.at_client(SERVER, &close);
     assert!(pair.to_server.flushes > before, "flushed in between");
     assert_eq!(pair.error(), CallError::MaybeExecuted(Cause::PeerClosed));
+}
+
+#[test]
+fn a_reset_of_another_session_ends_nothing() {
+    let (mut pair, session) = connected();
+    let other = ConnectionId::new(0, true, 5, 99);
+    let reset = emit(pair.client_id, Control::Reset { unknown: other });
+    pair.client_drops(SERVER, &reset, DropReason::Handshake);
+    pair.disconnect(session);
+    pair.client_drops(SERVER, &reset, DropReason::Handshake);
+    assert_eq!(pair.closed(session), None);
+    let reset = emit(pair.client_id, Control::Reset { unknown: pair.server_id });
+    pair.at_client(SERVER, &reset);
+    assert_eq!(pair.closed(session), Some(Cause::Disconnected));
 }

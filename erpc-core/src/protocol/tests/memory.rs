@@ -112,6 +112,7 @@ fn a_request_whose_first_packet_finds_no_memory_is_turned_down_at_once() {
     let first = pair.request(2, 0, &message).bytes();
     pair.at_server(CLIENT, &first);
     assert_eq!(kinds(&pair.take_to_client()), [Kind::Failure]);
+    assert_eq!(pair.server.stats().turned_down, 1);
 }
 
 #[test]

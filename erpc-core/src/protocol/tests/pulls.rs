@@ -253,6 +253,40 @@ fn one_done_names_all_slots_that_are_owed_one() {
     assert_eq!((kinds(&sent), sent[0].len()), (vec![Kind::Done], HEADER_LEN + 32));
 }
 
+/// The request numbers in a `Done`.
+#[track_caller]
+fn named(done: &[u8]) -> Vec<u32> {
+    assert_eq!(header(done).kind, Kind::Done);
+    let (numbers, _) = done[HEADER_LEN..].as_chunks();
+    numbers.iter().map(|number| u32::from_le_bytes(*number)).collect()
+}
+
+#[test]
+fn a_new_call_takes_its_own_slot_out_of_the_next_done_and_no_other() {
+    for request in [8, 2_000] {
+        for is_told in [false, true] {
+            let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+            for token in 0..3 {
+                pair.call(session, token, &pattern(token, 2_000));
+            }
+            pair.settle();
+            if is_told {
+                pair.pass(ms(25));
+                assert_eq!(named(&pair.take_to_server()[0]), [0, 1, 2], "and lost");
+            }
+            pair.echo = false;
+            pair.call(session, 3, &pattern(3, request));
+            pair.settle();
+            pair.answer(b"small");
+            pair.settle();
+            pair.pass_slowly(ms(5_000));
+            let sent = pair.take_to_server();
+            let done = sent.iter().find(|bytes| header(bytes).kind == Kind::Done);
+            assert_eq!(named(done.expect("said")), [1, 2], "{request} bytes, told: {is_told}");
+        }
+    }
+}
+
 #[test]
 fn a_done_that_was_lost_is_said_again_also_when_another_was_said_since() {
     let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());

@@ -1,6 +1,6 @@
 //! What a client does with responses and failures.
 
-use super::pair::{Outcome, Pair, SERVER, STRANGER, header, ms, shape};
+use super::pair::{Outcome, Pair, SERVER, STRANGER, header, ms, pattern, shape};
 use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, SessionId};
 use crate::service::{Code, Status};
 use crate::wire::{ConnectionId, Kind, encode_status};
@@ -276,6 +276,18 @@ fn a_declared_size_of_4_gib_allocates_nothing() {
 }
 
 #[test]
+fn a_call_of_which_nothing_is_lost_costs_no_flush_and_counts_once() {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    for (token, len) in [(0, 8), (1, 2_000), (2, 100_000)] {
+        pair.call(session, token, &pattern(token, len));
+        pair.settle();
+        assert_eq!(pair.outcome().result, Ok(pattern(token, len)));
+        assert_eq!((pair.to_server.flushes, pair.to_client.flushes), (0, 0), "{len} bytes");
+        assert_eq!(pair.client.stats().responses, token + 1);
+    }
+}
+
+#[test]
 fn when_there_is_no_memory_for_the_response_the_call_ends_and_says_that_it_was_executed() {
     let (mut pair, session) = called_with(EndpointConfig::new().memory_limit(40_000), 1);
     let message = pair.message(60);
@@ -286,6 +298,7 @@ fn when_there_is_no_memory_for_the_response_the_call_ends_and_says_that_it_was_e
         }
     }
     assert_eq!(pair.error(), CallError::ResponseLost(Cause::NoMemory));
+    assert_eq!(pair.client.stats().given_up, 1);
     assert_eq!(pair.client.session_stats(session).expect("open").credits, 32);
     assert_eq!(pair.client.pool_stats().in_use, 0);
 }

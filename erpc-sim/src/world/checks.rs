@@ -1,0 +1,79 @@
+//! What must be true of an endpoint after every turn.
+
+use erpc_core::protocol::DropReason;
+
+use super::World;
+
+/// Everything of an endpoint with so many sessions, and not twice as many, is looked at after every
+/// turn; with more, more rarely.
+const CHECKED_ALWAYS: u64 = 4;
+/// Why a packet is dropped before it means anything to a session's calls.
+const STRANGERS: [DropReason; 10] = [
+    DropReason::LyingSize,
+    DropReason::Truncated,
+    DropReason::Version,
+    DropReason::Flags,
+    DropReason::Checksum,
+    DropReason::Trailer,
+    DropReason::Control,
+    DropReason::UnknownConnection,
+    DropReason::WrongRoute,
+    DropReason::WrongRole,
+];
+/// Timers that a turn looks at: `MAX_EXPIRED` in the protocol.
+const MOST_TIMERS: u64 = 32;
+/// The most that a plan gives.
+const MOST_CREDITS: u64 = 128;
+
+impl World<'_> {
+    /// What must be true after every turn.
+    pub(super) fn check(&mut self, index: usize, received: usize) {
+        let node = &mut self.nodes[index];
+        if let Some(what) = node.port.take_misuse() {
+            self.oracle.blame(what);
+        }
+        let Some(rpc) = &mut node.rpc else { return };
+        let sent = node.port.pushed() as u64;
+        let sessions = rpc.sessions();
+        let now = node.clock.at(self.now);
+        if let Some(what) =
+            node.silence.check(now, received, sessions.0, self.plan.probes_every_nanos(), || {
+                rpc.stats().protocol.timeouts
+            })
+        {
+            self.oracle.blame(format!("endpoint {index} {what}"));
+        }
+        // Looking takes time in proportion to the sessions.
+        let share = (sessions.0 + sessions.1) as u64 / CHECKED_ALWAYS;
+        if node.turns.is_multiple_of((share * share).max(1)) {
+            rpc.check_invariants();
+            let stats = rpc.stats();
+            let strangers: u64 =
+                STRANGERS.iter().map(|&reason| stats.protocol.dropped(reason)).sum();
+            if node.port.waiting() == 0 && strangers < node.forged {
+                self.oracle.blame(format!(
+                    "endpoint {index} was handed {} forged packets and dropped {strangers}",
+                    node.forged
+                ));
+            }
+            node.party.check(&rpc.context_at(now), self.plan, &mut self.oracle);
+            let memory = stats.pool.in_use_bytes + stats.pool.idle_bytes;
+            let limit = self.plan.endpoints[index].config.memory();
+            if memory > limit {
+                self.oracle.blame(format!(
+                    "endpoint {index} has {memory} bytes of msgbufs, its limit is {limit}"
+                ));
+            }
+        }
+        // A packet is answered by at most as many as the credits, a timer sends a few, and a call as
+        // many as the credits.
+        let causes = received as u64 + u64::from(node.party.handed_over);
+        // A window that grows lets calls of all sessions go on; one that shrinks is told to all clients.
+        let released = sessions.0 as u64 * MOST_CREDITS + sessions.1 as u64;
+        if sent > causes * (MOST_CREDITS + 8) + released + MOST_TIMERS * 10 {
+            self.oracle.blame(format!(
+                "endpoint {index} sends {sent} packets in a turn with {received} received"
+            ));
+        }
+    }
+}

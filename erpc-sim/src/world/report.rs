@@ -1,0 +1,80 @@
+//! What is said of a run when it is over.
+
+use std::ops::AddAssign;
+
+use erpc_core::transport::fault::FaultCounts;
+
+use crate::oracle::{Outcomes, Violation};
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The first rule that did not hold.
+    pub violation: Option<Violation>,
+    /// Packets that were put on the network.
+    pub packets: u64,
+    /// Calls that were made.
+    pub calls: u64,
+    /// How they ended.
+    pub outcomes: Outcomes,
+    /// Sessions that were opened.
+    pub sessions_opened: u64,
+    /// How often packet faults acted.
+    pub faults: FaultCounts,
+    /// How often each single happening acted.
+    pub happened: Happened,
+    /// A hash of every packet's header, length and time, in order, and of the outcomes.
+    pub trace_hash: u64,
+    /// How long the run was, on the world's clock, in nanoseconds.
+    pub nanos: u64,
+    /// After the faults were over, what part of the time was used that calls may take to end, in
+    /// thousandths.
+    pub bound_used: u64,
+}
+
+/// How often single happenings acted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[expect(missing_docs, reason = "the names of plan::Happening, and of what a user does")]
+pub struct Happened {
+    pub crashes: u64,
+    pub stops: u64,
+    pub replayed: u64,
+    pub forged: u64,
+    pub stalls: u64,
+    pub leaps: u64,
+    pub hoards: u64,
+    pub reconnects: u64,
+    pub late_answers: u64,
+    pub overflows: u64,
+    pub panics: u64,
+    pub allocations_refused: u64,
+    pub responses_refused: u64,
+    pub turned_down: u64,
+    pub given_up: u64,
+    pub nic_drops: u64,
+    pub switch_drops: u64,
+    pub marks: u64,
+}
+
+impl AddAssign for Happened {
+    fn add_assign(&mut self, more: Self) {
+        self.crashes += more.crashes;
+        self.stops += more.stops;
+        self.replayed += more.replayed;
+        self.forged += more.forged;
+        self.stalls += more.stalls;
+        self.leaps += more.leaps;
+        self.hoards += more.hoards;
+        self.reconnects += more.reconnects;
+        self.late_answers += more.late_answers;
+        self.overflows += more.overflows;
+        self.panics += more.panics;
+        self.allocations_refused += more.allocations_refused;
+        self.responses_refused += more.responses_refused;
+        self.turned_down += more.turned_down;
+        self.given_up += more.given_up;
+        self.nic_drops += more.nic_drops;
+        self.switch_drops += more.switch_drops;
+        self.marks += more.marks;
+    }
+}
