@@ -44,3 +44,22 @@ impl BuildHasher for KeyedHasher {
         SipHasher13::new_with_keys(self.0, self.1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_key_draws_other_numbers_and_hashes_otherwise() {
+        let [mut one, mut same, mut other] = [(1, 2), (1, 2), (1, 3)].map(IdSource::new);
+        let draw = |ids: &mut IdSource| [(); 4].map(|()| ids.draw());
+        let drawn = draw(&mut one);
+        assert!(drawn[1..].iter().all(|number| *number != drawn[0]));
+        assert_eq!(draw(&mut same), drawn);
+        assert_ne!(draw(&mut other), drawn);
+        let hash = |ids: &mut IdSource| ids.table_hasher().hash_one(7u32);
+        let hashed = hash(&mut one);
+        assert_eq!(hash(&mut same), hashed);
+        assert_ne!(hash(&mut other), hashed);
+    }
+}

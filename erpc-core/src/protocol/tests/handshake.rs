@@ -401,3 +401,24 @@ fn a_client_that_was_answered_from_elsewhere_and_got_nowhere_asks_again_where_it
     assert!(opens > 0, "it tries");
     assert_eq!(hello, Some(asked));
 }
+
+#[test]
+fn only_a_challenge_or_a_refusal_may_answer_a_hello_from_another_address() {
+    let (mut pair, _) = connecting();
+    let hello = to_server(&mut pair);
+    let Some(Control::Hello { client, .. }) = control(&hello) else { panic!("no hello") };
+    let refused = Control::Refused { reason: Refusal::Full, low: 1, high: 1 };
+    let elsewhere = STRANGER.with_port(7);
+    for message in [Control::Pong, Control::Closed, Control::Reset { unknown: client }, refused] {
+        pair.client_drops(elsewhere, &emit(client, message), DropReason::WrongRoute);
+    }
+    // From the port that was asked, and of another kind.
+    let port_7 = SERVER.with_port(7);
+    let second = pair.client.connect(pair.now, port_7, &mut pair.to_server).expect("room");
+    let Some(Control::Hello { client, .. }) = control(&to_server(&mut pair)) else {
+        panic!("no hello")
+    };
+    pair.client_drops(elsewhere, &emit(client, Control::Pong), DropReason::WrongRoute);
+    pair.at_client(elsewhere, &emit(client, refused));
+    assert_eq!(pair.closed(second), Some(Cause::Connect(ConnectError::Full)));
+}
