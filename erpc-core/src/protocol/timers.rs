@@ -221,6 +221,7 @@ mod tests {
                     let due = model.remove(&id).expect("fires once");
                     prop_assert!(due <= now, "{id} fired {} ns early", due - now);
                 }
+                prop_assert_eq!(timers.occupied, occupied(&timers));
                 for (id, due) in &model {
                     prop_assert!(due + 2 * TICK > now, "{id} is {} ns late", now - due);
                 }
@@ -245,10 +246,37 @@ mod tests {
         );
     }
 
+    /// The slots' bits, put together from the timers.
+    fn occupied(timers: &Timers) -> [u64; LEVELS] {
+        let bits = |level| (0..SLOTS).filter(move |at| timers.heads[level * SLOTS + at] != NONE);
+        std::array::from_fn(|level| bits(level).fold(0, |all, at| all | 1 << at))
+    }
+
+    #[test]
+    fn next_is_exact_within_4_ms_and_says_so_while_some_that_are_due_are_left() {
+        let mut timers = Timers::new();
+        for ticks in [1, 2, 5, 63] {
+            timers.arm(TimerId(1), Instant::from_nanos(ticks * TICK));
+            assert_eq!(timers.next(), Instant::from_nanos(ticks * TICK));
+        }
+        timers.arm(TimerId(2), Instant::from_nanos(63 * TICK));
+        let due = timers.next();
+        assert!(timers.expire(due).is_some());
+        assert_eq!(timers.next(), due, "the other one is due too");
+        assert!(timers.expire(due).is_some());
+        assert_eq!(timers.next(), Instant::NEVER);
+        // In a slot that comes round again: not now.
+        timers.arm(TimerId(3), due.plus_nanos(SLOTS as u64 * TICK));
+        assert!(timers.next() > due);
+    }
+
     #[test]
     fn a_long_idle_stretch_is_skipped() {
         let mut timers = Timers::new();
+        timers.arm(TimerId(1), Instant::from_nanos(2_000_000));
+        timers.arm(TimerId(2), Instant::from_nanos(70_000_000));
         timers.arm(TimerId(3), Instant::from_nanos(600_000_000_000));
+        [1, 2].map(TimerId).into_iter().for_each(|id| timers.cancel(id));
         let mut looked = 0;
         loop {
             let now = timers.next();

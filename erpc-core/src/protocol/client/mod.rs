@@ -245,15 +245,18 @@ impl<R: Route> ClientSide<R> {
     fn check_conservation(&self) {
         let mut room = 0;
         let keys = self.peers.iter().map(|(key, _)| key + 1).max().unwrap_or(0);
-        let (mut few, mut many) = ([0; 8], Vec::new());
+        let (mut few, mut many) = ([(0, 0); 8], Vec::new());
         let windows = match few.get_mut(..keys) {
             Some(few) => few,
             None => {
-                many.resize(keys, 0);
+                many.resize(keys, (0, 0));
                 &mut many[..]
             }
         };
         for (_, session) in &self.sessions {
+            if let Some((_, sessions)) = windows.get_mut(session.peer as usize) {
+                *sessions += 1;
+            }
             let mut outstanding = 0;
             for (index, slot) in session.slots.iter().enumerate() {
                 let free = session.free & 1 << index != 0;
@@ -263,13 +266,13 @@ impl<R: Route> ClientSide<R> {
                 assert!(call.acked <= call.sent && call.sent <= call.layout.packets());
                 for packet in call.acked..call.sent {
                     let (units, reply) = Self::charge(&session.charges, call, packet);
-                    windows[session.peer as usize] += units;
+                    windows[session.peer as usize].0 += units;
                     room += reply;
                     outstanding += 1;
                 }
                 if let Some(response) = &call.response {
                     let pulled = response.asked - response.assembly.next();
-                    windows[session.peer as usize] += pulled * session.charges.bare;
+                    windows[session.peer as usize].0 += pulled * session.charges.bare;
                     room += pulled * session.charges.full_reply;
                     outstanding += pulled;
                 }
@@ -281,8 +284,12 @@ impl<R: Route> ClientSide<R> {
             );
         }
         assert_eq!(room, self.room.taken(), "room conserves");
+        assert_eq!(self.peer_index.len(), self.peers.len(), "peers are found by their address");
+        assert!(self.peers.iter().all(|(_, peer)| peer.sessions > 0), "a peer has sessions");
         for (key, peer) in &self.peers {
-            assert_eq!(windows[key], peer.window.taken(), "the window conserves");
+            let (taken, sessions) = windows[key];
+            assert_eq!(taken, peer.window.taken(), "the window conserves");
+            assert_eq!(sessions, peer.sessions, "a peer goes with its last session");
         }
     }
 

@@ -217,3 +217,22 @@ impl<R: Route> ClientSide<R> {
         tx.push_bytes(&session.route, packet.as_bytes());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeats_are_up_to_a_quarter_later_each_session_by_its_own_part() {
+        let rto = 1_024_000;
+        for retries in 1..12 {
+            let mut parts: Vec<_> =
+                (0..64u32).map(|at| jitter(rto, at.wrapping_mul(0x9E37_79B9), retries)).collect();
+            assert!(parts.iter().all(|part| *part <= rto / 4), "{parts:?}");
+            parts.sort_unstable();
+            assert!(parts[8] < rto / 16 && parts[56] > rto * 3 / 16, "spread out: {parts:?}");
+        }
+        assert_eq!(jitter(rto, u32::MAX, 0), 0, "the first one is on time");
+        assert_ne!(jitter(rto, 0x0102_0408, 1), jitter(rto, 0x0102_0408, 2));
+    }
+}

@@ -152,3 +152,20 @@ impl<R> ServerSession<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_packets_are_repeated_as_half_the_credits_for_every_second_packet_and_two_whole_ones()
+    {
+        // 10 packets, 8 credits: 10 * (1 + 8 / 4) + 2 * 8.
+        let mut repeated = Repeated::default();
+        assert!(repeated.admits(40, 10, 8));
+        assert!(!repeated.admits(7, 10, 8), "one too many is not counted");
+        assert!(repeated.admits(6, 10, 8));
+        assert!(!repeated.admits(1, 10, 8));
+        assert!(Repeated(u32::MAX).admits(1, u32::MAX, 1_024), "no overflow");
+    }
+}

@@ -174,6 +174,7 @@ fn a_lost_pull_is_sent_again_after_a_timeout() {
     pair.burst_at_client(SERVER, &response);
     assert_eq!(shape(&pair.take_to_server()), [(Kind::RequestForResponse, 1)], "lost");
     assert_eq!(sends_within(&mut pair, ms(30)), [(20, Kind::RequestForResponse)]);
+    assert_eq!(pair.client.stats().retransmissions, 1);
 }
 
 #[test]
