@@ -163,6 +163,22 @@ mod tests {
     }
 
     #[test]
+    fn the_share_that_is_promised_is_the_one_that_is_given() {
+        let mut grants = Grants::new(1_000_000, IdSource::new((1, 2)).table_hasher());
+        for client in 0..70 {
+            let promised = grants.share_with(&TestRoute(client), 0);
+            grants.join(TestRoute(client), 0, client);
+            assert_eq!(grants.share(), promised, "client {client}");
+            assert_eq!(
+                grants.share_with(&TestRoute(client), 0),
+                promised,
+                "one more session of it"
+            );
+            assert_eq!(grants.told(), promised / 1_024 * 1_024);
+        }
+    }
+
+    #[test]
     fn who_comes_and_goes_where_the_share_halves_has_nobody_told_twice() {
         let mut grants = Grants::new(1_000_000, IdSource::new((1, 2)).table_hasher());
         for client in 0..64 {

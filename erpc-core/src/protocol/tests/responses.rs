@@ -248,6 +248,7 @@ fn a_gap_in_the_response_asks_again_from_there_once() {
     let further = pair.response(0, 4, &message).bytes();
     pair.client_drops(SERVER, &further, DropReason::OutOfOrder);
     assert_eq!(pulls(&mut pair), [], "asked already");
+    assert_eq!(pair.client.stats().retransmissions, 6, "packets that were asked for twice");
 }
 
 #[test]
@@ -283,7 +284,8 @@ fn a_call_of_which_nothing_is_lost_costs_no_flush_and_counts_once() {
         pair.settle();
         assert_eq!(pair.outcome().result, Ok(pattern(token, len)));
         assert_eq!((pair.to_server.flushes, pair.to_client.flushes), (0, 0), "{len} bytes");
-        assert_eq!(pair.client.stats().responses, token + 1);
+        let (client, server) = (*pair.client.stats(), *pair.server.stats());
+        assert_eq!([client.calls, client.responses, server.requests], [token + 1; 3]);
     }
 }
 
