@@ -5,7 +5,7 @@ use erpc_core::protocol::DropReason;
 use super::World;
 
 /// Everything of an endpoint with so many sessions, and not twice as many, is looked at after every
-/// turn; with more, more rarely.
+/// turn; with more, as much more rarely as it takes longer.
 const CHECKED_ALWAYS: u64 = 4;
 /// Why a packet is dropped before it means anything to a session's calls.
 const STRANGERS: [DropReason; 10] = [
@@ -43,27 +43,29 @@ impl World<'_> {
         {
             self.oracle.blame(format!("endpoint {index} {what}"));
         }
-        // Looking takes time in proportion to the sessions.
-        let share = (sessions.0 + sessions.1) as u64 / CHECKED_ALWAYS;
-        if node.turns.is_multiple_of((share * share).max(1)) {
-            rpc.check_invariants();
-            let stats = rpc.stats();
-            let strangers: u64 =
-                STRANGERS.iter().map(|&reason| stats.protocol.dropped(reason)).sum();
-            if node.port.waiting() == 0 && strangers < node.forged {
+        let stats = rpc.stats();
+        let memory = stats.pool.in_use_bytes + stats.pool.idle_bytes;
+        let limit = self.plan.endpoints[index].config.memory();
+        if memory > limit {
+            self.oracle.blame(format!(
+                "endpoint {index} has {memory} bytes of msgbufs, its limit is {limit}"
+            ));
+        }
+        if node.forged > 0 && node.port.waiting() == 0 {
+            let dropped = |reason: &DropReason| stats.protocol.dropped(*reason);
+            let strangers: u64 = STRANGERS.iter().map(dropped).sum();
+            if strangers < node.forged {
                 self.oracle.blame(format!(
                     "endpoint {index} was handed {} forged packets and dropped {strangers}",
                     node.forged
                 ));
             }
+        }
+        // Looking takes time in proportion to the sessions: a turn pays for a few of them.
+        let share = (sessions.0 + sessions.1) as u64 / CHECKED_ALWAYS;
+        if node.turns.is_multiple_of(share.max(1)) {
+            rpc.check_invariants();
             node.party.check(&rpc.context_at(now), self.plan, &mut self.oracle);
-            let memory = stats.pool.in_use_bytes + stats.pool.idle_bytes;
-            let limit = self.plan.endpoints[index].config.memory();
-            if memory > limit {
-                self.oracle.blame(format!(
-                    "endpoint {index} has {memory} bytes of msgbufs, its limit is {limit}"
-                ));
-            }
         }
         // A packet is answered by at most as many as the credits, a timer sends a few, and a call as
         // many as the credits.
@@ -74,6 +76,16 @@ impl World<'_> {
             self.oracle.blame(format!(
                 "endpoint {index} sends {sent} packets in a turn with {received} received"
             ));
+        }
+    }
+
+    /// What must be true of everybody at any time.
+    pub(super) fn check_all(&mut self) {
+        for node in &mut self.nodes {
+            let Some(rpc) = &mut node.rpc else { continue };
+            rpc.check_invariants();
+            let now = node.clock.at(self.now);
+            node.party.check(&rpc.context_at(now), self.plan, &mut self.oracle);
         }
     }
 }

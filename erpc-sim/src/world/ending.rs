@@ -17,6 +17,7 @@ const MOST_KEPT: usize = 8 * 1_152;
 impl World<'_> {
     /// The faults are over, and no new calls are made.
     pub(super) fn heal(&mut self) {
+        self.check_all();
         for node in &mut self.nodes {
             self.faults += node.heal();
             node.party.retire();
