@@ -2,8 +2,7 @@
 
 use erpc_core::wire::{HEADER_LEN, Header, Kind, VERSION};
 
-use super::{Event, Phase, RECORD_ONE_IN, RECORDED, World};
-use crate::hostile::Forged;
+use super::{Event, RECORD_ONE_IN, RECORDED, World};
 use crate::net::{LinkId, Packet};
 use crate::plan::Happening;
 use crate::{Feature, SimRoute};
@@ -192,41 +191,5 @@ impl World<'_> {
                 *byte ^= noise;
             }
         }
-    }
-
-    pub(super) fn attack(&mut self, which: u32) {
-        let mut forged = Vec::new();
-        let now = self.now;
-        let (host, attacker) = &mut self.attackers[which as usize];
-        let host = *host;
-        attacker.act(now, &mut forged);
-        let next = attacker.next_at();
-        self.send_forged(host, forged);
-        if let Some(at) = next
-            && self.phase == Phase::Faults
-        {
-            self.agenda.put(at.max(self.now), Event::Attack(which));
-        }
-    }
-
-    fn send_forged(&mut self, host: u32, forged: Vec<Forged>) {
-        for Forged { from, to, bytes } in forged {
-            self.happened.forged += 1;
-            self.send_from(host, Packet { from, to, bytes, marked: false, forged: false });
-        }
-    }
-
-    /// A packet has come to an address that no endpoint has: perhaps an attacker's.
-    pub(super) fn arrive_elsewhere(&mut self, packet: Packet) {
-        let mut forged = Vec::new();
-        let now = self.now;
-        let host = packet.to.host;
-        for (place, attacker) in &mut self.attackers {
-            if *place == host {
-                attacker.receive(now, &packet, &mut forged);
-            }
-        }
-        self.network.recycle(packet.bytes);
-        self.send_forged(host, forged);
     }
 }

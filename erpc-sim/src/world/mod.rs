@@ -15,7 +15,6 @@ use erpc_core::transport::fault::{Fate, FaultCounts, PacketCopy};
 use erpc_core::wire::{Header, Kind, checksum};
 
 use crate::agenda::Agenda;
-use crate::hostile::Attacker;
 use crate::net::{Network, Packet};
 use crate::node::Node;
 use crate::oracle::{Oracle, Outcomes};
@@ -40,7 +39,6 @@ enum Event {
     Restart(u32),
     Unstall(u32),
     Unhoard(u32),
-    Attack(u32),
     /// Packets of the past that an endpoint sent or received come again.
     ReplayOf(u32),
     /// Everybody has rested.
@@ -90,7 +88,6 @@ pub struct World<'p> {
     ready: VecDeque<u32>,
     waiting: Shelf<(Packet, Way)>,
     answers: Shelf<(usize, u32, Answer)>,
-    attackers: Vec<(u32, Box<dyn Attacker>)>,
     oracle: Oracle,
     phase: Phase,
     random: Random,
@@ -130,7 +127,6 @@ impl<'p> World<'p> {
             ready: VecDeque::new(),
             waiting: Shelf::new(),
             answers: Shelf::new(),
-            attackers: Vec::new(),
             oracle: Oracle::new(plan),
             phase: Phase::Faults,
             random: Random::new(plan.seed).fork(7),
@@ -153,14 +149,6 @@ impl<'p> World<'p> {
         }
         world.agenda.put(plan.heal_at, Event::Heal);
         world
-    }
-
-    /// Somebody else at a host of the topology, who does not keep to the rules.
-    pub fn attack_from(&mut self, host: u32, attacker: Box<dyn Attacker>) {
-        if let Some(at) = attacker.next_at() {
-            self.agenda.put(at, Event::Attack(self.attackers.len() as u32));
-        }
-        self.attackers.push((host, attacker));
     }
 
     /// Lets everything happen, to the end or the first violation.
@@ -284,7 +272,6 @@ impl<'p> World<'p> {
                 self.plan_turn(index as usize, self.now);
             }
             Event::Unhoard(index) => self.nodes[index as usize].party.drop_hoard(),
-            Event::Attack(which) => self.attack(which),
             Event::ReplayOf(index) => self.replay_of(index as usize),
             // The phase looks at the clock.
             Event::Rested => {}
@@ -428,7 +415,8 @@ impl<'p> World<'p> {
     /// A packet has come to its host.
     fn arrive(&mut self, packet: Packet) {
         let Some(&index) = self.places.get(&packet.to) else {
-            return self.arrive_elsewhere(packet);
+            // Forged packets bring answers to addresses that nobody has.
+            return self.network.recycle(packet.bytes);
         };
         let fate = self.nodes[index].rx.judge(self.now, packet.bytes.len());
         if fate.is_intact() {
