@@ -146,6 +146,8 @@ mod chosen {
         WrongRouteAtClient,
         /// A call that nothing was sent of counts as perhaps executed.
         MaybeExecutedLie,
+        /// A repeated request is answered with the whole response, not with its first packet.
+        RepeatAnsweredInFull,
     }
 
     const NONE: u32 = u32::MAX;

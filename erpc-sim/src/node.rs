@@ -33,6 +33,8 @@ pub(crate) struct Node {
     pub(crate) silence: Silence,
     /// Forged packets that it was handed in this life.
     pub(crate) forged: u64,
+    /// Packets of sessions that it sent in this life, and those that what it was handed may have asked for.
+    pub(crate) answers: (u64, u64),
     seed: u64,
 }
 
@@ -57,6 +59,7 @@ impl Node {
             turns: 0,
             silence: Silence::default(),
             forged: 0,
+            answers: (0, 0),
             seed,
         }
     }
@@ -76,6 +79,7 @@ impl Node {
         self.rpc = Some(rpc);
         self.silence = Silence::default();
         self.forged = 0;
+        self.answers = (0, 0);
     }
 
     /// It dies; nothing of it remains but what is on its way.

@@ -79,6 +79,16 @@ impl World<'_> {
         }
     }
 
+    /// Who only serves sends what it is asked for, and nothing on its own account, in all its life.
+    pub(super) fn check_answers(&mut self, index: usize) {
+        let (sent, asked_for) = self.nodes[index].answers;
+        if sent > asked_for && self.plan.endpoints[index].servers.is_empty() {
+            self.oracle.blame(format!(
+                "endpoint {index} only serves, was asked for {asked_for} packets and sends {sent}"
+            ));
+        }
+    }
+
     /// What must be true of everybody at any time.
     pub(super) fn check_all(&mut self) {
         for node in &mut self.nodes {

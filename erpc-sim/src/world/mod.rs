@@ -396,10 +396,11 @@ impl<'p> World<'p> {
         self.nodes[index].port.take_sent(&mut sent);
         let from = self.plan.endpoints[index].route;
         for Sent { to, bytes } in sent.drain(..) {
-            if let Ok(Header { kind: Kind::Request, aux: method, trailer, .. }) =
-                Header::parse(&bytes)
-            {
-                self.oracle.sent(method, bytes.len() - checksum::overhead(trailer));
+            if let Ok(Header { kind, aux: method, trailer, .. }) = Header::parse(&bytes) {
+                self.nodes[index].answers.0 += u64::from(kind != Kind::Control);
+                if kind == Kind::Request {
+                    self.oracle.sent(method, bytes.len() - checksum::overhead(trailer));
+                }
             }
             let fate = self.nodes[index].tx.judge(self.now, bytes.len());
             let packet = Packet { from, to, bytes, marked: false, forged: false };
@@ -410,6 +411,7 @@ impl<'p> World<'p> {
             }
         }
         self.sent = sent;
+        self.check_answers(index);
     }
 
     /// A packet has come to its host.
@@ -474,8 +476,12 @@ impl<'p> World<'p> {
         let node = &mut self.nodes[index];
         if node.rpc.is_none() {
             self.network.recycle(packet.bytes);
-        } else if node.port.deliver(packet.from, packet.bytes) {
+            return;
+        }
+        let asks_for = answers_asked_for(&packet.bytes);
+        if node.port.deliver(packet.from, packet.bytes) {
             node.forged += u64::from(packet.forged);
+            node.answers.1 += asks_for;
             self.plan_turn(index, self.now);
         }
     }
@@ -508,6 +514,19 @@ impl<'p> World<'p> {
             node.party.answer(&mut rpc.context_at(now), answer);
             self.between_turns(index);
         }
+    }
+}
+
+/// Packets of its sessions that a server may send because of this one: a part of a request has one answer, if
+/// any, and a request for response says how many it wants.
+#[inline]
+fn answers_asked_for(bytes: &[u8]) -> u64 {
+    /// The most that a session's credits may be.
+    const MOST: u32 = 1_024;
+    match Header::parse(bytes) {
+        Ok(Header { kind: Kind::Request, .. }) => 1,
+        Ok(Header { kind: Kind::RequestForResponse, size, .. }) => size.min(MOST).into(),
+        _ => 0,
     }
 }
 

@@ -170,12 +170,13 @@ impl<R: Route> ServerSide<R> {
                 tx.push_bytes(&session.route, ShortPacket::new(&reply, &[]).as_bytes());
                 Err(DropReason::Duplicate)
             }
-            SlotState::Responding { again, .. } => {
+            SlotState::Responding { again, layout, .. } => {
                 // One answer for a burst of them: a roll-back may have crossed the response.
                 if std::mem::replace(again, now) != now {
                     tx.flush();
                     shared.stats.retransmissions += 1;
-                    self.send_response(index, header.request, 0..1, tx);
+                    let all = if mutant!(RepeatAnsweredInFull) { layout.packets() } else { 1 };
+                    self.send_response(index, header.request, 0..all, tx);
                 }
                 Err(DropReason::Duplicate)
             }
