@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use erpc_core::protocol::{EndpointConfig, Integrity};
+use erpc_core::protocol::{EndpointConfig, Integrity, MAX_RTO};
 use erpc_core::time::Instant;
 use erpc_core::transport::ChargeModel;
 use erpc_core::transport::fault::{Faults, Outage};
@@ -146,6 +146,9 @@ impl Sizes {
     }
 }
 
+/// The most credits that an endpoint gives a session.
+pub(crate) const MOST_CREDITS: u16 = 128;
+
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 const HOUR: u64 = 3_600 * SECOND;
@@ -214,14 +217,24 @@ impl Plan {
     /// timeout, for calls that queue one behind the other. Runs use up to half of it.
     #[must_use]
     pub fn bound_nanos(&self, backlog_bytes: u64, backlog_calls: u64) -> u64 {
-        /// `MAX_RTO` in `protocol/rtt.rs`.
-        const LONGEST_RTO: u64 = 500 * MS;
         let Times { liveness, ping, connect, .. } = self.times;
         let calm =
             if self.spares_sessions() { 2 * ping } else { liveness * 3 / 2 + ping + connect };
         let executing = self.handlers.slowest_nanos;
-        let repeats = 8 * LONGEST_RTO + backlog_calls * LONGEST_RTO / 16;
+        let repeats = 8 * MAX_RTO + backlog_calls * MAX_RTO / 16;
         calm + executing + repeats + backlog_bytes * 32
+    }
+
+    /// For how long nothing must be heard of a peer before it counts as dead.
+    #[must_use]
+    pub fn liveness_nanos(&self) -> u64 {
+        self.times.liveness
+    }
+
+    /// How long a session may take to open.
+    #[must_use]
+    pub fn connect_nanos(&self) -> u64 {
+        self.times.connect
     }
 
     /// How often a call is asked after that executes and of which nothing is heard.
@@ -333,7 +346,7 @@ impl<'a> Draft<'a> {
     fn config(&self, random: &mut Random) -> EndpointConfig {
         let nanos = Duration::from_nanos;
         let mut config = EndpointConfig::new()
-            .credits(*random.pick(&[1, 2, 8, 32, 32, 128]))
+            .credits(*random.pick(&[1, 2, 8, 32, 32, MOST_CREDITS]))
             .max_message(self.plan.sizes.longest.max(1))
             .queue_limit(*random.pick(&[0, 16, 1_024, 1_024, 1_024]))
             .liveness_timeout(nanos(self.times.liveness))

@@ -1,13 +1,10 @@
 //! How often an endpoint may try again while nothing comes back.
 
+use erpc_core::protocol::{MAX_RTO, WINDOW};
 use erpc_core::time::Instant;
 
-/// The longest retransmission timeout, `MAX_RTO` in the protocol, in nanoseconds.
-const LONGEST_TIMEOUT: u64 = 500_000_000;
 /// Doublings from the shortest timeout of any plan to the longest, and some.
 const DOUBLINGS: u64 = 16;
-/// Calls that a session has on their way at most.
-const WINDOW: u64 = 8;
 
 /// The silence that an endpoint has been hearing.
 #[derive(Debug, Default)]
@@ -38,8 +35,8 @@ impl Silence {
         let (began, before) = *self.began.get_or_insert((now, timeouts));
         self.sessions = self.sessions.max(sessions as u64);
         let lasted = now.nanos_since(began);
-        let each = DOUBLINGS + lasted / LONGEST_TIMEOUT + lasted / probes_every.max(1);
-        let most = self.sessions * WINDOW * each;
+        let each = DOUBLINGS + lasted / MAX_RTO + lasted / probes_every.max(1);
+        let most = self.sessions * WINDOW as u64 * each;
         let counted = timeouts - before;
         (counted > most).then(|| format!("times out {counted} times in {lasted} ns of silence"))
     }

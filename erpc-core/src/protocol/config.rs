@@ -7,7 +7,7 @@ use crate::mutants::mutant;
 use crate::time::Instant;
 
 /// Requests of one session that may be on their way at once.
-pub(crate) const WINDOW: usize = 8;
+pub const WINDOW: usize = 8;
 
 /// Pings that must go unanswered before a peer counts as dead, however long the silence: this side may
 /// have been away itself, and comes back to a clock that has run on.

@@ -59,7 +59,7 @@ pub(super) struct Shared {
 const COMMON_DATAGRAM: usize = 1_472;
 
 /// Timers that one call of [`Core::expire`] looks at; the next call goes on.
-const MAX_EXPIRED: usize = 32;
+pub const MAX_EXPIRED: usize = 32;
 
 /// How many eager responses the room for replies should hold.
 const EAGER_RESPONSES: u32 = 256;

@@ -41,11 +41,11 @@ mod tests;
 mod timers;
 
 pub(crate) use self::core::Plain;
-pub use self::core::{Core, Local};
-pub use config::{ConfigError, EndpointConfig, Integrity};
+pub use self::core::{Core, Local, MAX_EXPIRED};
+pub use config::{ConfigError, EndpointConfig, Integrity, WINDOW};
 pub use error::{CallError, Cause, ConnectError, RejectReason, Rejected};
 pub use event::{Body, Event, Notice, Request, RequestHandle, SessionEvent, SessionId};
-pub use server::{Acceptor, ListenGroup};
+pub use rtt::MAX_RTO;
+pub use server::{Acceptor, KEPT_CAPACITY, ListenGroup};
 pub use stats::{DropReason, ProtocolStats, SessionStats};
 
-pub(crate) use config::WINDOW;

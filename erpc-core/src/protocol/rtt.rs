@@ -6,8 +6,8 @@ use crate::mutants::mutant;
 
 /// Timeout before anything was measured.
 const INITIAL_RTO: u64 = 20_000_000;
-/// Ceiling of the timeout, backoff included.
-const MAX_RTO: u64 = 500_000_000;
+/// Ceiling of the retransmission timeout, backoff included, in nanoseconds.
+pub const MAX_RTO: u64 = 500_000_000;
 
 /// Doublings that take a timeout of any length to the ceiling: half a microsecond is the shortest.
 const MAX_DOUBLINGS: u8 = 20;

@@ -1,8 +1,9 @@
 //! What must be true of an endpoint after every turn.
 
-use erpc_core::protocol::DropReason;
+use erpc_core::protocol::{DropReason, MAX_EXPIRED};
 
 use super::World;
+use crate::plan::MOST_CREDITS;
 
 /// Everything of an endpoint with so many sessions, and not twice as many, is looked at after every
 /// turn; with more, as much more rarely as it takes longer.
@@ -20,10 +21,6 @@ const STRANGERS: [DropReason; 10] = [
     DropReason::WrongRoute,
     DropReason::WrongRole,
 ];
-/// Timers that a turn looks at: `MAX_EXPIRED` in the protocol.
-const MOST_TIMERS: u64 = 32;
-/// The most that a plan gives.
-const MOST_CREDITS: u64 = 128;
 
 impl World<'_> {
     /// What must be true after every turn.
@@ -71,8 +68,9 @@ impl World<'_> {
         // many as the credits.
         let causes = received as u64 + u64::from(node.party.handed_over);
         // A window that grows lets calls of all sessions go on; one that shrinks is told to all clients.
-        let released = sessions.0 as u64 * MOST_CREDITS + sessions.1 as u64;
-        if sent > causes * (MOST_CREDITS + 8) + released + MOST_TIMERS * 10 {
+        let credits = u64::from(MOST_CREDITS);
+        let released = sessions.0 as u64 * credits + sessions.1 as u64;
+        if sent > causes * (credits + 8) + released + MAX_EXPIRED as u64 * 10 {
             self.oracle.blame(format!(
                 "endpoint {index} sends {sent} packets in a turn with {received} received"
             ));

@@ -1,5 +1,6 @@
 //! How a run ends: the faults are over, calls end, sessions close, and nothing remains.
 
+use erpc_core::protocol::{KEPT_CAPACITY, WINDOW};
 use erpc_core::time::Instant;
 
 use super::{Event, Phase, World};
@@ -10,9 +11,9 @@ use crate::net::LinkId;
 /// has died is missed by the other one.
 const LEAVING: u64 = 60_000_000_000;
 
-/// What an idle session keeps at its server at most, in bytes: 8 responses of up to 768 bytes, `KEPT_CAPACITY`
-/// in the protocol, with their headers.
-const MOST_KEPT: usize = 8 * 1_152;
+/// What an idle session keeps at its server at most, in bytes: a small response per slot, and half of that
+/// again for headers and bookkeeping.
+const MOST_KEPT: usize = WINDOW * KEPT_CAPACITY * 3 / 2;
 
 impl World<'_> {
     /// The faults are over, and no new calls are made.

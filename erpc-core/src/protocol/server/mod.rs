@@ -23,6 +23,7 @@ use std::collections::{HashMap, VecDeque};
 use slab::Slab;
 
 pub use self::accept::{Acceptor, ListenGroup};
+pub use self::respond::KEPT_CAPACITY;
 use self::grants::Grants;
 use self::slot::{ServerSession, ServerSlot, Siblings, SlotState};
 use super::core::Shared;

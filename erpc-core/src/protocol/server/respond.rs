@@ -11,7 +11,7 @@ use crate::service::{Code, Status};
 use crate::wire::{Header, Kind, PacketLayout, PacketNumber, encode_status};
 
 /// Capacity up to which a slot keeps its response buffer for the next response, in bytes.
-pub(super) const KEPT_CAPACITY: usize = 768;
+pub const KEPT_CAPACITY: usize = 768;
 /// What a slot's first response buffer holds at least, in bytes.
 const FIRST_BUFFER: usize = 40;
 
