@@ -148,6 +148,12 @@ mod chosen {
         MaybeExecutedLie,
         /// A repeated request is answered with the whole response, not with its first packet.
         RepeatAnsweredInFull,
+        /// A peer is given up after half of the liveness timeout.
+        LivenessHalved,
+        /// A session that is being opened is given up after half of the connect timeout.
+        ConnectHalved,
+        /// Neither side of a session cares that its client wants checksums.
+        IntegrityIgnored,
     }
 
     const NONE: u32 = u32::MAX;

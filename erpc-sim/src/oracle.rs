@@ -94,6 +94,28 @@ pub(crate) struct Asked {
 /// An endpoint in one of its lives.
 pub(crate) type Incarnation = (usize, u32);
 
+/// What the oracle knows of a session.
+#[derive(Clone, Copy, Debug)]
+struct Session {
+    /// Which endpoint, in which of its lives, executes its calls.
+    home: Option<Incarnation>,
+    /// When its user asked for it.
+    asked_at: Instant,
+    /// When it opened.
+    opened_at: Option<Instant>,
+    /// When it opened, or the last of its calls was answered.
+    heard_at: Instant,
+}
+
+/// What is hard for users, and no fault of anybody's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Hardships {
+    /// Handlers that panicked.
+    pub panics: u64,
+    /// Requests that there was no memory for.
+    pub allocations_refused: u64,
+}
+
 /// Knows all calls of a run.
 pub struct Oracle {
     seed: u64,
@@ -103,13 +125,18 @@ pub struct Oracle {
     spares_sessions: bool,
     /// Endpoints may run out of memory.
     memory_is_short: bool,
+    /// Clocks are as fast as the world's.
+    clocks_are_true: bool,
+    /// For how long a peer must be silent before it counts as dead, in nanoseconds.
+    liveness: u64,
+    /// How long a session may take to open, in nanoseconds.
+    connect: u64,
     now: Instant,
     calls: Vec<Call>,
-    /// Which endpoint, in which of its lives, executes the calls of each session.
-    homes: Vec<Option<Incarnation>>,
+    sessions: Vec<Session>,
     under_way: u64,
     opened: u64,
-    hardships: (u64, u64),
+    hardships: Hardships,
     outcomes: Outcomes,
     violation: Option<Violation>,
 }
@@ -123,12 +150,15 @@ impl Oracle {
             is_trusted: plan.is_trusted(),
             spares_sessions: plan.spares_sessions(),
             memory_is_short: plan.features.has(Feature::Memory),
+            clocks_are_true: !plan.features.has_any(&[Feature::ClockStall, Feature::ClockLeap]),
+            liveness: plan.liveness_nanos(),
+            connect: plan.connect_nanos(),
             now: Instant::ZERO,
             calls: Vec::new(),
-            homes: Vec::new(),
+            sessions: Vec::new(),
             under_way: 0,
             opened: 0,
-            hardships: (0, 0),
+            hardships: Hardships::default(),
             outcomes: Outcomes::default(),
             violation: None,
         }
@@ -176,15 +206,21 @@ impl Oracle {
         open.map(|call| u64::from(call.request_len) + u64::from(call.response_len)).sum()
     }
 
-    /// A name for a session that is about to be opened.
+    /// A name for a session that its user has asked for.
     pub(crate) fn session(&mut self) -> u32 {
-        self.homes.push(None);
-        self.homes.len() as u32 - 1
+        let now = self.now;
+        self.sessions.push(Session { home: None, asked_at: now, opened_at: None, heard_at: now });
+        self.sessions.len() as u32 - 1
     }
 
     /// A session has opened.
-    pub(crate) fn opened(&mut self) {
+    pub(crate) fn opened(&mut self, session: u32) {
         self.opened += 1;
+        let of = &mut self.sessions[session as usize];
+        of.heard_at = self.now;
+        if of.opened_at.replace(self.now).is_some() {
+            self.blame(format!("session {session} opens twice"));
+        }
     }
 
     /// Sessions that have opened.
@@ -266,8 +302,8 @@ impl Oracle {
                 "the request of call {method} is not what was sent: {len} of {request_len} bytes"
             ));
         }
-        match self.homes[session as usize] {
-            None => self.homes[session as usize] = Some(at),
+        match self.sessions[session as usize].home {
+            None => self.sessions[session as usize].home = Some(at),
             Some(home) if home == at => {}
             Some(home) => self.blame(format!(
                 "session {session} of endpoint {home:?} (number, life) has call {method} executed by {at:?}"
@@ -281,20 +317,20 @@ impl Oracle {
         if let Some(call) = self.calls.get_mut(method as usize) {
             call.panicked = true;
         }
-        self.hardships.0 += 1;
+        self.hardships.panics += 1;
     }
 
     /// There was no memory for a request.
     pub(crate) fn no_memory(&mut self) {
-        self.hardships.1 += 1;
+        self.hardships.allocations_refused += 1;
         if !self.memory_is_short {
             self.blame("there is no memory for a request, and nothing happened to the memory");
         }
     }
 
-    /// Handlers that panicked, and requests that there was no memory for.
+    /// What was hard for users so far.
     #[must_use]
-    pub fn hardships(&self) -> (u64, u64) {
+    pub fn hardships(&self) -> Hardships {
         self.hardships
     }
 
@@ -304,8 +340,12 @@ impl Oracle {
             return self.blame(format!("call {id} ends, and is not under way: {result:?}"));
         }
         self.check_request(id, request);
-        let Call { request_len, sent, executions, panicked, .. } = self.calls[id as usize];
+        let Call { request_len, session, sent, executions, panicked, .. } =
+            self.calls[id as usize];
         let mut stage = Stage::Ended;
+        if matches!(result, Ok(_) | Err(CallError::Status(_))) {
+            self.sessions[session as usize].heard_at = self.now;
+        }
         match result {
             Ok(body) => {
                 self.outcomes.responses += 1;
@@ -333,7 +373,7 @@ impl Oracle {
                         "call {id} was executed, and its error says that it was not"
                     ));
                 }
-                self.check_cause(id, *cause);
+                self.check_call_cause(id, *cause);
             }
             Err(CallError::MaybeExecuted(cause)) => {
                 self.outcomes.maybe_executed += 1;
@@ -342,14 +382,14 @@ impl Oracle {
                         "call {id} may have been executed, says its error, and {sent} of {request_len} bytes were sent"
                     ));
                 }
-                self.check_cause(id, *cause);
+                self.check_call_cause(id, *cause);
             }
             Err(CallError::ResponseLost(cause)) => {
                 self.outcomes.responses_lost += 1;
                 if self.is_trusted && executions == 0 {
                     self.blame(format!("call {id} has lost its response, and was never executed"));
                 }
-                self.check_cause(id, *cause);
+                self.check_call_cause(id, *cause);
             }
             Err(other) => self.blame(format!("call {id} ends with {other}")),
         }
@@ -386,23 +426,51 @@ impl Oracle {
         }
     }
 
-    /// A session has closed, and not because its user wanted it to.
+    /// A session has closed.
     pub(crate) fn session_ended(&mut self, session: u32, cause: Cause) {
-        if self.spares_sessions
-            && !matches!(cause, Cause::Connect(ConnectError::Timeout) | Cause::Disconnected)
-        {
-            self.blame(format!("session {session} ends, and nothing happened to it: {cause}"));
+        if cause != Cause::Disconnected {
+            self.check_cause(session, cause, &format!("session {session} ends"));
         }
     }
 
-    fn check_cause(&mut self, id: u32, cause: Cause) {
+    fn check_call_cause(&mut self, id: u32, cause: Cause) {
+        let what = format!("call {id} fails");
         if cause == Cause::Disconnected {
-            self.blame(format!(
-                "call {id} fails because its user ended the session: that waits for it"
-            ));
+            self.blame(format!("{what} because its user ended the session: that waits for it"));
         }
-        if self.spares_sessions && cause != Cause::Connect(ConnectError::Timeout) {
-            self.blame(format!("call {id} fails, and nothing happened to its session: {cause}"));
+        self.check_cause(self.calls[id as usize].session, cause, &what);
+    }
+
+    /// What is said of the end of a session, or of a call of it, can be true. Whether its server died, or had
+    /// given it up, the oracle does not know.
+    fn check_cause(&mut self, session: u32, cause: Cause, what: &str) {
+        let is_late = cause == Cause::Connect(ConnectError::Timeout);
+        if self.spares_sessions && !is_late {
+            self.blame(format!("{what}, and nothing happened to its session: {cause}"));
+        }
+        let Session { asked_at, opened_at, heard_at, .. } = self.sessions[session as usize];
+        let was_open = opened_at.is_some();
+        // How long it has been so, and how long it must be.
+        let (lasted, least) = match cause {
+            Cause::Connect(_) if was_open => {
+                return self.blame(format!("{what}, because it does not open, and was open: {cause}"));
+            }
+            Cause::Connect(ConnectError::Timeout) => (self.now.nanos_since(asked_at), self.connect),
+            Cause::PeerDead | Cause::NoProgress if !was_open => {
+                return self.blame(format!("{what}, and has never opened: {cause}"));
+            }
+            Cause::PeerDead => (self.now.nanos_since(heard_at), self.liveness),
+            // Other calls may have been answered since.
+            Cause::NoProgress => {
+                (self.now.nanos_since(opened_at.unwrap_or(asked_at)), self.liveness)
+            }
+            Cause::NoMemory if self.is_trusted && !self.memory_is_short => {
+                return self.blame(format!("{what}, and nothing happened to the memory: {cause}"));
+            }
+            _ => return,
+        };
+        if self.clocks_are_true && lasted < least {
+            self.blame(format!("{what} after {lasted} ns, {least} ns are allowed: {cause}"));
         }
     }
 }

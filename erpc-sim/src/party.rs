@@ -114,10 +114,11 @@ impl Party {
             return;
         }
         let server = session.server;
-        session.replaced = self.random.percent(70);
-        let later = session.replaced;
+        let replaced = self.random.percent(70);
+        session.replaced = replaced;
         cx.disconnect(session.id);
-        if !later {
+        // Its successor waits for its place, or is there at once.
+        if !replaced {
             self.connect(cx, server, oracle);
         }
     }
@@ -326,10 +327,9 @@ impl App<SimTransport> for Turn<'_> {
             return self.oracle.blame(format!("an event of no session: {event:?}"));
         };
         let SessionEvent::Closed(cause) = event else {
-            if std::mem::replace(&mut self.party.sessions[at].open, true) {
-                self.oracle.blame("a session opens twice");
-            }
-            self.oracle.opened();
+            let session = &mut self.party.sessions[at];
+            session.open = true;
+            self.oracle.opened(session.number);
             return self.party.make_calls(cx, self.oracle, self.plan);
         };
         let closed = self.party.sessions.swap_remove(at);

@@ -17,7 +17,7 @@ use erpc_core::wire::{Header, Kind, checksum};
 use crate::agenda::Agenda;
 use crate::net::{Network, Packet};
 use crate::node::Node;
-use crate::oracle::{Oracle, Outcomes};
+use crate::oracle::{Hardships, Oracle, Outcomes};
 use crate::party::{Answer, Turn};
 use crate::plan::Plan;
 use crate::shelf::Shelf;
@@ -172,7 +172,8 @@ impl<'p> World<'p> {
         self.happened.nic_drops = network.dropped_full_nic;
         self.happened.switch_drops = network.dropped_full_port + network.dropped_full_buffer;
         self.happened.marks = network.marked;
-        (self.happened.panics, self.happened.allocations_refused) = self.oracle.hardships();
+        let Hardships { panics, allocations_refused } = self.oracle.hardships();
+        (self.happened.panics, self.happened.allocations_refused) = (panics, allocations_refused);
         let outcomes = self.oracle.outcomes();
         let Outcomes { responses, statuses, not_executed, maybe_executed, .. } = outcomes;
         let others = [outcomes.responses_lost, outcomes.rejected, outcomes.abandoned];

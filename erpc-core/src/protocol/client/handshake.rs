@@ -201,7 +201,8 @@ impl<R: Route> ClientSide<R> {
     ) {
         let session = &mut self.sessions[index as usize];
         let closing = matches!(session.state, State::Closing);
-        if now - session.since >= shared.config.connect_timeout {
+        let halves = if mutant!(ConnectHalved) { 2 } else { 1 };
+        if now - session.since >= shared.config.connect_timeout / halves {
             let cause =
                 if closing { Cause::Disconnected } else { Cause::Connect(ConnectError::Timeout) };
             self.remove(shared, index, cause, tx);
@@ -376,7 +377,7 @@ impl<R: Route> ClientSide<R> {
                 .contains(&parameters.eager)
             && parameters.eager <= self.sessions[index as usize].eager
             && parameters.max_message >= 1
-            && (parameters.integrity || !shared.wants_trailer());
+            && (parameters.integrity || !shared.wants_trailer() || mutant!(IntegrityIgnored));
         let Some(model) = model.filter(|_| fits) else {
             self.remove(shared, index, Cause::Connect(ConnectError::Parameters), tx);
             return Err(DropReason::Handshake);

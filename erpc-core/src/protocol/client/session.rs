@@ -208,6 +208,7 @@ impl<R> ClientSession<R> {
 
     /// When the silence so far will have lasted for the liveness timeout.
     pub(super) fn death(&self, config: &EndpointConfig) -> Instant {
-        self.last_heard + config.liveness_timeout
+        let halves = if mutant!(LivenessHalved) { 2 } else { 1 };
+        self.last_heard + config.liveness_timeout / halves
     }
 }

@@ -210,7 +210,8 @@ impl<R: Route> ServerSide<R> {
             tx.push_bytes(&route, refused.emit(client, nonce, ReplyInfo::default()).as_bytes());
             return;
         }
-        let trailer = parameters.integrity || shared.wants_trailer();
+        let asked = parameters.integrity && !mutant!(IntegrityIgnored);
+        let trailer = asked || shared.wants_trailer();
         let payload = max_datagram - overhead(trailer) as u32;
         let generation = shared.ids.draw();
         let slots = std::array::from_fn(|at| ServerSlot {
