@@ -40,10 +40,34 @@ pub(crate) struct Answer {
     asked: Asked,
 }
 
+/// What a user draws from, one stream per purpose, so that a handler that panics or a session that closes
+/// changes nothing of the messages' sizes.
+struct Chances {
+    sessions: Random,
+    sizes: Random,
+    panics: Random,
+    delays: Random,
+    memory: Random,
+    churn: Random,
+}
+
+impl Chances {
+    fn new(random: &Random) -> Self {
+        Self {
+            sessions: random.fork(1),
+            sizes: random.fork(2),
+            panics: random.fork(3),
+            delays: random.fork(4),
+            memory: random.fork(5),
+            churn: random.fork(6),
+        }
+    }
+}
+
 /// One endpoint's user, in one of its lives.
 pub(crate) struct Party {
     me: Incarnation,
-    random: Random,
+    chances: Chances,
     sessions: Vec<Session>,
     /// Calls to be made.
     owed: u32,
@@ -63,10 +87,10 @@ pub(crate) struct Party {
 }
 
 impl Party {
-    pub(crate) fn new(me: Incarnation, random: Random) -> Self {
+    pub(crate) fn new(me: Incarnation, random: &Random) -> Self {
         Self {
             me,
-            random,
+            chances: Chances::new(random),
             sessions: Vec::new(),
             owed: 0,
             under_way: 0,
@@ -80,7 +104,7 @@ impl Party {
     }
 
     /// Its next life.
-    pub(crate) fn reborn(&self, random: Random) -> Self {
+    pub(crate) fn reborn(&self, random: &Random) -> Self {
         let (index, life) = self.me;
         let Self { owed, responses_refused, .. } = *self;
         Self { owed, responses_refused, ..Self::new((index, life + 1), random) }
@@ -108,13 +132,13 @@ impl Party {
     /// Closes one session and opens another.
     pub(crate) fn reconnect(&mut self, cx: &mut Cx<'_>, oracle: &mut Oracle) {
         let count = self.sessions.len() as u64;
-        let at = self.random.below(count) as usize;
+        let at = self.chances.churn.below(count) as usize;
         let Some(session) = self.sessions.get_mut(at) else { return };
         if std::mem::replace(&mut session.closing, true) {
             return;
         }
         let server = session.server;
-        let replaced = self.random.percent(70);
+        let replaced = self.chances.churn.percent(70);
         session.replaced = replaced;
         cx.disconnect(session.id);
         // Its successor waits for its place, or is there at once.
@@ -183,14 +207,14 @@ impl Party {
     pub(crate) fn make_calls(&mut self, cx: &mut Cx<'_>, oracle: &mut Oracle, plan: &Plan) {
         while self.owed > 0 && self.under_way < plan.outstanding {
             // Mostly on sessions that are open; now and then on one that is about to be.
-            let eager = self.random.percent(2);
+            let eager = self.chances.sessions.percent(2);
             let ready = |session: &Session| !session.closing && (session.open || eager);
             let count = self.sessions.iter().filter(|session| ready(session)).count();
-            let at = self.random.below(count as u64) as usize;
+            let at = self.chances.sessions.below(count as u64) as usize;
             let mut ready = self.sessions.iter_mut().filter(|session| ready(session));
             let Some(session) = ready.nth(at) else { return };
-            let (len, response_len) =
-                (plan.sizes.draw(&mut self.random), plan.sizes.draw(&mut self.random));
+            let random = &mut self.chances.sizes;
+            let (len, response_len) = (plan.sizes.draw(random), plan.sizes.draw(random));
             let Ok(mut request) = cx.alloc(len as usize) else {
                 oracle.no_memory();
                 self.owed -= 1;
@@ -223,7 +247,7 @@ impl Party {
     pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, answer: Answer) {
         let Answer { handle, asked, .. } = answer;
         // As a worker thread would: in memory of its own.
-        if self.random.percent(5)
+        if self.chances.memory.percent(5)
             && let Some(mut response) = MsgBuf::detached(asked.response_len)
         {
             pattern::fill(&mut response, asked.response_key, asked.response_len);
@@ -250,7 +274,7 @@ impl Party {
         handlers: &Handlers,
         oracle: &mut Oracle,
     ) -> Option<u64> {
-        if self.random.percent(handlers.panic_percent) {
+        if self.chances.panics.percent(handlers.panic_percent) {
             // As the typed layer does it; not by `panic!`, which would print a message every time.
             let outcome = catch_unwind(AssertUnwindSafe(|| resume_unwind(Box::new("a handler"))));
             if outcome.is_err() {
@@ -262,8 +286,9 @@ impl Party {
             }
             return None;
         }
-        if self.random.percent(handlers.slow_percent) {
-            return Some(self.random.below(handlers.slowest_nanos + 1));
+        let random = &mut self.chances.delays;
+        if random.percent(handlers.slow_percent) {
+            return Some(random.below(handlers.slowest_nanos + 1));
         }
         self.answer(cx, answer);
         None

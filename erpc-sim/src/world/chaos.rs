@@ -5,7 +5,20 @@ use erpc_core::wire::{HEADER_LEN, Header, Kind, VERSION};
 use super::{Event, RECORD_ONE_IN, RECORDED, World};
 use crate::net::{LinkId, Packet};
 use crate::plan::Happening;
-use crate::{Feature, SimRoute};
+use crate::{Feature, Random, SimRoute};
+
+/// What each kind of mischief draws from, so that leaving one out changes nothing of the others.
+pub(super) struct Chances {
+    record: Random,
+    replay: Random,
+    forge: Random,
+}
+
+impl Chances {
+    pub(super) fn new(random: &Random) -> Self {
+        Self { record: random.fork(1), replay: random.fork(2), forge: random.fork(3) }
+    }
+}
 
 impl World<'_> {
     pub(super) fn happens(&mut self, happening: &Happening) {
@@ -81,24 +94,20 @@ impl World<'_> {
         // Sessions begin with the same numbers: what began one may fit the next.
         let begins =
             packet.bytes.get(12..16).is_some_and(|number| number[0] < 16 && number[1..] == [0; 3]);
-        if !wanted || packet.forged || self.random.below(RECORD_ONE_IN) > 3 * u64::from(begins) {
+        let random = &mut self.chances.record;
+        if !wanted || packet.forged || random.below(RECORD_ONE_IN) > 3 * u64::from(begins) {
             return;
         }
         if self.recorded.len() < RECORDED {
             self.recorded.push(packet.clone());
         } else {
-            let at = self.random.below(RECORDED as u64) as usize;
+            let at = random.below(RECORDED as u64) as usize;
             self.recorded[at] = packet.clone();
         }
     }
 
-    fn a_recorded_packet(&mut self) -> Option<Packet> {
-        let at = self.random.below(self.recorded.len() as u64) as usize;
-        self.recorded.get(at).cloned()
-    }
-
-    fn a_host(&mut self) -> u32 {
-        self.random.below(u64::from(self.plan.topology.hosts())) as u32
+    fn hosts(&self) -> u64 {
+        self.plan.topology.hosts().into()
     }
 
     /// An endpoint or a session of it begins another life: where packets of the past come again, those
@@ -107,8 +116,9 @@ impl World<'_> {
         if self.plan.features.has(Feature::Replay) {
             // 4 us to 4 ms from now, when the first calls are under way on the shortest path, or the longest.
             for _ in 0..4 {
-                let soon = 1 << self.random.within(12, 21);
-                let at = self.now.plus_nanos(soon + self.random.below(soon));
+                let random = &mut self.chances.replay;
+                let soon = 1 << random.within(12, 21);
+                let at = self.now.plus_nanos(soon + random.below(soon));
                 self.agenda.put(at, Event::ReplayOf(index as u32));
             }
         }
@@ -121,8 +131,8 @@ impl World<'_> {
             .filter(|&at| self.recorded[at].from == route || self.recorded[at].to == route)
             .collect();
         for _ in 0..mine.len().min(64) {
-            let packet = self.recorded[*self.random.pick(&mine)].clone();
-            let host = self.a_host();
+            let packet = self.recorded[*self.chances.replay.pick(&mine)].clone();
+            let host = self.chances.replay.below(self.hosts()) as u32;
             self.send_from(host, packet);
             self.happened.replayed += 1;
         }
@@ -131,8 +141,9 @@ impl World<'_> {
     /// Packets of the past come again, from anywhere.
     fn replay(&mut self, count: u32) {
         for _ in 0..count {
-            let Some(packet) = self.a_recorded_packet() else { return };
-            let host = self.a_host();
+            let at = self.chances.replay.below(self.recorded.len() as u64) as usize;
+            let Some(packet) = self.recorded.get(at).cloned() else { return };
+            let host = self.chances.replay.below(self.hosts()) as u32;
             self.send_from(host, packet);
             self.happened.replayed += 1;
         }
@@ -141,12 +152,15 @@ impl World<'_> {
     /// Strangers who see nothing send what they can make up, in the name of whoever they like.
     fn forge(&mut self, count: u32) {
         for _ in 0..count {
-            let Some(mut packet) = self.a_recorded_packet() else { return };
-            match self.random.below(4) {
+            let hosts = self.hosts();
+            let random = &mut self.chances.forge;
+            let at = random.below(self.recorded.len() as u64) as usize;
+            let Some(mut packet) = self.recorded.get(at).cloned() else { return };
+            match random.below(4) {
                 // What somebody else said. (Handshakes may be answered from elsewhere.)
                 0 => {
-                    let liar = self.a_host();
-                    let from = SimRoute::new(liar, self.random.within(1, 3) as u16);
+                    let liar = random.below(hosts) as u32;
+                    let from = SimRoute::new(liar, random.within(1, 3) as u16);
                     if self.places.contains_key(&from) && from == packet.to {
                         continue;
                     }
@@ -156,40 +170,40 @@ impl World<'_> {
                     packet.from = from;
                 }
                 // A guess at the session: its number is easy, its 32 random bits are not.
-                1 => self.guess(&mut packet),
+                1 => guess(&mut packet, random),
                 // A guess, and any kind of packet.
                 2 => {
-                    self.guess(&mut packet);
+                    guess(&mut packet, random);
                     if let Some(kind) = packet.bytes.get_mut(8) {
-                        *kind = VERSION | (self.random.below(8) as u8) << 2;
+                        *kind = VERSION | (random.below(8) as u8) << 2;
                     }
                 }
                 // Anything at all, with an id that a stranger cannot know.
                 _ => {
-                    packet.bytes.resize(self.random.below(200) as usize, 0);
+                    packet.bytes.resize(random.below(200) as usize, 0);
                     for byte in &mut packet.bytes {
-                        *byte = self.random.word() as u8;
+                        *byte = random.word() as u8;
                     }
                 }
             }
-            let host = self.a_host();
+            let host = random.below(hosts) as u32;
             self.send_from(host, packet);
             self.happened.forged += 1;
         }
     }
+}
 
-    /// Changes the random half of the id of a session: of the one that the packet names, or, where it goes
-    /// to an endpoint and names none, of the one in its body.
-    fn guess(&mut self, packet: &mut Packet) {
-        let bytes = &mut packet.bytes;
-        let names_none = bytes.get(4..8) == Some(&[0; 4]);
-        packet.forged |= !names_none;
-        let generation = if names_none { HEADER_LEN + 4 } else { 4 };
-        if let Some(generation) = bytes.get_mut(generation..generation + 4) {
-            let noise = self.random.word() as u32 | 1;
-            for (byte, noise) in generation.iter_mut().zip(noise.to_le_bytes()) {
-                *byte ^= noise;
-            }
+/// Changes the random half of the id of a session: of the one that the packet names, or, where it goes
+/// to an endpoint and names none, of the one in its body.
+fn guess(packet: &mut Packet, random: &mut Random) {
+    let bytes = &mut packet.bytes;
+    let names_none = bytes.get(4..8) == Some(&[0; 4]);
+    packet.forged |= !names_none;
+    let generation = if names_none { HEADER_LEN + 4 } else { 4 };
+    if let Some(generation) = bytes.get_mut(generation..generation + 4) {
+        let noise = random.word() as u32 | 1;
+        for (byte, noise) in generation.iter_mut().zip(noise.to_le_bytes()) {
+            *byte ^= noise;
         }
     }
 }

@@ -90,7 +90,7 @@ pub struct World<'p> {
     answers: Shelf<(usize, u32, Answer)>,
     oracle: Oracle,
     phase: Phase,
-    random: Random,
+    chances: chaos::Chances,
     /// Packets of the past.
     recorded: Vec<Packet>,
     sent: Vec<Sent>,
@@ -129,7 +129,7 @@ impl<'p> World<'p> {
             answers: Shelf::new(),
             oracle: Oracle::new(plan),
             phase: Phase::Faults,
-            random: Random::new(plan.seed).fork(7),
+            chances: chaos::Chances::new(&Random::new(plan.seed).fork(7)),
             recorded: Vec::new(),
             sent: Vec::new(),
             later: Vec::new(),
