@@ -3,9 +3,11 @@
 
 use std::sync::Mutex;
 
+use erpc_core::transport::fault::FaultCounts;
 use erpc_sim::plan::{Cut, EndpointPlan, Plan};
 use erpc_sim::runner::{Outcome, Summary, run_seed, run_seeds};
-use erpc_sim::{Features, Scenario, SimRoute};
+use erpc_sim::world::Happened;
+use erpc_sim::{Feature, Features, Scenario, SimRoute};
 
 fn run(from: u64, count: u64, scenario: Option<Scenario>, threads: usize) -> Summary {
     run_seeds(from, count, scenario, threads, &Cut::default(), &|_, _| {})
@@ -20,6 +22,66 @@ fn eighty_seeds_break_no_rule_and_every_fault_acts() {
     assert!(!faults.contains(": 0,") && !faults.contains(": 0 "), "one never acted: {faults}");
     let outcomes = format!("{:?}", summary.outcomes);
     assert!(!outcomes.contains(": 0"), "one never came: {outcomes}");
+    // What a seed is worth.
+    let (packets, calls) = (summary.packets / summary.seeds, summary.calls / summary.seeds);
+    assert!(packets >= 20_000 && calls >= 1_000, "{packets} packets and {calls} calls per seed");
+}
+
+/// How often a feature acted.
+fn acted(feature: Feature, faults: &FaultCounts, happened: &Happened) -> u64 {
+    match feature {
+        Feature::Loss => faults.dropped,
+        Feature::Bursts => faults.burst_dropped,
+        Feature::Duplicates => faults.duplicated,
+        Feature::Reorder => faults.reordered,
+        Feature::Spikes => faults.spiked,
+        Feature::Corruption => faults.corrupted,
+        Feature::Truncation => faults.truncated,
+        Feature::Extension => faults.extended,
+        Feature::Partitions | Feature::OneWay | Feature::MtuShrink => faults.outage_dropped,
+        Feature::Links => happened.stops,
+        Feature::Crashes => happened.crashes,
+        Feature::Replay => happened.replayed,
+        Feature::Spoofing => happened.forged,
+        Feature::SlowHandlers => happened.late_answers,
+        Feature::Panics => happened.panics,
+        Feature::Memory => happened.hoards.min(happened.allocations_refused),
+        Feature::ClockStall => happened.stalls,
+        Feature::ClockLeap => happened.leaps,
+        Feature::Churn => happened.reconnects,
+        Feature::Squeeze => happened.overflows.min(happened.nic_drops),
+        Feature::Checksums => unreachable!("they find what others do"),
+    }
+}
+
+#[test]
+fn every_fault_acts_alone() {
+    /// Seeds that a fault may take to act.
+    const PATIENCE: usize = 60;
+    for feature in Feature::ALL {
+        if feature == Feature::Checksums {
+            continue;
+        }
+        let alone = Feature::ALL.into_iter().filter(|&other| other != feature);
+        let cut = Cut { without: Features::of(&alone.collect::<Vec<_>>()), ..Cut::default() };
+        let scenario = Scenario::Pair;
+        let has = |seed: &u64| Plan::draw(*seed, scenario, &cut).features.has(feature);
+        let (mut faults, mut happened) = (FaultCounts::default(), Happened::default());
+        let acts = (0..).filter(has).take(PATIENCE).any(|seed| {
+            let Outcome::Ran(report) = run_seed(seed, Some(scenario), &cut) else {
+                panic!("seed {seed} with {} alone panics", feature.name());
+            };
+            assert_eq!(report.violation, None, "seed {seed} with {} alone", feature.name());
+            faults += report.faults;
+            happened += report.happened;
+            acted(feature, &faults, &happened) > 0
+        });
+        assert!(
+            acts,
+            "{} did nothing in {PATIENCE} seeds: {faults:?} {happened:?}",
+            feature.name()
+        );
+    }
 }
 
 /// What a run is but for the faults: who calls whom, when, how much.
