@@ -4,6 +4,7 @@ use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,9 +18,9 @@ use crate::world::{Happened, Report, World};
 use crate::{Scenario, pattern};
 
 thread_local! {
-    /// Where the last panic of this thread was.
     /// A run is under way on this thread.
     static RUNNING: Cell<bool> = const { Cell::new(false) };
+    /// Where the last panic of a run on this thread was.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -45,8 +46,25 @@ pub fn silence_panics() {
 pub enum Outcome {
     /// The run came to its end, or to a violation.
     Ran(Box<Report>),
-    /// An assertion of the code under test failed: what it said, and where.
-    Panicked(String),
+    /// An assertion of the code under test failed.
+    Panicked(Box<Panic>),
+}
+
+/// How a run ended in an assertion.
+#[derive(Clone, Debug)]
+pub struct Panic {
+    /// What it said, and where; and when on the world's clock.
+    pub violation: Violation,
+    /// Packets that had been put on the network.
+    pub packets: u64,
+    /// Calls that had been made.
+    pub calls: u64,
+}
+
+impl fmt::Display for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.violation.fmt(f)
+    }
 }
 
 impl Outcome {
@@ -55,7 +73,15 @@ impl Outcome {
     pub fn violation(&self) -> Option<Violation> {
         match self {
             Self::Ran(report) => report.violation.clone(),
-            Self::Panicked(what) => Some(Violation { at: Instant::ZERO, what: what.clone() }),
+            Self::Panicked(panic) => Some(panic.violation.clone()),
+        }
+    }
+
+    /// Packets that were put on the network, and calls that were made.
+    fn amount(&self) -> (u64, u64) {
+        match self {
+            Self::Ran(report) => (report.packets, report.calls),
+            Self::Panicked(panic) => (panic.packets, panic.calls),
         }
     }
 }
@@ -72,20 +98,63 @@ pub fn run_seed(seed: u64, scenario: Option<Scenario>, cut: &Cut) -> Outcome {
 pub fn run_plan(plan: &Plan) -> Outcome {
     PANIC.set(None);
     RUNNING.set(true);
-    let outcome = catch_unwind(AssertUnwindSafe(|| World::new(plan).run()));
+    let outcome = run_to_the_end(plan);
     RUNNING.set(false);
-    match outcome {
-        Ok(report) => Outcome::Ran(Box::new(report)),
-        Err(payload) => {
-            let place = PANIC.take().unwrap_or_default();
-            Outcome::Panicked(format!("panic: {} ({place})", message(&*payload)))
-        }
+    outcome
+}
+
+fn run_to_the_end(plan: &Plan) -> Outcome {
+    let mut world = match catch_unwind(|| World::new(plan)) {
+        Ok(world) => world,
+        Err(payload) => return panicked(&*payload, (Instant::ZERO, 0, 0)),
+    };
+    let end = catch_unwind(AssertUnwindSafe(|| world.go_on_to_the_end()));
+    let progress = world.progress();
+    if let Err(payload) = end {
+        let outcome = panicked(&*payload, progress);
+        // What a panic has left half done may well panic again.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(world)));
+        return outcome;
     }
+    match catch_unwind(AssertUnwindSafe(|| Box::new(world.report()))) {
+        Ok(report) => Outcome::Ran(report),
+        Err(payload) => panicked(&*payload, progress),
+    }
+}
+
+fn panicked(payload: &(dyn Any + Send), (at, packets, calls): (Instant, u64, u64)) -> Outcome {
+    let place = PANIC.take().unwrap_or_default();
+    let what = format!("panic: {} ({place})", message(payload));
+    Outcome::Panicked(Box::new(Panic { violation: Violation { at, what }, packets, calls }))
 }
 
 fn message(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("of unknown cause")
+}
+
+/// The trace hashes of seeds, mixed in the order of the seeds, whichever was run first.
+#[derive(Default)]
+struct Hashes {
+    /// Of seeds that have finished before one in front of them, by place.
+    early: BTreeMap<u64, u64>,
+    /// The first place that has not finished.
+    next: u64,
+    mixed: u64,
+}
+
+impl Hashes {
+    fn new(from: u64) -> Self {
+        Self { mixed: from, ..Self::default() }
+    }
+
+    fn put(&mut self, place: u64, hash: u64) {
+        self.early.insert(place, hash);
+        while let Some(hash) = self.early.remove(&self.next) {
+            self.mixed = pattern::mix(self.mixed).wrapping_add(hash);
+            self.next += 1;
+        }
+    }
 }
 
 /// What came of many seeds.
@@ -125,10 +194,8 @@ pub fn run_seeds(
     each: &(dyn Fn(u64, &Outcome) + Sync),
 ) -> Summary {
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    // Hashes of seeds that have finished before one in front of them; and the first that has not.
-    let hashes = Mutex::new((BTreeMap::new(), 0, from));
-    let summary = Mutex::new(Summary::default());
-    let lock = || summary.lock().unwrap_or_else(PoisonError::into_inner);
+    let sums = Mutex::new((Summary::default(), Hashes::new(from)));
+    let lock = || sums.lock().unwrap_or_else(PoisonError::into_inner);
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
@@ -140,22 +207,17 @@ pub fn run_seeds(
                     let seed = from + at;
                     let outcome = run_seed(seed, scenario, cut);
                     each(seed, &outcome);
-                    let mut summary = lock();
+                    let (packets, calls) = outcome.amount();
+                    let (summary, hashes) = &mut *lock();
                     summary.seeds += 1;
+                    summary.packets += packets;
+                    summary.calls += calls;
                     if let Outcome::Ran(report) = &outcome {
-                        summary.packets += report.packets;
-                        summary.calls += report.calls;
                         summary.faults += report.faults;
                         summary.happened += report.happened;
                         summary.outcomes += report.outcomes;
                         summary.bound_used = summary.bound_used.max(report.bound_used);
-                        let mut guard = hashes.lock().unwrap_or_else(PoisonError::into_inner);
-                        let (early, next, hash) = &mut *guard;
-                        early.insert(at, report.trace_hash);
-                        while let Some(of) = early.remove(next) {
-                            *hash = pattern::mix(*hash).wrapping_add(of);
-                            *next += 1;
-                        }
+                        hashes.put(at, report.trace_hash);
                     }
                     if let Some(violation) = outcome.violation() {
                         stop.store(true, Ordering::Relaxed);
@@ -167,7 +229,6 @@ pub fn run_seeds(
             });
         }
     });
-    let mut summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
-    summary.trace_hash = hashes.into_inner().unwrap_or_else(PoisonError::into_inner).2;
-    summary
+    let (summary, hashes) = sums.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Summary { trace_hash: hashes.mixed, ..summary }
 }

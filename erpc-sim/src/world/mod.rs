@@ -153,11 +153,21 @@ impl<'p> World<'p> {
 
     /// Lets everything happen, to the end or the first violation.
     pub fn run(mut self) -> Report {
-        while self.oracle.violation().is_none() && self.step() {}
+        self.go_on_to_the_end();
         self.report()
     }
 
-    fn report(mut self) -> Report {
+    /// What [`World::run`] does before it reports.
+    pub(crate) fn go_on_to_the_end(&mut self) {
+        while self.oracle.violation().is_none() && self.step() {}
+    }
+
+    /// How far the run has come, if an assertion ends it: the time, packets and calls.
+    pub(crate) fn progress(&self) -> (Instant, u64, u64) {
+        (self.now, self.network.stats().sent, self.oracle.calls())
+    }
+
+    pub(crate) fn report(mut self) -> Report {
         for node in &mut self.nodes {
             self.faults += node.heal();
             self.happened.overflows += node.port.stats().rx_overflow;
