@@ -36,6 +36,7 @@ pub mod mutants;
 pub mod net;
 mod node;
 pub mod oracle;
+mod output;
 mod party;
 mod pattern;
 pub mod plan;
@@ -50,6 +51,7 @@ pub mod transport;
 pub mod world;
 
 pub use feature::{Feature, Features};
+pub use output::print_line;
 pub use random::Random;
 pub use route::SimRoute;
 pub use scenario::Scenario;

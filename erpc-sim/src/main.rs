@@ -4,11 +4,12 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::{Parser, Subcommand};
-use erpc_sim::plan::Cut;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+use erpc_sim::plan::{Cut, Plan};
 use erpc_sim::runner::{Outcome, run_seeds, silence_panics};
 use erpc_sim::shrink::shrink;
-use erpc_sim::{Feature, Features, Scenario};
+use erpc_sim::{Feature, Features, Scenario, say};
 
 #[derive(Parser)]
 #[command(about = "Runs erpc in a simulated network and looks at everything that happens")]
@@ -29,15 +30,15 @@ enum Command {
 #[derive(clap::Args)]
 struct Mutants {
     /// Seeds per bug, at most.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     seeds: u64,
     /// The first of them.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 62))]
     from: u64,
     /// Only every so many-th bug, from the one with the number `--shard` on.
-    #[arg(long, default_value_t = 1)]
-    shards: usize,
-    /// The number of the first bug.
+    #[arg(long, default_value = "1")]
+    shards: NonZeroUsize,
+    /// The number of the first bug, less than `--shards`.
     #[arg(long, default_value_t = 0)]
     shard: usize,
     /// Threads. By default as many as there are processors.
@@ -59,13 +60,17 @@ struct Run {
     /// Features that no run shall have, by name.
     #[arg(long, value_delimiter = ',', value_parser = feature)]
     without: Vec<Feature>,
-    /// Single happenings to leave out, by number.
+    /// Single happenings of a single seed to leave out, by number.
     #[arg(long, value_delimiter = ',')]
     skip: Vec<usize>,
+    /// A bug to put into the protocol, by its name in erpc-core/src/mutants.rs. Needs a build with
+    /// `--cfg erpc_mutants`, as `mutants` does.
+    #[arg(long)]
+    bug: Option<String>,
     /// Threads. By default as many as there are processors.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
-    /// Prints every packet.
+    /// Prints every packet of a single seed.
     #[arg(long)]
     packets: bool,
     /// Prints how often faults acted, and with up to 20 seeds what came of each.
@@ -91,7 +96,13 @@ fn main() -> ExitCode {
     silence_panics();
     match Arguments::parse().command {
         Command::Run(run) => run.run(),
-        Command::Mutants(mutants) => mutants.run(),
+        Command::Mutants(mutants) => {
+            let Mutants { shards, shard, .. } = mutants;
+            if shard >= shards.get() {
+                misused(&format!("there is no shard {shard} of {shards}; the first is 0"));
+            }
+            mutants.run()
+        }
     }
 }
 
@@ -99,10 +110,32 @@ fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Arguments that are each right but not together.
+fn misused(why: &str) -> ! {
+    Arguments::command().error(ErrorKind::ValueValidation, why).exit()
+}
+
+#[cfg(not(erpc_mutants))]
+const NO_BUGS: &str = "this build has no bugs to put in; `.ci/mutants` makes one that has";
+
+/// Puts in the bug of this name.
+#[cfg(erpc_mutants)]
+fn put_in(bug: &str) {
+    let Some(mutant) = erpc_sim::mutants::named(bug) else {
+        misused(&format!("there is no bug {bug}; they are in erpc-core/src/mutants.rs"));
+    };
+    erpc_core::mutants::choose(Some(mutant));
+}
+
+#[cfg(not(erpc_mutants))]
+fn put_in(_: &str) {
+    misused(NO_BUGS);
+}
+
 impl Mutants {
     #[cfg(not(erpc_mutants))]
     fn run(self) -> ExitCode {
-        eprintln!("this build has no bugs to put in; `.ci/mutants` makes one that has");
+        eprintln!("{NO_BUGS}");
         ExitCode::FAILURE
     }
 
@@ -110,26 +143,55 @@ impl Mutants {
     fn run(self) -> ExitCode {
         use erpc_sim::mutants::{count, hunt};
 
-        let threads = self.threads.map_or_else(available_threads, usize::from);
-        let which = (self.shard..count()).step_by(self.shards.max(1));
-        let hunts = hunt(which, self.from, self.seeds, threads, |hunt| match &hunt.caught {
-            Some((seeds, violation)) => {
-                let shown: String = violation.what.chars().take(100).collect();
-                println!("{:?}: caught in {seeds} seeds: {shown}", hunt.mutant);
-            }
-            None => {
-                println!("{:?}: NOT CAUGHT in {} seeds: {}", hunt.mutant, self.seeds, hunt.what)
+        let Self { seeds: most, from, shards, shard, threads } = self;
+        let threads = threads.map_or_else(available_threads, usize::from);
+        let which = (shard..count()).step_by(shards.get());
+        let hunts = hunt(which, from, most, threads, |hunt| {
+            let mutant = hunt.mutant;
+            match &hunt.caught {
+                Some(catch) => {
+                    let words: Vec<_> = catch.violation.what.split_whitespace().collect();
+                    let shown: String = words.join(" ").chars().take(100).collect();
+                    let seeds = catch.seed - from + 1;
+                    say!("{mutant:?}: caught in {seeds} seeds: {shown}\n  {}", catch.command);
+                }
+                None => say!("{mutant:?}: NOT CAUGHT in {most} seeds: {}", hunt.what),
             }
         });
         let caught: Vec<_> = hunts.iter().filter_map(|hunt| hunt.caught.as_ref()).collect();
-        let seeds: u64 = caught.iter().map(|(seeds, _)| seeds).sum();
-        println!(r#"{{"mutants":{},"caught":{},"seeds":{seeds}}}"#, hunts.len(), caught.len());
-        ExitCode::from(u8::from(caught.len() < hunts.len()))
+        let seeds: u64 = caught.iter().map(|catch| catch.seed - from + 1).sum();
+        say!(r#"{{"mutants":{},"caught":{},"seeds":{seeds}}}"#, hunts.len(), caught.len());
+        if hunts.is_empty() {
+            eprintln!("there are {} bugs, and none in this shard", count());
+        }
+        ExitCode::from(u8::from(hunts.is_empty() || caught.len() < hunts.len()))
     }
 }
 
 impl Run {
+    /// What is wrong with the arguments, together.
+    fn check(&self) {
+        if self.seeds == 1 {
+            let scenario = self.scenario.unwrap_or_else(|| Scenario::of_seed(self.from));
+            let cut = Cut { without: Features::of(&self.without), ..Cut::default() };
+            let events = Plan::draw(self.from, scenario, &cut).events.len();
+            if let Some(none) = self.skip.iter().find(|&&at| at >= events) {
+                misused(&format!(
+                    "there is no happening {none} to skip: this seed has {events}, from 0 on"
+                ));
+            }
+        } else if !self.skip.is_empty() {
+            misused("--skip takes the numbers of one seed's happenings, and needs --seeds 1");
+        } else if self.packets {
+            misused("--packets prints the packets of one seed, and needs --seeds 1");
+        }
+    }
+
     fn run(self) -> ExitCode {
+        self.check();
+        if let Some(bug) = &self.bug {
+            put_in(bug);
+        }
         let threads = self.threads.map_or_else(available_threads, usize::from);
         let cut = Cut {
             without: Features::of(&self.without),
@@ -140,23 +202,23 @@ impl Run {
         let verbose = self.verbose;
         let each = |seed: u64, outcome: &Outcome| {
             if verbose && self.seeds <= 20 {
-                println!("{seed}: {outcome:?}");
+                say!("{seed}: {outcome:?}");
             }
         };
         let summary = run_seeds(self.from, self.seeds, self.scenario, threads, &cut, &each);
         let seconds = began.elapsed().as_secs_f64();
         if let Some((seed, violation)) = &summary.failure {
-            println!("seed {seed} fails {violation}");
+            say!("seed {seed} fails {violation}");
             let shrunk = shrink(*seed, self.scenario, &cut, violation.clone());
-            println!("made smaller in {} runs, it fails {}", shrunk.runs, shrunk.violation);
-            println!("  {}", shrunk.command(*seed, self.scenario));
+            say!("made smaller in {} runs, it fails {}", shrunk.runs, shrunk.violation);
+            say!("  {}", shrunk.command(*seed, self.scenario));
         }
         if verbose {
-            println!("{:?}\n{:?}\n{:?}", summary.faults, summary.happened, summary.outcomes);
-            println!("at most {} thousandths of the time bound were used", summary.bound_used);
+            say!("{:?}\n{:?}\n{:?}", summary.faults, summary.happened, summary.outcomes);
+            say!("at most {} thousandths of the time bound were used", summary.bound_used);
         }
         let failures = u32::from(summary.failure.is_some());
-        println!(
+        say!(
             r#"{{"seeds":{},"threads":{threads},"packets":{},"calls":{},"failures":{failures},"packets_per_s":{:.0},"trace_hash":"{:016x}"}}"#,
             summary.seeds,
             summary.packets,

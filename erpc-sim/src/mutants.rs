@@ -1,11 +1,12 @@
 //! Does the net catch? Bugs are put into the protocol one at a time, and seeds run until one of them
 //! breaks a rule.
 
-use erpc_core::mutants::{ALL, Mutant, choose};
+use erpc_core::mutants::{ALL, Mutant, choose, is_chosen};
 
 use crate::oracle::Violation;
 use crate::plan::Cut;
 use crate::runner::run_seeds;
+use crate::shrink::command;
 
 /// What became of one bug.
 #[derive(Clone, Debug)]
@@ -14,8 +15,19 @@ pub struct Hunt {
     pub mutant: Mutant,
     /// What it does.
     pub what: &'static str,
-    /// The number of seeds it took and how it showed; `None` if it was not caught.
-    pub caught: Option<(u64, Violation)>,
+    /// How it showed; `None` if it was not caught.
+    pub caught: Option<Catch>,
+}
+
+/// How a bug was caught.
+#[derive(Clone, Debug)]
+pub struct Catch {
+    /// The first seed that failed.
+    pub seed: u64,
+    /// And how.
+    pub violation: Violation,
+    /// The command that runs it again.
+    pub command: String,
 }
 
 /// Puts in one bug after the other, those in `which`, and runs up to `seeds` seeds from `from` on with
@@ -32,8 +44,11 @@ pub fn hunt(
     for &(mutant, what) in which.filter_map(|at| ALL.get(at)) {
         choose(Some(mutant));
         let summary = run_seeds(from, seeds, None, threads, &Cut::default(), &|_, _| {});
+        let caught = summary.failure.map(|(seed, violation)| {
+            let command = command(seed, None, &Cut::default());
+            Catch { seed, violation, command }
+        });
         choose(None);
-        let caught = summary.failure.map(|(seed, violation)| (seed - from + 1, violation));
         let hunt = Hunt { mutant, what, caught };
         each(&hunt);
         hunts.push(hunt);
@@ -45,4 +60,16 @@ pub fn hunt(
 #[must_use]
 pub fn count() -> usize {
     ALL.len()
+}
+
+/// The bug of that name.
+#[must_use]
+pub fn named(name: &str) -> Option<Mutant> {
+    ALL.iter().map(|(mutant, _)| *mutant).find(|mutant| format!("{mutant:?}") == name)
+}
+
+/// The bug that is in now.
+#[must_use]
+pub fn chosen() -> Option<Mutant> {
+    ALL.iter().map(|(mutant, _)| *mutant).find(|mutant| is_chosen(*mutant))
 }

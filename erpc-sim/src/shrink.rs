@@ -1,9 +1,9 @@
 //! From a run that fails to a smaller one that fails.
 
-use crate::Scenario;
 use crate::oracle::Violation;
 use crate::plan::{Cut, Plan};
-use crate::runner::run_seed;
+use crate::runner::run_plan;
+use crate::{Features, Scenario};
 
 /// The smallest cut that was found of a seed that fails, and how it fails.
 #[derive(Clone, Debug)]
@@ -20,18 +20,35 @@ pub struct Shrunk {
 /// then single happenings, from halves of them down to one.
 #[must_use]
 pub fn shrink(seed: u64, scenario: Option<Scenario>, cut: &Cut, violation: Violation) -> Shrunk {
+    let scenario = scenario.unwrap_or_else(|| Scenario::of_seed(seed));
+    shrink_by(
+        |cut| Plan::draw(seed, scenario, cut),
+        |plan| run_plan(plan).violation(),
+        cut,
+        violation,
+    )
+}
+
+/// The same, of plans that `draw` makes and that fail as `fails` says.
+fn shrink_by(
+    draw: impl Fn(&Cut) -> Plan,
+    fails: impl Fn(&Plan) -> Option<Violation>,
+    cut: &Cut,
+    violation: Violation,
+) -> Shrunk {
     let cut = Cut { prints: false, ..cut.clone() };
     let mut shrunk = Shrunk { cut, violation, runs: 0 };
-    let of = scenario.unwrap_or_else(|| Scenario::of_seed(seed));
+    let attempt = |shrunk: &mut Shrunk, cut: Cut| shrunk.attempt(fails(&draw(&cut)), cut);
     while {
-        let features = Plan::draw(seed, of, &shrunk.cut).features;
+        let features = draw(&shrunk.cut).features;
         features.iter().any(|feature| {
-            let cut = Cut { without: shrunk.cut.without.with(feature), ..shrunk.cut.clone() };
-            shrunk.attempt(seed, scenario, cut)
+            let without = shrunk.cut.without.with(feature);
+            let skip = renumbered(&draw, &shrunk.cut, without);
+            attempt(&mut shrunk, Cut { without, skip, prints: false })
         })
     } {}
     let all = Cut { skip: Vec::new(), ..shrunk.cut.clone() };
-    let happenings = Plan::draw(seed, of, &all).events.len();
+    let happenings = draw(&all).events.len();
     let mut piece = happenings.div_ceil(2);
     while piece > 0 {
         for from in (0..happenings).step_by(piece) {
@@ -40,12 +57,57 @@ pub fn shrink(seed: u64, scenario: Option<Scenario>, cut: &Cut, violation: Viola
             cut.skip.sort_unstable();
             cut.skip.dedup();
             if cut.skip.len() > shrunk.cut.skip.len() {
-                let _ = shrunk.attempt(seed, scenario, cut);
+                attempt(&mut shrunk, cut);
             }
         }
         piece /= 2;
     }
     shrunk
+}
+
+/// The happenings that `cut` skips, by the numbers that they have when `without` is cut, which is more.
+fn renumbered(draw: impl Fn(&Cut) -> Plan, cut: &Cut, without: Features) -> Vec<usize> {
+    if cut.skip.is_empty() {
+        return Vec::new();
+    }
+    let [before, after] = [cut.without, without]
+        .map(|without| draw(&Cut { without, skip: Vec::new(), prints: false }).events);
+    let mut skip = Vec::new();
+    // What remains is in the same order.
+    let mut number = 0;
+    for (at, event) in before.iter().enumerate() {
+        if after.get(number) == Some(event) {
+            if cut.skip.contains(&at) {
+                skip.push(number);
+            }
+            number += 1;
+        }
+    }
+    skip
+}
+
+/// The command that runs a seed again, without what is cut, with the bug that was put in.
+#[must_use]
+pub fn command(seed: u64, scenario: Option<Scenario>, cut: &Cut) -> String {
+    let mut command = format!("cargo run --release -p erpc-sim -- run --seeds 1 --from {seed}");
+    #[cfg(erpc_mutants)]
+    if let Some(bug) = crate::mutants::chosen() {
+        // The build of `.ci/mutants`.
+        command = format!(
+            "RUSTFLAGS='--cfg erpc_mutants' CARGO_TARGET_DIR=target/mutants {command} --bug {bug:?}"
+        );
+    }
+    if let Some(scenario) = scenario {
+        command += &format!(" --scenario {}", scenario.name());
+    }
+    if cut.without != Features::none() {
+        command += &format!(" --without {}", cut.without);
+    }
+    if !cut.skip.is_empty() {
+        let skipped: Vec<_> = cut.skip.iter().map(ToString::to_string).collect();
+        command += &format!(" --skip {}", skipped.join(","));
+    }
+    command
 }
 
 /// What a violation says, but for its numbers: whether two are the same one.
@@ -55,9 +117,9 @@ fn kind(violation: &Violation) -> String {
 
 impl Shrunk {
     /// Takes `cut` if the run fails with it in the same way.
-    fn attempt(&mut self, seed: u64, scenario: Option<Scenario>, cut: Cut) -> bool {
+    fn attempt(&mut self, violation: Option<Violation>, cut: Cut) -> bool {
         self.runs += 1;
-        let Some(violation) = run_seed(seed, scenario, &cut).violation() else { return false };
+        let Some(violation) = violation else { return false };
         if kind(&violation) != kind(&self.violation) {
             return false;
         }
@@ -68,17 +130,92 @@ impl Shrunk {
     /// The command that runs it again.
     #[must_use]
     pub fn command(&self, seed: u64, scenario: Option<Scenario>) -> String {
-        let mut command = format!("cargo run --release -p erpc-sim -- run --seeds 1 --from {seed}");
-        if let Some(scenario) = scenario {
-            command += &format!(" --scenario {}", scenario.name());
+        command(seed, scenario, &self.cut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use erpc_core::time::Instant;
+
+    use super::*;
+    use crate::Feature;
+    use crate::plan::Happening;
+
+    const SCENARIO: Scenario = Scenario::Star;
+
+    /// Fails if it has losses, a clock that leaps, and these two happenings.
+    fn fails(plan: &Plan, both: &[(Instant, Happening)]) -> Option<Violation> {
+        let features = [Feature::Loss, Feature::ClockLeap];
+        let fails = features.iter().all(|&feature| plan.features.has(feature))
+            && both.iter().all(|event| plan.events.contains(event));
+        // The numbers in it change.
+        let what = format!("{} happenings are too many", plan.events.len());
+        fails.then_some(Violation { at: plan.heal_at, what })
+    }
+
+    /// Makes a run smaller that fails by two happenings, the `first`-th and the `last`-th, from the end.
+    fn shrunk(seed: u64, cut: &Cut, first: usize, last: usize) -> (Shrunk, Plan) {
+        let draw = |cut: &Cut| Plan::draw(seed, SCENARIO, cut);
+        let events = draw(cut).events;
+        let both = [first, last].map(|at| events[events.len() - 1 - at].clone());
+        let failure = fails(&draw(cut), &both).expect("it fails before");
+        let shrunk = shrink_by(draw, |plan| fails(plan, &both), cut, failure);
+        let plan = draw(&shrunk.cut);
+        assert_eq!(fails(&plan, &both), Some(shrunk.violation.clone()), "it still fails");
+        (shrunk, plan)
+    }
+
+    /// Seeds that have what it takes to fail.
+    fn seeds(count: usize) -> impl Iterator<Item = u64> {
+        let is_rich = |seed: &u64| {
+            let plan = Plan::draw(*seed, SCENARIO, &Cut::default());
+            let wanted = [Feature::Loss, Feature::ClockLeap].into_iter();
+            wanted.into_iter().all(|feature| plan.features.has(feature)) && plan.events.len() >= 12
+        };
+        (0..).filter(is_rich).take(count)
+    }
+
+    #[test]
+    fn nothing_is_left_that_can_be_left_out() {
+        for seed in seeds(20) {
+            let (shrunk, plan) = shrunk(seed, &Cut::default(), 2, 7);
+            assert_eq!(plan.events.len(), 2, "seed {seed}: {:?}", shrunk.cut);
+            for feature in plan.features.iter() {
+                let cut = Cut { without: shrunk.cut.without.with(feature), ..Cut::default() };
+                let all = Plan::draw(seed, SCENARIO, &cut);
+                let both = &plan.events;
+                assert_eq!(fails(&all, both), None, "seed {seed} needs no {}", feature.name());
+            }
+            assert!(shrunk.runs < 500, "seed {seed} takes {} runs", shrunk.runs);
         }
-        if self.cut.without != crate::Features::none() {
-            command += &format!(" --without {}", self.cut.without);
+    }
+
+    #[test]
+    fn what_was_skipped_before_stays_so_when_the_numbers_change() {
+        for seed in seeds(20) {
+            let all = Plan::draw(seed, SCENARIO, &Cut::default()).events;
+            let cut = Cut { skip: vec![0, 3, all.len() - 1], ..Cut::default() };
+            let (shrunk, plan) = shrunk(seed, &cut, 1, 4);
+            assert_eq!(plan.events.len(), 2, "seed {seed}: {:?}", shrunk.cut);
+            let without = Cut { skip: Vec::new(), ..shrunk.cut.clone() };
+            let most = Plan::draw(seed, SCENARIO, &without).events.len();
+            assert!(shrunk.cut.skip.iter().all(|&at| at < most), "seed {seed}: {:?}", shrunk.cut);
+            assert!(shrunk.cut.skip.is_sorted());
         }
-        if !self.cut.skip.is_empty() {
-            let skipped: Vec<_> = self.cut.skip.iter().map(ToString::to_string).collect();
-            command += &format!(" --skip {}", skipped.join(","));
-        }
-        command
+    }
+
+    #[test]
+    fn the_command_says_all_that_is_cut() {
+        let cut = Cut {
+            without: Features::of(&[Feature::Loss, Feature::OneWay]),
+            skip: vec![1, 12],
+            prints: true,
+        };
+        let said = command(7, Some(Scenario::TwoTier), &cut);
+        let wanted =
+            "-- run --seeds 1 --from 7 --scenario two-tier --without loss,one-way --skip 1,12";
+        assert!(said.ends_with(wanted), "{said}");
+        assert!(command(7, None, &Cut::default()).ends_with("-- run --seeds 1 --from 7"));
     }
 }

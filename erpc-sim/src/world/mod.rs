@@ -547,7 +547,7 @@ fn print(now: Instant, what: &str, packet: &Packet) {
     let Packet { from, to, bytes, .. } = packet;
     let len = bytes.len();
     match Header::parse(bytes) {
-        Ok(Header { connection, kind, packet, request, aux, size, .. }) => println!(
+        Ok(Header { connection, kind, packet, request, aux, size, .. }) => crate::say!(
             "{:>13} {from} -> {to} {what:9} {kind:?} {:x} packet {} request {} aux {aux} size {size}, {len} bytes",
             now.as_nanos(),
             connection.to_u64(),
@@ -555,7 +555,7 @@ fn print(now: Instant, what: &str, packet: &Packet) {
             request.to_u32(),
         ),
         Err(error) => {
-            println!("{:>13} {from} -> {to} {what:9} {error:?}, {len} bytes", now.as_nanos())
+            crate::say!("{:>13} {from} -> {to} {what:9} {error:?}, {len} bytes", now.as_nanos())
         }
     }
 }
