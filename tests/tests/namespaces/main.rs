@@ -9,184 +9,25 @@
 //! Each test runs three times: as itself, and, as `ERPC_NAMESPACE_ROLE` says, as its server and its
 //! client.
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+mod load;
+mod net;
+
 use std::env;
-use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::process::Command;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use erpc::raw::protocol::DropReason;
 use erpc::transport::fault::{FaultCounts, FaultPlan, FaultStats, Faults, Faulty, Outage};
-use erpc::{CallError, Cause, Endpoint, EndpointConfig, EndpointStats, Server, Udp};
-use erpc_tests::data::Dice;
-use erpc_tests::lab::{LabService, loopback, work};
+use erpc::{Cause, Endpoint, EndpointConfig, EndpointStats, Server, Udp};
+use erpc_tests::lab::{LabService, loopback};
 use erpc_tests::limit::{millis, secs, within};
-use erpc_tests::process::{Process, end_with_input};
-use erpc_tests::proto::*;
+use erpc_tests::process::end_with_input;
 
-const ROLE: &str = "ERPC_NAMESPACE_ROLE";
-const REQUIRE: &str = "ERPC_REQUIRE_NAMESPACES";
+use crate::load::{Load, compare};
+use crate::net::{CLIENT, Net, ROLE, SERVER, say};
 
-/// Addresses that nobody has: TEST-NET-1.
-const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 7_000);
-const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)), 0);
-/// The name of the cable's end in either namespace.
-const CABLE: &str = "erpc0";
-
-/// Calls under way at once: the 8 slots of each session and some that wait.
-const OUTSTANDING: usize = 40;
-const SESSIONS: usize = 3;
 /// Of a client, on a machine that has other things to do.
 const LIMIT: Duration = secs(40);
-
-/// Two network namespaces and a cable. They go when this does.
-struct Net {
-    server: String,
-    client: String,
-}
-
-impl Net {
-    /// # Errors
-    /// What the machine says against it.
-    fn new() -> Result<Self, String> {
-        static SERIAL: AtomicU32 = AtomicU32::new(0);
-        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let name = |role| format!("erpc-{}-{serial}-{role}", std::process::id());
-        // From here on, `drop` takes away whatever there is.
-        let net = Self { server: name("server"), client: name("client") };
-        let Self { server, client } = &net;
-        ip(&format!("netns add {server}"))?;
-        ip(&format!("netns add {client}"))?;
-        // Both ends are made where they belong, and are never among the machine's own interfaces.
-        ip(&format!("link add {CABLE} netns {server} type veth peer name {CABLE} netns {client}"))?;
-        for (namespace, address) in [(server, SERVER.ip()), (client, CLIENT.ip())] {
-            ip(&format!("-n {namespace} address add {address}/24 dev {CABLE}"))?;
-            ip(&format!("-n {namespace} link set {CABLE} up"))?;
-        }
-        Ok(net)
-    }
-
-    /// This program in a namespace, as one of a test's processes.
-    fn start(namespace: &str, role: &str, test: &str) -> Process {
-        let program = env::current_exe().expect("a test knows its program");
-        let program = program.to_str().expect("its path is text");
-        let variable = format!("{ROLE}={role}");
-        let arguments =
-            ["netns", "exec", namespace, "env", &variable, program, "--exact", test, "--nocapture"];
-        Process::start(&format!("{test}'s {role}"), "ip", &arguments)
-    }
-}
-
-impl Drop for Net {
-    fn drop(&mut self) {
-        for namespace in [&self.server, &self.client] {
-            // An error means that it was not made. The cable goes with what it is in.
-            ip(&format!("netns delete {namespace}")).unwrap_or_default();
-        }
-    }
-}
-
-fn ip(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip")
-        .args(arguments.split(' '))
-        .output()
-        .map_err(|error| format!("`ip` of iproute2 does not start: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            Err(format!("`ip {arguments}`: {}", String::from_utf8_lossy(&output.stderr).trim()))
-        }
-    }
-}
-
-/// One line, one system call. Begun on a new line, as the test harness may have said something.
-fn say(line: &str) {
-    let written = std::io::stdout().lock().write_all(format!("\n{line}\n").as_bytes());
-    written.expect("the test listens");
-}
-
-/// How a call has ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Outcome {
-    Answered,
-    NotExecuted(Cause),
-    MaybeExecuted(Cause),
-    ResponseLost(Cause),
-}
-
-/// Lengths of request and response: mostly small, some of several packets.
-fn lengths(id: u64) -> (usize, usize) {
-    let mut dice = Dice::new(id);
-    let mut one = || match dice.below(20) {
-        0..17 => dice.below(500) as usize,
-        17..19 => dice.below(5_000) as usize,
-        _ => dice.below(20_000) as usize,
-    };
-    (one(), one())
-}
-
-/// Calls without end, each with an id of its own and never repeated, until one of them fails.
-#[derive(Default)]
-struct Load {
-    sessions: RefCell<Vec<LabClient<Faulty<Udp>>>>,
-    next: Cell<u64>,
-    under_way: Cell<usize>,
-    answered: Cell<usize>,
-    outcomes: RefCell<HashMap<u64, Outcome>>,
-    /// No more calls for now.
-    halted: Cell<bool>,
-}
-
-impl Load {
-    /// Opens sessions and starts calls on them.
-    fn start(load: &Rc<Self>, endpoint: &Endpoint<Faulty<Udp>>) {
-        let open = |_| LabClient::new(endpoint.open(SERVER.into()));
-        *load.sessions.borrow_mut() = (0..SESSIONS).map(open).collect();
-        load.halted.set(false);
-        for _ in 0..OUTSTANDING {
-            Self::call(load);
-        }
-    }
-
-    fn call(load: &Rc<Self>) {
-        let id = load.next.get();
-        load.next.set(id + 1);
-        load.under_way.set(load.under_way.get() + 1);
-        let (request, expected) = work(id, lengths(id).0, lengths(id).1);
-        let again = Rc::clone(load);
-        let lab = load.sessions.borrow()[id as usize % SESSIONS].clone();
-        lab.work_with(request, move |reply| {
-            let outcome = match reply {
-                Ok(reply) => {
-                    assert!(reply == expected, "call {id} brings a wrong answer");
-                    Outcome::Answered
-                }
-                Err(CallError::NotExecuted(cause)) => Outcome::NotExecuted(cause),
-                Err(CallError::MaybeExecuted(cause)) => Outcome::MaybeExecuted(cause),
-                Err(CallError::ResponseLost(cause)) => Outcome::ResponseLost(cause),
-                Err(error) => panic!("call {id} ends with {error:?}"),
-            };
-            again.end(id, outcome);
-            if !again.halted.get() {
-                Self::call(&again);
-            }
-        });
-    }
-
-    fn end(&self, id: u64, outcome: Outcome) {
-        let before = self.outcomes.borrow_mut().insert(id, outcome);
-        assert_eq!(before, None, "call {id} ends twice");
-        self.under_way.set(self.under_way.get() - 1);
-        match outcome {
-            Outcome::Answered => self.answered.set(self.answered.get() + 1),
-            _ => self.halted.set(true),
-        }
-    }
-}
 
 /// What the network does in a test, and what is expected of the calls.
 struct Weather {
@@ -227,16 +68,9 @@ impl Weather {
             Ok(role) => panic!("{role} is no role"),
             Err(_) => match Net::new() {
                 Ok(net) => self.watch(&net),
-                Err(reason) => self.skip(&reason),
+                Err(reason) => Net::skip(self.test, &reason),
             },
         }
-    }
-
-    fn skip(&self, reason: &str) {
-        assert!(env::var_os(REQUIRE).is_none(), "no network namespaces: {reason}");
-        // Past the harness, which keeps to itself what tests print that do not fail.
-        let said = format!("SKIPPED {}: no network namespaces here: {reason}\n", self.test);
-        std::io::stderr().write_all(said.as_bytes()).expect("somebody listens");
     }
 
     /// Says what it executes, until its input ends.
@@ -264,14 +98,7 @@ impl Weather {
         let is_over = || load.answered.get() >= self.answers && begun.elapsed() >= self.lasts;
         while !is_over() {
             rounds += 1;
-            Load::start(&load, &endpoint);
-            while !is_over() && !load.halted.get() {
-                endpoint.run_for(millis(2));
-            }
-            load.halted.set(true);
-            while load.under_way.get() > 0 {
-                endpoint.run_for(millis(2));
-            }
+            Load::round(&load, &endpoint, is_over);
         }
         self.check_client(&load, rounds);
         self.check_faults(&faults.stats());
@@ -290,17 +117,10 @@ impl Weather {
     }
 
     fn check_client(&self, load: &Load, rounds: u32) {
-        let outcomes = load.outcomes.borrow();
-        assert_eq!(outcomes.len() as u64, load.next.get(), "every call has ended");
-        for (id, outcome) in outcomes.iter() {
-            let (word, cause) = match outcome {
-                Outcome::Answered => ("ANSWERED", None),
-                Outcome::NotExecuted(cause) => ("NOT-EXECUTED", Some(*cause)),
-                Outcome::MaybeExecuted(cause) => ("MAYBE-EXECUTED", Some(*cause)),
-                Outcome::ResponseLost(cause) => ("RESPONSE-LOST", Some(*cause)),
-            };
+        load.say();
+        for (id, outcome) in load.outcomes.borrow().iter() {
+            let cause = outcome.cause();
             assert!(cause.is_none() || cause == self.fatal, "call {id} ends with {outcome:?}");
-            say(&format!("{word} {id}"));
         }
         assert_eq!(rounds > 1, self.fatal.is_some(), "sessions were opened {rounds} times");
     }
@@ -322,26 +142,7 @@ impl Weather {
         client.finish();
         assert!(said.iter().any(|line| line == "DONE"), "the client did nothing: {said:?}");
         server.kill();
-        let mut executed: HashMap<String, u32> = HashMap::new();
-        for id in server.rest().iter().filter_map(|line| line.strip_prefix("EXECUTED ")) {
-            *executed.entry(id.to_owned()).or_default() += 1;
-        }
-        let repeated: Vec<_> = executed.iter().filter(|(_, times)| **times != 1).collect();
-        assert!(repeated.is_empty(), "executed more than once: {repeated:?}");
-        let mut answered = 0;
-        for (word, id) in said.iter().filter_map(|line| line.split_once(' ')) {
-            let was_executed = executed.contains_key(id);
-            match word {
-                "ANSWERED" => {
-                    answered += 1;
-                    assert!(was_executed, "call {id} was answered by nobody");
-                }
-                "NOT-EXECUTED" => assert!(!was_executed, "call {id} was executed after all"),
-                "RESPONSE-LOST" => assert!(was_executed, "call {id} was not executed after all"),
-                // May be. The rest are the harness's words.
-                _ => {}
-            }
-        }
+        let answered = compare(&server.rest(), &said);
         assert!(answered >= self.answers, "{answered} calls were answered");
     }
 }
