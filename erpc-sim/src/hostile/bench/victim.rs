@@ -33,8 +33,6 @@ pub(super) struct Victim {
     /// When the packets that wait have begun to wait.
     arrived: Instant,
     turns: u64,
-    busy_nanos: u64,
-    last: Instant,
     report: Report,
 }
 
@@ -100,8 +98,6 @@ impl Victim {
             leaving: Vec::new(),
             arrived: if bench.victim_calls.is_some() { Instant::ZERO } else { Instant::NEVER },
             turns: 0,
-            busy_nanos: 0,
-            last: Instant::ZERO,
             report: Report::default(),
         }
     }
@@ -124,7 +120,6 @@ impl Victim {
 
     /// A turn ends: what it sent leaves. Or one begins.
     pub(super) fn act(&mut self, now: Instant, sent: &mut Vec<Sent>) {
-        self.last = now;
         if !self.leaving.is_empty() {
             sent.append(&mut self.leaving);
             return;
@@ -140,7 +135,7 @@ impl Victim {
         let packets = after.rx_packets - before.rx_packets + sent_now;
         let nanos = TURN_NANOS + packets * PACKET_NANOS;
         self.busy_until = now.plus_nanos(nanos);
-        self.busy_nanos += nanos;
+        self.report.busy_nanos += nanos;
         self.arrived = if self.port.waiting() > 0 { self.busy_until } else { Instant::NEVER };
         self.report.most_sent_in_a_turn = self.report.most_sent_in_a_turn.max(sent_now);
         self.turns += 1;
@@ -171,11 +166,6 @@ impl Victim {
     pub(super) fn report(&mut self) -> Report {
         self.look();
         let stats = self.rpc.stats();
-        Report {
-            stats,
-            busy_permille: self.busy_nanos * 1_000 / self.last.as_nanos().max(1),
-            overflowed: stats.transport.rx_overflow,
-            ..self.report.clone()
-        }
+        Report { stats, overflowed: stats.transport.rx_overflow, ..self.report.clone() }
     }
 }
