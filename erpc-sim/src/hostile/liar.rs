@@ -45,11 +45,25 @@ pub enum Lie {
 struct Session {
     client: ConnectionId,
     cookie: Option<[u8; 16]>,
-    /// The server's id and the terms, once it is open.
-    open: Option<(ConnectionId, Parameters)>,
-    /// Request numbers by slot, and the next packet of each.
-    slots: [(u32, u32); 8],
+    open: Option<Open>,
+    slots: [Slot; SLOTS],
 }
+
+/// What the server has agreed to.
+#[derive(Clone, Copy)]
+struct Open {
+    server: ConnectionId,
+    terms: Parameters,
+}
+
+/// The request that a slot is at, and its next packet.
+#[derive(Clone, Copy)]
+struct Slot {
+    number: u32,
+    packet: u32,
+}
+
+const SLOTS: usize = 8;
 
 /// An admitted client that lies: it performs the true handshake for each of its sessions, reading what
 /// the server answers, and then does as its [`Lie`] says.
@@ -82,7 +96,7 @@ impl Liar {
             client: ConnectionId::new(if steers { index as u8 } else { 0 }, false, index, 0x5EED),
             cookie: None,
             open: None,
-            slots: std::array::from_fn(|slot| (slot as u32, 0)),
+            slots: std::array::from_fn(|slot| Slot { number: slot as u32, packet: 0 }),
         };
         Self {
             me,
@@ -122,85 +136,31 @@ impl Liar {
         self.forged(craft::control(ConnectionId::endpoint(0), 0, message))
     }
 
+    /// The next lie in a session, `None` if it has nothing to say there.
     fn lie(&mut self, at: usize) -> Option<Forged> {
         let slot = match self.lie {
-            Lie::Overrun { packets } => (self.told / u64::from(packets)) as usize % 8,
+            Lie::Overrun { packets } => (self.told / u64::from(packets)) as usize % SLOTS,
             // The one whose response is large.
             Lie::PullStorm => 0,
-            _ => self.random.below(8) as usize,
+            _ => self.random.below(SLOTS as u64) as usize,
         };
         let session = &mut self.sessions[at];
-        let (server, terms) = session.open?;
+        let open = session.open?;
+        let slot = &mut session.slots[slot];
         self.told += 1;
-        let (number, packet) = session.slots[slot];
-        let payload = craft::payload(&terms);
-        let request =
-            Craft { request: number, aux: 7, ..Craft::new(server, Kind::Request, &terms) };
         let (craft, len) = match self.lie {
-            Lie::Overrun { packets } => {
-                session.slots[slot] = if packet + 1 < packets {
-                    (number, packet + 1)
-                } else {
-                    (number.wrapping_add(8), 0)
-                };
-                (Craft { packet, size: packets * payload, ..request }, payload)
-            }
-            Lie::Gaps => {
-                session.slots[slot].1 = 1;
-                let packet = if packet == 0 { 0 } else { 2 + self.random.below(30) as u32 };
-                (Craft { packet, size: 64 * payload, ..request }, payload)
-            }
-            Lie::PullStorm if packet < STORM_PACKETS => {
-                session.slots[slot].1 += 1;
-                (Craft { packet, size: STORM_PACKETS * payload, ..request }, payload)
-            }
-            Lie::PullStorm => {
-                let pull = Craft::new(server, Kind::RequestForResponse, &terms);
-                let count = u32::from(terms.credits).min(STORM_PACKETS - 1);
-                (Craft { request: number, packet: 1, size: count, ..pull }, 0)
-            }
-            Lie::Leaps => {
-                let leap = *self.random.pick(&[
-                    8,
-                    16,
-                    9,
-                    1 << 31,
-                    (1 << 31) - 8,
-                    u32::MAX - 7,
-                    0,
-                    0x7FFF_FFF8,
-                ]);
-                let number = number.wrapping_add(leap);
-                (Craft { request: number, size: 8, ..request }, 8)
-            }
-            Lie::DeclaredSizes { allowed } => {
-                let size = *self.random.pick(&[u32::MAX, u32::MAX - 1, 1 << 31, allowed, allowed]);
-                (Craft { size, ..request }, payload)
-            }
-            Lie::ServersWords => {
-                let kind = *self.random.pick(&[
-                    Kind::CreditReturn,
-                    Kind::Response,
-                    Kind::Failure,
-                    Kind::Accepted,
-                ]);
-                (
-                    Craft {
-                        request: number,
-                        packet: 1,
-                        size: 1,
-                        ..Craft::new(server, kind, &terms)
-                    },
-                    0,
-                )
-            }
-            Lie::Churn { keep } if at < keep as usize => return None,
-            Lie::Churn { .. } => {
+            Lie::Overrun { packets } => open.overrun(slot, packets),
+            Lie::Gaps => open.gap(slot, &mut self.random),
+            Lie::PullStorm => open.storm(slot),
+            Lie::Leaps => open.leap(slot, &mut self.random),
+            Lie::DeclaredSizes { allowed } => open.declared(slot, allowed, &mut self.random),
+            Lie::ServersWords => open.servers_word(slot, &mut self.random),
+            Lie::Churn { keep } if at >= keep as usize => {
                 session.open = None;
                 let close = Control::Close { sender: session.client };
-                return Some(self.forged(craft::control(server, 0, close)));
+                return Some(self.forged(craft::control(open.server, 0, close)));
             }
-            Lie::Sessions => return None,
+            Lie::Churn { .. } | Lie::Sessions => return None,
         };
         Some(self.forged(craft.bytes(&FILLING[..len as usize])))
     }
@@ -214,6 +174,66 @@ impl Liar {
         let at = idle + self.at % (self.sessions.len() - idle).max(1);
         self.at += 1;
         at.min(self.sessions.len() - 1)
+    }
+}
+
+/// One function for each [`Lie`] that is told with data packets: the header, and how long the body is.
+impl Open {
+    fn payload(&self) -> u32 {
+        craft::payload(&self.terms)
+    }
+
+    fn craft(&self, kind: Kind, slot: &Slot) -> Craft {
+        Craft { request: slot.number, ..Craft::new(self.server, kind, &self.terms) }
+    }
+
+    fn request(&self, slot: &Slot) -> Craft {
+        Craft { aux: 7, ..self.craft(Kind::Request, slot) }
+    }
+
+    fn overrun(&self, slot: &mut Slot, packets: u32) -> (Craft, u32) {
+        let size = packets * self.payload();
+        let craft = Craft { packet: slot.packet, size, ..self.request(slot) };
+        slot.packet += 1;
+        if slot.packet == packets {
+            *slot = Slot { number: slot.number.wrapping_add(SLOTS as u32), packet: 0 };
+        }
+        (craft, self.payload())
+    }
+
+    fn gap(&self, slot: &mut Slot, random: &mut Random) -> (Craft, u32) {
+        let packet = if slot.packet == 0 { 0 } else { 2 + random.below(30) as u32 };
+        slot.packet = 1;
+        (Craft { packet, size: 64 * self.payload(), ..self.request(slot) }, self.payload())
+    }
+
+    fn storm(&self, slot: &mut Slot) -> (Craft, u32) {
+        let packet = slot.packet;
+        if packet < STORM_PACKETS {
+            slot.packet += 1;
+            let size = STORM_PACKETS * self.payload();
+            return (Craft { packet, size, ..self.request(slot) }, self.payload());
+        }
+        let count = u32::from(self.terms.credits).min(STORM_PACKETS - 1);
+        (Craft { packet: 1, size: count, ..self.craft(Kind::RequestForResponse, slot) }, 0)
+    }
+
+    fn leap(&self, slot: &Slot, random: &mut Random) -> (Craft, u32) {
+        const LEAPS: [u32; 8] = [8, 16, 9, 1 << 31, (1 << 31) - 8, u32::MAX - 7, 0, 0x7FFF_FFF8];
+        let number = slot.number.wrapping_add(*random.pick(&LEAPS));
+        (Craft { request: number, size: 8, ..self.request(slot) }, 8)
+    }
+
+    fn declared(&self, slot: &Slot, allowed: u32, random: &mut Random) -> (Craft, u32) {
+        let size = *random.pick(&[u32::MAX, u32::MAX - 1, 1 << 31, allowed, allowed]);
+        (Craft { size, ..self.request(slot) }, self.payload())
+    }
+
+    fn servers_word(&self, slot: &Slot, random: &mut Random) -> (Craft, u32) {
+        const KINDS: [Kind; 4] =
+            [Kind::CreditReturn, Kind::Response, Kind::Failure, Kind::Accepted];
+        let kind = *random.pick(&KINDS);
+        (Craft { packet: 1, size: 1, ..self.craft(kind, slot) }, 0)
     }
 }
 
@@ -251,7 +271,7 @@ impl Attacker for Liar {
                 out.push(self.knock(&self.sessions[index]));
             }
             Control::Opened { server, parameters } if session.open.is_none() => {
-                session.open = Some((server, parameters));
+                session.open = Some(Open { server, terms: parameters });
             }
             // To be believed alive costs an answer.
             Control::Ping { sender } => {

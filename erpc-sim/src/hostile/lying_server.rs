@@ -16,8 +16,16 @@ pub struct LyingServer {
     me: SimRoute,
     pace: Pace,
     random: Random,
-    /// Sessions of clients: where, their id, the terms, and the latest request's number and packets.
-    sessions: Vec<(SimRoute, ConnectionId, Parameters, u32, u32)>,
+    sessions: Vec<Session>,
+}
+
+/// A client's session, and the latest request in it.
+struct Session {
+    route: SimRoute,
+    client: ConnectionId,
+    terms: Parameters,
+    request: u32,
+    packets: u32,
 }
 
 impl LyingServer {
@@ -47,10 +55,11 @@ impl LyingServer {
             }
             Control::Open { client, parameters, .. } => {
                 let eager = parameters.eager.min(craft::payload(&parameters));
-                let parameters = Parameters { eager, ..parameters };
-                reply(client, Control::Opened { server: Self::name(client), parameters });
-                if !self.sessions.iter().any(|session| session.1 == client) {
-                    self.sessions.push((from, client, parameters, 0, 1));
+                let terms = Parameters { eager, ..parameters };
+                reply(client, Control::Opened { server: Self::name(client), parameters: terms });
+                if self.sessions.iter().all(|session| session.client != client) {
+                    let session = Session { route: from, client, terms, request: 0, packets: 1 };
+                    self.sessions.push(session);
                 }
             }
             Control::Ping { sender } => reply(sender, Control::Pong),
@@ -70,7 +79,7 @@ impl Attacker for LyingServer {
             return;
         }
         let at = self.random.below(self.sessions.len() as u64) as usize;
-        let (to, client, terms, number, packets) = self.sessions[at];
+        let Session { route, client, terms, request, packets } = &self.sessions[at];
         let kind = match self.random.below(8) {
             0 => Kind::Accepted,
             1 => Kind::Response,
@@ -78,14 +87,14 @@ impl Attacker for LyingServer {
         };
         let craft = Craft {
             // The true request mostly, its neighbours else.
-            request: number.wrapping_add(*self.random.pick(&[0, 0, 0, 8, u32::MAX - 7, 1])),
-            packet: *self.random.pick(&[0, 1, packets / 2, packets - 1, packets, 0xFF_FFFF]),
+            request: request.wrapping_add(*self.random.pick(&[0, 0, 0, 8, u32::MAX - 7, 1])),
+            packet: *self.random.pick(&[0, 1, packets / 2, packets - 1, *packets, 0xFF_FFFF]),
             // Window and processing time: whatever.
             aux: self.random.word() as u32,
             size: self.random.below(3) as u32,
-            ..Craft::new(client, kind, &terms)
+            ..Craft::new(*client, kind, terms)
         };
-        out.push(Forged { from: self.me, to, bytes: craft.bytes(&[]) });
+        out.push(Forged { from: self.me, to: *route, bytes: craft.bytes(&[]) });
     }
 
     fn receive(&mut self, _: Instant, packet: &Packet, out: &mut Vec<Forged>) {
@@ -94,10 +103,10 @@ impl Attacker for LyingServer {
         }
         let Some((header, _)) = craft::read(&packet.bytes) else { return };
         let known =
-            self.sessions.iter_mut().find(|session| Self::name(session.1) == header.connection);
+            self.sessions.iter_mut().find(|known| Self::name(known.client) == header.connection);
         if let (Some(session), Kind::Request) = (known, header.kind) {
-            session.3 = header.request.to_u32();
-            session.4 = craft::request_layout(&session.2, header.size).packets();
+            session.request = header.request.to_u32();
+            session.packets = craft::request_layout(&session.terms, header.size).packets();
         }
     }
 }
