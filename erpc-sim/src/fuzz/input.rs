@@ -13,6 +13,12 @@ impl<'a> Input<'a> {
         self.0.is_empty()
     }
 
+    /// Bytes that were not read.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(super) fn u8(&mut self) -> u8 {
         let Some((&first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
@@ -30,8 +36,11 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// One of `choices`.
+    /// One of `choices`; where there is no choice, no byte is read.
     pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        if let [only] = choices {
+            return *only;
+        }
         choices[usize::from(self.u8()) % choices.len()]
     }
 

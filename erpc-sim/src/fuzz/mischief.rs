@@ -3,9 +3,11 @@
 
 use std::collections::VecDeque;
 
-use erpc_core::wire::{ConnectionId, Kind};
+use erpc_core::wire::control::{Control, Refusal};
+use erpc_core::wire::{ConnectionId, Kind, ReplyInfo};
 
 use super::input::Input;
+use super::stage;
 use crate::SimRoute;
 use crate::hostile::craft::{self, Craft};
 
@@ -66,6 +68,45 @@ impl Mischief {
         craft::seal_again(out);
         self.has_changed_bodies = true;
         Some(*from)
+    }
+
+    /// Writes any control message, in the name of one of two ids or of nobody, mostly to the first.
+    pub(super) fn any_control(
+        &mut self,
+        input: &mut Input<'_>,
+        [to, own]: [ConnectionId; 2],
+        out: &mut Vec<u8>,
+    ) {
+        let nobody = ConnectionId::from_u64(0x0BAD_0BAD_0000_0100);
+        let sender = input.pick(&[own, to, nobody]);
+        let to = match input.u8() {
+            0..=199 => to,
+            200..=219 => ConnectionId::endpoint(0),
+            220..=239 => own,
+            _ => ConnectionId::new(0, input.u8() & 1 != 0, input.u32(), input.u32()),
+        };
+        let message = match input.u8() % 10 {
+            0 => Control::Ping { sender },
+            1 => Control::Pong,
+            2 => Control::Closed,
+            3 => Control::Challenge {
+                cookie: [1; 16],
+                port: u16::from(input.u8()),
+                steer: input.u8(),
+            },
+            4 => Control::Opened { server: sender, parameters: stage::terms(input) },
+            5 => Control::Refused { reason: Refusal::Full, low: 1, high: 1 },
+            6 => Control::Hello { client: sender, low: 1, high: u16::from(input.u8()) },
+            7 => {
+                let parameters = stage::terms(input);
+                Control::Open { client: sender, cookie: [2; 16], parameters }
+            }
+            8 => Control::Reset { unknown: sender },
+            _ => Control::Close { sender },
+        };
+        let info = ReplyInfo::from_u32(input.near(0));
+        out.clear();
+        out.extend_from_slice(message.emit(to, 0, info).as_bytes());
     }
 
     /// Writes a packet of any kind with any fields, to one of three ids.

@@ -7,12 +7,15 @@
 //! `message` are parsers, [`hostile_client`] and [`hostile_server`] play a peer against a live endpoint.
 
 mod client;
+mod conversations;
 mod input;
 mod mischief;
 mod outbox;
 mod parsers;
 mod seeds;
 mod server;
+mod stage;
+mod steps;
 
 use std::time::Duration;
 

@@ -5,6 +5,7 @@ use erpc_core::wire::checksum::TRAILER_LEN;
 use erpc_core::wire::control::{Control, Refusal};
 use erpc_core::wire::{ConnectionId, HEADER_LEN, Kind, encode_status};
 
+use super::conversations::{CLIENTS, SERVERS};
 use crate::hostile::craft::{self, Craft, PARAMETERS};
 
 /// An input to start from.
@@ -141,102 +142,11 @@ fn messages(seeds: &mut Vec<Seed>) {
     push(seeds, "message", "lying-length", [0x0A, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F]);
 }
 
-/// Steps as `client.rs` and `server.rs` read them: low half of the first byte what, high half where.
 fn conversations(seeds: &mut Vec<Seed>) {
-    const CLIENT: [(&str, &[u8]); 16] = [
-        ("small-calls", &[0, 1, 1, 10, 1, 12, 1, 2, 10, 2, 12, 0x11, 1, 0x21, 1, 10, 1, 10, 1, 12]),
-        ("large-request", &[0, 1, 7, 12, 10, 1, 12, 1, 8, 12, 10, 1, 12]),
-        ("packet-by-packet", &[0, 0, 5, 0, 12, 0, 12, 0, 0, 0, 0, 12, 10, 1, 12]),
-        (
-            "pulled-response",
-            &[
-                0, 1, 1, 10, 8, 12, 3, 0, 0, 0, 7, 12, 3, 244, 8, 0, 0, 0, 0, 0, 7, 0, 12, 4, 1, 0,
-                12,
-            ],
-        ),
-        (
-            "repeated-pulls",
-            &[1, 1, 1, 10, 7, 12, 3, 0, 0, 0, 3, 0, 3, 0, 0, 0, 3, 0, 3, 0, 0, 0, 3, 0, 12],
-        ),
-        ("duplicates", &[0, 1, 2, 6, 15, 6, 14, 10, 2, 6, 15, 6, 15, 12, 6, 13]),
-        (
-            "leaps",
-            &[0, 2, 0, 220, 0, 0, 0, 0, 2, 0, 192, 0, 0, 0, 0, 2, 0, 244, 0, 0, 0, 128, 0, 0, 0, 0],
-        ),
-        ("declared-sizes", &[0, 2, 0, 220, 0, 240, 0, 0, 2, 0, 220, 0, 244, 0, 0, 1, 0, 0, 0, 12]),
-        ("gap", &[0, 0, 6, 2, 192, 0, 0, 0, 0, 0, 12, 0, 12, 0, 0, 12, 9, 3]),
-        ("worker", &[2, 1, 8, 0x11, 7, 0x81, 3, 12, 10, 0x2A, 11, 0x6A, 12, 10, 0x20, 12]),
-        ("controls", &[0, 5, 0, 0, 0, 5, 0, 0, 1, 5, 1, 0, 8, 5, 0, 0, 9, 12, 1, 1, 12]),
-        (
-            "reopened",
-            &[0, 13, 2, 14, 0, 0, 0, 0, 0, 0, 0, 12, 1, 1, 12, 10, 1, 12, 14, 0, 0, 0, 0, 0, 0, 8],
-        ),
-        (
-            "out-of-memory",
-            &[
-                2, 1, 8, 0x11, 8, 0x21, 8, 0x31, 8, 0x41, 8, 0x81, 8, 0x91, 8, 0xA1, 8, 0xB1, 8,
-                12, 10, 9,
-            ],
-        ),
-        ("silence", &[0, 1, 7, 9, 5, 9, 6, 9, 6, 9, 6, 9, 7, 9, 7, 9, 7, 1, 1]),
-        (
-            "slow-device",
-            &[1, 1, 1, 10, 6, 6, 15, 12, 3, 0, 0, 0, 2, 0, 6, 15, 12, 1, 1, 10, 250, 0, 12],
-        ),
-        (
-            "raw",
-            &[
-                0, 8, 0, 30, 1, 2, 3, 4, 5, 6, 7, 8, 0x1D, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-                0, 0, 0, 0, 0, 0, 12, 7, 15, 1, 8, 1,
-            ],
-        ),
-    ];
-    const SERVER: [(&str, &[u8]); 16] = [
-        ("small-responses", &[0, 10, 2, 1, 0, 0x11, 0, 0x21, 0, 12]),
-        (
-            "credit-returns",
-            &[
-                0, 10, 6, 3, 0, 0, 0, 0, 0x13, 0, 0, 0, 0, 0x23, 0, 0, 0, 0, 12, 0x23, 0, 0, 0, 0,
-                12, 0x21, 3,
-            ],
-        ),
-        (
-            "gaps",
-            &[
-                0, 10, 6, 0x23, 208, 0, 0, 1, 0, 12, 0x23, 208, 0, 0, 1, 0, 12, 9, 3, 0x23, 236, 0,
-                0, 1, 0,
-            ],
-        ),
-        ("large-responses", &[0, 1, 8, 0x11, 7, 10, 5, 1, 6, 12, 9, 3, 10, 0, 1, 0]),
-        ("accepted", &[0, 4, 0, 0, 0, 0, 12, 9, 4, 9, 5, 1, 0, 12]),
-        (
-            "failures",
-            &[0, 2, 0, 0, 0, 0, 1, 0, 0, 0x12, 0, 0, 0, 244, 9, 0, 0, 0, 1, 244, 9, 0, 0, 0, 0],
-        ),
-        ("too-large", &[0, 1, 9, 0x12, 0, 0, 0, 240, 0, 244, 0, 4, 0, 0, 0]),
-        ("unanswered", &[0, 9, 3, 9, 3, 9, 4, 9, 5, 9, 6, 9, 6, 9, 6]),
-        ("handshake-by-hand", &[2, 13, 1, 0, 0, 13, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 12]),
-        ("refused", &[2, 13, 0, 1, 0, 14, 13, 1, 0, 0, 13, 0, 3, 0]),
-        (
-            "terms-that-lie",
-            &[
-                2, 13, 1, 0, 0, 13, 1, 192, 0, 0, 0, 0, 0, 0, 14, 13, 1, 0, 0, 13, 1, 0, 0, 244, 0,
-                8, 0, 0, 0,
-            ],
-        ),
-        ("other-address", &[2, 13, 1, 0, 0, 240, 13, 1, 0, 0, 0, 0, 0, 0, 0]),
-        ("closed-by-server", &[4, 5, 0, 0, 7, 0, 0, 12, 10, 0, 5, 0, 0, 6, 0, 0, 12]),
-        ("disconnected", &[0, 15, 255, 1, 0, 0x11, 0, 0x21, 0, 12, 5, 0, 0, 2, 0, 0]),
-        ("small-windows", &[4, 4, 0, 0, 244, 1, 0, 0, 0, 0, 10, 6, 10, 7, 1, 0, 12, 0x11, 0, 9, 3]),
-        (
-            "slow-device",
-            &[1, 10, 6, 9, 3, 9, 3, 1, 0, 0x11, 0, 0x23, 0, 0, 0, 1, 0, 9, 3, 0x21, 7, 6, 3, 12],
-        ),
-    ];
-    for (name, bytes) in CLIENT {
-        push(seeds, "hostile_client", name, bytes);
+    for (name, steps) in CLIENTS {
+        push(seeds, "hostile_client", name, steps.concat());
     }
-    for (name, bytes) in SERVER {
-        push(seeds, "hostile_server", name, bytes);
+    for (name, steps) in SERVERS {
+        push(seeds, "hostile_server", name, steps.concat());
     }
 }

@@ -1,0 +1,391 @@
+//! A few conversations, step by step, for the stateful targets to start from.
+
+use super::steps::client::{ANSWER, DONE, HELLO, OPEN, PULL};
+use super::steps::server::{ACCEPTED, CALL, CONNECT, DISCONNECT, HANDSHAKE, RETURN};
+use super::steps::{
+    AGAIN, ANY, CHANGED, CONTROL, CRAFTED, NEXT, OLDER, PASS, RAW, TURN, WHOLE, slot,
+};
+
+/// A name, and the steps behind one byte that says how the endpoint is set up: 1 for a device that reads
+/// msgbufs late; the sides say what the other bits mean. Bytes behind a step are 0 for the truth.
+pub(super) type Conversation = (&'static str, &'static [&'static [u8]]);
+
+pub(super) const CLIENTS: [Conversation; 16] = [
+    ("small-calls", SMALL_CALLS),
+    ("large-request", LARGE_REQUEST),
+    ("packet-by-packet", PACKET_BY_PACKET),
+    ("pulled-response", PULLED_RESPONSE),
+    ("repeated-pulls", REPEATED_PULLS),
+    ("duplicates", DUPLICATES),
+    ("leaps", LEAPS),
+    ("declared-sizes", DECLARED_SIZES),
+    ("gap", GAP),
+    ("worker", WORKER),
+    ("controls", CONTROLS),
+    ("reopened", REOPENED),
+    ("out-of-memory", OUT_OF_MEMORY),
+    ("silence", SILENCE),
+    ("slow-device", SLOW_SERVER),
+    ("raw", ANY_BYTES),
+];
+
+pub(super) const SERVERS: [Conversation; 16] = [
+    ("small-responses", SMALL_RESPONSES),
+    ("credit-returns", CREDIT_RETURNS),
+    ("gaps", GAPS),
+    ("large-responses", LARGE_RESPONSES),
+    ("accepted", SAID_TO_BE_ACCEPTED),
+    ("failures", FAILURES),
+    ("too-large", TOO_LARGE),
+    ("unanswered", UNANSWERED),
+    ("handshake-by-hand", HANDSHAKE_BY_HAND),
+    ("refused", REFUSED),
+    ("terms-that-lie", TERMS_THAT_LIE),
+    ("other-address", OTHER_ADDRESS),
+    ("closed-by-server", CLOSED_BY_SERVER),
+    ("disconnected", DISCONNECTED),
+    ("small-windows", SMALL_WINDOWS),
+    ("slow-device", SLOW_CLIENT),
+];
+
+const SMALL_CALLS: &[&[u8]] = &[
+    &[0],
+    &[WHOLE, 1],
+    &[ANSWER, 1],
+    &[TURN],
+    &[WHOLE, 2],
+    &[ANSWER, 2],
+    &[TURN],
+    &[WHOLE | slot(1), 1],
+    &[WHOLE | slot(2), 1],
+    &[ANSWER, 1],
+    &[ANSWER, 1],
+    &[TURN],
+];
+
+const LARGE_REQUEST: &[&[u8]] = &[
+    &[0],
+    &[WHOLE, 7],
+    &[TURN],
+    &[ANSWER, 1],
+    &[TURN],
+    &[WHOLE, 8],
+    &[TURN],
+    &[ANSWER, 1],
+    &[TURN],
+];
+
+const PACKET_BY_PACKET: &[&[u8]] = &[
+    &[0],
+    &[NEXT, 5],
+    &[NEXT],
+    &[TURN],
+    &[NEXT],
+    &[TURN],
+    &[NEXT, 0],
+    &[NEXT, 0],
+    &[TURN],
+    &[ANSWER, 1],
+    &[TURN],
+];
+
+const PULLED_RESPONSE: &[&[u8]] = &[
+    &[0],
+    &[WHOLE, 1],
+    &[ANSWER, 8],
+    &[TURN],
+    &[PULL, 7, 0, 0, 0, 0],
+    &[TURN],
+    &[PULL, 5, 244, 9, 0, 0, 0, 0, 0, 0],
+    &[TURN],
+    &[DONE, 1, 0, 0],
+    &[TURN],
+];
+
+const REPEATED_PULLS: &[&[u8]] = &[
+    &[1],
+    &[WHOLE, 1],
+    &[ANSWER, 7],
+    &[TURN],
+    &[PULL, 2, 0, 0, 0, 0],
+    &[PULL, 2, 0, 0, 0, 0],
+    &[PULL, 2, 0, 0, 0, 0],
+    &[TURN],
+];
+
+const DUPLICATES: &[&[u8]] = &[
+    &[0],
+    &[WHOLE, 2],
+    &[AGAIN, 2],
+    &[ANSWER, 2],
+    &[AGAIN, 2],
+    &[TURN],
+    &[AGAIN, 0],
+    &[AGAIN, 1],
+    &[AGAIN, 0x82],
+    &[TURN],
+];
+
+const LEAPS: &[&[u8]] = &[
+    &[0],
+    &[CRAFTED, 0, 220, 0, 0, 0, 0],
+    &[CRAFTED, 0, 192, 0, 0, 0, 0],
+    &[CRAFTED, 0, 244, 0, 0, 0, 128, 0, 0, 0, 0],
+];
+
+const DECLARED_SIZES: &[&[u8]] = &[
+    &[0],
+    &[CRAFTED, 0, 220, 0, 240, 0, 0],
+    &[CRAFTED, 0, 220, 0, 244, 0, 0, 1, 0, 0, 0],
+    &[TURN],
+];
+
+const GAP: &[&[u8]] = &[
+    &[0],
+    &[NEXT, 6],
+    &[CRAFTED, 192, 0, 0, 0, 0, 0],
+    &[TURN],
+    &[NEXT],
+    &[TURN],
+    &[NEXT],
+    &[NEXT],
+    &[TURN],
+    &[PASS, 3],
+];
+
+/// Two sessions, and handlers that take their time.
+const WORKER: &[&[u8]] = &[
+    &[2],
+    &[WHOLE, 8],
+    &[WHOLE | slot(1), 7],
+    &[WHOLE | OLDER, 3],
+    &[TURN],
+    &[ANSWER, 0x2A],
+    &[ANSWER, 0x6A],
+    &[TURN],
+    &[ANSWER, 0x20],
+    &[TURN],
+];
+
+const CONTROLS: &[&[u8]] = &[
+    &[0],
+    &[CONTROL, 0, 0, 0, 0, 0],
+    &[CONTROL, 0, 0, 1, 0, 0],
+    &[CONTROL, 0, 0, 2, 0, 0],
+    &[CONTROL, 0, 0, 3, 9, 0, 0, 0],
+    &[CONTROL, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    &[CONTROL, 0, 0, 5, 0, 0],
+    &[CONTROL, 0, 200, 6, 1, 0, 0],
+    &[CONTROL, 0, 200, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    &[CONTROL, 1, 0, 8, 0, 0],
+    &[CONTROL, 0, 0, 9, 0, 0],
+    &[TURN],
+    &[WHOLE, 1],
+    &[TURN],
+];
+
+const REOPENED: &[&[u8]] = &[
+    &[0],
+    &[HELLO, 2],
+    &[OPEN, 0, 0, 0, 0, 0, 0, 0, 0],
+    &[TURN],
+    &[WHOLE, 1],
+    &[TURN],
+    &[ANSWER, 1],
+    &[TURN],
+    &[OPEN, 0, 0, 0, 0, 0, 0, 0, 8],
+];
+
+const OUT_OF_MEMORY: &[&[u8]] = &[
+    &[2],
+    &[WHOLE, 8],
+    &[WHOLE | slot(1), 8],
+    &[WHOLE | slot(2), 8],
+    &[WHOLE | slot(3), 8],
+    &[WHOLE | slot(4), 8],
+    &[WHOLE | OLDER, 8],
+    &[WHOLE | OLDER | slot(1), 8],
+    &[WHOLE | OLDER | slot(2), 8],
+    &[WHOLE | OLDER | slot(3), 8],
+    &[TURN],
+    &[ANSWER, 9],
+];
+
+const SILENCE: &[&[u8]] = &[
+    &[0],
+    &[WHOLE, 7],
+    &[PASS, 5],
+    &[PASS, 6],
+    &[PASS, 6],
+    &[PASS, 6],
+    &[PASS, 7],
+    &[PASS, 7],
+    &[PASS, 7],
+    &[WHOLE, 1],
+];
+
+const SLOW_SERVER: &[&[u8]] = &[
+    &[1],
+    &[WHOLE, 1],
+    &[ANSWER, 6],
+    &[AGAIN, 2],
+    &[TURN],
+    &[PULL, 0, 0, 0, 0, 0],
+    &[AGAIN, 3],
+    &[TURN],
+    &[WHOLE, 1],
+    &[ANSWER, 250, 0],
+    &[TURN],
+];
+
+const ANY_BYTES: &[&[u8]] = &[
+    &[0],
+    &[RAW, 0, 16, 1, 2, 3, 4, 5, 6, 7, 8, 0x1D, 3, 0, 0, 0, 0, 0, 0],
+    &[TURN],
+    &[WHOLE, 1],
+    &[CHANGED, 2, 0, 8, 1],
+    &[ANY, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0],
+];
+
+const SMALL_RESPONSES: &[&[u8]] =
+    &[&[0], &[CALL, 2], &[WHOLE, 0], &[WHOLE | slot(1), 0], &[WHOLE | slot(2), 0], &[TURN]];
+
+const CREDIT_RETURNS: &[&[u8]] = &[
+    &[0],
+    &[CALL, 6],
+    &[RETURN, 0, 0, 0, 0, 0],
+    &[RETURN | slot(1), 0, 0, 0, 0, 0],
+    &[RETURN | slot(2), 0, 0, 0, 0, 0],
+    &[TURN],
+    &[RETURN | slot(2), 0, 0, 0, 0, 0],
+    &[TURN],
+    &[WHOLE | slot(2), 3],
+];
+
+const GAPS: &[&[u8]] = &[
+    &[0],
+    &[CALL, 6],
+    &[RETURN | slot(2), 208, 0, 0, 1, 0],
+    &[TURN],
+    &[RETURN | slot(2), 208, 0, 0, 1, 0],
+    &[TURN],
+    &[PASS, 3],
+    &[RETURN | slot(2), 236, 0, 0, 1, 0],
+];
+
+const LARGE_RESPONSES: &[&[u8]] = &[
+    &[0],
+    &[WHOLE, 8],
+    &[WHOLE | slot(1), 7],
+    &[CALL, 5],
+    &[WHOLE, 6],
+    &[TURN],
+    &[PASS, 3],
+    &[CALL, 0],
+    &[WHOLE, 0],
+];
+
+const SAID_TO_BE_ACCEPTED: &[&[u8]] =
+    &[&[0], &[ACCEPTED, 0, 0, 0, 0], &[TURN], &[PASS, 4], &[PASS, 5], &[WHOLE, 0], &[TURN]];
+
+const FAILURES: &[&[u8]] = &[
+    &[0],
+    &[CRAFTED, 0, 0, 0, 0, 1, 0, 0],
+    &[CRAFTED | slot(1), 0, 0, 0, 244, 9, 0, 0, 0, 1, 244, 9, 0, 0, 0, 0],
+];
+
+const TOO_LARGE: &[&[u8]] =
+    &[&[0], &[WHOLE, 9], &[CRAFTED | slot(1), 0, 0, 0, 240, 0, 244, 0, 4, 0, 0, 0]];
+
+const UNANSWERED: &[&[u8]] =
+    &[&[0], &[PASS, 3], &[PASS, 3], &[PASS, 4], &[PASS, 5], &[PASS, 6], &[PASS, 6], &[PASS, 6]];
+
+const HANDSHAKE_BY_HAND: &[&[u8]] = &[
+    &[2],
+    &[HANDSHAKE, 1, 0, 0, 0],
+    &[HANDSHAKE, 1, 0, 0, 0, 0, 0, 0, 0, 0],
+    &[WHOLE, 0],
+    &[TURN],
+];
+
+const REFUSED: &[&[u8]] =
+    &[&[2], &[HANDSHAKE, 0, 1, 0], &[CONNECT], &[HANDSHAKE, 1, 0, 0, 0], &[HANDSHAKE, 0, 3, 0]];
+
+const TERMS_THAT_LIE: &[&[u8]] = &[
+    &[2],
+    &[HANDSHAKE, 1, 0, 0, 0],
+    &[HANDSHAKE, 1, 192, 0, 0, 0, 0, 0, 0, 0],
+    &[CONNECT],
+    &[HANDSHAKE, 1, 0, 0, 0],
+    &[HANDSHAKE, 1, 0, 0, 244, 0, 8, 0, 0, 0, 0, 0, 0, 0],
+];
+
+const OTHER_ADDRESS: &[&[u8]] =
+    &[&[2], &[HANDSHAKE, 1, 0, 0, 240], &[HANDSHAKE, 1, 0, 0, 0, 0, 0, 0, 0, 0]];
+
+const CLOSED_BY_SERVER: &[&[u8]] =
+    &[&[4], &[CONTROL, 0, 0, 9, 0, 0], &[TURN], &[CALL, 0], &[CONTROL, 0, 0, 8, 0, 0], &[TURN]];
+
+const DISCONNECTED: &[&[u8]] = &[
+    &[0],
+    &[DISCONNECT, 255],
+    &[WHOLE, 0],
+    &[WHOLE | slot(1), 0],
+    &[WHOLE | slot(2), 0],
+    &[TURN],
+    &[CONTROL, 0, 0, 2, 0, 0],
+];
+
+const SMALL_WINDOWS: &[&[u8]] = &[
+    &[4],
+    &[ACCEPTED, 0, 0, 244, 1, 0, 0, 0, 0],
+    &[CALL, 6],
+    &[CALL, 7],
+    &[WHOLE, 0],
+    &[TURN],
+    &[WHOLE | slot(1), 0],
+    &[PASS, 3],
+];
+
+const SLOW_CLIENT: &[&[u8]] = &[
+    &[1],
+    &[CALL, 6],
+    &[PASS, 3],
+    &[PASS, 3],
+    &[WHOLE, 0],
+    &[WHOLE | slot(1), 0],
+    &[RETURN | slot(2), 0, 0, 0, 1, 0],
+    &[PASS, 3],
+    &[WHOLE | slot(2), 7],
+    &[AGAIN, 3],
+    &[TURN],
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz::client::Client;
+    use crate::fuzz::input::Input;
+    use crate::fuzz::seed_of;
+    use crate::fuzz::server::Server;
+    use crate::fuzz::stage::{Side, Stage};
+
+    /// A step that reads less has found no session or packet to use, one that reads more takes the next
+    /// one's bytes: either way the conversation is not the one that its steps say.
+    fn assert_steps_are_read_as_written<S: Side>((name, steps): Conversation) {
+        const NEXT_STEPS: [u8; 16] = [TURN; 16];
+        let mut stage = Stage::<S>::new(seed_of(&steps.concat()), steps[0][0]);
+        for (at, step) in steps.iter().enumerate().skip(1) {
+            let bytes = [*step, &NEXT_STEPS].concat();
+            let mut input = Input::new(&bytes);
+            stage.step(&mut input);
+            assert_eq!(input.len(), NEXT_STEPS.len(), "{name}, step {at}: {step:?}");
+        }
+    }
+
+    #[test]
+    fn every_step_takes_the_bytes_that_it_has() {
+        CLIENTS.into_iter().for_each(assert_steps_are_read_as_written::<Client>);
+        SERVERS.into_iter().for_each(assert_steps_are_read_as_written::<Server>);
+    }
+}
