@@ -198,8 +198,8 @@ fn request_number_leaps() {
     let reports = lie(Lie::Leaps, MILLION);
     assert_unaffected(&reports, ANSWERS);
     let executed = reports.1.stats.protocol.requests - reports.0.stats.protocol.requests;
-    // Honest ones among the leaps: eight ahead of the current one.
-    assert!(executed < reports.1.attack_packets / 10, "{executed} leaps were believed");
+    // In each slot there are eight numbers to leap to, and the packets leap to them thousands of times.
+    assert!(executed > 0 && executed <= 8 * SLOTS as u64, "{executed} leaps were believed");
 }
 
 #[test]
