@@ -11,6 +11,8 @@ use erpc_core::transport::{
     Capabilities, ChargeModel, MAX_BURST, RxPacket, RxQueue, Transport, TransportStats, TxPacket,
     TxQueue, Waker,
 };
+use erpc_core::wire::HEADER_LEN;
+use erpc_core::wire::checksum::{TRAILER_LEN, trailer_of};
 
 use crate::SimRoute;
 
@@ -36,6 +38,10 @@ pub struct Nic {
 
 /// Buffers that an interface keeps for reuse.
 const MOST_SPARE: usize = 64;
+/// One in so many lent packets is overwritten whole.
+const POISONED_ONE_IN: u32 = 64;
+/// One in so many packets that the device reads late is compared with what it was.
+const COMPARED_ONE_IN: u32 = 16;
 
 /// A packet in a receive queue.
 #[derive(Clone, Debug)]
@@ -64,6 +70,8 @@ pub struct Port {
     sent: RefCell<Vec<Sent>>,
     spare: RefCell<Vec<Vec<u8>>>,
     stats: Cell<TransportStats>,
+    /// Packets that were lent or held, for what is done with some of them only.
+    turn: Cell<u32>,
     /// Set when the endpoint broke a rule of [`TxQueue`]: what it did.
     misuse: Cell<Option<&'static str>>,
 }
@@ -81,6 +89,7 @@ impl Port {
             sent: RefCell::default(),
             spare: RefCell::default(),
             stats: Cell::default(),
+            turn: Cell::new(0),
             misuse: Cell::new(None),
         })
     }
@@ -151,6 +160,13 @@ impl Port {
         let mut stats = self.stats.get();
         change(&mut stats);
         self.stats.set(stats);
+    }
+
+    /// Whether it is the turn of this packet.
+    fn is_one_of(&self, many: u32) -> bool {
+        let turn = self.turn.get().wrapping_add(1);
+        self.turn.set(turn);
+        turn.is_multiple_of(many)
     }
 
     fn buffer(&self) -> Vec<u8> {
@@ -235,8 +251,9 @@ impl RxQueue for SimRx {
         let mut spare = self.port.spare.borrow_mut();
         for packet in self.lent.drain(..) {
             let mut bytes = packet.bytes;
-            // Whoever still reads the last burst's packets reads garbage.
-            let head = bytes.len().min(64);
+            // Whoever still reads the last burst's packets reads garbage, now and then to the end.
+            let all = self.port.is_one_of(POISONED_ONE_IN);
+            let head = if all { bytes.len() } else { bytes.len().min(64) };
             bytes[..head].fill(0xDD);
             if spare.len() < MOST_SPARE {
                 spare.push(bytes);
@@ -272,13 +289,26 @@ struct Held {
     offset: usize,
     /// When the device will have read it; meaningful once the doorbell has rung.
     read_at: Instant,
+    /// What it was when it was pushed, if that is to be looked at: its length and checksum.
+    was: Option<(usize, [u8; TRAILER_LEN])>,
+}
+
+impl Held {
+    /// Whether the device reads what was pushed.
+    fn is_as_it_was(&self) -> bool {
+        self.was.is_none_or(|(len, sum)| {
+            let piece = self.msgbuf.as_slice().get(self.offset..self.offset + len);
+            piece.is_some_and(|piece| trailer_of(&[], piece) == sum)
+        })
+    }
 }
 
 /// The sending half: a device that reads long packets some time after the doorbell.
 ///
 /// Bytes are taken when a packet is pushed, because the rules of [`TxQueue`] say that they will not
 /// change before the device reads them; the references that are held meanwhile make a msgbuf that is
-/// written too early panic, and headers that are written too early are looked for here.
+/// written too early panic. Headers that are written too early, and what some packets carry, are looked
+/// at here.
 pub struct SimTx {
     port: Rc<Port>,
     held: Vec<Held>,
@@ -299,6 +329,13 @@ impl SimTx {
             stats.tx_bytes += bytes.len() as u64;
         });
         self.port.sent.borrow_mut().push(Sent { to, bytes });
+    }
+
+    /// The device is through with so many packets.
+    fn let_go(&mut self, count: usize) {
+        if !self.held.drain(..count).all(|held| held.is_as_it_was()) {
+            self.port.misuse.set(Some("a packet has changed before the device read it"));
+        }
     }
 }
 
@@ -324,7 +361,11 @@ impl TxQueue for SimTx {
                 let what = "a packet is sent again, its header written, while the device reads the first copy";
                 self.port.misuse.set(Some(what));
             }
-            self.held.push(Held { msgbuf, offset, read_at: Instant::NEVER });
+            // In the first packet, what follows the header.
+            let data = if pieces[1].is_empty() { &pieces[0][HEADER_LEN..] } else { pieces[1] };
+            let compared = self.port.is_one_of(COMPARED_ONE_IN);
+            let was = compared.then(|| (data.len(), trailer_of(&[], data)));
+            self.held.push(Held { msgbuf, offset, read_at: Instant::NEVER, was });
         }
         self.send(*route, |bytes| {
             pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
@@ -333,7 +374,7 @@ impl TxQueue for SimTx {
     }
 
     fn flush(&mut self) {
-        self.held.clear();
+        self.let_go(self.held.len());
         self.rung = 0;
     }
 
@@ -349,7 +390,7 @@ impl TxQueue for SimTx {
     fn reclaim(&mut self) {
         let now = self.port.now.get();
         let read = self.held[..self.rung].iter().take_while(|held| held.read_at <= now).count();
-        self.held.drain(..read);
+        self.let_go(read);
         self.rung -= read;
     }
 }

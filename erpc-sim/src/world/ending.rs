@@ -151,6 +151,9 @@ impl World<'_> {
             // The device has long read what it was given; the next doorbell lets go of it.
             node.port.set_now(Instant::NEVER);
             rpc.ring_doorbell();
+            if let Some(what) = node.port.take_misuse() {
+                self.oracle.blame(what);
+            }
             rpc.check_invariants();
             let stats = rpc.stats();
             let protocol = &stats.protocol;
