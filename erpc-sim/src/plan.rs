@@ -159,6 +159,7 @@ mod purpose {
     pub(super) const SHAPE: u64 = 2;
     pub(super) const ENDPOINTS: u64 = 3;
     pub(super) const WORK: u64 = 4;
+    pub(super) const CHECKSUMS: u64 = 5;
     pub(super) const FIRST_FEATURE: u64 = 100;
 }
 
@@ -275,10 +276,23 @@ impl Times {
     }
 }
 
+/// Why sessions carry checksums.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asking {
+    /// Nobody needs to ask, for transports let damaged packets through; some do.
+    Some,
+    /// All who open sessions ask.
+    Clients,
+    /// All who accept sessions ask.
+    Servers,
+}
+
 /// A plan in the making.
 struct Draft<'a> {
     root: &'a Random,
     times: Times,
+    /// Who asks for checksums, where there are any.
+    asking: Option<Asking>,
     plan: Plan,
     healed: Instant,
 }
@@ -287,6 +301,9 @@ impl<'a> Draft<'a> {
     fn new(root: &'a Random, scenario: Scenario, features: (Features, Features)) -> Self {
         let (features, drawn) = features;
         let mut shape = root.fork(purpose::SHAPE);
+        let asking = [Asking::Some, Asking::Clients, Asking::Servers];
+        let asking = *root.fork(purpose::CHECKSUMS).pick(&asking);
+        let asking = features.has(Feature::Checksums).then_some(asking);
         let times = Times::draw(&mut shape, scenario, drawn);
         let squeezed = features.has(Feature::Squeeze);
         let topology = scenario.topology(&mut shape, squeezed);
@@ -304,7 +321,7 @@ impl<'a> Draft<'a> {
             rx_capacity: 0,
             dma_nanos: *shape.pick(&[0, 500, 20_000, 2 * MS]),
             min_rto: Duration::from_nanos(times.rto),
-            integrity: !features.has(Feature::Checksums),
+            integrity: asking != Some(Asking::Some),
         };
         // Both are drawn, whatever is used: what is cut from a run shall change nothing else.
         let (few, many) = (shape.within(4, 48), shape.within(256, 4_096));
@@ -335,7 +352,7 @@ impl<'a> Draft<'a> {
             prints: false,
             times,
         };
-        Self { root, times, plan, healed }
+        Self { root, times, asking, plan, healed }
     }
 
     fn feature(&self, feature: Feature) -> Option<Random> {
@@ -343,7 +360,8 @@ impl<'a> Draft<'a> {
         has.then(|| self.root.fork(purpose::FIRST_FEATURE + feature as u64))
     }
 
-    fn config(&self, random: &mut Random) -> EndpointConfig {
+    /// The settings of an endpoint that opens sessions, accepts them, or both.
+    fn config(&self, random: &mut Random, opens: bool, accepts: bool) -> EndpointConfig {
         let nanos = Duration::from_nanos;
         let mut config = EndpointConfig::new()
             .credits(*random.pick(&[1, 2, 8, 32, 32, MOST_CREDITS]))
@@ -363,7 +381,13 @@ impl<'a> Draft<'a> {
         if is_eager {
             config = config.eager(eager);
         }
-        if self.plan.features.has(Feature::Checksums) && asks {
+        let asks = match self.asking {
+            None => false,
+            Some(Asking::Some) => asks,
+            Some(Asking::Clients) => opens,
+            Some(Asking::Servers) => accepts,
+        };
+        if asks {
             config = config.integrity(Integrity::Always);
         }
         if self.plan.features.has(Feature::Memory) {
@@ -397,7 +421,7 @@ impl<'a> Draft<'a> {
                 let mut endpoint = EndpointPlan {
                     route: SimRoute::new(host, port),
                     group: if serves { group.clone() } else { Vec::new() },
-                    config: self.config(&mut random),
+                    config: self.config(&mut random, calls_others, serves),
                     ..model.clone()
                 };
                 if calls_others {

@@ -22,7 +22,7 @@ use crate::party::{Answer, Turn};
 use crate::plan::Plan;
 use crate::shelf::Shelf;
 use crate::transport::Sent;
-use crate::{Random, SimRoute, pattern};
+use crate::{Feature, Random, SimRoute, pattern};
 
 pub use report::{Happened, Report};
 
@@ -91,6 +91,8 @@ pub struct World<'p> {
     oracle: Oracle,
     phase: Phase,
     chances: chaos::Chances,
+    /// Sessions carry checksums.
+    has_checksums: bool,
     /// Packets of the past.
     recorded: Vec<Packet>,
     sent: Vec<Sent>,
@@ -130,6 +132,7 @@ impl<'p> World<'p> {
             oracle: Oracle::new(plan),
             phase: Phase::Faults,
             chances: chaos::Chances::new(&Random::new(plan.seed).fork(7)),
+            has_checksums: plan.features.has(Feature::Checksums),
             recorded: Vec::new(),
             sent: Vec::new(),
             later: Vec::new(),
@@ -409,6 +412,11 @@ impl<'p> World<'p> {
         for Sent { to, bytes } in sent.drain(..) {
             if let Ok(Header { kind, aux: method, trailer, .. }) = Header::parse(&bytes) {
                 self.nodes[index].answers.0 += u64::from(kind != Kind::Control);
+                // Whoever asks for them, all have them.
+                if trailer != (kind == Kind::Control || self.has_checksums) {
+                    let with = if trailer { "with" } else { "without" };
+                    self.oracle.blame(format!("a {kind:?} is sent {with} a checksum"));
+                }
                 if kind == Kind::Request {
                     self.oracle.sent(method, bytes.len() - checksum::overhead(trailer));
                 }
