@@ -13,6 +13,9 @@ use erpc_core::time::Instant;
 use crate::plan::Plan;
 use crate::{Feature, pattern};
 
+#[cfg(test)]
+mod tests;
+
 /// A rule that did not hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
@@ -340,8 +343,7 @@ impl Oracle {
             return self.blame(format!("call {id} ends, and is not under way: {result:?}"));
         }
         self.check_request(id, request);
-        let Call { request_len, session, sent, executions, panicked, .. } =
-            self.calls[id as usize];
+        let Call { request_len, session, sent, executions, panicked, .. } = self.calls[id as usize];
         let mut stage = Stage::Ended;
         if matches!(result, Ok(_) | Err(CallError::Status(_))) {
             self.sessions[session as usize].heard_at = self.now;
@@ -453,7 +455,8 @@ impl Oracle {
         // How long it has been so, and how long it must be.
         let (lasted, least) = match cause {
             Cause::Connect(_) if was_open => {
-                return self.blame(format!("{what}, because it does not open, and was open: {cause}"));
+                return self
+                    .blame(format!("{what}, because it does not open, and was open: {cause}"));
             }
             Cause::Connect(ConnectError::Timeout) => (self.now.nanos_since(asked_at), self.connect),
             Cause::PeerDead | Cause::NoProgress if !was_open => {

@@ -41,3 +41,54 @@ impl Silence {
         (counted > most).then(|| format!("times out {counted} times in {lasted} ns of silence"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROBES: u64 = 10 * MAX_RTO;
+
+    /// Every call of a session, as often as timeouts double.
+    const AT_ONCE: u64 = WINDOW as u64 * DOUBLINGS;
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(1_000 + nanos)
+    }
+
+    #[test]
+    fn a_session_may_time_out_as_often_as_its_calls_double_their_timeouts() {
+        let mut silence = Silence::default();
+        assert_eq!(silence.check(at(0), 0, 1, PROBES, || 7), None, "what was counted before");
+        assert_eq!(silence.check(at(9), 0, 1, PROBES, || 7 + AT_ONCE), None);
+        let wrong = silence.check(at(9), 0, 1, PROBES, || 8 + AT_ONCE);
+        assert_eq!(wrong.as_deref(), Some("times out 129 times in 9 ns of silence"));
+    }
+
+    #[test]
+    fn more_so_the_longer_it_lasts() {
+        for (lasted, more) in [(MAX_RTO, 1), (2 * MAX_RTO - 1, 1), (PROBES, 11), (2 * PROBES, 22)] {
+            let mut silence = Silence::default();
+            silence.check(at(0), 0, 1, PROBES, || 0);
+            let most = AT_ONCE + more * WINDOW as u64;
+            assert_eq!(silence.check(at(lasted), 0, 1, PROBES, || most), None);
+            assert!(silence.check(at(lasted), 0, 1, PROBES, || most + 1).is_some());
+        }
+    }
+
+    #[test]
+    fn every_session_counts_also_if_it_has_gone_since() {
+        let mut silence = Silence::default();
+        silence.check(at(0), 0, 3, PROBES, || 0);
+        assert_eq!(silence.check(at(1), 0, 0, PROBES, || 3 * AT_ONCE), None);
+        assert!(silence.check(at(1), 0, 0, PROBES, || 3 * AT_ONCE + 1).is_some());
+    }
+
+    #[test]
+    fn whatever_is_received_ends_the_silence() {
+        let mut silence = Silence::default();
+        silence.check(at(0), 0, 1, PROBES, || 0);
+        assert_eq!(silence.check(at(1), 1, 1, PROBES, || unreachable!("not asked")), None);
+        assert_eq!(silence.check(at(2), 0, 1, PROBES, || AT_ONCE + 1), None, "a new beginning");
+        assert!(silence.check(at(3), 0, 1, PROBES, || 2 * AT_ONCE + 2).is_some());
+    }
+}

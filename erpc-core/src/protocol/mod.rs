@@ -48,4 +48,3 @@ pub use event::{Body, Event, Notice, Request, RequestHandle, SessionEvent, Sessi
 pub use rtt::MAX_RTO;
 pub use server::{Acceptor, KEPT_CAPACITY, ListenGroup};
 pub use stats::{DropReason, ProtocolStats, SessionStats};
-

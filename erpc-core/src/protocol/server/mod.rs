@@ -23,8 +23,8 @@ use std::collections::{HashMap, VecDeque};
 use slab::Slab;
 
 pub use self::accept::{Acceptor, ListenGroup};
-pub use self::respond::KEPT_CAPACITY;
 use self::grants::Grants;
+pub use self::respond::KEPT_CAPACITY;
 use self::slot::{ServerSession, ServerSlot, Siblings, SlotState};
 use super::core::Shared;
 use super::ids::KeyedHasher;

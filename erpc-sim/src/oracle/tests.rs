@@ -1,0 +1,496 @@
+//! Stories told to the oracle: it must see what is wrong with each, and nothing wrong with the true ones.
+
+use erpc_core::protocol::RejectReason;
+use erpc_core::service::Status;
+
+use super::*;
+use crate::plan::Cut;
+use crate::{Features, Scenario};
+
+const REQUEST: u32 = 40;
+const RESPONSE: u32 = 50;
+const SERVER: Incarnation = (1, 0);
+/// When everything begins.
+const START: u64 = 1_000;
+
+/// A session, a call of it, and whoever tells of them.
+struct Scene {
+    oracle: Oracle,
+    session: u32,
+    id: u32,
+}
+
+impl Scene {
+    /// A session and a call, asked for and not more, in a run with these faults.
+    fn new(features: &[Feature]) -> Self {
+        let mut plan = Plan::draw(1, Scenario::Calm, &Cut::default());
+        plan.features = Features::of(features);
+        plan.drawn = plan.features;
+        let mut oracle = Oracle::new(&plan);
+        oracle.set_now(Instant::from_nanos(START));
+        let session = oracle.session();
+        let id = oracle.begin(session, REQUEST, RESPONSE);
+        Self { oracle, session, id }
+    }
+
+    fn after(&mut self, nanos: u64) -> &mut Self {
+        self.oracle.set_now(Instant::from_nanos(START + nanos));
+        self
+    }
+
+    fn opens(&mut self) -> &mut Self {
+        self.oracle.opened(self.session);
+        self
+    }
+
+    /// All of the request is on its way.
+    fn is_sent(&mut self) -> &mut Self {
+        self.oracle.sent(self.id, REQUEST as usize);
+        self
+    }
+
+    fn request(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        pattern::fill(&mut bytes, self.oracle.request_key(self.id), REQUEST as usize);
+        bytes
+    }
+
+    fn response(&self) -> Vec<u8> {
+        let key = pattern::answer(self.oracle.request_key(self.id), REQUEST as usize);
+        let mut bytes = Vec::new();
+        pattern::fill(&mut bytes, key, RESPONSE as usize);
+        bytes
+    }
+
+    fn is_executed_at(&mut self, at: Incarnation) -> &mut Self {
+        let request = self.request();
+        let asked = self.oracle.executed(at, self.id, &request);
+        assert_eq!(asked.response_len, RESPONSE as usize);
+        self
+    }
+
+    fn is_executed(&mut self) -> &mut Self {
+        self.is_executed_at(SERVER)
+    }
+
+    fn panics(&mut self) -> &mut Self {
+        self.oracle.panicked(self.id);
+        self
+    }
+
+    /// Another call of the session takes the place of this one.
+    fn calls_again(&mut self) -> &mut Self {
+        self.id = self.oracle.begin(self.session, REQUEST, RESPONSE);
+        self
+    }
+
+    fn is_answered(&mut self) -> &mut Self {
+        let (request, response) = (self.request(), self.response());
+        self.oracle.ended(self.id, Ok(&response), &request);
+        self
+    }
+
+    fn fails(&mut self, error: CallError) -> &mut Self {
+        let request = self.request();
+        self.oracle.ended(self.id, Err(&error), &request);
+        self
+    }
+
+    fn has_status(&mut self, code: Code) -> &mut Self {
+        self.fails(CallError::Status(Status::new(code, "so it is")))
+    }
+
+    fn closes(&mut self, cause: Cause) -> &mut Self {
+        self.oracle.session_ended(self.session, cause);
+        self
+    }
+}
+
+const CALM: &[Feature] = &[];
+/// Sessions may die, and nothing else is excused.
+const DEADLY: &[Feature] = &[Feature::Crashes];
+/// What arrives need not be what was sent.
+const UNTRUSTED: &[Feature] = &[Feature::Crashes, Feature::Corruption];
+const LIVENESS: u64 = 10_000_000_000;
+const CONNECT: u64 = 2_000_000_000;
+
+type Story = fn(&mut Scene);
+
+/// What may happen, what is told, and words of what is wrong with it.
+const WRONG: &[(&[Feature], Story, &str)] = &[
+    // Executions.
+    (
+        CALM,
+        |s| {
+            s.oracle.executed(SERVER, 99, b"");
+        },
+        "call 99, which was never made",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_executed().is_executed();
+        },
+        "call 0 is executed 2 times",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_executed().is_answered().calls_again().is_executed_at((1, 1));
+        },
+        "has call 1 executed by (1, 1)",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_executed().is_answered().calls_again().is_executed_at((2, 0));
+        },
+        "has call 1 executed by (2, 0)",
+    ),
+    (
+        DEADLY,
+        |s| {
+            s.opens().fails(CallError::NotExecuted(Cause::PeerReset)).is_executed();
+        },
+        "call 0 is executed, and was said not to be",
+    ),
+    (
+        DEADLY,
+        |s| {
+            let request = s.request();
+            s.oracle.rejected(s.id, &request);
+            s.is_executed();
+        },
+        "call 0 is executed, and was said not to be",
+    ),
+    (
+        CALM,
+        |s| {
+            let mut request = s.request();
+            request[30] ^= 1;
+            s.oracle.executed(SERVER, s.id, &request);
+        },
+        "the request of call 0 is not what was sent",
+    ),
+    (
+        CALM,
+        |s| {
+            let request = s.request();
+            s.oracle.executed(SERVER, s.id, &request[..39]);
+        },
+        "not what was sent: 39 of 40 bytes",
+    ),
+    // Responses.
+    (
+        CALM,
+        |s| {
+            let (request, mut response) = (s.request(), s.is_executed().response());
+            response[40] ^= 1;
+            s.oracle.ended(s.id, Ok(&response), &request);
+        },
+        "the response of call 0 is not its own",
+    ),
+    (
+        CALM,
+        |s| {
+            let (request, response) = (s.request(), s.is_executed().response());
+            s.oracle.ended(s.id, Ok(&response[..49]), &request);
+        },
+        "not its own: 49 of 50 bytes",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_answered();
+        },
+        "call 0 has a response, and was never executed",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_executed().panics().is_answered();
+        },
+        "call 0 has a response, and its handler panicked",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_executed().has_status(Code::Internal);
+        },
+        "status for no reason",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_executed().has_status(Code::ResourceExhausted);
+        },
+        "status for no reason",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_executed().panics().has_status(Code::NotFound);
+        },
+        "status for no reason",
+    ),
+    // Requests that come back.
+    (
+        CALM,
+        |s| {
+            let (mut request, response) = (s.request(), s.is_executed().response());
+            request[39] ^= 1;
+            s.oracle.ended(s.id, Ok(&response), &request);
+        },
+        "the request that comes back from call 0 has changed",
+    ),
+    (
+        CALM,
+        |s| {
+            let request = s.request();
+            s.oracle.rejected(s.id, &request[1..]);
+        },
+        "the request that comes back from call 0 has changed",
+    ),
+    // Ends.
+    (
+        CALM,
+        |s| {
+            s.is_executed().is_answered().is_answered();
+        },
+        "call 0 ends, and is not under",
+    ),
+    (
+        DEADLY,
+        |s| {
+            s.oracle.abandoned(s.id);
+            s.is_executed().is_answered();
+        },
+        "call 0 ends, and is not under way",
+    ),
+    (CALM, |s| s.oracle.ended(7, Ok(b""), b""), "call 7 ends, and is not under way"),
+    (
+        CALM,
+        |s| {
+            s.fails(CallError::Rejected(RejectReason::QueueFull));
+        },
+        "call 0 ends with",
+    ),
+    // Errors that say whether the handler ran.
+    (
+        DEADLY,
+        |s| {
+            s.opens().is_executed().fails(CallError::NotExecuted(Cause::PeerReset));
+        },
+        "call 0 was executed, and its error says that it was not",
+    ),
+    (
+        DEADLY,
+        |s| {
+            s.oracle.sent(s.id, 39);
+            s.opens().fails(CallError::MaybeExecuted(Cause::PeerReset));
+        },
+        "39 of 40 bytes were sent",
+    ),
+    (
+        &[Feature::Memory],
+        |s| {
+            s.opens().is_sent().fails(CallError::ResponseLost(Cause::NoMemory));
+        },
+        "call 0 has lost its response, and was never executed",
+    ),
+    // Causes.
+    (CALM, |s| s.oracle.no_memory(), "nothing happened to the memory"),
+    (
+        DEADLY,
+        |s| {
+            s.opens().is_executed().fails(CallError::ResponseLost(Cause::NoMemory));
+        },
+        "nothing happened to the memory",
+    ),
+    (
+        CALM,
+        |s| {
+            s.opens().fails(CallError::NotExecuted(Cause::Disconnected));
+        },
+        "its user ended the session: that waits for it",
+    ),
+    (
+        CALM,
+        |s| {
+            s.opens().after(LIVENESS).fails(CallError::NotExecuted(Cause::PeerDead));
+        },
+        "call 0 fails, and nothing happened to its session",
+    ),
+    (
+        CALM,
+        |s| {
+            s.opens().closes(Cause::PeerReset);
+        },
+        "session 0 ends, and nothing happened",
+    ),
+    (
+        DEADLY,
+        |s| {
+            s.opens().after(LIVENESS - 1).closes(Cause::PeerDead);
+        },
+        "session 0 ends after 9999999999 ns",
+    ),
+    (
+        DEADLY,
+        |s| {
+            s.opens().is_executed().after(5).is_answered().after(LIVENESS);
+            s.closes(Cause::PeerDead);
+        },
+        "session 0 ends after 9999999995 ns",
+    ),
+    (
+        DEADLY,
+        |s| {
+            s.opens().is_executed().panics().after(5).has_status(Code::Internal).after(LIVENESS);
+            s.closes(Cause::PeerDead);
+        },
+        "session 0 ends after 9999999995 ns",
+    ),
+    (
+        DEADLY,
+        |s| {
+            s.opens().is_sent().after(LIVENESS / 2);
+            s.fails(CallError::MaybeExecuted(Cause::PeerDead));
+        },
+        "call 0 fails after 5000000000 ns",
+    ),
+    (
+        DEADLY,
+        |s| {
+            s.after(9).opens().after(LIVENESS).closes(Cause::NoProgress);
+        },
+        "session 0 ends after 9999999991 ns",
+    ),
+    (
+        DEADLY,
+        |s| {
+            s.after(LIVENESS).closes(Cause::PeerDead);
+        },
+        "and has never opened",
+    ),
+    (
+        DEADLY,
+        |s| {
+            s.after(LIVENESS).closes(Cause::NoProgress);
+        },
+        "and has never opened",
+    ),
+    (
+        CALM,
+        |s| {
+            s.after(CONNECT - 1).closes(Cause::Connect(ConnectError::Timeout));
+        },
+        "session 0 ends after 1999999999 ns, 2000000000 ns are allowed",
+    ),
+    (
+        DEADLY,
+        |s| {
+            s.opens().after(CONNECT).closes(Cause::Connect(ConnectError::Timeout));
+        },
+        "because it does not open, and was open",
+    ),
+    (
+        DEADLY,
+        |s| {
+            s.opens().opens();
+        },
+        "session 0 opens twice",
+    ),
+];
+
+/// The same without a mistake.
+const TRUE: &[(&[Feature], Story)] = &[
+    (CALM, |s| {
+        s.opens().is_sent().is_executed().is_answered().closes(Cause::Disconnected);
+    }),
+    (CALM, |s| {
+        s.is_executed().panics().has_status(Code::Internal);
+    }),
+    (CALM, |s| {
+        s.after(CONNECT).closes(Cause::Connect(ConnectError::Timeout));
+    }),
+    (CALM, |s| {
+        let request = s.request();
+        s.oracle.rejected(s.id, &request);
+    }),
+    (CALM, |s| {
+        s.is_executed().is_answered().calls_again().is_executed().is_answered();
+    }),
+    (&[Feature::Memory], |s| {
+        s.oracle.no_memory();
+        s.opens().is_executed().has_status(Code::ResourceExhausted);
+        s.calls_again().is_executed().fails(CallError::ResponseLost(Cause::NoMemory));
+    }),
+    (DEADLY, |s| {
+        s.opens().after(LIVENESS).closes(Cause::PeerDead);
+    }),
+    (DEADLY, |s| {
+        s.opens().after(LIVENESS).closes(Cause::NoProgress);
+    }),
+    (DEADLY, |s| {
+        s.opens().is_sent().fails(CallError::MaybeExecuted(Cause::PeerReset));
+    }),
+    (DEADLY, |s| {
+        s.is_executed();
+        s.oracle.abandoned(s.id);
+    }),
+    (&[Feature::ClockLeap], |s| {
+        s.opens().after(1).closes(Cause::PeerDead);
+    }),
+    (&[Feature::ClockStall], |s| {
+        s.after(1).closes(Cause::Connect(ConnectError::Timeout));
+    }),
+    // Who does not get what was sent may be told anything.
+    (UNTRUSTED, |s| {
+        s.is_executed().is_executed();
+        let request = s.request();
+        s.oracle.executed((5, 5), s.id, b"nonsense");
+        s.oracle.ended(s.id, Ok(b"nonsense"), &request);
+        s.oracle.executed(SERVER, 99, b"");
+    }),
+];
+
+#[test]
+fn every_wrong_story_is_seen_through() {
+    for (at, (features, tell, words)) in WRONG.iter().enumerate() {
+        let mut scene = Scene::new(features);
+        tell(&mut scene);
+        let violation = scene.oracle.violation();
+        let what = violation.map_or("nothing", |violation| &violation.what);
+        assert!(what.contains(words), "story {at} ({words}) is answered with: {what}");
+    }
+}
+
+#[test]
+fn nothing_is_wrong_with_a_true_story() {
+    for (at, (features, tell)) in TRUE.iter().enumerate() {
+        let mut scene = Scene::new(features);
+        tell(&mut scene);
+        assert_eq!(scene.oracle.violation(), None, "story {at}");
+    }
+}
+
+#[test]
+fn the_first_violation_is_the_one_that_counts() {
+    let mut scene = Scene::new(CALM);
+    scene.oracle.blame("one");
+    scene.after(1).oracle.blame("two");
+    let violation = scene.oracle.violation().map(ToString::to_string);
+    assert_eq!(violation.as_deref(), Some("at 0.000001000 s: one"));
+}
+
+#[test]
+fn what_has_not_ended_is_under_way_and_counted_once() {
+    let mut scene = Scene::new(CALM);
+    scene.calls_again();
+    assert_eq!((scene.oracle.under_way(), scene.oracle.calls()), (2, 2));
+    assert_eq!(scene.oracle.backlog_bytes(), u64::from(2 * (REQUEST + RESPONSE)));
+    scene.is_executed().is_answered();
+    assert_eq!((scene.oracle.under_way(), scene.oracle.outcomes().responses), (1, 1));
+    assert_eq!(scene.oracle.backlog_bytes(), u64::from(REQUEST + RESPONSE));
+}
