@@ -4,8 +4,8 @@
 use std::sync::Mutex;
 
 use erpc_core::transport::fault::FaultCounts;
-use erpc_sim::plan::{Cut, EndpointPlan, Plan};
-use erpc_sim::runner::{Outcome, Summary, run_seed, run_seeds};
+use erpc_sim::plan::{Cut, EndpointPlan, Happening, Plan};
+use erpc_sim::runner::{Outcome, Summary, run_plan, run_seed, run_seeds};
 use erpc_sim::world::Happened;
 use erpc_sim::{Feature, Features, Scenario, SimRoute};
 
@@ -120,6 +120,17 @@ fn one_seed_is_one_run_to_the_last_bit() {
         assert_eq!(format!("{first:?}"), format!("{second:?}"), "seed {seed}");
         assert!(first.packets > 0, "seed {seed}");
     }
+}
+
+#[test]
+fn a_panic_tells_when_it_was_and_what_had_been_done() {
+    let mut plan = Plan::draw(3, Scenario::Pair, &Cut::default());
+    let nobody = plan.endpoints.len();
+    plan.events = vec![(plan.heal_at, Happening::Leap(nobody, 1))];
+    let Outcome::Panicked(panic) = run_plan(&plan) else { panic!("nobody has no clock") };
+    assert_eq!(panic.violation.at, plan.heal_at);
+    assert!(panic.violation.what.contains("index out of bounds"), "{panic}");
+    assert!(panic.packets > 0 && panic.calls > 0, "{panic:?}");
 }
 
 #[test]

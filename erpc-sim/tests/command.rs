@@ -1,0 +1,48 @@
+//! The command line: what means nothing is said to mean nothing, and who stops reading is not shouted at.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+fn command(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_erpc-sim"));
+    command.args(arguments.split(' '));
+    command
+}
+
+#[test]
+fn arguments_that_mean_nothing_are_errors() {
+    for (arguments, word) in [
+        ("run --seeds 0", "--seeds"),
+        ("run --seeds 2 --packets", "--seeds 1"),
+        ("run --seeds 2 --skip 1", "--seeds 1"),
+        ("run --seeds 1 --skip 0,4000", "no happening 4000"),
+        ("run --seeds 1 --bug NoSuchBug", "bug"),
+        ("run --seeds 1 --without nothing", "no such feature"),
+        ("mutants --shards 0", "--shards"),
+        ("mutants --shards 8 --shard 8", "no shard 8 of 8"),
+        ("mutants --seeds 0", "--seeds"),
+    ] {
+        let output = command(arguments).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {said}");
+        assert!(said.contains(word), "{arguments}: {said}");
+    }
+}
+
+#[test]
+fn printing_ends_quietly_when_nobody_reads() {
+    let mut child = command("run --seeds 1 --from 3 --packets")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut line = String::new();
+    let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
+    output.read_line(&mut line).expect("it prints");
+    assert!(line.contains(" sent "), "{line}");
+    drop(output);
+    let mut said = String::new();
+    child.stderr.take().expect("it is piped").read_to_string(&mut said).expect("text");
+    assert_eq!(said, "");
+    assert_eq!(child.wait().expect("it is ours").code(), Some(141));
+}
