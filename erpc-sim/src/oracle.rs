@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::ops::AddAssign;
+use std::time::Duration;
 
 use erpc_core::protocol::{CallError, Cause, ConnectError};
 use erpc_core::service::Code;
@@ -100,6 +101,8 @@ pub(crate) type Incarnation = (usize, u32);
 /// What the oracle knows of a session.
 #[derive(Clone, Copy, Debug)]
 struct Session {
+    /// Which endpoint has opened it.
+    of: usize,
     /// Which endpoint, in which of its lives, executes its calls.
     home: Option<Incarnation>,
     /// When its user asked for it.
@@ -130,10 +133,9 @@ pub struct Oracle {
     memory_is_short: bool,
     /// Clocks are as fast as the world's.
     clocks_are_true: bool,
-    /// For how long a peer must be silent before it counts as dead, in nanoseconds.
-    liveness: u64,
-    /// How long a session may take to open, in nanoseconds.
-    connect: u64,
+    /// By endpoint: how long a session may take to open, and for how long a peer must be silent before it
+    /// counts as dead.
+    timeouts: Vec<(Duration, Duration)>,
     now: Instant,
     calls: Vec<Call>,
     sessions: Vec<Session>,
@@ -154,8 +156,7 @@ impl Oracle {
             spares_sessions: plan.spares_sessions(),
             memory_is_short: plan.features.has(Feature::Memory),
             clocks_are_true: !plan.features.has_any(&[Feature::ClockStall, Feature::ClockLeap]),
-            liveness: plan.liveness_nanos(),
-            connect: plan.connect_nanos(),
+            timeouts: plan.endpoints.iter().map(|endpoint| endpoint.config.timeouts()).collect(),
             now: Instant::ZERO,
             calls: Vec::new(),
             sessions: Vec::new(),
@@ -209,10 +210,11 @@ impl Oracle {
         open.map(|call| u64::from(call.request_len) + u64::from(call.response_len)).sum()
     }
 
-    /// A name for a session that its user has asked for.
-    pub(crate) fn session(&mut self) -> u32 {
-        let now = self.now;
-        self.sessions.push(Session { home: None, asked_at: now, opened_at: None, heard_at: now });
+    /// A name for a session that the user of endpoint `of` has asked for.
+    pub(crate) fn session(&mut self, of: usize) -> u32 {
+        let (home, opened_at) = (None, None);
+        let (asked_at, heard_at) = (self.now, self.now);
+        self.sessions.push(Session { of, home, asked_at, opened_at, heard_at });
         self.sessions.len() as u32 - 1
     }
 
@@ -450,7 +452,8 @@ impl Oracle {
         if self.spares_sessions && !is_late {
             self.blame(format!("{what}, and nothing happened to its session: {cause}"));
         }
-        let Session { asked_at, opened_at, heard_at, .. } = self.sessions[session as usize];
+        let Session { of, asked_at, opened_at, heard_at, .. } = self.sessions[session as usize];
+        let (connect, liveness) = self.timeouts[of];
         let was_open = opened_at.is_some();
         // How long it has been so, and how long it must be.
         let (lasted, least) = match cause {
@@ -458,22 +461,20 @@ impl Oracle {
                 return self
                     .blame(format!("{what}, because it does not open, and was open: {cause}"));
             }
-            Cause::Connect(ConnectError::Timeout) => (self.now.nanos_since(asked_at), self.connect),
+            Cause::Connect(ConnectError::Timeout) => (self.now.nanos_since(asked_at), connect),
             Cause::PeerDead | Cause::NoProgress if !was_open => {
                 return self.blame(format!("{what}, and has never opened: {cause}"));
             }
-            Cause::PeerDead => (self.now.nanos_since(heard_at), self.liveness),
+            Cause::PeerDead => (self.now.nanos_since(heard_at), liveness),
             // Other calls may have been answered since.
-            Cause::NoProgress => {
-                (self.now.nanos_since(opened_at.unwrap_or(asked_at)), self.liveness)
-            }
+            Cause::NoProgress => (self.now.nanos_since(opened_at.unwrap_or(asked_at)), liveness),
             Cause::NoMemory if self.is_trusted && !self.memory_is_short => {
                 return self.blame(format!("{what}, and nothing happened to the memory: {cause}"));
             }
             _ => return,
         };
-        if self.clocks_are_true && lasted < least {
-            self.blame(format!("{what} after {lasted} ns, {least} ns are allowed: {cause}"));
+        if self.clocks_are_true && u128::from(lasted) < least.as_nanos() {
+            self.blame(format!("{what} after {lasted} ns, {least:?} are allowed: {cause}"));
         }
     }
 }

@@ -117,7 +117,7 @@ impl Party {
     /// Opens a session.
     pub(crate) fn connect(&mut self, cx: &mut Cx<'_>, server: SimRoute, oracle: &mut Oracle) {
         let Ok(id) = cx.connect(server) else { return self.missed.push(server) };
-        let number = oracle.session();
+        let number = oracle.session(self.me.0);
         self.sessions.push(Session {
             id,
             server,

@@ -226,18 +226,6 @@ impl Plan {
         calm + executing + repeats + backlog_bytes * 32
     }
 
-    /// For how long nothing must be heard of a peer before it counts as dead.
-    #[must_use]
-    pub fn liveness_nanos(&self) -> u64 {
-        self.times.liveness
-    }
-
-    /// How long a session may take to open.
-    #[must_use]
-    pub fn connect_nanos(&self) -> u64 {
-        self.times.connect
-    }
-
     /// How often a call is asked after that executes and of which nothing is heard.
     #[must_use]
     pub fn probes_every_nanos(&self) -> u64 {

@@ -394,3 +394,50 @@ impl TxQueue for SimTx {
         self.rung -= read;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scenario;
+    use crate::plan::{Cut, Plan};
+
+    fn msgbuf(bytes: &[u8]) -> MsgBuf {
+        let mut msgbuf = MsgBuf::detached(bytes.len()).expect("there is memory");
+        msgbuf.resize(bytes.len());
+        msgbuf.as_mut_slice().copy_from_slice(bytes);
+        msgbuf
+    }
+
+    fn held(bytes: &[u8], was: Option<&[u8]>) -> Held {
+        let was = was.map(|was| (was.len(), trailer_of(&[], was)));
+        Held { msgbuf: msgbuf(bytes), offset: 2, read_at: Instant::ZERO, was }
+    }
+
+    #[test]
+    fn what_the_device_reads_late_is_compared_with_what_was_pushed() {
+        assert!(held(b"..data..", Some(b"data")).is_as_it_was());
+        assert!(held(b"..data..", Some(b"")).is_as_it_was());
+        assert!(!held(b"..dada..", Some(b"data")).is_as_it_was(), "it was written");
+        assert!(!held(b"..dat", Some(b"data")).is_as_it_was(), "the message is shorter");
+        assert!(held(b"..dada..", None).is_as_it_was(), "nobody looks at it");
+    }
+
+    #[test]
+    fn a_change_is_misuse_when_the_device_lets_go() {
+        let nic = Plan::draw(1, Scenario::Calm, &Cut::default()).endpoints[0].nic;
+        for (changed, flushed) in [(false, true), (true, true), (false, false), (true, false)] {
+            let mut transport = SimTransport::new(Port::new(SimRoute::new(0, 1), nic));
+            let bytes: &[u8] = if changed { b"..dada.." } else { b"..data.." };
+            let tx = &mut transport.tx;
+            tx.held = vec![held(b"..data..", Some(b"data")), held(bytes, Some(b"data"))];
+            tx.rung = 2;
+            if flushed {
+                tx.flush()
+            } else {
+                tx.reclaim()
+            }
+            assert!(tx.held.is_empty());
+            assert_eq!(transport.port.take_misuse().is_some(), changed);
+        }
+    }
+}

@@ -215,6 +215,12 @@ impl EndpointConfig {
         self.seed
     }
 
+    /// What [`EndpointConfig::connect_timeout`] and [`EndpointConfig::liveness_timeout`] set.
+    #[must_use]
+    pub const fn timeouts(&self) -> (Duration, Duration) {
+        (self.connect_timeout, self.liveness_timeout)
+    }
+
     /// What [`EndpointConfig::memory_limit`] set, in bytes.
     #[must_use]
     pub const fn memory(&self) -> usize {

@@ -28,7 +28,7 @@ impl Scene {
         plan.drawn = plan.features;
         let mut oracle = Oracle::new(&plan);
         oracle.set_now(Instant::from_nanos(START));
-        let session = oracle.session();
+        let session = oracle.session(0);
         let id = oracle.begin(session, REQUEST, RESPONSE);
         Self { oracle, session, id }
     }
@@ -385,7 +385,7 @@ const WRONG: &[(&[Feature], Story, &str)] = &[
         |s| {
             s.after(CONNECT - 1).closes(Cause::Connect(ConnectError::Timeout));
         },
-        "session 0 ends after 1999999999 ns, 2000000000 ns are allowed",
+        "session 0 ends after 1999999999 ns, 2s are allowed",
     ),
     (
         DEADLY,
