@@ -468,10 +468,21 @@ impl Oracle {
             Cause::PeerDead => (self.now.nanos_since(heard_at), liveness),
             // Other calls may have been answered since.
             Cause::NoProgress => (self.now.nanos_since(opened_at.unwrap_or(asked_at)), liveness),
-            Cause::NoMemory if self.is_trusted && !self.memory_is_short => {
-                return self.blame(format!("{what}, and nothing happened to the memory: {cause}"));
+            // Tables are short where memory is.
+            Cause::NoMemory | Cause::Connect(ConnectError::Full) => {
+                if self.is_trusted && !self.memory_is_short {
+                    self.blame(format!("{what}, and nothing happened to the memory: {cause}"));
+                }
+                return;
             }
-            _ => return,
+            Cause::PeerReset | Cause::Disconnected => return,
+            // All speak one version and keep to the sizes, servers listen, and nobody shuts down.
+            _ => {
+                if self.is_trusted {
+                    self.blame(format!("{what} for a reason that nobody gave: {cause}"));
+                }
+                return;
+            }
         };
         if self.clocks_are_true && u128::from(lasted) < least.as_nanos() {
             self.blame(format!("{what} after {lasted} ns, {least:?} are allowed: {cause}"));

@@ -308,6 +308,27 @@ const WRONG: &[(&[Feature], Story, &str)] = &[
         "nothing happened to the memory",
     ),
     (
+        DEADLY,
+        |s| {
+            s.closes(Cause::Connect(ConnectError::Full));
+        },
+        "nothing happened to the memory",
+    ),
+    (
+        DEADLY,
+        |s| {
+            s.closes(Cause::Connect(ConnectError::NotListening));
+        },
+        "session 0 ends for a reason that nobody gave",
+    ),
+    (
+        DEADLY,
+        |s| {
+            s.opens().is_sent().fails(CallError::MaybeExecuted(Cause::PeerClosed));
+        },
+        "call 0 fails for a reason that nobody gave",
+    ),
+    (
         CALM,
         |s| {
             s.opens().fails(CallError::NotExecuted(Cause::Disconnected));
