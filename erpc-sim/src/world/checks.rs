@@ -7,7 +7,7 @@ use crate::plan::MOST_CREDITS;
 
 /// Everything of an endpoint with so many sessions, and not twice as many, is looked at after every
 /// turn; with more, as much more rarely as it takes longer.
-const CHECKED_ALWAYS: u64 = 4;
+const CHECKED_ALWAYS: u64 = 3;
 /// Why a packet is dropped before it means anything to a session's calls.
 const STRANGERS: [DropReason; 10] = [
     DropReason::LyingSize,
