@@ -141,6 +141,9 @@ pub struct Oracle {
     sessions: Vec<Session>,
     under_way: u64,
     opened: u64,
+    /// Calls that may have been executed, as their errors say, and not all of whose packets were seen to go
+    /// out; perhaps they are in the queue of this turn.
+    unsent: Vec<u32>,
     hardships: Hardships,
     outcomes: Outcomes,
     violation: Option<Violation>,
@@ -162,6 +165,7 @@ impl Oracle {
             sessions: Vec::new(),
             under_way: 0,
             opened: 0,
+            unsent: Vec::new(),
             hardships: Hardships::default(),
             outcomes: Outcomes::default(),
             violation: None,
@@ -262,6 +266,19 @@ impl Oracle {
         if let Some(call) = self.calls.get_mut(id as usize) {
             // A request may be empty; its packet is not.
             call.sent += bytes.max(1) as u64;
+        }
+    }
+
+    /// All that an endpoint has sent so far has been told.
+    #[inline]
+    pub(crate) fn all_is_sent(&mut self) {
+        while let Some(id) = self.unsent.pop() {
+            let Call { request_len, sent, .. } = self.calls[id as usize];
+            if sent < u64::from(request_len.max(1)) {
+                self.blame(format!(
+                    "call {id} may have been executed, says its error, and {sent} of {request_len} bytes were sent"
+                ));
+            }
         }
     }
 
@@ -382,9 +399,7 @@ impl Oracle {
             Err(CallError::MaybeExecuted(cause)) => {
                 self.outcomes.maybe_executed += 1;
                 if sent < u64::from(request_len.max(1)) {
-                    self.blame(format!(
-                        "call {id} may have been executed, says its error, and {sent} of {request_len} bytes were sent"
-                    ));
+                    self.unsent.push(id);
                 }
                 self.check_call_cause(id, *cause);
             }

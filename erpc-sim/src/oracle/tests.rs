@@ -456,6 +456,10 @@ const TRUE: &[(&[Feature], Story)] = &[
     (DEADLY, |s| {
         s.opens().is_sent().fails(CallError::MaybeExecuted(Cause::PeerReset));
     }),
+    // In the same turn, and told when it is over.
+    (DEADLY, |s| {
+        s.opens().fails(CallError::MaybeExecuted(Cause::PeerReset)).is_sent();
+    }),
     (DEADLY, |s| {
         s.is_executed();
         s.oracle.abandoned(s.id);
@@ -481,6 +485,7 @@ fn every_wrong_story_is_seen_through() {
     for (at, (features, tell, words)) in WRONG.iter().enumerate() {
         let mut scene = Scene::new(features);
         tell(&mut scene);
+        scene.oracle.all_is_sent();
         let violation = scene.oracle.violation();
         let what = violation.map_or("nothing", |violation| &violation.what);
         assert!(what.contains(words), "story {at} ({words}) is answered with: {what}");
@@ -492,6 +497,7 @@ fn nothing_is_wrong_with_a_true_story() {
     for (at, (features, tell)) in TRUE.iter().enumerate() {
         let mut scene = Scene::new(features);
         tell(&mut scene);
+        scene.oracle.all_is_sent();
         assert_eq!(scene.oracle.violation(), None, "story {at}");
     }
 }

@@ -430,6 +430,7 @@ impl<'p> World<'p> {
             }
         }
         self.sent = sent;
+        self.oracle.all_is_sent();
         self.check_answers(index);
     }
 
