@@ -11,7 +11,7 @@ use erpc_core::protocol::{
     Body, CallError, EndpointConfig, Event, Integrity, Notice, SessionEvent, SessionId,
 };
 use erpc_core::wire::control::{Control, Parameters, Refusal};
-use erpc_core::wire::{ConnectionId, Header, Kind, PacketLayout};
+use erpc_core::wire::{ConnectionId, Header, HeaderError, Kind, PacketLayout};
 
 use super::input::Input;
 use super::mischief::STRANGER;
@@ -156,7 +156,13 @@ impl Side for Server {
         let mut honest = Vec::new();
         for (to, packet) in stage.out.packets() {
             let Some((header, _)) = craft::read(packet) else {
-                unreachable!("the client sends packets")
+                // A `Hello` of another version is refused in that version.
+                let parsed = Header::parse(packet);
+                assert!(
+                    matches!(parsed, Err(HeaderError::Version(_))),
+                    "a packet is sent: {parsed:?}"
+                );
+                continue;
             };
             let (route, nonce) = (to, header.request.to_u32());
             let (client, proposed) = match craft::read_control(packet) {
