@@ -299,3 +299,15 @@ fn every_reply_may_change_the_window_and_0_does_not() {
     let last = pair.credit_return(0, 9).bytes();
     assert_eq!(sends(&mut pair, &last), [0], "the call that waited");
 }
+
+#[test]
+fn a_credit_return_that_was_heard_before_sends_nothing_again_after_a_timeout() {
+    let (mut pair, _, _) = calling(10);
+    let third = pair.credit_return(0, 3).bytes();
+    pair.at_client(SERVER, &third);
+    pair.take_to_server();
+    pair.pass(ms(21));
+    assert_eq!(shape(&pair.take_to_server()), [(Kind::Request, 3)]);
+    pair.at_client(SERVER, &third);
+    assert_eq!(shape(&pair.take_to_server()), []);
+}

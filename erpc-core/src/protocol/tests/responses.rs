@@ -1,6 +1,6 @@
 //! What a client does with responses and failures.
 
-use super::pair::{Outcome, Pair, SERVER, STRANGER, header, ms, pattern, shape};
+use super::pair::{Outcome, Pair, SERVER, STRANGER, Side, header, ms, pattern, shape};
 use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, SessionId};
 use crate::service::{Code, Status};
 use crate::wire::{ConnectionId, Kind, encode_status};
@@ -381,4 +381,20 @@ fn a_finished_call_lets_the_next_in_line_go() {
     pair.at_client(SERVER, &response);
     let sent = pair.take_to_server();
     assert_eq!((sent.len(), header(&sent[0]).request.to_u32()), (1, 11), "in the slot of number 3");
+}
+
+#[test]
+fn a_status_longer_than_the_client_takes_comes_without_its_words() {
+    let side = Side::new(1_472);
+    let small = EndpointConfig::new().max_message(100);
+    let (mut pair, session) = Pair::of(side.clone().config(small), side).and_connected();
+    pair.echo = false;
+    pair.call(session, 1, b"ask");
+    pair.settle();
+    let words = "so many words that the client has no room for them: it takes a hundred bytes and no more, whatever they say";
+    pair.answer_failure(Code::NotFound, words);
+    pair.settle();
+    let CallError::Status(status) = pair.error() else { panic!("a status") };
+    assert_eq!(status.code(), Code::NotFound);
+    assert!(status.message().len() < words.len(), "{}", status.message());
 }
