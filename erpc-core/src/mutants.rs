@@ -118,7 +118,7 @@ mod chosen {
         ResponseAgainWithoutFlush,
         /// A session that ends stays in one of the tables.
         SessionLeak,
-        /// A server does not answer pings.
+        /// A server notes pings and does not answer.
         PingUnanswered,
         /// A repeated `Open` makes another session.
         OpenedTwice,

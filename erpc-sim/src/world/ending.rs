@@ -43,8 +43,9 @@ impl World<'_> {
                 if left == 0 && everybody_is_there {
                     let (used, given) = (now.nanos_since(since), until.nanos_since(since));
                     self.bound_used = used.saturating_mul(1_000) / given.max(1);
-                    // Long enough for what clients say of responses that they have, also if it is lost once.
-                    let rest = self.plan.probes_every_nanos() * 8 * 3 + 1_000_000_000;
+                    // Long enough for what clients say of responses that they have, also if it is lost once,
+                    // and longer than the liveness timeout: idle sessions live by their pings.
+                    let rest = self.plan.probes_every_nanos() * 8 * 4 + 1_000_000_000;
                     let until_rested = self.now.plus_nanos(rest);
                     self.agenda.put(until_rested, Event::Rested);
                     self.phase =

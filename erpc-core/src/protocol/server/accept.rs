@@ -302,7 +302,7 @@ impl<R: Route> ServerSide<R> {
         let nonce = header.request.to_u32();
         let remote = session.remote;
         match message {
-            Control::Ping { .. } if mutant!(PingUnanswered) => {}
+            Control::Ping { .. } if mutant!(PingUnanswered) => session.last_heard = now,
             Control::Ping { sender } if sender == remote => {
                 session.last_heard = now;
                 let pong = Control::Pong.emit(remote, nonce, ReplyInfo::new(0, share));
