@@ -15,6 +15,14 @@ use crate::silence::Silence;
 use crate::transport::{Port, SimTransport};
 use crate::{Random, pattern};
 
+/// Packets of sessions in one life of an endpoint.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Answers {
+    pub(crate) sent: u64,
+    /// Those that what it was handed may have asked for.
+    pub(crate) asked_for: u64,
+}
+
 /// One endpoint, alive or dead.
 pub(crate) struct Node {
     pub(crate) rpc: Option<Rpc<SimTransport>>,
@@ -33,8 +41,7 @@ pub(crate) struct Node {
     pub(crate) silence: Silence,
     /// Forged packets that it was handed in this life.
     pub(crate) forged: u64,
-    /// Packets of sessions that it sent in this life, and those that what it was handed may have asked for.
-    pub(crate) answers: (u64, u64),
+    pub(crate) answers: Answers,
     seed: u64,
 }
 
@@ -59,7 +66,7 @@ impl Node {
             turns: 0,
             silence: Silence::default(),
             forged: 0,
-            answers: (0, 0),
+            answers: Answers::default(),
             seed,
         }
     }
@@ -79,7 +86,7 @@ impl Node {
         self.rpc = Some(rpc);
         self.silence = Silence::default();
         self.forged = 0;
-        self.answers = (0, 0);
+        self.answers = Answers::default();
     }
 
     /// It dies; nothing of it remains but what is on its way.

@@ -3,6 +3,7 @@
 use erpc_core::protocol::{DropReason, MAX_EXPIRED};
 
 use super::World;
+use crate::node::Answers;
 use crate::plan::MOST_CREDITS;
 
 /// Everything of an endpoint with so many sessions, and not twice as many, is looked at after every
@@ -79,7 +80,7 @@ impl World<'_> {
 
     /// Who only serves sends what it is asked for, and nothing on its own account, in all its life.
     pub(super) fn check_answers(&mut self, index: usize) {
-        let (sent, asked_for) = self.nodes[index].answers;
+        let Answers { sent, asked_for } = self.nodes[index].answers;
         if sent > asked_for && self.plan.endpoints[index].servers.is_empty() {
             self.oracle.blame(format!(
                 "endpoint {index} only serves, was asked for {asked_for} packets and sends {sent}"

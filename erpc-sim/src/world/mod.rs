@@ -155,12 +155,6 @@ impl<'p> World<'p> {
     }
 
     /// Lets everything happen, to the end or the first violation.
-    pub fn run(mut self) -> Report {
-        self.go_on_to_the_end();
-        self.report()
-    }
-
-    /// What [`World::run`] does before it reports.
     pub(crate) fn go_on_to_the_end(&mut self) {
         while self.oracle.violation().is_none() && self.step() {}
     }
@@ -411,7 +405,7 @@ impl<'p> World<'p> {
         let from = self.plan.endpoints[index].route;
         for Sent { to, bytes } in sent.drain(..) {
             if let Ok(Header { kind, aux: method, trailer, .. }) = Header::parse(&bytes) {
-                self.nodes[index].answers.0 += u64::from(kind != Kind::Control);
+                self.nodes[index].answers.sent += u64::from(kind != Kind::Control);
                 // Whoever asks for them, all have them.
                 if trailer != (kind == Kind::Control || self.has_checksums) {
                     let with = if trailer { "with" } else { "without" };
@@ -501,7 +495,7 @@ impl<'p> World<'p> {
         let asks_for = answers_asked_for(&packet.bytes);
         if node.port.deliver(packet.from, packet.bytes) {
             node.forged += u64::from(packet.forged);
-            node.answers.1 += asks_for;
+            node.answers.asked_for += asks_for;
             self.plan_turn(index, self.now);
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use erpc::transport::fault::{FaultCounts, FaultHandle, FaultPlan, Faults, Faulty};
+use erpc::transport::fault::{FaultHandle, FaultPlan, Faults, Faulty};
 use erpc::{Endpoint, EndpointConfig, Udp};
 use erpc_sim::plan::{Cut, Plan};
 use erpc_sim::{Feature, Features, Scenario};
@@ -19,6 +19,7 @@ use erpc_tests::proto::*;
 
 use crate::load::{Load, compare};
 use crate::net::{CLIENT, Net, ROLE, SERVER, say};
+use crate::numbers;
 
 const NAME: &str = "drawn::what_the_simulator_draws_happens_to_both_ends_of_a_cable";
 /// Plans that are tried, at least; further ones bring the faults that these do not have.
@@ -179,29 +180,11 @@ impl Drawn {
     }
 }
 
-fn numbers(counts: FaultCounts) -> [u64; 9] {
-    // Whoever adds a fault adds it here.
-    let FaultCounts { dropped, burst_dropped, outage_dropped, .. } = counts;
-    let FaultCounts { duplicated, reordered, spiked, .. } = counts;
-    let FaultCounts { corrupted, truncated, extended, .. } = counts;
-    [
-        dropped,
-        burst_dropped,
-        outage_dropped,
-        duplicated,
-        reordered,
-        spiked,
-        corrupted,
-        truncated,
-        extended,
-    ]
-}
-
 /// Says how often each fault has acted, for [`add_acted`].
 fn say_acted(faults: &FaultHandle) {
     let mut counts = faults.stats().rx;
     counts += faults.stats().tx;
-    say(&format!("ACTED {}", numbers(counts).map(|count| count.to_string()).join(" ")));
+    say(&format!("ACTED {}", numbers(&counts).map(|count| count.to_string()).join(" ")));
 }
 
 fn add_acted(sum: &mut [u64; 9], said: &[String]) {

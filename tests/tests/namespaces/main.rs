@@ -30,6 +30,25 @@ use crate::net::{CLIENT, Net, ROLE, SERVER, say};
 /// Of a client, on a machine that has other things to do.
 const LIMIT: Duration = secs(40);
 
+/// How often each fault has acted.
+fn numbers(counts: &FaultCounts) -> [u64; 9] {
+    // Whoever adds a fault adds it here.
+    let FaultCounts { dropped, burst_dropped, outage_dropped, .. } = *counts;
+    let FaultCounts { duplicated, reordered, spiked, .. } = *counts;
+    let FaultCounts { corrupted, truncated, extended, .. } = *counts;
+    [
+        dropped,
+        burst_dropped,
+        outage_dropped,
+        duplicated,
+        reordered,
+        spiked,
+        corrupted,
+        truncated,
+        extended,
+    ]
+}
+
 /// What the network does in a test, and what is expected of the calls.
 struct Weather {
     /// The test's name.
@@ -271,22 +290,8 @@ fn everything_at_once() {
         .extend(0.02)
         .outage(Outage { from: millis(300), until: millis(600), over: 0 })
         .outage(Outage { from: millis(700), until: millis(900), over: 1_400 });
-    // Whoever adds a fault adds it here.
     let weather = Weather::new("everything_at_once", FaultPlan::new(10).both(faults), |acted| {
-        let FaultCounts { dropped, burst_dropped, outage_dropped, .. } = *acted;
-        let FaultCounts { duplicated, reordered, spiked, .. } = *acted;
-        let FaultCounts { corrupted, truncated, extended, .. } = *acted;
-        vec![
-            dropped,
-            burst_dropped,
-            outage_dropped,
-            duplicated,
-            reordered,
-            spiked,
-            corrupted,
-            truncated,
-            extended,
-        ]
+        numbers(acted).to_vec()
     });
     Weather { lasts: millis(1_200), ..weather }.blow();
 }

@@ -240,12 +240,9 @@ fn a_server_that_opens_with_more_than_was_asked_for_is_not_believed() {
     for parameters in lies {
         let mut pair = Pair::new(1_472, EndpointConfig::new());
         let session = pair.connect();
-        let hello = pair.take_to_server();
-        pair.burst_at_server(CLIENT, &hello);
-        let challenge = pair.take_to_client();
-        pair.burst_at_client(SERVER, &challenge);
+        let (client, _) = pair.challenged();
         let server = ConnectionId::new(0, true, 0, 1);
-        let opened = emit(header(&challenge[0]).connection, Control::Opened { server, parameters });
+        let opened = emit(client, Control::Opened { server, parameters });
         pair.at_client(SERVER, &opened);
         let refused = Cause::Connect(ConnectError::Parameters);
         assert_eq!(pair.closed(session), Some(refused), "{parameters:?}");
@@ -256,17 +253,13 @@ fn a_server_that_opens_with_more_than_was_asked_for_is_not_believed() {
 fn a_window_of_nothing_still_moves_one_packet_at_a_time() {
     let mut pair = Pair::new(1_472, EndpointConfig::new());
     let session = pair.connect();
-    let hello = pair.take_to_server();
-    pair.burst_at_server(CLIENT, &hello);
-    let challenge = pair.take_to_client();
-    pair.burst_at_client(SERVER, &challenge);
-    let open = pair.take_to_server();
-    pair.burst_at_server(CLIENT, &open);
+    let (client, open) = pair.challenged();
+    pair.at_server(CLIENT, &open);
     let Some(Control::Opened { server, parameters }) = control(&pair.take_to_client()[0]) else {
         panic!("not opened")
     };
     let stingy = Control::Opened { server, parameters: Parameters { window: 0, ..parameters } };
-    pair.at_client(SERVER, &emit(header(&challenge[0]).connection, stingy));
+    pair.at_client(SERVER, &emit(client, stingy));
     let message = pair.message(5);
     pair.call(session, 1, &message);
     assert_eq!(pair.to_server.packets.len(), 1);
@@ -279,12 +272,8 @@ fn a_client_that_begins_to_listen_while_it_opens_a_session_takes_what_it_offered
     let side = Side::new(9_000).queue(ChargeModel::LinuxUdp, 16 << 20);
     let mut pair = Pair::of(side.clone(), side);
     let session = pair.connect();
-    let hello = pair.take_to_server();
-    pair.burst_at_server(CLIENT, &hello);
-    let challenge = pair.take_to_client();
-    pair.burst_at_client(SERVER, &challenge);
-    let open = pair.take_to_server();
-    pair.burst_at_server(CLIENT, &open);
+    let (_, open) = pair.challenged();
+    pair.at_server(CLIENT, &open);
     assert!(matches!(control(&pair.take_to_client()[0]), Some(Control::Opened { .. })), "and lost");
     // Less room for replies from here on.
     pair.client.listen(acceptor());

@@ -199,6 +199,16 @@ impl Pair {
         self.client.connect(self.now, SERVER, &mut self.to_server).expect("room for a session")
     }
 
+    /// Carries `Hello` and `Challenge` over; returns the client's id for the session, and its `Open`.
+    pub(crate) fn challenged(&mut self) -> (ConnectionId, Vec<u8>) {
+        let hello = self.take_to_server();
+        self.burst_at_server(CLIENT, &hello);
+        let challenge = self.take_to_client();
+        self.burst_at_client(SERVER, &challenge);
+        let open = self.take_to_server();
+        (header(&challenge[0]).connection, open[0].clone())
+    }
+
     /// The server forgets everything and is there again.
     pub(crate) fn restart_server(&mut self, seed: u64) {
         self.restart_server_with(seed, acceptor());
