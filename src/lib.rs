@@ -140,10 +140,10 @@ pub use erpc_core::protocol::{
     SessionStats,
 };
 pub use erpc_core::runtime::{
-    Call, Connect, ConnectFailed, ConnectFailure, DEFAULT_PORT, Disconnect, Endpoint,
-    EndpointStats, Handle, IdlePolicy, JoinAll, JoinHandle, MAILBOX_LIMIT, Nexus, OpenError, Seat,
-    ServeError, Server, ServerBuilder, ServerHandle, Session, SubmitError, Target, WorkerPool,
-    join_all,
+    Call, CallOptions, Channel, Connect, ConnectFailed, ConnectFailure, DEFAULT_PORT, Disconnect,
+    Endpoint, EndpointStats, Handle, IdlePolicy, JoinAll, JoinHandle, MAILBOX_LIMIT, Nexus,
+    OpenError, RetryPolicy, Seat, ServeError, Server, ServerBuilder, ServerHandle, Session,
+    SubmitError, Target, WorkerPool, join_all,
 };
 pub use erpc_core::service::{self, Code, Request, Responder, Response, Service, Status};
 pub use erpc_core::transport::udp::{UdpConfig, UdpTransport as Udp};

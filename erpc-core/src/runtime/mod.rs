@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod channel;
 mod dispatch;
 mod endpoint;
 mod executor;
@@ -25,6 +26,8 @@ mod join;
 mod link;
 mod mailbox;
 mod nexus;
+mod options;
+mod retry;
 mod rpc;
 #[cfg(all(test, loom))]
 mod schedules;
@@ -37,12 +40,15 @@ mod worker;
 use crate::clock;
 pub use crate::protocol::EndpointConfig;
 pub use call::Call;
+pub use channel::Channel;
 pub use endpoint::{Endpoint, OpenError};
 pub use handle::{Handle, SubmitError};
 pub use idle::IdlePolicy;
 pub use join::{JoinAll, JoinHandle, join_all};
 pub use mailbox::MAILBOX_LIMIT;
 pub use nexus::{DEFAULT_PORT, Nexus, Seat};
+pub use options::CallOptions;
+pub use retry::RetryPolicy;
 pub use rpc::{App, Context, EndpointStats, Rpc};
 pub use server::{ServeError, Server, ServerBuilder, ServerHandle};
 pub use session::{Connect, ConnectFailed, ConnectFailure, Disconnect, Session, Target};
