@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::dispatch::Serving;
+use super::executor;
 use super::handle::Handle;
 use super::idle::{IdlePolicy, Idler};
 use super::join::JoinHandle;
@@ -386,7 +387,7 @@ impl<T: Transport> Endpoint<T> {
 
     fn enter(&self) -> Entered {
         ENTERED.with_borrow_mut(|entered| entered.push(Rc::clone(&self.anchor) as _));
-        Entered
+        Entered { _executor: self.anchor.shared.executor().enter() }
     }
 }
 
@@ -412,7 +413,9 @@ thread_local! {
 }
 
 /// Leaves the loop when dropped.
-struct Entered;
+struct Entered {
+    _executor: executor::Entered,
+}
 
 impl Drop for Entered {
     fn drop(&mut self) {

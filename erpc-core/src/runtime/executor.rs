@@ -1,14 +1,16 @@
 //! Tasks of one thread.
 //!
 //! A task lives in a slot; the ready queue is a list through the slots, so that waking and polling a
-//! task allocate nothing. Who wakes on the endpoint's own thread, as every reply does, names the slot
-//! and pays for a list insertion ([`WakeSlot`]). Other wakers, from any thread, go through a mutex and
-//! ring the endpoint's [`Bell`].
+//! task allocate nothing. Who wakes within the endpoint's own loop pays for a list insertion: by the
+//! slot's number, as every reply does ([`WakeSlot`]), or by a waker, which finds the executor whose
+//! tasks this thread is running. Other wakes, from any thread, go through a mutex and ring the
+//! endpoint's [`Bell`].
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::ptr::null;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -45,9 +47,16 @@ impl WakeSlot {
     }
 }
 
+/// Names a task. When the task has ended, it names nothing, also after another has taken its slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct TaskId {
+    slot: u32,
+    generation: u32,
+}
+
 /// The executor of an endpoint.
 pub(super) struct Executor {
-    state: RefCell<State>,
+    state: Rc<RefCell<State>>,
     /// The task that is being polled, as its waker's data pointer and its slot. Only compared.
     polling: Cell<(*const (), u32)>,
     remote: Arc<Remote>,
@@ -67,6 +76,8 @@ struct State {
 
 struct Slot {
     kind: Kind,
+    /// How many tasks the slot has had.
+    generation: u32,
     /// Taken out while the task is being polled.
     parked: Option<Parked>,
     signal: Arc<Signal>,
@@ -75,6 +86,8 @@ struct Slot {
     queued: bool,
     /// Woken while a loop that runs within its own poll had no future to poll.
     missed: bool,
+    /// To end when its poll returns.
+    aborted: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -113,6 +126,10 @@ impl Wake for Signal {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
+        // Gone while the thread ends.
+        if RUNNING.try_with(|running| running.wake(self)) == Ok(true) {
+            return;
+        }
         if !self.notified.swap(true, Ordering::AcqRel) {
             // A closed queue means that the endpoint is gone, and the task with it.
             if self.remote.woken.push(self.id, usize::MAX).is_ok() {
@@ -122,12 +139,58 @@ impl Wake for Signal {
     }
 }
 
+thread_local! {
+    /// The executor whose loop this thread is in, innermost.
+    static RUNNING: Running = const { Running(RefCell::new(None)) };
+}
+
+struct Running(RefCell<Option<Local>>);
+
+/// An executor as its own thread reaches it.
+#[derive(Clone)]
+struct Local {
+    remote: Arc<Remote>,
+    state: Rc<RefCell<State>>,
+}
+
+impl Running {
+    /// Wakes the task without a lock if it belongs to the executor that runs here.
+    #[inline]
+    fn wake(&self, signal: &Signal) -> bool {
+        // Loom's threads are coroutines of one thread, and would all be the executor's own.
+        if cfg!(loom) {
+            return false;
+        }
+        let running = self.0.borrow();
+        let Some(local) = &*running else { return false };
+        if !Arc::ptr_eq(&local.remote, &signal.remote) {
+            return false;
+        }
+        // Borrowed only by what never wakes.
+        let Ok(mut state) = local.state.try_borrow_mut() else { return false };
+        state.wake(signal.id);
+        true
+    }
+}
+
+/// Takes an executor off this thread when it goes, and puts back what ran before.
+pub(super) struct Entered(Option<Local>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let before = self.0.take();
+        let left = RUNNING.try_with(|running| running.0.replace(before));
+        // What is left may be the executor's last reference; it goes outside of the borrow.
+        drop(left);
+    }
+}
+
 impl Executor {
     pub(super) fn new(bell: Arc<Bell>) -> Self {
         let remote = Arc::new(Remote { woken: Queue::new(), bell });
         let state = State { slots: Vec::new(), free: NONE, head: NONE, tail: NONE, ready: 0 };
         Self {
-            state: RefCell::new(state),
+            state: Rc::new(RefCell::new(state)),
             polling: Cell::new((null(), NONE)),
             remote,
             spare: Cell::new(Vec::new()),
@@ -137,13 +200,31 @@ impl Executor {
     /// Starts a task; it is first polled by the next [`Executor::run_ready`].
     pub(super) fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         let (body, handle) = joined(future);
+        self.start(body);
+        handle
+    }
+
+    /// Starts a task that nobody waits for, as [`Executor::spawn`] does, with one allocation. It must not
+    /// panic: `caught` contains what may.
+    pub(super) fn start(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
+        let future = Box::pin(future);
         let mut state = self.state.borrow_mut();
         let id = state.claim(&self.remote, Kind::Task);
-        if let Some(parked) = &mut state.slots[id as usize].parked {
-            parked.future = Some(Box::pin(body));
+        let slot = &mut state.slots[id as usize];
+        let generation = slot.generation;
+        if let Some(parked) = &mut slot.parked {
+            parked.future = Some(future);
         }
         state.wake(id);
-        handle
+        TaskId { slot: id, generation }
+    }
+
+    /// Ends a task without finishing it: drops its future, or, if the task is being polled, sees that it is
+    /// dropped when the poll returns. Does nothing if the task has ended.
+    pub(super) fn abort(&self, task: TaskId) {
+        let future = self.state.borrow_mut().abort(task);
+        // It may run arbitrary code, so that the state must not be borrowed.
+        drop(future);
     }
 
     /// A place for a future that stays on the caller's stack; it counts as woken at first.
@@ -185,30 +266,42 @@ impl Executor {
     #[inline]
     pub(super) fn run_ready(&self) -> usize {
         let count = self.state.borrow().ready;
-        for _ in 0..count {
-            self.run_one();
-        }
+        (0..count).for_each(|_| self.run_one());
         count
     }
 
+    /// Tells wakers that this thread runs the executor, until the guard is dropped.
+    pub(super) fn enter(&self) -> Entered {
+        let local = Local { remote: Arc::clone(&self.remote), state: Rc::clone(&self.state) };
+        Entered(RUNNING.try_with(|running| running.0.replace(Some(local))).ok().flatten())
+    }
+
+    #[inline]
     fn run_one(&self) {
         let Some((id, mut parked)) = self.state.borrow_mut().pop() else { return };
         let done = match &mut parked.future {
             Some(future) => self.poll(id, &parked.waker, future.as_mut()).is_ready(),
             None => true,
         };
-        // The future may run arbitrary code when it is dropped, so that the state must not be borrowed.
-        let finished = if done { parked.future.take() } else { None };
-        drop(finished);
         let mut state = self.state.borrow_mut();
         let slot = &mut state.slots[id as usize];
+        if done || slot.aborted {
+            drop(state);
+            return self.finish(id, parked);
+        }
         slot.parked = Some(parked);
-        let missed = std::mem::take(&mut slot.missed);
-        if done {
-            state.release(id);
-        } else if missed {
+        if std::mem::take(&mut slot.missed) {
             state.wake(id);
         }
+    }
+
+    /// Ends the task that was taken out of its slot.
+    fn finish(&self, id: u32, mut parked: Parked) {
+        // The future may run arbitrary code when it is dropped, so that the state must not be borrowed.
+        drop(parked.future.take());
+        let mut state = self.state.borrow_mut();
+        state.slots[id as usize].parked = Some(parked);
+        state.release(id);
     }
 
     /// Polls `future` as the task in slot `id`.
@@ -237,15 +330,14 @@ impl Executor {
         }
     }
 
-    /// Ends every task without finishing it.
+    /// Ends every task without finishing it, one that is being polled when the poll returns.
     pub(super) fn clear(&self) {
         self.remote.woken.close();
         let mut futures = Vec::new();
         let mut state = self.state.borrow_mut();
-        for slot in &mut state.slots {
-            if slot.kind == Kind::Task {
-                futures.extend(slot.parked.as_mut().and_then(|parked| parked.future.take()));
-            }
+        for slot in 0..state.slots.len() as u32 {
+            let generation = state.slots[slot as usize].generation;
+            futures.extend(state.abort(TaskId { slot, generation }));
         }
         drop(state);
         drop(futures);
@@ -269,8 +361,36 @@ impl State {
         let signal =
             Arc::new(Signal { id, notified: AtomicBool::new(false), remote: Arc::clone(remote) });
         let parked = Some(Parked { future: None, waker: Waker::from(Arc::clone(&signal)) });
-        self.slots.push(Slot { kind, parked, signal, next: NONE, queued: false, missed: false });
+        self.slots.push(Slot {
+            kind,
+            generation: 0,
+            parked,
+            signal,
+            next: NONE,
+            queued: false,
+            missed: false,
+            aborted: false,
+        });
         id
+    }
+
+    /// Takes out the future of a task that is not to go on.
+    fn abort(&mut self, task: TaskId) -> Option<LocalFuture> {
+        let slot = self.slots.get_mut(task.slot as usize)?;
+        if slot.kind != Kind::Task || slot.generation != task.generation {
+            return None;
+        }
+        match &mut slot.parked {
+            Some(parked) => {
+                let future = parked.future.take();
+                self.release(task.slot);
+                future
+            }
+            None => {
+                slot.aborted = true;
+                None
+            }
+        }
     }
 
     #[inline]
@@ -320,6 +440,8 @@ impl State {
         let slot = &mut self.slots[id as usize];
         let in_list = slot.queued && slot.kind == Kind::Task;
         slot.kind = Kind::Free;
+        slot.generation = slot.generation.wrapping_add(1);
+        (slot.missed, slot.aborted) = (false, false);
         // The ready queue runs through the slot while it is queued; `pop` frees it then.
         if !in_list {
             slot.queued = false;

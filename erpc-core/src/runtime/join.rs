@@ -125,7 +125,7 @@ pub(super) fn joined<F: Future>(future: F) -> (impl Future<Output = ()>, JoinHan
 }
 
 /// The future, with a panic of it as an error.
-async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
+pub(super) async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
         Ok(Poll::Pending) => Poll::Pending,

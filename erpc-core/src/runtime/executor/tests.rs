@@ -137,3 +137,88 @@ fn clearing_drops_tasks() {
     executor.clear();
     assert_eq!(Rc::strong_count(&held), 1);
 }
+
+/// Counts its end.
+struct Canary(Rc<Cell<u32>>);
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+#[test]
+fn an_aborted_task_is_dropped_and_its_name_is_no_longer_anybodys() {
+    let (executor, _bell) = executor();
+    let ended = Rc::new(Cell::new(0));
+    let canary = Canary(Rc::clone(&ended));
+    let task = executor.start(async move {
+        let _canary = canary;
+        std::future::pending().await
+    });
+    executor.run_ready();
+    executor.abort(task);
+    assert_eq!(ended.get(), 1);
+    let canary = Canary(Rc::clone(&ended));
+    let next = executor.start(async move {
+        let _canary = canary;
+        std::future::pending().await
+    });
+    assert_eq!(next.slot, task.slot);
+    executor.abort(task);
+    assert_eq!(ended.get(), 1, "the slot is another task's");
+    executor.abort(next);
+    assert_eq!((ended.get(), executor.run_ready()), (2, 1), "it was on the ready queue");
+    assert!(!executor.has_ready());
+}
+
+#[test]
+fn a_task_that_is_aborted_while_it_is_polled_ends_with_the_poll() {
+    let (executor, _bell) = executor();
+    let (executor, ended) = (Rc::new(executor), Rc::new(Cell::new(0)));
+    let (own, task) = (Rc::clone(&executor), Rc::new(Cell::new(None)));
+    let (named, canary) = (Rc::clone(&task), Canary(Rc::clone(&ended)));
+    task.set(Some(executor.start(poll_fn(move |cx| {
+        own.abort(named.get().unwrap());
+        cx.waker().wake_by_ref();
+        assert_eq!(canary.0.get(), 0);
+        Poll::Pending
+    }))));
+    executor.run_ready();
+    assert_eq!(ended.get(), 1);
+    executor.take_remote();
+    assert_eq!(block_on(&executor, executor.spawn(async { 3 })), 3, "its slot serves others");
+}
+
+#[test]
+fn wakes_within_the_loop_ring_no_bell() {
+    let (first, first_bell) = executor();
+    let (second, second_bell) = executor();
+    let waker = Rc::new(Cell::new(None));
+    let own = Rc::clone(&waker);
+    first.start(poll_fn(move |cx| {
+        own.set(Some(cx.waker().clone()));
+        Poll::Pending
+    }));
+    first.run_ready();
+    let wake = || {
+        let woken: Waker = waker.take().unwrap();
+        woken.wake_by_ref();
+        waker.set(Some(woken));
+    };
+    let entered = first.enter();
+    wake();
+    assert_eq!((first.run_ready(), first_bell.is_rung()), (1, false));
+    let nested = second.enter();
+    wake();
+    assert_eq!((first.run_ready(), first_bell.is_rung()), (0, true), "another one's loop");
+    first_bell.answer(Bell::WAKES);
+    first.take_remote();
+    assert_eq!(first.run_ready(), 1);
+    drop(nested);
+    wake();
+    assert_eq!((first.run_ready(), first_bell.is_rung()), (1, false));
+    drop(entered);
+    wake();
+    assert!(first_bell.is_rung() && !second_bell.is_rung());
+}
