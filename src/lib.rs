@@ -145,9 +145,13 @@ pub use erpc_core::runtime::{
     OpenError, RetryPolicy, Seat, ServeError, Server, ServerBuilder, ServerHandle, Session,
     SubmitError, Target, WorkerPool, join_all,
 };
-pub use erpc_core::service::{self, Code, Request, Responder, Response, Service, Status};
+pub use erpc_core::service::{
+    self, CallContext, Code, FixedLayout, Interceptor, Metadata, MetadataError, MetadataRef,
+    Request, Responder, Response, Service, Status,
+};
 pub use erpc_core::transport::udp::{UdpConfig, UdpTransport as Udp};
 pub use erpc_core::transport::{self, Transport};
+pub use erpc_core::zerocopy;
 pub use erpc_derive::Service;
 
 /// The layer below types: what [`Endpoint`] is made of.

@@ -126,14 +126,14 @@ fn every_service_is_registered_in_the_modes_that_were_asked_for() {
     let registered: Vec<_> =
         routes.entries().map(|entry| (entry.full_name(), entry.mode())).collect();
     let expected = [
-        ("odd.names.Result/New", Mode::Worker),
-        ("odd.names.Result/Connect", Mode::Worker),
-        ("odd.names.Result/Get", Mode::Worker),
-        ("odd.names.Result/GetWith", Mode::Worker),
-        ("odd.names.Result/async", Mode::Dispatch),
-        ("odd.names.Result/HTTPGet2", Mode::Dispatch),
-        ("odd.names.Holder_/Keep", Mode::Dispatch),
-        ("hello.v1.Greeter/Greet", Mode::Dispatch),
+        ("odd.names.Result/New", Some(Mode::Worker)),
+        ("odd.names.Result/Connect", Some(Mode::Worker)),
+        ("odd.names.Result/Get", Some(Mode::Worker)),
+        ("odd.names.Result/GetWith", Some(Mode::Worker)),
+        ("odd.names.Result/async", Some(Mode::Dispatch)),
+        ("odd.names.Result/HTTPGet2", Some(Mode::Dispatch)),
+        ("odd.names.Holder_/Keep", Some(Mode::Dispatch)),
+        ("hello.v1.Greeter/Greet", Some(Mode::Dispatch)),
     ];
     assert_eq!(registered, expected);
     assert_eq!(Odd::NAME, "odd.names.Result");

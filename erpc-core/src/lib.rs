@@ -24,3 +24,6 @@ mod sync;
 pub mod time;
 pub mod transport;
 pub mod wire;
+
+/// What fixed layouts are made of; generated code names it.
+pub use zerocopy;

@@ -1,12 +1,14 @@
 //! What answers: the raw layer's methods, and the typed service behind them.
 
+use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
 use erpc::raw::{App, Body, Context, MsgBuf, RequestHandle};
 use erpc::service::{
-    CallContext, MethodCollision, Outcome, ReplyBuffers, ReplySink, Routes, Service as _,
+    CallContext, CallHost, MethodCollision, Outcome, Reply, ReplySink, Routes, Service as _,
 };
 use erpc::{CallError, Request, Response, Status, Transport};
 
@@ -116,9 +118,9 @@ impl Answerer {
     ) -> Result<Option<MsgBuf>, Status> {
         let entry =
             self.routes.get(method).ok_or_else(|| Status::unimplemented("no such method"))?;
-        let context = CallContext::new(None, handle, &self.sink);
-        match (entry.handler())(&context, body, &mut Buffers { cx, handle }) {
-            Outcome::Reply(answer) => Ok(Some(answer)),
+        let host = Host { cx: RefCell::new(cx), sink: &self.sink };
+        match entry.call(&CallContext::new(entry, handle, &host), body) {
+            Outcome::Reply(reply) => Ok(Some(reply.message)),
             Outcome::Failed(status) => Err(status),
             Outcome::Deferred => Ok(None),
         }
@@ -235,16 +237,28 @@ fn filled<T: Transport>(
     Ok(answer)
 }
 
-/// Typed handlers encode into the slot's own buffer.
-struct Buffers<'a, 'c, T: Transport> {
-    cx: &'a mut Context<'c, T>,
-    handle: RequestHandle,
+/// Where typed handlers run. They encode into the slot's own buffer.
+struct Host<'a, 'c, T: Transport> {
+    cx: RefCell<&'a mut Context<'c, T>>,
+    sink: &'a Arc<dyn ReplySink>,
 }
 
-impl<T: Transport> ReplyBuffers for Buffers<'_, '_, T> {
+impl<T: Transport> CallHost for Host<'_, '_, T> {
     #[inline]
-    fn buffer(&mut self, len: usize) -> Result<MsgBuf, Status> {
-        buffer(self.cx, self.handle, len)
+    fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
+        buffer(&mut self.cx.borrow_mut(), *call, len)
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    fn sink(&self) -> Arc<dyn ReplySink> {
+        Arc::clone(self.sink)
     }
 }
 
@@ -252,5 +266,5 @@ impl<T: Transport> ReplyBuffers for Buffers<'_, '_, T> {
 struct Nowhere;
 
 impl ReplySink for Nowhere {
-    fn reply(&self, _: RequestHandle, _: Result<MsgBuf, Status>) {}
+    fn reply(&self, _: RequestHandle, _: Result<Reply, Status>) {}
 }

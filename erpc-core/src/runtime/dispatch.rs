@@ -1,26 +1,45 @@
 //! From packets to handlers and callbacks: the typed layer's [`App`].
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::shared::Shared;
+use super::tasks::Port;
 use super::worker::{Job, Refused, WorkerQueue};
 use super::{App, Context};
 use crate::buf::MsgBuf;
 use crate::protocol::{Body, CallError, Request, RequestHandle, SessionEvent, SessionId};
 use crate::service::{
-    CallContext, ErasedHandler, Mode, Outcome, ReplyBuffers, ReplySink, Routes, Status,
+    Arrival, CallContext, CallHost, Entry, Metadata, Mode, Outcome, ReplySink, Routes, Status,
+    TaskMethod, TaskPort,
 };
+use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::udp::UdpRoute;
 
 /// What an endpoint serves.
 pub(super) struct Serving<T: Transport> {
-    pub(super) routes: Arc<Routes>,
-    pub(super) workers: Option<WorkerQueue<T>>,
+    routes: Arc<Routes>,
+    workers: Option<WorkerQueue<T>>,
     /// The endpoint's mailbox.
-    pub(super) sink: Arc<dyn ReplySink>,
+    sink: Arc<dyn ReplySink>,
+    /// The asynchronous methods, by their place in the table.
+    tasks: Vec<Option<Rc<dyn TaskMethod>>>,
+}
+
+impl<T: Transport> Serving<T> {
+    pub(super) fn new(
+        routes: Arc<Routes>,
+        workers: Option<WorkerQueue<T>>,
+        shared: &Rc<Shared<T>>,
+    ) -> Self {
+        let port: Rc<dyn TaskPort> = Rc::new(Port::new(shared));
+        let tasks = routes.entries().map(|entry| entry.tasks(&port)).collect();
+        Self { routes, workers, sink: Arc::clone(shared.mailbox()) as _, tasks }
+    }
 }
 
 /// Borrowed for one turn.
@@ -35,21 +54,10 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
         let entry =
             serving.and_then(|serving| Some((serving, serving.routes.get(request.method)?)));
         match entry {
-            Some((serving, entry)) if entry.mode() == Mode::Dispatch => {
-                let context =
-                    CallContext::new(address(&request.peer), request.handle, &serving.sink);
-                let mut buffers = SlotBuffers { cx, request: request.handle };
-                let outcome = (entry.handler())(&context, request.body.as_slice(), &mut buffers);
-                if let Body::Message(message) = request.body {
-                    cx.recycle(message);
-                }
-                match outcome {
-                    Outcome::Reply(response) => cx.respond(request.handle, response),
-                    Outcome::Failed(status) => cx.respond_status(request.handle, &status),
-                    Outcome::Deferred => {}
-                }
+            Some((serving, entry)) if entry.mode() == Some(Mode::Dispatch) => {
+                dispatch(cx, serving, entry, request)
             }
-            Some((serving, entry)) => self.to_worker(cx, serving, entry.handler(), request),
+            Some((serving, entry)) => self.pass_on(cx, serving, entry, request),
             None => cx.respond_status(request.handle, &unknown(request.method, serving.is_some())),
         }
         self.shared.after_upcall(cx);
@@ -72,43 +80,96 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
     }
 }
 
+/// Runs a handler here and now.
+#[inline]
+fn dispatch<T: Transport>(
+    cx: &mut Context<'_, T>,
+    serving: &Serving<T>,
+    entry: &Arc<Entry>,
+    request: Request<'_, T::Route>,
+) {
+    let host = SlotHost { cx: RefCell::new(cx), peer: request.peer, sink: &serving.sink };
+    let context = CallContext::new(entry, request.handle, &host);
+    let outcome = entry.call(&context, request.body.as_slice());
+    let cx = host.cx.into_inner();
+    if let Body::Message(message) = request.body {
+        cx.recycle(message);
+    }
+    match outcome {
+        Outcome::Reply(reply) => cx.respond(request.handle, reply.message),
+        Outcome::Failed(status) => cx.respond_status(request.handle, &status),
+        Outcome::Deferred => {}
+    }
+}
+
 impl<T: Transport> Dispatch<'_, T> {
-    /// Queues the request, as an owned buffer, for a worker.
-    fn to_worker(
+    /// A request that is not answered on the spot: to a task or a worker.
+    fn pass_on(
         &self,
         cx: &mut Context<'_, T>,
         serving: &Serving<T>,
-        handler: &Arc<ErasedHandler>,
+        entry: &Arc<Entry>,
         request: Request<'_, T::Route>,
     ) {
-        let Request { handle, method: _, body, peer } = request;
-        let queued = match (&serving.workers, body) {
-            (None, _) => Err(Status::failed_precondition(
-                "the method needs a worker thread and the server has none",
-            )),
-            (Some(workers), Body::Message(message)) => Ok((workers, message)),
-            (Some(workers), Body::Packet(bytes)) => match self.copied(bytes) {
-                Some(copy) => Ok((workers, copy)),
-                None => Err(Status::resource_exhausted("the server has no memory for the request")),
-            },
+        let handle = request.handle;
+        let passed = match &serving.tasks[entry.index()] {
+            Some(method) => self.to_task(cx, method, request),
+            None => self.to_worker(serving, entry, request),
         };
-        let refused = queued.and_then(|(workers, body)| {
-            let mailbox = Arc::clone(self.shared.mailbox());
-            let job = Job {
-                handler: Arc::clone(handler),
-                body,
-                call: handle,
-                peer: address(&peer),
-                mailbox,
-            };
-            workers.push(job).map_err(|refused| match refused {
-                Refused::Full => Status::resource_exhausted("the server's worker queue is full"),
-                Refused::Stopped => Status::unavailable("the server is shutting down"),
-            })
-        });
-        if let Err(status) = refused {
+        if let Err(status) = passed {
             cx.respond_status(handle, &status);
         }
+    }
+
+    /// Starts a task; it is polled at the end of this turn.
+    fn to_task(
+        &self,
+        cx: &mut Context<'_, T>,
+        method: &Rc<dyn TaskMethod>,
+        request: Request<'_, T::Route>,
+    ) -> Result<(), Status> {
+        let arrival = Arrival {
+            call: request.handle,
+            peer: address(&request.peer),
+            deadline: Instant::NEVER,
+            metadata: Metadata::new(),
+        };
+        let task = Rc::clone(method).start(arrival, request.body.as_slice());
+        if let Body::Message(message) = request.body {
+            cx.recycle(message);
+        }
+        self.shared.start_call(request.handle, task?);
+        Ok(())
+    }
+
+    /// Queues the request, as an owned buffer, for a worker.
+    fn to_worker(
+        &self,
+        serving: &Serving<T>,
+        entry: &Arc<Entry>,
+        request: Request<'_, T::Route>,
+    ) -> Result<(), Status> {
+        let Request { handle, method: _, body, peer } = request;
+        let workers = serving.workers.as_ref().ok_or_else(|| {
+            Status::failed_precondition("the method needs a worker thread and the server has none")
+        })?;
+        let body = match body {
+            Body::Message(message) => message,
+            Body::Packet(bytes) => self.copied(bytes).ok_or_else(|| {
+                Status::resource_exhausted("the server has no memory for the request")
+            })?,
+        };
+        let job = Job {
+            entry: Arc::clone(entry),
+            body,
+            call: handle,
+            peer: address(&peer),
+            mailbox: Arc::clone(self.shared.mailbox()),
+        };
+        workers.push(job).map_err(|refused| match refused {
+            Refused::Full => Status::resource_exhausted("the server's worker queue is full"),
+            Refused::Stopped => Status::unavailable("the server is shutting down"),
+        })
     }
 
     fn copied(&self, bytes: &[u8]) -> Option<MsgBuf> {
@@ -119,17 +180,31 @@ impl<T: Transport> Dispatch<'_, T> {
     }
 }
 
-/// Responses of dispatch handlers go into the slot's own buffer.
-struct SlotBuffers<'a, 'c, T: Transport> {
-    cx: &'a mut Context<'c, T>,
-    request: RequestHandle,
+/// Where dispatch handlers run. Their responses go into the slot's own buffer.
+struct SlotHost<'a, 'c, T: Transport> {
+    cx: RefCell<&'a mut Context<'c, T>>,
+    peer: T::Route,
+    sink: &'a Arc<dyn ReplySink>,
 }
 
-impl<T: Transport> ReplyBuffers for SlotBuffers<'_, '_, T> {
+impl<T: Transport> CallHost for SlotHost<'_, '_, T> {
     #[inline]
-    fn buffer(&mut self, len: usize) -> Result<MsgBuf, Status> {
-        let buffer = self.cx.response_buffer(&self.request, len);
-        buffer.map_err(|_| Status::resource_exhausted("the server has no memory for the response"))
+    fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
+        let buffer = self.cx.borrow_mut().response_buffer(call, len);
+        buffer.map_err(|_| no_memory())
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        address(&self.peer)
+    }
+
+    fn is_cancelled(&self) -> bool {
+        // Nothing is received while the handler runs.
+        false
+    }
+
+    fn sink(&self) -> Arc<dyn ReplySink> {
+        Arc::clone(self.sink)
     }
 }
 
@@ -137,6 +212,11 @@ impl<T: Transport> ReplyBuffers for SlotBuffers<'_, '_, T> {
 #[inline]
 fn address<R: 'static>(route: &R) -> Option<SocketAddr> {
     (route as &dyn Any).downcast_ref::<UdpRoute>().map(UdpRoute::socket_addr)
+}
+
+#[cold]
+pub(super) fn no_memory() -> Status {
+    Status::resource_exhausted("the server has no memory for the response")
 }
 
 #[cold]

@@ -23,7 +23,7 @@ use super::worker::{WorkerPool, WorkerQueue};
 use super::{EndpointStats, Rpc};
 use crate::buf::{MsgBuf, NoMemory};
 use crate::protocol::{Acceptor, ConfigError, EndpointConfig, ListenGroup};
-use crate::service::{ReplySink, Routes};
+use crate::service::Routes;
 use crate::time::Instant;
 use crate::transport::udp::{OVERFLOW_HINT, UdpConfig, UdpError, UdpTransport};
 use crate::transport::{Route, Transport};
@@ -158,8 +158,7 @@ impl<T: Transport> Endpoint<T> {
 
     pub(super) fn serve_with(&self, routes: Arc<Routes>, workers: Option<WorkerQueue<T>>) -> bool {
         let shared = &self.anchor.shared;
-        let sink: Arc<dyn ReplySink> = Arc::clone(shared.mailbox()) as _;
-        shared.serving.set(Serving { routes, workers, sink }).is_ok()
+        shared.serving.set(Serving::new(routes, workers, shared)).is_ok()
     }
 
     /// Accepts sessions of peers, as the only endpoint at its address.

@@ -207,7 +207,11 @@ impl Executor {
     /// Starts a task that nobody waits for, as [`Executor::spawn`] does, with one allocation. It must not
     /// panic: `caught` contains what may.
     pub(super) fn start(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
-        let future = Box::pin(future);
+        self.start_boxed(Box::pin(future))
+    }
+
+    /// The same for a future that has its allocation.
+    pub(super) fn start_boxed(&self, future: LocalFuture) -> TaskId {
         let mut state = self.state.borrow_mut();
         let id = state.claim(&self.remote, Kind::Task);
         let slot = &mut state.slots[id as usize];

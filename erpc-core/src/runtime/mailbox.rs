@@ -8,9 +8,8 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use super::endpoint::Endpoint;
-use crate::buf::MsgBuf;
 use crate::protocol::RequestHandle;
-use crate::service::{ReplySink, Status};
+use crate::service::{Reply, ReplySink, Status};
 use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{Transport, Waker};
@@ -144,12 +143,12 @@ impl<M> Queue<M> {
 pub(super) type Job<T> = Box<dyn FnOnce(&Endpoint<T>) + Send>;
 
 /// An answer that was not given from within its handler.
-pub(super) type Reply = (RequestHandle, Result<MsgBuf, Status>);
+pub(super) type Answer = (RequestHandle, Result<Reply, Status>);
 
 /// Everything that an endpoint receives from other threads but woken tasks.
 pub(super) struct Mailbox<T: Transport> {
     pub(super) bell: Arc<Bell>,
-    pub(super) replies: Queue<Reply>,
+    pub(super) replies: Queue<Answer>,
     pub(super) jobs: Queue<Job<T>>,
 }
 
@@ -174,7 +173,7 @@ impl<T: Transport> Mailbox<T> {
 impl<T: Transport> ReplySink for Mailbox<T> {
     /// There are at most as many replies as requests that the endpoint's slots hold, so that the queue
     /// needs no limit of its own.
-    fn reply(&self, call: RequestHandle, result: Result<MsgBuf, Status>) {
+    fn reply(&self, call: RequestHandle, result: Result<Reply, Status>) {
         // A closed queue means that the endpoint is gone, and the caller's session with it.
         if self.replies.push((call, result), usize::MAX).is_ok() {
             self.bell.ring(Bell::REPLIES);

@@ -11,6 +11,7 @@
 //!   Session   calls, connecting                 session.rs    Workers  slow handlers              worker.rs
 //!   Shared    between them and the raw Rpc      shared.rs     Mailbox  what threads leave there   mailbox.rs
 //!   Dispatch  requests to handlers, replies     dispatch.rs   Executor tasks                      executor.rs
+//!   Running   calls of asynchronous handlers    tasks.rs
 //! ```
 
 #![forbid(unsafe_code)]
@@ -34,6 +35,7 @@ mod schedules;
 mod server;
 mod session;
 mod shared;
+mod tasks;
 mod totals;
 mod worker;
 

@@ -17,7 +17,7 @@ use super::idle::IdlePolicy;
 use super::nexus::{Nexus, Seat};
 use super::worker::{WorkerPool, WorkerQueue, is_current};
 use crate::protocol::{ConfigError, EndpointConfig};
-use crate::service::{MethodCollision, Mode, Routes, Service};
+use crate::service::{Interceptor, MethodCollision, Mode, Routes, Service};
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::transport::udp::{UdpConfig, UdpError, UdpTransport};
 
@@ -89,6 +89,13 @@ impl ServerBuilder {
         if let Err(collision) = service.register(&mut self.routes) {
             self.collision.get_or_insert(collision);
         }
+        self
+    }
+
+    /// Has every call of every method pass `interceptor`, within those that were added before; see
+    /// [`Interceptor`].
+    pub fn intercept(mut self, interceptor: impl Interceptor) -> Self {
+        self.routes.intercept(interceptor);
         self
     }
 
@@ -190,7 +197,7 @@ impl ServerBuilder {
     }
 
     fn worker_threads(&self) -> usize {
-        let wanted = self.routes.entries().any(|entry| entry.mode() == Mode::Worker);
+        let wanted = self.routes.entries().any(|entry| entry.mode() == Some(Mode::Worker));
         let default = || if wanted { available_parallelism().map_or(1, usize::from) } else { 0 };
         self.workers.unwrap_or_else(default)
     }

@@ -55,11 +55,16 @@ impl<T: Transport> Session<T> {
     /// # Errors
     /// Everything that can go wrong is the future's output, a full queue and a request that is too
     /// large included.
-    pub fn call<Req, Resp, C>(&self, method: &Method<Req, Resp, C>, request: &Req) -> Call<Resp, T>
+    pub fn call<Req, Resp, C, D>(
+        &self,
+        method: &Method<Req, Resp, C, D>,
+        request: &Req,
+    ) -> Call<Resp, T>
     where
-        C: Codec<Req> + Codec<Resp>,
+        C: Codec<Req>,
+        D: Codec<Resp>,
     {
-        Call::new::<C>(
+        Call::new::<D>(
             &self.lease.shared,
             self.start::<C, Req>(method.id(), request, Entry::Waiting(WakeSlot::Empty)),
         )
@@ -73,16 +78,17 @@ impl<T: Transport> Session<T> {
     /// its like) and should not take long. A panic in it surfaces from whoever runs the loop.
     ///
     /// [`Endpoint::block_on`]: super::Endpoint::block_on
-    pub fn call_with<Req, Resp, C>(
+    pub fn call_with<Req, Resp, C, D>(
         &self,
-        method: &Method<Req, Resp, C>,
+        method: &Method<Req, Resp, C, D>,
         request: &Req,
         done: impl FnOnce(Result<Resp, CallError>) + 'static,
     ) where
         Resp: 'static,
-        C: Codec<Req> + Codec<Resp>,
+        C: Codec<Req>,
+        D: Codec<Resp>,
     {
-        self.start::<C, Req>(method.id(), request, Entry::Callback(callback::<C, Resp>(done)));
+        self.start::<C, Req>(method.id(), request, Entry::Callback(callback::<D, Resp>(done)));
     }
 
     #[inline]

@@ -17,7 +17,8 @@ use super::call::{Calls, Entry, kept};
 use super::dispatch::{Dispatch, Serving};
 use super::executor::Executor;
 use super::link::{Link, Phase};
-use super::mailbox::{Bell, Job, Mailbox, Reply};
+use super::mailbox::{Answer, Bell, Job, Mailbox};
+use super::tasks::Running;
 use super::{Context, Rpc};
 use crate::buf::{MsgBuf, NoMemory, Pool};
 use crate::protocol::{Body, CallError, Cause, RejectReason, SessionEvent, SessionId};
@@ -47,9 +48,10 @@ pub(super) struct Shared<T: Transport> {
     executor: Executor,
     mailbox: Arc<Mailbox<T>>,
     /// The buffers that the mailbox's queues are exchanged for.
-    replies: Cell<Vec<Reply>>,
+    replies: Cell<Vec<Answer>>,
     jobs: Cell<Vec<Job<T>>>,
     pub(super) serving: OnceCell<Serving<T>>,
+    pub(super) running: Running,
     /// The first panic of a callback in this turn.
     panic: Cell<Option<Box<dyn Any + Send>>>,
     closed: Cell<bool>,
@@ -71,6 +73,7 @@ impl<T: Transport> Shared<T> {
             replies: Cell::default(),
             jobs: Cell::default(),
             serving: OnceCell::new(),
+            running: Running::default(),
             panic: Cell::new(None),
             closed: Cell::new(false),
         }
@@ -282,7 +285,7 @@ impl<T: Transport> Shared<T> {
         let count = replies.len();
         for (call, result) in replies.drain(..) {
             match result {
-                Ok(response) => cx.respond(call, response),
+                Ok(reply) => cx.respond(call, reply.message),
                 Err(status) => cx.respond_status(call, &status),
             }
         }
@@ -327,7 +330,20 @@ impl<T: Transport> Shared<T> {
         }
         work += rpc.run_once(&mut Dispatch { shared: self });
         drop(rpc);
-        work + self.run_failures() + self.executor.run_ready()
+        work += self.run_failures() + self.executor.run_ready();
+        if self.running.take_answered() {
+            // Not with the next turn, which receives first.
+            self.send_now();
+        }
+        work
+    }
+
+    #[cold]
+    fn send_now(&self) {
+        if let Some(mut rpc) = self.rpc() {
+            self.drain(&mut rpc.context());
+            rpc.ring_doorbell();
+        }
     }
 
     fn run_failures(&self) -> usize {

@@ -8,10 +8,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use self::queue::JobQueue;
+use super::dispatch::no_memory;
 use super::mailbox::Mailbox;
 use crate::buf::MsgBuf;
 use crate::protocol::RequestHandle;
-use crate::service::{CallContext, ErasedHandler, Outcome, ReplyBuffers, ReplySink, Status};
+use crate::service::{CallContext, CallHost, Entry, Outcome, ReplySink, Status};
 use crate::sync::thread::{Builder, JoinHandle, current};
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
@@ -35,7 +36,7 @@ pub(super) struct WorkerQueue<T: Transport>(Arc<JobQueue<Job<T>>>);
 
 /// A request for a worker.
 pub(super) struct Job<T: Transport> {
-    pub(super) handler: Arc<ErasedHandler>,
+    pub(super) entry: Arc<Entry>,
     pub(super) body: MsgBuf,
     pub(super) call: RequestHandle,
     pub(super) peer: Option<SocketAddr>,
@@ -128,25 +129,36 @@ pub(super) fn is_current<V>(thread: &JoinHandle<V>) -> bool {
 
 fn run<T: Transport>(job: Job<T>) {
     let call = job.call;
-    let sink: Arc<dyn ReplySink> = job.mailbox.clone();
+    let mailbox = Arc::clone(&job.mailbox);
     ORIGIN.set(Some(job.mailbox.clone()));
-    let context = CallContext::new(job.peer, call, &sink);
-    let outcome = (job.handler)(&context, job.body.as_slice(), &mut OwnBuffers);
+    let outcome = {
+        let context = CallContext::new(&job.entry, call, &job);
+        job.entry.call(&context, job.body.as_slice())
+    };
     ORIGIN.set(None);
     drop(job);
     match outcome {
-        Outcome::Reply(response) => sink.reply(call, Ok(response)),
-        Outcome::Failed(status) => sink.reply(call, Err(status)),
+        Outcome::Reply(reply) => mailbox.reply(call, Ok(reply)),
+        Outcome::Failed(status) => mailbox.reply(call, Err(status)),
         Outcome::Deferred => {}
     }
 }
 
-/// Responses of workers go into buffers of their own: the endpoint's pool belongs to its thread.
-struct OwnBuffers;
+impl<T: Transport> CallHost for Job<T> {
+    /// A buffer of its own: the endpoint's pool belongs to its thread.
+    fn buffer(&self, _: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
+        MsgBuf::detached(len).ok_or_else(no_memory)
+    }
 
-impl ReplyBuffers for OwnBuffers {
-    fn buffer(&mut self, len: usize) -> Result<MsgBuf, Status> {
-        MsgBuf::detached(len)
-            .ok_or_else(|| Status::resource_exhausted("the server has no memory for the response"))
+    fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    fn sink(&self) -> Arc<dyn ReplySink> {
+        Arc::clone(&self.mailbox) as _
     }
 }

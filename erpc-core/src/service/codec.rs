@@ -6,11 +6,20 @@ use bytes::BufMut;
 
 use crate::buf::MsgBuf;
 
+mod borrowed;
+mod fixed;
+
+pub use borrowed::{Borrowed, Viewable};
+pub use fixed::{Fixed, FixedLayout};
+
 /// An encoding of `M`, as functions on a marker type: no value, no dispatch at run time.
 ///
-/// Bytes come from the network: `decode` must return an error, not panic, whatever they are, and must
-/// not allocate more than in proportion to them.
+/// Bytes come from the network: `decode` and `view` must return an error, not panic, whatever they
+/// are, and must not allocate more than in proportion to them.
 pub trait Codec<M>: 'static {
+    /// What handlers get: the message itself, or something that reads it where it was received.
+    type View<'a>;
+
     /// Bytes that [`Codec::encode`] will write.
     fn encoded_len(message: &M) -> usize;
 
@@ -22,6 +31,12 @@ pub trait Codec<M>: 'static {
     /// # Errors
     /// [`DecodeError`] if the bytes are no such message.
     fn decode(bytes: &[u8]) -> Result<M, DecodeError>;
+
+    /// Reads a message that is all of `bytes`, in place if the codec can.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the bytes are no such message.
+    fn view(bytes: &[u8]) -> Result<Self::View<'_>, DecodeError>;
 }
 
 /// Protocol buffers, by the `prost` crate; what generated code uses.
@@ -29,6 +44,8 @@ pub trait Codec<M>: 'static {
 pub enum Prost {}
 
 impl<M: prost::Message + Default> Codec<M> for Prost {
+    type View<'a> = M;
+
     #[inline]
     fn encoded_len(message: &M) -> usize {
         message.encoded_len()
@@ -43,6 +60,11 @@ impl<M: prost::Message + Default> Codec<M> for Prost {
     #[inline]
     fn decode(bytes: &[u8]) -> Result<M, DecodeError> {
         M::decode(bytes).map_err(|error| DecodeError::new(error.to_string()))
+    }
+
+    #[inline]
+    fn view(bytes: &[u8]) -> Result<M, DecodeError> {
+        <Self as Codec<M>>::decode(bytes)
     }
 }
 
@@ -97,6 +119,7 @@ mod tests {
     enum Short {}
 
     impl Codec<u16> for Short {
+        type View<'a> = u16;
         fn encoded_len(_: &u16) -> usize {
             4
         }
@@ -105,6 +128,9 @@ mod tests {
         }
         fn decode(_: &[u8]) -> Result<u16, DecodeError> {
             Err(DecodeError::new("never"))
+        }
+        fn view(bytes: &[u8]) -> Result<u16, DecodeError> {
+            Self::decode(bytes)
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use super::Prost;
 
@@ -32,28 +33,79 @@ pub const fn method_id(full_name: &str) -> u32 {
     }
 }
 
-/// A method: its name, its id and the types of its messages.
+/// A method: its name, its id, the types of its messages and what holds for every call of it.
 ///
-/// Generated code has one constant per method; both sides of a call use it.
+/// Generated code has one constant per method; both sides of a call use it. Requests are encoded by
+/// `C`, responses by `D`.
 ///
 /// ```
+/// use std::time::Duration;
 /// use erpc_core::service::{Method, method_id};
 ///
-/// const GET: Method<u32, String> = Method::new("kv.v1.Kv/Get");
+/// const GET: Method<u32, String> =
+///     Method::new("kv.v1.Kv/Get").idempotent().deadline(Duration::from_millis(5));
 /// assert_eq!(GET.id(), method_id("kv.v1.Kv/Get"));
 /// ```
-pub struct Method<Req, Resp, C = Prost> {
+pub struct Method<Req, Resp, C = Prost, D = C> {
     full_name: &'static str,
     id: u32,
-    /// A method makes messages, it has none: it is `Send` and `Sync` whatever they are.
-    types: PhantomData<fn(Req) -> (Resp, C)>,
+    max_request: u32,
+    max_response: u32,
+    deadline: Option<Duration>,
+    idempotent: bool,
+    types: PhantomData<Types<Req, Resp, C, D>>,
 }
 
-impl<Req, Resp, C> Method<Req, Resp, C> {
-    /// The method with that full name, `package.Service/Method`.
+/// A method makes messages, it has none: it is `Send` and `Sync` whatever they are.
+type Types<Req, Resp, C, D> = fn(Req) -> (Resp, C, D);
+
+impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
+    /// The method with that full name, `package.Service/Method`. Without a deadline of its own, not
+    /// idempotent, and of messages as large as sessions take them.
     #[must_use]
     pub const fn new(full_name: &'static str) -> Self {
-        Self { full_name, id: method_id(full_name), types: PhantomData }
+        Self {
+            full_name,
+            id: method_id(full_name),
+            max_request: u32::MAX,
+            max_response: u32::MAX,
+            deadline: None,
+            idempotent: false,
+            types: PhantomData,
+        }
+    }
+
+    /// Says that executing a call twice is no worse than executing it once, so that clients may try
+    /// again after failures that leave open whether the handler ran. Default: it is not.
+    #[must_use]
+    pub const fn idempotent(mut self) -> Self {
+        self.idempotent = true;
+        self
+    }
+
+    /// How long a call may take unless its caller says otherwise. Default: for ever.
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Largest encoded request, in bytes. A larger one is not sent, and if a peer sends it all the
+    /// same, is answered [`Code::InvalidArgument`](super::Code::InvalidArgument). Default: whatever the
+    /// session takes.
+    #[must_use]
+    pub const fn max_request(mut self, bytes: u32) -> Self {
+        self.max_request = bytes;
+        self
+    }
+
+    /// Largest encoded response, in bytes. The server answers
+    /// [`Code::OutOfRange`](super::Code::OutOfRange) in place of a larger one. Default: whatever the
+    /// session takes.
+    #[must_use]
+    pub const fn max_response(mut self, bytes: u32) -> Self {
+        self.max_response = bytes;
+        self
     }
 
     /// The full name.
@@ -68,24 +120,53 @@ impl<Req, Resp, C> Method<Req, Resp, C> {
     pub const fn id(&self) -> u32 {
         self.id
     }
+
+    /// Whether a call may be executed twice; see [`Method::idempotent`].
+    #[must_use]
+    #[inline]
+    pub const fn is_idempotent(&self) -> bool {
+        self.idempotent
+    }
+
+    /// How long a call may take, `None` for ever; see [`Method::deadline`].
+    #[must_use]
+    #[inline]
+    pub const fn default_deadline(&self) -> Option<Duration> {
+        self.deadline
+    }
+
+    /// Largest encoded request, in bytes; `u32::MAX` for whatever the session takes.
+    #[must_use]
+    #[inline]
+    pub const fn request_limit(&self) -> u32 {
+        self.max_request
+    }
+
+    /// Largest encoded response, in bytes; `u32::MAX` for whatever the session takes.
+    #[must_use]
+    #[inline]
+    pub const fn response_limit(&self) -> u32 {
+        self.max_response
+    }
 }
 
 // By hand, because derives would ask the same of the messages.
-impl<Req, Resp, C> Clone for Method<Req, Resp, C> {
+impl<Req, Resp, C, D> Clone for Method<Req, Resp, C, D> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<Req, Resp, C> Copy for Method<Req, Resp, C> {}
+impl<Req, Resp, C, D> Copy for Method<Req, Resp, C, D> {}
 
-impl<Req, Resp, C> fmt::Debug for Method<Req, Resp, C> {
+impl<Req, Resp, C, D> fmt::Debug for Method<Req, Resp, C, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Method({}, {:#010x})", self.full_name, self.id)
     }
 }
 
-/// Where a method's handler runs.
+/// Where a method's synchronous handler runs. Asynchronous ones are tasks of the endpoint, see
+/// [`Routes::unary_async`](super::Routes::unary_async).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Mode {
     /// In the event loop of the endpoint that received the request, on the received bytes themselves.
@@ -119,6 +200,21 @@ mod tests {
             low_bits[(method_id(&name) % 64) as usize] += 1;
         }
         assert!(low_bits.iter().all(|&count| (10..=60).contains(&count)), "{low_bits:?}");
+    }
+
+    #[test]
+    fn what_holds_for_every_call_is_said_once() {
+        const PLAIN: Method<u32, u32> = Method::new("p.S/M");
+        const SPECIAL: Method<u32, u32> = Method::new("p.S/M")
+            .idempotent()
+            .deadline(Duration::from_millis(5))
+            .max_request(64)
+            .max_response(128);
+        assert_eq!((PLAIN.is_idempotent(), PLAIN.default_deadline()), (false, None));
+        assert_eq!((PLAIN.request_limit(), PLAIN.response_limit()), (u32::MAX, u32::MAX));
+        assert!(SPECIAL.is_idempotent());
+        assert_eq!(SPECIAL.default_deadline(), Some(Duration::from_millis(5)));
+        assert_eq!((SPECIAL.request_limit(), SPECIAL.response_limit()), (64, 128));
     }
 
     #[test]

@@ -13,18 +13,29 @@
 #![forbid(unsafe_code)]
 
 mod codec;
+mod context;
+mod fields;
+mod handler;
+mod interceptor;
+mod metadata;
 mod method;
+mod reply;
 mod request;
 mod response;
 mod routes;
 mod status;
+mod task;
 
 pub(crate) use codec::encode_sized;
-pub use codec::{Codec, DecodeError, Prost, encode_into};
+pub use codec::{Borrowed, Codec, DecodeError, Fixed, FixedLayout, Prost, Viewable, encode_into};
+pub use context::{CallContext, CallHost};
+pub use fields::{Field, Fields};
+pub use interceptor::Interceptor;
+pub use metadata::{MAX_METADATA, Metadata, MetadataError, MetadataRef};
 pub use method::{Method, Mode, method_id};
-pub use request::{CallContext, Request};
+pub use reply::{Outcome, Reply, ReplySink};
+pub use request::Request;
 pub use response::{Responder, Response};
-pub use routes::{
-    Entry, ErasedHandler, MethodCollision, Outcome, ReplyBuffers, ReplySink, Routes, Service,
-};
+pub use routes::{Entry, MethodCollision, Routes, Service};
 pub use status::{Code, Status};
+pub(crate) use task::{Arrival, CallTask, TaskMethod, TaskPort};

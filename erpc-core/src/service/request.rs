@@ -1,53 +1,15 @@
 //! A request as its handler sees it.
 
-use std::cell::Cell;
+use std::any::Any;
 use std::fmt;
-use std::marker::PhantomData;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Codec, Prost, ReplySink, Responder, Response};
-use crate::protocol::RequestHandle;
+use super::response::Encoder;
+use super::{CallContext, Codec, MetadataRef, Responder, Response};
+use crate::time::Instant;
 
-/// What the runtime knows of a call, for the time its handler runs. Made per call on the stack.
-pub struct CallContext<'a> {
-    peer: Option<SocketAddr>,
-    call: RequestHandle,
-    sink: &'a Arc<dyn ReplySink>,
-    /// Set once a [`Responder`] was made: the answer is no longer what the handler returns.
-    deferred: Cell<bool>,
-}
-
-impl<'a> CallContext<'a> {
-    /// A call from `peer` (`None` on transports without IP addresses), whose answer, should the handler
-    /// defer, is handed to `sink` under `call`.
-    #[must_use]
-    #[inline]
-    pub fn new(
-        peer: Option<SocketAddr>,
-        call: RequestHandle,
-        sink: &'a Arc<dyn ReplySink>,
-    ) -> Self {
-        Self { peer, call, sink, deferred: Cell::new(false) }
-    }
-
-    /// Whether the handler took a [`Responder`].
-    #[inline]
-    pub(super) fn is_deferred(&self) -> bool {
-        self.deferred.get()
-    }
-}
-
-impl fmt::Debug for CallContext<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallContext")
-            .field("peer", &self.peer)
-            .field("call", &self.call)
-            .finish_non_exhaustive()
-    }
-}
-
-/// A request: a decoded message and who sent it.
+/// A request: a message, decoded or read in place, and what is known of the call.
 ///
 /// Handlers take it and return `Result<`[`Response`]`, `[`Status`](super::Status)`>`:
 ///
@@ -60,26 +22,37 @@ impl fmt::Debug for CallContext<'_> {
 /// }
 /// assert_eq!(double(Request::new(21)).unwrap().into_message(), Some(42));
 /// ```
-pub struct Request<'a, M, C = Prost> {
+pub struct Request<'a, M> {
     message: M,
     /// `None` for a request that came from no network, see [`Request::new`].
-    context: Option<&'a CallContext<'a>>,
-    codec: PhantomData<fn() -> C>,
+    origin: Option<Origin<'a>>,
 }
 
-impl<M, C> Request<'static, M, C> {
-    /// A request from nowhere, for calling handlers directly, as tests do. It has no peer, and what a
-    /// deferred answer says is lost.
+/// Where a request came from, and how its response is encoded.
+#[derive(Clone, Copy)]
+struct Origin<'a> {
+    context: &'a CallContext<'a>,
+    /// The [`Encoder`] of the method's responses.
+    encoder: &'static dyn Any,
+}
+
+impl<M> Request<'static, M> {
+    /// A request from nowhere, for calling handlers directly, as tests do. It has no peer, no deadline
+    /// and no metadata, and what a deferred answer says is lost.
     #[must_use]
     pub fn new(message: M) -> Self {
-        Self { message, context: None, codec: PhantomData }
+        Self { message, origin: None }
     }
 }
 
-impl<'a, M, C> Request<'a, M, C> {
+impl<'a, M> Request<'a, M> {
+    /// A request whose response `D` encodes.
     #[inline]
-    pub(super) fn received(message: M, context: &'a CallContext<'a>) -> Self {
-        Self { message, context: Some(context), codec: PhantomData }
+    pub(super) fn received<D: Codec<R>, R: 'static>(
+        message: M,
+        context: &'a CallContext<'a>,
+    ) -> Self {
+        Self { message, origin: Some(Origin { context, encoder: Encoder::of::<D>() }) }
     }
 
     /// The message.
@@ -96,11 +69,47 @@ impl<'a, M, C> Request<'a, M, C> {
         self.message
     }
 
-    /// The address that the request came from, `None` on transports that have other addresses.
+    /// What is known of the call; `None` for a request from nowhere. The functions below ask it.
     #[must_use]
     #[inline]
+    pub fn context(&self) -> Option<&'a CallContext<'a>> {
+        self.origin.map(|origin| origin.context)
+    }
+
+    /// The address that the request came from, `None` on transports that have other addresses.
+    #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.context.and_then(|context| context.peer)
+        self.context()?.peer()
+    }
+
+    /// The method's full name.
+    #[must_use]
+    pub fn method(&self) -> Option<&'static str> {
+        self.context().map(CallContext::method)
+    }
+
+    /// When the caller stops waiting, on this machine's clock; `None` if it waits for ever.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.context()?.deadline()
+    }
+
+    /// How long the caller goes on waiting, zero if it has stopped; `None` for ever. Reads the clock.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        self.context()?.time_left()
+    }
+
+    /// What the caller sent beside the request.
+    #[must_use]
+    pub fn metadata(&self) -> MetadataRef<'a> {
+        self.context().map_or_else(MetadataRef::default, CallContext::metadata)
+    }
+
+    /// Whether the caller has given the call up; see [`CallContext::is_cancelled`].
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.context().is_some_and(CallContext::is_cancelled)
     }
 
     /// Answers later: `start` gets the message and a [`Responder`], which may go to any thread, and
@@ -122,24 +131,20 @@ impl<'a, M, C> Request<'a, M, C> {
     /// }
     /// assert!(slow(Request::new(1)).unwrap().is_deferred());
     /// ```
-    pub fn defer<R>(self, start: impl FnOnce(M, Responder<R, C>)) -> Response<R>
-    where
-        C: Codec<R>,
-    {
-        let reply = self.context.map(|context| {
-            context.deferred.set(true);
-            (Arc::clone(context.sink), context.call)
-        });
+    pub fn defer<R: 'static>(self, start: impl FnOnce(M, Responder<R>)) -> Response<R> {
+        let reply = self
+            .origin
+            .map(|Origin { context, encoder }| (context.defer(), encoder.downcast_ref()));
         start(self.message, Responder::new(reply));
         Response::deferred()
     }
 }
 
-impl<M: fmt::Debug, C> fmt::Debug for Request<'_, M, C> {
+impl<M: fmt::Debug> fmt::Debug for Request<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
             .field("peer", &self.peer())
             .field("message", &self.message)
-            .finish()
+            .finish_non_exhaustive()
     }
 }

@@ -1,13 +1,15 @@
 //! What a handler answers, now or later.
 
 use std::fmt;
-use std::marker::PhantomData;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::codec::encode_sized;
-use super::{Codec, Prost, ReplySink, Status};
+use super::interceptor::Passage;
+use super::reply::{Reply, ReplySink, encode_reply};
+use super::{CallContext, CallHost, Codec, Entry, Metadata, MetadataRef, Status};
 use crate::buf::MsgBuf;
 use crate::protocol::RequestHandle;
+use crate::time::Instant;
 
 /// A handler's answer: a message, or word that a [`Responder`] will answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,19 +17,27 @@ use crate::protocol::RequestHandle;
 pub struct Response<M> {
     /// `None` if a responder has the answer.
     message: Option<M>,
+    /// Seldom there, so that it is one word that says so.
+    metadata: Option<Box<Metadata>>,
 }
 
 impl<M> Response<M> {
     /// The answer `message`.
     #[inline]
     pub fn new(message: M) -> Self {
-        Self { message: Some(message) }
+        Self { message: Some(message), metadata: None }
+    }
+
+    /// The same with something beside the message. Costs an allocation.
+    pub fn with_metadata(mut self, metadata: Metadata) -> Self {
+        self.metadata = Some(Box::new(metadata)).filter(|metadata| !metadata.is_empty());
+        self
     }
 
     /// Made by [`Request::defer`](super::Request::defer) only, so that nobody promises an answer
     /// without holding a responder.
     pub(super) fn deferred() -> Self {
-        Self { message: None }
+        Self { message: None, metadata: None }
     }
 
     /// Whether a responder answers.
@@ -41,6 +51,17 @@ impl<M> Response<M> {
     #[inline]
     pub fn into_message(self) -> Option<M> {
         self.message
+    }
+
+    /// What goes beside the message.
+    #[must_use]
+    pub fn metadata(&self) -> MetadataRef<'_> {
+        self.metadata.as_deref().map_or_else(MetadataRef::default, Metadata::as_ref)
+    }
+
+    #[inline]
+    pub(super) fn message(&self) -> Option<&M> {
+        self.message.as_ref()
     }
 }
 
@@ -57,58 +78,144 @@ impl<M> From<M> for Response<M> {
 /// gets [`Code::Internal`](super::Code::Internal): no call is left without an end. A call that is never
 /// answered because the responder is kept for ever is kept alive at both ends, too.
 #[must_use = "a responder that is dropped fails the call"]
-pub struct Responder<M, C = Prost> {
+pub struct Responder<M: 'static> {
     /// `None` once answered, and from the start for a request that came from no network.
-    reply: Option<(Arc<dyn ReplySink>, RequestHandle)>,
-    types: PhantomData<fn(M) -> C>,
+    call: Option<Deferred>,
+    /// `None` if the method's responses are of another type.
+    encoder: Option<&'static Encoder<M>>,
 }
 
-impl<M, C: Codec<M>> Responder<M, C> {
+impl<M> Responder<M> {
+    pub(super) fn new(reply: Option<(Deferred, Option<&'static Encoder<M>>)>) -> Self {
+        let (call, encoder) = reply.map_or((None, None), |(call, encoder)| (Some(call), encoder));
+        Self { call, encoder }
+    }
+
     /// Answers with a message. Encoded on this thread into a buffer of its own.
     ///
     /// The answer is silently dropped if the client is gone.
-    pub fn send(mut self, message: &M) {
-        let len = C::encoded_len(message);
-        let result = match MsgBuf::detached(len) {
-            Some(mut msgbuf) => {
-                encode_sized::<C, M>(message, len, &mut msgbuf);
-                Ok(msgbuf)
-            }
-            None => Err(Status::resource_exhausted("no memory for the response")),
-        };
-        self.answer(result);
+    pub fn send(self, message: &M) {
+        self.send_with(message, MetadataRef::default());
     }
-}
 
-impl<M, C> Responder<M, C> {
-    pub(super) fn new(reply: Option<(Arc<dyn ReplySink>, RequestHandle)>) -> Self {
-        Self { reply, types: PhantomData }
+    /// As [`Responder::send`], with something beside the message.
+    pub fn send_with(mut self, message: &M, metadata: MetadataRef<'_>) {
+        let Some(call) = self.call.take() else { return };
+        let result = match self.encoder {
+            Some(Encoder(encode)) => encode(message, metadata, call.max_response),
+            None => Err(Status::internal("the handler deferred an answer of another type")),
+        };
+        call.answer(result);
     }
 
     /// Answers that the call failed.
     pub fn fail(mut self, status: Status) {
-        self.answer(Err(status));
-    }
-
-    fn answer(&mut self, result: Result<MsgBuf, Status>) {
-        if let Some((sink, call)) = self.reply.take() {
-            sink.reply(call, result);
+        if let Some(call) = self.call.take() {
+            call.answer(Err(status));
         }
     }
 }
 
-impl<M, C> Drop for Responder<M, C> {
+impl<M> Drop for Responder<M> {
     fn drop(&mut self) {
-        if self.reply.is_some() {
-            self.answer(Err(Status::internal("the handler gave the call up without an answer")));
+        if let Some(call) = self.call.take() {
+            call.answer(Err(Status::internal("the handler gave the call up without an answer")));
         }
     }
 }
 
-impl<M, C> fmt::Debug for Responder<M, C> {
+impl<M> fmt::Debug for Responder<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Responder")
-            .field("call", &self.reply.as_ref().map(|(_, call)| call))
+            .field("call", &self.call.as_ref().map(|deferred| deferred.call))
             .finish_non_exhaustive()
+    }
+}
+
+/// How responses of type `M` are encoded into memory of their own; what a [`Responder`] has in place of
+/// the method's codec, so that handlers need not name it.
+pub(super) struct Encoder<M>(fn(&M, MetadataRef<'_>, u32) -> Result<Reply, Status>);
+
+impl<M: 'static> Encoder<M> {
+    #[inline]
+    pub(super) const fn of<D: Codec<M>>() -> &'static Self {
+        const {
+            &Self(|message, metadata, limit| {
+                encode_reply::<D, M>(message, metadata, limit, |len| {
+                    MsgBuf::detached(len)
+                        .ok_or_else(|| Status::resource_exhausted("no memory for the response"))
+                })
+            })
+        }
+    }
+}
+
+/// A call that is answered from outside of its handler.
+pub(super) struct Deferred {
+    call: RequestHandle,
+    sink: Arc<dyn ReplySink>,
+    max_response: u32,
+    /// For interceptors, if there are any.
+    observed: Option<Box<Observed>>,
+}
+
+/// What interceptors may ask when they are told of the end.
+struct Observed {
+    entry: Arc<Entry>,
+    peer: Option<SocketAddr>,
+    deadline: Instant,
+    metadata: Metadata,
+    sink: Arc<dyn ReplySink>,
+}
+
+impl Deferred {
+    pub(super) fn new(
+        context: &CallContext<'_>,
+        call: RequestHandle,
+        sink: Arc<dyn ReplySink>,
+    ) -> Self {
+        let entry = context.entry();
+        let observe = || {
+            Box::new(Observed {
+                entry: Arc::clone(entry),
+                peer: context.peer(),
+                deadline: context.deadline().unwrap_or(Instant::NEVER),
+                metadata: context.metadata().to_owned(),
+                sink: Arc::clone(&sink),
+            })
+        };
+        let observed = (!entry.interceptors().is_empty()).then(observe);
+        Self { call, max_response: entry.max_response(), observed, sink }
+    }
+
+    fn answer(self, result: Result<Reply, Status>) {
+        let told = self.observed.map(|observed| {
+            let outcome = result.as_ref().map(|_| ()).map_err(Status::clone);
+            (observed, outcome)
+        });
+        self.sink.reply(self.call, result);
+        if let Some((observed, outcome)) = told {
+            let context = CallContext::new(&observed.entry, self.call, &*observed)
+                .with_extension(observed.deadline, observed.metadata.as_ref());
+            Passage::inside(&context).leave(outcome.as_ref().map(|()| ()));
+        }
+    }
+}
+
+impl CallHost for Observed {
+    fn buffer(&self, _: &RequestHandle, _: usize) -> Result<MsgBuf, Status> {
+        Err(Status::internal("the call has been answered"))
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    fn sink(&self) -> Arc<dyn ReplySink> {
+        Arc::clone(&self.sink)
     }
 }

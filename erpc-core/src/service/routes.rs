@@ -1,45 +1,13 @@
 //! From method ids to handlers.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
 
-use super::codec::encode_sized;
-use super::{CallContext, Codec, DecodeError, Method, Mode, Request, Response, Status};
-use crate::buf::MsgBuf;
-use crate::protocol::RequestHandle;
-
-/// A handler with its types erased: from a request's bytes to an [`Outcome`]. Does not unwind; a
-/// panic of the user's code becomes a status.
-pub type ErasedHandler =
-    dyn Fn(&CallContext<'_>, &[u8], &mut dyn ReplyBuffers) -> Outcome + Send + Sync;
-
-/// Where a runtime takes answers that come from outside of the handler's call.
-pub trait ReplySink: Send + Sync {
-    /// Answers `call`, from any thread. At most once per call.
-    fn reply(&self, call: RequestHandle, result: Result<MsgBuf, Status>);
-}
-
-/// Where a handler's glue gets the buffer that it encodes the response into.
-pub trait ReplyBuffers {
-    /// An empty buffer for at least `len` bytes.
-    ///
-    /// # Errors
-    /// The status that the caller shall get: there is no memory, or the session takes no response of
-    /// that size.
-    fn buffer(&mut self, len: usize) -> Result<MsgBuf, Status>;
-}
-
-/// What came of a handler.
-#[derive(Debug)]
-pub enum Outcome {
-    /// The encoded response.
-    Reply(MsgBuf),
-    /// The call failed.
-    Failed(Status),
-    /// The [`ReplySink`] gets the answer, now or later.
-    Deferred,
-}
+use super::handler::{ErasedHandler, answering};
+use super::interceptor::Interceptor;
+use super::task::{TaskMaker, TaskMethod, TaskPort, tasks};
+use super::{CallContext, Codec, Method, Mode, Outcome, Request, Response, Status};
 
 /// A set of methods and how they are called, implemented by `#[derive(erpc::Service)]`.
 pub trait Service: Send + Sync + 'static {
@@ -54,37 +22,102 @@ pub trait Service: Send + Sync + 'static {
 }
 
 /// One method of a server.
+#[derive(Clone)]
 pub struct Entry {
     full_name: &'static str,
-    mode: Mode,
-    handler: Arc<ErasedHandler>,
+    /// Place among the server's methods.
+    index: u32,
+    max_request: u32,
+    max_response: u32,
+    run: Run,
+    interceptors: Vec<Arc<dyn Interceptor>>,
+}
+
+/// How a method's handler runs.
+#[derive(Clone)]
+enum Run {
+    Sync(Mode, Arc<ErasedHandler>),
+    Task(Arc<TaskMaker>),
 }
 
 impl Entry {
+    fn new<Req, Resp, C, D>(method: &Method<Req, Resp, C, D>, run: Run) -> Self {
+        Self {
+            full_name: method.full_name(),
+            index: 0,
+            max_request: method.request_limit(),
+            max_response: method.response_limit(),
+            run,
+            interceptors: Vec::new(),
+        }
+    }
+
     /// The method's full name.
     #[must_use]
     pub fn full_name(&self) -> &'static str {
         self.full_name
     }
 
-    /// Where the handler is to run.
+    /// Where the handler is to run; `None` if it is asynchronous and runs as a task of the endpoint.
     #[must_use]
     #[inline]
-    pub fn mode(&self) -> Mode {
-        self.mode
+    pub fn mode(&self) -> Option<Mode> {
+        match self.run {
+            Run::Sync(mode, _) => Some(mode),
+            Run::Task(_) => None,
+        }
     }
 
-    /// The handler; cloned to be run elsewhere.
-    #[must_use]
+    /// Runs the method on a request, `body`, and the interceptors around it. Does not unwind: a panic of
+    /// the user's code becomes a status.
+    ///
+    /// An asynchronous method fails here: it needs an [`Endpoint`](crate::runtime::Endpoint).
     #[inline]
-    pub fn handler(&self) -> &Arc<ErasedHandler> {
-        &self.handler
+    pub fn call(&self, context: &CallContext<'_>, body: &[u8]) -> Outcome {
+        match &self.run {
+            Run::Sync(_, handler) => handler(context, body),
+            Run::Task(_) => {
+                Outcome::Failed(Status::internal("the method needs an endpoint to run on"))
+            }
+        }
+    }
+
+    /// The method as an endpoint runs it; `None` if it is synchronous.
+    pub(crate) fn tasks(self: &Arc<Self>, port: &Rc<dyn TaskPort>) -> Option<Rc<dyn TaskMethod>> {
+        match &self.run {
+            Run::Sync(..) => None,
+            Run::Task(make) => Some(make(self, port)),
+        }
+    }
+
+    /// Place among the server's methods, from 0.
+    #[inline]
+    pub(crate) fn index(&self) -> usize {
+        self.index as usize
+    }
+
+    #[inline]
+    pub(super) fn max_request(&self) -> u32 {
+        self.max_request
+    }
+
+    #[inline]
+    pub(super) fn max_response(&self) -> u32 {
+        self.max_response
+    }
+
+    #[inline]
+    pub(super) fn interceptors(&self) -> &[Arc<dyn Interceptor>] {
+        &self.interceptors
     }
 }
 
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({:?})", self.full_name, self.mode)
+        match self.mode() {
+            Some(mode) => write!(f, "{} ({mode:?})", self.full_name),
+            None => write!(f, "{} (Async)", self.full_name),
+        }
     }
 }
 
@@ -113,7 +146,7 @@ impl fmt::Display for MethodCollision {
 
 impl std::error::Error for MethodCollision {}
 
-/// The methods of a server.
+/// The methods of a server, and the interceptors around them.
 ///
 /// A hash table with open addressing and linear probing, at most half full. Ids are hashes already, so
 /// a lookup is a mask, a compare and seldom a second compare: a few nanoseconds, also for ids that a
@@ -122,7 +155,8 @@ impl std::error::Error for MethodCollision {}
 pub struct Routes {
     /// Method id (0: free) and index into `entries`; the length is 0 or a power of two.
     slots: Vec<(u32, u32)>,
-    entries: Vec<Entry>,
+    entries: Vec<Arc<Entry>>,
+    interceptors: Vec<Arc<dyn Interceptor>>,
 }
 
 impl Routes {
@@ -134,42 +168,75 @@ impl Routes {
 
     /// Adds a method that `handler` answers, with `service` as its state.
     ///
+    /// The handler gets the request as its codec's [view](Codec::View) of the received bytes: decoded by
+    /// [`Prost`](super::Prost), in place by [`Borrowed`](super::Borrowed) and [`Fixed`](super::Fixed).
+    ///
     /// # Errors
     /// [`MethodCollision`] if the method, or another with its id, is there.
-    pub fn unary<S, Req, Resp, C>(
+    pub fn unary<S, Req, Resp, C, D>(
         &mut self,
-        method: Method<Req, Resp, C>,
+        method: Method<Req, Resp, C, D>,
         mode: Mode,
         service: &Arc<S>,
-        handler: impl Fn(&S, Request<'_, Req, C>) -> Result<Response<Resp>, Status>
+        handler: impl for<'a> Fn(&S, Request<'a, C::View<'a>>) -> Result<Response<Resp>, Status>
         + Send
         + Sync
         + 'static,
     ) -> Result<(), MethodCollision>
     where
         S: Send + Sync + 'static,
-        C: Codec<Req> + Codec<Resp>,
+        Resp: 'static,
+        C: Codec<Req>,
+        D: Codec<Resp>,
     {
-        let service = Arc::clone(service);
-        let erased =
-            move |context: &CallContext<'_>, body: &[u8], buffers: &mut dyn ReplyBuffers| {
-                // The service is the user's; whether it is sound after a panic is theirs to know, as with
-                // a thread that dies and leaves others running.
-                let run = AssertUnwindSafe(|| {
-                    run::<S, Req, Resp, C>(&service, &handler, context, body, buffers)
-                });
-                catch_unwind(run).unwrap_or_else(|_panic| panicked(context))
-            };
-        self.insert(
-            method.id(),
-            Entry { full_name: method.full_name(), mode, handler: Arc::new(erased) },
-        )
+        let handler = answering::<S, Req, Resp, C, D>(Arc::clone(service), handler);
+        self.insert(method.id(), Entry::new(&method, Run::Sync(mode, handler)))
+    }
+
+    /// Adds a method that the asynchronous `handler` answers, with `service` as its state.
+    ///
+    /// Each call is a task of the endpoint that received it: it may await other calls
+    /// ([`Endpoint::current`](crate::runtime::Endpoint::current)), runs on the endpoint's thread, needs
+    /// not be `Send`, and must not block. The request is decoded for good, as the received bytes
+    /// are gone when the handler first waits. If the caller gives the call up, or goes, the task
+    /// is dropped where it waits.
+    ///
+    /// # Errors
+    /// [`MethodCollision`] if the method, or another with its id, is there.
+    pub fn unary_async<S, Req, Resp, C, D>(
+        &mut self,
+        method: Method<Req, Resp, C, D>,
+        service: &Arc<S>,
+        handler: impl AsyncFn(&S, Request<'_, Req>) -> Result<Response<Resp>, Status>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<(), MethodCollision>
+    where
+        S: Send + Sync + 'static,
+        Req: 'static,
+        Resp: 'static,
+        C: Codec<Req>,
+        D: Codec<Resp>,
+    {
+        let tasks = tasks::<S, Req, Resp, C, D>(Arc::clone(service), handler);
+        self.insert(method.id(), Entry::new(&method, Run::Task(tasks)))
+    }
+
+    /// Has every call of every method, also of those that are added later, pass `interceptor`, within
+    /// those that were added before.
+    pub fn intercept(&mut self, interceptor: impl Interceptor) {
+        let interceptor: Arc<dyn Interceptor> = Arc::new(interceptor);
+        for entry in &mut self.entries {
+            Arc::make_mut(entry).interceptors.push(Arc::clone(&interceptor));
+        }
+        self.interceptors.push(interceptor);
     }
 
     /// The method with that id.
     #[must_use]
     #[inline]
-    pub fn get(&self, id: u32) -> Option<&Entry> {
+    pub fn get(&self, id: u32) -> Option<&Arc<Entry>> {
         match self.slots.get(self.position(id)) {
             Some(&(found, index)) if found != 0 => self.entries.get(index as usize),
             _ => None,
@@ -177,7 +244,7 @@ impl Routes {
     }
 
     /// Every method, in the order of registration.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries.iter()
     }
 
@@ -196,7 +263,7 @@ impl Routes {
         at
     }
 
-    fn insert(&mut self, id: u32, entry: Entry) -> Result<(), MethodCollision> {
+    fn insert(&mut self, id: u32, mut entry: Entry) -> Result<(), MethodCollision> {
         if let Some(there) = self.get(id) {
             return Err(MethodCollision { first: there.full_name, second: entry.full_name });
         }
@@ -204,8 +271,10 @@ impl Routes {
             self.grow();
         }
         let at = self.position(id);
-        self.slots[at] = (id, self.entries.len() as u32);
-        self.entries.push(entry);
+        entry.index = self.entries.len() as u32;
+        entry.interceptors.clone_from(&self.interceptors);
+        self.slots[at] = (id, entry.index);
+        self.entries.push(Arc::new(entry));
         Ok(())
     }
 
@@ -223,62 +292,6 @@ impl fmt::Debug for Routes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(&self.entries).finish()
     }
-}
-
-/// One call, from bytes to outcome.
-#[inline]
-fn run<S, Req, Resp, C: Codec<Req> + Codec<Resp>>(
-    service: &S,
-    handler: impl Fn(&S, Request<'_, Req, C>) -> Result<Response<Resp>, Status>,
-    context: &CallContext<'_>,
-    body: &[u8],
-    buffers: &mut dyn ReplyBuffers,
-) -> Outcome {
-    let message = match <C as Codec<Req>>::decode(body) {
-        Ok(message) => message,
-        Err(error) => return malformed(&error),
-    };
-    let result = handler(service, Request::received(message, context));
-    if context.is_deferred() {
-        return Outcome::Deferred;
-    }
-    match result.map(Response::into_message) {
-        Ok(Some(message)) => reply::<C, Resp>(&message, buffers),
-        Ok(None) => promised_elsewhere(),
-        Err(status) => Outcome::Failed(status),
-    }
-}
-
-#[inline]
-fn reply<C: Codec<M>, M>(message: &M, buffers: &mut dyn ReplyBuffers) -> Outcome {
-    let len = C::encoded_len(message);
-    match buffers.buffer(len) {
-        Ok(mut msgbuf) => {
-            encode_sized::<C, M>(message, len, &mut msgbuf);
-            Outcome::Reply(msgbuf)
-        }
-        Err(status) => Outcome::Failed(status),
-    }
-}
-
-#[cold]
-fn malformed(error: &DecodeError) -> Outcome {
-    Outcome::Failed(Status::invalid_argument(format!("the request does not decode: {error}")))
-}
-
-#[cold]
-fn panicked(context: &CallContext<'_>) -> Outcome {
-    match context.is_deferred() {
-        // The responder answers, if only by having been dropped.
-        true => Outcome::Deferred,
-        false => Outcome::Failed(Status::internal("the handler panicked")),
-    }
-}
-
-/// The handler kept an earlier call's "deferred" and returned it for this one, which nobody answers.
-#[cold]
-fn promised_elsewhere() -> Outcome {
-    Outcome::Failed(Status::internal("the handler returned another call's deferred response"))
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+mod convert;
+
 /// Why a call failed, with gRPC's canonical meanings and numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
@@ -104,6 +106,13 @@ impl Status {
         self
     }
 
+    /// The same with a protobuf message as details; which one is between the service and its clients.
+    #[must_use]
+    pub fn with_message_details(mut self, details: &impl prost::Message) -> Self {
+        self.details = details.encode_to_vec();
+        self
+    }
+
     /// The code, never [`Code::Ok`].
     #[must_use]
     pub fn code(&self) -> Code {
@@ -120,6 +129,19 @@ impl Status {
     #[must_use]
     pub fn details(&self) -> &[u8] {
         &self.details
+    }
+
+    /// The details as a protobuf message; `None` if there are none, or they are no such message.
+    ///
+    /// ```
+    /// use erpc_core::service::Status;
+    ///
+    /// let status = Status::resource_exhausted("slow down").with_message_details(&1_500_u64);
+    /// assert_eq!(status.details_as::<u64>(), Some(1_500));
+    /// ```
+    #[must_use]
+    pub fn details_as<M: prost::Message + Default>(&self) -> Option<M> {
+        if self.details.is_empty() { None } else { M::decode(&self.details[..]).ok() }
     }
 }
 
@@ -139,6 +161,8 @@ macro_rules! constructors {
 }
 
 constructors! {
+    cancelled Cancelled "the caller gave up",
+    deadline_exceeded DeadlineExceeded "too late",
     invalid_argument InvalidArgument "the request is wrong in itself",
     not_found NotFound "there is no such thing",
     already_exists AlreadyExists "the thing to be made is there already",
@@ -150,6 +174,8 @@ constructors! {
     unimplemented Unimplemented "there is no such method",
     internal Internal "an invariant broke",
     unavailable Unavailable "not now, try again",
+    data_loss DataLoss "data was lost beyond repair",
+    unauthenticated Unauthenticated "the caller did not say who it is",
 }
 
 impl fmt::Display for Status {

@@ -7,5 +7,6 @@ mod deferred;
 mod edges;
 mod endpoints;
 mod support;
+mod tasks;
 mod udp;
 mod workers;

@@ -1,8 +1,11 @@
+use std::net::SocketAddr;
 use std::sync::{LazyLock, Mutex};
 use std::thread;
 
 use super::*;
-use crate::service::{Code, Prost, Responder};
+use crate::buf::MsgBuf;
+use crate::protocol::RequestHandle;
+use crate::service::{CallHost, Code, Reply, ReplySink, Responder};
 
 const DOUBLE: Method<u32, u32> = Method::new("test.Math/Double");
 const LATER: Method<u32, u32> = Method::new("test.Math/Later");
@@ -12,18 +15,30 @@ const LATER: Method<u32, u32> = Method::new("test.Math/Later");
 struct Answers(Mutex<Vec<Result<Vec<u8>, Status>>>);
 
 impl ReplySink for Answers {
-    fn reply(&self, _: RequestHandle, result: Result<MsgBuf, Status>) {
-        self.0.lock().unwrap().push(result.map(|msgbuf| msgbuf.as_slice().to_vec()));
+    fn reply(&self, _: RequestHandle, result: Result<Reply, Status>) {
+        self.0.lock().unwrap().push(result.map(|reply| reply.message.as_slice().to_vec()));
     }
 }
 
-/// Buffers up to a limit.
-struct Limit(usize);
+/// Runs handlers and gives buffers of up to 16 bytes.
+struct Host(Arc<Answers>);
 
-impl ReplyBuffers for Limit {
-    fn buffer(&mut self, len: usize) -> Result<MsgBuf, Status> {
-        let fits = (len <= self.0).then(|| MsgBuf::detached(len)).flatten();
+impl CallHost for Host {
+    fn buffer(&self, _: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
+        let fits = (len <= 16).then(|| MsgBuf::detached(len)).flatten();
         fits.ok_or_else(|| Status::resource_exhausted("too large"))
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    fn sink(&self) -> Arc<dyn ReplySink> {
+        self.0.clone()
     }
 }
 
@@ -52,11 +67,10 @@ fn encoded(number: u32) -> Vec<u8> {
 
 /// Calls a method the way a runtime does; returns the outcome and where deferred answers arrive.
 fn call(routes: &Routes, id: u32, body: &[u8]) -> (Outcome, Arc<Answers>) {
-    let answers = Arc::new(Answers::default());
-    let sink: Arc<dyn ReplySink> = answers.clone();
-    let context = CallContext::new(None, RequestHandle::for_tests(), &sink);
+    let host = Host(Arc::default());
     let entry = routes.get(id).expect("the method is registered");
-    (entry.handler()(&context, body, &mut Limit(16)), answers)
+    let outcome = entry.call(&CallContext::new(entry, RequestHandle::for_tests(), &host), body);
+    (outcome, host.0)
 }
 
 fn math() -> Routes {
@@ -83,8 +97,8 @@ fn failure(outcome: Outcome) -> Status {
 #[test]
 fn a_call_is_answered_by_its_handler() {
     let (outcome, _) = call(&math(), DOUBLE.id(), &encoded(21));
-    let Outcome::Reply(msgbuf) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(msgbuf.as_slice(), encoded(42));
+    let Outcome::Reply(reply) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(reply.message.as_slice(), encoded(42));
 }
 
 #[test]
@@ -141,7 +155,7 @@ fn a_panic_after_deferring_fails_the_call_once() {
 fn a_failure_returned_after_deferring_does_not_answer_twice() {
     let mut routes = Routes::new();
     let handler = |_: &(), request: Request<'_, u32>| {
-        let _reply = request.defer(|_, responder: Responder<u32, Prost>| responder.send(&7));
+        let _reply = request.defer(|_, responder: Responder<u32>| responder.send(&7));
         Err::<Response<u32>, _>(Status::internal("changed my mind"))
     };
     routes.unary(LATER, Mode::Dispatch, &Arc::new(()), handler).unwrap();
@@ -168,9 +182,10 @@ fn two_names_with_one_id_are_both_named() {
     let (one, other) = ("test.Math/M21631", "test.Math/M61262");
     let mut routes = Routes::new();
     let handler = |_: &(), _: Request<'_, u32>| Ok(Response::new(0_u32));
-    routes.unary(Method::new(one), Mode::Dispatch, &Arc::new(()), handler).unwrap();
-    let collision =
-        routes.unary(Method::new(other), Mode::Dispatch, &Arc::new(()), handler).unwrap_err();
+    routes.unary(Method::<u32, u32>::new(one), Mode::Dispatch, &Arc::new(()), handler).unwrap();
+    let collision = routes
+        .unary(Method::<u32, u32>::new(other), Mode::Dispatch, &Arc::new(()), handler)
+        .unwrap_err();
     assert_eq!(collision, MethodCollision { first: one, second: other });
     assert!(collision.to_string().contains(one) && collision.to_string().contains(other));
 }
@@ -190,7 +205,7 @@ fn lookup_finds_what_is_there_and_nothing_else() {
     }
     for (id, entry) in ids.iter().zip(routes.entries()) {
         assert_eq!(routes.get(*id).unwrap().full_name(), entry.full_name());
-        assert_eq!(routes.get(id.wrapping_add(1)).map(Entry::full_name), None);
+        assert_eq!(routes.get(id.wrapping_add(1)).map(|entry| entry.full_name()), None);
     }
     assert!(routes.get(0).is_none(), "0 is no method");
 }

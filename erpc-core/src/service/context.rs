@@ -1,0 +1,141 @@
+//! What is known of a call while its handler runs.
+
+use std::cell::Cell;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::response::Deferred;
+use super::{Entry, MetadataRef, ReplySink, Status};
+use crate::buf::MsgBuf;
+use crate::clock;
+use crate::protocol::RequestHandle;
+use crate::time::Instant;
+
+/// Where a handler runs, seen from the call: what only the runtime knows, asked when it is needed.
+pub trait CallHost {
+    /// An empty buffer for a response of at least `len` bytes.
+    ///
+    /// # Errors
+    /// The status that the caller shall get: there is no memory, or the session takes no response of
+    /// that size.
+    fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status>;
+
+    /// The client's address, `None` on transports without IP addresses.
+    fn peer(&self) -> Option<SocketAddr>;
+
+    /// Whether the client has given the call up.
+    fn is_cancelled(&self) -> bool;
+
+    /// Where an answer goes that the handler defers.
+    fn sink(&self) -> Arc<dyn ReplySink>;
+}
+
+/// A call as its handler and [interceptors](super::Interceptor) see it. Made per call on the stack;
+/// what is not asked for costs nothing.
+pub struct CallContext<'a> {
+    entry: &'a Arc<Entry>,
+    call: RequestHandle,
+    host: &'a dyn CallHost,
+    deadline: Instant,
+    metadata: MetadataRef<'a>,
+    /// Set once a [`Responder`](super::Responder) was made: the answer is no longer what the handler
+    /// returns.
+    deferred: Cell<bool>,
+}
+
+impl<'a> CallContext<'a> {
+    /// A call of `entry` without deadline and metadata.
+    #[must_use]
+    #[inline]
+    pub fn new(entry: &'a Arc<Entry>, call: RequestHandle, host: &'a dyn CallHost) -> Self {
+        Self {
+            entry,
+            call,
+            host,
+            deadline: Instant::NEVER,
+            metadata: MetadataRef::default(),
+            deferred: Cell::new(false),
+        }
+    }
+
+    /// The same with what the request's extension says.
+    #[must_use]
+    pub fn with_extension(mut self, deadline: Instant, metadata: MetadataRef<'a>) -> Self {
+        (self.deadline, self.metadata) = (deadline, metadata);
+        self
+    }
+
+    /// The method's full name.
+    #[must_use]
+    pub fn method(&self) -> &'static str {
+        self.entry.full_name()
+    }
+
+    /// The address that the request came from, `None` on transports that have other addresses.
+    #[must_use]
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.host.peer()
+    }
+
+    /// When the caller stops waiting, on this machine's clock; `None` if it waits for ever.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        (self.deadline != Instant::NEVER).then_some(self.deadline)
+    }
+
+    /// How long the caller goes on waiting, zero if it has stopped; `None` for ever. Reads the clock.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        self.deadline().map(|deadline| deadline - clock::now())
+    }
+
+    /// What the caller sent beside the request.
+    #[must_use]
+    pub fn metadata(&self) -> MetadataRef<'a> {
+        self.metadata
+    }
+
+    /// Whether the caller has given the call up, or is gone: nobody reads the answer. For handlers on
+    /// workers, which cannot be stopped, to look at now and then; one load. In the event loop the answer
+    /// cannot change while a handler runs, and tasks are dropped instead.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.host.is_cancelled()
+    }
+
+    #[inline]
+    pub(super) fn entry(&self) -> &'a Arc<Entry> {
+        self.entry
+    }
+
+    /// A buffer for the response.
+    #[inline]
+    pub(super) fn buffer(&self, len: usize) -> Result<MsgBuf, Status> {
+        self.host.buffer(&self.call, len)
+    }
+
+    /// Whether the handler took a [`Responder`](super::Responder).
+    #[inline]
+    pub(super) fn is_deferred(&self) -> bool {
+        self.deferred.get()
+    }
+
+    /// The answer will come from elsewhere.
+    pub(super) fn defer(&self) -> Deferred {
+        self.deferred.set(true);
+        Deferred::new(self, self.call, self.host.sink())
+    }
+}
+
+impl fmt::Debug for CallContext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallContext")
+            .field("method", &self.method())
+            .field("peer", &self.peer())
+            .field("deadline", &self.deadline())
+            .field("metadata", &self.metadata)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,120 @@
+//! A synchronous handler's glue: from a request's bytes to its outcome.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::interceptor::Passage;
+use super::reply::encode_reply;
+use super::{CallContext, Codec, DecodeError, Entry, Outcome, Request, Response, Status};
+
+/// A handler with its types erased. Does not unwind.
+pub(super) type ErasedHandler = dyn Fn(&CallContext<'_>, &[u8]) -> Outcome + Send + Sync;
+
+/// Erases a handler's types.
+pub(super) fn answering<S, Req, Resp, C, D>(
+    service: Arc<S>,
+    handler: impl for<'a> Fn(&S, Request<'a, C::View<'a>>) -> Result<Response<Resp>, Status>
+    + Send
+    + Sync
+    + 'static,
+) -> Arc<ErasedHandler>
+where
+    S: Send + Sync + 'static,
+    Resp: 'static,
+    C: Codec<Req>,
+    D: Codec<Resp>,
+{
+    Arc::new(move |context: &CallContext<'_>, body: &[u8]| {
+        // The service is the user's; whether it is sound after a panic is theirs to know, as with
+        // a thread that dies and leaves others running.
+        let run = AssertUnwindSafe(|| {
+            let run = || run::<S, Req, Resp, C, D>(&service, &handler, context, body);
+            match context.entry().interceptors() {
+                [] => run(),
+                _ => intercepted(context, run),
+            }
+        });
+        catch_unwind(run).unwrap_or_else(|_panic| panicked(context))
+    })
+}
+
+/// One call, from bytes to outcome.
+#[inline]
+fn run<S, Req, Resp: 'static, C: Codec<Req>, D: Codec<Resp>>(
+    service: &S,
+    handler: impl for<'a> Fn(&S, Request<'a, C::View<'a>>) -> Result<Response<Resp>, Status>,
+    context: &CallContext<'_>,
+    body: &[u8],
+) -> Outcome {
+    let message =
+        match check_size(context.entry(), body).and_then(|()| C::view(body).map_err(malformed)) {
+            Ok(message) => message,
+            Err(status) => return Outcome::Failed(status),
+        };
+    let result = handler(service, Request::received::<D, Resp>(message, context));
+    outcome::<D, Resp>(result, context)
+}
+
+/// The call between its interceptors.
+#[inline(never)]
+fn intercepted(context: &CallContext<'_>, run: impl FnOnce() -> Outcome) -> Outcome {
+    let mut passage = match Passage::enter(context) {
+        Ok(passage) => passage,
+        Err(status) => return Outcome::Failed(status),
+    };
+    let outcome = run();
+    passage.leave(outcome.as_result());
+    outcome
+}
+
+/// What came of a handler that returned.
+#[inline]
+pub(super) fn outcome<D: Codec<M>, M>(
+    result: Result<Response<M>, Status>,
+    context: &CallContext<'_>,
+) -> Outcome {
+    if context.is_deferred() {
+        return Outcome::Deferred;
+    }
+    let reply = result.and_then(|response| match response.message() {
+        Some(message) => {
+            let limit = context.entry().max_response();
+            encode_reply::<D, M>(message, response.metadata(), limit, |len| context.buffer(len))
+        }
+        None => Err(promised_elsewhere()),
+    });
+    reply.into()
+}
+
+/// Whether the request is within the method's limit.
+#[inline]
+pub(super) fn check_size(entry: &Entry, body: &[u8]) -> Result<(), Status> {
+    let limit = entry.max_request();
+    if body.len() > limit as usize { Err(too_large(body.len(), limit)) } else { Ok(()) }
+}
+
+#[cold]
+pub(super) fn malformed(error: DecodeError) -> Status {
+    Status::invalid_argument(format!("the request does not decode: {error}"))
+}
+
+#[cold]
+fn too_large(len: usize, limit: u32) -> Status {
+    let message = format!("the request has {len} bytes, the method's limit is {limit}");
+    Status::invalid_argument(message)
+}
+
+#[cold]
+pub(super) fn panicked(context: &CallContext<'_>) -> Outcome {
+    match context.is_deferred() {
+        // The responder answers, if only by having been dropped.
+        true => Outcome::Deferred,
+        false => Outcome::Failed(Status::internal("the handler panicked")),
+    }
+}
+
+/// The handler kept an earlier call's "deferred" and returned it for this one, which nobody answers.
+#[cold]
+fn promised_elsewhere() -> Status {
+    Status::internal("the handler returned another call's deferred response")
+}

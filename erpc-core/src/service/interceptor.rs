@@ -1,0 +1,103 @@
+//! What runs around every handler of a server.
+
+use std::sync::Arc;
+use std::thread::panicking;
+
+use super::{CallContext, Code, Status};
+
+/// Sees every call of a server before its handler runs and after it has, whatever the method and
+/// wherever it runs: for authentication, quotas, metrics and logs.
+///
+/// Several form an onion: `before` runs in the order in which they were added, `after` in the opposite
+/// one. Both run where the handler does, in the event loop or on a worker, so what they take, callers
+/// wait for. A panic counts as the handler's.
+///
+/// ```
+/// use erpc_core::service::{CallContext, Interceptor, Status};
+///
+/// struct Token(&'static [u8]);
+///
+/// impl Interceptor for Token {
+///     fn before(&self, call: &CallContext<'_>) -> Result<(), Status> {
+///         match call.metadata().get("token") {
+///             Some(token) if token == self.0 => Ok(()),
+///             _ => Err(Status::permission_denied("who are you?")),
+///         }
+///     }
+/// }
+/// ```
+pub trait Interceptor: Send + Sync + 'static {
+    /// Before the handler.
+    ///
+    /// # Errors
+    /// A status ends the call with it: neither the handler runs nor the interceptors behind this one.
+    fn before(&self, call: &CallContext<'_>) -> Result<(), Status> {
+        let _ = call;
+        Ok(())
+    }
+
+    /// After the handler, if this interceptor let the call pass. Of a deferred call after its answer, on
+    /// the thread that gave it; of a call that was cancelled meanwhile with
+    /// [`Code::Cancelled`](super::Code::Cancelled).
+    fn after(&self, call: &CallContext<'_>, outcome: Result<(), &Status>) {
+        let _ = (call, outcome);
+    }
+}
+
+/// How far a call has come through the interceptors. Dropped on the way, it tells those that let the
+/// call pass why: a panic, or the end of the call's task.
+pub(super) struct Passage<'a> {
+    call: &'a CallContext<'a>,
+    /// Those that let the call pass and have not been told of its end.
+    passed: usize,
+}
+
+impl<'a> Passage<'a> {
+    /// Asks the interceptors, until one refuses.
+    pub(super) fn enter(call: &'a CallContext<'a>) -> Result<Self, Status> {
+        let mut passage = Self { call, passed: 0 };
+        for interceptor in passage.interceptors() {
+            match interceptor.before(call) {
+                Ok(()) => passage.passed += 1,
+                Err(status) => {
+                    passage.leave(Err(&status));
+                    return Err(status);
+                }
+            }
+        }
+        Ok(passage)
+    }
+
+    /// A call that all let pass before.
+    pub(super) fn inside(call: &'a CallContext<'a>) -> Self {
+        let mut passage = Self { call, passed: 0 };
+        passage.passed = passage.interceptors().len();
+        passage
+    }
+
+    /// Tells those that let the call pass how it ended. A deferred call has not ended, and who answers
+    /// it tells them.
+    pub(super) fn leave(&mut self, outcome: Result<(), &Status>) {
+        let passed = std::mem::take(&mut self.passed);
+        if !self.call.is_deferred() {
+            for interceptor in self.interceptors()[..passed].iter().rev() {
+                interceptor.after(self.call, outcome);
+            }
+        }
+    }
+
+    fn interceptors(&self) -> &'a [Arc<dyn Interceptor>] {
+        self.call.entry().interceptors()
+    }
+}
+
+impl Drop for Passage<'_> {
+    fn drop(&mut self) {
+        if self.passed > 0 {
+            self.leave(Err(&match panicking() {
+                true => Status::internal("the handler panicked"),
+                false => Status::new(Code::Cancelled, "the caller has given the call up"),
+            }));
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What travels beside a message: keys and values.
+
+use std::fmt;
+
+/// Bytes that the metadata of one message may have, keys, values and 3 bytes per entry in all.
+pub const MAX_METADATA: usize = 1_016;
+
+/// Bytes of an entry besides its key and its value: the lengths of both.
+const ENTRY: usize = 3;
+
+/// Keys and values beside a request or a response, for what is no part of the message itself: trace
+/// ids, credentials, shard hints. Kept as it travels; without entries it costs nothing.
+///
+/// Keys are compared byte by byte; by convention they are lower-case ASCII. A key may be there more than
+/// once.
+///
+/// ```
+/// use erpc_core::service::{Metadata, MetadataError};
+///
+/// let mut metadata = Metadata::new();
+/// metadata.insert("trace-id", b"\x17\x2a")?;
+/// assert_eq!(metadata.get("trace-id"), Some(&b"\x17\x2a"[..]));
+/// # Ok::<(), MetadataError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Metadata {
+    /// Entry by entry: key length u8, value length u16, key, value.
+    entries: Vec<u8>,
+}
+
+/// Metadata that lies in somebody else's memory, as that of a request does.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct MetadataRef<'a> {
+    entries: &'a [u8],
+}
+
+/// Why metadata was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum MetadataError {
+    /// The key is empty.
+    NoKey,
+    /// The key is longer than 255 bytes.
+    LongKey,
+    /// All entries together would be longer than [`MAX_METADATA`].
+    Full {
+        /// Bytes that the metadata would have.
+        size: usize,
+    },
+}
+
+impl Metadata {
+    /// Metadata without entries.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { entries: Vec::new() }
+    }
+
+    /// Adds an entry. An earlier one with the key stays, and is the one that [`Metadata::get`] finds.
+    ///
+    /// # Errors
+    /// [`MetadataError`], which leaves the metadata as it was.
+    pub fn insert(&mut self, key: &str, value: impl AsRef<[u8]>) -> Result<(), MetadataError> {
+        let value = value.as_ref();
+        let key_len = match u8::try_from(key.len()) {
+            Ok(0) => return Err(MetadataError::NoKey),
+            Ok(len) => len,
+            Err(_) => return Err(MetadataError::LongKey),
+        };
+        let size = self.entries.len() + ENTRY + key.len() + value.len();
+        let value_len = u16::try_from(value.len()).ok().filter(|_| size <= MAX_METADATA);
+        let value_len = value_len.ok_or(MetadataError::Full { size })?;
+        self.entries.push(key_len);
+        self.entries.extend_from_slice(&value_len.to_le_bytes());
+        self.entries.extend_from_slice(key.as_bytes());
+        self.entries.extend_from_slice(value);
+        Ok(())
+    }
+
+    /// The value of the first entry with that key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&[u8]> {
+        self.as_ref().get(key)
+    }
+
+    /// The entries, in the order in which they were added.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.as_ref().iter()
+    }
+
+    /// Whether there is no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The same, lent.
+    #[must_use]
+    pub fn as_ref(&self) -> MetadataRef<'_> {
+        MetadataRef { entries: &self.entries }
+    }
+}
+
+impl<'a> MetadataRef<'a> {
+    /// Reads the entries of a message's extension. Total: what is no entry, and all behind it, is
+    /// left out.
+    #[must_use]
+    pub(crate) fn new(entries: &'a [u8]) -> Self {
+        Self { entries }
+    }
+
+    /// The value of the first entry with that key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&'a [u8]> {
+        self.iter().find(|(found, _)| *found == key).map(|(_, value)| value)
+    }
+
+    /// The entries, in the order in which they were added.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
+        let mut rest = self.entries;
+        std::iter::from_fn(move || {
+            let (&[key_len, low, high], behind) = rest.split_first_chunk()?;
+            let (key, behind) = behind.split_at_checked(usize::from(key_len))?;
+            let (value, behind) =
+                behind.split_at_checked(usize::from(u16::from_le_bytes([low, high])))?;
+            rest = behind;
+            Some((std::str::from_utf8(key).ok()?, value))
+        })
+    }
+
+    /// Whether there is no entry.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// A copy that lasts.
+    #[must_use]
+    pub fn to_owned(&self) -> Metadata {
+        Metadata { entries: self.entries.to_vec() }
+    }
+
+    /// As it travels.
+    pub(crate) fn as_bytes(&self) -> &'a [u8] {
+        self.entries
+    }
+}
+
+impl fmt::Debug for Metadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_ref().fmt(f)
+    }
+}
+
+impl fmt::Debug for MetadataRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(self.iter().map(|(key, value)| (key, value.escape_ascii().to_string())))
+            .finish()
+    }
+}
+
+impl fmt::Display for MetadataError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoKey => f.write_str("metadata needs a key"),
+            Self::LongKey => f.write_str("a metadata key has at most 255 bytes"),
+            Self::Full { size } => write!(
+                f,
+                "the metadata would have {size} bytes, of which {MAX_METADATA} are taken; send more as part of the message"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for MetadataError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_come_back_in_order_and_the_first_of_a_key_is_found() {
+        let mut metadata = Metadata::new();
+        for (key, value) in [("a", &b"1"[..]), ("b", b""), ("a", b"2")] {
+            metadata.insert(key, value).unwrap();
+        }
+        let entries: Vec<_> = metadata.iter().collect();
+        assert_eq!(entries, [("a", &b"1"[..]), ("b", b""), ("a", b"2")]);
+        assert_eq!(metadata.get("a"), Some(&b"1"[..]));
+        assert_eq!(metadata.get("b"), Some(&b""[..]));
+        assert_eq!(metadata.get("c"), None);
+        assert_eq!(metadata.as_ref().to_owned(), metadata);
+    }
+
+    #[test]
+    fn what_does_not_fit_changes_nothing() {
+        let mut metadata = Metadata::new();
+        assert_eq!(metadata.insert("", "x"), Err(MetadataError::NoKey));
+        assert_eq!(metadata.insert(&"k".repeat(256), "x"), Err(MetadataError::LongKey));
+        metadata.insert("k", [0; MAX_METADATA - 4]).unwrap();
+        let full = Err(MetadataError::Full { size: MAX_METADATA + 4 });
+        assert_eq!(metadata.insert("k", ""), full);
+        assert_eq!(metadata.iter().count(), 1);
+        let mut metadata = Metadata::new();
+        assert!(metadata.insert("k", vec![0; 70_000]).is_err());
+        assert!(metadata.is_empty());
+    }
+
+    #[test]
+    fn bytes_that_are_no_entries_end_the_list() {
+        let bad: [&[u8]; 4] =
+            [&[1], &[1, 0, 0], &[1, 2, 0, b'k', 1], &[1, 0, 0, 0xff, 1, 0, 0, b'k']];
+        for bytes in bad {
+            assert_eq!(MetadataRef::new(bytes).iter().count(), 0, "{bytes:?}");
+        }
+        let mut bytes = vec![1, 1, 0, b'k', b'v'];
+        bytes.push(9);
+        assert_eq!(MetadataRef::new(&bytes).iter().count(), 1);
+    }
+}

@@ -1,0 +1,80 @@
+//! From a failed call to the status of the handler that made it.
+
+use super::{Code, Status};
+use crate::protocol::{CallError, Cause, RejectReason};
+
+impl CallError {
+    /// The failure as a status code: the server's own if it answered, otherwise what a server that
+    /// failed for this reason would say.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Status(status) => status.code(),
+            Self::Rejected(reason) => reason.code(),
+            Self::NotExecuted(cause) | Self::MaybeExecuted(cause) | Self::ResponseLost(cause) => {
+                cause.code()
+            }
+        }
+    }
+}
+
+impl RejectReason {
+    fn code(self) -> Code {
+        match self {
+            Self::QueueFull | Self::NoMemory(_) => Code::ResourceExhausted,
+            Self::NoSession | Self::Disconnecting => Code::Unavailable,
+            Self::TooLarge { .. } => Code::InvalidArgument,
+        }
+    }
+}
+
+impl Cause {
+    fn code(self) -> Code {
+        match self {
+            Self::Connect(_)
+            | Self::PeerDead
+            | Self::NoProgress
+            | Self::PeerReset
+            | Self::PeerClosed
+            | Self::Disconnected
+            | Self::Shutdown => Code::Unavailable,
+            Self::RequestTooLarge(_) => Code::InvalidArgument,
+            Self::ResponseTooLarge(_) => Code::OutOfRange,
+            Self::NoMemory => Code::ResourceExhausted,
+            Self::Malformed => Code::Internal,
+        }
+    }
+}
+
+/// For handlers that call others: a status of theirs is passed on as it is, details included; of what
+/// went wrong otherwise the status says what [`CallError`] says.
+impl From<CallError> for Status {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Status(status) => status,
+            error => Self::new(error.code(), error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_passes_through_a_handler_unchanged() {
+        let status = Status::not_found("no such key").with_details(b"k7");
+        assert_eq!(Status::from(CallError::Status(status.clone())), status);
+    }
+
+    #[test]
+    fn what_was_no_status_says_whether_to_try_again() {
+        let gone = Status::from(CallError::NotExecuted(Cause::PeerDead));
+        assert_eq!(gone.code(), Code::Unavailable);
+        assert!(gone.message().contains("not executed"), "{gone}");
+        let large = RejectReason::TooLarge { size: 10, limit: 5 };
+        assert_eq!(CallError::Rejected(large).code(), Code::InvalidArgument);
+        assert_eq!(CallError::Rejected(RejectReason::QueueFull).code(), Code::ResourceExhausted);
+        assert_eq!(CallError::ResponseLost(Cause::Malformed).code(), Code::Internal);
+    }
+}

@@ -1,0 +1,48 @@
+//! Asynchronous handlers: tasks of the endpoint that received the call.
+
+use std::sync::Arc;
+
+use erpc_core::runtime::Endpoint;
+use erpc_core::service::{Code, Method, Request, Response, Routes, Status};
+use erpc_core::transport::mem::{MemHub, MemRoute, MemTransport};
+
+use crate::support::{Background, DOUBLE, Number, math, number};
+
+const RELAY: Method<Number, Number> = Method::new("test.Front/Relay");
+
+/// A service as generated code declares it.
+trait Front: Send + Sync + 'static {
+    fn relay(
+        &self,
+        request: Request<'_, Number>,
+    ) -> impl Future<Output = Result<Response<Number>, Status>>;
+}
+
+fn routes<S: Front>(service: &Arc<S>) -> Arc<Routes> {
+    let mut routes = Routes::new();
+    routes.unary_async(RELAY, service, S::relay).unwrap();
+    Arc::new(routes)
+}
+
+/// Passes calls on to another server.
+struct Relay(MemRoute);
+
+impl Front for Relay {
+    async fn relay(&self, request: Request<'_, Number>) -> Result<Response<Number>, Status> {
+        let endpoint = Endpoint::<MemTransport>::current().expect("tasks run in the loop");
+        let back = endpoint.open(self.0);
+        let doubled = back.call(&DOUBLE, request.message()).await?;
+        Ok(Response::new(back.call(&DOUBLE, &doubled).await?))
+    }
+}
+
+#[test]
+fn a_handler_that_calls_another_service_waits_without_holding_the_loop() {
+    let hub = MemHub::new();
+    let back = Background::start(&hub, math(), None);
+    let front = Background::start(&hub, routes(&Arc::new(Relay(back.route))), None);
+    let (endpoint, session) = front.connect(&hub);
+    assert_eq!(endpoint.block_on(session.call(&RELAY, &number(3))), Ok(number(12)));
+    let failed = endpoint.block_on(session.call(&RELAY, &number(0))).unwrap_err();
+    assert_eq!(failed.code(), Code::NotFound, "the nested call's status is passed on");
+}
