@@ -158,7 +158,8 @@ pub use erpc_derive::Service;
 pub mod raw {
     pub use erpc_core::buf::{MsgBuf, NoMemory, Pool, PoolStats};
     pub use erpc_core::protocol::{
-        Acceptor, Body, RejectReason, Rejected, Request, RequestHandle, SessionEvent, SessionId,
+        Acceptor, Body, ClientId, ClientStats, NewCall, RejectReason, Rejected, Reply, Request,
+        RequestHandle, SessionEvent, SessionId,
     };
     pub use erpc_core::runtime::{App, Context, Rpc};
     pub use erpc_core::time::Instant;

@@ -4,8 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use erpc_core::buf::MsgBuf;
 use erpc_core::protocol::{
-    Body, CallError, Cause, ConnectError, RejectReason, Request, RequestHandle, SessionEvent,
-    SessionId,
+    Body, CallError, Cause, ConnectError, NewCall, RejectReason, Reply, Request, RequestHandle,
+    SessionEvent, SessionId,
 };
 use erpc_core::runtime::{App, Context};
 use erpc_core::service::{Code, Status};
@@ -223,7 +223,7 @@ impl Party {
             let id = oracle.begin(session.number, len, response_len);
             pattern::fill(&mut request, oracle.request_key(id), len as usize);
             self.handed_over += 1;
-            match cx.call(session.id, id, request, u64::from(id)) {
+            match cx.call(session.id, NewCall::new(id, request, u64::from(id))) {
                 Ok(()) => {
                     session.calls.push(id);
                     self.under_way += 1;
@@ -251,12 +251,12 @@ impl Party {
             && let Some(mut response) = MsgBuf::detached(asked.response_len)
         {
             pattern::fill(&mut response, asked.response_key, asked.response_len);
-            return cx.respond(handle, response);
+            return cx.respond(handle, response, false);
         }
         match cx.response_buffer(&handle, asked.response_len) {
             Ok(mut response) => {
                 pattern::fill(&mut response, asked.response_key, asked.response_len);
-                cx.respond(handle, response);
+                cx.respond(handle, response, false);
             }
             Err(error) => {
                 self.responses_refused += 1;
@@ -322,17 +322,17 @@ impl App<SimTransport> for Turn<'_> {
         &mut self,
         cx: &mut Cx<'_>,
         token: u64,
-        reply: Result<Body<'_>, CallError>,
+        reply: Result<Reply<'_>, CallError>,
         mut request: MsgBuf,
     ) {
         let id = token as u32;
-        let result = reply.as_ref().map(Body::as_slice);
+        let result = reply.as_ref().map(Reply::as_slice);
         self.oracle.ended(id, result, request.as_slice());
         // The request is the user's again, who writes into it; this panics if a queue still reads it.
         let len = request.len().min(64);
         request.as_mut_slice()[..len].fill(0xEE);
         cx.recycle(request);
-        if let Ok(Body::Message(message)) = reply {
+        if let Ok(Reply { body: Body::Message(message), .. }) = reply {
             cx.recycle(message);
         }
         let mut sessions = self.party.sessions.iter_mut();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::BufMut;
 use erpc_core::buf::MsgBuf;
-use erpc_core::protocol::{Body, CallError, EndpointConfig, Request};
+use erpc_core::protocol::{CallError, EndpointConfig, NewCall, Reply, Request};
 use erpc_core::runtime::{App, Context, Rpc};
 use erpc_core::time::Instant;
 use erpc_core::transport::ChargeModel;
@@ -294,7 +294,7 @@ impl App<SimTransport> for Caller {
         &mut self,
         _: &mut Context<'_, SimTransport>,
         _: u64,
-        reply: Result<Body<'_>, CallError>,
+        reply: Result<Reply<'_>, CallError>,
         mut request: MsgBuf,
     ) {
         self.failed += u32::from(reply.is_err());
@@ -339,7 +339,7 @@ fn a_server_that_closes_a_session_at_once_does_not_hand_back_a_request_that_is_s
     let mut cx = rpc.context_at(now);
     let mut request = cx.alloc(3_000).expect("memory");
     request.put_bytes(1, 3_000);
-    assert!(cx.call(session, 7, request, 0).is_ok());
+    assert!(cx.call(session, NewCall::new(7, request, 0)).is_ok());
     rpc.run_once_at(now, &mut app);
     let close = Control::Close { sender: LyingServer::name(client) };
     port.deliver(server, craft::control(client, 0, close));

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use erpc::raw::protocol::{Cause, ListenGroup};
-use erpc::raw::{Acceptor, App, Body, Context, MsgBuf, Request, Rpc, SessionEvent, SessionId};
+use erpc::raw::{
+    Acceptor, App, Body, Context, MsgBuf, Reply, Request, Rpc, SessionEvent, SessionId,
+};
 use erpc::{CallError, EndpointConfig, Transport};
 
 use crate::data::{digest, fill};
@@ -44,14 +46,14 @@ impl<T: Transport> App<T> for Answers {
         if let Body::Message(message) = request.body {
             cx.recycle(message);
         }
-        cx.respond(request.handle, response);
+        cx.respond(request.handle, response, false);
     }
 
     fn on_reply(
         &mut self,
         _: &mut Context<'_, T>,
         token: u64,
-        _: Result<Body<'_>, CallError>,
+        _: Result<Reply<'_>, CallError>,
         _: MsgBuf,
     ) {
         panic!("the server has made no call, so none has token {token}");
@@ -91,7 +93,7 @@ impl<F> Caller<F> {
 impl<T, F> App<T> for Caller<F>
 where
     T: Transport,
-    F: FnMut(&mut Context<'_, T>, u64, Result<Body<'_>, CallError>, MsgBuf),
+    F: FnMut(&mut Context<'_, T>, u64, Result<Reply<'_>, CallError>, MsgBuf),
 {
     fn on_request(&mut self, _: &mut Context<'_, T>, request: Request<'_, T::Route>) {
         panic!("a client was asked for method {}", request.method);
@@ -101,7 +103,7 @@ where
         &mut self,
         cx: &mut Context<'_, T>,
         token: u64,
-        reply: Result<Body<'_>, CallError>,
+        reply: Result<Reply<'_>, CallError>,
         request: MsgBuf,
     ) {
         (self.on_reply)(cx, token, reply, request);

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use erpc::raw::{Body, Context, MsgBuf, SessionId};
+use erpc::raw::{Context, MsgBuf, NewCall, Reply, SessionId};
 use erpc::transport::mem::{MemConfig, MemHub};
 use erpc::{CallError, Endpoint, EndpointConfig, Transport, Udp};
 use erpc_tests::counting::{Account, Counting};
@@ -37,11 +37,11 @@ fn raw_path<T: Transport>(client: T, server: T) {
     let (done, next) = (Cell::new(0u64), Cell::new(0u64));
     let call = |cx: &mut Context<'_, T>, request: MsgBuf| {
         let token = next.replace(next.get() + 1);
-        cx.call(sessions[token as usize % SESSIONS], ECHO, request, token)
+        cx.call(sessions[token as usize % SESSIONS], NewCall::new(ECHO, request, token))
             .expect("the call is accepted");
     };
     let mut caller = Caller::new(
-        |cx: &mut Context<'_, T>, _, reply: Result<Body<'_>, CallError>, request: MsgBuf| {
+        |cx: &mut Context<'_, T>, _, reply: Result<Reply<'_>, CallError>, request: MsgBuf| {
             let reply = reply.expect("the call succeeds");
             assert_eq!(reply.as_slice().len(), BYTES);
             done.set(done.get() + 1);

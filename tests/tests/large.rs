@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use erpc::raw::{Body, Context, MsgBuf, PoolStats, Rpc};
+use erpc::raw::{Body, Context, MsgBuf, NewCall, PoolStats, Reply, Rpc};
 use erpc::{CallError, EndpointConfig, Udp};
 use erpc_tests::data::digest;
 use erpc_tests::lab::loopback;
@@ -57,9 +57,9 @@ fn a_request_and_a_response_of_256_mib() {
 
         let replies = RefCell::new(Vec::new());
         let mut caller = Caller::new(
-            |cx: &mut Context<'_, Udp>, _, reply: Result<Body<'_>, CallError>, request: MsgBuf| {
+            |cx: &mut Context<'_, Udp>, _, reply: Result<Reply<'_>, CallError>, request: MsgBuf| {
                 cx.recycle(request);
-                let body = reply.expect("the call succeeds");
+                let body = reply.expect("the call succeeds").body;
                 let bytes = body.as_slice();
                 // The digest of a digest would hide what it is.
                 let digest = if bytes.len() == 8 {
@@ -87,12 +87,12 @@ fn a_request_and_a_response_of_256_mib() {
         let mut cx = client.context();
         let request = request_of(&mut cx, 77, SIZE);
         let of_request = digest(request.as_slice());
-        cx.call(session, DIGEST, request, 0).expect("the call is accepted");
+        cx.call(session, NewCall::new(DIGEST, request, 0)).expect("the call is accepted");
         eprintln!("a request of 256 MiB: {:.0} MiB/s", per_second(wait_for(&mut client, 1)));
 
         let mut cx = client.context();
         let request = produce_request(&mut cx, 77, SIZE);
-        cx.call(session, PRODUCE, request, 1).expect("the call is accepted");
+        cx.call(session, NewCall::new(PRODUCE, request, 1)).expect("the call is accepted");
         eprintln!(
             "a response of 256 MiB: {:.0} MiB/s, making it included",
             per_second(wait_for(&mut client, 2))
@@ -102,14 +102,15 @@ fn a_request_and_a_response_of_256_mib() {
         // One byte more is too much, and is known to be so at once.
         let mut cx = client.context();
         let request = request_of(&mut cx, 78, SIZE + 1);
-        let rejected = cx.call(session, DIGEST, request, 2).expect_err("it is above the limit");
+        let rejected =
+            cx.call(session, NewCall::new(DIGEST, request, 2)).expect_err("it is above the limit");
         cx.recycle(rejected.request);
 
         // The server keeps the response until it is told that it has arrived, shortly after.
         let patience = Instant::now() + secs(1);
         while Instant::now() < patience {
             client.run_once(&mut Caller::new(
-                |_: &mut Context<'_, Udp>, _, _: Result<Body<'_>, CallError>, _| {},
+                |_: &mut Context<'_, Udp>, _, _: Result<Reply<'_>, CallError>, _| {},
             ));
             client.wait(Some(millis(10)));
         }

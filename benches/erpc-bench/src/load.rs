@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use erpc::raw::{App, Body, Context, MsgBuf, Rpc, SessionEvent, SessionId};
+use erpc::raw::{App, Body, Context, MsgBuf, NewCall, Reply, Rpc, SessionEvent, SessionId};
 use erpc::{CallError, Transport, raw};
 
 use crate::failure::Failure;
@@ -228,7 +228,8 @@ impl Load {
         };
         let pending = &mut self.calls[slot];
         (pending.number, pending.sent) = (number, cx.now());
-        if let Err(rejected) = cx.call(self.sessions[pending.session], method, request, slot as u64)
+        if let Err(rejected) =
+            cx.call(self.sessions[pending.session], NewCall::new(method, request, slot as u64))
         {
             self.under_way -= 1;
             self.fail(format!("a call was rejected: {rejected}"));
@@ -245,7 +246,8 @@ impl Load {
         let mut request = cx.alloc(methods::Control::LEN).map_err(Failure::of("no request"))?;
         request.resize(methods::Control::LEN);
         request.as_mut_slice().copy_from_slice(&control.to_bytes());
-        let call = cx.call(self.sessions[0], methods::CONTROL, request, CONTROL_TOKEN);
+        let call =
+            cx.call(self.sessions[0], NewCall::new(methods::CONTROL, request, CONTROL_TOKEN));
         call.map_err(Failure::of("a control call was rejected"))?;
         loop {
             rpc.run_once(self);
@@ -279,11 +281,11 @@ impl<T: Transport> App<T> for Load {
         &mut self,
         cx: &mut Context<'_, T>,
         token: u64,
-        reply: Result<Body<'_>, CallError>,
+        reply: Result<Reply<'_>, CallError>,
         request: MsgBuf,
     ) {
-        let body = match reply {
-            Ok(body) => body,
+        let Reply { body, .. } = match reply {
+            Ok(reply) => reply,
             Err(error) => {
                 self.under_way = self.under_way.saturating_sub(1);
                 return self.fail(format!("a call failed: {error}"));

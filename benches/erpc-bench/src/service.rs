@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
-use erpc::raw::{App, Body, Context, MsgBuf, RequestHandle};
+use erpc::raw::{App, Body, ClientStats, Context, MsgBuf, Reply, RequestHandle};
 use erpc::service::{
-    CallContext, CallHost, MethodCollision, Outcome, Reply, ReplySink, Routes, Service as _,
+    CallContext, CallHost, Encoded, MethodCollision, Outcome, ReplySink, Routes, Service as _,
 };
 use erpc::{CallError, Request, Response, Status, Transport};
 
@@ -120,7 +120,7 @@ impl Answerer {
             self.routes.get(method).ok_or_else(|| Status::unimplemented("no such method"))?;
         let host = Host { cx: RefCell::new(cx), sink: &self.sink };
         match entry.call(&CallContext::new(entry, handle, &host), body) {
-            Outcome::Reply(reply) => Ok(Some(reply.message)),
+            Outcome::Reply(reply) => Ok(Some(reply.bytes)),
             Outcome::Failed(status) => Err(status),
             Outcome::Deferred => Ok(None),
         }
@@ -139,7 +139,7 @@ impl Answerer {
         if self.damages {
             self.damage(answer.as_mut_slice());
         }
-        cx.respond(handle, answer);
+        cx.respond(handle, answer, false);
         true
     }
 
@@ -157,7 +157,7 @@ impl Answerer {
         let bytes = answer.as_mut_slice();
         payload::answer_echo(body, bytes);
         self.damage(bytes);
-        cx.respond(handle, answer);
+        cx.respond(handle, answer, false);
         true
     }
 
@@ -197,7 +197,7 @@ impl<T: Transport> App<T> for Answerer {
         };
         if !is_answered {
             match self.answer(cx, method, request.handle, body) {
-                Ok(Some(answer)) => cx.respond(request.handle, answer),
+                Ok(Some(answer)) => cx.respond(request.handle, answer, false),
                 Ok(None) => {}
                 Err(status) => cx.respond_status(request.handle, &status),
             }
@@ -211,7 +211,7 @@ impl<T: Transport> App<T> for Answerer {
         &mut self,
         _: &mut Context<'_, T>,
         _: u64,
-        _: Result<Body<'_>, CallError>,
+        _: Result<Reply<'_>, CallError>,
         _: MsgBuf,
     ) {
         // A server calls nobody.
@@ -253,6 +253,10 @@ impl<T: Transport> CallHost for Host<'_, '_, T> {
         None
     }
 
+    fn session_stats(&self, call: &RequestHandle) -> Option<ClientStats> {
+        self.cx.borrow().client_stats(call.client())
+    }
+
     fn is_cancelled(&self) -> bool {
         false
     }
@@ -266,5 +270,5 @@ impl<T: Transport> CallHost for Host<'_, '_, T> {
 struct Nowhere;
 
 impl ReplySink for Nowhere {
-    fn reply(&self, _: RequestHandle, _: Result<Reply, Status>) {}
+    fn reply(&self, _: RequestHandle, _: Result<Encoded, Status>) {}
 }

@@ -334,6 +334,7 @@ mod tests {
                 aux: 0,
                 size: 3_000,
                 trailer: false,
+                extended: false,
             };
             let packet = msgbuf.packet(index, &header, &layout);
             let ([_, data_behind], trailer) = packet.pieces();
@@ -359,6 +360,7 @@ mod tests {
             aux: 0,
             size: 2_500,
             trailer: true,
+            extended: false,
         };
         let layout = PacketLayout::new(2_500, 1_024, 1_024);
         let check = |packet: TxPacket<'_>, header: &Header, body: &[u8]| {

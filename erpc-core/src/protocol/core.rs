@@ -1,5 +1,6 @@
 //! Both halves together: where packets are told apart.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::client::ClientSide;
@@ -9,8 +10,8 @@ use super::server::{Acceptor, ServerSide};
 use super::stats::{DropReason, ProtocolStats};
 use super::timers::{TimerId, Timers};
 use super::{
-    Body, ConfigError, ConnectError, Event, Notice, Rejected, Request, RequestHandle, SessionId,
-    SessionStats,
+    Body, Cause, ClientId, ClientStats, ConfigError, ConnectError, Event, NewCall, Notice,
+    Rejected, Reply, Request, RequestHandle, SessionId, SessionStats,
 };
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::mutants::mutant;
@@ -53,6 +54,7 @@ pub(super) struct Shared {
     pub(super) stats: ProtocolStats,
     pub(super) timers: Timers,
     pub(super) ids: IdSource,
+    pub(super) notices: VecDeque<Notice>,
 }
 
 /// What fits an Ethernet frame, in bytes: however little room there is, datagrams are not made smaller.
@@ -162,6 +164,7 @@ impl<R: Route> Core<R> {
             stats: ProtocolStats::default(),
             timers: Timers::new(),
             ids,
+            notices: VecDeque::new(),
         };
         Ok(Self { shared, client, server })
     }
@@ -188,9 +191,14 @@ impl<R: Route> Core<R> {
         let body = || Body::Packet(&bytes[HEADER_LEN..]);
         match plain {
             Plain::Request { handle, method } => {
-                Event::Request(Request { handle, method, body: body(), peer: route })
+                let (extended, deadline) = (false, Instant::NEVER);
+                let body = body();
+                Event::Request(Request { handle, method, body, peer: route, extended, deadline })
             }
-            Plain::Reply { token, request } => Event::Reply { token, result: Ok(body()), request },
+            Plain::Reply { token, request } => {
+                let reply = Reply { body: body(), extended: false };
+                Event::Reply { token, result: Ok(reply), request }
+            }
             Plain::Neither(parsed) => self.receive_any(now, route, (parsed, bytes), tx),
         }
     }
@@ -249,6 +257,15 @@ impl<R: Route> Core<R> {
         let (parsed, bytes) = packet;
         let outcome = match parsed {
             Ok(header) => match header.kind {
+                Kind::RequestForResponse
+                | Kind::Done
+                | Kind::CreditReturn
+                | Kind::Accepted
+                | Kind::Control
+                    if header.extended =>
+                {
+                    Err(DropReason::Flags)
+                }
                 Kind::Request | Kind::RequestForResponse | Kind::Done
                     if header.connection.is_server_role() =>
                 {
@@ -391,7 +408,7 @@ impl<R: Route> Core<R> {
     /// The next notice, in order.
     #[inline]
     pub fn pop_notice(&mut self) -> Option<Notice> {
-        self.client.pop_notice()
+        self.shared.notices.pop_front()
     }
 
     /// The address of a handshake that waits to know its path; answer with [`Core::routed`].
@@ -432,8 +449,8 @@ impl<R: Route> Core<R> {
         self.client.connect(&mut self.shared, now, peer, tx)
     }
 
-    /// Calls `method` on the session's server. `token` comes back with the outcome, which comes exactly
-    /// once for every accepted call.
+    /// Makes a call on a session. Its token comes back with the outcome, which comes exactly once for
+    /// every accepted call.
     ///
     /// # Errors
     /// [`Rejected`] with the request if it cannot be accepted.
@@ -442,10 +459,29 @@ impl<R: Route> Core<R> {
         &mut self,
         now: Instant,
         session: SessionId,
-        call: (u32, MsgBuf, u64),
+        call: NewCall,
         tx: &mut X,
     ) -> Result<(), Rejected> {
         self.client.call(&mut self.shared, now, session, call, tx)
+    }
+
+    /// Ends the call on `session` that was made with `token`, with this cause: a notice says so, and
+    /// the server is told that nobody waits for the response. Takes time in proportion to the calls that
+    /// wait for a slot. Returns whether there is such a call: whether it has not ended already.
+    ///
+    /// If the request was complete on the wire, the call ends as
+    /// [`MaybeExecuted`](super::CallError::MaybeExecuted); its slot and its share of the window stay taken until the server
+    /// has answered. If its response had begun to come, as [`ResponseLost`](super::CallError::ResponseLost); otherwise as
+    /// [`NotExecuted`](super::CallError::NotExecuted).
+    pub fn cancel<X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        token: u64,
+        cause: Cause,
+        tx: &mut X,
+    ) -> bool {
+        self.client.cancel(&mut self.shared, now, session, (token, cause), tx)
     }
 
     /// Ends a session once its calls are done. A notice tells when it is gone.
@@ -471,16 +507,18 @@ impl<R: Route> Core<R> {
         self.server.response_buffer(&mut self.shared, request, len)
     }
 
-    /// Answers a request. If its session is gone, the response is counted and dropped.
+    /// Answers a request; `extended` if the response begins with an [extension](crate::wire::extension).
+    /// If the request's session is gone, the response is counted and dropped.
     #[inline(always)]
     pub fn respond<X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
         request: RequestHandle,
         response: MsgBuf,
+        extended: bool,
         tx: &mut X,
     ) {
-        self.server.respond(&mut self.shared, now, request, response, tx);
+        self.server.respond(&mut self.shared, now, request, (response, extended), tx);
     }
 
     /// Answers a request with a failure.
@@ -522,6 +560,12 @@ impl<R: Route> Core<R> {
     #[must_use]
     pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
         self.client.stats(session)
+    }
+
+    /// What a session is at that a peer opened, `None` if it is gone.
+    #[must_use]
+    pub fn client_stats(&self, client: ClientId) -> Option<ClientStats> {
+        self.server.client_stats(client)
     }
 
     /// Sessions this endpoint opened, and sessions it accepted.

@@ -51,6 +51,10 @@ pub enum Cause {
     NoMemory,
     /// The response did not decode as the method's response type.
     Malformed,
+    /// The caller has cancelled the call.
+    Cancelled,
+    /// The call's deadline has passed.
+    DeadlineExceeded,
 }
 
 /// Why a session did not open.
@@ -100,6 +104,8 @@ pub enum RejectReason {
     },
     /// There was no memory for the request.
     NoMemory(NoMemory),
+    /// The call's deadline had passed when it was made.
+    DeadlineExceeded,
 }
 
 impl fmt::Display for CallError {
@@ -140,6 +146,8 @@ impl fmt::Display for Cause {
                 f.write_str("no memory for the response within the endpoint's memory limit")
             }
             Self::Malformed => f.write_str("the response is not of the method's type"),
+            Self::Cancelled => f.write_str("the call was cancelled"),
+            Self::DeadlineExceeded => f.write_str("the call's deadline has passed"),
         }
     }
 }
@@ -179,6 +187,7 @@ impl fmt::Display for RejectReason {
                 write!(f, "the request has {size} bytes, the session takes at most {limit}")
             }
             Self::NoMemory(error) => error.fmt(f),
+            Self::DeadlineExceeded => f.write_str("the call's deadline has passed"),
         }
     }
 }

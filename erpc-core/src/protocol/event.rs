@@ -1,6 +1,7 @@
 //! What the protocol tells its owner.
 
 use crate::buf::MsgBuf;
+use crate::time::Instant;
 use crate::wire::RequestNumber;
 
 use super::{CallError, Cause};
@@ -20,6 +21,48 @@ pub struct RequestHandle {
     pub(super) index: u32,
     pub(super) generation: u32,
     pub(super) number: RequestNumber,
+}
+
+impl RequestHandle {
+    /// The session that the request came in.
+    #[must_use]
+    pub const fn client(&self) -> ClientId {
+        ClientId { index: self.index, generation: self.generation }
+    }
+}
+
+/// Names a session that a peer opened. When it is gone, its id names nothing, also after its place in the
+/// table has been taken again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ClientId {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+/// A call to be made, besides the session that it is made on.
+#[derive(Debug)]
+pub struct NewCall {
+    /// The method id.
+    pub method: u32,
+    /// The request. It comes back with the outcome.
+    pub request: MsgBuf,
+    /// A tag of one's own, which comes back with the outcome.
+    pub token: u64,
+    /// The request begins with an [extension](crate::wire::extension), whose deadline field is 0: it is
+    /// filled in whenever the request is sent.
+    pub extended: bool,
+    /// When the call ends without a response, and the server may stop working on it;
+    /// [`Instant::NEVER`] for no deadline. A call that has one is `extended`, as the server is told.
+    pub deadline: Instant,
+}
+
+impl NewCall {
+    /// A call without an extension, and so without a deadline.
+    #[must_use]
+    #[inline(always)]
+    pub const fn new(method: u32, request: MsgBuf, token: u64) -> Self {
+        Self { method, request, token, extended: false, deadline: Instant::NEVER }
+    }
 }
 
 /// A message that came in.
@@ -54,6 +97,29 @@ pub struct Request<'p, R> {
     pub body: Body<'p>,
     /// Where the client is.
     pub peer: R,
+    /// The body begins with an [extension](crate::wire::extension), which may be malformed.
+    pub extended: bool,
+    /// When the client stops waiting: the time left that its first packet told, from when that arrived;
+    /// so never earlier than by the client's own count. [`Instant::NEVER`] if it waits for ever.
+    pub deadline: Instant,
+}
+
+/// A response.
+#[derive(Debug)]
+pub struct Reply<'p> {
+    /// The response.
+    pub body: Body<'p>,
+    /// The body begins with an [extension](crate::wire::extension), which may be malformed.
+    pub extended: bool,
+}
+
+impl Reply<'_> {
+    /// The bytes, with the extension if there is one.
+    #[must_use]
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        self.body.as_slice()
+    }
 }
 
 /// What a received packet led to. At most one thing, so nothing is queued in between.
@@ -68,10 +134,13 @@ pub enum Event<'p, R> {
         /// The call's tag.
         token: u64,
         /// How it ended.
-        result: Result<Body<'p>, CallError>,
+        result: Result<Reply<'p>, CallError>,
         /// The request, the caller's again.
         request: MsgBuf,
     },
+    /// The client has cancelled this request, which has not been answered. Whoever works on it may stop; it
+    /// is to be answered all the same, with whatever there is.
+    Cancelled(RequestHandle),
 }
 
 /// Something that did not come with a packet of its own.
@@ -88,6 +157,11 @@ pub enum Notice {
     },
     /// A session has opened or is no more.
     Session(SessionId, SessionEvent),
+    /// As [`Event::Cancelled`], once per request: the request's session is gone. There is nobody to
+    /// answer to.
+    Cancelled(RequestHandle),
+    /// A session that a peer opened is gone. All its requests that were not answered were named before.
+    ClientGone(ClientId),
 }
 
 /// A turn in a session's life.

@@ -4,11 +4,12 @@
 //! pushes packets into a [`TxQueue`](crate::transport::TxQueue); it knows no socket, thread or clock.
 //!
 //! ```text
-//!             receive(now, route, bytes)  ->  Event: a request to handle, a reply to deliver
-//!   call(..) respond(..)                  ->  packets into the transmit queue
+//!             receive(now, route, bytes)  ->  Event: a request to handle or to drop, a reply to deliver
+//!   call(..) cancel(..) respond(..)       ->  packets into the transmit queue
 //!             end_of_burst(now)           ->  credit returns, requests for response, what had to wait
-//!             expire(now)                 ->  retransmissions, pings
-//!             pop_notice()                ->  calls that failed, sessions that opened or closed
+//!             expire(now)                 ->  retransmissions, pings, calls that are too late
+//!             pop_notice()                ->  calls that failed, sessions that opened or closed, clients
+//!                                             that are gone
 //! ```
 //!
 //! # Contract
@@ -44,7 +45,9 @@ pub(crate) use self::core::Plain;
 pub use self::core::{Core, Local, MAX_EXPIRED};
 pub use config::{ConfigError, EndpointConfig, Integrity, WINDOW};
 pub use error::{CallError, Cause, ConnectError, RejectReason, Rejected};
-pub use event::{Body, Event, Notice, Request, RequestHandle, SessionEvent, SessionId};
+pub use event::{
+    Body, ClientId, Event, NewCall, Notice, Reply, Request, RequestHandle, SessionEvent, SessionId,
+};
 pub use rtt::MAX_RTO;
 pub use server::{Acceptor, KEPT_CAPACITY, ListenGroup};
-pub use stats::{DropReason, ProtocolStats, SessionStats};
+pub use stats::{ClientStats, DropReason, ProtocolStats, SessionStats};

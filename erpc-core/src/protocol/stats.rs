@@ -97,6 +97,10 @@ pub struct ProtocolStats {
     pub given_up: u64,
     /// Handshake packets that started no session because there was no room.
     pub refused: u64,
+    /// Cancelled or late calls whose server has said that it has dropped the request.
+    pub cancelled: u64,
+    /// Cancelled or late calls whose server has answered otherwise: the response came too late.
+    pub late_responses: u64,
     dropped: [u64; DropReason::ALL.len()],
 }
 
@@ -133,6 +137,8 @@ impl std::ops::AddAssign for ProtocolStats {
         self.turned_down += other.turned_down;
         self.given_up += other.given_up;
         self.refused += other.refused;
+        self.cancelled += other.cancelled;
+        self.late_responses += other.late_responses;
         for (mine, others) in self.dropped.iter_mut().zip(other.dropped) {
             *mine += others;
         }
@@ -146,6 +152,9 @@ pub struct SessionStats {
     pub rtt: Option<std::time::Duration>,
     /// Calls on their way.
     pub in_flight: usize,
+    /// Calls that were cancelled or too late, and whose slot and share of the window are not free before
+    /// the server has answered.
+    pub quarantined: usize,
     /// Calls that wait for a slot.
     pub queued: usize,
     /// Packets that may still be sent before one comes back.
@@ -159,6 +168,21 @@ pub struct SessionStats {
     pub integrity: bool,
 }
 
+/// What one session is at that a peer opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClientStats {
+    /// Packets that the client may have on their way.
+    pub credits: u16,
+    /// Packet payload on this path, in bytes.
+    pub payload: u32,
+    /// Whether packets carry checksums; see [`EndpointConfig::integrity`](super::EndpointConfig::integrity).
+    pub integrity: bool,
+    /// Memory held for the session's requests and responses, in bytes.
+    pub held: usize,
+    /// Requests that were taken in so far.
+    pub requests: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,7 +190,7 @@ mod tests {
     #[test]
     fn what_was_counted_adds_up_field_by_field() {
         let mut dropped = [0; DropReason::ALL.len()];
-        (12..).zip(&mut dropped).for_each(|(number, reason)| *reason = number);
+        (14..).zip(&mut dropped).for_each(|(number, reason)| *reason = number);
         let one = ProtocolStats {
             rx_packets: 1,
             rx_delivered: 2,
@@ -180,6 +204,8 @@ mod tests {
             turned_down: 10,
             given_up: 11,
             refused: 12,
+            cancelled: 13,
+            late_responses: 14,
             dropped,
         };
         let mut both = one;
@@ -188,9 +214,11 @@ mod tests {
             let ProtocolStats { rx_packets, rx_delivered, retransmissions, timeouts, .. } = *stats;
             let ProtocolStats { calls, responses, failures, requests, .. } = *stats;
             let ProtocolStats { orphaned_responses, turned_down, given_up, refused, .. } = *stats;
+            let ProtocolStats { cancelled, late_responses, .. } = *stats;
             let mut all =
                 vec![rx_packets, rx_delivered, retransmissions, timeouts, calls, responses];
             all.extend([failures, requests, orphaned_responses, turned_down, given_up, refused]);
+            all.extend([cancelled, late_responses]);
             all.extend(DropReason::ALL.map(|reason| stats.dropped(reason)));
             all
         };

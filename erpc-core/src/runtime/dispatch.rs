@@ -11,14 +11,18 @@ use super::tasks::Port;
 use super::worker::{Job, Refused, WorkerQueue};
 use super::{App, Context};
 use crate::buf::MsgBuf;
-use crate::protocol::{Body, CallError, Request, RequestHandle, SessionEvent, SessionId};
+use crate::clock;
+use crate::protocol::{
+    Body, CallError, ClientStats, Reply, Request, RequestHandle, SessionEvent, SessionId,
+};
 use crate::service::{
-    Arrival, CallContext, CallHost, Entry, Metadata, Mode, Outcome, ReplySink, Routes, Status,
-    TaskMethod, TaskPort,
+    Arrival, CallContext, CallHost, Encoded, Entry, MetadataRef, Mode, Outcome, ReplySink, Routes,
+    Status, TaskMethod, TaskPort,
 };
 use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::udp::UdpRoute;
+use crate::wire::extension::Extension;
 
 /// What an endpoint serves.
 pub(super) struct Serving<T: Transport> {
@@ -55,7 +59,7 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
             serving.and_then(|serving| Some((serving, serving.routes.get(request.method)?)));
         match entry {
             Some((serving, entry)) if entry.mode() == Some(Mode::Dispatch) => {
-                dispatch(cx, serving, entry, request)
+                self.dispatch(cx, serving, entry, request)
             }
             Some((serving, entry)) => self.pass_on(cx, serving, entry, request),
             None => cx.respond_status(request.handle, &unknown(request.method, serving.is_some())),
@@ -68,7 +72,7 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
         &mut self,
         cx: &mut Context<'_, T>,
         token: u64,
-        reply: Result<Body<'_>, CallError>,
+        reply: Result<Reply<'_>, CallError>,
         request: MsgBuf,
     ) {
         self.shared.replied(cx, token as usize, reply, request);
@@ -78,31 +82,39 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
     fn on_session(&mut self, _: &mut Context<'_, T>, session: SessionId, event: SessionEvent) {
         self.shared.session_event(session, event);
     }
-}
 
-/// Runs a handler here and now.
-#[inline]
-fn dispatch<T: Transport>(
-    cx: &mut Context<'_, T>,
-    serving: &Serving<T>,
-    entry: &Arc<Entry>,
-    request: Request<'_, T::Route>,
-) {
-    let host = SlotHost { cx: RefCell::new(cx), peer: request.peer, sink: &serving.sink };
-    let context = CallContext::new(entry, request.handle, &host);
-    let outcome = entry.call(&context, request.body.as_slice());
-    let cx = host.cx.into_inner();
-    if let Body::Message(message) = request.body {
-        cx.recycle(message);
-    }
-    match outcome {
-        Outcome::Reply(reply) => cx.respond(request.handle, reply.message),
-        Outcome::Failed(status) => cx.respond_status(request.handle, &status),
-        Outcome::Deferred => {}
+    fn on_cancel(&mut self, cx: &mut Context<'_, T>, request: RequestHandle) {
+        self.shared.call_cancelled(cx, request);
+        self.shared.after_upcall(cx);
     }
 }
 
 impl<T: Transport> Dispatch<'_, T> {
+    /// Runs a handler here and now.
+    #[inline]
+    fn dispatch(
+        &self,
+        cx: &mut Context<'_, T>,
+        serving: &Serving<T>,
+        entry: &Arc<Entry>,
+        request: Request<'_, T::Route>,
+    ) {
+        let outcome = match self.opened(&request) {
+            Ok(Opened { deadline, metadata, message }) => {
+                let host =
+                    SlotHost { cx: RefCell::new(cx), peer: &request.peer, sink: &serving.sink };
+                let context = CallContext::new(entry, request.handle, &host)
+                    .with_extension(deadline, metadata);
+                entry.call(&context, message)
+            }
+            Err(status) => Outcome::Failed(status),
+        };
+        if let Body::Message(message) = request.body {
+            cx.recycle(message);
+        }
+        answer(cx, request.handle, outcome);
+    }
+
     /// A request that is not answered on the spot: to a task or a worker.
     fn pass_on(
         &self,
@@ -128,13 +140,15 @@ impl<T: Transport> Dispatch<'_, T> {
         method: &Rc<dyn TaskMethod>,
         request: Request<'_, T::Route>,
     ) -> Result<(), Status> {
-        let arrival = Arrival {
-            call: request.handle,
-            peer: address(&request.peer),
-            deadline: Instant::NEVER,
-            metadata: Metadata::new(),
-        };
-        let task = Rc::clone(method).start(arrival, request.body.as_slice());
+        let task = self.opened(&request).and_then(|Opened { deadline, metadata, message }| {
+            let arrival = Arrival {
+                call: request.handle,
+                peer: address(&request.peer),
+                deadline,
+                metadata: metadata.to_owned(),
+            };
+            Rc::clone(method).start(arrival, message)
+        });
         if let Body::Message(message) = request.body {
             cx.recycle(message);
         }
@@ -149,7 +163,8 @@ impl<T: Transport> Dispatch<'_, T> {
         entry: &Arc<Entry>,
         request: Request<'_, T::Route>,
     ) -> Result<(), Status> {
-        let Request { handle, method: _, body, peer } = request;
+        let front = request.body.as_slice().len() - self.opened(&request)?.message.len();
+        let Request { handle, body, peer, deadline, .. } = request;
         let workers = serving.workers.as_ref().ok_or_else(|| {
             Status::failed_precondition("the method needs a worker thread and the server has none")
         })?;
@@ -162,13 +177,19 @@ impl<T: Transport> Dispatch<'_, T> {
         let job = Job {
             entry: Arc::clone(entry),
             body,
+            front,
             call: handle,
             peer: address(&peer),
+            deadline,
+            cancelled: self.shared.running.worker(handle),
             mailbox: Arc::clone(self.shared.mailbox()),
         };
-        workers.push(job).map_err(|refused| match refused {
-            Refused::Full => Status::resource_exhausted("the server's worker queue is full"),
-            Refused::Stopped => Status::unavailable("the server is shutting down"),
+        workers.push(job).map_err(|refused| {
+            self.shared.running.ended(handle);
+            match refused {
+                Refused::Full => Status::resource_exhausted("the server's worker queue is full"),
+                Refused::Stopped => Status::unavailable("the server is shutting down"),
+            }
         })
     }
 
@@ -178,12 +199,57 @@ impl<T: Transport> Dispatch<'_, T> {
         copy.as_mut_slice().copy_from_slice(bytes);
         Some(copy)
     }
+
+    /// Takes the extension off a request, if it has one, and looks whether it comes in time.
+    #[inline]
+    fn opened<'m>(&self, request: &'m Request<'_, T::Route>) -> Result<Opened<'m>, Status> {
+        let message = request.body.as_slice();
+        match request.extended {
+            true => self.opened_extended(request.deadline, message),
+            false => {
+                Ok(Opened { deadline: Instant::NEVER, metadata: MetadataRef::default(), message })
+            }
+        }
+    }
+
+    #[cold]
+    fn opened_extended<'m>(
+        &self,
+        deadline: Instant,
+        message: &'m [u8],
+    ) -> Result<Opened<'m>, Status> {
+        if deadline != Instant::NEVER && clock::now() >= deadline {
+            self.shared.running.count_late();
+            return Err(late());
+        }
+        let (extension, message) = Extension::split(message).map_err(|error| {
+            Status::invalid_argument(format!("the request's extension is malformed: {error:?}"))
+        })?;
+        Ok(Opened { deadline, metadata: MetadataRef::new(extension.as_bytes()), message })
+    }
+}
+
+/// A request that is to be handled.
+struct Opened<'m> {
+    deadline: Instant,
+    metadata: MetadataRef<'m>,
+    message: &'m [u8],
+}
+
+/// Sends what came of a handler, unless somebody else will.
+#[inline]
+pub(super) fn answer<T: Transport>(cx: &mut Context<'_, T>, call: RequestHandle, outcome: Outcome) {
+    match outcome {
+        Outcome::Reply(Encoded { bytes, extended }) => cx.respond(call, bytes, extended),
+        Outcome::Failed(status) => cx.respond_status(call, &status),
+        Outcome::Deferred => {}
+    }
 }
 
 /// Where dispatch handlers run. Their responses go into the slot's own buffer.
 struct SlotHost<'a, 'c, T: Transport> {
     cx: RefCell<&'a mut Context<'c, T>>,
-    peer: T::Route,
+    peer: &'a T::Route,
     sink: &'a Arc<dyn ReplySink>,
 }
 
@@ -195,7 +261,11 @@ impl<T: Transport> CallHost for SlotHost<'_, '_, T> {
     }
 
     fn peer(&self) -> Option<SocketAddr> {
-        address(&self.peer)
+        address(self.peer)
+    }
+
+    fn session_stats(&self, call: &RequestHandle) -> Option<ClientStats> {
+        self.cx.borrow().client_stats(call.client())
     }
 
     fn is_cancelled(&self) -> bool {
@@ -217,6 +287,11 @@ fn address<R: 'static>(route: &R) -> Option<SocketAddr> {
 #[cold]
 pub(super) fn no_memory() -> Status {
     Status::resource_exhausted("the server has no memory for the response")
+}
+
+#[cold]
+pub(super) fn late() -> Status {
+    Status::deadline_exceeded("the deadline passed before the handler could start")
 }
 
 #[cold]

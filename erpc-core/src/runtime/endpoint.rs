@@ -324,6 +324,7 @@ impl<T: Transport> Endpoint<T> {
         let mut stats = self.anchor.shared.rpc()?.stats();
         // Requests are encoded into buffers of a pool of their own.
         stats.pool += self.anchor.shared.pool().stats();
+        stats.late_requests = self.anchor.shared.late_requests();
         Some(stats)
     }
 

@@ -9,8 +9,8 @@ use std::sync::{Arc, PoisonError};
 
 use super::endpoint::Endpoint;
 use crate::protocol::RequestHandle;
-use crate::service::{Reply, ReplySink, Status};
-use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use crate::service::{Encoded, ReplySink, Status};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{Transport, Waker};
 
@@ -143,18 +143,20 @@ impl<M> Queue<M> {
 pub(super) type Job<T> = Box<dyn FnOnce(&Endpoint<T>) + Send>;
 
 /// An answer that was not given from within its handler.
-pub(super) type Answer = (RequestHandle, Result<Reply, Status>);
+pub(super) type Answer = (RequestHandle, Result<Encoded, Status>);
 
 /// Everything that an endpoint receives from other threads but woken tasks.
 pub(super) struct Mailbox<T: Transport> {
     pub(super) bell: Arc<Bell>,
     pub(super) replies: Queue<Answer>,
     pub(super) jobs: Queue<Job<T>>,
+    /// Requests that came to a worker after their deadline.
+    pub(super) late: AtomicU64,
 }
 
 impl<T: Transport> Mailbox<T> {
     pub(super) fn new(bell: Arc<Bell>) -> Self {
-        Self { bell, replies: Queue::new(), jobs: Queue::new() }
+        Self { bell, replies: Queue::new(), jobs: Queue::new(), late: AtomicU64::new(0) }
     }
 
     /// Posts a closure.
@@ -173,7 +175,7 @@ impl<T: Transport> Mailbox<T> {
 impl<T: Transport> ReplySink for Mailbox<T> {
     /// There are at most as many replies as requests that the endpoint's slots hold, so that the queue
     /// needs no limit of its own.
-    fn reply(&self, call: RequestHandle, result: Result<Reply, Status>) {
+    fn reply(&self, call: RequestHandle, result: Result<Encoded, Status>) {
         // A closed queue means that the endpoint is gone, and the caller's session with it.
         if self.replies.push((call, result), usize::MAX).is_ok() {
             self.bell.ring(Bell::REPLIES);

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::clock;
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::protocol::{
-    Acceptor, Body, CallError, ConfigError, ConnectError, Core, EndpointConfig, Event, Local,
-    Notice, Plain, ProtocolStats, Rejected, Request, RequestHandle, SessionEvent, SessionId,
-    SessionStats,
+    Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, ConnectError, Core,
+    EndpointConfig, Event, Local, NewCall, Notice, Plain, ProtocolStats, Rejected, Reply, Request,
+    RequestHandle, SessionEvent, SessionId, SessionStats,
 };
 use crate::service::Status;
 use crate::time::Instant;
@@ -20,7 +20,7 @@ use crate::wire::HEADER_LEN;
 /// [`Endpoint`](super::Endpoint) is the comfortable form of it.
 ///
 /// ```
-/// use erpc_core::protocol::{Body, CallError, EndpointConfig, Request};
+/// use erpc_core::protocol::{CallError, EndpointConfig, Reply, Request};
 /// use erpc_core::runtime::{App, Context, Rpc};
 /// use erpc_core::buf::MsgBuf;
 /// use erpc_core::transport::mem::{MemHub, MemTransport};
@@ -28,8 +28,8 @@ use crate::wire::HEADER_LEN;
 /// struct Print;
 /// impl App<MemTransport> for Print {
 ///     fn on_request(&mut self, _: &mut Context<'_, MemTransport>, _: Request<'_, erpc_core::transport::mem::MemRoute>) {}
-///     fn on_reply(&mut self, _: &mut Context<'_, MemTransport>, token: u64, reply: Result<Body<'_>, CallError>, _: MsgBuf) {
-///         println!("call {token}: {:?}", reply.map(|body| body.as_slice().to_vec()));
+///     fn on_reply(&mut self, _: &mut Context<'_, MemTransport>, token: u64, reply: Result<Reply<'_>, CallError>, _: MsgBuf) {
+///         println!("call {token}: {:?}", reply.map(|reply| reply.as_slice().to_vec()));
 ///     }
 /// }
 ///
@@ -56,13 +56,28 @@ pub trait App<T: Transport> {
         &mut self,
         cx: &mut Context<'_, T>,
         token: u64,
-        reply: Result<Body<'_>, CallError>,
+        reply: Result<Reply<'_>, CallError>,
         request: MsgBuf,
     );
 
     /// A session has opened or is gone. By default nothing.
     fn on_session(&mut self, cx: &mut Context<'_, T>, session: SessionId, event: SessionEvent) {
         let _ = (cx, session, event);
+    }
+
+    /// Nobody waits for the response to this request any more, which has not been answered: its client
+    /// has cancelled it, its deadline has passed there, or its session is gone. By default nothing.
+    ///
+    /// Told at most once per request. The request is to be answered all the same, with whatever there is:
+    /// that frees its slot.
+    fn on_cancel(&mut self, cx: &mut Context<'_, T>, request: RequestHandle) {
+        let _ = (cx, request);
+    }
+
+    /// A session that a peer opened is gone, and [`App::on_cancel`] was told of its requests that were
+    /// not answered. By default nothing.
+    fn on_client_gone(&mut self, cx: &mut Context<'_, T>, client: ClientId) {
+        let _ = (cx, client);
     }
 }
 
@@ -105,19 +120,20 @@ impl<T: Transport> Context<'_, T> {
         self.core.connect(self.now, peer, self.tx)
     }
 
-    /// Calls `method`. The outcome comes to [`App::on_reply`] with `token`, once.
+    /// Makes a call. The outcome comes to [`App::on_reply`] with the call's token, once.
     ///
     /// # Errors
     /// [`Rejected`] hands the request back if the call cannot be accepted.
     #[inline(always)]
-    pub fn call(
-        &mut self,
-        session: SessionId,
-        method: u32,
-        request: MsgBuf,
-        token: u64,
-    ) -> Result<(), Rejected> {
-        self.core.call(self.now, session, (method, request, token), self.tx)
+    pub fn call(&mut self, session: SessionId, call: NewCall) -> Result<(), Rejected> {
+        self.core.call(self.now, session, call, self.tx)
+    }
+
+    /// Ends a call that was made with `token`, with this cause, which comes to [`App::on_reply`] with the
+    /// next turn, and tells the server; see [`Core::cancel`]. Returns whether there is such a call: false
+    /// if it has ended.
+    pub fn cancel(&mut self, session: SessionId, token: u64, cause: Cause) -> bool {
+        self.core.cancel(self.now, session, token, cause, self.tx)
     }
 
     /// A buffer for the response to `request`; the slot's own if it is large enough.
@@ -133,10 +149,11 @@ impl<T: Transport> Context<'_, T> {
         self.core.response_buffer(request, len)
     }
 
-    /// Answers a request.
+    /// Answers a request; `extended` if the response begins with an
+    /// [extension](crate::wire::extension).
     #[inline(always)]
-    pub fn respond(&mut self, request: RequestHandle, response: MsgBuf) {
-        self.core.respond(self.now, request, response, self.tx);
+    pub fn respond(&mut self, request: RequestHandle, response: MsgBuf, extended: bool) {
+        self.core.respond(self.now, request, response, extended, self.tx);
     }
 
     /// Answers a request with a failure.
@@ -154,6 +171,12 @@ impl<T: Transport> Context<'_, T> {
     pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
         self.core.session_stats(session)
     }
+
+    /// What a session is at that a peer opened, `None` if it is gone.
+    #[must_use]
+    pub fn client_stats(&self, client: ClientId) -> Option<ClientStats> {
+        self.core.client_stats(client)
+    }
 }
 
 /// Everything an endpoint has counted.
@@ -169,6 +192,9 @@ pub struct EndpointStats {
     pub client_sessions: usize,
     /// Sessions this endpoint accepted and that are not gone.
     pub server_sessions: usize,
+    /// Requests that were answered [`Code::DeadlineExceeded`](crate::service::Code::DeadlineExceeded)
+    /// without running, because their deadline had passed when their handler would have started.
+    pub late_requests: u64,
 }
 
 impl<T: Transport> Rpc<T> {
@@ -211,11 +237,17 @@ impl<T: Transport> Rpc<T> {
             match plain {
                 Plain::Request { handle, method } => {
                     let mut cx = Context { core: &mut self.core, tx, now };
-                    app.on_request(&mut cx, Request { handle, method, body: body(), peer: route });
+                    let (extended, deadline) = (false, Instant::NEVER);
+                    let body = body();
+                    app.on_request(
+                        &mut cx,
+                        Request { handle, method, body, peer: route, extended, deadline },
+                    );
                 }
                 Plain::Reply { token, request } => {
                     let mut cx = Context { core: &mut self.core, tx, now };
-                    app.on_reply(&mut cx, token, Ok(body()), request);
+                    let reply = Reply { body: body(), extended: false };
+                    app.on_reply(&mut cx, token, Ok(reply), request);
                 }
                 Plain::Neither(parsed) => {
                     let event = self.core.receive_any(now, route, (parsed, bytes), tx);
@@ -226,6 +258,7 @@ impl<T: Transport> Rpc<T> {
                         Event::Reply { token, result, request } => {
                             app.on_reply(&mut cx, token, result, request)
                         }
+                        Event::Cancelled(request) => app.on_cancel(&mut cx, request),
                     }
                 }
             }
@@ -253,6 +286,8 @@ impl<T: Transport> Rpc<T> {
                     app.on_reply(&mut cx, token, Err(error), request)
                 }
                 Notice::Session(session, event) => app.on_session(&mut cx, session, event),
+                Notice::Cancelled(request) => app.on_cancel(&mut cx, request),
+                Notice::ClientGone(client) => app.on_client_gone(&mut cx, client),
             }
         }
         delivered
@@ -358,6 +393,8 @@ impl<T: Transport> Rpc<T> {
             pool: self.core.pool_stats(),
             client_sessions,
             server_sessions,
+            // Whoever runs handlers knows.
+            late_requests: 0,
         }
     }
 }

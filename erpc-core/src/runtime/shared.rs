@@ -14,14 +14,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::{Calls, Entry, kept};
-use super::dispatch::{Dispatch, Serving};
+use super::dispatch::{Dispatch, Serving, answer};
 use super::executor::Executor;
 use super::link::{Link, Phase};
 use super::mailbox::{Answer, Bell, Job, Mailbox};
 use super::tasks::Running;
 use super::{Context, Rpc};
 use crate::buf::{MsgBuf, NoMemory, Pool};
-use crate::protocol::{Body, CallError, Cause, RejectReason, SessionEvent, SessionId};
+use crate::protocol::{
+    self, Body, CallError, Cause, NewCall, RejectReason, SessionEvent, SessionId,
+};
+use crate::sync::atomic::Ordering;
 use crate::time::Instant;
 use crate::transport::Transport;
 
@@ -170,7 +173,7 @@ impl<T: Transport> Shared<T> {
         key: usize,
     ) {
         let (error, request) = match link.usable() {
-            Ok(id) => match cx.call(id, method, request, key as u64) {
+            Ok(id) => match cx.call(id, NewCall::new(method, request, key as u64)) {
                 Ok(()) => return,
                 Err(rejected) => (CallError::Rejected(rejected.reason), rejected.request),
             },
@@ -210,12 +213,12 @@ impl<T: Transport> Shared<T> {
         &self,
         cx: &mut Context<'_, T>,
         key: usize,
-        reply: Result<Body<'_>, CallError>,
+        reply: Result<protocol::Reply<'_>, CallError>,
         request: MsgBuf,
     ) {
         let mut calls = self.calls();
         if calls.is_awaited(key) {
-            let outcome = reply.and_then(|body| kept(body, request, &mut self.pool()));
+            let outcome = reply.and_then(|reply| kept(reply.body, request, &mut self.pool()));
             let waiter = calls.finish(key, outcome);
             drop(calls);
             return waiter.wake(&self.executor);
@@ -225,9 +228,9 @@ impl<T: Transport> Shared<T> {
         self.pool().recycle(request);
         let Some(callback) = callback else { return };
         match reply {
-            Ok(body) => {
-                self.guard(|| callback(Ok(body.as_slice())));
-                if let Body::Message(message) = body {
+            Ok(reply) => {
+                self.guard(|| callback(Ok(reply.as_slice())));
+                if let Body::Message(message) = reply.body {
                     cx.recycle(message);
                 }
             }
@@ -284,10 +287,8 @@ impl<T: Transport> Shared<T> {
         self.mailbox.replies.swap(&mut replies);
         let count = replies.len();
         for (call, result) in replies.drain(..) {
-            match result {
-                Ok(reply) => cx.respond(call, reply.message),
-                Err(status) => cx.respond_status(call, &status),
-            }
+            self.running.ended(call);
+            answer(cx, call, result.into());
         }
         self.replies.set(replies);
         count
@@ -336,6 +337,11 @@ impl<T: Transport> Shared<T> {
             self.send_now();
         }
         work
+    }
+
+    /// Requests that came too late for their handlers.
+    pub(super) fn late_requests(&self) -> u64 {
+        self.running.late() + self.mailbox.late.load(Ordering::Relaxed)
     }
 
     #[cold]

@@ -1,27 +1,73 @@
-//! Calls that do not end where they arrive: tasks of asynchronous handlers.
+//! Calls that do not end where they arrive: tasks of asynchronous handlers, and jobs of workers.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use super::dispatch::no_memory;
+use super::Context;
+use super::dispatch::{answer, no_memory};
 use super::executor::TaskId;
 use super::shared::Shared;
 use crate::buf::MsgBuf;
-use crate::protocol::RequestHandle;
+use crate::protocol::{ClientStats, RequestHandle};
 use crate::service::{CallTask, Outcome, ReplySink, Status, TaskPort};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::transport::Transport;
 
-/// The calls of an endpoint that run as tasks.
+/// Cancel flags that are kept for the next jobs.
+const SPARE_FLAGS: usize = 64;
+
+/// The calls of an endpoint that run elsewhere than in its turn, by request.
 #[derive(Default)]
 pub(super) struct Running {
-    tasks: RefCell<HashMap<RequestHandle, TaskId>>,
+    calls: RefCell<HashMap<RequestHandle, Work, BuildHasherDefault<HandleHasher>>>,
+    spare: RefCell<Vec<Arc<AtomicBool>>>,
+    late: Cell<u64>,
     /// Whether a task has answered since somebody asked.
     answered: Cell<bool>,
 }
 
+/// Who works on a call.
+enum Work {
+    Task(TaskId),
+    /// A worker, which looks at the flag.
+    Worker(Arc<AtomicBool>),
+}
+
 impl Running {
+    /// Notes that a worker will get the call; returns the flag that tells it when to stop.
+    pub(super) fn worker(&self, call: RequestHandle) -> Arc<AtomicBool> {
+        let flag = self.spare.borrow_mut().pop().unwrap_or_default();
+        self.calls.borrow_mut().insert(call, Work::Worker(Arc::clone(&flag)));
+        flag
+    }
+
+    /// The call is answered, from wherever.
+    pub(super) fn ended(&self, call: RequestHandle) {
+        let Some(Work::Worker(mut flag)) = self.calls.borrow_mut().remove(&call) else { return };
+        let mut spare = self.spare.borrow_mut();
+        // A handler that answered through a responder may still look at its flag.
+        if spare.len() < SPARE_FLAGS
+            && let Some(unused) = Arc::get_mut(&mut flag)
+        {
+            *unused = AtomicBool::new(false);
+            spare.push(flag);
+        }
+    }
+
+    /// Counts a request that came after its deadline.
+    pub(super) fn count_late(&self) {
+        self.late.set(self.late.get() + 1);
+    }
+
+    /// Requests that came after their deadline, but for those that workers saw.
+    pub(super) fn late(&self) -> u64 {
+        self.late.get()
+    }
+
     /// Whether tasks have answered since this was asked last.
     #[inline]
     pub(super) fn take_answered(&self) -> bool {
@@ -33,7 +79,25 @@ impl<T: Transport> Shared<T> {
     /// Starts the task of a call.
     pub(super) fn start_call(&self, call: RequestHandle, task: CallTask) {
         let id = self.executor().start_boxed(task);
-        self.running.tasks.borrow_mut().insert(call, id);
+        self.running.calls.borrow_mut().insert(call, Work::Task(id));
+    }
+
+    /// Nobody waits for the answer any more: the call's task ends where it is, a worker is told.
+    pub(super) fn call_cancelled(&self, cx: &mut Context<'_, T>, call: RequestHandle) {
+        let mut calls = self.running.calls.borrow_mut();
+        let task = match calls.get(&call) {
+            Some(Work::Task(task)) => *task,
+            // It answers all the same. Only a hint, so no order is asked of it.
+            Some(Work::Worker(flag)) => return flag.store(true, Ordering::Relaxed),
+            None => return,
+        };
+        calls.remove(&call);
+        drop(calls);
+        // What a handler holds may panic when it is dropped; the panic hook has told.
+        drop(catch_unwind(AssertUnwindSafe(|| self.executor().abort(task))));
+        if cx.client_stats(call.client()).is_some() {
+            cx.respond_status(call, &Status::cancelled("the caller has given the call up"));
+        }
     }
 }
 
@@ -50,6 +114,8 @@ impl<T: Transport> Port<T> {
     }
 }
 
+// Tasks run behind the raw endpoint's turn, so that it is there for them; and if it were not, failing is
+// better than a panic within a task.
 impl<T: Transport> TaskPort for Port<T> {
     /// The slot's own buffer, as for a dispatch handler.
     fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
@@ -58,23 +124,43 @@ impl<T: Transport> TaskPort for Port<T> {
         rpc.context().response_buffer(call, len).map_err(|_| no_memory())
     }
 
+    fn session_stats(&self, call: &RequestHandle) -> Option<ClientStats> {
+        self.shared.upgrade()?.rpc()?.context().client_stats(call.client())
+    }
+
     fn sink(&self) -> Arc<dyn ReplySink> {
         Arc::clone(&self.sink)
     }
 
     fn finish(&self, call: RequestHandle, outcome: Outcome) {
         let Some(shared) = self.shared.upgrade() else { return };
-        // Gone if the call was cancelled, and answered, from within its own poll.
-        if shared.running.tasks.borrow_mut().remove(&call).is_none() {
+        // Gone if the call was cancelled, and so answered, from within its own poll.
+        if shared.running.calls.borrow_mut().remove(&call).is_none() {
             return;
         }
-        let Some(mut rpc) = shared.rpc() else { return };
-        shared.running.answered.set(true);
-        let mut cx = rpc.context();
-        match outcome {
-            Outcome::Reply(reply) => cx.respond(call, reply.message),
-            Outcome::Failed(status) => cx.respond_status(call, &status),
-            Outcome::Deferred => {}
+        if let Some(mut rpc) = shared.rpc() {
+            shared.running.answered.set(true);
+            answer(&mut rpc.context(), call, outcome);
         }
+    }
+}
+
+/// Mixes the three numbers of a [`RequestHandle`]. Two of them are this endpoint's own, and a client
+/// picks none of the third: no peer can make handles that collide.
+#[derive(Default)]
+struct HandleHasher(u64);
+
+impl Hasher for HandleHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u32(byte.into()));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // The map looks at the lowest bits and the highest ones; a rotation brings the best there.
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(26);
     }
 }

@@ -9,10 +9,12 @@ use crate::transport::TransportStats;
 impl AddAssign for EndpointStats {
     fn add_assign(&mut self, other: Self) {
         // Taken apart, so that a new counter is not forgotten here.
-        let Self { protocol, transport, pool, client_sessions, server_sessions } = other;
+        let Self { protocol, transport, pool, client_sessions, server_sessions, late_requests } =
+            other;
         self.protocol += protocol;
         self.client_sessions += client_sessions;
         self.server_sessions += server_sessions;
+        self.late_requests += late_requests;
 
         let TransportStats {
             rx_packets,

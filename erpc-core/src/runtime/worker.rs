@@ -8,14 +8,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use self::queue::JobQueue;
-use super::dispatch::no_memory;
+use super::dispatch::{late, no_memory};
 use super::mailbox::Mailbox;
 use crate::buf::MsgBuf;
-use crate::protocol::RequestHandle;
-use crate::service::{CallContext, CallHost, Entry, Outcome, ReplySink, Status};
+use crate::clock;
+use crate::protocol::{ClientStats, RequestHandle};
+use crate::service::{CallContext, CallHost, Entry, MetadataRef, Outcome, ReplySink, Status};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::{Builder, JoinHandle, current};
+use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
+use crate::wire::extension::EXTENSION_HEAD;
 
 pub(super) use self::queue::Refused;
 
@@ -38,8 +42,13 @@ pub(super) struct WorkerQueue<T: Transport>(Arc<JobQueue<Job<T>>>);
 pub(super) struct Job<T: Transport> {
     pub(super) entry: Arc<Entry>,
     pub(super) body: MsgBuf,
+    /// Bytes of the body that are its extension.
+    pub(super) front: usize,
     pub(super) call: RequestHandle,
     pub(super) peer: Option<SocketAddr>,
+    pub(super) deadline: Instant,
+    /// Set when the caller has given the call up.
+    pub(super) cancelled: Arc<AtomicBool>,
     /// The endpoint that received the request, and gets the answer.
     pub(super) mailbox: Arc<Mailbox<T>>,
 }
@@ -131,9 +140,14 @@ fn run<T: Transport>(job: Job<T>) {
     let call = job.call;
     let mailbox = Arc::clone(&job.mailbox);
     ORIGIN.set(Some(job.mailbox.clone()));
-    let outcome = {
-        let context = CallContext::new(&job.entry, call, &job);
-        job.entry.call(&context, job.body.as_slice())
+    let outcome = match job.starts() {
+        Ok(()) => {
+            let (entries, message) = job.parts();
+            let context = CallContext::new(&job.entry, call, &job)
+                .with_extension(job.deadline, MetadataRef::new(entries));
+            job.entry.call(&context, message)
+        }
+        Err(status) => Outcome::Failed(status),
     };
     ORIGIN.set(None);
     drop(job);
@@ -141,6 +155,26 @@ fn run<T: Transport>(job: Job<T>) {
         Outcome::Reply(reply) => mailbox.reply(call, Ok(reply)),
         Outcome::Failed(status) => mailbox.reply(call, Err(status)),
         Outcome::Deferred => {}
+    }
+}
+
+impl<T: Transport> Job<T> {
+    /// Whether somebody still waits for the answer, now that there is a worker for it.
+    fn starts(&self) -> Result<(), Status> {
+        if self.is_cancelled() {
+            return Err(Status::cancelled("the caller has given the call up"));
+        }
+        if self.deadline != Instant::NEVER && clock::now() >= self.deadline {
+            self.mailbox.late.fetch_add(1, Ordering::Relaxed);
+            return Err(late());
+        }
+        Ok(())
+    }
+
+    /// The metadata and the message.
+    fn parts(&self) -> (&[u8], &[u8]) {
+        let (extension, message) = self.body.as_slice().split_at(self.front);
+        (extension.get(EXTENSION_HEAD..).unwrap_or_default(), message)
     }
 }
 
@@ -154,8 +188,12 @@ impl<T: Transport> CallHost for Job<T> {
         self.peer
     }
 
+    fn session_stats(&self, _: &RequestHandle) -> Option<ClientStats> {
+        None
+    }
+
     fn is_cancelled(&self) -> bool {
-        false
+        self.cancelled.load(Ordering::Relaxed)
     }
 
     fn sink(&self) -> Arc<dyn ReplySink> {

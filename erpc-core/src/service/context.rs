@@ -10,7 +10,7 @@ use super::response::Deferred;
 use super::{Entry, MetadataRef, ReplySink, Status};
 use crate::buf::MsgBuf;
 use crate::clock;
-use crate::protocol::RequestHandle;
+use crate::protocol::{ClientStats, RequestHandle};
 use crate::time::Instant;
 
 /// Where a handler runs, seen from the call: what only the runtime knows, asked when it is needed.
@@ -24,6 +24,9 @@ pub trait CallHost {
 
     /// The client's address, `None` on transports without IP addresses.
     fn peer(&self) -> Option<SocketAddr>;
+
+    /// How the client's session is, `None` where it is out of reach.
+    fn session_stats(&self, call: &RequestHandle) -> Option<ClientStats>;
 
     /// Whether the client has given the call up.
     fn is_cancelled(&self) -> bool;
@@ -95,6 +98,12 @@ impl<'a> CallContext<'a> {
     #[must_use]
     pub fn metadata(&self) -> MetadataRef<'a> {
         self.metadata
+    }
+
+    /// How the client's session is now. `None` on worker threads, where it is out of reach.
+    #[must_use]
+    pub fn session_stats(&self) -> Option<ClientStats> {
+        self.host.session_stats(&self.call)
     }
 
     /// Whether the caller has given the call up, or is gone: nobody reads the answer. For handlers on

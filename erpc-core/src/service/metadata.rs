@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-/// Bytes that the metadata of one message may have, keys, values and 3 bytes per entry in all.
-pub const MAX_METADATA: usize = 1_016;
+use crate::wire::extension::{Entries, EntryError, MAX_ENTRIES, push_entry};
 
-/// Bytes of an entry besides its key and its value: the lengths of both.
-const ENTRY: usize = 3;
+/// Bytes that the metadata of one message may have, keys, values and 3 bytes per entry in all.
+pub const MAX_METADATA: usize = MAX_ENTRIES;
 
 /// Keys and values beside a request or a response, for what is no part of the message itself: trace
 /// ids, credentials, shard hints. Kept as it travels; without entries it costs nothing.
@@ -24,7 +23,7 @@ const ENTRY: usize = 3;
 /// ```
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Metadata {
-    /// Entry by entry: key length u8, value length u16, key, value.
+    /// As in an [extension](crate::wire::extension).
     entries: Vec<u8>,
 }
 
@@ -61,20 +60,11 @@ impl Metadata {
     /// # Errors
     /// [`MetadataError`], which leaves the metadata as it was.
     pub fn insert(&mut self, key: &str, value: impl AsRef<[u8]>) -> Result<(), MetadataError> {
-        let value = value.as_ref();
-        let key_len = match u8::try_from(key.len()) {
-            Ok(0) => return Err(MetadataError::NoKey),
-            Ok(len) => len,
-            Err(_) => return Err(MetadataError::LongKey),
-        };
-        let size = self.entries.len() + ENTRY + key.len() + value.len();
-        let value_len = u16::try_from(value.len()).ok().filter(|_| size <= MAX_METADATA);
-        let value_len = value_len.ok_or(MetadataError::Full { size })?;
-        self.entries.push(key_len);
-        self.entries.extend_from_slice(&value_len.to_le_bytes());
-        self.entries.extend_from_slice(key.as_bytes());
-        self.entries.extend_from_slice(value);
-        Ok(())
+        push_entry(&mut self.entries, key, value.as_ref()).map_err(|error| match error {
+            EntryError::KeyLength(0) => MetadataError::NoKey,
+            EntryError::KeyLength(_) => MetadataError::LongKey,
+            EntryError::Full(size) => MetadataError::Full { size },
+        })
     }
 
     /// The value of the first entry with that key.
@@ -117,15 +107,7 @@ impl<'a> MetadataRef<'a> {
 
     /// The entries, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
-        let mut rest = self.entries;
-        std::iter::from_fn(move || {
-            let (&[key_len, low, high], behind) = rest.split_first_chunk()?;
-            let (key, behind) = behind.split_at_checked(usize::from(key_len))?;
-            let (value, behind) =
-                behind.split_at_checked(usize::from(u16::from_le_bytes([low, high])))?;
-            rest = behind;
-            Some((std::str::from_utf8(key).ok()?, value))
-        })
+        Entries::new(self.entries)
     }
 
     /// Whether there is no entry.
@@ -206,17 +188,5 @@ mod tests {
         let mut metadata = Metadata::new();
         assert!(metadata.insert("k", vec![0; 70_000]).is_err());
         assert!(metadata.is_empty());
-    }
-
-    #[test]
-    fn bytes_that_are_no_entries_end_the_list() {
-        let bad: [&[u8]; 4] =
-            [&[1], &[1, 0, 0], &[1, 2, 0, b'k', 1], &[1, 0, 0, 0xff, 1, 0, 0, b'k']];
-        for bytes in bad {
-            assert_eq!(MetadataRef::new(bytes).iter().count(), 0, "{bytes:?}");
-        }
-        let mut bytes = vec![1, 1, 0, b'k', b'v'];
-        bytes.push(9);
-        assert_eq!(MetadataRef::new(&bytes).iter().count(), 1);
     }
 }

@@ -33,7 +33,7 @@ pub use fields::{Field, Fields};
 pub use interceptor::Interceptor;
 pub use metadata::{MAX_METADATA, Metadata, MetadataError, MetadataRef};
 pub use method::{Method, Mode, method_id};
-pub use reply::{Outcome, Reply, ReplySink};
+pub use reply::{Encoded, Outcome, ReplySink};
 pub use request::Request;
 pub use response::{Responder, Response};
 pub use routes::{Entry, MethodCollision, Routes, Service};

@@ -4,13 +4,14 @@ use super::codec::encode_sized;
 use super::{Codec, MetadataRef, Status};
 use crate::buf::MsgBuf;
 use crate::protocol::RequestHandle;
+use crate::wire::extension::{EXTENSION_HEAD, put_extension};
 
-/// An encoded response.
+/// A response as it travels.
 #[derive(Debug)]
-pub struct Reply {
-    /// Extension, if there is one, and message.
-    pub message: MsgBuf,
-    /// Whether the message begins with an extension.
+pub struct Encoded {
+    /// The extension, if there is one, and the message.
+    pub bytes: MsgBuf,
+    /// Whether they begin with an [extension](crate::wire::extension).
     pub extended: bool,
 }
 
@@ -18,7 +19,7 @@ pub struct Reply {
 #[derive(Debug)]
 pub enum Outcome {
     /// The response.
-    Reply(Reply),
+    Reply(Encoded),
     /// The call failed.
     Failed(Status),
     /// The [`ReplySink`] gets the answer, now or later.
@@ -28,7 +29,7 @@ pub enum Outcome {
 /// Where a runtime takes answers that come from outside of the handler's call.
 pub trait ReplySink: Send + Sync {
     /// Answers `call`, from any thread. At most once per call.
-    fn reply(&self, call: RequestHandle, result: Result<Reply, Status>);
+    fn reply(&self, call: RequestHandle, result: Result<Encoded, Status>);
 }
 
 impl Outcome {
@@ -41,9 +42,9 @@ impl Outcome {
     }
 }
 
-impl From<Result<Reply, Status>> for Outcome {
+impl From<Result<Encoded, Status>> for Outcome {
     #[inline]
-    fn from(result: Result<Reply, Status>) -> Self {
+    fn from(result: Result<Encoded, Status>) -> Self {
         result.map_or_else(Self::Failed, Self::Reply)
     }
 }
@@ -55,7 +56,7 @@ pub(super) fn encode_reply<D: Codec<M>, M>(
     metadata: MetadataRef<'_>,
     limit: u32,
     buffer: impl FnOnce(usize) -> Result<MsgBuf, Status>,
-) -> Result<Reply, Status> {
+) -> Result<Encoded, Status> {
     let len = D::encoded_len(message);
     if len > limit as usize {
         return Err(too_large(len, limit));
@@ -63,28 +64,23 @@ pub(super) fn encode_reply<D: Codec<M>, M>(
     if metadata.is_empty() {
         let mut msgbuf = buffer(len)?;
         encode_sized::<D, M>(message, len, &mut msgbuf);
-        return Ok(Reply { message: msgbuf, extended: false });
+        return Ok(Encoded { bytes: msgbuf, extended: false });
     }
-    let mut msgbuf = buffer(EXTENSION + metadata.as_bytes().len() + len)?;
+    let mut msgbuf = buffer(EXTENSION_HEAD + metadata.as_bytes().len() + len)?;
     extend::<D, M>(message, len, metadata, &mut msgbuf);
-    Ok(Reply { message: msgbuf, extended: true })
+    Ok(Encoded { bytes: msgbuf, extended: true })
 }
-
-/// Bytes of an extension without entries.
-const EXTENSION: usize = 8;
 
 #[cold]
 fn extend<D: Codec<M>, M>(message: &M, len: usize, metadata: MetadataRef<'_>, msgbuf: &mut MsgBuf) {
-    let entries = metadata.as_bytes();
-    let front = EXTENSION + entries.len();
-    msgbuf.resize(front + len);
-    let (extension, mut rest) = msgbuf.as_mut_slice().split_at_mut(front);
-    extension[..2].copy_from_slice(&(front as u16).to_le_bytes());
-    extension[2..EXTENSION].fill(0);
-    extension[EXTENSION..].copy_from_slice(entries);
+    let all = EXTENSION_HEAD + metadata.as_bytes().len() + len;
+    msgbuf.resize(all);
+    let mut rest = msgbuf.as_mut_slice();
+    put_extension(0, metadata.as_bytes(), &mut rest);
     D::encode(message, &mut rest);
-    let unwritten = rest.len();
-    msgbuf.resize(front + len - unwritten);
+    // As in `encode_sized`.
+    let written = all - rest.len();
+    msgbuf.resize(written);
 }
 
 #[cold]

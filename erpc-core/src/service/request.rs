@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::response::Encoder;
 use super::{CallContext, Codec, MetadataRef, Responder, Response};
+use crate::protocol::ClientStats;
 use crate::time::Instant;
 
 /// A request: a message, decoded or read in place, and what is known of the call.
@@ -104,6 +105,12 @@ impl<'a, M> Request<'a, M> {
     #[must_use]
     pub fn metadata(&self) -> MetadataRef<'a> {
         self.context().map_or_else(MetadataRef::default, CallContext::metadata)
+    }
+
+    /// How the client's session is now; see [`CallContext::session_stats`].
+    #[must_use]
+    pub fn session_stats(&self) -> Option<ClientStats> {
+        self.context()?.session_stats()
     }
 
     /// Whether the caller has given the call up; see [`CallContext::is_cancelled`].

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::interceptor::Passage;
-use super::reply::{Reply, ReplySink, encode_reply};
+use super::reply::{Encoded, ReplySink, encode_reply};
 use super::{CallContext, CallHost, Codec, Entry, Metadata, MetadataRef, Status};
 use crate::buf::MsgBuf;
-use crate::protocol::RequestHandle;
+use crate::protocol::{ClientStats, RequestHandle};
 use crate::time::Instant;
 
 /// A handler's answer: a message, or word that a [`Responder`] will answer.
@@ -134,7 +134,7 @@ impl<M> fmt::Debug for Responder<M> {
 
 /// How responses of type `M` are encoded into memory of their own; what a [`Responder`] has in place of
 /// the method's codec, so that handlers need not name it.
-pub(super) struct Encoder<M>(fn(&M, MetadataRef<'_>, u32) -> Result<Reply, Status>);
+pub(super) struct Encoder<M>(fn(&M, MetadataRef<'_>, u32) -> Result<Encoded, Status>);
 
 impl<M: 'static> Encoder<M> {
     #[inline]
@@ -188,7 +188,7 @@ impl Deferred {
         Self { call, max_response: entry.max_response(), observed, sink }
     }
 
-    fn answer(self, result: Result<Reply, Status>) {
+    fn answer(self, result: Result<Encoded, Status>) {
         let told = self.observed.map(|observed| {
             let outcome = result.as_ref().map(|_| ()).map_err(Status::clone);
             (observed, outcome)
@@ -209,6 +209,10 @@ impl CallHost for Observed {
 
     fn peer(&self) -> Option<SocketAddr> {
         self.peer
+    }
+
+    fn session_stats(&self, _: &RequestHandle) -> Option<ClientStats> {
+        None
     }
 
     fn is_cancelled(&self) -> bool {

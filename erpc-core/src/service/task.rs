@@ -18,7 +18,7 @@ use super::interceptor::Passage;
 use super::reply::ReplySink;
 use super::{CallContext, CallHost, Codec, Entry, Metadata, Outcome, Request, Response, Status};
 use crate::buf::MsgBuf;
-use crate::protocol::RequestHandle;
+use crate::protocol::{ClientStats, RequestHandle};
 use crate::time::Instant;
 
 /// A call that runs. Ends by giving its outcome to the [`TaskPort`], and does not unwind but when it is
@@ -33,6 +33,9 @@ pub(super) type TaskMaker =
 pub(crate) trait TaskPort {
     /// An empty buffer for a response of at least `len` bytes.
     fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status>;
+
+    /// How the client's session is.
+    fn session_stats(&self, call: &RequestHandle) -> Option<ClientStats>;
 
     /// Where deferred answers go.
     fn sink(&self) -> Arc<dyn ReplySink>;
@@ -164,6 +167,10 @@ impl CallHost for TaskHost<'_> {
 
     fn peer(&self) -> Option<SocketAddr> {
         self.peer
+    }
+
+    fn session_stats(&self, call: &RequestHandle) -> Option<ClientStats> {
+        self.port.session_stats(call)
     }
 
     fn is_cancelled(&self) -> bool {

@@ -260,6 +260,7 @@ impl Control {
             aux: info.to_u32(),
             size: 0,
             trailer: true,
+            extended: false,
         };
         let mut body = Body { bytes: [0; LONGEST_BODY], len: 0 };
         match self {
@@ -491,6 +492,7 @@ mod tests {
                 aux: 0,
                 size: 0,
                 trailer: true,
+                extended: false,
             };
             if let Ok(message) = Control::parse(&header, &body) {
                 let packet = message.emit(header.connection, 0, ReplyInfo::default());

@@ -6,7 +6,8 @@
 //! | connection id |vkf | packet  |request |  aux   |  size  |
 //! |      u64      | u8 |   u24   |  u32   |  u32   |  u32   |
 //! +---------------+----+---------+--------+--------+--------+
-//!    vkf: version (bits 0-1), kind (2-4), flags (5-7): 5 a trailer follows, 6 and 7 undefined
+//!    vkf: version (bits 0-1), kind (2-4), flags (5-7): 5 a trailer follows, 6 the message
+//!    begins with an extension, 7 undefined
 //! ```
 //!
 //! What `packet`, `aux` and `size` mean depends on the kind; see [`Kind`].
@@ -18,6 +19,9 @@ pub const HEADER_LEN: usize = 24;
 
 /// The protocol version this crate speaks, carried in two bits of every packet.
 pub const VERSION: u8 = 1;
+
+/// The `packet` of a [`Kind::Done`] that says that nobody waits for the response any more.
+pub const CANCEL: u32 = 1;
 
 /// What a packet is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -37,7 +41,8 @@ pub enum Kind {
     /// Server to client: the request is known and still executing. `packet`: that of the duplicate; `aux`:
     /// [`super::ReplyInfo`].
     Accepted = 5,
-    /// Client to server: responses received whole; the body lists up to 8 request numbers, u32 each.
+    /// Client to server, `packet` 0: responses received whole; the body lists up to 8 request numbers, u32
+    /// each. `packet` [`CANCEL`]: the client has cancelled request `request`, and no body.
     Done = 6,
     /// Either way: a control message, its type in `packet`; see [`super::control`].
     Control = 7,
@@ -77,6 +82,9 @@ pub struct Header {
     pub size: u32,
     /// Behind the body stands a checksum; see [`super::checksum`].
     pub trailer: bool,
+    /// The message that the packet is of begins with an extension; see [`super::extension`]. Only requests,
+    /// responses and failures have one.
+    pub extended: bool,
 }
 
 /// Why bytes are not a packet of this protocol.
@@ -92,10 +100,12 @@ pub enum HeaderError {
     Checksum,
 }
 
-/// The bits of the kind.
-const KIND: u8 = 0b111 << 2;
-/// Version and flags of a packet with a trailer; without, the flags are zero.
-const SEALED: u8 = VERSION | 1 << 5;
+/// The flag of a packet with a trailer.
+const TRAILER: u8 = 1 << 5;
+/// The flag of a packet whose message begins with an extension.
+const EXTENDED: u8 = 1 << 6;
+/// What every packet of this version has alike: the version bits, and the flag that is not defined.
+const FIXED: u8 = 0b1000_0011;
 
 impl Header {
     /// Reads the header at the front of `packet`. It may be damaged: what it announces is checked by
@@ -115,12 +125,12 @@ impl Header {
         };
         let (connection, numbers, sizes) = (word(0), word(8), word(16));
         let vkf = numbers as u8;
-        let trailer = match vkf & !KIND {
-            VERSION => false,
-            SEALED => true,
-            _ if vkf & 0b11 != VERSION => return Err(HeaderError::Version(vkf & 0b11)),
-            _ => return Err(HeaderError::Flags(vkf >> 5)),
-        };
+        if vkf & FIXED != VERSION {
+            return Err(match vkf & 0b11 {
+                VERSION => HeaderError::Flags(vkf >> 5),
+                other => HeaderError::Version(other),
+            });
+        }
         Ok(Self {
             connection: ConnectionId::from_u64(connection),
             kind: Kind::from_bits(vkf >> 2),
@@ -128,7 +138,8 @@ impl Header {
             request: RequestNumber::from_u32((numbers >> 32) as u32),
             aux: sizes as u32,
             size: (sizes >> 32) as u32,
-            trailer,
+            trailer: vkf & TRAILER != 0,
+            extended: vkf & EXTENDED != 0,
         })
     }
 
@@ -136,7 +147,8 @@ impl Header {
     #[must_use]
     #[inline]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
-        let vkf = if self.trailer { SEALED } else { VERSION } | (self.kind as u8) << 2;
+        let flags = u8::from(self.trailer) << 5 | u8::from(self.extended) << 6;
+        let vkf = VERSION | (self.kind as u8) << 2 | flags;
         let numbers = u64::from(vkf)
             | u64::from(self.packet.get()) << 8
             | u64::from(self.request.to_u32()) << 32;
@@ -157,8 +169,9 @@ mod tests {
 
     fn any_header() -> impl Strategy<Value = Header> {
         let words = (any::<u32>(), any::<u32>(), any::<u32>());
-        (any::<u64>(), 0..8u8, 0..=PacketNumber::MAX, words, any::<bool>()).prop_map(
-            |(connection, kind, packet, (request, aux, size), trailer)| Header {
+        let flags = (any::<bool>(), any::<bool>());
+        (any::<u64>(), 0..8u8, 0..=PacketNumber::MAX, words, flags).prop_map(
+            |(connection, kind, packet, (request, aux, size), (trailer, extended))| Header {
                 connection: ConnectionId::from_u64(connection),
                 kind: Kind::from_bits(kind),
                 packet: PacketNumber::new(packet),
@@ -166,6 +179,7 @@ mod tests {
                 aux,
                 size,
                 trailer,
+                extended,
             },
         )
     }
@@ -181,7 +195,7 @@ mod tests {
             if let Ok(header) = Header::parse(&bytes) {
                 prop_assert_eq!(&header.to_bytes()[..], &bytes[..HEADER_LEN]);
             } else {
-                prop_assert!(bytes.len() < HEADER_LEN || bytes[8] & 3 != VERSION || bytes[8] >> 6 != 0);
+                prop_assert!(bytes.len() < HEADER_LEN || bytes[8] & 3 != VERSION || bytes[8] >> 7 != 0);
             }
         }
     }
@@ -196,12 +210,16 @@ mod tests {
             aux: 0x1413_1211,
             size: 0x1817_1615,
             trailer: true,
+            extended: false,
         };
         let mut expect: Vec<u8> = (1..=24).collect();
         expect.insert(8, VERSION | 4 << 2 | 1 << 5);
         expect.remove(9);
         expect[9..12].copy_from_slice(&[0x0A, 0x0B, 0x0C]);
         expect[12..].copy_from_slice(&(0x0D..=0x18).collect::<Vec<u8>>());
+        assert_eq!(header.to_bytes()[..], expect[..]);
+        let header = Header { trailer: false, extended: true, ..header };
+        expect[8] = VERSION | 4 << 2 | 1 << 6;
         assert_eq!(header.to_bytes()[..], expect[..]);
     }
 
@@ -211,7 +229,7 @@ mod tests {
         let mut bytes = [0; HEADER_LEN];
         bytes[8] = 2;
         assert_eq!(Header::parse(&bytes), Err(HeaderError::Version(2)));
-        for undefined in [0b010, 0b100, 0b111] {
+        for undefined in [0b100, 0b101, 0b110, 0b111] {
             bytes[8] = VERSION | undefined << 5;
             assert_eq!(Header::parse(&bytes), Err(HeaderError::Flags(undefined)));
         }

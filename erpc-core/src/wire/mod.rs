@@ -1,4 +1,4 @@
-//! Bytes: the 24-byte packet header, the trailer and the control messages, as drawn in `WIRE.md`.
+//! Bytes: the 24-byte packet header, the trailer, control messages and extensions, as drawn in `WIRE.md`.
 //!
 //! Everything here is a pure function of its input. Parsers check sizes first, return a typed error
 //! for what a peer may have got wrong, and never panic on any input.
@@ -8,6 +8,7 @@
 
 pub mod checksum;
 pub mod control;
+pub mod extension;
 mod header;
 mod layout;
 mod numbers;
@@ -15,7 +16,7 @@ mod reply_info;
 mod short;
 mod status;
 
-pub use header::{HEADER_LEN, Header, HeaderError, Kind, VERSION};
+pub use header::{CANCEL, HEADER_LEN, Header, HeaderError, Kind, VERSION};
 pub use layout::PacketLayout;
 pub use numbers::{ConnectionId, PacketNumber, RequestNumber};
 pub use reply_info::ReplyInfo;

@@ -70,6 +70,7 @@ mod tests {
         aux: 0,
         size: 3,
         trailer: false,
+        extended: false,
     };
 
     #[test]

@@ -254,7 +254,7 @@ impl Stage<Client> {
             let handle = self.side.handed.get(usize::from(input.u8())).copied();
             let Some(handle) = handle else { return };
             let Ok(response) = self.core.pool().alloc(8) else { return };
-            self.core.respond(self.now, handle, response, &mut self.out);
+            self.core.respond(self.now, handle, response, false, &mut self.out);
             // It may have been waiting: then it has its answer now, and the later one is dropped.
         } else {
             let waiting = &mut self.side.waiting;
@@ -282,7 +282,7 @@ impl Stage<Client> {
         match response {
             Some(mut response) => {
                 stage::fill(&mut response, len);
-                self.core.respond(self.now, handle, response, &mut self.out);
+                self.core.respond(self.now, handle, response, false, &mut self.out);
             }
             None => {
                 let status = Status::new(Code::ResourceExhausted, "no memory");

@@ -117,15 +117,18 @@ impl Mischief {
         request: u32,
         out: &mut Vec<u8>,
     ) {
-        let craft = Craft {
+        let mut craft = Craft {
             connection: input.pick(&ids),
             kind: input.pick(&KINDS),
             packet: input.u32(),
             request: input.near(request),
             aux: input.u32(),
             size: input.u32(),
-            trailer: input.u8() & 1 != 0,
+            trailer: false,
+            extended: false,
         };
+        let flags = input.u8();
+        (craft.trailer, craft.extended) = (flags & 1 != 0, flags & 2 != 0);
         let len = usize::from(input.u8());
         out.clear();
         craft.append(input.take(len), out);

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 
 use erpc_core::buf::MsgBuf;
 use erpc_core::protocol::{
-    Body, CallError, EndpointConfig, Event, Integrity, Notice, SessionEvent, SessionId,
+    Body, CallError, EndpointConfig, Event, Integrity, NewCall, Notice, Reply, SessionEvent,
+    SessionId,
 };
 use erpc_core::wire::control::{Control, Parameters, Refusal};
 use erpc_core::wire::{ConnectionId, Header, HeaderError, Kind, PacketLayout};
@@ -118,12 +119,14 @@ impl Side for Server {
     fn heard(stage: &mut Stage<Self>, _: SimRoute, event: Event<'_, SimRoute>) {
         match event {
             Event::None => {}
-            Event::Request(_) => unreachable!("this endpoint accepts no sessions"),
+            Event::Request(_) | Event::Cancelled(_) => {
+                unreachable!("this endpoint accepts no sessions")
+            }
             Event::Reply { token, result, request } => {
                 if let Ok(body) = &result {
                     stage.assert_intact(body.as_slice());
                 }
-                if let Ok(Body::Message(message)) = result {
+                if let Ok(Reply { body: Body::Message(message), .. }) = result {
                     stage.core.pool().recycle(message);
                 }
                 stage.end(token, request);
@@ -142,6 +145,9 @@ impl Side for Server {
                     stage.side.ids.retain(|known| *known != id);
                 }
                 Notice::Session(..) => {}
+                Notice::Cancelled(_) | Notice::ClientGone(_) => {
+                    unreachable!("this endpoint accepts no sessions")
+                }
             }
         }
         let stats = stage.core.stats();
@@ -245,7 +251,7 @@ impl Stage<Server> {
         let Ok(mut request) = self.core.pool().alloc(size) else { return };
         stage::fill(&mut request, size);
         let token = self.side.ended.len() as u64;
-        match self.core.call(self.now, id, (7, request, token), &mut self.out) {
+        match self.core.call(self.now, id, NewCall::new(7, request, token), &mut self.out) {
             Ok(()) => self.side.ended.push(false),
             Err(rejected) => self.core.pool().recycle(rejected.request),
         }

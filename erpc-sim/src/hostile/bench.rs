@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use erpc_core::buf::MsgBuf;
 use erpc_core::protocol::{
-    Body, CallError, Cause, EndpointConfig, Request, SessionEvent, SessionId,
+    Body, CallError, Cause, EndpointConfig, NewCall, Reply, Request, SessionEvent, SessionId,
 };
 use erpc_core::runtime::{App, Context, EndpointStats, Rpc};
 use erpc_core::time::Instant;
@@ -176,7 +176,7 @@ impl App<SimTransport> for Caller {
         &mut self,
         cx: &mut Context<'_, SimTransport>,
         token: u64,
-        reply: Result<Body<'_>, CallError>,
+        reply: Result<Reply<'_>, CallError>,
         request: MsgBuf,
     ) {
         if reply.is_err() {
@@ -185,7 +185,7 @@ impl App<SimTransport> for Caller {
         if token >= MEASURED_FROM {
             self.latencies.push(cx.now().as_nanos() - token);
         }
-        if let Ok(Body::Message(message)) = reply {
+        if let Ok(Reply { body: Body::Message(message), .. }) = reply {
             cx.recycle(message);
         }
         cx.recycle(request);
@@ -226,7 +226,7 @@ impl Client {
             let mut cx = self.rpc.context_at(now);
             if let Ok(mut request) = cx.alloc(self.size) {
                 request.put_bytes(7, self.size);
-                if cx.call(self.session, 7, request, now.as_nanos()).is_err() {
+                if cx.call(self.session, NewCall::new(7, request, now.as_nanos())).is_err() {
                     self.app.failed += 1;
                 }
             }

@@ -26,6 +26,8 @@ pub struct Craft {
     pub size: u32,
     /// Whether a checksum follows the body; sessions agree on that.
     pub trailer: bool,
+    /// Whether the message begins with an extension.
+    pub extended: bool,
 }
 
 impl Craft {
@@ -33,7 +35,7 @@ impl Craft {
     #[must_use]
     pub const fn new(connection: ConnectionId, kind: Kind, terms: &Parameters) -> Self {
         let trailer = terms.integrity;
-        Self { connection, kind, packet: 0, request: 0, aux: 0, size: 0, trailer }
+        Self { connection, kind, packet: 0, request: 0, aux: 0, size: 0, trailer, extended: false }
     }
 
     /// Appends header and body to `out`, sealed.
@@ -46,6 +48,7 @@ impl Craft {
             aux: self.aux,
             size: self.size,
             trailer: self.trailer,
+            extended: self.extended,
         };
         let at = out.len();
         out.extend_from_slice(&header.to_bytes());

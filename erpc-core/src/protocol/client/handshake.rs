@@ -420,7 +420,7 @@ impl<R: Route> ClientSide<R> {
         let deadline = session.liveness_deadline(&shared.config);
         Self::arm(shared, index, session, deadline);
         let id = SessionId { index, generation: session.generation };
-        self.notices.push_back(Notice::Session(id, SessionEvent::Opened));
+        shared.notices.push_back(Notice::Session(id, SessionEvent::Opened));
         self.fail_oversized(shared, index);
         self.start_queued(shared, now, index, tx);
         let session = &self.sessions[index as usize];
@@ -442,7 +442,7 @@ impl<R: Route> ClientSide<R> {
             }
             shared.stats.failures += 1;
             let error = CallError::NotExecuted(Cause::RequestTooLarge(queued.request.len() as u32));
-            self.notices.push_back(Notice::CallFailed {
+            shared.notices.push_back(Notice::CallFailed {
                 token: queued.token,
                 error,
                 request: queued.request,

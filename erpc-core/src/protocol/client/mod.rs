@@ -9,6 +9,7 @@
 //! | `plain` | the common case of both, alone |
 //! | `flow`, `session` | the state they work on |
 
+mod cancel;
 mod flow;
 mod handshake;
 mod plain;
@@ -23,11 +24,11 @@ use slab::Slab;
 
 use self::flow::{Blocked, Capacity, Charges, Flow, Peer, Waiter};
 use self::send::Line;
-use self::session::{ALL_FREE, Call, ClientSession, Queued, Response, Slot, State};
+use self::session::{ALL_FREE, Call, ClientSession, Response, Slot, State};
 use super::core::Shared;
 use super::ids::KeyedHasher;
 use super::timers::TimerId;
-use super::{CallError, Cause, Notice, SessionEvent, SessionId, SessionStats, WINDOW};
+use super::{CallError, Cause, NewCall, Notice, SessionEvent, SessionId, SessionStats, WINDOW};
 use crate::mutants::mutant;
 use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
@@ -48,7 +49,6 @@ pub(super) struct ClientSide<R> {
     pulls: Vec<Waiter>,
     /// Sessions whose path is to be looked up.
     routing: Vec<SessionId>,
-    notices: VecDeque<Notice>,
 }
 
 impl<R: Route> ClientSide<R> {
@@ -62,12 +62,7 @@ impl<R: Route> ClientSide<R> {
             ready_peers: Vec::new(),
             pulls: Vec::new(),
             routing: Vec::new(),
-            notices: VecDeque::new(),
         }
-    }
-
-    pub(super) fn pop_notice(&mut self) -> Option<Notice> {
-        self.notices.pop_front()
     }
 
     #[inline]
@@ -89,6 +84,7 @@ impl<R: Route> ClientSide<R> {
         (session.generation == id.generation).then(|| SessionStats {
             rtt: session.rtt.smoothed(),
             in_flight: (!session.free).count_ones() as usize,
+            quarantined: 0,
             queued: session.queue.len(),
             credits: session.credits,
             window: self.peers.get(session.peer as usize).map_or(0, |peer| peer.window.limit),
@@ -190,7 +186,7 @@ impl<R: Route> ClientSide<R> {
                         (None, true) => CallError::MaybeExecuted(cause),
                         (None, false) => CallError::NotExecuted(cause),
                     };
-                    Self::fail(shared, &mut self.notices, call, error);
+                    Self::fail(shared, call, error);
                 }
             }
             Self::note_release(entry, peer, &mut self.ready_peers);
@@ -201,7 +197,7 @@ impl<R: Route> ClientSide<R> {
                 continue;
             }
             shared.stats.failures += 1;
-            self.notices.push_back(Notice::CallFailed {
+            shared.notices.push_back(Notice::CallFailed {
                 token: queued.token,
                 error: CallError::NotExecuted(cause),
                 request: queued.request,
@@ -210,19 +206,20 @@ impl<R: Route> ClientSide<R> {
         let id = SessionId { index, generation: session.generation };
         let notice = Notice::Session(id, SessionEvent::Closed(cause));
         if mutant!(ClosedBeforeCalls) {
-            self.notices.push_front(notice);
+            shared.notices.push_front(notice);
         } else {
-            self.notices.push_back(notice);
+            shared.notices.push_back(notice);
         }
     }
 
     /// Ends a call that has given back what it took.
-    fn fail(shared: &mut Shared, notices: &mut VecDeque<Notice>, mut call: Call, error: CallError) {
+    fn fail(shared: &mut Shared, mut call: Call, error: CallError) {
         shared.stats.failures += 1;
         if let Some(response) = call.response.take() {
             response.assembly.discard(&mut shared.pool);
         }
-        notices.push_back(Notice::CallFailed { token: call.token, error, request: call.request });
+        let (token, request) = (call.token, call.request);
+        shared.notices.push_back(Notice::CallFailed { token, error, request });
     }
 
     fn leave_peer(&mut self, key: u32) {

@@ -19,30 +19,31 @@ impl<R: Route> ClientSide<R> {
         shared: &mut Shared,
         now: Instant,
         id: SessionId,
-        queued: Queued,
+        new: NewCall,
         tx: &mut X,
-    ) -> Result<(), Queued> {
-        let Some(session) = self.sessions.get_mut(id.index as usize) else { return Err(queued) };
-        let size = queued.request.len();
+    ) -> Result<(), NewCall> {
+        let Some(session) = self.sessions.get_mut(id.index as usize) else { return Err(new) };
+        let size = new.request.len();
         let ready = session.generation == id.generation
             && session.free != 0
+            && !new.extended
             && session.is_open()
             && session.is_quiet()
             && size <= (session.payload.min(session.max_request)) as usize;
         if !ready {
-            return Err(queued);
+            return Err(new);
         }
         let peer = &mut self.peers[session.peer as usize];
         if !(peer.waiting.is_empty() && self.room_waiting.is_empty()) {
-            return Err(queued);
+            return Err(new);
         }
         let cost = (session.charges.packet(size), session.charges.eager_reply);
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         if flow.take(cost.0, cost.1).is_err() {
-            return Err(queued);
+            return Err(new);
         }
-        let Queued { mut request, token, method } = queued;
+        let NewCall { mut request, token, method, .. } = new;
         let at = session.free.trailing_zeros() as usize % WINDOW;
         let bit = 1 << at;
         session.free &= !bit;
@@ -58,12 +59,15 @@ impl<R: Route> ClientSide<R> {
             aux: method,
             size: size as u32,
             trailer: session.trailer,
+            extended: false,
         };
         tx.push(&session.route, request.single_packet(&header));
         let call = Call {
             request,
             token,
             method,
+            extended: false,
+            deadline: Instant::NEVER,
             layout: PacketLayout::new(size as u32, session.payload, session.payload),
             last_cost: cost,
             sent: 1,
@@ -109,6 +113,7 @@ impl<R: Route> ClientSide<R> {
         let ours = session.generation == header.connection.generation()
             && session.route == *route
             && session.trailer == header.trailer
+            && !header.extended
             && header.packet.get() == 0
             && header.size as usize == body_len
             && header.size <= session.eager.min(KEPT_SMALL)

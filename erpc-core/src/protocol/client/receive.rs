@@ -5,13 +5,26 @@ use crate::buf::MsgBuf;
 use crate::mutants::mutant;
 use crate::protocol::assembly::Assembly;
 use crate::protocol::stats::DropReason;
-use crate::protocol::{Body, Event};
+use crate::protocol::{Body, Event, Reply};
+use crate::service::{Code, Status};
 use crate::transport::TxQueue;
+use crate::wire::extension::Extension;
 use crate::wire::{HEADER_LEN, Header, Kind, PacketLayout, ReplyInfo, decode_status};
 
 /// For responses larger than this the client tells the server that it may drop them; smaller ones are
 /// not worth a packet and stay in their slot until the next request. In bytes.
 pub(in crate::protocol) const KEPT_SMALL: u32 = 512;
+
+/// The status in a failure: whatever its extension says is nobody's business here.
+fn status_of(message: &[u8], extended: bool) -> Status {
+    if !extended {
+        return decode_status(message);
+    }
+    match Extension::split(message) {
+        Ok((_, body)) => decode_status(body),
+        Err(_) => Status::new(Code::Unknown, "the peer sent a failure with a malformed extension"),
+    }
+}
 
 impl<R: Route> ClientSide<R> {
     /// Takes in a packet of kind `Response`, `Failure`, `CreditReturn` or `Accepted`.
@@ -201,9 +214,9 @@ impl<R: Route> ClientSide<R> {
             }
             let (token, request) = self.finish(shared, now, index, at, tx);
             let result = if failure {
-                Err(CallError::Status(decode_status(body)))
+                Err(CallError::Status(status_of(body, header.extended)))
             } else {
-                Ok(Body::Packet(body))
+                Ok(Reply { body: Body::Packet(body), extended: header.extended })
             };
             return Ok(Event::Reply { token, result, request });
         }
@@ -216,6 +229,7 @@ impl<R: Route> ClientSide<R> {
                         assembly,
                         asked: 1,
                         failure,
+                        extended: header.extended,
                         pull_pending: false,
                     }));
                     None
@@ -287,6 +301,7 @@ impl<R: Route> ClientSide<R> {
         let (packet, next) = (header.packet.get(), response.assembly.next());
         let layout = *response.assembly.layout();
         if header.size != layout.size()
+            || header.extended != response.extended
             || packet >= layout.packets()
             || body.len() != layout.len(packet)
         {
@@ -342,17 +357,17 @@ impl<R: Route> ClientSide<R> {
             }
             return Ok(Event::None);
         }
-        let failure = response.failure;
+        let (failure, extended) = (response.failure, response.extended);
         let message = call.response.take().map(|response| response.assembly.into_message());
         self.owe_done(shared, now, index, at);
         let (token, request) = self.finish(shared, now, index, at, tx);
         let Some(message) = message else { return Ok(Event::None) };
         let result = if failure {
-            let status = decode_status(message.as_slice());
+            let status = status_of(message.as_slice(), extended);
             shared.pool.recycle(message);
             Err(CallError::Status(status))
         } else {
-            Ok(Body::Message(message))
+            Ok(Reply { body: Body::Message(message), extended })
         };
         Ok(Event::Reply { token, result, request })
     }

@@ -1,7 +1,6 @@
 //! A request's way out.
 
 use super::*;
-use crate::buf::MsgBuf;
 use crate::mutants::mutant;
 use crate::protocol::{RejectReason, Rejected};
 use crate::transport::TxQueue;
@@ -15,14 +14,12 @@ impl<R: Route> ClientSide<R> {
         shared: &mut Shared,
         now: Instant,
         id: SessionId,
-        queued: (u32, MsgBuf, u64),
+        new: NewCall,
         tx: &mut X,
     ) -> Result<(), Rejected> {
-        let (method, request, token) = queued;
-        let queued = Queued { request, token, method };
-        match self.plain_call(shared, now, id, queued, tx) {
+        match self.plain_call(shared, now, id, new, tx) {
             Ok(()) => Ok(()),
-            Err(queued) => self.call_or_queue(shared, now, id, queued, tx),
+            Err(new) => self.call_or_queue(shared, now, id, new, tx),
         }
     }
 
@@ -33,36 +30,37 @@ impl<R: Route> ClientSide<R> {
         shared: &mut Shared,
         now: Instant,
         id: SessionId,
-        queued: Queued,
+        new: NewCall,
         tx: &mut X,
     ) -> Result<(), Rejected> {
-        let Queued { request, token, method } = queued;
+        let reject = |reason, request| Err(Rejected { reason, request });
         let session = self
             .sessions
             .get_mut(id.index as usize)
             .filter(|session| session.generation == id.generation);
         let Some(session) = session else {
-            return Err(Rejected { reason: RejectReason::NoSession, request });
+            return reject(RejectReason::NoSession, new.request);
         };
         if session.draining {
-            return Err(Rejected { reason: RejectReason::Disconnecting, request });
+            return reject(RejectReason::Disconnecting, new.request);
         }
-        if request.len() > session.max_request as usize {
-            let reason =
-                RejectReason::TooLarge { size: request.len(), limit: session.max_request as usize };
-            return Err(Rejected { reason, request });
+        let (size, limit) = (new.request.len(), session.max_request as usize);
+        if size > limit {
+            return reject(RejectReason::TooLarge { size, limit }, new.request);
         }
-        let queued = Queued { request, token, method };
+        if new.deadline <= now {
+            return reject(RejectReason::DeadlineExceeded, new.request);
+        }
         if session.free != 0 && session.queue.is_empty() && session.is_open() {
             shared.stats.calls += 1;
-            self.start(shared, now, id.index, queued, tx);
+            self.start(shared, now, id.index, new, tx);
             return Ok(());
         }
         if session.queue.len() >= shared.config.queue_limit {
-            return Err(Rejected { reason: RejectReason::QueueFull, request: queued.request });
+            return reject(RejectReason::QueueFull, new.request);
         }
         shared.stats.calls += 1;
-        session.queue.push_back(queued);
+        session.queue.push_back(new);
         Ok(())
     }
 
@@ -78,8 +76,8 @@ impl<R: Route> ClientSide<R> {
             if session.free == 0 || !session.is_open() {
                 return;
             }
-            let Some(queued) = session.queue.pop_front() else { return };
-            self.start(shared, now, index, queued, tx);
+            let Some(new) = session.queue.pop_front() else { return };
+            self.start(shared, now, index, new, tx);
         }
     }
 
@@ -90,7 +88,7 @@ impl<R: Route> ClientSide<R> {
         shared: &mut Shared,
         now: Instant,
         index: u32,
-        queued: Queued,
+        new: NewCall,
         tx: &mut X,
     ) {
         let session = &mut self.sessions[index as usize];
@@ -100,14 +98,15 @@ impl<R: Route> ClientSide<R> {
         session.told_done &= !(1 << at);
         let slot = &mut session.slots[at];
         slot.number = slot.number.plus(WINDOW as u32);
-        let layout =
-            PacketLayout::new(queued.request.len() as u32, session.payload, session.payload);
+        let layout = PacketLayout::new(new.request.len() as u32, session.payload, session.payload);
         let last = session.charges.packet(layout.len(layout.packets() - 1));
         let last_cost = (last, session.charges.eager_reply);
         slot.call = Some(Call {
-            request: queued.request,
-            token: queued.token,
-            method: queued.method,
+            request: new.request,
+            token: new.token,
+            method: new.method,
+            extended: new.extended,
+            deadline: new.deadline,
             layout,
             last_cost,
             sent: 0,
@@ -167,7 +166,9 @@ impl<R: Route> ClientSide<R> {
                 aux: call.method,
                 size: call.layout.size(),
                 trailer: session.trailer,
+                extended: call.extended,
             };
+            call.stamp(call.sent, now);
             tx.push(&session.route, call.request.packet(call.sent, &header, &call.layout));
             call.active_at = now;
             call.sent += 1;
@@ -216,11 +217,13 @@ impl<R: Route> ClientSide<R> {
             aux: call.method,
             size: call.layout.size(),
             trailer: session.trailer,
+            extended: call.extended,
         };
         // The first copy may still be queued here, and its header is about to be written again.
         if !mutant!(ResendWithoutFlush) {
             tx.flush();
         }
+        call.stamp(packet, now);
         tx.push(&session.route, call.request.packet(packet, &header, &call.layout));
         call.active_at = now;
         call.retransmitted = true;
@@ -248,6 +251,7 @@ impl<R: Route> ClientSide<R> {
             aux: 0,
             size: 1,
             trailer: session.trailer,
+            extended: false,
         };
         tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
         shared.stats.retransmissions += 1;
@@ -297,6 +301,7 @@ impl<R: Route> ClientSide<R> {
                 aux: 0,
                 size: count,
                 trailer: session.trailer,
+                extended: false,
             };
             tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
             response.asked += count;

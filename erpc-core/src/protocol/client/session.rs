@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 
 use crate::buf::MsgBuf;
 use crate::mutants::mutant;
-use crate::protocol::WINDOW;
 use crate::protocol::assembly::Assembly;
 use crate::protocol::config::EndpointConfig;
 use crate::protocol::rtt::RttEstimator;
+use crate::protocol::{NewCall, WINDOW};
 use crate::time::Instant;
 use crate::wire::control::Cookie;
+use crate::wire::extension::{DEADLINE_AT, EXTENSION_HEAD, remaining};
 use crate::wire::{ConnectionId, PacketLayout, RequestNumber};
 
 use super::flow::{Blocked, Charges};
@@ -33,18 +34,13 @@ pub(super) enum State {
     Closing,
 }
 
-/// A request that waits for a slot.
-pub(super) struct Queued {
-    pub(super) request: MsgBuf,
-    pub(super) token: u64,
-    pub(super) method: u32,
-}
-
 /// A request in a slot.
 pub(super) struct Call {
     pub(super) request: MsgBuf,
     pub(super) token: u64,
     pub(super) method: u32,
+    pub(super) extended: bool,
+    pub(super) deadline: Instant,
     pub(super) layout: PacketLayout,
     /// What the last packet takes of the window and of the room: worked out once.
     pub(super) last_cost: (u32, u32),
@@ -79,6 +75,8 @@ pub(super) struct Response {
     pub(super) asked: u32,
     /// The message is an encoded status.
     pub(super) failure: bool,
+    /// The message begins with an extension.
+    pub(super) extended: bool,
     /// In the list of responses to be asked on for at the end of the burst.
     pub(super) pull_pending: bool,
 }
@@ -93,6 +91,15 @@ impl Call {
             && !self.accepted
             && !self.retransmitted
             && self.response.is_none()
+    }
+
+    /// Before the request's first packet is sent, for the first time or again: writes into its extension
+    /// how much time is left.
+    #[inline]
+    pub(super) fn stamp(&mut self, packet: u32, now: Instant) {
+        if packet == 0 && self.deadline != Instant::NEVER && self.request.len() >= EXTENSION_HEAD {
+            self.request.write_at(DEADLINE_AT, &remaining(self.deadline, now).to_le_bytes());
+        }
     }
 
     /// Whether the server may have the whole request.
@@ -165,7 +172,7 @@ pub(super) struct ClientSession<R> {
     pub(super) repeats: u8,
     /// What the timer is armed for; it may be armed earlier than needed, never later.
     pub(super) timer_at: Instant,
-    pub(super) queue: VecDeque<Queued>,
+    pub(super) queue: VecDeque<NewCall>,
     pub(super) slots: [Slot; WINDOW],
 }
 

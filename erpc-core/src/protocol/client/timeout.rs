@@ -182,6 +182,7 @@ impl<R: Route> ClientSide<R> {
             aux: 0,
             size: 0,
             trailer: session.trailer,
+            extended: false,
         };
         let mut body = [0; 4 * WINDOW];
         let mut len = 0;

@@ -234,6 +234,7 @@ impl<R: Route> ServerSide<R> {
             timer_at: Instant::NEVER,
             siblings: Siblings::NONE,
             held: 0,
+            requests: 0,
             slots,
         }) as u32;
         self.by_client.insert((route, client), index);

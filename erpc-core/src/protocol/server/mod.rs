@@ -29,7 +29,7 @@ use self::slot::{ServerSession, ServerSlot, Siblings, SlotState};
 use super::core::Shared;
 use super::ids::KeyedHasher;
 use super::timers::TimerId;
-use super::{RequestHandle, WINDOW};
+use super::{ClientId, ClientStats, Notice, RequestHandle, WINDOW};
 use crate::mutants::mutant;
 use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
@@ -76,6 +76,17 @@ impl<R: Route> ServerSide<R> {
 
     pub(super) fn len(&self) -> usize {
         self.sessions.len()
+    }
+
+    pub(super) fn client_stats(&self, id: ClientId) -> Option<ClientStats> {
+        let session = self.sessions.get(id.index as usize)?;
+        (session.generation == id.generation).then_some(ClientStats {
+            credits: session.credits,
+            payload: session.payload,
+            integrity: session.trailer,
+            held: session.held,
+            requests: session.requests,
+        })
     }
 
     pub(super) fn granted(&self) -> u32 {
@@ -133,9 +144,15 @@ impl<R: Route> ServerSide<R> {
         if let Some(acceptor) = &self.acceptor {
             acceptor.session_ended();
         }
+        let generation = session.generation;
         for slot in session.slots {
+            if matches!(slot.state, SlotState::Executing { .. }) {
+                let handle = RequestHandle { index, generation, number: slot.number };
+                shared.notices.push_back(Notice::Cancelled(handle));
+            }
             slot.discard(&mut shared.pool);
         }
+        shared.notices.push_back(Notice::ClientGone(ClientId { index, generation }));
     }
 
     /// Tells every client that this endpoint goes, once.

@@ -28,6 +28,7 @@ impl<R: Route> ServerSide<R> {
         let ours = session.generation == header.connection.generation()
             && session.route == *route
             && session.trailer == header.trailer
+            && !header.extended
             && header.packet.get() == 0
             && header.size as usize == body_len
             && header.size <= session.payload.min(shared.config.max_message)
@@ -41,6 +42,7 @@ impl<R: Route> ServerSide<R> {
         slot.number = header.request;
         // Neither of the states that were let through holds anything.
         std::mem::forget(std::mem::replace(&mut slot.state, SlotState::Executing { since: now }));
+        session.requests += 1;
         shared.stats.requests += 1;
         Some(RequestHandle { index, generation: session.generation, number: header.request })
     }
@@ -77,12 +79,14 @@ impl<R: Route> ServerSide<R> {
             aux: self.grants.reply_info(processing),
             size,
             trailer: session.trailer,
+            extended: false,
         };
         tx.push(&session.route, response.single_packet(&header));
         let layout = PacketLayout::new(size, session.eager, session.payload);
         let state = SlotState::Responding {
             layout,
             failure: false,
+            extended: false,
             processing,
             sent: 1,
             repeated: Repeated::default(),

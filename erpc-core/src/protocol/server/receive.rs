@@ -8,7 +8,13 @@ use crate::protocol::assembly::Assembly;
 use crate::protocol::stats::DropReason;
 use crate::protocol::{Body, Event, Request};
 use crate::service::{Code, Status};
+use crate::wire::extension::deadline_of;
 use crate::wire::{HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ShortPacket};
+
+/// The deadline that the first packet of a request tells.
+fn told_deadline(header: &Header, body: &[u8], now: Instant) -> Instant {
+    if header.extended { deadline_of(body, now) } else { Instant::NEVER }
+}
 
 impl<R: Route> ServerSide<R> {
     /// Takes in a packet of kind `Request`, `RequestForResponse` or `Done`.
@@ -113,21 +119,22 @@ impl<R: Route> ServerSide<R> {
         Self::keep_small_buffer(&mut session.held, slot, shared);
         if packets == 1 {
             slot.state = SlotState::Executing { since: now };
-            let (route, generation) = (session.route, session.generation);
-            return Ok(Self::hand_out(
-                shared,
-                header,
-                (index, generation, header.aux),
-                route,
-                Body::Packet(body),
-            ));
+            let deadline = told_deadline(header, body, now);
+            return Ok(Self::hand_out(shared, header, session, deadline, Body::Packet(body)));
         }
         match Self::begin_assembly(shared, session.held, layout, body) {
             Ok(assembly) => {
                 if !mutant!(HeldNotCounted) {
                     session.held += assembly.footprint();
                 }
-                let receiving = Receiving { assembly, method: header.aux, owed: false, gap: false };
+                let receiving = Receiving {
+                    assembly,
+                    method: header.aux,
+                    extended: header.extended,
+                    deadline: told_deadline(header, body, now),
+                    owed: false,
+                    gap: false,
+                };
                 slot.state = SlotState::Receiving(Box::new(receiving));
                 self.owe_credit(index, header.request, false);
             }
@@ -153,8 +160,8 @@ impl<R: Route> ServerSide<R> {
         match &mut slot.state {
             SlotState::Idle => Err(DropReason::Duplicate),
             SlotState::Executing { .. } if mutant!(ExecutedTwice) && layout.packets() == 1 => {
-                let place = (index, session.generation, header.aux);
-                Ok(Self::hand_out(shared, header, place, session.route, Body::Packet(body)))
+                let deadline = told_deadline(header, body, now);
+                Ok(Self::hand_out(shared, header, session, deadline, Body::Packet(body)))
             }
             SlotState::Executing { since } => {
                 let info = grants.reply_info(now.nanos_since(*since));
@@ -166,6 +173,7 @@ impl<R: Route> ServerSide<R> {
                     aux: info,
                     size: 0,
                     trailer: session.trailer,
+                    extended: false,
                 };
                 tx.push_bytes(&session.route, ShortPacket::new(&reply, &[]).as_bytes());
                 Err(DropReason::Duplicate)
@@ -184,6 +192,7 @@ impl<R: Route> ServerSide<R> {
                 let (packet, next) = (header.packet.get(), receiving.assembly.next());
                 if header.size != receiving.assembly.layout().size()
                     || header.aux != receiving.method
+                    || header.extended != receiving.extended
                 {
                     return Err(DropReason::LyingSize);
                 }
@@ -214,10 +223,9 @@ impl<R: Route> ServerSide<R> {
                 session.held -= receiving.assembly.footprint();
                 let state = std::mem::replace(&mut slot.state, SlotState::Executing { since: now });
                 let SlotState::Receiving(receiving) = state else { return Ok(Event::None) };
-                let (route, generation, method) =
-                    (session.route, session.generation, receiving.method);
+                let deadline = receiving.deadline;
                 let body = Body::Message(receiving.assembly.into_message());
-                Ok(Self::hand_out(shared, header, (index, generation, method), route, body))
+                Ok(Self::hand_out(shared, header, session, deadline, body))
             }
         }
     }
@@ -226,17 +234,20 @@ impl<R: Route> ServerSide<R> {
     fn hand_out<'p>(
         shared: &mut Shared,
         header: &Header,
-        place: (u32, u32, u32),
-        peer: R,
+        session: &mut ServerSession<R>,
+        deadline: Instant,
         body: Body<'p>,
     ) -> Event<'p, R> {
         shared.stats.requests += 1;
-        let (index, generation, method) = place;
+        session.requests += 1;
+        let index = header.connection.index();
         Event::Request(Request {
-            handle: RequestHandle { index, generation, number: header.request },
-            method,
+            handle: RequestHandle { index, generation: session.generation, number: header.request },
+            method: header.aux,
             body,
-            peer,
+            peer: session.route,
+            extended: header.extended,
+            deadline,
         })
     }
 
@@ -317,6 +328,7 @@ impl<R: Route> ServerSide<R> {
             aux: info,
             size: u32::from(gap),
             trailer,
+            extended: false,
         };
         ShortPacket::new(&header, &[])
     }

@@ -15,6 +15,15 @@ pub const KEPT_CAPACITY: usize = 768;
 /// What a slot's first response buffer holds at least, in bytes.
 const FIRST_BUFFER: usize = 40;
 
+/// What answers a request.
+struct Message {
+    bytes: MsgBuf,
+    /// It is an encoded status.
+    failure: bool,
+    /// It begins with an extension.
+    extended: bool,
+}
+
 impl<R: Route> ServerSide<R> {
     /// A buffer for the response to `handle`: the slot's own, if it is large enough.
     #[inline(always)]
@@ -61,14 +70,15 @@ impl<R: Route> ServerSide<R> {
         shared: &mut Shared,
         now: Instant,
         handle: RequestHandle,
-        response: MsgBuf,
+        response: (MsgBuf, bool),
         tx: &mut X,
     ) {
-        if mutant!(ResponseForgotten) {
-            return self.respond_any(shared, now, handle, response, tx);
+        let (response, extended) = response;
+        if extended || mutant!(ResponseForgotten) {
+            return self.respond_any(shared, now, handle, (response, extended), tx);
         }
         if let Err(response) = self.plain_respond(now, &handle, response, tx) {
-            self.respond_any(shared, now, handle, response, tx);
+            self.respond_any(shared, now, handle, (response, false), tx);
         }
     }
 
@@ -79,9 +89,10 @@ impl<R: Route> ServerSide<R> {
         shared: &mut Shared,
         now: Instant,
         handle: RequestHandle,
-        response: MsgBuf,
+        response: (MsgBuf, bool),
         tx: &mut X,
     ) {
+        let (response, extended) = response;
         let Some(session) = self.executing(&handle) else {
             shared.stats.orphaned_responses += 1;
             shared.pool.recycle(response);
@@ -111,7 +122,8 @@ impl<R: Route> ServerSide<R> {
             );
             return;
         };
-        self.put(shared, now, handle, (response, false), tx);
+        let message = Message { bytes: response, failure: false, extended };
+        self.put(shared, now, handle, message, tx);
     }
 
     /// Sends a status instead of a response.
@@ -139,7 +151,8 @@ impl<R: Route> ServerSide<R> {
         let Some(mut buffer) = buffer else { return };
         buffer.write_at(0, &bytes);
         buffer.resize(bytes.len());
-        self.put(shared, now, handle, (buffer, true), tx);
+        let message = Message { bytes: buffer, failure: true, extended: false };
+        self.put(shared, now, handle, message, tx);
     }
 
     /// Puts the message into its slot and sends the first packet.
@@ -149,10 +162,10 @@ impl<R: Route> ServerSide<R> {
         shared: &mut Shared,
         now: Instant,
         handle: RequestHandle,
-        message: (MsgBuf, bool),
+        message: Message,
         tx: &mut X,
     ) {
-        let (message, failure) = message;
+        let Message { bytes: message, failure, extended } = message;
         let session = &mut self.sessions[handle.index as usize];
         let slot = &mut session.slots[handle.number.to_u32() as usize % WINDOW];
         let SlotState::Executing { since } = slot.state else { return };
@@ -162,6 +175,7 @@ impl<R: Route> ServerSide<R> {
         slot.state = SlotState::Responding {
             layout,
             failure,
+            extended,
             processing,
             sent: 1,
             repeated: Repeated::default(),
@@ -191,7 +205,9 @@ impl<R: Route> ServerSide<R> {
         let grants = &self.grants;
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[number.to_u32() as usize % WINDOW];
-        let SlotState::Responding { layout, failure, processing, .. } = slot.state else { return };
+        let SlotState::Responding { layout, failure, extended, processing, .. } = slot.state else {
+            return;
+        };
         let Some(buffer) = &mut slot.buffer else { return };
         for packet in packets {
             let header = Header {
@@ -202,6 +218,7 @@ impl<R: Route> ServerSide<R> {
                 aux: grants.reply_info(processing),
                 size: layout.size(),
                 trailer: session.trailer,
+                extended,
             };
             tx.push(&session.route, buffer.packet(packet, &header, &layout));
         }

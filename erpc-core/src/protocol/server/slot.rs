@@ -29,6 +29,8 @@ pub(super) enum SlotState {
         layout: PacketLayout,
         /// It is a status.
         failure: bool,
+        /// It begins with an extension.
+        extended: bool,
         /// With the processing time as it was when the response was first sent.
         processing: u64,
         /// Response packets that were sent at least once.
@@ -78,6 +80,9 @@ impl Siblings {
 pub(super) struct Receiving {
     pub(super) assembly: Assembly,
     pub(super) method: u32,
+    pub(super) extended: bool,
+    /// By the time that the first packet told.
+    pub(super) deadline: Instant,
     /// A credit return is owed at the end of the burst.
     pub(super) owed: bool,
     /// A packet came that was later than the next one.
@@ -139,6 +144,8 @@ pub(super) struct ServerSession<R> {
     pub(super) siblings: Siblings,
     /// Bytes held by the slots.
     pub(super) held: usize,
+    /// Requests taken in.
+    pub(super) requests: u64,
     pub(super) slots: [ServerSlot; WINDOW],
 }
 

@@ -78,6 +78,7 @@ impl Pair {
             aux: 0,
             size: 0,
             trailer: self.terms.integrity,
+            extended: false,
         }
     }
 

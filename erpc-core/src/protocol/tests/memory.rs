@@ -1,7 +1,7 @@
 //! What messages may take: memory follows the bytes that have come in, within limits.
 
 use super::pair::{CLIENT, Pair, SERVER, Side, header, kinds, ms, pattern};
-use crate::protocol::{CallError, DropReason, EndpointConfig};
+use crate::protocol::{CallError, DropReason, EndpointConfig, NewCall};
 use crate::service::Code;
 use crate::wire::Kind;
 
@@ -272,7 +272,11 @@ fn a_message_of_256_mib_is_carried_when_the_limits_are_raised() {
     for (at, word) in request.as_mut_slice().chunks_exact_mut(8).enumerate() {
         word.copy_from_slice(&(at as u64).to_le_bytes());
     }
-    assert!(pair.client.call(pair.now, session, (1, request, 1), &mut pair.to_server).is_ok());
+    assert!(
+        pair.client
+            .call(pair.now, session, NewCall::new(1, request, 1), &mut pair.to_server)
+            .is_ok()
+    );
     pair.settle();
     let asked = pair.asked.pop_front().expect("handed out");
     assert_eq!(asked.body.len(), 256 << 20);

@@ -102,6 +102,7 @@ fn limits_of_the_wire_are_checked_in_release_builds_too() {
                 aux: u32::MAX,
                 size: u32::MAX,
                 trailer: false,
+                extended: false,
             };
             let mut bytes = header.to_bytes().to_vec();
             bytes[8] = bytes[8] & 0b11 | kind << 2;
@@ -223,6 +224,7 @@ proptest! {
                 aux,
                 size,
                 trailer: (pair.terms.integrity || kind == Kind::Control as u8) != wrong_trailer,
+                extended: false,
             };
             let mut bytes = [&header.to_bytes()[..], &vec![7; len]].concat();
             bytes[8] = bytes[8] & !(0b111 << 2) | kind << 2;

@@ -9,7 +9,7 @@ use bytes::BufMut;
 use super::wire::Wire;
 use crate::protocol::{
     Acceptor, Body, CallError, Cause, Core, DropReason, EndpointConfig, Event, ListenGroup, Local,
-    Notice, Rejected, RequestHandle, SessionEvent, SessionId,
+    NewCall, Notice, Rejected, Reply, RequestHandle, SessionEvent, SessionId,
 };
 use crate::service::{Code, Status};
 use crate::time::Instant;
@@ -238,8 +238,8 @@ impl Pair {
     ) -> Result<(), Rejected> {
         let mut request = self.client.pool().alloc(body.len()).expect("memory");
         request.put_slice(body);
-        let called =
-            self.client.call(self.now, session, (ECHO, request, token), &mut self.to_server);
+        let call = NewCall::new(ECHO, request, token);
+        let called = self.client.call(self.now, session, call, &mut self.to_server);
         self.check();
         called
     }
@@ -251,7 +251,7 @@ impl Pair {
     pub(crate) fn respond(&mut self, handle: RequestHandle, body: &[u8]) {
         let mut response = self.server.response_buffer(&handle, body.len()).expect("memory");
         response.put_slice(body);
-        self.server.respond(self.now, handle, response, &mut self.to_client);
+        self.server.respond(self.now, handle, response, false, &mut self.to_client);
         self.check();
     }
 
@@ -332,9 +332,9 @@ impl Pair {
         if let Event::Reply { token, result, mut request } = event {
             // The request is the user's again: writing it must not meet a queue that still reads it.
             request.as_mut_slice().fill(0xEE);
-            let seen = result.as_ref().map(|body| body.as_slice().to_vec()).map_err(Clone::clone);
+            let seen = result.as_ref().map(|reply| reply.as_slice().to_vec()).map_err(Clone::clone);
             self.outcomes.push(Outcome { token, result: seen });
-            if let Ok(Body::Message(message)) = result {
+            if let Ok(Reply { body: Body::Message(message), .. }) = result {
                 self.client.pool().recycle(message);
             }
             self.client.pool().recycle(request);
@@ -405,6 +405,7 @@ impl Pair {
                     self.told.push(format!("{event:?}"));
                     self.sessions.insert(session, event);
                 }
+                Notice::Cancelled(_) | Notice::ClientGone(_) => panic!("a client has no clients"),
             }
         }
         self.to_server.release();

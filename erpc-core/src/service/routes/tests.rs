@@ -4,8 +4,8 @@ use std::thread;
 
 use super::*;
 use crate::buf::MsgBuf;
-use crate::protocol::RequestHandle;
-use crate::service::{CallHost, Code, Reply, ReplySink, Responder};
+use crate::protocol::{ClientStats, RequestHandle};
+use crate::service::{CallHost, Code, Encoded, ReplySink, Responder};
 
 const DOUBLE: Method<u32, u32> = Method::new("test.Math/Double");
 const LATER: Method<u32, u32> = Method::new("test.Math/Later");
@@ -15,8 +15,8 @@ const LATER: Method<u32, u32> = Method::new("test.Math/Later");
 struct Answers(Mutex<Vec<Result<Vec<u8>, Status>>>);
 
 impl ReplySink for Answers {
-    fn reply(&self, _: RequestHandle, result: Result<Reply, Status>) {
-        self.0.lock().unwrap().push(result.map(|reply| reply.message.as_slice().to_vec()));
+    fn reply(&self, _: RequestHandle, result: Result<Encoded, Status>) {
+        self.0.lock().unwrap().push(result.map(|reply| reply.bytes.as_slice().to_vec()));
     }
 }
 
@@ -30,6 +30,10 @@ impl CallHost for Host {
     }
 
     fn peer(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    fn session_stats(&self, _: &RequestHandle) -> Option<ClientStats> {
         None
     }
 
@@ -98,7 +102,7 @@ fn failure(outcome: Outcome) -> Status {
 fn a_call_is_answered_by_its_handler() {
     let (outcome, _) = call(&math(), DOUBLE.id(), &encoded(21));
     let Outcome::Reply(reply) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(reply.message.as_slice(), encoded(42));
+    assert_eq!(reply.bytes.as_slice(), encoded(42));
 }
 
 #[test]

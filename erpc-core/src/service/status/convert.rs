@@ -24,6 +24,7 @@ impl RejectReason {
             Self::QueueFull | Self::NoMemory(_) => Code::ResourceExhausted,
             Self::NoSession | Self::Disconnecting => Code::Unavailable,
             Self::TooLarge { .. } => Code::InvalidArgument,
+            Self::DeadlineExceeded => Code::DeadlineExceeded,
         }
     }
 }
@@ -41,6 +42,8 @@ impl Cause {
             Self::RequestTooLarge(_) => Code::InvalidArgument,
             Self::ResponseTooLarge(_) => Code::OutOfRange,
             Self::NoMemory => Code::ResourceExhausted,
+            Self::Cancelled => Code::Cancelled,
+            Self::DeadlineExceeded => Code::DeadlineExceeded,
             Self::Malformed => Code::Internal,
         }
     }

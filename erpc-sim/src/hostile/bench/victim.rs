@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::BufMut;
 use erpc_core::buf::MsgBuf;
 use erpc_core::protocol::{
-    Acceptor, Body, CallError, ListenGroup, Request, SessionEvent, SessionId,
+    Acceptor, Body, CallError, ListenGroup, NewCall, Reply, Request, SessionEvent, SessionId,
 };
 use erpc_core::runtime::{App, Context, Rpc};
 use erpc_core::service::{Code, Status};
@@ -51,7 +51,7 @@ impl App<SimTransport> for Echo {
         match cx.response_buffer(&handle, bytes.len()) {
             Ok(mut response) => {
                 response.put_slice(bytes);
-                cx.respond(handle, response);
+                cx.respond(handle, response, false);
             }
             Err(_) => cx.respond_status(handle, &Status::new(Code::ResourceExhausted, "no memory")),
         }
@@ -64,11 +64,11 @@ impl App<SimTransport> for Echo {
         &mut self,
         cx: &mut Context<'_, SimTransport>,
         _: u64,
-        reply: Result<Body<'_>, CallError>,
+        reply: Result<Reply<'_>, CallError>,
         request: MsgBuf,
     ) {
         self.under_way -= 1;
-        if let Ok(Body::Message(message)) = reply {
+        if let Ok(Reply { body: Body::Message(message), .. }) = reply {
             cx.recycle(message);
         }
         cx.recycle(request);
@@ -150,7 +150,7 @@ impl Victim {
             let mut cx = self.rpc.context_at(now);
             let Ok(mut request) = cx.alloc(OWN_CALL) else { return };
             request.put_bytes(1, OWN_CALL);
-            if cx.call(session, 7, request, 0).is_err() {
+            if cx.call(session, NewCall::new(7, request, 0)).is_err() {
                 return;
             }
             self.app.under_way += 1;

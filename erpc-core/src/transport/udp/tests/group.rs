@@ -17,6 +17,7 @@ fn header(steer: u8, kind: Kind, packet: u32) -> [u8; HEADER_LEN] {
         aux: 0,
         size: 0,
         trailer: kind == Kind::Control,
+        extended: false,
     }
     .to_bytes()
 }

@@ -1,0 +1,322 @@
+//! The extension at the front of a message: what a call carries besides its message.
+//!
+//! Only messages whose packets have the header's extended flag begin with one; all others are as if
+//! there were no such thing.
+//!
+//! ```text
+//!  0      2    3    4          8                       len
+//! +------+----+----+----------+-------+-------+-- .. --+-----------
+//! | len  | op | 0  | deadline | entry | entry |        | message
+//! | u16  | u8 | u8 |   u32    |       |       |        |
+//! +------+----+----+----------+-------+-------+-- .. --+-----------
+//!
+//!  0        1         3          3+k     3+k+v
+//! +--------+---------+----------+-------+
+//! | k  u8  | v  u16  | key (k)  | value |      an entry
+//! +--------+---------+----------+-------+
+//! ```
+//!
+//! `len` counts the whole extension. The protocol itself reads and writes `deadline` only, which has
+//! its own functions here, so that a long extension costs it nothing.
+
+use bytes::BufMut;
+
+use crate::time::Instant;
+
+/// Bytes of an extension without entries.
+pub const EXTENSION_HEAD: usize = 8;
+
+/// Most bytes of an extension: it fits the first packet of any message.
+pub const MAX_EXTENSION: usize = 1_024;
+
+/// Most bytes of all entries together.
+pub const MAX_ENTRIES: usize = MAX_EXTENSION - EXTENSION_HEAD;
+
+/// Where in a message the bytes of [`remaining`] belong.
+pub(crate) const DEADLINE_AT: usize = 4;
+
+/// The extension of a message, taken off it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extension<'m> {
+    op: u8,
+    deadline: u32,
+    entries: &'m [u8],
+}
+
+/// Why the front of a message is not an extension.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExtensionError {
+    /// The message is shorter than the extension says that it is, or than any is.
+    Truncated,
+    /// The extension's length is not within 8 to 1,024 bytes.
+    Length(u16),
+    /// The byte that is to be zero is not.
+    Reserved(u8),
+    /// An entry does not end where the extension does, or has no key.
+    Entry,
+    /// A key is not UTF-8.
+    Key,
+}
+
+impl<'m> Extension<'m> {
+    /// Takes the extension off a message; returns it and what is left, the message proper. Looks at each
+    /// entry, at most 1,024 bytes in all.
+    ///
+    /// # Errors
+    /// [`ExtensionError`] if there is none that could be read; no bytes make it panic.
+    pub fn split(message: &'m [u8]) -> Result<(Self, &'m [u8]), ExtensionError> {
+        let head = message.first_chunk::<EXTENSION_HEAD>().ok_or(ExtensionError::Truncated)?;
+        let [l0, l1, op, reserved, d0, d1, d2, d3] = *head;
+        let len = u16::from_le_bytes([l0, l1]);
+        if !(EXTENSION_HEAD..=MAX_EXTENSION).contains(&usize::from(len)) {
+            return Err(ExtensionError::Length(len));
+        }
+        if reserved != 0 {
+            return Err(ExtensionError::Reserved(reserved));
+        }
+        let (extension, rest) =
+            message.split_at_checked(len.into()).ok_or(ExtensionError::Truncated)?;
+        let entries = &extension[EXTENSION_HEAD..];
+        let mut left = entries;
+        while !left.is_empty() {
+            (_, left) = split_entry(left)?;
+        }
+        let deadline = u32::from_le_bytes([d0, d1, d2, d3]);
+        Ok((Self { op, deadline, entries }, rest))
+    }
+
+    /// What the message is for, besides a call or its reply: opaque here, 0 for nothing.
+    #[must_use]
+    pub const fn op(&self) -> u8 {
+        self.op
+    }
+
+    /// The time left when the message was sent, as it travels: microseconds, 0 for no deadline,
+    /// `u32::MAX` for that or more.
+    #[must_use]
+    pub const fn deadline(&self) -> u32 {
+        self.deadline
+    }
+
+    /// The entries, in order.
+    #[must_use]
+    pub const fn entries(&self) -> Entries<'m> {
+        Entries(self.entries)
+    }
+
+    /// The entries as they travel, for [`put_extension`] or [`Entries::new`].
+    #[must_use]
+    pub const fn as_bytes(&self) -> &'m [u8] {
+        self.entries
+    }
+}
+
+/// Entries of an extension: keys and values, in order. Ends at the first byte that is none.
+#[derive(Clone, Copy, Debug)]
+pub struct Entries<'m>(&'m [u8]);
+
+impl<'m> Entries<'m> {
+    /// The entries in `bytes`, which [`push_entry`] has made.
+    #[must_use]
+    pub const fn new(bytes: &'m [u8]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl<'m> Iterator for Entries<'m> {
+    type Item = (&'m str, &'m [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (entry, rest) = split_entry(self.0).ok()?;
+        self.0 = rest;
+        Some(entry)
+    }
+}
+
+/// The first entry, and the bytes behind it.
+fn split_entry(bytes: &[u8]) -> Result<((&str, &[u8]), &[u8]), ExtensionError> {
+    let ([key, v0, v1], rest) = bytes.split_first_chunk().ok_or(ExtensionError::Entry)?;
+    if *key == 0 {
+        return Err(ExtensionError::Entry);
+    }
+    let (key, rest) = rest.split_at_checked((*key).into()).ok_or(ExtensionError::Entry)?;
+    let value = u16::from_le_bytes([*v0, *v1]);
+    let (value, rest) = rest.split_at_checked(value.into()).ok_or(ExtensionError::Entry)?;
+    let key = std::str::from_utf8(key).map_err(|_| ExtensionError::Key)?;
+    Ok(((key, value), rest))
+}
+
+/// Why an entry was not added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EntryError {
+    /// The key has no bytes or more than 255; how many.
+    KeyLength(usize),
+    /// With it, the entries would have so many bytes, more than [`MAX_ENTRIES`].
+    Full(usize),
+}
+
+/// Appends an entry to `entries`, or leaves them as they are. Keys should be printable ASCII in lower
+/// case; other UTF-8 travels, too.
+///
+/// # Errors
+/// [`EntryError`] if it does not fit.
+pub fn push_entry(entries: &mut Vec<u8>, key: &str, value: &[u8]) -> Result<(), EntryError> {
+    let key_len = u8::try_from(key.len()).ok().filter(|len| *len > 0);
+    let key_len = key_len.ok_or(EntryError::KeyLength(key.len()))?;
+    let all = entries.len() + 3 + key.len() + value.len();
+    if all > MAX_ENTRIES {
+        return Err(EntryError::Full(all));
+    }
+    entries.push(key_len);
+    entries.extend_from_slice(&(value.len() as u16).to_le_bytes());
+    entries.extend_from_slice(key.as_bytes());
+    entries.extend_from_slice(value);
+    Ok(())
+}
+
+/// Writes an extension: the first thing in a message. The protocol fills in the deadline when it sends.
+///
+/// # Panics
+/// If `entries` has more than [`MAX_ENTRIES`] bytes, or `out` has no room.
+pub fn put_extension(op: u8, entries: &[u8], out: &mut impl BufMut) {
+    assert!(
+        entries.len() <= MAX_ENTRIES,
+        "an extension has at most {MAX_ENTRIES} bytes of entries"
+    );
+    let [l0, l1] = ((EXTENSION_HEAD + entries.len()) as u16).to_le_bytes();
+    out.put_slice(&[l0, l1, op, 0, 0, 0, 0, 0]);
+    out.put_slice(entries);
+}
+
+/// The deadline field of a request that is sent now: rounded up, so that a server's idea of the deadline
+/// is never earlier than the client's, and at least 1.
+#[must_use]
+pub(crate) fn remaining(deadline: Instant, now: Instant) -> u32 {
+    let micros = deadline.nanos_since(now).div_ceil(1_000).max(1);
+    u32::try_from(micros).unwrap_or(u32::MAX)
+}
+
+/// The deadline of a request whose first packet, with this body, has come in now;
+/// [`Instant::NEVER`] if it has none, or is too short to have one.
+#[must_use]
+pub(crate) fn deadline_of(body: &[u8], now: Instant) -> Instant {
+    let field = body.get(DEADLINE_AT..).and_then(|rest| rest.first_chunk().copied());
+    match field.map_or(0, u32::from_le_bytes) {
+        0 | u32::MAX => Instant::NEVER,
+        micros => now.plus_nanos(u64::from(micros) * 1_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn message(op: u8, entries: &[(&str, &[u8])], rest: &[u8]) -> Vec<u8> {
+        let mut encoded = Vec::new();
+        for (key, value) in entries {
+            push_entry(&mut encoded, key, value).expect("room for the entry");
+        }
+        let mut out = Vec::new();
+        put_extension(op, &encoded, &mut out);
+        out.extend_from_slice(rest);
+        out
+    }
+
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let bytes = message(3, &[("ab", &[7, 8, 9])], &[0xEE]);
+        let head = [16, 0, 3, 0, 0, 0, 0, 0];
+        let entry = [2, 3, 0, b'a', b'b', 7, 8, 9];
+        assert_eq!(bytes, [&head[..], &entry, &[0xEE]].concat());
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let entries: [(&str, &[u8]); 3] = [("trace-id", &[0; 16]), ("k", b""), ("é", b"\xFF")];
+        let bytes = message(9, &entries, b"hello");
+        let (extension, rest) = Extension::split(&bytes).expect("an extension");
+        assert_eq!((extension.op(), extension.deadline(), rest), (9, 0, &b"hello"[..]));
+        assert_eq!(extension.entries().collect::<Vec<_>>(), entries);
+        assert_eq!(Entries::new(extension.as_bytes()).count(), 3);
+    }
+
+    #[test]
+    fn each_fault_has_its_name() {
+        let good = message(0, &[("key", b"value")], b"");
+        for len in 0..good.len() {
+            assert_eq!(Extension::split(&good[..len]), Err(ExtensionError::Truncated), "{len}");
+        }
+        let spoiled = |at: usize, byte: u8| {
+            let mut bytes = [&good[..], &[0; 2_000]].concat();
+            bytes[at] = byte;
+            Extension::split(&bytes).map(|_| ())
+        };
+        assert_eq!(spoiled(0, 7), Err(ExtensionError::Length(7)));
+        assert_eq!(spoiled(1, 4), Err(ExtensionError::Length(4 << 8 | good.len() as u16)));
+        assert_eq!(spoiled(3, 1), Err(ExtensionError::Reserved(1)));
+        assert_eq!(spoiled(8, 0), Err(ExtensionError::Entry), "no key");
+        assert_eq!(spoiled(8, 9), Err(ExtensionError::Entry), "a key too long");
+        assert_eq!(spoiled(9, 4), Err(ExtensionError::Entry), "a value too short");
+        assert_eq!(spoiled(9, 6), Err(ExtensionError::Entry), "a value too long");
+        assert_eq!(spoiled(11, 0xFF), Err(ExtensionError::Key));
+    }
+
+    #[test]
+    fn entries_fill_an_extension_to_the_last_byte_and_no_further() {
+        let mut entries = Vec::new();
+        assert_eq!(push_entry(&mut entries, "", b""), Err(EntryError::KeyLength(0)));
+        let long = "x".repeat(256);
+        assert_eq!(push_entry(&mut entries, &long, b""), Err(EntryError::KeyLength(256)));
+        assert_eq!(push_entry(&mut entries, &long[..255], &[1; MAX_ENTRIES - 258]), Ok(()));
+        assert_eq!(push_entry(&mut entries, "k", b""), Err(EntryError::Full(MAX_ENTRIES + 4)));
+        let mut bytes = Vec::new();
+        put_extension(0, &entries, &mut bytes);
+        assert_eq!(bytes.len(), MAX_EXTENSION);
+        let (extension, rest) = Extension::split(&bytes).expect("an extension");
+        assert_eq!((extension.entries().count(), rest.len()), (1, 0));
+    }
+
+    #[test]
+    fn the_time_left_is_rounded_up_and_never_nothing() {
+        let now = Instant::from_nanos(5_000_000);
+        for (nanos, micros) in [(0, 1), (1, 1), (1_000, 1), (1_001, 2), (7_999_999, 8_000)] {
+            assert_eq!(remaining(now.plus_nanos(nanos), now), micros, "{nanos} ns");
+        }
+        assert_eq!(remaining(Instant::ZERO, now), 1, "past");
+        assert_eq!(remaining(Instant::NEVER, now), u32::MAX);
+    }
+
+    #[test]
+    fn a_deadline_counts_from_the_arrival_and_there_may_be_none() {
+        let now = Instant::from_nanos(7);
+        let of = |field: u32| deadline_of(&[&[8, 0, 0, 0], &field.to_le_bytes()[..]].concat(), now);
+        assert_eq!(of(0), Instant::NEVER);
+        assert_eq!(of(1), now.plus_nanos(1_000));
+        assert_eq!(of(u32::MAX - 1), now.plus_nanos((u64::from(u32::MAX) - 1) * 1_000));
+        assert_eq!(of(u32::MAX), Instant::NEVER, "that or more");
+        for len in 0..EXTENSION_HEAD {
+            assert_eq!(deadline_of(&[1; EXTENSION_HEAD][..len], now), Instant::NEVER);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(
+            head in proptest::collection::vec(any::<u8>(), 0..4),
+            body in proptest::collection::vec(0..20u8, 0..200),
+        ) {
+            for bytes in [[&head[..], &body].concat(), [&[body.len() as u8, 0, 0, 0], &body[..]].concat()] {
+                if let Ok((extension, rest)) = Extension::split(&bytes) {
+                    let mut again = Vec::new();
+                    extension.entries().for_each(|(key, value)| {
+                        push_entry(&mut again, key, value).expect("it was one");
+                    });
+                    prop_assert_eq!(&again, extension.as_bytes());
+                    prop_assert_eq!(EXTENSION_HEAD + again.len() + rest.len(), bytes.len());
+                }
+            }
+        }
+    }
+}
