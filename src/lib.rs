@@ -140,10 +140,11 @@ pub use erpc_core::protocol::{
     SessionStats,
 };
 pub use erpc_core::runtime::{
-    Call, CallOptions, Channel, Connect, ConnectFailed, ConnectFailure, DEFAULT_PORT, Disconnect,
-    Endpoint, EndpointStats, Handle, IdlePolicy, JoinAll, JoinHandle, MAILBOX_LIMIT, Nexus,
-    OpenError, RetryPolicy, Seat, ServeError, Server, ServerBuilder, ServerHandle, Session,
-    SubmitError, Target, WorkerPool, join_all,
+    BackendStats, Balance, Call, CallOptions, Channel, ChannelBuilder, Connect, ConnectFailed,
+    ConnectFailure, DEFAULT_PORT, Disconnect, Elapsed, Endpoint, EndpointStats, Handle, IdlePolicy,
+    JoinAll, JoinHandle, Lookup, MAILBOX_LIMIT, Nexus, OpenError, Resolver, RetryPolicy, Seat,
+    ServeError, Server, ServerBuilder, ServerHandle, Session, Sleep, SubmitError, Target,
+    WithMetadata, WorkerPool, join_all,
 };
 pub use erpc_core::service::{
     self, CallContext, Code, FixedLayout, Interceptor, Metadata, MetadataError, MetadataRef,

@@ -30,6 +30,8 @@ pub enum CallError {
 pub enum Cause {
     /// The session could not be opened.
     Connect(ConnectError),
+    /// The names of the servers could not be looked up, or name none.
+    Unresolved,
     /// Nothing was heard of the peer for the liveness time-out.
     PeerDead,
     /// The peer answers pings, but packets of a call have not got through for the liveness time-out: the
@@ -45,7 +47,7 @@ pub enum Cause {
     Shutdown,
     /// The request is larger than the server accepts, in bytes. Known only when the session had opened.
     RequestTooLarge(u32),
-    /// The response is larger than this endpoint accepts, in bytes.
+    /// The response is larger than this endpoint accepts, or than the method allows, in bytes.
     ResponseTooLarge(u32),
     /// There was no memory for the response within the endpoint's limit.
     NoMemory,
@@ -126,6 +128,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect(error) => error.fmt(f),
+            Self::Unresolved => f.write_str("no server's address is known"),
             Self::PeerDead => f.write_str("the peer does not answer"),
             Self::NoProgress => f.write_str(
                 "the peer answers but the call's packets do not get through; does the path carry datagrams this large?",

@@ -3,6 +3,8 @@
 //! A call is an [`Entry`] in the endpoint's slab; its key is the token that the protocol hands back with
 //! the reply. A callback decodes the reply where it lies. A future finds it later, so the bytes are
 //! copied; into the request's own buffer, which the reply hands back and which is usually large enough.
+//!
+//! An entry stays until the protocol has told the end of the call, also when nobody waits for it any more.
 
 use std::fmt;
 use std::future::Future;
@@ -13,36 +15,73 @@ use std::task::{Context, Poll};
 
 use slab::Slab;
 
-use super::executor::WakeSlot;
+use super::executor::{Executor, WakeSlot};
+use super::link::Link;
+use super::plan::Plan;
 use super::shared::Shared;
-use crate::buf::{MsgBuf, NoMemory, Pool};
-use crate::protocol::{Body, CallError, Cause};
-use crate::service::{Codec, DecodeError, encode_sized};
+use crate::buf::{MsgBuf, Pool};
+use crate::protocol::{Body, CallError, Cause, Reply};
+use crate::service::{Codec, DecodeError, Metadata, MetadataRef, Method};
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
+use crate::wire::extension::Extension;
 
 /// A call on its way: the future of its response.
 ///
 /// The request goes out with the endpoint's next turn, whether or not the future is polled. Dropping
-/// the future lets go of the response; the call itself goes on, and the server may execute it.
-#[must_use = "the response is lost with the call; to send without waiting, use a callback"]
+/// the future cancels the call: a request that was not sent is not, and a server that works on it is
+/// told, though it may be too late.
+///
+/// [`Endpoint::block_on`](super::Endpoint::block_on) waits for it where there is no async code.
+#[must_use = "dropping the call cancels it; to send without waiting, use a callback"]
 pub struct Call<M, T: Transport = UdpTransport> {
     shared: Rc<Shared<T>>,
     /// `None` once the output was taken.
     key: Option<usize>,
+    /// Most bytes of a response.
+    limit: u32,
     decode: fn(&[u8]) -> Result<M, DecodeError>,
     message: PhantomData<fn() -> M>,
 }
 
 impl<M, T: Transport> Call<M, T> {
-    pub(super) fn new<C: Codec<M>>(shared: &Rc<Shared<T>>, key: usize) -> Self {
-        Self { shared: Rc::clone(shared), key: Some(key), decode: C::decode, message: PhantomData }
+    pub(super) fn new<Req, C, D: Codec<M>>(
+        shared: &Rc<Shared<T>>,
+        method: &Method<Req, M, C, D>,
+        key: usize,
+    ) -> Self {
+        Self {
+            shared: Rc::clone(shared),
+            key: Some(key),
+            limit: method.response_limit(),
+            decode: D::decode,
+            message: PhantomData,
+        }
     }
 
     /// Whether the output is there, so that awaiting the call does not wait.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.key.is_some_and(|key| self.shared.calls().is_done(key))
+    }
+
+    /// The same call, whose future also brings the metadata that came with the response.
+    pub fn with_metadata(self) -> WithMetadata<M, T> {
+        WithMetadata { call: self }
+    }
+
+    #[inline]
+    fn poll_reply(&mut self, cx: &Context<'_>) -> Poll<Result<Kept, CallError>> {
+        let key = self.key.expect("a call is not polled after it has ended");
+        let waiter = self.shared.executor().wake_slot(cx);
+        let polled = self.shared.calls().poll(key, waiter);
+        match polled {
+            Ok(result) => {
+                self.key = None;
+                Poll::Ready(result)
+            }
+            Err(_replaced) => Poll::Pending,
+        }
     }
 }
 
@@ -51,28 +90,19 @@ impl<M, T: Transport> Future for Call<M, T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let key = self.key.expect("a call is not polled after it has ended");
-        let waiter = self.shared.executor().wake_slot(cx);
-        let polled = self.shared.calls().poll(key, waiter);
-        let result = match polled {
-            Ok(result) => result,
-            Err(_replaced) => return Poll::Pending,
-        };
-        self.key = None;
-        Poll::Ready(result.and_then(|body| {
-            let message = decoded(self.decode, body.as_slice());
-            self.shared.pool().recycle(body);
+        self.poll_reply(cx).map(|reply| {
+            let reply = reply?;
+            let message = reply.message().and_then(|bytes| decoded(self.decode, self.limit, bytes));
+            self.shared.pool().recycle(reply.bytes);
             message
-        }))
+        })
     }
 }
 
 impl<M, T: Transport> Drop for Call<M, T> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            let left_over = self.shared.calls().detach(key);
-            // A waker may run anything when it is dropped; the slab is no longer borrowed.
-            drop(left_over);
+            self.shared.cancel(key);
         }
     }
 }
@@ -83,137 +113,222 @@ impl<M, T: Transport> fmt::Debug for Call<M, T> {
     }
 }
 
+/// A call on its way: the future of its response and what came with it; see [`Call::with_metadata`].
+#[must_use = "dropping the call cancels it"]
+#[derive(Debug)]
+pub struct WithMetadata<M, T: Transport = UdpTransport> {
+    call: Call<M, T>,
+}
+
+impl<M, T: Transport> Future for WithMetadata<M, T> {
+    type Output = Result<(M, Metadata), CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { call } = &mut *self;
+        call.poll_reply(cx).map(|reply| {
+            let reply = reply?;
+            let metadata = reply.metadata();
+            let message = reply.message().and_then(|bytes| decoded(call.decode, call.limit, bytes));
+            call.shared.pool().recycle(reply.bytes);
+            Ok((message?, metadata?))
+        })
+    }
+}
+
+/// A response that waits for its future.
+pub(super) struct Kept {
+    bytes: MsgBuf,
+    extended: bool,
+}
+
+impl Kept {
+    fn message(&self) -> Result<&[u8], CallError> {
+        message(self.bytes.as_slice(), self.extended)
+    }
+
+    fn metadata(&self) -> Result<Metadata, CallError> {
+        if !self.extended {
+            return Ok(Metadata::new());
+        }
+        let (extension, _) = Extension::split(self.bytes.as_slice()).map_err(|_| MALFORMED)?;
+        Ok(MetadataRef::new(extension.as_bytes()).to_owned())
+    }
+}
+
+const MALFORMED: CallError = CallError::ResponseLost(Cause::Malformed);
+
+/// The message proper.
+#[inline]
+pub(super) fn message(bytes: &[u8], extended: bool) -> Result<&[u8], CallError> {
+    if !extended {
+        return Ok(bytes);
+    }
+    Extension::split(bytes).map(|(_, message)| message).map_err(|_| MALFORMED)
+}
+
 /// What is called with the bytes of a reply.
 pub(super) type Callback = Box<dyn FnOnce(Result<&[u8], CallError>)>;
 
 /// A callback that decodes and hands on to `done`.
-pub(super) fn callback<C: Codec<M>, M: 'static>(
+pub(super) fn callback<Req, M: 'static, C, D: Codec<M>>(
+    method: &Method<Req, M, C, D>,
     done: impl FnOnce(Result<M, CallError>) + 'static,
 ) -> Callback {
-    Box::new(move |reply| done(reply.and_then(|bytes| decoded(C::decode, bytes))))
+    let limit = method.response_limit();
+    Box::new(move |reply| done(reply.and_then(|bytes| decoded(D::decode, limit, bytes))))
 }
 
 #[inline]
-fn decoded<M>(decode: fn(&[u8]) -> Result<M, DecodeError>, bytes: &[u8]) -> Result<M, CallError> {
-    decode(bytes).map_err(|_| CallError::ResponseLost(Cause::Malformed))
+fn decoded<M>(
+    decode: fn(&[u8]) -> Result<M, DecodeError>,
+    limit: u32,
+    bytes: &[u8],
+) -> Result<M, CallError> {
+    if bytes.len() > limit as usize {
+        let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        return Err(CallError::ResponseLost(Cause::ResponseTooLarge(size)));
+    }
+    decode(bytes).map_err(|_| MALFORMED)
 }
 
-/// Encodes a request into a buffer of the pool.
-#[inline]
-pub(super) fn encoded<C: Codec<M>, M>(message: &M, pool: &mut Pool) -> Result<MsgBuf, NoMemory> {
-    let len = C::encoded_len(message);
-    let mut msgbuf = pool.alloc(len)?;
-    encode_sized::<C, M>(message, len, &mut msgbuf);
-    Ok(msgbuf)
+/// A call in progress.
+pub(super) struct Entry<T: Transport> {
+    pub(super) outcome: Outcome,
+    /// The session that it is made on; `None` while a channel looks for one.
+    pub(super) link: Option<Rc<Link<T::Route>>>,
+    /// What a channel does with it besides.
+    pub(super) plan: Option<Box<Plan<T>>>,
 }
 
 /// Who gets a call's outcome.
-pub(super) enum Entry {
+pub(super) enum Outcome {
     /// A future, polled by whoever the slot says.
-    Waiting(WakeSlot),
+    Awaited(WakeSlot),
     Callback(Callback),
     /// Nobody any more.
-    Detached,
-    /// The outcome, until the future takes it.
-    Done(Result<MsgBuf, CallError>),
+    Cancelled,
+    /// It is here, until the future takes it.
+    Done(Result<Kept, CallError>),
+}
+
+/// What is left to do for a call that has ended.
+pub(super) struct Ended<T: Transport> {
+    waiter: WakeSlot,
+    _plan: Option<Box<Plan<T>>>,
+}
+
+impl<T: Transport> Ended<T> {
+    #[inline]
+    pub(super) fn wake(self, executor: &Executor) {
+        self.waiter.wake(executor);
+    }
 }
 
 /// The calls of an endpoint.
-pub(super) struct Calls {
-    entries: Slab<Entry>,
-    unclaimed: u64,
+pub(super) struct Calls<T: Transport> {
+    entries: Slab<Entry<T>>,
 }
 
-impl Calls {
+impl<T: Transport> Calls<T> {
     pub(super) fn new() -> Self {
-        Self { entries: Slab::new(), unclaimed: 0 }
+        Self { entries: Slab::new() }
     }
 
     #[inline]
-    pub(super) fn insert(&mut self, entry: Entry) -> usize {
+    pub(super) fn insert(&mut self, entry: Entry<T>) -> usize {
         self.entries.insert(entry)
     }
 
-    /// Responses that came for futures that had been dropped.
-    pub(super) fn unclaimed(&self) -> u64 {
-        self.unclaimed
+    #[inline]
+    pub(super) fn get(&mut self, key: usize) -> Option<&mut Entry<T>> {
+        self.entries.get_mut(key)
+    }
+
+    /// Takes a call out.
+    pub(super) fn remove(&mut self, key: usize) -> Entry<T> {
+        self.entries.remove(key)
+    }
+
+    /// Notes that the call is not on its session any more; returns the session, to be dropped when the
+    /// slab is not borrowed.
+    #[inline]
+    pub(super) fn leave_session(&mut self, key: usize) -> Option<Rc<Link<T::Route>>> {
+        let link = self.entries.get_mut(key)?.link.take()?;
+        link.call_ended();
+        Some(link)
     }
 
     pub(super) fn has_callback(&self, key: usize) -> bool {
-        matches!(self.entries.get(key), Some(Entry::Callback(_)))
+        matches!(self.entries.get(key), Some(Entry { outcome: Outcome::Callback(_), .. }))
+    }
+
+    pub(super) fn is_planned(&self, key: usize) -> bool {
+        matches!(self.entries.get(key), Some(Entry { plan: Some(_), .. }))
     }
 
     /// Whether a future is to get the outcome.
     #[inline]
     pub(super) fn is_awaited(&self, key: usize) -> bool {
-        matches!(self.entries.get(key), Some(Entry::Waiting(_)))
+        matches!(self.entries.get(key), Some(Entry { outcome: Outcome::Awaited(_), .. }))
     }
 
-    fn is_done(&self, key: usize) -> bool {
-        matches!(self.entries.get(key), Some(Entry::Done(_)))
-    }
-
-    /// Notes the outcome of a call that is awaited; returns who is to be told once the slab is not
-    /// borrowed any more.
+    /// Notes the outcome of a call that is awaited. Who is to be told, and what is to be dropped, once the
+    /// slab is not borrowed any more, is returned.
     #[inline]
-    pub(super) fn finish(&mut self, key: usize, outcome: Result<MsgBuf, CallError>) -> WakeSlot {
-        match std::mem::replace(&mut self.entries[key], Entry::Done(outcome)) {
-            Entry::Waiting(waiter) => waiter,
+    pub(super) fn finish(&mut self, key: usize, outcome: Result<Kept, CallError>) -> Ended<T> {
+        let Entry { outcome: place, plan, .. } = &mut self.entries[key];
+        match std::mem::replace(place, Outcome::Done(outcome)) {
+            Outcome::Awaited(waiter) => Ended { waiter, _plan: plan.take() },
             _ => unreachable!("the caller has looked"),
         }
     }
 
-    /// Ends a call that is not awaited; returns its callback, if somebody still wants the outcome.
+    /// Ends a call that is not awaited; returns its callback, if somebody still wants the outcome, and what
+    /// is to be dropped when the slab is not borrowed.
     #[inline]
-    pub(super) fn remove(&mut self, key: usize) -> Option<Callback> {
-        match self.entries.try_remove(key) {
-            Some(Entry::Callback(callback)) => Some(callback),
-            ended => {
-                debug_assert!(matches!(ended, Some(Entry::Detached)), "call {key} ends twice");
-                self.unclaimed += 1;
-                None
+    pub(super) fn take_callback(&mut self, key: usize) -> (Option<Callback>, Option<Box<Plan<T>>>) {
+        let entry = self.entries.try_remove(key);
+        debug_assert!(entry.is_some(), "call {key} ends twice");
+        match entry {
+            Some(Entry { outcome: Outcome::Callback(callback), plan, .. }) => {
+                (Some(callback), plan)
             }
+            Some(Entry { plan, .. }) => (None, plan),
+            None => (None, None),
         }
+    }
+
+    fn is_done(&self, key: usize) -> bool {
+        matches!(self.entries.get(key), Some(Entry { outcome: Outcome::Done(_), .. }))
     }
 
     /// Takes the outcome, or lets `waiter` wait for it; then the error is who waited until now.
     #[inline]
-    fn poll(
-        &mut self,
-        key: usize,
-        waiter: WakeSlot,
-    ) -> Result<Result<MsgBuf, CallError>, WakeSlot> {
-        if let Entry::Waiting(slot) = &mut self.entries[key] {
+    fn poll(&mut self, key: usize, waiter: WakeSlot) -> Result<Result<Kept, CallError>, WakeSlot> {
+        if let Outcome::Awaited(slot) = &mut self.entries[key].outcome {
             return Err(std::mem::replace(slot, waiter));
         }
-        match self.entries.remove(key) {
-            Entry::Done(result) => Ok(result),
-            _ => unreachable!("only futures poll, and their entries are waiting or done"),
-        }
-    }
-
-    /// The future is gone; returns what is to be dropped.
-    fn detach(&mut self, key: usize) -> Entry {
-        match &mut self.entries[key] {
-            entry @ Entry::Waiting(_) => std::mem::replace(entry, Entry::Detached),
-            _ => self.entries.remove(key),
+        match self.entries.remove(key).outcome {
+            Outcome::Done(result) => Ok(result),
+            _ => unreachable!("only futures poll, and theirs are awaited or done"),
         }
     }
 
     /// Takes out every callback that is left, to be dropped once the slab is not borrowed any more.
-    pub(super) fn take_callbacks(&mut self) -> Vec<Callback> {
+    pub(super) fn take_callbacks(&mut self) -> Vec<Entry<T>> {
         let keys: Vec<usize> = self
             .entries
             .iter()
-            .filter(|(_, entry)| matches!(entry, Entry::Callback(_)))
+            .filter(|(_, entry)| matches!(entry.outcome, Outcome::Callback(_)))
             .map(|(key, _)| key)
             .collect();
-        keys.into_iter().filter_map(|key| self.remove(key)).collect()
+        keys.into_iter().map(|key| self.remove(key)).collect()
     }
 
     /// The keys of calls that have not ended.
     pub(super) fn pending(&self) -> Vec<usize> {
-        let open = self.entries.iter().filter(|(_, entry)| !matches!(entry, Entry::Done(_)));
+        let open =
+            self.entries.iter().filter(|(_, entry)| !matches!(entry.outcome, Outcome::Done(_)));
         open.map(|(key, _)| key).collect()
     }
 }
@@ -221,14 +336,15 @@ impl Calls {
 /// The reply as an owned buffer: the request's own if it is large enough.
 #[inline]
 pub(super) fn kept(
-    body: Body<'_>,
+    reply: Reply<'_>,
     mut request: MsgBuf,
     pool: &mut Pool,
-) -> Result<MsgBuf, CallError> {
-    let bytes = match body {
-        Body::Message(message) => {
+) -> Result<Kept, CallError> {
+    let extended = reply.extended;
+    let bytes = match reply.body {
+        Body::Message(bytes) => {
             pool.recycle(request);
-            return Ok(message);
+            return Ok(Kept { bytes, extended });
         }
         Body::Packet(bytes) => bytes,
     };
@@ -238,5 +354,5 @@ pub(super) fn kept(
     }
     request.resize(bytes.len());
     request.as_mut_slice().copy_from_slice(bytes);
-    Ok(request)
+    Ok(Kept { bytes: request, extended })
 }

@@ -17,8 +17,10 @@ use super::executor;
 use super::handle::Handle;
 use super::idle::{IdlePolicy, Idler};
 use super::join::JoinHandle;
+use super::rpc::random_key;
 use super::session::{Connect, ConnectFailed, ConnectFailure, Session, Target};
 use super::shared::Shared;
+use super::timers::{Elapsed, Sleep};
 use super::worker::{WorkerPool, WorkerQueue};
 use super::{EndpointStats, Rpc};
 use crate::buf::{MsgBuf, NoMemory};
@@ -98,7 +100,8 @@ impl<T: Transport> Endpoint<T> {
     /// [`ConfigError`] if a setting is out of bounds.
     pub fn new(transport: T, config: EndpointConfig) -> Result<Self, ConfigError> {
         let memory = config.memory();
-        let shared = Rc::new(Shared::new(Rpc::new(transport, config)?, memory));
+        let seed = config.fixed_seed().unwrap_or_else(|| random_key().0);
+        let shared = Rc::new(Shared::new(Rpc::new(transport, config)?, memory, seed));
         let anchor = Anchor {
             shared,
             idle: Cell::default(),
@@ -252,6 +255,63 @@ impl<T: Transport> Endpoint<T> {
         self.turn()
     }
 
+    /// One turn as [`Endpoint::run_once`], at a time that the caller says, for virtual clocks: until the next
+    /// turn that is the time for all that the endpoint does. Do not mix with loops that read the clock.
+    ///
+    /// # Panics
+    /// As [`Endpoint::block_on`].
+    pub fn run_once_at(&self, now: Instant) -> usize {
+        let _entered = self.enter();
+        self.anchor.shared.set_time(now);
+        self.turn()
+    }
+
+    /// When a turn is due at the latest, if no packet comes and nobody asks for anything;
+    /// [`Instant::NEVER`] if nothing is due. Without the protocol's timers within handlers and callbacks.
+    #[must_use]
+    pub fn next_deadline(&self) -> Instant {
+        self.anchor.shared.next_deadline()
+    }
+
+    /// What time it is now, on the clock that deadlines are told by.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.anchor.shared.now()
+    }
+
+    /// Waits for `duration`; to the turn of the loop, which with [`IdlePolicy::Sleep`] is as exact as the
+    /// system's timers, some 50 us. Runs out with the time from here, whenever it is first polled.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use erpc_core::runtime::Endpoint;
+    ///
+    /// let endpoint = Endpoint::udp()?;
+    /// endpoint.block_on(endpoint.sleep(Duration::from_millis(2)));
+    /// # Ok::<(), erpc_core::runtime::OpenError>(())
+    /// ```
+    pub fn sleep(&self, duration: Duration) -> Sleep<T> {
+        self.sleep_until(self.now() + duration)
+    }
+
+    /// Waits until `deadline`; over with the next turn if it has passed.
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep<T> {
+        Sleep::new(&self.anchor.shared, deadline)
+    }
+
+    /// Waits for `future`, but no longer than `within` from here. What the future was at is dropped then: a
+    /// [`Call`](super::Call) is cancelled.
+    ///
+    /// # Errors
+    /// The future's output is [`Elapsed`] if time has run out.
+    pub fn timeout<F: Future>(
+        &self,
+        within: Duration,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Elapsed>> + use<F, T> {
+        self.sleep(within).limit(future)
+    }
+
     /// Ends the endpoint now, whoever else holds it: its tasks are dropped, its sessions end, its calls
     /// fail with [`Cause::Shutdown`](crate::protocol::Cause::Shutdown), and so do later ones. What
     /// dropping the last handle does; does nothing the second time.
@@ -328,14 +388,8 @@ impl<T: Transport> Endpoint<T> {
         Some(stats)
     }
 
-    /// Responses that came for calls whose future had been dropped.
-    #[must_use]
-    pub fn unclaimed_responses(&self) -> u64 {
-        self.anchor.shared.calls().unclaimed()
-    }
-
-    fn now(&self) -> Instant {
-        self.anchor.shared.now()
+    pub(super) fn shared(&self) -> &Rc<Shared<T>> {
+        &self.anchor.shared
     }
 
     fn turn(&self) -> usize {

@@ -1,6 +1,8 @@
 //! A session as this endpoint's handles see it.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::task::Poll;
 
 use super::executor::{Executor, WakeSlot};
 use crate::protocol::{Cause, SessionId};
@@ -20,6 +22,8 @@ pub(super) struct Link<R> {
     /// `None` until the loop has started the handshake.
     id: Cell<Option<SessionId>>,
     phase: Cell<Phase>,
+    /// Calls on the session that have not ended.
+    calls: Cell<u32>,
     waiters: RefCell<Vec<WakeSlot>>,
 }
 
@@ -29,6 +33,7 @@ impl<R> Link<R> {
             peer,
             id: Cell::new(None),
             phase: Cell::new(Phase::Opening),
+            calls: Cell::new(0),
             waiters: RefCell::default(),
         }
     }
@@ -41,6 +46,25 @@ impl<R> Link<R> {
     #[inline]
     pub(super) fn id(&self) -> Option<SessionId> {
         self.id.get()
+    }
+
+    /// Calls on the session that have not ended.
+    #[inline]
+    pub(super) fn calls(&self) -> u32 {
+        self.calls.get()
+    }
+
+    /// A call is made on the session.
+    #[inline]
+    pub(super) fn call_made(&self) {
+        self.calls.set(self.calls.get() + 1);
+    }
+
+    /// A call on the session has ended.
+    #[inline]
+    pub(super) fn call_ended(&self) {
+        debug_assert!(self.calls.get() > 0, "a call ends twice");
+        self.calls.set(self.calls.get().saturating_sub(1));
     }
 
     /// The session to call on, or why there is none.
@@ -64,6 +88,19 @@ impl<R> Link<R> {
         for waiter in waiters {
             waiter.wake(executor);
         }
+    }
+
+    /// Waits until the session leaves `phase`, and brings where it is then.
+    pub(super) async fn after(&self, phase: Phase, executor: &Executor) -> Phase {
+        poll_fn(|cx| {
+            let now = self.phase.get();
+            if now != phase {
+                return Poll::Ready(now);
+            }
+            self.wait(executor.wake_slot(cx));
+            Poll::Pending
+        })
+        .await
     }
 
     /// Wakes `waiter` when the phase changes. A future that is polled again adds itself again; there

@@ -3,9 +3,14 @@
 use std::time::Duration;
 
 use super::retry::RetryPolicy;
+use crate::buf::{MsgBuf, Pool};
+use crate::protocol::RejectReason;
+use crate::service::{Codec, Metadata, Method, encode_sized};
+use crate::time::Instant;
+use crate::wire::extension::{EXTENSION_HEAD, put_extension};
 
-/// Settings of calls: how long they may take, and what is done when they fail. What is not set is the
-/// method's or the channel's own default.
+/// Settings of calls: how long they may take, what they carry, and what is done when they fail. What is
+/// not set is the channel's default, or the method's.
 ///
 /// ```
 /// use std::time::Duration;
@@ -16,8 +21,9 @@ use super::retry::RetryPolicy;
 #[derive(Clone, Default, Debug)]
 pub struct CallOptions {
     time: TimeLimit,
+    metadata: Option<Metadata>,
     retry: Option<RetryPolicy>,
-    wait: bool,
+    wait: Option<bool>,
 }
 
 /// How long a call may take.
@@ -52,19 +58,97 @@ impl CallOptions {
         self
     }
 
-    /// What to do about calls that fail. Default: the channel's policy, which is by default to retry
-    /// nothing. Of no effect on calls of a [`Session`](super::Session) without a channel.
+    /// Sends `metadata` with the request. Default: none.
+    #[must_use]
+    pub fn metadata(mut self, metadata: Metadata) -> Self {
+        self.metadata = Some(metadata);
+        self
+    }
+
+    /// What to do about calls that fail. Default: [`RetryPolicy::never`].
     #[must_use]
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
         self
     }
 
-    /// Lets a call wait, until its deadline, for a server that can be reached. Default: a call fails
+    /// Whether a call waits, until its deadline, for a server that can be reached. Default: no; it fails
     /// at once if the channel has tried all servers and reached none.
     #[must_use]
-    pub const fn wait_for_ready(mut self) -> Self {
-        self.wait = true;
+    pub const fn wait_for_ready(mut self, wait: bool) -> Self {
+        self.wait = Some(wait);
         self
     }
+
+    /// These options, and for what they do not set those of `defaults`.
+    #[must_use]
+    pub(super) fn or(self, defaults: &Self) -> Self {
+        Self {
+            time: if self.time == TimeLimit::OfMethod { defaults.time } else { self.time },
+            metadata: self.metadata.or_else(|| defaults.metadata.clone()),
+            retry: self.retry.or_else(|| defaults.retry.clone()),
+            wait: self.wait.or(defaults.wait),
+        }
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        self.wait.unwrap_or(false)
+    }
+
+    pub(super) fn policy(&self) -> Option<&RetryPolicy> {
+        self.retry.as_ref()
+    }
+}
+
+/// A request, encoded, and the terms that it is sent on.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) method: u32,
+    pub(super) request: MsgBuf,
+    pub(super) extended: bool,
+    pub(super) deadline: Instant,
+}
+
+/// Encodes a request of `method` into a buffer of the pool. `now` is asked only if the call has a
+/// deadline.
+#[inline]
+pub(super) fn prepare<Req, Resp, C: Codec<Req>, D>(
+    method: &Method<Req, Resp, C, D>,
+    message: &Req,
+    options: Option<&CallOptions>,
+    pool: &mut Pool,
+    now: impl FnOnce() -> Instant,
+) -> Result<Prepared, RejectReason> {
+    let time = options.map_or(TimeLimit::OfMethod, |options| options.time);
+    let within = match time {
+        TimeLimit::OfMethod => method.default_deadline(),
+        TimeLimit::None => None,
+        TimeLimit::Within(duration) => Some(duration),
+    };
+    let deadline = within.map_or(Instant::NEVER, |within| now() + within);
+    let metadata = options.and_then(|options| options.metadata.as_ref());
+    let entries = metadata.map_or(&[][..], |metadata| metadata.as_ref().as_bytes());
+    let extended = within.is_some() || !entries.is_empty();
+    let len = C::encoded_len(message);
+    let limit = method.request_limit() as usize;
+    if len > limit {
+        return Err(RejectReason::TooLarge { size: len, limit });
+    }
+    let request = if extended {
+        let head = EXTENSION_HEAD + entries.len();
+        let mut request = pool.alloc(head + len).map_err(RejectReason::NoMemory)?;
+        request.resize(head + len);
+        let mut rest = request.as_mut_slice();
+        put_extension(0, entries, &mut rest);
+        C::encode(message, &mut rest);
+        // As `encode_sized`: what the codec left unwritten may be bytes of an older message.
+        let unwritten = rest.len();
+        request.resize(head + len - unwritten);
+        request
+    } else {
+        let mut request = pool.alloc(len).map_err(RejectReason::NoMemory)?;
+        encode_sized::<C, Req>(message, len, &mut request);
+        request
+    };
+    Ok(Prepared { method: method.id(), request, extended, deadline })
 }

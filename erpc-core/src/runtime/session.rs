@@ -8,9 +8,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use super::call::{Call, Entry, callback, encoded};
+use super::call::{Call, Outcome, callback};
 use super::executor::WakeSlot;
 use super::link::{Link, Phase};
+use super::options::prepare;
 use super::shared::{Shared, Submission};
 use crate::protocol::{CallError, Cause, ConnectError, SessionStats};
 use crate::service::{Codec, Method};
@@ -50,7 +51,9 @@ impl<T: Transport> Session<T> {
     }
 
     /// Calls `method`. The request is encoded now and sent with the endpoint's next turn; the future
-    /// brings the response, decoded when it is awaited.
+    /// brings the response, decoded when it is awaited. Dropping the future cancels the call.
+    ///
+    /// For a deadline, metadata or retries, make it a [`Channel`](super::Channel) and call on that.
     ///
     /// # Errors
     /// Everything that can go wrong is the future's output, a full queue and a request that is too
@@ -64,10 +67,8 @@ impl<T: Transport> Session<T> {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        Call::new::<D>(
-            &self.lease.shared,
-            self.start::<C, Req>(method.id(), request, Entry::Waiting(WakeSlot::Empty)),
-        )
+        let key = self.start(method, request, Outcome::Awaited(WakeSlot::Empty));
+        Call::new(&self.lease.shared, method, key)
     }
 
     /// Calls `method` and hands the outcome to `done`, which runs within the endpoint's loop, never
@@ -88,14 +89,27 @@ impl<T: Transport> Session<T> {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        self.start::<C, Req>(method.id(), request, Entry::Callback(callback::<D, Resp>(done)));
+        self.start(method, request, Outcome::Callback(callback(method, done)));
     }
 
     #[inline]
-    fn start<C: Codec<Req>, Req>(&self, method: u32, request: &Req, entry: Entry) -> usize {
+    fn start<Req, Resp, C: Codec<Req>, D>(
+        &self,
+        method: &Method<Req, Resp, C, D>,
+        request: &Req,
+        outcome: Outcome,
+    ) -> usize {
         let Lease { link, shared } = &*self.lease;
-        let request = encoded::<C, Req>(request, &mut shared.pool());
-        shared.start(link, method, request, entry)
+        let call = prepare(method, request, None, &mut shared.pool(), || shared.now());
+        shared.start(Rc::clone(link), call, outcome)
+    }
+
+    pub(super) fn shared(&self) -> &Rc<Shared<T>> {
+        &self.lease.shared
+    }
+
+    pub(super) fn link(&self) -> &Rc<Link<T::Route>> {
+        &self.lease.link
     }
 
     /// Ends the session once its calls have ended, and brings when that is so. New calls are refused
@@ -103,6 +117,15 @@ impl<T: Transport> Session<T> {
     pub fn disconnect(&self) -> Disconnect<T> {
         self.lease.shared.submit(Submission::Disconnect(Rc::clone(&self.lease.link)));
         Disconnect { link: Rc::clone(&self.lease.link), shared: Rc::clone(&self.lease.shared) }
+    }
+
+    /// Waits until the session is open.
+    pub(super) async fn opened(&self) -> Result<(), ConnectFailed> {
+        let Lease { link, shared } = &*self.lease;
+        match link.after(Phase::Opening, shared.executor()).await {
+            Phase::Closed(cause) => Err(ConnectFailed::new(link.peer.to_string(), cause.into())),
+            Phase::Opening | Phase::Open => Ok(()),
+        }
     }
 
     /// The address that the session was opened to.

@@ -13,14 +13,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{Calls, Entry, kept};
+use super::call::{Calls, Entry, Outcome, kept, message};
 use super::dispatch::{Dispatch, Serving, answer};
-use super::executor::Executor;
+use super::executor::{Executor, TaskId};
+use super::join::caught;
 use super::link::{Link, Phase};
 use super::mailbox::{Answer, Bell, Job, Mailbox};
+use super::options::Prepared;
 use super::tasks::Running;
-use super::{Context, Rpc};
-use crate::buf::{MsgBuf, NoMemory, Pool};
+use super::timers::{Alarm, Timers};
+use super::{Context, Rpc, clock};
+use crate::buf::{MsgBuf, Pool};
 use crate::protocol::{
     self, Body, CallError, Cause, NewCall, RejectReason, SessionEvent, SessionId,
 };
@@ -34,7 +37,8 @@ const GATHER: usize = 32;
 /// Something that a user asked for and that needs the raw endpoint.
 pub(super) enum Submission<R> {
     Connect(Rc<Link<R>>),
-    Call { link: Rc<Link<R>>, method: u32, request: MsgBuf, key: usize },
+    Call { key: usize, call: Prepared },
+    Cancel { key: usize },
     Disconnect(Rc<Link<R>>),
 }
 
@@ -42,13 +46,18 @@ pub(super) struct Shared<T: Transport> {
     rpc: RefCell<Rpc<T>>,
     /// Where requests are encoded; apart from the raw endpoint's, which is out of reach in callbacks.
     pool: RefCell<Pool>,
-    calls: RefCell<Calls>,
+    calls: RefCell<Calls<T>>,
     submissions: RefCell<VecDeque<Submission<T::Route>>>,
     /// Callbacks that failed before anything was sent. They wait for the loop, so that no callback runs
     /// within the call that it was given to.
     failures: RefCell<VecDeque<(usize, CallError)>>,
     links: RefCell<HashMap<SessionId, Rc<Link<T::Route>>>>,
     executor: Executor,
+    timers: RefCell<Timers>,
+    /// For choices that are to be spread, not secret: a counter that is mixed when it is read.
+    dice: Cell<u64>,
+    /// What time it is, if somebody else says so.
+    time: Cell<Option<Instant>>,
     mailbox: Arc<Mailbox<T>>,
     /// The buffers that the mailbox's queues are exchanged for.
     replies: Cell<Vec<Answer>>,
@@ -61,7 +70,7 @@ pub(super) struct Shared<T: Transport> {
 }
 
 impl<T: Transport> Shared<T> {
-    pub(super) fn new(rpc: Rpc<T>, memory: usize) -> Self {
+    pub(super) fn new(rpc: Rpc<T>, memory: usize, seed: u64) -> Self {
         let bell = Arc::new(Bell::new(rpc.waker()));
         let arena = rpc.transport().arena();
         Self {
@@ -72,6 +81,9 @@ impl<T: Transport> Shared<T> {
             failures: RefCell::default(),
             links: RefCell::default(),
             executor: Executor::new(Arc::clone(&bell)),
+            timers: RefCell::default(),
+            dice: Cell::new(seed),
+            time: Cell::new(None),
             mailbox: Arc::new(Mailbox::new(bell)),
             replies: Cell::default(),
             jobs: Cell::default(),
@@ -92,13 +104,32 @@ impl<T: Transport> Shared<T> {
     }
 
     #[inline]
-    pub(super) fn calls(&self) -> RefMut<'_, Calls> {
+    pub(super) fn calls(&self) -> RefMut<'_, Calls<T>> {
         self.calls.borrow_mut()
     }
 
     #[inline]
     pub(super) fn pool(&self) -> RefMut<'_, Pool> {
         self.pool.borrow_mut()
+    }
+
+    #[inline]
+    pub(super) fn timers(&self) -> RefMut<'_, Timers> {
+        self.timers.borrow_mut()
+    }
+
+    /// A random number, by SplitMix64. Costs no system call.
+    pub(super) fn random(&self) -> u64 {
+        let counter = self.dice.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.dice.set(counter);
+        let mixed = (counter ^ (counter >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Whether the endpoint has ended.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.get()
     }
 
     /// The raw endpoint, unless its turn is running.
@@ -110,20 +141,47 @@ impl<T: Transport> Shared<T> {
     #[inline]
     pub(super) fn start(
         &self,
-        link: &Rc<Link<T::Route>>,
-        method: u32,
-        request: Result<MsgBuf, NoMemory>,
-        entry: Entry,
+        link: Rc<Link<T::Route>>,
+        call: Result<Prepared, RejectReason>,
+        outcome: Outcome,
     ) -> usize {
-        let key = self.calls().insert(entry);
-        match request {
-            _ if self.closed.get() => self.fail(key, CallError::NotExecuted(Cause::Shutdown)),
-            Ok(request) => {
-                self.submit(Submission::Call { link: Rc::clone(link), method, request, key })
+        match call {
+            Ok(call) if !self.closed.get() => {
+                link.call_made();
+                let entry = Entry { outcome, link: Some(link), plan: None };
+                let key = self.calls().insert(entry);
+                self.submit(Submission::Call { key, call });
+                key
             }
-            Err(error) => self.fail(key, CallError::Rejected(RejectReason::NoMemory(error))),
+            Ok(_) => self.refuse(CallError::NotExecuted(Cause::Shutdown), outcome),
+            Err(reason) => self.refuse(CallError::Rejected(reason), outcome),
         }
+    }
+
+    /// A call that fails before it is made; its key.
+    #[cold]
+    pub(super) fn refuse(&self, error: CallError, outcome: Outcome) -> usize {
+        let key = self.calls().insert(Entry { outcome, link: None, plan: None });
+        self.fail(key, error);
         key
+    }
+
+    /// Nobody waits for the call any more.
+    pub(super) fn cancel(&self, key: usize) {
+        let mut calls = self.calls();
+        let Some(entry) = calls.get(key) else { return };
+        let waits = entry.plan.as_deref_mut().is_some_and(|plan| self.withdraw(plan));
+        let dropped = if waits || matches!(entry.outcome, Outcome::Done(_)) {
+            (Some(calls.remove(key)), None)
+        } else {
+            (None, Some(std::mem::replace(&mut entry.outcome, Outcome::Cancelled)))
+        };
+        drop(calls);
+        if dropped.1.is_some() && !self.closed.get() {
+            self.submit(Submission::Cancel { key });
+        }
+        // Wakers, and what a plan holds, may run anything when they are dropped.
+        drop(dropped);
     }
 
     /// Queues a submission.
@@ -134,7 +192,7 @@ impl<T: Transport> Shared<T> {
         let many = submissions.len() >= GATHER;
         drop(submissions);
         if many && let Ok(mut rpc) = self.rpc.try_borrow_mut() {
-            self.drain(&mut rpc.context());
+            self.drain(&mut rpc.context_at(self.now()));
         }
     }
 
@@ -144,9 +202,8 @@ impl<T: Transport> Shared<T> {
         for _ in 0..count {
             let Some(submission) = self.submissions.borrow_mut().pop_front() else { break };
             match submission {
-                Submission::Call { link, method, request, key } => {
-                    self.drain_call(cx, &link, method, request, key)
-                }
+                Submission::Call { key, call } => self.drain_call(cx, key, call),
+                Submission::Cancel { key } => self.drain_cancel(cx, key),
                 Submission::Connect(link) => match cx.connect(link.peer) {
                     Ok(id) => {
                         link.started(id);
@@ -164,27 +221,55 @@ impl<T: Transport> Shared<T> {
     }
 
     #[inline]
-    fn drain_call(
-        &self,
-        cx: &mut Context<'_, T>,
-        link: &Link<T::Route>,
-        method: u32,
-        request: MsgBuf,
-        key: usize,
-    ) {
-        let (error, request) = match link.usable() {
-            Ok(id) => match cx.call(id, NewCall::new(method, request, key as u64)) {
-                Ok(()) => return,
-                Err(rejected) => (CallError::Rejected(rejected.reason), rejected.request),
-            },
-            Err(cause) => (CallError::NotExecuted(cause), request),
+    fn drain_call(&self, cx: &mut Context<'_, T>, key: usize, call: Prepared) {
+        let usable = match self.calls().get(key) {
+            Some(Entry { link: Some(link), .. }) => link.usable(),
+            _ => Err(Cause::Disconnected),
         };
-        self.pool().recycle(request);
+        let (error, request) = match usable {
+            Ok(id) => {
+                let Prepared { method, request, extended, deadline } = call;
+                let token = key as u64;
+                match cx.call(id, NewCall { method, request, token, extended, deadline }) {
+                    Ok(()) => return,
+                    Err(rejected) => (CallError::Rejected(rejected.reason), rejected.request),
+                }
+            }
+            Err(cause) => (CallError::NotExecuted(cause), call.request),
+        };
+        self.failed(key, error, Some(request));
+    }
+
+    fn drain_cancel(&self, cx: &mut Context<'_, T>, key: usize) {
+        // If the call has ended, its key may be another's; that one then waits to be cancelled, too.
+        let session = match self.calls().get(key) {
+            Some(Entry { outcome: Outcome::Cancelled, link: Some(link), .. }) => link.usable(),
+            _ => return,
+        };
+        if let Ok(session) = session {
+            cx.cancel(session, key as u64, Cause::Cancelled);
+        }
+    }
+
+    /// A call has failed, of which nothing was sent in this attempt.
+    #[cold]
+    pub(super) fn failed(&self, key: usize, error: CallError, request: Option<MsgBuf>) {
+        let link = self.calls().leave_session(key);
+        let error = match request {
+            None => error,
+            Some(request) => match self.again(key, link, error, request) {
+                Ok(()) => return,
+                Err((error, request)) => {
+                    self.pool().recycle(request);
+                    error
+                }
+            },
+        };
         self.fail(key, error);
     }
 
-    /// Ends a call of which nothing was sent.
-    #[cold]
+    /// Ends a call that is nowhere any more. A callback is not run here, as this may be within the call
+    /// that it was given to.
     fn fail(&self, key: usize, error: CallError) {
         if self.calls().has_callback(key) {
             self.failures.borrow_mut().push_back((key, error));
@@ -193,16 +278,16 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    fn end_with_error(&self, key: usize, error: CallError) {
+    pub(super) fn end_with_error(&self, key: usize, error: CallError) {
         let mut calls = self.calls();
         if calls.is_awaited(key) {
-            let waiter = calls.finish(key, Err(error));
+            let ended = calls.finish(key, Err(error));
             drop(calls);
-            return waiter.wake(&self.executor);
+            return ended.wake(&self.executor);
         }
-        let callback = calls.remove(key);
+        let callback = calls.take_callback(key);
         drop(calls);
-        if let Some(callback) = callback {
+        if let (Some(callback), _rest) = callback {
             self.guard(|| callback(Err(error)));
         }
     }
@@ -217,34 +302,64 @@ impl<T: Transport> Shared<T> {
         request: MsgBuf,
     ) {
         let mut calls = self.calls();
+        let link = calls.leave_session(key);
+        let (reply, request) = match reply {
+            Err(error) if calls.is_planned(key) => {
+                drop(calls);
+                let Err((error, request)) = self.again(key, link, error, request) else { return };
+                calls = self.calls();
+                (Err(error), request)
+            }
+            reply => (reply, request),
+        };
         if calls.is_awaited(key) {
-            let outcome = reply.and_then(|reply| kept(reply.body, request, &mut self.pool()));
-            let waiter = calls.finish(key, outcome);
+            let outcome = reply.and_then(|reply| kept(reply, request, &mut self.pool()));
+            let ended = calls.finish(key, outcome);
             drop(calls);
-            return waiter.wake(&self.executor);
+            return ended.wake(&self.executor);
         }
-        let callback = calls.remove(key);
+        let (callback, _rest) = calls.take_callback(key);
         drop(calls);
         self.pool().recycle(request);
-        let Some(callback) = callback else { return };
-        match reply {
-            Ok(reply) => {
-                self.guard(|| callback(Ok(reply.as_slice())));
+        match (reply, callback) {
+            (Ok(reply), callback) => {
+                if let Some(callback) = callback {
+                    self.guard(|| callback(message(reply.as_slice(), reply.extended)));
+                }
                 if let Body::Message(message) = reply.body {
                     cx.recycle(message);
                 }
             }
-            Err(error) => self.guard(|| callback(Err(error))),
+            (Err(error), Some(callback)) => self.guard(|| callback(Err(error))),
+            (Err(_), None) => {}
         }
+    }
+
+    /// Starts a task of the runtime's own. If what users gave it panics, that surfaces as the panic of a
+    /// callback does.
+    pub(super) fn spawn_quietly(
+        self: &Rc<Self>,
+        task: impl Future<Output = ()> + 'static,
+    ) -> TaskId {
+        let shared = Rc::downgrade(self);
+        self.executor.start(async move {
+            if let (Err(panic), Some(shared)) = (caught(task).await, shared.upgrade()) {
+                shared.keep_panic(panic);
+            }
+        })
     }
 
     /// Runs a callback. A panic is kept until the turn is over: it must not tear the protocol's work.
     #[inline]
     pub(super) fn guard(&self, run: impl FnOnce()) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-            let first = self.panic.take().unwrap_or(panic);
-            self.panic.set(Some(first));
+            self.keep_panic(panic);
         }
+    }
+
+    fn keep_panic(&self, panic: Box<dyn Any + Send>) {
+        let first = self.panic.take().unwrap_or(panic);
+        self.panic.set(Some(first));
     }
 
     /// What a callback of the last turn panicked with.
@@ -312,6 +427,7 @@ impl<T: Transport> Shared<T> {
     /// Everything of a turn but the closures of other threads; returns what there was to do.
     #[inline]
     pub(super) fn turn(&self) -> usize {
+        let now = self.now();
         let mut work = 0;
         let mut rpc = self.rpc.try_borrow_mut().expect(
             "the endpoint's loop is run from within one of its handlers or callbacks; use callbacks or `spawn` there",
@@ -322,19 +438,19 @@ impl<T: Transport> Shared<T> {
             if self.mailbox.bell.answer(Bell::WAKES) != 0 {
                 self.executor.take_remote();
             }
-            work += self.take_replies(&mut rpc.context());
+            work += self.take_replies(&mut rpc.context_at(now));
         }
         let submitted = self.submissions.borrow().len();
         if submitted > 0 {
             work += submitted;
-            self.drain(&mut rpc.context());
+            self.drain(&mut rpc.context_at(now));
         }
-        work += rpc.run_once(&mut Dispatch { shared: self });
+        work += rpc.run_once_at(now, &mut Dispatch { shared: self });
         drop(rpc);
-        work += self.run_failures() + self.executor.run_ready();
+        work += self.run_failures() + self.run_alarms(now) + self.executor.run_ready();
         if self.running.take_answered() {
             // Not with the next turn, which receives first.
-            self.send_now();
+            self.send_now(now);
         }
         work
     }
@@ -345,11 +461,26 @@ impl<T: Transport> Shared<T> {
     }
 
     #[cold]
-    fn send_now(&self) {
+    fn send_now(&self, now: Instant) {
         if let Some(mut rpc) = self.rpc() {
-            self.drain(&mut rpc.context());
+            self.drain(&mut rpc.context_at(now));
             rpc.ring_doorbell();
         }
+    }
+
+    /// Runs what is due; returns how much. Bounded by the timers that there are.
+    #[inline]
+    fn run_alarms(&self, now: Instant) -> usize {
+        let mut due = 0;
+        while self.timers().next() <= now {
+            let Some(alarm) = self.timers().pop(now) else { break };
+            due += 1;
+            match alarm {
+                Alarm::Wake(waiter) => waiter.wake(&self.executor),
+                Alarm::Call(key) => self.call_is_due(key),
+            }
+        }
+        due
     }
 
     fn run_failures(&self) -> usize {
@@ -369,12 +500,31 @@ impl<T: Transport> Shared<T> {
             || !self.failures.borrow().is_empty()
             || self.executor.has_ready();
         if !busy && let Some(mut rpc) = self.rpc() {
+            let timer = self.timers().next();
+            let until_timer = (timer != Instant::NEVER).then(|| timer - self.now());
+            let limit = match (until_timer, limit) {
+                (Some(timer), Some(limit)) => Some(timer.min(limit)),
+                (timer, limit) => timer.or(limit),
+            };
             self.mailbox.bell.sleep(|| rpc.wait(limit));
         }
     }
 
+    /// When something is due that no packet brings; [`Instant::NEVER`] if nothing is.
+    pub(super) fn next_deadline(&self) -> Instant {
+        let of_protocol = self.rpc().and_then(|rpc| rpc.next_deadline());
+        of_protocol.unwrap_or(Instant::NEVER).min(self.timers().next())
+    }
+
+    /// Lets it be `now` until it is told otherwise.
+    pub(super) fn set_time(&self, now: Instant) {
+        self.time.set(Some(now));
+    }
+
+    /// What time it is now.
+    #[inline]
     pub(super) fn now(&self) -> Instant {
-        self.rpc().map_or(Instant::ZERO, |mut rpc| rpc.context().now())
+        self.time.get().unwrap_or_else(clock::now)
     }
 
     /// The last endpoint handle is gone, or somebody ends the endpoint: ends tasks, calls and sessions.
@@ -385,17 +535,18 @@ impl<T: Transport> Shared<T> {
         self.mailbox.close();
         self.executor.clear();
         if let Some(mut rpc) = self.rpc() {
-            self.drain(&mut rpc.context());
+            let now = self.now();
+            self.drain(&mut rpc.context_at(now));
             rpc.shutdown();
             // Brings the outcomes of the calls. What handlers ask for on the way comes too late.
-            rpc.run_once(&mut Dispatch { shared: self });
+            rpc.run_once_at(now, &mut Dispatch { shared: self });
         }
         self.run_failures();
         // What callbacks have asked for meanwhile waits among the failures: it was never sent.
         let unsent: Vec<usize> = self.failures.borrow().iter().map(|(key, _)| *key).collect();
         let pending = self.calls().pending();
         for key in pending.into_iter().filter(|key| !unsent.contains(key)) {
-            self.end_with_error(key, CallError::MaybeExecuted(Cause::Shutdown));
+            self.abandon(key);
         }
         self.run_failures();
         for link in self.links.take().into_values() {
@@ -404,6 +555,8 @@ impl<T: Transport> Shared<T> {
         // A callback that answers every failure with another call has been told twice; it ends here, or
         // it would keep the endpoint alive through the session that it holds.
         self.failures.take();
+        // Whoever sleeps elsewhere on this thread does not sleep for ever.
+        self.run_alarms(Instant::NEVER);
         let unheard = self.calls().take_callbacks();
         drop((unheard, self.submissions.take()));
     }

@@ -121,7 +121,7 @@ impl<T: Transport> TaskPort for Port<T> {
     fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
         let shared = self.shared.upgrade().ok_or_else(no_memory)?;
         let mut rpc = shared.rpc().ok_or_else(no_memory)?;
-        rpc.context().response_buffer(call, len).map_err(|_| no_memory())
+        rpc.context_at(shared.now()).response_buffer(call, len).map_err(|_| no_memory())
     }
 
     fn session_stats(&self, call: &RequestHandle) -> Option<ClientStats> {
@@ -140,7 +140,7 @@ impl<T: Transport> TaskPort for Port<T> {
         }
         if let Some(mut rpc) = shared.rpc() {
             shared.running.answered.set(true);
-            answer(&mut rpc.context(), call, outcome);
+            answer(&mut rpc.context_at(shared.now()), call, outcome);
         }
     }
 }

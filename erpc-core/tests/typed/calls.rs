@@ -156,7 +156,7 @@ fn a_dropped_call_goes_on_and_its_response_is_counted() {
     let server = Background::start(&hub, math(), None);
     let (endpoint, session) = server.connect(&hub);
     drop(session.call(&DOUBLE, &number(1)));
-    endpoint.run_until(|| endpoint.unclaimed_responses() == 1);
+    endpoint.run_once();
     let call = session.call(&DOUBLE, &number(2));
     endpoint.run_until(|| call.is_ready());
     drop(call);

@@ -3,10 +3,13 @@
 #![expect(clippy::disallowed_methods, reason = "tests have threads and look at the clock")]
 
 mod calls;
+mod channels;
 mod deferred;
 mod edges;
 mod endpoints;
 mod support;
 mod tasks;
+mod timers;
 mod udp;
 mod workers;
+mod world;

@@ -1,29 +1,95 @@
 //! Calls to a service rather than to one server.
+//!
+//! ```text
+//!   Channel    what users hold            mod.rs         Balancer  backends, the line     balancer.rs
+//!   Builder    how it is to be            builder.rs     Backend   one server's sessions  backend.rs
+//!   Resolver   where the servers are      resolver.rs    Balance   which one is called    balance.rs
+//! ```
+//!
+//! Each session of a backend is kept by a task of the endpoint, which opens it, waits for its end, and
+//! opens it again after a pause. Another task asks the resolver. Both end with the channel.
+
+mod backend;
+mod balance;
+mod balancer;
+mod builder;
+mod resolver;
 
 use std::fmt;
 use std::rc::Rc;
 
-use super::call::Call;
+use super::call::{Call, Outcome, callback};
 use super::endpoint::Endpoint;
-use super::options::CallOptions;
-use super::session::{ConnectFailed, Session, Target};
-use crate::protocol::CallError;
+use super::executor::WakeSlot;
+use super::link::Link;
+use super::options::{CallOptions, prepare};
+use super::plan::Wishes;
+use super::retry::Budget;
+use super::session::{ConnectFailed, ConnectFailure, Session, Target};
+use super::shared::Shared;
+use crate::protocol::{CallError, Cause};
 use crate::service::{Codec, Method};
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
+pub use backend::BackendStats;
+pub use balance::Balance;
+use balancer::Balancer;
+pub use builder::ChannelBuilder;
+pub use resolver::{Lookup, Resolver};
 
 /// Where a service is called: one server or several, reconnected to when they come back. What generated
 /// clients call over.
 ///
-/// Cheap to clone; clones share their sessions. Belongs to the thread of its endpoint. A [`Session`] is
-/// a channel, too, by `From`.
+/// Cheap to clone; clones share their sessions. Belongs to the thread of its endpoint, and does not keep
+/// the endpoint alive. When the last clone is dropped its sessions are disconnected, after the calls that
+/// were made. A [`Session`] is a channel, too, by `From`.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use erpc_core::runtime::{Balance, CallOptions, Channel, Endpoint, Lookup, RetryPolicy};
+/// use erpc_core::service::Method;
+///
+/// const DOUBLE: Method<u32, u32> = Method::new("math.v1.Math/Double").idempotent();
+///
+/// let endpoint = Endpoint::udp()?;
+/// let channel = Channel::to(&endpoint, Lookup::new("math.example:31850"))
+///     .balance(Balance::LeastOutstanding)
+///     .options(CallOptions::new().retry(RetryPolicy::new(3)))
+///     .build();
+/// let patient = channel.with(CallOptions::new().deadline(Duration::from_millis(20)));
+/// assert_eq!(endpoint.block_on(patient.call(&DOUBLE, &21))?, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Channel<T: Transport = UdpTransport> {
-    session: Session<T>,
+    place: Place<T>,
     options: Option<Rc<CallOptions>>,
 }
 
+/// Where sessions come from.
+pub(super) enum Place<T: Transport> {
+    /// Always this one.
+    Session(Session<T>, Rc<Budget>),
+    Balanced(Rc<Balancer<T>>),
+}
+
+/// Why there is no session for a call.
+pub(super) enum Unpicked {
+    /// It is not known yet whether a server can be reached.
+    Soon,
+    /// None can, and that is how the last attempt failed.
+    Down(Cause),
+}
+
 impl<T: Transport> Channel<T> {
-    /// A channel to the servers at `target`; runs the endpoint until one of them is connected.
+    /// Describes a channel to the servers that `resolver` names: a `Vec` of routes, a [`Lookup`] of a name,
+    /// or a resolver of one's own. Nothing is looked up or connected before the first call or
+    /// [`Channel::ready`].
+    pub fn to(endpoint: &Endpoint<T>, resolver: impl Resolver<T::Route>) -> ChannelBuilder<T> {
+        ChannelBuilder::new(endpoint.shared(), resolver)
+    }
+
+    /// A channel to the servers at `target`, with the defaults of [`ChannelBuilder`]; runs the endpoint
+    /// until one of them is connected. The target's name is looked up once, here.
     ///
     /// # Errors
     /// [`ConnectFailed`] if none of them can be reached, with the address that was tried last.
@@ -34,55 +100,185 @@ impl<T: Transport> Channel<T> {
         endpoint: &Endpoint<T>,
         target: impl Target<T::Route>,
     ) -> Result<Self, ConnectFailed> {
-        endpoint.connect(target).map(Self::from)
+        let routes = target.routes();
+        let routes = routes
+            .map_err(|error| ConnectFailed::new(String::new(), ConnectFailure::Resolve(error)))?;
+        if routes.is_empty() {
+            return Err(ConnectFailed::new(String::new(), ConnectFailure::NoAddress));
+        }
+        let channel = Self::to(endpoint, routes).build();
+        endpoint.block_on(channel.ready())?;
+        Ok(channel)
     }
 
-    /// The same channel, whose calls are made with `options`.
+    fn balanced(balancer: Rc<Balancer<T>>, options: Option<CallOptions>) -> Self {
+        Self { place: Place::Balanced(balancer), options: options.map(Rc::new) }
+    }
+
+    /// The same channel, whose calls are made with `options`; what they do not set is as it was.
     #[must_use]
     pub fn with(&self, options: CallOptions) -> Self {
-        Self { session: self.session.clone(), options: Some(Rc::new(options)) }
+        let options = match self.options.as_deref() {
+            Some(defaults) => options.or(defaults),
+            None => options,
+        };
+        Self { place: self.place.clone(), options: Some(Rc::new(options)) }
     }
 
-    /// Calls `method`. The request is encoded now and sent with the endpoint's next turn; the future
-    /// brings the response, decoded when it is awaited.
+    /// Calls `method`. The request is encoded now and sent with the endpoint's next turn, or when there is
+    /// a session; the future brings the response, decoded when it is awaited. Dropping the future
+    /// cancels the call.
     ///
     /// # Errors
     /// Everything that can go wrong is the future's output.
-    pub fn call<Req, Resp, C>(&self, method: &Method<Req, Resp, C>, request: &Req) -> Call<Resp, T>
+    pub fn call<Req, Resp, C, D>(
+        &self,
+        method: &Method<Req, Resp, C, D>,
+        request: &Req,
+    ) -> Call<Resp, T>
     where
-        C: Codec<Req> + Codec<Resp>,
+        C: Codec<Req>,
+        D: Codec<Resp>,
     {
-        self.session.call(method, request)
+        let key = self.start(method, request, Outcome::Awaited(WakeSlot::Empty));
+        Call::new(self.place.shared(), method, key)
     }
 
     /// Calls `method` and hands the outcome to `done`; see [`Session::call_with`].
-    pub fn call_with<Req, Resp, C>(
+    pub fn call_with<Req, Resp, C, D>(
         &self,
-        method: &Method<Req, Resp, C>,
+        method: &Method<Req, Resp, C, D>,
         request: &Req,
         done: impl FnOnce(Result<Resp, CallError>) + 'static,
     ) where
         Resp: 'static,
-        C: Codec<Req> + Codec<Resp>,
+        C: Codec<Req>,
+        D: Codec<Resp>,
     {
-        self.session.call_with(method, request, done);
+        self.start(method, request, Outcome::Callback(callback(method, done)));
+    }
+
+    #[inline]
+    fn start<Req, Resp, C: Codec<Req>, D>(
+        &self,
+        method: &Method<Req, Resp, C, D>,
+        request: &Req,
+        outcome: Outcome,
+    ) -> usize {
+        let shared = self.place.shared();
+        let options = self.options.as_deref();
+        let call = prepare(method, request, options, &mut shared.pool(), || shared.now());
+        let policy = options.and_then(CallOptions::policy);
+        let policy = policy.filter(|policy| policy.covers(method.is_idempotent()));
+        if policy.is_none()
+            && let Ok(link) = self.place.pick(None)
+        {
+            return shared.start(link, call, outcome);
+        }
+        match call {
+            Err(reason) => shared.refuse(CallError::Rejected(reason), outcome),
+            Ok(call) => {
+                let wishes = Wishes {
+                    waits: options.is_some_and(CallOptions::waits),
+                    idempotent: method.is_idempotent(),
+                    policy: policy.cloned(),
+                };
+                shared.start_planned(&self.place, call, wishes, outcome)
+            }
+        }
+    }
+
+    /// Waits until a server is connected. Begins to connect if nothing has.
+    ///
+    /// # Errors
+    /// [`ConnectFailed`] if all servers have been tried and none could be reached. The channel goes on
+    /// trying.
+    pub async fn ready(&self) -> Result<(), ConnectFailed> {
+        match &self.place {
+            Place::Session(session, _) => session.opened().await,
+            Place::Balanced(balancer) => balancer.ready().await,
+        }
+    }
+
+    /// The servers as they are now; one for a channel over a session.
+    #[must_use]
+    pub fn backends(&self) -> Vec<BackendStats<T::Route>> {
+        match &self.place {
+            Place::Session(session, _) => {
+                let sessions = usize::from(session.is_open());
+                vec![BackendStats { peer: session.peer(), sessions, calls: session.link().calls() }]
+            }
+            Place::Balanced(balancer) => balancer.stats(),
+        }
+    }
+}
+
+impl<T: Transport> Place<T> {
+    #[inline]
+    pub(super) fn shared(&self) -> &Rc<Shared<T>> {
+        match self {
+            Self::Session(session, _) => session.shared(),
+            Self::Balanced(balancer) => balancer.shared(),
+        }
+    }
+
+    /// A session to call on; not that at `avoid` if there is another. Allocates nothing.
+    #[inline]
+    pub(super) fn pick(
+        &self,
+        avoid: Option<&Rc<Link<T::Route>>>,
+    ) -> Result<Rc<Link<T::Route>>, Unpicked> {
+        match self {
+            Self::Session(session, _) => Ok(Rc::clone(session.link())),
+            Self::Balanced(balancer) => balancer.pick(avoid),
+        }
+    }
+
+    /// Puts a call into the line for a session; returns its ticket, `None` if there is no more room.
+    pub(super) fn join_line(&self, key: usize) -> Option<u64> {
+        match self {
+            Self::Session(..) => None,
+            Self::Balanced(balancer) => balancer.join_line(key),
+        }
+    }
+
+    pub(super) fn leave_line(&self, ticket: u64) {
+        if let Self::Balanced(balancer) = self {
+            balancer.leave_line(ticket);
+        }
+    }
+
+    pub(super) fn budget(&self) -> &Budget {
+        match self {
+            Self::Session(_, budget) => budget,
+            Self::Balanced(balancer) => balancer.budget(),
+        }
+    }
+}
+
+impl<T: Transport> Clone for Place<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Session(session, budget) => Self::Session(session.clone(), Rc::clone(budget)),
+            Self::Balanced(balancer) => Self::Balanced(Rc::clone(balancer)),
+        }
     }
 }
 
 impl<T: Transport> From<Session<T>> for Channel<T> {
     fn from(session: Session<T>) -> Self {
-        Self { session, options: None }
+        Self { place: Place::Session(session, Rc::default()), options: None }
     }
 }
 
 impl<T: Transport> Clone for Channel<T> {
     fn clone(&self) -> Self {
-        Self { session: self.session.clone(), options: self.options.clone() }
+        Self { place: self.place.clone(), options: self.options.clone() }
     }
 }
 
 impl<T: Transport> fmt::Debug for Channel<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Channel").field("session", &self.session).finish_non_exhaustive()
+        f.debug_struct("Channel").field("backends", &self.backends()).finish_non_exhaustive()
     }
 }

@@ -33,6 +33,7 @@ impl Cause {
     fn code(self) -> Code {
         match self {
             Self::Connect(_)
+            | Self::Unresolved
             | Self::PeerDead
             | Self::NoProgress
             | Self::PeerReset

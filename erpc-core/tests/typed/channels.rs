@@ -1,0 +1,414 @@
+//! Channels: balancing, servers that die and come back, waiting, retries.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use erpc_core::protocol::{CallError, Cause, ConnectError, RejectReason};
+use erpc_core::runtime::{
+    Balance, Call, CallOptions, Channel, ChannelBuilder, Endpoint, Lookup, Resolver, RetryPolicy,
+    Server,
+};
+use erpc_core::service::Code;
+use erpc_core::transport::mem::{MemRoute, MemTransport};
+use proptest::prelude::*;
+
+use crate::support::{DOUBLE, Math, Number, number};
+use crate::world::{HELD, WHO, WHO_AGAIN, World};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn to_all(world: &World) -> ChannelBuilder<MemTransport> {
+    Channel::to(&world.client, world.routes())
+}
+
+fn who(channel: &Channel<MemTransport>) -> Call<Number, MemTransport> {
+    channel.call(&WHO, &number(0))
+}
+
+/// Open sessions by server.
+fn open(channel: &Channel<MemTransport>) -> Vec<usize> {
+    channel.backends().iter().map(|backend| backend.sessions).collect()
+}
+
+fn connected(world: &World, builder: ChannelBuilder<MemTransport>) -> Channel<MemTransport> {
+    let channel = builder.build();
+    world.finish(who(&channel)).unwrap();
+    world.run_until(|| open(&channel).iter().all(|sessions| *sessions > 0));
+    channel
+}
+
+fn handled(world: &World) -> Vec<u64> {
+    world.behaviours.iter().map(|server| server.handled()).collect()
+}
+
+#[test]
+fn nothing_is_connected_before_the_first_call() {
+    let world = World::new(2);
+    let channel = to_all(&world).sessions(3).build();
+    world.run_for(100 * MS);
+    assert_eq!((world.sessions(0), channel.backends().len()), (0, 0));
+    world.finish(who(&channel)).unwrap();
+    world.run_until(|| open(&channel) == [3, 3]);
+    assert_eq!((world.sessions(0), world.sessions(1)), (3, 3));
+    drop(channel);
+    world.run_until(|| world.sessions(0) + world.sessions(1) == 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn calls_are_spread_evenly(
+        servers in 1..8u64,
+        sessions in 1..3usize,
+        calls in 1..200u64,
+        balance in prop::sample::select(vec![
+            Balance::RoundRobin, Balance::LeastOutstanding, Balance::TwoChoices,
+        ]),
+    ) {
+        let world = World::new(servers);
+        let channel = connected(&world, to_all(&world).balance(balance).sessions(sessions));
+        let before = handled(&world);
+        // All are under way before the first is answered.
+        let calls: Vec<_> = (0..calls).map(|_| who(&channel)).collect();
+        let loads: Vec<u32> = channel.backends().iter().map(|backend| backend.calls).collect();
+        for call in calls {
+            world.finish(call).unwrap();
+        }
+        let got: Vec<u64> =
+            handled(&world).iter().zip(&before).map(|(now, before)| now - before).collect();
+        let spread = got.iter().max().unwrap() - got.iter().min().unwrap();
+        prop_assert!(spread <= if balance == Balance::TwoChoices { 8 } else { 1 }, "{:?}", got);
+        prop_assert_eq!(loads.iter().map(|load| u64::from(*load)).collect::<Vec<_>>(), got);
+        prop_assert!(channel.backends().iter().all(|backend| backend.calls == 0));
+    }
+}
+
+#[test]
+fn a_slow_server_gets_no_more_than_it_answers() {
+    let world = World::new(3);
+    let channel = connected(&world, to_all(&world).balance(Balance::LeastOutstanding));
+    let held: Vec<_> = (0..3).map(|_| channel.call(&HELD, &number(0))).collect();
+    world.run_until(|| handled(&world).iter().sum::<u64>() == 4);
+    world.behaviours[0].answer();
+    world.behaviours[1].answer();
+    world.run_until(|| held.iter().filter(|call| call.is_ready()).count() == 2);
+    let before = world.behaviours[2].handled();
+    for _ in 0..20 {
+        assert_ne!(world.finish(who(&channel)), Ok(2), "it has a call in progress");
+    }
+    assert_eq!(world.behaviours[2].handled(), before);
+}
+
+#[test]
+fn a_server_that_is_gone_is_skipped_until_it_is_back() {
+    let world = World::new(3);
+    let channel = connected(&world, to_all(&world));
+    for round in 0..3 {
+        world.stop(1);
+        // It has said good-bye: from the turn on in which that arrives, nobody is sent there.
+        world.run_until(|| open(&channel)[1] == 0);
+        for _ in 0..10 {
+            assert_ne!(world.finish(who(&channel)), Ok(1), "round {round}");
+        }
+        world.run_for(700 * MS);
+        world.start(1);
+        world.run_until(|| open(&channel)[1] == 1);
+        let answers: Vec<_> = (0..6).map(|_| world.finish(who(&channel)).unwrap()).collect();
+        assert_eq!(answers.iter().filter(|server| **server == 1).count(), 2, "{answers:?}");
+    }
+}
+
+#[test]
+fn pauses_between_attempts_grow() {
+    let world = World::asleep(1);
+    world.start_deaf(0);
+    let channel = to_all(&world).backoff(50 * MS, 400 * MS).build();
+    let failed = world.finish(who(&channel));
+    assert_eq!(failed, Err(CallError::NotExecuted(Cause::Connect(ConnectError::NotListening))));
+    let sent = || world.client.stats().unwrap().transport.tx_packets;
+    // A refused attempt is one packet. The first pauses are 25 to 50, 50 to 100, 100 to 200 ms.
+    let begin = sent();
+    world.run_for(400 * MS);
+    assert!((2..=5).contains(&(sent() - begin)), "{} attempts in 0.4 s", sent() - begin);
+    world.run_for(600 * MS);
+    let begin = sent();
+    world.run_for(10_000 * MS);
+    assert!((24..=50).contains(&(sent() - begin)), "{} attempts in 10 s", sent() - begin);
+}
+
+#[test]
+fn calls_fail_at_once_while_no_server_can_be_reached() {
+    let world = World::asleep(2);
+    let channel = to_all(&world).build();
+    let unreachable = CallError::NotExecuted(Cause::Connect(ConnectError::Timeout));
+    // The first ones wait for the outcome of the first attempt.
+    let first: Vec<_> = (0..3).map(|_| who(&channel)).collect();
+    for call in first {
+        assert_eq!(world.finish(call), Err(unreachable.clone()));
+    }
+    let asked = world.now();
+    assert_eq!(world.finish(who(&channel)), Err(unreachable.clone()));
+    assert!(world.now() - asked < MS);
+    world.run_for(3_000 * MS);
+    let asked = world.now();
+    assert_eq!(world.finish(who(&channel)), Err(unreachable));
+    assert!(world.now() - asked < MS, "also while another attempt is under way");
+    world.start(0);
+    world.run_until(|| open(&channel)[0] == 1);
+    assert_eq!(world.finish(who(&channel)), Ok(0));
+}
+
+#[test]
+fn a_patient_call_waits_for_a_server_or_its_deadline() {
+    let world = World::asleep(1);
+    let channel = to_all(&world).options(CallOptions::new().wait_for_ready(true)).build();
+    let patient: Vec<_> = (0..3).map(|_| who(&channel)).collect();
+    let limited = channel.with(CallOptions::new().deadline(700 * MS));
+    let asked = world.now();
+    let late = world.finish(who(&limited));
+    assert_eq!(late, Err(CallError::NotExecuted(Cause::DeadlineExceeded)));
+    let took = world.now() - asked;
+    assert!((700 * MS..701 * MS).contains(&took), "{took:?}");
+    drop(who(&channel));
+    world.start(0);
+    for call in patient {
+        assert_eq!(world.finish(call), Ok(0));
+    }
+    assert_eq!(world.behaviours[0].handled(), 3, "what was dropped was never sent");
+}
+
+#[test]
+fn the_line_has_an_end() {
+    let world = World::asleep(1);
+    let channel = to_all(&world).queue_limit(2).build();
+    let (_first, second) = (who(&channel), who(&channel));
+    let third = who(&channel);
+    assert!(third.is_ready());
+    assert_eq!(world.finish(third), Err(CallError::Rejected(RejectReason::QueueFull)));
+    drop(second);
+    assert!(!who(&channel).is_ready(), "there is room again");
+}
+
+#[test]
+fn callbacks_wait_and_fail_like_futures() {
+    let world = World::asleep(1);
+    let channel = to_all(&world).build();
+    let results = Rc::new(RefCell::new(Vec::new()));
+    let call = |channel: &Channel<MemTransport>| {
+        let results = Rc::clone(&results);
+        channel.call_with(&WHO, &number(0), move |result| results.borrow_mut().push(result));
+    };
+    call(&channel);
+    world.run_until(|| results.borrow().len() == 1);
+    call(&channel);
+    assert_eq!(results.borrow().len(), 1, "not within the call");
+    world.run_until(|| results.borrow().len() == 2);
+    call(&channel.with(CallOptions::new().wait_for_ready(true)));
+    // What is in line keeps the channel.
+    drop(channel);
+    world.start(0);
+    world.run_until(|| results.borrow().len() == 3);
+    assert_eq!(results.borrow()[2], Ok(number(0)));
+    assert!(matches!(results.borrow()[..2], [Err(CallError::NotExecuted(_)), Err(_)]));
+    world.run_until(|| world.sessions(0) == 0);
+}
+
+fn retrying(attempts: u32) -> CallOptions {
+    CallOptions::new().retry(RetryPolicy::new(attempts).budget(0.0, 1))
+}
+
+#[test]
+fn an_idempotent_call_is_tried_again_elsewhere() {
+    let world = World::new(2);
+    let channel = connected(&world, to_all(&world)).with(retrying(3));
+    let before: u64 = handled(&world).iter().sum();
+    for server in &world.behaviours {
+        server.unavailable.store(1, Ordering::Relaxed);
+    }
+    assert!(world.finish(channel.call(&WHO_AGAIN, &number(0))).is_ok());
+    assert_eq!(handled(&world).iter().sum::<u64>() - before, 3, "each said once that it cannot");
+}
+
+#[test]
+fn what_is_not_idempotent_is_tried_once() {
+    let world = World::new(2);
+    let channel = connected(&world, to_all(&world));
+    world.behaviours.iter().for_each(|server| server.unavailable.store(9, Ordering::Relaxed));
+    for channel in [channel.with(retrying(3)), channel] {
+        let before: u64 = handled(&world).iter().sum();
+        match world.finish(who(&channel)) {
+            Err(CallError::Status(status)) => assert_eq!(status.code(), Code::Unavailable),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(handled(&world).iter().sum::<u64>() - before, 1);
+    }
+}
+
+#[test]
+fn retries_have_a_budget() {
+    let world = World::new(1);
+    // Ten seconds' worth of one per second, which is at least a hundred.
+    let channel = connected(&world, to_all(&world)).with(retrying(2));
+    world.behaviours[0].unavailable.store(10_000, Ordering::Relaxed);
+    let before = world.behaviours[0].handled();
+    for _ in 0..100 {
+        assert!(world.finish(channel.call(&WHO_AGAIN, &number(0))).is_err());
+    }
+    let retries = world.behaviours[0].handled() - before - 100;
+    assert!((10..=12).contains(&retries), "{retries} of 100 calls were tried again");
+}
+
+#[test]
+fn a_call_whose_server_dies_goes_to_another() {
+    let world = World::new(2);
+    let channel = connected(&world, to_all(&world)).with(retrying(3));
+    let before = handled(&world);
+    let call = channel.call(&HELD, &number(0));
+    world.run_until(|| handled(&world) != before);
+    let first = usize::from(handled(&world)[1] != before[1]);
+    world.stop(first);
+    let other = 1 - first;
+    world.run_until(|| world.behaviours[other].answer() == 1);
+    assert_eq!(world.finish(call), Ok(other as u64));
+}
+
+#[test]
+fn what_may_have_run_is_never_told_to_have_not() {
+    let world = World::new(1);
+    let channel = connected(&world, to_all(&world)).with(retrying(3));
+    let before = handled(&world);
+    let call = channel.call(&HELD, &number(0));
+    world.run_until(|| handled(&world) != before);
+    world.stop(0);
+    let failed = world.finish(call);
+    assert!(matches!(failed, Err(CallError::MaybeExecuted(_))), "{failed:?}");
+}
+
+#[test]
+fn a_retry_of_what_was_not_executed_needs_no_idempotence() {
+    let world = World::asleep(1);
+    let policy = RetryPolicy::new(20).backoff(40 * MS).also_unexecuted();
+    let channel = to_all(&world).options(CallOptions::new().retry(policy)).build();
+    let call = who(&channel);
+    world.run_for(300 * MS);
+    assert!(!call.is_ready());
+    world.start(0);
+    assert_eq!(world.finish(call), Ok(0));
+}
+
+#[test]
+fn a_dropped_call_is_not_tried_again() {
+    let world = World::new(1);
+    let channel = connected(&world, to_all(&world)).with(retrying(9));
+    world.behaviours[0].unavailable.store(1, Ordering::Relaxed);
+    let before = world.behaviours[0].handled();
+    let call = channel.call(&WHO_AGAIN, &number(0));
+    world.run_until(|| world.behaviours[0].handled() > before);
+    drop(call);
+    world.run_for(2_000 * MS);
+    assert_eq!(world.behaviours[0].handled(), before + 1);
+}
+
+/// Answers what is in the list, and counts the questions.
+#[derive(Clone, Default)]
+struct List(Rc<RefCell<(Vec<MemRoute>, u32)>>);
+
+impl List {
+    fn set(&self, servers: &[usize]) {
+        self.0.borrow_mut().0 = servers.iter().map(|index| World::route(*index)).collect();
+    }
+
+    fn questions(&self) -> u32 {
+        self.0.borrow().1
+    }
+}
+
+impl Resolver<MemRoute> for List {
+    async fn resolve(&mut self) -> io::Result<Vec<MemRoute>> {
+        let mut list = self.0.borrow_mut();
+        list.1 += 1;
+        if list.0.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(list.0.clone()) }
+    }
+}
+
+#[test]
+fn servers_come_and_go_as_the_resolver_says() {
+    let world = World::new(3);
+    let list = List::default();
+    list.set(&[0, 1]);
+    let channel =
+        connected(&world, Channel::to(&world.client, list.clone()).resolve_pause(300 * MS));
+    let call = channel.call(&HELD, &number(0));
+    world.run_until(|| handled(&world).iter().sum::<u64>() == 2);
+    list.set(&[1, 2]);
+    world.run_for(2_000 * MS);
+    assert_eq!(list.questions(), 1, "an answer is good until something fails");
+    world.stop(1);
+    let is_new = |channel: &Channel<_>| channel.backends()[1].peer == World::route(2);
+    world.run_until(|| is_new(&channel) && open(&channel)[1] == 1);
+    // The session to the server that is not listed any more ends when its call has.
+    if world.behaviours[0].answer() == 1 {
+        assert_eq!(world.finish(call), Ok(0));
+    }
+    world.run_until(|| world.sessions(0) == 0);
+    for _ in 0..4 {
+        assert_eq!(world.finish(who(&channel)), Ok(2));
+    }
+    let asked = list.questions();
+    world.run_for(3_000 * MS);
+    assert!(list.questions() - asked <= 10, "questions have their pause");
+}
+
+#[test]
+fn a_resolver_without_an_answer_is_asked_again() {
+    let world = World::new(1);
+    let list = List::default();
+    let channel = Channel::to(&world.client, list.clone()).build();
+    let failed = world.finish(who(&channel));
+    assert_eq!(failed, Err(CallError::NotExecuted(Cause::Unresolved)));
+    let patient = channel.with(CallOptions::new().wait_for_ready(true)).call(&WHO, &number(0));
+    world.run_for(5_000 * MS);
+    assert!((4..=7).contains(&list.questions()), "{}", list.questions());
+    list.set(&[0]);
+    assert_eq!(world.finish(patient), Ok(0));
+}
+
+#[test]
+fn sending_to_many_servers_waits_for_none() {
+    let world = World::new(8);
+    let channel = connected(&world, to_all(&world));
+    let before = handled(&world);
+    let calls: Vec<_> = (0..8).map(|_| who(&channel)).collect();
+    let all = world.client.spawn(erpc_core::runtime::join_all(calls));
+    // One turn: all requests go out with it and are handled in it, before the client's next.
+    world.turn();
+    let got: Vec<u64> = handled(&world).iter().zip(&before).map(|(now, was)| now - was).collect();
+    assert_eq!(got, [1; 8]);
+    world.run_until(|| all.is_finished());
+}
+
+#[test]
+fn a_channel_over_udp_finds_its_server_again() {
+    let start = |address: &str| Server::builder().add_service(Math::default()).spawn(address);
+    let server = start("127.0.0.1:0").unwrap();
+    let address = server.local_addr();
+    let endpoint = Endpoint::udp().unwrap();
+    let channel = Channel::to(&endpoint, Lookup::new(address.to_string()))
+        .options(CallOptions::new().wait_for_ready(true))
+        .build();
+    endpoint.block_on(channel.ready()).unwrap();
+    assert_eq!(endpoint.block_on(channel.call(&DOUBLE, &number(4))), Ok(number(8)));
+    server.shutdown();
+    while channel.backends()[0].sessions == 1 {
+        endpoint.run_once();
+    }
+    let call = channel.call(&DOUBLE, &number(5));
+    let _server = start(&address.to_string()).unwrap();
+    assert_eq!(endpoint.block_on(call), Ok(number(10)));
+    let unknown = Channel::to(&endpoint, Lookup::new("no such name:1")).build();
+    let error = endpoint.block_on(unknown.ready()).unwrap_err();
+    assert!(error.to_string().contains("look up"), "{error}");
+}

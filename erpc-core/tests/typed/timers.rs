@@ -1,0 +1,85 @@
+//! Sleeping and time-outs.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use erpc_core::runtime::{Elapsed, IdlePolicy, join_all};
+use erpc_core::time::Instant;
+use erpc_core::transport::mem::MemHub;
+
+use crate::support::client;
+use crate::world::World;
+
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn sleepers_wake_in_order_and_not_early() {
+    let world = World::new(0);
+    let start = world.now();
+    let log = Rc::new(RefCell::new(Vec::new()));
+    for millis in [5, 1, 4, 2, 3] {
+        let (log, sleep) = (Rc::clone(&log), world.client.sleep(millis * MS));
+        let endpoint = world.client.clone();
+        drop(world.client.spawn(async move {
+            sleep.await;
+            log.borrow_mut().push((millis, endpoint.now()));
+        }));
+    }
+    world.run_until(|| log.borrow().len() == 5);
+    for (at, (millis, woken)) in log.borrow().iter().enumerate() {
+        assert_eq!(*millis as usize, at + 1);
+        assert!(
+            (start + *millis * MS..start + *millis * MS + MS / 10).contains(woken),
+            "{woken:?}"
+        );
+    }
+    assert_eq!(world.client.next_deadline(), Instant::NEVER);
+}
+
+#[test]
+fn a_timeout_ends_a_future_or_lets_it_through() {
+    let world = World::new(0);
+    let late = world.client.spawn(world.client.timeout(MS, std::future::pending::<()>()));
+    let early = world.client.spawn(world.client.timeout(5 * MS, world.client.sleep(MS)));
+    world.run_until(|| late.is_finished() && early.is_finished());
+    assert_eq!(world.client.next_deadline(), Instant::NEVER, "nothing is left behind");
+    assert_eq!(world.client.block_on(late), Err(Elapsed));
+    assert_eq!(world.client.block_on(early), Ok(()));
+}
+
+#[test]
+fn sleeping_loops_wake_for_their_timers() {
+    let endpoint = client(&MemHub::new());
+    endpoint.set_idle_policy(IdlePolicy::Sleep);
+    let start = endpoint.now();
+    endpoint.block_on(join_all([endpoint.sleep(2 * MS), endpoint.sleep(7 * MS)]));
+    let slept = endpoint.now() - start;
+    assert!((7 * MS..500 * MS).contains(&slept), "{slept:?}");
+}
+
+#[test]
+fn a_sleep_that_has_passed_ends_with_the_next_turn() {
+    let world = World::new(0);
+    let done = Rc::new(Cell::new(false));
+    let (sleep, set) = (world.client.sleep_until(Instant::ZERO), Rc::clone(&done));
+    drop(world.client.spawn(async move {
+        sleep.await;
+        set.set(true);
+    }));
+    world.client.run_once_at(world.now());
+    world.client.run_once_at(world.now());
+    assert!(done.get());
+}
+
+#[test]
+fn who_sleeps_on_an_endpoint_that_ends_is_woken() {
+    let (hub, other) = (MemHub::new(), client(&MemHub::new()));
+    let endpoint = client(&hub);
+    let sleep = endpoint.sleep(Duration::from_secs(3_600));
+    let task = other.spawn(sleep);
+    other.run_once();
+    assert!(!task.is_finished());
+    drop(endpoint);
+    other.block_on(task);
+}

@@ -1,0 +1,189 @@
+//! A client and some servers on one thread, in virtual time: nothing waits, and runs are alike.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use erpc_core::protocol::{CallError, EndpointConfig};
+use erpc_core::runtime::{Call, Endpoint};
+use erpc_core::service::{Method, Mode, Request, Responder, Response, Routes, Status};
+use erpc_core::time::Instant;
+use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
+
+use crate::support::{Number, number};
+
+/// Answers with the number of the server.
+pub(crate) const WHO: Method<Number, Number> = Method::new("test.World/Who");
+/// The same; may be tried again.
+pub(crate) const WHO_AGAIN: Method<Number, Number> =
+    Method::new("test.World/WhoAgain").idempotent();
+/// Is answered when [`World::answer`] says so.
+pub(crate) const HELD: Method<Number, Number> = Method::new("test.World/Held").idempotent();
+
+/// What a server does, and has done; outlives its endpoint.
+#[derive(Default)]
+pub(crate) struct Behaviour {
+    index: u64,
+    /// Requests that a handler has seen.
+    pub(crate) handled: AtomicU64,
+    /// Requests that are still to be answered `UNAVAILABLE`.
+    pub(crate) unavailable: AtomicU64,
+    held: std::sync::Mutex<Vec<Responder<Number>>>,
+}
+
+impl Behaviour {
+    fn who(&self, _: Request<'_, Number>) -> Result<Response<Number>, Status> {
+        self.handled.fetch_add(1, Ordering::Relaxed);
+        let take = |left: u64| left.checked_sub(1);
+        match self.unavailable.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => Err(Status::unavailable("as arranged")),
+            Err(_) => Ok(Response::new(number(self.index))),
+        }
+    }
+
+    fn hold(&self, request: Request<'_, Number>) -> Result<Response<Number>, Status> {
+        self.handled.fetch_add(1, Ordering::Relaxed);
+        Ok(request.defer(|_, responder| self.held.lock().unwrap().push(responder)))
+    }
+
+    pub(crate) fn handled(&self) -> u64 {
+        self.handled.load(Ordering::Relaxed)
+    }
+
+    /// Answers what is held; how much it was.
+    pub(crate) fn answer(&self) -> usize {
+        let held = std::mem::take(&mut *self.held.lock().unwrap());
+        let count = held.len();
+        held.into_iter().for_each(|responder| responder.send(&number(self.index)));
+        count
+    }
+}
+
+pub(crate) struct World {
+    hub: MemHub,
+    now: Cell<Instant>,
+    pub(crate) client: Endpoint<MemTransport>,
+    pub(crate) behaviours: Vec<Arc<Behaviour>>,
+    servers: RefCell<Vec<Option<Endpoint<MemTransport>>>>,
+}
+
+impl World {
+    /// With servers that run.
+    pub(crate) fn new(servers: u64) -> Self {
+        let world = Self::asleep(servers);
+        (0..servers as usize).for_each(|index| world.start(index));
+        world
+    }
+
+    /// With servers that do not run yet.
+    pub(crate) fn asleep(servers: u64) -> Self {
+        let hub = MemHub::new();
+        let behaviour = |index| Arc::new(Behaviour { index, ..Behaviour::default() });
+        let start = Instant::from_nanos(1_000_000);
+        let client = Endpoint::new(hub.port(MemConfig::default()), config(99)).unwrap();
+        client.run_once_at(start);
+        Self {
+            client,
+            hub,
+            now: Cell::new(start),
+            behaviours: (0..servers).map(behaviour).collect(),
+            servers: RefCell::new((0..servers).map(|_| None).collect()),
+        }
+    }
+
+    pub(crate) fn route(index: usize) -> MemRoute {
+        MemRoute::new(1_000 + index as u32)
+    }
+
+    pub(crate) fn routes(&self) -> Vec<MemRoute> {
+        (0..self.behaviours.len()).map(Self::route).collect()
+    }
+
+    pub(crate) fn start(&self, index: usize) {
+        let endpoint = self.endpoint(index);
+        let mut routes = Routes::new();
+        let behaviour = &self.behaviours[index];
+        routes.unary(WHO, Mode::Dispatch, behaviour, Behaviour::who).unwrap();
+        routes.unary(WHO_AGAIN, Mode::Dispatch, behaviour, Behaviour::who).unwrap();
+        routes.unary(HELD, Mode::Dispatch, behaviour, Behaviour::hold).unwrap();
+        endpoint.listen();
+        assert!(endpoint.serve(Arc::new(routes), None));
+        self.servers.borrow_mut()[index] = Some(endpoint);
+    }
+
+    /// Starts an endpoint that takes no sessions.
+    pub(crate) fn start_deaf(&self, index: usize) {
+        self.servers.borrow_mut()[index] = Some(self.endpoint(index));
+    }
+
+    fn endpoint(&self, index: usize) -> Endpoint<MemTransport> {
+        let port = self.hub.port_at(Self::route(index), MemConfig::default()).unwrap();
+        let endpoint = Endpoint::new(port, config(index as u64)).unwrap();
+        endpoint.run_once_at(self.now.get());
+        endpoint
+    }
+
+    /// Ends a server; it says good-bye.
+    pub(crate) fn stop(&self, index: usize) {
+        drop(self.servers.borrow_mut()[index].take());
+    }
+
+    /// Sessions that the server has accepted.
+    pub(crate) fn sessions(&self, index: usize) -> usize {
+        let servers = self.servers.borrow();
+        servers[index].as_ref().unwrap().stats().unwrap().server_sessions
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.now.get()
+    }
+
+    /// A turn of everybody; if there was nothing to do, time jumps to when there is.
+    pub(crate) fn turn(&self) {
+        let now = self.now.get().plus_nanos(2_000);
+        self.now.set(now);
+        let servers = self.servers.borrow();
+        let all = || std::iter::once(&self.client).chain(servers.iter().flatten());
+        let work: usize = all().map(|endpoint| endpoint.run_once_at(now)).sum();
+        if work == 0 {
+            let next = all().map(Endpoint::next_deadline).min().unwrap();
+            self.now.set(now.max(next.min(now + Duration::from_secs(1))));
+        }
+    }
+
+    /// Runs until `done`, for at most a minute.
+    pub(crate) fn run_until(&self, done: impl Fn() -> bool) {
+        let end = self.now.get() + Duration::from_secs(60);
+        while !done() {
+            assert!(self.now.get() < end, "it does not come to pass");
+            self.turn();
+        }
+    }
+
+    pub(crate) fn run_for(&self, time: Duration) {
+        let end = self.now.get() + time;
+        while self.now.get() < end {
+            self.turn();
+        }
+    }
+
+    /// Runs until the call has ended.
+    pub(crate) fn finish(&self, call: Call<Number, MemTransport>) -> Result<u64, CallError> {
+        self.run_until(|| call.is_ready());
+        // Ready, so that no loop runs.
+        let task = self.client.spawn(call);
+        self.run_until(|| task.is_finished());
+        let output = Cell::new(None);
+        let mut task = std::pin::pin!(task);
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        if let std::task::Poll::Ready(result) = std::future::Future::poll(task.as_mut(), &mut cx) {
+            output.set(Some(result));
+        }
+        output.take().unwrap().map(|number: Number| number.value)
+    }
+}
+
+fn config(seed: u64) -> EndpointConfig {
+    EndpointConfig::new().seed(seed).connect_timeout(Duration::from_millis(100))
+}
