@@ -2,15 +2,16 @@
 
 use std::collections::HashSet;
 use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use prost_types::FileDescriptorSet;
-use protox::Compiler;
 use quote::ToTokens;
 
+use crate::attributes::Attributes;
 use crate::generator::{Generator, Parts};
-use crate::{Error, check};
+use crate::schema::{Mode, Schema};
+use crate::source::{self, Source};
+use crate::{Error, check, options};
 
 /// Settings of a compilation, with their defaults.
 ///
@@ -29,6 +30,14 @@ pub fn configure() -> Builder {
         parts: Parts { client: true, server: true },
         erpc_path: "::erpc".to_owned(),
         well_known_types: false,
+        protoc: false,
+        modes: Vec::new(),
+        traits: Attributes::new("trait_attribute"),
+        clients: Attributes::new("client_attribute"),
+        externs: Vec::new(),
+        bytes: Vec::new(),
+        btree_maps: Vec::new(),
+        out_dir: None,
         descriptor_set_path: None,
         rerun_if_changed: env::var_os("CARGO").is_some(),
     }
@@ -36,7 +45,7 @@ pub fn configure() -> Builder {
 
 /// Settings of a compilation; made by [`configure`], spent by [`Builder::compile_protos`].
 ///
-/// Paths of messages and fields are matched as in `prost_build`: `.kv.v1` is all of a package,
+/// Paths of messages, fields and services are matched as in `prost_build`: `.kv.v1` is all of a package,
 /// `.kv.v1.PutRequest.value` a field, `PutRequest` a message in any package, `.` everything.
 #[must_use]
 pub struct Builder {
@@ -44,6 +53,16 @@ pub struct Builder {
     parts: Parts,
     erpc_path: String,
     well_known_types: bool,
+    protoc: bool,
+    /// By the methods' full names.
+    modes: Vec<(String, Mode)>,
+    traits: Attributes,
+    clients: Attributes,
+    /// Paths in `.proto` files and in Rust.
+    externs: Vec<(String, String)>,
+    bytes: Vec<String>,
+    btree_maps: Vec<String>,
+    out_dir: Option<PathBuf>,
     descriptor_set_path: Option<PathBuf>,
     rerun_if_changed: bool,
 }
@@ -61,9 +80,41 @@ impl Builder {
         self
     }
 
+    /// Runs a method's handlers in `mode`, whatever its `.proto` file says. The method is named in full:
+    /// `"kv.v1.Kv/Scan"`. The last word counts.
+    ///
+    /// Between dispatch and workers, `#[erpc(worker(Scan))]` in front of an implementation decides as
+    /// well. [`Mode::Async`] changes the trait, so it is said here or in the `.proto` file.
+    pub fn mode(mut self, method: impl Into<String>, mode: Mode) -> Self {
+        self.modes.push((method.into(), mode));
+        self
+    }
+
+    /// Adds an attribute to the traits of the services that `path` matches, in front of `pub trait`.
+    pub fn trait_attribute(
+        mut self,
+        path: impl Into<String>,
+        attribute: impl Into<String>,
+    ) -> Self {
+        self.traits.add(path.into(), attribute.into());
+        self
+    }
+
+    /// Adds an attribute to the clients of the services that `path` matches, in front of `pub struct`.
+    pub fn client_attribute(
+        mut self,
+        path: impl Into<String>,
+        attribute: impl Into<String>,
+    ) -> Self {
+        self.clients.add(path.into(), attribute.into());
+        self
+    }
+
     /// The folder for the generated files. Default: `OUT_DIR`, where `erpc::include_proto!` looks.
     pub fn out_dir(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.prost.out_dir(folder);
+        let folder = folder.into();
+        self.prost.out_dir(&folder);
+        self.out_dir = Some(folder);
         self
     }
 
@@ -91,26 +142,27 @@ impl Builder {
         self
     }
 
-    /// Uses types that exist elsewhere: `.google.type` as `::google_types`.
+    /// Uses types that exist elsewhere: `.google.type` as `::google_types`. The path is an absolute one:
+    /// it starts with a crate's name, with `::` or with `crate::`.
     pub fn extern_path(
         mut self,
         proto_path: impl Into<String>,
         rust_path: impl Into<String>,
     ) -> Self {
-        self.prost.extern_path(proto_path, rust_path);
+        self.externs.push((proto_path.into(), rust_path.into()));
         self
     }
 
-    /// Makes the `bytes` fields that `path` matches `bytes::Bytes` instead of `Vec<u8>`, which are cloned
-    /// without a copy. The crate then depends on `bytes`.
+    /// Makes the `bytes` fields that `path` matches `prost::bytes::Bytes` instead of `Vec<u8>`, which are
+    /// cloned without a copy. May be said for several paths.
     pub fn bytes(mut self, path: impl AsRef<str>) -> Self {
-        self.prost.bytes([path]);
+        self.bytes.push(path.as_ref().to_owned());
         self
     }
 
     /// Makes the `map` fields that `path` matches `BTreeMap` instead of `HashMap`.
     pub fn btree_map(mut self, path: impl AsRef<str>) -> Self {
-        self.prost.btree_map([path]);
+        self.btree_maps.push(path.as_ref().to_owned());
         self
     }
 
@@ -153,69 +205,112 @@ impl Builder {
         self
     }
 
+    /// Has the files read by an installed `protoc` rather than by `protox`, which is part of this crate.
+    /// For what only Google's own compiler does. It is looked up in `PATH`, or where the environment's
+    /// `PROTOC` or [`prost_build::Config::protoc_executable`] says.
+    pub fn use_protoc(mut self) -> Self {
+        self.protoc = true;
+        self
+    }
+
     /// Compiles `.proto` files; see [`compile_protos`](crate::compile_protos).
     ///
     /// # Errors
     /// [`Error`], whose `Debug` is as readable as its `Display`.
     pub fn compile_protos(
-        self,
+        mut self,
         protos: &[impl AsRef<Path>],
         includes: &[impl AsRef<Path>],
     ) -> Result<(), Error> {
-        let mut compiler = Compiler::new(includes).map_err(|error| proto(&error))?;
-        compiler.include_imports(true).include_source_info(true);
-        let opened = compiler.open_files(protos).map(|_| ());
+        let protos: Vec<_> = protos.iter().map(|path| path.as_ref().to_owned()).collect();
+        let includes: Vec<_> = includes.iter().map(|path| path.as_ref().to_owned()).collect();
+        let mut paths: HashSet<_> = protos.iter().cloned().collect();
+        let source = if self.protoc {
+            let scratch = self.scratch()?;
+            source::read_with_protoc(&mut self.prost, &protos, &includes, &scratch, &mut paths)
+        } else {
+            source::read(&protos, &includes, &mut paths)
+        };
         if self.rerun_if_changed {
             // Also after an error: the build script is run again once the file is mended.
-            let named = protos.iter().map(|path| path.as_ref().to_owned());
-            let imported = compiler.files().filter_map(|file| file.path().map(Path::to_owned));
-            for path in named.chain(imported).collect::<HashSet<_>>() {
+            for path in paths {
                 println!("cargo::rerun-if-changed={}", path.display());
             }
         }
-        opened.map_err(|error| proto(&error))?;
-        let mut files = compiler.file_descriptor_set();
-        if let Some(path) = &self.descriptor_set_path {
-            write(path, &compiler.encode_file_descriptor_set())?;
-        }
-        let named: HashSet<_> = compiler
-            .files()
-            .filter(|file| !file.is_import())
-            .map(|file| file.name().to_owned())
-            .collect();
-        for file in files.file.iter_mut().filter(|file| !named.contains(file.name())) {
-            file.service.clear();
-        }
-        self.compile_fds(files)
+        self.generate(&source?)
     }
 
-    /// Generates code for what another compiler made of `.proto` files, with all their services.
+    /// Generates code for what another compiler made of `.proto` files, with all their services: an
+    /// encoded `FileDescriptorSet` with imports, such as `protoc --include_imports --include_source_info
+    /// --descriptor_set_out` writes, which makes documentation of comments.
     ///
-    /// Comments become documentation if the set has source information.
+    /// Not a `prost_types::FileDescriptorSet`, because that has lost the options of erpc.
     ///
     /// # Errors
     /// [`Error`], whose `Debug` is as readable as its `Display`.
-    pub fn compile_fds(mut self, files: FileDescriptorSet) -> Result<(), Error> {
+    pub fn compile_descriptor_set(self, encoded: &[u8]) -> Result<(), Error> {
+        let source = source::decode_set(encoded)?;
+        self.generate(&source)
+    }
+
+    fn generate(mut self, source: &Source) -> Result<(), Error> {
+        if let Some(path) = &self.descriptor_set_path {
+            source::write(path, &source.pool.encode_to_vec())?;
+        }
+        let files = files(source);
         check::check(&files)?;
-        let erpc = path_tokens("erpc_path", &self.erpc_path)?;
-        let generator =
-            Generator::new(erpc, self.parts, self.well_known_types, check::type_names(&files));
+        let schema = Schema::new(source, &self.modes)?;
+        let generator = Generator {
+            erpc: path_tokens("erpc_path", &self.erpc_path)?,
+            parts: self.parts,
+            traits: self.traits.parse()?,
+            clients: self.clients.parse()?,
+            well_known_types: self.well_known_types,
+            externs: self.externs.iter().map(|(proto, _)| proto.clone()).collect(),
+            type_names: check::type_names(&files),
+            schema,
+        };
+        for (proto, rust) in self.externs {
+            self.prost.extern_path(proto, rust);
+        }
+        // Each would forget what was set before, so all at once; and not if somebody has set theirs.
+        if !self.bytes.is_empty() {
+            self.prost.bytes(self.bytes);
+        }
+        if !self.btree_maps.is_empty() {
+            self.prost.btree_map(self.btree_maps);
+        }
         self.prost.service_generator(Box::new(generator));
         self.prost.compile_fds(files).map_err(Error::Generate)
     }
+
+    /// The output folder.
+    fn scratch(&self) -> Result<PathBuf, Error> {
+        let out_dir = self.out_dir.clone().or_else(|| env::var_os("OUT_DIR").map(PathBuf::from));
+        out_dir.ok_or_else(|| {
+            Error::Generate(std::io::Error::other(
+                "there is no OUT_DIR outside of build scripts; set out_dir(..)",
+            ))
+        })
+    }
 }
 
-fn proto(error: &protox::Error) -> Error {
-    // Its Debug has the line and column, its Display does not.
-    Error::Proto(format!("{error:?}"))
+/// What `prost` is to generate: all files but our own, services only of those that were asked for.
+fn files(source: &Source) -> FileDescriptorSet {
+    const DESCRIPTOR: &str = "google/protobuf/descriptor.proto";
+    let mut file: Vec<_> = source.pool.file_descriptor_protos().cloned().collect();
+    file.retain(|file| file.name() != options::FILE_NAME);
+    if !file.iter().any(|file| file.dependency.iter().any(|name| name == DESCRIPTOR)) {
+        file.retain(|file| file.name() != DESCRIPTOR || source.named.contains(DESCRIPTOR));
+    }
+    for file in file.iter_mut().filter(|file| !source.named.contains(file.name())) {
+        file.service.clear();
+    }
+    FileDescriptorSet { file }
 }
 
 fn path_tokens(name: &'static str, value: &str) -> Result<proc_macro2::TokenStream, Error> {
     let path: syn::Path =
         syn::parse_str(value).map_err(|_| Error::Setting { name, value: value.to_owned() })?;
     Ok(path.into_token_stream())
-}
-
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    fs::write(path, bytes).map_err(|source| Error::Write { path: path.to_owned(), source })
 }

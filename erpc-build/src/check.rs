@@ -8,10 +8,9 @@ use prost_types::{FileDescriptorProto, FileDescriptorSet, ServiceDescriptorProto
 use crate::Error;
 use crate::method_id::method_id;
 
-/// Checks all services of a build: no streaming, no two methods with one id, no two things with one
+/// Checks all services of a build: no two methods with one id, no two things with one
 /// name in Rust.
 pub(crate) fn check(files: &FileDescriptorSet) -> Result<(), Error> {
-    streaming(files)?;
     method_ids(files)?;
     services(files).try_for_each(|(_, service)| method_names(service))?;
     modules(files)
@@ -32,19 +31,6 @@ pub(crate) fn full_name(package: &str, name: &str) -> String {
 /// of that here, too.
 pub(crate) fn service_module(service: &str) -> String {
     format!("{}_service", service.to_upper_camel_case().to_snake_case())
-}
-
-fn streaming(files: &FileDescriptorSet) -> Result<(), Error> {
-    let mut streaming = Vec::new();
-    for (file, service) in services(files) {
-        let service_name = full_name(file.package(), service.name());
-        let streams = service
-            .method
-            .iter()
-            .filter(|method| method.client_streaming() || method.server_streaming());
-        streaming.extend(streams.map(|method| format!("{service_name}/{}", method.name())));
-    }
-    if streaming.is_empty() { Ok(()) } else { Err(Error::Streaming(streaming)) }
 }
 
 fn method_ids(files: &FileDescriptorSet) -> Result<(), Error> {

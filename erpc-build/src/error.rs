@@ -12,8 +12,13 @@ use std::path::PathBuf;
 pub enum Error {
     /// A `.proto` file is missing or wrong. The text starts with the file, the line and the column.
     Proto(String),
-    /// Methods stream, which is not supported yet: their full names.
-    Streaming(Vec<String>),
+    /// A file uses editions instead of a syntax, which `prost` does not know.
+    Edition {
+        /// The file, as it is imported.
+        file: String,
+    },
+    /// Options of erpc are used where, or in a way that, they cannot be.
+    Options(Vec<Misuse>),
     /// Two methods have the same id, which goes over the network in place of their names.
     MethodCollision {
         /// Full name of the one.
@@ -39,6 +44,13 @@ pub enum Error {
     },
     /// `prost` could not generate the messages, or a file could not be written by it.
     Generate(io::Error),
+    /// A file could not be read.
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
     /// A file could not be written.
     Write {
         /// The file.
@@ -48,16 +60,34 @@ pub enum Error {
     },
 }
 
+/// An option of erpc that cannot be as it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Misuse {
+    /// Which method, message or field, by its full name.
+    pub at: String,
+    /// What is wrong, and what to do.
+    pub problem: String,
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.at, self.problem)
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Proto(message) => f.write_str(message),
-            Self::Streaming(methods) => write!(
+            Self::Edition { file } => write!(
                 f,
-                "streaming is not supported yet, and these methods stream: {}; make them unary, or move them to a \
-                 service in a file that is not compiled",
-                methods.join(", ")
+                "{file} uses editions, which messages cannot be generated from yet; write `syntax = \"proto3\";` \
+                 (or \"proto2\") in its place and remove `features`"
             ),
+            Self::Options(misuses) => {
+                let lines: Vec<_> = misuses.iter().map(Misuse::to_string).collect();
+                f.write_str(&lines.join("\n"))
+            }
             Self::MethodCollision { first, second } => write!(
                 f,
                 "{first} and {second} have the same 32-bit method id, so no server could tell them apart; rename \
@@ -73,6 +103,7 @@ impl fmt::Display for Error {
                 write!(f, "{name} is set to `{value}`, which is not Rust")
             }
             Self::Generate(error) => write!(f, "could not generate code: {error}"),
+            Self::Read { path, source } => write!(f, "could not read {}: {source}", path.display()),
             Self::Write { path, source } => {
                 write!(f, "could not write {}: {source}", path.display())
             }
@@ -89,7 +120,9 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Generate(source) | Self::Write { source, .. } => Some(source),
+            Self::Generate(source) | Self::Read { source, .. } | Self::Write { source, .. } => {
+                Some(source)
+            }
             _ => None,
         }
     }

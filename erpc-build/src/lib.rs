@@ -41,16 +41,21 @@
 //! Streaming methods, two methods whose 32-bit ids are equal and names that meet in Rust fail the build;
 //! [`Error`] says which and what to do.
 
+mod attributes;
 mod builder;
 mod check;
 mod error;
 mod generator;
 mod method_id;
+mod options;
+mod schema;
+mod source;
 
 use std::path::Path;
 
 pub use builder::{Builder, configure};
-pub use error::Error;
+pub use error::{Error, Misuse};
+pub use schema::Mode;
 
 /// Compiles `.proto` files with default settings: server and client, into `OUT_DIR`.
 ///

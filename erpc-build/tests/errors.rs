@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use erpc_build::{Builder, Error};
+use erpc_build::{Builder, Error, Mode};
 
 /// Compiles one file with this content.
 fn compile(case: &str, proto: &str) -> Error {
@@ -43,16 +43,31 @@ fn a_missing_file_is_named() {
 }
 
 #[test]
-fn every_streaming_method_is_named() {
-    let service = "service S { rpc A(M) returns (stream M); rpc B(M) returns (M); rpc C(stream M) returns (M); }";
-    let error = compile("streaming", service);
-    let Error::Streaming(methods) = &error else { panic!("{error}") };
-    assert_eq!(methods, &["p.S/A", "p.S/C"]);
-    assert!(
-        error
-            .to_string()
-            .starts_with("streaming is not supported yet, and these methods stream: p.S/A, p.S/C")
+fn options_that_cannot_be_are_named_all_at_once() {
+    let service = "service S { \
+        rpc A(M) returns (stream M) { option (erpc.method).mode = WORKER; } \
+        rpc B(stream M) returns (M) { option (erpc.method).mode = DISPATCH; } }";
+    let builder = erpc_build::configure().mode("p.S/C", Mode::Async);
+    let error =
+        compile_with("modes", &format!("import \"erpc/options.proto\"; {service}"), builder);
+    let Error::Options(misuses) = &error else { panic!("{error}") };
+    let at: Vec<_> = misuses.iter().map(|misuse| misuse.at.as_str()).collect();
+    assert_eq!(at, ["method p.S/A", "method p.S/B", "Builder::mode(\"p.S/C\", ..)"]);
+    assert_eq!(
+        error.to_string().lines().last(),
+        Some("Builder::mode(\"p.S/C\", ..): there is no such method; there are: p.S/A, p.S/B")
     );
+}
+
+#[test]
+fn editions_are_refused_by_name() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("editions");
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("test.proto");
+    fs::write(&file, "// New.\nedition = \"2023\";\nmessage M {}").unwrap();
+    let builder = erpc_build::configure().emit_rerun_if_changed(false).out_dir(&folder);
+    let error = builder.compile_protos(&[file], &[folder]).unwrap_err();
+    assert!(matches!(&error, Error::Edition { file } if file == "test.proto"), "{error}");
 }
 
 #[test]

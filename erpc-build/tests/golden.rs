@@ -1,6 +1,6 @@
 //! What is generated, word by word.
 //!
-//! After a change that is meant, run with `ERPC_BLESS=1` and review the difference.
+//! After a change that is meant, `UPDATE_GOLDEN=1 cargo test -p erpc-build` writes the files; review the difference.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,14 +21,14 @@ fn check(case: &str, builder: Builder, protos: &[&str], packages: &[&str]) {
     for package in packages {
         let generated = fs::read_to_string(out.join(format!("{package}.rs"))).unwrap();
         let golden = folder("golden").join(case).join(format!("{package}.rs"));
-        if std::env::var_os("ERPC_BLESS").is_some() {
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
             fs::create_dir_all(golden.parent().unwrap()).unwrap();
             fs::write(&golden, &generated).unwrap();
         }
         let expected = fs::read_to_string(&golden).unwrap();
         assert!(
             generated == expected,
-            "{} differs; ERPC_BLESS=1 accepts this:\n{generated}",
+            "{} differs; UPDATE_GOLDEN=1 accepts this:\n{generated}",
             golden.display()
         );
     }
@@ -53,4 +53,9 @@ fn only_a_server_under_another_path() {
 #[test]
 fn names_that_meet_others() {
     check("odd", erpc_build::configure(), &["odd/names.proto"], &["odd.names", "odd.imported"]);
+}
+
+#[test]
+fn a_method_of_each_kind() {
+    check("modes", erpc_build::configure(), &["modes.proto"], &["modes.v1"]);
 }

@@ -11,6 +11,11 @@ use crate::service_path::ServicePath;
 
 const KEYS: &str = "`service = path::to::Trait`, `worker(Method, ..)`, `worker`, `dispatch(Method, ..)` and `crate = path`";
 
+/// `async(..)` is what one would expect next to `worker(..)`.
+const ASYNC: &str = "whether a handler is asynchronous is part of the generated trait, so it is not said here: write \
+                     `option (erpc.method).mode = ASYNC;` in the .proto file, or `.mode(\"package.Service/Method\", \
+                     erpc_build::Mode::Async)` in the build script, and implement the method as an `async fn`";
+
 /// Where a method runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
@@ -21,8 +26,8 @@ pub(crate) enum Mode {
 /// All attributes of a type.
 pub(crate) struct Attributes {
     pub(crate) service: ServicePath,
-    /// The mode of methods that are not listed.
-    pub(crate) default_mode: Mode,
+    /// Methods that are not listed run on workers, whatever the `.proto` file declares.
+    pub(crate) all_workers: bool,
     /// Methods by their names in the `.proto` file, in the order of the attribute.
     pub(crate) methods: Vec<(Ident, Mode)>,
     /// The crate `erpc`, if not at `::erpc`.
@@ -65,6 +70,8 @@ impl Draft {
             self.add_methods(meta, Mode::Worker)
         } else if meta.path.is_ident("dispatch") {
             self.add_methods(meta, Mode::Dispatch)
+        } else if meta.path.segments.len() == 1 && meta.path.segments[0].ident == "async" {
+            Err(meta.error(ASYNC))
         } else {
             Err(meta.error(format!("unknown key; there are {KEYS}")))
         }
@@ -104,8 +111,8 @@ impl Draft {
             };
             return Err(Error::new(method.span(), text));
         }
-        let default_mode = if self.all_workers.is_some() { Mode::Worker } else { Mode::Dispatch };
-        Ok(Attributes { service, default_mode, methods: self.methods, erpc: self.erpc })
+        let all_workers = self.all_workers.is_some();
+        Ok(Attributes { service, all_workers, methods: self.methods, erpc: self.erpc })
     }
 }
 
@@ -150,7 +157,7 @@ mod tests {
             struct Store;
         };
         let attributes = Attributes::parse(&input).unwrap();
-        assert_eq!(attributes.default_mode, Mode::Worker);
+        assert!(attributes.all_workers);
         let methods: Vec<_> =
             attributes.methods.iter().map(|(name, mode)| (name.to_string(), *mode)).collect();
         assert_eq!(
@@ -167,7 +174,7 @@ mod tests {
             struct Store;
         ))
         .unwrap();
-        assert_eq!(attributes.default_mode, Mode::Dispatch);
+        assert!(!attributes.all_workers);
         assert!(attributes.methods.is_empty() && attributes.erpc.is_none());
     }
 
@@ -250,6 +257,15 @@ mod tests {
             struct Store;
         );
         assert!(error(&quoted).contains("without quotes"));
+    }
+
+    #[test]
+    fn asynchronous_is_declared_elsewhere() {
+        let listed = parse_quote!(
+            #[erpc(service = Kv, async(Scan))]
+            struct Store;
+        );
+        assert!(error(&listed).contains("write `option (erpc.method).mode = ASYNC;`"));
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn modes(attributes: &Attributes, erpc: &TokenStream) -> TokenStream {
         Mode::Dispatch => quote!(#erpc::service::Mode::Dispatch),
         Mode::Worker => quote!(#erpc::service::Mode::Worker),
     };
-    let default = mode(attributes.default_mode);
+    let all = attributes.all_workers.then(|| quote!(.all(#erpc::service::Mode::Worker)));
     let changes = attributes.methods.iter().map(|(method, listed)| {
         let (name, mode) = (method.unraw().to_string(), mode(*listed));
         // All of it at the user's word, so that the error is shown there.
@@ -54,7 +54,7 @@ fn modes(attributes: &Attributes, erpc: &TokenStream) -> TokenStream {
     });
     quote! {
         const MODES: #module::Modes = {
-            let modes = #module::Modes::all(#default);
+            let modes = #module::MODES #all;
             #(#changes)*
             modes
         };

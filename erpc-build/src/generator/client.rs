@@ -7,17 +7,20 @@ use quote::quote;
 use super::Scope;
 use super::docs::docs;
 use super::names::{ClientNames, method_const};
+use crate::schema::Shape;
 
 impl Scope<'_> {
     pub(super) fn client(&self) -> TokenStream {
         let erpc = self.erpc();
         let name = self.client_ident();
-        let text = format!("Calls `{}` over a session.", self.full_name());
+        let text = format!("Calls `{}`.", self.full_name());
         let docs = docs(&[
             &text,
             "",
-            "Each method has two functions: one returns a future, the other takes a callback. Both send at once.",
+            "A call is sent at once. What it returns is a future; the function that ends with `_with` takes a \
+             callback instead.",
         ]);
+        let attributes = self.generator.clients.of(&self.full_name());
         let constructors = self.constructors();
         let traits = self.client_traits();
         let calls = self
@@ -28,8 +31,9 @@ impl Scope<'_> {
             .map(|(method, names)| self.call(method, names));
         quote! {
             #docs
+            #attributes
             pub struct #name<T: #erpc::Transport = #erpc::Udp> {
-                session: #erpc::Session<T>,
+                channel: #erpc::Channel<T>,
             }
             impl<T: #erpc::Transport> #name<T> {
                 #constructors
@@ -41,32 +45,39 @@ impl Scope<'_> {
 
     fn constructors(&self) -> TokenStream {
         let (erpc, result) = (self.erpc(), self.result());
+        let into = self.prelude("Into", &quote!(::std::convert));
         let connect_docs = docs(&[
-            "Opens a session to `server`, an address such as `\"10.0.0.7:31850\"`, and runs `endpoint` until it is open.",
+            "Connects to `server`, an address such as `\"10.0.0.7:31850\"`, and runs `endpoint` meanwhile.",
             "",
             "# Errors",
             "If the address is not known, or no server answers there.",
         ]);
         let new_docs =
-            docs(&["A client that calls over `session`, which may serve several clients."]);
-        let session_docs = docs(&["The session that calls go over."]);
+            docs(&["A client that calls over a channel or a session, which may serve several."]);
+        let channel_docs = docs(&["What calls go over."]);
+        let with_docs = docs(&["A client of the same channel whose calls have these options."]);
         quote! {
             #connect_docs
             pub fn connect(
                 endpoint: &#erpc::Endpoint<T>,
                 server: impl #erpc::Target<T::Route>,
             ) -> #result<Self, #erpc::ConnectFailed> {
-                endpoint.connect(server).map(Self::new)
+                #erpc::Channel::connect(endpoint, server).map(Self::new)
             }
             #new_docs
             #[must_use]
-            pub fn new(session: #erpc::Session<T>) -> Self {
-                Self { session }
+            pub fn new(channel: impl #into<#erpc::Channel<T>>) -> Self {
+                Self { channel: channel.into() }
             }
-            #session_docs
+            #channel_docs
             #[must_use]
-            pub fn session(&self) -> &#erpc::Session<T> {
-                &self.session
+            pub fn channel(&self) -> &#erpc::Channel<T> {
+                &self.channel
+            }
+            #with_docs
+            #[must_use]
+            pub fn with(&self, options: #erpc::CallOptions) -> Self {
+                Self::new(self.channel.with(options))
             }
         }
     }
@@ -79,36 +90,82 @@ impl Scope<'_> {
         quote! {
             impl<T: #erpc::Transport> ::std::clone::Clone for #name<T> {
                 fn clone(&self) -> Self {
-                    Self::new(self.session.clone())
+                    Self::new(self.channel.clone())
                 }
             }
             impl<T: #erpc::Transport> ::std::fmt::Debug for #name<T> {
                 fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-                    f.debug_struct(#text).field("session", &self.session).finish()
+                    f.debug_struct(#text).field("channel", &self.channel).finish()
                 }
             }
         }
     }
 
+    /// The functions for one method.
     fn call(&self, method: &Method, names: &ClientNames) -> TokenStream {
-        let (erpc, result) = (self.erpc(), self.result());
-        let ClientNames { call, call_with } = names;
-        let constant = method_const(method);
+        let erpc = self.erpc();
+        let call = &names.call;
+        let method_const = method_const(method);
         let (request, response) = (self.request(method, 1), self.response(method, 1));
-        let docs_call = self.method_docs(method, "Calls", &[]);
-        let docs_with = docs(&[&format!("As `{call}`, and gives the result to `done`.")]);
+        let docs = self.method_docs(method, "Calls", &[]);
+        let deprecated = method.options.deprecated().then(|| quote!(#[deprecated]));
+        let argument = quote!(request: impl ::std::borrow::Borrow<#request>);
+        let incoming = quote!(#erpc::Incoming<#response, T>);
+        let (argument, output, body) = match self.plan(method).shape {
+            Shape::Dispatch | Shape::Worker | Shape::Async => (
+                Some(argument),
+                quote!(#erpc::Call<#response, T>),
+                quote!(call(&methods::#method_const, request.borrow())),
+            ),
+            Shape::ServerStreaming => (
+                Some(argument),
+                incoming,
+                quote!(server_streaming(&methods::#method_const, request.borrow())),
+            ),
+            Shape::ClientStreaming => (
+                None,
+                quote!(#erpc::Upload<#request, #response, T>),
+                quote!(client_streaming(&methods::#method_const)),
+            ),
+            Shape::Bidirectional => (
+                None,
+                quote!((#erpc::Outgoing<#request, T>, #incoming)),
+                quote!(bidi_streaming(&methods::#method_const)),
+            ),
+        };
+        let with = names.call_with.as_ref().map(|name| self.call_with(method, call, name));
         quote! {
-            #docs_call
-            pub fn #call(&self, request: impl ::std::borrow::Borrow<#request>) -> #erpc::Call<#response, T> {
-                self.session.call(&methods::#constant, request.borrow())
+            #docs
+            #deprecated
+            pub fn #call(&self, #argument) -> #output {
+                self.channel.#body
             }
-            #docs_with
-            pub fn #call_with(
+            #with
+        }
+    }
+
+    /// The function that takes a callback.
+    fn call_with(
+        &self,
+        method: &Method,
+        call: &proc_macro2::Ident,
+        name: &proc_macro2::Ident,
+    ) -> TokenStream {
+        let (erpc, result) = (self.erpc(), self.result());
+        let fn_once = self.prelude("FnOnce", &quote!(::std::ops));
+        let method_const = method_const(method);
+        let (request, response) = (self.request(method, 1), self.response(method, 1));
+        let docs = docs(&[&format!("As `{call}`, and gives the result to `done`.")]);
+        let deprecated = method.options.deprecated().then(|| quote!(#[deprecated]));
+        quote! {
+            #docs
+            #deprecated
+            pub fn #name(
                 &self,
                 request: impl ::std::borrow::Borrow<#request>,
-                done: impl FnOnce(#result<#response, #erpc::CallError>) + 'static,
+                done: impl #fn_once(#result<#response, #erpc::CallError>) + 'static,
             ) {
-                self.session.call_with(&methods::#constant, request.borrow(), done);
+                self.channel.call_with(&methods::#method_const, request.borrow(), done);
             }
         }
     }

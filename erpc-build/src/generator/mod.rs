@@ -4,6 +4,7 @@
 
 mod client;
 mod docs;
+mod methods;
 mod names;
 mod server;
 
@@ -13,9 +14,11 @@ use proc_macro2::{Ident, TokenStream};
 use prost_build::{Method, Service, ServiceGenerator};
 use quote::{format_ident, quote};
 
+use crate::attributes::{ParsedAttributes, matches};
 use crate::check::{full_name, service_module};
+use crate::schema::{MethodPlan, Schema};
 use docs::{docs, docs_or};
-use names::{Names, ident, method_const};
+use names::{Names, ident};
 
 /// Which halves of a service are wanted.
 #[derive(Clone, Copy)]
@@ -26,23 +29,17 @@ pub(crate) struct Parts {
 
 /// Adds the code of services to the packages' files.
 pub(crate) struct Generator {
-    erpc: TokenStream,
-    parts: Parts,
+    pub(crate) erpc: TokenStream,
+    pub(crate) parts: Parts,
+    pub(crate) traits: ParsedAttributes,
+    pub(crate) clients: ParsedAttributes,
     /// `google.protobuf` is generated rather than taken from `prost_types`.
-    well_known_types: bool,
+    pub(crate) well_known_types: bool,
+    /// Paths of what exists elsewhere, as `.google.type`.
+    pub(crate) externs: Vec<String>,
     /// Names of messages and enums by package.
-    type_names: HashMap<String, Vec<String>>,
-}
-
-impl Generator {
-    pub(crate) fn new(
-        erpc: TokenStream,
-        parts: Parts,
-        well_known_types: bool,
-        type_names: HashMap<String, Vec<String>>,
-    ) -> Self {
-        Self { erpc, parts, well_known_types, type_names }
-    }
+    pub(crate) type_names: HashMap<String, Vec<String>>,
+    pub(crate) schema: Schema,
 }
 
 impl ServiceGenerator for Generator {
@@ -114,12 +111,12 @@ impl Scope<'_> {
             "Names the re-exports, as a program may not; unused itself, as is expected above.",
         ]);
         let uses = reexports.iter().map(|name| match *name == self.trait_ident() {
-            true => quote!(&'static dyn super::#name),
-            false => quote!(super::#name),
+            true => quote!(_: &impl super::#name),
+            false => quote!(_: &super::#name),
         });
         quote! {
             #docs
-            type Unused = (#(#uses,)*);
+            fn unused(#(#uses),*) {}
         }
     }
 
@@ -129,30 +126,6 @@ impl Scope<'_> {
         quote! {
             #docs
             pub const NAME: &str = #full_name;
-        }
-    }
-
-    /// One constant per method.
-    fn methods(&self) -> TokenStream {
-        let erpc = self.erpc();
-        let consts = self.service.methods.iter().map(|method| {
-            let name = method_const(method);
-            let full_name = self.method_full_name(method);
-            let (request, response) = (self.request(method, 2), self.response(method, 2));
-            let docs = docs(&[&format!("`{full_name}`.")]);
-            quote! {
-                #docs
-                pub const #name: #erpc::service::Method<#request, #response> = #erpc::service::Method::new(#full_name);
-            }
-        });
-        let docs = docs(&[
-            "The service's methods by name and type, for calls and handlers below the generated code.",
-        ]);
-        quote! {
-            #docs
-            pub mod methods {
-                #(#consts)*
-            }
         }
     }
 
@@ -166,6 +139,10 @@ impl Scope<'_> {
 
     fn method_full_name(&self, method: &Method) -> String {
         format!("{}/{}", self.full_name(), method.proto_name)
+    }
+
+    fn plan(&self, method: &Method) -> MethodPlan {
+        self.generator.schema.method(&self.method_full_name(method))
     }
 
     fn trait_ident(&self) -> Ident {
@@ -201,11 +178,13 @@ impl Scope<'_> {
 
     /// A message's type as seen from `depth` modules below its package's.
     fn message(&self, proto_type: &str, rust_type: &str, depth: usize) -> TokenStream {
-        let well_known =
-            !self.generator.well_known_types && proto_type.starts_with(".google.protobuf.");
-        let absolute =
-            rust_type.starts_with("::") || rust_type.starts_with("crate::") || rust_type == "()";
-        let prefix = if well_known || absolute { String::new() } else { "super::".repeat(depth) };
+        let generator = self.generator;
+        let full_name = proto_type.trim_start_matches('.');
+        let elsewhere = generator.externs.iter().any(|path| matches(path, full_name))
+            || !generator.well_known_types && full_name.starts_with("google.protobuf.");
+        // Also told by `prost_build`'s own setting, which we cannot read.
+        let absolute = rust_type.starts_with("::") || rust_type.starts_with("crate::");
+        let prefix = if elsewhere || absolute { String::new() } else { "super::".repeat(depth) };
         format!("{prefix}{rust_type}").parse().unwrap_or_else(|_| {
             let message =
                 format!("`{rust_type}`, which {proto_type} is mapped to, is not a Rust type");

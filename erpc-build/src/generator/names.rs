@@ -8,19 +8,19 @@ use prost_build::{Method, Service};
 use quote::format_ident;
 
 /// What every client has already.
-const CLIENT_RESERVED: [&str; 3] = ["new", "connect", "session"];
+const CLIENT_RESERVED: [&str; 4] = ["new", "connect", "channel", "with"];
 
 /// What a client calls a service's methods, in the service's order.
 pub(super) struct Names {
     pub(super) client: Vec<ClientNames>,
 }
 
-/// The two functions that a client has for a method.
+/// The functions that a client has for a method.
 pub(super) struct ClientNames {
-    /// Returns a future.
+    /// Returns a future, or streams.
     pub(super) call: Ident,
-    /// Takes a callback.
-    pub(super) call_with: Ident,
+    /// Takes a callback; `None` for methods that stream.
+    pub(super) call_with: Option<Ident>,
 }
 
 impl Names {
@@ -30,7 +30,10 @@ impl Names {
         let mut taken: HashSet<String> = CLIENT_RESERVED.into_iter().map(String::from).collect();
         let calls: Vec<_> =
             service.methods.iter().map(|method| free(&method.name, &mut taken)).collect();
-        let with = |method: &Method| free(&format!("{}_with", plain(&method.name)), &mut taken);
+        let with = |method: &Method| {
+            let unary = !method.client_streaming && !method.server_streaming;
+            unary.then(|| free(&format!("{}_with", plain(&method.name)), &mut taken))
+        };
         let calls_with: Vec<_> = service.methods.iter().map(with).collect();
         let client = calls
             .into_iter()

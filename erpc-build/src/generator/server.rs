@@ -2,11 +2,12 @@
 
 use proc_macro2::{Literal, TokenStream};
 use prost_build::Method;
-use quote::quote;
+use quote::{ToTokens, quote};
 
 use super::Scope;
 use super::docs::{docs, docs_or};
 use super::names::{ident, method_const};
+use crate::schema::Shape;
 
 impl Scope<'_> {
     pub(super) fn server(&self) -> TokenStream {
@@ -25,9 +26,11 @@ impl Scope<'_> {
         let (send, sync) = (self.marker("Send"), self.marker("Sync"));
         let fallback = format!("The service `{}`, to be implemented by servers.", self.full_name());
         let docs = docs_or(&self.service.comments, &fallback, &[]);
+        let attributes = self.generator.traits.of(&self.full_name());
         let functions = self.service.methods.iter().map(|method| self.trait_function(method));
         quote! {
             #docs
+            #attributes
             pub trait #name: #send + #sync + 'static {
                 #(#functions)*
             }
@@ -40,94 +43,56 @@ impl Scope<'_> {
         let (request, response) = (self.request(method, 1), self.response(method, 1));
         let docs =
             self.method_docs(method, "Handles", &["# Errors", "The status that the caller gets."]);
+        let out = quote!(out: #erpc::Outgoing<#response>);
+        let one = quote!(#result<#erpc::Response<#response>, #erpc::Status>);
+        let ended = quote!(#result<(), #erpc::Status>);
+        let later = |output| quote!(impl ::std::future::Future<Output = #output>);
+        let incoming = quote!(#erpc::Incoming<#request>);
+        let (request, out, output) = match self.plan(method).shape {
+            Shape::Dispatch | Shape::Worker => (request, None, one),
+            Shape::Async => (request, None, later(one)),
+            Shape::ServerStreaming => (request, Some(out), later(ended)),
+            Shape::ClientStreaming => (incoming, None, later(one)),
+            Shape::Bidirectional => (incoming, Some(out), later(ended)),
+        };
         quote! {
             #docs
-            fn #name(
-                &self,
-                request: #erpc::Request<'_, #request>,
-            ) -> #result<#erpc::Response<#response>, #erpc::Status>;
+            fn #name(&self, request: #erpc::Request<'_, #request>, #out) -> #output;
         }
     }
 
-    /// How methods run, by field, and by the names of the `.proto` file in constants.
+    /// How methods run that could run elsewhere, in the service's order.
     fn modes(&self) -> TokenStream {
         let erpc = self.erpc();
-        let service = self.trait_ident();
-        let copy = [docs(&[&format!("Where each method of [`{service}`] runs.")]), derives()];
-        let all_docs = docs(&["All methods in one mode."]);
-        let fields = self.service.methods.iter().map(|method| {
-            let name = ident(&method.name);
-            let docs = docs(&[&format!("The mode of `{}`.", method.proto_name)]);
-            quote!(#docs pub #name: #erpc::service::Mode)
-        });
-        let with = self.modes_with();
-        if self.service.methods.is_empty() {
-            return quote! {
-                #(#copy)*
-                pub struct Modes {}
-                impl Modes {
-                    #all_docs
-                    #[must_use]
-                    pub const fn all(_mode: #erpc::service::Mode) -> Self {
-                        Self {}
-                    }
-                    #with
-                }
-            };
-        }
-        let names = self.service.methods.iter().map(|method| ident(&method.name));
-        quote! {
-            #(#copy)*
-            pub struct Modes {
-                #(#fields,)*
-            }
-            impl Modes {
-                #all_docs
-                #[must_use]
-                pub const fn all(mode: #erpc::service::Mode) -> Self {
-                    Self { #(#names: mode,)* }
-                }
-                #with
-            }
-        }
-    }
-
-    fn modes_with(&self) -> TokenStream {
-        let erpc = self.erpc();
+        let mode = quote!(#erpc::service::Mode);
+        let type_docs = docs(&["Modes of the methods that have one to choose."]);
         let docs = docs(&[
-            "The same but for `method`, named as in the `.proto` file.",
-            "",
-            "# Panics",
-            "If there is no such method. In a constant that is an error at compile time.",
+            "Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.",
         ]);
         let names: Vec<_> =
             self.service.methods.iter().map(|method| method.proto_name.as_str()).collect();
-        if names.is_empty() {
-            let message = format!("{} has no methods", self.full_name());
-            return quote! {
-                #docs
-                #[must_use]
-                #[track_caller]
-                pub const fn with(self, _method: &str, _mode: #erpc::service::Mode) -> Self {
-                    panic!(#message)
-                }
-            };
-        }
-        let message =
-            format!("{} has no such method, it has: {}", self.full_name(), names.join(", "));
-        let patterns = names.iter().map(|name| Literal::byte_string(name.as_bytes()));
-        let fields = self.service.methods.iter().map(|method| ident(&method.name));
-        quote! {
-            #docs
-            #[must_use]
-            #[track_caller]
-            pub const fn with(mut self, method: &str, mode: #erpc::service::Mode) -> Self {
-                match method.as_bytes() {
-                    #(#patterns => self.#fields = mode,)*
-                    _ => panic!(#message),
-                }
-                self
+        let unknown = match &names[..] {
+            [] => format!("{} has no methods", self.full_name()),
+            names => {
+                format!("{} has no such method; it has: {}", self.full_name(), names.join(", "))
             }
+        };
+        let mut sync = Vec::new();
+        let mut other = Vec::new();
+        for method in &self.service.methods {
+            let name = &method.proto_name;
+            match self.plan(method).shape {
+                Shape::Dispatch => sync.push(quote!((#name, #mode::Dispatch))),
+                Shape::Worker => sync.push(quote!((#name, #mode::Worker))),
+                _ => other.push(name),
+            }
+        }
+        let count = Literal::usize_unsuffixed(sync.len());
+        quote! {
+            #type_docs
+            pub type Modes = #erpc::service::Modes<#count>;
+            #docs
+            pub const MODES: Modes = Modes::new(#unknown, [#(#sync),*], &[#(#other),*]);
         }
     }
 
@@ -140,18 +105,41 @@ impl Scope<'_> {
             "# Errors",
             "If a method is there already, or another has its id.",
         ]);
-        let routes = self.service.methods.iter().map(|method| {
-            let (constant, function) = (method_const(method), ident(&method.name));
-            quote!(routes.unary(methods::#constant, modes.#function, service, S::#function)?;)
-        });
-        let [service, modes, table] = if self.service.methods.is_empty() {
-            ["_service", "_modes", "_routes"].map(ident)
-        } else {
-            ["service", "modes", "routes"].map(ident)
+        let mut modes = 0_usize..;
+        let routes: Vec<_> = self
+            .service
+            .methods
+            .iter()
+            .map(|method| {
+                let (constant, function) = (method_const(method), ident(&method.name));
+                let arguments = quote!(service, S::#function);
+                match self.plan(method).shape {
+                    Shape::Dispatch | Shape::Worker => {
+                        let index = modes.next().map(Literal::usize_unsuffixed);
+                        quote!(routes.unary(methods::#constant, modes.at(#index), #arguments)?;)
+                    }
+                    Shape::Async => quote!(routes.unary_async(methods::#constant, #arguments)?;),
+                    Shape::ServerStreaming => {
+                        quote!(routes.server_streaming(methods::#constant, #arguments)?;)
+                    }
+                    Shape::ClientStreaming => {
+                        quote!(routes.client_streaming(methods::#constant, #arguments)?;)
+                    }
+                    Shape::Bidirectional => {
+                        quote!(routes.bidi_streaming(methods::#constant, #arguments)?;)
+                    }
+                }
+            })
+            .collect();
+        let used = |used: bool, name: &str| {
+            if used { ident(name) } else { ident(&format!("_{name}")) }.into_token_stream()
         };
+        let service = used(!routes.is_empty(), "service");
+        let table = used(!routes.is_empty(), "routes");
+        let modes = used(modes.start > 0, "modes");
         quote! {
             #docs
-            pub fn register<S: #name>(
+            pub fn register<S: self::#name>(
                 #service: &::std::sync::Arc<S>,
                 #modes: Modes,
                 #table: &mut #erpc::service::Routes,
@@ -165,8 +153,4 @@ impl Scope<'_> {
     fn marker(&self, name: &str) -> TokenStream {
         self.prelude(name, &quote!(::std::marker))
     }
-}
-
-fn derives() -> TokenStream {
-    quote!(#[derive(Clone, Copy, PartialEq, Eq, Debug)])
 }

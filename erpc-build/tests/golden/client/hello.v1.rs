@@ -17,7 +17,7 @@ pub struct GreetReply {
 #[expect(dead_code, reason = "a program seldom uses all of a service")]
 pub mod greeter_service {
     /// Names the re-exports, as a program may not; unused itself, as is expected above.
-    type Unused = (super::GreeterClient,);
+    fn unused(_: &super::GreeterClient) {}
     /// The service's full name.
     pub const NAME: &str = "hello.v1.Greeter";
     /// The service's methods by name and type, for calls and handlers below the generated code.
@@ -28,14 +28,14 @@ pub mod greeter_service {
             super::super::GreetReply,
         > = ::erpc::service::Method::new("hello.v1.Greeter/Greet");
     }
-    /// Calls `hello.v1.Greeter` over a session.
+    /// Calls `hello.v1.Greeter`.
     ///
-    /// Each method has two functions: one returns a future, the other takes a callback. Both send at once.
+    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
     pub struct GreeterClient<T: ::erpc::Transport = ::erpc::Udp> {
-        session: ::erpc::Session<T>,
+        channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> GreeterClient<T> {
-        /// Opens a session to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` until it is open.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
@@ -43,24 +43,29 @@ pub mod greeter_service {
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
-            endpoint.connect(server).map(Self::new)
+            ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over `session`, which may serve several clients.
+        /// A client that calls over a channel or a session, which may serve several.
         #[must_use]
-        pub fn new(session: ::erpc::Session<T>) -> Self {
-            Self { session }
+        pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
+            Self { channel: channel.into() }
         }
-        /// The session that calls go over.
+        /// What calls go over.
         #[must_use]
-        pub fn session(&self) -> &::erpc::Session<T> {
-            &self.session
+        pub fn channel(&self) -> &::erpc::Channel<T> {
+            &self.channel
+        }
+        /// A client of the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
         }
         /// Says hello to one person.
         pub fn greet(
             &self,
             request: impl ::std::borrow::Borrow<super::GreetRequest>,
         ) -> ::erpc::Call<super::GreetReply, T> {
-            self.session.call(&methods::GREET, request.borrow())
+            self.channel.call(&methods::GREET, request.borrow())
         }
         /// As `greet`, and gives the result to `done`.
         pub fn greet_with(
@@ -68,17 +73,17 @@ pub mod greeter_service {
             request: impl ::std::borrow::Borrow<super::GreetRequest>,
             done: impl FnOnce(Result<super::GreetReply, ::erpc::CallError>) + 'static,
         ) {
-            self.session.call_with(&methods::GREET, request.borrow(), done);
+            self.channel.call_with(&methods::GREET, request.borrow(), done);
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for GreeterClient<T> {
         fn clone(&self) -> Self {
-            Self::new(self.session.clone())
+            Self::new(self.channel.clone())
         }
     }
     impl<T: ::erpc::Transport> ::std::fmt::Debug for GreeterClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("GreeterClient").field("session", &self.session).finish()
+            f.debug_struct("GreeterClient").field("channel", &self.channel).finish()
         }
     }
 }

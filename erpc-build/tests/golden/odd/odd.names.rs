@@ -20,7 +20,7 @@ pub mod holder {
 #[expect(dead_code, reason = "a program seldom uses all of a service")]
 pub mod result_service {
     /// Names the re-exports, as a program may not; unused itself, as is expected above.
-    type Unused = (&'static dyn super::Result, super::ResultClient);
+    fn unused(_: &impl super::Result, _: &super::ResultClient) {}
     /// The service's full name.
     pub const NAME: &str = "odd.names.Result";
     /// The service's methods by name and type, for calls and handlers below the generated code.
@@ -117,83 +117,46 @@ pub mod result_service {
             request: ::erpc::Request<'_, super::Holder>,
         ) -> ::std::result::Result<::erpc::Response<super::Holder>, ::erpc::Status>;
     }
-    /// Where each method of [`Result`] runs.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct Modes {
-        /// The mode of `New`.
-        pub new: ::erpc::service::Mode,
-        /// The mode of `Connect`.
-        pub connect: ::erpc::service::Mode,
-        /// The mode of `Get`.
-        pub get: ::erpc::service::Mode,
-        /// The mode of `GetWith`.
-        pub get_with: ::erpc::service::Mode,
-        /// The mode of `async`.
-        pub r#async: ::erpc::service::Mode,
-        /// The mode of `HTTPGet2`.
-        pub http_get2: ::erpc::service::Mode,
-    }
-    impl Modes {
-        /// All methods in one mode.
-        #[must_use]
-        pub const fn all(mode: ::erpc::service::Mode) -> Self {
-            Self {
-                new: mode,
-                connect: mode,
-                get: mode,
-                get_with: mode,
-                r#async: mode,
-                http_get2: mode,
-            }
-        }
-        /// The same but for `method`, named as in the `.proto` file.
-        ///
-        /// # Panics
-        /// If there is no such method. In a constant that is an error at compile time.
-        #[must_use]
-        #[track_caller]
-        pub const fn with(mut self, method: &str, mode: ::erpc::service::Mode) -> Self {
-            match method.as_bytes() {
-                b"New" => self.new = mode,
-                b"Connect" => self.connect = mode,
-                b"Get" => self.get = mode,
-                b"GetWith" => self.get_with = mode,
-                b"async" => self.r#async = mode,
-                b"HTTPGet2" => self.http_get2 = mode,
-                _ => {
-                    panic!(
-                        "odd.names.Result has no such method, it has: New, Connect, Get, GetWith, async, HTTPGet2"
-                    )
-                }
-            }
-            self
-        }
-    }
+    /// Modes of the methods that have one to choose.
+    pub type Modes = ::erpc::service::Modes<6>;
+    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
+    pub const MODES: Modes = Modes::new(
+        "odd.names.Result has no such method; it has: New, Connect, Get, GetWith, async, HTTPGet2",
+        [
+            ("New", ::erpc::service::Mode::Dispatch),
+            ("Connect", ::erpc::service::Mode::Dispatch),
+            ("Get", ::erpc::service::Mode::Dispatch),
+            ("GetWith", ::erpc::service::Mode::Dispatch),
+            ("async", ::erpc::service::Mode::Dispatch),
+            ("HTTPGet2", ::erpc::service::Mode::Dispatch),
+        ],
+        &[],
+    );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
     /// If a method is there already, or another has its id.
-    pub fn register<S: Result>(
+    pub fn register<S: self::Result>(
         service: &::std::sync::Arc<S>,
         modes: Modes,
         routes: &mut ::erpc::service::Routes,
     ) -> ::std::result::Result<(), ::erpc::service::MethodCollision> {
-        routes.unary(methods::NEW, modes.new, service, S::new)?;
-        routes.unary(methods::CONNECT, modes.connect, service, S::connect)?;
-        routes.unary(methods::GET, modes.get, service, S::get)?;
-        routes.unary(methods::GET_WITH, modes.get_with, service, S::get_with)?;
-        routes.unary(methods::ASYNC, modes.r#async, service, S::r#async)?;
-        routes.unary(methods::HTTP_GET2, modes.http_get2, service, S::http_get2)?;
+        routes.unary(methods::NEW, modes.at(0), service, S::new)?;
+        routes.unary(methods::CONNECT, modes.at(1), service, S::connect)?;
+        routes.unary(methods::GET, modes.at(2), service, S::get)?;
+        routes.unary(methods::GET_WITH, modes.at(3), service, S::get_with)?;
+        routes.unary(methods::ASYNC, modes.at(4), service, S::r#async)?;
+        routes.unary(methods::HTTP_GET2, modes.at(5), service, S::http_get2)?;
         Ok(())
     }
-    /// Calls `odd.names.Result` over a session.
+    /// Calls `odd.names.Result`.
     ///
-    /// Each method has two functions: one returns a future, the other takes a callback. Both send at once.
+    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
     pub struct ResultClient<T: ::erpc::Transport = ::erpc::Udp> {
-        session: ::erpc::Session<T>,
+        channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> ResultClient<T> {
-        /// Opens a session to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` until it is open.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
@@ -201,24 +164,29 @@ pub mod result_service {
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> ::std::result::Result<Self, ::erpc::ConnectFailed> {
-            endpoint.connect(server).map(Self::new)
+            ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over `session`, which may serve several clients.
+        /// A client that calls over a channel or a session, which may serve several.
         #[must_use]
-        pub fn new(session: ::erpc::Session<T>) -> Self {
-            Self { session }
+        pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
+            Self { channel: channel.into() }
         }
-        /// The session that calls go over.
+        /// What calls go over.
         #[must_use]
-        pub fn session(&self) -> &::erpc::Session<T> {
-            &self.session
+        pub fn channel(&self) -> &::erpc::Channel<T> {
+            &self.channel
+        }
+        /// A client of the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
         }
         /// the client has `new`
         pub fn new_(
             &self,
             request: impl ::std::borrow::Borrow<super::Holder>,
         ) -> ::erpc::Call<super::Holder, T> {
-            self.session.call(&methods::NEW, request.borrow())
+            self.channel.call(&methods::NEW, request.borrow())
         }
         /// As `new_`, and gives the result to `done`.
         pub fn new_with(
@@ -228,14 +196,14 @@ pub mod result_service {
                 ::std::result::Result<super::Holder, ::erpc::CallError>,
             ) + 'static,
         ) {
-            self.session.call_with(&methods::NEW, request.borrow(), done);
+            self.channel.call_with(&methods::NEW, request.borrow(), done);
         }
         /// Calls `odd.names.Result/Connect`.
         pub fn connect_(
             &self,
             request: impl ::std::borrow::Borrow<super::holder::Inner>,
         ) -> ::erpc::Call<super::super::imported::Thing, T> {
-            self.session.call(&methods::CONNECT, request.borrow())
+            self.channel.call(&methods::CONNECT, request.borrow())
         }
         /// As `connect_`, and gives the result to `done`.
         pub fn connect_with(
@@ -245,14 +213,14 @@ pub mod result_service {
                 ::std::result::Result<super::super::imported::Thing, ::erpc::CallError>,
             ) + 'static,
         ) {
-            self.session.call_with(&methods::CONNECT, request.borrow(), done);
+            self.channel.call_with(&methods::CONNECT, request.borrow(), done);
         }
         /// Calls `odd.names.Result/Get`.
         pub fn get(
             &self,
             request: impl ::std::borrow::Borrow<()>,
         ) -> ::erpc::Call<::prost::alloc::string::String, T> {
-            self.session.call(&methods::GET, request.borrow())
+            self.channel.call(&methods::GET, request.borrow())
         }
         /// As `get`, and gives the result to `done`.
         pub fn get_with_(
@@ -262,14 +230,14 @@ pub mod result_service {
                 ::std::result::Result<::prost::alloc::string::String, ::erpc::CallError>,
             ) + 'static,
         ) {
-            self.session.call_with(&methods::GET, request.borrow(), done);
+            self.channel.call_with(&methods::GET, request.borrow(), done);
         }
         /// Calls `odd.names.Result/GetWith`.
         pub fn get_with(
             &self,
             request: impl ::std::borrow::Borrow<::prost_types::Timestamp>,
         ) -> ::erpc::Call<bool, T> {
-            self.session.call(&methods::GET_WITH, request.borrow())
+            self.channel.call(&methods::GET_WITH, request.borrow())
         }
         /// As `get_with`, and gives the result to `done`.
         pub fn get_with_with(
@@ -277,14 +245,14 @@ pub mod result_service {
             request: impl ::std::borrow::Borrow<::prost_types::Timestamp>,
             done: impl FnOnce(::std::result::Result<bool, ::erpc::CallError>) + 'static,
         ) {
-            self.session.call_with(&methods::GET_WITH, request.borrow(), done);
+            self.channel.call_with(&methods::GET_WITH, request.borrow(), done);
         }
         /// Calls `odd.names.Result/async`.
         pub fn r#async(
             &self,
             request: impl ::std::borrow::Borrow<super::Holder>,
         ) -> ::erpc::Call<super::Holder, T> {
-            self.session.call(&methods::ASYNC, request.borrow())
+            self.channel.call(&methods::ASYNC, request.borrow())
         }
         /// As `r#async`, and gives the result to `done`.
         pub fn async_with(
@@ -294,14 +262,14 @@ pub mod result_service {
                 ::std::result::Result<super::Holder, ::erpc::CallError>,
             ) + 'static,
         ) {
-            self.session.call_with(&methods::ASYNC, request.borrow(), done);
+            self.channel.call_with(&methods::ASYNC, request.borrow(), done);
         }
         /// Calls `odd.names.Result/HTTPGet2`.
         pub fn http_get2(
             &self,
             request: impl ::std::borrow::Borrow<super::Holder>,
         ) -> ::erpc::Call<super::Holder, T> {
-            self.session.call(&methods::HTTP_GET2, request.borrow())
+            self.channel.call(&methods::HTTP_GET2, request.borrow())
         }
         /// As `http_get2`, and gives the result to `done`.
         pub fn http_get2_with(
@@ -311,17 +279,17 @@ pub mod result_service {
                 ::std::result::Result<super::Holder, ::erpc::CallError>,
             ) + 'static,
         ) {
-            self.session.call_with(&methods::HTTP_GET2, request.borrow(), done);
+            self.channel.call_with(&methods::HTTP_GET2, request.borrow(), done);
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for ResultClient<T> {
         fn clone(&self) -> Self {
-            Self::new(self.session.clone())
+            Self::new(self.channel.clone())
         }
     }
     impl<T: ::erpc::Transport> ::std::fmt::Debug for ResultClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("ResultClient").field("session", &self.session).finish()
+            f.debug_struct("ResultClient").field("channel", &self.channel).finish()
         }
     }
 }
@@ -330,7 +298,7 @@ pub use result_service::{Result, ResultClient};
 #[expect(dead_code, reason = "a program seldom uses all of a service")]
 pub mod holder_service {
     /// Names the re-exports, as a program may not; unused itself, as is expected above.
-    type Unused = (super::HolderClient,);
+    fn unused(_: &super::HolderClient) {}
     /// The service's full name.
     pub const NAME: &str = "odd.names.Holder_";
     /// The service's methods by name and type, for calls and handlers below the generated code.
@@ -352,52 +320,34 @@ pub mod holder_service {
             request: ::erpc::Request<'_, super::Holder>,
         ) -> Result<::erpc::Response<super::Holder>, ::erpc::Status>;
     }
-    /// Where each method of [`Holder`] runs.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct Modes {
-        /// The mode of `Keep`.
-        pub keep: ::erpc::service::Mode,
-    }
-    impl Modes {
-        /// All methods in one mode.
-        #[must_use]
-        pub const fn all(mode: ::erpc::service::Mode) -> Self {
-            Self { keep: mode }
-        }
-        /// The same but for `method`, named as in the `.proto` file.
-        ///
-        /// # Panics
-        /// If there is no such method. In a constant that is an error at compile time.
-        #[must_use]
-        #[track_caller]
-        pub const fn with(mut self, method: &str, mode: ::erpc::service::Mode) -> Self {
-            match method.as_bytes() {
-                b"Keep" => self.keep = mode,
-                _ => panic!("odd.names.Holder_ has no such method, it has: Keep"),
-            }
-            self
-        }
-    }
+    /// Modes of the methods that have one to choose.
+    pub type Modes = ::erpc::service::Modes<1>;
+    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
+    pub const MODES: Modes = Modes::new(
+        "odd.names.Holder_ has no such method; it has: Keep",
+        [("Keep", ::erpc::service::Mode::Dispatch)],
+        &[],
+    );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
     /// If a method is there already, or another has its id.
-    pub fn register<S: Holder>(
+    pub fn register<S: self::Holder>(
         service: &::std::sync::Arc<S>,
         modes: Modes,
         routes: &mut ::erpc::service::Routes,
     ) -> Result<(), ::erpc::service::MethodCollision> {
-        routes.unary(methods::KEEP, modes.keep, service, S::keep)?;
+        routes.unary(methods::KEEP, modes.at(0), service, S::keep)?;
         Ok(())
     }
-    /// Calls `odd.names.Holder_` over a session.
+    /// Calls `odd.names.Holder_`.
     ///
-    /// Each method has two functions: one returns a future, the other takes a callback. Both send at once.
+    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
     pub struct HolderClient<T: ::erpc::Transport = ::erpc::Udp> {
-        session: ::erpc::Session<T>,
+        channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> HolderClient<T> {
-        /// Opens a session to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` until it is open.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
@@ -405,24 +355,29 @@ pub mod holder_service {
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
-            endpoint.connect(server).map(Self::new)
+            ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over `session`, which may serve several clients.
+        /// A client that calls over a channel or a session, which may serve several.
         #[must_use]
-        pub fn new(session: ::erpc::Session<T>) -> Self {
-            Self { session }
+        pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
+            Self { channel: channel.into() }
         }
-        /// The session that calls go over.
+        /// What calls go over.
         #[must_use]
-        pub fn session(&self) -> &::erpc::Session<T> {
-            &self.session
+        pub fn channel(&self) -> &::erpc::Channel<T> {
+            &self.channel
+        }
+        /// A client of the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
         }
         /// Calls `odd.names.Holder_/Keep`.
         pub fn keep(
             &self,
             request: impl ::std::borrow::Borrow<super::Holder>,
         ) -> ::erpc::Call<super::Holder, T> {
-            self.session.call(&methods::KEEP, request.borrow())
+            self.channel.call(&methods::KEEP, request.borrow())
         }
         /// As `keep`, and gives the result to `done`.
         pub fn keep_with(
@@ -430,17 +385,17 @@ pub mod holder_service {
             request: impl ::std::borrow::Borrow<super::Holder>,
             done: impl FnOnce(Result<super::Holder, ::erpc::CallError>) + 'static,
         ) {
-            self.session.call_with(&methods::KEEP, request.borrow(), done);
+            self.channel.call_with(&methods::KEEP, request.borrow(), done);
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for HolderClient<T> {
         fn clone(&self) -> Self {
-            Self::new(self.session.clone())
+            Self::new(self.channel.clone())
         }
     }
     impl<T: ::erpc::Transport> ::std::fmt::Debug for HolderClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("HolderClient").field("session", &self.session).finish()
+            f.debug_struct("HolderClient").field("channel", &self.channel).finish()
         }
     }
 }
@@ -449,51 +404,36 @@ pub use holder_service::HolderClient;
 #[expect(dead_code, reason = "a program seldom uses all of a service")]
 pub mod nothing_service {
     /// Names the re-exports, as a program may not; unused itself, as is expected above.
-    type Unused = (&'static dyn super::Nothing, super::NothingClient);
+    fn unused(_: &impl super::Nothing, _: &super::NothingClient) {}
     /// The service's full name.
     pub const NAME: &str = "odd.names.Nothing";
     /// The service's methods by name and type, for calls and handlers below the generated code.
     pub mod methods {}
     /// No methods at all.
     pub trait Nothing: Send + Sync + 'static {}
-    /// Where each method of [`Nothing`] runs.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct Modes {}
-    impl Modes {
-        /// All methods in one mode.
-        #[must_use]
-        pub const fn all(_mode: ::erpc::service::Mode) -> Self {
-            Self {}
-        }
-        /// The same but for `method`, named as in the `.proto` file.
-        ///
-        /// # Panics
-        /// If there is no such method. In a constant that is an error at compile time.
-        #[must_use]
-        #[track_caller]
-        pub const fn with(self, _method: &str, _mode: ::erpc::service::Mode) -> Self {
-            panic!("odd.names.Nothing has no methods")
-        }
-    }
+    /// Modes of the methods that have one to choose.
+    pub type Modes = ::erpc::service::Modes<0>;
+    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
+    pub const MODES: Modes = Modes::new("odd.names.Nothing has no methods", [], &[]);
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
     /// If a method is there already, or another has its id.
-    pub fn register<S: Nothing>(
+    pub fn register<S: self::Nothing>(
         _service: &::std::sync::Arc<S>,
         _modes: Modes,
         _routes: &mut ::erpc::service::Routes,
     ) -> Result<(), ::erpc::service::MethodCollision> {
         Ok(())
     }
-    /// Calls `odd.names.Nothing` over a session.
+    /// Calls `odd.names.Nothing`.
     ///
-    /// Each method has two functions: one returns a future, the other takes a callback. Both send at once.
+    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
     pub struct NothingClient<T: ::erpc::Transport = ::erpc::Udp> {
-        session: ::erpc::Session<T>,
+        channel: ::erpc::Channel<T>,
     }
     impl<T: ::erpc::Transport> NothingClient<T> {
-        /// Opens a session to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` until it is open.
+        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
         ///
         /// # Errors
         /// If the address is not known, or no server answers there.
@@ -501,27 +441,32 @@ pub mod nothing_service {
             endpoint: &::erpc::Endpoint<T>,
             server: impl ::erpc::Target<T::Route>,
         ) -> Result<Self, ::erpc::ConnectFailed> {
-            endpoint.connect(server).map(Self::new)
+            ::erpc::Channel::connect(endpoint, server).map(Self::new)
         }
-        /// A client that calls over `session`, which may serve several clients.
+        /// A client that calls over a channel or a session, which may serve several.
         #[must_use]
-        pub fn new(session: ::erpc::Session<T>) -> Self {
-            Self { session }
+        pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
+            Self { channel: channel.into() }
         }
-        /// The session that calls go over.
+        /// What calls go over.
         #[must_use]
-        pub fn session(&self) -> &::erpc::Session<T> {
-            &self.session
+        pub fn channel(&self) -> &::erpc::Channel<T> {
+            &self.channel
+        }
+        /// A client of the same channel whose calls have these options.
+        #[must_use]
+        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
+            Self::new(self.channel.with(options))
         }
     }
     impl<T: ::erpc::Transport> ::std::clone::Clone for NothingClient<T> {
         fn clone(&self) -> Self {
-            Self::new(self.session.clone())
+            Self::new(self.channel.clone())
         }
     }
     impl<T: ::erpc::Transport> ::std::fmt::Debug for NothingClient<T> {
         fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("NothingClient").field("session", &self.session).finish()
+            f.debug_struct("NothingClient").field("channel", &self.channel).finish()
         }
     }
 }

@@ -17,7 +17,7 @@ pub struct GreetReply {
 #[expect(dead_code, reason = "a program seldom uses all of a service")]
 pub mod greeter_service {
     /// Names the re-exports, as a program may not; unused itself, as is expected above.
-    type Unused = (&'static dyn super::Greeter,);
+    fn unused(_: &impl super::Greeter) {}
     /// The service's full name.
     pub const NAME: &str = "hello.v1.Greeter";
     /// The service's methods by name and type, for calls and handlers below the generated code.
@@ -39,46 +39,24 @@ pub mod greeter_service {
             request: crate::rpc::Request<'_, super::GreetRequest>,
         ) -> Result<crate::rpc::Response<super::GreetReply>, crate::rpc::Status>;
     }
-    /// Where each method of [`Greeter`] runs.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct Modes {
-        /// The mode of `Greet`.
-        pub greet: crate::rpc::service::Mode,
-    }
-    impl Modes {
-        /// All methods in one mode.
-        #[must_use]
-        pub const fn all(mode: crate::rpc::service::Mode) -> Self {
-            Self { greet: mode }
-        }
-        /// The same but for `method`, named as in the `.proto` file.
-        ///
-        /// # Panics
-        /// If there is no such method. In a constant that is an error at compile time.
-        #[must_use]
-        #[track_caller]
-        pub const fn with(
-            mut self,
-            method: &str,
-            mode: crate::rpc::service::Mode,
-        ) -> Self {
-            match method.as_bytes() {
-                b"Greet" => self.greet = mode,
-                _ => panic!("hello.v1.Greeter has no such method, it has: Greet"),
-            }
-            self
-        }
-    }
+    /// Modes of the methods that have one to choose.
+    pub type Modes = crate::rpc::service::Modes<1>;
+    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
+    pub const MODES: Modes = Modes::new(
+        "hello.v1.Greeter has no such method; it has: Greet",
+        [("Greet", crate::rpc::service::Mode::Dispatch)],
+        &[],
+    );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
     /// If a method is there already, or another has its id.
-    pub fn register<S: Greeter>(
+    pub fn register<S: self::Greeter>(
         service: &::std::sync::Arc<S>,
         modes: Modes,
         routes: &mut crate::rpc::service::Routes,
     ) -> Result<(), crate::rpc::service::MethodCollision> {
-        routes.unary(methods::GREET, modes.greet, service, S::greet)?;
+        routes.unary(methods::GREET, modes.at(0), service, S::greet)?;
         Ok(())
     }
 }

@@ -1,0 +1,88 @@
+//! What `erpc/options.proto` says in the files of a build.
+
+use protox::prost_reflect::{
+    DescriptorPool, DynamicMessage, FieldDescriptor, MessageDescriptor, MethodDescriptor,
+};
+
+/// The name that it is imported by.
+pub(crate) const FILE_NAME: &str = "erpc/options.proto";
+
+/// The file itself.
+pub(crate) const FILE: &str = include_str!("../proto/erpc/options.proto");
+
+/// `(erpc.method)`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MethodOptions {
+    /// A [`DeclaredMode`].
+    #[prost(enumeration = "DeclaredMode", tag = "1")]
+    pub(crate) mode: i32,
+    #[prost(uint64, tag = "2")]
+    pub(crate) deadline_us: u64,
+    #[prost(bool, tag = "3")]
+    pub(crate) idempotent: bool,
+    #[prost(uint32, tag = "4")]
+    pub(crate) max_request: u32,
+    #[prost(uint32, tag = "5")]
+    pub(crate) max_response: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, prost::Enumeration)]
+#[repr(i32)]
+pub(crate) enum DeclaredMode {
+    Unspecified = 0,
+    Dispatch = 1,
+    Worker = 2,
+    Async = 3,
+}
+
+/// `(erpc.message)`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MessageOptions {
+    /// 1: `FIXED`.
+    #[prost(int32, tag = "1")]
+    pub(crate) layout: i32,
+    #[prost(bool, tag = "2")]
+    pub(crate) view: bool,
+}
+
+/// `(erpc.field)`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct FieldOptions {
+    #[prost(uint32, tag = "1")]
+    size: u32,
+}
+
+pub(crate) fn of_method(method: &MethodDescriptor) -> MethodOptions {
+    read(method.parent_pool(), "erpc.method", method.options())
+}
+
+pub(crate) fn of_message(message: &MessageDescriptor) -> MessageOptions {
+    read(message.parent_pool(), "erpc.message", message.options())
+}
+
+/// The size of a `bytes` field, 0 if it is not said.
+pub(crate) fn field_size(field: &FieldDescriptor) -> u32 {
+    read::<FieldOptions>(field.parent_pool(), "erpc.field", field.options()).size
+}
+
+/// Whether repeating a call is harmless, by the standard option.
+pub(crate) fn is_idempotent(method: &MethodDescriptor) -> bool {
+    use prost_types::method_options::IdempotencyLevel;
+    let options = method.method_descriptor_proto().options.as_ref();
+    options
+        .is_some_and(|options| options.idempotency_level() != IdempotencyLevel::IdempotencyUnknown)
+}
+
+/// An option by its full name; its default if it is not set, or nobody has imported its file.
+fn read<M: prost::Message + Default>(
+    pool: &DescriptorPool,
+    name: &str,
+    options: DynamicMessage,
+) -> M {
+    let extension = pool.get_extension_by_name(name);
+    let set = extension.filter(|extension| options.has_extension(extension));
+    let value = set.map(|extension| options.get_extension(&extension).into_owned());
+    // What is no such message comes from another file of that name, which says nothing to us.
+    let message = value.as_ref().and_then(|value| value.as_message());
+    message.and_then(|message| message.transcode_to().ok()).unwrap_or_default()
+}

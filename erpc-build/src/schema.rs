@@ -1,0 +1,162 @@
+//! What is to be generated for each method: the `.proto` files' options and the builder's, made one.
+
+use std::collections::{HashMap, HashSet};
+
+use protox::prost_reflect::{MethodDescriptor, ServiceDescriptor};
+
+use crate::options::{self, DeclaredMode, MethodOptions};
+use crate::source::Source;
+use crate::{Error, Misuse};
+
+/// Where a method's handlers run; see [`Builder::mode`](crate::Builder::mode).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// In the event loop, on the request as it was received. For handlers that take microseconds and
+    /// never block. The default.
+    Dispatch,
+    /// On a worker thread. For handlers that compute long or block.
+    Worker,
+    /// In the event loop as an `async fn`. For handlers that wait, be it for other calls or for time.
+    Async,
+}
+
+/// What a method's handler looks like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shape {
+    Dispatch,
+    Worker,
+    Async,
+    ServerStreaming,
+    ClientStreaming,
+    Bidirectional,
+}
+
+impl Shape {
+    /// A plain `fn`, which the derive may move between the event loop and workers.
+    pub(crate) fn is_sync(self) -> bool {
+        matches!(self, Self::Dispatch | Self::Worker)
+    }
+
+    /// One request and one response.
+    pub(crate) fn is_unary(self) -> bool {
+        self.is_sync() || self == Self::Async
+    }
+}
+
+/// A method as it is to be generated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MethodPlan {
+    pub(crate) shape: Shape,
+    pub(crate) idempotent: bool,
+    /// Microseconds, 0: none.
+    pub(crate) deadline_us: u64,
+    /// Bytes, 0: no limit of the method's own.
+    pub(crate) max_request: u32,
+    /// Bytes, 0: no limit of the method's own.
+    pub(crate) max_response: u32,
+}
+
+/// All methods by their full names.
+#[derive(Debug)]
+pub(crate) struct Schema {
+    methods: HashMap<String, MethodPlan>,
+}
+
+impl Schema {
+    /// Reads the options of all services that are generated; `modes` are the builder's.
+    pub(crate) fn new(source: &Source, modes: &[(String, Mode)]) -> Result<Self, Error> {
+        let mut misuses = Vec::new();
+        let mut methods = HashMap::new();
+        let named =
+            |service: &ServiceDescriptor| source.named.contains(service.parent_file().name());
+        for method in source
+            .pool
+            .services()
+            .filter(named)
+            .flat_map(|service| service.methods().collect::<Vec<_>>())
+        {
+            let name = full_name(&method);
+            let over =
+                modes.iter().rev().find(|(method, _)| *method == name).map(|(_, mode)| *mode);
+            let plan = plan(&method, over).unwrap_or_else(|misuse| {
+                misuses.push(misuse);
+                MethodPlan::DEFAULT
+            });
+            methods.insert(name, plan);
+        }
+        let unknown = modes.iter().filter(|(method, _)| !methods.contains_key(method));
+        misuses.extend(unknown.map(|(method, _)| unknown_method(method, methods.keys())));
+        if misuses.is_empty() { Ok(Self { methods }) } else { Err(Error::Options(misuses)) }
+    }
+
+    /// The method with that full name, `package.Service/Method`.
+    pub(crate) fn method(&self, full_name: &str) -> MethodPlan {
+        self.methods.get(full_name).copied().unwrap_or(MethodPlan::DEFAULT)
+    }
+}
+
+impl MethodPlan {
+    const DEFAULT: Self = Self {
+        shape: Shape::Dispatch,
+        idempotent: false,
+        deadline_us: 0,
+        max_request: 0,
+        max_response: 0,
+    };
+}
+
+/// `package.Service/Method`.
+fn full_name(method: &MethodDescriptor) -> String {
+    format!("{}/{}", method.parent_service().full_name(), method.name())
+}
+
+fn plan(method: &MethodDescriptor, over: Option<Mode>) -> Result<MethodPlan, Misuse> {
+    let options = options::of_method(method);
+    Ok(MethodPlan {
+        shape: shape(method, &options, over)?,
+        idempotent: options.idempotent || options::is_idempotent(method),
+        deadline_us: options.deadline_us,
+        max_request: options.max_request,
+        max_response: options.max_response,
+    })
+}
+
+fn shape(
+    method: &MethodDescriptor,
+    options: &MethodOptions,
+    over: Option<Mode>,
+) -> Result<Shape, Misuse> {
+    let declared = match options.mode() {
+        DeclaredMode::Unspecified => None,
+        DeclaredMode::Dispatch => Some(Mode::Dispatch),
+        DeclaredMode::Worker => Some(Mode::Worker),
+        DeclaredMode::Async => Some(Mode::Async),
+    };
+    let mode = over.or(declared);
+    let streaming = match (method.is_client_streaming(), method.is_server_streaming()) {
+        (false, false) => None,
+        (false, true) => Some(Shape::ServerStreaming),
+        (true, false) => Some(Shape::ClientStreaming),
+        (true, true) => Some(Shape::Bidirectional),
+    };
+    match (streaming, mode) {
+        (Some(shape), None | Some(Mode::Async)) => Ok(shape),
+        (Some(_), Some(_)) => Err(Misuse {
+            at: format!("method {}", full_name(method)),
+            problem: "streams, so its handler is asynchronous; remove its mode".to_owned(),
+        }),
+        (None, None | Some(Mode::Dispatch)) => Ok(Shape::Dispatch),
+        (None, Some(Mode::Worker)) => Ok(Shape::Worker),
+        (None, Some(Mode::Async)) => Ok(Shape::Async),
+    }
+}
+
+fn unknown_method<'a>(method: &str, known: impl Iterator<Item = &'a String>) -> Misuse {
+    let known: HashSet<_> = known.map(String::as_str).collect();
+    let mut known: Vec<_> = known.into_iter().collect();
+    known.sort_unstable();
+    Misuse {
+        at: format!("Builder::mode(\"{method}\", ..)"),
+        problem: format!("there is no such method; there are: {}", known.join(", ")),
+    }
+}
