@@ -9,8 +9,10 @@ use quote::ToTokens;
 
 use crate::attributes::Attributes;
 use crate::generator::{Generator, Parts};
+use crate::layout::Layout;
 use crate::schema::{Mode, Schema};
 use crate::source::{self, Source};
+use crate::types::Types;
 use crate::{Error, check, options};
 
 /// Settings of a compilation, with their defaults.
@@ -34,6 +36,7 @@ pub fn configure() -> Builder {
         modes: Vec::new(),
         traits: Attributes::new("trait_attribute"),
         clients: Attributes::new("client_attribute"),
+        messages: Attributes::new("message_attribute"),
         externs: Vec::new(),
         bytes: Vec::new(),
         btree_maps: Vec::new(),
@@ -58,6 +61,8 @@ pub struct Builder {
     modes: Vec<(String, Mode)>,
     traits: Attributes,
     clients: Attributes,
+    /// Of messages, for those that are ours; `prost` has them as well.
+    messages: Attributes,
     /// Paths in `.proto` files and in Rust.
     externs: Vec<(String, String)>,
     bytes: Vec<String>,
@@ -120,12 +125,14 @@ impl Builder {
 
     /// Adds an attribute, such as `#[derive(Eq)]`, to the messages and enums that `path` matches.
     pub fn type_attribute(mut self, path: impl AsRef<str>, attribute: impl AsRef<str>) -> Self {
+        self.messages.add(path.as_ref().to_owned(), attribute.as_ref().to_owned());
         self.prost.type_attribute(path, attribute);
         self
     }
 
     /// Adds an attribute to the messages that `path` matches.
     pub fn message_attribute(mut self, path: impl AsRef<str>, attribute: impl AsRef<str>) -> Self {
+        self.messages.add(path.as_ref().to_owned(), attribute.as_ref().to_owned());
         self.prost.message_attribute(path, attribute);
         self
     }
@@ -258,21 +265,36 @@ impl Builder {
             source::write(path, &source.pool.encode_to_vec())?;
         }
         let files = files(source);
-        check::check(&files)?;
         let schema = Schema::new(source, &self.modes)?;
+        let types = Types::new(self.externs.clone());
+        let views = schema.messages(&source.pool).filter(|(message, layout)| {
+            *layout == Layout::View && !types.is_extern(message.full_name())
+        });
+        let views: Vec<_> = views.map(|(message, _)| message).collect();
+        let type_names = check::check(&files, &views)?;
+        // `prost` leaves out what it is told to find elsewhere, and these are not its own.
+        for (message, layout) in schema.messages(&source.pool) {
+            if layout == Layout::Fixed && !types.is_extern(message.full_name()) {
+                let path = format!(".{}", message.full_name());
+                self.prost.extern_path(path, message.name());
+            }
+        }
+        for (proto, rust) in self.externs {
+            self.prost.extern_path(proto, rust);
+        }
         let generator = Generator {
             erpc: path_tokens("erpc_path", &self.erpc_path)?,
             parts: self.parts,
             traits: self.traits.parse()?,
             clients: self.clients.parse()?,
+            messages: self.messages.parse()?,
             well_known_types: self.well_known_types,
-            externs: self.externs.iter().map(|(proto, _)| proto.clone()).collect(),
-            type_names: check::type_names(&files),
+            type_names,
+            types,
             schema,
+            pool: source.pool.clone(),
+            files: Generator::order(&files),
         };
-        for (proto, rust) in self.externs {
-            self.prost.extern_path(proto, rust);
-        }
         // Each would forget what was set before, so all at once; and not if somebody has set theirs.
         if !self.bytes.is_empty() {
             self.prost.bytes(self.bytes);

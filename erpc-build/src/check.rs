@@ -4,16 +4,34 @@ use std::collections::HashMap;
 
 use heck::{ToSnakeCase, ToUpperCamelCase};
 use prost_types::{FileDescriptorProto, FileDescriptorSet, ServiceDescriptorProto};
+use protox::prost_reflect::MessageDescriptor;
 
 use crate::Error;
 use crate::method_id::method_id;
+use crate::types::view_name;
 
 /// Checks all services of a build: no two methods with one id, no two things with one
-/// name in Rust.
-pub(crate) fn check(files: &FileDescriptorSet) -> Result<(), Error> {
+/// name in Rust. `views` are the messages with one. Returns the names that types take in each package's
+/// module.
+pub(crate) fn check(
+    files: &FileDescriptorSet,
+    views: &[MessageDescriptor],
+) -> Result<HashMap<String, Vec<String>>, Error> {
     method_ids(files)?;
     services(files).try_for_each(|(_, service)| method_names(service))?;
-    modules(files)
+    modules(files)?;
+    let mut names = type_names(files);
+    for view in views {
+        let (name, names) =
+            (view_name(view), names.entry(view.package_name().to_owned()).or_default());
+        if names.contains(&name) {
+            let first = format!("a message, enum or view {name}");
+            let second = format!("the view of message {}", view.full_name());
+            return Err(Error::NameCollision { first, second, rust_name: name });
+        }
+        names.push(name);
+    }
+    Ok(names)
 }
 
 fn services(
@@ -93,8 +111,8 @@ fn modules(files: &FileDescriptorSet) -> Result<(), Error> {
     Ok(())
 }
 
-/// The names that messages and enums take in each package's module.
-pub(crate) fn type_names(files: &FileDescriptorSet) -> HashMap<String, Vec<String>> {
+/// The names that messages and enums take.
+fn type_names(files: &FileDescriptorSet) -> HashMap<String, Vec<String>> {
     let mut names: HashMap<String, Vec<String>> = HashMap::new();
     for file in &files.file {
         let messages = file.message_type.iter().map(prost_types::DescriptorProto::name);

@@ -46,10 +46,12 @@ mod builder;
 mod check;
 mod error;
 mod generator;
+mod layout;
 mod method_id;
 mod options;
 mod schema;
 mod source;
+mod types;
 
 use std::path::Path;
 

@@ -2,8 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use protox::prost_reflect::{MethodDescriptor, ServiceDescriptor};
+use protox::prost_reflect::{
+    DescriptorPool, MessageDescriptor, MethodDescriptor, ServiceDescriptor,
+};
 
+use crate::layout::{self, Layout, Layouts};
 use crate::options::{self, DeclaredMode, MethodOptions};
 use crate::source::Source;
 use crate::{Error, Misuse};
@@ -36,11 +39,6 @@ impl Shape {
     pub(crate) fn is_sync(self) -> bool {
         matches!(self, Self::Dispatch | Self::Worker)
     }
-
-    /// One request and one response.
-    pub(crate) fn is_unary(self) -> bool {
-        self.is_sync() || self == Self::Async
-    }
 }
 
 /// A method as it is to be generated.
@@ -56,10 +54,11 @@ pub(crate) struct MethodPlan {
     pub(crate) max_response: u32,
 }
 
-/// All methods by their full names.
+/// All methods by their full names, and the messages that are not plain ones.
 #[derive(Debug)]
 pub(crate) struct Schema {
     methods: HashMap<String, MethodPlan>,
+    layouts: Layouts,
 }
 
 impl Schema {
@@ -86,7 +85,28 @@ impl Schema {
         }
         let unknown = modes.iter().filter(|(method, _)| !methods.contains_key(method));
         misuses.extend(unknown.map(|(method, _)| unknown_method(method, methods.keys())));
-        if misuses.is_empty() { Ok(Self { methods }) } else { Err(Error::Options(misuses)) }
+        let layouts = layout::read(&source.pool, &mut misuses);
+        if misuses.is_empty() {
+            Ok(Self { methods, layouts })
+        } else {
+            Err(Error::Options(misuses))
+        }
+    }
+
+    /// How the message with that full name is read, if it is no plain one.
+    pub(crate) fn layout(&self, full_name: &str) -> Option<Layout> {
+        self.layouts.get(full_name).copied()
+    }
+
+    /// The messages that are not plain ones, in the order of their files.
+    pub(crate) fn messages<'a>(
+        &'a self,
+        pool: &'a DescriptorPool,
+    ) -> impl Iterator<Item = (MessageDescriptor, Layout)> + 'a {
+        pool.all_messages().filter_map(|message| {
+            let layout = self.layout(message.full_name())?;
+            Some((message, layout))
+        })
     }
 
     /// The method with that full name, `package.Service/Method`.

@@ -59,3 +59,8 @@ fn names_that_meet_others() {
 fn a_method_of_each_kind() {
     check("modes", erpc_build::configure(), &["modes.proto"], &["modes.v1"]);
 }
+
+#[test]
+fn messages_that_are_read_where_they_lie() {
+    check("layouts", erpc_build::configure(), &["layouts.proto"], &["layouts.v1"]);
+}

@@ -1,7 +1,8 @@
-//! `#[derive(Service)]`, re-exported and explained by the crate `erpc`.
+//! `#[derive(Service)]` and `#[derive(FixedLayout)]`, re-exported and explained by the crate `erpc`.
 
 mod attributes;
 mod expand;
+mod fixed_layout;
 mod service_path;
 
 use proc_macro::TokenStream;
@@ -27,8 +28,12 @@ use syn::{DeriveInput, parse_macro_input};
 ///   by a path through its package's module, or bring `kv_service` into scope as well.
 /// * `worker(Scan, ..)`: these methods, named as in the `.proto` file, run on worker threads.
 /// * `worker`: all methods do, but those of `dispatch(..)`.
-/// * `dispatch(Get, ..)`: these methods run in the event loop, as all do unless `worker` says otherwise.
+/// * `dispatch(Get, ..)`: these methods run in the event loop.
 /// * `crate = my::erpc`: where the crate `erpc` is, if not at `::erpc`.
+///
+/// Methods that are not named run as the `.proto` file declares, in the event loop if it says nothing.
+/// Those whose handlers are asynchronous always run there: the trait says which, so they are named in
+/// the `.proto` file or in the build script, not here.
 ///
 /// A method that the service does not have is an error at compile time, which lists those it has.
 ///
@@ -40,4 +45,34 @@ use syn::{DeriveInput, parse_macro_input};
 pub fn derive_service(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     expand::expand(&input).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes a struct a message that is its own bytes: implements `erpc::FixedLayout`.
+///
+/// ```ignore
+/// use erpc::zerocopy::little_endian::{F64, U64};
+/// use erpc::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+///
+/// #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, erpc::FixedLayout)]
+/// #[zerocopy(crate = "erpc::zerocopy")]
+/// #[repr(C)]
+/// struct Quote {
+///     number: U64,
+///     price: F64,
+///     symbol: [u8; 8],
+/// }
+///
+/// const QUOTE: Method<Quote, Quote, Fixed> = Method::new("market.v1.Market/Quote");
+/// ```
+///
+/// The struct must be the same bytes on every machine and at every address: `#[repr(C)]`, and fields of
+/// `u8`, arrays, other such structs and the numbers of `erpc::zerocopy::little_endian`. What is not is an
+/// error that says what to write in its place. `zerocopy`'s own derives prove it, so they stand beside
+/// this one.
+///
+/// `#[erpc(crate = my::erpc)]` says where the crate `erpc` is, if not at `::erpc`.
+#[proc_macro_derive(FixedLayout, attributes(erpc))]
+pub fn derive_fixed_layout(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    fixed_layout::expand(&input).unwrap_or_else(syn::Error::into_compile_error).into()
 }

@@ -6,7 +6,7 @@ use quote::quote;
 
 use super::Scope;
 use super::docs::docs;
-use super::names::{ClientNames, method_const};
+use super::names::{ClientNames, method_const, plain};
 use crate::schema::Shape;
 
 impl Scope<'_> {
@@ -155,7 +155,8 @@ impl Scope<'_> {
         let fn_once = self.prelude("FnOnce", &quote!(::std::ops));
         let method_const = method_const(method);
         let (request, response) = (self.request(method, 1), self.response(method, 1));
-        let docs = docs(&[&format!("As `{call}`, and gives the result to `done`.")]);
+        let docs =
+            docs(&[&format!("As `{}`, and gives the result to `done`.", plain(&call.to_string()))]);
         let deprecated = method.options.deprecated().then(|| quote!(#[deprecated]));
         quote! {
             #docs

@@ -2,6 +2,7 @@
 
 use proc_macro2::TokenStream;
 use prost_build::Comments;
+use protox::prost_reflect::FileDescriptor;
 use quote::quote;
 
 /// Doc comments, one per line.
@@ -20,6 +21,19 @@ pub(super) fn docs_or(comments: &Comments, fallback: &str, more: &[&str]) -> Tok
     }
     let (gap, more) = (docs(&[""]), docs(more));
     quote!(#first #gap #more)
+}
+
+/// The comment of what is at `path` in a file.
+pub(super) fn comments(file: &FileDescriptor, path: &[i32]) -> Comments {
+    let info = file.file_descriptor_proto().source_code_info.as_ref();
+    let location =
+        info.and_then(|info| info.location.iter().find(|location| location.path == path));
+    let lines = |text: Option<&str>| text.unwrap_or_default().lines().map(str::to_owned).collect();
+    Comments {
+        leading_detached: Vec::new(),
+        leading: lines(location.map(|location| location.leading_comments())),
+        trailing: lines(location.map(|location| location.trailing_comments())),
+    }
 }
 
 /// The lines as they stand behind `///`. `prost` escapes what Markdown would misread.

@@ -7,6 +7,7 @@ use quote::{ToTokens, quote};
 use super::Scope;
 use super::docs::docs;
 use super::names::{ident, method_const};
+use crate::layout::Layout;
 
 impl Scope<'_> {
     pub(super) fn methods(&self) -> TokenStream {
@@ -29,10 +30,41 @@ impl Scope<'_> {
         let (request, response) = (self.request(method, 2), self.response(method, 2));
         let docs = docs(&[&format!("`{full_name}`.")]);
         let declared = self.declared(method);
+        let codecs = self.codecs(method);
         quote! {
             #docs
-            pub const #name: #erpc::service::Method<#request, #response> =
+            pub const #name: #erpc::service::Method<#request, #response #codecs> =
                 #erpc::service::Method::new(#full_name) #declared;
+        }
+    }
+
+    /// The codecs of requests and responses, as far as they are not the default.
+    fn codecs(&self, method: &Method) -> TokenStream {
+        let erpc = self.erpc();
+        let codec = |name: &str| {
+            let name = ident(name);
+            quote!(#erpc::service::#name)
+        };
+        let request = match self.layout(&method.input_proto_type) {
+            Some(Layout::Fixed) => "Fixed",
+            // What is read after the first `await` cannot be borrowed from a packet.
+            Some(Layout::View) if self.plan(method).shape.is_sync() => "Borrowed",
+            _ => "Prost",
+        };
+        let response = match self.layout(&method.output_proto_type) {
+            Some(Layout::Fixed) => "Fixed",
+            _ => "Prost",
+        };
+        match (request, response) {
+            ("Prost", "Prost") => quote!(),
+            ("Fixed", "Fixed") => {
+                let both = codec("Fixed");
+                quote!(, #both)
+            }
+            _ => {
+                let (request, response) = (codec(request), codec(response));
+                quote!(, #request, #response)
+            }
         }
     }
 

@@ -4,19 +4,26 @@
 
 mod client;
 mod docs;
+mod fixed;
 mod methods;
 mod names;
 mod server;
+mod view;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
+use heck::ToUpperCamelCase;
 use proc_macro2::{Ident, TokenStream};
 use prost_build::{Method, Service, ServiceGenerator};
+use prost_types::FileDescriptorSet;
+use protox::prost_reflect::{DescriptorPool, FileDescriptor, MessageDescriptor};
 use quote::{format_ident, quote};
 
-use crate::attributes::{ParsedAttributes, matches};
+use crate::attributes::ParsedAttributes;
 use crate::check::{full_name, service_module};
+use crate::layout::Layout;
 use crate::schema::{MethodPlan, Schema};
+use crate::types::{Types, escaped};
 use docs::{docs, docs_or};
 use names::{Names, ident};
 
@@ -27,19 +34,22 @@ pub(crate) struct Parts {
     pub(crate) server: bool,
 }
 
-/// Adds the code of services to the packages' files.
+/// Adds our code to the packages' files: services, and messages that are not plain ones.
 pub(crate) struct Generator {
     pub(crate) erpc: TokenStream,
     pub(crate) parts: Parts,
     pub(crate) traits: ParsedAttributes,
     pub(crate) clients: ParsedAttributes,
+    pub(crate) messages: ParsedAttributes,
     /// `google.protobuf` is generated rather than taken from `prost_types`.
     pub(crate) well_known_types: bool,
-    /// Paths of what exists elsewhere, as `.google.type`.
-    pub(crate) externs: Vec<String>,
-    /// Names of messages and enums by package.
+    /// Names of messages, enums and views by package.
     pub(crate) type_names: HashMap<String, Vec<String>>,
+    pub(crate) types: Types,
     pub(crate) schema: Schema,
+    pub(crate) pool: DescriptorPool,
+    /// The files that `prost_build` has not come to.
+    pub(crate) files: VecDeque<String>,
 }
 
 impl ServiceGenerator for Generator {
@@ -50,6 +60,37 @@ impl ServiceGenerator for Generator {
             buf.push_str(&code.to_string());
         }
     }
+
+    /// Called once per file, in the order in which `prost_build` was given them.
+    fn finalize(&mut self, buf: &mut String) {
+        let file = self.files.pop_front().and_then(|name| self.pool.get_file_by_name(&name));
+        if let Some(file) = file {
+            buf.push_str(&self.messages_of(&file).to_string());
+        }
+    }
+}
+
+impl Generator {
+    /// The order of [`ServiceGenerator::finalize`].
+    pub(crate) fn order(files: &FileDescriptorSet) -> VecDeque<String> {
+        files.file.iter().map(|file| file.name().to_owned()).collect()
+    }
+
+    fn messages_of(&self, file: &FileDescriptor) -> TokenStream {
+        let ours = self.schema.messages(&self.pool).filter(|(message, _)| {
+            message.parent_file() == *file && !self.types.is_extern(message.full_name())
+        });
+        let code = ours.map(|(message, layout)| match layout {
+            Layout::Fixed => self.fixed(&message),
+            Layout::View => self.view(&message),
+        });
+        code.collect()
+    }
+}
+
+/// The Rust name of a message at a file's level.
+fn package_type(name: &str) -> Ident {
+    ident(&escaped(name.to_upper_camel_case()))
 }
 
 /// One service while its code is made.
@@ -176,18 +217,53 @@ impl Scope<'_> {
         self.message(&method.output_proto_type, &method.output_type, depth)
     }
 
-    /// A message's type as seen from `depth` modules below its package's.
+    /// What a handler that is no stream's gets in its request, seen from the service's module.
+    fn received(&self, method: &Method) -> TokenStream {
+        let owned = self.request(method, 1);
+        let message = self.descriptor(&method.input_proto_type);
+        let layout =
+            self.layout(&method.input_proto_type).filter(|_| self.plan(method).shape.is_sync());
+        match (layout, message) {
+            (Some(Layout::Fixed), _) => quote!(&#owned),
+            (Some(Layout::View), Some(message)) => {
+                let view = self.generator.view_type(&self.service.package, &message);
+                self.deeper(&view.to_string(), 1)
+            }
+            _ => owned,
+        }
+    }
+
+    fn layout(&self, proto_type: &str) -> Option<Layout> {
+        self.generator.schema.layout(proto_type.trim_start_matches('.'))
+    }
+
+    fn descriptor(&self, proto_type: &str) -> Option<MessageDescriptor> {
+        self.generator.pool.get_message_by_name(proto_type.trim_start_matches('.'))
+    }
+
+    /// A message's type as seen from `depth` modules below its package's. `prost_build` has the word,
+    /// but for those that it does not know.
     fn message(&self, proto_type: &str, rust_type: &str, depth: usize) -> TokenStream {
-        let generator = self.generator;
-        let full_name = proto_type.trim_start_matches('.');
-        let elsewhere = generator.externs.iter().any(|path| matches(path, full_name))
+        let (generator, full_name) = (self.generator, proto_type.trim_start_matches('.'));
+        let fixed =
+            self.descriptor(proto_type).filter(|_| self.layout(proto_type) == Some(Layout::Fixed));
+        let path = match fixed {
+            Some(message) => generator.types.message(&self.service.package, &message).to_string(),
+            None => rust_type.to_owned(),
+        };
+        let elsewhere = generator.types.is_extern(full_name)
             || !generator.well_known_types && full_name.starts_with("google.protobuf.");
-        // Also told by `prost_build`'s own setting, which we cannot read.
-        let absolute = rust_type.starts_with("::") || rust_type.starts_with("crate::");
-        let prefix = if elsewhere || absolute { String::new() } else { "super::".repeat(depth) };
-        format!("{prefix}{rust_type}").parse().unwrap_or_else(|_| {
-            let message =
-                format!("`{rust_type}`, which {proto_type} is mapped to, is not a Rust type");
+        if elsewhere { self.deeper(&path, 0) } else { self.deeper(&path, depth) }
+    }
+
+    /// A path of the package's module from `depth` modules below.
+    fn deeper(&self, path: &str, depth: usize) -> TokenStream {
+        // Absolute paths also come from `prost_build`'s own setting, which we cannot read.
+        let path = path.replace(' ', "");
+        let absolute = path.starts_with("::") || path.starts_with("crate::");
+        let prefix = if absolute { String::new() } else { "super::".repeat(depth) };
+        format!("{prefix}{path}").parse().unwrap_or_else(|_| {
+            let message = format!("`{path}` in {} is not a Rust type", self.full_name());
             quote!(::std::compile_error!(#message))
         })
     }

@@ -43,7 +43,8 @@ impl Names {
     }
 }
 
-fn free(name: &str, taken: &mut HashSet<String>) -> Ident {
+/// The name, with as many underscores as it takes to be none of `taken`.
+pub(super) fn free(name: &str, taken: &mut HashSet<String>) -> Ident {
     let mut name = name.to_owned();
     while !taken.insert(name.clone()) {
         name = format!("{}_", plain(&name));

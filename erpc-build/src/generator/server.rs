@@ -40,7 +40,7 @@ impl Scope<'_> {
     fn trait_function(&self, method: &Method) -> TokenStream {
         let (erpc, result) = (self.erpc(), self.result());
         let name = ident(&method.name);
-        let (request, response) = (self.request(method, 1), self.response(method, 1));
+        let (request, response) = (self.received(method), self.response(method, 1));
         let docs =
             self.method_docs(method, "Handles", &["# Errors", "The status that the caller gets."]);
         let out = quote!(out: #erpc::Outgoing<#response>);

@@ -228,7 +228,7 @@ pub mod store_service {
         ) -> ::erpc::Call<super::Entry, T> {
             self.channel.call(&methods::AWAIT, request.borrow())
         }
-        /// As `r#await`, and gives the result to `done`.
+        /// As `await`, and gives the result to `done`.
         pub fn await_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Key>,

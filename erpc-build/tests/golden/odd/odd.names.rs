@@ -254,7 +254,7 @@ pub mod result_service {
         ) -> ::erpc::Call<super::Holder, T> {
             self.channel.call(&methods::ASYNC, request.borrow())
         }
-        /// As `r#async`, and gives the result to `done`.
+        /// As `async`, and gives the result to `done`.
         pub fn async_with(
             &self,
             request: impl ::std::borrow::Borrow<super::Holder>,

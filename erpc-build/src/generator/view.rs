@@ -1,0 +1,140 @@
+//! Views: messages that are read where they were received.
+
+use proc_macro2::{Literal, TokenStream};
+use protox::prost_reflect::{Cardinality, FieldDescriptor, Kind, MessageDescriptor};
+use quote::quote;
+
+use super::Generator;
+use super::docs;
+use super::names::ident;
+use crate::types::{escaped, view_name};
+
+impl Generator {
+    pub(super) fn view(&self, message: &MessageDescriptor) -> TokenStream {
+        let erpc = &self.erpc;
+        let package = message.package_name();
+        let name = ident(&view_name(message));
+        let of = self.types.message(package, message);
+        let docs = docs::docs(&[&format!(
+            "[`{of}`] where it was received: what takes space is borrowed from the packet."
+        )
+        .replace(" :: ", "::")]);
+        let lifetime = borrows(message).then(|| quote!(<'a>));
+        let elided = borrows(message).then(|| quote!(<'_>));
+        let fields = message.fields().map(|field| self.view_field(&field));
+        let reads: Vec<_> = message.fields().map(|field| self.read(&field)).collect();
+        let read = match &reads[..] {
+            [(tag, read)] => quote!(if field.tag() == #tag { #read; }),
+            reads => {
+                let arms = reads.iter().map(|(tag, read)| quote!(#tag => #read,));
+                quote!(match field.tag() { #(#arms)* _ => {} })
+            }
+        };
+        quote! {
+            #docs
+            #[derive(Clone, Copy, PartialEq, Default, Debug)]
+            pub struct #name #lifetime { #(#fields),* }
+            impl #erpc::service::Viewable for #of {
+                type View<'a> = #name #lifetime;
+                fn view(bytes: &[u8]) -> ::core::result::Result<#name #elided, #erpc::service::DecodeError> {
+                    let mut fields = #erpc::service::Fields::new(bytes);
+                    let mut view = #name::default();
+                    while let Some(field) = fields.next()? {
+                        #read
+                    }
+                    Ok(view)
+                }
+            }
+        }
+    }
+
+    /// A handler's view of a message, as seen from `package`'s module.
+    pub(super) fn view_type(&self, package: &str, message: &MessageDescriptor) -> TokenStream {
+        let view = self.types.view(package, message);
+        let lifetime = borrows(message).then(|| quote!(<'_>));
+        quote!(#view #lifetime)
+    }
+
+    fn view_field(&self, field: &FieldDescriptor) -> TokenStream {
+        let fallback = format!("`{}`.", field.name());
+        let comments = docs::comments(&field.parent_message().parent_file(), field.path());
+        let docs = docs::docs_or(&comments, &fallback, &[]);
+        let name = field_ident(field);
+        let one = match field.kind() {
+            Kind::String => quote!(&'a str),
+            Kind::Bytes => quote!(&'a [u8]),
+            Kind::Message(of) => {
+                let view = self.types.view(field.parent_message().package_name(), &of);
+                let lifetime = borrows(&of).then(|| quote!(<'a>));
+                quote!(#view #lifetime)
+            }
+            Kind::Float => quote!(f32),
+            Kind::Double => quote!(f64),
+            Kind::Uint32 | Kind::Fixed32 => quote!(u32),
+            Kind::Uint64 | Kind::Fixed64 => quote!(u64),
+            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => quote!(i64),
+            Kind::Bool => quote!(bool),
+            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 | Kind::Enum(_) => quote!(i32),
+        };
+        let of = if is_optional(field) { quote!(::core::option::Option<#one>) } else { one };
+        quote!(#docs pub #name: #of)
+    }
+
+    /// A field's number, and the assignment that takes it from `field` to `view`.
+    fn read(&self, field: &FieldDescriptor) -> (Literal, TokenStream) {
+        let name = field_ident(field);
+        let value = match field.kind() {
+            Kind::Message(of) => {
+                let erpc = &self.erpc;
+                let of = self.types.message(field.parent_message().package_name(), &of);
+                quote!(<#of as #erpc::service::Viewable>::view(field.bytes()?)?)
+            }
+            kind => {
+                let reader = ident(reader(&kind));
+                quote!(field.#reader()?)
+            }
+        };
+        let value = if is_optional(field) { quote!(Some(#value)) } else { value };
+        (Literal::u32_unsuffixed(field.number()), quote!(view.#name = #value))
+    }
+}
+
+/// The function of `erpc::service::Field` for values of that kind.
+fn reader(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Double => "double",
+        Kind::Float => "float",
+        // Enums are numbers; which ones there are, later versions know better.
+        Kind::Int32 | Kind::Enum(_) => "int32",
+        Kind::Int64 => "int64",
+        Kind::Uint32 => "uint32",
+        Kind::Uint64 => "uint64",
+        Kind::Sint32 => "sint32",
+        Kind::Sint64 => "sint64",
+        Kind::Fixed32 => "fixed32",
+        Kind::Fixed64 => "fixed64",
+        Kind::Sfixed32 => "sfixed32",
+        Kind::Sfixed64 => "sfixed64",
+        Kind::Bool => "bool",
+        Kind::String => "string",
+        Kind::Bytes | Kind::Message(_) => "bytes",
+    }
+}
+
+fn field_ident(field: &FieldDescriptor) -> proc_macro2::Ident {
+    ident(&escaped(heck::ToSnakeCase::to_snake_case(field.name())))
+}
+
+fn is_optional(field: &FieldDescriptor) -> bool {
+    let is_message = matches!(field.kind(), Kind::Message(_));
+    is_message || field.supports_presence() && field.cardinality() != Cardinality::Required
+}
+
+/// Whether a message's view borrows anything.
+fn borrows(message: &MessageDescriptor) -> bool {
+    message.fields().any(|field| match field.kind() {
+        Kind::String | Kind::Bytes => true,
+        Kind::Message(of) => borrows(&of),
+        _ => false,
+    })
+}

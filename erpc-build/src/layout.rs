@@ -1,0 +1,192 @@
+//! Messages that are not plain `prost` ones: with a fixed layout, or with a view. What they may be made of.
+
+use std::collections::HashMap;
+
+use protox::prost_reflect::{
+    Cardinality, DescriptorPool, FieldDescriptor, Kind, MessageDescriptor,
+};
+
+use crate::{Misuse, options};
+
+/// How a message is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Layout {
+    /// As it lies in memory.
+    Fixed,
+    /// By a view, if its handler is not asynchronous.
+    View,
+}
+
+/// The messages with a layout of their own, by their full names.
+pub(crate) type Layouts = HashMap<String, Layout>;
+
+/// Reads and checks the options of all messages.
+pub(crate) fn read(pool: &DescriptorPool, misuses: &mut Vec<Misuse>) -> Layouts {
+    let mut layouts = Layouts::new();
+    for message in pool.all_messages() {
+        let options = options::of_message(&message);
+        let layout = match (options.layout != 0, options.view) {
+            (true, true) => {
+                misuses.push(Misuse {
+                    at: format!("message {}", message.full_name()),
+                    problem: "has `layout: FIXED` and `view: true`; a fixed layout is read in place anyway, so remove \
+                              `view`"
+                        .to_owned(),
+                });
+                Layout::Fixed
+            }
+            (true, false) => Layout::Fixed,
+            (false, true) => Layout::View,
+            (false, false) => continue,
+        };
+        layouts.insert(message.full_name().to_owned(), layout);
+    }
+    for message in pool.all_messages() {
+        check(&message, &layouts, misuses);
+    }
+    layouts
+}
+
+fn check(message: &MessageDescriptor, layouts: &Layouts, misuses: &mut Vec<Misuse>) {
+    let layout = layouts.get(message.full_name()).copied();
+    let whole = match layout {
+        Some(Layout::Fixed) => fixed_message(message),
+        Some(Layout::View) if message.fields().len() == 0 => {
+            Some("has no fields that a view could borrow; remove `view`")
+        }
+        _ => None,
+    };
+    let whole = whole.or_else(|| {
+        let contains_itself = layout.is_some() && contains(message, message, &mut Vec::new());
+        contains_itself
+            .then_some("contains itself, so it has no fixed size; remove the option, or the field")
+    });
+    if let Some(problem) = whole {
+        let at = format!("message {}", message.full_name());
+        misuses.push(Misuse { at, problem: problem.to_owned() });
+    }
+    for field in message.fields() {
+        let problem = match layout {
+            Some(Layout::Fixed) => fixed_field(&field, layouts),
+            Some(Layout::View) => size_of_another(&field).or_else(|| view_field(&field, layouts)),
+            None => size_of_another(&field).or_else(|| plain_field(&field, layouts)),
+        };
+        if let Some(problem) = problem {
+            misuses.push(Misuse { at: format!("field {}", field.full_name()), problem });
+        }
+    }
+}
+
+fn fixed_message(message: &MessageDescriptor) -> Option<&'static str> {
+    let nested = message.child_messages().any(|child| !child.is_map_entry());
+    if message.parent_message().is_some() {
+        Some("has `layout: FIXED` and is nested in another message; move it to the file's level")
+    } else if nested || message.child_enums().len() > 0 {
+        Some("has `layout: FIXED` and types nested in it; move them to the file's level")
+    } else if message.fields().len() == 0 {
+        Some("has `layout: FIXED` and no fields; remove the option")
+    } else {
+        None
+    }
+}
+
+/// What is wrong with a field of a message with a fixed layout.
+fn fixed_field(field: &FieldDescriptor, layouts: &Layouts) -> Option<String> {
+    let size = options::field_size(field);
+    let kind = field.kind();
+    let text = if field.is_map() || field.is_list() {
+        "is repeated, so it has no fixed size; write as many fields, or remove `layout: FIXED` from the message"
+    } else if field.containing_oneof().is_some_and(|oneof| !oneof.is_synthetic()) {
+        "is in a oneof, which fixed layouts do not have; move it out, and say in a field of its own which one counts"
+    } else if !matches!(kind, Kind::Message(_))
+        && field.supports_presence()
+        && field.cardinality() != Cardinality::Required
+    {
+        "is optional, but fields of a fixed layout are always there; remove `optional` (in proto2: write `required`), \
+         and add a `bool` that says whether it counts"
+    } else if field.is_group() {
+        "is a group; write a message with `layout: FIXED` in its place"
+    } else if field.field_descriptor_proto().default_value.is_some() {
+        "has a default, but fields of a fixed layout start as zero; remove it"
+    } else {
+        match kind {
+            Kind::String => {
+                "is a string, which has no fixed size; write `bytes` with `[(erpc.field).size = 16]`, or remove `layout: \
+                 FIXED` from the message"
+            }
+            Kind::Bytes if size == 0 => {
+                "is bytes of unknown size; write `[(erpc.field).size = 16]` behind it"
+            }
+            Kind::Message(of) if layouts.get(of.full_name()) != Some(&Layout::Fixed) => {
+                return Some(format!(
+                    "is a {}, which has no fixed layout; write `option (erpc.message).layout = FIXED;` there, too",
+                    of.full_name()
+                ));
+            }
+            _ => return (kind != Kind::Bytes).then(|| size_of_another(field)).flatten(),
+        }
+    };
+    Some(text.to_owned())
+}
+
+/// What is wrong with a field of a message with a view.
+fn view_field(field: &FieldDescriptor, layouts: &Layouts) -> Option<String> {
+    let text = if field.is_map() {
+        "is a map, which views do not have; remove `view` from the message"
+    } else if field.is_list() {
+        "is repeated, which views do not have; remove `view` from the message"
+    } else if field.containing_oneof().is_some_and(|oneof| !oneof.is_synthetic()) {
+        "is in a oneof, which views do not have; remove `view` from the message, or move the field out"
+    } else if field.is_group() {
+        "is a group, which views do not have; remove `view` from the message"
+    } else if field.field_descriptor_proto().default_value.is_some() {
+        "has a default, which views do not have; remove it, or `view` from the message"
+    } else {
+        match field.kind() {
+            Kind::Message(of) if layouts.get(of.full_name()) != Some(&Layout::View) => {
+                return Some(format!(
+                    "is a {}, which has no view; write `option (erpc.message).view = true;` there, too, or remove it here",
+                    of.full_name()
+                ));
+            }
+            _ => return None,
+        }
+    };
+    Some(text.to_owned())
+}
+
+/// What is wrong with a field of any other message.
+fn plain_field(field: &FieldDescriptor, layouts: &Layouts) -> Option<String> {
+    match field.kind() {
+        Kind::Message(of) if layouts.get(of.full_name()) == Some(&Layout::Fixed) => Some(format!(
+            "is a {}, which has `layout: FIXED` and can only be part of messages that have, too; write `option \
+             (erpc.message).layout = FIXED;` here, or make a message without it",
+            of.full_name()
+        )),
+        _ => None,
+    }
+}
+
+fn size_of_another(field: &FieldDescriptor) -> Option<String> {
+    let set = options::field_size(field) != 0;
+    set.then(|| {
+        "has a size, which only `bytes` fields of messages with `layout: FIXED` can have; remove it"
+            .to_owned()
+    })
+}
+
+/// Whether `message` can be found in the messages that are part of `within`, at any depth.
+fn contains(
+    within: &MessageDescriptor,
+    message: &MessageDescriptor,
+    seen: &mut Vec<String>,
+) -> bool {
+    within.fields().any(|field| match field.kind() {
+        Kind::Message(of) if of == *message => true,
+        Kind::Message(of) if !seen.iter().any(|name| name == of.full_name()) => {
+            seen.push(of.full_name().to_owned());
+            contains(&of, message, seen)
+        }
+        _ => false,
+    })
+}
