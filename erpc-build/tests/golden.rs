@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use erpc_build::Builder;
+use erpc_build::{Builder, Mode};
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
@@ -56,11 +56,48 @@ fn names_that_meet_others() {
 }
 
 #[test]
-fn a_method_of_each_kind() {
-    check("modes", erpc_build::configure(), &["modes.proto"], &["modes.v1"]);
+fn names_that_are_keywords() {
+    check("keywords", erpc_build::configure(), &["odd/keywords.proto"], &["odd.r#type.r#match"]);
+}
+
+#[test]
+fn modes_and_what_else_is_declared() {
+    let builder = erpc_build::configure()
+        .trait_attribute(".modes.v1.Store", "#[diagnostic::on_unimplemented(note = \"a note\")]")
+        .client_attribute("Store", "#[doc(alias = \"shop\")]")
+        .client_attribute(".other", "#[not_here]")
+        .mode("modes.v1.Store/Fetch", Mode::Worker);
+    check("modes", builder, &["modes.proto"], &["modes.v1"]);
+}
+
+#[test]
+fn streams() {
+    check("streams", erpc_build::configure(), &["streams.proto"], &["streams.v1"]);
 }
 
 #[test]
 fn messages_that_are_read_where_they_lie() {
-    check("layouts", erpc_build::configure(), &["layouts.proto"], &["layouts.v1"]);
+    let builder = erpc_build::configure().type_attribute("Receipt", "#[doc(alias = \"slip\")]");
+    check("layouts", builder, &["layouts.proto"], &["layouts.v1"]);
+}
+
+#[test]
+fn proto2() {
+    check("proto2", erpc_build::configure(), &["proto2.proto"], &["old.v1"]);
+}
+
+#[test]
+fn types_of_others() {
+    let builder = erpc_build::configure()
+        .extern_path(".shared.v1", "crate::shared")
+        .bytes(".known.v1.Everything.cheap")
+        .bytes("nothing")
+        .btree_map("sorted")
+        .btree_map("nothing");
+    check("known", builder, &["known.proto"], &["known.v1"]);
+}
+
+#[test]
+fn types_for_others() {
+    check("shared", erpc_build::configure(), &["shared.proto"], &["shared.v1"]);
 }

@@ -51,7 +51,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let name = &input.ident;
     Ok(quote! {
         #[automatically_derived]
-        impl #erpc::service::FixedLayout for #name {}
+        impl #erpc::FixedLayout for #name {}
     })
 }
 
@@ -142,7 +142,7 @@ mod tests {
         };
         let expanded = expand(&input).unwrap().to_string();
         assert!(
-            expanded.contains("impl my :: erpc :: service :: FixedLayout for Quote"),
+            expanded.contains("impl my :: erpc :: FixedLayout for Quote"),
             "{expanded}"
         );
     }

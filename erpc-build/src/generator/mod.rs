@@ -191,7 +191,7 @@ impl Scope<'_> {
     }
 
     fn client_ident(&self) -> Ident {
-        format_ident!("{}Client", self.service.name)
+        format_ident!("{}Client", self.service.proto_name.to_upper_camel_case())
     }
 
     fn is_taken(&self, name: &Ident) -> bool {

@@ -32,7 +32,9 @@ impl Names {
             service.methods.iter().map(|method| free(&method.name, &mut taken)).collect();
         let with = |method: &Method| {
             let unary = !method.client_streaming && !method.server_streaming;
-            unary.then(|| free(&format!("{}_with", plain(&method.name)), &mut taken))
+            unary.then(|| {
+                free(&format!("{}_with", plain(&method.name).trim_end_matches('_')), &mut taken)
+            })
         };
         let calls_with: Vec<_> = service.methods.iter().map(with).collect();
         let client = calls

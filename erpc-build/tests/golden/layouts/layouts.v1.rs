@@ -11,13 +11,16 @@ pub struct Note {
     /// Who wrote it, if they say.
     #[prost(string, optional, tag = "3")]
     pub author: ::core::option::Option<::prost::alloc::string::String>,
+    /// For whom.
     #[prost(enumeration = "Side", tag = "4")]
     pub side: i32,
+    /// By how much.
     #[prost(sint64, tag = "5")]
     pub delta: i64,
     /// Where.
     #[prost(message, optional, tag = "6")]
     pub place: ::core::option::Option<Place>,
+    /// For whom else.
     #[prost(enumeration = "Side", optional, tag = "7")]
     pub other: ::core::option::Option<i32>,
 }
@@ -124,12 +127,6 @@ pub mod market_service {
             super::super::Note,
             super::super::Note,
         > = ::erpc::service::Method::new("layouts.v1.Market/Review");
-        /// `layouts.v1.Market/Prices`.
-        pub const PRICES: ::erpc::service::Method<
-            super::super::Order,
-            super::super::Receipt,
-            ::erpc::service::Fixed,
-        > = ::erpc::service::Method::new("layouts.v1.Market/Prices");
         /// `layouts.v1.Market/Locate`.
         pub const LOCATE: ::erpc::service::Method<
             super::super::place::Point,
@@ -184,15 +181,6 @@ pub mod market_service {
         ) -> impl ::std::future::Future<
             Output = Result<::erpc::Response<super::Note>, ::erpc::Status>,
         >;
-        /// Fixed messages in a stream.
-        ///
-        /// # Errors
-        /// The status that the caller gets.
-        fn prices(
-            &self,
-            request: ::erpc::Request<'_, ::erpc::Incoming<super::Order>>,
-            out: ::erpc::Outgoing<super::Receipt>,
-        ) -> impl ::std::future::Future<Output = Result<(), ::erpc::Status>>;
         /// A view without anything borrowed.
         ///
         /// # Errors
@@ -206,14 +194,14 @@ pub mod market_service {
     pub type Modes = ::erpc::service::Modes<4>;
     /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
     pub const MODES: Modes = Modes::new(
-        "layouts.v1.Market has no such method; it has: Place, Describe, Post, Settle, Review, Prices, Locate",
+        "layouts.v1.Market has no such method; it has: Place, Describe, Post, Settle, Review, Locate",
         [
             ("Place", ::erpc::service::Mode::Dispatch),
             ("Describe", ::erpc::service::Mode::Dispatch),
             ("Post", ::erpc::service::Mode::Dispatch),
             ("Locate", ::erpc::service::Mode::Dispatch),
         ],
-        &["Settle", "Review", "Prices"],
+        &["Settle", "Review"],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -229,7 +217,6 @@ pub mod market_service {
         routes.unary(methods::POST, modes.at(2), service, S::post)?;
         routes.unary_async(methods::SETTLE, service, S::settle)?;
         routes.unary_async(methods::REVIEW, service, S::review)?;
-        routes.bidi_streaming(methods::PRICES, service, S::prices)?;
         routes.unary(methods::LOCATE, modes.at(3), service, S::locate)?;
         Ok(())
     }
@@ -339,12 +326,6 @@ pub mod market_service {
             done: impl FnOnce(Result<super::Note, ::erpc::CallError>) + 'static,
         ) {
             self.channel.call_with(&methods::REVIEW, request.borrow(), done);
-        }
-        /// Fixed messages in a stream.
-        pub fn prices(
-            &self,
-        ) -> (::erpc::Outgoing<super::Order, T>, ::erpc::Incoming<super::Receipt, T>) {
-            self.channel.bidi_streaming(&methods::PRICES)
         }
         /// A view without anything borrowed.
         pub fn locate(
@@ -555,6 +536,7 @@ impl ::erpc::service::FixedLayout for Party {}
 /// What came of an order.
 ///
 /// 8 bytes, the fields in the order of their numbers.
+#[doc(alias = "slip")]
 #[derive(
     Clone,
     Copy,
@@ -611,13 +593,13 @@ pub struct NoteView<'a> {
     pub picture: &'a [u8],
     /// Who wrote it, if they say.
     pub author: ::core::option::Option<&'a str>,
-    /// `side`.
+    /// For whom.
     pub side: i32,
-    /// `delta`.
+    /// By how much.
     pub delta: i64,
     /// Where.
     pub place: ::core::option::Option<PlaceView<'a>>,
-    /// `other`.
+    /// For whom else.
     pub other: ::core::option::Option<i32>,
 }
 impl ::erpc::service::Viewable for Note {

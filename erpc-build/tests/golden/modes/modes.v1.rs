@@ -43,28 +43,14 @@ pub mod store_service {
             super::super::Key,
             super::super::Entry,
         > = ::erpc::service::Method::new("modes.v1.Store/Await").idempotent();
-        /// `modes.v1.Store/Watch`.
-        pub const WATCH: ::erpc::service::Method<
-            super::super::Key,
-            super::super::Entry,
-        > = ::erpc::service::Method::new("modes.v1.Store/Watch");
-        /// `modes.v1.Store/Upload`.
-        pub const UPLOAD: ::erpc::service::Method<
-            super::super::Entry,
-            super::super::Key,
-        > = ::erpc::service::Method::new("modes.v1.Store/Upload");
-        /// `modes.v1.Store/Sync`.
-        pub const SYNC: ::erpc::service::Method<
-            super::super::Entry,
-            super::super::Entry,
-        > = ::erpc::service::Method::new("modes.v1.Store/Sync");
         /// `modes.v1.Store/Fetch`.
         pub const FETCH: ::erpc::service::Method<
             super::super::Key,
             super::super::Entry,
         > = ::erpc::service::Method::new("modes.v1.Store/Fetch");
     }
-    /// A store that can be watched.
+    /// A store.
+    #[diagnostic::on_unimplemented(note = "a note")]
     pub trait Store: Send + Sync + 'static {
         /// Reads.
         ///
@@ -92,34 +78,6 @@ pub mod store_service {
         ) -> impl ::std::future::Future<
             Output = Result<::erpc::Response<super::Entry>, ::erpc::Status>,
         >;
-        /// Sends what happens.
-        ///
-        /// # Errors
-        /// The status that the caller gets.
-        fn watch(
-            &self,
-            request: ::erpc::Request<'_, super::Key>,
-            out: ::erpc::Outgoing<super::Entry>,
-        ) -> impl ::std::future::Future<Output = Result<(), ::erpc::Status>>;
-        /// Takes many.
-        ///
-        /// # Errors
-        /// The status that the caller gets.
-        fn upload(
-            &self,
-            request: ::erpc::Request<'_, ::erpc::Incoming<super::Entry>>,
-        ) -> impl ::std::future::Future<
-            Output = Result<::erpc::Response<super::Key>, ::erpc::Status>,
-        >;
-        /// Talks both ways.
-        ///
-        /// # Errors
-        /// The status that the caller gets.
-        fn sync(
-            &self,
-            request: ::erpc::Request<'_, ::erpc::Incoming<super::Entry>>,
-            out: ::erpc::Outgoing<super::Entry>,
-        ) -> impl ::std::future::Future<Output = Result<(), ::erpc::Status>>;
         /// Reads as one did long ago.
         ///
         /// # Errors
@@ -133,13 +91,13 @@ pub mod store_service {
     pub type Modes = ::erpc::service::Modes<3>;
     /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
     pub const MODES: Modes = Modes::new(
-        "modes.v1.Store has no such method; it has: Get, Compact, Await, Watch, Upload, Sync, Fetch",
+        "modes.v1.Store has no such method; it has: Get, Compact, Await, Fetch",
         [
             ("Get", ::erpc::service::Mode::Dispatch),
             ("Compact", ::erpc::service::Mode::Worker),
-            ("Fetch", ::erpc::service::Mode::Dispatch),
+            ("Fetch", ::erpc::service::Mode::Worker),
         ],
-        &["Await", "Watch", "Upload", "Sync"],
+        &["Await"],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -153,15 +111,13 @@ pub mod store_service {
         routes.unary(methods::GET, modes.at(0), service, S::get)?;
         routes.unary(methods::COMPACT, modes.at(1), service, S::compact)?;
         routes.unary_async(methods::AWAIT, service, S::r#await)?;
-        routes.server_streaming(methods::WATCH, service, S::watch)?;
-        routes.client_streaming(methods::UPLOAD, service, S::upload)?;
-        routes.bidi_streaming(methods::SYNC, service, S::sync)?;
         routes.unary(methods::FETCH, modes.at(2), service, S::fetch)?;
         Ok(())
     }
     /// Calls `modes.v1.Store`.
     ///
     /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
+    #[doc(alias = "shop")]
     pub struct StoreClient<T: ::erpc::Transport = ::erpc::Udp> {
         channel: ::erpc::Channel<T>,
     }
@@ -236,23 +192,6 @@ pub mod store_service {
         ) {
             self.channel.call_with(&methods::AWAIT, request.borrow(), done);
         }
-        /// Sends what happens.
-        pub fn watch(
-            &self,
-            request: impl ::std::borrow::Borrow<super::Key>,
-        ) -> ::erpc::Incoming<super::Entry, T> {
-            self.channel.server_streaming(&methods::WATCH, request.borrow())
-        }
-        /// Takes many.
-        pub fn upload(&self) -> ::erpc::Upload<super::Entry, super::Key, T> {
-            self.channel.client_streaming(&methods::UPLOAD)
-        }
-        /// Talks both ways.
-        pub fn sync(
-            &self,
-        ) -> (::erpc::Outgoing<super::Entry, T>, ::erpc::Incoming<super::Entry, T>) {
-            self.channel.bidi_streaming(&methods::SYNC)
-        }
         /// Reads as one did long ago.
         #[deprecated]
         pub fn fetch(
@@ -283,100 +222,3 @@ pub mod store_service {
     }
 }
 pub use store_service::{Store, StoreClient};
-/// The service `modes.v1.Streams`: what servers implement and what clients call.
-#[expect(dead_code, reason = "a program seldom uses all of a service")]
-pub mod streams_service {
-    /// Names the re-exports, as a program may not; unused itself, as is expected above.
-    fn unused(_: &impl super::Streams, _: &super::StreamsClient) {}
-    /// The service's full name.
-    pub const NAME: &str = "modes.v1.Streams";
-    /// The service's methods by name and type, for calls and handlers below the generated code.
-    pub mod methods {
-        /// `modes.v1.Streams/Talk`.
-        pub const TALK: ::erpc::service::Method<super::super::Key, super::super::Key> = ::erpc::service::Method::new(
-            "modes.v1.Streams/Talk",
-        );
-    }
-    /// Only asks back.
-    pub trait Streams: Send + Sync + 'static {
-        /// Talks both ways.
-        ///
-        /// # Errors
-        /// The status that the caller gets.
-        fn talk(
-            &self,
-            request: ::erpc::Request<'_, ::erpc::Incoming<super::Key>>,
-            out: ::erpc::Outgoing<super::Key>,
-        ) -> impl ::std::future::Future<Output = Result<(), ::erpc::Status>>;
-    }
-    /// Modes of the methods that have one to choose.
-    pub type Modes = ::erpc::service::Modes<0>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new(
-        "modes.v1.Streams has no such method; it has: Talk",
-        [],
-        &["Talk"],
-    );
-    /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
-    ///
-    /// # Errors
-    /// If a method is there already, or another has its id.
-    pub fn register<S: self::Streams>(
-        service: &::std::sync::Arc<S>,
-        _modes: Modes,
-        routes: &mut ::erpc::service::Routes,
-    ) -> Result<(), ::erpc::service::MethodCollision> {
-        routes.bidi_streaming(methods::TALK, service, S::talk)?;
-        Ok(())
-    }
-    /// Calls `modes.v1.Streams`.
-    ///
-    /// A call is sent at once. What it returns is a future; the function that ends with `_with` takes a callback instead.
-    pub struct StreamsClient<T: ::erpc::Transport = ::erpc::Udp> {
-        channel: ::erpc::Channel<T>,
-    }
-    impl<T: ::erpc::Transport> StreamsClient<T> {
-        /// Connects to `server`, an address such as `"10.0.0.7:31850"`, and runs `endpoint` meanwhile.
-        ///
-        /// # Errors
-        /// If the address is not known, or no server answers there.
-        pub fn connect(
-            endpoint: &::erpc::Endpoint<T>,
-            server: impl ::erpc::Target<T::Route>,
-        ) -> Result<Self, ::erpc::ConnectFailed> {
-            ::erpc::Channel::connect(endpoint, server).map(Self::new)
-        }
-        /// A client that calls over a channel or a session, which may serve several.
-        #[must_use]
-        pub fn new(channel: impl Into<::erpc::Channel<T>>) -> Self {
-            Self { channel: channel.into() }
-        }
-        /// What calls go over.
-        #[must_use]
-        pub fn channel(&self) -> &::erpc::Channel<T> {
-            &self.channel
-        }
-        /// A client of the same channel whose calls have these options.
-        #[must_use]
-        pub fn with(&self, options: ::erpc::CallOptions) -> Self {
-            Self::new(self.channel.with(options))
-        }
-        /// Talks both ways.
-        pub fn talk(
-            &self,
-        ) -> (::erpc::Outgoing<super::Key, T>, ::erpc::Incoming<super::Key, T>) {
-            self.channel.bidi_streaming(&methods::TALK)
-        }
-    }
-    impl<T: ::erpc::Transport> ::std::clone::Clone for StreamsClient<T> {
-        fn clone(&self) -> Self {
-            Self::new(self.channel.clone())
-        }
-    }
-    impl<T: ::erpc::Transport> ::std::fmt::Debug for StreamsClient<T> {
-        fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-            f.debug_struct("StreamsClient").field("channel", &self.channel).finish()
-        }
-    }
-}
-pub use streams_service::{Streams, StreamsClient};

@@ -1,0 +1,92 @@
+//! Everything that is generated, under all lints that there are: the files of `erpc-build/tests/golden`,
+//! which `erpc-build`'s tests keep up to date. What is done with it is in `tests/`.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | [`hello`] | the plainest service |
+//! | [`modes`] | modes, deadlines, limits |
+//! | [`layouts`] | fixed layouts and views |
+//! | [`old`] | proto2 |
+//! | [`known`], [`shared`] | types of others |
+//! | [`odd`] | names that meet others |
+
+#![deny(warnings, missing_docs, clippy::all, clippy::pedantic)]
+
+/// `hello.v1`, the plainest service.
+pub mod hello {
+    include!("../../../erpc-build/tests/golden/plain/hello.v1.rs");
+}
+
+/// The same with only a client.
+pub mod client {
+    include!("../../../erpc-build/tests/golden/client/hello.v1.rs");
+}
+
+/// The same with only a server, which finds `erpc` at another path.
+pub mod server {
+    include!("../../../erpc-build/tests/golden/server/hello.v1.rs");
+}
+
+/// The other path.
+mod rpc {
+    pub(crate) use erpc::{Request, Response, Status, service};
+}
+
+/// `modes.v1`: modes, deadlines, limits.
+pub mod modes {
+    include!("../../../erpc-build/tests/golden/modes/modes.v1.rs");
+}
+
+/// `layouts.v1`: fixed layouts and views.
+#[expect(
+    clippy::doc_markdown,
+    clippy::must_use_candidate,
+    reason = "prost writes no better for enums"
+)]
+pub mod layouts {
+    include!("../../../erpc-build/tests/golden/layouts/layouts.v1.rs");
+}
+
+/// `old.v1`: proto2.
+#[expect(
+    clippy::doc_markdown,
+    clippy::must_use_candidate,
+    missing_docs,
+    reason = "prost writes no better for enums, and nothing for groups"
+)]
+pub mod old {
+    include!("../../../erpc-build/tests/golden/proto2/old.v1.rs");
+}
+
+/// `known.v1`: well-known types and those of [`shared`].
+pub mod known {
+    include!("../../../erpc-build/tests/golden/known/known.v1.rs");
+}
+
+/// `shared.v1`, as if it were another crate's.
+pub mod shared {
+    include!("../../../erpc-build/tests/golden/shared/shared.v1.rs");
+}
+
+/// Names that meet others, and each other.
+pub mod odd {
+    /// `odd.imported`.
+    pub mod imported {
+        include!("../../../erpc-build/tests/golden/odd/odd.imported.rs");
+    }
+
+    /// `odd.names`: names that generated code has, too.
+    #[expect(
+        clippy::wrong_self_convention,
+        clippy::new_ret_no_self,
+        reason = "the service has a method `New`"
+    )]
+    pub mod names {
+        include!("../../../erpc-build/tests/golden/odd/odd.names.rs");
+    }
+
+    /// `odd.type.match`: keywords, and what is in scope everywhere.
+    pub mod keywords {
+        include!("../../../erpc-build/tests/golden/keywords/odd.r#type.r#match.rs");
+    }
+}

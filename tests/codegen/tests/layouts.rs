@@ -1,0 +1,199 @@
+//! Messages that are read where they lie, in memory and over the network.
+
+use erpc::service::{Borrowed, Codec, Fixed, Viewable};
+use erpc::zerocopy::little_endian::{F64, U64};
+use erpc::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use erpc::{Endpoint, Request, Response, Server, Status};
+use erpc_codegen_tests::layouts::{
+    Market, MarketClient, Name, Note, NoteView, Order, Party, Place, PlacePointView, Receipt, Side,
+    place::Point,
+};
+use erpc_codegen_tests::{odd, old, shared};
+use prost::Message;
+
+fn order() -> Order {
+    Order::new()
+        .with_quantity(0x0102_0304_0506_0708)
+        .with_price(1.5)
+        .with_side(Side::Sell)
+        .with_patient(true)
+        .with_party(Party::new().with_name(*b"somebody\0\0\0\0"))
+        .with_new(-2)
+        .with_type(3)
+}
+
+fn note() -> Note {
+    Note {
+        text: "a text".to_owned(),
+        picture: vec![1, 2, 3],
+        author: Some(String::new()),
+        side: Side::Buy.into(),
+        delta: -1_000_000,
+        place: Some(Place {
+            point: Some(Point { latitude: 1.25, longitude: -0.5 }),
+            name: Some(Name { r#type: "a name".to_owned() }),
+        }),
+        other: Some(7),
+    }
+}
+
+#[test]
+fn a_fixed_layout_is_its_fields_in_the_order_of_their_numbers() {
+    let mut bytes = Vec::new();
+    Fixed::encode(&order(), &mut bytes);
+    let mut expected = vec![8, 7, 6, 5, 4, 3, 2, 1];
+    expected.extend(1.5_f64.to_le_bytes());
+    expected.extend([2, 0, 0, 0, 1]);
+    expected.extend(b"somebody\0\0\0\0");
+    expected.extend([0xfe, 0xff, 0xff, 0xff, 3, 0, 0, 0]);
+    assert_eq!(bytes, expected);
+    let read = <Fixed as Codec<Order>>::view(&bytes).unwrap();
+    assert_eq!(*read, order());
+    assert_eq!((read.quantity(), read.price(), read.patient()), (0x0102_0304_0506_0708, 1.5, true));
+    assert_eq!((read.side(), read.new_(), read.r#type()), (Some(Side::Sell), -2, 3));
+    assert_eq!(read.party().name(), b"somebody\0\0\0\0");
+}
+
+#[test]
+fn a_fixed_layout_is_zero_unless_it_is_set_also_in_constants() {
+    const ZERO: Order = Order::new();
+    const SET: Order = ZERO.with_quantity(7).with_side(Side::Buy);
+    assert_eq!(ZERO, Order::default());
+    assert_eq!((ZERO.quantity(), ZERO.side(), ZERO.patient()), (0, Some(Side::Unspecified), false));
+    assert_eq!((SET.quantity(), SET.side()), (7, Some(Side::Buy)));
+}
+
+#[test]
+fn what_a_later_version_writes_into_a_fixed_layout_is_told() {
+    let mut bytes = Vec::new();
+    Fixed::encode(&order(), &mut bytes);
+    (bytes[16], bytes[20]) = (9, 0xff);
+    let read = <Fixed as Codec<Order>>::view(&bytes).unwrap();
+    assert_eq!((read.side(), read.patient()), (None, true));
+    // An enum of proto2 need not have a zero.
+    assert_eq!(old::Point::new().level(), None);
+    assert_eq!(old::Point::new().with_x(-3).with_level(old::Level::High).x(), -3);
+}
+
+#[test]
+fn names_that_are_taken_give_way_in_fixed_layouts() {
+    let message = odd::keywords::Default::new().with_new(1).with_with_new(2).with_unused(3);
+    assert_eq!((message.new_(), message.with_new_(), message.unused_()), (1, 2, 3));
+    assert!(message.with_self_(true).self_() && message.with_fn(true).r#fn());
+    assert_eq!(shared::Stamp::new().with_at(5).at(), 5);
+}
+
+#[test]
+fn a_view_is_what_the_message_is() {
+    let (note, bytes) = (note(), note().encode_to_vec());
+    let view = Note::view(&bytes).unwrap();
+    let place = view.place.unwrap();
+    assert_eq!(
+        view,
+        NoteView {
+            text: "a text",
+            picture: &[1, 2, 3],
+            author: Some(""),
+            side: note.side,
+            delta: note.delta,
+            place: Some(place),
+            other: Some(7),
+        }
+    );
+    assert_eq!(place.point, Some(PlacePointView { latitude: 1.25, longitude: -0.5 }));
+    assert_eq!(place.name.unwrap().r#type, "a name");
+    assert!(bytes.as_ptr_range().contains(&view.text.as_ptr()), "borrowed");
+    assert_eq!(Note::view(&[]).unwrap(), NoteView::default());
+    let decoded: Note = <Borrowed as Codec<Note>>::decode(&bytes).unwrap();
+    assert_eq!(decoded, note);
+}
+
+#[test]
+fn in_a_view_the_last_value_counts_and_unknown_fields_are_skipped() {
+    let mut bytes = note().encode_to_vec();
+    let unknown = old::Reply { answer: Some(old::reply::Answer::Number(1)) };
+    bytes.extend([0xfa, 0x3e, 2, 0xff, 0xff]);
+    bytes.extend(Note { text: "another".to_owned(), ..Note::default() }.encode_to_vec());
+    assert_eq!(Note::view(&bytes).unwrap().text, "another");
+    // A field that is there as another type is no such message.
+    assert!(Note::view(&unknown.encode_to_vec()).is_err());
+}
+
+#[test]
+fn views_of_proto2_have_what_must_be_there_and_what_may() {
+    let mut message = old::Required { name: "a".to_owned(), ..old::Required::default() };
+    let bytes = message.encode_to_vec();
+    let view = old::Required::view(&bytes).unwrap();
+    assert_eq!((view.name, view.level, view.weight), ("a", None, None));
+    message.set_level(old::Level::Low);
+    message.weight = Some(0.0);
+    let bytes = message.encode_to_vec();
+    let view = old::Required::view(&bytes).unwrap();
+    assert_eq!((view.level, view.weight), (Some(1), Some(0.0)));
+}
+
+/// Counts what it is sent.
+#[derive(erpc::Service)]
+#[erpc(service = erpc_codegen_tests::layouts::Market, worker(Locate))]
+struct Stall;
+
+impl Market for Stall {
+    fn place(&self, request: Request<'_, &Order>) -> Result<Response<Receipt>, Status> {
+        Ok(Response::new(Receipt::new().with_number(request.message().quantity())))
+    }
+    fn describe(&self, request: Request<'_, &Order>) -> Result<Response<Note>, Status> {
+        let name = String::from_utf8_lossy(request.message().party().name()).into_owned();
+        Ok(Response::new(Note { text: name, ..Note::default() }))
+    }
+    fn post(&self, request: Request<'_, NoteView<'_>>) -> Result<Response<Receipt>, Status> {
+        let len = request.message().text.len() + request.message().picture.len();
+        Ok(Response::new(Receipt::new().with_number(len as u64)))
+    }
+    async fn settle(&self, request: Request<'_, Order>) -> Result<Response<Receipt>, Status> {
+        let number = request.into_message().r#type().into();
+        Ok(Response::new(Receipt::new().with_number(number)))
+    }
+    async fn review(&self, request: Request<'_, Note>) -> Result<Response<Note>, Status> {
+        Ok(Response::new(request.into_message()))
+    }
+    fn locate(&self, request: Request<'_, PlacePointView>) -> Result<Response<Note>, Status> {
+        let text = request.message().latitude.to_string();
+        Ok(Response::new(Note { text, ..Note::default() }))
+    }
+}
+
+#[test]
+fn every_kind_of_message_makes_the_journey() {
+    let server = Server::builder().add_service(Stall).workers(1).spawn("127.0.0.1:0").unwrap();
+    let endpoint = Endpoint::udp().unwrap();
+    let market = MarketClient::connect(&endpoint, server.local_addr()).unwrap();
+    let receipt = endpoint.block_on(market.place(order())).unwrap();
+    assert_eq!(receipt.number(), 0x0102_0304_0506_0708);
+    assert_eq!(endpoint.block_on(market.describe(order())).unwrap().text, "somebody\0\0\0\0");
+    assert_eq!(endpoint.block_on(market.post(note())).unwrap().number(), 9);
+    assert_eq!(endpoint.block_on(market.settle(order())).unwrap().number(), 3);
+    assert_eq!(endpoint.block_on(market.review(note())).unwrap(), note());
+    let point = Point { latitude: 1.5, longitude: 0.0 };
+    assert_eq!(endpoint.block_on(market.locate(point)).unwrap().text, "1.5");
+}
+
+/// Written by hand.
+#[derive(
+    FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, erpc::FixedLayout, PartialEq, Debug,
+)]
+#[zerocopy(crate = "erpc::zerocopy")]
+#[repr(C)]
+struct Quote {
+    number: U64,
+    price: F64,
+    symbol: [u8; 8],
+}
+
+#[test]
+fn structs_that_are_written_by_hand_are_messages_too() {
+    let quote = Quote { number: 7.into(), price: 0.5.into(), symbol: *b"SYM     " };
+    let mut bytes = Vec::new();
+    Fixed::encode(&quote, &mut bytes);
+    assert_eq!(bytes.len(), 24);
+    assert_eq!(<Fixed as Codec<Quote>>::view(&bytes), Ok(&quote));
+}

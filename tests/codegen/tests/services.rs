@@ -1,0 +1,266 @@
+//! `#[derive(Service)]` finds its way in generated code, also where names meet.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use erpc::service::{Mode, Routes};
+use erpc::{Request, Response, Service, Status, Udp};
+use erpc_codegen_tests::modes::{Entry, Key};
+use erpc_codegen_tests::{client, hello, modes, odd, server};
+
+/// The crate `erpc` by another path.
+mod rpc {
+    pub use erpc::{Service, service};
+}
+
+/// Answers with what it was asked, where it can.
+#[derive(Service)]
+#[erpc(service = odd::names::Result, worker, dispatch(async, HTTPGet2))]
+struct Odd;
+
+impl odd::names::Result for Odd {
+    fn new(
+        &self,
+        request: Request<'_, odd::names::Holder>,
+    ) -> Result<Response<odd::names::Holder>, Status> {
+        Ok(Response::new(request.into_message()))
+    }
+    fn connect(
+        &self,
+        _: Request<'_, odd::names::holder::Inner>,
+    ) -> Result<Response<odd::imported::Thing>, Status> {
+        Err(Status::unimplemented("nothing to connect to"))
+    }
+    fn get(&self, _: Request<'_, ()>) -> Result<Response<String>, Status> {
+        Ok(Response::new(String::new()))
+    }
+    fn get_with(&self, _: Request<'_, prost_types::Timestamp>) -> Result<Response<bool>, Status> {
+        Ok(Response::new(true))
+    }
+    fn r#async(
+        &self,
+        request: Request<'_, odd::names::Holder>,
+    ) -> Result<Response<odd::names::Holder>, Status> {
+        Ok(Response::new(request.into_message()))
+    }
+    fn http_get2(
+        &self,
+        request: Request<'_, odd::names::Holder>,
+    ) -> Result<Response<odd::names::Holder>, Status> {
+        Ok(Response::new(request.into_message()))
+    }
+}
+
+/// A service whose trait is not re-exported, with a generic state.
+#[derive(Service)]
+#[erpc(service = odd::names::holder_service::Holder)]
+struct Keeper<K>(K);
+
+impl<K: Into<bool> + Copy + Send + Sync + 'static> odd::names::holder_service::Holder
+    for Keeper<K>
+{
+    fn keep(
+        &self,
+        request: Request<'_, odd::names::Holder>,
+    ) -> Result<Response<odd::names::Holder>, Status> {
+        match self.0.into() {
+            true => Ok(Response::new(request.into_message())),
+            false => Err(Status::not_found("not kept")),
+        }
+    }
+}
+
+#[derive(Service)]
+#[erpc(service = odd::names::Nothing, worker)]
+struct Nothing;
+
+impl odd::names::Nothing for Nothing {}
+
+/// Generated and derived with another path of the crate.
+#[derive(Service)]
+#[erpc(service = server::Greeter, crate = crate::rpc)]
+struct Greeter;
+
+impl server::Greeter for Greeter {
+    fn greet(
+        &self,
+        request: Request<'_, server::GreetRequest>,
+    ) -> Result<Response<server::GreetReply>, Status> {
+        Ok(Response::new(server::GreetReply { greeting: request.into_message().name }))
+    }
+}
+
+#[test]
+fn every_service_is_registered_in_the_modes_that_were_asked_for() {
+    let mut routes = Routes::new();
+    Arc::new(Odd).register(&mut routes).unwrap();
+    Arc::new(Keeper(true)).register(&mut routes).unwrap();
+    Arc::new(Nothing).register(&mut routes).unwrap();
+    Arc::new(Greeter).register(&mut routes).unwrap();
+    let registered: Vec<_> =
+        routes.entries().map(|entry| (entry.full_name(), entry.mode())).collect();
+    let expected = [
+        ("odd.names.Result/New", Some(Mode::Worker)),
+        ("odd.names.Result/Connect", Some(Mode::Worker)),
+        ("odd.names.Result/Get", Some(Mode::Worker)),
+        ("odd.names.Result/GetWith", Some(Mode::Worker)),
+        ("odd.names.Result/async", Some(Mode::Dispatch)),
+        ("odd.names.Result/HTTPGet2", Some(Mode::Dispatch)),
+        ("odd.names.Holder_/Keep", Some(Mode::Dispatch)),
+        ("hello.v1.Greeter/Greet", Some(Mode::Dispatch)),
+    ];
+    assert_eq!(registered, expected);
+    assert_eq!(Odd::NAME, "odd.names.Result");
+    assert_eq!(hello::greeter_service::NAME, Greeter::NAME);
+}
+
+/// Gives keys back, in the modes that the `.proto` file and the build script have declared.
+#[derive(Service)]
+#[erpc(service = modes::Store)]
+struct Declared;
+
+/// The same, moved.
+#[derive(Service)]
+#[erpc(service = modes::Store, worker, dispatch(Compact))]
+struct Moved;
+
+macro_rules! store {
+    ($($name:ty),*) => {
+        $(impl modes::Store for $name {
+            fn get(&self, request: Request<'_, Key>) -> Result<Response<Entry>, Status> {
+                entry(request)
+            }
+            fn compact(&self, request: Request<'_, Key>) -> Result<Response<Entry>, Status> {
+                entry(request)
+            }
+            async fn r#await(&self, request: Request<'_, Key>) -> Result<Response<Entry>, Status> {
+                entry(request)
+            }
+            fn fetch(&self, request: Request<'_, Key>) -> Result<Response<Entry>, Status> {
+                entry(request)
+            }
+        })*
+    };
+}
+
+store!(Declared, Moved);
+
+fn entry(request: Request<'_, Key>) -> Result<Response<Entry>, Status> {
+    Ok(Response::new(Entry { key: request.into_message().key, value: Vec::new() }))
+}
+
+#[test]
+fn methods_run_as_declared_unless_they_are_moved() {
+    let of = |name| format!("modes.v1.Store/{name}");
+    let modes = |register: &dyn Fn(&mut Routes)| {
+        let mut routes = Routes::new();
+        register(&mut routes);
+        let entries: Vec<_> =
+            routes.entries().map(|entry| (entry.full_name().to_owned(), entry.mode())).collect();
+        entries
+    };
+    let declared = modes(&|routes| Arc::new(Declared).register(routes).unwrap());
+    let expected = [
+        (of("Get"), Some(Mode::Dispatch)),
+        (of("Compact"), Some(Mode::Worker)),
+        (of("Await"), None),
+        (of("Fetch"), Some(Mode::Worker)),
+    ];
+    assert_eq!(declared, expected);
+    let moved = modes(&|routes| Arc::new(Moved).register(routes).unwrap());
+    let expected = [
+        (of("Get"), Some(Mode::Worker)),
+        (of("Compact"), Some(Mode::Dispatch)),
+        (of("Await"), None),
+        (of("Fetch"), Some(Mode::Worker)),
+    ];
+    assert_eq!(moved, expected);
+}
+
+#[test]
+fn methods_have_what_is_declared_of_them() {
+    use modes::store_service::methods::{AWAIT, COMPACT, GET};
+    assert!(GET.is_idempotent() && AWAIT.is_idempotent() && !COMPACT.is_idempotent());
+    assert_eq!(GET.default_deadline(), Some(Duration::from_millis(5)));
+    assert_eq!((GET.request_limit(), GET.response_limit()), (4_096, 65_536));
+    assert_eq!(COMPACT.default_deadline(), None);
+}
+
+/// Services that are called like what is in scope everywhere, and like a type parameter.
+#[derive(Service)]
+#[erpc(service = odd::keywords::S)]
+struct Short;
+
+impl odd::keywords::S for Short {
+    fn t(
+        &self,
+        request: Request<'_, odd::keywords::ResultView<'_>>,
+    ) -> Result<Response<odd::keywords::Result>, Status> {
+        let view = request.message();
+        Ok(Response::new(odd::keywords::Result {
+            self_: view.self_,
+            view: view.view.to_vec(),
+            fields: view.fields,
+            field: view.field,
+        }))
+    }
+}
+
+#[derive(Service)]
+#[erpc(service = odd::keywords::Self_)]
+struct Own;
+
+impl odd::keywords::Self_ for Own {
+    fn self_(
+        &self,
+        _: Request<'_, odd::keywords::ResultView<'_>>,
+    ) -> Result<Response<odd::keywords::Result>, Status> {
+        Err(Status::unimplemented("nothing"))
+    }
+}
+
+#[test]
+fn services_may_be_called_like_anything() {
+    let mut routes = Routes::new();
+    Arc::new(Short).register(&mut routes).unwrap();
+    Arc::new(Own).register(&mut routes).unwrap();
+    let names: Vec<_> = routes.entries().map(|entry| entry.full_name()).collect();
+    assert_eq!(names, ["odd.type.match.S/T", "odd.type.match.Self/Self"]);
+    // Type-checks; nothing is sent.
+    let _calls = |client: odd::keywords::SendClient| {
+        drop(client.with_(odd::keywords::Option::default()));
+        drop(client.channel_(odd::keywords::Option::default()));
+        drop(client.self_(odd::keywords::Option::default()));
+        client.self_with(odd::keywords::Option::default(), |_| ());
+    };
+}
+
+#[test]
+fn a_service_is_registered_once() {
+    let mut routes = Routes::new();
+    Arc::new(Greeter).register(&mut routes).unwrap();
+    let collision = Arc::new(Greeter).register(&mut routes).unwrap_err();
+    assert_eq!(
+        collision.to_string(),
+        "hello.v1.Greeter/Greet is registered twice; add each service to a server once"
+    );
+}
+
+#[test]
+fn clients_have_a_function_for_each_method() {
+    let request = || Box::<odd::names::Holder>::default();
+    // Type-checks; nothing is sent.
+    let _calls = |client: odd::names::ResultClient<Udp>| {
+        drop(client.new_(*request()));
+        drop(client.connect_(odd::names::holder::Inner::default()));
+        drop(client.get(()));
+        drop(client.get_with(prost_types::Timestamp::default()));
+        client.get_with_((), |_| ());
+        drop(client.r#async(request()));
+        client.async_with(*request(), |_| ());
+        client.http_get2_with(*request(), |_| ());
+    };
+    let _other = |session: erpc::Session, options: erpc::CallOptions| {
+        client::GreeterClient::new(session).with(options).channel().clone()
+    };
+}
