@@ -59,6 +59,157 @@ fn options_that_cannot_be_are_named_all_at_once() {
     );
 }
 
+/// What is said of messages with layouts, line by line.
+fn layout_errors(case: &str, proto: &str) -> Vec<String> {
+    let error = compile(case, &format!("import \"erpc/options.proto\"; {proto}"));
+    assert!(matches!(error, Error::Options(_)), "{error}");
+    error.to_string().lines().map(str::to_owned).collect()
+}
+
+/// Each line names its place and says this.
+fn assert_lines(lines: &[String], expected: &[(&str, &str)]) {
+    assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+    for (line, (place, said)) in lines.iter().zip(expected) {
+        assert!(
+            line.starts_with(&format!("{place}: ")) && line.contains(said),
+            "{line}\n  is not {place}: {said}"
+        );
+    }
+}
+
+#[test]
+fn fields_that_a_fixed_layout_cannot_have_are_named_with_what_to_write() {
+    let lines = layout_errors(
+        "fixed",
+        "message F { option (erpc.message).layout = FIXED; \
+            string a = 1; bytes b = 2; repeated uint32 c = 3; map<uint32, uint32> d = 4; \
+            optional uint32 e = 5; M f = 6; oneof g { uint32 h = 7; } \
+            uint32 i = 8 [(erpc.field).size = 4]; bytes good = 9 [(erpc.field).size = 4]; }",
+    );
+    let expected = [
+        ("field p.F.a", "write `bytes` with `[(erpc.field).size = 16]`"),
+        ("field p.F.b", "bytes of unknown size; write `[(erpc.field).size = 16]`"),
+        ("field p.F.c", "is repeated"),
+        ("field p.F.d", "is repeated"),
+        ("field p.F.e", "remove `optional`"),
+        (
+            "field p.F.f",
+            "is a p.M, which has no fixed layout; write `option (erpc.message).layout = FIXED;` there, too",
+        ),
+        ("field p.F.h", "is in a oneof"),
+        ("field p.F.i", "has a size, which only `bytes` fields"),
+    ];
+    assert_lines(&lines, &expected);
+}
+
+#[test]
+fn messages_that_cannot_have_a_fixed_layout_are_named_with_what_to_write() {
+    let fixed = "option (erpc.message).layout = FIXED;";
+    let lines = layout_errors(
+        "fixed-messages",
+        &format!(
+            "message Empty {{ {fixed} }} \
+             message Both {{ {fixed} option (erpc.message).view = true; uint32 a = 1; }} \
+             message Outer {{ message Inner {{ {fixed} uint32 a = 1; }} Inner inner = 1; }} \
+             message Holder {{ {fixed} enum E {{ ZERO = 0; }} E e = 1; }} \
+             message Self {{ {fixed} Self self = 1; }}"
+        ),
+    );
+    let expected = [
+        ("message p.Both", "remove `view`"),
+        ("message p.Empty", "no fields; remove the option"),
+        ("message p.Outer.Inner", "move it to the file's level"),
+        ("message p.Holder", "move them to the file's level"),
+        ("message p.Self", "contains itself"),
+        ("field p.Outer.inner", "can only be part of messages that have, too"),
+    ];
+    let (mut lines, mut expected) = (lines, expected);
+    lines.sort_unstable();
+    expected.sort_unstable();
+    assert_lines(&lines, &expected);
+}
+
+#[test]
+fn fields_that_a_view_cannot_have_are_named_with_what_to_write() {
+    let view = "option (erpc.message).view = true;";
+    let lines = layout_errors(
+        "view",
+        &format!(
+            "import \"google/protobuf/timestamp.proto\"; \
+             message V {{ {view} repeated uint32 a = 1; map<uint32, uint32> b = 2; M c = 3; \
+             oneof d {{ uint32 e = 4; }} google.protobuf.Timestamp f = 5; \
+             bytes g = 6 [(erpc.field).size = 4]; optional string good = 7; V h = 8; }} \
+             message Empty {{ {view} }}"
+        ),
+    );
+    let expected = [
+        ("message p.V", "contains itself"),
+        ("field p.V.a", "is repeated, which views do not have; remove `view`"),
+        ("field p.V.b", "is a map"),
+        (
+            "field p.V.c",
+            "is a p.M, which has no view; write `option (erpc.message).view = true;` there, too",
+        ),
+        ("field p.V.e", "is in a oneof"),
+        ("field p.V.f", "is a google.protobuf.Timestamp, which has no view"),
+        ("field p.V.g", "has a size"),
+        ("message p.Empty", "remove `view`"),
+    ];
+    assert_lines(&lines, &expected);
+}
+
+#[test]
+fn what_proto2_has_and_layouts_have_not_is_named() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("layouts2");
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("test.proto");
+    let text = "syntax = \"proto2\"; package p; import \"erpc/options.proto\"; \
+        message F { option (erpc.message).layout = FIXED; \
+            optional uint32 a = 1; required uint32 b = 2 [default = 3]; } \
+        message V { option (erpc.message).view = true; \
+            optional uint32 a = 1 [default = 3]; optional group G = 2 { optional uint32 c = 1; } }";
+    fs::write(&file, text).unwrap();
+    let builder = erpc_build::configure().emit_rerun_if_changed(false).out_dir(&folder);
+    let error = builder.compile_protos(&[file], &[folder]).unwrap_err().to_string();
+    let lines: Vec<_> = error.lines().map(str::to_owned).collect();
+    let expected = [
+        ("field p.F.a", "(in proto2: write `required`)"),
+        ("field p.F.b", "has a default"),
+        ("field p.V.a", "has a default"),
+        ("field p.V.g", "is a group"),
+    ];
+    assert_lines(&lines, &expected);
+}
+
+#[test]
+fn a_view_that_meets_a_message_in_rust_is_named() {
+    let messages = "import \"erpc/options.proto\"; message NoteView {} \
+        message Note { option (erpc.message).view = true; string text = 1; }";
+    assert_eq!(
+        compile("view-name", messages).to_string(),
+        "a message, enum or view NoteView and the view of message p.Note are both called `NoteView` in Rust; rename one \
+         of them"
+    );
+}
+
+#[test]
+fn options_of_another_file_with_our_name_are_ours_if_they_say_the_same() {
+    // Who has copied the file for other compilers keeps it in an include folder, before our own.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("copied");
+    fs::create_dir_all(folder.join("erpc")).unwrap();
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto/erpc/options.proto");
+    fs::copy(own, folder.join("erpc/options.proto")).unwrap();
+    let file = folder.join("test.proto");
+    let text = "syntax = \"proto3\"; package p; import \"erpc/options.proto\"; message M {} \
+        service S { rpc A(M) returns (M) { option (erpc.method).mode = WORKER; } }";
+    fs::write(&file, text).unwrap();
+    let builder = erpc_build::configure().emit_rerun_if_changed(false).out_dir(&folder);
+    builder.compile_protos(&[&file], &[&folder]).unwrap();
+    let generated = fs::read_to_string(folder.join("p.rs")).unwrap();
+    assert!(generated.contains("[(\"A\", ::erpc::service::Mode::Worker)]"), "{generated}");
+    assert!(!folder.join("erpc.rs").exists(), "the options themselves are nobody's messages");
+}
+
 #[test]
 fn editions_are_refused_by_name() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("editions");

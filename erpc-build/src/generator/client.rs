@@ -110,7 +110,7 @@ impl Scope<'_> {
         let docs = self.method_docs(method, "Calls", &[]);
         let deprecated = method.options.deprecated().then(|| quote!(#[deprecated]));
         let argument = quote!(request: impl ::std::borrow::Borrow<#request>);
-        let incoming = quote!(#erpc::Incoming<#response, T>);
+        let incoming = quote!(#erpc::Incoming<#response>);
         let (argument, output, body) = match self.plan(method).shape {
             Shape::Dispatch | Shape::Worker | Shape::Async => (
                 Some(argument),
@@ -124,12 +124,12 @@ impl Scope<'_> {
             ),
             Shape::ClientStreaming => (
                 None,
-                quote!(#erpc::Upload<#request, #response, T>),
+                quote!(#erpc::Upload<#request, #response>),
                 quote!(client_streaming(&methods::#method_const)),
             ),
             Shape::Bidirectional => (
                 None,
-                quote!((#erpc::Outgoing<#request, T>, #incoming)),
+                quote!((#erpc::Outgoing<#request>, #incoming)),
                 quote!(bidi_streaming(&methods::#method_const)),
             ),
         };

@@ -90,3 +90,34 @@ pub mod odd {
         include!("../../../erpc-build/tests/golden/keywords/odd.r#type.r#match.rs");
     }
 }
+
+/// A view does not outlive the handler's call:
+///
+/// ```compile_fail,E0521
+/// use std::sync::Mutex;
+///
+/// use erpc::{Request, Response, Status};
+/// use erpc_codegen_tests::odd::keywords::{Result as Message, ResultView, S};
+///
+/// struct Keeper {
+///     last: Mutex<Option<&'static [u8]>>,
+/// }
+///
+/// impl S for Keeper {
+///     fn t(&self, request: Request<'_, ResultView<'_>>) -> Result<Response<Message>, Status> {
+///         *self.last.lock().unwrap() = Some(request.message().view);
+///         Ok(Response::new(Message::default()))
+///     }
+/// }
+/// ```
+///
+/// A fixed layout needs `zerocopy`'s proof that it is one:
+///
+/// ```compile_fail,E0277
+/// #[derive(erpc::FixedLayout)]
+/// #[repr(C)]
+/// struct Quote {
+///     symbol: [u8; 8],
+/// }
+/// ```
+pub mod proofs {}

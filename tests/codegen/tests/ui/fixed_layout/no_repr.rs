@@ -1,0 +1,6 @@
+#[derive(erpc::FixedLayout)]
+struct Quote {
+    symbol: [u8; 8],
+}
+
+fn main() {}

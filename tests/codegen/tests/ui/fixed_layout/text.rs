@@ -1,0 +1,7 @@
+#[derive(erpc::FixedLayout)]
+#[repr(C)]
+struct Quote {
+    symbol: String,
+}
+
+fn main() {}
