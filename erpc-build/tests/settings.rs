@@ -1,0 +1,80 @@
+//! Settings that show in other ways than in generated code of a service.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use erpc_build::{Builder, Mode};
+
+fn protos() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proto")
+}
+
+/// Compiles and returns the output folder.
+fn compile(case: &str, builder: Builder, proto: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("settings").join(case);
+    fs::create_dir_all(&folder).unwrap();
+    let builder = builder.emit_rerun_if_changed(false).out_dir(&folder);
+    builder.compile_protos(&[protos().join(proto)], &[protos()]).unwrap();
+    folder
+}
+
+#[test]
+fn well_known_types_can_be_generated() {
+    let builder = erpc_build::configure().compile_well_known_types();
+    let folder = compile("known", builder, "known.proto");
+    let own = fs::read_to_string(folder.join("google.protobuf.rs")).unwrap();
+    assert!(own.contains("pub struct Timestamp"));
+    let generated = fs::read_to_string(folder.join("known.v1.rs")).unwrap();
+    assert!(
+        generated.contains("super::super::super::super::google::protobuf::Timestamp,"),
+        "{generated}"
+    );
+    // `shared.proto` imports the options, which import this; nobody else needs it.
+    assert!(!own.contains("pub struct FileDescriptorSet"));
+}
+
+#[test]
+fn all_packages_can_be_included_at_once() {
+    let builder = erpc_build::configure().include_file("all.rs");
+    let folder = compile("include", builder, "known.proto");
+    let all = fs::read_to_string(folder.join("all.rs")).unwrap();
+    assert!(
+        all.contains("include!(\"known.v1.rs\");") && all.contains("include!(\"shared.v1.rs\");")
+    );
+    assert!(!all.contains("erpc"), "{all}");
+}
+
+#[test]
+fn the_last_mode_counts() {
+    let builder = erpc_build::configure()
+        .mode("hello.v1.Greeter/Greet", Mode::Async)
+        .mode("hello.v1.Greeter/Greet", Mode::Worker);
+    let folder = compile("mode", builder, "hello.proto");
+    let generated = fs::read_to_string(folder.join("hello.v1.rs")).unwrap();
+    assert!(generated.contains("[(\"Greet\", ::erpc::service::Mode::Worker)]"), "{generated}");
+}
+
+/// Set for the child of [`cargo_is_told_what_was_read`], to where it shall write.
+const CHILD: &str = "ERPC_BUILD_TEST_CHILD";
+
+#[test]
+fn cargo_is_told_what_was_read() {
+    if let Some(folder) = std::env::var_os(CHILD) {
+        let builder = erpc_build::configure().emit_rerun_if_changed(true).out_dir(folder);
+        builder.compile_protos(&[protos().join("known.proto")], &[protos()]).unwrap();
+        return;
+    }
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "cargo_is_told_what_was_read", "--nocapture"])
+        .env(CHILD, env!("CARGO_TARGET_TMPDIR"))
+        .output()
+        .unwrap();
+    assert!(child.status.success());
+    let printed = String::from_utf8(child.stdout).unwrap();
+    let mut files: Vec<_> =
+        printed.lines().filter_map(|line| line.strip_prefix("cargo::rerun-if-changed=")).collect();
+    files.sort_unstable();
+    let [known, shared] = ["known.proto", "shared.proto"].map(|name| protos().join(name));
+    assert_eq!(files, [known.to_str().unwrap(), shared.to_str().unwrap()], "{printed}");
+}
