@@ -108,6 +108,8 @@ pub enum RejectReason {
     NoMemory(NoMemory),
     /// The call's deadline had passed when it was made.
     DeadlineExceeded,
+    /// The stream has ended, or its other side takes no more items.
+    StreamEnded,
 }
 
 impl fmt::Display for CallError {
@@ -191,6 +193,7 @@ impl fmt::Display for RejectReason {
             }
             Self::NoMemory(error) => error.fmt(f),
             Self::DeadlineExceeded => f.write_str("the call's deadline has passed"),
+            Self::StreamEnded => f.write_str("the stream has ended, or is no longer read"),
         }
     }
 }

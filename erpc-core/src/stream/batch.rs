@@ -1,0 +1,43 @@
+//! Items as they came in.
+
+use super::frame::{Items, item};
+use crate::buf::MsgBuf;
+
+/// A batch of items, in the message that brought them. Each is read where it lies.
+#[derive(Debug)]
+pub struct Batch {
+    message: MsgBuf,
+    /// Where in the message the next item's length stands.
+    at: usize,
+    left: u32,
+}
+
+impl Batch {
+    /// The `items` of a frame that begins `offset` bytes into `message`, as a parser has found them.
+    #[must_use]
+    pub fn new(message: MsgBuf, offset: usize, items: Items) -> Self {
+        Self { message, at: offset + items.from, left: items.count }
+    }
+
+    /// The next item.
+    #[inline]
+    pub fn next_item(&mut self) -> Option<&[u8]> {
+        self.left = self.left.checked_sub(1)?;
+        let range = item(self.message.as_slice(), self.at)?;
+        self.at = range.end;
+        self.message.as_slice().get(range)
+    }
+
+    /// How many items have not been read.
+    #[must_use]
+    #[inline]
+    pub fn left(&self) -> u32 {
+        self.left
+    }
+
+    /// The message, for its memory.
+    #[must_use]
+    pub fn into_message(self) -> MsgBuf {
+        self.message
+    }
+}

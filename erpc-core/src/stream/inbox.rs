@@ -1,0 +1,155 @@
+//! The other side's batches, put in order.
+
+use std::collections::VecDeque;
+
+use super::MAX_UNREAD;
+use super::batch::Batch;
+
+/// Batches that have come, in any order, and were not read. `X` is what each has to do with: the call to
+/// answer, at a server.
+#[derive(Debug)]
+pub(super) struct Inbox<X> {
+    /// The number of the batch that is to be read next.
+    next: u32,
+    /// That batch and those after it; no more than [`MAX_UNREAD`].
+    batches: VecDeque<Option<(Batch, X)>>,
+    /// The number of the last batch, once it is known.
+    last: Option<u32>,
+}
+
+/// A batch came that cannot be one of the stream: it came before, or is further ahead than any may be, or
+/// lies behind the last. What it had to do with is handed back.
+#[derive(Debug)]
+pub(super) struct Misplaced<X>(pub(super) X);
+
+impl<X> Inbox<X> {
+    pub(super) fn new() -> Self {
+        Self { next: 0, batches: VecDeque::new(), last: None }
+    }
+
+    /// Takes a batch in; with `end` it is the last.
+    pub(super) fn insert(
+        &mut self,
+        seq: u32,
+        end: bool,
+        batch: Batch,
+        with: X,
+    ) -> Result<(), Misplaced<X>> {
+        let ahead = seq.wrapping_sub(self.next) as usize;
+        let beyond = self.last.is_some_and(|last| ahead > last.wrapping_sub(self.next) as usize);
+        // A last batch that is not behind all others, or comes when there is one already.
+        let early = end && (self.last.is_some() || ahead + 1 < self.batches.len());
+        let there = matches!(self.batches.get(ahead), Some(Some(_)));
+        if ahead >= MAX_UNREAD || beyond || early || there || self.is_over() {
+            return Err(Misplaced(with));
+        }
+        if self.batches.len() <= ahead {
+            self.batches.resize_with(ahead + 1, || None);
+        }
+        self.batches[ahead] = Some((batch, with));
+        if end {
+            self.last = Some(seq);
+        }
+        Ok(())
+    }
+
+    /// The next batch in order, if it is there.
+    pub(super) fn pop(&mut self) -> Option<(Batch, X)> {
+        let next = self.batches.front_mut()?.take()?;
+        self.batches.pop_front();
+        self.next = self.next.wrapping_add(1);
+        Some(next)
+    }
+
+    /// Whether [`Inbox::pop`] has something.
+    pub(super) fn is_readable(&self) -> bool {
+        matches!(self.batches.front(), Some(Some(_)))
+    }
+
+    /// Batches that are there.
+    pub(super) fn unread(&self) -> usize {
+        self.batches.iter().flatten().count()
+    }
+
+    /// Batches that are known to be, and have not come.
+    pub(super) fn missing(&self) -> usize {
+        let known = match self.last {
+            Some(last) => last.wrapping_add(1).wrapping_sub(self.next) as usize,
+            None => self.batches.len(),
+        };
+        known - self.unread()
+    }
+
+    /// Whether all there will be is there, or was read.
+    pub(super) fn is_complete(&self) -> bool {
+        self.last.is_some() && self.missing() == 0
+    }
+
+    /// Whether the last batch is known.
+    pub(super) fn has_end(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// Whether the last batch was read.
+    pub(super) fn is_over(&self) -> bool {
+        self.last.is_some_and(|last| last.wrapping_add(1) == self.next)
+    }
+
+    /// What each batch that is there has to do with.
+    pub(super) fn with(&self) -> impl Iterator<Item = &X> {
+        self.batches.iter().flatten().map(|(_, with)| with)
+    }
+
+    /// Nobody reads: forgets what is there, and returns what it had to do with. Nothing is to be inserted
+    /// from here on.
+    pub(super) fn discard(&mut self) -> impl Iterator<Item = X> + use<X> {
+        std::mem::take(&mut self.batches).into_iter().flatten().map(|(_, with)| with)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buf::MsgBuf;
+    use crate::stream::Items;
+
+    fn batch() -> Batch {
+        Batch::new(MsgBuf::detached(0).unwrap(), 0, Items::default())
+    }
+
+    fn insert(inbox: &mut Inbox<u32>, seq: u32, end: bool) -> bool {
+        inbox.insert(seq, end, batch(), seq).is_ok()
+    }
+
+    fn read(inbox: &mut Inbox<u32>) -> Vec<u32> {
+        std::iter::from_fn(|| inbox.pop().map(|(_, seq)| seq)).collect()
+    }
+
+    #[test]
+    fn batches_come_out_in_order_whatever_order_they_came_in() {
+        let mut inbox = Inbox::new();
+        assert!(insert(&mut inbox, 2, true) && insert(&mut inbox, 1, false));
+        assert!(!inbox.is_readable() && inbox.unread() == 2 && read(&mut inbox).is_empty());
+        assert!(insert(&mut inbox, 0, false) && !inbox.is_over());
+        assert_eq!(read(&mut inbox), [0, 1, 2]);
+        assert!(inbox.is_over());
+    }
+
+    #[test]
+    fn a_batch_that_cannot_be_is_refused() {
+        let mut inbox = Inbox::new();
+        assert!(insert(&mut inbox, 0, false) && !insert(&mut inbox, 0, false), "twice");
+        assert_eq!(read(&mut inbox), [0]);
+        assert!(!insert(&mut inbox, 0, false), "read already");
+        assert!(!insert(&mut inbox, 1 + MAX_UNREAD as u32, false), "too far ahead");
+        assert!(insert(&mut inbox, MAX_UNREAD as u32, false));
+        assert!(!insert(&mut inbox, 3, true), "an end in front of another");
+        assert!(insert(&mut inbox, 7, false) && insert(&mut inbox, 4, false));
+        let mut inbox = Inbox::new();
+        assert!(insert(&mut inbox, 1, true));
+        assert!(!insert(&mut inbox, 2, false) && !insert(&mut inbox, 0, true), "behind the end");
+        assert!(insert(&mut inbox, 0, false));
+        assert_eq!(read(&mut inbox), [0, 1]);
+        assert!(!insert(&mut inbox, 2, false) && !insert(&mut inbox, 2, true), "over");
+    }
+}

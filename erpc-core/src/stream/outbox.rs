@@ -1,0 +1,283 @@
+//! This side's items, gathered into batches.
+
+use std::collections::VecDeque;
+
+use bytes::BufMut;
+
+use super::BATCH;
+use super::frame::{FRAME_HEAD, ITEM_HEAD, frame_head};
+use crate::buf::{MsgBuf, NoMemory, Pool};
+use crate::wire::extension::{EXTENSION_HEAD, put_extension};
+
+/// Where the extension's `op` stands in a message.
+const OP: usize = 2;
+
+/// Room that a batch begins with, frame included, until batches turn out to be larger. With it a reply
+/// fits the buffer that its slot keeps.
+const SMALL: usize = 512;
+
+/// Items of one side on their way into calls.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    /// The entries of the first batch's extension.
+    entries: Vec<u8>,
+    /// Full batches that wait for a call to carry them.
+    ready: VecDeque<Gather>,
+    /// The batch that items are put into.
+    open: Option<Gather>,
+    /// The number of the batch that is taken next.
+    seq: u32,
+    /// Room that the next batch begins with: what the last one took.
+    room: usize,
+    /// No items come any more; what is there still goes.
+    ended: bool,
+    /// And the last batch was taken.
+    over: bool,
+}
+
+/// A batch taken out of an outbox.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) seq: u32,
+    /// `None` for an end without items.
+    pub(super) gather: Option<Gather>,
+    /// No items come after these.
+    pub(super) last: bool,
+}
+
+impl Outbox {
+    pub(super) fn new(entries: Vec<u8>) -> Self {
+        Self {
+            entries,
+            ready: VecDeque::new(),
+            open: None,
+            seq: 0,
+            room: SMALL,
+            ended: false,
+            over: false,
+        }
+    }
+
+    /// Whether an item of `len` bytes may be put in now, when `lanes` calls could each take a batch.
+    pub(super) fn has_room(&self, len: usize, lanes: usize) -> bool {
+        self.open.as_ref().is_none_or(|open| open.fits(len)) || self.ready.len() < lanes
+    }
+
+    /// Puts an item of `len` bytes in, which `encode` writes. The caller has asked whether there is room.
+    pub(super) fn put(
+        &mut self,
+        len: usize,
+        encode: &mut dyn FnMut(&mut &mut [u8]),
+        pool: &mut Pool,
+    ) -> Result<(), NoMemory> {
+        debug_assert!(!self.ended, "an item behind the last");
+        if self.open.as_ref().is_some_and(|open| !open.fits(len)) {
+            self.ready.extend(self.open.take());
+        }
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => {
+                let entries: &[u8] =
+                    if self.seq == 0 && self.ready.is_empty() { &self.entries } else { &[] };
+                none.insert(Gather::new(entries, self.room.max(len), pool)?)
+            }
+        };
+        open.put(len, encode, pool)
+    }
+
+    /// No more items come.
+    pub(super) fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// Forgets what was not taken, and takes no more.
+    pub(super) fn abandon(&mut self) {
+        self.ready.clear();
+        self.open = None;
+        (self.ended, self.over) = (true, true);
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Takes the next batch, or the end.
+    pub(super) fn take(&mut self) -> Option<Taken> {
+        let gather = self.ready.pop_front().or_else(|| self.open.take());
+        let last = self.ended && self.ready.is_empty() && self.open.is_none();
+        if gather.is_none() && (!last || self.over) {
+            return None;
+        }
+        if let Some(gather) = &gather {
+            self.room = gather.message.len().next_power_of_two().clamp(SMALL, BATCH + SMALL);
+        }
+        self.over = last;
+        Some(Taken { seq: self.skip(), gather, last })
+    }
+
+    /// Takes a batch that has no items, although more may come; returns its number.
+    pub(super) fn skip(&mut self) -> u32 {
+        let seq = self.seq;
+        self.seq = seq.wrapping_add(1);
+        seq
+    }
+
+    /// A batch without items for [`Taken`]s that have none, and for calls that never have any. The
+    /// extension's entries are those of the first batch.
+    pub(super) fn empty(&self, seq: u32, pool: &mut Pool) -> Result<Gather, NoMemory> {
+        Gather::new(if seq == 0 { &self.entries } else { &[] }, 0, pool)
+    }
+}
+
+/// A message that is being filled with items.
+#[derive(Debug)]
+pub(super) struct Gather {
+    /// Extension, fixed part of the frame, and items.
+    message: MsgBuf,
+    /// Where the frame begins.
+    frame: usize,
+    count: u32,
+}
+
+impl Gather {
+    /// A message with room for `room` bytes in all; more is made when it is needed.
+    pub(super) fn new(entries: &[u8], room: usize, pool: &mut Pool) -> Result<Self, NoMemory> {
+        let frame = EXTENSION_HEAD + entries.len();
+        let mut message = pool.alloc(room.max(frame + FRAME_HEAD))?;
+        put_extension(0, entries, &mut message);
+        message.put_slice(&[0; FRAME_HEAD]);
+        Ok(Self { message, frame, count: 0 })
+    }
+
+    /// Whether an item of `len` bytes may join those that are there.
+    fn fits(&self, len: usize) -> bool {
+        let there = self.message.len() - self.frame - FRAME_HEAD;
+        self.count == 0 || there.saturating_add(ITEM_HEAD).saturating_add(len) <= BATCH
+    }
+
+    fn put(
+        &mut self,
+        len: usize,
+        encode: &mut dyn FnMut(&mut &mut [u8]),
+        pool: &mut Pool,
+    ) -> Result<(), NoMemory> {
+        self.reserve(len.saturating_add(ITEM_HEAD), pool)?;
+        let at = self.message.len();
+        self.message.resize(at + ITEM_HEAD + len);
+        let (head, mut rest) = self.message.as_mut_slice()[at..].split_at_mut(ITEM_HEAD);
+        encode(&mut rest);
+        // What a codec left unwritten may be bytes of an older message; they must not travel.
+        let written = len - rest.len();
+        head.copy_from_slice(&(written as u32).to_le_bytes());
+        self.message.resize(at + ITEM_HEAD + written);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Makes room for `more` bytes. Moves what is there, into four times the room, so that a batch is
+    /// moved three times at most, and only when batches grow.
+    fn reserve(&mut self, more: usize, pool: &mut Pool) -> Result<(), NoMemory> {
+        let there = self.message.len();
+        let wanted = there.saturating_add(more);
+        if wanted > self.message.capacity() {
+            let mut larger = pool.alloc(wanted.max((4 * there).min(BATCH + SMALL)))?;
+            larger.put_slice(self.message.as_slice());
+            pool.recycle(std::mem::replace(&mut self.message, larger));
+        }
+        Ok(())
+    }
+
+    /// Appends bytes behind the items.
+    pub(super) fn append(&mut self, bytes: &[u8], pool: &mut Pool) -> Result<(), NoMemory> {
+        self.reserve(bytes.len(), pool)?;
+        self.message.put_slice(bytes);
+        Ok(())
+    }
+
+    /// The message, ready to be sent.
+    pub(super) fn finish(mut self, op: u8, stream: u32, seq: u32) -> MsgBuf {
+        let bytes = self.message.as_mut_slice();
+        bytes[OP] = op;
+        let head = frame_head(stream, seq, self.count);
+        bytes[self.frame..self.frame + FRAME_HEAD].copy_from_slice(&head);
+        self.message
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::{Batch, Request};
+    use crate::wire::extension::{Extension, push_entry};
+
+    fn put(outbox: &mut Outbox, item: &[u8], pool: &mut Pool) {
+        outbox.put(item.len(), &mut |out| out.put_slice(item), pool).unwrap();
+    }
+
+    /// What is in a taken batch: entries of the extension, items.
+    fn read(message: MsgBuf) -> (usize, Vec<Vec<u8>>) {
+        let bytes = message.as_slice();
+        let (extension, frame) = Extension::split(bytes).unwrap();
+        let offset = bytes.len() - frame.len();
+        let request = Request::parse(extension.op(), frame).unwrap();
+        let entries = extension.entries().count();
+        let mut batch = Batch::new(message, offset, request.items);
+        (entries, std::iter::from_fn(|| batch.next_item().map(<[u8]>::to_vec)).collect())
+    }
+
+    #[test]
+    fn items_of_any_size_are_gathered_up_to_a_batch() {
+        let mut pool = Pool::new(1 << 20);
+        let mut entries = Vec::new();
+        push_entry(&mut entries, "k", b"v").unwrap();
+        let mut outbox = Outbox::new(entries);
+        let items: Vec<Vec<u8>> =
+            [3, 0, 600, 9_000, BATCH + 1, 1].map(|len| vec![len as u8; len]).into();
+        for item in &items {
+            assert!(outbox.has_room(item.len(), 2));
+            put(&mut outbox, item, &mut pool);
+        }
+        assert!(
+            outbox.has_room(BATCH - 9, 2)
+                && !outbox.has_room(BATCH, 2)
+                && outbox.has_room(BATCH, 3)
+        );
+        outbox.end();
+        let taken: Vec<Taken> = std::iter::from_fn(|| outbox.take()).collect();
+        let numbers: Vec<(u32, bool)> = taken.iter().map(|taken| (taken.seq, taken.last)).collect();
+        assert_eq!(numbers, [(0, false), (1, false), (2, true)]);
+        let messages = taken.into_iter().map(|taken| taken.gather.unwrap().finish(3, 7, taken.seq));
+        let batches: Vec<_> = messages
+            .map(|message| {
+                let mut copy = MsgBuf::detached(message.len()).unwrap();
+                copy.put_slice(message.as_slice());
+                // OPEN's number is 0, PUSH may have any.
+                read(copy)
+            })
+            .collect();
+        assert_eq!(batches[0], (1, items[..4].to_vec()));
+        assert_eq!(batches[1], (0, items[4..5].to_vec()));
+        assert_eq!(batches[2], (0, items[5..].to_vec()));
+        assert_eq!(pool.stats().in_use, 0);
+    }
+
+    #[test]
+    fn an_end_without_items_is_taken_once() {
+        let mut outbox = Outbox::new(Vec::new());
+        assert!(outbox.take().is_none());
+        outbox.end();
+        let taken = outbox.take().unwrap();
+        assert!(taken.gather.is_none() && taken.last && outbox.take().is_none());
+    }
+
+    #[test]
+    fn what_a_codec_claims_and_does_not_write_does_not_travel() {
+        let mut pool = Pool::new(1 << 20);
+        let mut outbox = Outbox::new(Vec::new());
+        outbox.put(100, &mut |out| out.put_slice(b"short"), &mut pool).unwrap();
+        put(&mut outbox, b"next", &mut pool);
+        let taken = outbox.take().unwrap();
+        let (_, items) = read(taken.gather.unwrap().finish(1, 1, 0));
+        assert_eq!(items, [&b"short"[..], b"next"]);
+    }
+}

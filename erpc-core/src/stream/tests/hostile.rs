@@ -1,0 +1,206 @@
+//! Ends that say what no honest one would.
+
+use bytes::BufMut;
+use proptest::prelude::*;
+
+use crate::buf::{MsgBuf, Pool};
+use crate::protocol::{CallError, Cause};
+use crate::service::Code;
+use crate::stream::{Answer, Ask, Client, ClientNext, MAX_HELD, Request, Server};
+use crate::wire::extension::{Extension, put_extension};
+
+/// A call or a reply with that many items of a byte each.
+fn message(op: u8, stream: u32, seq: u32, items: u32) -> MsgBuf {
+    let mut message = MsgBuf::detached(1_000).unwrap();
+    put_extension(op, &[], &mut message);
+    message.put_u32_le(stream);
+    message.put_u32_le(seq);
+    message.put_u32_le(items);
+    for _ in 0..items {
+        message.put_slice(&[1, 0, 0, 0, b'x']);
+    }
+    message
+}
+
+/// The reply, behind whose items a status says that all is well.
+fn end(stream: u32, seq: u32) -> MsgBuf {
+    let mut message = message(0x81, stream, seq, 0);
+    message.put_slice(&[0; 8]);
+    message
+}
+
+fn request(server: &mut Server<u32>, call: u32, message: MsgBuf) -> Option<crate::stream::Effect> {
+    let (extension, frame) = Extension::split(message.as_slice()).unwrap();
+    let request = Request::parse(extension.op(), frame).ok()?;
+    let offset = message.len() - frame.len();
+    Some(server.request(call, request, message, offset))
+}
+
+/// The codes of the failures among the answers, by call; 0 for a reply.
+fn answers(server: &mut Server<u32>) -> Vec<(u32, u32)> {
+    let mut pool = Pool::new(1 << 20);
+    let mut answers = Vec::new();
+    while let Some((call, answer)) = server.poll_answer(&mut pool) {
+        let code = match answer {
+            Answer::Reply(_) => 0,
+            Answer::Failed(status) => status.code() as u32,
+        };
+        answers.push((call, code));
+    }
+    answers
+}
+
+fn ask(server: &mut Server<u32>, call: u32, ask: Ask, stream: u32, seq: u32) {
+    let _ = request(server, call, message(ask.op(false), stream, seq, 0));
+}
+
+const INVALID: u32 = Code::InvalidArgument as u32;
+
+#[test]
+fn a_server_refuses_batches_that_cannot_be_and_goes_on() {
+    let mut server = Server::default();
+    ask(&mut server, 0, Ask::Open, 1, 0);
+    ask(&mut server, 1, Ask::Push, 1, 0);
+    ask(&mut server, 2, Ask::Push, 1, 9);
+    ask(&mut server, 3, Ask::Push, 1, u32::MAX);
+    assert_eq!(answers(&mut server), [(1, INVALID), (2, INVALID), (3, INVALID)]);
+    ask(&mut server, 4, Ask::Open, 1, 0);
+    assert_eq!(answers(&mut server), [(4, INVALID)], "it is open");
+    ask(&mut server, 5, Ask::Pull, 0, 0);
+    assert_eq!(answers(&mut server), [(5, 0)], "an older one");
+    ask(&mut server, 6, Ask::Close, 1, 0);
+    assert_eq!(answers(&mut server), [(0, 0), (6, 0)]);
+    assert!(server.is_idle());
+}
+
+#[test]
+fn a_server_holds_no_more_than_it_says() {
+    let mut server = Server::default();
+    for call in 0..100 {
+        ask(&mut server, call, Ask::Push, 2 + call, 0);
+    }
+    let refused = answers(&mut server);
+    assert_eq!(refused.len(), 100 - MAX_HELD);
+    assert!(refused.iter().all(|(_, code)| *code == Code::ResourceExhausted as u32));
+    ask(&mut server, 100, Ask::Close, u32::MAX, 0);
+    assert_eq!(answers(&mut server).len(), MAX_HELD + 1, "all are older now");
+    assert!(server.is_idle());
+    ask(&mut server, 101, Ask::Open, u32::MAX, 0);
+    assert_eq!(answers(&mut server), [(101, 0)], "it was closed before it came");
+}
+
+#[test]
+fn a_newer_stream_ends_the_one_that_lives() {
+    let mut server = Server::default();
+    ask(&mut server, 0, Ask::Open, 1, 0);
+    let effect = request(&mut server, 1, message(1, 5, 0, 1)).unwrap();
+    assert!(effect.stop && effect.start);
+    assert!(!server.is_sending(1) && server.is_sending(5));
+    server.drop_reader(1);
+    server.finish(1, Ok(()));
+    assert!(server.is_sending(5), "what the old handler does is not the new one's");
+    assert_eq!(answers(&mut server), [(0, 0)]);
+}
+
+/// A client whose OPEN is on its way.
+fn opened() -> (Client, Pool) {
+    let (mut client, mut pool) = (Client::new(1, Vec::new()), Pool::new(1 << 20));
+    assert!(matches!(client.poll_call(&mut pool), Ok(Some((Ask::Open, _)))));
+    (client, pool)
+}
+
+#[test]
+fn a_client_does_not_wait_for_what_cannot_come() {
+    let lost = Err(CallError::ResponseLost(Cause::Malformed));
+    let gave_up = |client: &mut Client| match client.next_batch() {
+        ClientNext::End(result) => result,
+        other => panic!("{other:?}"),
+    };
+    for reply in [
+        message(1, 2, 0, 1), // another stream's
+        message(1, 1, 1, 1), // a gap, and no pull is out
+        message(1, 1, 99, 1),
+        end(1, 1),
+        message(0x81, 1, 0, 0), // an end without a status
+        message(3, 1, 0, 0),
+        message(2, 1, 0, 0), // EMPTY with something in it
+    ] {
+        let text = format!("{:?}", reply.as_slice());
+        let (mut client, mut pool) = opened();
+        client.replied(Ask::Open, Ok(Some(reply)));
+        assert_eq!(gave_up(&mut client), lost, "{text}");
+        assert!(matches!(client.poll_call(&mut pool), Ok(Some((Ask::Close, _)))), "{text}");
+        client.replied(Ask::Close, Err(CallError::NotExecuted(Cause::PeerDead)));
+        assert!(client.is_over() && client.is_spoilt());
+    }
+    let (mut client, _pool) = opened();
+    client.replied(Ask::Open, Ok(None));
+    assert_eq!(gave_up(&mut client), lost, "not extended");
+    let (mut client, _pool) = opened();
+    let mut empty = MsgBuf::detached(8).unwrap();
+    put_extension(0x82, &[], &mut empty);
+    client.replied(Ask::Open, Ok(Some(empty)));
+    assert!(
+        matches!(gave_up(&mut client), Err(CallError::Status(status)) if status.code() == Code::Cancelled)
+    );
+}
+
+proptest! {
+    /// Whatever calls come, each is answered once, at the latest when the session closes the stream.
+    #[test]
+    fn a_server_answers_every_call(calls in proptest::collection::vec((1u8..6, 0u32..4, 0u32..12, 0u32..3, any::<bool>()), 0..60)) {
+        let mut server = Server::default();
+        let mut open = std::collections::HashSet::new();
+        let (mut started, mut stopped) = (0, 0);
+        for (number, (op, stream, seq, items, end)) in calls.into_iter().enumerate() {
+            let call = number as u32;
+            let op = if end { op | 0x80 } else { op };
+            if let Some(effect) = request(&mut server, call, message(op, stream, seq, items)) {
+                open.insert(call);
+                started += u32::from(effect.start);
+                stopped += u32::from(effect.stop);
+            }
+            if seq % 2 == 0 {
+                let _ = server.next_batch(stream);
+            }
+            for (call, _) in answers(&mut server) {
+                prop_assert!(open.remove(&call));
+            }
+        }
+        if let Some(effect) = request(&mut server, u32::MAX, message(4, u32::MAX, 0, 0)) {
+            stopped += u32::from(effect.stop);
+        }
+        for (call, _) in answers(&mut server) {
+            prop_assert!(open.remove(&call) || call == u32::MAX);
+        }
+        prop_assert!(open.is_empty() && server.is_idle());
+        prop_assert_eq!(started, stopped);
+    }
+
+    /// Whatever replies come, a client ends when its calls have failed.
+    #[test]
+    fn a_client_ends_whatever_it_is_told(replies in proptest::collection::vec((0u8..5, 0u32..4, 0u32..3, any::<bool>()), 0..40)) {
+        let (mut client, mut pool) = opened();
+        let mut out = vec![Ask::Open];
+        for (op, seq, items, ends) in replies {
+            let _ = client.next_batch();
+            client.batch_read();
+            while let Ok(Some((ask, _))) = client.poll_call(&mut pool) {
+                out.push(ask);
+            }
+            prop_assert!(out.len() <= 6);
+            let Some(ask) = out.pop() else { break };
+            let reply = if ends && op == 1 { end(1, seq) } else { message(op, 1, seq, items) };
+            client.replied(ask, Ok(Some(reply)));
+        }
+        while !out.is_empty() || !client.is_over() {
+            for ask in std::mem::take(&mut out) {
+                client.replied(ask, Err(CallError::MaybeExecuted(Cause::PeerDead)));
+            }
+            client.drop_reader();
+            while let Ok(Some((ask, _))) = client.poll_call(&mut pool) {
+                out.push(ask);
+            }
+        }
+    }
+}

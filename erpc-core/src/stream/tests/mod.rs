@@ -1,0 +1,4 @@
+//! Both ends against each other.
+
+mod hostile;
+mod model;
