@@ -13,10 +13,10 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The `items` of a frame that begins `offset` bytes into `message`, as a parser has found them.
+    /// The `items` of a frame that begins `frame` bytes into `message`, as a parser has found them.
     #[must_use]
-    pub fn new(message: MsgBuf, offset: usize, items: Items) -> Self {
-        Self { message, at: offset + items.from, left: items.count }
+    pub fn new(message: MsgBuf, frame: usize, items: Items) -> Self {
+        Self { message, at: frame + items.from, left: items.count }
     }
 
     /// The next item.

@@ -175,7 +175,7 @@ impl Client {
     pub fn next_batch(&mut self) -> ClientNext {
         self.reading = false;
         while let Some((batch, ())) = self.inbox.pop() {
-            if batch.left() > 0 {
+            if let Some(batch) = batch {
                 self.reading = true;
                 return ClientNext::Batch(batch);
             }
@@ -297,7 +297,7 @@ impl Client {
         let (offset, size) = (message.len() - frame.len(), message.len());
         match (ask, Reply::parse(extension.op(), frame).ok()?) {
             (Ask::Open | Ask::Pull, Reply::Items { stream, seq, items, end }) => {
-                let batch = Batch::new(message, offset, items);
+                let batch = (items.count > 0).then(|| Batch::new(message, offset, items));
                 if stream != self.number {
                     return None;
                 }

@@ -12,10 +12,13 @@ pub(super) struct Inbox<X> {
     /// The number of the batch that is to be read next.
     next: u32,
     /// That batch and those after it; no more than [`MAX_UNREAD`].
-    batches: VecDeque<Option<(Batch, X)>>,
+    batches: VecDeque<Option<Entry<X>>>,
     /// The number of the last batch, once it is known.
     last: Option<u32>,
 }
+
+/// A batch, `None` if it has no items, and what it has to do with.
+type Entry<X> = (Option<Batch>, X);
 
 /// A batch came that cannot be one of the stream: it came before, or is further ahead than any may be, or
 /// lies behind the last. What it had to do with is handed back.
@@ -32,7 +35,7 @@ impl<X> Inbox<X> {
         &mut self,
         seq: u32,
         end: bool,
-        batch: Batch,
+        batch: Option<Batch>,
         with: X,
     ) -> Result<(), Misplaced<X>> {
         let ahead = seq.wrapping_sub(self.next) as usize;
@@ -54,7 +57,7 @@ impl<X> Inbox<X> {
     }
 
     /// The next batch in order, if it is there.
-    pub(super) fn pop(&mut self) -> Option<(Batch, X)> {
+    pub(super) fn pop(&mut self) -> Option<Entry<X>> {
         let next = self.batches.front_mut()?.take()?;
         self.batches.pop_front();
         self.next = self.next.wrapping_add(1);
@@ -110,15 +113,9 @@ impl<X> Inbox<X> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buf::MsgBuf;
-    use crate::stream::Items;
-
-    fn batch() -> Batch {
-        Batch::new(MsgBuf::detached(0).unwrap(), 0, Items::default())
-    }
 
     fn insert(inbox: &mut Inbox<u32>, seq: u32, end: bool) -> bool {
-        inbox.insert(seq, end, batch(), seq).is_ok()
+        inbox.insert(seq, end, None, seq).is_ok()
     }
 
     fn read(inbox: &mut Inbox<u32>) -> Vec<u32> {

@@ -51,9 +51,7 @@ struct Live<H> {
 struct Held<H> {
     call: H,
     request: Request,
-    /// The batch, in PUSH.
-    message: MsgBuf,
-    offset: usize,
+    batch: Option<Batch>,
 }
 
 /// An answer without items.
@@ -101,8 +99,8 @@ impl<H> Default for Server<H> {
 }
 
 impl<H: Copy + PartialEq> Server<H> {
-    /// A call has come: `request` was read `offset` bytes into `message`.
-    pub fn request(&mut self, call: H, request: Request, message: MsgBuf, offset: usize) -> Effect {
+    /// A call has come; `batch` are its items, `None` if there are none.
+    pub fn request(&mut self, call: H, request: Request, batch: Option<Batch>) -> Effect {
         let mut effect = Effect::default();
         let is_new = request.stream > self.newest;
         match request.ask {
@@ -111,7 +109,6 @@ impl<H: Copy + PartialEq> Server<H> {
                 self.newest = request.stream;
                 let mut live = Live::new();
                 live.pulls.push_back(call);
-                let batch = Batch::new(message, offset, request.items);
                 // The first of an empty inbox is never misplaced.
                 let _ = live.inbox.insert(request.seq, request.end, batch, None);
                 self.live = Some(live);
@@ -124,7 +121,7 @@ impl<H: Copy + PartialEq> Server<H> {
                 self.answer(call, Short::Empty(true));
             }
             Ask::Pull | Ask::Push if is_new && self.held.len() < MAX_HELD => {
-                self.held.push(Held { call, request, message, offset });
+                self.held.push(Held { call, request, batch });
             }
             Ask::Pull | Ask::Push if is_new => {
                 let status =
@@ -135,14 +132,14 @@ impl<H: Copy + PartialEq> Server<H> {
                 effect.stop = self.stop();
                 self.answer(call, Short::Empty(true));
             }
-            _ => self.of_newest(Held { call, request, message, offset }),
+            _ => self.of_newest(Held { call, request, batch }),
         }
         effect
     }
 
     /// A pull or a push of the newest stream, or any call of an older one.
     fn of_newest(&mut self, held: Held<H>) {
-        let Held { call, request, message, offset } = held;
+        let Held { call, request, batch } = held;
         let live = self.live.as_mut().filter(|_| request.stream == self.newest);
         let answer = match (live, request.ask) {
             (Some(live), Ask::Pull) if live.pulls.len() < MAX_UNREAD => {
@@ -150,7 +147,6 @@ impl<H: Copy + PartialEq> Server<H> {
                 return;
             }
             (Some(live), Ask::Push) if !live.reader_gone => {
-                let batch = Batch::new(message, offset, request.items);
                 match live.inbox.insert(request.seq, request.end, batch, Some(call)) {
                     Ok(()) => return,
                     Err(_misplaced) => Short::Failed(Status::invalid_argument(
@@ -232,7 +228,7 @@ impl<H: Copy + PartialEq> Server<H> {
         let Some(live) = live else { return ServerNext::End };
         while let Some((batch, push)) = live.inbox.pop() {
             self.answers.extend(push.map(|push| (push, Short::Empty(false))));
-            if batch.left() > 0 {
+            if let Some(batch) = batch {
                 return ServerNext::Batch(batch);
             }
         }

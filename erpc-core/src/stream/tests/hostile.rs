@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::buf::{MsgBuf, Pool};
 use crate::protocol::{CallError, Cause};
 use crate::service::Code;
-use crate::stream::{Answer, Ask, Client, ClientNext, MAX_HELD, Request, Server};
+use crate::stream::{Answer, Ask, Batch, Client, ClientNext, MAX_HELD, Request, Server};
 use crate::wire::extension::{Extension, put_extension};
 
 /// A call or a reply with that many items of a byte each.
@@ -33,7 +33,8 @@ fn request(server: &mut Server<u32>, call: u32, message: MsgBuf) -> Option<crate
     let (extension, frame) = Extension::split(message.as_slice()).unwrap();
     let request = Request::parse(extension.op(), frame).ok()?;
     let offset = message.len() - frame.len();
-    Some(server.request(call, request, message, offset))
+    let batch = Batch::new(message, offset, request.items);
+    Some(server.request(call, request, (request.items.count > 0).then_some(batch)))
 }
 
 /// The codes of the failures among the answers, by call; 0 for a reply.

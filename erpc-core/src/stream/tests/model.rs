@@ -225,7 +225,9 @@ impl World {
         let offset = message.len() - frame.len();
         let request = Request::parse(extension.op(), frame).unwrap();
         self.waiting.insert(call);
-        let effect = self.server.request(call, request, message, offset);
+        let batch = Batch::new(message, offset, request.items);
+        let batch = (request.items.count > 0).then_some(batch);
+        let effect = self.server.request(call, request, batch);
         self.affect(request.stream, effect);
     }
 
