@@ -3,21 +3,21 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use super::shared::Shared;
+use super::stream::Streams;
 use super::tasks::Port;
 use super::worker::{Job, Refused, WorkerQueue};
 use super::{App, Context};
 use crate::buf::MsgBuf;
-use crate::clock;
 use crate::protocol::{
-    Body, CallError, ClientStats, Reply, Request, RequestHandle, SessionEvent, SessionId,
+    Body, CallError, ClientId, ClientStats, Reply, Request, RequestHandle, SessionEvent, SessionId,
 };
 use crate::service::{
     Arrival, CallContext, CallHost, Encoded, Entry, MetadataRef, Mode, Outcome, ReplySink, Routes,
-    Status, TaskMethod, TaskPort,
+    Status, StreamMethod, TaskMethod, TaskPort,
 };
 use crate::time::Instant;
 use crate::transport::Transport;
@@ -32,6 +32,10 @@ pub(super) struct Serving<T: Transport> {
     sink: Arc<dyn ReplySink>,
     /// The asynchronous methods, by their place in the table.
     tasks: Vec<Option<Rc<dyn TaskMethod>>>,
+    /// The streaming methods, likewise.
+    streams: Vec<Option<Rc<dyn StreamMethod>>>,
+    /// The endpoint's own.
+    shared: Weak<Shared<T>>,
 }
 
 impl<T: Transport> Serving<T> {
@@ -42,7 +46,9 @@ impl<T: Transport> Serving<T> {
     ) -> Self {
         let port: Rc<dyn TaskPort> = Rc::new(Port::new(shared));
         let tasks = routes.entries().map(|entry| entry.tasks(&port)).collect();
-        Self { routes, workers, sink: Arc::clone(shared.mailbox()) as _, tasks }
+        let streams = routes.entries().map(|entry| entry.streams()).collect();
+        let sink = Arc::clone(shared.mailbox()) as _;
+        Self { routes, workers, sink, tasks, streams, shared: Rc::downgrade(shared) }
     }
 }
 
@@ -75,7 +81,11 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
         reply: Result<Reply<'_>, CallError>,
         request: MsgBuf,
     ) {
-        self.shared.replied(cx, token as usize, reply, request);
+        if Streams::<T>::is_token(token) {
+            self.shared.stream_replied(cx, token, reply, request);
+        } else {
+            self.shared.replied(cx, token as usize, reply, request);
+        }
         self.shared.after_upcall(cx);
     }
 
@@ -85,7 +95,12 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
 
     fn on_cancel(&mut self, cx: &mut Context<'_, T>, request: RequestHandle) {
         self.shared.call_cancelled(cx, request);
+        self.shared.stream_cancelled(cx, request);
         self.shared.after_upcall(cx);
+    }
+
+    fn on_client_gone(&mut self, _: &mut Context<'_, T>, client: ClientId) {
+        self.shared.stream_client_gone(client);
     }
 }
 
@@ -124,9 +139,14 @@ impl<T: Transport> Dispatch<'_, T> {
         request: Request<'_, T::Route>,
     ) {
         let handle = request.handle;
-        let passed = match &serving.tasks[entry.index()] {
-            Some(method) => self.to_task(cx, method, request),
-            None => self.to_worker(serving, entry, request),
+        let index = entry.index();
+        let passed = match (&serving.tasks[index], &serving.streams[index]) {
+            (Some(method), _) => self.to_task(cx, method, request),
+            (None, Some(method)) => {
+                let peer = address(&request.peer);
+                self.shared.stream_request(cx, (&serving.shared, method), request, peer)
+            }
+            (None, None) => self.to_worker(serving, entry, request),
         };
         if let Err(status) = passed {
             cx.respond_status(handle, &status);
@@ -218,10 +238,7 @@ impl<T: Transport> Dispatch<'_, T> {
         deadline: Instant,
         message: &'m [u8],
     ) -> Result<Opened<'m>, Status> {
-        if deadline != Instant::NEVER && clock::now() >= deadline {
-            self.shared.running.count_late();
-            return Err(late());
-        }
+        self.shared.running.in_time(deadline)?;
         let (extension, message) = Extension::split(message).map_err(|error| {
             Status::invalid_argument(format!("the request's extension is malformed: {error:?}"))
         })?;
@@ -287,11 +304,6 @@ fn address<R: 'static>(route: &R) -> Option<SocketAddr> {
 #[cold]
 pub(super) fn no_memory() -> Status {
     Status::resource_exhausted("the server has no memory for the response")
-}
-
-#[cold]
-pub(super) fn late() -> Status {
-    Status::deadline_exceeded("the deadline passed before the handler could start")
 }
 
 #[cold]

@@ -36,6 +36,7 @@ mod schedules;
 mod server;
 mod session;
 mod shared;
+mod stream;
 mod tasks;
 mod timers;
 mod totals;

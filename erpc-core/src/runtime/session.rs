@@ -1,5 +1,6 @@
 //! Sessions: what calls are made on.
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -7,14 +8,17 @@ use std::net::ToSocketAddrs;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use super::call::{Call, Outcome, callback};
 use super::executor::WakeSlot;
 use super::link::{Link, Phase};
 use super::options::prepare;
 use super::shared::{Shared, Submission};
+use super::stream::{Opening, StreamPool};
 use crate::protocol::{CallError, Cause, ConnectError, SessionStats};
 use crate::service::{Codec, Method};
+use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::mem::MemRoute;
 use crate::transport::udp::{UdpRoute, UdpTransport};
@@ -32,6 +36,8 @@ pub struct Session<T: Transport = UdpTransport> {
 struct Lease<T: Transport> {
     link: Rc<Link<T::Route>>,
     shared: Rc<Shared<T>>,
+    /// Sessions of the same peer for streams, once there was one.
+    streams: OnceCell<Rc<StreamPool<T>>>,
 }
 
 impl<T: Transport> Drop for Lease<T> {
@@ -47,7 +53,8 @@ impl<T: Transport> Session<T> {
     pub(super) fn open(shared: &Rc<Shared<T>>, peer: T::Route) -> Self {
         let link = Rc::new(Link::new(peer));
         shared.submit(Submission::Connect(Rc::clone(&link)));
-        Self { lease: Rc::new(Lease { link, shared: Rc::clone(shared) }) }
+        let streams = OnceCell::new();
+        Self { lease: Rc::new(Lease { link, shared: Rc::clone(shared), streams }) }
     }
 
     /// Calls `method`. The request is encoded now and sent with the endpoint's next turn; the future
@@ -99,7 +106,7 @@ impl<T: Transport> Session<T> {
         request: &Req,
         outcome: Outcome,
     ) -> usize {
-        let Lease { link, shared } = &*self.lease;
+        let Lease { link, shared, .. } = &*self.lease;
         let call = prepare(method, request, None, &mut shared.pool(), || shared.now());
         shared.start(Rc::clone(link), call, outcome)
     }
@@ -108,8 +115,20 @@ impl<T: Transport> Session<T> {
         &self.lease.shared
     }
 
+    #[inline]
     pub(super) fn link(&self) -> &Rc<Link<T::Route>> {
         &self.lease.link
+    }
+
+    /// A stream to the session's peer.
+    pub(super) fn opening(&self, time: Option<Duration>) -> Opening<'_, T> {
+        let Lease { link, shared, streams } = &*self.lease;
+        Opening {
+            shared,
+            pool: streams.get_or_init(|| StreamPool::new(link.peer)),
+            deadline: time.map_or(Instant::NEVER, |time| shared.now() + time),
+            entries: Vec::new(),
+        }
     }
 
     /// Ends the session once its calls have ended, and brings when that is so. New calls are refused
@@ -121,7 +140,7 @@ impl<T: Transport> Session<T> {
 
     /// Waits until the session is open.
     pub(super) async fn opened(&self) -> Result<(), ConnectFailed> {
-        let Lease { link, shared } = &*self.lease;
+        let Lease { link, shared, .. } = &*self.lease;
         match link.after(Phase::Opening, shared.executor()).await {
             Phase::Closed(cause) => Err(ConnectFailed::new(link.peer.to_string(), cause.into())),
             Phase::Opening | Phase::Open => Ok(()),
@@ -181,7 +200,7 @@ impl<T: Transport> Future for Connect<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let session = self.session.as_ref().expect("a connect is not polled after it has ended");
-        let Lease { link, shared } = &*session.lease;
+        let Lease { link, shared, .. } = &*session.lease;
         let failed = match link.phase() {
             Phase::Opening => {
                 link.wait(shared.executor().wake_slot(cx));

@@ -20,6 +20,7 @@ use super::join::caught;
 use super::link::{Link, Phase};
 use super::mailbox::{Answer, Bell, Job, Mailbox};
 use super::options::Prepared;
+use super::stream::Streams;
 use super::tasks::Running;
 use super::timers::{Alarm, Timers};
 use super::{Context, Rpc, clock};
@@ -64,6 +65,7 @@ pub(super) struct Shared<T: Transport> {
     jobs: Cell<Vec<Job<T>>>,
     pub(super) serving: OnceCell<Serving<T>>,
     pub(super) running: Running,
+    pub(super) streams: Streams<T>,
     /// The first panic of a callback in this turn.
     panic: Cell<Option<Box<dyn Any + Send>>>,
     closed: Cell<bool>,
@@ -89,6 +91,7 @@ impl<T: Transport> Shared<T> {
             jobs: Cell::default(),
             serving: OnceCell::new(),
             running: Running::default(),
+            streams: Streams::default(),
             panic: Cell::new(None),
             closed: Cell::new(false),
         }
@@ -445,10 +448,13 @@ impl<T: Transport> Shared<T> {
             work += submitted;
             self.drain(&mut rpc.context_at(now));
         }
+        if self.streams.are_dirty() {
+            work += self.flush_streams(&mut rpc.context_at(now));
+        }
         work += rpc.run_once_at(now, &mut Dispatch { shared: self });
         drop(rpc);
         work += self.run_failures() + self.run_alarms(now) + self.executor.run_ready();
-        if self.running.take_answered() {
+        if self.running.take_answered() || self.streams.are_dirty() {
             // Not with the next turn, which receives first.
             self.send_now(now);
         }
@@ -463,7 +469,9 @@ impl<T: Transport> Shared<T> {
     #[cold]
     fn send_now(&self, now: Instant) {
         if let Some(mut rpc) = self.rpc() {
-            self.drain(&mut rpc.context_at(now));
+            let mut cx = rpc.context_at(now);
+            self.drain(&mut cx);
+            self.flush_streams(&mut cx);
             rpc.ring_doorbell();
         }
     }
@@ -498,6 +506,7 @@ impl<T: Transport> Shared<T> {
     pub(super) fn sleep(&self, limit: Option<Duration>) {
         let busy = !self.submissions.borrow().is_empty()
             || !self.failures.borrow().is_empty()
+            || self.streams.are_dirty()
             || self.executor.has_ready();
         if !busy && let Some(mut rpc) = self.rpc() {
             let timer = self.timers().next();
@@ -541,6 +550,7 @@ impl<T: Transport> Shared<T> {
             // Brings the outcomes of the calls. What handlers ask for on the way comes too late.
             rpc.run_once_at(now, &mut Dispatch { shared: self });
         }
+        self.end_streams();
         self.run_failures();
         // What callbacks have asked for meanwhile waits among the failures: it was never sent.
         let unsent: Vec<usize> = self.failures.borrow().iter().map(|(key, _)| *key).collect();

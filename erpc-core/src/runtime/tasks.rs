@@ -12,9 +12,11 @@ use super::dispatch::{answer, no_memory};
 use super::executor::TaskId;
 use super::shared::Shared;
 use crate::buf::MsgBuf;
+use crate::clock;
 use crate::protocol::{ClientStats, RequestHandle};
 use crate::service::{CallTask, Outcome, ReplySink, Status, TaskPort};
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::time::Instant;
 use crate::transport::Transport;
 
 /// Cancel flags that are kept for the next jobs.
@@ -40,7 +42,8 @@ enum Work {
 impl Running {
     /// Notes that a worker will get the call; returns the flag that tells it when to stop.
     pub(super) fn worker(&self, call: RequestHandle) -> Arc<AtomicBool> {
-        let flag = self.spare.borrow_mut().pop().unwrap_or_default();
+        let flag = self.spare.borrow_mut().pop();
+        let flag = flag.unwrap_or_else(|| Arc::new(AtomicBool::new(false)));
         self.calls.borrow_mut().insert(call, Work::Worker(Arc::clone(&flag)));
         flag
     }
@@ -58,9 +61,11 @@ impl Running {
         }
     }
 
-    /// Counts a request that came after its deadline.
-    pub(super) fn count_late(&self) {
-        self.late.set(self.late.get() + 1);
+    /// Whether a handler may start on a request with that deadline; counts it if not.
+    pub(super) fn in_time(&self, deadline: Instant) -> Result<(), Status> {
+        let in_time = in_time(deadline);
+        self.late.set(self.late.get() + u64::from(in_time.is_err()));
+        in_time
     }
 
     /// Requests that came after their deadline, but for those that workers saw.
@@ -73,6 +78,17 @@ impl Running {
     pub(super) fn take_answered(&self) -> bool {
         self.answered.get() && self.answered.replace(false)
     }
+}
+
+/// Whether the deadline is still to come. Reads the clock, if there is a deadline: handlers that ran since
+/// the turn began took their time.
+pub(super) fn in_time(deadline: Instant) -> Result<(), Status> {
+    if deadline != Instant::NEVER && clock::now() >= deadline {
+        return Err(Status::deadline_exceeded(
+            "the deadline passed before the handler could start",
+        ));
+    }
+    Ok(())
 }
 
 impl<T: Transport> Shared<T> {
@@ -117,6 +133,10 @@ impl<T: Transport> Port<T> {
 // Tasks run behind the raw endpoint's turn, so that it is there for them; and if it were not, failing is
 // better than a panic within a task.
 impl<T: Transport> TaskPort for Port<T> {
+    fn in_time(&self, deadline: Instant) -> Result<(), Status> {
+        self.shared.upgrade().map_or(Ok(()), |shared| shared.running.in_time(deadline))
+    }
+
     /// The slot's own buffer, as for a dispatch handler.
     fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
         let shared = self.shared.upgrade().ok_or_else(no_memory)?;

@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use self::queue::JobQueue;
-use super::dispatch::{late, no_memory};
+use super::dispatch::no_memory;
 use super::mailbox::Mailbox;
+use super::tasks::in_time;
 use crate::buf::MsgBuf;
-use crate::clock;
 use crate::protocol::{ClientStats, RequestHandle};
 use crate::service::{CallContext, CallHost, Entry, MetadataRef, Outcome, ReplySink, Status};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -164,11 +164,9 @@ impl<T: Transport> Job<T> {
         if self.is_cancelled() {
             return Err(Status::cancelled("the caller has given the call up"));
         }
-        if self.deadline != Instant::NEVER && clock::now() >= self.deadline {
+        in_time(self.deadline).inspect_err(|_| {
             self.mailbox.late.fetch_add(1, Ordering::Relaxed);
-            return Err(late());
-        }
-        Ok(())
+        })
     }
 
     /// The metadata and the message.

@@ -25,6 +25,7 @@ mod request;
 mod response;
 mod routes;
 mod status;
+mod streaming;
 mod task;
 
 pub(crate) use codec::encode_sized;
@@ -40,4 +41,7 @@ pub use request::Request;
 pub use response::{Responder, Response};
 pub use routes::{Entry, MethodCollision, Routes, Service};
 pub use status::{Code, Status};
+pub(crate) use streaming::handler::{ServerStream, StreamMethod};
+pub use streaming::{Incoming, Outgoing, Upload};
+pub(crate) use streaming::{Sink, Source};
 pub(crate) use task::{Arrival, CallTask, TaskMethod, TaskPort};

@@ -6,8 +6,13 @@ use std::sync::Arc;
 
 use super::handler::{ErasedHandler, answering};
 use super::interceptor::Interceptor;
+use super::streaming::handler::{
+    StreamMaker, StreamMethod, bidi_streaming, client_streaming, server_streaming,
+};
 use super::task::{TaskMaker, TaskMethod, TaskPort, tasks};
-use super::{CallContext, Codec, Method, Mode, Outcome, Request, Response, Status};
+use super::{
+    CallContext, Codec, Incoming, Method, Mode, Outcome, Outgoing, Request, Response, Status,
+};
 
 /// A set of methods and how they are called, implemented by `#[derive(erpc::Service)]`.
 pub trait Service: Send + Sync + 'static {
@@ -38,6 +43,7 @@ pub struct Entry {
 enum Run {
     Sync(Mode, Arc<ErasedHandler>),
     Task(Arc<TaskMaker>),
+    Stream(Arc<StreamMaker>),
 }
 
 impl Entry {
@@ -64,7 +70,7 @@ impl Entry {
     pub fn mode(&self) -> Option<Mode> {
         match self.run {
             Run::Sync(mode, _) => Some(mode),
-            Run::Task(_) => None,
+            Run::Task(_) | Run::Stream(_) => None,
         }
     }
 
@@ -76,7 +82,7 @@ impl Entry {
     pub fn call(&self, context: &CallContext<'_>, body: &[u8]) -> Outcome {
         match &self.run {
             Run::Sync(_, handler) => handler(context, body),
-            Run::Task(_) => {
+            Run::Task(_) | Run::Stream(_) => {
                 Outcome::Failed(Status::internal("the method needs an endpoint to run on"))
             }
         }
@@ -85,8 +91,16 @@ impl Entry {
     /// The method as an endpoint runs it; `None` if it is synchronous.
     pub(crate) fn tasks(self: &Arc<Self>, port: &Rc<dyn TaskPort>) -> Option<Rc<dyn TaskMethod>> {
         match &self.run {
-            Run::Sync(..) => None,
+            Run::Sync(..) | Run::Stream(_) => None,
             Run::Task(make) => Some(make(self, port)),
+        }
+    }
+
+    /// The method as an endpoint runs it; `None` if it does not stream.
+    pub(crate) fn streams(self: &Arc<Self>) -> Option<Rc<dyn StreamMethod>> {
+        match &self.run {
+            Run::Sync(..) | Run::Task(_) => None,
+            Run::Stream(make) => Some(make(self)),
         }
     }
 
@@ -221,6 +235,84 @@ impl Routes {
     {
         let tasks = tasks::<S, Req, Resp, C, D>(Arc::clone(service), handler);
         self.insert(method.id(), Entry::new(&method, Run::Task(tasks)))
+    }
+
+    /// Adds a method whose asynchronous `handler` answers one request with many messages, with `service` as
+    /// its state. The stream ends when the handler does, with its status.
+    ///
+    /// Each stream is a task of the endpoint, as with [`Routes::unary_async`], and is dropped where it
+    /// waits if the caller gives the stream up, or goes.
+    ///
+    /// # Errors
+    /// [`MethodCollision`] if the method, or another with its id, is there.
+    pub fn server_streaming<S, Req, Resp, C, D>(
+        &mut self,
+        method: Method<Req, Resp, C, D>,
+        service: &Arc<S>,
+        handler: impl AsyncFn(&S, Request<'_, Req>, Outgoing<Resp>) -> Result<(), Status>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<(), MethodCollision>
+    where
+        S: Send + Sync + 'static,
+        Req: 'static,
+        Resp: 'static,
+        C: Codec<Req>,
+        D: Codec<Resp>,
+    {
+        let streams = server_streaming::<S, Req, Resp, C, D>(Arc::clone(service), handler);
+        self.insert(method.id(), Entry::new(&method, Run::Stream(streams)))
+    }
+
+    /// Adds a method whose asynchronous `handler` reads many messages and answers with one; otherwise as
+    /// [`Routes::server_streaming`]. The handler may answer before it has read them all.
+    ///
+    /// # Errors
+    /// [`MethodCollision`] if the method, or another with its id, is there.
+    pub fn client_streaming<S, Req, Resp, C, D>(
+        &mut self,
+        method: Method<Req, Resp, C, D>,
+        service: &Arc<S>,
+        handler: impl AsyncFn(&S, Request<'_, Incoming<Req>>) -> Result<Response<Resp>, Status>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<(), MethodCollision>
+    where
+        S: Send + Sync + 'static,
+        Req: 'static,
+        Resp: 'static,
+        C: Codec<Req>,
+        D: Codec<Resp>,
+    {
+        let streams = client_streaming::<S, Req, Resp, C, D>(Arc::clone(service), handler);
+        self.insert(method.id(), Entry::new(&method, Run::Stream(streams)))
+    }
+
+    /// Adds a method whose asynchronous `handler` reads many messages and sends many, in whatever order it
+    /// likes; otherwise as [`Routes::server_streaming`].
+    ///
+    /// # Errors
+    /// [`MethodCollision`] if the method, or another with its id, is there.
+    pub fn bidi_streaming<S, Req, Resp, C, D>(
+        &mut self,
+        method: Method<Req, Resp, C, D>,
+        service: &Arc<S>,
+        handler: impl AsyncFn(&S, Request<'_, Incoming<Req>>, Outgoing<Resp>) -> Result<(), Status>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<(), MethodCollision>
+    where
+        S: Send + Sync + 'static,
+        Req: 'static,
+        Resp: 'static,
+        C: Codec<Req>,
+        D: Codec<Resp>,
+    {
+        let streams = bidi_streaming::<S, Req, Resp, C, D>(Arc::clone(service), handler);
+        self.insert(method.id(), Entry::new(&method, Run::Stream(streams)))
     }
 
     /// Has every call of every method, also of those that are added later, pass `interceptor`, within

@@ -31,6 +31,9 @@ pub(super) type TaskMaker =
 
 /// What tasks want of the endpoint.
 pub(crate) trait TaskPort {
+    /// Whether a handler may still start on a request with that deadline; if not, what it is answered.
+    fn in_time(&self, deadline: Instant) -> Result<(), Status>;
+
     /// An empty buffer for a response of at least `len` bytes.
     fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status>;
 
@@ -109,7 +112,10 @@ where
         check_size(&self.entry, body)?;
         let message = C::decode(body).map_err(malformed)?;
         Ok(Box::pin(async move {
-            let outcome = self.contained(&arrival, message).await;
+            let outcome = match self.port.in_time(arrival.deadline) {
+                Ok(()) => self.contained(&arrival, message).await,
+                Err(status) => Outcome::Failed(status),
+            };
             self.port.finish(arrival.call, outcome);
         }))
     }

@@ -7,6 +7,7 @@ mod channels;
 mod deferred;
 mod edges;
 mod endpoints;
+mod streams;
 mod support;
 mod tasks;
 mod timers;

@@ -9,9 +9,11 @@ use loom::thread;
 use super::Bed;
 use crate::buf::MsgBuf;
 use crate::protocol::RequestHandle;
-use crate::runtime::mailbox::{Mailbox, Reply};
+use crate::runtime::mailbox::{Answer, Mailbox};
 use crate::runtime::worker::{Job, Refused, WorkerPool, WorkerQueue};
-use crate::service::{ErasedHandler, Outcome, Status};
+use crate::service::{Entry, Method, Mode, Request, Response, Routes, Status};
+use crate::sync::atomic::AtomicBool;
+use crate::time::Instant;
 use crate::transport::mem::MemTransport;
 
 type Pool = WorkerPool<MemTransport>;
@@ -25,25 +27,36 @@ fn mailbox() -> Arc<Mailbox<MemTransport>> {
 fn push(
     queue: &WorkerQueue<MemTransport>,
     mailbox: &Arc<Mailbox<MemTransport>>,
-    handler: &Arc<ErasedHandler>,
+    entry: &Arc<Entry>,
 ) -> Result<(), Refused> {
     queue.push(Job {
-        handler: Arc::clone(handler),
+        entry: Arc::clone(entry),
         body: MsgBuf::detached(0).expect("memory"),
+        front: 0,
         call: RequestHandle::for_tests(),
         peer: None,
+        deadline: Instant::NEVER,
+        cancelled: Arc::new(AtomicBool::new(false)),
         mailbox: Arc::clone(mailbox),
     })
 }
 
 fn replies(mailbox: &Mailbox<MemTransport>) -> usize {
-    let mut replies: Vec<Reply> = Vec::new();
+    let mut replies: Vec<Answer> = Vec::new();
     mailbox.replies.swap(&mut replies);
     replies.len()
 }
 
-fn answer() -> Arc<ErasedHandler> {
-    Arc::new(|_: &_, _: &_, _: &mut _| Outcome::Failed(Status::internal("as arranged")))
+/// A method that does something and fails.
+fn method(handler: impl Fn() + Send + Sync + 'static) -> Arc<Entry> {
+    const METHOD: Method<u32, u32> = Method::new("test.Schedules/Method");
+    let mut routes = Routes::new();
+    let handler = move |_: &(), _: Request<'_, u32>| {
+        handler();
+        Err::<Response<u32>, _>(Status::internal("as arranged"))
+    };
+    routes.unary(METHOD, Mode::Worker, &Arc::new(()), handler).expect("the only method");
+    Arc::clone(routes.get(METHOD.id()).expect("it is there"))
 }
 
 #[test]
@@ -55,8 +68,8 @@ fn every_job_that_is_taken_is_answered_however_the_pool_ends() {
         let endpoint = thread::spawn({
             let mailbox = Arc::clone(&mailbox);
             move || {
-                let handler = answer();
-                let taken = [(); 2].map(|()| push(&queue, &mailbox, &handler).is_ok());
+                let entry = method(|| {});
+                let taken = [(); 2].map(|()| push(&queue, &mailbox, &entry).is_ok());
                 taken.into_iter().filter(|taken| *taken).count()
             }
         });
@@ -71,9 +84,9 @@ fn two_workers_share_a_queue() {
     loom::model(|| {
         let mailbox = mailbox();
         let pool = Pool::new(2, 2).expect("two threads");
-        let handler = answer();
+        let entry = method(|| {});
         for _ in 0..2 {
-            assert_eq!(push(&pool.queue(), &mailbox, &handler), Ok(()));
+            assert_eq!(push(&pool.queue(), &mailbox, &entry), Ok(()));
         }
         drop(pool);
         assert_eq!(replies(&mailbox), 2);
@@ -87,12 +100,11 @@ fn a_handler_ends_its_own_pool() {
         let pool = Pool::new(1, 1).expect("a thread");
         let queue = pool.queue();
         let owner = Arc::new(Mutex::new(Some(pool)));
-        let ending: Arc<ErasedHandler> = Arc::new({
+        let ending = method({
             let owner = Arc::clone(&owner);
-            move |_: &_, _: &_, _: &mut _| {
+            move || {
                 let pool = owner.lock().expect("no panic").take();
                 drop(pool);
-                Outcome::Failed(Status::internal("as arranged"))
             }
         });
         drop(owner);

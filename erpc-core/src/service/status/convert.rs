@@ -25,6 +25,7 @@ impl RejectReason {
             Self::NoSession | Self::Disconnecting => Code::Unavailable,
             Self::TooLarge { .. } => Code::InvalidArgument,
             Self::DeadlineExceeded => Code::DeadlineExceeded,
+            Self::StreamEnded => Code::Cancelled,
         }
     }
 }

@@ -1,0 +1,262 @@
+//! A stream that this endpoint has begun.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::task::{Context as TaskContext, Poll};
+
+use super::pool::Lease;
+use super::{Dirty, STREAM, Woken};
+use crate::buf::MsgBuf;
+use crate::protocol::{CallError, Cause, NewCall, RejectReason};
+use crate::runtime::Context;
+use crate::runtime::executor::WakeSlot;
+use crate::runtime::shared::Shared;
+use crate::service::{DecodeError, Sink, Source};
+use crate::stream::{Ask, BATCH, Batch, Client, ClientNext};
+use crate::time::Instant;
+use crate::transport::Transport;
+
+/// A stream and the session that it has to itself.
+pub(in crate::runtime) struct ClientStream<T: Transport> {
+    me: Weak<Self>,
+    shared: Rc<Shared<T>>,
+    method: u32,
+    /// Of each of its calls, so that the protocol ends the stream in time.
+    deadline: Instant,
+    state: RefCell<State<T>>,
+    /// In the list of those to be flushed.
+    dirty: Cell<bool>,
+}
+
+struct State<T: Transport> {
+    machine: Client,
+    /// Until the stream is over.
+    lease: Option<Lease<T>>,
+    waiting: Woken,
+}
+
+impl<T: Transport> ClientStream<T> {
+    /// A stream on the session of `lease`; `entries` are those of its first extension.
+    pub(super) fn new(
+        shared: &Rc<Shared<T>>,
+        method: u32,
+        deadline: Instant,
+        entries: Vec<u8>,
+        lease: Lease<T>,
+    ) -> Rc<Self> {
+        let machine = Client::new(lease.number(), entries);
+        let stream = Rc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            shared: Rc::clone(shared),
+            method,
+            deadline,
+            state: RefCell::new(State { machine, lease: Some(lease), waiting: Woken::default() }),
+            dirty: Cell::new(false),
+        });
+        stream.mark();
+        stream
+    }
+
+    /// Puts the only item of this side in.
+    pub(super) fn put_only(
+        &self,
+        len: usize,
+        limit: usize,
+        encode: &mut dyn FnMut(&mut &mut [u8]),
+    ) {
+        let mut state = self.state.borrow_mut();
+        let put = match len > limit {
+            true => Err(RejectReason::TooLarge { size: len, limit }),
+            false => state
+                .machine
+                .put(len, encode, &mut self.shared.pool())
+                .map_err(RejectReason::NoMemory),
+        };
+        match put {
+            Ok(()) => state.machine.end_items(),
+            Err(reason) => state.machine.fail(CallError::Rejected(reason)),
+        }
+    }
+
+    /// Something may have to be sent: at the end of the turn.
+    fn mark(&self) {
+        if !self.dirty.replace(true)
+            && let Some(stream) = self.me.upgrade()
+        {
+            self.shared.streams.dirty.borrow_mut().push(Dirty::Client(stream));
+        }
+    }
+
+    /// Makes the calls that are to be made.
+    pub(super) fn flush(&self, cx: &mut Context<'_, T>) {
+        self.dirty.set(false);
+        loop {
+            let mut state = self.state.borrow_mut();
+            let call = state.machine.poll_call(&mut self.shared.pool());
+            let session = state.lease.as_ref().map(Lease::link);
+            match (call, session) {
+                (Ok(Some((ask, request))), Some(link)) => {
+                    let id = link.usable();
+                    drop(state);
+                    let failed = match id {
+                        Ok(session) => self.call(cx, session, ask, request).err(),
+                        Err(cause) => Some(CallError::NotExecuted(cause)),
+                    };
+                    if let Some(error) = failed {
+                        self.state.borrow_mut().machine.replied(ask, Err(error));
+                    }
+                }
+                (Ok(_), _) => break,
+                (Err(error), _) => {
+                    state.machine.fail(CallError::Rejected(RejectReason::NoMemory(error)));
+                    drop(state);
+                    self.give_up(cx);
+                    break;
+                }
+            }
+        }
+        self.settle();
+    }
+
+    fn call(
+        &self,
+        cx: &mut Context<'_, T>,
+        session: crate::protocol::SessionId,
+        ask: Ask,
+        request: MsgBuf,
+    ) -> Result<(), CallError> {
+        let Some(stream) = self.me.upgrade() else { return Ok(()) };
+        let key = self.shared.streams.calls.borrow_mut().insert((stream, ask));
+        let deadline = if ask == Ask::Close { Instant::NEVER } else { self.deadline };
+        let token = STREAM | key as u64;
+        let call = NewCall { method: self.method, request, token, extended: true, deadline };
+        cx.call(session, call).map_err(|rejected| {
+            self.shared.streams.calls.borrow_mut().remove(key);
+            self.shared.pool().recycle(rejected.request);
+            CallError::Rejected(rejected.reason)
+        })
+    }
+
+    /// There is no memory to close the stream with: cancelled calls tell the server as much.
+    #[cold]
+    fn give_up(&self, cx: &mut Context<'_, T>) {
+        let state = self.state.borrow();
+        let id = state.lease.as_ref().and_then(|lease| lease.link().usable().ok());
+        drop(state);
+        let Some(id) = id else { return };
+        let calls = self.shared.streams.calls.borrow();
+        let own = calls.iter().filter(|(_, (stream, _))| std::ptr::eq(&raw const **stream, self));
+        let keys: Vec<usize> = own.map(|(key, _)| key).collect();
+        drop(calls);
+        for key in keys {
+            cx.cancel(id, STREAM | key as u64, Cause::NoMemory);
+        }
+    }
+
+    /// A call has ended.
+    pub(super) fn replied(&self, ask: Ask, result: Result<Option<MsgBuf>, CallError>) {
+        self.state.borrow_mut().machine.replied(ask, result);
+        self.settle();
+    }
+
+    /// The endpoint ends the stream.
+    pub(super) fn end(&self, cause: Cause) {
+        self.state.borrow_mut().machine.fail(CallError::MaybeExecuted(cause));
+        self.settle();
+    }
+
+    /// Wakes whoever can go on, and gives the session back if the stream is done with it.
+    fn settle(&self) {
+        let mut state = self.state.borrow_mut();
+        let State { machine, lease, waiting } = &mut *state;
+        let mut woken = Woken::default();
+        if machine.is_readable() {
+            woken.reader = std::mem::take(&mut waiting.reader);
+        }
+        if !waiting.writers.0.is_empty() && (machine.has_room(BATCH) || machine.sending().is_err())
+        {
+            woken.writers = std::mem::take(&mut waiting.writers);
+        }
+        let over = if machine.is_over() { lease.take() } else { None };
+        let spoilt = machine.is_spoilt();
+        drop(state);
+        woken.wake(self.shared.executor());
+        if let Some(lease) = over {
+            lease.give_back(spoilt);
+        }
+    }
+
+    /// Whoever waits on an endpoint that was shut down would wait for ever.
+    fn look_for_shutdown(&self, state: &mut State<T>) {
+        if self.shared.is_closed() {
+            state.machine.fail(CallError::MaybeExecuted(Cause::Shutdown));
+        }
+    }
+}
+
+impl<T: Transport> Source for ClientStream<T> {
+    fn poll_batch(&self, cx: &TaskContext<'_>) -> Poll<Result<Option<Batch>, CallError>> {
+        let mut state = self.state.borrow_mut();
+        self.look_for_shutdown(&mut state);
+        let next = match state.machine.next_batch() {
+            ClientNext::Batch(batch) => Poll::Ready(Ok(Some(batch))),
+            ClientNext::End(end) => Poll::Ready(end.map(|()| None)),
+            ClientNext::Wait => {
+                let waiter = self.shared.executor().wake_slot(cx);
+                let _earlier: WakeSlot = std::mem::replace(&mut state.waiting.reader, waiter);
+                Poll::Pending
+            }
+        };
+        drop(state);
+        self.mark();
+        next
+    }
+
+    fn batch_read(&self, memory: MsgBuf) {
+        self.state.borrow_mut().machine.batch_read();
+        self.shared.pool().recycle(memory);
+        self.mark();
+    }
+
+    fn drop_reader(&self) {
+        self.state.borrow_mut().machine.drop_reader();
+        self.mark();
+    }
+
+    fn malformed(&self, _: &DecodeError) -> CallError {
+        self.drop_reader();
+        CallError::ResponseLost(Cause::Malformed)
+    }
+}
+
+impl<T: Transport> Sink for ClientStream<T> {
+    fn poll_put(
+        &self,
+        cx: &TaskContext<'_>,
+        len: usize,
+        encode: &mut dyn FnMut(&mut &mut [u8]),
+    ) -> Poll<Result<(), CallError>> {
+        let mut state = self.state.borrow_mut();
+        self.look_for_shutdown(&mut state);
+        if let Err(error) = state.machine.sending() {
+            return Poll::Ready(Err(error));
+        }
+        if !state.machine.has_room(len) {
+            state.waiting.writers.add(self.shared.executor(), cx);
+            return Poll::Pending;
+        }
+        let put = state.machine.put(len, encode, &mut self.shared.pool());
+        drop(state);
+        self.mark();
+        Poll::Ready(put.map_err(|error| CallError::Rejected(RejectReason::NoMemory(error))))
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state.borrow().machine.sending().is_err()
+    }
+
+    fn drop_writer(&self) {
+        self.state.borrow_mut().machine.end_items();
+        self.mark();
+    }
+}

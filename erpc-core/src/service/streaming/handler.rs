@@ -1,0 +1,296 @@
+//! A streaming handler's glue: each stream is a task of the endpoint.
+
+use std::future::poll_fn;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use super::{Incoming, Outgoing, Sink, Source};
+use crate::buf::MsgBuf;
+use crate::protocol::{ClientStats, RequestHandle};
+use crate::service::interceptor::Passage;
+use crate::service::task::{Arrival, CallTask};
+use crate::service::{
+    CallContext, CallHost, Codec, Encoded, Entry, ReplySink, Request, Response, Status,
+};
+use crate::stream::End;
+
+/// A handler's end of a stream.
+pub(crate) trait ServerStream: Source + Sink {
+    /// The handler is done.
+    fn finish(&self, end: End);
+
+    /// How the client's session is.
+    fn session_stats(&self) -> Option<ClientStats>;
+}
+
+/// A streaming method at one endpoint.
+pub(crate) trait StreamMethod {
+    /// The task of a stream. Costs one allocation, for the task.
+    fn start(self: Rc<Self>, arrival: Arrival, stream: Rc<dyn ServerStream>) -> CallTask;
+}
+
+/// Makes a streaming method for one endpoint.
+pub(in crate::service) type StreamMaker = dyn Fn(&Arc<Entry>) -> Rc<dyn StreamMethod> + Send + Sync;
+
+/// How a kind of handler is run on a stream: what it takes and returns.
+trait Shape<S, H, Req, Resp, C, D>: 'static {
+    async fn run(
+        handler: &H,
+        service: &S,
+        context: &CallContext<'_>,
+        stream: Rc<dyn ServerStream>,
+    ) -> Result<(), Status>;
+}
+
+/// One request, many responses.
+enum Server {}
+/// Many requests, one response.
+enum Client {}
+/// Many of both.
+enum Both {}
+
+impl<S, H, Req, Resp, C, D> Shape<S, H, Req, Resp, C, D> for Server
+where
+    H: AsyncFn(&S, Request<'_, Req>, Outgoing<Resp>) -> Result<(), Status>,
+    C: Codec<Req>,
+    D: Codec<Resp>,
+    Resp: 'static,
+{
+    async fn run(
+        handler: &H,
+        service: &S,
+        context: &CallContext<'_>,
+        stream: Rc<dyn ServerStream>,
+    ) -> Result<(), Status> {
+        let (mut incoming, out) = ends::<Req, Resp, C, D>(context, stream);
+        let request = incoming.next().await?;
+        let request = request.ok_or_else(|| Status::invalid_argument("the request is missing"))?;
+        drop(incoming);
+        handler(service, Request::received::<D, Resp>(request, context), out).await
+    }
+}
+
+impl<S, H, Req, Resp, C, D> Shape<S, H, Req, Resp, C, D> for Client
+where
+    H: AsyncFn(&S, Request<'_, Incoming<Req>>) -> Result<Response<Resp>, Status>,
+    C: Codec<Req>,
+    D: Codec<Resp>,
+    Resp: 'static,
+{
+    async fn run(
+        handler: &H,
+        service: &S,
+        context: &CallContext<'_>,
+        stream: Rc<dyn ServerStream>,
+    ) -> Result<(), Status> {
+        let (incoming, out) = ends::<Req, Resp, C, D>(context, stream);
+        let response = handler(service, Request::received::<D, Resp>(incoming, context)).await?;
+        match response.into_message() {
+            Some(message) => Ok(out.send(message).await?),
+            None => Err(Status::internal("the response to a stream cannot be deferred")),
+        }
+    }
+}
+
+impl<S, H, Req, Resp, C, D> Shape<S, H, Req, Resp, C, D> for Both
+where
+    H: AsyncFn(&S, Request<'_, Incoming<Req>>, Outgoing<Resp>) -> Result<(), Status>,
+    C: Codec<Req>,
+    D: Codec<Resp>,
+    Resp: 'static,
+{
+    async fn run(
+        handler: &H,
+        service: &S,
+        context: &CallContext<'_>,
+        stream: Rc<dyn ServerStream>,
+    ) -> Result<(), Status> {
+        let (incoming, out) = ends::<Req, Resp, C, D>(context, stream);
+        handler(service, Request::received::<D, Resp>(incoming, context), out).await
+    }
+}
+
+/// The typed ends of a stream.
+fn ends<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
+    context: &CallContext<'_>,
+    stream: Rc<dyn ServerStream>,
+) -> (Incoming<Req>, Outgoing<Resp>) {
+    let entry = context.entry();
+    let incoming = Incoming::new::<C>(Rc::clone(&stream) as _, entry.max_request());
+    (incoming, Outgoing::new::<D>(stream as _, entry.max_response()))
+}
+
+/// A method with a handler of shape `K`.
+struct Streaming<K, S, H, Req, Resp, C, D> {
+    entry: Arc<Entry>,
+    service: Arc<S>,
+    handler: Arc<H>,
+    types: PhantomData<fn(Req, K) -> (Resp, C, D)>,
+}
+
+/// Erases the types of a handler that streams its responses.
+pub(in crate::service) fn server_streaming<S, Req, Resp, C, D>(
+    service: Arc<S>,
+    handler: impl AsyncFn(&S, Request<'_, Req>, Outgoing<Resp>) -> Result<(), Status>
+    + Send
+    + Sync
+    + 'static,
+) -> Arc<StreamMaker>
+where
+    S: Send + Sync + 'static,
+    Req: 'static,
+    Resp: 'static,
+    C: Codec<Req>,
+    D: Codec<Resp>,
+{
+    maker::<Server, S, _, Req, Resp, C, D>(service, handler)
+}
+
+/// Erases the types of a handler of streamed requests.
+pub(in crate::service) fn client_streaming<S, Req, Resp, C, D>(
+    service: Arc<S>,
+    handler: impl AsyncFn(&S, Request<'_, Incoming<Req>>) -> Result<Response<Resp>, Status>
+    + Send
+    + Sync
+    + 'static,
+) -> Arc<StreamMaker>
+where
+    S: Send + Sync + 'static,
+    Req: 'static,
+    Resp: 'static,
+    C: Codec<Req>,
+    D: Codec<Resp>,
+{
+    maker::<Client, S, _, Req, Resp, C, D>(service, handler)
+}
+
+/// Erases the types of a handler that streams both ways.
+pub(in crate::service) fn bidi_streaming<S, Req, Resp, C, D>(
+    service: Arc<S>,
+    handler: impl AsyncFn(&S, Request<'_, Incoming<Req>>, Outgoing<Resp>) -> Result<(), Status>
+    + Send
+    + Sync
+    + 'static,
+) -> Arc<StreamMaker>
+where
+    S: Send + Sync + 'static,
+    Req: 'static,
+    Resp: 'static,
+    C: Codec<Req>,
+    D: Codec<Resp>,
+{
+    maker::<Both, S, _, Req, Resp, C, D>(service, handler)
+}
+
+fn maker<K, S, H, Req, Resp, C, D>(service: Arc<S>, handler: H) -> Arc<StreamMaker>
+where
+    K: Shape<S, H, Req, Resp, C, D>,
+    S: Send + Sync + 'static,
+    H: Send + Sync + 'static,
+    Req: 'static,
+    Resp: 'static,
+    C: 'static,
+    D: 'static,
+{
+    let handler = Arc::new(handler);
+    Arc::new(move |entry: &Arc<Entry>| {
+        Rc::new(Streaming::<K, S, H, Req, Resp, C, D> {
+            entry: Arc::clone(entry),
+            service: Arc::clone(&service),
+            handler: Arc::clone(&handler),
+            types: PhantomData,
+        }) as Rc<dyn StreamMethod>
+    })
+}
+
+impl<K, S, H, Req, Resp, C, D> StreamMethod for Streaming<K, S, H, Req, Resp, C, D>
+where
+    K: Shape<S, H, Req, Resp, C, D>,
+    S: 'static,
+    H: 'static,
+    Req: 'static,
+    Resp: 'static,
+    C: 'static,
+    D: 'static,
+{
+    fn start(self: Rc<Self>, arrival: Arrival, stream: Rc<dyn ServerStream>) -> CallTask {
+        Box::pin(async move {
+            let end = self.contained(&arrival, &stream).await;
+            stream.finish(end);
+        })
+    }
+}
+
+impl<K, S, H, Req, Resp, C, D> Streaming<K, S, H, Req, Resp, C, D>
+where
+    K: Shape<S, H, Req, Resp, C, D>,
+{
+    /// The handler; a panic becomes its status.
+    async fn contained(&self, arrival: &Arrival, stream: &Rc<dyn ServerStream>) -> End {
+        let host = StreamHost { stream: &**stream, peer: arrival.peer };
+        let context = CallContext::new(&self.entry, arrival.call, &host)
+            .with_extension(arrival.deadline, arrival.metadata.as_ref());
+        let mut call = pin!(self.run(&context, Rc::clone(stream)));
+        poll_fn(|cx| {
+            // As with synchronous handlers, the state of a service after a panic is its own affair.
+            let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx)));
+            polled
+                .unwrap_or_else(|_panic| Poll::Ready(Err(Status::internal("the handler panicked"))))
+        })
+        .await
+    }
+
+    /// The handler between its interceptors.
+    async fn run(&self, context: &CallContext<'_>, stream: Rc<dyn ServerStream>) -> End {
+        let mut passage = match self.entry.interceptors() {
+            [] => None,
+            _ => Some(Passage::enter(context)?),
+        };
+        let end = K::run(&self.handler, &self.service, context, stream).await;
+        if let Some(passage) = &mut passage {
+            passage.leave(end.as_ref().map(|()| ()));
+        }
+        end
+    }
+}
+
+/// Where a stream's handler runs.
+struct StreamHost<'a> {
+    stream: &'a dyn ServerStream,
+    peer: Option<SocketAddr>,
+}
+
+impl CallHost for StreamHost<'_> {
+    fn buffer(&self, _: &RequestHandle, _: usize) -> Result<MsgBuf, Status> {
+        Err(Status::internal("streams have no response of their own"))
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    fn session_stats(&self, _: &RequestHandle) -> Option<ClientStats> {
+        self.stream.session_stats()
+    }
+
+    fn is_cancelled(&self) -> bool {
+        // Its task would be gone.
+        false
+    }
+
+    fn sink(&self) -> Arc<dyn ReplySink> {
+        Arc::new(Nowhere)
+    }
+}
+
+/// Takes the answers that cannot be: a stream's response is not deferred.
+struct Nowhere;
+
+impl ReplySink for Nowhere {
+    fn reply(&self, _: RequestHandle, _: Result<Encoded, Status>) {}
+}
