@@ -91,6 +91,26 @@ impl CallOptions {
         }
     }
 
+    /// How long a call of `method` may take, `None` for ever.
+    #[inline]
+    pub(super) fn time_limit<Req, Resp, C, D>(
+        options: Option<&Self>,
+        method: &Method<Req, Resp, C, D>,
+    ) -> Option<Duration> {
+        match options.map_or(TimeLimit::OfMethod, |options| options.time) {
+            TimeLimit::OfMethod => method.default_deadline(),
+            TimeLimit::None => None,
+            TimeLimit::Within(duration) => Some(duration),
+        }
+    }
+
+    /// The metadata as it travels.
+    #[inline]
+    pub(super) fn entries(options: Option<&Self>) -> &[u8] {
+        let metadata = options.and_then(|options| options.metadata.as_ref());
+        metadata.map_or(&[], |metadata| metadata.as_ref().as_bytes())
+    }
+
     pub(super) fn waits(&self) -> bool {
         self.wait.unwrap_or(false)
     }
@@ -119,15 +139,9 @@ pub(super) fn prepare<Req, Resp, C: Codec<Req>, D>(
     pool: &mut Pool,
     now: impl FnOnce() -> Instant,
 ) -> Result<Prepared, RejectReason> {
-    let time = options.map_or(TimeLimit::OfMethod, |options| options.time);
-    let within = match time {
-        TimeLimit::OfMethod => method.default_deadline(),
-        TimeLimit::None => None,
-        TimeLimit::Within(duration) => Some(duration),
-    };
+    let within = CallOptions::time_limit(options, method);
     let deadline = within.map_or(Instant::NEVER, |within| now() + within);
-    let metadata = options.and_then(|options| options.metadata.as_ref());
-    let entries = metadata.map_or(&[][..], |metadata| metadata.as_ref().as_bytes());
+    let entries = CallOptions::entries(options);
     let extended = within.is_some() || !entries.is_empty();
     let len = C::encoded_len(message);
     let limit = method.request_limit() as usize;

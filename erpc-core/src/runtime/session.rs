@@ -8,17 +8,15 @@ use std::net::ToSocketAddrs;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use super::call::{Call, Outcome, callback};
 use super::executor::WakeSlot;
 use super::link::{Link, Phase};
 use super::options::prepare;
 use super::shared::{Shared, Submission};
-use super::stream::{Opening, StreamPool};
+use super::stream::StreamPool;
 use crate::protocol::{CallError, Cause, ConnectError, SessionStats};
 use crate::service::{Codec, Method};
-use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::mem::MemRoute;
 use crate::transport::udp::{UdpRoute, UdpTransport};
@@ -36,7 +34,7 @@ pub struct Session<T: Transport = UdpTransport> {
 struct Lease<T: Transport> {
     link: Rc<Link<T::Route>>,
     shared: Rc<Shared<T>>,
-    /// Sessions of the same peer for streams, once there was one.
+    /// Once there was a stream.
     streams: OnceCell<Rc<StreamPool<T>>>,
 }
 
@@ -120,15 +118,9 @@ impl<T: Transport> Session<T> {
         &self.lease.link
     }
 
-    /// A stream to the session's peer.
-    pub(super) fn opening(&self, time: Option<Duration>) -> Opening<'_, T> {
-        let Lease { link, shared, streams } = &*self.lease;
-        Opening {
-            shared,
-            pool: streams.get_or_init(|| StreamPool::new(link.peer)),
-            deadline: time.map_or(Instant::NEVER, |time| shared.now() + time),
-            entries: Vec::new(),
-        }
+    /// Further sessions to the peer, for streams.
+    pub(super) fn streams(&self) -> &Rc<StreamPool<T>> {
+        self.lease.streams.get_or_init(StreamPool::new)
     }
 
     /// Ends the session once its calls have ended, and brings when that is so. New calls are refused

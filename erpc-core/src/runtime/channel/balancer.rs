@@ -18,6 +18,7 @@ use crate::runtime::link::Link;
 use crate::runtime::retry::Budget;
 use crate::runtime::session::{ConnectFailed, ConnectFailure};
 use crate::runtime::shared::Shared;
+use crate::runtime::stream::StreamPool;
 use crate::transport::Transport;
 
 /// See [`ChannelBuilder`](super::ChannelBuilder).
@@ -62,6 +63,8 @@ pub(in crate::runtime) struct Balancer<T: Transport> {
     unresolved: Cell<bool>,
     doubt: Rc<Doubt>,
     budget: Budget,
+    /// Further sessions to the servers, for streams.
+    streams: Rc<StreamPool<T>>,
 }
 
 /// Why there is no server.
@@ -97,12 +100,17 @@ impl<T: Transport> Balancer<T> {
             unresolved: Cell::new(true),
             doubt: Rc::default(),
             budget: Budget::default(),
+            streams: StreamPool::new(),
         })
     }
 
     #[inline]
     pub(in crate::runtime) fn shared(&self) -> &Rc<Shared<T>> {
         &self.shared
+    }
+
+    pub(in crate::runtime) fn streams(&self) -> &Rc<StreamPool<T>> {
+        &self.streams
     }
 
     pub(super) fn budget(&self) -> &Budget {
@@ -128,7 +136,7 @@ impl<T: Transport> Balancer<T> {
 
     /// A session to call on; of another server than `avoid` is of, if there is one.
     #[inline]
-    pub(super) fn pick(
+    pub(in crate::runtime) fn pick(
         self: &Rc<Self>,
         avoid: Option<&Rc<Link<T::Route>>>,
     ) -> Result<Rc<Link<T::Route>>, Unpicked> {
@@ -273,6 +281,7 @@ impl<T: Transport> Balancer<T> {
             }
         }
         self.backends.replace(now);
+        gone.iter().for_each(|backend| self.streams.forget(&backend.peer()));
         // Its sessions are disconnected when their calls have ended.
         drop(gone);
     }

@@ -188,6 +188,14 @@ impl<T: Transport> Channel<T> {
         }
     }
 
+    pub(super) fn place(&self) -> &Place<T> {
+        &self.place
+    }
+
+    pub(super) fn options(&self) -> Option<&CallOptions> {
+        self.options.as_deref()
+    }
+
     /// Waits until a server is connected. Begins to connect if nothing has.
     ///
     /// # Errors

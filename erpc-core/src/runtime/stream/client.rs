@@ -36,25 +36,40 @@ struct State<T: Transport> {
 }
 
 impl<T: Transport> ClientStream<T> {
-    /// A stream on the session of `lease`; `entries` are those of its first extension.
+    /// A stream on the session of `lease`, or one that waits for [`ClientStream::bind`]; `entries` are those
+    /// of its first extension.
     pub(super) fn new(
         shared: &Rc<Shared<T>>,
         method: u32,
         deadline: Instant,
         entries: Vec<u8>,
-        lease: Lease<T>,
+        lease: Option<Lease<T>>,
     ) -> Rc<Self> {
-        let machine = Client::new(lease.number(), entries);
+        let machine = Client::new(lease.as_ref().map_or(0, Lease::number), entries);
         let stream = Rc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             shared: Rc::clone(shared),
             method,
             deadline,
-            state: RefCell::new(State { machine, lease: Some(lease), waiting: Woken::default() }),
+            state: RefCell::new(State { machine, lease, waiting: Woken::default() }),
             dirty: Cell::new(false),
         });
         stream.mark();
         stream
+    }
+
+    /// When the stream ends at the latest.
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Gives a stream that was made without one its session.
+    pub(super) fn bind(&self, lease: Lease<T>) {
+        let mut state = self.state.borrow_mut();
+        state.machine.bind(lease.number());
+        state.lease = Some(lease);
+        drop(state);
+        self.mark();
     }
 
     /// Puts the only item of this side in.
@@ -92,11 +107,11 @@ impl<T: Transport> ClientStream<T> {
         self.dirty.set(false);
         loop {
             let mut state = self.state.borrow_mut();
+            // Without a session there is nothing to call on yet, or nothing to be called any more.
+            let Some(id) = state.lease.as_ref().map(|lease| lease.link().usable()) else { break };
             let call = state.machine.poll_call(&mut self.shared.pool());
-            let session = state.lease.as_ref().map(Lease::link);
-            match (call, session) {
-                (Ok(Some((ask, request))), Some(link)) => {
-                    let id = link.usable();
+            match call {
+                Ok(Some((ask, request))) => {
                     drop(state);
                     let failed = match id {
                         Ok(session) => self.call(cx, session, ask, request).err(),
@@ -106,8 +121,8 @@ impl<T: Transport> ClientStream<T> {
                         self.state.borrow_mut().machine.replied(ask, Err(error));
                     }
                 }
-                (Ok(_), _) => break,
-                (Err(error), _) => {
+                Ok(None) => break,
+                Err(error) => {
                     state.machine.fail(CallError::Rejected(RejectReason::NoMemory(error)));
                     drop(state);
                     self.give_up(cx);
@@ -159,10 +174,18 @@ impl<T: Transport> ClientStream<T> {
         self.settle();
     }
 
-    /// The endpoint ends the stream.
-    pub(super) fn end(&self, cause: Cause) {
-        self.state.borrow_mut().machine.fail(CallError::MaybeExecuted(cause));
+    /// Ends the stream for a reason of this side's.
+    pub(super) fn end(&self, error: CallError) {
+        self.state.borrow_mut().machine.fail(error);
         self.settle();
+        self.mark();
+    }
+
+    /// The same, if it has had no session.
+    pub(super) fn end_unbound(&self, error: CallError) {
+        if self.state.borrow().lease.is_none() {
+            self.end(error);
+        }
     }
 
     /// Wakes whoever can go on, and gives the session back if the stream is done with it.

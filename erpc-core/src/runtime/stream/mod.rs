@@ -25,7 +25,6 @@ use std::task::Context as TaskContext;
 use slab::Slab;
 
 pub(super) use self::client::ClientStream;
-pub(super) use self::open::Opening;
 pub(super) use self::pool::StreamPool;
 pub(super) use self::server::ServerStreams;
 use super::Context;
@@ -126,7 +125,7 @@ impl<T: Transport> Shared<T> {
         }
         for stream in self.streams.dirty.take() {
             if let Dirty::Client(stream) = stream {
-                stream.end(Cause::Shutdown);
+                stream.end(CallError::MaybeExecuted(Cause::Shutdown));
             }
         }
         drop(self.streams.clients.take());

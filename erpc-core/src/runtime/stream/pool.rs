@@ -1,6 +1,7 @@
 //! Sessions for streams.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 
 use crate::runtime::link::{Link, Phase};
@@ -8,14 +9,14 @@ use crate::runtime::session::Session;
 use crate::runtime::shared::Shared;
 use crate::transport::Transport;
 
-/// Sessions that a pool keeps for streams to come; those beyond are closed when their stream ends.
-/// An idle session costs both sides a ping now and then, a new one a handshake.
+/// Sessions to one peer that a pool keeps for streams to come; those beyond are closed when their stream
+/// ends. An idle session costs both sides a ping now and then, a new one a handshake.
 const MAX_IDLE: usize = 16;
 
-/// Sessions to one peer, each for one stream at a time.
+/// Sessions, each for one stream at a time. Belongs to a session or a channel, and ends with it; streams
+/// that run then go on.
 pub(in crate::runtime) struct StreamPool<T: Transport> {
-    peer: T::Route,
-    idle: RefCell<Vec<Idle<T>>>,
+    idle: RefCell<HashMap<T::Route, Vec<Idle<T>>>>,
 }
 
 struct Idle<T: Transport> {
@@ -25,31 +26,39 @@ struct Idle<T: Transport> {
 }
 
 impl<T: Transport> StreamPool<T> {
-    pub(in crate::runtime) fn new(peer: T::Route) -> Rc<Self> {
-        Rc::new(Self { peer, idle: RefCell::default() })
+    pub(in crate::runtime) fn new() -> Rc<Self> {
+        Rc::new(Self { idle: RefCell::default() })
     }
 
-    /// A session for one stream: the one used last, or a new one.
-    pub(super) fn take(self: &Rc<Self>, shared: &Rc<Shared<T>>) -> Lease<T> {
-        let mut idle = self.idle.borrow_mut();
-        let mut dead = Vec::new();
-        let usable = loop {
-            match idle.pop() {
-                Some(idle) if matches!(idle.session.link().phase(), Phase::Closed(_)) => {
-                    dead.push(idle);
+    /// A session to `peer` for one stream: the one used last, or a new one.
+    pub(in crate::runtime) fn take(
+        self: &Rc<Self>,
+        shared: &Rc<Shared<T>>,
+        peer: T::Route,
+    ) -> Lease<T> {
+        let (mut found, mut dead) = (None, Vec::new());
+        if let Some(idle) = self.idle.borrow_mut().get_mut(&peer) {
+            while let (None, Some(next)) = (&found, idle.pop()) {
+                match next.session.link().phase() {
+                    Phase::Closed(_) => dead.push(next),
+                    Phase::Opening | Phase::Open => found = Some(next),
                 }
-                other => break other,
             }
-        };
-        drop(idle);
-        let Idle { session, streams } = usable
-            .unwrap_or_else(|| Idle { session: Session::open(shared, self.peer), streams: 0 });
+        }
+        let fresh = || Idle { session: Session::open(shared, peer), streams: 0 };
+        let Idle { session, streams } = found.unwrap_or_else(fresh);
         Lease { session, number: streams + 1, pool: Rc::downgrade(self) }
+    }
+
+    /// There will be no more streams to `peer`.
+    pub(in crate::runtime) fn forget(&self, peer: &T::Route) {
+        let idle = self.idle.borrow_mut().remove(peer);
+        drop(idle);
     }
 }
 
 /// The right to one stream on a session.
-pub(super) struct Lease<T: Transport> {
+pub(in crate::runtime) struct Lease<T: Transport> {
     session: Session<T>,
     /// The stream's number.
     number: u32,
@@ -69,6 +78,7 @@ impl<T: Transport> Lease<T> {
     pub(super) fn give_back(self, spoilt: bool) {
         let Some(pool) = self.pool.upgrade() else { return };
         let mut idle = pool.idle.borrow_mut();
+        let idle = idle.entry(self.session.peer()).or_default();
         let alive = !matches!(self.session.link().phase(), Phase::Closed(_));
         if alive && !spoilt && self.number < u32::MAX && idle.len() < MAX_IDLE {
             idle.push(Idle { session: self.session, streams: self.number });
