@@ -147,13 +147,13 @@ pub use erpc_core::runtime::{
     WithMetadata, WorkerPool, join_all,
 };
 pub use erpc_core::service::{
-    self, CallContext, Code, FixedLayout, Interceptor, Metadata, MetadataError, MetadataRef,
-    Request, Responder, Response, Service, Status,
+    self, CallContext, Code, FixedLayout, Incoming, Interceptor, Metadata, MetadataError,
+    MetadataRef, Outgoing, Request, Responder, Response, Service, Status, Upload,
 };
 pub use erpc_core::transport::udp::{UdpConfig, UdpTransport as Udp};
 pub use erpc_core::transport::{self, Transport};
 pub use erpc_core::zerocopy;
-pub use erpc_derive::Service;
+pub use erpc_derive::{FixedLayout, Service};
 
 /// The layer below types: what [`Endpoint`] is made of.
 pub mod raw {

@@ -16,7 +16,7 @@ use super::options::prepare;
 use super::shared::{Shared, Submission};
 use super::stream::StreamPool;
 use crate::protocol::{CallError, Cause, ConnectError, SessionStats};
-use crate::service::{Codec, Method};
+use crate::service::{Codec, Method, Status};
 use crate::transport::Transport;
 use crate::transport::mem::MemRoute;
 use crate::transport::udp::{UdpRoute, UdpTransport};
@@ -276,6 +276,13 @@ impl ConnectFailed {
     #[must_use]
     pub fn reason(&self) -> &ConnectFailure {
         &self.reason
+    }
+}
+
+/// For handlers that connect to others.
+impl From<ConnectFailed> for Status {
+    fn from(error: ConnectFailed) -> Self {
+        Self::unavailable(error.to_string())
     }
 }
 
