@@ -7,6 +7,8 @@ mod channels;
 mod deferred;
 mod edges;
 mod endpoints;
+mod handlers;
+mod plain;
 mod streams;
 mod support;
 mod tasks;

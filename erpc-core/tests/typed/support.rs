@@ -51,7 +51,12 @@ impl Gate {
         drop(self.changed.wait_while(state, |(arrived, _)| *arrived == 0).unwrap());
     }
 
-    fn pass(&self) {
+    /// Whether somebody stands before the gate.
+    pub(crate) fn has_arrivals(&self) -> bool {
+        self.state.lock().unwrap().0 > 0
+    }
+
+    pub(crate) fn pass(&self) {
         let mut state = self.state.lock().unwrap();
         state.0 += 1;
         self.changed.notify_all();

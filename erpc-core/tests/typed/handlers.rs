@@ -1,0 +1,509 @@
+//! What handlers are given and what is done with them, in all modes: metadata, deadlines, cancellation,
+//! interceptors, views, limits.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use erpc_core::protocol::CallError;
+use erpc_core::runtime::WorkerPool;
+use erpc_core::service::{
+    Borrowed, CallContext, Code, DecodeError, Fields, Fixed, FixedLayout, Interceptor, Metadata,
+    Method, Mode, Prost, Request, Response, Routes, Status, Viewable,
+};
+use erpc_core::transport::Transport;
+use erpc_core::zerocopy::little_endian::U64;
+use erpc_core::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::plain::{Outcome, Pair};
+use crate::support::{Gate, Number, number};
+
+const DISPATCH: Method<Number, Number> = Method::new("test.Modes/Dispatch");
+const WORKER: Method<Number, Number> = Method::new("test.Modes/Worker");
+const ASYNC: Method<Number, Number> = Method::new("test.Modes/Async");
+const ALL: [Method<Number, Number>; 3] = [DISPATCH, WORKER, ASYNC];
+
+type Result<T> = std::result::Result<T, Status>;
+
+/// One handler in all modes.
+fn in_all_modes<S: Send + Sync + 'static>(
+    service: &Arc<S>,
+    handler: fn(&S, Request<'_, Number>) -> Result<Response<Number>>,
+) -> Routes {
+    let mut routes = Routes::new();
+    add_in_all_modes(&mut routes, service, handler);
+    routes
+}
+
+fn add_in_all_modes<S: Send + Sync + 'static>(
+    routes: &mut Routes,
+    service: &Arc<S>,
+    handler: fn(&S, Request<'_, Number>) -> Result<Response<Number>>,
+) {
+    routes.unary(DISPATCH, Mode::Dispatch, service, handler).unwrap();
+    routes.unary(WORKER, Mode::Worker, service, handler).unwrap();
+    let waiting = async move |service: &S, request: Request<'_, Number>| {
+        yield_once().await;
+        handler(service, request)
+    };
+    routes.unary_async(ASYNC, service, waiting).unwrap();
+}
+
+/// Lets everybody else have a turn.
+async fn yield_once() {
+    let mut first = true;
+    std::future::poll_fn(|cx| {
+        cx.waker().wake_by_ref();
+        match std::mem::take(&mut first) {
+            true => std::task::Poll::Pending,
+            false => std::task::Poll::Ready(()),
+        }
+    })
+    .await;
+}
+
+fn encoded(message: &impl prost::Message) -> Vec<u8> {
+    message.encode_to_vec()
+}
+
+fn code(outcome: Outcome) -> Code {
+    outcome.expect_err("the call fails").code()
+}
+
+fn pool<T: Transport>() -> WorkerPool<T> {
+    WorkerPool::new(1, 16).unwrap()
+}
+
+/// Runs each test over memory and over UDP.
+macro_rules! over_both {
+    ($($name:ident)*) => {
+        mod over_mem {
+            $(#[test] fn $name() { super::$name(crate::plain::mem_pair); })*
+        }
+        mod over_udp {
+            $(#[test] fn $name() { super::$name(crate::plain::udp_pair); })*
+        }
+    };
+}
+
+over_both! {
+    metadata_travels_both_ways
+    a_malformed_extension_is_refused
+    late_requests_are_not_started
+    a_request_tells_its_deadline_and_its_session
+    what_a_client_left_behind_is_ended
+    cancelled_calls_end_at_the_server
+    interceptors_reject_and_observe
+    panics_become_statuses
+    requests_are_read_where_they_were_received
+    sizes_are_limited
+}
+
+fn metadata_travels_both_ways<T: Transport>(pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>) {
+    fn handler(_: &(), request: Request<'_, Number>) -> Result<Response<Number>> {
+        let mut reply = Metadata::new();
+        for (key, value) in request.metadata().iter() {
+            reply.insert(key, [value, b"!"].concat()).unwrap();
+        }
+        Ok(Response::new(request.into_message()).with_metadata(reply))
+    }
+    let workers = pool();
+    let mut pair = pair(in_all_modes(&Arc::new(()), handler), &workers);
+    let large = Number { value: 7, ballast: vec![3; 100_000] };
+    for method in ALL {
+        for message in [&number(7), &large] {
+            let outcome = pair.call(method.id(), &encoded(message));
+            assert_eq!(outcome, Ok((None, encoded(message))), "{method:?} without");
+            let entries: [(&str, &[u8]); 2] = [("trace-id", &[0, 255]), ("user", b"me")];
+            let mut expected = Metadata::new();
+            expected.insert("trace-id", [0, 255, b'!']).unwrap();
+            expected.insert("user", b"me!").unwrap();
+            let outcome = pair.call_extended(method.id(), (&entries, None), &encoded(message));
+            assert_eq!(outcome, Ok((Some(expected), encoded(message))), "{method:?}");
+        }
+    }
+}
+
+fn a_malformed_extension_is_refused<T: Transport>(
+    pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>,
+) {
+    let handler = |_: &(), _: Request<'_, Number>| panic!("there is no request");
+    let workers = pool();
+    let mut pair = pair(in_all_modes(&Arc::new(()), handler), &workers);
+    for method in ALL {
+        // An entry that ends behind the extension.
+        let front = [12, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0];
+        pair.client.send_raw(method.id(), &front, None, b"", 1);
+        assert_eq!(code(pair.outcome(1)), Code::InvalidArgument, "{method:?}");
+    }
+}
+
+/// Takes the loop's time, counts who came, and holds workers back.
+#[derive(Default)]
+struct Slow {
+    started: AtomicU64,
+    gate: Gate,
+}
+
+const BLOCK_LOOP: Method<Number, Number> = Method::new("test.Modes/BlockLoop");
+const BLOCK_WORKER: Method<Number, Number> = Method::new("test.Modes/BlockWorker");
+/// What late requests had left.
+const SHORT: Duration = Duration::from_millis(2);
+
+fn late_requests_are_not_started<T: Transport>(pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>) {
+    let slow = Arc::new(Slow::default());
+    let count = |slow: &Slow, request: Request<'_, Number>| {
+        slow.started.fetch_add(1, Ordering::Relaxed);
+        Ok(Response::new(request.into_message()))
+    };
+    let mut routes = in_all_modes(&slow, count);
+    let block_loop = |_: &Slow, request: Request<'_, Number>| {
+        pass_time(2 * SHORT);
+        Ok(Response::new(request.into_message()))
+    };
+    let block_worker = |slow: &Slow, request: Request<'_, Number>| {
+        slow.gate.pass();
+        Ok(Response::new(request.into_message()))
+    };
+    routes.unary(BLOCK_LOOP, Mode::Dispatch, &slow, block_loop).unwrap();
+    routes.unary(BLOCK_WORKER, Mode::Worker, &slow, block_worker).unwrap();
+    let workers = pool();
+    let mut pair = pair(routes, &workers);
+
+    // In one burst each: the handler behind the blocking one, and the task that starts behind it.
+    // A socket may split the burst; then the request was in time, and the next may not be.
+    let mut sent = 0;
+    for (first, second, late) in [(BLOCK_LOOP, DISPATCH, 1), (ASYNC, BLOCK_LOOP, 2)] {
+        while pair.late() < late {
+            for (method, token) in [(first, 1), (second, 2)] {
+                let left = if method.id() == BLOCK_LOOP.id() { None } else { Some(SHORT) };
+                pair.client.send_extended(method.id(), (&[], left), b"", token);
+            }
+            pair.exchange(&[1, 2]);
+            sent += 1;
+        }
+    }
+    // What waits for the only worker.
+    pair.client.send(BLOCK_WORKER.id(), b"", 1);
+    pair.run_until(|_| slow.gate.has_arrivals());
+    pair.client.send_extended(WORKER.id(), (&[], Some(SHORT)), b"", 2);
+    let requests = pair.requests();
+    pair.run_until(|pair| pair.requests() > requests);
+    pass_time(SHORT);
+    slow.gate.open();
+    pair.exchange(&[1, 2]);
+    pair.run_until(|pair| pair.late() == 3);
+    assert_eq!(slow.started.load(Ordering::Relaxed), sent - 2, "what was late has not started");
+    let in_time = (&[][..], Some(Duration::from_secs(60)));
+    for method in ALL {
+        assert!(pair.call_extended(method.id(), in_time, b"").is_ok());
+    }
+    assert_eq!(slow.started.load(Ordering::Relaxed), sent - 2 + 3);
+}
+
+/// A handler that takes long.
+fn pass_time(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+fn a_request_tells_its_deadline_and_its_session<T: Transport>(
+    pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>,
+) {
+    fn handler(_: &(), request: Request<'_, Number>) -> Result<Response<Number>> {
+        let left = request.time_left().map_or(0, |left| left.as_millis() as u64);
+        let is_worker = request.method() == Some(WORKER.full_name());
+        assert_eq!(request.session_stats().is_none(), is_worker, "{:?}", request.context());
+        assert!(!request.is_cancelled());
+        Ok(Response::new(number(left)))
+    }
+    let workers = pool();
+    let mut pair = pair(in_all_modes(&Arc::new(()), handler), &workers);
+    for method in ALL {
+        assert_eq!(pair.call(method.id(), b""), Ok((None, encoded(&number(0)))), "{method:?}");
+        let minute = (&[][..], Some(Duration::from_secs(60)));
+        let (_, reply) = pair.call_extended(method.id(), minute, b"").unwrap();
+        let left = <Number as prost::Message>::decode(&reply[..]).unwrap().value;
+        assert!((1..=60_001).contains(&left), "{method:?}: {left} ms");
+    }
+}
+
+/// Calls that do not end by themselves.
+#[derive(Default)]
+struct Endless {
+    started: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// Counts itself when it goes.
+struct Held<'a>(&'a AtomicU64);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Endless {
+    fn routes(self: &Arc<Self>) -> Routes {
+        let mut routes = Routes::new();
+        let task = async |endless: &Self, _: Request<'_, Number>| {
+            endless.started.fetch_add(1, Ordering::Release);
+            let _held = Held(&endless.ended);
+            std::future::pending::<Result<Response<Number>>>().await
+        };
+        let worker = |endless: &Self, request: Request<'_, Number>| {
+            endless.started.fetch_add(1, Ordering::Release);
+            let _held = Held(&endless.ended);
+            while !request.is_cancelled() {
+                std::thread::yield_now();
+            }
+            Err::<Response<Number>, _>(Status::cancelled("nobody listens"))
+        };
+        routes.unary_async(ASYNC, self, task).unwrap();
+        routes.unary(WORKER, Mode::Worker, self, worker).unwrap();
+        routes
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        (self.started.load(Ordering::Acquire), self.ended.load(Ordering::Acquire))
+    }
+}
+
+fn what_a_client_left_behind_is_ended<T: Transport>(
+    pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>,
+) {
+    let endless = Arc::new(Endless::default());
+    let workers = pool();
+    let mut pair = pair(endless.routes(), &workers);
+    pair.client.send(ASYNC.id(), b"", 1);
+    pair.client.send(WORKER.id(), b"", 2);
+    pair.run_until(|_| endless.counts() == (2, 0));
+    pair.client.leave();
+    pair.run_until(|_| endless.counts() == (2, 2));
+}
+
+fn cancelled_calls_end_at_the_server<T: Transport>(
+    pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>,
+) {
+    let endless = Arc::new(Endless::default());
+    let workers = pool();
+    let mut pair = pair(endless.routes(), &workers);
+    pair.client.send(ASYNC.id(), b"", 1);
+    pair.client.send(WORKER.id(), b"", 2);
+    pair.run_until(|_| endless.counts() == (2, 0));
+    assert!(pair.client.cancel(1) && pair.client.cancel(2));
+    for token in [1, 2] {
+        assert_eq!(code(pair.outcome(token)), Code::Cancelled);
+    }
+    pair.run_until(|_| endless.counts() == (2, 2));
+}
+
+/// Writes down what it sees, and turns away who says so.
+struct Watch {
+    name: &'static str,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+impl Interceptor for Watch {
+    fn before(&self, call: &CallContext<'_>) -> Result<()> {
+        let name = self.name;
+        if call.metadata().get("refuse") == Some(name.as_bytes()) {
+            return Err(Status::permission_denied(name));
+        }
+        if call.metadata().get("panic") == Some(name.as_bytes()) {
+            panic!("as asked");
+        }
+        self.seen.lock().unwrap().push(format!("before {name}"));
+        Ok(())
+    }
+
+    fn after(&self, call: &CallContext<'_>, outcome: std::result::Result<(), &Status>) {
+        let code = outcome.map_or_else(Status::code, |()| Code::Ok);
+        let name = self.name;
+        assert!(ALL.iter().any(|method| method.full_name() == call.method()));
+        self.seen.lock().unwrap().push(format!("after {name}: {code}"));
+    }
+}
+
+fn interceptors_reject_and_observe<T: Transport>(pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>) {
+    /// Of 0 it says `NOT_FOUND`, of 13 it panics, and 7 it answers later.
+    fn handler(_: &(), request: Request<'_, Number>) -> Result<Response<Number>> {
+        match request.message().value {
+            0 => Err(Status::not_found("zero is nothing")),
+            13 => panic!("unlucky"),
+            7 => Ok(request.defer(|number, responder| responder.send(&number))),
+            _ => Ok(Response::new(request.into_message())),
+        }
+    }
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let watch = |name| Watch { name, seen: Arc::clone(&seen) };
+    // One before there are methods, one after.
+    let mut routes = Routes::new();
+    routes.intercept(watch("outer"));
+    add_in_all_modes(&mut routes, &Arc::new(()), handler);
+    routes.intercept(watch("inner"));
+    let workers = pool();
+    let mut pair = pair(routes, &workers);
+    let passed = |code: Code| {
+        let after = ["inner", "outer"].map(|name| format!("after {name}: {code}"));
+        [&["before outer".to_owned(), "before inner".to_owned()][..], &after].concat()
+    };
+    for method in ALL {
+        for (value, expected) in
+            [(1, Code::Ok), (0, Code::NotFound), (13, Code::Internal), (7, Code::Ok)]
+        {
+            let outcome = pair.call(method.id(), &encoded(&number(value)));
+            let got = outcome.as_ref().map_or_else(CallError::code, |_| Code::Ok);
+            assert_eq!(got, expected, "{method:?} of {value}");
+            assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), passed(expected), "{method:?}");
+        }
+        for (what, who, expected, seen_then) in [
+            ("refuse", "outer", Code::PermissionDenied, &[][..]),
+            (
+                "refuse",
+                "inner",
+                Code::PermissionDenied,
+                &["before outer", "after outer: PermissionDenied"],
+            ),
+            ("panic", "inner", Code::Internal, &["before outer", "after outer: Internal"]),
+        ] {
+            let entries = [(what, who.as_bytes())];
+            let outcome = pair.call_extended(method.id(), (&entries, None), &encoded(&number(1)));
+            assert_eq!(code(outcome), expected, "{method:?}");
+            assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), seen_then, "{method:?}");
+        }
+    }
+}
+
+fn panics_become_statuses<T: Transport>(pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>) {
+    fn handler(_: &(), request: Request<'_, Number>) -> Result<Response<Number>> {
+        match request.message().value {
+            13 => panic!("unlucky"),
+            _ => Ok(Response::new(request.into_message())),
+        }
+    }
+    let workers = pool();
+    let mut pair = pair(in_all_modes(&Arc::new(()), handler), &workers);
+    for method in ALL {
+        assert_eq!(code(pair.call(method.id(), &encoded(&number(13)))), Code::Internal);
+        assert!(pair.call(method.id(), &encoded(&number(1))).is_ok(), "{method:?} goes on");
+    }
+}
+
+/// A message that is read in place.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct Put {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct PutView<'a> {
+    key: &'a str,
+    value: &'a [u8],
+}
+
+impl Viewable for Put {
+    type View<'a> = PutView<'a>;
+
+    fn view(bytes: &[u8]) -> std::result::Result<PutView<'_>, DecodeError> {
+        let (mut fields, mut view) = (Fields::new(bytes), PutView::default());
+        while let Some(field) = fields.next()? {
+            match field.tag() {
+                1 => view.key = field.string()?,
+                2 => view.value = field.bytes()?,
+                _ => {}
+            }
+        }
+        Ok(view)
+    }
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[zerocopy(crate = "erpc_core::zerocopy")]
+#[repr(C)]
+struct Point {
+    x: U64,
+    y: U64,
+}
+
+impl FixedLayout for Point {}
+
+const PUT: Method<Put, Number, Borrowed, Prost> = Method::new("test.Views/Put");
+const PUT_WORKER: Method<Put, Number, Borrowed, Prost> = Method::new("test.Views/PutWorker");
+const MOVE: Method<Point, Point, Fixed> = Method::new("test.Views/Move");
+
+/// Metadata and message of a request lie side by side where they were received.
+fn follows(metadata: &[u8], message: *const u8) -> bool {
+    std::ptr::eq(metadata.as_ptr_range().end, message)
+}
+
+fn requests_are_read_where_they_were_received<T: Transport>(
+    pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>,
+) {
+    fn put(_: &(), request: Request<'_, PutView<'_>>) -> Result<Response<Number>> {
+        let PutView { key, value } = *request.message();
+        let metadata = request.metadata().get("m").ok_or_else(|| Status::internal("none"))?;
+        // Tag and length in front of the key.
+        assert!(follows(metadata, key.as_ptr().wrapping_sub(2)), "the request was copied");
+        assert!(std::ptr::eq(key.as_bytes().as_ptr_range().end.wrapping_add(2), value.as_ptr()));
+        Ok(Response::new(number(value.len() as u64)))
+    }
+    fn shift(_: &(), request: Request<'_, &Point>) -> Result<Response<Point>> {
+        let point: &Point = request.message();
+        let metadata = request.metadata().get("m").ok_or_else(|| Status::internal("none"))?;
+        assert!(follows(metadata, std::ptr::from_ref(point).cast()), "the request was copied");
+        Ok(Response::new(Point { x: point.y, y: point.x }))
+    }
+    let mut routes = Routes::new();
+    let service = Arc::new(());
+    routes.unary(PUT, Mode::Dispatch, &service, put).unwrap();
+    routes.unary(PUT_WORKER, Mode::Worker, &service, put).unwrap();
+    routes.unary(MOVE, Mode::Dispatch, &service, shift).unwrap();
+    let workers = pool();
+    let mut pair = pair(routes, &workers);
+    let entries: (&[(&str, &[u8])], _) = (&[("m", b"v")], None);
+    let body = encoded(&Put { key: "key".into(), value: vec![9; 100] });
+    for method in [PUT, PUT_WORKER] {
+        let (_, reply) = pair.call_extended(method.id(), entries, &body).unwrap();
+        assert_eq!(reply, encoded(&number(100)));
+        let bad = pair.call_extended(method.id(), entries, &[0x0a, 200]);
+        assert_eq!(code(bad), Code::InvalidArgument);
+    }
+    let point = Point { x: U64::new(1), y: U64::new(2) };
+    let (_, reply) = pair.call_extended(MOVE.id(), entries, point.as_bytes()).unwrap();
+    assert_eq!(reply, Point { x: point.y, y: point.x }.as_bytes());
+    let short = pair.call_extended(MOVE.id(), entries, &point.as_bytes()[1..]);
+    assert_eq!(code(short), Code::InvalidArgument);
+}
+
+fn sizes_are_limited<T: Transport>(pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>) {
+    const UP_TO: Method<Number, Number> =
+        Method::new("test.Limits/UpTo").max_request(10).max_response(100);
+    const ASYNC_UP_TO: Method<Number, Number> =
+        Method::new("test.Limits/AsyncUpTo").max_request(10).max_response(100);
+    fn grow(_: &(), request: Request<'_, Number>) -> Result<Response<Number>> {
+        let ballast = vec![1; request.message().value as usize];
+        Ok(Response::new(Number { value: 0, ballast }))
+    }
+    let mut routes = Routes::new();
+    let service = Arc::new(());
+    routes.unary(UP_TO, Mode::Dispatch, &service, grow).unwrap();
+    let grow_later = async |unit: &(), request: Request<'_, Number>| grow(unit, request);
+    routes.unary_async(ASYNC_UP_TO, &service, grow_later).unwrap();
+    let workers = pool();
+    let mut pair = pair(routes, &workers);
+    for method in [UP_TO, ASYNC_UP_TO] {
+        let (_, reply) = pair.call(method.id(), &encoded(&number(98))).unwrap();
+        assert_eq!(reply.len(), 100);
+        assert_eq!(code(pair.call(method.id(), &encoded(&number(99)))), Code::OutOfRange);
+        let large = Number { value: 1, ballast: vec![0; 7] };
+        assert_eq!(encoded(&large).len(), 11);
+        assert_eq!(code(pair.call(method.id(), &encoded(&large))), Code::InvalidArgument);
+    }
+}
