@@ -154,6 +154,24 @@ mod chosen {
         ConnectHalved,
         /// Neither side of a session cares that its client wants checksums.
         IntegrityIgnored,
+        /// A call's deadline passes and nobody looks.
+        DeadlineForgotten,
+        /// What a cancelled call's packets took is lost when the server answers.
+        QuarantineLeak,
+        /// The slot of a cancelled call is given to the next call before the server has answered.
+        NoQuarantine,
+        /// The slot of a cancelled call is never given to another.
+        QuarantineForEver,
+        /// The server is not told that a call was cancelled.
+        CancelNotSent,
+        /// A request goes back to the user who cancelled it while the queue reads it.
+        FlushForgottenAtCancel,
+        /// A server tells a handler as often as a client cancels.
+        CancelledTwice,
+        /// A cancelled request that the server has not seen may still come, and be executed.
+        CancelTakesNoNumber,
+        /// A client that has given back the room for a response gets it all the same.
+        AcceptedNotAnnounced,
     }
 
     const NONE: u32 = u32::MAX;

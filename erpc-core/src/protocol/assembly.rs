@@ -13,20 +13,26 @@ const FIRST_BUFFER: usize = 16 * 1_024;
 /// Memory follows the bytes that have arrived: the buffer is at most four times what is there, unless the
 /// pool has an idle one of the full size. The size that the peer declares allocates nothing.
 pub(super) struct Assembly {
-    buffer: MsgBuf,
+    /// There from the first packet on.
+    buffer: Option<MsgBuf>,
     layout: PacketLayout,
     next: u32,
 }
 
 impl Assembly {
-    /// An empty message of the given layout.
-    pub(super) fn new(layout: PacketLayout, pool: &mut Pool) -> Result<Self, NoMemory> {
-        let size = layout.size() as usize;
-        let buffer = match pool.alloc_idle(size) {
-            Some(buffer) => buffer,
-            None => pool.alloc(size.min(FIRST_BUFFER.clamp(layout.len(0), 4 * layout.len(0))))?,
-        };
-        Ok(Self { buffer, layout, next: 0 })
+    /// A message of which nothing has come.
+    pub(super) fn empty(layout: PacketLayout) -> Self {
+        Self { buffer: None, layout, next: 0 }
+    }
+
+    /// A message whose first packet has come, whose length the caller has checked against the layout.
+    pub(super) fn begin(
+        layout: PacketLayout,
+        body: &[u8],
+        pool: &mut Pool,
+    ) -> Result<Self, NoMemory> {
+        let mut assembly = Self::empty(layout);
+        assembly.take(body, pool).map(|()| assembly)
     }
 
     /// The message's layout.
@@ -46,18 +52,23 @@ impl Assembly {
 
     /// Bytes of memory held.
     pub(super) fn footprint(&self) -> usize {
-        self.buffer.footprint()
+        self.buffer.as_ref().map_or(0, MsgBuf::footprint)
     }
 
     /// Takes packet `self.next()`, whose length the caller has checked against the layout.
     pub(super) fn take(&mut self, body: &[u8], pool: &mut Pool) -> Result<(), NoMemory> {
         let range = self.layout.range(self.next);
         debug_assert_eq!(range.len(), body.len());
-        if range.end > self.buffer.capacity() {
-            self.grow(range.end, pool)?;
-        }
-        self.buffer.write_at(range.start, body);
-        self.buffer.resize(range.end);
+        let buffer = match &mut self.buffer {
+            Some(buffer) if range.end <= buffer.capacity() => buffer,
+            Some(buffer) => {
+                Self::grow(buffer, &self.layout, range.end, pool)?;
+                buffer
+            }
+            none => none.insert(Self::first_buffer(&self.layout, pool)?),
+        };
+        buffer.write_at(range.start, body);
+        buffer.resize(range.end);
         self.next += 1;
         Ok(())
     }
@@ -65,27 +76,41 @@ impl Assembly {
     /// The message.
     pub(super) fn into_message(self) -> MsgBuf {
         debug_assert!(self.is_complete());
-        self.buffer
+        self.buffer.expect("a complete message has had its first packet")
     }
 
     /// Gives the memory back.
     pub(super) fn discard(self, pool: &mut Pool) {
+        let Some(buffer) = self.buffer else { return };
         if mutant!(AssemblyLeak) {
-            return std::mem::forget(self.buffer);
+            return std::mem::forget(buffer);
         }
-        pool.recycle(self.buffer);
+        pool.recycle(buffer);
+    }
+
+    fn first_buffer(layout: &PacketLayout, pool: &mut Pool) -> Result<MsgBuf, NoMemory> {
+        let (size, first) = (layout.size() as usize, layout.len(0));
+        match pool.alloc_idle(size) {
+            Some(buffer) => Ok(buffer),
+            None => pool.alloc(size.min(FIRST_BUFFER.clamp(first, 4 * first))),
+        }
     }
 
     #[cold]
-    fn grow(&mut self, needed: usize, pool: &mut Pool) -> Result<(), NoMemory> {
-        let size = self.layout.size() as usize;
+    fn grow(
+        buffer: &mut MsgBuf,
+        layout: &PacketLayout,
+        needed: usize,
+        pool: &mut Pool,
+    ) -> Result<(), NoMemory> {
+        let size = layout.size() as usize;
         let mut larger = match pool.alloc_idle(size) {
             Some(buffer) => buffer,
-            None => pool.alloc(size.min(needed.max(self.buffer.capacity() * 3)))?,
+            None => pool.alloc(size.min(needed.max(buffer.capacity() * 3)))?,
         };
-        larger.write_at(0, self.buffer.as_slice());
-        larger.resize(self.buffer.len());
-        pool.recycle(std::mem::replace(&mut self.buffer, larger));
+        larger.write_at(0, buffer.as_slice());
+        larger.resize(buffer.len());
+        pool.recycle(std::mem::replace(buffer, larger));
         Ok(())
     }
 }
@@ -98,7 +123,7 @@ mod tests {
     fn memory_follows_what_has_arrived() {
         let mut pool = Pool::new(1 << 30);
         let layout = PacketLayout::new(100 << 20, 1_024, 1_024);
-        let mut assembly = Assembly::new(layout, &mut pool).unwrap();
+        let mut assembly = Assembly::empty(layout);
         for index in 0..1_000u32 {
             assembly.take(&[index as u8; 1_024], &mut pool).unwrap();
             let arrived = (index as usize + 1) * 1_024;
@@ -117,7 +142,7 @@ mod tests {
         let mut pool = Pool::new(1 << 30);
         let message: Vec<u8> = (0..200_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
         let layout = PacketLayout::new(200_000, 2_000, 1_448);
-        let mut assembly = Assembly::new(layout, &mut pool).unwrap();
+        let mut assembly = Assembly::empty(layout);
         while !assembly.is_complete() {
             let range = layout.range(assembly.next());
             assembly.take(&message[range], &mut pool).unwrap();
@@ -130,7 +155,7 @@ mod tests {
         for len in [1_024, 1_176, 1_448, 4_096, 8_948, 20_000] {
             let mut pool = Pool::new(1 << 30);
             let layout = PacketLayout::new(8 << 20, len, len);
-            let mut assembly = Assembly::new(layout, &mut pool).expect("memory");
+            let mut assembly = Assembly::empty(layout);
             assembly.take(&vec![1; len as usize], &mut pool).expect("memory");
             let (held, most) = (assembly.footprint(), 4 * len as usize);
             assert!(held <= most + most / 2, "{held} bytes for a packet of {len}");

@@ -15,7 +15,7 @@ pub enum DropReason {
     Checksum,
     /// A checksum on a session without, or none on one with, or on a control packet.
     Trailer,
-    /// A control packet whose body is not what its type says.
+    /// A control packet whose body is not what its type says, or a `Done` of no known form.
     Control,
     /// The connection id names no session: a stranger, or an earlier life of this endpoint.
     UnknownConnection,
@@ -97,9 +97,10 @@ pub struct ProtocolStats {
     pub given_up: u64,
     /// Handshake packets that started no session because there was no room.
     pub refused: u64,
-    /// Cancelled or late calls whose server has said that it has dropped the request.
+    /// Calls that were cancelled or too late, and that the server has answered with a failure: as a rule
+    /// that of having dropped the request.
     pub cancelled: u64,
-    /// Cancelled or late calls whose server has answered otherwise: the response came too late.
+    /// Calls that were cancelled or too late, and whose response came all the same.
     pub late_responses: u64,
     dropped: [u64; DropReason::ALL.len()],
 }

@@ -79,7 +79,7 @@ impl<'m> Extension<'m> {
         let entries = &extension[EXTENSION_HEAD..];
         let mut left = entries;
         while !left.is_empty() {
-            (_, left) = split_entry(left)?;
+            left = split_entry(left)?.rest;
         }
         let deadline = u32::from_le_bytes([d0, d1, d2, d3]);
         Ok((Self { op, deadline, entries }, rest))
@@ -127,14 +127,20 @@ impl<'m> Iterator for Entries<'m> {
     type Item = (&'m str, &'m [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (entry, rest) = split_entry(self.0).ok()?;
+        let Split { key, value, rest } = split_entry(self.0).ok()?;
         self.0 = rest;
-        Some(entry)
+        Some((key, value))
     }
 }
 
 /// The first entry, and the bytes behind it.
-fn split_entry(bytes: &[u8]) -> Result<((&str, &[u8]), &[u8]), ExtensionError> {
+struct Split<'m> {
+    key: &'m str,
+    value: &'m [u8],
+    rest: &'m [u8],
+}
+
+fn split_entry(bytes: &[u8]) -> Result<Split<'_>, ExtensionError> {
     let ([key, v0, v1], rest) = bytes.split_first_chunk().ok_or(ExtensionError::Entry)?;
     if *key == 0 {
         return Err(ExtensionError::Entry);
@@ -143,7 +149,7 @@ fn split_entry(bytes: &[u8]) -> Result<((&str, &[u8]), &[u8]), ExtensionError> {
     let value = u16::from_le_bytes([*v0, *v1]);
     let (value, rest) = rest.split_at_checked(value.into()).ok_or(ExtensionError::Entry)?;
     let key = std::str::from_utf8(key).map_err(|_| ExtensionError::Key)?;
-    Ok(((key, value), rest))
+    Ok(Split { key, value, rest })
 }
 
 /// Why an entry was not added.

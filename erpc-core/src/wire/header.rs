@@ -23,13 +23,20 @@ pub const VERSION: u8 = 1;
 /// The `packet` of a [`Kind::Done`] that says that nobody waits for the response any more.
 pub const CANCEL: u32 = 1;
 
+/// The `packet` of a [`Kind::Response`] or [`Kind::Failure`] that announces a message: `size` is the whole
+/// message's, there is no body, and the client asks for all packets, from the first on. No message has
+/// so many packets. A number of its own, so that neither a first packet that has lost its body nor an announcement that has
+/// grown one is taken for the other.
+pub const ANNOUNCEMENT: u32 = PacketNumber::MAX;
+
 /// What a packet is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Kind {
     /// Client to server: packet `packet` of a request. `aux`: method id; `size`: bytes of the whole request.
     Request = 0,
-    /// Server to client: packet `packet` of a response. `aux`: [`super::ReplyInfo`]; `size`: bytes of the whole response.
+    /// Server to client: packet `packet` of a response, or [`ANNOUNCEMENT`]. `aux`: [`super::ReplyInfo`];
+    /// `size`: bytes of the whole response.
     Response = 1,
     /// As `Response`, but the message is an encoded status: the call failed.
     Failure = 2,

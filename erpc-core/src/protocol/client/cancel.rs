@@ -1,17 +1,47 @@
 //! Calls that end before their answer comes: cancelled, or too late.
+//!
+//! The owner is told at once, and has its request back. At the server the request may be anywhere, and
+//! nothing is known of it before the server says so. Until then the slot is in *quarantine*.
+//!
+//! ```text
+//! waits for a slot          ->  gone
+//! nothing of it was sent    ->  gone; its number is the next call's
+//! request out               ->  quarantine: Cancel, again and again
+//!                                 Accepted           what its packets took is given back; Cancel as a probe
+//!                                 Response, Failure  the slot is free
+//! response coming           ->  gone; the next request, or a Done, tells the server
+//! ```
 
+use super::receive::{KEPT_SMALL, is_announcement};
 use super::*;
+use crate::mutants::mutant;
+use crate::protocol::Event;
+use crate::protocol::stats::DropReason;
 use crate::transport::TxQueue;
+use crate::wire::{CANCEL, Header, Kind, PacketLayout, PacketNumber, ShortPacket};
+
+impl Quarantine {
+    /// Gives back what the call's packets took.
+    pub(super) fn release(&mut self, flow: &mut Flow<'_>) {
+        let (credits, units, reply) = std::mem::take(&mut self.taken);
+        if mutant!(QuarantineLeak) {
+            return;
+        }
+        *flow.credits += credits as u16;
+        flow.window.release(units);
+        flow.room.release(reply);
+    }
+}
 
 impl<R: Route> ClientSide<R> {
     /// Ends the call with this token, if it has not ended.
     pub(in crate::protocol) fn cancel<X: TxQueue<Route = R>>(
         &mut self,
         shared: &mut Shared,
-        _now: Instant,
+        now: Instant,
         id: SessionId,
         call: (u64, Cause),
-        _tx: &mut X,
+        tx: &mut X,
     ) -> bool {
         let (token, cause) = call;
         let session = self
@@ -19,16 +49,208 @@ impl<R: Route> ClientSide<R> {
             .get_mut(id.index as usize)
             .filter(|session| session.generation == id.generation);
         let Some(session) = session else { return false };
+        let has_token = |slot: &Slot| slot.call.as_ref().is_some_and(|call| call.token == token);
+        if let Some(at) = session.slots.iter().position(has_token) {
+            self.end_early(shared, now, id.index, at, cause, tx);
+            self.serve_lines(shared, now, tx);
+            return true;
+        }
         let place = session.queue.iter().position(|queued| queued.token == token);
         let Some(queued) = place.and_then(|place| session.queue.remove(place)) else {
             return false;
         };
-        shared.stats.failures += 1;
-        shared.notices.push_back(Notice::CallFailed {
-            token,
-            error: CallError::NotExecuted(cause),
-            request: queued.request,
-        });
+        Self::fail_unsent(shared, queued, cause);
+        self.close_if_drained(shared, now, id.index, tx);
         true
+    }
+
+    /// Ends the calls whose deadline has passed.
+    pub(super) fn end_late_calls<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        tx: &mut X,
+    ) {
+        if mutant!(DeadlineForgotten) {
+            return;
+        }
+        let session = &mut self.sessions[index as usize];
+        if now >= session.queue_deadline {
+            // Looks at every call that waits, once per deadline that passes among them.
+            for _ in 0..session.queue.len() {
+                let Some(queued) = session.queue.pop_front() else { break };
+                if queued.deadline <= now {
+                    Self::fail_unsent(shared, queued, Cause::DeadlineExceeded);
+                } else {
+                    session.queue.push_back(queued);
+                }
+            }
+            let deadlines = session.queue.iter().map(|queued| queued.deadline);
+            session.queue_deadline = deadlines.min().unwrap_or(Instant::NEVER);
+        }
+        for at in 0..WINDOW {
+            let call = self.sessions[index as usize].slots[at].call.as_ref();
+            if call.is_some_and(|call| call.deadline <= now) {
+                self.end_early(shared, now, index, at, Cause::DeadlineExceeded, tx);
+            }
+        }
+        self.close_if_drained(shared, now, index, tx);
+    }
+
+    /// Ends the call in a slot before its answer has come. No queue refers to its request any more, which
+    /// goes back to the user (thesis section 6.3.2.2).
+    fn end_early<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        at: usize,
+        cause: Cause,
+        tx: &mut X,
+    ) {
+        let session = &mut self.sessions[index as usize];
+        let slot = &mut session.slots[at];
+        let Some(mut call) = slot.call.take() else { return };
+        tx.reclaim();
+        if (call.retransmitted || !call.request.is_unique()) && !mutant!(FlushForgottenAtCancel) {
+            tx.flush();
+        }
+        session.starved &= !(1 << at);
+        let error = call.error(cause);
+        let in_quarantine = call.ever_sent > 0 && call.response.is_none();
+        if in_quarantine && !mutant!(NoQuarantine) {
+            let whole = call.maybe_executed();
+            let taken = Self::taken(&session.charges, &call);
+            let patience = Patience::new(now);
+            slot.quarantine = Some(Box::new(Quarantine { patience, taken, whole }));
+            let due = now.plus_nanos(session.rtt.rto(0));
+            Self::arm(shared, index, session, due);
+            self.send_cancel(index, at, tx);
+            Self::fail(shared, call, error);
+            self.close_if_drained(shared, now, index, tx);
+            return;
+        }
+        if call.ever_sent == 0 {
+            // The server would wait for this number: the slot's next call takes it.
+            slot.number = slot.number.plus((WINDOW as u32).wrapping_neg());
+        }
+        let peer = &mut self.peers[session.peer as usize];
+        let mut flow =
+            Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        Self::release_outstanding(&session.charges, &mut call, &mut flow);
+        if call.response.is_some() || session.owes_done & 1 << at != 0 {
+            self.owe_done(shared, now, index, at);
+        }
+        Self::fail(shared, call, error);
+        self.vacate(shared, now, index, at, tx);
+    }
+
+    /// What the packets of a call that are on their way have taken: credits, window, room.
+    fn taken(charges: &Charges, call: &Call) -> (u32, u32, u32) {
+        let mut taken = (call.sent - call.acked, 0, 0);
+        for packet in call.acked..call.sent {
+            let (units, reply) = Self::charge(charges, call, packet);
+            taken.1 += units;
+            taken.2 += reply;
+        }
+        taken
+    }
+
+    /// Tells the server that nobody waits for the response any more. Goes on the account of the request.
+    pub(super) fn send_cancel<X: TxQueue<Route = R>>(&self, index: u32, at: usize, tx: &mut X) {
+        let session = &self.sessions[index as usize];
+        let header = Header {
+            connection: session.remote,
+            kind: Kind::Done,
+            packet: PacketNumber::new(CANCEL),
+            request: session.slots[at].number,
+            aux: 0,
+            size: 0,
+            trailer: session.trailer,
+            extended: false,
+        };
+        if mutant!(CancelNotSent) {
+            return;
+        }
+        tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
+    }
+
+    /// Takes in what a server says of a request that nobody waits for.
+    pub(super) fn heed_in_quarantine<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        header: &Header,
+        body: &[u8],
+        tx: &mut X,
+    ) -> Result<Event<'p, R>, DropReason> {
+        let index = header.connection.index();
+        let session = &mut self.sessions[index as usize];
+        let at = ClientSession::<R>::slot_of(header.request);
+        let slot = &mut session.slots[at];
+        let Some(quarantine) = &mut slot.quarantine else { return Err(DropReason::Duplicate) };
+        let failure = header.kind == Kind::Failure;
+        match header.kind {
+            Kind::Response | Kind::Failure => {
+                let layout = PacketLayout::new(header.size, session.eager, session.payload);
+                is_announcement(header, &layout, body)?;
+                if !(quarantine.whole || failure) {
+                    return Err(DropReason::Unsolicited);
+                }
+            }
+            Kind::Accepted if quarantine.whole => {
+                quarantine.patience.progress(now);
+                quarantine.patience.accepted = true;
+            }
+            Kind::CreditReturn => return Err(DropReason::Duplicate),
+            _ => return Err(DropReason::Unsolicited),
+        }
+        let peer = &mut self.peers[session.peer as usize];
+        let mut flow =
+            Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        quarantine.release(&mut flow);
+        if header.kind == Kind::Accepted {
+            Self::note_release(peer, session.peer, &mut self.ready_peers);
+            self.feed_starved(shared, now, index, tx);
+            return Ok(Event::None);
+        }
+        if mutant!(QuarantineForEver) {
+            return Ok(Event::None);
+        }
+        slot.quarantine = None;
+        *(if failure { &mut shared.stats.cancelled } else { &mut shared.stats.late_responses }) +=
+            1;
+        if header.size > KEPT_SMALL {
+            self.owe_done(shared, now, index, at);
+        }
+        self.vacate(shared, now, index, at, tx);
+        Ok(Event::None)
+    }
+
+    /// A slot is empty: what it took may serve others, and the next call gets in.
+    pub(super) fn vacate<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        at: usize,
+        tx: &mut X,
+    ) {
+        let session = &mut self.sessions[index as usize];
+        session.free |= 1 << at;
+        session.starved &= !(1 << at);
+        let peer = &mut self.peers[session.peer as usize];
+        Self::note_release(peer, session.peer, &mut self.ready_peers);
+        if session.starved != 0 {
+            self.feed_starved(shared, now, index, tx);
+        }
+        let session = &mut self.sessions[index as usize];
+        if !session.queue.is_empty() && !mutant!(QueueForgotten) {
+            self.start_queued(shared, now, index, tx);
+        }
+        if self.sessions[index as usize].draining {
+            self.close_if_drained(shared, now, index, tx);
+        }
     }
 }

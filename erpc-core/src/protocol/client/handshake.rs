@@ -82,9 +82,11 @@ impl<R: Route> ClientSide<R> {
             last_heard: now,
             last_ping: now,
             since: now,
+            repeat_at: now,
             repeats: 0,
             timer_at: Instant::NEVER,
             queue: VecDeque::new(),
+            queue_deadline: Instant::NEVER,
             slots,
         }) as u32;
         self.send_handshake(shared, now, index, tx);
@@ -108,16 +110,30 @@ impl<R: Route> ClientSide<R> {
             return;
         }
         session.draining = true;
-        let (open, drained) = (session.is_open(), session.is_drained());
-        match (open, drained) {
-            (true, true) => self.begin_closing(shared, now, id.index, tx),
-            (false, true) => self.remove(shared, id.index, Cause::Disconnected, tx),
-            (_, false) => {}
+        self.close_if_drained(shared, now, id.index, tx);
+    }
+
+    /// Ends a session that was disconnected if it has no more calls.
+    pub(super) fn close_if_drained<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        index: u32,
+        tx: &mut X,
+    ) {
+        let Some(session) = self.sessions.get(index as usize) else { return };
+        if !session.draining || !session.is_drained() {
+            return;
+        }
+        match session.state {
+            State::Open => self.begin_closing(shared, now, index, tx),
+            State::Closing => {}
+            _ => self.remove(shared, index, Cause::Disconnected, tx),
         }
     }
 
     /// The session is drained and says good-bye.
-    pub(super) fn begin_closing<X: TxQueue<Route = R>>(
+    fn begin_closing<X: TxQueue<Route = R>>(
         &mut self,
         shared: &mut Shared,
         now: Instant,
@@ -187,8 +203,9 @@ impl<R: Route> ClientSide<R> {
         // The time-out is kept exactly, not at the next copy; and a timer that was armed for a call or
         // an earlier message is moved, not left to fire too early.
         let deadline = now.plus_nanos(pause).min(session.since + shared.config.connect_timeout);
+        session.repeat_at = deadline;
         session.timer_at = Instant::NEVER;
-        Self::arm(shared, index, session, deadline);
+        Self::arm(shared, index, session, deadline.min(session.queue_deadline));
     }
 
     /// Nothing has come: again, or never.
@@ -200,6 +217,11 @@ impl<R: Route> ClientSide<R> {
         tx: &mut X,
     ) {
         let session = &mut self.sessions[index as usize];
+        if now < session.repeat_at {
+            let deadline = session.repeat_at.min(session.queue_deadline);
+            Self::arm(shared, index, session, deadline);
+            return;
+        }
         let closing = matches!(session.state, State::Closing);
         let halves = if mutant!(ConnectHalved) { 2 } else { 1 };
         if now - session.since >= shared.config.connect_timeout / halves {
@@ -423,10 +445,7 @@ impl<R: Route> ClientSide<R> {
         shared.notices.push_back(Notice::Session(id, SessionEvent::Opened));
         self.fail_oversized(shared, index);
         self.start_queued(shared, now, index, tx);
-        let session = &self.sessions[index as usize];
-        if session.draining && session.is_drained() {
-            self.begin_closing(shared, now, index, tx);
-        }
+        self.close_if_drained(shared, now, index, tx);
         Ok(())
     }
 
@@ -440,13 +459,8 @@ impl<R: Route> ClientSide<R> {
                 session.queue.push_back(queued);
                 continue;
             }
-            shared.stats.failures += 1;
-            let error = CallError::NotExecuted(Cause::RequestTooLarge(queued.request.len() as u32));
-            shared.notices.push_back(Notice::CallFailed {
-                token: queued.token,
-                error,
-                request: queued.request,
-            });
+            let cause = Cause::RequestTooLarge(queued.request.len() as u32);
+            Self::fail_unsent(shared, queued, cause);
         }
     }
 }

@@ -5,7 +5,8 @@
 //! | `handshake` | a session opens, and ends |
 //! | `send` | a call takes a slot, its packets take room and go out, what waits goes on |
 //! | `receive` | credit returns, responses, roll-back on a gap |
-//! | `timeout` | retransmission, liveness |
+//! | `cancel` | calls that end before their answer comes, and what is left of them |
+//! | `timeout` | retransmission, deadlines, liveness |
 //! | `plain` | the common case of both, alone |
 //! | `flow`, `session` | the state they work on |
 
@@ -24,15 +25,20 @@ use slab::Slab;
 
 use self::flow::{Blocked, Capacity, Charges, Flow, Peer, Waiter};
 use self::send::Line;
-use self::session::{ALL_FREE, Call, ClientSession, Response, Slot, State};
+use self::session::{ALL_FREE, Call, ClientSession, Patience, Quarantine, Response, Slot, State};
 use super::core::Shared;
 use super::ids::KeyedHasher;
+use super::rtt::MAX_RTO;
 use super::timers::TimerId;
 use super::{CallError, Cause, NewCall, Notice, SessionEvent, SessionId, SessionStats, WINDOW};
 use crate::mutants::mutant;
 use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
 use crate::wire::ConnectionId;
+
+/// A timer may be left from a longer pause than the present one: at most the longest and its jitter, in
+/// nanoseconds.
+const LONGEST_PAUSE: u64 = MAX_RTO + MAX_RTO / 4;
 
 /// All sessions of one role.
 pub(super) struct ClientSide<R> {
@@ -83,8 +89,8 @@ impl<R: Route> ClientSide<R> {
         let session = self.sessions.get(id.index as usize)?;
         (session.generation == id.generation).then(|| SessionStats {
             rtt: session.rtt.smoothed(),
-            in_flight: (!session.free).count_ones() as usize,
-            quarantined: 0,
+            in_flight: session.slots.iter().filter(|slot| slot.call.is_some()).count(),
+            quarantined: session.slots.iter().filter(|slot| slot.quarantine.is_some()).count(),
             queued: session.queue.len(),
             credits: session.credits,
             window: self.peers.get(session.peer as usize).map_or(0, |peer| peer.window.limit),
@@ -172,20 +178,19 @@ impl<R: Route> ClientSide<R> {
         let peer = session.peer;
         if let Some(entry) = self.peers.get_mut(peer as usize) {
             for slot in 0..WINDOW {
+                let mut flow = Flow {
+                    credits: &mut session.credits,
+                    window: &mut entry.window,
+                    room: &mut self.room,
+                };
+                if let Some(mut quarantine) = session.slots[slot].quarantine.take() {
+                    quarantine.release(&mut flow);
+                }
                 if let Some(mut call) = session.slots[slot].call.take() {
-                    let mut flow = Flow {
-                        credits: &mut session.credits,
-                        window: &mut entry.window,
-                        room: &mut self.room,
-                    };
                     if !mutant!(WindowLeakAtEnd) {
                         Self::release_outstanding(&session.charges, &mut call, &mut flow);
                     }
-                    let error = match (&call.response, call.maybe_executed()) {
-                        (Some(_), _) => CallError::ResponseLost(cause),
-                        (None, true) => CallError::MaybeExecuted(cause),
-                        (None, false) => CallError::NotExecuted(cause),
-                    };
+                    let error = call.error(cause);
                     Self::fail(shared, call, error);
                 }
             }
@@ -196,12 +201,7 @@ impl<R: Route> ClientSide<R> {
             if mutant!(QueuedCallsForgotten) {
                 continue;
             }
-            shared.stats.failures += 1;
-            shared.notices.push_back(Notice::CallFailed {
-                token: queued.token,
-                error: CallError::NotExecuted(cause),
-                request: queued.request,
-            });
+            Self::fail_unsent(shared, queued, cause);
         }
         let id = SessionId { index, generation: session.generation };
         let notice = Notice::Session(id, SessionEvent::Closed(cause));
@@ -219,6 +219,14 @@ impl<R: Route> ClientSide<R> {
             response.assembly.discard(&mut shared.pool);
         }
         let (token, request) = (call.token, call.request);
+        shared.notices.push_back(Notice::CallFailed { token, error, request });
+    }
+
+    /// Ends a call that has waited for a slot.
+    fn fail_unsent(shared: &mut Shared, queued: NewCall, cause: Cause) {
+        shared.stats.failures += 1;
+        let NewCall { token, request, .. } = queued;
+        let error = CallError::NotExecuted(cause);
         shared.notices.push_back(Notice::CallFailed { token, error, request });
     }
 
@@ -257,7 +265,15 @@ impl<R: Route> ClientSide<R> {
             let mut outstanding = 0;
             for (index, slot) in session.slots.iter().enumerate() {
                 let free = session.free & 1 << index != 0;
-                assert_eq!(free, slot.call.is_none(), "the free mask tells the truth");
+                let taken = slot.call.is_some() || slot.quarantine.is_some();
+                assert_eq!(free, !taken, "the free mask tells the truth");
+                assert!(slot.call.is_none() || slot.quarantine.is_none(), "one thing in a slot");
+                if let Some(quarantine) = &slot.quarantine {
+                    let (credits, units, reply) = quarantine.taken;
+                    windows[session.peer as usize].0 += units;
+                    room += reply;
+                    outstanding += credits;
+                }
                 let Some(call) = &slot.call else { continue };
                 assert_eq!(ClientSession::<R>::slot_of(slot.number), index);
                 assert!(call.acked <= call.sent && call.sent <= call.layout.packets());
@@ -301,7 +317,15 @@ impl<R: Route> ClientSide<R> {
         in_line.sort_unstable();
         for (index, session) in &self.sessions {
             for (at, slot) in session.slots.iter().enumerate() {
+                let armed = |due: Instant| session.timer_at <= due.plus_nanos(LONGEST_PAUSE);
+                if let Some(quarantine) = &slot.quarantine
+                    && session.is_open()
+                {
+                    let due = quarantine.patience.due(shared, session);
+                    assert!(armed(due), "a timer is armed for the end of a quarantine");
+                }
                 let Some(call) = &slot.call else { continue };
+                assert!(armed(call.deadline), "a timer is armed for the deadline");
                 if let Some(lack) = call.waiting {
                     let starved = session.starved & 1 << at != 0;
                     let place = (index as u32, slot.number.to_u32());
@@ -319,11 +343,7 @@ impl<R: Route> ClientSide<R> {
                     );
                 }
                 if let Some(due) = Self::due(shared, session, call) {
-                    // A timer may be left from a longer pause, at most the longest and its jitter.
-                    assert!(
-                        session.timer_at <= due.plus_nanos(625_000_000),
-                        "a timer is armed for what may be lost"
-                    );
+                    assert!(armed(due), "a timer is armed for what may be lost");
                 }
             }
             assert!(
@@ -331,6 +351,7 @@ impl<R: Route> ClientSide<R> {
                 "no credit lies idle while a call waits for it"
             );
             assert!(session.starved == 0 || session.granted > 0, "a credit will come back");
+            assert!(session.timer_at <= session.queue_deadline, "a timer is armed for the queue");
         }
         for (key, peer) in &self.peers {
             let waits =

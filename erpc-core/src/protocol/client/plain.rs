@@ -73,10 +73,7 @@ impl<R: Route> ClientSide<R> {
             sent: 1,
             acked: 0,
             ever_sent: 1,
-            active_at: now,
-            retries: 0,
-            stalled_at: now,
-            accepted: false,
+            patience: Patience::new(now),
             retransmitted: false,
             waiting: None,
             gap_at: None,
@@ -128,7 +125,7 @@ impl<R: Route> ClientSide<R> {
         if !slot.call.as_ref()?.is_plain() || !peer.waiting.is_empty() {
             return None;
         }
-        let Call { request, token, last_cost, active_at, response, .. } = slot.call.take()?;
+        let Call { request, token, last_cost, patience, response, .. } = slot.call.take()?;
         // A plain call has no response under way: there is nothing to drop.
         debug_assert!(response.is_none());
         std::mem::forget(response);
@@ -137,7 +134,7 @@ impl<R: Route> ClientSide<R> {
         // One sample per burst: the others would be the same but for the time of the burst itself.
         if session.last_heard != now {
             session.last_heard = now;
-            let trip = now.nanos_since(active_at);
+            let trip = now.nanos_since(patience.active_at);
             session.rtt.sample(trip.saturating_sub(info.processing_nanos()));
         }
         session.free |= 1 << at;

@@ -9,7 +9,7 @@ use crate::protocol::{Body, Event, Reply};
 use crate::service::{Code, Status};
 use crate::transport::TxQueue;
 use crate::wire::extension::Extension;
-use crate::wire::{HEADER_LEN, Header, Kind, PacketLayout, ReplyInfo, decode_status};
+use crate::wire::{ANNOUNCEMENT, HEADER_LEN, Header, Kind, PacketLayout, ReplyInfo, decode_status};
 
 /// For responses larger than this the client tells the server that it may drop them; smaller ones are
 /// not worth a packet and stay in their slot until the next request. In bytes.
@@ -24,6 +24,21 @@ fn status_of(message: &[u8], extended: bool) -> Status {
         Ok((_, body)) => decode_status(body),
         Err(_) => Status::new(Code::Unknown, "the peer sent a failure with a malformed extension"),
     }
+}
+
+/// Whether the packet that a response begins with, as its header says, announces it; else it is the first.
+pub(super) fn is_announcement(
+    header: &Header,
+    layout: &PacketLayout,
+    body: &[u8],
+) -> Result<bool, DropReason> {
+    let (announced, body_len) = match header.packet.get() {
+        0 => (false, layout.len(0)),
+        ANNOUNCEMENT if header.size > 0 => (true, 0),
+        ANNOUNCEMENT => return Err(DropReason::LyingSize),
+        _ => return Err(DropReason::Unsolicited),
+    };
+    if body.len() == body_len { Ok(announced) } else { Err(DropReason::LyingSize) }
 }
 
 impl<R: Route> ClientSide<R> {
@@ -59,16 +74,23 @@ impl<R: Route> ClientSide<R> {
             let ahead = header.request.ahead_of(slot.number) > 0;
             return Err(if ahead { DropReason::Unsolicited } else { DropReason::OldRequest });
         }
-        let Some(call) = &mut slot.call else { return Err(DropReason::Duplicate) };
+        if slot.call.is_none() && slot.quarantine.is_none() {
+            return Err(DropReason::Duplicate);
+        }
         session.last_heard = now;
         self.peers[session.peer as usize].heed(ReplyInfo::from_u32(header.aux));
+        let body = &bytes[HEADER_LEN..];
+        let Some(call) = &mut slot.call else {
+            return self.heed_in_quarantine(shared, now, header, body, tx);
+        };
         match header.kind {
-            Kind::Response | Kind::Failure if header.packet.get() == 0 => {
-                self.first_response_packet(shared, now, header, &bytes[HEADER_LEN..], tx)
+            // The first packet comes unasked, unless the response was announced.
+            Kind::Response | Kind::Failure
+                if call.response.is_none() || header.packet.get() == ANNOUNCEMENT =>
+            {
+                self.first_response_packet(shared, now, header, body, tx)
             }
-            Kind::Response | Kind::Failure => {
-                self.later_response_packet(shared, now, header, &bytes[HEADER_LEN..], tx)
-            }
+            Kind::Response | Kind::Failure => self.response_packet(shared, now, header, body, tx),
             Kind::CreditReturn => {
                 let expected = header.packet.get();
                 let gap = header.size != 0;
@@ -88,7 +110,7 @@ impl<R: Route> ClientSide<R> {
                 if call.response.is_some() {
                     return Err(DropReason::Duplicate);
                 }
-                call.active_at = now;
+                call.patience.progress(now);
                 self.accepted(shared, now, index, at, tx);
                 Ok(Event::None)
             }
@@ -115,7 +137,7 @@ impl<R: Route> ClientSide<R> {
         let Some(call) = &mut session.slots[at].call else { return };
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
-        let stalled = expected > call.acked && call.retries > 0;
+        let stalled = expected > call.acked && call.patience.retries > 0;
         if expected > call.acked {
             for packet in call.acked..expected.min(call.sent) {
                 if mutant!(CreditLeak) && packet + 1 == expected {
@@ -127,8 +149,7 @@ impl<R: Route> ClientSide<R> {
             // After a roll-back the server may be ahead of what was sent again.
             call.acked = expected;
             call.sent = call.sent.max(expected);
-            call.active_at = now;
-            call.retries = 0;
+            call.patience.progress(now);
         }
         // After a timeout, whatever was out before the packet that has now got through was lost or came
         // and was answered.
@@ -150,7 +171,7 @@ impl<R: Route> ClientSide<R> {
         }
     }
 
-    /// The server is executing: the packets are answered, the response will come unasked.
+    /// The server is executing: the packets are answered, the response will be announced.
     fn accepted<X: TxQueue<Route = R>>(
         &mut self,
         shared: &mut Shared,
@@ -170,9 +191,8 @@ impl<R: Route> ClientSide<R> {
         Self::release_outstanding(&session.charges, call, &mut flow);
         call.acked = call.layout.packets();
         call.sent = call.acked;
-        call.accepted = true;
+        call.patience.accepted = true;
         call.waiting = None;
-        call.retries = 0;
         Self::note_release(peer, session.peer, &mut self.ready_peers);
         if session.starved != 0 {
             self.feed_starved(shared, now, index, tx);
@@ -200,14 +220,14 @@ impl<R: Route> ClientSide<R> {
             return Err(DropReason::Duplicate);
         }
         let layout = PacketLayout::new(header.size, session.eager, session.payload);
-        if layout.len(0) != body.len() {
-            return Err(DropReason::LyingSize);
-        }
-        if layout.packets() == 1 {
+        let announced = is_announcement(header, &layout, body)?;
+        if layout.packets() == 1 && !announced {
             let ambiguous = call.retransmitted && !mutant!(AmbiguousSample);
-            if !(ambiguous || call.accepted) && call.layout.packets() == 1 {
+            if !(ambiguous || call.patience.accepted) && call.layout.packets() == 1 {
                 let processing = ReplyInfo::from_u32(header.aux).processing_nanos();
-                session.rtt.sample(now.nanos_since(call.active_at).saturating_sub(processing));
+                session
+                    .rtt
+                    .sample(now.nanos_since(call.patience.active_at).saturating_sub(processing));
             }
             if header.size > KEPT_SMALL {
                 self.owe_done(shared, now, index, at);
@@ -223,11 +243,16 @@ impl<R: Route> ClientSide<R> {
         let memory_error = if header.size > shared.config.max_message {
             Some(Cause::ResponseTooLarge(header.size))
         } else {
-            match Self::first_assembly(shared, layout, body) {
+            let assembly = if announced {
+                Ok(Assembly::empty(layout))
+            } else {
+                Assembly::begin(layout, body, &mut shared.pool)
+            };
+            match assembly {
                 Ok(assembly) => {
                     call.response = Some(Box::new(Response {
+                        asked: assembly.next(),
                         assembly,
-                        asked: 1,
                         failure,
                         extended: header.extended,
                         pull_pending: false,
@@ -258,8 +283,7 @@ impl<R: Route> ClientSide<R> {
         call.acked = call.layout.packets();
         call.sent = call.acked;
         call.ever_sent = call.acked;
-        call.active_at = now;
-        call.retries = 0;
+        call.patience = Patience::new(now);
         call.gap_at = None;
         call.waiting = None;
         Self::note_release(peer, session.peer, &mut self.ready_peers);
@@ -270,22 +294,8 @@ impl<R: Route> ClientSide<R> {
         Ok(Event::None)
     }
 
-    fn first_assembly(
-        shared: &mut Shared,
-        layout: PacketLayout,
-        body: &[u8],
-    ) -> Result<Assembly, crate::buf::NoMemory> {
-        let mut assembly = Assembly::new(layout, &mut shared.pool)?;
-        match assembly.take(body, &mut shared.pool) {
-            Ok(()) => Ok(assembly),
-            Err(error) => {
-                assembly.discard(&mut shared.pool);
-                Err(error)
-            }
-        }
-    }
-
-    fn later_response_packet<'p, X: TxQueue<Route = R>>(
+    /// A packet of the response that was asked for.
+    fn response_packet<'p, X: TxQueue<Route = R>>(
         &mut self,
         shared: &mut Shared,
         now: Instant,
@@ -343,11 +353,11 @@ impl<R: Route> ClientSide<R> {
             });
         }
         flow.release(session.charges.bare, session.charges.full_reply);
-        if std::mem::take(&mut call.retries) > 0 {
+        if std::mem::take(&mut call.patience.retries) > 0 {
             // After a timeout: what else was asked for was lost, or comes and is dropped.
             Self::release_outstanding(&session.charges, call, &mut flow);
         }
-        call.active_at = now;
+        call.patience.active_at = now;
         let Some(response) = &mut call.response else { return Err(DropReason::Unsolicited) };
         if !response.assembly.is_complete() {
             Self::note_release(peer, session.peer, &mut self.ready_peers);
@@ -359,7 +369,9 @@ impl<R: Route> ClientSide<R> {
         }
         let (failure, extended) = (response.failure, response.extended);
         let message = call.response.take().map(|response| response.assembly.into_message());
-        self.owe_done(shared, now, index, at);
+        if header.size > KEPT_SMALL {
+            self.owe_done(shared, now, index, at);
+        }
         let (token, request) = self.finish(shared, now, index, at, tx);
         let Some(message) = message else { return Ok(Event::None) };
         let result = if failure {
@@ -387,7 +399,7 @@ impl<R: Route> ClientSide<R> {
 
     /// The server keeps a large response until it is told, by the slot's next request or, one timeout
     /// from now, by a `Done`.
-    fn owe_done(&mut self, shared: &mut Shared, now: Instant, index: u32, at: usize) {
+    pub(super) fn owe_done(&mut self, shared: &mut Shared, now: Instant, index: u32, at: usize) {
         let session = &mut self.sessions[index as usize];
         session.owes_done |= 1 << at;
         let deadline = now.plus_nanos(session.rtt.rto(0));
@@ -412,26 +424,15 @@ impl<R: Route> ClientSide<R> {
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         Self::release_outstanding(&session.charges, &mut call, &mut flow);
-        session.free |= 1 << at;
-        session.starved &= !(1 << at);
         if let Some(response) = call.response.take() {
             response.assembly.discard(&mut shared.pool);
         }
-        Self::note_release(peer, session.peer, &mut self.ready_peers);
         tx.reclaim();
         if (call.retransmitted || !call.request.is_unique()) && !mutant!(FlushForgotten) {
             tx.flush();
         }
         shared.stats.responses += 1;
-        if session.starved != 0 {
-            self.feed_starved(shared, now, index, tx);
-        }
-        let session = &mut self.sessions[index as usize];
-        if !session.queue.is_empty() && !mutant!(QueueForgotten) {
-            self.start_queued(shared, now, index, tx);
-        } else if session.draining && session.is_drained() {
-            self.begin_closing(shared, now, index, tx);
-        }
+        self.vacate(shared, now, index, at, tx);
         (call.token, call.request)
     }
 }

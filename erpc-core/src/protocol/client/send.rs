@@ -60,6 +60,8 @@ impl<R: Route> ClientSide<R> {
             return reject(RejectReason::QueueFull, new.request);
         }
         shared.stats.calls += 1;
+        session.queue_deadline = session.queue_deadline.min(new.deadline);
+        Self::arm(shared, id.index, session, new.deadline);
         session.queue.push_back(new);
         Ok(())
     }
@@ -77,6 +79,10 @@ impl<R: Route> ClientSide<R> {
                 return;
             }
             let Some(new) = session.queue.pop_front() else { return };
+            if new.deadline <= now {
+                Self::fail_unsent(shared, new, Cause::DeadlineExceeded);
+                continue;
+            }
             self.start(shared, now, index, new, tx);
         }
     }
@@ -94,8 +100,7 @@ impl<R: Route> ClientSide<R> {
         let session = &mut self.sessions[index as usize];
         let at = session.free.trailing_zeros() as usize;
         session.free &= !(1 << at);
-        session.owes_done &= !(1 << at);
-        session.told_done &= !(1 << at);
+        Self::arm(shared, index, session, new.deadline);
         let slot = &mut session.slots[at];
         slot.number = slot.number.plus(WINDOW as u32);
         let layout = PacketLayout::new(new.request.len() as u32, session.payload, session.payload);
@@ -112,10 +117,7 @@ impl<R: Route> ClientSide<R> {
             sent: 0,
             acked: 0,
             ever_sent: 0,
-            active_at: now,
-            retries: 0,
-            stalled_at: now,
-            accepted: false,
+            patience: Patience::new(now),
             retransmitted: false,
             waiting: None,
             gap_at: None,
@@ -139,7 +141,7 @@ impl<R: Route> ClientSide<R> {
         let Some(call) = &self.sessions[index as usize].slots[at].call else { return };
         let before = call.sent;
         if call.waiting.is_some()
-            || call.accepted
+            || call.patience.accepted
             || call.response.is_some()
             || before == call.layout.packets()
         {
@@ -170,16 +172,19 @@ impl<R: Route> ClientSide<R> {
             };
             call.stamp(call.sent, now);
             tx.push(&session.route, call.request.packet(call.sent, &header, &call.layout));
-            call.active_at = now;
+            call.patience.active_at = now;
             call.sent += 1;
             if call.sent <= call.ever_sent {
                 shared.stats.retransmissions += 1;
             } else {
                 call.ever_sent = call.sent;
+                // It also says that the slot's last response may be dropped.
+                session.owes_done &= !(1 << at);
+                session.told_done &= !(1 << at);
             }
         }
         call.waiting = lack;
-        let (sent, retries) = (call.sent, call.retries);
+        let (sent, retries) = (call.sent, call.patience.retries);
         if let Some(lack) = lack {
             let waiter = Waiter { index, generation: session.generation, number: slot.number };
             Self::stand_in_line(
@@ -225,7 +230,7 @@ impl<R: Route> ClientSide<R> {
         }
         call.stamp(packet, now);
         tx.push(&session.route, call.request.packet(packet, &header, &call.layout));
-        call.active_at = now;
+        call.patience.active_at = now;
         call.retransmitted = true;
         shared.stats.retransmissions += 1;
     }
@@ -305,8 +310,8 @@ impl<R: Route> ClientSide<R> {
             };
             tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
             response.asked += count;
-            call.active_at = now;
-            let deadline = now.plus_nanos(session.rtt.rto(call.retries));
+            call.patience.active_at = now;
+            let deadline = now.plus_nanos(session.rtt.rto(call.patience.retries));
             Self::arm(shared, index, session, deadline);
         } else if on_their_way == 0
             && let Some(lack) = lack
@@ -427,6 +432,16 @@ impl<R: Route> ClientSide<R> {
             }
         }
         self.pulls.clear();
+        self.serve_lines(shared, now, tx);
+    }
+
+    /// Lets calls go on that waited for what was released.
+    pub(super) fn serve_lines<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        tx: &mut X,
+    ) {
         while let Some(peer) = self.ready_peers.pop() {
             if let Some(entry) = self.peers.get_mut(peer as usize) {
                 entry.ready = false;

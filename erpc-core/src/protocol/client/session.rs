@@ -7,7 +7,7 @@ use crate::mutants::mutant;
 use crate::protocol::assembly::Assembly;
 use crate::protocol::config::EndpointConfig;
 use crate::protocol::rtt::RttEstimator;
-use crate::protocol::{NewCall, WINDOW};
+use crate::protocol::{CallError, Cause, NewCall, WINDOW};
 use crate::time::Instant;
 use crate::wire::control::Cookie;
 use crate::wire::extension::{DEADLINE_AT, EXTENSION_HEAD, remaining};
@@ -50,14 +50,7 @@ pub(super) struct Call {
     pub(super) acked: u32,
     /// Request packets that were ever sent: from here on the server may have it all.
     pub(super) ever_sent: u32,
-    /// The last time that a packet went out or progress came in.
-    pub(super) active_at: Instant,
-    /// Timeouts since the last progress.
-    pub(super) retries: u8,
-    /// When the first of them was; means nothing while there is none.
-    pub(super) stalled_at: Instant,
-    /// The server said that the request is executing: nothing is owed, the response comes unasked.
-    pub(super) accepted: bool,
+    pub(super) patience: Patience,
     /// A packet went out twice: no RTT samples, and the transmit queue is flushed before the end.
     pub(super) retransmitted: bool,
     /// What it lacks, and stands in line for.
@@ -66,6 +59,30 @@ pub(super) struct Call {
     pub(super) gap_at: Option<u32>,
     /// The response, once it turned out to be more than one packet.
     pub(super) response: Option<Box<Response>>,
+}
+
+/// How long an answer has been waited for.
+pub(super) struct Patience {
+    /// The last time that a packet went out or progress came in.
+    pub(super) active_at: Instant,
+    /// Timeouts since the last progress.
+    pub(super) retries: u8,
+    /// When the first of them was; means nothing while there is none.
+    pub(super) stalled_at: Instant,
+    /// The server said that the request is executing: nothing is owed, the response is announced unasked.
+    pub(super) accepted: bool,
+}
+
+/// What is left of a call that has ended here before its server has answered, and may be executing.
+///
+/// The slot stays taken until the server has said that it is done with the request, or the next one would
+/// find it busy there; so does what its packets took, as they and their answers may be on their way.
+pub(super) struct Quarantine {
+    pub(super) patience: Patience,
+    /// What is to be given back: credits, units of the window, units of the room.
+    pub(super) taken: (u32, u32, u32),
+    /// The server may have the whole request.
+    pub(super) whole: bool,
 }
 
 /// A response under way.
@@ -88,7 +105,7 @@ impl Call {
         self.layout.packets() == 1
             && self.sent == 1
             && self.acked == 0
-            && !self.accepted
+            && !self.patience.accepted
             && !self.retransmitted
             && self.response.is_none()
     }
@@ -108,11 +125,21 @@ impl Call {
         sent == self.layout.packets() || mutant!(MaybeExecutedLie)
     }
 
+    /// How the call ends if it ends now, with this cause.
+    pub(super) fn error(&self, cause: Cause) -> CallError {
+        match &self.response {
+            // A failure does not say that the handler ran.
+            Some(response) if !response.failure => CallError::ResponseLost(cause),
+            _ if self.maybe_executed() => CallError::MaybeExecuted(cause),
+            _ => CallError::NotExecuted(cause),
+        }
+    }
+
     /// Whether a timeout would mean something: packets are out that owe an answer, or the response is.
     pub(super) fn awaits_packets(&self) -> bool {
         match &self.response {
             Some(response) => response.asked > response.assembly.next(),
-            None => self.sent > self.acked || self.accepted,
+            None => self.sent > self.acked || self.patience.accepted,
         }
     }
 }
@@ -123,6 +150,19 @@ pub(super) struct Slot {
     /// The current request's number, or the last one's.
     pub(super) number: RequestNumber,
     pub(super) call: Option<Call>,
+    /// Of a call that has ended before its answer came.
+    pub(super) quarantine: Option<Box<Quarantine>>,
+}
+
+impl Slot {
+    /// Of whatever waits for an answer in it.
+    pub(super) fn patience(&mut self) -> Option<&mut Patience> {
+        match (&mut self.call, &mut self.quarantine) {
+            (Some(call), _) => Some(&mut call.patience),
+            (None, Some(quarantine)) => Some(&mut quarantine.patience),
+            (None, None) => None,
+        }
+    }
 }
 
 /// A session this endpoint opened.
@@ -168,11 +208,15 @@ pub(super) struct ClientSession<R> {
     pub(super) last_ping: Instant,
     /// When the handshake or the closing began.
     pub(super) since: Instant,
+    /// When the next handshake message or `Close` is due.
+    pub(super) repeat_at: Instant,
     /// How often the current handshake message, `Close` or `Ping` went unanswered.
     pub(super) repeats: u8,
     /// What the timer is armed for; it may be armed earlier than needed, never later.
     pub(super) timer_at: Instant,
     pub(super) queue: VecDeque<NewCall>,
+    /// No call that waits for a slot has an earlier deadline.
+    pub(super) queue_deadline: Instant,
     pub(super) slots: [Slot; WINDOW],
 }
 
@@ -199,9 +243,10 @@ impl<R> ClientSession<R> {
         matches!(self.state, State::Open)
     }
 
-    /// Whether no call is on its way or waits.
+    /// Whether no call is on its way or waits. Of those that have ended early, the end of the session says
+    /// all that there is to say.
     pub(super) fn is_drained(&self) -> bool {
-        self.free == ALL_FREE && self.queue.is_empty()
+        self.queue.is_empty() && self.slots.iter().all(|slot| slot.call.is_none())
     }
 
     /// When the session next needs looking at, calls aside.

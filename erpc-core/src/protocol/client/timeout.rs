@@ -1,5 +1,7 @@
 //! What happens when nothing comes: retransmission, probes, pings, death.
 
+use std::time::Duration;
+
 use super::*;
 use crate::mutants::mutant;
 use crate::protocol::config::LEAST_PINGS;
@@ -33,6 +35,43 @@ fn jitter(rto: u64, generation: u32, retries: u8) -> u64 {
     if retries == 0 { 0 } else { rto / 1_024 * u64::from(draw) }
 }
 
+impl Patience {
+    #[inline]
+    pub(super) fn new(now: Instant) -> Self {
+        Self { active_at: now, retries: 0, stalled_at: now, accepted: false }
+    }
+
+    /// Something came that says that the server has got further.
+    pub(super) fn progress(&mut self, now: Instant) {
+        self.active_at = now;
+        self.retries = 0;
+    }
+
+    /// When the silence becomes suspicious.
+    pub(super) fn due<R>(&self, shared: &Shared, session: &ClientSession<R>) -> Instant {
+        if self.accepted {
+            let config = &shared.config;
+            let answered = self.retries == 0;
+            return self.active_at
+                + if answered { config.ping_interval } else { config.ping_again() };
+        }
+        let rto = session.rtt.rto(self.retries);
+        self.active_at.plus_nanos(rto + jitter(rto, session.generation, self.retries))
+    }
+
+    /// Counts a timeout, after which something is sent; false if there were enough of them.
+    fn time_out(&mut self, now: Instant, liveness_timeout: Duration) -> bool {
+        if self.retries == 0 {
+            self.stalled_at = now;
+        } else if self.retries >= LEAST_RETRIES && now - self.stalled_at >= liveness_timeout {
+            return false;
+        }
+        self.retries = self.retries.saturating_add(1);
+        self.active_at = now;
+        true
+    }
+}
+
 impl<R: Route> ClientSide<R> {
     /// The session's timer has fired.
     pub(in crate::protocol) fn on_timer<X: TxQueue<Route = R>>(
@@ -46,11 +85,13 @@ impl<R: Route> ClientSide<R> {
         if let Some(since) = shared.config.back_since(now, session.timer_at) {
             session.last_heard = session.last_heard.max(since);
             session.repeats = if session.is_open() { 0 } else { session.repeats };
-            for call in session.slots.iter_mut().filter_map(|slot| slot.call.as_mut()) {
-                call.stalled_at = call.stalled_at.max(since);
+            for patience in session.slots.iter_mut().filter_map(Slot::patience) {
+                patience.stalled_at = patience.stalled_at.max(since);
             }
         }
         session.timer_at = Instant::NEVER;
+        self.end_late_calls(shared, now, index, tx);
+        let Some(session) = self.sessions.get(index as usize) else { return };
         if !session.is_open() {
             self.handshake_timer(shared, now, index, tx);
             return;
@@ -68,7 +109,7 @@ impl<R: Route> ClientSide<R> {
         while busy != 0 {
             let at = busy.trailing_zeros() as usize;
             busy &= busy - 1;
-            match self.call_timer(shared, now, index, at, tx) {
+            match self.slot_timer(shared, now, index, at, tx) {
                 Suspicion::None => {}
                 Suspicion::Ping => ping = true,
                 Suspicion::Blocked => {
@@ -87,11 +128,14 @@ impl<R: Route> ClientSide<R> {
         if death > now {
             deadline = deadline.min(death);
         }
+        deadline = deadline.min(session.queue_deadline);
         for slot in &session.slots {
-            if let Some(call) = &slot.call
-                && let Some(due) = Self::due(shared, session, call)
-            {
-                deadline = deadline.min(due);
+            if let Some(call) = &slot.call {
+                let due = Self::due(shared, session, call).unwrap_or(Instant::NEVER);
+                deadline = deadline.min(due).min(call.deadline);
+            }
+            if let Some(quarantine) = &slot.quarantine {
+                deadline = deadline.min(quarantine.patience.due(shared, session));
             }
         }
         if !mutant!(TimerNotArmedAgain) {
@@ -101,21 +145,12 @@ impl<R: Route> ClientSide<R> {
 
     /// When a call's silence becomes suspicious; `None` if nothing is owed to it.
     pub(super) fn due(shared: &Shared, session: &ClientSession<R>, call: &Call) -> Option<Instant> {
-        if !call.awaits_packets() || mutant!(ProbeForgotten) && call.accepted {
-            return None;
-        }
-        Some(if call.accepted && call.response.is_none() {
-            let config = &shared.config;
-            let answered = call.retries == 0;
-            call.active_at + if answered { config.ping_interval } else { config.ping_again() }
-        } else {
-            let rto = session.rtt.rto(call.retries);
-            call.active_at.plus_nanos(rto + jitter(rto, session.generation, call.retries))
-        })
+        let forgotten = mutant!(ProbeForgotten) && call.patience.accepted;
+        (call.awaits_packets() && !forgotten).then(|| call.patience.due(shared, session))
     }
 
-    /// Retransmits a call whose time is up.
-    fn call_timer<X: TxQueue<Route = R>>(
+    /// Retransmits a call whose time is up, or what says that nobody waits for it any more.
+    fn slot_timer<X: TxQueue<Route = R>>(
         &mut self,
         shared: &mut Shared,
         now: Instant,
@@ -124,38 +159,44 @@ impl<R: Route> ClientSide<R> {
         tx: &mut X,
     ) -> Suspicion {
         let session = &mut self.sessions[index as usize];
-        let Some(call) = &session.slots[at].call else { return Suspicion::None };
-        if Self::due(shared, session, call).is_none_or(|due| due > now) {
+        let slot = &session.slots[at];
+        let due = match (&slot.call, &slot.quarantine) {
+            (Some(call), _) => Self::due(shared, session, call),
+            (None, Some(quarantine)) => Some(quarantine.patience.due(shared, session)),
+            (None, None) => None,
+        };
+        if due.is_none_or(|due| due > now) {
             return Suspicion::None;
         }
         shared.stats.timeouts += 1;
-        let Some(call) = &mut session.slots[at].call else { return Suspicion::None };
-        call.retransmitted = true;
-        if call.retries == 0 {
-            call.stalled_at = now;
-        } else if call.retries >= LEAST_RETRIES
-            && now - call.stalled_at >= shared.config.liveness_timeout
-        {
+        let slot = &mut session.slots[at];
+        let Some(patience) = slot.patience() else { return Suspicion::None };
+        if !patience.time_out(now, shared.config.liveness_timeout) {
             return Suspicion::Blocked;
         }
-        call.retries = call.retries.saturating_add(1);
-        if call.accepted && call.response.is_none() {
+        let (accepted, retries) = (patience.accepted, patience.retries);
+        let suspicious = retries >= PING_AFTER_RETRIES && !accepted;
+        let suspicion = if suspicious { Suspicion::Ping } else { Suspicion::None };
+        // What is out may be lost, or waiting in the queue of a peer that was not scheduled: it keeps its
+        // credits and room until something comes back, and one packet asks for that.
+        let Some(call) = &mut slot.call else {
+            shared.stats.retransmissions += 1;
+            self.send_cancel(index, at, tx);
+            return suspicion;
+        };
+        call.retransmitted = true;
+        if accepted {
             let last = call.layout.packets() - 1;
             self.send_again(shared, now, index, at, last, tx);
-            return Suspicion::None;
-        }
-        call.gap_at = None;
-        call.active_at = now;
-        let retries = call.retries;
-        // What is out may be lost, or waiting in the queue of a peer that was not scheduled: it keeps
-        // its credits and room until something comes back, and one packet asks for that.
-        if call.response.is_some() {
+        } else if call.response.is_some() {
+            call.gap_at = None;
             self.ask_again(shared, index, at, tx);
         } else {
+            call.gap_at = None;
             let oldest = call.acked;
             self.send_again(shared, now, index, at, oldest, tx);
         }
-        if retries >= PING_AFTER_RETRIES { Suspicion::Ping } else { Suspicion::None }
+        suspicion
     }
 
     /// Tells the server which kept responses it may drop: after a timeout without a new request in

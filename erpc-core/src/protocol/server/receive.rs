@@ -9,7 +9,7 @@ use crate::protocol::stats::DropReason;
 use crate::protocol::{Body, Event, Request};
 use crate::service::{Code, Status};
 use crate::wire::extension::deadline_of;
-use crate::wire::{HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ShortPacket};
+use crate::wire::{CANCEL, HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ShortPacket};
 
 /// The deadline that the first packet of a request tells.
 fn told_deadline(header: &Header, body: &[u8], now: Instant) -> Instant {
@@ -52,7 +52,12 @@ impl<R: Route> ServerSide<R> {
             }
             Kind::Done => {
                 session.last_heard = now;
-                self.done(shared, index, body).map(|()| Event::None)
+                match header.packet.get() {
+                    0 => self.done(shared, index, body).map(|()| Event::None),
+                    CANCEL if body.is_empty() => self.cancel(shared, now, header, tx),
+                    CANCEL => Err(DropReason::LyingSize),
+                    _ => Err(DropReason::Control),
+                }
             }
             Kind::Response
             | Kind::Failure
@@ -118,7 +123,7 @@ impl<R: Route> ServerSide<R> {
         slot.number = header.request;
         Self::keep_small_buffer(&mut session.held, slot, shared);
         if packets == 1 {
-            slot.state = SlotState::Executing { since: now };
+            slot.state = SlotState::executing(now);
             let deadline = told_deadline(header, body, now);
             return Ok(Self::hand_out(shared, header, session, deadline, Body::Packet(body)));
         }
@@ -163,29 +168,14 @@ impl<R: Route> ServerSide<R> {
                 let deadline = told_deadline(header, body, now);
                 Ok(Self::hand_out(shared, header, session, deadline, Body::Packet(body)))
             }
-            SlotState::Executing { since } => {
+            SlotState::Executing { since, accepted, .. } => {
+                *accepted = true;
                 let info = grants.reply_info(now.nanos_since(*since));
-                let reply = Header {
-                    connection: session.remote,
-                    kind: Kind::Accepted,
-                    packet: header.packet,
-                    request: header.request,
-                    aux: info,
-                    size: 0,
-                    trailer: session.trailer,
-                    extended: false,
-                };
-                tx.push_bytes(&session.route, ShortPacket::new(&reply, &[]).as_bytes());
+                Self::accept_request(session, header, info, tx);
                 Err(DropReason::Duplicate)
             }
-            SlotState::Responding { again, layout, .. } => {
-                // One answer for a burst of them: a roll-back may have crossed the response.
-                if std::mem::replace(again, now) != now {
-                    tx.flush();
-                    shared.stats.retransmissions += 1;
-                    let all = if mutant!(RepeatAnsweredInFull) { layout.packets() } else { 1 };
-                    self.send_response(index, header.request, 0..all, tx);
-                }
+            SlotState::Responding { .. } => {
+                self.respond_again(shared, now, header, tx);
                 Err(DropReason::Duplicate)
             }
             SlotState::Receiving(receiving) => {
@@ -221,13 +211,112 @@ impl<R: Route> ServerSide<R> {
                     return Ok(Event::None);
                 }
                 session.held -= receiving.assembly.footprint();
-                let state = std::mem::replace(&mut slot.state, SlotState::Executing { since: now });
+                let state = std::mem::replace(&mut slot.state, SlotState::executing(now));
                 let SlotState::Receiving(receiving) = state else { return Ok(Event::None) };
                 let deadline = receiving.deadline;
                 let body = Body::Message(receiving.assembly.into_message());
                 Ok(Self::hand_out(shared, header, session, deadline, body))
             }
         }
+    }
+
+    /// Tells the client that its request is executing.
+    fn accept_request<X: TxQueue<Route = R>>(
+        session: &ServerSession<R>,
+        header: &Header,
+        info: u32,
+        tx: &mut X,
+    ) {
+        let reply = Header {
+            connection: session.remote,
+            kind: Kind::Accepted,
+            packet: header.packet,
+            request: header.request,
+            aux: info,
+            size: 0,
+            trailer: session.trailer,
+            extended: false,
+        };
+        tx.push_bytes(&session.route, ShortPacket::new(&reply, &[]).as_bytes());
+    }
+
+    /// Answers a packet of a request that was answered before. Once for a burst of them: a roll-back may
+    /// have crossed the response.
+    fn respond_again<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        header: &Header,
+        tx: &mut X,
+    ) {
+        let index = header.connection.index();
+        let session = &mut self.sessions[index as usize];
+        let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
+        let SlotState::Responding { again, layout, .. } = &mut slot.state else { return };
+        if std::mem::replace(again, now) == now {
+            return;
+        }
+        let all = layout.packets();
+        tx.flush();
+        shared.stats.retransmissions += 1;
+        if mutant!(RepeatAnsweredInFull) {
+            return self.send_response(index, header.request, 0..all, tx);
+        }
+        self.send_first(index, header.request, tx);
+    }
+
+    /// Nobody waits for the response to a request any more. It may be anywhere: on its way still, or done
+    /// with. What it takes is that the number is taken, and that the client is answered.
+    fn cancel<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        header: &Header,
+        tx: &mut X,
+    ) -> Result<Event<'p, R>, DropReason> {
+        let index = header.connection.index();
+        let grants = &self.grants;
+        let session = &mut self.sessions[index as usize];
+        let generation = session.generation;
+        let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
+        let ahead = header.request.ahead_of(slot.number);
+        let busy = matches!(slot.state, SlotState::Receiving(_) | SlotState::Executing { .. });
+        if ahead < 0 {
+            return Err(DropReason::OldRequest);
+        }
+        if ahead != 0 && ahead != WINDOW as i32 {
+            return Err(DropReason::RequestLeap);
+        }
+        if ahead != 0 && busy {
+            return Err(DropReason::SlotBusy);
+        }
+        match &mut slot.state {
+            SlotState::Executing { since, accepted, cancelled } if ahead == 0 => {
+                *accepted = true;
+                let told = std::mem::replace(cancelled, true);
+                let info = grants.reply_info(now.nanos_since(*since));
+                Self::accept_request(session, header, info, tx);
+                if told && !mutant!(CancelledTwice) {
+                    return Err(DropReason::Duplicate);
+                }
+                let handle = RequestHandle { index, generation, number: header.request };
+                return Ok(Event::Cancelled(handle));
+            }
+            SlotState::Responding { .. } if ahead == 0 => {
+                self.respond_again(shared, now, header, tx);
+                return Err(DropReason::Duplicate);
+            }
+            SlotState::Idle if ahead == 0 => return Err(DropReason::Duplicate),
+            _ => {}
+        }
+        // What has come of the request is dropped; what comes late finds its number taken.
+        if ahead != 0 && !mutant!(CancelTakesNoNumber) {
+            slot.number = header.request;
+            Self::keep_small_buffer(&mut session.held, slot, shared);
+        }
+        let status = Status::new(Code::Cancelled, "the client has cancelled the call");
+        self.fail_unexecuted(shared, now, header, &status, tx);
+        Ok(Event::None)
     }
 
     #[inline]
@@ -261,14 +350,7 @@ impl<R: Route> ServerSide<R> {
             let limit = shared.config.session_memory();
             return Err(NoMemory { wanted: layout.size() as usize, limit });
         }
-        let mut assembly = Assembly::new(layout, &mut shared.pool)?;
-        match assembly.take(body, &mut shared.pool) {
-            Ok(()) => Ok(assembly),
-            Err(error) => {
-                assembly.discard(&mut shared.pool);
-                Err(error)
-            }
-        }
+        Assembly::begin(layout, body, &mut shared.pool)
     }
 
     /// There is no memory for the rest of a request: it is answered before it is whole.
@@ -282,19 +364,31 @@ impl<R: Route> ServerSide<R> {
         tx: &mut X,
     ) {
         shared.stats.turned_down += 1;
+        let status = Status::new(Code::ResourceExhausted, error.to_string());
+        self.fail_unexecuted(shared, now, header, &status, tx);
+    }
+
+    /// Answers the slot's request, which no handler has seen, and drops what has come of it.
+    fn fail_unexecuted<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        header: &Header,
+        status: &Status,
+        tx: &mut X,
+    ) {
         let index = header.connection.index();
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
         if let SlotState::Receiving(receiving) =
-            std::mem::replace(&mut slot.state, SlotState::Executing { since: now })
+            std::mem::replace(&mut slot.state, SlotState::executing(now))
         {
             session.held -= receiving.assembly.footprint();
             receiving.assembly.discard(&mut shared.pool);
         }
         let handle =
             RequestHandle { index, generation: session.generation, number: header.request };
-        let status = Status::new(Code::ResourceExhausted, error.to_string());
-        self.respond_status(shared, now, handle, &status, tx);
+        self.respond_status(shared, now, handle, status, tx);
     }
 
     /// Large responses go back to the pool; small ones stay as the slot's next buffer.

@@ -8,7 +8,9 @@ use crate::buf::{MsgBuf, NoMemory};
 use crate::mutants::mutant;
 use crate::protocol::stats::DropReason;
 use crate::service::{Code, Status};
-use crate::wire::{Header, Kind, PacketLayout, PacketNumber, encode_status};
+use crate::wire::{
+    ANNOUNCEMENT, Header, Kind, PacketLayout, PacketNumber, ShortPacket, encode_status,
+};
 
 /// Capacity up to which a slot keeps its response buffer for the next response, in bytes.
 pub const KEPT_CAPACITY: usize = 768;
@@ -168,16 +170,18 @@ impl<R: Route> ServerSide<R> {
         let Message { bytes: message, failure, extended } = message;
         let session = &mut self.sessions[handle.index as usize];
         let slot = &mut session.slots[handle.number.to_u32() as usize % WINDOW];
-        let SlotState::Executing { since } = slot.state else { return };
+        let SlotState::Executing { since, accepted, .. } = slot.state else { return };
         let first = if mutant!(EagerIgnored) { session.payload } else { session.eager };
         let layout = PacketLayout::new(message.len() as u32, first, session.payload);
         let processing = now.nanos_since(since);
+        let announced = accepted && !message.is_empty() && !mutant!(AcceptedNotAnnounced);
         slot.state = SlotState::Responding {
             layout,
             failure,
             extended,
+            announced,
             processing,
-            sent: 1,
+            sent: u32::from(!announced),
             repeated: Repeated::default(),
             again: Instant::ZERO,
         };
@@ -186,11 +190,42 @@ impl<R: Route> ServerSide<R> {
             session.held -= old.footprint();
             shared.pool.recycle(old);
         }
-        self.send_response(handle.index, handle.number, 0..1, tx);
+        self.send_first(handle.index, handle.number, tx);
         if mutant!(ResponseForgotten) {
             self.sessions[handle.index as usize].slots[handle.number.to_u32() as usize % WINDOW]
                 .state = SlotState::Idle;
         }
+    }
+
+    /// Sends what comes unasked of the response in a slot: its first packet, or the announcement. Who
+    /// sends it again flushes before.
+    pub(super) fn send_first<X: TxQueue<Route = R>>(
+        &mut self,
+        index: u32,
+        number: RequestNumber,
+        tx: &mut X,
+    ) {
+        let session = &self.sessions[index as usize];
+        let slot = &session.slots[number.to_u32() as usize % WINDOW];
+        let SlotState::Responding { layout, failure, extended, announced, processing, .. } =
+            slot.state
+        else {
+            return;
+        };
+        if !announced {
+            return self.send_response(index, number, 0..1, tx);
+        }
+        let header = Header {
+            connection: session.remote,
+            kind: if failure { Kind::Failure } else { Kind::Response },
+            packet: PacketNumber::new(ANNOUNCEMENT),
+            request: number,
+            aux: self.grants.reply_info(processing),
+            size: layout.size(),
+            trailer: session.trailer,
+            extended,
+        };
+        tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
     }
 
     /// Sends packets of the response in a slot. Who sends one again flushes before.
@@ -224,7 +259,7 @@ impl<R: Route> ServerSide<R> {
         }
     }
 
-    /// The client asks for packets of a response after the first.
+    /// The client asks for packets of a response: for the first only if it was announced.
     pub(super) fn request_for_response<X: TxQueue<Route = R>>(
         &mut self,
         shared: &mut Shared,
@@ -238,14 +273,16 @@ impl<R: Route> ServerSide<R> {
         if ahead != 0 {
             return Err(if ahead < 0 { DropReason::OldRequest } else { DropReason::RequestLeap });
         }
-        let SlotState::Responding { layout, sent, repeated, .. } = &mut slot.state else {
+        let SlotState::Responding { layout, announced, sent, repeated, .. } = &mut slot.state
+        else {
             return Err(DropReason::Unsolicited);
         };
         let (from, count) = (header.packet.get(), header.size);
         let Some(to) = from.checked_add(count).filter(|to| *to <= layout.packets()) else {
             return Err(DropReason::Overrun);
         };
-        if from == 0 || count == 0 || count > u32::from(session.credits) {
+        let unasked = from == 0 && !*announced;
+        if unasked || count == 0 || count > u32::from(session.credits) {
             return Err(DropReason::Overrun);
         }
         if from > *sent {

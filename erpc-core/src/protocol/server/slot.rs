@@ -12,7 +12,9 @@ use crate::wire::{ConnectionId, PacketLayout, RequestNumber};
 ///
 /// ```text
 /// Idle -> [Receiving ->] Executing -> Responding -> Idle, on the client's word
-///   ^--------------- the slot's next request ---------------+
+///   ^           |                       ^ | the slot's next request
+///   |           +------- Cancel --------+ |
+///   +-------------------------------------+
 /// ```
 pub(super) enum SlotState {
     /// No request yet, or the client has its response and said so.
@@ -23,6 +25,10 @@ pub(super) enum SlotState {
     Executing {
         /// When the last request packet came in.
         since: Instant,
+        /// The client was told, and has given back the room for the response: it is to be announced.
+        accepted: bool,
+        /// The owner was told that the client has cancelled it.
+        cancelled: bool,
     },
     /// The response is kept, to be sent again or on.
     Responding {
@@ -31,14 +37,24 @@ pub(super) enum SlotState {
         failure: bool,
         /// It begins with an extension.
         extended: bool,
+        /// Its first packet has gone out without its body, which is pulled like any other.
+        announced: bool,
         /// With the processing time as it was when the response was first sent.
         processing: u64,
-        /// Response packets that were sent at least once.
+        /// Response packets that were sent at least once, with their bodies.
         sent: u32,
         repeated: Repeated,
         /// When a repeated request last brought the first one again.
         again: Instant,
     },
+}
+
+impl SlotState {
+    /// A request whose last packet has come in.
+    #[inline]
+    pub(super) const fn executing(since: Instant) -> Self {
+        Self::Executing { since, accepted: false, cancelled: false }
+    }
 }
 
 /// How many response packets the client has had sent again.

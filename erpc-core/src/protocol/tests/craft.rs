@@ -1,10 +1,12 @@
 //! Packets made by hand, honest and otherwise.
 
 use super::pair::{ECHO, Pair, STRANGER, TestRoute, control};
+use crate::service::Status;
 use crate::wire::checksum::{overhead, trailer_of};
 use crate::wire::control::{Control, Parameters};
 use crate::wire::{
-    ConnectionId, Header, Kind, PacketLayout, PacketNumber, ReplyInfo, RequestNumber,
+    ANNOUNCEMENT, CANCEL, ConnectionId, Header, Kind, PacketLayout, PacketNumber, ReplyInfo,
+    RequestNumber, encode_status,
 };
 
 /// A packet in the making. What it starts as is what an honest peer would send.
@@ -48,6 +50,11 @@ impl Crafted {
     /// With a trailer or without, whatever the session has.
     pub(crate) fn trailer(mut self, trailer: bool) -> Self {
         self.header.trailer = trailer;
+        self
+    }
+
+    pub(crate) fn extended(mut self, extended: bool) -> Self {
+        self.header.extended = extended;
         self
     }
 
@@ -104,6 +111,13 @@ impl Pair {
         Crafted { header, body: Vec::new() }
     }
 
+    pub(crate) fn cancelled(&self, number: u32) -> Crafted {
+        Crafted {
+            header: self.header(self.server_id, Kind::Done, number, CANCEL),
+            body: Vec::new(),
+        }
+    }
+
     pub(crate) fn done(&self, numbers: &[u32]) -> Crafted {
         let body = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         Crafted { header: self.header(self.server_id, Kind::Done, 0, 0), body }
@@ -116,6 +130,20 @@ impl Pair {
     pub(crate) fn response(&self, number: u32, packet: u32, message: &[u8]) -> Crafted {
         let header = self.header(self.client_id, Kind::Response, number, packet);
         message_packet(header, self.terms.eager, self.payload() as u32, message)
+    }
+
+    /// Says that there is a response of so many bytes.
+    pub(crate) fn announcement(&self, number: u32, size: u32) -> Crafted {
+        let header = self.header(self.client_id, Kind::Response, number, ANNOUNCEMENT);
+        Crafted { header: Header { size, ..header }, body: Vec::new() }
+    }
+
+    /// A failure of one packet.
+    pub(crate) fn failure(&self, number: u32, status: &Status) -> Crafted {
+        let mut body = Vec::new();
+        encode_status(status, &mut body);
+        let header = self.header(self.client_id, Kind::Failure, number, 0);
+        Crafted { header: Header { size: body.len() as u32, ..header }, body }
     }
 
     pub(crate) fn credit_return(&self, number: u32, next: u32) -> Crafted {

@@ -5,6 +5,9 @@
 //! |---|---|
 //! | `requests` | what a server does with a request packet |
 //! | `replies`, `responses` | what a client does with a reply |
+//! | `extensions`, `deadlines` | what travels in front of a message, and what becomes of late calls |
+//! | `cancels` | calls that end before their answer comes, on both sides |
+//! | `announcements` | responses to requests that were accepted |
 //! | `pulls` | how large responses are asked on for, and dropped |
 //! | `handshake`, `negotiation` | how a session opens, and what both sides agree on |
 //! | `integrity` | that no damaged packet gets through where packets carry checksums |
@@ -21,7 +24,11 @@ mod craft;
 mod pair;
 mod wire;
 
+mod announcements;
+mod cancels;
+mod deadlines;
 mod endings;
+mod extensions;
 mod flow;
 mod handshake;
 mod integrity;

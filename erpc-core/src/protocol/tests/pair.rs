@@ -8,14 +8,15 @@ use bytes::BufMut;
 
 use super::wire::Wire;
 use crate::protocol::{
-    Acceptor, Body, CallError, Cause, Core, DropReason, EndpointConfig, Event, ListenGroup, Local,
-    NewCall, Notice, Rejected, Reply, RequestHandle, SessionEvent, SessionId,
+    Acceptor, Body, CallError, Cause, ClientId, Core, DropReason, EndpointConfig, Event,
+    ListenGroup, Local, NewCall, Notice, Rejected, Reply, RequestHandle, SessionEvent, SessionId,
 };
 use crate::service::{Code, Status};
 use crate::time::Instant;
 use crate::transport::{Capabilities, ChargeModel, Route};
 use crate::wire::checksum::TRAILER_LEN;
 use crate::wire::control::{Control, Parameters};
+use crate::wire::extension::{EXTENSION_HEAD, put_extension};
 use crate::wire::{ConnectionId, HEADER_LEN, Header, Kind};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -52,6 +53,8 @@ pub(crate) const ECHO: u32 = 7;
 pub(crate) struct Outcome {
     pub(crate) token: u64,
     pub(crate) result: Result<Vec<u8>, CallError>,
+    /// The response begins with an extension.
+    pub(crate) extended: bool,
 }
 
 /// What the server's handler was given and has not answered.
@@ -59,6 +62,8 @@ pub(crate) struct Asked {
     pub(crate) handle: RequestHandle,
     pub(crate) method: u32,
     pub(crate) body: Vec<u8>,
+    pub(crate) extended: bool,
+    pub(crate) deadline: Instant,
 }
 
 /// What one of the two cores is made of.
@@ -114,6 +119,10 @@ pub(crate) struct Pair {
     pub(crate) executed: u64,
     /// How often the handler was given each message, by its first 8 bytes.
     pub(crate) handled: HashMap<u64, u32>,
+    /// Requests of which the server said that nobody waits for them.
+    pub(crate) cancelled: Vec<RequestHandle>,
+    /// Clients of which it said that they are gone.
+    pub(crate) gone: Vec<ClientId>,
     /// Both sides' ids of the session that opened last.
     pub(crate) client_id: ConnectionId,
     pub(crate) server_id: ConnectionId,
@@ -158,6 +167,8 @@ impl Pair {
             echo: true,
             executed: 0,
             handled: HashMap::new(),
+            cancelled: Vec::new(),
+            gone: Vec::new(),
             client_id: ConnectionId::default(),
             server_id: ConnectionId::default(),
             terms: Parameters {
@@ -248,6 +259,41 @@ impl Pair {
         self.try_call(session, token, body).expect("accepted");
     }
 
+    /// A call with a deadline, and so with an extension in front of its body.
+    pub(crate) fn try_call_until(
+        &mut self,
+        session: SessionId,
+        token: u64,
+        body: &[u8],
+        deadline: Instant,
+    ) -> Result<(), Rejected> {
+        let mut request = self.client.pool().alloc(EXTENSION_HEAD + body.len()).expect("memory");
+        put_extension(0, &[], &mut request);
+        request.put_slice(body);
+        let call = NewCall { method: ECHO, request, token, extended: true, deadline };
+        let called = self.client.call(self.now, session, call, &mut self.to_server);
+        self.check();
+        called
+    }
+
+    pub(crate) fn call_until(
+        &mut self,
+        session: SessionId,
+        token: u64,
+        body: &[u8],
+        deadline: Instant,
+    ) {
+        self.try_call_until(session, token, body, deadline).expect("accepted");
+    }
+
+    /// Cancels the call with this token; returns whether there was one.
+    pub(crate) fn cancel(&mut self, session: SessionId, token: u64) -> bool {
+        let (now, cause) = (self.now, Cause::Cancelled);
+        let cancelled = self.client.cancel(now, session, token, cause, &mut self.to_server);
+        self.housekeeping();
+        cancelled
+    }
+
     pub(crate) fn respond(&mut self, handle: RequestHandle, body: &[u8]) {
         let mut response = self.server.response_buffer(&handle, body.len()).expect("memory");
         response.put_slice(body);
@@ -289,7 +335,9 @@ impl Pair {
 
     fn server_takes(&mut self, from: TestRoute, bytes: &[u8]) {
         let event = self.server.receive(self.now, from, bytes, &mut self.to_client);
-        if let Event::Request(request) = event {
+        if let Event::Cancelled(handle) = event {
+            self.cancelled.push(handle);
+        } else if let Event::Request(request) = event {
             self.executed += 1;
             if let Some(first) = request.body.as_slice().first_chunk() {
                 *self.handled.entry(u64::from_le_bytes(*first)).or_default() += 1;
@@ -298,6 +346,8 @@ impl Pair {
                 handle: request.handle,
                 method: request.method,
                 body: request.body.as_slice().to_vec(),
+                extended: request.extended,
+                deadline: request.deadline,
             };
             self.server.recycle(request.body);
             if self.echo {
@@ -333,7 +383,8 @@ impl Pair {
             // The request is the user's again: writing it must not meet a queue that still reads it.
             request.as_mut_slice().fill(0xEE);
             let seen = result.as_ref().map(|reply| reply.as_slice().to_vec()).map_err(Clone::clone);
-            self.outcomes.push(Outcome { token, result: seen });
+            let extended = result.as_ref().is_ok_and(|reply| reply.extended);
+            self.outcomes.push(Outcome { token, result: seen, extended });
             if let Ok(Reply { body: Body::Message(message), .. }) = result {
                 self.client.pool().recycle(message);
             }
@@ -398,7 +449,7 @@ impl Pair {
                     self.told.push(format!("call {token}"));
                     // The request is the user's again here, too.
                     request.as_mut_slice().fill(0xEE);
-                    self.outcomes.push(Outcome { token, result: Err(error) });
+                    self.outcomes.push(Outcome { token, result: Err(error), extended: false });
                     self.client.pool().recycle(request);
                 }
                 Notice::Session(session, event) => {
@@ -406,6 +457,13 @@ impl Pair {
                     self.sessions.insert(session, event);
                 }
                 Notice::Cancelled(_) | Notice::ClientGone(_) => panic!("a client has no clients"),
+            }
+        }
+        while let Some(notice) = self.server.pop_notice() {
+            match notice {
+                Notice::Cancelled(handle) => self.cancelled.push(handle),
+                Notice::ClientGone(client) => self.gone.push(client),
+                other => panic!("a server was told {other:?}"),
             }
         }
         self.to_server.release();

@@ -1,0 +1,455 @@
+//! Calls that end before their answer comes: the caller has no more to do with them, and the two sides
+//! find out where the request was.
+
+use super::pair::{CLIENT, Pair, SERVER, header, kinds, ms, pattern, shape};
+use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, SessionId, SessionStats};
+use crate::service::{Code, Status};
+use crate::wire::{CANCEL, Kind, ReplyInfo};
+
+const CREDITS: u16 = 4;
+const MAYBE: CallError = CallError::MaybeExecuted(Cause::Cancelled);
+const NOT: CallError = CallError::NotExecuted(Cause::Cancelled);
+const LOST: CallError = CallError::ResponseLost(Cause::Cancelled);
+const CANCELS: [(Kind, u32); 1] = [(Kind::Done, CANCEL)];
+
+/// A session of few credits whose server answers nothing by itself.
+fn connected() -> (Pair, SessionId) {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(CREDITS));
+    pair.echo = false;
+    (pair, session)
+}
+
+/// A call of one packet, out and cancelled.
+fn cancelled() -> (Pair, SessionId) {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"request");
+    pair.take_to_server();
+    assert!(pair.cancel(session, 1));
+    assert_eq!(pair.error(), MAYBE);
+    assert_eq!(shape(&pair.take_to_server()), CANCELS);
+    (pair, session)
+}
+
+fn stats(pair: &Pair, session: SessionId) -> SessionStats {
+    pair.client.session_stats(session).expect("open")
+}
+
+fn aborted() -> Status {
+    Status::new(Code::Cancelled, "the client has cancelled the call")
+}
+
+/// The next call takes the slot of request `number` and gets through.
+fn assert_slot_is_free(pair: &mut Pair, session: SessionId, number: u32) {
+    let (executed, asked) = (pair.executed, pair.asked.len());
+    for token in 100..108 {
+        pair.call(session, token, b"again");
+    }
+    let mut numbers = Vec::new();
+    for _ in 0..8 {
+        pair.settle();
+        let Some(asked) = pair.asked.pop_back() else { break };
+        numbers.push(asked.handle.number.to_u32());
+        pair.respond(asked.handle, &asked.body);
+    }
+    pair.settle();
+    assert!(numbers.contains(&(number + 8)), "{numbers:?}");
+    assert_eq!((pair.executed - executed, pair.asked.len()), (8, asked));
+    assert_eq!(stats(pair, session).credits, CREDITS);
+    pair.outcomes.clear();
+}
+
+// The client.
+
+#[test]
+fn a_call_that_waits_for_a_slot_just_ends() {
+    let (mut pair, session) = connected();
+    for token in 0..9 {
+        pair.call(session, token, b"x");
+    }
+    pair.take_to_server();
+    assert!(pair.cancel(session, 8));
+    assert_eq!(pair.error(), NOT);
+    assert_eq!((stats(&pair, session).queued, pair.take_to_server().len()), (0, 0));
+}
+
+#[test]
+fn a_call_that_has_ended_or_never_was_is_not_cancelled() {
+    let (mut pair, session) = connected();
+    pair.echo = true;
+    pair.call(session, 1, b"x");
+    pair.settle();
+    assert!(pair.outcome().result.is_ok());
+    assert!(!pair.cancel(session, 1) && !pair.cancel(session, 2));
+    assert_eq!(pair.take_to_server().len(), 0);
+    let (mut pair, session) = cancelled();
+    assert!(!pair.cancel(session, 1), "once is enough");
+}
+
+#[test]
+fn nothing_was_sent_of_a_call_that_waits_for_credits_and_its_number_serves_the_next() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, &pattern(1, 6_000));
+    pair.call(session, 2, b"starved");
+    assert_eq!(pair.take_to_server().len(), usize::from(CREDITS));
+    assert!(pair.cancel(session, 2));
+    assert_eq!(pair.error(), NOT);
+    assert_eq!((stats(&pair, session).quarantined, pair.take_to_server().len()), (0, 0));
+    pair.call(session, 3, b"next");
+    let gone = pair.credit_return(0, 4).bytes();
+    pair.at_client(SERVER, &gone);
+    let requests: Vec<_> =
+        pair.take_to_server().iter().map(|bytes| header(bytes).request.to_u32()).collect();
+    assert_eq!(requests, [0, 1], "the number of the call that was never sent");
+}
+
+#[test]
+fn a_cancelled_call_that_stood_in_front_of_others_lets_them_go_on() {
+    let (mut pair, session) = connected();
+    let window = pair.terms.window;
+    pair.call(session, 1, &pattern(1, 6_000));
+    pair.take_to_server();
+    // The window shrinks to what is on its way, so that the credit that comes back is of no use yet.
+    let tight = pair.credit_return(0, 1).aux(ReplyInfo::new(0, 3 * 1_024).to_u32()).bytes();
+    pair.at_client(SERVER, &tight);
+    pair.call(session, 2, b"behind");
+    assert_eq!(pair.take_to_server().len(), 0, "of {window} units, 3 are left, and taken");
+    assert!(pair.cancel(session, 1));
+    assert_eq!(pair.error(), NOT);
+    let wide = pair.accepted(0).aux(ReplyInfo::new(0, window).to_u32()).bytes();
+    pair.client_drops(SERVER, &wide, DropReason::Unsolicited);
+    assert_eq!(shape(&pair.take_to_server())[..1], CANCELS);
+    let over = pair.failure(0, &aborted()).bytes();
+    pair.at_client(SERVER, &over);
+    assert_eq!(kinds(&pair.take_to_server()), [Kind::Request]);
+}
+
+#[test]
+fn a_slot_in_quarantine_keeps_what_its_packets_took() {
+    let (mut pair, session) = cancelled();
+    let stats = stats(&pair, session);
+    assert_eq!((stats.in_flight, stats.quarantined, stats.credits), (0, 1, CREDITS - 1));
+    for token in 10..18 {
+        pair.call(session, token, b"x");
+    }
+    let slots: Vec<_> =
+        pair.take_to_server().iter().map(|bytes| header(bytes).request.to_u32() % 8).collect();
+    assert!(!slots.contains(&0), "{slots:?}");
+}
+
+#[test]
+fn a_quarantine_ends_with_the_failure_that_says_so() {
+    let (mut pair, session) = cancelled();
+    let over = pair.failure(0, &aborted()).bytes();
+    pair.at_client(SERVER, &over);
+    assert_eq!((stats(&pair, session).quarantined, stats(&pair, session).credits), (0, CREDITS));
+    assert_eq!((pair.client.stats().cancelled, pair.client.stats().late_responses), (1, 0));
+    assert_eq!(pair.outcomes, []);
+}
+
+#[test]
+fn a_quarantine_ends_with_any_first_response_packet_and_nothing_is_pulled() {
+    for size in [0, 5, 5_000] {
+        let (mut pair, session) = cancelled();
+        let message = pattern(1, size);
+        let late = pair.response(0, 0, &message).bytes();
+        pair.at_client(SERVER, &late);
+        assert_eq!(stats(&pair, session).quarantined, 0);
+        assert_eq!(pair.client.stats().late_responses, 1);
+        pair.client_drops(SERVER, &late, DropReason::Duplicate);
+        assert_eq!(pair.take_to_server().len(), 0);
+        pair.pass(ms(25));
+        let told = kinds(&pair.take_to_server());
+        assert_eq!(told == [Kind::Done], size > 512, "a large one may be dropped: {told:?}");
+    }
+}
+
+#[test]
+fn a_quarantine_ends_with_an_announcement() {
+    let (mut pair, session) = cancelled();
+    let late = pair.announcement(0, 100).bytes();
+    pair.at_client(SERVER, &late);
+    assert_eq!((stats(&pair, session).quarantined, pair.take_to_server().len()), (0, 0));
+}
+
+#[test]
+fn a_quarantine_does_not_end_with_what_could_not_be_true() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, &pattern(1, 6_000));
+    pair.take_to_server();
+    assert!(pair.cancel(session, 1));
+    assert_eq!(pair.error(), NOT);
+    let answer = pair.response(0, 0, b"of what?").bytes();
+    pair.client_drops(SERVER, &answer, DropReason::Unsolicited);
+    let accepted = pair.accepted(0).bytes();
+    pair.client_drops(SERVER, &accepted, DropReason::Unsolicited);
+    let more = pair.credit_return(0, 2).bytes();
+    pair.client_drops(SERVER, &more, DropReason::Duplicate);
+    let message = pair.message(3);
+    let later = pair.response(0, 1, &message).bytes();
+    pair.client_drops(SERVER, &later, DropReason::Unsolicited);
+    let lie = pair.failure(0, &aborted()).size(3).bytes();
+    pair.client_drops(SERVER, &lie, DropReason::LyingSize);
+    assert_eq!((stats(&pair, session).quarantined, stats(&pair, session).credits), (1, 0));
+}
+
+#[test]
+fn accepted_gives_back_what_was_taken_and_the_slot_stays() {
+    let (mut pair, session) = cancelled();
+    let accepted = pair.accepted(0).bytes();
+    pair.at_client(SERVER, &accepted);
+    assert_eq!((stats(&pair, session).quarantined, stats(&pair, session).credits), (1, CREDITS));
+    pair.at_client(SERVER, &accepted);
+    pair.pass_slowly(ms(2_900));
+    assert_eq!(pair.take_to_server().len(), 0);
+    pair.pass_slowly(ms(200));
+    assert_eq!(shape(&pair.take_to_server())[..1], CANCELS, "asked after at the ping interval");
+    let over = pair.failure(0, &aborted()).bytes();
+    pair.at_client(SERVER, &over);
+    assert_eq!((stats(&pair, session).quarantined, stats(&pair, session).credits), (0, CREDITS));
+}
+
+#[test]
+fn a_cancel_that_is_not_answered_is_sent_again_with_pauses_that_grow() {
+    let (mut pair, _) = cancelled();
+    let (start, mut times) = (pair.now, Vec::new());
+    while times.len() < 4 {
+        pair.pass(pair.client.next_deadline() - pair.now);
+        let sent = pair.take_to_server();
+        if sent.iter().any(|bytes| header(bytes).kind == Kind::Done) {
+            times.push((pair.now - start).as_millis() as u64);
+        }
+    }
+    let pauses: Vec<_> = times.windows(2).map(|times| times[1] - times[0]).collect();
+    assert_eq!(times[0], 20);
+    assert!(pauses.iter().zip([40, 80, 160]).all(|(pause, least)| *pause >= least), "{pauses:?}");
+}
+
+#[test]
+fn a_cancel_that_never_gets_through_ends_the_session() {
+    let (mut pair, session) = cancelled();
+    while pair.closed(session).is_none() {
+        let next = pair.client.next_deadline().min(pair.server.next_deadline());
+        pair.pass(next.max(pair.now) - pair.now);
+        let alive = pair.take_to_server().into_iter().filter(|b| header(b).kind == Kind::Control);
+        for bytes in alive.collect::<Vec<_>>() {
+            pair.at_server(CLIENT, &bytes);
+        }
+        for bytes in pair.take_to_client() {
+            pair.at_client(SERVER, &bytes);
+        }
+    }
+    assert_eq!(pair.closed(session), Some(Cause::NoProgress));
+    assert_eq!(pair.outcomes, [], "the call has ended before");
+}
+
+#[test]
+fn a_session_that_ends_takes_its_quarantines_with_it() {
+    let (mut pair, session) = cancelled();
+    pair.shutdown_server();
+    pair.settle();
+    assert_eq!(pair.closed(session), Some(Cause::PeerClosed));
+    assert_eq!(pair.outcomes, []);
+}
+
+#[test]
+fn a_session_that_is_disconnected_does_not_wait_for_quarantines() {
+    let (mut pair, session) = cancelled();
+    pair.disconnect(session);
+    assert_eq!(kinds(&pair.take_to_server()), [Kind::Control]);
+    pair.live(ms(200));
+    assert_eq!(pair.closed(session), Some(Cause::Disconnected));
+}
+
+#[test]
+fn a_request_goes_back_only_when_no_queue_reads_it() {
+    let (mut pair, session) = connected();
+    pair.to_server.slow = true;
+    pair.call(session, 1, b"request");
+    let before = pair.to_server.flushes;
+    assert!(pair.cancel(session, 1));
+    assert!(pair.to_server.flushes > before, "or the user would have written under its nose");
+}
+
+#[test]
+fn a_call_whose_response_is_coming_in_loses_it() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"request");
+    pair.settle();
+    pair.answer(&pattern(2, 9_000));
+    let first = pair.take_to_client();
+    pair.burst_at_client(SERVER, &first);
+    assert_eq!(kinds(&pair.to_server.take()), [Kind::RequestForResponse]);
+    assert!(pair.cancel(session, 1));
+    assert_eq!(pair.error(), LOST);
+    assert_eq!((stats(&pair, session).quarantined, stats(&pair, session).credits), (0, CREDITS));
+    pair.pass(ms(25));
+    assert_eq!(shape(&pair.take_to_server()), [(Kind::Done, 0)], "the server may drop it");
+    assert_slot_is_free(&mut pair, session, 0);
+}
+
+#[test]
+fn a_failure_that_is_coming_in_does_not_say_that_the_handler_ran() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"request");
+    pair.take_to_server();
+    let announced = pair.announcement(0, 20).kind(Kind::Failure).bytes();
+    pair.at_client(SERVER, &announced);
+    assert!(pair.cancel(session, 1));
+    assert_eq!(pair.error(), MAYBE);
+}
+
+// The server.
+
+#[test]
+fn a_request_that_is_coming_in_is_dropped_and_answered() {
+    let (mut pair, _) = connected();
+    let message = pair.message(3);
+    let first = pair.request(0, 0, &message).bytes();
+    pair.at_server(CLIENT, &first);
+    let held = pair.server.pool_stats().in_use_bytes;
+    pair.take_to_client();
+    let cancel = pair.cancelled(0).bytes();
+    pair.at_server(CLIENT, &cancel);
+    assert_eq!(kinds(&pair.take_to_client()), [Kind::Failure]);
+    assert!(pair.server.pool_stats().in_use_bytes < held);
+    for packet in 0..3 {
+        let late = pair.request(0, packet, &message).bytes();
+        pair.server_drops(CLIENT, &late, DropReason::Duplicate);
+    }
+    assert_eq!((pair.executed, pair.cancelled.len()), (0, 0));
+}
+
+#[test]
+fn a_request_that_has_not_come_is_never_executed() {
+    let (mut pair, _) = connected();
+    let cancel = pair.cancelled(0).bytes();
+    pair.at_server(CLIENT, &cancel);
+    assert_eq!(kinds(&pair.take_to_client()), [Kind::Failure]);
+    let late = pair.request(0, 0, b"late").bytes();
+    pair.server_drops(CLIENT, &late, DropReason::Duplicate);
+    pair.server_drops(CLIENT, &cancel, DropReason::Duplicate);
+    assert_eq!(kinds(&pair.take_to_client()), [Kind::Failure], "told again, once a turn");
+    assert_eq!(pair.executed, 0);
+    let next = pair.request(8, 0, b"next").bytes();
+    pair.at_server(CLIENT, &next);
+    assert_eq!(pair.executed, 1);
+}
+
+#[test]
+fn a_request_that_is_executing_is_said_once_to_be_cancelled_and_accepted_every_time() {
+    let (mut pair, _) = connected();
+    let request = pair.request(0, 0, b"slow").bytes();
+    pair.at_server(CLIENT, &request);
+    let cancel = pair.cancelled(0).bytes();
+    pair.at_server(CLIENT, &cancel);
+    pair.server_drops(CLIENT, &cancel, DropReason::Duplicate);
+    assert_eq!(kinds(&pair.take_to_client()), [Kind::Accepted, Kind::Accepted]);
+    assert_eq!(pair.cancelled, [pair.asked[0].handle]);
+    pair.answer_failure(Code::Cancelled, "stopped");
+    assert_eq!(kinds(&pair.take_to_client()), [Kind::Failure]);
+}
+
+#[test]
+fn a_request_that_was_answered_is_answered_again() {
+    let (mut pair, _) = connected();
+    let request = pair.request(0, 0, b"fast").bytes();
+    pair.at_server(CLIENT, &request);
+    pair.answer(b"answer");
+    pair.take_to_client();
+    let cancel = pair.cancelled(0).bytes();
+    pair.server_drops(CLIENT, &cancel, DropReason::Duplicate);
+    pair.server_drops(CLIENT, &cancel, DropReason::Duplicate);
+    assert_eq!(kinds(&pair.take_to_client()), [Kind::Response], "once a turn");
+    assert_eq!(pair.cancelled, []);
+}
+
+#[test]
+fn cancels_of_other_requests_are_dropped() {
+    let (mut pair, _) = connected();
+    let request = pair.request(0, 0, b"first").bytes();
+    pair.at_server(CLIENT, &request);
+    for (number, reason) in [
+        (8, DropReason::SlotBusy),
+        (16, DropReason::RequestLeap),
+        (0u32.wrapping_sub(8), DropReason::OldRequest),
+        (9 + 8, DropReason::RequestLeap),
+    ] {
+        let cancel = pair.cancelled(number).bytes();
+        pair.server_drops(CLIENT, &cancel, reason);
+    }
+    pair.answer(b"answer");
+    let (done, cancel) = (pair.done(&[0]).bytes(), pair.cancelled(0).bytes());
+    pair.at_server(CLIENT, &done);
+    pair.server_drops(CLIENT, &cancel, DropReason::Duplicate);
+    pair.take_to_client();
+    let with_body = pair.cancelled(8).body(b"1234").bytes();
+    pair.server_drops(CLIENT, &with_body, DropReason::LyingSize);
+    let unknown = pair.cancelled(8).packet(2).bytes();
+    pair.server_drops(CLIENT, &unknown, DropReason::Control);
+    assert_eq!((pair.take_to_client().len(), pair.cancelled.len()), (0, 0));
+}
+
+#[test]
+fn the_requests_of_a_session_that_goes_are_cancelled_once_and_then_it_is_gone() {
+    let (mut pair, session) = connected();
+    for token in 0..3 {
+        pair.call(session, token, b"slow");
+    }
+    pair.settle();
+    let handles: Vec<_> = pair.asked.iter().map(|asked| asked.handle).collect();
+    let client = handles[0].client();
+    let seen = pair.server.client_stats(client).expect("it is there");
+    assert_eq!((seen.requests, seen.credits, seen.payload), (3, CREDITS, 1_448));
+    assert!(pair.cancel(session, 1));
+    pair.settle();
+    assert_eq!(pair.cancelled, [handles[1]]);
+    pair.client.shutdown(&mut pair.to_server);
+    pair.settle();
+    assert_eq!(pair.cancelled, [handles[1], handles[0], handles[2]]);
+    assert_eq!(pair.gone, [client]);
+    assert_eq!(pair.server.client_stats(client), None);
+}
+
+// Both.
+
+#[test]
+fn wherever_the_request_is_the_slot_is_free_in_the_end_and_serves_the_next_call() {
+    for (lost, executing, responded) in
+        [(false, false, false), (true, false, false), (false, true, false), (false, true, true)]
+    {
+        let (mut pair, session) = connected();
+        pair.call(session, 1, b"request");
+        if lost {
+            pair.take_to_server();
+        }
+        if executing {
+            pair.settle();
+        }
+        if responded {
+            pair.answer(b"crossed");
+        }
+        assert!(pair.cancel(session, 1));
+        assert_eq!(pair.error(), MAYBE);
+        pair.live(ms(600));
+        if !pair.asked.is_empty() {
+            pair.answer_failure(Code::Cancelled, "stopped");
+        }
+        pair.live(ms(600));
+        assert_eq!(pair.executed, u64::from(!lost));
+        assert_eq!(stats(&pair, session).quarantined, 0);
+        assert_slot_is_free(&mut pair, session, 0);
+    }
+}
+
+#[test]
+fn a_lost_answer_to_a_cancel_comes_again() {
+    let (mut pair, session) = cancelled();
+    pair.pass(ms(25));
+    let again = pair.take_to_server();
+    pair.burst_at_server(CLIENT, &again);
+    assert_eq!(kinds(&pair.take_to_client()), [Kind::Failure]);
+    pair.live(ms(600));
+    assert_eq!(stats(&pair, session).quarantined, 0);
+    assert_eq!(pair.executed, 0);
+    assert_slot_is_free(&mut pair, session, 0);
+}
