@@ -139,6 +139,8 @@ pub use erpc_core::protocol::{
     CallError, Cause, ConfigError, ConnectError, EndpointConfig, Integrity, RejectReason,
     SessionStats,
 };
+#[cfg(feature = "tokio")]
+pub use erpc_core::runtime::tokio;
 pub use erpc_core::runtime::{
     BackendStats, Balance, Call, CallOptions, Channel, ChannelBuilder, Connect, ConnectFailed,
     ConnectFailure, DEFAULT_PORT, Disconnect, Elapsed, Endpoint, EndpointStats, Handle, IdlePolicy,

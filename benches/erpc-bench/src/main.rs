@@ -13,6 +13,7 @@ mod raw;
 mod report;
 mod server;
 mod service;
+mod tasks;
 mod typed;
 
 use std::process::ExitCode;
@@ -30,6 +31,8 @@ enum Command {
     Cpu(inprocess::CpuArgs),
     /// Two threads, one side each, over the memory transport
     Duplex(inprocess::DuplexArgs),
+    /// Tasks of one endpoint that take turns
+    Tasks(tasks::TasksArgs),
     /// The same work with bare sockets, client and server
     Raw(raw::RawArgs),
     #[command(hide = true)]
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Client(args) => client::run(&args),
         Command::Cpu(args) => inprocess::cpu(&args),
         Command::Duplex(args) => inprocess::duplex(&args),
+        Command::Tasks(args) => tasks::run(&args),
         Command::Raw(args) => raw::run(&args),
         Command::RawServer(args) => raw::serve(&args),
     };

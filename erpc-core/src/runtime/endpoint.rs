@@ -324,7 +324,9 @@ impl<T: Transport> Endpoint<T> {
     /// A task that holds an `Endpoint` keeps it alive for as long as the task runs: hold sessions, ask
     /// [`Endpoint::current`] when it is needed, or end the endpoint with [`Endpoint::shutdown`].
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
-        self.anchor.shared.executor().spawn(future)
+        let handle = self.anchor.shared.executor().spawn(future);
+        self.anchor.shared.stir();
+        handle
     }
 
     /// A handle for other threads.

@@ -81,11 +81,20 @@ impl Bell {
 
     /// Calls `wait`, during which rings use the waker, unless the bell has rung.
     pub(super) fn sleep(&self, wait: impl FnOnce()) {
-        // A swap costs what the store would, and loom knows its place among those of the ringers.
-        self.sleeping.swap(true, Ordering::SeqCst);
-        if self.rung.load(Ordering::SeqCst) == 0 {
+        if self.begin_sleep() {
             wait();
         }
+        self.end_sleep();
+    }
+
+    /// From here on rings use the waker; false if the bell has rung already.
+    pub(super) fn begin_sleep(&self) -> bool {
+        // A swap costs what the store would, and loom knows its place among those of the ringers.
+        self.sleeping.swap(true, Ordering::SeqCst);
+        self.rung.load(Ordering::SeqCst) == 0
+    }
+
+    pub(super) fn end_sleep(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
     }
 }

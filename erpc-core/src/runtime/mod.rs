@@ -39,6 +39,8 @@ mod shared;
 mod stream;
 mod tasks;
 mod timers;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 mod totals;
 mod worker;
 

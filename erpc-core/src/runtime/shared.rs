@@ -69,6 +69,8 @@ pub(super) struct Shared<T: Transport> {
     /// The first panic of a callback in this turn.
     panic: Cell<Option<Box<dyn Any + Send>>>,
     closed: Cell<bool>,
+    /// The loop waits among tasks of somebody else, which may ask for something meanwhile.
+    pub(super) dozing: Cell<bool>,
 }
 
 impl<T: Transport> Shared<T> {
@@ -94,6 +96,7 @@ impl<T: Transport> Shared<T> {
             streams: Streams::default(),
             panic: Cell::new(None),
             closed: Cell::new(false),
+            dozing: Cell::new(false),
         }
     }
 
@@ -197,6 +200,16 @@ impl<T: Transport> Shared<T> {
         if many && let Ok(mut rpc) = self.rpc.try_borrow_mut() {
             self.drain(&mut rpc.context_at(self.now()));
         }
+        self.stir();
+    }
+
+    /// There is something to do for the loop, from outside of it.
+    #[inline]
+    pub(super) fn stir(&self) {
+        if self.dozing.get() {
+            self.dozing.set(false);
+            self.mailbox.bell.nudge();
+        }
     }
 
     /// Hands what is queued to the protocol; what comes to the queue meanwhile stays there.
@@ -276,6 +289,7 @@ impl<T: Transport> Shared<T> {
     fn fail(&self, key: usize, error: CallError) {
         if self.calls().has_callback(key) {
             self.failures.borrow_mut().push_back((key, error));
+            self.stir();
         } else {
             self.end_with_error(key, error);
         }
@@ -345,11 +359,13 @@ impl<T: Transport> Shared<T> {
         task: impl Future<Output = ()> + 'static,
     ) -> TaskId {
         let shared = Rc::downgrade(self);
-        self.executor.start(async move {
+        let task = self.executor.start(async move {
             if let (Err(panic), Some(shared)) = (caught(task).await, shared.upgrade()) {
                 shared.keep_panic(panic);
             }
-        })
+        });
+        self.stir();
+        task
     }
 
     /// Runs a callback. A panic is kept until the turn is over: it must not tear the protocol's work.
@@ -502,13 +518,19 @@ impl<T: Transport> Shared<T> {
         count
     }
 
-    /// Sleeps until there may be something to do, for at most `limit`.
-    pub(super) fn sleep(&self, limit: Option<Duration>) {
-        let busy = !self.submissions.borrow().is_empty()
+    /// Whether the next turn has something to do that no packet brings.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.submissions.borrow().is_empty()
             || !self.failures.borrow().is_empty()
             || self.streams.are_dirty()
-            || self.executor.has_ready();
-        if !busy && let Some(mut rpc) = self.rpc() {
+            || self.executor.has_ready()
+    }
+
+    /// Sleeps until there may be something to do, for at most `limit`.
+    pub(super) fn sleep(&self, limit: Option<Duration>) {
+        if !self.is_busy()
+            && let Some(mut rpc) = self.rpc()
+        {
             let timer = self.timers().next();
             let until_timer = (timer != Instant::NEVER).then(|| timer - self.now());
             let limit = match (until_timer, limit) {

@@ -195,6 +195,7 @@ impl<T: Transport> Future for Sleep<T> {
         let Some(key) = self.timer else {
             let timer = self.shared.timers().arm(self.deadline, Alarm::Wake(waiter));
             self.timer = Some(timer);
+            self.shared.stir();
             return Poll::Pending;
         };
         let before = self.shared.timers().wait(key, waiter);

@@ -24,6 +24,8 @@ mod wait;
 
 use std::cell::Cell;
 use std::fmt;
+#[cfg(feature = "tokio")]
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,6 +135,25 @@ impl UdpTransport {
     #[must_use]
     pub fn recv_buffer(&self) -> usize {
         self.socket.recv_buffer()
+    }
+}
+
+/// For loops that sleep elsewhere than in [`Transport::wait`].
+#[cfg(feature = "tokio")]
+impl UdpTransport {
+    /// What a sleeper watches: the socket, and what wakers make readable.
+    pub(crate) fn watched(&self) -> [BorrowedFd<'_>; 2] {
+        [self.socket.fd(), self.bed.event()]
+    }
+
+    /// Begins a sleep, after a turn that found nothing to receive; false if there is no time for it.
+    pub(crate) fn lie_down(&self) -> bool {
+        !self.rx.has_pending() && self.bed.lie_down()
+    }
+
+    /// Ends a sleep. `rung`: what wakers make readable was so.
+    pub(crate) fn get_up(&self, rung: bool) {
+        self.bed.get_up(rung);
     }
 }
 

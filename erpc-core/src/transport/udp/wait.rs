@@ -41,26 +41,45 @@ impl Bed {
 
     /// Sleeps until `socket` is readable, a waker is used, or `timeout` has passed.
     pub(super) fn sleep(&self, socket: BorrowedFd<'_>, timeout: Option<Duration>) {
-        let bell = &*self.bell;
-        // From here on, callers write the eventfd; a call that came earlier is found in the state.
-        if bell.state.compare_exchange(IDLE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // An exchange, not a store: it makes what the last caller did visible here.
-            bell.state.swap(IDLE, Ordering::AcqRel);
+        if !self.lie_down() {
             return;
         }
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let mut fds = [
             PollFd::from_borrowed_fd(socket, PollFlags::IN),
-            PollFd::from_borrowed_fd(bell.event.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.event(), PollFlags::IN),
         ];
         // A signal may end it early, like anything else.
         let _ = poll(&mut fds, timeout.as_ref());
         let rung = !fds[1].revents().is_empty();
-        bell.state.swap(IDLE, Ordering::AcqRel);
+        self.get_up(rung);
+    }
+
+    /// What a call makes readable while the owner sleeps.
+    pub(super) fn event(&self) -> BorrowedFd<'_> {
+        self.bell.event.as_fd()
+    }
+
+    /// Begins a sleep; false if there was a call since the last one. From here on, callers write the
+    /// eventfd; a call that came earlier is found in the state.
+    pub(super) fn lie_down(&self) -> bool {
+        let state = &self.bell.state;
+        let slept =
+            state.compare_exchange(IDLE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if !slept {
+            // An exchange, not a store: it makes what the last caller did visible here.
+            state.swap(IDLE, Ordering::AcqRel);
+        }
+        slept
+    }
+
+    /// Ends a sleep. `rung`: the event was seen to be readable.
+    pub(super) fn get_up(&self, rung: bool) {
+        self.bell.state.swap(IDLE, Ordering::AcqRel);
         if rung {
             // Emptied, so that one call ends one sleep. A caller who is late with its write ends one
             // more, which is allowed.
-            let _ = rustix::io::read(&bell.event, &mut [0_u8; 8]);
+            let _ = rustix::io::read(&self.bell.event, &mut [0_u8; 8]);
         }
     }
 }

@@ -1,0 +1,130 @@
+//! What it costs an endpoint to go from one task to the next.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use erpc::transport::mem::{MemConfig, MemHub, MemTransport};
+use erpc::{Endpoint, EndpointConfig, IdlePolicy};
+
+use crate::failure::Failure;
+use crate::machine;
+use crate::report::Line;
+
+#[derive(Args)]
+pub(crate) struct TasksArgs {
+    /// Tasks that run
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
+    tasks: u32,
+    /// Seconds, half of it for each way
+    #[arg(long, default_value_t = 2.0, value_parser = machine::seconds)]
+    secs: f64,
+    /// Core to run on
+    #[arg(long, default_value_t = 0)]
+    core: usize,
+}
+
+/// Both ways: tasks that yield, and pairs of tasks that wake each other.
+pub(crate) fn run(args: &TasksArgs) -> Result<(), Failure> {
+    machine::pin(args.core)?;
+    let time = Duration::from_secs_f64(args.secs / 2.0);
+    let (yields, yield_ns) = measure(args.tasks, time, |endpoint, count, _| {
+        let count = Rc::clone(count);
+        drop(endpoint.spawn(async move {
+            loop {
+                count.set(count.get() + 1);
+                yield_now().await;
+            }
+        }));
+    })?;
+    let ball = RefCell::new(Rc::new(Ball::default()));
+    let (pings, ping_ns) = measure(args.tasks / 2 * 2, time, |endpoint, count, task| {
+        // One for each pair.
+        if task % 2 == 0 {
+            ball.replace(Rc::default());
+        }
+        let ball = Rc::clone(&ball.borrow());
+        drop(endpoint.spawn(play(ball, task % 2, Rc::clone(count))));
+    })?;
+    eprintln!("{yield_ns:.1} ns from a task that yields to the next, {ping_ns:.1} ns by a wake");
+    Line::new()
+        .int("tasks", args.tasks.into())
+        .int("switches", yields + pings)
+        .number("ns_per_switch", Some(yield_ns.max(ping_ns)))
+        .number("ns_per_yield", Some(yield_ns))
+        .number("ns_per_ping", Some(ping_ns))
+        .print();
+    Ok(())
+}
+
+/// Lets `start` start tasks that count their turns, and runs them; turns, and CPU nanoseconds of one.
+fn measure(
+    tasks: u32,
+    time: Duration,
+    start: impl Fn(&Endpoint<MemTransport>, &Rc<Cell<u64>>, u32),
+) -> Result<(u64, f64), Failure> {
+    let port = MemHub::new().port(MemConfig::default());
+    let endpoint =
+        Endpoint::new(port, EndpointConfig::new()).map_err(Failure::of("no endpoint"))?;
+    endpoint.set_idle_policy(IdlePolicy::Spin);
+    let count = Rc::new(Cell::new(0));
+    (0..tasks).for_each(|task| start(&endpoint, &count, task));
+    let run = |time: Duration| {
+        let (begin, mut turns) = (Instant::now(), 0u32);
+        endpoint.run_until(|| {
+            turns += 1;
+            turns.is_multiple_of(64) && begin.elapsed() >= time
+        });
+    };
+    run(time / 10);
+    let (before, begin) = (count.get(), machine::cpu_time());
+    run(time);
+    let switches = count.get() - before;
+    Ok((switches, (machine::cpu_time() - begin).as_nanos() as f64 / switches as f64))
+}
+
+/// Lets the other tasks run.
+async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// A ball between two tasks: whose turn it is, and who waits for it.
+#[derive(Default)]
+struct Ball {
+    holder: Cell<u32>,
+    waiter: RefCell<Option<Waker>>,
+}
+
+async fn play(ball: Rc<Ball>, side: u32, count: Rc<Cell<u64>>) {
+    loop {
+        poll_fn(|cx| {
+            if ball.holder.get() == side {
+                return Poll::Ready(());
+            }
+            let mut waiter = ball.waiter.borrow_mut();
+            match &mut *waiter {
+                Some(waker) => waker.clone_from(cx.waker()),
+                None => *waiter = Some(cx.waker().clone()),
+            }
+            Poll::Pending
+        })
+        .await;
+        count.set(count.get() + 1);
+        ball.holder.set(1 - side);
+        let waiter = ball.waiter.take();
+        if let Some(waker) = waiter {
+            waker.wake();
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Endpoints and tokio: reached from its tasks, and driven by one of them.
+
+#![expect(clippy::disallowed_methods, reason = "tests have threads and look at the clock")]
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use erpc_core::runtime::tokio::{Remote, RemoteError, drive};
+use erpc_core::runtime::{Channel, Endpoint, Server, ServerHandle};
+use erpc_core::service::{
+    Method, MethodCollision, Mode, Request, Response, Routes, Service, Status,
+};
+use tokio::runtime::Runtime;
+use tokio::task::{LocalSet, spawn_local};
+
+const DOUBLE: Method<u32, u32> = Method::new("test.Math/Double");
+
+struct Math;
+
+impl Math {
+    fn double(&self, request: Request<'_, u32>) -> Result<Response<u32>, Status> {
+        Ok(Response::new(request.message() * 2))
+    }
+}
+
+impl Service for Math {
+    const NAME: &'static str = "test.Math";
+
+    fn register(self: Arc<Self>, routes: &mut Routes) -> Result<(), MethodCollision> {
+        routes.unary(DOUBLE, Mode::Dispatch, &self, Self::double)
+    }
+}
+
+fn server() -> ServerHandle {
+    Server::builder().add_service(Math).spawn("127.0.0.1:0").unwrap()
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[test]
+fn tasks_reach_an_endpoint_that_has_its_own_thread() {
+    let server = server();
+    let address = server.local_addr();
+    let (send, receive) = channel();
+    let thread = std::thread::spawn(move || {
+        let endpoint = Endpoint::udp().unwrap();
+        send.send(Remote::from(endpoint.handle())).unwrap();
+        let ended = Rc::new(Cell::new(false));
+        let local = endpoint.local(|_| Ended(Rc::clone(&ended)));
+        endpoint.run_until(|| local.0.get());
+    });
+    let remote: Remote = receive.recv().unwrap();
+    runtime().block_on(async {
+        let tasks: Vec<_> = (0..20u32)
+            .map(|number| {
+                let remote = remote.clone();
+                tokio::spawn(async move {
+                    remote
+                        .run(move |endpoint| async move {
+                            let channel = endpoint.local(|endpoint| {
+                                let server = vec![address.into()];
+                                Client(Channel::to(endpoint, server).build())
+                            });
+                            channel.0.call(&DOUBLE, &number).await
+                        })
+                        .await
+                })
+            })
+            .collect();
+        for (task, number) in tasks.into_iter().zip(0..) {
+            assert_eq!(task.await.unwrap(), Ok(Ok(number * 2)));
+        }
+        assert_eq!(server.stats().server_sessions, 1, "jobs share what the endpoint keeps");
+        let panicked = remote.run(|_| async { panic!("as arranged") }).await;
+        assert_eq!(panicked, Err::<(), _>(RemoteError::Lost));
+        let end = remote.run(|endpoint| async move {
+            endpoint.local(|_| Ended(Rc::default())).0.set(true);
+        });
+        end.await.unwrap();
+    });
+    thread.join().unwrap();
+    let late = runtime().block_on(remote.run(|_| async {}));
+    assert_eq!(late, Err(RemoteError::Lost));
+}
+
+struct Ended(Rc<Cell<bool>>);
+struct Client(Channel);
+
+/// Tells when it is dropped.
+struct Canary(std::sync::mpsc::Sender<()>);
+
+impl Drop for Canary {
+    fn drop(&mut self) {
+        self.0.send(()).unwrap_or(());
+    }
+}
+
+#[test]
+fn a_job_that_nobody_waits_for_any_more_is_dropped() {
+    let endpoint = Endpoint::udp().unwrap();
+    let remote = Remote::from(endpoint.handle());
+    let (send, dropped) = channel();
+    let mut job = Box::pin(remote.run(move |_| async move {
+        let _canary = Canary(send);
+        std::future::pending::<()>().await;
+    }));
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(job.as_mut().poll(&mut cx).is_pending());
+    endpoint.run_for(Duration::from_millis(1));
+    assert!(dropped.try_recv().is_err());
+    drop(job);
+    endpoint.run_for(Duration::from_millis(1));
+    dropped.try_recv().unwrap();
+}
+
+#[test]
+fn a_driven_endpoint_serves_the_tasks_of_its_thread_and_sleeps() {
+    let server = server();
+    let endpoint = Endpoint::udp().unwrap();
+    let local = LocalSet::new();
+    let polls = Rc::new(Cell::new(0));
+    let test = async {
+        let (driven, counted) = (endpoint.clone(), Rc::clone(&polls));
+        let driver = spawn_local(async move {
+            let mut drive = pin!(drive(&driven));
+            poll_fn(|cx| {
+                counted.set(counted.get() + 1);
+                drive.as_mut().poll(cx)
+            })
+            .await
+        });
+        let channel = Channel::to(&endpoint, vec![server.local_addr().into()]).build();
+        for number in 0..50 {
+            assert_eq!(channel.call(&DOUBLE, &number).await, Ok(number * 2));
+        }
+        // From the endpoint's own tasks, too.
+        let task = endpoint.spawn({
+            let channel = channel.clone();
+            async move { channel.call(&DOUBLE, &8).await }
+        });
+        assert_eq!(task.await, Ok(16));
+        let begin = Instant::now();
+        endpoint.sleep(Duration::from_millis(30)).await;
+        assert!(begin.elapsed() >= Duration::from_millis(30));
+        let before = polls.get();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(polls.get() - before < 50, "{} polls of an idle endpoint", polls.get() - before);
+        // Another thread wakes it.
+        let (send, receive) = tokio::sync::oneshot::channel();
+        let handle = endpoint.handle();
+        std::thread::spawn(move || handle.submit(move |_| send.send(7).unwrap()).unwrap());
+        assert_eq!(receive.await, Ok(7));
+        endpoint.shutdown();
+        driver.await.unwrap().unwrap();
+    };
+    runtime().block_on(local.run_until(async {
+        tokio::time::timeout(Duration::from_secs(20), test).await.expect("nothing is missed");
+    }));
+}
