@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use erpc::service::{Mode, Routes};
 use erpc::{Request, Response, Service, Status, Udp};
-use erpc_codegen_tests::modes::{Entry, Key};
+use erpc_codegen_tests::modes::{StoreEntry, StoreKey};
 use erpc_codegen_tests::{client, hello, modes, odd, server};
 
 /// The crate `erpc` by another path.
 mod rpc {
-    pub use erpc::{Service, service};
+    pub(crate) use erpc::{Service, service};
 }
 
 /// Answers with what it was asked, where it can.
@@ -127,16 +127,16 @@ struct Moved;
 macro_rules! store {
     ($($name:ty),*) => {
         $(impl modes::Store for $name {
-            fn get(&self, request: Request<'_, Key>) -> Result<Response<Entry>, Status> {
+            fn get(&self, request: Request<'_, StoreKey>) -> Result<Response<StoreEntry>, Status> {
                 entry(request)
             }
-            fn compact(&self, request: Request<'_, Key>) -> Result<Response<Entry>, Status> {
+            fn compact(&self, request: Request<'_, StoreKey>) -> Result<Response<StoreEntry>, Status> {
                 entry(request)
             }
-            async fn r#await(&self, request: Request<'_, Key>) -> Result<Response<Entry>, Status> {
+            async fn r#await(&self, request: Request<'_, StoreKey>) -> Result<Response<StoreEntry>, Status> {
                 entry(request)
             }
-            fn fetch(&self, request: Request<'_, Key>) -> Result<Response<Entry>, Status> {
+            fn fetch(&self, request: Request<'_, StoreKey>) -> Result<Response<StoreEntry>, Status> {
                 entry(request)
             }
         })*
@@ -145,8 +145,8 @@ macro_rules! store {
 
 store!(Declared, Moved);
 
-fn entry(request: Request<'_, Key>) -> Result<Response<Entry>, Status> {
-    Ok(Response::new(Entry { key: request.into_message().key, value: Vec::new() }))
+fn entry(request: Request<'_, StoreKey>) -> Result<Response<StoreEntry>, Status> {
+    Ok(Response::new(StoreEntry { key: request.into_message().key, value: Vec::new() }))
 }
 
 #[test]

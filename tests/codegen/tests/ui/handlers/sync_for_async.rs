@@ -1,19 +1,19 @@
 use erpc::{Request, Response, Status};
-use erpc_codegen_tests::modes::{self, Entry, Key};
+use erpc_codegen_tests::modes::{self, StoreEntry, StoreKey};
 
 struct Store;
 
 impl modes::Store for Store {
-    fn get(&self, _: Request<'_, Key>) -> Result<Response<Entry>, Status> {
+    fn get(&self, _: Request<'_, StoreKey>) -> Result<Response<StoreEntry>, Status> {
         todo!()
     }
-    fn compact(&self, _: Request<'_, Key>) -> Result<Response<Entry>, Status> {
+    fn compact(&self, _: Request<'_, StoreKey>) -> Result<Response<StoreEntry>, Status> {
         todo!()
     }
-    fn r#await(&self, _: Request<'_, Key>) -> Result<Response<Entry>, Status> {
+    fn r#await(&self, _: Request<'_, StoreKey>) -> Result<Response<StoreEntry>, Status> {
         todo!()
     }
-    fn fetch(&self, _: Request<'_, Key>) -> Result<Response<Entry>, Status> {
+    fn fetch(&self, _: Request<'_, StoreKey>) -> Result<Response<StoreEntry>, Status> {
         todo!()
     }
 }
