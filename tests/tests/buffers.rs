@@ -36,7 +36,7 @@ fn serve(udp: UdpConfig) -> ServerHandle {
 }
 
 fn connect(endpoint: &Endpoint, server: SocketAddr) -> LabClient {
-    LabClient::connect(endpoint, server).expect("the server answers")
+    LabClient::new(endpoint.connect(server).expect("the server answers"))
 }
 
 fn stats(endpoint: &Endpoint) -> EndpointStats {

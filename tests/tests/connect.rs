@@ -124,20 +124,22 @@ fn a_server_that_is_full_says_so_and_has_room_again() {
             Server::builder().add_service(LabService::default()).udp(loopback()).config(config);
         let server = server.spawn(ANY_PORT).expect("it starts");
         let endpoint = client(EndpointConfig::new());
-        let connect = || LabClient::connect(&endpoint, server.local_addr());
-        let labs = [connect().expect("one of two"), connect().expect("two of two")];
+        let connect = || endpoint.connect(server.local_addr());
+        let sessions = [connect().expect("one of two"), connect().expect("two of two")];
         let error = connect().expect_err("there is no room for a third");
         assert!(matches!(error.reason(), ConnectFailure::Handshake(ConnectError::Full)), "{error}");
-        labs.iter().for_each(|lab| counts(&endpoint, lab, 1));
-        endpoint.block_on(labs[0].session().disconnect());
-        counts(&endpoint, &connect().expect("the place is free again"), 2);
+        for session in &sessions {
+            counts(&endpoint, &LabClient::new(session.clone()), 1);
+        }
+        endpoint.block_on(sessions[0].disconnect());
+        let again = connect().expect("the place is free again");
+        counts(&endpoint, &LabClient::new(again), 2);
 
         // The client's own limit.
         let server = serve();
         let small = client(EndpointConfig::new().max_sessions(1));
         let first = small.open(server.local_addr().into());
-        let error =
-            LabClient::connect(&small, server.local_addr()).expect_err("one is all it may have");
+        let error = small.connect(server.local_addr()).expect_err("one is all it may have");
         assert!(
             matches!(error.reason(), ConnectFailure::Handshake(ConnectError::TooManySessions)),
             "{error}"
@@ -308,7 +310,8 @@ fn noise_at_a_clients_port_disturbs_nobody() {
     within(secs(60), || {
         let server = serve();
         let endpoint = client(EndpointConfig::new());
-        let lab = LabClient::connect(&endpoint, server.local_addr()).expect("the server answers");
+        let session = endpoint.connect(server.local_addr()).expect("the server answers");
+        let lab = LabClient::new(session.clone());
         let address = endpoint.local_route().expect("outside of the loop").socket_addr();
         let noise = UdpSocket::bind(ANY_PORT).expect("a socket");
         let mut dice = Dice::new(6);
@@ -320,7 +323,7 @@ fn noise_at_a_clients_port_disturbs_nobody() {
                 counts(&endpoint, &lab, round);
             }
         }
-        assert!(lab.session().is_open());
+        assert!(session.is_open());
     });
 }
 

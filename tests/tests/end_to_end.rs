@@ -354,7 +354,7 @@ fn failures_arrive_as_the_handler_said_them() {
             );
         }
         let unknown = Method::<CountRequest, CountReply>::new("test.v1.Lab/NoSuch");
-        let error = endpoint.block_on(lab.session().call(&unknown, &CountRequest { number: 1 }));
+        let error = endpoint.block_on(lab.channel().call(&unknown, &CountRequest { number: 1 }));
         assert_eq!(status(error.expect_err("there is no such method")).0, Code::Unimplemented);
         assert_eq!(
             endpoint.block_on(lab.count(CountRequest { number: 1 })),
@@ -373,11 +373,11 @@ fn what_is_not_a_message_is_refused_by_the_server() {
         let confused = Method::<EchoRequest, CountReply>::new("test.v1.Lab/Count");
         let request = EchoRequest { body: bytes_of(1, 20) };
         let error = endpoint
-            .block_on(lab.session().call(&confused, &request))
+            .block_on(lab.channel().call(&confused, &request))
             .expect_err("the types differ");
         assert_eq!(status(error).0, Code::InvalidArgument);
         let confused = Method::<CountRequest, EchoReply>::new("test.v1.Lab/Count");
-        let error = endpoint.block_on(lab.session().call(&confused, &CountRequest { number: 9 }));
+        let error = endpoint.block_on(lab.channel().call(&confused, &CountRequest { number: 9 }));
         assert_eq!(error, Err(CallError::ResponseLost(Cause::Malformed)));
     });
 }
@@ -386,9 +386,11 @@ fn what_is_not_a_message_is_refused_by_the_server() {
 fn a_disconnect_waits_for_the_calls_that_were_made() {
     within(secs(60), || {
         let server = serve();
-        let (endpoint, lab) = connect(&server);
+        let endpoint = client(EndpointConfig::new());
+        let session = endpoint.connect(server.local_addr()).expect("the server answers");
+        let lab = LabClient::new(session.clone());
         let calls: Vec<_> = (0..100).map(|id| lab.work(work(id, 1_000, 2_000).0)).collect();
-        let gone = lab.session().disconnect();
+        let gone = session.disconnect();
         let late = lab.count(CountRequest { number: 1 });
         endpoint.block_on(gone);
         for (id, reply) in (0..).zip(endpoint.block_on(join_all(calls))) {

@@ -86,7 +86,7 @@ impl Load {
 
     /// Opens sessions and starts calls on them.
     fn start(load: &Rc<Self>, endpoint: &Endpoint, server: SocketAddr) {
-        let open = |_| LabClient::connect(endpoint, server).expect("a new session opens");
+        let open = |_| LabClient::new(endpoint.connect(server).expect("a new session opens"));
         *load.sessions.borrow_mut() = (0..SESSIONS).map(open).collect();
         load.halted.set(false);
         for _ in 0..OUTSTANDING {

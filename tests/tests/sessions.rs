@@ -34,7 +34,8 @@ fn serve(builder: ServerBuilder) -> ServerHandle {
 }
 
 fn connect<'a>(endpoint: &'a Endpoint, server: &ServerHandle) -> (&'a Endpoint, LabClient) {
-    (endpoint, LabClient::connect(endpoint, server.local_addr()).expect("the server answers"))
+    let session = endpoint.connect(server.local_addr()).expect("the server answers");
+    (endpoint, LabClient::new(session))
 }
 
 fn counts(endpoint: &Endpoint, lab: &LabClient, number: u64) {
@@ -78,11 +79,11 @@ fn a_thousand_sessions_take_at_most_8_kib_each_per_side() {
         let done = Rc::new(Cell::new(0));
         let mut labs = at_client.charge(|| Vec::with_capacity(SESSIONS));
         for _ in 0..SESSIONS {
-            let lab = at_client.charge(|| LabClient::new(client.open(address)));
-            while !lab.session().is_open() {
+            let session = at_client.charge(|| client.open(address));
+            while !session.is_open() {
                 turn();
             }
-            at_client.charge(|| labs.push(lab));
+            at_client.charge(|| labs.push(LabClient::new(session)));
         }
         let opened = (at_client.live_bytes(), at_server.live_bytes());
         for lab in &labs {
@@ -200,15 +201,14 @@ fn a_server_that_is_silent_is_given_up() {
         for (end, what) in [(Process::pause as fn(&Process), "paused"), (|_| {}, "killed")] {
             let (mut process, address) = server_process();
             let endpoint = client(SHORT);
-            let busy = LabClient::connect(&endpoint, &*address).expect("the server answers");
-            let idle = LabClient::connect(&endpoint, &*address).expect("the server answers");
+            let connect = || endpoint.connect(&*address).expect("the server answers");
+            let (busy, idle) = (connect(), connect());
+            let busy_lab = LabClient::new(busy.clone());
+            let idle_lab = LabClient::new(idle.clone());
             // Pings keep a quiet session alive for longer than the time-out.
             endpoint.run_for(millis(1_200));
-            assert!(
-                idle.session().is_open() && busy.session().is_open(),
-                "a quiet session is no dead one"
-            );
-            let waiting = busy.r#await(AwaitRequest { key: 1 });
+            assert!(idle.is_open() && busy.is_open(), "a quiet session is no dead one");
+            let waiting = busy_lab.r#await(AwaitRequest { key: 1 });
             endpoint.run_for(millis(1_200));
             assert!(!waiting.is_ready(), "a slow handler is no dead peer");
             if what == "killed" {
@@ -228,8 +228,8 @@ fn a_server_that_is_silent_is_given_up() {
                 "a server that is {what} was noticed after {took:?}"
             );
             let what_idle = format!("a session that was idle when its server was {what} ends");
-            wait_until(&endpoint, secs(5), &what_idle, || !idle.session().is_open());
-            let late = endpoint.block_on(idle.count(CountRequest { number: 1 }));
+            wait_until(&endpoint, secs(5), &what_idle, || !idle.is_open());
+            let late = endpoint.block_on(idle_lab.count(CountRequest { number: 1 }));
             assert_eq!(late, Err(CallError::NotExecuted(Cause::PeerDead)));
             if what == "paused" {
                 // It is back, and knows nothing of our having given up: new sessions are none the worse.
@@ -237,7 +237,7 @@ fn a_server_that_is_silent_is_given_up() {
                 let again =
                     LabClient::connect(&endpoint, &*address).expect("the server answers again");
                 counts(&endpoint, &again, 2);
-                drop((again, busy, idle, endpoint));
+                drop((again, busy_lab, idle_lab, busy, idle, endpoint));
                 process.finish();
             }
         }

@@ -138,15 +138,12 @@ fn take_part(orders: &Orders, time: Duration, report: &Sender<Report>) {
 
     endpoint.run_until(|| orders.peers.get().is_some());
     let peers = orders.peers.get().expect("they were waited for");
-    let sessions: Vec<LabClient> = peers
-        .iter()
-        .map(|peer| {
-            LabClient::connect(&endpoint, *peer).unwrap_or_else(|error| panic!("{peer}: {error}"))
-        })
-        .collect();
+    let connect = |peer| endpoint.connect(peer).unwrap_or_else(|error| panic!("{peer}: {error}"));
+    let sessions: Vec<_> = peers.iter().copied().map(connect).collect();
+    let labs: Vec<_> = sessions.iter().cloned().map(LabClient::new).collect();
     let calls = Rc::new(Cell::new(0));
     let end = Instant::now() + time;
-    let tasks = sessions.iter().flat_map(|lab| std::iter::repeat_n(lab, OUTSTANDING)).map(|lab| {
+    let tasks = labs.iter().flat_map(|lab| std::iter::repeat_n(lab, OUTSTANDING)).map(|lab| {
         let (lab, calls) = (lab.clone(), Rc::clone(&calls));
         endpoint.spawn(async move {
             while Instant::now() < end {
@@ -166,9 +163,9 @@ fn take_part(orders: &Orders, time: Duration, report: &Sender<Report>) {
 
     // Others may still call.
     endpoint.run_until(|| orders.disconnect.get().is_some());
-    let gone: Vec<_> = sessions.iter().map(|lab| lab.session().disconnect()).collect();
+    let gone: Vec<_> = sessions.iter().map(erpc::Session::disconnect).collect();
     endpoint.block_on(join_all(gone));
-    drop(sessions);
+    drop((labs, sessions));
     let patience = Instant::now() + secs(10);
     let stats = || endpoint.stats().expect("outside of the loop");
     while stats().server_sessions > 0 && Instant::now() < patience {
