@@ -13,6 +13,7 @@ mod raw;
 mod report;
 mod server;
 mod service;
+mod stream;
 mod tasks;
 mod typed;
 
@@ -31,6 +32,8 @@ enum Command {
     Cpu(inprocess::CpuArgs),
     /// Two threads, one side each, over the memory transport
     Duplex(inprocess::DuplexArgs),
+    /// Streams next to calls, over UDP, two threads
+    Stream(stream::StreamArgs),
     /// Tasks of one endpoint that take turns
     Tasks(tasks::TasksArgs),
     /// The same work with bare sockets, client and server
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Command::Client(args) => client::run(&args),
         Command::Cpu(args) => inprocess::cpu(&args),
         Command::Duplex(args) => inprocess::duplex(&args),
+        Command::Stream(args) => stream::run(&args),
         Command::Tasks(args) => tasks::run(&args),
         Command::Raw(args) => raw::run(&args),
         Command::RawServer(args) => raw::serve(&args),

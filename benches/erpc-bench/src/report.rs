@@ -79,7 +79,7 @@ impl Latencies {
         self.0.saturating_record(nanos);
     }
 
-    fn micros(&self, quantile: f64) -> Option<f64> {
+    pub(crate) fn micros(&self, quantile: f64) -> Option<f64> {
         (!self.0.is_empty()).then(|| self.0.value_at_quantile(quantile) as f64 / 1e3)
     }
 }

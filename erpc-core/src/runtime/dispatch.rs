@@ -242,6 +242,11 @@ impl<T: Transport> Dispatch<'_, T> {
         let (extension, message) = Extension::split(message).map_err(|error| {
             Status::invalid_argument(format!("the request's extension is malformed: {error:?}"))
         })?;
+        if extension.op() != 0 {
+            return Err(Status::invalid_argument(
+                "the method takes one request and does not stream; are both sides built from the same .proto?",
+            ));
+        }
         Ok(Opened { deadline, metadata: MetadataRef::new(extension.as_bytes()), message })
     }
 }

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use erpc_core::protocol::{CallError, Cause, RejectReason};
-use erpc_core::runtime::{Endpoint, Session};
+use erpc_core::protocol::{CallError, Cause, EndpointConfig, RejectReason};
+use erpc_core::runtime::{CallOptions, Channel, Endpoint, Session};
 use erpc_core::service::{
     Code, Incoming, Method, MethodCollision, Outgoing, Request, Response, Routes, Service, Status,
 };
-use erpc_core::transport::mem::{MemHub, MemTransport};
+use erpc_core::transport::mem::{MemConfig, MemHub, MemTransport};
 
-use crate::support::{Background, Number, number};
+use crate::support::{Background, Math, Number, number};
 
 /// Counts from 0 to the request's value, and ends well; of 13 it panics behind the 13th.
 const COUNT: Method<Number, Number> = Method::new("test.Streams/Count");
@@ -163,6 +163,7 @@ impl Bed {
         let (hub, streams) = (MemHub::new(), Arc::new(Streams::default()));
         let mut routes = Routes::new();
         Arc::clone(&streams).register(&mut routes).unwrap();
+        Arc::new(Math::default()).register(&mut routes).unwrap();
         let server = Background::start(&hub, Arc::new(routes), None);
         let (client, session) = server.connect(&hub);
         Self { streams, session, client, _server: server }
@@ -397,4 +398,94 @@ fn a_thousand_streams_use_one_session() {
     assert_eq!(bed.client.stats().unwrap().client_sessions, 2);
     let pool = bed.client.stats().unwrap().pool;
     assert!(pool.in_use <= 8, "{pool:?}");
+}
+
+#[test]
+fn calls_and_streams_are_told_apart() {
+    const PLAIN_COUNT: Method<Number, Number> = Method::new("test.Streams/Count");
+    const STREAMED_DOUBLE: Method<Number, Number> = Method::new("test.Math/Double");
+    let bed = Bed::new();
+    let invalid = |error: Option<CallError>| {
+        assert!(
+            matches!(&error, Some(CallError::Status(status)) if status.code() == Code::InvalidArgument),
+            "{error:?}"
+        );
+    };
+    invalid(bed.client.block_on(bed.session.call(&PLAIN_COUNT, &number(1))).err());
+    let streamed = bed.session.server_streaming(&STREAMED_DOUBLE, &number(1));
+    invalid(bed.client.block_on(all(streamed)).1.err());
+    const UNKNOWN: Method<Number, Number> = Method::new("test.Streams/Unknown");
+    let (_, end) = bed.client.block_on(all(bed.session.server_streaming(&UNKNOWN, &number(1))));
+    assert!(matches!(end, Err(CallError::Status(status)) if status.code() == Code::Unimplemented));
+    // The session serves on.
+    let numbers = bed.session.server_streaming(&COUNT, &number(2));
+    assert_eq!(bed.client.block_on(all(numbers)), (vec![0, 1], Ok(())));
+    assert_eq!(bed.client.stats().unwrap().client_sessions, 2);
+}
+
+#[test]
+fn messages_have_the_limits_of_their_methods() {
+    const SMALL: Method<Number, Number> =
+        Method::new("test.Streams/Double").max_request(100).max_response(50);
+    let bed = Bed::new();
+    bed.client.block_on(async {
+        let (out, mut doubles) = bed.session.bidi_streaming(&SMALL);
+        let sent = out.send(filled(1, 200)).await;
+        assert!(
+            matches!(sent, Err(CallError::Rejected(RejectReason::TooLarge { limit: 100, .. }))),
+            "{sent:?}"
+        );
+        out.send(filled(1, 20)).await.unwrap();
+        assert_eq!(doubles.next().await, Ok(Some(filled(2, 20))), "the stream goes on");
+        // The server does not know of the client's own limit.
+        out.send(filled(1, 80)).await.unwrap();
+        let lost = Err(CallError::ResponseLost(Cause::Malformed));
+        assert_eq!(doubles.next().await, lost);
+        assert_eq!(doubles.next().await, Ok(None));
+    });
+    bed.no_handler_runs();
+}
+
+#[test]
+fn a_stream_on_a_channel_waits_for_a_server() {
+    let hub = MemHub::new();
+    let streams = Arc::new(Streams::default());
+    let mut routes = Routes::new();
+    Arc::clone(&streams).register(&mut routes).unwrap();
+    let server = Background::start(&hub, Arc::new(routes), None);
+    let client = crate::support::client(&hub);
+    let channel = Channel::to(&client, vec![server.route]).build();
+    let first = channel.server_streaming(&COUNT, &number(5));
+    let (out, doubles) = channel.bidi_streaming(&DOUBLE);
+    client.block_on(out.send(number(20))).unwrap();
+    drop(out);
+    assert_eq!(client.block_on(all(first)), ((0..5).collect(), Ok(())));
+    assert_eq!(client.block_on(all(doubles)), (vec![40], Ok(())));
+    let upload = channel.client_streaming(&SUM);
+    client.block_on(upload.send(number(20))).unwrap();
+    assert_eq!(client.block_on(upload.finish()), Ok(number(20)));
+    // One for calls, two for the streams that ran side by side.
+    assert_eq!(client.stats().unwrap().client_sessions, 3);
+    drop(channel);
+    let start = Instant::now();
+    client.run_until(|| {
+        let sessions = client.stats().map_or(0, |stats| stats.client_sessions);
+        sessions == 0 || start.elapsed() > Duration::from_secs(20)
+    });
+    assert_eq!(client.stats().unwrap().client_sessions, 0, "its sessions end with it");
+}
+
+#[test]
+fn a_stream_without_a_server_says_so() {
+    let hub = MemHub::new();
+    let nobody = crate::support::client(&hub).local_route().unwrap();
+    let config = EndpointConfig::new().connect_timeout(Duration::from_millis(50));
+    let client = Endpoint::new(hub.port(MemConfig::default()), config).unwrap();
+    let channel = Channel::to(&client, vec![nobody]).build();
+    let (values, end) = client.block_on(all(channel.server_streaming(&COUNT, &number(5))));
+    assert!(values.is_empty() && matches!(end, Err(CallError::NotExecuted(_))), "{end:?}");
+    let patient = CallOptions::new().wait_for_ready(true).deadline(Duration::from_millis(150));
+    let stream = channel.with(patient).server_streaming(&COUNT, &number(5));
+    let late = Err(CallError::NotExecuted(Cause::DeadlineExceeded));
+    assert_eq!(client.block_on(all(stream)), (vec![], late));
 }

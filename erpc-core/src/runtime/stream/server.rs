@@ -52,7 +52,9 @@ impl<T: Transport> Shared<T> {
         let protocol::Request { handle: call, body, extended, deadline, .. } = request;
         let bytes = body.as_slice();
         let frame = extended.then(|| parse(bytes)).unwrap_or_else(|| {
-            Err(Status::invalid_argument("the method streams, and the request is a plain call"))
+            Err(Status::invalid_argument(
+                "the method streams, and the request is a plain call; are both sides built from the same .proto?",
+            ))
         });
         let (request, metadata, offset) = frame?;
         let arrival = match request.ask {
