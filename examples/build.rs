@@ -2,7 +2,8 @@
 
 fn main() -> Result<(), erpc_build::Error> {
     // Values as `Bytes`, so that the store hands them out without copying.
-    erpc_build::configure()
-        .bytes(".kv.v1")
-        .compile_protos(&["../proto/hello.proto", "../proto/kv.proto"], &["../proto"])
+    erpc_build::configure().bytes(".kv.v1").compile_protos(
+        &["../proto/hello.proto", "../proto/kv.proto", "../proto/quotes.proto"],
+        &["../proto"],
+    )
 }

@@ -1,0 +1,159 @@
+//! What it saves to read requests where they lie: the same work with owned messages and with ones that
+//! borrow from the packet, both ends on this thread over the memory transport, in turns.
+
+use std::cell::Cell;
+use std::error::Error;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use erpc::service::Routes;
+use erpc::transport::mem::{MemHub, MemTransport};
+use erpc::{CallError, Endpoint, EndpointConfig, Request, Response, Service, Status};
+use proto::{
+    Blob, FixedPrice, FixedQuote, LentBlob, LentBlobView, Price, Quote, Quotes, QuotesClient,
+    Stored,
+};
+
+mod proto {
+    erpc::include_proto!("quotes.v1");
+}
+
+/// Calls on their way.
+const WINDOW: u64 = 32;
+/// Calls per turn of a measurement.
+const CALLS: u64 = 100_000;
+/// Turns of each; the fastest counts.
+const TURNS: usize = 7;
+
+#[derive(erpc::Service)]
+#[erpc(service = proto::Quotes)]
+struct Desk;
+
+impl Quotes for Desk {
+    fn mid(&self, request: Request<'_, Quote>) -> Result<Response<Price>, Status> {
+        let quote = request.message();
+        Ok(Response::new(Price { half_ticks: quote.bid + quote.ask }))
+    }
+
+    // `request.message()` is a reference into the packet.
+    fn fixed_mid(&self, request: Request<'_, &FixedQuote>) -> Result<Response<FixedPrice>, Status> {
+        let quote = request.message();
+        Ok(Response::new(FixedPrice::new().with_half_ticks(quote.bid() + quote.ask())))
+    }
+
+    fn store(&self, request: Request<'_, Blob>) -> Result<Response<Stored>, Status> {
+        Ok(Response::new(Stored { sum: sum(&request.message().data) }))
+    }
+
+    // `name` and `data` of the view are slices of the packet.
+    fn store_lent(
+        &self,
+        request: Request<'_, LentBlobView<'_>>,
+    ) -> Result<Response<Stored>, Status> {
+        Ok(Response::new(Stored { sum: sum(request.message().data) }))
+    }
+}
+
+/// Looks at one byte in 64, as something must be done with them.
+fn sum(data: &[u8]) -> u64 {
+    data.iter().step_by(64).map(|&byte| u64::from(byte)).sum()
+}
+
+/// A server and a client, and what is under way.
+struct Lab {
+    server: Endpoint<MemTransport>,
+    client: Endpoint<MemTransport>,
+    quotes: QuotesClient<MemTransport>,
+    done: Rc<Cell<u64>>,
+    wrong: Rc<Cell<u64>>,
+}
+
+impl Lab {
+    fn new() -> Result<Self, Box<dyn Error>> {
+        let hub = MemHub::new();
+        let server = Endpoint::new(hub.port(Default::default()), EndpointConfig::new())?;
+        let mut routes = Routes::new();
+        Arc::new(Desk).register(&mut routes)?;
+        server.serve(Arc::new(routes), None);
+        server.listen();
+        let client = Endpoint::new(hub.port(Default::default()), EndpointConfig::new())?;
+        let route = server.local_route().ok_or("the server's loop is not running")?;
+        let session = client.open(route);
+        let quotes = QuotesClient::new(session.clone());
+        while !session.is_open() {
+            client.run_once();
+            server.run_once();
+        }
+        Ok(Self { server, client, quotes, done: Rc::default(), wrong: Rc::default() })
+    }
+
+    /// What becomes of an answer that should be `expected`.
+    fn check<M: PartialEq + 'static>(
+        &self,
+        expected: M,
+    ) -> impl FnOnce(Result<M, CallError>) + 'static {
+        let (done, wrong) = (Rc::clone(&self.done), Rc::clone(&self.wrong));
+        move |result| {
+            done.set(done.get() + 1);
+            wrong.set(wrong.get() + u64::from(result.as_ref() != Ok(&expected)));
+        }
+    }
+
+    /// Time per call.
+    fn time(&self, call: &dyn Fn(&Self)) -> Duration {
+        self.done.set(0);
+        let (start, mut made) = (Instant::now(), 0);
+        while self.done.get() < CALLS {
+            while made < CALLS && made - self.done.get() < WINDOW {
+                call(self);
+                made += 1;
+            }
+            self.client.run_once();
+            self.server.run_once();
+        }
+        start.elapsed() / u32::try_from(CALLS).unwrap_or(u32::MAX)
+    }
+
+    /// The fastest of several turns each, which alternate.
+    fn compare(&self, one: &dyn Fn(&Self), other: &dyn Fn(&Self)) -> (Duration, Duration) {
+        let turns = (0..TURNS).map(|_| (self.time(one), self.time(other)));
+        turns.fold((Duration::MAX, Duration::MAX), |best, turn| {
+            (best.0.min(turn.0), best.1.min(turn.1))
+        })
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let lab = Lab::new()?;
+
+    let quote = Quote { instrument: 7, bid: 9_998, ask: 10_001, venue: b"XNAS".to_vec() };
+    let fixed =
+        FixedQuote::new().with_instrument(7).with_bid(9_998).with_ask(10_001).with_venue(*b"XNAS");
+    let prost = |lab: &Lab| lab.quotes.mid_with(&quote, lab.check(Price { half_ticks: 19_999 }));
+    let in_place = |lab: &Lab| {
+        let expected = FixedPrice::new().with_half_ticks(19_999);
+        lab.quotes.fixed_mid_with(&fixed, lab.check(expected));
+    };
+    report("a quote of 28 bytes", "protobuf", "fixed layout", lab.compare(&prost, &in_place));
+
+    for size in [1_000, 16_000] {
+        let (name, data) = ("blob".to_owned(), vec![1; size]);
+        let expected = Stored { sum: sum(&data) };
+        let blob = Blob { name: name.clone(), data: data.clone() };
+        let view = LentBlob { name, data };
+        let owned = |lab: &Lab| lab.quotes.store_with(&blob, lab.check(expected));
+        let borrowed = |lab: &Lab| lab.quotes.store_lent_with(&view, lab.check(expected));
+        let what = format!("a blob of {size} bytes");
+        report(&what, "owned", "borrowed view", lab.compare(&owned, &borrowed));
+    }
+    match lab.wrong.get() {
+        0 => Ok(()),
+        wrong => Err(format!("{wrong} answers were wrong").into()),
+    }
+}
+
+fn report(what: &str, one: &str, other: &str, times: (Duration, Duration)) {
+    let (a, b) = (times.0.as_nanos(), times.1.as_nanos());
+    println!("{what}: {one} {a} ns per call, {other} {b} ns, {} ns less", a.saturating_sub(b));
+}
