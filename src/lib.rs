@@ -79,9 +79,15 @@
 //! * A call is a future, [`Call`], or takes a callback: `greeter.greet_with(request, |result| ..)`. Futures are
 //!   driven by the endpoint itself, so no async runtime is needed.
 //! * A handler runs in the event loop ([`Mode::Dispatch`](service::Mode::Dispatch)), so it should take
-//!   microseconds; methods that take longer are marked `worker(..)` in the derive's attribute and run on
-//!   worker threads. A handler that cannot answer yet calls [`Request::defer`] and answers later, from
-//!   any thread.
+//!   microseconds; methods that take longer are declared `WORKER` in the `.proto` file, or marked
+//!   `worker(..)` in the derive's attribute, and run on worker threads. Those that wait for others are
+//!   declared `ASYNC`, and their handlers are `async fn`s on the loop's own executor. A handler that cannot
+//!   answer yet calls [`Request::defer`] and answers later, from any thread.
+//! * A method may stream, either way or both: [`Incoming`], [`Outgoing`], [`Upload`].
+//! * A client calls over a [`Channel`]: one session, or several servers between which it chooses. Its calls
+//!   may have [`CallOptions`]: a deadline, metadata, retries. Dropping a call cancels it.
+//!
+//! The guide in the repository, `docs/`, takes a reader through all of it.
 //!
 //! # When something goes wrong
 //!
