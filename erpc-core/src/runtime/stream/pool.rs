@@ -36,15 +36,10 @@ impl<T: Transport> StreamPool<T> {
         shared: &Rc<Shared<T>>,
         peer: T::Route,
     ) -> Lease<T> {
-        let (mut found, mut dead) = (None, Vec::new());
-        if let Some(idle) = self.idle.borrow_mut().get_mut(&peer) {
-            while let (None, Some(next)) = (&found, idle.pop()) {
-                match next.session.link().phase() {
-                    Phase::Closed(_) => dead.push(next),
-                    Phase::Opening | Phase::Open => found = Some(next),
-                }
-            }
-        }
+        let next = || self.idle.borrow_mut().get_mut(&peer).and_then(Vec::pop);
+        let usable = |idle: &Idle<T>| !matches!(idle.session.link().phase(), Phase::Closed(_));
+        // Those that have died are dropped on the way.
+        let found = std::iter::from_fn(next).find(usable);
         let fresh = || Idle { session: Session::open(shared, peer), streams: 0 };
         let Idle { session, streams } = found.unwrap_or_else(fresh);
         Lease { session, number: streams + 1, pool: Rc::downgrade(self) }
