@@ -1,0 +1,379 @@
+//! Streams over UDP, on an untuned system: all shapes, through losses, beside calls, and when the server
+//! dies.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use erpc::service::{Method, MethodCollision, Mode, Routes};
+use erpc::transport::fault::{FaultPlan, Faults, Faulty};
+use erpc::{
+    CallError, Cause, Endpoint, EndpointConfig, Handle, Incoming, JoinHandle, Metadata, Outgoing,
+    Request, Response, Service, Session, Status, Transport, Udp, join_all,
+};
+use erpc_tests::data::{Dice, bytes_of};
+use erpc_tests::lab::loopback;
+use erpc_tests::limit::{millis, secs, within};
+
+type Bytes = Vec<u8>;
+
+const ECHO: Method<Bytes, Bytes> = Method::new("test.Streams/Echo");
+/// The request says how many messages, from which number on; each is known by its number.
+const DOWN: Method<String, Bytes> = Method::new("test.Streams/Down");
+/// Answers with the messages' number, if each is what it should be.
+const UP: Method<Bytes, u64> = Method::new("test.Streams/Up");
+const BOTH: Method<Bytes, Bytes> = Method::new("test.Streams/Both");
+/// Sends nothing for as long as there is somebody to send to.
+const IDLE: Method<u64, u64> = Method::new("test.Streams/Idle");
+
+/// Message `number` of all streams: mostly small, some of several packets.
+fn message(number: u64) -> Bytes {
+    let mut dice = Dice::new(number);
+    let len = match dice.below(200) {
+        0..160 => dice.below(100),
+        160..199 => dice.below(5_000),
+        _ => dice.below(100_000),
+    };
+    bytes_of(number, len as usize).to_vec()
+}
+
+#[derive(Default)]
+struct Streams {
+    /// Handlers of [`IDLE`] that run.
+    idle: AtomicU64,
+    /// The metadata of the last [`DOWN`].
+    tag: Mutex<Bytes>,
+}
+
+struct Runs<'a>(&'a AtomicU64);
+
+impl Drop for Runs<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Streams {
+    fn echo(&self, request: Request<'_, Bytes>) -> Result<Response<Bytes>, Status> {
+        Ok(Response::new(request.into_message()))
+    }
+
+    async fn down(&self, request: Request<'_, String>, out: Outgoing<Bytes>) -> Result<(), Status> {
+        *self.tag.lock().expect("no panic") =
+            request.metadata().get("tag").unwrap_or_default().to_vec();
+        let count: u64 =
+            request.message().parse().map_err(|_| Status::invalid_argument("count"))?;
+        for number in 0..count {
+            out.send(message(number)).await?;
+        }
+        Ok(())
+    }
+
+    async fn up(&self, request: Request<'_, Incoming<Bytes>>) -> Result<Response<u64>, Status> {
+        let (mut messages, mut number) = (request.into_message(), 0);
+        while let Some(got) = messages.next().await? {
+            if got != message(number) {
+                return Err(Status::invalid_argument(format!("message {number} is another")));
+            }
+            number += 1;
+        }
+        Ok(Response::new(number))
+    }
+
+    async fn both(
+        &self,
+        request: Request<'_, Incoming<Bytes>>,
+        out: Outgoing<Bytes>,
+    ) -> Result<(), Status> {
+        let mut messages = request.into_message();
+        while let Some(message) = messages.next().await? {
+            out.send(message).await?;
+        }
+        Ok(())
+    }
+
+    async fn idle(&self, _: Request<'_, u64>, _out: Outgoing<u64>) -> Result<(), Status> {
+        self.idle.fetch_add(1, Ordering::SeqCst);
+        let _runs = Runs(&self.idle);
+        std::future::pending().await
+    }
+}
+
+impl Service for Streams {
+    const NAME: &'static str = "test.Streams";
+
+    fn register(self: Arc<Self>, routes: &mut Routes) -> Result<(), MethodCollision> {
+        routes.unary(ECHO, Mode::Dispatch, &self, Self::echo)?;
+        routes.server_streaming(DOWN, &self, Self::down)?;
+        routes.client_streaming(UP, &self, Self::up)?;
+        routes.bidi_streaming(BOTH, &self, Self::both)?;
+        routes.server_streaming(IDLE, &self, Self::idle)
+    }
+}
+
+/// A server on a thread of its own.
+struct Server {
+    address: SocketAddr,
+    streams: Arc<Streams>,
+    handle: Handle,
+    stop: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Server {
+    fn start() -> Self {
+        let streams: Arc<Streams> = Arc::default();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (send, started) = channel();
+        let (serving, stopped) = (Arc::clone(&streams), Arc::clone(&stop));
+        let thread = thread::spawn(move || {
+            let endpoint = Endpoint::udp_with(&loopback(), config()).expect("an endpoint");
+            let mut routes = Routes::new();
+            serving.register(&mut routes).expect("no collision");
+            endpoint.listen();
+            assert!(endpoint.serve(Arc::new(routes), None));
+            let address = endpoint.local_route().expect("outside of the loop").socket_addr();
+            send.send((address, endpoint.handle())).expect("the test waits");
+            endpoint.run_until(|| stopped.load(Ordering::Acquire));
+        });
+        let (address, handle) = started.recv().expect("the server starts");
+        Self { address, streams, handle, stop, thread: Some(thread) }
+    }
+
+    fn idle(&self) -> u64 {
+        self.streams.idle.load(Ordering::SeqCst)
+    }
+
+    fn end(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.handle.wake();
+        if let Some(thread) = self.thread.take() {
+            assert!(thread.join().is_ok() || thread::panicking());
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn config() -> EndpointConfig {
+    EndpointConfig::new().ping_interval(millis(200)).liveness_timeout(secs(2))
+}
+
+fn connect(server: &Server) -> (Endpoint, Session) {
+    let endpoint = Endpoint::udp_with(&loopback(), config()).expect("an endpoint");
+    let session = endpoint.connect(server.address).expect("the server answers");
+    (endpoint, session)
+}
+
+async fn take_down<T: Transport>(session: &Session<T>, count: u64) {
+    let mut messages = session.server_streaming(&DOWN, &count.to_string());
+    for number in 0..count {
+        let got = messages.next().await.expect("the stream goes on");
+        assert!(got == Some(message(number)), "message {number} of {count}");
+    }
+    assert_eq!(messages.next().await, Ok(None));
+}
+
+async fn send_up<T: Transport>(session: &Session<T>, count: u64) {
+    let upload = session.client_streaming(&UP);
+    for number in 0..count {
+        upload.send(message(number)).await.expect("the stream goes on");
+    }
+    assert_eq!(upload.finish().await, Ok(count));
+}
+
+/// Sends from another task than the one that reads.
+async fn send_both<T: Transport>(
+    session: Session<T>,
+    count: u64,
+    spawn: impl Fn(Sending) -> JoinHandle<()>,
+) {
+    let (out, mut messages) = session.bidi_streaming(&BOTH);
+    let sent = spawn(Box::pin(async move {
+        for number in 0..count {
+            out.send(message(number)).await.expect("the stream goes on");
+        }
+    }));
+    for number in 0..count {
+        let got = messages.next().await.expect("the stream goes on");
+        assert!(got == Some(message(number)), "message {number} of {count}");
+    }
+    assert_eq!(messages.next().await, Ok(None));
+    sent.await;
+}
+
+type Sending = std::pin::Pin<Box<dyn Future<Output = ()>>>;
+
+#[test]
+fn every_message_arrives_once_and_in_order_whatever_is_lost() {
+    within(secs(120), || {
+        let server = Server::start();
+        for seed in 0..4 {
+            let plan =
+                FaultPlan::new(seed).both(Faults::none().drop(0.05).duplicate(0.05, 1, millis(1)));
+            let transport = Udp::bind(&loopback()).expect("a socket");
+            let endpoint = Endpoint::new(Faulty::new(transport, plan), config());
+            let endpoint = endpoint.expect("a valid configuration");
+            let session = endpoint.connect(server.address).expect("the server answers");
+            let streams = (0..6).map(|stream| {
+                let (session, own) = (session.clone(), endpoint.clone());
+                endpoint.spawn(async move {
+                    for round in 0..3 {
+                        match (stream + round) % 3 {
+                            0 => take_down(&session, 300).await,
+                            1 => send_up(&session, 300).await,
+                            _ => send_both(session.clone(), 300, |task| own.spawn(task)).await,
+                        }
+                    }
+                })
+            });
+            let streams: Vec<_> = streams.collect();
+            endpoint.block_on(join_all(streams));
+            // A stream that has ended keeps its session until its last push is answered, too.
+            assert!(endpoint.stats().expect("outside of the loop").client_sessions <= 17);
+            endpoint.shutdown();
+        }
+    });
+}
+
+#[test]
+fn ten_thousand_short_streams_share_a_few_sessions() {
+    within(secs(60), || {
+        let server = Server::start();
+        let (endpoint, session) = connect(&server);
+        endpoint.block_on(async {
+            for stream in 0..2_500u64 {
+                let take = |other: u64| Box::pin(take_down(&session, (stream + other) % 3));
+                join_all((0..4).map(take)).await;
+            }
+        });
+        let stats = endpoint.stats().expect("outside of the loop");
+        assert_eq!(stats.client_sessions, 5);
+        assert!(stats.pool.in_use <= 5 * 8, "{:?}", stats.pool);
+    });
+}
+
+#[test]
+fn metadata_comes_with_the_stream() {
+    let server = Server::start();
+    let (endpoint, session) = connect(&server);
+    let mut metadata = Metadata::new();
+    metadata.insert("tag", b"seven").expect("room for an entry");
+    let options = erpc::CallOptions::new().metadata(metadata);
+    let channel = erpc::Channel::from(session).with(options);
+    let mut messages = channel.server_streaming(&DOWN, &"1".to_owned());
+    assert!(endpoint.block_on(messages.next()).expect("a message").is_some());
+    assert_eq!(*server.streams.tag.lock().expect("no panic"), b"seven");
+}
+
+#[test]
+fn a_stream_ends_with_its_server() {
+    within(secs(30), || {
+        let mut server = Server::start();
+        let (endpoint, session) = connect(&server);
+        let mut idle = session.server_streaming(&IDLE, &0);
+        endpoint.run_until(|| server.idle() == 1);
+        let (out, mut messages) = session.bidi_streaming(&BOTH);
+        endpoint.block_on(out.send(message(0))).expect("room");
+        assert!(endpoint.block_on(messages.next()).expect("a message").is_some());
+        server.end();
+        let ended = endpoint.block_on(idle.next());
+        let closed = |error: &CallError| {
+            matches!(error, CallError::MaybeExecuted(Cause::PeerClosed | Cause::PeerReset))
+        };
+        assert!(ended.as_ref().is_err_and(closed), "{ended:?}");
+        let ended = endpoint.block_on(messages.next());
+        assert!(ended.as_ref().is_err_and(closed), "{ended:?}");
+        let sent = endpoint.block_on(out.send(message(1)));
+        assert!(sent.is_err(), "{sent:?}");
+    });
+}
+
+#[test]
+fn handlers_end_with_their_client() {
+    within(secs(30), || {
+        let server = Server::start();
+        let (endpoint, session) = connect(&server);
+        let streams: Vec<_> = (0..10).map(|_| session.server_streaming(&IDLE, &0)).collect();
+        endpoint.run_until(|| server.idle() == 10);
+        drop((endpoint, session, streams));
+        while server.idle() > 0 {
+            thread::yield_now();
+        }
+    });
+}
+
+/// How long calls took.
+#[derive(Default)]
+struct Times(Vec<Duration>);
+
+impl Times {
+    fn at(&mut self, percent: usize) -> Duration {
+        self.0.sort_unstable();
+        self.0[(self.0.len() - 1) * percent / 100]
+    }
+}
+
+/// Idle streams cost nobody anything: neither slots, credits, window nor room. Rounds with and without
+/// them take turns, so that what else the machine does falls on both.
+#[test]
+fn a_hundred_idle_streams_delay_no_call() {
+    const STREAMS: u64 = 100;
+    within(secs(120), || {
+        let server = Server::start();
+        let (endpoint, session) = connect(&server);
+        let [mut with, mut without, mut many_with, mut many_without] =
+            [const { Times(Vec::new()) }; 4];
+        for _ in 0..5 {
+            endpoint.run_until(|| server.idle() == 0);
+            endpoint.run_for(millis(50));
+            endpoint.block_on(measure(&session, &mut without, &mut many_without));
+            let streams: Vec<_> =
+                (0..STREAMS).map(|_| session.server_streaming(&IDLE, &0)).collect();
+            endpoint.run_until(|| server.idle() == STREAMS);
+            // Until each was found to be executing, which is when it gives its share back.
+            endpoint.run_for(millis(100));
+            endpoint.block_on(measure(&session, &mut with, &mut many_with));
+            drop(streams);
+        }
+        for (name, with, without) in [
+            ("one by one", &mut with, &mut without),
+            ("64 at once", &mut many_with, &mut many_without),
+        ] {
+            let [p50, p99] = [50, 99].map(|percent| (with.at(percent), without.at(percent)));
+            println!(
+                "{name}: p50 {:?} with {STREAMS} idle streams, {:?} without; p99 {:?}, {:?}",
+                p50.0, p50.1, p99.0, p99.1
+            );
+            // Generous, as the machine may be busy; without room for them, calls would wait for seconds.
+            assert!(p50.0 < p50.1 * 2 + millis(1), "{name}: p50 {p50:?}");
+            assert!(p99.0 < p99.1 * 4 + millis(20), "{name}: p99 {p99:?}");
+        }
+    });
+}
+
+async fn measure(session: &Session, times: &mut Times, many: &mut Times) {
+    let request = vec![7; 32];
+    let large = vec![7; 3_000];
+    for _ in 0..1_000 {
+        let start = Instant::now();
+        session.call(&ECHO, &request).await.expect("an answer");
+        times.0.push(start.elapsed());
+    }
+    for _ in 0..100 {
+        let start = Instant::now();
+        let calls =
+            (0..64).map(|n| session.call(&ECHO, if n % 8 == 0 { &large } else { &request }));
+        for answer in join_all(calls).await {
+            answer.expect("an answer");
+        }
+        many.0.push(start.elapsed());
+    }
+}
