@@ -28,8 +28,6 @@ use crate::wire::extension::Extension;
 pub(super) struct Serving<T: Transport> {
     routes: Arc<Routes>,
     workers: Option<WorkerQueue<T>>,
-    /// The endpoint's mailbox.
-    sink: Arc<dyn ReplySink>,
     /// The asynchronous methods, by their place in the table.
     tasks: Vec<Option<Rc<dyn TaskMethod>>>,
     /// The streaming methods, likewise.
@@ -47,8 +45,7 @@ impl<T: Transport> Serving<T> {
         let port: Rc<dyn TaskPort> = Rc::new(Port::new(shared));
         let tasks = routes.entries().map(|entry| entry.tasks(&port)).collect();
         let streams = routes.entries().map(|entry| entry.streams()).collect();
-        let sink = Arc::clone(shared.mailbox()) as _;
-        Self { routes, workers, sink, tasks, streams, shared: Rc::downgrade(shared) }
+        Self { routes, workers, tasks, streams, shared: Rc::downgrade(shared) }
     }
 }
 
@@ -64,8 +61,8 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
         let entry =
             serving.and_then(|serving| Some((serving, serving.routes.get(request.method)?)));
         match entry {
-            Some((serving, entry)) if entry.mode() == Some(Mode::Dispatch) => {
-                self.dispatch(cx, serving, entry, request)
+            Some((_, entry)) if entry.mode() == Some(Mode::Dispatch) => {
+                self.dispatch(cx, entry, request)
             }
             Some((serving, entry)) => self.pass_on(cx, serving, entry, request),
             None => cx.respond_status(request.handle, &unknown(request.method, serving.is_some())),
@@ -110,14 +107,13 @@ impl<T: Transport> Dispatch<'_, T> {
     fn dispatch(
         &self,
         cx: &mut Context<'_, T>,
-        serving: &Serving<T>,
         entry: &Arc<Entry>,
         request: Request<'_, T::Route>,
     ) {
         let outcome = match self.opened(&request) {
             Ok(Opened { deadline, metadata, message }) => {
                 let host =
-                    SlotHost { cx: RefCell::new(cx), peer: &request.peer, sink: &serving.sink };
+                    SlotHost { cx: RefCell::new(cx), peer: &request.peer, shared: self.shared };
                 let context = CallContext::new(entry, request.handle, &host)
                     .with_extension(deadline, metadata);
                 entry.call(&context, message)
@@ -238,7 +234,7 @@ impl<T: Transport> Dispatch<'_, T> {
         deadline: Instant,
         message: &'m [u8],
     ) -> Result<Opened<'m>, Status> {
-        self.shared.running.in_time(deadline)?;
+        self.shared.running.in_time(deadline, || self.shared.now())?;
         let (extension, message) = Extension::split(message).map_err(|error| {
             Status::invalid_argument(format!("the request's extension is malformed: {error:?}"))
         })?;
@@ -272,7 +268,7 @@ pub(super) fn answer<T: Transport>(cx: &mut Context<'_, T>, call: RequestHandle,
 struct SlotHost<'a, 'c, T: Transport> {
     cx: RefCell<&'a mut Context<'c, T>>,
     peer: &'a T::Route,
-    sink: &'a Arc<dyn ReplySink>,
+    shared: &'a Shared<T>,
 }
 
 impl<T: Transport> CallHost for SlotHost<'_, '_, T> {
@@ -295,8 +291,12 @@ impl<T: Transport> CallHost for SlotHost<'_, '_, T> {
         false
     }
 
+    fn now(&self) -> Instant {
+        self.shared.now()
+    }
+
     fn sink(&self) -> Arc<dyn ReplySink> {
-        Arc::clone(self.sink)
+        Arc::clone(self.shared.mailbox()) as _
     }
 }
 

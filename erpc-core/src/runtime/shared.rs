@@ -239,6 +239,8 @@ impl<T: Transport> Shared<T> {
     #[inline]
     fn drain_call(&self, cx: &mut Context<'_, T>, key: usize, call: Prepared) {
         let usable = match self.calls().get(key) {
+            // Given up before it was sent; there is nothing to tell the server.
+            Some(Entry { outcome: Outcome::Cancelled, .. }) => Err(Cause::Cancelled),
             Some(Entry { link: Some(link), .. }) => link.usable(),
             _ => Err(Cause::Disconnected),
         };

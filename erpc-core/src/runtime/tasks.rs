@@ -12,7 +12,6 @@ use super::dispatch::{answer, no_memory};
 use super::executor::TaskId;
 use super::shared::Shared;
 use crate::buf::MsgBuf;
-use crate::clock;
 use crate::protocol::{ClientStats, RequestHandle};
 use crate::service::{CallTask, Outcome, ReplySink, Status, TaskPort};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -62,8 +61,12 @@ impl Running {
     }
 
     /// Whether a handler may start on a request with that deadline; counts it if not.
-    pub(super) fn in_time(&self, deadline: Instant) -> Result<(), Status> {
-        let in_time = in_time(deadline);
+    pub(super) fn in_time(
+        &self,
+        deadline: Instant,
+        now: impl FnOnce() -> Instant,
+    ) -> Result<(), Status> {
+        let in_time = in_time(deadline, now);
         self.late.set(self.late.get() + u64::from(in_time.is_err()));
         in_time
     }
@@ -80,10 +83,10 @@ impl Running {
     }
 }
 
-/// Whether the deadline is still to come. Reads the clock, if there is a deadline: handlers that ran since
-/// the turn began took their time.
-pub(super) fn in_time(deadline: Instant) -> Result<(), Status> {
-    if deadline != Instant::NEVER && clock::now() >= deadline {
+/// Whether the deadline is still to come. Asks for the time, if there is a deadline: handlers that ran
+/// since the turn began took theirs.
+pub(super) fn in_time(deadline: Instant, now: impl FnOnce() -> Instant) -> Result<(), Status> {
+    if deadline != Instant::NEVER && now() >= deadline {
         return Err(Status::deadline_exceeded(
             "the deadline passed before the handler could start",
         ));
@@ -134,7 +137,12 @@ impl<T: Transport> Port<T> {
 // better than a panic within a task.
 impl<T: Transport> TaskPort for Port<T> {
     fn in_time(&self, deadline: Instant) -> Result<(), Status> {
-        self.shared.upgrade().map_or(Ok(()), |shared| shared.running.in_time(deadline))
+        let Some(shared) = self.shared.upgrade() else { return Ok(()) };
+        shared.running.in_time(deadline, || shared.now())
+    }
+
+    fn now(&self) -> Instant {
+        self.shared.upgrade().map_or(Instant::NEVER, |shared| shared.now())
     }
 
     /// The slot's own buffer, as for a dispatch handler.

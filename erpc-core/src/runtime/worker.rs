@@ -12,6 +12,7 @@ use super::dispatch::no_memory;
 use super::mailbox::Mailbox;
 use super::tasks::in_time;
 use crate::buf::MsgBuf;
+use crate::clock;
 use crate::protocol::{ClientStats, RequestHandle};
 use crate::service::{CallContext, CallHost, Entry, MetadataRef, Outcome, ReplySink, Status};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -164,7 +165,7 @@ impl<T: Transport> Job<T> {
         if self.is_cancelled() {
             return Err(Status::cancelled("the caller has given the call up"));
         }
-        in_time(self.deadline).inspect_err(|_| {
+        in_time(self.deadline, clock::now).inspect_err(|_| {
             self.mailbox.late.fetch_add(1, Ordering::Relaxed);
         })
     }

@@ -31,6 +31,11 @@ pub trait CallHost {
     /// Whether the client has given the call up.
     fn is_cancelled(&self) -> bool;
 
+    /// What time it is.
+    fn now(&self) -> Instant {
+        clock::now()
+    }
+
     /// Where an answer goes that the handler defers.
     fn sink(&self) -> Arc<dyn ReplySink>;
 }
@@ -91,7 +96,7 @@ impl<'a> CallContext<'a> {
     /// How long the caller goes on waiting, zero if it has stopped; `None` for ever. Reads the clock.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
-        self.deadline().map(|deadline| deadline - clock::now())
+        self.deadline().map(|deadline| deadline - self.host.now())
     }
 
     /// What the caller sent beside the request.

@@ -34,6 +34,9 @@ pub(crate) trait TaskPort {
     /// Whether a handler may still start on a request with that deadline; if not, what it is answered.
     fn in_time(&self, deadline: Instant) -> Result<(), Status>;
 
+    /// What time it is.
+    fn now(&self) -> Instant;
+
     /// An empty buffer for a response of at least `len` bytes.
     fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status>;
 
@@ -182,6 +185,10 @@ impl CallHost for TaskHost<'_> {
     fn is_cancelled(&self) -> bool {
         // Its task would be gone.
         false
+    }
+
+    fn now(&self) -> Instant {
+        self.port.now()
     }
 
     fn sink(&self) -> Arc<dyn ReplySink> {

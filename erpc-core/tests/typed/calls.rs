@@ -151,16 +151,20 @@ fn what_cannot_be_sent_is_rejected_in_the_result() {
 }
 
 #[test]
-fn a_dropped_call_goes_on_and_its_response_is_counted() {
+fn a_dropped_call_leaves_nothing_behind() {
     let hub = MemHub::new();
     let server = Background::start(&hub, math(), None);
     let (endpoint, session) = server.connect(&hub);
     drop(session.call(&DOUBLE, &number(1)));
+    let call = session.call(&DOUBLE, &number(2));
     endpoint.run_once();
+    drop(call);
     let call = session.call(&DOUBLE, &number(2));
     endpoint.run_until(|| call.is_ready());
     drop(call);
     assert_eq!(endpoint.block_on(session.call(&DOUBLE, &number(3))), Ok(number(6)));
+    let in_use = || endpoint.stats().map(|stats| stats.pool.in_use);
+    endpoint.run_until(|| in_use() == Some(0));
 }
 
 #[test]

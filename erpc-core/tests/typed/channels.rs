@@ -11,12 +11,12 @@ use erpc_core::runtime::{
     Balance, Call, CallOptions, Channel, ChannelBuilder, Endpoint, Lookup, Resolver, RetryPolicy,
     Server,
 };
-use erpc_core::service::Code;
+use erpc_core::service::{Code, Metadata};
 use erpc_core::transport::mem::{MemRoute, MemTransport};
 use proptest::prelude::*;
 
 use crate::support::{DOUBLE, Math, Number, number};
-use crate::world::{HELD, WHO, WHO_AGAIN, World};
+use crate::world::{HELD, TELL, WHO, WHO_AGAIN, World};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -310,6 +310,110 @@ fn a_dropped_call_is_not_tried_again() {
     drop(call);
     world.run_for(2_000 * MS);
     assert_eq!(world.behaviours[0].handled(), before + 1);
+}
+
+#[test]
+fn a_deadline_ends_a_call_and_its_retries() {
+    let world = World::new(1);
+    let channel = connected(&world, to_all(&world));
+    let limited = channel.with(CallOptions::new().deadline(20 * MS));
+    let asked = world.now();
+    let late = world.finish(limited.call(&HELD, &number(0)));
+    assert_eq!(late, Err(CallError::MaybeExecuted(Cause::DeadlineExceeded)));
+    let took = world.now() - asked;
+    assert!((20 * MS..21 * MS).contains(&took), "{took:?}");
+    assert_eq!(channel.backends()[0].calls, 0);
+
+    world.behaviours[0].unavailable.store(99, Ordering::Relaxed);
+    let policy = RetryPolicy::new(99).backoff(4 * MS);
+    let asked = world.now();
+    let failed =
+        world.finish(limited.with(CallOptions::new().retry(policy)).call(&WHO_AGAIN, &number(0)));
+    assert!(matches!(failed, Err(CallError::Status(_))), "{failed:?}");
+    assert!(world.now() - asked <= 20 * MS);
+    let tries = 99 - world.behaviours[0].unavailable.load(Ordering::Relaxed);
+    assert!((2..=4).contains(&tries), "{tries}");
+}
+
+#[test]
+fn methods_and_callers_say_how_long_a_call_may_take() {
+    let world = World::new(1);
+    let channel = connected(&world, to_all(&world));
+    let quick = HELD.deadline(5 * MS);
+    let expect = |call: Call<Number, MemTransport>, time: Duration| {
+        let asked = world.now();
+        let late = world.finish(call);
+        assert_eq!(late, Err(CallError::MaybeExecuted(Cause::DeadlineExceeded)));
+        assert!((time..time + MS).contains(&(world.now() - asked)));
+    };
+    expect(channel.call(&quick, &number(0)), 5 * MS);
+    let session = world.client.open(World::route(0));
+    world.run_until(|| session.is_open());
+    expect(session.call(&quick, &number(0)), 5 * MS);
+    expect(Channel::from(session).call(&quick, &number(0)), 5 * MS);
+    let own = channel.with(CallOptions::new().deadline(9 * MS));
+    expect(own.call(&quick, &number(0)), 9 * MS);
+    expect(own.call(&HELD, &number(0)), 9 * MS);
+    let patient = own.with(CallOptions::new().no_deadline()).call(&quick, &number(0));
+    world.run_for(100 * MS);
+    world.behaviours[0].answer();
+    assert_eq!(world.finish(patient), Ok(0));
+}
+
+#[test]
+fn metadata_travels_both_ways_and_survives_a_retry() {
+    let world = World::new(2);
+    let channel = connected(&world, to_all(&world)).with(retrying(3));
+    let mut metadata = Metadata::new();
+    metadata.insert("trace", b"t-17").unwrap();
+    let traced =
+        channel.with(CallOptions::new().metadata(metadata).deadline(Duration::from_secs(1)));
+    world.behaviours.iter().for_each(|server| server.unavailable.store(1, Ordering::Relaxed));
+    let (reply, back) = world.wait(traced.call(&TELL, &number(0)).with_metadata()).unwrap();
+    assert!(reply.value < 2);
+    assert_eq!(back.get("trace"), Some(&b"t-17"[..]));
+    let left = u64::from_le_bytes(back.get("time-left").unwrap().try_into().unwrap());
+    assert!((990_000..=1_000_000).contains(&left), "{left} us were left after two retries");
+    // Who does not ask gets the message alone.
+    assert!(world.finish(traced.call(&TELL, &number(0))).is_ok());
+    let got = Rc::new(RefCell::new(None));
+    let set = Rc::clone(&got);
+    traced.call_with(&TELL, &number(0), move |reply| *set.borrow_mut() = Some(reply));
+    world.run_until(|| got.borrow().is_some());
+    assert!(got.take().unwrap().is_ok());
+    let (_, none) = world.wait(who(&channel).with_metadata()).unwrap();
+    assert!(none.is_empty());
+}
+
+#[test]
+fn a_dropped_call_is_not_sent_or_its_server_is_told() {
+    let world = World::new(1);
+    let channel = connected(&world, to_all(&world));
+    let before = world.behaviours[0].handled();
+    drop(who(&channel));
+    world.run_for(100 * MS);
+    assert_eq!(world.behaviours[0].handled(), before, "it was not sent");
+    let calls: Vec<_> = (0..12).map(|_| channel.call(&HELD, &number(0))).collect();
+    world.run_until(|| world.behaviours[0].handled() == before + 8);
+    drop(calls);
+    world.run_for(100 * MS);
+    assert_eq!(world.behaviours[0].handled(), before + 8, "four have waited, and were not sent");
+    assert_eq!(channel.backends()[0].calls, 0);
+    // What the server answers all the same makes room.
+    assert_eq!(world.behaviours[0].answer(), 8);
+    assert_eq!(world.finish(who(&channel)), Ok(0));
+}
+
+#[test]
+fn messages_have_the_limits_of_their_method() {
+    let world = World::new(1);
+    let channel = connected(&world, to_all(&world));
+    let small = WHO.max_request(10);
+    let large = Number { value: 1, ballast: vec![0; 20] };
+    let refused = world.finish(channel.call(&small, &large));
+    let reason = RejectReason::TooLarge { size: 24, limit: 10 };
+    assert_eq!(refused, Err(CallError::Rejected(reason)));
+    assert_eq!(world.finish(channel.call(&small, &number(3))), Ok(0));
 }
 
 /// Answers what is in the list, and counts the questions.

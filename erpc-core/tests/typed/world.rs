@@ -1,8 +1,10 @@
 //! A client and some servers on one thread, in virtual time: nothing waits, and runs are alike.
 
 use std::cell::{Cell, RefCell};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use erpc_core::protocol::{CallError, EndpointConfig};
@@ -20,6 +22,9 @@ pub(crate) const WHO_AGAIN: Method<Number, Number> =
     Method::new("test.World/WhoAgain").idempotent();
 /// Is answered when [`World::answer`] says so.
 pub(crate) const HELD: Method<Number, Number> = Method::new("test.World/Held").idempotent();
+
+/// Is answered at once by its deadline as metadata, beside the request's own, which it wants to have.
+pub(crate) const TELL: Method<Number, Number> = Method::new("test.World/Tell").idempotent();
 
 /// What a server does, and has done; outlives its endpoint.
 #[derive(Default)]
@@ -45,6 +50,13 @@ impl Behaviour {
     fn hold(&self, request: Request<'_, Number>) -> Result<Response<Number>, Status> {
         self.handled.fetch_add(1, Ordering::Relaxed);
         Ok(request.defer(|_, responder| self.held.lock().unwrap().push(responder)))
+    }
+
+    fn tell(&self, request: Request<'_, Number>) -> Result<Response<Number>, Status> {
+        let mut metadata = request.metadata().to_owned();
+        let left = request.time_left().map_or(0, |left| left.as_micros() as u64);
+        metadata.insert("time-left", left.to_le_bytes()).unwrap();
+        self.who(request).map(|response| response.with_metadata(metadata))
     }
 
     pub(crate) fn handled(&self) -> u64 {
@@ -106,6 +118,7 @@ impl World {
         let behaviour = &self.behaviours[index];
         routes.unary(WHO, Mode::Dispatch, behaviour, Behaviour::who).unwrap();
         routes.unary(WHO_AGAIN, Mode::Dispatch, behaviour, Behaviour::who).unwrap();
+        routes.unary(TELL, Mode::Dispatch, behaviour, Behaviour::tell).unwrap();
         routes.unary(HELD, Mode::Dispatch, behaviour, Behaviour::hold).unwrap();
         endpoint.listen();
         assert!(endpoint.serve(Arc::new(routes), None));
@@ -170,17 +183,23 @@ impl World {
 
     /// Runs until the call has ended.
     pub(crate) fn finish(&self, call: Call<Number, MemTransport>) -> Result<u64, CallError> {
-        self.run_until(|| call.is_ready());
-        // Ready, so that no loop runs.
-        let task = self.client.spawn(call);
-        self.run_until(|| task.is_finished());
-        let output = Cell::new(None);
-        let mut task = std::pin::pin!(task);
-        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-        if let std::task::Poll::Ready(result) = std::future::Future::poll(task.as_mut(), &mut cx) {
-            output.set(Some(result));
-        }
-        output.take().unwrap().map(|number: Number| number.value)
+        self.wait(call).map(|number| number.value)
+    }
+
+    /// Runs until the future is done.
+    pub(crate) fn wait<F: Future>(&self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        let output = RefCell::new(None);
+        let mut cx = Context::from_waker(Waker::noop());
+        let future = RefCell::new((&mut future, &mut cx));
+        self.run_until(|| {
+            let (future, cx) = &mut *future.borrow_mut();
+            if let Poll::Ready(done) = future.as_mut().poll(cx) {
+                output.replace(Some(done));
+            }
+            output.borrow().is_some()
+        });
+        output.take().unwrap()
     }
 }
 
