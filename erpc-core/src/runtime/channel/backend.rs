@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
+use super::balance::next_turn;
 use super::balancer::Balancer;
 use crate::runtime::executor::TaskId;
 use crate::runtime::link::{Link, Phase};
@@ -90,13 +91,11 @@ impl<T: Transport> Backend<T> {
     #[inline]
     pub(super) fn session(&self) -> Option<Rc<Link<T::Route>>> {
         let open = self.open.borrow();
-        let turn = self.turn.get();
-        self.turn.set(turn.wrapping_add(1));
+        let turn = next_turn(&self.turn, open.len());
         // A session that has just died is in the list until its task has run.
-        (0..open.len())
-            .map(|step| &open[turn.wrapping_add(step) % open.len()])
-            .find(|link| link.phase() == Phase::Open)
-            .cloned()
+        let is_open = |link: &&Rc<Link<T::Route>>| link.phase() == Phase::Open;
+        let session = open.get(turn).filter(is_open);
+        session.or_else(|| open.iter().find(is_open)).cloned()
     }
 
     pub(super) fn has(&self, link: &Rc<Link<T::Route>>) -> bool {

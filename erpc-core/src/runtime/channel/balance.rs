@@ -1,5 +1,7 @@
 //! Which server the next call goes to.
 
+use std::cell::Cell;
+
 /// How a channel spreads its calls over its servers. Only servers with an open session are considered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
@@ -16,8 +18,8 @@ pub enum Balance {
 }
 
 impl Balance {
-    /// Chooses one of `count` servers, at least one. `load` tells the calls of a server; `turn` is one more
-    /// with each choice; `random` brings random numbers.
+    /// Chooses one of `count` servers, at least one, whose turn it is to be the one at `turn`. `load` tells
+    /// the calls of a server; `random` brings random numbers.
     #[inline]
     pub(super) fn choose(
         self,
@@ -30,11 +32,10 @@ impl Balance {
             return 0;
         }
         match self {
-            Self::RoundRobin => turn % count,
+            Self::RoundRobin => turn,
             // Starts elsewhere each time, so that equals take turns.
             Self::LeastOutstanding => {
-                let from = turn % count;
-                (from..count).chain(0..from).min_by_key(|&index| load(index)).unwrap_or(0)
+                (turn..count).chain(0..turn).min_by_key(|&index| load(index)).unwrap_or(0)
             }
             Self::TwoChoices => {
                 let random = random();
@@ -48,6 +49,15 @@ impl Balance {
     }
 }
 
+/// Goes on to the next of `count`, one or more of which may have gone since, and returns which.
+#[inline]
+pub(super) fn next_turn(turn: &Cell<usize>, count: usize) -> usize {
+    let next = turn.get() + 1;
+    let next = if next < count { next } else { 0 };
+    turn.set(next);
+    next
+}
+
 /// A number below `count` from 32 random bits.
 fn scaled(random: u32, count: usize) -> usize {
     ((u64::from(random) * count as u64) >> 32) as usize
@@ -55,8 +65,6 @@ fn scaled(random: u32, count: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -92,7 +100,7 @@ mod tests {
         ) {
             let (mut loads, random) = (vec![0u32; servers], dice(seed));
             for turn in 0..calls {
-                let chosen = balance.choose(servers, turn, |index| loads[index], &random);
+                let chosen = balance.choose(servers, turn % servers, |index| loads[index], &random);
                 loads[chosen] += 1;
             }
             let (least, most) = (loads.iter().min(), loads.iter().max());
@@ -111,7 +119,7 @@ mod tests {
             let (mut loads, mut got) = (vec![0u32; servers], vec![0u32; servers]);
             let random = dice(seed);
             for turn in 0..4_000 {
-                let chosen = balance.choose(servers, turn, |index| loads[index], &random);
+                let chosen = balance.choose(servers, turn % servers, |index| loads[index], &random);
                 loads[chosen] += 1;
                 got[chosen] += 1;
                 // All but server 0 answer at once.

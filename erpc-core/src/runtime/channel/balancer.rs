@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::backend::Backend;
+use super::balance::next_turn;
 use super::builder::Start;
 use super::resolver::Doubt;
 use super::{BackendStats, Balance, Unpicked};
@@ -146,15 +147,15 @@ impl<T: Transport> Balancer<T> {
             drop(ready);
             return Err(self.unpicked());
         }
-        let turn = self.turn.get();
-        self.turn.set(turn.wrapping_add(1));
         let load = |index: usize| ready[index].calls();
+        let turn = next_turn(&self.turn, count);
         let first = self.settings.balance.choose(count, turn, load, || self.shared.random());
-        // The next ones only if the first will not do.
-        let others = (0..count).map(|step| &ready[(first + step) % count]);
-        let avoided = |backend: &Backend<T>| avoid.is_some_and(|link| backend.has(link));
-        let session = others.clone().filter(|backend| !avoided(backend)).find_map(|b| b.session());
-        let session = session.or_else(|| others.clone().find_map(|backend| backend.session()));
+        if avoid.is_none()
+            && let Some(session) = ready[first].session()
+        {
+            return Ok(session);
+        }
+        let session = next_best(&ready, first, avoid);
         drop(ready);
         session.ok_or_else(|| self.unpicked())
     }
@@ -318,6 +319,18 @@ impl<T: Transport> Balancer<T> {
     pub(super) fn stats(&self) -> Vec<BackendStats<T::Route>> {
         self.backends.borrow().iter().map(|backend| backend.stats()).collect()
     }
+}
+
+/// A session of the backend at `first` or of one behind it; not at `avoid` if there is another.
+#[cold]
+fn next_best<T: Transport>(
+    ready: &[Rc<Backend<T>>],
+    first: usize,
+    avoid: Option<&Rc<Link<T::Route>>>,
+) -> Option<Rc<Link<T::Route>>> {
+    let all = ready[first..].iter().chain(&ready[..first]);
+    let others = all.clone().filter(|backend| !avoid.is_some_and(|link| backend.has(link)));
+    others.chain(all.clone()).find_map(|backend| backend.session())
 }
 
 impl<T: Transport> Drop for Balancer<T> {
