@@ -220,7 +220,7 @@ impl MsgBuf {
         unsafe { self.block.write_shared(0, &header.to_bytes()) };
         // SAFETY: the block holds a header and `capacity` bytes at least, and `len` is no more.
         let packet = unsafe { self.block.slice(0, HEADER_LEN + self.len()) };
-        TxPacket::new(self, packet, &[]).sealed(header.trailer)
+        TxPacket::new(self, packet, &[]).sealed(header.flags.trailer())
     }
 
     /// Writes the header of packet `index` in its place and returns the packet, ready to be pushed, with
@@ -245,7 +245,7 @@ impl MsgBuf {
             unsafe { self.block.write_shared(0, &header.to_bytes()) };
             // SAFETY: the range ends at the layout's size at most, which is `len`, which fits.
             let packet = unsafe { self.block.slice(0, HEADER_LEN + range.end) };
-            return TxPacket::new(self, packet, &[]).sealed(header.trailer);
+            return TxPacket::new(self, packet, &[]).sealed(header.flags.trailer());
         }
         let at = HEADER_LEN + self.capacity() + (index as usize - 1) * HEADER_LEN;
         assert!(
@@ -258,7 +258,7 @@ impl MsgBuf {
         let head = unsafe { self.block.slice(at, HEADER_LEN) };
         // SAFETY: the range ends within `len`, checked above.
         let data = unsafe { self.block.slice(HEADER_LEN + range.start, range.len()) };
-        TxPacket::new(self, head, data).sealed(header.trailer)
+        TxPacket::new(self, head, data).sealed(header.flags.trailer())
     }
 }
 
@@ -308,7 +308,7 @@ unsafe impl BufMut for MsgBuf {
 mod tests {
     use super::*;
     use crate::wire::checksum::{self, TRAILER_LEN};
-    use crate::wire::{ConnectionId, Kind, PacketNumber, RequestNumber};
+    use crate::wire::{ConnectionId, Flags, Kind, PacketNumber, RequestNumber};
 
     #[test]
     fn data_and_block_sizes_fit_each_other() {
@@ -333,8 +333,7 @@ mod tests {
                 request: RequestNumber::default(),
                 aux: 0,
                 size: 3_000,
-                trailer: false,
-                extended: false,
+                flags: Flags::NONE,
             };
             let packet = msgbuf.packet(index, &header, &layout);
             let ([_, data_behind], trailer) = packet.pieces();
@@ -359,8 +358,7 @@ mod tests {
             request: RequestNumber::default(),
             aux: 0,
             size: 2_500,
-            trailer: true,
-            extended: false,
+            flags: Flags::TRAILER,
         };
         let layout = PacketLayout::new(2_500, 1_024, 1_024);
         let check = |packet: TxPacket<'_>, header: &Header, body: &[u8]| {

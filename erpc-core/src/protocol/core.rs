@@ -218,7 +218,7 @@ impl<R: Route> Core<R> {
         self.shared.stats.rx_packets += 1;
         let parsed = Header::parse(bytes);
         if let Ok(header) = &parsed {
-            if header.trailer {
+            if header.flags.trailer() {
                 match checksum::check(bytes) {
                     Ok(rest) => *bytes = rest,
                     Err(HeaderError::Checksum) if mutant!(ChecksumNotVerified) => {
@@ -262,7 +262,7 @@ impl<R: Route> Core<R> {
                 | Kind::CreditReturn
                 | Kind::Accepted
                 | Kind::Control
-                    if header.extended =>
+                    if header.flags.extended() =>
                 {
                     Err(DropReason::Flags)
                 }
@@ -332,7 +332,7 @@ impl<R: Route> Core<R> {
         bytes: &[u8],
         tx: &mut X,
     ) -> Result<(), DropReason> {
-        if !header.trailer {
+        if !header.flags.trailer() {
             return Err(DropReason::Trailer);
         }
         let message =

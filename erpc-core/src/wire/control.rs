@@ -12,7 +12,8 @@
 
 use super::checksum::TRAILER_LEN;
 use super::{
-    ConnectionId, HEADER_LEN, Header, Kind, PacketNumber, ReplyInfo, RequestNumber, ShortPacket,
+    ConnectionId, Flags, HEADER_LEN, Header, Kind, PacketNumber, ReplyInfo, RequestNumber,
+    ShortPacket,
 };
 
 /// Bytes of a `Hello` datagram, padding included, in every version of the protocol.
@@ -259,8 +260,7 @@ impl Control {
             request: RequestNumber::from_u32(nonce),
             aux: info.to_u32(),
             size: 0,
-            trailer: true,
-            extended: false,
+            flags: Flags::TRAILER,
         };
         let mut body = Body { bytes: [0; LONGEST_BODY], len: 0 };
         match self {
@@ -402,7 +402,7 @@ mod tests {
             let bytes = packet.as_bytes();
             let header = Header::parse(bytes).unwrap();
             assert_eq!((header.kind, header.request.to_u32()), (Kind::Control, 77));
-            assert!(header.trailer, "{message:?}");
+            assert!(header.flags.trailer(), "{message:?}");
             let bytes = checksum::check(bytes).unwrap();
             assert_eq!(Control::parse(&header, &bytes[HEADER_LEN..]), Ok(message));
             let mut longer = bytes.to_vec();
@@ -491,8 +491,7 @@ mod tests {
                 request: RequestNumber::default(),
                 aux: 0,
                 size: 0,
-                trailer: true,
-                extended: false,
+                flags: Flags::TRAILER,
             };
             if let Ok(message) = Control::parse(&header, &body) {
                 let packet = message.emit(header.connection, 0, ReplyInfo::default());

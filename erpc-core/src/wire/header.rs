@@ -87,11 +87,50 @@ pub struct Header {
     pub aux: u32,
     /// Depends on the kind.
     pub size: u32,
+    /// What else there is.
+    pub flags: Flags,
+}
+
+/// What a packet has besides header and body.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Flags(u8);
+
+impl Flags {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
     /// Behind the body stands a checksum; see [`super::checksum`].
-    pub trailer: bool,
+    pub const TRAILER: Self = Self(1 << 5);
     /// The message that the packet is of begins with an extension; see [`super::extension`]. Only requests,
     /// responses and failures have one.
-    pub extended: bool,
+    pub const EXTENDED: Self = Self(1 << 6);
+
+    /// Those that hold.
+    #[must_use]
+    #[inline]
+    pub const fn new(trailer: bool, extended: bool) -> Self {
+        Self((trailer as u8) << 5 | (extended as u8) << 6)
+    }
+
+    /// The same, and [`Flags::EXTENDED`] if `extended`.
+    #[must_use]
+    #[inline]
+    pub const fn and_extended(self, extended: bool) -> Self {
+        Self(self.0 | (extended as u8) << 6)
+    }
+
+    /// Whether there is a trailer.
+    #[must_use]
+    #[inline]
+    pub const fn trailer(self) -> bool {
+        self.0 & Self::TRAILER.0 != 0
+    }
+
+    /// Whether the message is extended.
+    #[must_use]
+    #[inline]
+    pub const fn extended(self) -> bool {
+        self.0 & Self::EXTENDED.0 != 0
+    }
 }
 
 /// Why bytes are not a packet of this protocol.
@@ -107,10 +146,6 @@ pub enum HeaderError {
     Checksum,
 }
 
-/// The flag of a packet with a trailer.
-const TRAILER: u8 = 1 << 5;
-/// The flag of a packet whose message begins with an extension.
-const EXTENDED: u8 = 1 << 6;
 /// What every packet of this version has alike: the version bits, and the flag that is not defined.
 const FIXED: u8 = 0b1000_0011;
 
@@ -145,8 +180,7 @@ impl Header {
             request: RequestNumber::from_u32((numbers >> 32) as u32),
             aux: sizes as u32,
             size: (sizes >> 32) as u32,
-            trailer: vkf & TRAILER != 0,
-            extended: vkf & EXTENDED != 0,
+            flags: Flags(vkf & (Flags::TRAILER.0 | Flags::EXTENDED.0)),
         })
     }
 
@@ -154,8 +188,7 @@ impl Header {
     #[must_use]
     #[inline]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
-        let flags = u8::from(self.trailer) << 5 | u8::from(self.extended) << 6;
-        let vkf = VERSION | (self.kind as u8) << 2 | flags;
+        let vkf = VERSION | (self.kind as u8) << 2 | self.flags.0;
         let numbers = u64::from(vkf)
             | u64::from(self.packet.get()) << 8
             | u64::from(self.request.to_u32()) << 32;
@@ -185,8 +218,7 @@ mod tests {
                 request: RequestNumber::from_u32(request),
                 aux,
                 size,
-                trailer,
-                extended,
+                flags: Flags::new(trailer, extended),
             },
         )
     }
@@ -216,8 +248,7 @@ mod tests {
             request: RequestNumber::from_u32(0x100F_0E0D),
             aux: 0x1413_1211,
             size: 0x1817_1615,
-            trailer: true,
-            extended: false,
+            flags: Flags::TRAILER,
         };
         let mut expect: Vec<u8> = (1..=24).collect();
         expect.insert(8, VERSION | 4 << 2 | 1 << 5);
@@ -225,7 +256,7 @@ mod tests {
         expect[9..12].copy_from_slice(&[0x0A, 0x0B, 0x0C]);
         expect[12..].copy_from_slice(&(0x0D..=0x18).collect::<Vec<u8>>());
         assert_eq!(header.to_bytes()[..], expect[..]);
-        let header = Header { trailer: false, extended: true, ..header };
+        let header = Header { flags: Flags::EXTENDED, ..header };
         expect[8] = VERSION | 4 << 2 | 1 << 6;
         assert_eq!(header.to_bytes()[..], expect[..]);
     }

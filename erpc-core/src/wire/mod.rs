@@ -16,7 +16,7 @@ mod reply_info;
 mod short;
 mod status;
 
-pub use header::{ANNOUNCEMENT, CANCEL, HEADER_LEN, Header, HeaderError, Kind, VERSION};
+pub use header::{ANNOUNCEMENT, CANCEL, Flags, HEADER_LEN, Header, HeaderError, Kind, VERSION};
 pub use layout::PacketLayout;
 pub use numbers::{ConnectionId, PacketNumber, RequestNumber};
 pub use reply_info::ReplyInfo;

@@ -28,7 +28,7 @@ impl ShortPacket {
         bytes[..HEADER_LEN].copy_from_slice(&header.to_bytes());
         bytes[HEADER_LEN..len].copy_from_slice(body);
         let mut packet = Self { bytes, len: len as u8 };
-        if header.trailer {
+        if header.flags.trailer() {
             packet.len += TRAILER_LEN as u8;
             packet.seal();
         }
@@ -60,7 +60,7 @@ impl ShortPacket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{ConnectionId, Kind, PacketNumber, RequestNumber, checksum};
+    use crate::wire::{ConnectionId, Flags, Kind, PacketNumber, RequestNumber, checksum};
 
     const HEADER: Header = Header {
         connection: ConnectionId::from_u64(0x0102_0304_0506_0708),
@@ -69,15 +69,14 @@ mod tests {
         request: RequestNumber::from_u32(2),
         aux: 0,
         size: 3,
-        trailer: false,
-        extended: false,
+        flags: Flags::NONE,
     };
 
     #[test]
     fn only_a_packet_that_says_so_has_a_trailer() {
         assert_eq!(ShortPacket::new(&HEADER, &[]).as_bytes(), HEADER.to_bytes());
         for body in [&[][..], &[1, 2, 3, 4], &[9; MAX_BODY]] {
-            let header = Header { trailer: true, ..HEADER };
+            let header = Header { flags: Flags::TRAILER, ..HEADER };
             let packet = ShortPacket::new(&header, body);
             let rest = checksum::check(packet.as_bytes()).unwrap();
             assert_eq!(rest, [&header.to_bytes()[..], body].concat());
@@ -86,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_trailer_covers_the_version() {
-        let mut packet = ShortPacket::new(&Header { trailer: true, ..HEADER }, &[]);
+        let mut packet = ShortPacket::new(&Header { flags: Flags::TRAILER, ..HEADER }, &[]);
         packet.set_version(0b11);
         assert_eq!(packet.as_bytes()[8] & 0b11, 0b11);
         assert!(checksum::check(packet.as_bytes()).is_ok());

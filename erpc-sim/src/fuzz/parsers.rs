@@ -54,7 +54,7 @@ pub fn control(data: &[u8]) {
     if let Control::Hello { client, .. } = message {
         assert_eq!(
             of_any_version.is_some(),
-            header.trailer,
+            header.flags.trailer(),
             "one version's Hello is every version's"
         );
         assert!(of_any_version.is_none_or(|id| id == client));

@@ -360,7 +360,7 @@ impl Stage<Server> {
         let craft = Craft {
             request: header.request.to_u32(),
             size: body.len() as u32,
-            trailer: header.trailer,
+            trailer: header.flags.trailer(),
             ..Craft::new(client, Kind::Response, &PARAMETERS)
         };
         self.packet.clear();

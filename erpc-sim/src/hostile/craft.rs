@@ -6,7 +6,8 @@
 use erpc_core::wire::checksum::{self, TRAILER_LEN, overhead};
 use erpc_core::wire::control::{Control, Parameters};
 use erpc_core::wire::{
-    ConnectionId, HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ReplyInfo, RequestNumber,
+    ConnectionId, Flags, HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ReplyInfo,
+    RequestNumber,
 };
 
 /// What a data packet says of itself. What it starts as is up to whoever makes it.
@@ -47,8 +48,7 @@ impl Craft {
             request: RequestNumber::from_u32(self.request),
             aux: self.aux,
             size: self.size,
-            trailer: self.trailer,
-            extended: self.extended,
+            flags: Flags::new(self.trailer, self.extended),
         };
         let at = out.len();
         out.extend_from_slice(&header.to_bytes());
@@ -68,7 +68,7 @@ impl Craft {
 /// Makes what stands in `packet` from `at` on pass a receiver's integrity check, whatever it says: if
 /// the header announces a trailer, it is appended.
 pub fn seal(packet: &mut Vec<u8>, at: usize) {
-    if Header::parse(&packet[at..]).is_ok_and(|header| header.trailer) {
+    if Header::parse(&packet[at..]).is_ok_and(|header| header.flags.trailer()) {
         let trailer = checksum::trailer_of(&packet[at..], &[]);
         packet.extend_from_slice(&trailer);
     }
@@ -76,7 +76,7 @@ pub fn seal(packet: &mut Vec<u8>, at: usize) {
 
 /// Seals again what was sealed before and has been changed since.
 pub fn seal_again(packet: &mut Vec<u8>) {
-    let announced = Header::parse(packet).is_ok_and(|header| header.trailer);
+    let announced = Header::parse(packet).is_ok_and(|header| header.flags.trailer());
     if announced && packet.len() >= HEADER_LEN + TRAILER_LEN {
         packet.truncate(packet.len() - TRAILER_LEN);
         seal(packet, 0);
@@ -93,7 +93,7 @@ pub fn control(to: ConnectionId, nonce: u32, message: Control) -> Vec<u8> {
 #[must_use]
 pub fn read(packet: &[u8]) -> Option<(Header, &[u8])> {
     let header = Header::parse(packet).ok()?;
-    let packet = if header.trailer { checksum::check(packet).ok()? } else { packet };
+    let packet = if header.flags.trailer() { checksum::check(packet).ok()? } else { packet };
     Some((header, &packet[HEADER_LEN..]))
 }
 

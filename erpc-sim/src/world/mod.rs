@@ -404,7 +404,8 @@ impl<'p> World<'p> {
         self.nodes[index].port.take_sent(&mut sent);
         let from = self.plan.endpoints[index].route;
         for Sent { to, bytes } in sent.drain(..) {
-            if let Ok(Header { kind, aux: method, trailer, .. }) = Header::parse(&bytes) {
+            if let Ok(Header { kind, aux: method, flags, .. }) = Header::parse(&bytes) {
+                let trailer = flags.trailer();
                 self.nodes[index].answers.sent += u64::from(kind != Kind::Control);
                 // Whoever asks for them, all have them.
                 if trailer != (kind == Kind::Control || self.has_checksums) {

@@ -167,8 +167,7 @@ impl<R: Route> ClientSide<R> {
             request: session.slots[at].number,
             aux: 0,
             size: 0,
-            trailer: session.trailer,
-            extended: false,
+            flags: session.flags,
         };
         if mutant!(CancelNotSent) {
             return;

@@ -19,7 +19,7 @@ use crate::protocol::stats::DropReason;
 use crate::transport::{ChargeModel, MIN_DATAGRAM, TxQueue};
 use crate::wire::checksum::{TRAILER_LEN, overhead};
 use crate::wire::control::{Control, Parameters, Refusal};
-use crate::wire::{HEADER_LEN, Header, ReplyInfo, RequestNumber, VERSION};
+use crate::wire::{Flags, HEADER_LEN, Header, ReplyInfo, RequestNumber, VERSION};
 
 /// First pause between two copies of a handshake message, doubled up to the cap. Nanoseconds. Twenty
 /// copies within the default time-out open a session on a path that loses every other packet.
@@ -66,7 +66,7 @@ impl<R: Route> ClientSide<R> {
             told_done: 0,
             told_at: now,
             draining: false,
-            trailer: false,
+            flags: Flags::NONE,
             state: State::Hello,
             route,
             asked: route,
@@ -411,7 +411,7 @@ impl<R: Route> ClientSide<R> {
         let local = shared.local.charge;
         session.state = State::Open;
         session.remote = server;
-        session.trailer = parameters.integrity;
+        session.flags = Flags::new(parameters.integrity, false);
         session.granted = parameters.credits;
         session.credits = parameters.credits;
         session.payload = payload;

@@ -58,15 +58,14 @@ impl<R: Route> ClientSide<R> {
             request: slot.number,
             aux: method,
             size: size as u32,
-            trailer: session.trailer,
-            extended: false,
+            flags: session.flags,
         };
         tx.push(&session.route, request.single_packet(&header));
         let call = Call {
             request,
             token,
             method,
-            extended: false,
+            flags: session.flags,
             deadline: Instant::NEVER,
             layout: PacketLayout::new(size as u32, session.payload, session.payload),
             last_cost: cost,
@@ -109,8 +108,7 @@ impl<R: Route> ClientSide<R> {
         let at = ClientSession::<R>::slot_of(header.request);
         let ours = session.generation == header.connection.generation()
             && session.route == *route
-            && session.trailer == header.trailer
-            && !header.extended
+            && session.flags == header.flags
             && header.packet.get() == 0
             && header.size as usize == body_len
             && header.size <= session.eager.min(KEPT_SMALL)

@@ -65,7 +65,7 @@ impl<R: Route> ClientSide<R> {
         if !session.is_open() {
             return Err(DropReason::Unsolicited);
         }
-        if session.trailer != header.trailer {
+        if session.flags.trailer() != header.flags.trailer() {
             return Err(DropReason::Trailer);
         }
         let at = ClientSession::<R>::slot_of(header.request);
@@ -234,9 +234,9 @@ impl<R: Route> ClientSide<R> {
             }
             let (token, request) = self.finish(shared, now, index, at, tx);
             let result = if failure {
-                Err(CallError::Status(status_of(body, header.extended)))
+                Err(CallError::Status(status_of(body, header.flags.extended())))
             } else {
-                Ok(Reply { body: Body::Packet(body), extended: header.extended })
+                Ok(Reply { body: Body::Packet(body), extended: header.flags.extended() })
             };
             return Ok(Event::Reply { token, result, request });
         }
@@ -254,7 +254,7 @@ impl<R: Route> ClientSide<R> {
                         asked: assembly.next(),
                         assembly,
                         failure,
-                        extended: header.extended,
+                        extended: header.flags.extended(),
                         pull_pending: false,
                     }));
                     None
@@ -311,7 +311,7 @@ impl<R: Route> ClientSide<R> {
         let (packet, next) = (header.packet.get(), response.assembly.next());
         let layout = *response.assembly.layout();
         if header.size != layout.size()
-            || header.extended != response.extended
+            || header.flags.extended() != response.extended
             || packet >= layout.packets()
             || body.len() != layout.len(packet)
         {

@@ -110,7 +110,7 @@ impl<R: Route> ClientSide<R> {
             request: new.request,
             token: new.token,
             method: new.method,
-            extended: new.extended,
+            flags: session.flags.and_extended(new.extended),
             deadline: new.deadline,
             layout,
             last_cost,
@@ -167,8 +167,7 @@ impl<R: Route> ClientSide<R> {
                 request: slot.number,
                 aux: call.method,
                 size: call.layout.size(),
-                trailer: session.trailer,
-                extended: call.extended,
+                flags: call.flags,
             };
             call.stamp(call.sent, now);
             tx.push(&session.route, call.request.packet(call.sent, &header, &call.layout));
@@ -221,8 +220,7 @@ impl<R: Route> ClientSide<R> {
             request: slot.number,
             aux: call.method,
             size: call.layout.size(),
-            trailer: session.trailer,
-            extended: call.extended,
+            flags: call.flags,
         };
         // The first copy may still be queued here, and its header is about to be written again.
         if !mutant!(ResendWithoutFlush) {
@@ -255,8 +253,7 @@ impl<R: Route> ClientSide<R> {
             request: slot.number,
             aux: 0,
             size: 1,
-            trailer: session.trailer,
-            extended: false,
+            flags: session.flags,
         };
         tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
         shared.stats.retransmissions += 1;
@@ -305,8 +302,7 @@ impl<R: Route> ClientSide<R> {
                 request: slot.number,
                 aux: 0,
                 size: count,
-                trailer: session.trailer,
-                extended: false,
+                flags: session.flags,
             };
             tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
             response.asked += count;

@@ -11,7 +11,7 @@ use crate::protocol::{CallError, Cause, NewCall, WINDOW};
 use crate::time::Instant;
 use crate::wire::control::Cookie;
 use crate::wire::extension::{DEADLINE_AT, EXTENSION_HEAD, remaining};
-use crate::wire::{ConnectionId, PacketLayout, RequestNumber};
+use crate::wire::{ConnectionId, Flags, PacketLayout, RequestNumber};
 
 use super::flow::{Blocked, Charges};
 
@@ -39,7 +39,8 @@ pub(super) struct Call {
     pub(super) request: MsgBuf,
     pub(super) token: u64,
     pub(super) method: u32,
-    pub(super) extended: bool,
+    /// Of its packets.
+    pub(super) flags: Flags,
     pub(super) deadline: Instant,
     pub(super) layout: PacketLayout,
     /// What the last packet takes of the window and of the room: worked out once.
@@ -187,8 +188,8 @@ pub(super) struct ClientSession<R> {
     pub(super) told_at: Instant,
     /// `disconnect` was called: no new calls, `Close` when drained.
     pub(super) draining: bool,
-    /// Every packet carries a trailer. False until the session is open.
-    pub(super) trailer: bool,
+    /// Of every packet: whether there is a trailer. None until the session is open.
+    pub(super) flags: Flags,
     pub(super) state: State,
     pub(super) route: R,
     /// Where `Hello` goes. The rest goes where it was answered from, and to the port that the server names.

@@ -222,8 +222,7 @@ impl<R: Route> ClientSide<R> {
             request: RequestNumber::default(),
             aux: 0,
             size: 0,
-            trailer: session.trailer,
-            extended: false,
+            flags: session.flags,
         };
         let mut body = [0; 4 * WINDOW];
         let mut len = 0;

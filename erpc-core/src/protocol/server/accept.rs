@@ -12,7 +12,7 @@ use crate::protocol::stats::DropReason;
 use crate::transport::{ChargeModel, MIN_DATAGRAM};
 use crate::wire::checksum::overhead;
 use crate::wire::control::Refusal;
-use crate::wire::{Header, ShortPacket, VERSION};
+use crate::wire::{Flags, Header, ShortPacket, VERSION};
 
 /// The endpoints that listen at one address, as all of them know it.
 #[derive(Debug)]
@@ -223,7 +223,7 @@ impl<R: Route> ServerSide<R> {
             generation,
             credits: parameters.credits.min(shared.config.credits),
             unanswered: 0,
-            trailer,
+            flags: Flags::new(trailer, false),
             route,
             remote: client,
             payload,
@@ -266,9 +266,9 @@ impl<R: Route> ServerSide<R> {
         let server = Self::local_id(shared, index, session.generation);
         let parameters = Parameters {
             credits: session.credits,
-            integrity: session.trailer,
+            integrity: session.flags.trailer(),
             ..shared.parameters(
-                session.payload + overhead(session.trailer) as u32,
+                session.payload + overhead(session.flags.trailer()) as u32,
                 session.eager,
                 self.grants.share(),
             )

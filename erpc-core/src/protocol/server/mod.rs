@@ -83,7 +83,7 @@ impl<R: Route> ServerSide<R> {
         (session.generation == id.generation).then_some(ClientStats {
             credits: session.credits,
             payload: session.payload,
-            integrity: session.trailer,
+            integrity: session.flags.trailer(),
             held: session.held,
             requests: session.requests,
         })

@@ -27,8 +27,7 @@ impl<R: Route> ServerSide<R> {
         let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
         let ours = session.generation == header.connection.generation()
             && session.route == *route
-            && session.trailer == header.trailer
-            && !header.extended
+            && session.flags == header.flags
             && header.packet.get() == 0
             && header.size as usize == body_len
             && header.size <= session.payload.min(shared.config.max_message)
@@ -80,15 +79,14 @@ impl<R: Route> ServerSide<R> {
             request: handle.number,
             aux: self.grants.reply_info(processing),
             size,
-            trailer: session.trailer,
-            extended: false,
+            flags: session.flags,
         };
         tx.push(&session.route, response.single_packet(&header));
         let layout = PacketLayout::new(size, session.eager, session.payload);
         let state = SlotState::Responding {
             layout,
             failure: false,
-            extended: false,
+            flags: session.flags,
             announced: false,
             processing,
             sent: 1,

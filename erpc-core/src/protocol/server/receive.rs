@@ -9,11 +9,13 @@ use crate::protocol::stats::DropReason;
 use crate::protocol::{Body, Event, Request};
 use crate::service::{Code, Status};
 use crate::wire::extension::deadline_of;
-use crate::wire::{CANCEL, HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ShortPacket};
+use crate::wire::{
+    CANCEL, Flags, HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ShortPacket,
+};
 
 /// The deadline that the first packet of a request tells.
 fn told_deadline(header: &Header, body: &[u8], now: Instant) -> Instant {
-    if header.extended { deadline_of(body, now) } else { Instant::NEVER }
+    if header.flags.extended() { deadline_of(body, now) } else { Instant::NEVER }
 }
 
 impl<R: Route> ServerSide<R> {
@@ -37,7 +39,7 @@ impl<R: Route> ServerSide<R> {
         if session.route != *route && !mutant!(WrongRouteAtServer) {
             return Err(DropReason::WrongRoute);
         }
-        if session.trailer != header.trailer {
+        if session.flags.trailer() != header.flags.trailer() {
             return Err(DropReason::Trailer);
         }
         let body = &bytes[HEADER_LEN..];
@@ -109,13 +111,8 @@ impl<R: Route> ServerSide<R> {
         if packet != 0 {
             // The first packet was lost: the client has to start again. Nothing is kept for that.
             let info = self.grants.reply_info(0);
-            let reply = Self::credit_return(
-                (session.remote, session.trailer),
-                header.request,
-                0,
-                true,
-                info,
-            );
+            let reply =
+                Self::credit_return((session.remote, session.flags), header.request, 0, true, info);
             tx.push_bytes(&session.route, reply.as_bytes());
             return Err(DropReason::OutOfOrder);
         }
@@ -135,7 +132,7 @@ impl<R: Route> ServerSide<R> {
                 let receiving = Receiving {
                     assembly,
                     method: header.aux,
-                    extended: header.extended,
+                    extended: header.flags.extended(),
                     deadline: told_deadline(header, body, now),
                     owed: false,
                     gap: false,
@@ -182,7 +179,7 @@ impl<R: Route> ServerSide<R> {
                 let (packet, next) = (header.packet.get(), receiving.assembly.next());
                 if header.size != receiving.assembly.layout().size()
                     || header.aux != receiving.method
-                    || header.extended != receiving.extended
+                    || header.flags.extended() != receiving.extended
                 {
                     return Err(DropReason::LyingSize);
                 }
@@ -234,8 +231,7 @@ impl<R: Route> ServerSide<R> {
             request: header.request,
             aux: info,
             size: 0,
-            trailer: session.trailer,
-            extended: false,
+            flags: session.flags,
         };
         tx.push_bytes(&session.route, ShortPacket::new(&reply, &[]).as_bytes());
     }
@@ -335,7 +331,7 @@ impl<R: Route> ServerSide<R> {
             method: header.aux,
             body,
             peer: session.route,
-            extended: header.extended,
+            extended: header.flags.extended(),
             deadline,
         })
     }
@@ -407,13 +403,13 @@ impl<R: Route> ServerSide<R> {
     }
 
     fn credit_return(
-        to: (ConnectionId, bool),
+        to: (ConnectionId, Flags),
         request: RequestNumber,
         next: u32,
         gap: bool,
         info: u32,
     ) -> ShortPacket {
-        let (connection, trailer) = to;
+        let (connection, flags) = to;
         let header = Header {
             connection,
             kind: Kind::CreditReturn,
@@ -421,8 +417,7 @@ impl<R: Route> ServerSide<R> {
             request,
             aux: info,
             size: u32::from(gap),
-            trailer,
-            extended: false,
+            flags,
         };
         ShortPacket::new(&header, &[])
     }
@@ -457,7 +452,7 @@ impl<R: Route> ServerSide<R> {
                 receiving.owed = false;
                 let gap = std::mem::take(&mut receiving.gap);
                 let reply = Self::credit_return(
-                    (session.remote, session.trailer),
+                    (session.remote, session.flags),
                     number,
                     receiving.assembly.next(),
                     gap,

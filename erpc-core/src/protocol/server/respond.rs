@@ -178,7 +178,7 @@ impl<R: Route> ServerSide<R> {
         slot.state = SlotState::Responding {
             layout,
             failure,
-            extended,
+            flags: session.flags.and_extended(extended),
             announced,
             processing,
             sent: u32::from(!announced),
@@ -207,7 +207,7 @@ impl<R: Route> ServerSide<R> {
     ) {
         let session = &self.sessions[index as usize];
         let slot = &session.slots[number.to_u32() as usize % WINDOW];
-        let SlotState::Responding { layout, failure, extended, announced, processing, .. } =
+        let SlotState::Responding { layout, failure, flags, announced, processing, .. } =
             slot.state
         else {
             return;
@@ -222,8 +222,7 @@ impl<R: Route> ServerSide<R> {
             request: number,
             aux: self.grants.reply_info(processing),
             size: layout.size(),
-            trailer: session.trailer,
-            extended,
+            flags,
         };
         tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
     }
@@ -240,7 +239,7 @@ impl<R: Route> ServerSide<R> {
         let grants = &self.grants;
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[number.to_u32() as usize % WINDOW];
-        let SlotState::Responding { layout, failure, extended, processing, .. } = slot.state else {
+        let SlotState::Responding { layout, failure, flags, processing, .. } = slot.state else {
             return;
         };
         let Some(buffer) = &mut slot.buffer else { return };
@@ -252,8 +251,7 @@ impl<R: Route> ServerSide<R> {
                 request: number,
                 aux: grants.reply_info(processing),
                 size: layout.size(),
-                trailer: session.trailer,
-                extended,
+                flags,
             };
             tx.push(&session.route, buffer.packet(packet, &header, &layout));
         }

@@ -6,7 +6,7 @@ use crate::protocol::WINDOW;
 use crate::protocol::assembly::Assembly;
 use crate::protocol::config::EndpointConfig;
 use crate::time::Instant;
-use crate::wire::{ConnectionId, PacketLayout, RequestNumber};
+use crate::wire::{ConnectionId, Flags, PacketLayout, RequestNumber};
 
 /// Where the request in a slot is.
 ///
@@ -35,8 +35,8 @@ pub(super) enum SlotState {
         layout: PacketLayout,
         /// It is a status.
         failure: bool,
-        /// It begins with an extension.
-        extended: bool,
+        /// Of its packets.
+        flags: Flags,
         /// Its first packet has gone out without its body, which is pulled like any other.
         announced: bool,
         /// With the processing time as it was when the response was first sent.
@@ -145,8 +145,8 @@ pub(super) struct ServerSession<R> {
     pub(super) credits: u16,
     /// Pings without an answer.
     pub(super) unanswered: u8,
-    /// Every packet carries a trailer.
-    pub(super) trailer: bool,
+    /// Of every packet: whether there is a trailer.
+    pub(super) flags: Flags,
     pub(super) route: R,
     /// The client's id for the session.
     pub(super) remote: ConnectionId,

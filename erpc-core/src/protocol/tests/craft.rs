@@ -5,7 +5,7 @@ use crate::service::Status;
 use crate::wire::checksum::{overhead, trailer_of};
 use crate::wire::control::{Control, Parameters};
 use crate::wire::{
-    ANNOUNCEMENT, CANCEL, ConnectionId, Header, Kind, PacketLayout, PacketNumber, ReplyInfo,
+    ANNOUNCEMENT, CANCEL, ConnectionId, Flags, Header, Kind, PacketLayout, PacketNumber, ReplyInfo,
     RequestNumber, encode_status,
 };
 
@@ -49,18 +49,18 @@ impl Crafted {
 
     /// With a trailer or without, whatever the session has.
     pub(crate) fn trailer(mut self, trailer: bool) -> Self {
-        self.header.trailer = trailer;
+        self.header.flags = Flags::new(trailer, self.header.flags.extended());
         self
     }
 
     pub(crate) fn extended(mut self, extended: bool) -> Self {
-        self.header.extended = extended;
+        self.header.flags = Flags::new(self.header.flags.trailer(), extended);
         self
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let bytes = [&self.header.to_bytes()[..], &self.body].concat();
-        if self.header.trailer { sealed(&bytes) } else { bytes }
+        if self.header.flags.trailer() { sealed(&bytes) } else { bytes }
     }
 }
 
@@ -84,8 +84,7 @@ impl Pair {
             request: RequestNumber::from_u32(number),
             aux: 0,
             size: 0,
-            trailer: self.terms.integrity,
-            extended: false,
+            flags: Flags::new(self.terms.integrity, false),
         }
     }
 

@@ -43,13 +43,13 @@ fn a_request_and_its_response_carry_extensions_in_all_their_packets() {
         pair.echo = false;
         let message = extended(&pattern(1, len));
         call_extended(&mut pair, session, &message);
-        assert!(pair.to_server.packets.iter().all(|(_, bytes)| header(bytes).extended));
+        assert!(pair.to_server.packets.iter().all(|(_, bytes)| header(bytes).flags.extended()));
         pair.settle();
         let asked = pair.asked.front().expect("it came");
         assert!(asked.extended);
         assert_eq!((asked.body.as_slice(), asked.deadline), (&message[..], Instant::NEVER));
         answer_extended(&mut pair, &message);
-        assert!(pair.to_client.packets.iter().all(|(_, bytes)| header(bytes).extended));
+        assert!(pair.to_client.packets.iter().all(|(_, bytes)| header(bytes).flags.extended()));
         pair.settle();
         let outcome = pair.outcome();
         assert!(outcome.extended);
@@ -64,7 +64,7 @@ fn a_request_and_its_response_carry_extensions_in_all_their_packets() {
 fn messages_without_extensions_do_not_say_that_they_have_one() {
     let (mut pair, session) = connected();
     pair.call(session, 1, &pattern(1, 5_000));
-    assert!(pair.to_server.packets.iter().all(|(_, bytes)| !header(bytes).extended));
+    assert!(pair.to_server.packets.iter().all(|(_, bytes)| !header(bytes).flags.extended()));
     pair.settle();
     assert!(!pair.outcome().extended);
 }

@@ -58,7 +58,7 @@ fn a_session_has_checksums_if_either_side_wants_them() {
                     break;
                 }
                 for packet in requests.iter().chain(&replies) {
-                    assert_eq!(header(packet).trailer, expected, "{:?}", header(packet));
+                    assert_eq!(header(packet).flags.trailer(), expected, "{:?}", header(packet));
                     assert!(packet.len() <= 1_472);
                 }
                 pair.burst_at_server(CLIENT, &requests);

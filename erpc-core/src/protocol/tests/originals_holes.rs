@@ -9,7 +9,7 @@ use super::times;
 use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, Integrity};
 use crate::wire::checksum::TRAILER_LEN;
 use crate::wire::control::Control;
-use crate::wire::{ConnectionId, Header, Kind, PacketNumber, RequestNumber};
+use crate::wire::{ConnectionId, Flags, Header, Kind, PacketNumber, RequestNumber};
 
 fn connected() -> Pair {
     Pair::connected(1_472, EndpointConfig::new()).0
@@ -101,8 +101,7 @@ fn limits_of_the_wire_are_checked_in_release_builds_too() {
                 request: RequestNumber::from_u32(u32::MAX),
                 aux: u32::MAX,
                 size: u32::MAX,
-                trailer: false,
-                extended: false,
+                flags: Flags::NONE,
             };
             let mut bytes = header.to_bytes().to_vec();
             bytes[8] = bytes[8] & 0b11 | kind << 2;
@@ -223,12 +222,14 @@ proptest! {
                 request: RequestNumber::from_u32(request),
                 aux,
                 size,
-                trailer: (pair.terms.integrity || kind == Kind::Control as u8) != wrong_trailer,
-                extended: false,
+                flags: Flags::new(
+                    (pair.terms.integrity || kind == Kind::Control as u8) != wrong_trailer,
+                    false,
+                ),
             };
             let mut bytes = [&header.to_bytes()[..], &vec![7; len]].concat();
             bytes[8] = bytes[8] & !(0b111 << 2) | kind << 2;
-            if header.trailer {
+            if header.flags.trailer() {
                 bytes = sealed(&bytes);
             }
             // `Pair` checks the invariants of both sides after every packet.

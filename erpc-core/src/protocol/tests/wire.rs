@@ -52,7 +52,7 @@ impl Wire {
 
 /// A packet that announces a trailer has the right one.
 fn assert_sealed(bytes: &[u8]) {
-    if Header::parse(bytes).is_ok_and(|header| header.trailer) {
+    if Header::parse(bytes).is_ok_and(|header| header.flags.trailer()) {
         assert!(checksum::check(bytes).is_ok(), "a packet with a wrong trailer: {bytes:?}");
     }
 }

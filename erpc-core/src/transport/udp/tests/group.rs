@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use super::*;
-use crate::wire::{ConnectionId, Header, Kind, PacketNumber, RequestNumber};
+use crate::wire::{ConnectionId, Flags, Header, Kind, PacketNumber, RequestNumber};
 
 /// Control message type of a client's first packet.
 const HELLO: u32 = 1;
@@ -16,8 +16,7 @@ fn header(steer: u8, kind: Kind, packet: u32) -> [u8; HEADER_LEN] {
         request: RequestNumber::default(),
         aux: 0,
         size: 0,
-        trailer: kind == Kind::Control,
-        extended: false,
+        flags: Flags::new(kind == Kind::Control, false),
     }
     .to_bytes()
 }
