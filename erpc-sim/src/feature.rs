@@ -52,11 +52,17 @@ pub enum Feature {
     Squeeze,
     /// Sessions carry checksums.
     Checksums,
+    /// Messages begin with extensions.
+    Metadata,
+    /// Calls have deadlines, from a microsecond to a second.
+    Deadlines,
+    /// Callers think better of it.
+    Cancels,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 26] = [
         Self::Loss,
         Self::Bursts,
         Self::Duplicates,
@@ -80,6 +86,9 @@ impl Feature {
         Self::Churn,
         Self::Squeeze,
         Self::Checksums,
+        Self::Metadata,
+        Self::Deadlines,
+        Self::Cancels,
     ];
 
     /// Those that may end a session before its time.
@@ -128,6 +137,9 @@ impl Feature {
             Self::Churn => "churn",
             Self::Squeeze => "squeeze",
             Self::Checksums => "checksums",
+            Self::Metadata => "metadata",
+            Self::Deadlines => "deadlines",
+            Self::Cancels => "cancels",
         }
     }
 

@@ -86,13 +86,35 @@ struct Call {
     executions: u8,
     /// Its handler panicked.
     panicked: bool,
+    /// Bytes of its extension, if it has one.
+    extension_len: Option<u32>,
+    /// When it was made.
+    begun_at: Instant,
+    /// On the world's clock.
+    deadline: Option<Instant>,
+    /// Its caller has cancelled it.
+    cancelled: bool,
+    /// It has ended before there was a response.
+    ended_early: bool,
 }
+
+impl Call {
+    /// Bytes of its request, as they travel.
+    fn bytes_to_send(&self) -> u64 {
+        u64::from((self.request_len + self.extension_len.unwrap_or(0)).max(1))
+    }
+}
+
+/// How long after its deadline a call may end, in nanoseconds: timers are coarse, and loops are busy.
+const LATEST: u64 = 1_000_000;
 
 /// What a request asks for, as the oracle tells its handler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Asked {
     pub(crate) response_len: usize,
     pub(crate) response_key: u64,
+    /// The response is to have the extension of its key.
+    pub(crate) extended: bool,
 }
 
 /// An endpoint in one of its lives.
@@ -113,13 +135,17 @@ struct Session {
     heard_at: Instant,
 }
 
-/// What is hard for users, and no fault of anybody's.
+/// What is hard or special for users, and no fault of anybody's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hardships {
     /// Handlers that panicked.
     pub panics: u64,
     /// Requests that there was no memory for.
     pub allocations_refused: u64,
+    /// Calls that had an extension.
+    pub extended: u64,
+    /// Calls whose deadline has passed.
+    pub late: u64,
 }
 
 /// Knows all calls of a run.
@@ -250,9 +276,147 @@ impl Oracle {
             sent,
             executions,
             panicked,
+            extension_len: None,
+            begun_at: self.now,
+            deadline: None,
+            cancelled: false,
+            ended_early: false,
         });
         self.under_way += 1;
         self.calls.len() as u32 - 1
+    }
+
+    /// The call that was begun has an extension, and perhaps a deadline in so many nanoseconds. Returns the
+    /// extension.
+    pub(crate) fn extend(&mut self, id: u32, deadline: Option<u64>) -> Vec<u8> {
+        let extension = pattern::extension(self.request_key(id));
+        self.hardships.extended += 1;
+        let call = &mut self.calls[id as usize];
+        call.extension_len = Some(extension.len() as u32);
+        call.deadline = deadline.map(|nanos| self.now.plus_nanos(nanos));
+        extension
+    }
+
+    /// The caller of a call cancels it; `found` says whether the protocol knew of it.
+    pub(crate) fn cancelled(&mut self, id: u32, found: bool) {
+        let before = std::mem::replace(&mut self.calls[id as usize].cancelled, true);
+        if before && found {
+            self.blame(format!("call {id} can be cancelled twice"));
+        }
+        if !(before || found) && self.spares_sessions {
+            self.blame(format!("call {id} is under way, and nobody knows of it"));
+        }
+    }
+
+    /// The handler of a call is told that nobody waits for it.
+    pub(crate) fn told_of_cancel(&mut self, id: u32) {
+        let Some(call) = self.calls.get(id as usize) else { return };
+        let waits = call.stage == Stage::UnderWay && !call.cancelled;
+        if self.is_trusted && self.spares_sessions && waits {
+            self.blame(format!("a handler is told that nobody waits for call {id}, and one does"));
+        }
+    }
+
+    /// Takes the extension off a message of a call, if it has one: the one that belongs to `key`.
+    pub(crate) fn without_extension<'m>(
+        &mut self,
+        id: u32,
+        message: &'m [u8],
+        key: Option<u64>,
+    ) -> &'m [u8] {
+        let Some(key) = key else { return message };
+        let mut expected = pattern::extension(key);
+        let Some((extension, rest)) = message.split_at_checked(expected.len()) else {
+            self.blame(format!("a message of call {id} is shorter than its extension"));
+            return message;
+        };
+        // The time that is left is looked at where it is sent.
+        expected[4..8].copy_from_slice(&extension[4..8]);
+        if extension != expected {
+            self.blame(format!("the extension of a message of call {id} has changed"));
+        }
+        rest
+    }
+
+    /// Takes the extension off a request as its handler or its caller gets it.
+    pub(crate) fn bare_request<'m>(
+        &mut self,
+        id: u32,
+        message: &'m [u8],
+        extended: Option<bool>,
+    ) -> &'m [u8] {
+        let has_one = self.calls.get(id as usize).is_some_and(|call| call.extension_len.is_some());
+        let trusted = self.is_trusted || extended.is_none();
+        if extended.is_some_and(|said| said != has_one) && trusted {
+            self.blame(format!(
+                "the request of call {id} is extended: {has_one}, and it says not so"
+            ));
+        }
+        let key = self.request_key(id);
+        self.without_extension(id, message, (has_one && trusted).then_some(key))
+    }
+
+    /// Takes the extension off a response as its caller gets it.
+    pub(crate) fn bare_response<'m>(
+        &mut self,
+        id: u32,
+        message: &'m [u8],
+        extended: bool,
+    ) -> &'m [u8] {
+        let Some(call) = self.calls.get(id as usize).filter(|_| self.is_trusted) else {
+            return message;
+        };
+        let key = pattern::answer(self.request_key(id), call.request_len as usize);
+        let has_one = call.extension_len.is_some() && pattern::answers_extended(key);
+        if has_one != extended {
+            self.blame(format!(
+                "the response of call {id} is extended: {has_one}, and it says not so"
+            ));
+        }
+        self.without_extension(id, message, has_one.then_some(key))
+    }
+
+    /// A handler is told that its caller waits for so many nanoseconds more, or fewer than none; `None` for ever.
+    pub(crate) fn told_deadline(&mut self, id: u32, left: Option<i64>) {
+        let Some(call) = self.calls.get(id as usize) else { return };
+        if !(self.is_trusted && self.clocks_are_true) {
+            return;
+        }
+        let told = left.map(|left| self.now.as_nanos().saturating_add_signed(left));
+        let is_true = match (call.deadline, told) {
+            (None, None) => true,
+            (Some(deadline), Some(told)) => {
+                let travelled = self.now.nanos_since(call.begun_at);
+                (0..=travelled + 1_000).contains(&told.wrapping_sub(deadline.as_nanos()))
+            }
+            _ => false,
+        };
+        if !is_true {
+            self.blame(format!(
+                "call {id} has the deadline {:?}, and its handler is told {told:?}",
+                call.deadline
+            ));
+        }
+    }
+
+    /// A request's first packet goes out and says that so many microseconds are left, 0 for no deadline.
+    pub(crate) fn sent_deadline(&mut self, id: u32, micros: u32) {
+        let Some(call) = self.calls.get(id as usize).filter(|_| self.clocks_are_true) else {
+            return;
+        };
+        let left = call.deadline.map(|deadline| deadline.nanos_since(self.now));
+        let expected = left.map_or(0, |left| left.div_ceil(1_000).max(1));
+        if u64::from(micros) != expected {
+            self.blame(format!("call {id} has {expected} us left and says {micros}"));
+        }
+    }
+
+    /// Calls of an endpoint that were on their way when they were cancelled or too late.
+    pub(crate) fn ended_early(&self, of: usize) -> u64 {
+        let calls = self.calls.iter().filter(|call| {
+            call.ended_early && call.sent > 0 && self.sessions[call.session as usize].of == of
+        });
+        calls.count() as u64
     }
 
     /// What the request of a call is made from.
@@ -273,8 +437,9 @@ impl Oracle {
     #[inline]
     pub(crate) fn all_is_sent(&mut self) {
         while let Some(id) = self.unsent.pop() {
-            let Call { request_len, sent, .. } = self.calls[id as usize];
-            if sent < u64::from(request_len.max(1)) {
+            let call = self.calls[id as usize];
+            let (sent, request_len) = (call.sent, call.bytes_to_send());
+            if sent < request_len {
                 self.blame(format!(
                     "call {id} may have been executed, says its error, and {sent} of {request_len} bytes were sent"
                 ));
@@ -301,14 +466,16 @@ impl Oracle {
             if self.is_trusted {
                 self.blame(format!("a handler is given call {method}, which was never made"));
             }
-            return Asked { response_len: body.len(), response_key: u64::from(method) };
+            let response_key = u64::from(method);
+            return Asked { response_len: body.len(), response_key, extended: false };
         };
         let response_len = call.response_len as usize;
         call.executions = call.executions.saturating_add(1);
-        let Call { executions, stage, request_len, session, .. } = *call;
+        let Call { executions, stage, request_len, session, extension_len, .. } = *call;
         let request_key = pattern::key(self.seed, method);
         let response_key = pattern::answer(request_key, body.len());
-        let asked = Asked { response_len, response_key };
+        let extended = extension_len.is_some() && pattern::answers_extended(response_key);
+        let asked = Asked { response_len, response_key, extended };
         if !self.is_trusted {
             return asked;
         }
@@ -362,7 +529,13 @@ impl Oracle {
             return self.blame(format!("call {id} ends, and is not under way: {result:?}"));
         }
         self.check_request(id, request);
-        let Call { request_len, session, sent, executions, panicked, .. } = self.calls[id as usize];
+        let call = self.calls[id as usize];
+        let Call { session, sent, executions, panicked, .. } = call;
+        if call.deadline.is_some_and(|deadline| self.now > deadline.plus_nanos(LATEST))
+            && self.clocks_are_true
+        {
+            self.blame(format!("call {id} ends long after its deadline: {result:?}"));
+        }
         let mut stage = Stage::Ended;
         if matches!(result, Ok(_) | Err(CallError::Status(_))) {
             self.sessions[session as usize].heard_at = self.now;
@@ -398,7 +571,7 @@ impl Oracle {
             }
             Err(CallError::MaybeExecuted(cause)) => {
                 self.outcomes.maybe_executed += 1;
-                if sent < u64::from(request_len.max(1)) {
+                if sent < call.bytes_to_send() {
                     self.unsent.push(id);
                 }
                 self.check_call_cause(id, *cause);
@@ -412,6 +585,11 @@ impl Oracle {
             }
             Err(other) => self.blame(format!("call {id} ends with {other}")),
         }
+        let early = [Cause::Cancelled, Cause::DeadlineExceeded];
+        self.calls[id as usize].ended_early = matches!(
+            result,
+            Err(CallError::NotExecuted(cause) | CallError::MaybeExecuted(cause)) if early.contains(cause)
+        );
         self.end(id, stage);
     }
 
@@ -454,6 +632,19 @@ impl Oracle {
 
     fn check_call_cause(&mut self, id: u32, cause: Cause) {
         let what = format!("call {id} fails");
+        let call = self.calls[id as usize];
+        match cause {
+            Cause::Cancelled if call.cancelled => return,
+            Cause::DeadlineExceeded => {
+                let has_passed = call.deadline.is_some_and(|deadline| deadline <= self.now);
+                if !has_passed && (call.deadline.is_none() || self.clocks_are_true) {
+                    self.blame(format!("{what}, and it is not too late"));
+                }
+                self.hardships.late += 1;
+                return;
+            }
+            _ => {}
+        }
         if cause == Cause::Disconnected {
             self.blame(format!("{what} because its user ended the session: that waits for it"));
         }

@@ -2,16 +2,19 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use bytes::BufMut;
 use erpc_core::buf::MsgBuf;
 use erpc_core::protocol::{
-    Body, CallError, Cause, ConnectError, NewCall, RejectReason, Reply, Request, RequestHandle,
-    SessionEvent, SessionId,
+    Body, CallError, Cause, ClientId, ConnectError, NewCall, RejectReason, Reply, Request,
+    RequestHandle, SessionEvent, SessionId,
 };
 use erpc_core::runtime::{App, Context};
 use erpc_core::service::{Code, Status};
+use erpc_core::time::Instant;
+use erpc_core::wire::extension::MAX_EXTENSION;
 
 use crate::oracle::{Asked, Incarnation, Oracle};
-use crate::plan::{Handlers, Plan};
+use crate::plan::{Handlers, Plan, Whims};
 use crate::transport::SimTransport;
 use crate::{Feature, Random, SimRoute, pattern};
 
@@ -40,6 +43,16 @@ pub(crate) struct Answer {
     asked: Asked,
 }
 
+/// A request whose answer was put off.
+struct PutOff {
+    id: u32,
+    handle: RequestHandle,
+    /// Its handler was told that nobody waits.
+    told: bool,
+    /// And that its client is gone.
+    gone: bool,
+}
+
 /// What a user draws from, one stream per purpose, so that a handler that panics or a session that closes
 /// changes nothing of the messages' sizes.
 struct Chances {
@@ -49,6 +62,9 @@ struct Chances {
     delays: Random,
     memory: Random,
     churn: Random,
+    whims: Random,
+    /// Of handlers that are told that nobody waits.
+    obedience: Random,
 }
 
 impl Chances {
@@ -60,7 +76,27 @@ impl Chances {
             delays: random.fork(4),
             memory: random.fork(5),
             churn: random.fork(6),
+            whims: random.fork(7),
+            obedience: random.fork(8),
         }
+    }
+}
+
+/// What the caller of one call wants besides a response.
+struct Whim {
+    extended: bool,
+    /// In so many nanoseconds.
+    deadline: Option<u64>,
+    /// After so many nanoseconds.
+    cancel: Option<u64>,
+}
+
+impl Whim {
+    fn draw(random: &mut Random, whims: &Whims) -> Self {
+        let deadline = random.percent(whims.deadline_percent).then(|| Whims::wait(random));
+        let cancel = random.percent(whims.cancel_percent).then(|| Whims::wait(random));
+        let extended = deadline.is_some() || random.percent(whims.extended_percent);
+        Self { extended, deadline, cancel }
     }
 }
 
@@ -76,6 +112,12 @@ pub(crate) struct Party {
     hoard: Vec<MsgBuf>,
     /// Servers to try again with the next round.
     missed: Vec<SimRoute>,
+    /// Requests that were not answered at once.
+    put_off: Vec<PutOff>,
+    /// Calls to be cancelled, and in how many nanoseconds.
+    pub(crate) to_cancel: Vec<(u64, u32)>,
+    /// Calls that it has cancelled while they were under way.
+    pub(crate) cancelled: u64,
     /// Sessions are opened again when they close.
     persists: bool,
     /// A session has taken the place of another one in this turn.
@@ -96,6 +138,9 @@ impl Party {
             under_way: 0,
             hoard: Vec::new(),
             missed: Vec::new(),
+            put_off: Vec::new(),
+            to_cancel: Vec::new(),
+            cancelled: 0,
             persists: true,
             begins_anew: false,
             handed_over: 0,
@@ -106,8 +151,8 @@ impl Party {
     /// Its next life.
     pub(crate) fn reborn(&self, random: &Random) -> Self {
         let (index, life) = self.me;
-        let Self { owed, responses_refused, .. } = *self;
-        Self { owed, responses_refused, ..Self::new((index, life + 1), random) }
+        let Self { owed, responses_refused, cancelled, .. } = *self;
+        Self { owed, responses_refused, cancelled, ..Self::new((index, life + 1), random) }
     }
 
     pub(crate) fn incarnation(&self) -> Incarnation {
@@ -215,27 +260,53 @@ impl Party {
             let Some(session) = ready.nth(at) else { return };
             let random = &mut self.chances.sizes;
             let (len, response_len) = (plan.sizes.draw(random), plan.sizes.draw(random));
-            let Ok(mut request) = cx.alloc(len as usize) else {
+            let whim = Whim::draw(&mut self.chances.whims, &plan.whims);
+            // There is to be room for extensions.
+            let most = plan.sizes.longest.saturating_sub(MAX_EXTENSION as u32);
+            let (len, response_len) = match whim.extended {
+                true => (len.min(most), response_len.min(most)),
+                false => (len, response_len),
+            };
+            let Ok(mut request) =
+                cx.alloc(MAX_EXTENSION * usize::from(whim.extended) + len as usize)
+            else {
                 oracle.no_memory();
                 self.owed -= 1;
                 continue;
             };
             let id = oracle.begin(session.number, len, response_len);
+            if whim.extended {
+                request.put_slice(&oracle.extend(id, whim.deadline));
+            }
             pattern::fill(&mut request, oracle.request_key(id), len as usize);
             self.handed_over += 1;
-            match cx.call(session.id, NewCall::new(id, request, u64::from(id))) {
+            let call = NewCall {
+                extended: whim.extended,
+                deadline: whim.deadline.map_or(Instant::NEVER, |left| cx.now().plus_nanos(left)),
+                ..NewCall::new(id, request, u64::from(id))
+            };
+            match cx.call(session.id, call) {
                 Ok(()) => {
                     session.calls.push(id);
                     self.under_way += 1;
                     self.owed -= 1;
+                    match whim.cancel {
+                        Some(0) => self.cancel(cx, id, oracle),
+                        Some(later) => self.to_cancel.push((later, id)),
+                        None => {}
+                    }
                 }
                 Err(rejected) => {
-                    oracle.rejected(id, rejected.request.as_slice());
+                    let request = oracle.bare_request(id, rejected.request.as_slice(), None);
+                    oracle.rejected(id, request);
                     cx.recycle(rejected.request);
                     match rejected.reason {
                         // When something comes back, or the session opens, there is room again.
                         RejectReason::QueueFull => return,
                         RejectReason::NoSession | RejectReason::Disconnecting => self.owed -= 1,
+                        RejectReason::DeadlineExceeded if whim.deadline == Some(0) => {
+                            self.owed -= 1
+                        }
                         other => oracle.blame(format!("call {id} is rejected: {other}")),
                     }
                 }
@@ -243,20 +314,43 @@ impl Party {
         }
     }
 
-    /// Gives an answer that was put off.
-    pub(crate) fn answer(&mut self, cx: &mut Cx<'_>, answer: Answer) {
+    /// Cancels a call, if it is under way.
+    pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, id: u32, oracle: &mut Oracle) {
+        let mut sessions = self.sessions.iter();
+        let Some(session) = sessions.find(|session| session.calls.contains(&id)) else { return };
+        let found = cx.cancel(session.id, u64::from(id), Cause::Cancelled);
+        self.cancelled += u64::from(found);
+        oracle.cancelled(id, found);
+    }
+
+    /// Gives an answer that was put off, unless that was made unnecessary.
+    pub(crate) fn answer_late(&mut self, cx: &mut Cx<'_>, answer: Answer) {
+        let place = self.put_off.iter().position(|put_off| put_off.handle == answer.handle);
+        if let Some(place) = place {
+            self.put_off.swap_remove(place);
+            self.answer(cx, answer);
+        }
+    }
+
+    /// Gives an answer.
+    fn answer(&mut self, cx: &mut Cx<'_>, answer: Answer) {
         let Answer { handle, asked, .. } = answer;
+        let extension =
+            if asked.extended { pattern::extension(asked.response_key) } else { Vec::new() };
+        let len = extension.len() + asked.response_len;
         // As a worker thread would: in memory of its own.
         if self.chances.memory.percent(5)
-            && let Some(mut response) = MsgBuf::detached(asked.response_len)
+            && let Some(mut response) = MsgBuf::detached(len)
         {
+            response.put_slice(&extension);
             pattern::fill(&mut response, asked.response_key, asked.response_len);
-            return cx.respond(handle, response, false);
+            return cx.respond(handle, response, asked.extended);
         }
-        match cx.response_buffer(&handle, asked.response_len) {
+        match cx.response_buffer(&handle, len) {
             Ok(mut response) => {
+                response.put_slice(&extension);
                 pattern::fill(&mut response, asked.response_key, asked.response_len);
-                cx.respond(handle, response, false);
+                cx.respond(handle, response, asked.extended);
             }
             Err(error) => {
                 self.responses_refused += 1;
@@ -288,6 +382,8 @@ impl Party {
         }
         let random = &mut self.chances.delays;
         if random.percent(handlers.slow_percent) {
+            let Answer { id, handle, .. } = answer;
+            self.put_off.push(PutOff { id, handle, told: false, gone: false });
             return Some(random.below(handlers.slowest_nanos + 1));
         }
         self.answer(cx, answer);
@@ -306,8 +402,13 @@ pub(crate) struct Turn<'w> {
 
 impl App<SimTransport> for Turn<'_> {
     fn on_request(&mut self, cx: &mut Cx<'_>, request: Request<'_, SimRoute>) {
-        let Request { handle, method, body, .. } = request;
-        let asked = self.oracle.executed(self.party.me, method, body.as_slice());
+        let Request { handle, method, body, extended, deadline, .. } = request;
+        let bare = self.oracle.bare_request(method, body.as_slice(), Some(extended));
+        let asked = self.oracle.executed(self.party.me, method, bare);
+        let now = cx.now().as_nanos();
+        let left =
+            (deadline != Instant::NEVER).then(|| deadline.as_nanos().wrapping_sub(now) as i64);
+        self.oracle.told_deadline(method, left);
         if let Body::Message(message) = body {
             cx.recycle(message);
         }
@@ -326,8 +427,11 @@ impl App<SimTransport> for Turn<'_> {
         mut request: MsgBuf,
     ) {
         let id = token as u32;
-        let result = reply.as_ref().map(Reply::as_slice);
-        self.oracle.ended(id, result, request.as_slice());
+        let result = reply
+            .as_ref()
+            .map(|reply| self.oracle.bare_response(id, reply.as_slice(), reply.extended));
+        let bare = self.oracle.bare_request(id, request.as_slice(), None);
+        self.oracle.ended(id, result, bare);
         // The request is the user's again, who writes into it; this panics if a queue still reads it.
         let len = request.len().min(64);
         request.as_mut_slice()[..len].fill(0xEE);
@@ -345,6 +449,41 @@ impl App<SimTransport> for Turn<'_> {
         }
         self.party.under_way -= 1;
         self.party.make_calls(cx, self.oracle, self.plan);
+    }
+
+    fn on_cancel(&mut self, cx: &mut Cx<'_>, request: RequestHandle) {
+        let mut known = self.party.put_off.iter_mut();
+        let Some(put_off) = known.find(|put_off| put_off.handle == request) else {
+            return self.oracle.blame("nobody waits for a request, which was answered");
+        };
+        if std::mem::replace(&mut put_off.told, true) {
+            let id = put_off.id;
+            return self
+                .oracle
+                .blame(format!("twice a handler is told that nobody waits for call {id}"));
+        }
+        self.oracle.told_of_cancel(put_off.id);
+        // Some stop, others go on.
+        if self.party.chances.obedience.percent(50) {
+            self.party.put_off.retain(|put_off| put_off.handle != request);
+            cx.respond_status(request, &Status::new(Code::Cancelled, "stopped"));
+        }
+    }
+
+    fn on_client_gone(&mut self, _: &mut Cx<'_>, client: ClientId) {
+        for put_off in &mut self.party.put_off {
+            if put_off.handle.client() != client {
+                continue;
+            }
+            if !put_off.told {
+                let id = put_off.id;
+                self.oracle
+                    .blame(format!("the client of call {id} is gone, its handler was not told"));
+            }
+            if std::mem::replace(&mut put_off.gone, true) {
+                self.oracle.blame("a client goes twice");
+            }
+        }
     }
 
     fn on_session(&mut self, cx: &mut Cx<'_>, session: SessionId, event: SessionEvent) {
@@ -408,6 +547,12 @@ impl Party {
         let window =
             |session: &Session| Some((session.server, cx.session_stats(session.id)?.window));
         self.sessions.iter().filter(|session| session.open).filter_map(window).collect()
+    }
+
+    /// Calls that have ended and whose slots are not free yet.
+    pub(crate) fn quarantined(&self, cx: &Cx<'_>) -> usize {
+        let stats = self.sessions.iter().filter_map(|session| cx.session_stats(session.id));
+        stats.map(|stats| stats.quarantined).sum()
     }
 
     /// Whether all its sessions are gone.

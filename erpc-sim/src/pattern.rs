@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use bytes::BufMut;
+use erpc_core::wire::extension::{push_entry, put_extension};
 
 /// Bytes of noise that contents are cut from: a prime, so that no distance between two packets of a
 /// message is a multiple of it.
@@ -55,6 +56,26 @@ pub(crate) fn matches(bytes: &[u8], key: u64) -> bool {
             rest = others;
             mine == piece
         })
+}
+
+/// An extension that belongs to a key; with up to two entries, and of some 260 bytes at most.
+#[must_use]
+pub(crate) fn extension(key: u64) -> Vec<u8> {
+    let mut entries = Vec::new();
+    for (at, name) in ["trace", "\u{e9}"].into_iter().enumerate().take((key >> 8) as usize % 3) {
+        let value = [mix(key + at as u64) as u8; 120];
+        push_entry(&mut entries, name, &value[..(key >> 16) as usize % value.len()])
+            .expect("there is room for two entries");
+    }
+    let mut out = Vec::new();
+    put_extension(key as u8, &entries, &mut out);
+    out
+}
+
+/// Whether the response with this key has an extension, where its request had one.
+#[must_use]
+pub(crate) fn answers_extended(key: u64) -> bool {
+    key >> 40 & 1 != 0
 }
 
 /// The finalizer of SplitMix64: every bit of the input changes half of the output's.

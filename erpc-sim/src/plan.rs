@@ -35,6 +35,8 @@ pub struct Plan {
     pub heal_at: Instant,
     /// What handlers do.
     pub handlers: Handlers,
+    /// What calls are like besides their sizes.
+    pub whims: Whims,
     /// How long messages are.
     pub sizes: Sizes,
     /// Calls that one endpoint has under way at most, over all sessions.
@@ -108,6 +110,29 @@ pub struct Handlers {
     pub slowest_nanos: u64,
     /// In a hundred requests, how many make the handler panic.
     pub panic_percent: u32,
+}
+
+/// What callers want besides a response: in a hundred calls, how many.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Whims {
+    /// Have an extension.
+    pub extended_percent: u32,
+    /// Have a deadline.
+    pub deadline_percent: u32,
+    /// Are cancelled, if they have not ended by then.
+    pub cancel_percent: u32,
+}
+
+/// The longest that a caller waits, in nanoseconds, as a power of two: about a second.
+const LONGEST_WAIT: u64 = 30;
+
+impl Whims {
+    /// After how many nanoseconds the caller has waited long enough: of every order of magnitude alike, and now
+    /// and then at once.
+    pub(crate) fn wait(random: &mut Random) -> u64 {
+        let order = random.below(LONGEST_WAIT - 9);
+        if order == 0 { 0 } else { random.below(1 << (9 + order)) + 1 }
+    }
 }
 
 /// How long messages are.
@@ -334,6 +359,7 @@ impl<'a> Draft<'a> {
             events: Vec::new(),
             heal_at: healed,
             handlers: Handlers::default(),
+            whims: Whims::default(),
             sizes,
             outstanding: shape.within(1, 48) as u32,
             turn_nanos: (300, 100),
@@ -537,6 +563,14 @@ impl<'a> Draft<'a> {
         if let Some(mut random) = self.feature(Feature::Panics) {
             self.plan.handlers.panic_percent = random.within(1, 30) as u32;
         }
+        let percent = |feature: Feature, most: u64| {
+            self.feature(feature).map_or(0, |mut random| random.within(1, most) as u32)
+        };
+        self.plan.whims = Whims {
+            extended_percent: percent(Feature::Metadata, 100),
+            deadline_percent: percent(Feature::Deadlines, 60),
+            cancel_percent: percent(Feature::Cancels, 60),
+        };
     }
 }
 

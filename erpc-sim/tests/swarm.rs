@@ -50,6 +50,9 @@ fn acted(feature: Feature, faults: &FaultCounts, happened: &Happened) -> u64 {
         Feature::ClockLeap => happened.leaps,
         Feature::Churn => happened.reconnects,
         Feature::Squeeze => happened.overflows.min(happened.nic_drops),
+        Feature::Metadata => happened.extended,
+        Feature::Deadlines => happened.late,
+        Feature::Cancels => happened.cancels.min(happened.cancelled),
         Feature::Checksums => unreachable!("they find what others do"),
     }
 }

@@ -1,10 +1,12 @@
 //! What must be true of an endpoint after every turn.
 
 use erpc_core::protocol::{DropReason, MAX_EXPIRED};
+use erpc_core::wire::{ANNOUNCEMENT, Header, Kind};
 
 use super::World;
 use crate::node::Answers;
 use crate::plan::MOST_CREDITS;
+use crate::{Feature, SimRoute};
 
 /// Everything of an endpoint with so many sessions, and not twice as many, is looked at after every
 /// turn; with more, as much more rarely as it takes longer.
@@ -75,6 +77,31 @@ impl World<'_> {
             self.oracle.blame(format!(
                 "endpoint {index} sends {sent} packets in a turn with {received} received"
             ));
+        }
+    }
+
+    /// A client that was told that its request is executing has given the room for the response to others: it
+    /// comes announced.
+    pub(super) fn check_announced(&mut self, from: SimRoute, to: SimRoute, header: &Header) {
+        if !self.plan.features.has(Feature::SlowHandlers) {
+            return;
+        }
+        let place = (from, to, header.connection.to_u64(), header.request.to_u32());
+        match header.kind {
+            Kind::Accepted => {
+                self.accepted.insert(place);
+            }
+            // Asked for, after it was announced.
+            Kind::Response | Kind::Failure if header.packet.get() == ANNOUNCEMENT => {
+                self.accepted.remove(&place);
+            }
+            Kind::Response | Kind::Failure if header.size > 0 && self.accepted.contains(&place) => {
+                self.oracle.blame(format!(
+                    "the response to request {} of a session at {from} was not announced",
+                    header.request.to_u32()
+                ));
+            }
+            _ => {}
         }
     }
 

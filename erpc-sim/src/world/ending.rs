@@ -4,8 +4,8 @@ use erpc_core::protocol::{KEPT_CAPACITY, WINDOW};
 use erpc_core::time::Instant;
 
 use super::{Event, Phase, World};
-use crate::Scenario;
 use crate::net::LinkId;
+use crate::{Feature, Scenario};
 
 /// How long sessions may take to close, in nanoseconds, beyond what the plan's bound says: an end that
 /// has died is missed by the other one.
@@ -102,6 +102,7 @@ impl World<'_> {
     /// Servers keep no large response once clients have it.
     fn check_idle(&mut self) {
         self.check_windows();
+        self.check_quarantines();
         for (index, node) in self.nodes.iter_mut().enumerate() {
             let Some(rpc) = &mut node.rpc else { continue };
             node.port.set_now(Instant::NEVER);
@@ -111,6 +112,29 @@ impl World<'_> {
             if kept > most {
                 self.oracle.blame(format!(
                     "endpoint {index} is idle with {accepted} sessions and keeps {kept} bytes, more than {most}"
+                ));
+            }
+        }
+    }
+
+    /// Every call that ended early on its way has been answered by now, and its slot is free.
+    fn check_quarantines(&mut self) {
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            let now = node.clock.at(self.now);
+            let Some(rpc) = &mut node.rpc else { continue };
+            let left = node.party.quarantined(&rpc.context_at(now));
+            if left > 0 {
+                self.oracle
+                    .blame(format!("endpoint {index} is idle and has {left} slots in quarantine"));
+            }
+            let stats = rpc.stats().protocol;
+            let answered = stats.cancelled + stats.late_responses;
+            let early = self.oracle.ended_early(index);
+            // A failure that is announced and not pulled yet ends a call early, and has been answered.
+            let fails = self.plan.features.has(Feature::Panics);
+            if answered > early || answered < early && !fails {
+                self.oracle.blame(format!(
+                    "endpoint {index} has ended {early} calls on their way, {answered} were answered"
                 ));
             }
         }

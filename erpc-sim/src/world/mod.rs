@@ -5,14 +5,14 @@ mod checks;
 mod ending;
 mod report;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use erpc_core::protocol::ListenGroup;
 use erpc_core::time::Instant;
 use erpc_core::transport::MAX_BURST;
 use erpc_core::transport::fault::{Fate, FaultCounts, PacketCopy};
-use erpc_core::wire::{Header, Kind, checksum};
+use erpc_core::wire::{CANCEL, HEADER_LEN, Header, Kind, checksum};
 
 use crate::agenda::Agenda;
 use crate::net::{Network, Packet};
@@ -34,6 +34,8 @@ enum Event {
     GoOn(u32),
     /// An answer that was put off is given.
     Answer(u32),
+    /// A caller has waited long enough.
+    Cancel(u32),
     Round(u32, u32),
     Happens(u32),
     Restart(u32),
@@ -88,6 +90,10 @@ pub struct World<'p> {
     ready: VecDeque<u32>,
     waiting: Shelf<(Packet, Way)>,
     answers: Shelf<(usize, u32, Answer)>,
+    /// Calls to be cancelled: whose, in which life, which.
+    cancels: Shelf<(usize, u32, u32)>,
+    /// Requests that servers have accepted: whose, to whom, and the session and the number there.
+    accepted: BTreeSet<(SimRoute, SimRoute, u64, u32)>,
     oracle: Oracle,
     phase: Phase,
     chances: chaos::Chances,
@@ -102,6 +108,9 @@ pub struct World<'p> {
     happened: Happened,
     bound_used: u64,
 }
+
+/// Where a request's first packet says how much time is left.
+const DEADLINE_AT: usize = HEADER_LEN + 4;
 
 /// Packets of the past that are remembered.
 const RECORDED: usize = 512;
@@ -129,6 +138,8 @@ impl<'p> World<'p> {
             ready: VecDeque::new(),
             waiting: Shelf::new(),
             answers: Shelf::new(),
+            cancels: Shelf::new(),
+            accepted: BTreeSet::new(),
             oracle: Oracle::new(plan),
             phase: Phase::Faults,
             chances: chaos::Chances::new(&Random::new(plan.seed).fork(7)),
@@ -169,18 +180,22 @@ impl<'p> World<'p> {
             self.faults += node.heal();
             self.happened.overflows += node.port.stats().rx_overflow;
             self.happened.responses_refused += node.party.responses_refused;
+            self.happened.cancels += node.party.cancelled;
             if let Some(rpc) = &mut node.rpc {
                 let stats = rpc.stats().protocol;
                 self.happened.turned_down += stats.turned_down;
                 self.happened.given_up += stats.given_up;
+                self.happened.cancelled += stats.cancelled;
+                self.happened.late_responses += stats.late_responses;
             }
         }
         let network = self.network.stats();
         self.happened.nic_drops = network.dropped_full_nic;
         self.happened.switch_drops = network.dropped_full_port + network.dropped_full_buffer;
         self.happened.marks = network.marked;
-        let Hardships { panics, allocations_refused } = self.oracle.hardships();
+        let Hardships { panics, allocations_refused, extended, late } = self.oracle.hardships();
         (self.happened.panics, self.happened.allocations_refused) = (panics, allocations_refused);
+        (self.happened.extended, self.happened.late) = (extended, late);
         let outcomes = self.oracle.outcomes();
         let Outcomes { responses, statuses, not_executed, maybe_executed, .. } = outcomes;
         let others = [outcomes.responses_lost, outcomes.rejected, outcomes.abandoned];
@@ -255,6 +270,7 @@ impl<'p> World<'p> {
                 self.go_on(packet, way);
             }
             Event::Answer(place) => self.answer(place),
+            Event::Cancel(place) => self.cancel(place),
             Event::Round(index, calls) => {
                 let (oracle, plan) = (&mut self.oracle, self.plan);
                 let node = &mut self.nodes[index as usize];
@@ -346,6 +362,7 @@ impl<'p> World<'p> {
         if let Some(rpc) = &mut node.rpc {
             rpc.ring_doorbell();
         }
+        self.plan_cancels(index);
         self.plan_turn(index, self.now);
         self.send_all(index);
     }
@@ -360,6 +377,7 @@ impl<'p> World<'p> {
             let place = self.answers.put((index, life, answer));
             self.agenda.put(self.now.plus_nanos(nanos), Event::Answer(place));
         }
+        self.plan_cancels(index);
         self.send_all(index);
         let node = &self.nodes[index];
         let next = if node.port.waiting() > 0 {
@@ -404,7 +422,8 @@ impl<'p> World<'p> {
         self.nodes[index].port.take_sent(&mut sent);
         let from = self.plan.endpoints[index].route;
         for Sent { to, bytes } in sent.drain(..) {
-            if let Ok(Header { kind, aux: method, flags, .. }) = Header::parse(&bytes) {
+            if let Ok(header) = Header::parse(&bytes) {
+                let Header { kind, aux: method, flags, .. } = header;
                 let trailer = flags.trailer();
                 self.nodes[index].answers.sent += u64::from(kind != Kind::Control);
                 // Whoever asks for them, all have them.
@@ -414,7 +433,16 @@ impl<'p> World<'p> {
                 }
                 if kind == Kind::Request {
                     self.oracle.sent(method, bytes.len() - checksum::overhead(trailer));
+                    if flags.extended()
+                        && header.packet.get() == 0
+                        && let Some(field) = bytes.get(DEADLINE_AT..DEADLINE_AT + 4)
+                    {
+                        let micros =
+                            field.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
+                        self.oracle.sent_deadline(method, micros);
+                    }
                 }
+                self.check_announced(from, to, &header);
             }
             let fate = self.nodes[index].tx.judge(self.now, bytes.len());
             let packet = Packet { from, to, bytes, marked: false, forged: false };
@@ -517,6 +545,29 @@ impl<'p> World<'p> {
         self.trace = pattern::mix(self.trace ^ header).wrapping_add(what ^ ends.rotate_left(7));
     }
 
+    /// The cancels that an endpoint's user has thought of.
+    fn plan_cancels(&mut self, index: usize) {
+        let party = &mut self.nodes[index].party;
+        let (_, life) = party.incarnation();
+        for (nanos, id) in party.to_cancel.drain(..) {
+            let place = self.cancels.put((index, life, id));
+            self.agenda.put(self.now.plus_nanos(nanos), Event::Cancel(place));
+        }
+    }
+
+    fn cancel(&mut self, place: u32) {
+        let (index, life, id) = self.cancels.take(place);
+        let node = &mut self.nodes[index];
+        let now = node.clock.at(self.now);
+        if node.party.incarnation().1 != life {
+            return;
+        }
+        if let Some(rpc) = &mut node.rpc {
+            node.party.cancel(&mut rpc.context_at(now), id, &mut self.oracle);
+            self.between_turns(index);
+        }
+    }
+
     fn answer(&mut self, place: u32) {
         let (index, life, answer) = self.answers.take(place);
         let node = &mut self.nodes[index];
@@ -526,20 +577,21 @@ impl<'p> World<'p> {
             return;
         }
         if let Some(rpc) = &mut node.rpc {
-            node.party.answer(&mut rpc.context_at(now), answer);
+            node.party.answer_late(&mut rpc.context_at(now), answer);
             self.between_turns(index);
         }
     }
 }
 
-/// Packets of its sessions that a server may send because of this one: a part of a request has one answer, if
-/// any, and a request for response says how many it wants.
+/// Packets of its sessions that a server may send because of this one: a part of a request, or its end before
+/// its time, has one answer, if any, and a request for response says how many it wants.
 #[inline]
 fn answers_asked_for(bytes: &[u8]) -> u64 {
     /// The most that a session's credits may be.
     const MOST: u32 = 1_024;
     match Header::parse(bytes) {
         Ok(Header { kind: Kind::Request, .. }) => 1,
+        Ok(Header { kind: Kind::Done, packet, .. }) if packet.get() == CANCEL => 1,
         Ok(Header { kind: Kind::RequestForResponse, size, .. }) => size.min(MOST).into(),
         _ => 0,
     }

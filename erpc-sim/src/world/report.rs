@@ -45,6 +45,11 @@ pub struct Happened {
     pub hoards: u64,
     pub reconnects: u64,
     pub late_answers: u64,
+    pub extended: u64,
+    pub late: u64,
+    pub cancels: u64,
+    pub cancelled: u64,
+    pub late_responses: u64,
     pub overflows: u64,
     pub panics: u64,
     pub allocations_refused: u64,
@@ -67,6 +72,11 @@ impl AddAssign for Happened {
         self.hoards += more.hoards;
         self.reconnects += more.reconnects;
         self.late_answers += more.late_answers;
+        self.extended += more.extended;
+        self.late += more.late;
+        self.cancels += more.cancels;
+        self.cancelled += more.cancelled;
+        self.late_responses += more.late_responses;
         self.overflows += more.overflows;
         self.panics += more.panics;
         self.allocations_refused += more.allocations_refused;
