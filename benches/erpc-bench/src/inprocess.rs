@@ -20,6 +20,7 @@ use crate::machine;
 use crate::payload;
 use crate::report::Line;
 use crate::service::Answerer;
+use crate::typed_cost::{self, Form, Width};
 
 #[derive(Args)]
 pub(crate) struct CpuArgs {
@@ -44,6 +45,9 @@ pub(crate) struct CpuArgs {
     /// Damage some answers, to see that it is noticed
     #[arg(long)]
     inject_corruption: bool,
+    /// Measure w4's call in this form, and raw beside it, instead
+    #[arg(long, conflicts_with_all = ["size", "integrity", "inject_corruption"])]
+    typed: Option<Form>,
 }
 
 #[derive(Args)]
@@ -108,6 +112,10 @@ fn two_ports() -> (MemTransport, MemTransport) {
 pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
     machine::pin(args.core)?;
     let outstanding = (args.sessions * args.window) as usize;
+    if let Some(form) = args.typed {
+        let width = Width { sessions: args.sessions as usize, outstanding };
+        return typed_cost::run(form, width, Duration::from_secs_f64(args.secs));
+    }
 
     // Of large requests the answer is small.
     let mut load = Load::new(

@@ -3,6 +3,7 @@
 
 mod client;
 mod control;
+mod counting;
 mod failure;
 mod inprocess;
 mod load;
@@ -16,10 +17,14 @@ mod service;
 mod stream;
 mod tasks;
 mod typed;
+mod typed_cost;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+
+#[global_allocator]
+static ALLOCATOR: counting::Counting = counting::Counting;
 
 #[derive(Parser)]
 #[command(version, about)]

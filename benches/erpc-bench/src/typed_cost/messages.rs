@@ -1,0 +1,145 @@
+//! The messages, the store behind them, and how answers are checked.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use erpc::service::{Fixed, Method, MethodCollision, Mode, Routes};
+use erpc::zerocopy::little_endian::U64;
+use erpc::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use erpc::{FixedLayout, Request, Response, Status};
+
+pub(super) use crate::service::proto::{GetRequest, GetResponse};
+
+/// Bytes of a value.
+pub(super) const VALUE: usize = 64;
+/// Bytes of a raw request: the key.
+pub(super) const REQUEST: usize = 8;
+/// Bytes of a raw answer: value and flag.
+pub(super) const ANSWER: usize = VALUE + 1;
+
+pub(super) const GET: Method<GetRequest, GetResponse> = Method::new("bench.v1.Cost/Get");
+pub(super) const GET_ASYNC: Method<GetRequest, GetResponse> = Method::new("bench.v1.Cost/GetAsync");
+pub(super) const GET_FIXED: Method<FixedRequest, FixedResponse, Fixed> =
+    Method::new("bench.v1.Cost/GetFixed");
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[zerocopy(crate = "erpc::zerocopy")]
+#[repr(C)]
+pub(super) struct FixedRequest {
+    pub(super) key: U64,
+}
+
+impl FixedLayout for FixedRequest {}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[zerocopy(crate = "erpc::zerocopy")]
+#[repr(C)]
+pub(super) struct FixedResponse {
+    pub(super) value: [u8; VALUE],
+    pub(super) found: u8,
+}
+
+impl FixedLayout for FixedResponse {}
+
+/// A request for a key.
+pub(super) trait Keyed: 'static {
+    fn of(key: u64) -> Self;
+}
+
+/// An answer that can be checked.
+pub(super) trait Checked {
+    fn is_answer(&self, key: u64) -> bool;
+}
+
+impl Keyed for GetRequest {
+    fn of(key: u64) -> Self {
+        Self { key }
+    }
+}
+
+impl Keyed for FixedRequest {
+    fn of(key: u64) -> Self {
+        Self { key: key.into() }
+    }
+}
+
+impl Checked for GetResponse {
+    fn is_answer(&self, key: u64) -> bool {
+        is_answer(&self.value, self.found, key)
+    }
+}
+
+impl Checked for FixedResponse {
+    fn is_answer(&self, key: u64) -> bool {
+        is_answer(&self.value, self.found != 0, key)
+    }
+}
+
+impl Checked for &FixedResponse {
+    fn is_answer(&self, key: u64) -> bool {
+        (*self).is_answer(key)
+    }
+}
+
+/// A value for every key; those that 16 divides are said to be missing.
+pub(super) struct Store {
+    values: Vec<[u8; VALUE]>,
+    shared: Vec<Bytes>,
+}
+
+fn value(key: u64) -> [u8; VALUE] {
+    std::array::from_fn(|at| (key as u8).wrapping_add(at as u8))
+}
+
+fn is_there(key: u64) -> bool {
+    !key.is_multiple_of(16)
+}
+
+/// Whether these are the store's value and flag for `key`.
+#[inline]
+pub(super) fn is_answer(bytes: &[u8], found: bool, key: u64) -> bool {
+    found == is_there(key) && *bytes == value(key)
+}
+
+impl Store {
+    pub(super) fn new() -> Self {
+        let values: Vec<_> = (0..=u8::MAX).map(|key| value(key.into())).collect();
+        let shared = values.iter().map(|value| Bytes::copy_from_slice(value)).collect();
+        Self { values, shared }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, key: u64) -> (&[u8; VALUE], bool) {
+        (&self.values[key as u8 as usize], is_there(key))
+    }
+
+    fn get_prost(&self, request: Request<'_, GetRequest>) -> Result<Response<GetResponse>, Status> {
+        let key = request.message().key;
+        let value = self.shared[key as u8 as usize].clone();
+        Ok(Response::new(GetResponse { value, found: is_there(key) }))
+    }
+
+    fn get_fixed(
+        &self,
+        request: Request<'_, &FixedRequest>,
+    ) -> Result<Response<FixedResponse>, Status> {
+        let (value, found) = self.get(request.message().key.get());
+        Ok(Response::new(FixedResponse { value: *value, found: found.into() }))
+    }
+
+    async fn get_async(
+        &self,
+        request: Request<'_, GetRequest>,
+    ) -> Result<Response<GetResponse>, Status> {
+        self.get_prost(request)
+    }
+
+    pub(super) fn routes() -> Result<Routes, MethodCollision> {
+        let mut routes = Routes::new();
+        let store = Arc::new(Self::new());
+        routes.unary(GET, Mode::Dispatch, &store, Self::get_prost)?;
+        routes.unary(GET_FIXED, Mode::Dispatch, &store, Self::get_fixed)?;
+        routes.unary_async(GET_ASYNC, &store, Self::get_async)?;
+        Ok(routes)
+    }
+}
