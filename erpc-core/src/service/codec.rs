@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bytes::BufMut;
+use bytes::{Buf, BufMut, Bytes};
 
 use crate::buf::MsgBuf;
 
@@ -59,12 +59,44 @@ impl<M: prost::Message + Default> Codec<M> for Prost {
 
     #[inline]
     fn decode(bytes: &[u8]) -> Result<M, DecodeError> {
-        M::decode(bytes).map_err(|error| DecodeError::new(error.to_string()))
+        M::decode(Received(bytes)).map_err(|error| not_prost(&error))
     }
 
     #[inline]
     fn view(bytes: &[u8]) -> Result<M, DecodeError> {
         <Self as Codec<M>>::decode(bytes)
+    }
+}
+
+#[cold]
+fn not_prost(error: &prost::DecodeError) -> DecodeError {
+    DecodeError::new(error.to_string())
+}
+
+/// Received bytes as `prost` reads them. A slice would do, but makes [`Bytes`] in a roundabout way.
+struct Received<'a>(&'a [u8]);
+
+impl Buf for Received<'_> {
+    #[inline]
+    fn remaining(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn chunk(&self) -> &[u8] {
+        self.0
+    }
+
+    #[inline]
+    fn advance(&mut self, count: usize) {
+        self.0 = &self.0[count..];
+    }
+
+    #[inline]
+    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
+        let (bytes, rest) = self.0.split_at(len);
+        self.0 = rest;
+        Bytes::copy_from_slice(bytes)
     }
 }
 
@@ -78,7 +110,7 @@ pub fn encode_into<C: Codec<M>, M>(message: &M, msgbuf: &mut MsgBuf) {
 }
 
 /// As [`encode_into`], for a caller that knows the encoded length.
-#[inline]
+#[inline(always)]
 pub(crate) fn encode_sized<C: Codec<M>, M>(message: &M, len: usize, msgbuf: &mut MsgBuf) {
     msgbuf.resize(len);
     // A slice rather than the msgbuf as `BufMut`: the buffer's checks are made once, not per field.

@@ -38,8 +38,9 @@ where
     })
 }
 
-/// One call, from bytes to outcome.
-#[inline]
+/// One call, from bytes to outcome. Inlined with what it calls, for each method anew: passing messages and
+/// outcomes between functions costs more than most of them do.
+#[inline(always)]
 fn run<S, Req, Resp: 'static, C: Codec<Req>, D: Codec<Resp>>(
     service: &S,
     handler: impl for<'a> Fn(&S, Request<'a, C::View<'a>>) -> Result<Response<Resp>, Status>,
@@ -68,7 +69,7 @@ fn intercepted(context: &CallContext<'_>, run: impl FnOnce() -> Outcome) -> Outc
 }
 
 /// What came of a handler that returned.
-#[inline]
+#[inline(always)]
 pub(super) fn outcome<D: Codec<M>, M>(
     result: Result<Response<M>, Status>,
     context: &CallContext<'_>,
@@ -76,14 +77,14 @@ pub(super) fn outcome<D: Codec<M>, M>(
     if context.is_deferred() {
         return Outcome::Deferred;
     }
-    let reply = result.and_then(|response| match response.message() {
-        Some(message) => {
-            let limit = context.entry().max_response();
-            encode_reply::<D, M>(message, response.metadata(), limit, |len| context.buffer(len))
-        }
-        None => Err(promised_elsewhere()),
-    });
-    reply.into()
+    let response = match result {
+        // By reference: messages may be large.
+        Ok(ref response) => response,
+        Err(status) => return Outcome::Failed(status),
+    };
+    let Some(message) = response.message() else { return promised_elsewhere() };
+    let limit = context.entry().max_response();
+    encode_reply::<D, M>(message, response.metadata(), limit, |len| context.buffer(len)).into()
 }
 
 /// Whether the request is within the method's limit.
@@ -115,6 +116,6 @@ pub(super) fn panicked(context: &CallContext<'_>) -> Outcome {
 
 /// The handler kept an earlier call's "deferred" and returned it for this one, which nobody answers.
 #[cold]
-fn promised_elsewhere() -> Status {
-    Status::internal("the handler returned another call's deferred response")
+fn promised_elsewhere() -> Outcome {
+    Outcome::Failed(Status::internal("the handler returned another call's deferred response"))
 }

@@ -50,7 +50,7 @@ impl From<Result<Encoded, Status>> for Outcome {
 }
 
 /// Encodes a response of at most `limit` bytes into what `buffer` gives for that many bytes.
-#[inline]
+#[inline(always)]
 pub(super) fn encode_reply<D: Codec<M>, M>(
     message: &M,
     metadata: MetadataRef<'_>,

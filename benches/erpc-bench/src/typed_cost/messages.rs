@@ -52,30 +52,35 @@ pub(super) trait Checked {
 }
 
 impl Keyed for GetRequest {
+    #[inline]
     fn of(key: u64) -> Self {
         Self { key }
     }
 }
 
 impl Keyed for FixedRequest {
+    #[inline]
     fn of(key: u64) -> Self {
         Self { key: key.into() }
     }
 }
 
 impl Checked for GetResponse {
+    #[inline]
     fn is_answer(&self, key: u64) -> bool {
         is_answer(&self.value, self.found, key)
     }
 }
 
 impl Checked for FixedResponse {
+    #[inline]
     fn is_answer(&self, key: u64) -> bool {
         is_answer(&self.value, self.found != 0, key)
     }
 }
 
 impl Checked for &FixedResponse {
+    #[inline]
     fn is_answer(&self, key: u64) -> bool {
         (*self).is_answer(key)
     }
@@ -87,6 +92,7 @@ pub(super) struct Store {
     shared: Vec<Bytes>,
 }
 
+#[inline]
 fn value(key: u64) -> [u8; VALUE] {
     std::array::from_fn(|at| (key as u8).wrapping_add(at as u8))
 }
