@@ -55,17 +55,21 @@ pub(super) struct Dispatch<'s, T: Transport> {
 }
 
 impl<T: Transport> App<T> for Dispatch<'_, T> {
-    #[inline]
+    /// The common case is written out: a handler that runs here, on a message of one packet without an
+    /// extension.
+    #[inline(always)]
     fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
-        let serving = self.shared.serving.get();
-        let entry =
-            serving.and_then(|serving| Some((serving, serving.routes.get(request.method)?)));
-        match entry {
-            Some((_, entry)) if entry.mode() == Some(Mode::Dispatch) => {
-                self.dispatch(cx, entry, request)
-            }
-            Some((serving, entry)) => self.pass_on(cx, serving, entry, request),
-            None => cx.respond_status(request.handle, &unknown(request.method, serving.is_some())),
+        if let Body::Packet(message) = request.body
+            && !request.extended
+            && let Some(serving) = self.shared.serving.get()
+            && let Some(entry) = serving.routes.get(request.method)
+            && entry.mode() == Some(Mode::Dispatch)
+        {
+            let host = SlotHost { cx: RefCell::new(cx), peer: &request.peer, shared: self.shared };
+            let outcome = entry.call(&CallContext::new(entry, request.handle, &host), message);
+            answer(cx, request.handle, outcome);
+        } else {
+            self.on_other_request(cx, request);
         }
         self.shared.after_upcall(cx);
     }
@@ -102,39 +106,15 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
 }
 
 impl<T: Transport> Dispatch<'_, T> {
-    /// Runs a handler here and now.
-    #[inline]
-    fn dispatch(
-        &self,
-        cx: &mut Context<'_, T>,
-        entry: &Arc<Entry>,
-        request: Request<'_, T::Route>,
-    ) {
-        let outcome = match self.opened(&request) {
-            Ok(Opened { deadline, metadata, message }) => {
-                let host =
-                    SlotHost { cx: RefCell::new(cx), peer: &request.peer, shared: self.shared };
-                let context = CallContext::new(entry, request.handle, &host)
-                    .with_extension(deadline, metadata);
-                entry.call(&context, message)
-            }
-            Err(status) => Outcome::Failed(status),
-        };
-        if let Body::Message(message) = request.body {
-            cx.recycle(message);
-        }
-        answer(cx, request.handle, outcome);
-    }
-
-    /// A request that is not answered on the spot: to a task or a worker.
-    fn pass_on(
-        &self,
-        cx: &mut Context<'_, T>,
-        serving: &Serving<T>,
-        entry: &Arc<Entry>,
-        request: Request<'_, T::Route>,
-    ) {
+    #[inline(never)]
+    fn on_other_request(&self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
         let handle = request.handle;
+        let serving = self.shared.serving.get();
+        let entry =
+            serving.and_then(|serving| Some((serving, serving.routes.get(request.method)?)));
+        let Some((serving, entry)) = entry else {
+            return cx.respond_status(handle, &unknown(request.method, serving.is_some()));
+        };
         let index = entry.index();
         let passed = match (&serving.tasks[index], &serving.streams[index]) {
             (Some(method), _) => self.to_task(cx, method, request),
@@ -142,11 +122,34 @@ impl<T: Transport> Dispatch<'_, T> {
                 let peer = address(&request.peer);
                 self.shared.stream_request(cx, (&serving.shared, method), request, peer)
             }
-            (None, None) => self.to_worker(serving, entry, request),
+            (None, None) if entry.mode() == Some(Mode::Worker) => {
+                self.to_worker(serving, entry, request)
+            }
+            (None, None) => self.dispatch(cx, entry, request),
         };
         if let Err(status) = passed {
             cx.respond_status(handle, &status);
         }
+    }
+
+    /// Runs a handler here and now.
+    fn dispatch(
+        &self,
+        cx: &mut Context<'_, T>,
+        entry: &Arc<Entry>,
+        request: Request<'_, T::Route>,
+    ) -> Result<(), Status> {
+        let outcome = self.opened(&request).map(|Opened { deadline, metadata, message }| {
+            let host = SlotHost { cx: RefCell::new(cx), peer: &request.peer, shared: self.shared };
+            let context =
+                CallContext::new(entry, request.handle, &host).with_extension(deadline, metadata);
+            entry.call(&context, message)
+        });
+        if let Body::Message(message) = request.body {
+            cx.recycle(message);
+        }
+        answer(cx, request.handle, outcome?);
+        Ok(())
     }
 
     /// Starts a task; it is polled at the end of this turn.
