@@ -1,37 +1,43 @@
 //! What is refused before any code is generated.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use heck::{ToSnakeCase, ToUpperCamelCase};
-use prost_types::{FileDescriptorProto, FileDescriptorSet, ServiceDescriptorProto};
+use prost_types::{
+    DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto,
+    FileDescriptorSet, ServiceDescriptorProto,
+};
 use protox::prost_reflect::MessageDescriptor;
 
 use crate::Error;
 use crate::method_id::method_id;
 use crate::types::view_name;
 
-/// Checks all services of a build: no two methods with one id, no two things with one
-/// name in Rust. `views` are the messages with one. Returns the names that types take in each package's
-/// module.
+/// Whose a name is, by where it is and what it is in Rust.
+#[derive(Default)]
+struct Owners(HashMap<(String, String), String>);
+
+impl Owners {
+    /// Gives a name to `owner`, as the `.proto` file calls it.
+    fn claim(&mut self, place: &str, rust_name: String, owner: String) -> Result<(), Error> {
+        match self.0.insert((place.to_owned(), rust_name.clone()), owner.clone()) {
+            None => Ok(()),
+            Some(first) => Err(Error::NameCollision { first, second: owner, rust_name }),
+        }
+    }
+}
+
+/// Checks a build: no two methods with one id, no two things with one name in Rust. `views` are the
+/// messages with one. Returns the names that types take in each package's module.
 pub(crate) fn check(
     files: &FileDescriptorSet,
     views: &[MessageDescriptor],
 ) -> Result<HashMap<String, Vec<String>>, Error> {
     method_ids(files)?;
     services(files).try_for_each(|(_, service)| method_names(service))?;
+    traits_and_clients(files)?;
     modules(files)?;
-    let mut names = type_names(files);
-    for view in views {
-        let (name, names) =
-            (view_name(view), names.entry(view.package_name().to_owned()).or_default());
-        if names.contains(&name) {
-            let first = format!("a message, enum or view {name}");
-            let second = format!("the view of message {}", view.full_name());
-            return Err(Error::NameCollision { first, second, rust_name: name });
-        }
-        names.push(name);
-    }
-    Ok(names)
+    types(files, views)
 }
 
 fn services(
@@ -67,21 +73,27 @@ fn method_ids(files: &FileDescriptorSet) -> Result<(), Error> {
 
 /// `GetAll` and `Get_all` are one function in Rust.
 fn method_names(service: &ServiceDescriptorProto) -> Result<(), Error> {
-    let mut names = HashMap::new();
-    for method in &service.method {
-        let rust_name = method.name().to_snake_case();
-        if let Some(first) = names.insert(rust_name.clone(), method.name()) {
-            let second = format!("{} of service {}", method.name(), service.name());
-            return Err(Error::NameCollision { first: first.to_owned(), second, rust_name });
-        }
-    }
-    Ok(())
+    let mut owners = Owners::default();
+    service.method.iter().try_for_each(|method| {
+        let owner = format!("{} of service {}", method.name(), service.name());
+        owners.claim("", method.name().to_snake_case(), owner)
+    })
+}
+
+/// Service `KvClient` has the name of service `Kv`'s client.
+fn traits_and_clients(files: &FileDescriptorSet) -> Result<(), Error> {
+    let mut owners = Owners::default();
+    services(files).try_for_each(|(file, service)| {
+        let rust_name = service.name().to_upper_camel_case();
+        let client = format!("the client of service {}", service.name());
+        owners.claim(file.package(), format!("{rust_name}Client"), client)?;
+        owners.claim(file.package(), rust_name, format!("service {}", service.name()))
+    })
 }
 
 /// A service's module may meet another's, the one of a message's nested types, or a package's.
 fn modules(files: &FileDescriptorSet) -> Result<(), Error> {
-    // By package and module name, whose it is.
-    let mut owners: HashMap<(String, String), String> = HashMap::new();
+    let mut owners = Owners::default();
     for file in &files.file {
         let nested = file.message_type.iter().filter(|message| {
             !message.nested_type.is_empty()
@@ -89,36 +101,60 @@ fn modules(files: &FileDescriptorSet) -> Result<(), Error> {
                 || !message.oneof_decl.is_empty()
         });
         for message in nested {
-            let key = (file.package().to_owned(), message.name().to_snake_case());
-            owners.insert(key, format!("message {}", message.name()));
-        }
-        if let Some((parent, name)) = file.package().rsplit_once('.') {
-            owners.insert(
-                (parent.to_owned(), name.to_snake_case()),
-                format!("package {}", file.package()),
-            );
+            let owner = format!("message {}", message.name());
+            owners.claim(file.package(), message.name().to_snake_case(), owner)?;
         }
     }
-    for (file, service) in services(files) {
-        let rust_name = service_module(service.name());
-        let second = format!("service {}", service.name());
-        if let Some(first) =
-            owners.insert((file.package().to_owned(), rust_name.clone()), second.clone())
-        {
-            return Err(Error::NameCollision { first, second, rust_name });
-        }
+    // Of one package there may be many files.
+    let packages: HashSet<_> = files.file.iter().map(FileDescriptorProto::package).collect();
+    for (parent, name) in packages.into_iter().filter_map(|package| package.rsplit_once('.')) {
+        owners.claim(parent, name.to_snake_case(), format!("package {parent}.{name}"))?;
     }
-    Ok(())
+    services(files).try_for_each(|(file, service)| {
+        let owner = format!("service {}", service.name());
+        owners.claim(file.package(), service_module(service.name()), owner)
+    })
 }
 
-/// The names that messages and enums take.
-fn type_names(files: &FileDescriptorSet) -> HashMap<String, Vec<String>> {
-    let mut names: HashMap<String, Vec<String>> = HashMap::new();
+/// `FooBar` and `Foo_Bar` are one type in Rust, and so are a message and the view of another.
+fn types(
+    files: &FileDescriptorSet,
+    views: &[MessageDescriptor],
+) -> Result<HashMap<String, Vec<String>>, Error> {
+    let mut owners = Owners::default();
     for file in &files.file {
-        let messages = file.message_type.iter().map(prost_types::DescriptorProto::name);
-        let enums = file.enum_type.iter().map(prost_types::EnumDescriptorProto::name);
-        let rust_names = messages.chain(enums).map(ToUpperCamelCase::to_upper_camel_case);
-        names.entry(file.package().to_owned()).or_default().extend(rust_names);
+        members(&mut owners, file.package(), &file.message_type, &file.enum_type)?;
     }
-    names
+    for view in views {
+        let owner = format!("the view of message {}", view.full_name());
+        owners.claim(view.package_name(), view_name(view), owner)?;
+    }
+    let mut names: HashMap<String, Vec<String>> = HashMap::new();
+    for (place, name) in owners.0.into_keys() {
+        names.entry(place).or_default().push(name);
+    }
+    Ok(names)
+}
+
+/// The types at one place, and what is in them.
+fn members(
+    owners: &mut Owners,
+    place: &str,
+    messages: &[DescriptorProto],
+    enums: &[EnumDescriptorProto],
+) -> Result<(), Error> {
+    for name in enums.iter().map(EnumDescriptorProto::name) {
+        owners.claim(place, name.to_upper_camel_case(), format!("enum {name}"))?;
+    }
+    for message in messages {
+        let name = message.name();
+        owners.claim(place, name.to_upper_camel_case(), format!("message {name}"))?;
+        let place = full_name(place, name);
+        for field in message.field.iter().map(FieldDescriptorProto::name) {
+            let owner = format!("field {field} of message {name}");
+            owners.claim(&place, field.to_snake_case(), owner)?;
+        }
+        members(owners, &place, &message.nested_type, &message.enum_type)?;
+    }
+    Ok(())
 }

@@ -17,8 +17,14 @@
 //! }
 //! ```
 //!
-//! and where the code shall live, `erpc::include_proto!("kv.v1")` with the package's name. Settings are
-//! those of [`configure`].
+//! and where the code shall live, `erpc::include_proto!("kv.v1")` with the package's name.
+//!
+//! - [What is generated](#what-is-generated)
+//! - [Methods: what handlers and clients look like](#methods)
+//! - [Options in `.proto` files](#options)
+//! - [Fixed layouts](#fixed-layouts) and [views](#views)
+//! - [Settings of the build](#settings)
+//! - [What is supported of protobuf](#protobuf), and [what is refused](#refused)
 //!
 //! # What is generated
 //!
@@ -27,19 +33,132 @@
 //! | item | what for |
 //! |---|---|
 //! | `trait Kv` | servers implement it, one function per method, and derive the rest: `#[derive(erpc::Service)] #[erpc(service = proto::Kv)]` |
-//! | `struct KvClient` | clients call it |
-//! | `mod kv_service` | where both live, with what the derive uses: `NAME`, `methods`, `Modes`, `register` |
+//! | `struct KvClient` | clients call it: `KvClient::connect(&endpoint, "10.0.0.7:31850")`, or `KvClient::new` with a session or a channel |
+//! | `mod kv_service` | where both live, with what the derive uses: `NAME`, `methods`, `Modes`, `MODES`, `register` |
 //!
 //! `Kv` and `KvClient` are re-exported from the package unless one of its messages has that name; then
 //! they are `kv_service::Kv` and `kv_service::KvClient`, and `#[erpc(service = proto::kv_service::Kv)]`
-//! finds the rest as well.
+//! finds the rest as well. Names that are keywords or taken get an underscore at their end: `New` is
+//! `client.new_(..)`, `self` is `self_`.
 //!
-//! Only services of the files that are named are generated; imported files give their messages.
+//! Only services of the files that are named are generated; imported files give their messages. Comments
+//! become documentation. Messages and methods with `deprecated = true` are `#[deprecated]`, for callers.
 //!
-//! # What is refused
+//! # Methods
 //!
-//! Streaming methods, two methods whose 32-bit ids are equal and names that meet in Rust fail the build;
-//! [`Error`] says which and what to do.
+//! | in the `.proto` file | the trait's function | the client's function |
+//! |---|---|---|
+//! | `rpc Get(Key) returns (Entry)` | `fn get(&self, request: Request<'_, Key>) -> Result<Response<Entry>, Status>` | `get(key) -> Call<Entry>`, a future, and `get_with(key, callback)` |
+//! | the same, `mode: ASYNC` | `async fn get(&self, request: Request<'_, Key>) -> Result<Response<Entry>, Status>` | the same |
+//! | `rpc Watch(Key) returns (stream Entry)` | `async fn watch(&self, request: Request<'_, Key>, out: Outgoing<Entry>) -> Result<(), Status>` | `watch(key) -> Incoming<Entry>` |
+//! | `rpc Upload(stream Entry) returns (Key)` | `async fn upload(&self, request: Request<'_, Incoming<Entry>>) -> Result<Response<Key>, Status>` | `upload() -> Upload<Entry, Key>` |
+//! | `rpc Sync(stream Entry) returns (stream Entry)` | `async fn sync(&self, request: Request<'_, Incoming<Entry>>, out: Outgoing<Entry>) -> Result<(), Status>` | `sync() -> (Outgoing<Entry>, Incoming<Entry>)` |
+//!
+//! Clients take messages or references to them. `client.with(CallOptions::new().deadline(..))` is a
+//! client whose calls have these options.
+//!
+//! # Options
+//!
+//! `import "erpc/options.proto";` works in every file, and nobody needs to have that file (it is
+//! `proto/erpc/options.proto` in this crate, for other compilers):
+//!
+//! ```proto
+//! import "erpc/options.proto";
+//!
+//! service Kv {
+//!   rpc Scan(ScanRequest) returns (ScanResponse) {
+//!     option (erpc.method) = { mode: ASYNC, deadline_us: 5000, idempotent: true };
+//!   }
+//! }
+//! ```
+//!
+//! | option | of | what it says |
+//! |---|---|---|
+//! | `(erpc.method).mode` | methods | `DISPATCH` (default): in the event loop, on the request as it was received. `WORKER`: on a worker thread. `ASYNC`: in the event loop, as an `async fn`. |
+//! | `(erpc.method).deadline_us` | methods | microseconds after which a call ends, unless the caller says otherwise; 0: none |
+//! | `(erpc.method).idempotent` | methods | calls may be repeated. The standard `idempotency_level` says the same. |
+//! | `(erpc.method).max_request`, `max_response` | methods | most bytes of an encoded message, enforced on both sides; 0: what sessions allow |
+//! | `(erpc.message).layout` | messages | `FIXED`: [the message is its own bytes](#fixed-layouts) |
+//! | `(erpc.message).view` | messages | handlers get [a view](#views) |
+//! | `(erpc.field).size` | `bytes` fields of messages with `layout: FIXED` | how many bytes |
+//!
+//! Modes may be changed where the service is served: between the event loop and workers by
+//! `#[erpc(worker(Scan), dispatch(Get))]` in front of the implementation, and to and from `ASYNC`, which
+//! changes the trait, by [`Builder::mode`].
+//!
+//! # Fixed layouts
+//!
+//! ```proto
+//! message Order {
+//!   option (erpc.message).layout = FIXED;
+//!   fixed64 quantity = 1;
+//!   double price = 2;
+//!   Side side = 3;                                // an enum
+//!   bytes symbol = 4 [(erpc.field).size = 8];
+//! }
+//! ```
+//!
+//! is a `#[repr(C)]` struct of 28 bytes, the fields in the order of their numbers, little-endian and
+//! without gaps: what is in memory is what travels. Encoding is one copy, and a handler gets
+//! `Request<'_, &Order>`, a reference to the received bytes (asynchronous handlers get a copy).
+//!
+//! ```ignore
+//! let order = Order::new().with_quantity(100).with_price(9.5).with_side(Side::Buy);
+//! assert_eq!(order.quantity(), 100);
+//! ```
+//!
+//! `new()` is all zeros, and a constant like the setters. A getter of an enum returns `None` for values
+//! that this version does not know.
+//!
+//! Fields have fixed sizes: numbers, `bool`, enums, `bytes` with a size, and messages with a fixed layout.
+//! None can be added later: peers refuse messages of another size. The message, and the types that it
+//! uses, stand at a file's level; it is no `prost` message, so no other message can contain it.
+//!
+//! # Views
+//!
+//! ```proto
+//! message PutRequest {
+//!   option (erpc.message).view = true;
+//!   string key = 1;
+//!   bytes value = 2;
+//! }
+//! ```
+//!
+//! is the same on the wire and for clients. Handlers of methods that are neither asynchronous nor streams get
+//! `Request<'_, PutRequestView<'_>>`, with `key: &str` and `value: &[u8]` borrowed from the received
+//! packet: nothing is allocated. Embedded messages are views, too (and have the option); enums are
+//! numbers; fields that may be missing are `Option`s. Of a field that comes twice the last counts, also if
+//! it is a message, where `prost` would merge them; unknown fields are skipped. There are no views of
+//! repeated fields, maps, oneofs, groups and defaults.
+//!
+//! # Settings
+//!
+//! [`configure`] has them, and [`Builder`] documents them:
+//!
+//! | setting | what for |
+//! |---|---|
+//! | [`build_client`](Builder::build_client), [`build_server`](Builder::build_server) | only one half |
+//! | [`mode`](Builder::mode) | where a method runs, whatever its `.proto` file says |
+//! | [`type_attribute`](Builder::type_attribute), [`message_attribute`](Builder::message_attribute), [`enum_attribute`](Builder::enum_attribute), [`field_attribute`](Builder::field_attribute) | attributes of messages |
+//! | [`trait_attribute`](Builder::trait_attribute), [`client_attribute`](Builder::client_attribute) | attributes of services |
+//! | [`extern_path`](Builder::extern_path) | types of other crates |
+//! | [`bytes`](Builder::bytes), [`btree_map`](Builder::btree_map) | `Bytes` and `BTreeMap` in messages |
+//! | [`compile_well_known_types`](Builder::compile_well_known_types) | `google.protobuf` without `prost_types` |
+//! | [`use_protoc`](Builder::use_protoc), [`compile_descriptor_set`](Builder::compile_descriptor_set) | files read by others |
+//! | [`out_dir`](Builder::out_dir), [`include_file`](Builder::include_file), [`file_descriptor_set_path`](Builder::file_descriptor_set_path) | what is written where |
+//! | [`erpc_path`](Builder::erpc_path) | `erpc` by another name |
+//! | [`prost`](Builder::prost) | everything else that `prost_build` can |
+//!
+//! # Protobuf
+//!
+//! proto3 and proto2, with what `prost` makes of it: required and optional fields, defaults, groups,
+//! oneofs, maps. Extensions are not kept by messages. Well-known types are those of `prost_types`, to be
+//! added to the dependencies; `google.protobuf.Empty` is `()`, and the wrappers are what they wrap.
+//!
+//! # Refused
+//!
+//! Files with editions, two methods whose 32-bit ids are equal, names that meet in Rust and options that
+//! cannot be fail the build; [`Error`] says which and what to do.
 
 mod attributes;
 mod builder;

@@ -187,7 +187,7 @@ fn a_view_that_meets_a_message_in_rust_is_named() {
         message Note { option (erpc.message).view = true; string text = 1; }";
     assert_eq!(
         compile("view-name", messages).to_string(),
-        "a message, enum or view NoteView and the view of message p.Note are both called `NoteView` in Rust; rename one \
+        "message NoteView and the view of message p.Note are both called `NoteView` in Rust; rename one \
          of them"
     );
 }
@@ -242,8 +242,37 @@ fn two_methods_with_one_rust_name_are_named() {
         compile("snake", "service S { rpc GetAll(M) returns (M); rpc get_all(M) returns (M); }");
     assert_eq!(
         error.to_string(),
-        "GetAll and get_all of service S are both called `get_all` in Rust; rename one of them"
+        "GetAll of service S and get_all of service S are both called `get_all` in Rust; rename one of them"
     );
+}
+
+#[test]
+fn other_things_with_one_rust_name_are_named() {
+    for (case, proto, named) in [
+        (
+            "types",
+            "message FooBar {} enum Foo_Bar { ZERO = 0; }",
+            "enum Foo_Bar and message FooBar are both called `FooBar`",
+        ),
+        (
+            "fields",
+            "message N { message I { uint32 aB = 1; uint32 a_b = 2; } }",
+            "field aB of message I and field a_b of message I are both called `a_b`",
+        ),
+        (
+            "clients",
+            "service Kv {} service KvClient {}",
+            "the client of service Kv and service KvClient are both called `KvClient`",
+        ),
+        (
+            "traits",
+            "service Kv {} service kv {}",
+            "the client of service Kv and the client of service kv are both called `KvClient`",
+        ),
+    ] {
+        let error = compile(case, proto).to_string();
+        assert_eq!(error, format!("{named} in Rust; rename one of them"));
+    }
 }
 
 #[test]

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     fn errors(input: &DeriveInput) -> Vec<String> {
-        let error = expand(input).err().expect("the struct is no fixed layout");
+        let error = expand(input).expect_err("the struct is no fixed layout");
         error.into_iter().map(|error| error.to_string()).collect()
     }
 
@@ -141,10 +141,7 @@ mod tests {
             }
         };
         let expanded = expand(&input).unwrap().to_string();
-        assert!(
-            expanded.contains("impl my :: erpc :: FixedLayout for Quote"),
-            "{expanded}"
-        );
+        assert!(expanded.contains("impl my :: erpc :: FixedLayout for Quote"), "{expanded}");
     }
 
     #[test]

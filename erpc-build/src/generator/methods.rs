@@ -84,8 +84,8 @@ impl Scope<'_> {
 /// In the largest unit that is exact, as one would write it.
 fn duration(micros: u64) -> TokenStream {
     let (from, count) = match micros {
-        _ if micros % 1_000_000 == 0 => ("from_secs", micros / 1_000_000),
-        _ if micros % 1_000 == 0 => ("from_millis", micros / 1_000),
+        _ if micros.is_multiple_of(1_000_000) => ("from_secs", micros / 1_000_000),
+        _ if micros.is_multiple_of(1_000) => ("from_millis", micros / 1_000),
         _ => ("from_micros", micros),
     };
     let (from, count) = (ident(from), number(count));
@@ -97,7 +97,7 @@ fn number(number: u64) -> TokenStream {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push('_');
         }
         text.push(digit);
