@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use heck::{ToSnakeCase, ToUpperCamelCase};
 use prost_types::{
-    DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto,
-    FileDescriptorSet, ServiceDescriptorProto,
+    DescriptorProto, EnumDescriptorProto, FileDescriptorProto, FileDescriptorSet,
+    ServiceDescriptorProto,
 };
 use protox::prost_reflect::MessageDescriptor;
 
@@ -136,7 +136,7 @@ fn types(
     Ok(names)
 }
 
-/// The types at one place, and what is in them.
+/// The types at one place, and those in them. Fields have JSON names, too, which compilers keep apart.
 fn members(
     owners: &mut Owners,
     place: &str,
@@ -150,10 +150,6 @@ fn members(
         let name = message.name();
         owners.claim(place, name.to_upper_camel_case(), format!("message {name}"))?;
         let place = full_name(place, name);
-        for field in message.field.iter().map(FieldDescriptorProto::name) {
-            let owner = format!("field {field} of message {name}");
-            owners.claim(&place, field.to_snake_case(), owner)?;
-        }
         members(owners, &place, &message.nested_type, &message.enum_type)?;
     }
     Ok(())
