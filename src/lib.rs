@@ -196,7 +196,8 @@ pub mod raw {
 /// }
 /// ```
 ///
-/// A file without a package is `"_"`. For code that was generated into a folder of its own, use
+/// A file without a package is `"_"`; words of a package that are Rust keywords are written as in Rust:
+/// `"my.r#type"`. For code that was generated into a folder of its own, use
 /// `include!`.
 #[macro_export]
 macro_rules! include_proto {

@@ -134,9 +134,13 @@ impl Scope<'_> {
             ),
         };
         let with = names.call_with.as_ref().map(|name| self.call_with(method, call, name));
+        // Other calls return what says so itself.
+        let must_use =
+            (self.plan(method).shape == Shape::Bidirectional).then(|| quote!(#[must_use]));
         quote! {
             #docs
             #deprecated
+            #must_use
             pub fn #call(&self, #argument) -> #output {
                 self.channel.#body
             }

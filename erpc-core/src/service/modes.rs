@@ -66,9 +66,9 @@ impl<const N: usize> Modes<N> {
         while index < self.asynchronous.len() {
             assert!(
                 !equal(self.asynchronous[index], method),
-                "this method's handler is asynchronous and runs in the event loop: do not list it here. To run it on a \
-                 worker, write `option (erpc.method).mode = WORKER;` in the .proto file or `.mode(\"package.Service/\
-                 Method\", Mode::Worker)` in the build script, and implement it as a plain `fn`"
+                "this method's handler is asynchronous and runs in the event loop: do not list it here. A method that \
+                 does not stream runs on a worker with `option (erpc.method).mode = WORKER;` in the .proto file, or with \
+                 `.mode(\"package.Service/Method\", Mode::Worker)` in the build script, and a plain `fn`"
             );
             index += 1;
         }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`hello`] | the plainest service |
 //! | [`modes`] | modes, deadlines, limits |
+//! | [`streams`] | streams of all kinds |
 //! | [`layouts`] | fixed layouts and views |
 //! | [`old`] | proto2 |
 //! | [`known`], [`shared`] | types of others |
@@ -35,6 +36,11 @@ mod rpc {
 /// `modes.v1`: modes, deadlines, limits.
 pub mod modes {
     include!("../../../erpc-build/tests/golden/modes/modes.v1.rs");
+}
+
+/// `streams.v1`: streams of both kinds of messages.
+pub mod streams {
+    include!("../../../erpc-build/tests/golden/streams/streams.v1.rs");
 }
 
 /// `layouts.v1`: fixed layouts and views.

@@ -9,6 +9,10 @@ use erpc_codegen_tests::layouts::{
     place::Point,
 };
 use erpc_codegen_tests::{odd, old, shared};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::Index;
 use prost::Message;
 
 fn order() -> Order {
@@ -196,4 +200,65 @@ fn structs_that_are_written_by_hand_are_messages_too() {
     Fixed::encode(&quote, &mut bytes);
     assert_eq!(bytes.len(), 24);
     assert_eq!(<Fixed as Codec<Quote>>::view(&bytes), Ok(&quote));
+}
+
+prop_compose! {
+    fn any_note()(
+        text in ".{0,20}",
+        picture in vec(any::<u8>(), 0..20),
+        author in option::of(".{0,5}"),
+        side in any::<i32>(),
+        delta in any::<i64>(),
+        place in option::of((option::of((-1e9_f32..1e9, -1e9_f32..1e9)), option::of(".{0,5}"))),
+        other in option::of(any::<i32>()),
+    ) -> Note {
+        let place = place.map(|(point, name)| Place {
+            point: point.map(|(latitude, longitude)| Point { latitude, longitude }),
+            name: name.map(|r#type| Name { r#type }),
+        });
+        Note { text, picture, author, side, delta, place, other }
+    }
+}
+
+/// A view's message.
+fn owned(view: &NoteView<'_>) -> Note {
+    let place = view.place.map(|place| Place {
+        point: place
+            .point
+            .map(|PlacePointView { latitude, longitude }| Point { latitude, longitude }),
+        name: place.name.map(|name| Name { r#type: name.r#type.to_owned() }),
+    });
+    Note {
+        text: view.text.to_owned(),
+        picture: view.picture.to_vec(),
+        author: view.author.map(str::to_owned),
+        side: view.side,
+        delta: view.delta,
+        place,
+        other: view.other,
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_view_reads_whatever_prost_writes(note in any_note()) {
+        let bytes = note.encode_to_vec();
+        prop_assert_eq!(Note::view(&bytes).map(|view| owned(&view)), Ok(note));
+    }
+
+    #[test]
+    fn views_and_prost_refuse_the_same_bytes(
+        note in any_note(),
+        changes in vec((any::<Index>(), any::<u8>()), 0..4),
+        length in any::<Index>(),
+    ) {
+        let mut bytes = note.encode_to_vec();
+        for (at, byte) in changes {
+            if !bytes.is_empty() {
+                *at.get_mut(&mut bytes) = byte;
+            }
+        }
+        bytes.truncate(length.index(bytes.len() + 1));
+        prop_assert_eq!(Note::view(&bytes).is_ok(), Note::decode(&bytes[..]).is_ok());
+    }
 }

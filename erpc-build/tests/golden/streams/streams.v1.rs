@@ -168,6 +168,7 @@ pub mod feed_service {
             self.channel.client_streaming(&methods::UPLOAD)
         }
         /// Talks both ways.
+        #[must_use]
         pub fn sync(
             &self,
         ) -> (::erpc::Outgoing<super::FeedEntry>, ::erpc::Incoming<super::FeedEntry>) {
@@ -267,6 +268,7 @@ pub mod ticks_service {
             Self::new(self.channel.with(options))
         }
         /// Prices as they change.
+        #[must_use]
         pub fn prices(
             &self,
         ) -> (::erpc::Outgoing<super::Tick>, ::erpc::Incoming<super::Tick>) {

@@ -1,0 +1,26 @@
+use erpc::{Incoming, Outgoing, Request, Response, Status};
+use erpc_codegen_tests::streams::{self, FeedEntry, FeedKey};
+
+
+struct Feed;
+
+impl streams::Feed for Feed {
+    fn get(&self, _: Request<'_, FeedKey>) -> Result<Response<FeedEntry>, Status> {
+        todo!()
+    }
+    fn watch(&self, _: Request<'_, FeedKey>, _: Outgoing<FeedEntry>) -> Result<(), Status> {
+        todo!()
+    }
+    async fn upload(&self, _: Request<'_, Incoming<FeedEntry>>) -> Result<Response<FeedKey>, Status> {
+        todo!()
+    }
+    async fn sync(
+        &self,
+        _: Request<'_, Incoming<FeedEntry>>,
+        _: Outgoing<FeedEntry>,
+    ) -> Result<(), Status> {
+        todo!()
+    }
+}
+
+fn main() {}
