@@ -59,7 +59,7 @@ impl<T: Transport> Shared<T> {
         let (request, metadata, offset) = frame?;
         let arrival = match request.ask {
             Ask::Open => {
-                self.running.in_time(deadline)?;
+                self.running.in_time(deadline, || self.now())?;
                 Some(Arrival { call, peer, deadline, metadata: metadata.to_owned() })
             }
             _ => None,
