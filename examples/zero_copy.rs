@@ -133,7 +133,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let prost = |lab: &Lab| lab.quotes.mid_with(&quote, lab.check(Price { half_ticks: 19_999 }));
     let in_place = |lab: &Lab| {
         let expected = FixedPrice::new().with_half_ticks(19_999);
-        lab.quotes.fixed_mid_with(&fixed, lab.check(expected));
+        lab.quotes.fixed_mid_with(fixed, lab.check(expected));
     };
     report("a quote of 28 bytes", "protobuf", "fixed layout", lab.compare(&prost, &in_place));
 
