@@ -2,6 +2,7 @@
 
 use super::steps::client::{ANSWER, DONE, HELLO, OPEN, PULL};
 use super::steps::server::{ACCEPTED, CALL, CONNECT, DISCONNECT, HANDSHAKE, RETURN};
+use super::steps::streams as s;
 use super::steps::{
     AGAIN, ANY, CHANGED, CONTROL, CRAFTED, NEXT, OLDER, PASS, RAW, TURN, WHOLE, slot,
 };
@@ -27,6 +28,17 @@ pub(super) const CLIENTS: [Conversation; 16] = [
     ("silence", SILENCE),
     ("slow-device", SLOW_SERVER),
     ("raw", ANY_BYTES),
+];
+
+pub(super) const STREAMS: [Conversation; 8] = [
+    ("echo", STREAM_ECHO),
+    ("count", STREAM_COUNT),
+    ("hold", STREAM_HOLD),
+    ("out-of-order", STREAM_OUT_OF_ORDER),
+    ("many-opens", STREAM_MANY_OPENS),
+    ("cancelled", STREAM_CANCELLED),
+    ("reconnected", STREAM_RECONNECTED),
+    ("raw", STREAM_RAW),
 ];
 
 pub(super) const SERVERS: [Conversation; 16] = [
@@ -389,3 +401,76 @@ mod tests {
         SERVERS.into_iter().for_each(assert_steps_are_read_as_written::<Server>);
     }
 }
+
+/// A call of a stream: method, what it asks, bytes that are 0 for the truth, how many items, their lengths.
+const STREAM_ECHO: &[&[u8]] = &[
+    &[s::CALL, 0, 0, 0, 0, 2, 0, 1, 9],
+    &[s::TURN, s::TURN, s::TURN],
+    &[s::CALL, 0, 1, 0, 0, 1, 0, 250],
+    &[s::CALL, 0, 2, 0, 0, 0],
+    &[s::TURN, s::TURN, s::TURN],
+    &[s::CALL, 0, 0x81, 0, 0, 0, 0],
+    &[s::CALL, 0, 2, 0, 0, 0],
+    &[s::LEAP, 20],
+];
+
+const STREAM_COUNT: &[&[u8]] = &[
+    &[s::CALL, 1, 0x80, 0, 0, 1, 0, 30],
+    &[s::LEAP, 1],
+    &[s::CALL, 1, 2, 0, 0, 0],
+    &[s::CALL, 1, 2, 0, 0, 0],
+    &[s::LEAP, 1],
+    &[s::CALL, 1, 3, 0, 0, 0],
+];
+
+const STREAM_HOLD: &[&[u8]] = &[
+    &[s::CALL, 2, 0, 0, 0, 1, 0, 200],
+    &[s::CALL, 2, 1, 0, 0, 1, 0, 200],
+    &[s::CALL, 2, 1, 0, 0, 1, 0, 200],
+    &[s::CALL, 2, 1, 0, 0, 1, 0, 200],
+    &[s::LEAP, 200],
+    &[s::LEAP, 200],
+    &[s::CALL, 2, 3, 0, 0, 0],
+];
+
+/// Pushes with holes between them, for streams to come and gone.
+const STREAM_OUT_OF_ORDER: &[&[u8]] = &[
+    &[s::CALL, 0, 0, 0, 0, 0, 0],
+    &[s::CALL, 0, 1, 0, 200, 1, 0, 3],
+    &[s::CALL, 0, 1, 200, 0, 1, 0, 3],
+    &[s::CALL, 0, 1, 210, 0, 1, 0, 3],
+    &[s::CALL, 0, 1, 0, 224, 1, 0, 3],
+    &[s::CALL, 0, 2, 0, 0, 0],
+    &[s::LEAP, 5],
+];
+
+const STREAM_MANY_OPENS: &[&[u8]] = &[
+    &[s::CALL, 0, 0, 0, 0, 0, 0],
+    &[s::CALL, 2, 0, 0, 0, 0, 0],
+    &[s::CALL, 1, 0, 0, 0, 0, 0],
+    &[s::CALL, 2, 0, 224, 0, 0, 0],
+    &[s::CALL, 0, 0, 210, 0, 0, 0],
+    &[s::LEAP, 5],
+];
+
+const STREAM_CANCELLED: &[&[u8]] = &[
+    &[s::CALL, 2, 0, 0, 0, 1, 0, 9],
+    &[s::CALL, 2, 1, 0, 0, 1, 0, 9],
+    &[s::TURN, s::TURN, s::CANCEL, 1, s::TURN, s::TURN],
+    &[s::CALL, 0, 0, 0, 0, 1, 0, 9],
+    &[s::CANCEL, 0, s::LEAP, 9],
+];
+
+const STREAM_RECONNECTED: &[&[u8]] = &[
+    &[s::CALL, 2, 0, 0, 0, 1, 0, 9],
+    &[s::TURN, s::TURN, s::RECONNECT],
+    &[s::CALL, 0, 0, 0, 0, 1, 0, 9],
+    &[s::RECONNECT, s::LEAP, 255],
+];
+
+const STREAM_RAW: &[&[u8]] = &[
+    &[s::RAW, 0, 1, 3, 1, 2, 3],
+    &[s::RAW, 0, 0, 0],
+    &[s::RAW, 1, 0x81, 19, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0x0A, 9, 9],
+    &[s::RAW, 3, 1, 0, s::TURN],
+];

@@ -3,8 +3,9 @@
 //! The crate in `erpc-sim/fuzz` wraps each for libFuzzer; `tests/corpora.rs` runs each over its corpus.
 //! What they cover and how to run them is in `erpc-sim/fuzz/README.md`.
 //!
-//! A target panics if it finds something wrong, and returns otherwise. `header`, `control`, `status` and
-//! `message` are parsers, [`hostile_client`] and [`hostile_server`] play a peer against a live endpoint.
+//! A target panics if it finds something wrong, and returns otherwise. `header`, `control`, `status`,
+//! `message` and `stream_frame` are parsers, [`hostile_client`], [`hostile_server`] and [`hostile_streams`] play a peer against a
+//! live endpoint.
 
 mod client;
 mod conversations;
@@ -16,6 +17,7 @@ mod seeds;
 mod server;
 mod stage;
 mod steps;
+mod streams;
 
 use std::time::Duration;
 
@@ -25,18 +27,21 @@ pub use client::hostile_client;
 pub use parsers::{control, header, message, status};
 pub use seeds::{Seed, seeds};
 pub use server::hostile_server;
+pub use streams::{hostile_streams, stream_frame};
 
 /// A target: any bytes in, a panic if something is wrong.
 pub type Target = fn(&[u8]);
 
 /// Every target with its name, which is that of its binary and of its corpus.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("header", header),
     ("control", control),
     ("status", status),
     ("message", message),
+    ("stream_frame", stream_frame),
     ("hostile_client", hostile_client),
     ("hostile_server", hostile_server),
+    ("hostile_streams", hostile_streams),
 ];
 
 /// The largest message of the stateful targets, in bytes: more than the first buffer of a message under

@@ -5,7 +5,7 @@ use erpc_core::wire::checksum::TRAILER_LEN;
 use erpc_core::wire::control::{Control, Refusal};
 use erpc_core::wire::{ConnectionId, HEADER_LEN, Kind, encode_status};
 
-use super::conversations::{CLIENTS, SERVERS};
+use super::conversations::{CLIENTS, SERVERS, STREAMS};
 use crate::hostile::craft::{self, Craft, PARAMETERS};
 
 /// An input to start from.
@@ -24,6 +24,7 @@ pub fn seeds() -> Vec<Seed> {
     let mut seeds = Vec::new();
     packets(&mut seeds);
     messages(&mut seeds);
+    streams(&mut seeds);
     conversations(&mut seeds);
     seeds
 }
@@ -140,6 +141,28 @@ fn messages(seeds: &mut Vec<Seed>) {
         [0x08, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F],
     );
     push(seeds, "message", "lying-length", [0x0A, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F]);
+}
+
+/// Frames, behind the extension's `op`, and what clients say that stream.
+fn streams(seeds: &mut Vec<Seed>) {
+    let frame = |op: u8, count: u8, rest: &[u8]| {
+        [&[op, 1, 0, 0, 0, 0, 0, 0, 0, count, 0, 0, 0], rest].concat()
+    };
+    let two: &[u8] = &[3, 0, 0, 0, b'a', b'b', b'c', 0, 0, 0, 0];
+    push(seeds, "stream_frame", "open", frame(1, 2, two));
+    push(seeds, "stream_frame", "open-end", frame(0x81, 2, two));
+    push(seeds, "stream_frame", "pull", frame(2, 0, &[]));
+    push(seeds, "stream_frame", "push-end", frame(0x83, 2, two));
+    push(seeds, "stream_frame", "close", frame(4, 0, &[]));
+    push(seeds, "stream_frame", "empty", [0x82]);
+    push(seeds, "stream_frame", "end-ok", frame(0x81, 2, &[two, &[0; 8]].concat()));
+    let status = [5, 0, 0, 0, 2, 0, 0, 0, b'n', b'o', 9];
+    push(seeds, "stream_frame", "end-status", frame(0x81, 0, &status));
+    push(seeds, "stream_frame", "lying-count", frame(3, 9, two));
+    push(seeds, "stream_frame", "lying-length", frame(3, 1, &[255, 255, 255, 255, 1]));
+    for (name, steps) in STREAMS {
+        push(seeds, "hostile_streams", name, steps.concat());
+    }
 }
 
 fn conversations(seeds: &mut Vec<Seed>) {

@@ -41,3 +41,13 @@ pub(super) const fn slot(slot: u8) -> u8 {
 
 /// The older one of an attacker's two sessions, to be added to a step.
 pub(super) const OLDER: u8 = 0x80;
+
+/// Steps of a client that streams.
+pub(super) mod streams {
+    pub(in crate::fuzz) const CALL: u8 = 0;
+    pub(in crate::fuzz) const TURN: u8 = 1;
+    pub(in crate::fuzz) const RAW: u8 = 2;
+    pub(in crate::fuzz) const CANCEL: u8 = 3;
+    pub(in crate::fuzz) const LEAP: u8 = 4;
+    pub(in crate::fuzz) const RECONNECT: u8 = 5;
+}
