@@ -51,12 +51,12 @@ impl<T: Transport> Shared<T> {
     ) -> Result<(), Status> {
         let protocol::Request { handle: call, body, extended, deadline, .. } = request;
         let bytes = body.as_slice();
-        let frame = extended.then(|| parse(bytes)).unwrap_or_else(|| {
-            Err(Status::invalid_argument(
+        if !extended {
+            return Err(Status::invalid_argument(
                 "the method streams, and the request is a plain call; are both sides built from the same .proto?",
-            ))
-        });
-        let (request, metadata, offset) = frame?;
+            ));
+        }
+        let (request, metadata, offset) = parse(bytes)?;
         let arrival = match request.ask {
             Ask::Open => {
                 self.running.in_time(deadline, || self.now())?;

@@ -130,8 +130,10 @@ struct Streaming<K, S, H, Req, Resp, C, D> {
     entry: Arc<Entry>,
     service: Arc<S>,
     handler: Arc<H>,
-    types: PhantomData<fn(Req, K) -> (Resp, C, D)>,
+    types: PhantomData<Types<K, Req, Resp, C, D>>,
 }
+
+type Types<K, Req, Resp, C, D> = fn(Req) -> (Resp, K, C, D);
 
 /// Erases the types of a handler that streams its responses.
 pub(in crate::service) fn server_streaming<S, Req, Resp, C, D>(
@@ -253,7 +255,7 @@ where
         };
         let end = K::run(&self.handler, &self.service, context, stream).await;
         if let Some(passage) = &mut passage {
-            passage.leave(end.as_ref().map(|()| ()));
+            passage.leave(end.as_ref().copied());
         }
         end
     }
