@@ -2,10 +2,15 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use erpc::raw::{Context, MsgBuf, NewCall, Reply, SessionId};
+use erpc::service::{Method, Routes};
 use erpc::transport::mem::{MemConfig, MemHub};
-use erpc::{CallError, Endpoint, EndpointConfig, Transport, Udp};
+use erpc::{
+    CallError, Endpoint, EndpointConfig, Incoming, Outgoing, Request, Response, Status, Transport,
+    Udp,
+};
 use erpc_tests::counting::{Account, Counting};
 use erpc_tests::lab::{LabService, loopback};
 use erpc_tests::limit::{millis, secs, within};
@@ -150,6 +155,78 @@ fn typed_calls_that_are_awaited_allocate_nothing() {
         let per_call = account.allocations() as f64 / CALLS as f64;
         eprintln!("{per_call} allocations per typed call that is awaited, both sides");
         assert!(per_call <= 0.01, "{per_call} allocations per call");
+    });
+}
+
+const NUMBERS: Method<u64, u64> = Method::new("test.Allocations/Numbers");
+const TAKEN: Method<u64, u64> = Method::new("test.Allocations/Taken");
+
+/// A service that streams, by hand.
+struct Numbers;
+
+impl Numbers {
+    async fn numbers(&self, _: Request<'_, u64>, out: Outgoing<u64>) -> Result<(), Status> {
+        for number in 0.. {
+            out.send(number).await?;
+        }
+        Ok(())
+    }
+
+    async fn taken(&self, request: Request<'_, Incoming<u64>>) -> Result<Response<u64>, Status> {
+        let (mut numbers, mut next) = (request.into_message(), 0);
+        while let Some(number) = numbers.next().await? {
+            assert_eq!(number, next);
+            next += 1;
+        }
+        Ok(Response::new(next))
+    }
+}
+
+#[test]
+fn messages_of_streams_allocate_nothing() {
+    const MESSAGES: u64 = 200_000;
+    within(secs(60), || {
+        let endpoint = || {
+            Endpoint::udp_with(&loopback(), EndpointConfig::new().min_rto(millis(500)))
+                .expect("an endpoint")
+        };
+        let (server, client, service) = (endpoint(), endpoint(), Arc::new(Numbers));
+        let mut routes = Routes::new();
+        routes.server_streaming(NUMBERS, &service, Numbers::numbers).expect("the first");
+        routes.client_streaming(TAKEN, &service, Numbers::taken).expect("the second");
+        server.listen();
+        assert!(server.serve(Arc::new(routes), None));
+        let session = client.open(server.local_route().expect("outside of the loop"));
+        let [down, up] = [Rc::new(Cell::new(0u64)), Rc::new(Cell::new(0u64))];
+        let (received, own) = (Rc::clone(&down), session.clone());
+        let _down = client.spawn(async move {
+            let mut numbers = own.server_streaming(&NUMBERS, &0);
+            for number in 0.. {
+                assert_eq!(numbers.next().await, Ok(Some(number)));
+                received.set(number);
+            }
+        });
+        let sent = Rc::clone(&up);
+        let _up = client.spawn(async move {
+            let upload = session.client_streaming(&TAKEN);
+            for number in 0.. {
+                assert_eq!(upload.send(number).await, Ok(()));
+                sent.set(number);
+            }
+        });
+        let run = |messages: u64| {
+            let (down_end, up_end) = (down.get() + messages, up.get() + messages);
+            while down.get() < down_end || up.get() < up_end {
+                client.run_once();
+                server.run_once();
+            }
+        };
+        run(MESSAGES);
+        let account = Account::new(0);
+        account.charge(|| run(MESSAGES));
+        let allocations = account.allocations();
+        eprintln!("{allocations} allocations for {MESSAGES} messages each way, both sides");
+        assert!(allocations < 100, "{allocations} allocations");
     });
 }
 

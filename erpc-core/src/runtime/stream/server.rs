@@ -189,8 +189,8 @@ impl<T: Transport> ServerStreams<T> {
 
     /// Something may have to be answered: at the end of the turn.
     fn mark(&self) {
-        if let (false, Some(shared), Some(streams)) =
-            (self.dirty.replace(true), self.shared.upgrade(), self.me.upgrade())
+        if !self.dirty.replace(true)
+            && let (Some(shared), Some(streams)) = (self.shared.upgrade(), self.me.upgrade())
         {
             shared.streams.dirty.borrow_mut().push(Dirty::Server(streams));
         }
