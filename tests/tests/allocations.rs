@@ -8,8 +8,8 @@ use erpc::raw::{Context, MsgBuf, NewCall, Reply, SessionId};
 use erpc::service::{Method, Routes};
 use erpc::transport::mem::{MemConfig, MemHub};
 use erpc::{
-    CallError, Endpoint, EndpointConfig, Incoming, Outgoing, Request, Response, Status, Transport,
-    Udp,
+    Balance, CallError, CallOptions, Channel, Endpoint, EndpointConfig, Incoming, Outgoing,
+    Request, Response, Status, Transport, Udp,
 };
 use erpc_tests::counting::{Account, Counting};
 use erpc_tests::lab::{LabService, loopback};
@@ -129,30 +129,34 @@ fn typed_calls_allocate_for_the_callback_alone() {
     });
 }
 
+/// Allocations of an awaited call of `lab`, both sides.
+fn awaited((server, client, lab): (Endpoint, Endpoint, LabClient)) -> f64 {
+    let done = Rc::new(Cell::new(0));
+    let count = Rc::clone(&done);
+    // One task for ever, so that its own making is not counted.
+    let _task = client.spawn(async move {
+        for number in 0.. {
+            assert_eq!(lab.count(CountRequest { number }).await, Ok(CountReply { number }));
+            count.set(count.get() + 1);
+        }
+    });
+    let run = |calls: u64| {
+        let end = done.get() + calls;
+        while done.get() < end {
+            client.run_once();
+            server.run_once();
+        }
+    };
+    run(2_000);
+    let account = Account::new(0);
+    account.charge(|| run(CALLS));
+    account.allocations() as f64 / CALLS as f64
+}
+
 #[test]
 fn typed_calls_that_are_awaited_allocate_nothing() {
     within(secs(60), || {
-        let (server, client, lab) = typed_pair();
-        let done = Rc::new(Cell::new(0));
-        let count = Rc::clone(&done);
-        // One task for ever, so that its own making is not counted.
-        let _task = client.spawn(async move {
-            for number in 0.. {
-                assert_eq!(lab.count(CountRequest { number }).await, Ok(CountReply { number }));
-                count.set(count.get() + 1);
-            }
-        });
-        let run = |calls: u64| {
-            let end = done.get() + calls;
-            while done.get() < end {
-                client.run_once();
-                server.run_once();
-            }
-        };
-        run(2_000);
-        let account = Account::new(0);
-        account.charge(|| run(CALLS));
-        let per_call = account.allocations() as f64 / CALLS as f64;
+        let per_call = awaited(typed_pair());
         eprintln!("{per_call} allocations per typed call that is awaited, both sides");
         assert!(per_call <= 0.01, "{per_call} allocations per call");
     });
@@ -227,6 +231,21 @@ fn messages_of_streams_allocate_nothing() {
         let allocations = account.allocations();
         eprintln!("{allocations} allocations for {MESSAGES} messages each way, both sides");
         assert!(allocations < 100, "{allocations} allocations");
+    });
+}
+
+#[test]
+fn balanced_calls_with_a_deadline_allocate_nothing() {
+    within(secs(60), || {
+        for balance in [Balance::RoundRobin, Balance::LeastOutstanding, Balance::TwoChoices] {
+            let (server, client, _) = typed_pair();
+            let route = server.local_route().expect("outside of the loop");
+            let channel = Channel::to(&client, vec![route]).balance(balance).sessions(3);
+            let options = CallOptions::new().deadline(secs(50));
+            let lab = LabClient::new(channel.options(options).build());
+            let per_call = awaited((server, client, lab));
+            assert!(per_call <= 0.01, "{per_call} allocations per call, {balance:?}");
+        }
     });
 }
 

@@ -416,6 +416,47 @@ fn messages_have_the_limits_of_their_method() {
     assert_eq!(world.finish(channel.call(&small, &number(3))), Ok(0));
 }
 
+#[test]
+fn calls_that_wait_end_with_their_endpoint() {
+    let world = World::asleep(1);
+    let channel = to_all(&world).build();
+    let patient = channel.with(CallOptions::new().wait_for_ready(true)).call(&WHO, &number(0));
+    let pausing = channel
+        .with(CallOptions::new().retry(RetryPolicy::new(9).backoff(500 * MS)))
+        .call(&WHO_AGAIN, &number(0));
+    let heard = Rc::new(RefCell::new(None));
+    let set = Rc::clone(&heard);
+    channel
+        .with(CallOptions::new().wait_for_ready(true).deadline(Duration::from_secs(9)))
+        .call_with(&WHO, &number(0), move |reply| *set.borrow_mut() = Some(reply));
+    world.run_for(300 * MS);
+    assert!(!patient.is_ready() && !pausing.is_ready() && heard.borrow().is_none());
+    world.client.shutdown();
+    let gone = Err(CallError::NotExecuted(Cause::Shutdown));
+    assert_eq!(world.wait(patient).map(|reply| reply.value), gone);
+    assert_eq!(world.wait(pausing).map(|reply| reply.value), gone);
+    assert_eq!(heard.take().unwrap().map(|reply| reply.value), gone);
+    assert_eq!(world.finish(who(&channel)), gone, "and later ones at once");
+}
+
+#[test]
+fn a_session_is_a_channel() {
+    let world = World::new(1);
+    let session = world.client.open(World::route(0));
+    let channel = Channel::from(session.clone()).with(retrying(3));
+    world.wait(channel.ready()).unwrap();
+    world.behaviours[0].unavailable.store(2, Ordering::Relaxed);
+    assert_eq!(world.finish(channel.call(&WHO_AGAIN, &number(0))), Ok(0));
+    assert_eq!(world.behaviours[0].handled(), 3);
+    assert_eq!(channel.backends()[0].peer, World::route(0));
+    world.stop(0);
+    world.run_until(|| !session.is_open());
+    // It is this session and no other.
+    let closed = Err(CallError::NotExecuted(Cause::PeerClosed));
+    assert_eq!(world.finish(channel.call(&WHO_AGAIN, &number(0))), closed);
+    assert!(world.wait(channel.ready()).is_err());
+}
+
 /// Answers what is in the list, and counts the questions.
 #[derive(Clone, Default)]
 struct List(Rc<RefCell<(Vec<MemRoute>, u32)>>);
