@@ -11,7 +11,8 @@
 //!   Session   calls, connecting                 session.rs    Workers  slow handlers              worker.rs
 //!   Shared    between them and the raw Rpc      shared.rs     Mailbox  what threads leave there   mailbox.rs
 //!   Dispatch  requests to handlers, replies     dispatch.rs   Executor tasks                      executor.rs
-//!   Running   calls of asynchronous handlers    tasks.rs
+//!   Running   calls of asynchronous handlers    tasks.rs      Timers   sleeping tasks             timers.rs
+//!   Channel   several servers as one            channel/      Plan     calls that wait or repeat  plan.rs
 //! ```
 
 #![forbid(unsafe_code)]
