@@ -128,8 +128,7 @@ impl Stock for Warehouse {
 /// A client of the warehouse at `address`, opened once per event loop.
 async fn neighbor(address: SocketAddr) -> Result<StockClient, Status> {
     type Neighbors = RefCell<HashMap<SocketAddr, StockClient>>;
-    let endpoint: Endpoint =
-        Endpoint::current().ok_or(Status::internal("not in an event loop"))?;
+    let endpoint: Endpoint = Endpoint::current().ok_or(Status::internal("not in an event loop"))?;
     let neighbors = endpoint.local(|_| Neighbors::default());
     if let Some(client) = neighbors.borrow().get(&address) {
         return Ok(client.clone());

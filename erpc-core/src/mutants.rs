@@ -172,6 +172,20 @@ mod chosen {
         CancelTakesNoNumber,
         /// A client that has given back the room for a response gets it all the same.
         AcceptedNotAnnounced,
+        /// The announcement of a response is sent once.
+        AnnouncedOnce,
+        /// A request that is sent again tells the time that was left the first time.
+        StampedOnce,
+        /// The time that is left is rounded down.
+        DeadlineRoundedDown,
+        /// The deadlines of calls that wait for a slot are not looked at.
+        QueuedDeadlineForgotten,
+        /// The number of a call of which nothing was sent is lost, and its server waits for it.
+        UnsentNumberLost,
+        /// A session goes, and nobody tells the handlers of its requests.
+        GoneUntold,
+        /// Only the first packet of a message says that it is extended.
+        ExtendedOnce,
     }
 
     const NONE: u32 = u32::MAX;

@@ -21,6 +21,7 @@
 
 use bytes::BufMut;
 
+use crate::mutants::mutant;
 use crate::time::Instant;
 
 /// Bytes of an extension without entries.
@@ -198,7 +199,9 @@ pub fn put_extension(op: u8, entries: &[u8], out: &mut impl BufMut) {
 /// is never earlier than the client's, and at least 1.
 #[must_use]
 pub(crate) fn remaining(deadline: Instant, now: Instant) -> u32 {
-    let micros = deadline.nanos_since(now).div_ceil(1_000).max(1);
+    let nanos = deadline.nanos_since(now);
+    let micros = if mutant!(DeadlineRoundedDown) { nanos / 1_000 } else { nanos.div_ceil(1_000) };
+    let micros = micros.max(1);
     u32::try_from(micros).unwrap_or(u32::MAX)
 }
 

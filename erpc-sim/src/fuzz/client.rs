@@ -9,16 +9,17 @@ use std::sync::Arc;
 
 use erpc_core::buf::MsgBuf;
 use erpc_core::protocol::{
-    Acceptor, Body, EndpointConfig, Event, ListenGroup, Request, RequestHandle,
+    Acceptor, Body, ClientId, EndpointConfig, Event, ListenGroup, Notice, Request, RequestHandle,
 };
 use erpc_core::service::{Code, Status};
+use erpc_core::time::Instant;
 use erpc_core::wire::control::{Control, Cookie, Parameters};
-use erpc_core::wire::{ConnectionId, Kind, PacketLayout};
+use erpc_core::wire::{self, ConnectionId, Kind, PacketLayout};
 
 use super::input::Input;
 use super::mischief::STRANGER;
-use super::stage::{self, CREDITS, HONEST, MAX_SESSIONS, Place, Session, Side, Stage};
-use super::steps::client::{DONE, HELLO, OPEN, PULL};
+use super::stage::{self, CREDITS, HONEST, MAX_SESSIONS, Place, Session, Side, Slot, Stage};
+use super::steps::client::{CANCEL, DONE, HELLO, OPEN, PULL};
 use super::{MAX_MESSAGE, pattern};
 use crate::SimRoute;
 use crate::hostile::craft::{self, Craft, PARAMETERS, request_layout};
@@ -53,6 +54,10 @@ pub(super) struct Client {
     challenged: Option<(SimRoute, ConnectionId, Cookie)>,
     handed: Vec<RequestHandle>,
     waiting: VecDeque<Waiting>,
+    /// Requests that the handler was told nobody waits for.
+    cancelled: Vec<RequestHandle>,
+    /// Clients that it was told are gone.
+    gone: Vec<ClientId>,
 }
 
 impl Side for Client {
@@ -73,7 +78,14 @@ impl Side for Client {
     }
 
     fn new() -> Self {
-        Self { honest: None, challenged: None, handed: Vec::new(), waiting: VecDeque::new() }
+        Self {
+            honest: None,
+            challenged: None,
+            handed: Vec::new(),
+            waiting: VecDeque::new(),
+            cancelled: Vec::new(),
+            gone: Vec::new(),
+        }
     }
 
     fn begin(stage: &mut Stage<Self>, seed: u64, how: u8) {
@@ -99,20 +111,34 @@ impl Side for Client {
             DONE => stage.done(place, input),
             HELLO => stage.hello(LIARS[place.session], client_id(input.u8())),
             OPEN => stage.open_again(input),
+            CANCEL => stage.cancel(place, input),
             _ => stage.answer(input),
         }
     }
 
     fn heard(stage: &mut Stage<Self>, from: SimRoute, event: Event<'_, SimRoute>) {
-        if let Event::Request(request) = event {
-            assert_eq!(request.peer, from);
-            stage.handle(request);
+        match event {
+            Event::Request(request) => {
+                assert_eq!(request.peer, from);
+                stage.handle(request);
+            }
+            Event::Cancelled(handle) => stage.note_cancel(handle),
+            Event::None | Event::Reply { .. } => {}
         }
     }
 
     fn turn_ends(stage: &mut Stage<Self>, last: usize) {
         assert!(last <= stage.burst, "at most one credit return per packet");
-        assert!(stage.core.pop_notice().is_none(), "a server has no calls");
+        while let Some(notice) = stage.core.pop_notice() {
+            match notice {
+                Notice::Cancelled(handle) => stage.note_cancel(handle),
+                Notice::ClientGone(client) => {
+                    assert!(!stage.side.gone.contains(&client), "a client goes once");
+                    stage.side.gone.push(client);
+                }
+                other => panic!("a server has no calls: {other:?}"),
+            }
+        }
     }
 
     fn learn(stage: &mut Stage<Self>) {
@@ -237,8 +263,35 @@ impl Stage<Client> {
         self.send(place, craft, &body, input);
     }
 
+    /// The end of a request before its time, of the slot's current one or of the next.
+    fn cancel(&mut self, place: Place, input: &mut Input<'_>) {
+        let is_next = input.u8() & 1 != 0;
+        let Some(session) = self.session_mut(place) else { return };
+        let at = &mut session.slots[place.slot];
+        if is_next {
+            *at = Slot::idle(at.number.wrapping_add(Client::STRIDE));
+        }
+        let number = at.number;
+        let craft = Craft {
+            packet: input.near(wire::CANCEL),
+            request: input.near(number),
+            ..session.craft(Kind::Done)
+        };
+        self.send(place, craft, &[], input);
+    }
+
+    /// The handler is told that nobody waits for a request.
+    fn note_cancel(&mut self, handle: RequestHandle) {
+        let side = &mut self.side;
+        assert!(side.handed.contains(&handle), "what was not handed out is not cancelled");
+        assert!(!side.cancelled.contains(&handle), "a request is cancelled once");
+        assert!(!side.gone.contains(&handle.client()), "a client goes after its requests");
+        side.cancelled.push(handle);
+    }
+
     fn handle(&mut self, request: Request<'_, SimRoute>) {
-        let Request { handle, body, .. } = request;
+        let Request { handle, body, extended, deadline, .. } = request;
+        assert!(extended || deadline == Instant::NEVER, "only extensions tell deadlines");
         assert!(!self.side.handed.contains(&handle), "a request is handed out once");
         self.assert_intact(body.as_slice());
         self.side.handed.push(handle);

@@ -1,7 +1,7 @@
 //! A few conversations, step by step, for the stateful targets to start from.
 
-use super::steps::client::{ANSWER, DONE, HELLO, OPEN, PULL};
-use super::steps::server::{ACCEPTED, CALL, CONNECT, DISCONNECT, HANDSHAKE, RETURN};
+use super::steps::client::{ANSWER, CANCEL, DONE, HELLO, OPEN, PULL};
+use super::steps::server::{ACCEPTED, CALL, CONNECT, HANDSHAKE, LEAVE, RETURN};
 use super::steps::streams as s;
 use super::steps::{
     AGAIN, ANY, CHANGED, CONTROL, CRAFTED, NEXT, OLDER, PASS, RAW, TURN, WHOLE, slot,
@@ -11,7 +11,7 @@ use super::steps::{
 /// msgbufs late; the sides say what the other bits mean. Bytes behind a step are 0 for the truth.
 pub(super) type Conversation = (&'static str, &'static [&'static [u8]]);
 
-pub(super) const CLIENTS: [Conversation; 16] = [
+pub(super) const CLIENTS: [Conversation; 18] = [
     ("small-calls", SMALL_CALLS),
     ("large-request", LARGE_REQUEST),
     ("packet-by-packet", PACKET_BY_PACKET),
@@ -28,6 +28,8 @@ pub(super) const CLIENTS: [Conversation; 16] = [
     ("silence", SILENCE),
     ("slow-device", SLOW_SERVER),
     ("raw", ANY_BYTES),
+    ("cancels", CANCELS),
+    ("announced-responses", ANNOUNCED_RESPONSES),
 ];
 
 pub(super) const STREAMS: [Conversation; 8] = [
@@ -41,7 +43,7 @@ pub(super) const STREAMS: [Conversation; 8] = [
     ("raw", STREAM_RAW),
 ];
 
-pub(super) const SERVERS: [Conversation; 16] = [
+pub(super) const SERVERS: [Conversation; 19] = [
     ("small-responses", SMALL_RESPONSES),
     ("credit-returns", CREDIT_RETURNS),
     ("gaps", GAPS),
@@ -58,6 +60,9 @@ pub(super) const SERVERS: [Conversation; 16] = [
     ("disconnected", DISCONNECTED),
     ("small-windows", SMALL_WINDOWS),
     ("slow-device", SLOW_CLIENT),
+    ("announcements", ANNOUNCEMENTS),
+    ("cancelled-calls", CANCELLED_CALLS),
+    ("late-calls", LATE_CALLS),
 ];
 
 const SMALL_CALLS: &[&[u8]] = &[
@@ -340,7 +345,7 @@ const CLOSED_BY_SERVER: &[&[u8]] =
 
 const DISCONNECTED: &[&[u8]] = &[
     &[0],
-    &[DISCONNECT, 255],
+    &[LEAVE, 255],
     &[WHOLE, 0],
     &[WHOLE | slot(1), 0],
     &[WHOLE | slot(2), 0],
@@ -473,4 +478,82 @@ const STREAM_RAW: &[&[u8]] = &[
     &[s::RAW, 0, 0, 0],
     &[s::RAW, 1, 0x81, 19, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0x0A, 9, 9],
     &[s::RAW, 3, 1, 0, s::TURN],
+];
+
+/// Requests end before their time: one that executes, one that comes in, one that has not come, one that
+/// was answered.
+const CANCELS: &[&[u8]] = &[
+    &[0],
+    &[WHOLE, 1],
+    &[CANCEL, 0, 0, 0, 0],
+    &[CANCEL, 0, 0, 0, 0],
+    &[TURN],
+    &[ANSWER, 1],
+    &[CANCEL, 0, 0, 0, 0],
+    &[TURN],
+    &[NEXT | slot(1), 6],
+    &[CANCEL | slot(1), 0, 0, 0, 0],
+    &[NEXT | slot(1), 6],
+    &[CANCEL | slot(2), 1, 0, 0, 0],
+    &[TURN],
+    &[WHOLE | slot(2), 1],
+    &[ANSWER, 1],
+    &[TURN],
+];
+
+/// A response that was announced is pulled from its first packet on.
+const ANNOUNCED_RESPONSES: &[&[u8]] = &[
+    &[0],
+    &[WHOLE, 1],
+    &[AGAIN, 1],
+    &[TURN],
+    &[ANSWER, 7],
+    &[TURN],
+    &[AGAIN, 1],
+    &[PULL, 1, 236, 0, 0],
+    &[PULL, 3, 0, 0, 0],
+    &[TURN],
+];
+
+const ANNOUNCEMENTS: &[&[u8]] = &[
+    &[0],
+    &[ACCEPTED, 0, 0, 0, 0],
+    &[TURN],
+    &[RETURN, 0, 0, 0, 2, 6, 0, 0, 0, 0, 0],
+    &[TURN],
+    &[NEXT, 0],
+    &[NEXT, 0],
+    &[NEXT, 0],
+    &[TURN],
+    &[RETURN | slot(1), 0, 0, 0, 6, 2, 0, 0, 0, 0, 0],
+    &[TURN],
+    &[PASS, 3],
+];
+
+const CANCELLED_CALLS: &[&[u8]] = &[
+    &[0],
+    &[CALL | slot(1), 2],
+    &[CALL, 6],
+    &[TURN],
+    &[LEAVE | slot(2)],
+    &[LEAVE | slot(1)],
+    &[TURN],
+    &[ACCEPTED | slot(2), 0, 0, 0, 0],
+    &[PASS, 3],
+    &[PASS, 5],
+    &[WHOLE | slot(2), 0],
+    &[WHOLE | slot(3), 0],
+    &[TURN],
+];
+
+const LATE_CALLS: &[&[u8]] = &[
+    &[0],
+    &[CALL | slot(2), 2],
+    &[CALL | slot(3), 4],
+    &[TURN],
+    &[PASS, 3],
+    &[PASS, 4],
+    &[WHOLE | slot(2), 0],
+    &[PASS, 5],
+    &[PASS, 6],
 ];

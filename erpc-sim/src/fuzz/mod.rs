@@ -4,8 +4,8 @@
 //! What they cover and how to run them is in `erpc-sim/fuzz/README.md`.
 //!
 //! A target panics if it finds something wrong, and returns otherwise. `header`, `control`, `status`,
-//! `message` and `stream_frame` are parsers, [`hostile_client`], [`hostile_server`] and [`hostile_streams`] play a peer against a
-//! live endpoint.
+//! `extension`, `message` and `stream_frame` are parsers, [`hostile_client`], [`hostile_server`] and [`hostile_streams`]
+//! play a peer against a live endpoint.
 
 mod client;
 mod conversations;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use erpc_core::transport::{Capabilities, ChargeModel};
 
 pub use client::hostile_client;
-pub use parsers::{control, header, message, status};
+pub use parsers::{control, extension, header, message, status};
 pub use seeds::{Seed, seeds};
 pub use server::hostile_server;
 pub use streams::{hostile_streams, stream_frame};
@@ -33,10 +33,11 @@ pub use streams::{hostile_streams, stream_frame};
 pub type Target = fn(&[u8]);
 
 /// Every target with its name, which is that of its binary and of its corpus.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("header", header),
     ("control", control),
     ("status", status),
+    ("extension", extension),
     ("message", message),
     ("stream_frame", stream_frame),
     ("hostile_client", hostile_client),

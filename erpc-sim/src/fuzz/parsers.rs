@@ -3,6 +3,7 @@
 use erpc_core::service::{Codec, Prost};
 use erpc_core::wire::checksum::{self, TRAILER_LEN};
 use erpc_core::wire::control::Control;
+use erpc_core::wire::extension::{Entries, Extension, MAX_EXTENSION, push_entry, put_extension};
 use erpc_core::wire::{
     ConnectionId, HEADER_LEN, Header, MAX_STATUS_MESSAGE, PacketLayout, ReplyInfo, decode_status,
     encode_status,
@@ -89,6 +90,40 @@ pub fn status(data: &[u8]) {
     if status.message().len() <= MAX_STATUS_MESSAGE {
         assert_eq!(again.message(), status.message());
     }
+}
+
+/// The extension at the front of a message, and entries made of any bytes.
+///
+/// # Panics
+/// If what was understood does not survive the way back to bytes.
+pub fn extension(data: &[u8]) {
+    if let Ok((extension, rest)) = Extension::split(data) {
+        let mut entries = Vec::new();
+        for (key, value) in extension.entries() {
+            push_entry(&mut entries, key, value).expect("it was one");
+        }
+        assert_eq!(entries, extension.as_bytes());
+        let mut bytes = Vec::new();
+        put_extension(extension.op(), &entries, &mut bytes);
+        bytes[4..8].copy_from_slice(&extension.deadline().to_le_bytes());
+        bytes.extend_from_slice(rest);
+        assert_eq!(bytes, data);
+    }
+    let mut bytes = Vec::new();
+    for entry in data.chunks(usize::from(data.first().copied().unwrap_or(1)).max(1)) {
+        let (key, value) = entry.split_at(entry.len() / 2);
+        let Ok(key) = std::str::from_utf8(key) else { continue };
+        let before = bytes.len();
+        match push_entry(&mut bytes, key, value) {
+            Ok(()) => assert_eq!(Entries::new(&bytes[before..]).next(), Some((key, value))),
+            Err(_) => assert_eq!(bytes.len(), before, "nothing, or all of it"),
+        }
+    }
+    let mut message = Vec::new();
+    put_extension(0, &bytes, &mut message);
+    assert!(Extension::split(&message).is_ok_and(|(read, rest)| {
+        read.as_bytes() == bytes && rest.is_empty() && message.len() <= MAX_EXTENSION
+    }));
 }
 
 /// A request or response as typed handlers and callers decode it: well-known protobuf messages, the

@@ -3,6 +3,7 @@
 use erpc_core::service::{Code, Codec, Prost, Status};
 use erpc_core::wire::checksum::TRAILER_LEN;
 use erpc_core::wire::control::{Control, Refusal};
+use erpc_core::wire::extension::{push_entry, put_extension};
 use erpc_core::wire::{ConnectionId, HEADER_LEN, Kind, encode_status};
 
 use super::conversations::{CLIENTS, SERVERS, STREAMS};
@@ -63,6 +64,9 @@ fn packets(seeds: &mut Vec<Seed>) {
         craft.trailer = true;
         push(seeds, "header", format!("{name}-trailer"), craft.bytes(b"body"));
         craft.trailer = false;
+        craft.extended = true;
+        push(seeds, "header", format!("{name}-extended"), craft.bytes(b"body"));
+        craft.extended = false;
         (craft.packet, craft.size) = (u32::MAX, u32::MAX);
         push(seeds, "header", format!("{name}-extreme"), craft.bytes(&[]));
     }
@@ -119,6 +123,8 @@ fn messages(seeds: &mut Vec<Seed>) {
     push(seeds, "status", "lying-length", [3, 0, 0, 0, 255, 255, 255, 255, b'x']);
     push(seeds, "status", "not-utf8", [3, 0, 0, 0, 2, 0, 0, 0, 0xC3, 0x28, 9]);
 
+    extensions(seeds);
+
     let encoded = |value: prost_types::Value| {
         let mut bytes = Vec::new();
         <Prost as Codec<prost_types::Value>>::encode(&value, &mut bytes);
@@ -163,6 +169,29 @@ fn streams(seeds: &mut Vec<Seed>) {
     for (name, steps) in STREAMS {
         push(seeds, "hostile_streams", name, steps.concat());
     }
+}
+
+fn extensions(seeds: &mut Vec<Seed>) {
+    let (mut entries, mut bytes) = (Vec::new(), Vec::new());
+    put_extension(3, &entries, &mut bytes);
+    push(seeds, "extension", "empty", bytes.clone());
+    bytes.extend_from_slice(b"message");
+    push(seeds, "extension", "no-entries", bytes.clone());
+    for (key, value) in [("trace-id", &[7; 16][..]), ("\u{e9}", b""), ("k", b"value")] {
+        push_entry(&mut entries, key, value).expect("there is room");
+    }
+    bytes.clear();
+    put_extension(0, &entries, &mut bytes);
+    bytes.extend_from_slice(b"message");
+    push(seeds, "extension", "entries", bytes.clone());
+    bytes[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+    push(seeds, "extension", "late", bytes.clone());
+    bytes[3] = 1;
+    push(seeds, "extension", "reserved", bytes.clone());
+    bytes[3] = 0;
+    bytes[9] = 200;
+    push(seeds, "extension", "lying-length", bytes.clone());
+    push(seeds, "extension", "short", &bytes[..7]);
 }
 
 fn conversations(seeds: &mut Vec<Seed>) {

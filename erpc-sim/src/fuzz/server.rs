@@ -8,16 +8,18 @@ use std::collections::VecDeque;
 
 use erpc_core::buf::MsgBuf;
 use erpc_core::protocol::{
-    Body, CallError, EndpointConfig, Event, Integrity, NewCall, Notice, Reply, SessionEvent,
-    SessionId,
+    Body, CallError, Cause, EndpointConfig, Event, Integrity, NewCall, Notice, Reply, SessionEvent,
+    SessionId, WINDOW,
 };
+use erpc_core::time::Instant;
 use erpc_core::wire::control::{Control, Parameters, Refusal};
-use erpc_core::wire::{ConnectionId, Header, HeaderError, Kind, PacketLayout};
+use erpc_core::wire::extension::EXTENSION_HEAD;
+use erpc_core::wire::{ANNOUNCEMENT, ConnectionId, Header, HeaderError, Kind, PacketLayout};
 
 use super::input::Input;
 use super::mischief::STRANGER;
 use super::stage::{self, BURST, CREDITS, HONEST, MAX_SESSIONS, Place, Session, Side, Slot, Stage};
-use super::steps::server::{ACCEPTED, CALL, DISCONNECT, HANDSHAKE, RETURN};
+use super::steps::server::{ACCEPTED, CALL, HANDSHAKE, LEAVE, RETURN};
 use crate::SimRoute;
 use crate::hostile::LyingServer;
 use crate::hostile::craft::{self, Craft, PARAMETERS, request_layout, response_layout};
@@ -77,8 +79,8 @@ impl Side for Server {
     /// What comes back may let every session of the endpoint send what its credits allow.
     const ANSWERS: usize = MAX_SESSIONS * CREDITS as usize;
     const ROUTED: usize = MAX_SESSIONS * CREDITS as usize;
-    /// The credits of each session, a ping and a handshake message.
-    const EXPIRED: usize = MAX_SESSIONS * (CREDITS as usize + 2);
+    /// The credits of each session, what ends the calls in its slots, a ping and a handshake message.
+    const EXPIRED: usize = MAX_SESSIONS * (CREDITS as usize + WINDOW + 2);
 
     fn config(common: EndpointConfig, how: u8) -> EndpointConfig {
         let integrity = if how & 8 != 0 { Integrity::Always } else { Integrity::Auto };
@@ -96,7 +98,7 @@ impl Side for Server {
             stage.connect(LIAR);
         }
         for size in [8, 1_449] {
-            stage.call(0, size);
+            stage.call((0, 0), size);
         }
         stage.end_turn();
     }
@@ -109,8 +111,9 @@ impl Side for Server {
         match what {
             RETURN => stage.credit_return(place, input),
             ACCEPTED => stage.accepted(place, input),
-            CALL => stage.call(place.session, input.pick(&REQUESTS)),
-            DISCONNECT => stage.disconnect(place.session, input),
+            CALL => stage.call((place.session, place.slot), input.pick(&REQUESTS)),
+            LEAVE if place.slot == 0 => stage.disconnect(place.session, input),
+            LEAVE => stage.cancel(place.session, place.slot),
             HANDSHAKE => stage.answer_handshake(input),
             _ => stage.connect(LIAR),
         }
@@ -203,7 +206,11 @@ impl Side for Server {
         assert!(opened <= MAX_SESSIONS && accepted == 0);
         for id in &stage.side.ids {
             let Some(stats) = stage.core.session_stats(*id) else { continue };
-            assert!(stats.credits <= CREDITS && stats.in_flight <= 8 && stats.queued <= QUEUE + 8);
+            assert!(
+                stats.credits <= CREDITS
+                    && stats.in_flight + stats.quarantined <= WINDOW
+                    && stats.queued <= QUEUE + 8
+            );
         }
     }
 
@@ -217,7 +224,7 @@ impl Side for Server {
         stage.side.asked.clear();
         stage.connect(HONEST);
         let before = stage.side.ended.len();
-        stage.call(stage.side.ids.len() - 1, 8);
+        stage.call((stage.side.ids.len() - 1, 0), 8);
         stage.end_turn();
         // The hostile sessions may hold all memory, and then the call is refused; never may it hang.
         let ended = stage.side.ended[before..].iter().all(|ended| *ended);
@@ -246,15 +253,35 @@ impl Stage<Server> {
         }
     }
 
-    fn call(&mut self, session: usize, size: usize) {
+    /// A call on a session, of one of a few kinds.
+    fn call(&mut self, (session, kind): (usize, usize), size: usize) {
         let Some(id) = self.side.ids.get(session).copied() else { return };
         let Ok(mut request) = self.core.pool().alloc(size) else { return };
         stage::fill(&mut request, size);
         let token = self.side.ended.len() as u64;
-        match self.core.call(self.now, id, NewCall::new(7, request, token), &mut self.out) {
+        let deadline = match kind {
+            2 => self.now.plus_nanos(5_000_000),
+            3 => self.now.plus_nanos(2_000_000_000),
+            _ => Instant::NEVER,
+        };
+        let extended = (1..=3).contains(&kind) && size >= EXTENSION_HEAD;
+        let deadline = if extended { deadline } else { Instant::NEVER };
+        let call = NewCall { extended, deadline, ..NewCall::new(7, request, token) };
+        match self.core.call(self.now, id, call, &mut self.out) {
             Ok(()) => self.side.ended.push(false),
             Err(rejected) => self.core.pool().recycle(rejected.request),
         }
+    }
+
+    /// The user thinks better of the call that it made so many calls ago.
+    fn cancel(&mut self, session: usize, ago: usize) {
+        let Some(id) = self.side.ids.get(session).copied() else { return };
+        let Some(token) = self.side.ended.len().checked_sub(ago) else { return };
+        let cause = Cause::Cancelled;
+        let found = self.core.cancel(self.now, id, token as u64, cause, &mut self.out);
+        assert!(!(found && self.side.ended[token]), "a call that has ended is not cancelled");
+        let again = self.core.cancel(self.now, id, token as u64, cause, &mut self.out);
+        assert!(!again, "a call is cancelled once");
     }
 
     /// A call has ended: never twice, and its request may be written again.
@@ -273,8 +300,28 @@ impl Stage<Server> {
             packet: input.near(at.seen.min(at.packets.saturating_sub(1))),
             request: input.near(at.number),
             aux: input.near(0),
-            size: u32::from(input.u8() & 1),
             ..session.craft(Kind::CreditReturn)
+        };
+        let how = input.u8();
+        if how & 2 != 0 {
+            return self.announce(place, how & 4 != 0, input);
+        }
+        let craft = Craft { size: u32::from(how & 1), ..craft };
+        self.send(place, craft, &[], input);
+    }
+
+    /// The slot's next message is announced; what follows are its packets, from the first on.
+    fn announce(&mut self, place: Place, failure: bool, input: &mut Input<'_>) {
+        self.next_message(place, input);
+        let Some(session) = self.session(place) else { return };
+        let at = session.slots[place.slot];
+        let craft = Craft {
+            packet: input.near(ANNOUNCEMENT),
+            request: input.near(at.number),
+            aux: input.near(0),
+            size: input.near(at.size),
+            extended: at.is_extended(),
+            ..session.craft(if failure { Kind::Failure } else { Kind::Response })
         };
         self.send(place, craft, &[], input);
     }

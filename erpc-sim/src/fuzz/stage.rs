@@ -116,6 +116,11 @@ impl Slot {
     pub(super) fn idle(number: u32) -> Self {
         Self { number, next: 1, ..Self::default() }
     }
+
+    /// Whether the slot's message says that it is extended: every other one does.
+    pub(super) fn is_extended(self) -> bool {
+        self.number & 8 != 0
+    }
 }
 
 /// A session from the attacker's side.
@@ -238,7 +243,7 @@ impl<S: Side> Stage<S> {
         self.sessions.get(place.session).or(self.sessions.first())
     }
 
-    fn session_mut(&mut self, place: Place) -> Option<&mut Session> {
+    pub(super) fn session_mut(&mut self, place: Place) -> Option<&mut Session> {
         let at = if place.session < self.sessions.len() { place.session } else { 0 };
         self.sessions.get_mut(at)
     }
@@ -270,7 +275,7 @@ impl<S: Side> Stage<S> {
     }
 
     /// Begins a slot's next message. Returns its packets.
-    fn next_message(&mut self, place: Place, input: &mut Input<'_>) -> u32 {
+    pub(super) fn next_message(&mut self, place: Place, input: &mut Input<'_>) -> u32 {
         let Some(session) = self.session_mut(place) else { return 0 };
         let at = &mut session.slots[place.slot];
         at.number = at.number.wrapping_add(S::STRIDE);
@@ -289,6 +294,7 @@ impl<S: Side> Stage<S> {
             request: at.number,
             aux: S::AUX,
             size: at.size,
+            extended: at.is_extended(),
             ..session.craft(S::MESSAGES[0])
         };
         let from = session.route;
@@ -307,6 +313,7 @@ impl<S: Side> Stage<S> {
             request: input.near(at.number),
             aux: input.near(S::AUX),
             size: input.near(at.size),
+            extended: at.is_extended(),
             ..session.craft(input.pick(S::MESSAGES))
         };
         let layout = S::layout(&session.terms, craft.size);

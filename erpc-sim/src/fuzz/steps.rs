@@ -18,8 +18,8 @@ pub(super) const ANY: u8 = 15;
 pub(super) mod client {
     pub(in crate::fuzz) const PULL: u8 = 3;
     pub(in crate::fuzz) const DONE: u8 = 4;
-    /// And 11: answers are what is rare.
     pub(in crate::fuzz) const ANSWER: u8 = 10;
+    pub(in crate::fuzz) const CANCEL: u8 = 11;
     pub(in crate::fuzz) const HELLO: u8 = 13;
     pub(in crate::fuzz) const OPEN: u8 = 14;
 }
@@ -28,8 +28,10 @@ pub(super) mod client {
 pub(super) mod server {
     pub(in crate::fuzz) const RETURN: u8 = 3;
     pub(in crate::fuzz) const ACCEPTED: u8 = 4;
+    /// The slot says what kind of call: 1 has an extension, 2 and 3 have a deadline.
     pub(in crate::fuzz) const CALL: u8 = 10;
-    pub(in crate::fuzz) const DISCONNECT: u8 = 11;
+    /// With slot 0 a session is disconnected; with another, the call is cancelled that was made so many ago.
+    pub(in crate::fuzz) const LEAVE: u8 = 11;
     pub(in crate::fuzz) const HANDSHAKE: u8 = 13;
     pub(in crate::fuzz) const CONNECT: u8 = 14;
 }

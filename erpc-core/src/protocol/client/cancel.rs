@@ -76,7 +76,7 @@ impl<R: Route> ClientSide<R> {
             return;
         }
         let session = &mut self.sessions[index as usize];
-        if now >= session.queue_deadline {
+        if now >= session.queue_deadline && !mutant!(QueuedDeadlineForgotten) {
             // Looks at every call that waits, once per deadline that passes among them.
             for _ in 0..session.queue.len() {
                 let Some(queued) = session.queue.pop_front() else { break };
@@ -131,7 +131,7 @@ impl<R: Route> ClientSide<R> {
             self.close_if_drained(shared, now, index, tx);
             return;
         }
-        if call.ever_sent == 0 {
+        if call.ever_sent == 0 && !mutant!(UnsentNumberLost) {
             // The server would wait for this number: the slot's next call takes it.
             slot.number = slot.number.plus((WINDOW as u32).wrapping_neg());
         }

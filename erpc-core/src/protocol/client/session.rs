@@ -115,7 +115,12 @@ impl Call {
     /// how much time is left.
     #[inline]
     pub(super) fn stamp(&mut self, packet: u32, now: Instant) {
-        if packet == 0 && self.deadline != Instant::NEVER && self.request.len() >= EXTENSION_HEAD {
+        let stale = mutant!(StampedOnce) && self.ever_sent > 0;
+        if packet == 0
+            && !stale
+            && self.deadline != Instant::NEVER
+            && self.request.len() >= EXTENSION_HEAD
+        {
             self.request.write_at(DEADLINE_AT, &remaining(self.deadline, now).to_le_bytes());
         }
     }

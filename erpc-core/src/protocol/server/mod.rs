@@ -146,7 +146,8 @@ impl<R: Route> ServerSide<R> {
         }
         let generation = session.generation;
         for slot in session.slots {
-            if matches!(slot.state, SlotState::Executing { cancelled: false, .. }) {
+            let untold = matches!(slot.state, SlotState::Executing { cancelled: false, .. });
+            if untold && !mutant!(GoneUntold) {
                 let handle = RequestHandle { index, generation, number: slot.number };
                 shared.notices.push_back(Notice::Cancelled(handle));
             }

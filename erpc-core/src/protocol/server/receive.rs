@@ -248,11 +248,16 @@ impl<R: Route> ServerSide<R> {
         let index = header.connection.index();
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
-        let SlotState::Responding { again, layout, .. } = &mut slot.state else { return };
+        let SlotState::Responding { again, layout, announced, .. } = &mut slot.state else {
+            return;
+        };
         if std::mem::replace(again, now) == now {
             return;
         }
         let all = layout.packets();
+        if mutant!(AnnouncedOnce) && *announced {
+            return;
+        }
         tx.flush();
         shared.stats.retransmissions += 1;
         if mutant!(RepeatAnsweredInFull) {

@@ -244,6 +244,7 @@ impl<R: Route> ServerSide<R> {
         };
         let Some(buffer) = &mut slot.buffer else { return };
         for packet in packets {
+            let flags = if mutant!(ExtendedOnce) && packet > 0 { session.flags } else { flags };
             let header = Header {
                 connection: session.remote,
                 kind: if failure { Kind::Failure } else { Kind::Response },
