@@ -1,0 +1,140 @@
+//! Whose services are called, and where their `.proto` files are.
+
+/// One system.
+pub struct System {
+    /// What the test of it is called.
+    pub name: &'static str,
+    /// Where imports are looked up: a package and a folder in it.
+    pub roots: &'static [(&'static str, &'static str)],
+    /// So many of them are the system's own.
+    pub own: usize,
+    /// What is compiled: the system's files whose paths begin with one of these.
+    pub files: &'static [&'static str],
+    /// But for those whose paths begin with one of these.
+    pub except: &'static [&'static str],
+    /// A file of ours in `proto/`, for systems that define messages without services.
+    pub ours: Option<&'static str>,
+    /// `bytes` fields are `Bytes` and maps are `BTreeMap`s.
+    pub bytes: bool,
+    /// `google.protobuf` is generated, too.
+    pub well_known: bool,
+}
+
+const BASE: System = System {
+    name: "",
+    roots: &[],
+    own: 1,
+    files: &[""],
+    except: &[],
+    ours: None,
+    bytes: false,
+    well_known: false,
+};
+
+/// All of them.
+pub const SYSTEMS: &[System] = &[
+    System {
+        name: "buildkit",
+        roots: &[("bollard-buildkit-proto", "resources"), ("tikv-client", "proto/include")],
+        except: &["google/protobuf/", "moby/filesync/v1/filesync.packet.proto"],
+        ..BASE
+    },
+    System { name: "cln", roots: &[("cln-grpc", "proto")], ..BASE },
+    System {
+        name: "containerd",
+        roots: &[("containerd-client", "vendor")],
+        files: &["github.com/containerd/containerd/api/"],
+        well_known: true,
+        ..BASE
+    },
+    System {
+        name: "envoy",
+        roots: &[
+            ("envoy-types", "proto/data-plane-api"),
+            ("envoy-types", "proto/xds"),
+            ("envoy-types", "proto/protoc-gen-validate"),
+            ("envoy-types", "proto/googleapis"),
+            ("envoy-types", "proto/cel-spec/proto"),
+            ("envoy-types", "proto/opencensus-proto/src"),
+            ("envoy-types", "proto/opentelemetry-proto"),
+            ("envoy-types", "proto/client_model"),
+        ],
+        files: &["envoy/service/"],
+        ..BASE
+    },
+    System { name: "etcd", roots: &[("etcd-client", "proto")], bytes: true, ..BASE },
+    System {
+        name: "google",
+        roots: &[("google-cloud-googleapis", "googleapis")],
+        files: &[
+            "google/assistant/",
+            "google/bigtable/v2/",
+            "google/bytestream/",
+            "google/cloud/speech/v2/",
+            "google/datastore/v1/",
+            "google/firestore/v1/",
+            "google/longrunning/",
+            "google/logging/v2/",
+            "google/pubsub/v1/",
+            "google/spanner/v1/",
+            "google/storage/v2/",
+            "google/watcher/",
+        ],
+        ..BASE
+    },
+    System {
+        name: "grpc",
+        roots: &[("tonic-reflection", "proto"), ("tonic-health", "proto")],
+        own: 2,
+        ..BASE
+    },
+    System {
+        name: "hdfs",
+        roots: &[("hdfs-native", "src/proto/hdfs"), ("hdfs-native", "src/proto/common")],
+        ..BASE
+    },
+    System { name: "kubernetes", roots: &[("k8s-cri", "proto")], ..BASE },
+    System {
+        name: "opentelemetry",
+        roots: &[("opentelemetry-proto", "src/proto/opentelemetry-proto")],
+        ..BASE
+    },
+    System { name: "pulsar", roots: &[("pulsar", "")], ours: Some("pulsar.proto"), ..BASE },
+    System { name: "qdrant", roots: &[("qdrant-client", "proto")], bytes: true, ..BASE },
+    System {
+        name: "raft",
+        roots: &[("raft-proto", "proto"), ("tikv-client", "proto/include")],
+        ours: Some("raft.proto"),
+        ..BASE
+    },
+    System {
+        name: "skywalking",
+        roots: &[("skywalking", "skywalking-data-collect-protocol")],
+        ..BASE
+    },
+    System {
+        name: "spiffe",
+        roots: &[("spiffe", "src/proto")],
+        except: &["google/protobuf/"],
+        ..BASE
+    },
+    System {
+        name: "substrait",
+        roots: &[("substrait", "substrait/proto")],
+        ours: Some("substrait.proto"),
+        ..BASE
+    },
+    System {
+        name: "tikv",
+        roots: &[("tikv-client", "proto"), ("tikv-client", "proto/include")],
+        except: &["include/"],
+        ..BASE
+    },
+    System {
+        name: "tokio-console",
+        roots: &[("console-api", "proto")],
+        except: &["google/"],
+        ..BASE
+    },
+    System { name: "yellowstone", roots: &[("yellowstone-grpc-proto", "proto")], ..BASE },
+];

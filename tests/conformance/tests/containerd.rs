@@ -1,0 +1,1 @@
+erpc_conformance::system!("containerd", files: 38, services: 16, unary: 77, server: 5, client: 0, bidi: 2);

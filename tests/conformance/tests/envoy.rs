@@ -1,0 +1,1 @@
+erpc_conformance::system!("envoy", files: 25, services: 24, unary: 13, server: 0, client: 3, bidi: 27);

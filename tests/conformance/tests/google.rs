@@ -1,0 +1,1 @@
+erpc_conformance::system!("google", files: 41, services: 17, unary: 169, server: 15, client: 2, bidi: 8);

@@ -1,0 +1,1 @@
+erpc_conformance::system!("kubernetes", files: 2, services: 4, unary: 59, server: 1, client: 0, bidi: 0);
