@@ -471,6 +471,7 @@ impl<T: Transport> Shared<T> {
         }
         work += rpc.run_once_at(now, &mut Dispatch { shared: self });
         drop(rpc);
+        self.running.begin_turn(now);
         work += self.run_failures() + self.run_alarms(now) + self.executor.run_ready();
         if self.running.take_answered() || self.streams.are_dirty() {
             // Not with the next turn, which receives first.

@@ -27,6 +27,8 @@ pub(super) struct Running {
     calls: RefCell<HashMap<RequestHandle, Work, BuildHasherDefault<HandleHasher>>>,
     spare: RefCell<Vec<Arc<AtomicBool>>>,
     late: Cell<u64>,
+    /// When the turn began in which tasks run; spares every answer a look at the clock.
+    turn: Cell<Instant>,
     /// Whether a task has answered since somebody asked.
     answered: Cell<bool>,
 }
@@ -74,6 +76,12 @@ impl Running {
     /// Requests that came after their deadline, but for those that workers saw.
     pub(super) fn late(&self) -> u64 {
         self.late.get()
+    }
+
+    /// Tasks will be polled in the turn that began then.
+    #[inline]
+    pub(super) fn begin_turn(&self, now: Instant) {
+        self.turn.set(now);
     }
 
     /// Whether tasks have answered since this was asked last.
@@ -137,6 +145,9 @@ impl<T: Transport> Port<T> {
 // better than a panic within a task.
 impl<T: Transport> TaskPort for Port<T> {
     fn in_time(&self, deadline: Instant) -> Result<(), Status> {
+        if deadline == Instant::NEVER {
+            return Ok(());
+        }
         let Some(shared) = self.shared.upgrade() else { return Ok(()) };
         shared.running.in_time(deadline, || shared.now())
     }
@@ -149,11 +160,13 @@ impl<T: Transport> TaskPort for Port<T> {
     fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
         let shared = self.shared.upgrade().ok_or_else(no_memory)?;
         let mut rpc = shared.rpc().ok_or_else(no_memory)?;
-        rpc.context_at(shared.now()).response_buffer(call, len).map_err(|_| no_memory())
+        let mut cx = rpc.context_at(shared.running.turn.get());
+        cx.response_buffer(call, len).map_err(|_| no_memory())
     }
 
     fn session_stats(&self, call: &RequestHandle) -> Option<ClientStats> {
-        self.shared.upgrade()?.rpc()?.context().client_stats(call.client())
+        let shared = self.shared.upgrade()?;
+        shared.rpc()?.context_at(shared.running.turn.get()).client_stats(call.client())
     }
 
     fn sink(&self) -> Arc<dyn ReplySink> {
@@ -168,7 +181,7 @@ impl<T: Transport> TaskPort for Port<T> {
         }
         if let Some(mut rpc) = shared.rpc() {
             shared.running.answered.set(true);
-            answer(&mut rpc.context_at(shared.now()), call, outcome);
+            answer(&mut rpc.context_at(shared.running.turn.get()), call, outcome);
         }
     }
 }
