@@ -84,8 +84,14 @@ impl fmt::Display for Code {
 /// programs.
 ///
 /// The message travels up to [`crate::wire::MAX_STATUS_MESSAGE`] bytes; details are opaque.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Status {
+///
+/// One word, so that results are small: a failure pays for it with an allocation, and successes do not
+/// move its room around.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Status(Box<Inner>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Inner {
     code: Code,
     message: Cow<'static, str>,
     details: Vec<u8>,
@@ -96,39 +102,39 @@ impl Status {
     #[must_use]
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         let code = if code == Code::Ok { Code::Unknown } else { code };
-        Self { code, message: message.into(), details: Vec::new() }
+        Self(Box::new(Inner { code, message: message.into(), details: Vec::new() }))
     }
 
     /// The same with details.
     #[must_use]
     pub fn with_details(mut self, details: &[u8]) -> Self {
-        self.details = details.to_vec();
+        self.0.details = details.to_vec();
         self
     }
 
     /// The same with a protobuf message as details; which one is between the service and its clients.
     #[must_use]
     pub fn with_message_details(mut self, details: &impl prost::Message) -> Self {
-        self.details = details.encode_to_vec();
+        self.0.details = details.encode_to_vec();
         self
     }
 
     /// The code, never [`Code::Ok`].
     #[must_use]
     pub fn code(&self) -> Code {
-        self.code
+        self.0.code
     }
 
     /// The message.
     #[must_use]
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 
     /// The details.
     #[must_use]
     pub fn details(&self) -> &[u8] {
-        &self.details
+        &self.0.details
     }
 
     /// The details as a protobuf message; `None` if there are none, or they are no such message.
@@ -141,7 +147,7 @@ impl Status {
     /// ```
     #[must_use]
     pub fn details_as<M: prost::Message + Default>(&self) -> Option<M> {
-        if self.details.is_empty() { None } else { M::decode(&self.details[..]).ok() }
+        if self.details().is_empty() { None } else { M::decode(self.details()).ok() }
     }
 }
 
@@ -180,7 +186,17 @@ constructors! {
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.code, self.message)
+        write!(f, "{}: {}", self.code(), self.message())
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Status")
+            .field("code", &self.code())
+            .field("message", &self.message())
+            .field("details", &self.details().escape_ascii().to_string())
+            .finish()
     }
 }
 
