@@ -83,6 +83,7 @@
 //!   `worker(..)` in the derive's attribute, and run on worker threads. Those that wait for others are
 //!   declared `ASYNC`, and their handlers are `async fn`s on the loop's own executor. A handler that cannot
 //!   answer yet calls [`Request::defer`] and answers later, from any thread.
+//! * [`Interceptor`]s see every call before and after its handler, wherever it runs.
 //! * A method may stream, either way or both: [`Incoming`], [`Outgoing`], [`Upload`].
 //! * A client calls over a [`Channel`]: one session, or several servers between which it chooses. Its calls
 //!   may have [`CallOptions`]: a deadline, metadata, retries. Dropping a call cancels it.

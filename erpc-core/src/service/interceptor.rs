@@ -1,9 +1,10 @@
 //! What runs around every handler of a server.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::panicking;
 
-use super::{CallContext, Code, Status};
+use super::{CallContext, Status};
 
 /// Sees every call of a server before its handler runs and after it has, whatever the method and
 /// wherever it runs: for authentication, quotas, metrics and logs.
@@ -94,10 +95,12 @@ impl<'a> Passage<'a> {
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
         if self.passed > 0 {
-            self.leave(Err(&match panicking() {
+            let status = match panicking() {
                 true => Status::internal("the handler panicked"),
-                false => Status::new(Code::Cancelled, "the caller has given the call up"),
-            }));
+                false => Status::cancelled("the caller has given the call up"),
+            };
+            // Another panic on top would end the process.
+            drop(catch_unwind(AssertUnwindSafe(|| self.leave(Err(&status)))));
         }
     }
 }

@@ -57,7 +57,7 @@ pub struct Method<Req, Resp, C = Prost, D = C> {
 }
 
 /// A method makes messages, it has none: it is `Send` and `Sync` whatever they are.
-type Types<Req, Resp, C, D> = fn(Req) -> (Resp, C, D);
+pub(super) type Types<Req, Resp, C, D> = fn(Req) -> (Resp, C, D);
 
 impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
     /// The method with that full name, `package.Service/Method`. Without a deadline of its own, not

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::interceptor::Passage;
@@ -197,7 +198,9 @@ impl Deferred {
         if let Some((observed, outcome)) = told {
             let context = CallContext::new(&observed.entry, self.call, &*observed)
                 .with_extension(observed.deadline, observed.metadata.as_ref());
-            Passage::inside(&context).leave(outcome.as_ref().map(|()| ()));
+            // The answer is out; dropped, a responder must not panic, as who drops it may be doing so.
+            let leave = || Passage::inside(&context).leave(outcome.as_ref().copied());
+            drop(catch_unwind(AssertUnwindSafe(leave)));
         }
     }
 }

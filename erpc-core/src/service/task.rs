@@ -15,6 +15,7 @@ use std::task::Poll;
 
 use super::handler::{check_size, malformed, outcome, panicked};
 use super::interceptor::Passage;
+use super::method::Types;
 use super::reply::ReplySink;
 use super::{CallContext, CallHost, Codec, Entry, Metadata, Outcome, Request, Response, Status};
 use crate::buf::MsgBuf;
@@ -99,7 +100,7 @@ struct Unary<S, H, Req, Resp, C, D> {
     port: Rc<dyn TaskPort>,
     service: Arc<S>,
     handler: Arc<H>,
-    types: PhantomData<fn(Req) -> (Resp, C, D)>,
+    types: PhantomData<Types<Req, Resp, C, D>>,
 }
 
 impl<S, H, Req, Resp, C, D> TaskMethod for Unary<S, H, Req, Resp, C, D>

@@ -289,8 +289,11 @@ fn cancelled_calls_end_at_the_server<T: Transport>(
     pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>,
 ) {
     let endless = Arc::new(Endless::default());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let mut routes = endless.routes();
+    routes.intercept(Watch { name: "watch", seen: Arc::clone(&seen) });
     let workers = pool();
-    let mut pair = pair(endless.routes(), &workers);
+    let mut pair = pair(routes, &workers);
     pair.client.send(ASYNC.id(), b"", 1);
     pair.client.send(WORKER.id(), b"", 2);
     pair.run_until(|_| endless.counts() == (2, 0));
@@ -299,6 +302,8 @@ fn cancelled_calls_end_at_the_server<T: Transport>(
         assert_eq!(code(pair.outcome(token)), Code::Cancelled);
     }
     pair.run_until(|_| endless.counts() == (2, 2));
+    pair.run_until(|_| seen.lock().unwrap().len() == 4);
+    assert_eq!(seen.lock().unwrap()[2..], ["after watch: Cancelled", "after watch: Cancelled"]);
 }
 
 /// Writes down what it sees, and turns away who says so.

@@ -1,6 +1,6 @@
 //! One parser, any bytes.
 
-use erpc_core::service::{Codec, Prost};
+use erpc_core::service::{Codec, DecodeError, Fields, Prost};
 use erpc_core::wire::checksum::{self, TRAILER_LEN};
 use erpc_core::wire::control::Control;
 use erpc_core::wire::extension::{Entries, Extension, MAX_EXTENSION, push_entry, put_extension};
@@ -137,6 +137,23 @@ pub fn message(data: &[u8]) {
     survives::<String>(data);
     survives::<Vec<u8>>(data);
     survives::<u64>(data);
+    reads_alike(data);
+}
+
+/// A message read in place, field by field, is what decoding makes of it.
+fn reads_alike(data: &[u8]) {
+    let read = || {
+        let (mut fields, mut read) = (Fields::new(data), prost_types::Timestamp::default());
+        while let Some(field) = fields.next()? {
+            match field.tag() {
+                1 => read.seconds = field.int64()?,
+                2 => read.nanos = field.int32()?,
+                _ => {}
+            }
+        }
+        Ok::<_, DecodeError>(read)
+    };
+    assert_eq!(read().ok(), <Prost as Codec<prost_types::Timestamp>>::decode(data).ok());
 }
 
 fn survives<M>(data: &[u8])

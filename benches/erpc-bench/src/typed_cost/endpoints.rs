@@ -19,8 +19,11 @@ struct Endpoints {
     client: Endpoint<MemTransport>,
     server: Endpoint<MemTransport>,
     progress: Rc<Progress>,
-    start: Box<dyn Fn(&Rc<Progress>)>,
+    start: Start,
 }
+
+/// Sets the calls off.
+type Start = Box<dyn Fn(&Rc<Progress>)>;
 
 /// How far the calls are.
 #[derive(Default)]
