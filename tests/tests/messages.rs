@@ -10,10 +10,10 @@ use erpc::{
 };
 use erpc_tests::lab::{client, loopback};
 use erpc_tests::limit::{secs, within};
-use prost::Message;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use prost::Message;
 
 mod proto {
     #![expect(unreachable_pub, reason = "generated for crates, of which a test is none")]
@@ -51,7 +51,10 @@ impl Mirror for Glass {
             stamp: letter.stamp,
             weight: letter.weight,
             colour: letter.colour,
-            to: letter.to.as_ref().map(|to| Address { street: to.street.to_owned(), house: to.house }),
+            to: letter
+                .to
+                .as_ref()
+                .map(|to| Address { street: to.street.to_owned(), house: to.house }),
         }))
     }
 
@@ -137,7 +140,11 @@ impl Pair {
 }
 
 /// `check` of `cases` values of the strategy.
-fn hold<S: Strategy>(cases: u32, strategy: &S, check: impl Fn(S::Value) -> Result<(), TestCaseError>) {
+fn hold<S: Strategy>(
+    cases: u32,
+    strategy: &S,
+    check: impl Fn(S::Value) -> Result<(), TestCaseError>,
+) {
     // A failure prints its smallest example; nothing is kept in files.
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     TestRunner::new(config).run(strategy, check).unwrap_or_else(|error| panic!("{error}"));
@@ -273,7 +280,9 @@ fn every_message_arrives_as_it_was_sent() {
         hold(64, &kinds(), |sent| {
             let bytes = sent.encode_to_vec();
             let (endpoint, mirror) = (&pair.endpoint, &pair.mirror);
-            for call in [mirror.reflect(&sent), mirror.reflect_slowly(&sent), mirror.reflect_later(&sent)] {
+            for call in
+                [mirror.reflect(&sent), mirror.reflect_slowly(&sent), mirror.reflect_later(&sent)]
+            {
                 let got = endpoint.block_on(call).map(|message| message.encode_to_vec());
                 // As bytes, because not every number equals itself.
                 prop_assert_eq!(got, Ok(bytes.clone()));

@@ -378,35 +378,6 @@ const SLOW_CLIENT: &[&[u8]] = &[
     &[TURN],
 ];
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fuzz::client::Client;
-    use crate::fuzz::input::Input;
-    use crate::fuzz::seed_of;
-    use crate::fuzz::server::Server;
-    use crate::fuzz::stage::{Side, Stage};
-
-    /// A step that reads less has found no session or packet to use, one that reads more takes the next
-    /// one's bytes: either way the conversation is not the one that its steps say.
-    fn assert_steps_are_read_as_written<S: Side>((name, steps): Conversation) {
-        const NEXT_STEPS: [u8; 16] = [TURN; 16];
-        let mut stage = Stage::<S>::new(seed_of(&steps.concat()), steps[0][0]);
-        for (at, step) in steps.iter().enumerate().skip(1) {
-            let bytes = [*step, &NEXT_STEPS].concat();
-            let mut input = Input::new(&bytes);
-            stage.step(&mut input);
-            assert_eq!(input.len(), NEXT_STEPS.len(), "{name}, step {at}: {step:?}");
-        }
-    }
-
-    #[test]
-    fn every_step_takes_the_bytes_that_it_has() {
-        CLIENTS.into_iter().for_each(assert_steps_are_read_as_written::<Client>);
-        SERVERS.into_iter().for_each(assert_steps_are_read_as_written::<Server>);
-    }
-}
-
 /// A call of a stream: method, what it asks, bytes that are 0 for the truth, how many items, their lengths.
 const STREAM_ECHO: &[&[u8]] = &[
     &[s::CALL, 0, 0, 0, 0, 2, 0, 1, 9],
@@ -557,3 +528,32 @@ const LATE_CALLS: &[&[u8]] = &[
     &[PASS, 5],
     &[PASS, 6],
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz::client::Client;
+    use crate::fuzz::input::Input;
+    use crate::fuzz::seed_of;
+    use crate::fuzz::server::Server;
+    use crate::fuzz::stage::{Side, Stage};
+
+    /// A step that reads less has found no session or packet to use, one that reads more takes the next
+    /// one's bytes: either way the conversation is not the one that its steps say.
+    fn assert_steps_are_read_as_written<S: Side>((name, steps): Conversation) {
+        const NEXT_STEPS: [u8; 16] = [TURN; 16];
+        let mut stage = Stage::<S>::new(seed_of(&steps.concat()), steps[0][0]);
+        for (at, step) in steps.iter().enumerate().skip(1) {
+            let bytes = [*step, &NEXT_STEPS].concat();
+            let mut input = Input::new(&bytes);
+            stage.step(&mut input);
+            assert_eq!(input.len(), NEXT_STEPS.len(), "{name}, step {at}: {step:?}");
+        }
+    }
+
+    #[test]
+    fn every_step_takes_the_bytes_that_it_has() {
+        CLIENTS.into_iter().for_each(assert_steps_are_read_as_written::<Client>);
+        SERVERS.into_iter().for_each(assert_steps_are_read_as_written::<Server>);
+    }
+}
