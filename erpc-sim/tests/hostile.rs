@@ -219,6 +219,13 @@ fn declared_sizes_in_many_sessions_cost_a_first_buffer_each() {
 }
 
 #[test]
+fn requests_that_are_cancelled_without_end() {
+    let reports = lie(Lie::Cancels, MILLION / 3);
+    // What has begun to come, and the last answer of each slot.
+    assert_unaffected(&reports, Allowed { memory: SLOTS * (FIRST_BUFFER + 1_600), answers: 1 });
+}
+
+#[test]
 fn words_that_only_servers_say() {
     let reports = lie(Lie::ServersWords, MILLION);
     assert_unaffected(&reports, NOTHING);

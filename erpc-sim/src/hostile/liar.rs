@@ -2,7 +2,7 @@
 
 use erpc_core::time::Instant;
 use erpc_core::wire::control::{Control, Parameters};
-use erpc_core::wire::{ConnectionId, Kind};
+use erpc_core::wire::{CANCEL, ConnectionId, Kind};
 
 use super::craft::{self, Craft, PARAMETERS};
 use super::{Attacker, Forged, Pace};
@@ -29,6 +29,8 @@ pub enum Lie {
         /// The largest message that the server takes, in bytes.
         allowed: u32,
     },
+    /// Requests that are cancelled before they come, as they come and afterwards, one after the other.
+    Cancels,
     /// Credit returns, responses and `Accepted`s, which only servers send.
     ServersWords,
     /// The sessions behind the first `keep` are closed and opened again, as often as the pace allows, with
@@ -154,6 +156,7 @@ impl Liar {
             Lie::PullStorm => open.storm(slot),
             Lie::Leaps => open.leap(slot, &mut self.random),
             Lie::DeclaredSizes { allowed } => open.declared(slot, allowed, &mut self.random),
+            Lie::Cancels => open.cancel(slot, &mut self.random),
             Lie::ServersWords => open.servers_word(slot, &mut self.random),
             Lie::Churn { keep } if at >= keep as usize => {
                 session.open = None;
@@ -227,6 +230,17 @@ impl Open {
     fn declared(&self, slot: &Slot, allowed: u32, random: &mut Random) -> (Craft, u32) {
         let size = *random.pick(&[u32::MAX, u32::MAX - 1, 1 << 31, allowed, allowed]);
         (Craft { size, ..self.request(slot) }, self.payload())
+    }
+
+    fn cancel(&self, slot: &mut Slot, random: &mut Random) -> (Craft, u32) {
+        match random.below(4) {
+            0 => (Craft { size: 8, ..self.request(slot) }, 8),
+            1 => (Craft { size: 3 * self.payload(), ..self.request(slot) }, self.payload()),
+            next => {
+                slot.number = slot.number.wrapping_add(if next == 2 { SLOTS as u32 } else { 0 });
+                (Craft { packet: CANCEL, ..self.craft(Kind::Done, slot) }, 0)
+            }
+        }
     }
 
     fn servers_word(&self, slot: &Slot, random: &mut Random) -> (Craft, u32) {

@@ -73,6 +73,35 @@ impl Scene {
         self.is_executed_at(SERVER)
     }
 
+    /// The call, which was just begun, has a deadline in so many nanoseconds.
+    fn is_due_in(&mut self, nanos: u64) -> &mut Self {
+        self.oracle.extend(self.id, Some(nanos));
+        self
+    }
+
+    fn is_cancelled(&mut self) -> &mut Self {
+        self.oracle.cancelled(self.id, true);
+        self
+    }
+
+    /// Its handler is told that so many nanoseconds are left.
+    fn is_told(&mut self, left: i64) -> &mut Self {
+        self.oracle.told_deadline(self.id, Some(left));
+        self
+    }
+
+    /// Its first packet goes out and says that so many microseconds are left.
+    fn says(&mut self, micros: u32) -> &mut Self {
+        self.oracle.sent_deadline(self.id, micros);
+        self
+    }
+
+    /// Its handler is told that nobody waits.
+    fn is_told_to_stop(&mut self) -> &mut Self {
+        self.oracle.told_of_cancel(self.id);
+        self
+    }
+
     fn panics(&mut self) -> &mut Self {
         self.oracle.panicked(self.id);
         self
@@ -298,6 +327,103 @@ const WRONG: &[(&[Feature], Story, &str)] = &[
         },
         "call 0 has lost its response, and was never executed",
     ),
+    // Ends before their time.
+    (
+        CALM,
+        |s| {
+            s.opens().fails(CallError::NotExecuted(Cause::Cancelled));
+        },
+        "nothing happened to its session",
+    ),
+    (
+        CALM,
+        |s| {
+            s.opens().fails(CallError::NotExecuted(Cause::DeadlineExceeded));
+        },
+        "call 0 fails, and it is not too late",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_due_in(1_000).opens().after(999);
+            s.fails(CallError::NotExecuted(Cause::DeadlineExceeded));
+        },
+        "call 0 fails, and it is not too late",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_due_in(1_000).opens().is_executed().after(LATEST + 1_001).is_answered();
+        },
+        "call 0 ends long after its deadline",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_cancelled().fails(CallError::NotExecuted(Cause::Cancelled)).is_executed();
+        },
+        "call 0 is executed, and was said not to be",
+    ),
+    (CALM, |s| s.oracle.cancelled(s.id, false), "call 0 is under way, and nobody knows of it"),
+    (
+        CALM,
+        |s| {
+            s.is_cancelled().is_cancelled();
+        },
+        "call 0 can be cancelled twice",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_told_to_stop();
+        },
+        "told that nobody waits for call 0, and one does",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_due_in(1_000).is_told(999);
+        },
+        "call 0 has the deadline",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_due_in(1_000).after(10).is_told(2_001);
+        },
+        "call 0 has the deadline",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_told(1);
+        },
+        "call 0 has the deadline None",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_due_in(1_001).says(1);
+        },
+        "call 0 has 2 us left and says 1",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_due_in(5);
+            let mut request = pattern::extension(s.oracle.request_key(s.id));
+            request[2] ^= 1;
+            s.oracle.bare_request(s.id, &request, None);
+        },
+        "the extension of a message of call 0 has changed",
+    ),
+    (
+        CALM,
+        |s| {
+            s.oracle.bare_request(s.id, b"", Some(true));
+        },
+        "the request of call 0 is extended: false",
+    ),
     // Causes.
     (CALM, |s| s.oracle.no_memory(), "nothing happened to the memory"),
     (
@@ -469,6 +595,15 @@ const TRUE: &[(&[Feature], Story)] = &[
     }),
     (&[Feature::ClockStall], |s| {
         s.after(1).closes(Cause::Connect(ConnectError::Timeout));
+    }),
+    (CALM, |s| {
+        s.is_due_in(1_500).opens().after(10).is_told(2_000).says(2);
+        s.after(1_500).fails(CallError::NotExecuted(Cause::DeadlineExceeded)).is_told_to_stop();
+    }),
+    (CALM, |s| {
+        s.is_sent().is_executed().is_cancelled().is_told_to_stop();
+        s.fails(CallError::MaybeExecuted(Cause::Cancelled));
+        s.oracle.cancelled(s.id, false);
     }),
     // Who does not get what was sent may be told anything.
     (UNTRUSTED, |s| {

@@ -15,6 +15,7 @@
 //! | `flow`, `turns` | credits, windows, room; who waits is served in turn |
 //! | `memory` | what messages may take |
 //! | `retransmission`, `liveness`, `endings` | loss, silence, death, and good-byes |
+//! | `transcript` | every kind of packet, to the last byte |
 //! | `originals_holes` | what the C++ implementation leaves open |
 //! | `lossy` | all of it under seeded faults |
 //!
@@ -43,6 +44,7 @@ mod requests;
 mod responses;
 mod retransmission;
 mod strangers;
+mod transcript;
 mod turns;
 
 pub(super) use pair::TestRoute;
