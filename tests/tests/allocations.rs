@@ -230,7 +230,8 @@ fn messages_of_streams_allocate_nothing() {
         account.charge(|| run(MESSAGES));
         let allocations = account.allocations();
         eprintln!("{allocations} allocations for {MESSAGES} messages each way, both sides");
-        assert!(allocations < 100, "{allocations} allocations");
+        // None per message, and few per batch: blocks of sizes that the pools have not seen.
+        assert!(allocations <= MESSAGES / 1_000, "{allocations} allocations");
     });
 }
 

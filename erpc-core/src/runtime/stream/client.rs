@@ -196,8 +196,7 @@ impl<T: Transport> ClientStream<T> {
         if machine.is_readable() {
             woken.reader = std::mem::take(&mut waiting.reader);
         }
-        if !waiting.writers.0.is_empty() && (machine.has_room(BATCH) || machine.sending().is_err())
-        {
+        if machine.has_room(BATCH) || machine.sending().is_err() {
             woken.writers = std::mem::take(&mut waiting.writers);
         }
         let over = if machine.is_over() { lease.take() } else { None };

@@ -150,21 +150,41 @@ fn owned(body: Body<'_>, mut request: MsgBuf, pool: &mut Pool) -> Result<MsgBuf,
     Ok(request)
 }
 
-/// Tasks that wait for the same thing. Each is noted once, however often it is polled.
+/// Tasks that wait for the same thing: mostly one, which costs no allocation. Each is noted once, however
+/// often it is polled.
 #[derive(Default)]
-struct Waiters(Vec<WakeSlot>);
+struct Waiters {
+    first: WakeSlot,
+    others: Vec<WakeSlot>,
+}
 
 impl Waiters {
     fn add(&mut self, executor: &Executor, cx: &TaskContext<'_>) {
         let slot = executor.wake_slot(cx);
-        let there = self.0.iter().any(|other| match (other, &slot) {
-            (WakeSlot::Task(there), WakeSlot::Task(new)) => there == new,
-            (WakeSlot::Other(there), WakeSlot::Other(new)) => there.will_wake(new),
-            _ => false,
-        });
-        if !there {
-            self.0.push(slot);
+        if let WakeSlot::Empty = self.first {
+            self.first = slot;
+        } else if !self.slots().any(|there| is_same(there, &slot)) {
+            self.others.push(slot);
         }
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &WakeSlot> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    fn wake(self, executor: &Executor) {
+        self.first.wake(executor);
+        for waiter in self.others {
+            waiter.wake(executor);
+        }
+    }
+}
+
+fn is_same(one: &WakeSlot, other: &WakeSlot) -> bool {
+    match (one, other) {
+        (WakeSlot::Task(one), WakeSlot::Task(other)) => one == other,
+        (WakeSlot::Other(one), WakeSlot::Other(other)) => one.will_wake(other),
+        _ => false,
     }
 }
 
@@ -178,8 +198,6 @@ struct Woken {
 impl Woken {
     fn wake(self, executor: &Executor) {
         self.reader.wake(executor);
-        for writer in self.writers.0 {
-            writer.wake(executor);
-        }
+        self.writers.wake(executor);
     }
 }
