@@ -1,6 +1,6 @@
 //! What is to be generated for each method: the `.proto` files' options and the builder's, made one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use protox::prost_reflect::{
     DescriptorPool, MessageDescriptor, MethodDescriptor, ServiceDescriptor,
@@ -171,12 +171,20 @@ fn shape(
     }
 }
 
+/// Tells what there is: the methods of its service or, if that is unknown, too, the services.
 fn unknown_method<'a>(method: &str, known: impl Iterator<Item = &'a String>) -> Misuse {
-    let known: HashSet<_> = known.map(String::as_str).collect();
-    let mut known: Vec<_> = known.into_iter().collect();
-    known.sort_unstable();
+    let service = |name: &'a str| name.split_once('/').map_or(name, |(service, _)| service);
+    let wanted = method.split_once('/').map_or(method, |(service, _)| service);
+    let known: BTreeSet<_> = known.map(String::as_str).collect();
+    let of_service: Vec<_> = known.iter().filter(|name| service(name) == wanted).copied().collect();
+    let (what, there_are) = if of_service.is_empty() {
+        let services: BTreeSet<_> = known.iter().map(|name| service(name)).collect();
+        ("service", services.into_iter().collect())
+    } else {
+        ("method", of_service)
+    };
     Misuse {
         at: format!("Builder::mode(\"{method}\", ..)"),
-        problem: format!("there is no such method; there are: {}", known.join(", ")),
+        problem: format!("there is no such {what}; there are: {}", there_are.join(", ")),
     }
 }

@@ -29,10 +29,12 @@ pub(crate) fn read(
     includes: &[PathBuf],
     paths: &mut Paths,
 ) -> Result<Source, Error> {
-    let mut resolver = ChainFileResolver::new();
+    let mut included = ChainFileResolver::new();
     for include in includes {
-        resolver.add(IncludeFileResolver::new(include.clone()));
+        included.add(IncludeFileResolver::new(include.clone()));
     }
+    let mut resolver = ChainFileResolver::new();
+    resolver.add(Included(included));
     resolver.add(GoogleFileResolver::new());
     resolver.add(OwnFiles);
     let mut compiler = Compiler::with_file_resolver(resolver);
@@ -103,6 +105,23 @@ fn same_file(proto: &Path, path: &Path, includes: &[PathBuf]) -> bool {
         .into_iter()
         .chain(included)
         .any(|place| place.canonicalize().is_ok_and(|place| place == path))
+}
+
+/// The include folders. People have copies of Google's own files in them, with words that are too new
+/// for `protox`; such a copy gives way to what `protox` brings along.
+struct Included(ChainFileResolver);
+
+impl FileResolver for Included {
+    fn resolve_path(&self, path: &Path) -> Option<String> {
+        self.0.resolve_path(path)
+    }
+
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        self.0.open_file(name).or_else(|error| match error.is_parse() {
+            true => GoogleFileResolver::new().open_file(name).map_err(|_| error),
+            false => Err(error),
+        })
+    }
 }
 
 /// `erpc/options.proto`, which nobody needs to have.

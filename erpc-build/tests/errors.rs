@@ -65,6 +65,16 @@ fn options_that_cannot_be_are_named_all_at_once() {
     );
 }
 
+#[test]
+fn a_mode_for_an_unknown_service_is_told_which_there_are() {
+    let builder = erpc_build::configure().mode("p.T/A", Mode::Async);
+    let error = compile_with("service", "service S { rpc A(M) returns (M); }", builder);
+    assert_eq!(
+        error.to_string(),
+        "Builder::mode(\"p.T/A\", ..): there is no such service; there are: p.S"
+    );
+}
+
 /// What is said of messages with layouts, line by line.
 fn layout_errors(case: &str, proto: &str) -> Vec<String> {
     let error = compile(case, &format!("import \"erpc/options.proto\"; {proto}"));

@@ -45,6 +45,24 @@ fn all_packages_can_be_included_at_once() {
     assert!(!all.contains("erpc"), "{all}");
 }
 
+/// People's include folders hold copies of Google's own files, newer than the compiler.
+#[test]
+fn copies_of_googles_files_that_are_too_new_give_way() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("settings/new");
+    fs::create_dir_all(folder.join("google/protobuf")).unwrap();
+    let copy = "syntax = \"proto2\";\npackage google.protobuf;\nmessage FileDescriptorSet {\n\
+                extensions 536000000 [declaration = { number: 536000000 }];\n}\n";
+    fs::write(folder.join("google/protobuf/descriptor.proto"), copy).unwrap();
+    let file = folder.join("new.proto");
+    let text = "syntax = \"proto3\";\npackage new;\nimport \"google/protobuf/descriptor.proto\";\n\
+                extend google.protobuf.FieldOptions { bool sweet = 50000; }\n\
+                message M { bool cake = 1 [(sweet) = true]; }\n";
+    fs::write(&file, text).unwrap();
+    let builder = erpc_build::configure().emit_rerun_if_changed(false).out_dir(&folder);
+    builder.compile_protos(&[file], &[&folder]).unwrap();
+    assert!(fs::read_to_string(folder.join("new.rs")).unwrap().contains("pub cake: bool"));
+}
+
 #[test]
 fn the_last_mode_counts() {
     let builder = erpc_build::configure()

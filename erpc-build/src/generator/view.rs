@@ -20,14 +20,19 @@ impl Generator {
         )
         .replace(" :: ", "::")]);
         let lifetime = borrows(message).then(|| quote!(<'a>));
-        let elided = borrows(message).then(|| quote!(<'_>));
+        let borrow = borrows(message).then(|| quote!('a));
         let fields = message.fields().map(|field| self.view_field(&field));
         let reads: Vec<_> = message.fields().map(|field| self.read(&field)).collect();
-        let read = match &reads[..] {
-            [(tag, read)] => quote!(if field.tag() == #tag { #read; }),
+        let (view, read) = match &reads[..] {
+            [] => (quote!(_view), quote!(while fields.next()?.is_some() {})),
+            [(tag, read)] => {
+                let read = quote!(if field.tag() == #tag { #read; });
+                (quote!(view), quote!(while let Some(field) = fields.next()? { #read }))
+            }
             reads => {
                 let arms = reads.iter().map(|(tag, read)| quote!(#tag => #read,));
-                quote!(match field.tag() { #(#arms)* _ => {} })
+                let read = quote!(match field.tag() { #(#arms)* _ => {} });
+                (quote!(view), quote!(while let Some(field) = fields.next()? { #read }))
             }
         };
         quote! {
@@ -36,13 +41,13 @@ impl Generator {
             pub struct #name #lifetime { #(#fields),* }
             impl #erpc::service::Viewable for #of {
                 type View<'a> = #name #lifetime;
-                fn view(bytes: &[u8]) -> ::core::result::Result<#name #elided, #erpc::service::DecodeError> {
+                fn merge_view #lifetime(
+                    #view: &mut #name #lifetime,
+                    bytes: & #borrow [u8],
+                ) -> ::core::result::Result<(), #erpc::service::DecodeError> {
                     let mut fields = #erpc::service::Fields::new(bytes);
-                    let mut view = #name::default();
-                    while let Some(field) = fields.next()? {
-                        #read
-                    }
-                    Ok(view)
+                    #read
+                    Ok(())
                 }
             }
         }
@@ -80,22 +85,25 @@ impl Generator {
         quote!(#docs pub #name: #of)
     }
 
-    /// A field's number, and the assignment that takes it from `field` to `view`.
+    /// A field's number, and the expression that takes it from `field` to `view`.
     fn read(&self, field: &FieldDescriptor) -> (Literal, TokenStream) {
         let name = field_ident(field);
-        let value = match field.kind() {
+        let read = match field.kind() {
+            // If it comes twice, the second is merged into the first, as everywhere in protobuf.
             Kind::Message(of) => {
                 let erpc = &self.erpc;
                 let of = self.types.message(field.parent_message().package_name(), &of);
-                quote!(<#of as #erpc::service::Viewable>::view(field.bytes()?)?)
+                let inner = quote!(view.#name.get_or_insert_default());
+                quote!(<#of as #erpc::service::Viewable>::merge_view(#inner, field.bytes()?)?)
             }
             kind => {
                 let reader = ident(reader(&kind));
-                quote!(field.#reader()?)
+                let value = quote!(field.#reader()?);
+                let value = if is_optional(field) { quote!(Some(#value)) } else { value };
+                quote!(view.#name = #value)
             }
         };
-        let value = if is_optional(field) { quote!(Some(#value)) } else { value };
-        (Literal::u32_unsuffixed(field.number()), quote!(view.#name = #value))
+        (Literal::u32_unsuffixed(field.number()), read)
     }
 }
 

@@ -416,8 +416,11 @@ struct PutView<'a> {
 impl Viewable for Put {
     type View<'a> = PutView<'a>;
 
-    fn view(bytes: &[u8]) -> std::result::Result<PutView<'_>, DecodeError> {
-        let (mut fields, mut view) = (Fields::new(bytes), PutView::default());
+    fn merge_view<'a>(
+        view: &mut PutView<'a>,
+        bytes: &'a [u8],
+    ) -> std::result::Result<(), DecodeError> {
+        let mut fields = Fields::new(bytes);
         while let Some(field) = fields.next()? {
             match field.tag() {
                 1 => view.key = field.string()?,
@@ -425,7 +428,7 @@ impl Viewable for Put {
                 _ => {}
             }
         }
-        Ok(view)
+        Ok(())
     }
 }
 

@@ -124,6 +124,16 @@ fn in_a_view_the_last_value_counts_and_unknown_fields_are_skipped() {
 }
 
 #[test]
+fn in_a_view_messages_that_are_there_twice_are_merged() {
+    let (mut first, mut second) = (note(), note());
+    first.place.as_mut().unwrap().name = None;
+    second.place.as_mut().unwrap().point = None;
+    let bytes = [first.encode_to_vec(), second.encode_to_vec()].concat();
+    let whole = note().encode_to_vec();
+    assert_eq!(Note::view(&bytes).unwrap(), Note::view(&whole).unwrap());
+}
+
+#[test]
 fn views_of_proto2_have_what_must_be_there_and_what_may() {
     let mut message = old::Required { name: "a".to_owned(), ..old::Required::default() };
     let bytes = message.encode_to_vec();

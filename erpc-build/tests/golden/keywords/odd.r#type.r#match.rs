@@ -962,23 +962,24 @@ pub struct OptionView<'a> {
 }
 impl ::erpc::service::Viewable for Option {
     type View<'a> = OptionView<'a>;
-    fn view(
-        bytes: &[u8],
-    ) -> ::core::result::Result<OptionView<'_>, ::erpc::service::DecodeError> {
+    fn merge_view<'a>(
+        view: &mut OptionView<'a>,
+        bytes: &'a [u8],
+    ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        let mut view = OptionView::default();
         while let Some(field) = fields.next()? {
             match field.tag() {
                 1 => view.r#ref = field.string()?,
                 2 => {
-                    view.r#async = Some(
-                        <Result as ::erpc::service::Viewable>::view(field.bytes()?)?,
-                    );
+                    <Result as ::erpc::service::Viewable>::merge_view(
+                        view.r#async.get_or_insert_default(),
+                        field.bytes()?,
+                    )?
                 }
                 _ => {}
             }
         }
-        Ok(view)
+        Ok(())
     }
 }
 /// [`Result`] where it was received: what takes space is borrowed from the packet.
@@ -995,11 +996,11 @@ pub struct ResultView<'a> {
 }
 impl ::erpc::service::Viewable for Result {
     type View<'a> = ResultView<'a>;
-    fn view(
-        bytes: &[u8],
-    ) -> ::core::result::Result<ResultView<'_>, ::erpc::service::DecodeError> {
+    fn merge_view<'a>(
+        view: &mut ResultView<'a>,
+        bytes: &'a [u8],
+    ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        let mut view = ResultView::default();
         while let Some(field) = fields.next()? {
             match field.tag() {
                 1 => view.self_ = field.uint32()?,
@@ -1009,7 +1010,7 @@ impl ::erpc::service::Viewable for Result {
                 _ => {}
             }
         }
-        Ok(view)
+        Ok(())
     }
 }
 /// A fixed layout with names that are taken.

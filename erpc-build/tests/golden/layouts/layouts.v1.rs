@@ -604,11 +604,11 @@ pub struct NoteView<'a> {
 }
 impl ::erpc::service::Viewable for Note {
     type View<'a> = NoteView<'a>;
-    fn view(
-        bytes: &[u8],
-    ) -> ::core::result::Result<NoteView<'_>, ::erpc::service::DecodeError> {
+    fn merge_view<'a>(
+        view: &mut NoteView<'a>,
+        bytes: &'a [u8],
+    ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        let mut view = NoteView::default();
         while let Some(field) = fields.next()? {
             match field.tag() {
                 1 => view.text = field.string()?,
@@ -617,15 +617,16 @@ impl ::erpc::service::Viewable for Note {
                 4 => view.side = field.int32()?,
                 5 => view.delta = field.sint64()?,
                 6 => {
-                    view.place = Some(
-                        <Place as ::erpc::service::Viewable>::view(field.bytes()?)?,
-                    );
+                    <Place as ::erpc::service::Viewable>::merge_view(
+                        view.place.get_or_insert_default(),
+                        field.bytes()?,
+                    )?
                 }
                 7 => view.other = Some(field.int32()?),
                 _ => {}
             }
         }
-        Ok(view)
+        Ok(())
     }
 }
 /// [`Place`] where it was received: what takes space is borrowed from the packet.
@@ -638,29 +639,29 @@ pub struct PlaceView<'a> {
 }
 impl ::erpc::service::Viewable for Place {
     type View<'a> = PlaceView<'a>;
-    fn view(
-        bytes: &[u8],
-    ) -> ::core::result::Result<PlaceView<'_>, ::erpc::service::DecodeError> {
+    fn merge_view<'a>(
+        view: &mut PlaceView<'a>,
+        bytes: &'a [u8],
+    ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        let mut view = PlaceView::default();
         while let Some(field) = fields.next()? {
             match field.tag() {
                 1 => {
-                    view.point = Some(
-                        <place::Point as ::erpc::service::Viewable>::view(
-                            field.bytes()?,
-                        )?,
-                    );
+                    <place::Point as ::erpc::service::Viewable>::merge_view(
+                        view.point.get_or_insert_default(),
+                        field.bytes()?,
+                    )?
                 }
                 2 => {
-                    view.name = Some(
-                        <Name as ::erpc::service::Viewable>::view(field.bytes()?)?,
-                    );
+                    <Name as ::erpc::service::Viewable>::merge_view(
+                        view.name.get_or_insert_default(),
+                        field.bytes()?,
+                    )?
                 }
                 _ => {}
             }
         }
-        Ok(view)
+        Ok(())
     }
 }
 /// [`place::Point`] where it was received: what takes space is borrowed from the packet.
@@ -673,11 +674,11 @@ pub struct PlacePointView {
 }
 impl ::erpc::service::Viewable for place::Point {
     type View<'a> = PlacePointView;
-    fn view(
+    fn merge_view(
+        view: &mut PlacePointView,
         bytes: &[u8],
-    ) -> ::core::result::Result<PlacePointView, ::erpc::service::DecodeError> {
+    ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        let mut view = PlacePointView::default();
         while let Some(field) = fields.next()? {
             match field.tag() {
                 1 => view.latitude = field.float()?,
@@ -685,7 +686,7 @@ impl ::erpc::service::Viewable for place::Point {
                 _ => {}
             }
         }
-        Ok(view)
+        Ok(())
     }
 }
 /// [`Name`] where it was received: what takes space is borrowed from the packet.
@@ -696,16 +697,16 @@ pub struct NameView<'a> {
 }
 impl ::erpc::service::Viewable for Name {
     type View<'a> = NameView<'a>;
-    fn view(
-        bytes: &[u8],
-    ) -> ::core::result::Result<NameView<'_>, ::erpc::service::DecodeError> {
+    fn merge_view<'a>(
+        view: &mut NameView<'a>,
+        bytes: &'a [u8],
+    ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        let mut view = NameView::default();
         while let Some(field) = fields.next()? {
             if field.tag() == 1 {
                 view.r#type = field.string()?;
             }
         }
-        Ok(view)
+        Ok(())
     }
 }

@@ -259,11 +259,11 @@ pub struct RequiredView<'a> {
 }
 impl ::erpc::service::Viewable for Required {
     type View<'a> = RequiredView<'a>;
-    fn view(
-        bytes: &[u8],
-    ) -> ::core::result::Result<RequiredView<'_>, ::erpc::service::DecodeError> {
+    fn merge_view<'a>(
+        view: &mut RequiredView<'a>,
+        bytes: &'a [u8],
+    ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        let mut view = RequiredView::default();
         while let Some(field) = fields.next()? {
             match field.tag() {
                 1 => view.name = field.string()?,
@@ -272,7 +272,7 @@ impl ::erpc::service::Viewable for Required {
                 _ => {}
             }
         }
-        Ok(view)
+        Ok(())
     }
 }
 /// Fixed layouts have required fields.

@@ -297,11 +297,11 @@ pub struct FeedEntryView<'a> {
 }
 impl ::erpc::service::Viewable for FeedEntry {
     type View<'a> = FeedEntryView<'a>;
-    fn view(
-        bytes: &[u8],
-    ) -> ::core::result::Result<FeedEntryView<'_>, ::erpc::service::DecodeError> {
+    fn merge_view<'a>(
+        view: &mut FeedEntryView<'a>,
+        bytes: &'a [u8],
+    ) -> ::core::result::Result<(), ::erpc::service::DecodeError> {
         let mut fields = ::erpc::service::Fields::new(bytes);
-        let mut view = FeedEntryView::default();
         while let Some(field) = fields.next()? {
             match field.tag() {
                 1 => view.key = field.string()?,
@@ -309,7 +309,7 @@ impl ::erpc::service::Viewable for FeedEntry {
                 _ => {}
             }
         }
-        Ok(view)
+        Ok(())
     }
 }
 /// A price.

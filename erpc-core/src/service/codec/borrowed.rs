@@ -8,13 +8,26 @@ use super::{Codec, DecodeError, Prost};
 /// `view: true`.
 pub trait Viewable: prost::Message + Default {
     /// What reads it: a struct of numbers and of slices of the received bytes.
-    type View<'a>;
+    type View<'a>: Default;
+
+    /// Reads a message that is all of `bytes` into a view that may have read another before. What `bytes`
+    /// has is replaced, but messages within are merged in turn: that is what it means in protobuf that a
+    /// field is there twice.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the bytes are no such message.
+    fn merge_view<'a>(view: &mut Self::View<'a>, bytes: &'a [u8]) -> Result<(), DecodeError>;
 
     /// Reads a message that is all of `bytes`.
     ///
     /// # Errors
     /// [`DecodeError`] if the bytes are no such message.
-    fn view(bytes: &[u8]) -> Result<Self::View<'_>, DecodeError>;
+    #[inline]
+    fn view(bytes: &[u8]) -> Result<Self::View<'_>, DecodeError> {
+        let mut view = Self::View::default();
+        Self::merge_view(&mut view, bytes)?;
+        Ok(view)
+    }
 }
 
 /// Protocol buffers as [`Prost`] writes them; handlers get a view of the received bytes, with
