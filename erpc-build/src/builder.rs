@@ -264,7 +264,11 @@ impl Builder {
         if let Some(path) = &self.descriptor_set_path {
             source::write(path, &source.pool.encode_to_vec())?;
         }
-        let files = files(source);
+        let mut files = files(source);
+        if !self.parts.client && !self.parts.server {
+            // Of a package that has services and nothing else, `prost_build` expects that code is made.
+            files.file.iter_mut().for_each(|file| file.service.clear());
+        }
         let schema = Schema::new(source, &self.modes)?;
         let types = Types::new(self.externs.clone());
         let views = schema.messages(&source.pool).filter(|(message, layout)| {

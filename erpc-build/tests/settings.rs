@@ -45,6 +45,20 @@ fn all_packages_can_be_included_at_once() {
     assert!(!all.contains("erpc"), "{all}");
 }
 
+#[test]
+fn a_package_of_services_can_be_left_without_code() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("settings/neither");
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("neither.proto");
+    let text = "syntax = \"proto3\";\npackage neither;\nimport \"google/protobuf/empty.proto\";\n\
+                service S { rpc A(google.protobuf.Empty) returns (google.protobuf.Empty); }\n";
+    fs::write(&file, text).unwrap();
+    let builder = erpc_build::configure().build_client(false).build_server(false);
+    let builder = builder.emit_rerun_if_changed(false).out_dir(&folder);
+    builder.compile_protos(&[file], &[&folder]).unwrap();
+    assert!(!folder.join("neither.rs").exists());
+}
+
 /// People's include folders hold copies of Google's own files, newer than the compiler.
 #[test]
 fn copies_of_googles_files_that_are_too_new_give_way() {

@@ -54,11 +54,9 @@ pub(crate) struct Generator {
 
 impl ServiceGenerator for Generator {
     fn generate(&mut self, service: Service, buf: &mut String) {
-        if self.parts.client || self.parts.server {
-            let code =
-                Scope { generator: self, service: &service, names: Names::new(&service) }.service();
-            buf.push_str(&code.to_string());
-        }
+        let code =
+            Scope { generator: self, service: &service, names: Names::new(&service) }.service();
+        buf.push_str(&code.to_string());
     }
 
     /// Called once per file, in the order in which `prost_build` was given them.
