@@ -437,6 +437,7 @@ fn calls_that_wait_end_with_their_endpoint() {
     assert_eq!(world.wait(pausing).map(|reply| reply.value), gone);
     assert_eq!(heard.take().unwrap().map(|reply| reply.value), gone);
     assert_eq!(world.finish(who(&channel)), gone, "and later ones at once");
+    assert_eq!(world.finish(who(&to_all(&world).build())), gone);
 }
 
 #[test]

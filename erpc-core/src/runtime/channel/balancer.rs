@@ -163,6 +163,9 @@ impl<T: Transport> Balancer<T> {
     /// No server is open.
     #[cold]
     fn unpicked(self: &Rc<Self>) -> Unpicked {
+        if self.shared.is_closed() {
+            return Unpicked::Down(Cause::Shutdown);
+        }
         if let Some(start) = self.start.take() {
             start(self);
         }
