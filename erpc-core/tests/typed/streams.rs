@@ -365,7 +365,10 @@ fn a_deadline_ends_a_stream_on_both_sides() {
     let numbers = bed.session.server_streaming(&BRIEF, &filled(0, 1_000));
     let (values, end) = bed.client.block_on(all(numbers));
     assert!(!values.is_empty());
-    assert_eq!(end, Err(CallError::MaybeExecuted(Cause::DeadlineExceeded)));
+    // Which of the two depends on whether a batch was on its way just then.
+    let (open, coming) = (CallError::MaybeExecuted, CallError::ResponseLost);
+    let expected = [open(Cause::DeadlineExceeded), coming(Cause::DeadlineExceeded)];
+    assert!(expected.map(Err).contains(&end), "{end:?}");
     bed.no_handler_runs();
 }
 
