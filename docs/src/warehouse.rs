@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use erpc::{Endpoint, Incoming, Outgoing, Request, Response, Status};
+use erpc::{Channel, Endpoint, Incoming, Outgoing, Request, Response, Status};
 
 use crate::stock::{
     AuditReply, AuditRequest, Change, CountReply, CountRequest, DeliverReply, MoveReply,
@@ -77,7 +77,7 @@ impl Stock for Warehouse {
         let MoveRequest { item, count, to } = request.into_message();
         let to: SocketAddr =
             to.parse().map_err(|_| Status::invalid_argument("`to` is no address"))?;
-        let other = neighbor(to).await?;
+        let other = neighbor(to)?;
         self.remove(&item, count)?;
         let parcel = Parcel { item, count };
         let delivery = other.deliver();
@@ -125,15 +125,13 @@ impl Stock for Warehouse {
     }
 }
 
-/// A client of the warehouse at `address`, opened once per event loop.
-async fn neighbor(address: SocketAddr) -> Result<StockClient, Status> {
+/// A client of the warehouse at `address`, which the event loop keeps. Its channel connects when it is
+/// first used, and again when the other warehouse has been away.
+fn neighbor(address: SocketAddr) -> Result<StockClient, Status> {
     type Neighbors = RefCell<HashMap<SocketAddr, StockClient>>;
     let endpoint: Endpoint = Endpoint::current().ok_or(Status::internal("not in an event loop"))?;
     let neighbors = endpoint.local(|_| Neighbors::default());
-    if let Some(client) = neighbors.borrow().get(&address) {
-        return Ok(client.clone());
-    }
-    let client = StockClient::new(endpoint.connect_async(address.into()).await?);
-    neighbors.borrow_mut().insert(address, client.clone());
-    Ok(client)
+    let mut neighbors = neighbors.borrow_mut();
+    let connect = || StockClient::new(Channel::to(&endpoint, vec![address.into()]).build());
+    Ok(neighbors.entry(address).or_insert_with(connect).clone())
 }

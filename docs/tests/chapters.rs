@@ -1,0 +1,336 @@
+//! The guide's programs, chapter by chapter.
+
+use std::cell::Cell;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use erpc::{
+    Balance, CallContext, CallError, CallOptions, Cause, Channel, Code, Endpoint, IdlePolicy,
+    Interceptor, Metadata, MetadataError, Request, Response, RetryPolicy, Server, ServerHandle,
+    Status, join_all,
+};
+use erpc_guide::market::market_service::Market;
+use erpc_guide::market::{MarketClient, Price, PutReply, PutRequest, PutRequestView, Quote};
+use erpc_guide::stock::{CountReply, CountRequest, Parcel, StockClient, WatchRequest};
+use erpc_guide::warehouse::Warehouse;
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// No test takes longer than this, if the machine stops for a while.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn bolts() -> CountRequest {
+    CountRequest { item: "bolt".into() }
+}
+
+/// A warehouse with seven bolts, and a client of it that is patient.
+fn lab() -> Result<(ServerHandle, Endpoint, StockClient), Box<dyn Error>> {
+    let server = Server::builder().add_service(Warehouse::with("bolt", 7)).spawn("127.0.0.1:0")?;
+    let endpoint = Endpoint::udp()?;
+    let stock = StockClient::connect(&endpoint, server.local_addr())?;
+    let stock = stock.with(CallOptions::new().deadline(PATIENCE));
+    Ok((server, endpoint, stock))
+}
+
+mod server {
+    use super::*;
+
+    #[test]
+    fn a_server_in_the_background() -> Outcome {
+        let server = Server::builder()
+            .add_service(Warehouse::with("bolt", 7))
+            .threads(2)
+            .spawn("127.0.0.1:0")?;
+        println!("serving at {}", server.local_addr());
+        Ok(())
+    }
+
+    fn count(request: Request<'_, CountRequest>) -> Result<Response<CountReply>, Status> {
+        // Who asks, how long they still wait, and what they sent along.
+        let _peer = request.peer();
+        if request.time_left().is_some_and(|left| left < Duration::from_micros(50)) {
+            return Err(Status::new(Code::DeadlineExceeded, "no time to look"));
+        }
+        if request.metadata().get("tenant").is_none() {
+            return Err(Status::new(Code::Unauthenticated, "say who you are"));
+        }
+        let mut metadata = Metadata::new();
+        metadata.insert("shelf", "b 12").map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Response::new(CountReply { count: 1 }).with_metadata(metadata))
+    }
+
+    #[test]
+    fn a_handler_is_a_function() {
+        let refused = count(Request::new(CountRequest::default()));
+        assert_eq!(refused.unwrap_err().code(), Code::Unauthenticated);
+    }
+
+    enum StockError {
+        NoSuchItem(String),
+        TooFew { left: u64 },
+    }
+
+    impl From<StockError> for Status {
+        fn from(error: StockError) -> Self {
+            match error {
+                StockError::NoSuchItem(item) => Self::not_found(format!("there is no {item}")),
+                StockError::TooFew { left } => {
+                    Self::failed_precondition("there are fewer").with_details(&left.to_le_bytes())
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn errors_become_statuses() {
+        assert_eq!(Status::from(StockError::NoSuchItem("nut".into())).code(), Code::NotFound);
+        assert_eq!(Status::from(StockError::TooFew { left: 1 }).details().len(), 8);
+    }
+
+    struct Tenants;
+
+    impl Interceptor for Tenants {
+        fn before(&self, call: &CallContext<'_>) -> Result<(), Status> {
+            match call.metadata().get("tenant") {
+                Some(_) => Ok(()),
+                None => Err(Status::new(Code::Unauthenticated, "say who you are")),
+            }
+        }
+    }
+
+    #[test]
+    fn interceptors_stand_before_all_services() -> Outcome {
+        let server = Server::builder()
+            .add_service(Warehouse::with("bolt", 7))
+            .intercept(Tenants)
+            .spawn("127.0.0.1:0")?;
+        let endpoint = Endpoint::udp()?;
+        let stock = StockClient::connect(&endpoint, server.local_addr())?;
+        let refused = endpoint.block_on(stock.count(bolts())).unwrap_err();
+        assert_eq!(refused.code(), Code::Unauthenticated);
+        Ok(())
+    }
+
+    #[test]
+    fn a_move_is_a_call_within_a_call() -> Outcome {
+        let (other, ..) = lab()?;
+        let (_server, endpoint, stock) = lab()?;
+        let to = other.local_addr().to_string();
+        let request = erpc_guide::stock::MoveRequest { item: "bolt".into(), count: 3, to };
+        endpoint.block_on(stock.r#move(request))?;
+        assert_eq!(endpoint.block_on(stock.count(bolts()))?.count, 4);
+        Ok(())
+    }
+}
+
+mod client {
+    use super::*;
+
+    #[test]
+    fn three_ways_to_call() -> Outcome {
+        let (server, ..) = lab()?;
+        let address = server.local_addr();
+
+        let endpoint = Endpoint::udp()?;
+        let stock = StockClient::connect(&endpoint, address)?;
+
+        // A call that blocks this thread,
+        let request = CountRequest { item: "bolt".into() };
+        let reply = endpoint.block_on(stock.count(&request))?;
+        assert_eq!(reply.count, 7);
+
+        // several that are awaited,
+        endpoint.block_on(async {
+            let (one, other) = (stock.count(&request), stock.count(&request));
+            // Both are on their way.
+            assert_eq!(one.await?.count + other.await?.count, 14);
+            Ok::<(), CallError>(())
+        })?;
+
+        // and one with a callback, which is the fastest.
+        let seen = Rc::new(Cell::new(0));
+        stock.count_with(&request, {
+            let seen = Rc::clone(&seen);
+            move |reply| seen.set(reply.map_or(0, |reply| reply.count))
+        });
+        endpoint.run_until(|| seen.get() == 7);
+        Ok(())
+    }
+
+    #[test]
+    fn a_batch_and_tasks() -> Outcome {
+        let (_one, endpoint, first) = lab()?;
+        let (other, ..) = lab()?;
+        let second = StockClient::connect(&endpoint, other.local_addr())?;
+        let clients = [first, second];
+
+        // One round trip, however many servers.
+        let calls = clients.iter().map(|client| client.count(bolts()));
+        let replies = endpoint.block_on(join_all(calls));
+        assert!(replies.iter().all(|reply| reply.is_ok()));
+
+        // A task per client, each with one call after the other.
+        let tasks = clients.map(|client| {
+            endpoint.spawn(async move {
+                let mut sum = 0;
+                for _ in 0..10 {
+                    sum += client.count(bolts()).await?.count;
+                }
+                Ok::<u64, CallError>(sum)
+            })
+        });
+        let sums = endpoint.block_on(join_all(tasks));
+        assert!(sums.iter().all(|sum| *sum == Ok(70)));
+        Ok(())
+    }
+
+    #[test]
+    fn deadlines() -> Outcome {
+        let (_server, endpoint, stock) = lab()?;
+
+        let hurried = stock.with(CallOptions::new().deadline(Duration::from_nanos(1)));
+        match endpoint.block_on(hurried.count(bolts())) {
+            Err(CallError::NotExecuted(Cause::DeadlineExceeded)) => println!("it has not run"),
+            Err(CallError::MaybeExecuted(Cause::DeadlineExceeded)) => println!("it may have run"),
+            // Refused here, because it was late from the start, or by the server.
+            Err(error) => assert_eq!(error.code(), Code::DeadlineExceeded),
+            Ok(_) => unreachable!("nothing takes less than a nanosecond"),
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_dropped_call_is_cancelled() -> Outcome {
+        let (_server, endpoint, stock) = lab()?;
+
+        let patience = Duration::from_micros(1);
+        match endpoint.block_on(endpoint.timeout(patience, stock.count(bolts()))) {
+            Ok(reply) => assert_eq!(reply?.count, 7),
+            Err(_elapsed) => println!("the call was dropped, and the server is told"),
+        }
+        Ok(())
+    }
+
+    fn metadata() -> Result<Metadata, MetadataError> {
+        let mut metadata = Metadata::new();
+        metadata.insert("tenant", "acme")?;
+        Ok(metadata)
+    }
+
+    #[test]
+    fn metadata_goes_both_ways() -> Outcome {
+        let (_server, endpoint, stock) = lab()?;
+
+        let tenant = stock.with(CallOptions::new().metadata(metadata()?));
+        let (reply, sent_back) = endpoint.block_on(tenant.count(bolts()).with_metadata())?;
+        println!("{} on shelf {:?}", reply.count, sent_back.get("shelf"));
+        Ok(())
+    }
+
+    #[test]
+    fn retries() -> Outcome {
+        let (_server, endpoint, stock) = lab()?;
+
+        let steady = stock.with(CallOptions::new().retry(RetryPolicy::new(3)));
+        let reply = endpoint.block_on(steady.count(bolts()))?;
+        assert_eq!(reply.count, 7);
+        Ok(())
+    }
+}
+
+#[test]
+fn streams() -> Outcome {
+    let (_server, endpoint, stock) = lab()?;
+
+    endpoint.block_on(async {
+        let mut changes = stock.watch(WatchRequest { item: "bolt".into() });
+        // The first tells how many there are.
+        assert_eq!(changes.next().await?.map(|change| change.count), Some(7));
+
+        let delivery = stock.deliver();
+        for _ in 0..3 {
+            delivery.send(Parcel { item: "bolt".into(), count: 10 }).await?;
+        }
+        assert_eq!(delivery.finish().await?.parcels, 3);
+
+        // Changes that came quickly one after the other may be told as one.
+        let mut count = 7;
+        while count < 37 {
+            count = changes.next().await?.map_or(37, |change| change.count);
+        }
+        Ok::<(), CallError>(())
+    })?;
+    Ok(())
+}
+
+mod machines {
+    use super::*;
+
+    #[expect(dead_code, reason = "it serves until the process ends")]
+    fn a_server_that_owns_its_cores() -> Outcome {
+        Server::builder()
+            .add_service(Warehouse::default())
+            .threads(4) // event loops, one UDP port for all
+            .core(2) // on cores 2, 3, 4 and 5
+            .workers(4) // for worker methods
+            .idle(IdlePolicy::Spin) // never sleeps: the lowest latency, and all of the cores
+            .serve("0.0.0.0:31850")?;
+        Ok(())
+    }
+
+    #[test]
+    fn several_servers() -> Outcome {
+        let servers = [lab()?.0, lab()?.0, lab()?.0];
+        let addresses: Vec<SocketAddr> = servers.iter().map(ServerHandle::local_addr).collect();
+        let endpoint = Endpoint::udp()?;
+
+        let servers = addresses.into_iter().map(Into::into).collect::<Vec<_>>();
+        let channel = Channel::to(&endpoint, servers).balance(Balance::TwoChoices).build();
+        let stock = StockClient::new(channel);
+        let reply = endpoint.block_on(stock.count(bolts()))?;
+        assert_eq!(reply.count, 7);
+        Ok(())
+    }
+}
+
+mod nanoseconds {
+    use super::*;
+
+    #[derive(erpc::Service)]
+    #[erpc(service = erpc_guide::market::market_service::Market)]
+    struct Exchange;
+
+    impl Market for Exchange {
+        fn mid(&self, request: Request<'_, &Quote>) -> Result<Response<Price>, Status> {
+            // A reference into the packet.
+            let quote = request.message();
+            Ok(Response::new(Price::new().with_half_ticks(quote.bid() + quote.ask())))
+        }
+
+        fn put(
+            &self,
+            request: Request<'_, PutRequestView<'_>>,
+        ) -> Result<Response<PutReply>, Status> {
+            // Slices of the packet.
+            let PutRequestView { key, value, .. } = *request.message();
+            println!("{key}: {} bytes", value.len());
+            Ok(Response::new(PutReply { size: value.len() as u64 }))
+        }
+    }
+
+    #[test]
+    fn messages_are_read_where_they_lie() -> Outcome {
+        let server = Server::builder().add_service(Exchange).spawn("127.0.0.1:0")?;
+        let endpoint = Endpoint::udp()?;
+        let market = MarketClient::connect(&endpoint, server.local_addr())?;
+
+        let quote = Quote::new().with_bid(9_998).with_ask(10_001).with_venue(*b"XNAS");
+        assert_eq!(endpoint.block_on(market.mid(quote))?.half_ticks(), 19_999);
+
+        let request = PutRequest { key: "k".into(), value: vec![1; 100] };
+        assert_eq!(endpoint.block_on(market.put(&request))?.size, 100);
+        Ok(())
+    }
+}
