@@ -48,6 +48,7 @@ mod shelf;
 pub mod shrink;
 mod silence;
 pub mod transport;
+mod whim;
 pub mod world;
 
 pub use feature::{Feature, Features};
@@ -55,3 +56,4 @@ pub use output::print_line;
 pub use random::Random;
 pub use route::SimRoute;
 pub use scenario::Scenario;
+pub use whim::Whims;

@@ -14,8 +14,9 @@ use erpc_core::time::Instant;
 use erpc_core::wire::extension::MAX_EXTENSION;
 
 use crate::oracle::{Asked, Incarnation, Oracle};
-use crate::plan::{Handlers, Plan, Whims};
+use crate::plan::{Handlers, Plan};
 use crate::transport::SimTransport;
+use crate::whim::Whim;
 use crate::{Feature, Random, SimRoute, pattern};
 
 type Cx<'a> = Context<'a, SimTransport>;
@@ -79,24 +80,6 @@ impl Chances {
             whims: random.fork(7),
             obedience: random.fork(8),
         }
-    }
-}
-
-/// What the caller of one call wants besides a response.
-struct Whim {
-    extended: bool,
-    /// In so many nanoseconds.
-    deadline: Option<u64>,
-    /// After so many nanoseconds.
-    cancel: Option<u64>,
-}
-
-impl Whim {
-    fn draw(random: &mut Random, whims: &Whims) -> Self {
-        let deadline = random.percent(whims.deadline_percent).then(|| Whims::wait(random));
-        let cancel = random.percent(whims.cancel_percent).then(|| Whims::wait(random));
-        let extended = deadline.is_some() || random.percent(whims.extended_percent);
-        Self { extended, deadline, cancel }
     }
 }
 

@@ -12,6 +12,7 @@ use erpc_core::transport::fault::{Faults, Outage};
 
 use crate::net::{Link, SwitchConfig, Topology};
 use crate::transport::Nic;
+use crate::whim::Whims;
 use crate::{Feature, Features, Random, Scenario, SimRoute};
 
 /// A run's whole future, but for what the endpoints do.
@@ -110,29 +111,6 @@ pub struct Handlers {
     pub slowest_nanos: u64,
     /// In a hundred requests, how many make the handler panic.
     pub panic_percent: u32,
-}
-
-/// What callers want besides a response: in a hundred calls, how many.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Whims {
-    /// Have an extension.
-    pub extended_percent: u32,
-    /// Have a deadline.
-    pub deadline_percent: u32,
-    /// Are cancelled, if they have not ended by then.
-    pub cancel_percent: u32,
-}
-
-/// The longest that a caller waits, in nanoseconds, as a power of two: about a second.
-const LONGEST_WAIT: u64 = 30;
-
-impl Whims {
-    /// After how many nanoseconds the caller has waited long enough: of every order of magnitude alike, and now
-    /// and then at once.
-    pub(crate) fn wait(random: &mut Random) -> u64 {
-        let order = random.below(LONGEST_WAIT - 9);
-        if order == 0 { 0 } else { random.below(1 << (9 + order)) + 1 }
-    }
 }
 
 /// How long messages are.
