@@ -598,6 +598,12 @@ impl<R: Route> Core<R> {
         self.server.check_invariants();
     }
 
+    /// How many places are taken in the lines for room, by calls that wait and by those that did.
+    #[cfg(test)]
+    pub(in crate::protocol) fn places_in_lines(&self) -> usize {
+        self.client.places_in_lines()
+    }
+
     /// Takes back the memory of a message.
     #[inline]
     pub fn recycle(&mut self, body: Body<'_>) {

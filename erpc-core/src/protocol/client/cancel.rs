@@ -13,6 +13,7 @@
 //! ```
 
 use super::receive::{KEPT_SMALL, is_announcement};
+use super::send::Line;
 use super::*;
 use crate::mutants::mutant;
 use crate::protocol::Event;
@@ -112,6 +113,17 @@ impl<R: Route> ClientSide<R> {
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[at];
         let Some(mut call) = slot.call.take() else { return };
+        let place = Waiter { index, generation: session.generation, number: slot.number };
+        let line = match call.waiting {
+            Some(Blocked::Window) => Some(Line::Peer(session.peer)),
+            Some(Blocked::Room) => Some(Line::Room),
+            Some(Blocked::Credits) | None => None,
+        };
+        if let Some(line) = line {
+            self.leave_line(place, line);
+        }
+        let session = &mut self.sessions[index as usize];
+        let slot = &mut session.slots[at];
         tx.reclaim();
         if (call.retransmitted || !call.request.is_unique()) && !mutant!(FlushForgottenAtCancel) {
             tx.flush();

@@ -367,6 +367,25 @@ impl<R: Route> ClientSide<R> {
         }
     }
 
+    /// Takes a call that ends out of the line in which it stands. Who gives up came last, or has waited for
+    /// longest: it is looked for at both ends, and left to be passed over if it is further inside.
+    pub(super) fn leave_line(&mut self, place: Waiter, line: Line) {
+        const LOOKED_AT: usize = 64;
+        let Some(line) = self.line(line) else { return };
+        let tail = line.len().saturating_sub(LOOKED_AT).max(LOOKED_AT);
+        let mut near = (0..line.len().min(LOOKED_AT)).chain(tail..line.len());
+        if let Some(at) = near.find(|at| line[*at] == place) {
+            line.remove(at);
+        }
+    }
+
+    /// How many places in lines are taken.
+    #[cfg(test)]
+    pub(in crate::protocol) fn places_in_lines(&self) -> usize {
+        let lines = self.peers.iter().map(|(_, peer)| peer.waiting.len());
+        lines.sum::<usize>() + self.room_waiting.len()
+    }
+
     /// Lets calls go on that waited for a credit of this session, slot by slot in turn.
     pub(super) fn feed_starved<X: TxQueue<Route = R>>(
         &mut self,

@@ -124,6 +124,24 @@ fn a_cancelled_call_that_stood_in_front_of_others_lets_them_go_on() {
 }
 
 #[test]
+fn calls_that_give_up_leave_no_places_in_the_line_behind_one_that_waits() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"request");
+    let tight = pair.accepted(0).aux(ReplyInfo::new(0, 1_024).to_u32()).bytes();
+    pair.take_to_server();
+    pair.at_client(SERVER, &tight);
+    pair.call(session, 2, b"all that the window admits");
+    pair.call(session, 3, b"waits");
+    assert_eq!(pair.client.places_in_lines(), 1);
+    for token in 4..1_004 {
+        pair.call(session, token, b"comes and goes");
+        assert!(pair.cancel(session, token));
+        assert_eq!(pair.error(), NOT);
+    }
+    assert_eq!(pair.client.places_in_lines(), 1);
+}
+
+#[test]
 fn a_slot_in_quarantine_keeps_what_its_packets_took() {
     let (mut pair, session) = cancelled();
     let stats = stats(&pair, session);
