@@ -18,6 +18,9 @@ use names::Names;
 use packages::Packages;
 use systems::{SYSTEMS, System};
 
+/// The encoded `FileDescriptorSet` of a system.
+const DESCRIPTORS: &str = "descriptors.bin";
+
 fn main() {
     println!("cargo::rerun-if-changed=Cargo.lock");
     println!("cargo::rerun-if-changed=proto");
@@ -32,31 +35,39 @@ fn main() {
 }
 
 fn build(system: &System, packages: &Packages, out: &Path) -> Result<(), Box<dyn Error>> {
-    let (files, includes) = sources(system, packages)?;
-    let pool = DescriptorPool::from_file_descriptor_set(protox::compile(&files, &includes)?)?;
     fs::create_dir_all(out)?;
-    let mut builder = erpc_build::configure()
-        .out_dir(out)
-        .include_file("mod.rs")
-        .file_descriptor_set_path(out.join("descriptors.bin"))
-        .emit_rerun_if_changed(false);
+    let (files, includes) = sources(system, packages)?;
+    // Modes are named by method, so the methods are looked up first.
+    let builder = configured(system, out).build_client(false).build_server(false);
+    builder.compile_protos(&files, &includes)?;
+    let pool = DescriptorPool::decode(&fs::read(out.join(DESCRIPTORS))?[..])?;
     let is_ours =
         |service: &ServiceDescriptor| files.iter().any(|file| file == service.parent_file().name());
     let services: Vec<_> = pool.services().filter(is_ours).collect();
+    let mut builder = configured(system, out);
     for method in services.iter().flat_map(ServiceDescriptor::methods) {
         if let Some(mode) = modes::mode(&method) {
             builder = builder.mode(names::full_name(&method), mode);
         }
     }
+    builder.compile_protos(&files, &includes)?;
+    let names = Names { well_known: system.well_known };
+    Ok(fs::write(out.join("harness.rs"), harness::harness(&services, &files, names))?)
+}
+
+fn configured(system: &System, out: &Path) -> erpc_build::Builder {
+    let mut builder = erpc_build::configure()
+        .out_dir(out)
+        .include_file("mod.rs")
+        .file_descriptor_set_path(out.join(DESCRIPTORS))
+        .emit_rerun_if_changed(false);
     if system.bytes {
         builder = builder.bytes(".").btree_map(".");
     }
     if system.well_known {
         builder = builder.compile_well_known_types();
     }
-    builder.compile_protos(&files, &includes)?;
-    let harness = harness::harness(&services, &files, Names { well_known: system.well_known });
-    Ok(fs::write(out.join("harness.rs"), harness)?)
+    builder
 }
 
 /// The files to be compiled, and the folders that they and their imports are in.
@@ -75,8 +86,6 @@ fn sources(
     };
     files.retain(|file| is_of(file, system.files) && !is_of(file, system.except));
     files.sort();
-    // The system's own folder comes last: what it has copied from others may be too new for `protox`.
-    includes.reverse();
     if let Some(ours) = system.ours {
         files.push(ours.to_owned());
         includes.push("proto".into());

@@ -35,7 +35,7 @@ const BASE: System = System {
 pub const SYSTEMS: &[System] = &[
     System {
         name: "buildkit",
-        roots: &[("bollard-buildkit-proto", "resources"), ("tikv-client", "proto/include")],
+        roots: &[("bollard-buildkit-proto", "resources")],
         except: &["google/protobuf/", "moby/filesync/v1/filesync.packet.proto"],
         ..BASE
     },
