@@ -94,7 +94,7 @@ impl Generator {
                 let erpc = &self.erpc;
                 let of = self.types.message(field.parent_message().package_name(), &of);
                 let inner = quote!(view.#name.get_or_insert_default());
-                quote!(<#of as #erpc::service::Viewable>::merge_view(#inner, field.bytes()?)?)
+                quote!({ <#of as #erpc::service::Viewable>::merge_view(#inner, field.bytes()?)?; })
             }
             kind => {
                 let reader = ident(reader(&kind));

@@ -974,7 +974,7 @@ impl ::erpc::service::Viewable for Option {
                     <Result as ::erpc::service::Viewable>::merge_view(
                         view.r#async.get_or_insert_default(),
                         field.bytes()?,
-                    )?
+                    )?;
                 }
                 _ => {}
             }

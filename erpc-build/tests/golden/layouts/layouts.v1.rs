@@ -620,7 +620,7 @@ impl ::erpc::service::Viewable for Note {
                     <Place as ::erpc::service::Viewable>::merge_view(
                         view.place.get_or_insert_default(),
                         field.bytes()?,
-                    )?
+                    )?;
                 }
                 7 => view.other = Some(field.int32()?),
                 _ => {}
@@ -650,13 +650,13 @@ impl ::erpc::service::Viewable for Place {
                     <place::Point as ::erpc::service::Viewable>::merge_view(
                         view.point.get_or_insert_default(),
                         field.bytes()?,
-                    )?
+                    )?;
                 }
                 2 => {
                     <Name as ::erpc::service::Viewable>::merge_view(
                         view.name.get_or_insert_default(),
                         field.bytes()?,
-                    )?
+                    )?;
                 }
                 _ => {}
             }
