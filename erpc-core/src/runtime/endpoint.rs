@@ -71,6 +71,7 @@ impl<T: Transport> Drop for Anchor<T> {
     fn drop(&mut self) {
         drop(self.locals.take());
         self.shared.shut_down();
+        self.shared.orphan();
     }
 }
 
@@ -314,7 +315,8 @@ impl<T: Transport> Endpoint<T> {
 
     /// Ends the endpoint now, whoever else holds it: its tasks are dropped, its sessions end, its calls
     /// fail with [`Cause::Shutdown`](crate::protocol::Cause::Shutdown), and so do later ones. What
-    /// dropping the last handle does; does nothing the second time.
+    /// dropping the last handle does; does nothing the second time. Within a handler or callback: no more
+    /// calls are taken from now on, and the rest comes at the end of the turn.
     pub fn shutdown(&self) {
         self.anchor.shared.shut_down();
     }

@@ -5,6 +5,8 @@
 //! which the loop drains at the start of a turn and right after each handler or callback, while it
 //! has the endpoint in hand. Outside of the loop a long queue is drained early.
 
+mod ending;
+
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
@@ -13,6 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::ending::Life;
 use super::call::{Calls, Entry, Outcome, kept, message};
 use super::dispatch::{Dispatch, Serving, answer};
 use super::executor::{Executor, TaskId};
@@ -68,7 +71,7 @@ pub(super) struct Shared<T: Transport> {
     pub(super) streams: Streams<T>,
     /// The first panic of a callback in this turn.
     panic: Cell<Option<Box<dyn Any + Send>>>,
-    closed: Cell<bool>,
+    life: Cell<Life>,
     /// The loop waits among tasks of somebody else, which may ask for something meanwhile.
     pub(super) dozing: Cell<bool>,
 }
@@ -95,7 +98,7 @@ impl<T: Transport> Shared<T> {
             running: Running::default(),
             streams: Streams::default(),
             panic: Cell::new(None),
-            closed: Cell::new(false),
+            life: Cell::new(Life::Running),
             dozing: Cell::new(false),
         }
     }
@@ -133,11 +136,6 @@ impl<T: Transport> Shared<T> {
         mixed ^ (mixed >> 31)
     }
 
-    /// Whether the endpoint has ended.
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed.get()
-    }
-
     /// The raw endpoint, unless its turn is running.
     pub(super) fn rpc(&self) -> Option<RefMut<'_, Rpc<T>>> {
         self.rpc.try_borrow_mut().ok()
@@ -152,7 +150,7 @@ impl<T: Transport> Shared<T> {
         outcome: Outcome,
     ) -> usize {
         match call {
-            Ok(call) if !self.closed.get() => {
+            Ok(call) if !self.is_closed() => {
                 link.call_made();
                 let entry = Entry { outcome, link: Some(link), plan: None };
                 let key = self.calls().insert(entry);
@@ -183,7 +181,7 @@ impl<T: Transport> Shared<T> {
             (None, Some(std::mem::replace(&mut entry.outcome, Outcome::Cancelled)))
         };
         drop(calls);
-        if dropped.1.is_some() && !self.closed.get() {
+        if dropped.1.is_some() && !self.is_closed() {
             self.submit(Submission::Cancel { key });
         }
         // Wakers, and what a plan holds, may run anything when they are dropped.
@@ -193,12 +191,17 @@ impl<T: Transport> Shared<T> {
     /// Queues a submission.
     #[inline]
     pub(super) fn submit(&self, submission: Submission<T::Route>) {
+        if self.has_ended() {
+            return self.too_late(submission);
+        }
         let mut submissions = self.submissions.borrow_mut();
         submissions.push_back(submission);
         let many = submissions.len() >= GATHER;
         drop(submissions);
         if many && let Ok(mut rpc) = self.rpc.try_borrow_mut() {
             self.drain(&mut rpc.context_at(self.now()));
+            drop(rpc);
+            self.finish_ending();
         }
         self.stir();
     }
@@ -290,6 +293,9 @@ impl<T: Transport> Shared<T> {
     /// that it was given to.
     fn fail(&self, key: usize, error: CallError) {
         if self.calls().has_callback(key) {
+            if self.is_orphaned() {
+                return self.forget(key);
+            }
             self.failures.borrow_mut().push_back((key, error));
             self.stir();
         } else {
@@ -471,6 +477,7 @@ impl<T: Transport> Shared<T> {
         }
         work += rpc.run_once_at(now, &mut Dispatch { shared: self });
         drop(rpc);
+        work += self.finish_ending();
         self.running.begin_turn(now);
         work += self.run_failures() + self.run_alarms(now) + self.executor.run_ready();
         if self.running.take_answered() || self.streams.are_dirty() {
@@ -559,40 +566,5 @@ impl<T: Transport> Shared<T> {
     #[inline]
     pub(super) fn now(&self) -> Instant {
         self.time.get().unwrap_or_else(clock::now)
-    }
-
-    /// The last endpoint handle is gone, or somebody ends the endpoint: ends tasks, calls and sessions.
-    pub(super) fn shut_down(&self) {
-        if self.closed.replace(true) {
-            return;
-        }
-        self.mailbox.close();
-        self.executor.clear();
-        if let Some(mut rpc) = self.rpc() {
-            let now = self.now();
-            self.drain(&mut rpc.context_at(now));
-            rpc.shutdown();
-            // Brings the outcomes of the calls. What handlers ask for on the way comes too late.
-            rpc.run_once_at(now, &mut Dispatch { shared: self });
-        }
-        self.end_streams();
-        self.run_failures();
-        // What callbacks have asked for meanwhile waits among the failures: it was never sent.
-        let unsent: Vec<usize> = self.failures.borrow().iter().map(|(key, _)| *key).collect();
-        let pending = self.calls().pending();
-        for key in pending.into_iter().filter(|key| !unsent.contains(key)) {
-            self.abandon(key);
-        }
-        self.run_failures();
-        for link in self.links.take().into_values() {
-            link.enter(Phase::Closed(Cause::Shutdown), &self.executor);
-        }
-        // A callback that answers every failure with another call has been told twice; it ends here, or
-        // it would keep the endpoint alive through the session that it holds.
-        self.failures.take();
-        // Whoever sleeps elsewhere on this thread does not sleep for ever.
-        self.run_alarms(Instant::NEVER);
-        let unheard = self.calls().take_callbacks();
-        drop((unheard, self.submissions.take()));
     }
 }

@@ -6,6 +6,7 @@ mod calls;
 mod channels;
 mod deferred;
 mod edges;
+mod ending;
 mod endpoints;
 mod handlers;
 mod plain;
