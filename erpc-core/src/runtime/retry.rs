@@ -142,7 +142,8 @@ pub(super) fn exponential(
     doubled - doubled.mul_f64(0.5 * (random >> 11) as f64 / (1u64 << 53) as f64)
 }
 
-/// What is left of a channel's retries, as a token bucket in thousandths.
+/// What is left of a channel's retries, as a token bucket in billionths: one per nanosecond and retry per
+/// second, so that nothing is rounded away however often it is asked.
 #[derive(Default)]
 pub(super) struct Budget {
     tokens: Cell<u64>,
@@ -154,7 +155,7 @@ pub(super) struct Budget {
 const KEPT: Duration = Duration::from_secs(10);
 
 /// A token, of which a retry takes one.
-const TOKEN: u64 = 1_000;
+const TOKEN: u64 = 1_000_000_000;
 
 impl Budget {
     /// A call is made under `policy`.
@@ -167,8 +168,8 @@ impl Budget {
     pub(super) fn spend(&self, policy: &RetryPolicy, now: Instant) -> bool {
         // Channels begin with as much as can be kept.
         let since = self.filled.replace(Some(now)).map_or(KEPT, |filled| now - filled);
-        let millis = since.min(KEPT).as_millis() as u64;
-        self.add(millis * u64::from(policy.per_second) * TOKEN / 1_000, policy);
+        let nanos = since.min(KEPT).as_nanos() as u64;
+        self.add(nanos.saturating_mul(policy.per_second.into()), policy);
         let Some(left) = self.tokens.get().checked_sub(TOKEN) else { return false };
         self.tokens.set(left);
         true
@@ -176,7 +177,8 @@ impl Budget {
 
     fn add(&self, tokens: u64, policy: &RetryPolicy) {
         // What calls bring may be kept where time brings nothing.
-        let full = KEPT.as_secs() * TOKEN * u64::from(policy.per_second).max(10);
+        let most = KEPT.as_secs() * u64::from(policy.per_second).max(10);
+        let full = most.saturating_mul(TOKEN);
         self.tokens.set(self.tokens.get().saturating_add(tokens).min(full));
     }
 }
@@ -244,8 +246,22 @@ mod tests {
         assert_eq!(spend(&budget, &policy, at(1_505)), 5);
         (0..10_000).for_each(|_| budget.earn(&policy));
         assert_eq!(spend(&budget, &policy, at(900_000)), 100, "it does not grow for ever");
+        let boundless = RetryPolicy::new(2).budget(f32::INFINITY, u32::MAX);
+        assert!(budget.spend(&boundless, at(1_000_000)));
         let (budget, none) = (Budget::default(), RetryPolicy::new(2).budget(-1.0, 0));
         budget.earn(&none);
         assert_eq!(spend(&budget, &none, at(5)), 0);
+    }
+    #[test]
+    fn time_brings_as_much_however_often_the_budget_is_asked() {
+        let policy = RetryPolicy::new(2).budget(0.0, 10);
+        for pause in [70_001, 400_000, 1_999_999, 150_000_000] {
+            let (budget, end) = (Budget::default(), 20_000_000_000);
+            let asked = (0..=end).step_by(pause).map(Instant::from_nanos);
+            let retries = asked.filter(|&now| budget.spend(&policy, now)).count();
+            // Ten seconds' worth at first, and what the twenty seconds bring.
+            let expected = (end as usize / pause + 1).min(300);
+            assert!((expected - 2..=expected).contains(&retries), "every {pause} ns: {retries}");
+        }
     }
 }
