@@ -9,6 +9,7 @@ mod edges;
 mod ending;
 mod endpoints;
 mod handlers;
+mod placement;
 mod plain;
 mod streams;
 mod support;

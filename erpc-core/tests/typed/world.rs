@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use erpc_core::protocol::{CallError, EndpointConfig};
 use erpc_core::runtime::{Call, Endpoint};
-use erpc_core::service::{Method, Mode, Request, Responder, Response, Routes, Status};
+use erpc_core::service::{
+    Incoming, Method, Mode, Outgoing, Request, Responder, Response, Routes, Status,
+};
 use erpc_core::time::Instant;
 use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 
@@ -25,6 +27,9 @@ pub(crate) const HELD: Method<Number, Number> = Method::new("test.World/Held").i
 
 /// Is answered at once by its deadline as metadata, beside the request's own, which it wants to have.
 pub(crate) const TELL: Method<Number, Number> = Method::new("test.World/Tell").idempotent();
+
+/// A stream that begins with the number of the server, and stays until the client has no more to say.
+pub(crate) const STAY: Method<Number, Number> = Method::new("test.World/Stay");
 
 /// What a server does, and has done; outlives its endpoint.
 #[derive(Default)]
@@ -57,6 +62,17 @@ impl Behaviour {
         let left = request.time_left().map_or(0, |left| left.as_micros() as u64);
         metadata.insert("time-left", left.to_le_bytes()).unwrap();
         self.who(request).map(|response| response.with_metadata(metadata))
+    }
+
+    async fn stay(
+        &self,
+        request: Request<'_, Incoming<Number>>,
+        out: Outgoing<Number>,
+    ) -> Result<(), Status> {
+        let mut numbers = request.into_message();
+        out.send(number(self.index)).await?;
+        while numbers.next().await?.is_some() {}
+        Ok(())
     }
 
     pub(crate) fn handled(&self) -> u64 {
@@ -120,6 +136,7 @@ impl World {
         routes.unary(WHO_AGAIN, Mode::Dispatch, behaviour, Behaviour::who).unwrap();
         routes.unary(TELL, Mode::Dispatch, behaviour, Behaviour::tell).unwrap();
         routes.unary(HELD, Mode::Dispatch, behaviour, Behaviour::hold).unwrap();
+        routes.bidi_streaming(STAY, behaviour, Behaviour::stay).unwrap();
         endpoint.listen();
         assert!(endpoint.serve(Arc::new(routes), None));
         self.servers.borrow_mut()[index] = Some(endpoint);

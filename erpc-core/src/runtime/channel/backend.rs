@@ -10,6 +10,7 @@ use crate::runtime::link::{Link, Phase};
 use crate::runtime::retry::exponential;
 use crate::runtime::session::Session;
 use crate::runtime::shared::Shared;
+use crate::runtime::stream::Load;
 use crate::runtime::timers::Sleep;
 use crate::transport::Transport;
 
@@ -21,7 +22,7 @@ pub struct BackendStats<R> {
     pub peer: R,
     /// Sessions that are open.
     pub sessions: usize,
-    /// Calls on these sessions that have not ended.
+    /// Calls on these sessions, and streams, that have not ended.
     pub calls: u32,
 }
 
@@ -36,6 +37,8 @@ pub(super) struct Backend<T: Transport> {
     /// were open or were first tried.
     trying: Cell<usize>,
     tasks: RefCell<Vec<TaskId>>,
+    /// Streams have sessions of their own.
+    streams: Load,
 }
 
 impl<T: Transport> Backend<T> {
@@ -49,6 +52,7 @@ impl<T: Transport> Backend<T> {
             turn: Cell::new(0),
             trying: Cell::new(sessions),
             tasks: RefCell::default(),
+            streams: balancer.streams().load(peer),
         });
         for _ in 0..sessions {
             let keeper = Keeper {
@@ -74,17 +78,17 @@ impl<T: Transport> Backend<T> {
         !self.open.borrow().is_empty()
     }
 
-    /// Calls in progress on the sessions that are open.
+    /// What it has to do: calls in progress on the sessions that are open, and streams.
     #[inline]
-    pub(super) fn calls(&self) -> u32 {
-        self.open.borrow().iter().map(|link| link.calls()).sum()
+    pub(super) fn load(&self) -> u32 {
+        let calls: u32 = self.open.borrow().iter().map(|link| link.calls()).sum();
+        calls + self.streams.streams()
     }
 
     pub(super) fn stats(&self) -> BackendStats<T::Route> {
         let open = self.open.borrow();
         let sessions = open.iter().filter(|link| link.phase() == Phase::Open).count();
-        let calls = open.iter().map(|link| link.calls()).sum();
-        BackendStats { peer: self.peer, sessions, calls }
+        BackendStats { peer: self.peer, sessions, calls: self.load() }
     }
 
     /// A session that is open, one after the other.

@@ -9,8 +9,8 @@ pub enum Balance {
     /// One after the other. Each server gets as many calls, whatever they cost.
     #[default]
     RoundRobin,
-    /// The server with the fewest calls of this channel in progress, so that a slow one gets fewer. Looks at
-    /// all servers for each call: for up to some dozens of them.
+    /// The server with the fewest calls and streams of this channel in progress, so that a slow one gets
+    /// fewer. Looks at all servers for each call: for up to some dozens of them.
     LeastOutstanding,
     /// The better one of two servers that are drawn at random: nearly as even as
     /// [`Balance::LeastOutstanding`], at a cost that does not grow with the number of servers.

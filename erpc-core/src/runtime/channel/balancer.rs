@@ -19,7 +19,7 @@ use crate::runtime::link::Link;
 use crate::runtime::retry::Budget;
 use crate::runtime::session::{ConnectFailed, ConnectFailure};
 use crate::runtime::shared::Shared;
-use crate::runtime::stream::StreamPool;
+use crate::runtime::stream::{StreamPool, is_same};
 use crate::transport::Transport;
 
 /// See [`ChannelBuilder`](super::ChannelBuilder).
@@ -147,7 +147,7 @@ impl<T: Transport> Balancer<T> {
             drop(ready);
             return Err(self.unpicked());
         }
-        let load = |index: usize| ready[index].calls();
+        let load = |index: usize| ready[index].load();
         let turn = next_turn(&self.turn, count);
         let first = self.settings.balance.choose(count, turn, load, || self.shared.random());
         if avoid.is_none()
@@ -218,6 +218,7 @@ impl<T: Transport> Balancer<T> {
         if !backend.is_open() {
             self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, backend));
         }
+        self.streams.sweep();
         self.failed(backend.peer(), cause);
     }
 
@@ -298,7 +299,12 @@ impl<T: Transport> Balancer<T> {
                 Err(Unpicked::Down(_)) => return Poll::Ready(Err(self.connect_failed())),
                 Err(Unpicked::Soon) => {}
             }
-            self.waiters.borrow_mut().push(self.shared.executor().wake_slot(cx));
+            let waiter = self.shared.executor().wake_slot(cx);
+            let mut waiters = self.waiters.borrow_mut();
+            // Noted once, however often it is polled.
+            if !waiters.iter().any(|there| is_same(there, &waiter)) {
+                waiters.push(waiter);
+            }
             Poll::Pending
         })
         .await

@@ -214,7 +214,9 @@ impl<T: Transport> Channel<T> {
         match &self.place {
             Place::Session(session, _) => {
                 let sessions = usize::from(session.is_open());
-                vec![BackendStats { peer: session.peer(), sessions, calls: session.link().calls() }]
+                let peer = session.peer();
+                let calls = session.link().calls() + session.streams().load(peer).streams();
+                vec![BackendStats { peer, sessions, calls }]
             }
             Place::Balanced(balancer) => balancer.stats(),
         }

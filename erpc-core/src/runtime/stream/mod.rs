@@ -25,7 +25,7 @@ use std::task::Context as TaskContext;
 use slab::Slab;
 
 pub(super) use self::client::ClientStream;
-pub(super) use self::pool::StreamPool;
+pub(super) use self::pool::{Load, StreamPool};
 pub(super) use self::server::ServerStreams;
 use super::Context;
 use super::executor::{Executor, WakeSlot};
@@ -180,7 +180,8 @@ impl Waiters {
     }
 }
 
-fn is_same(one: &WakeSlot, other: &WakeSlot) -> bool {
+/// Whether both wake the same task.
+pub(super) fn is_same(one: &WakeSlot, other: &WakeSlot) -> bool {
     match (one, other) {
         (WakeSlot::Task(one), WakeSlot::Task(other)) => one == other,
         (WakeSlot::Other(one), WakeSlot::Other(other)) => one.will_wake(other),

@@ -1,6 +1,6 @@
 //! Sessions for streams.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 
@@ -16,7 +16,19 @@ const MAX_IDLE: usize = 16;
 /// Sessions, each for one stream at a time. Belongs to a session or a channel, and ends with it; streams
 /// that run then go on.
 pub(in crate::runtime) struct StreamPool<T: Transport> {
-    idle: RefCell<HashMap<T::Route, Vec<Idle<T>>>>,
+    peers: RefCell<HashMap<T::Route, Peer<T>>>,
+}
+
+/// What there is of one peer.
+struct Peer<T: Transport> {
+    idle: Vec<Idle<T>>,
+    load: Load,
+}
+
+impl<T: Transport> Default for Peer<T> {
+    fn default() -> Self {
+        Self { idle: Vec::new(), load: Load::default() }
+    }
 }
 
 struct Idle<T: Transport> {
@@ -25,9 +37,41 @@ struct Idle<T: Transport> {
     streams: u32,
 }
 
+impl<T: Transport> Idle<T> {
+    fn is_dead(&self) -> bool {
+        matches!(self.session.link().phase(), Phase::Closed(_))
+    }
+}
+
+/// How many streams a peer has, counted where they begin and end.
+#[derive(Clone, Default)]
+pub(in crate::runtime) struct Load(Rc<Cell<u32>>);
+
+impl Load {
+    #[inline]
+    pub(in crate::runtime) fn streams(&self) -> u32 {
+        self.0.get()
+    }
+
+    fn more(&self) -> Running {
+        self.0.set(self.0.get() + 1);
+        Running(self.clone())
+    }
+}
+
+/// A stream that runs.
+struct Running(Load);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Self(Load(count)) = self;
+        count.set(count.get() - 1);
+    }
+}
+
 impl<T: Transport> StreamPool<T> {
     pub(in crate::runtime) fn new() -> Rc<Self> {
-        Rc::new(Self { idle: RefCell::default() })
+        Rc::new(Self { peers: RefCell::default() })
     }
 
     /// A session to `peer` for one stream: the one used last, or a new one.
@@ -36,19 +80,32 @@ impl<T: Transport> StreamPool<T> {
         shared: &Rc<Shared<T>>,
         peer: T::Route,
     ) -> Lease<T> {
-        let next = || self.idle.borrow_mut().get_mut(&peer).and_then(Vec::pop);
-        let usable = |idle: &Idle<T>| !matches!(idle.session.link().phase(), Phase::Closed(_));
+        let running = self.load(peer).more();
+        let next = || self.peers.borrow_mut().get_mut(&peer)?.idle.pop();
         // Those that have died are dropped on the way.
-        let found = std::iter::from_fn(next).find(usable);
+        let found = std::iter::from_fn(next).find(|idle| !idle.is_dead());
         let fresh = || Idle { session: Session::open(shared, peer), streams: 0 };
         let Idle { session, streams } = found.unwrap_or_else(fresh);
-        Lease { session, number: streams + 1, pool: Rc::downgrade(self) }
+        Lease { session, number: streams + 1, pool: Rc::downgrade(self), _running: running }
+    }
+
+    /// How many streams `peer` has, from here on until it is forgotten.
+    pub(in crate::runtime) fn load(&self, peer: T::Route) -> Load {
+        self.peers.borrow_mut().entry(peer).or_default().load.clone()
     }
 
     /// There will be no more streams to `peer`.
     pub(in crate::runtime) fn forget(&self, peer: &T::Route) {
-        let idle = self.idle.borrow_mut().remove(peer);
-        drop(idle);
+        let gone = self.peers.borrow_mut().remove(peer);
+        drop(gone);
+    }
+
+    /// Lets go of sessions that have died.
+    pub(in crate::runtime) fn sweep(&self) {
+        let mut peers = self.peers.borrow_mut();
+        let dead = |peer: &mut Peer<T>| peer.idle.extract_if(.., |idle| idle.is_dead()).collect();
+        let dead: Vec<Vec<_>> = peers.values_mut().map(dead).collect();
+        drop((peers, dead));
     }
 }
 
@@ -58,6 +115,7 @@ pub(in crate::runtime) struct Lease<T: Transport> {
     /// The stream's number.
     number: u32,
     pool: Weak<StreamPool<T>>,
+    _running: Running,
 }
 
 impl<T: Transport> Lease<T> {
@@ -72,11 +130,18 @@ impl<T: Transport> Lease<T> {
     /// The stream is over, and all its calls have ended. A `spoilt` session is closed.
     pub(super) fn give_back(self, spoilt: bool) {
         let Some(pool) = self.pool.upgrade() else { return };
-        let mut idle = pool.idle.borrow_mut();
-        let idle = idle.entry(self.session.peer()).or_default();
-        let alive = !matches!(self.session.link().phase(), Phase::Closed(_));
-        if alive && !spoilt && self.number < u32::MAX && idle.len() < MAX_IDLE {
-            idle.push(Idle { session: self.session, streams: self.number });
-        }
+        let mut peers = pool.peers.borrow_mut();
+        // A peer that was forgotten meanwhile has no place any more; its session is closed, too.
+        let Some(Peer { idle, .. }) = peers.get_mut(&self.session.peer()) else { return };
+        let given = Idle { session: self.session, streams: self.number };
+        let useful = !given.is_dead() && !spoilt && given.streams < u32::MAX;
+        let rest = if useful && idle.len() < MAX_IDLE {
+            idle.push(given);
+            None
+        } else {
+            Some(given)
+        };
+        // Sessions may run anything when they are dropped; the pool is no longer borrowed.
+        drop((peers, rest));
     }
 }

@@ -1,0 +1,96 @@
+//! Streams of channels: which server they get, how long they look for one, and what they leave behind.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use erpc_core::runtime::{Balance, Channel, Resolver};
+use erpc_core::service::{Incoming, Outgoing};
+use erpc_core::transport::mem::{MemRoute, MemTransport};
+
+use crate::support::{Number, number};
+use crate::world::{HELD, STAY, World};
+
+type Stream = (Outgoing<Number>, Incoming<Number>);
+
+/// Begins a stream; returns it with the number of its server.
+fn begun(world: &World, channel: &Channel<MemTransport>) -> (u64, Stream) {
+    let (out, mut numbers) = channel.bidi_streaming(&STAY);
+    let server = world.wait(numbers.next()).unwrap().unwrap();
+    (server.value, (out, numbers))
+}
+
+/// What each server has to do, as the channel sees it.
+fn loads(channel: &Channel<MemTransport>) -> Vec<u32> {
+    channel.backends().iter().map(|backend| backend.calls).collect()
+}
+
+/// Answers with what there is at the time; who has the other half knows whether it is still there.
+struct List(Rc<RefCell<Vec<MemRoute>>>);
+
+impl List {
+    fn of(routes: Vec<MemRoute>) -> (Self, Rc<RefCell<Vec<MemRoute>>>) {
+        let list = Rc::new(RefCell::new(routes));
+        (Self(Rc::clone(&list)), list)
+    }
+}
+
+impl Resolver<MemRoute> for List {
+    fn resolve(&mut self) -> impl Future<Output = io::Result<Vec<MemRoute>>> {
+        std::future::ready(Ok(self.0.borrow().clone()))
+    }
+
+    fn good_for(&self) -> Option<Duration> {
+        Some(Duration::from_millis(10))
+    }
+}
+
+#[test]
+fn streams_are_a_load_of_their_servers() {
+    let world = World::new(2);
+    let channel =
+        Channel::to(&world.client, world.routes()).balance(Balance::LeastOutstanding).build();
+    world.wait(channel.ready()).unwrap();
+    world.run_until(|| channel.backends().iter().all(|backend| backend.sessions > 0));
+    let mut streams: Vec<_> = (0..10).map(|_| begun(&world, &channel)).collect();
+    assert_eq!(loads(&channel), [5, 5]);
+    // One of them has less to do now, and gets what comes.
+    streams.retain(|(server, _)| *server == 0);
+    world.run_until(|| loads(&channel) == [5, 0]);
+    let calls: Vec<_> = (0..4).map(|_| channel.call(&HELD, &number(0))).collect();
+    assert_eq!(loads(&channel), [5, 4]);
+    assert_eq!(begun(&world, &channel).0, 1);
+    drop((streams, calls));
+    world.run_until(|| loads(&channel) == [0, 0]);
+}
+
+#[test]
+fn streams_are_a_load_of_a_session_that_is_a_channel() {
+    let world = World::new(1);
+    let session = world.wait(world.client.connect_async(World::route(0))).unwrap();
+    let channel = Channel::from(session);
+    let (_, stream) = begun(&world, &channel);
+    assert_eq!(loads(&channel), [1]);
+    drop(stream);
+    world.run_until(|| loads(&channel) == [0]);
+}
+
+#[test]
+fn sessions_of_streams_go_with_the_server_that_the_resolver_removes() {
+    let world = World::new(2);
+    let (resolver, list) = List::of(vec![World::route(0)]);
+    let channel = Channel::to(&world.client, resolver).build();
+    let (idle, running) = (begun(&world, &channel), begun(&world, &channel));
+    drop(idle);
+    *list.borrow_mut() = vec![World::route(1)];
+    world.run_until(|| channel.backends()[0].peer == World::route(1));
+    // The one that runs goes on, and its session ends with it.
+    world.run_until(|| world.sessions(0) == 1);
+    let (_, (out, mut numbers)) = running;
+    drop(out);
+    assert_eq!(world.wait(numbers.next()), Ok(None));
+    drop(numbers);
+    world.run_until(|| world.sessions(0) == 0);
+    assert_eq!(begun(&world, &channel).0, 1);
+}
