@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use erpc_core::runtime::{Balance, Channel, Resolver};
+use erpc_core::runtime::{Balance, CallOptions, Channel, Resolver};
 use erpc_core::service::{Incoming, Outgoing};
 use erpc_core::transport::mem::{MemRoute, MemTransport};
 
@@ -93,4 +93,36 @@ fn sessions_of_streams_go_with_the_server_that_the_resolver_removes() {
     drop(numbers);
     world.run_until(|| world.sessions(0) == 0);
     assert_eq!(begun(&world, &channel).0, 1);
+}
+
+#[test]
+fn a_stream_that_waits_in_vain_lets_its_channel_go_when_it_is_dropped() {
+    let world = World::new(1);
+    let nobody = MemRoute::new(77);
+    for waited in [Duration::from_millis(1), Duration::from_secs(2)] {
+        let (resolver, list) = List::of(vec![nobody]);
+        let channel = Channel::to(&world.client, resolver)
+            .options(CallOptions::new().wait_for_ready(true))
+            .build();
+        let stream = channel.bidi_streaming(&STAY);
+        world.run_for(waited);
+        drop(channel);
+        world.run_for(waited);
+        assert_eq!(Rc::strong_count(&list), 2, "it looks for a server");
+        drop(stream);
+        world.run_until(|| Rc::strong_count(&list) == 1);
+    }
+}
+
+#[test]
+fn a_stream_that_waits_outlives_the_channels_last_handle() {
+    let world = World::asleep(1);
+    let channel = Channel::to(&world.client, world.routes())
+        .options(CallOptions::new().wait_for_ready(true))
+        .build();
+    let (_out, mut numbers) = channel.bidi_streaming(&STAY);
+    world.run_for(Duration::from_secs(1));
+    drop(channel);
+    world.start(0);
+    assert_eq!(world.wait(numbers.next()), Ok(Some(number(0))));
 }

@@ -16,7 +16,8 @@ use crate::service::{Codec, Incoming, Method, Outgoing, Upload};
 use crate::time::Instant;
 use crate::transport::Transport;
 
-/// How often a stream that waits for a server asks whether there is one, when none could be reached.
+/// How often a stream that waits for a server asks whether there is one, when none could be reached; and
+/// whether it is still wanted.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 fn server_streaming<T: Transport, Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
@@ -137,6 +138,11 @@ impl<T: Transport> Channel<T> {
             return new(shared, method, options, Some(lease));
         }
         let stream = new(shared, method, options, None);
+        if shared.is_closed() {
+            // No task would run.
+            stream.end_unbound(CallError::NotExecuted(Cause::Shutdown));
+            return stream;
+        }
         let search = Search {
             stream: Rc::downgrade(&stream),
             channel: self.clone(),
@@ -159,7 +165,8 @@ fn new<T: Transport, Req, Resp, C, D>(
     ClientStream::new(shared, method.id(), deadline, entries, lease)
 }
 
-/// Looks for a server for a stream that has none. Dropped on the way, it ends the stream.
+/// Looks for a server for a stream that has none. Dropped on the way, it ends the stream. The channel stays
+/// for as long as somebody wants the stream, and not much longer.
 struct Search<T: Transport> {
     stream: Weak<ClientStream<T>>,
     channel: Channel<T>,
@@ -188,18 +195,21 @@ impl<T: Transport> Search<T> {
     }
 
     async fn find(&self) -> Result<T::Route, Cause> {
-        loop {
-            match self.channel.place().pick(None) {
+        let shared = self.channel.place().shared();
+        while self.stream.strong_count() > 0 {
+            let unpicked = match self.channel.place().pick(None) {
                 Ok(link) => return Ok(link.peer),
-                Err(Unpicked::Down(cause)) if !self.waits => return Err(cause),
-                Err(Unpicked::Down(_)) => {
-                    let shared = self.channel.place().shared();
-                    Sleep::new(shared, shared.now() + PATIENCE).await;
-                }
-                // How it went is asked above.
-                Err(Unpicked::Soon) => drop(self.channel.ready().await),
+                Err(unpicked) => unpicked,
+            };
+            let pause = Sleep::new(shared, shared.now() + PATIENCE);
+            match unpicked {
+                Unpicked::Down(cause) if !self.waits || shared.is_closed() => return Err(cause),
+                Unpicked::Down(_) => pause.await,
+                // How it went is asked above. Nobody says when the stream is dropped.
+                Unpicked::Soon => drop(pause.limit(self.channel.ready()).await),
             }
         }
+        Err(Cause::Cancelled)
     }
 }
 
