@@ -149,11 +149,11 @@ pub use erpc_core::protocol::{
 #[cfg(feature = "tokio")]
 pub use erpc_core::runtime::tokio;
 pub use erpc_core::runtime::{
-    BackendStats, Balance, Call, CallOptions, Channel, ChannelBuilder, Connect, ConnectFailed,
-    ConnectFailure, DEFAULT_PORT, Disconnect, Elapsed, Endpoint, EndpointStats, Handle, IdlePolicy,
-    JoinAll, JoinHandle, Lookup, MAILBOX_LIMIT, Nexus, OpenError, Resolver, RetryPolicy, Seat,
-    ServeError, Server, ServerBuilder, ServerHandle, Session, Sleep, SubmitError, Target,
-    WithMetadata, WorkerPool, join_all,
+    BackendStats, Balance, Call, CallOptions, Channel, ChannelBuilder, ChannelStats, Connect,
+    ConnectFailed, ConnectFailure, DEFAULT_PORT, Disconnect, Elapsed, Endpoint, EndpointStats,
+    Handle, IdlePolicy, JoinAll, JoinHandle, Lookup, MAILBOX_LIMIT, Nexus, OpenError, Resolver,
+    RetryPolicy, Seat, ServeError, Server, ServerBuilder, ServerHandle, Session, Sleep,
+    SubmitError, Target, WithMetadata, WorkerPool, join_all,
 };
 pub use erpc_core::service::{
     self, CallContext, Code, FixedLayout, Incoming, Interceptor, Metadata, MetadataError,

@@ -48,7 +48,7 @@ mod worker;
 use crate::clock;
 pub use crate::protocol::EndpointConfig;
 pub use call::{Call, WithMetadata};
-pub use channel::{BackendStats, Balance, Channel, ChannelBuilder, Lookup, Resolver};
+pub use channel::{BackendStats, Balance, Channel, ChannelBuilder, ChannelStats, Lookup, Resolver};
 pub use endpoint::{Endpoint, OpenError};
 pub use handle::{Handle, SubmitError};
 pub use idle::IdlePolicy;

@@ -149,6 +149,9 @@ pub(super) struct Budget {
     tokens: Cell<u64>,
     /// When the part that comes with time was last added.
     filled: Cell<Option<Instant>>,
+    /// Retries that it has granted, and those that it has not.
+    granted: Cell<u64>,
+    refused: Cell<u64>,
 }
 
 /// For how long tokens are kept.
@@ -170,9 +173,21 @@ impl Budget {
         let since = self.filled.replace(Some(now)).map_or(KEPT, |filled| now - filled);
         let nanos = since.min(KEPT).as_nanos() as u64;
         self.add(nanos.saturating_mul(policy.per_second.into()), policy);
-        let Some(left) = self.tokens.get().checked_sub(TOKEN) else { return false };
+        let Some(left) = self.tokens.get().checked_sub(TOKEN) else {
+            self.refused.set(self.refused.get() + 1);
+            return false;
+        };
         self.tokens.set(left);
+        self.granted.set(self.granted.get() + 1);
         true
+    }
+
+    pub(super) fn granted(&self) -> u64 {
+        self.granted.get()
+    }
+
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.get()
     }
 
     fn add(&self, tokens: u64, policy: &RetryPolicy) {

@@ -118,6 +118,7 @@ fn a_server_that_is_gone_is_skipped_until_it_is_back() {
         world.run_until(|| open(&channel)[1] == 1);
         let answers: Vec<_> = (0..6).map(|_| world.finish(who(&channel)).unwrap()).collect();
         assert_eq!(answers.iter().filter(|server| **server == 1).count(), 2, "{answers:?}");
+        assert_eq!(channel.stats().reconnects, round + 1);
     }
 }
 
@@ -259,6 +260,8 @@ fn retries_have_a_budget() {
     }
     let retries = world.behaviours[0].handled() - before - 100;
     assert!((10..=12).contains(&retries), "{retries} of 100 calls were tried again");
+    let stats = channel.stats();
+    assert_eq!((stats.retries, stats.retries_refused), (retries, 100 - retries));
 }
 
 #[test]

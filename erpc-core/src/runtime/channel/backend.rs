@@ -129,7 +129,7 @@ struct Keeper<T: Transport> {
 
 impl<T: Transport> Keeper<T> {
     async fn keep(self) {
-        let (mut failures, mut trying) = (0, true);
+        let (mut failures, mut trying, mut had_one) = (0, true, false);
         loop {
             let session = Session::open(&self.shared, self.peer);
             let link = Rc::clone(session.link());
@@ -145,6 +145,9 @@ impl<T: Transport> Keeper<T> {
             } else {
                 let opened = self.shared.now();
                 backend.open.borrow_mut().push(Rc::clone(&link));
+                if std::mem::replace(&mut had_one, true) {
+                    balancer.reconnected();
+                }
                 balancer.opened(&backend);
                 drop((balancer, backend));
                 let phase = link.after(Phase::Open, executor).await;

@@ -64,6 +64,7 @@ pub(in crate::runtime) struct Balancer<T: Transport> {
     unresolved: Cell<bool>,
     doubt: Rc<Doubt>,
     budget: Budget,
+    reconnects: Cell<u64>,
     /// Further sessions to the servers, for streams.
     streams: Rc<StreamPool<T>>,
 }
@@ -101,6 +102,7 @@ impl<T: Transport> Balancer<T> {
             unresolved: Cell::new(true),
             doubt: Rc::default(),
             budget: Budget::default(),
+            reconnects: Cell::new(0),
             streams: StreamPool::new(),
         })
     }
@@ -211,6 +213,15 @@ impl<T: Transport> Balancer<T> {
             self.shared.unline(key);
         }
         self.tell();
+    }
+
+    /// A session has opened that takes the place of an earlier one.
+    pub(super) fn reconnected(&self) {
+        self.reconnects.set(self.reconnects.get() + 1);
+    }
+
+    pub(super) fn reconnects(&self) -> u64 {
+        self.reconnects.get()
     }
 
     /// A session of `backend` is gone.

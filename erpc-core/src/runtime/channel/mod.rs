@@ -65,6 +65,18 @@ pub struct Channel<T: Transport = UdpTransport> {
     options: Option<Rc<CallOptions>>,
 }
 
+/// What a channel, all its clones included, has done so far; see [`Channel::stats`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct ChannelStats {
+    /// Failed calls that were given another attempt, once for each.
+    pub retries: u64,
+    /// Those that would have been, had the [`RetryPolicy`](super::RetryPolicy)'s budget not been used up.
+    pub retries_refused: u64,
+    /// Sessions that opened in the place of one that had ended.
+    pub reconnects: u64,
+}
+
 /// Where sessions come from.
 pub(super) enum Place<T: Transport> {
     /// Always this one.
@@ -220,6 +232,18 @@ impl<T: Transport> Channel<T> {
             }
             Place::Balanced(balancer) => balancer.stats(),
         }
+    }
+
+    /// What was counted so far. A channel over a session never reconnects, and counts from where it was
+    /// made of the session.
+    #[must_use]
+    pub fn stats(&self) -> ChannelStats {
+        let budget = self.place.budget();
+        let reconnects = match &self.place {
+            Place::Session(..) => 0,
+            Place::Balanced(balancer) => balancer.reconnects(),
+        };
+        ChannelStats { retries: budget.granted(), retries_refused: budget.refused(), reconnects }
     }
 }
 
