@@ -92,7 +92,7 @@ impl<R: Route> ClientSide<R> {
         }
         for at in 0..WINDOW {
             let call = self.sessions[index as usize].slots[at].call.as_ref();
-            if call.is_some_and(|call| call.deadline <= now) {
+            if call.is_some_and(|call| call.deadline() <= now) {
                 self.end_early(shared, now, index, at, Cause::DeadlineExceeded, tx);
             }
         }

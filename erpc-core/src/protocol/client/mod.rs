@@ -325,7 +325,7 @@ impl<R: Route> ClientSide<R> {
                     assert!(armed(due), "a timer is armed for the end of a quarantine");
                 }
                 let Some(call) = &slot.call else { continue };
-                assert!(armed(call.deadline), "a timer is armed for the deadline");
+                assert!(armed(call.deadline()), "a timer is armed for the deadline");
                 if let Some(lack) = call.waiting {
                     let starved = session.starved & 1 << at != 0;
                     let place = (index as u32, slot.number.to_u32());

@@ -33,6 +33,10 @@ impl<R: Route> ClientSide<R> {
         new: NewCall,
         tx: &mut X,
     ) -> Result<(), Rejected> {
+        debug_assert!(
+            new.extended || new.deadline == Instant::NEVER,
+            "the server is told deadlines"
+        );
         let reject = |reason, request| Err(Rejected { reason, request });
         let session = self
             .sessions
@@ -110,8 +114,7 @@ impl<R: Route> ClientSide<R> {
             request: new.request,
             token: new.token,
             method: new.method,
-            flags: session.flags.and_extended(new.extended),
-            deadline: new.deadline,
+            extended: new.extended.then_some(new.deadline),
             layout,
             last_cost,
             sent: 0,
@@ -167,7 +170,7 @@ impl<R: Route> ClientSide<R> {
                 request: slot.number,
                 aux: call.method,
                 size: call.layout.size(),
-                flags: call.flags,
+                flags: session.flags.and_extended(call.extended.is_some()),
             };
             call.stamp(call.sent, now);
             tx.push(&session.route, call.request.packet(call.sent, &header, &call.layout));
@@ -220,7 +223,7 @@ impl<R: Route> ClientSide<R> {
             request: slot.number,
             aux: call.method,
             size: call.layout.size(),
-            flags: call.flags,
+            flags: session.flags.and_extended(call.extended.is_some()),
         };
         // The first copy may still be queued here, and its header is about to be written again.
         if !mutant!(ResendWithoutFlush) {

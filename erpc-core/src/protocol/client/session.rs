@@ -39,9 +39,8 @@ pub(super) struct Call {
     pub(super) request: MsgBuf,
     pub(super) token: u64,
     pub(super) method: u32,
-    /// Of its packets.
-    pub(super) flags: Flags,
-    pub(super) deadline: Instant,
+    /// The deadline of an extended request.
+    pub(super) extended: Option<Instant>,
     pub(super) layout: PacketLayout,
     /// What the last packet takes of the window and of the room: worked out once.
     pub(super) last_cost: (u32, u32),
@@ -118,11 +117,16 @@ impl Call {
         let stale = mutant!(StampedOnce) && self.ever_sent > 0;
         if packet == 0
             && !stale
-            && self.deadline != Instant::NEVER
+            && self.deadline() != Instant::NEVER
             && self.request.len() >= EXTENSION_HEAD
         {
-            self.request.write_at(DEADLINE_AT, &remaining(self.deadline, now).to_le_bytes());
+            self.request.write_at(DEADLINE_AT, &remaining(self.deadline(), now).to_le_bytes());
         }
+    }
+
+    /// When it ends without a response.
+    pub(super) fn deadline(&self) -> Instant {
+        self.extended.unwrap_or(Instant::NEVER)
     }
 
     /// Whether the server may have the whole request.

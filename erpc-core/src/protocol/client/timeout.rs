@@ -132,7 +132,7 @@ impl<R: Route> ClientSide<R> {
         for slot in &session.slots {
             if let Some(call) = &slot.call {
                 let due = Self::due(shared, session, call).unwrap_or(Instant::NEVER);
-                deadline = deadline.min(due).min(call.deadline);
+                deadline = deadline.min(due).min(call.deadline());
             }
             if let Some(quarantine) = &slot.quarantine {
                 deadline = deadline.min(quarantine.patience.due(shared, session));

@@ -120,7 +120,7 @@ impl<R: Route> ServerSide<R> {
         let slot = &session.slots[handle.number.to_u32() as usize % WINDOW];
         let at_it = session.generation == handle.generation
             && slot.number == handle.number
-            && matches!(slot.state, SlotState::Executing { .. });
+            && slot.state.is_executing();
         at_it.then_some(session)
     }
 
@@ -146,7 +146,8 @@ impl<R: Route> ServerSide<R> {
         }
         let generation = session.generation;
         for slot in session.slots {
-            let untold = matches!(slot.state, SlotState::Executing { cancelled: false, .. });
+            let told = matches!(slot.state, SlotState::Accepted { cancelled: true, .. });
+            let untold = slot.state.is_executing() && !told;
             if untold && !mutant!(GoneUntold) {
                 let handle = RequestHandle { index, generation, number: slot.number };
                 shared.notices.push_back(Notice::Cancelled(handle));

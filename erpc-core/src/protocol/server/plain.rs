@@ -40,7 +40,7 @@ impl<R: Route> ServerSide<R> {
         session.last_heard = now;
         slot.number = header.request;
         // Neither of the states that were let through holds anything.
-        std::mem::forget(std::mem::replace(&mut slot.state, SlotState::executing(now)));
+        std::mem::forget(std::mem::replace(&mut slot.state, SlotState::Executing { since: now }));
         session.requests += 1;
         shared.stats.requests += 1;
         Some(RequestHandle { index, generation: session.generation, number: header.request })
@@ -64,9 +64,7 @@ impl<R: Route> ServerSide<R> {
             && slot.buffer.is_none()
             && response.capacity() <= KEPT_CAPACITY
             && response.len() <= session.eager.min(session.max_response) as usize;
-        let SlotState::Executing { since, accepted: false, .. } = slot.state else {
-            return Err(response);
-        };
+        let SlotState::Executing { since } = slot.state else { return Err(response) };
         if !ours {
             return Err(response);
         }
@@ -86,7 +84,7 @@ impl<R: Route> ServerSide<R> {
         let state = SlotState::Responding {
             layout,
             failure: false,
-            flags: session.flags,
+            extended: false,
             announced: false,
             processing,
             sent: 1,

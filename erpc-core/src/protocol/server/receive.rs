@@ -104,7 +104,7 @@ impl<R: Route> ServerSide<R> {
         if ahead != WINDOW as i32 && !again {
             return Err(DropReason::RequestLeap);
         }
-        if matches!(slot.state, SlotState::Receiving(_) | SlotState::Executing { .. }) {
+        if slot.state.is_busy() {
             return Err(DropReason::SlotBusy);
         }
         session.last_heard = now;
@@ -120,7 +120,7 @@ impl<R: Route> ServerSide<R> {
         slot.number = header.request;
         Self::keep_small_buffer(&mut session.held, slot, shared);
         if packets == 1 {
-            slot.state = SlotState::executing(now);
+            slot.state = SlotState::Executing { since: now };
             let deadline = told_deadline(header, body, now);
             return Ok(Self::hand_out(shared, header, session, deadline, Body::Packet(body)));
         }
@@ -161,13 +161,15 @@ impl<R: Route> ServerSide<R> {
         let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
         match &mut slot.state {
             SlotState::Idle => Err(DropReason::Duplicate),
-            SlotState::Executing { .. } if mutant!(ExecutedTwice) && layout.packets() == 1 => {
+            SlotState::Executing { .. } | SlotState::Accepted { .. }
+                if mutant!(ExecutedTwice) && layout.packets() == 1 =>
+            {
                 let deadline = told_deadline(header, body, now);
                 Ok(Self::hand_out(shared, header, session, deadline, Body::Packet(body)))
             }
-            SlotState::Executing { since, accepted, .. } => {
-                *accepted = true;
+            SlotState::Executing { since } | SlotState::Accepted { since, .. } => {
                 let info = grants.reply_info(now.nanos_since(*since));
+                slot.state.accept();
                 Self::accept_request(session, header, info, tx);
                 Err(DropReason::Duplicate)
             }
@@ -208,7 +210,7 @@ impl<R: Route> ServerSide<R> {
                     return Ok(Event::None);
                 }
                 session.held -= receiving.assembly.footprint();
-                let state = std::mem::replace(&mut slot.state, SlotState::executing(now));
+                let state = std::mem::replace(&mut slot.state, SlotState::Executing { since: now });
                 let SlotState::Receiving(receiving) = state else { return Ok(Event::None) };
                 let deadline = receiving.deadline;
                 let body = Body::Message(receiving.assembly.into_message());
@@ -281,7 +283,7 @@ impl<R: Route> ServerSide<R> {
         let generation = session.generation;
         let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
         let ahead = header.request.ahead_of(slot.number);
-        let busy = matches!(slot.state, SlotState::Receiving(_) | SlotState::Executing { .. });
+        let busy = slot.state.is_busy();
         if ahead < 0 {
             return Err(DropReason::OldRequest);
         }
@@ -292,10 +294,9 @@ impl<R: Route> ServerSide<R> {
             return Err(DropReason::SlotBusy);
         }
         match &mut slot.state {
-            SlotState::Executing { since, accepted, cancelled } if ahead == 0 => {
-                *accepted = true;
-                let told = std::mem::replace(cancelled, true);
+            SlotState::Executing { since } | SlotState::Accepted { since, .. } if ahead == 0 => {
                 let info = grants.reply_info(now.nanos_since(*since));
+                let told = slot.state.cancel();
                 Self::accept_request(session, header, info, tx);
                 if told && !mutant!(CancelledTwice) {
                     return Err(DropReason::Duplicate);
@@ -382,7 +383,7 @@ impl<R: Route> ServerSide<R> {
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
         if let SlotState::Receiving(receiving) =
-            std::mem::replace(&mut slot.state, SlotState::executing(now))
+            std::mem::replace(&mut slot.state, SlotState::Executing { since: now })
         {
             session.held -= receiving.assembly.footprint();
             receiving.assembly.discard(&mut shared.pool);

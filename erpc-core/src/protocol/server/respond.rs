@@ -170,7 +170,8 @@ impl<R: Route> ServerSide<R> {
         let Message { bytes: message, failure, extended } = message;
         let session = &mut self.sessions[handle.index as usize];
         let slot = &mut session.slots[handle.number.to_u32() as usize % WINDOW];
-        let SlotState::Executing { since, accepted, .. } = slot.state else { return };
+        let Some(since) = slot.state.executing_since() else { return };
+        let accepted = matches!(slot.state, SlotState::Accepted { .. });
         let first = if mutant!(EagerIgnored) { session.payload } else { session.eager };
         let layout = PacketLayout::new(message.len() as u32, first, session.payload);
         let processing = now.nanos_since(since);
@@ -178,7 +179,7 @@ impl<R: Route> ServerSide<R> {
         slot.state = SlotState::Responding {
             layout,
             failure,
-            flags: session.flags.and_extended(extended),
+            extended,
             announced,
             processing,
             sent: u32::from(!announced),
@@ -207,7 +208,7 @@ impl<R: Route> ServerSide<R> {
     ) {
         let session = &self.sessions[index as usize];
         let slot = &session.slots[number.to_u32() as usize % WINDOW];
-        let SlotState::Responding { layout, failure, flags, announced, processing, .. } =
+        let SlotState::Responding { layout, failure, extended, announced, processing, .. } =
             slot.state
         else {
             return;
@@ -222,7 +223,7 @@ impl<R: Route> ServerSide<R> {
             request: number,
             aux: self.grants.reply_info(processing),
             size: layout.size(),
-            flags,
+            flags: session.flags.and_extended(extended),
         };
         tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
     }
@@ -239,12 +240,12 @@ impl<R: Route> ServerSide<R> {
         let grants = &self.grants;
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[number.to_u32() as usize % WINDOW];
-        let SlotState::Responding { layout, failure, flags, processing, .. } = slot.state else {
+        let SlotState::Responding { layout, failure, extended, processing, .. } = slot.state else {
             return;
         };
         let Some(buffer) = &mut slot.buffer else { return };
         for packet in packets {
-            let flags = if mutant!(ExtendedOnce) && packet > 0 { session.flags } else { flags };
+            let extended = extended && !(mutant!(ExtendedOnce) && packet > 0);
             let header = Header {
                 connection: session.remote,
                 kind: if failure { Kind::Failure } else { Kind::Response },
@@ -252,7 +253,7 @@ impl<R: Route> ServerSide<R> {
                 request: number,
                 aux: grants.reply_info(processing),
                 size: layout.size(),
-                flags,
+                flags: session.flags.and_extended(extended),
             };
             tx.push(&session.route, buffer.packet(packet, &header, &layout));
         }

@@ -11,10 +11,10 @@ use crate::wire::{ConnectionId, Flags, PacketLayout, RequestNumber};
 /// Where the request in a slot is.
 ///
 /// ```text
-/// Idle -> [Receiving ->] Executing -> Responding -> Idle, on the client's word
-///   ^           |                       ^ | the slot's next request
-///   |           +------- Cancel --------+ |
-///   +-------------------------------------+
+/// Idle -> [Receiving ->] Executing [-> Accepted] -> Responding -> Idle, on the client's word
+///   ^           |                                     ^ | the slot's next request
+///   |           +-------------- Cancel ---------------+ |
+///   +---------------------------------------------------+
 /// ```
 pub(super) enum SlotState {
     /// No request yet, or the client has its response and said so.
@@ -25,8 +25,11 @@ pub(super) enum SlotState {
     Executing {
         /// When the last request packet came in.
         since: Instant,
-        /// The client was told, and has given back the room for the response: it is to be announced.
-        accepted: bool,
+    },
+    /// The same, and the client was told and has given back the room for the response: it is to be
+    /// announced.
+    Accepted {
+        since: Instant,
         /// The owner was told that the client has cancelled it.
         cancelled: bool,
     },
@@ -35,8 +38,8 @@ pub(super) enum SlotState {
         layout: PacketLayout,
         /// It is a status.
         failure: bool,
-        /// Of its packets.
-        flags: Flags,
+        /// It begins with an extension.
+        extended: bool,
         /// Its first packet has gone out without its body, which is pulled like any other.
         announced: bool,
         /// With the processing time as it was when the response was first sent.
@@ -50,10 +53,39 @@ pub(super) enum SlotState {
 }
 
 impl SlotState {
-    /// A request whose last packet has come in.
+    /// Since when the handler has it.
+    pub(super) const fn executing_since(&self) -> Option<Instant> {
+        match self {
+            Self::Executing { since } | Self::Accepted { since, .. } => Some(*since),
+            Self::Idle | Self::Receiving(_) | Self::Responding { .. } => None,
+        }
+    }
+
+    /// The client is told that the handler has it.
+    pub(super) fn accept(&mut self) {
+        if let Self::Executing { since } = *self {
+            *self = Self::Accepted { since, cancelled: false };
+        }
+    }
+
+    /// The client is told, too, and has cancelled it; returns whether the owner was told of that before.
+    pub(super) fn cancel(&mut self) -> bool {
+        self.accept();
+        match self {
+            Self::Accepted { cancelled, .. } => std::mem::replace(cancelled, true),
+            _ => false,
+        }
+    }
+
+    /// Whether the handler has it.
     #[inline]
-    pub(super) const fn executing(since: Instant) -> Self {
-        Self::Executing { since, accepted: false, cancelled: false }
+    pub(super) const fn is_executing(&self) -> bool {
+        matches!(self, Self::Executing { .. } | Self::Accepted { .. })
+    }
+
+    /// Whether a request in it has not been answered.
+    pub(super) const fn is_busy(&self) -> bool {
+        self.is_executing() || matches!(self, Self::Receiving(_))
     }
 }
 
