@@ -100,6 +100,12 @@ impl Client {
         self.number = number;
     }
 
+    /// Whether the stream has called, so that its handler may have run.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.opened
+    }
+
     /// Whether this side may send items.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ mod handlers;
 mod placement;
 mod plain;
 mod streams;
+mod streams_ends;
 mod support;
 mod tasks;
 mod timers;

@@ -35,6 +35,16 @@ struct State<T: Transport> {
     waiting: Woken,
 }
 
+impl<T: Transport> State<T> {
+    /// Ends a stream that has no call on its way which would tell more.
+    fn end_early(&mut self, cause: Cause) {
+        self.machine.fail(match self.machine.has_begun() {
+            true => CallError::MaybeExecuted(cause),
+            false => CallError::NotExecuted(cause),
+        });
+    }
+}
+
 impl<T: Transport> ClientStream<T> {
     /// A stream on the session of `lease`, or one that waits for [`ClientStream::bind`]; `entries` are those
     /// of its first extension.
@@ -93,12 +103,15 @@ impl<T: Transport> ClientStream<T> {
         }
     }
 
-    /// Something may have to be sent: at the end of the turn.
+    /// Something may have to be sent: at the end of the turn. An endpoint that has ended has no more of
+    /// those; what were marked then would keep it in memory.
     fn mark(&self) {
-        if !self.dirty.replace(true)
+        if !self.shared.is_closed()
+            && !self.dirty.replace(true)
             && let Some(stream) = self.me.upgrade()
         {
             self.shared.streams.dirty.borrow_mut().push(Dirty::Client(stream));
+            self.shared.stir();
         }
     }
 
@@ -208,10 +221,16 @@ impl<T: Transport> ClientStream<T> {
         }
     }
 
+    /// Ends the stream because the endpoint has ended.
+    pub(super) fn shut_down(&self) {
+        self.state.borrow_mut().end_early(Cause::Shutdown);
+        self.settle();
+    }
+
     /// Whoever waits on an endpoint that was shut down would wait for ever.
     fn look_for_shutdown(&self, state: &mut State<T>) {
         if self.shared.is_closed() {
-            state.machine.fail(CallError::MaybeExecuted(Cause::Shutdown));
+            state.end_early(Cause::Shutdown);
         }
     }
 }
@@ -220,16 +239,19 @@ impl<T: Transport> Source for ClientStream<T> {
     fn poll_batch(&self, cx: &TaskContext<'_>) -> Poll<Result<Option<Batch>, CallError>> {
         let mut state = self.state.borrow_mut();
         self.look_for_shutdown(&mut state);
+        let mut earlier = WakeSlot::Empty;
         let next = match state.machine.next_batch() {
             ClientNext::Batch(batch) => Poll::Ready(Ok(Some(batch))),
             ClientNext::End(end) => Poll::Ready(end.map(|()| None)),
             ClientNext::Wait => {
                 let waiter = self.shared.executor().wake_slot(cx);
-                let _earlier: WakeSlot = std::mem::replace(&mut state.waiting.reader, waiter);
+                earlier = std::mem::replace(&mut state.waiting.reader, waiter);
                 Poll::Pending
             }
         };
         drop(state);
+        // A waker may run anything when it is dropped, the stream's other half included.
+        drop(earlier);
         self.mark();
         next
     }

@@ -125,7 +125,7 @@ impl<T: Transport> Shared<T> {
         }
         for stream in self.streams.dirty.take() {
             if let Dirty::Client(stream) = stream {
-                stream.end(CallError::MaybeExecuted(Cause::Shutdown));
+                stream.shut_down();
             }
         }
         drop(self.streams.clients.take());

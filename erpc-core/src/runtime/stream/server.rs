@@ -10,7 +10,7 @@ use super::{Dirty, Woken, owned};
 use crate::buf::MsgBuf;
 use crate::protocol::{self, CallError, ClientId, ClientStats, RejectReason, RequestHandle};
 use crate::runtime::Context;
-use crate::runtime::executor::TaskId;
+use crate::runtime::executor::{TaskId, WakeSlot};
 use crate::runtime::shared::Shared;
 use crate::service::{
     Arrival, DecodeError, MetadataRef, ServerStream, Sink, Source, Status, StreamMethod,
@@ -191,8 +191,10 @@ impl<T: Transport> ServerStreams<T> {
     fn mark(&self) {
         if !self.dirty.replace(true)
             && let (Some(shared), Some(streams)) = (self.shared.upgrade(), self.me.upgrade())
+            && !shared.is_closed()
         {
             shared.streams.dirty.borrow_mut().push(Dirty::Server(streams));
+            shared.stir();
         }
     }
 }
@@ -207,15 +209,19 @@ impl<T: Transport> Source for StreamEnd<T> {
     fn poll_batch(&self, cx: &TaskContext<'_>) -> Poll<Result<Option<Batch>, CallError>> {
         let Some(shared) = self.streams.shared.upgrade() else { return Poll::Ready(Ok(None)) };
         let mut state = self.streams.state.borrow_mut();
+        let mut earlier = WakeSlot::Empty;
         let next = match state.machine.next_batch(self.number) {
             ServerNext::Batch(batch) => Poll::Ready(Ok(Some(batch))),
             ServerNext::End => Poll::Ready(Ok(None)),
             ServerNext::Wait => {
-                state.waiting.reader = shared.executor().wake_slot(cx);
+                let waiter = shared.executor().wake_slot(cx);
+                earlier = std::mem::replace(&mut state.waiting.reader, waiter);
                 Poll::Pending
             }
         };
         drop(state);
+        // A waker may run anything when it is dropped, the stream's other half included.
+        drop(earlier);
         if next.is_ready() {
             self.streams.mark();
         }
