@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 use erpc_core::runtime::tokio::{Remote, RemoteError, drive};
 use erpc_core::runtime::{Channel, Endpoint, Server, ServerHandle};
 use erpc_core::service::{
-    Method, MethodCollision, Mode, Request, Response, Routes, Service, Status,
+    Incoming, Method, MethodCollision, Mode, Outgoing, Request, Response, Routes, Service, Status,
 };
 use tokio::runtime::Runtime;
 use tokio::task::{LocalSet, spawn_local};
 
 const DOUBLE: Method<u32, u32> = Method::new("test.Math/Double");
+const ECHO: Method<u32, u32> = Method::new("test.Math/Echo");
 
 struct Math;
 
@@ -26,13 +27,26 @@ impl Math {
     fn double(&self, request: Request<'_, u32>) -> Result<Response<u32>, Status> {
         Ok(Response::new(request.message() * 2))
     }
+
+    async fn echo(
+        &self,
+        request: Request<'_, Incoming<u32>>,
+        out: Outgoing<u32>,
+    ) -> Result<(), Status> {
+        let mut numbers = request.into_message();
+        while let Some(number) = numbers.next().await? {
+            out.send(number).await?;
+        }
+        Ok(())
+    }
 }
 
 impl Service for Math {
     const NAME: &'static str = "test.Math";
 
     fn register(self: Arc<Self>, routes: &mut Routes) -> Result<(), MethodCollision> {
-        routes.unary(DOUBLE, Mode::Dispatch, &self, Self::double)
+        routes.unary(DOUBLE, Mode::Dispatch, &self, Self::double)?;
+        routes.bidi_streaming(ECHO, &self, Self::echo)
     }
 }
 
@@ -162,5 +176,34 @@ fn a_driven_endpoint_serves_the_tasks_of_its_thread_and_sleeps() {
     };
     runtime().block_on(local.run_until(async {
         tokio::time::timeout(Duration::from_secs(20), test).await.expect("nothing is missed");
+    }));
+}
+
+#[test]
+fn what_a_stream_sends_wakes_a_driven_endpoint_that_sleeps() {
+    let server = server();
+    let endpoint = Endpoint::udp().unwrap();
+    let local = LocalSet::new();
+    let test = async {
+        let driven = endpoint.clone();
+        let driver = spawn_local(async move { drive(&driven).await });
+        let channel = Channel::to(&endpoint, vec![server.local_addr().into()]).build();
+        channel.ready().await.unwrap();
+        let (out, mut numbers) = channel.bidi_streaming(&ECHO);
+        let mut slowest = Duration::ZERO;
+        for number in 0..10 {
+            // Until the endpoint sleeps; the next thing that wakes it by itself is a ping, in seconds.
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            let begin = Instant::now();
+            out.send(number).await.unwrap();
+            assert_eq!(numbers.next().await, Ok(Some(number)));
+            slowest = slowest.max(begin.elapsed());
+        }
+        assert!(slowest < Duration::from_millis(400), "{slowest:?}");
+        endpoint.shutdown();
+        driver.await.unwrap().unwrap();
+    };
+    runtime().block_on(local.run_until(async {
+        tokio::time::timeout(Duration::from_secs(60), test).await.expect("nothing is missed");
     }));
 }
