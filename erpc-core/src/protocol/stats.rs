@@ -165,6 +165,9 @@ pub struct SessionStats {
     pub window: u32,
     /// Packet payload on this path, in bytes.
     pub payload: u32,
+    /// The largest request that the server takes, in bytes; the endpoint's own limit until the session is
+    /// open.
+    pub max_request: u32,
     /// Whether packets carry checksums; see [`EndpointConfig::integrity`](super::EndpointConfig::integrity).
     pub integrity: bool,
 }
@@ -176,6 +179,8 @@ pub struct ClientStats {
     pub credits: u16,
     /// Packet payload on this path, in bytes.
     pub payload: u32,
+    /// The largest response that the client takes, in bytes.
+    pub max_response: u32,
     /// Whether packets carry checksums; see [`EndpointConfig::integrity`](super::EndpointConfig::integrity).
     pub integrity: bool,
     /// Memory held for the session's requests and responses, in bytes.

@@ -171,7 +171,9 @@ impl<M> Outgoing<M> {
     ///
     /// # Errors
     /// [`RejectReason::StreamEnded`] if the other side takes no more, otherwise how the stream ended;
-    /// [`RejectReason::TooLarge`] and [`RejectReason::NoMemory`] concern this message only.
+    /// [`RejectReason::TooLarge`] and [`RejectReason::NoMemory`] concern this message only. A stream's
+    /// largest message is 24 bytes smaller than what the other side takes in a call, and the metadata
+    /// less in the first.
     pub async fn send(&self, message: impl Borrow<M>) -> Result<(), CallError> {
         let message = message.borrow();
         poll_fn(|cx| self.poll_send(cx, message)).await

@@ -122,6 +122,18 @@ impl Client {
         }
     }
 
+    /// The server takes requests of so many bytes. Until it is told, [`Client::has_room`] lets only small
+    /// items in, and few of them into one call.
+    pub fn set_limit(&mut self, bytes: usize) {
+        self.outbox.set_limit(bytes);
+    }
+
+    /// The largest item that the server takes, if one of `len` bytes is larger: it can never be sent.
+    #[must_use]
+    pub fn too_large(&self, len: usize) -> Option<usize> {
+        self.outbox.too_large(len)
+    }
+
     /// Whether an item of `len` bytes may be put in now.
     #[must_use]
     pub fn has_room(&self, len: usize) -> bool {
@@ -145,7 +157,7 @@ impl Client {
 
     /// No items of this side come any more.
     pub fn end_items(&mut self) {
-        self.outbox.end();
+        self.outbox.end(0);
     }
 
     /// Ends the stream wherever it is: nobody reads any more.

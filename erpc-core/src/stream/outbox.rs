@@ -16,6 +16,9 @@ const OP: usize = 2;
 /// fits the buffer that its slot keeps.
 const SMALL: usize = 512;
 
+/// Bytes of a message that any other side is taken to take, until it says what it does.
+const CAUTIOUS: usize = 1 << 10;
+
 /// Items of one side on their way into calls.
 #[derive(Debug)]
 pub(super) struct Outbox {
@@ -29,6 +32,10 @@ pub(super) struct Outbox {
     seq: u32,
     /// Room that the next batch begins with: what the last one took.
     room: usize,
+    /// The largest message that the other side takes, once that is known.
+    limit: Option<usize>,
+    /// Bytes that the end takes beside the items.
+    tail: usize,
     /// No items come any more; what is there still goes.
     ended: bool,
     /// And the last batch was taken.
@@ -53,14 +60,46 @@ impl Outbox {
             open: None,
             seq: 0,
             room: SMALL,
+            limit: None,
+            tail: 0,
             ended: false,
             over: false,
         }
     }
 
-    /// Whether an item of `len` bytes may be put in now, when `lanes` calls could each take a batch.
+    /// The other side takes messages of so many bytes.
+    pub(super) fn set_limit(&mut self, bytes: usize) {
+        self.limit = Some(bytes);
+    }
+
+    /// Why an item of `len` bytes can never be sent: the largest that can, if that is known.
+    pub(super) fn too_large(&self, len: usize) -> Option<usize> {
+        let most = self.limit?.saturating_sub(self.head() + ITEM_HEAD);
+        (len > most).then_some(most)
+    }
+
+    /// Whether an item of `len` bytes may be put in now, when `lanes` calls could each take a batch. As
+    /// long as nobody knows what the other side takes, that is only what anybody does.
     pub(super) fn has_room(&self, len: usize, lanes: usize) -> bool {
-        self.open.as_ref().is_none_or(|open| open.fits(len)) || self.ready.len() < lanes
+        let known = self.limit.is_some() || self.head() + ITEM_HEAD + len <= CAUTIOUS;
+        known && (self.joins(len) || self.open.is_none() || self.ready.len() < lanes)
+    }
+
+    /// Whether an item of `len` bytes may join the batch that is gathering.
+    fn joins(&self, len: usize) -> bool {
+        let limit = self.limit.unwrap_or(CAUTIOUS);
+        self.open.as_ref().is_some_and(|open| open.fits(len, limit))
+    }
+
+    /// Bytes in front of the next item, if it is the first of its batch.
+    fn head(&self) -> usize {
+        let entries = if self.is_first() { self.entries.len() } else { 0 };
+        EXTENSION_HEAD + entries + FRAME_HEAD
+    }
+
+    /// Whether the next batch to be gathered is the stream's first.
+    fn is_first(&self) -> bool {
+        self.seq == 0 && self.ready.is_empty()
     }
 
     /// Puts an item of `len` bytes in, which `encode` writes. The caller has asked whether there is room.
@@ -71,23 +110,23 @@ impl Outbox {
         pool: &mut Pool,
     ) -> Result<(), NoMemory> {
         debug_assert!(!self.ended, "an item behind the last");
-        if self.open.as_ref().is_some_and(|open| !open.fits(len)) {
+        if !self.joins(len) {
             self.ready.extend(self.open.take());
         }
+        let first = self.is_first();
         let open = match &mut self.open {
             Some(open) => open,
             none => {
-                let entries: &[u8] =
-                    if self.seq == 0 && self.ready.is_empty() { &self.entries } else { &[] };
+                let entries: &[u8] = if first { &self.entries } else { &[] };
                 none.insert(Gather::new(entries, self.room.max(len), pool)?)
             }
         };
         open.put(len, encode, pool)
     }
 
-    /// No more items come.
-    pub(super) fn end(&mut self) {
-        self.ended = true;
+    /// No more items come. The end takes `tail` bytes in its batch.
+    pub(super) fn end(&mut self, tail: usize) {
+        (self.ended, self.tail) = (true, tail);
     }
 
     /// Forgets what was not taken, and takes no more.
@@ -104,7 +143,11 @@ impl Outbox {
     /// Takes the next batch, or the end.
     pub(super) fn take(&mut self) -> Option<Taken> {
         let gather = self.ready.pop_front().or_else(|| self.open.take());
-        let last = self.ended && self.ready.is_empty() && self.open.is_none();
+        let limit = self.limit.unwrap_or(CAUTIOUS);
+        // An end that has no room behind the items travels alone.
+        let fits = |gather: &Gather| gather.message.len() + self.tail <= limit;
+        let room = self.tail == 0 || gather.as_ref().is_none_or(fits);
+        let last = self.ended && self.ready.is_empty() && self.open.is_none() && room;
         if gather.is_none() && (!last || self.over) {
             return None;
         }
@@ -149,10 +192,13 @@ impl Gather {
         Ok(Self { message, frame, count: 0 })
     }
 
-    /// Whether an item of `len` bytes may join those that are there.
-    fn fits(&self, len: usize) -> bool {
+    /// Whether an item of `len` bytes may join those that are there, in a message of at most `limit`.
+    fn fits(&self, len: usize, limit: usize) -> bool {
+        let more = len.saturating_add(ITEM_HEAD);
         let there = self.message.len() - self.frame - FRAME_HEAD;
-        self.count == 0 || there.saturating_add(ITEM_HEAD).saturating_add(len) <= BATCH
+        self.count == 0
+            || there.saturating_add(more) <= BATCH
+                && self.message.len().saturating_add(more) <= limit
     }
 
     fn put(
@@ -231,6 +277,7 @@ mod tests {
         let mut entries = Vec::new();
         push_entry(&mut entries, "k", b"v").unwrap();
         let mut outbox = Outbox::new(entries);
+        outbox.set_limit(1 << 20);
         let items: Vec<Vec<u8>> =
             [3, 0, 600, 9_000, BATCH + 1, 1].map(|len| vec![len as u8; len]).into();
         for item in &items {
@@ -242,7 +289,7 @@ mod tests {
                 && !outbox.has_room(BATCH, 2)
                 && outbox.has_room(BATCH, 3)
         );
-        outbox.end();
+        outbox.end(0);
         let taken: Vec<Taken> = std::iter::from_fn(|| outbox.take()).collect();
         let numbers: Vec<(u32, bool)> = taken.iter().map(|taken| (taken.seq, taken.last)).collect();
         assert_eq!(numbers, [(0, false), (1, false), (2, true)]);
@@ -262,10 +309,34 @@ mod tests {
     }
 
     #[test]
+    fn no_message_is_larger_than_the_other_side_takes() {
+        const LIMIT: usize = 5_000;
+        let (mut pool, mut outbox) = (Pool::new(1 << 20), Outbox::new(Vec::new()));
+        let item = vec![1; 300];
+        // Nobody knows yet.
+        assert!(outbox.has_room(300, 1) && !outbox.has_room(CAUTIOUS, 9));
+        assert_eq!(outbox.too_large(1 << 20), None);
+        (0..4).for_each(|_| put(&mut outbox, &item, &mut pool));
+        outbox.set_limit(LIMIT);
+        assert_eq!(outbox.too_large(LIMIT - 24), None);
+        assert_eq!(outbox.too_large(LIMIT - 23), Some(LIMIT - 24));
+        (0..40).for_each(|_| put(&mut outbox, &item, &mut pool));
+        put(&mut outbox, &vec![2; LIMIT - 24], &mut pool);
+        outbox.end(8);
+        let taken: Vec<Taken> = std::iter::from_fn(|| outbox.take()).collect();
+        let sizes: Vec<usize> =
+            taken.iter().flat_map(|taken| &taken.gather).map(|g| g.message.len()).collect();
+        assert_eq!(sizes, [20 + 3 * 304, 20 + 16 * 304, 20 + 16 * 304, 20 + 9 * 304, LIMIT]);
+        let end = taken.last().unwrap();
+        assert!(end.gather.is_none() && end.last, "the end has no room behind the last item");
+        assert_eq!(taken.iter().filter(|taken| taken.last).count(), 1);
+    }
+
+    #[test]
     fn an_end_without_items_is_taken_once() {
         let mut outbox = Outbox::new(Vec::new());
         assert!(outbox.take().is_none());
-        outbox.end();
+        outbox.end(0);
         let taken = outbox.take().unwrap();
         assert!(taken.gather.is_none() && taken.last && outbox.take().is_none());
     }

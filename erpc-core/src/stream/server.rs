@@ -3,14 +3,17 @@
 use std::collections::VecDeque;
 
 use super::batch::Batch;
-use super::frame::{Ask, End, Request, empty_op, items_op};
+use super::frame::{Ask, End, FRAME_HEAD, Request, empty_op, items_op};
 use super::inbox::Inbox;
 use super::outbox::{Outbox, Taken};
 use super::{MAX_HELD, MAX_UNREAD};
 use crate::buf::{MsgBuf, NoMemory, Pool};
 use crate::service::{Code, Status};
 use crate::wire::encode_status;
-use crate::wire::extension::put_extension;
+use crate::wire::extension::{EXTENSION_HEAD, put_extension};
+
+/// How a stream ends well: code and length of the message, both 0.
+const OK: [u8; 8] = [0; 8];
 
 /// The server's end of the streams of one session: the one that lives, and what came too early for the
 /// next. `H` names a call that waits for its answer.
@@ -32,6 +35,8 @@ pub struct Server<H> {
     /// Calls of streams to come.
     held: Vec<Held<H>>,
     answers: VecDeque<(H, Short)>,
+    /// The largest message that the client takes.
+    limit: usize,
 }
 
 #[derive(Debug)]
@@ -43,8 +48,8 @@ struct Live<H> {
     pulls: VecDeque<H>,
     /// The handler reads no more.
     reader_gone: bool,
-    /// How the handler has ended.
-    end: Option<End>,
+    /// How the handler has ended, as it travels.
+    end: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -92,13 +97,13 @@ pub enum ServerNext {
     End,
 }
 
-impl<H> Default for Server<H> {
-    fn default() -> Self {
-        Self { newest: 0, live: None, held: Vec::new(), answers: VecDeque::new() }
-    }
-}
-
 impl<H: Copy + PartialEq> Server<H> {
+    /// For a client that takes responses of up to `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self { newest: 0, live: None, held: Vec::new(), answers: VecDeque::new(), limit }
+    }
+
     /// A call has come; `batch` are its items, `None` if there are none.
     pub fn request(&mut self, call: H, request: Request, batch: Option<Batch>) -> Effect {
         let mut effect = Effect::default();
@@ -107,7 +112,7 @@ impl<H: Copy + PartialEq> Server<H> {
             Ask::Open if is_new => {
                 effect = Effect { stop: self.stop(), start: true };
                 self.newest = request.stream;
-                let mut live = Live::new();
+                let mut live = Live::new(self.limit);
                 live.pulls.push_back(call);
                 // The first of an empty inbox is never misplaced.
                 let _ = live.inbox.insert(request.seq, request.end, batch, None);
@@ -257,6 +262,12 @@ impl<H: Copy + PartialEq> Server<H> {
         live.is_some_and(|live| live.end.is_none())
     }
 
+    /// The largest item that the client takes, if one of `len` bytes is larger: it can never be sent.
+    #[must_use]
+    pub fn too_large(&self, len: usize) -> Option<usize> {
+        self.live.as_ref().and_then(|live| live.outbox.too_large(len))
+    }
+
     /// Whether an item of `len` bytes may be put in now.
     #[must_use]
     pub fn has_room(&self, len: usize) -> bool {
@@ -279,9 +290,17 @@ impl<H: Copy + PartialEq> Server<H> {
 
     /// The handler is done: the stream ends behind the items that are there.
     pub fn finish(&mut self, stream: u32, end: End) {
+        let limit = self.limit;
         if let Some(live) = self.live(stream) {
-            live.end = Some(end);
-            live.outbox.end();
+            let mut bytes = encoded(&end);
+            if let Err(status) = &end
+                && FRAME_HEAD + EXTENSION_HEAD + bytes.len() > limit
+            {
+                let short = Status::new(status.code(), "(the status was too long to be sent)");
+                bytes = encoded(&Err(short));
+            }
+            live.outbox.end(bytes.len());
+            live.end = Some(bytes);
             self.drop_reader(stream);
         }
     }
@@ -313,14 +332,10 @@ impl<H: Copy + PartialEq> Server<H> {
 }
 
 impl<H: Copy + PartialEq> Live<H> {
-    fn new() -> Self {
-        Self {
-            inbox: Inbox::new(),
-            outbox: Outbox::new(Vec::new()),
-            pulls: VecDeque::new(),
-            reader_gone: false,
-            end: None,
-        }
+    fn new(limit: usize) -> Self {
+        let mut outbox = Outbox::new(Vec::new());
+        outbox.set_limit(limit);
+        Self { inbox: Inbox::new(), outbox, pulls: VecDeque::new(), reader_gone: false, end: None }
     }
 
     /// Whether the call waits here.
@@ -335,24 +350,28 @@ impl<H: Copy + PartialEq> Live<H> {
             Some(gather) => gather,
             None => self.outbox.empty(seq, pool)?,
         };
-        if last {
-            match &self.end {
-                Some(Err(status)) => {
-                    let mut bytes = Vec::new();
-                    encode_status(status, &mut bytes);
-                    gather.append(&bytes, pool)?;
-                }
-                // Code and length of the message, both 0.
-                _ => gather.append(&[0; 8], pool)?,
-            }
+        if let (true, Some(end)) = (last, &self.end) {
+            gather.append(end, pool)?;
         }
         Ok(gather.finish(items_op(last), stream, seq))
     }
 }
 
+/// The status that ends a stream.
+fn encoded(end: &End) -> Vec<u8> {
+    match end {
+        Ok(()) => OK.to_vec(),
+        Err(status) => {
+            let mut bytes = Vec::new();
+            encode_status(status, &mut bytes);
+            bytes
+        }
+    }
+}
+
 /// A reply without items.
 fn empty(end: bool, pool: &mut Pool) -> Answer {
-    let message = pool.alloc(crate::wire::extension::EXTENSION_HEAD);
+    let message = pool.alloc(EXTENSION_HEAD);
     match message {
         Ok(mut message) => {
             put_extension(empty_op(end), &[], &mut message);

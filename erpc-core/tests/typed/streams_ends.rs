@@ -261,3 +261,92 @@ fn a_waker_may_drop_the_other_half_of_its_stream() {
     assert!(poll(pin!(numbers.next())).is_pending());
     assert_eq!(bed.wait(numbers.next()), Ok(None));
 }
+
+/// What the other side takes, in the tests of that.
+const LIMIT: u32 = 8_192;
+
+fn limited() -> EndpointConfig {
+    EndpointConfig::new().max_message(LIMIT)
+}
+
+#[test]
+fn small_messages_do_not_gather_into_a_call_that_the_server_refuses() {
+    let bed = Bed::with(EndpointConfig::new(), limited());
+    let session = bed.session();
+    for round in 0..2 {
+        // On a session that is being opened, and on one that is open.
+        let sum = bed.wait(async {
+            let upload = session.client_streaming(&SUM);
+            for _ in 0..100 {
+                upload.send(filled(1, 1_000)).await?;
+            }
+            upload.finish().await
+        });
+        assert_eq!(sum, Ok(number(100)), "round {round}");
+    }
+}
+
+#[test]
+fn small_messages_do_not_gather_into_a_response_that_the_client_refuses() {
+    let bed = Bed::with(limited(), EndpointConfig::new());
+    let session = bed.session();
+    let mut numbers = session.server_streaming(&COUNT, &filled(100, 1_000));
+    for value in 0..100 {
+        assert_eq!(bed.wait(numbers.next()), Ok(Some(filled(value, 1_000))));
+    }
+    assert_eq!(bed.wait(numbers.next()), Ok(None));
+}
+
+#[test]
+fn a_message_that_the_server_does_not_take_is_refused_and_the_stream_goes_on() {
+    let bed = Bed::with(EndpointConfig::new(), limited());
+    let session = bed.session();
+    // The first one is so large, and waits until it is known what the server takes.
+    let (refused, sum) = bed.wait(async {
+        let upload = session.client_streaming(&SUM);
+        let refused = upload.send(filled(1, LIMIT as usize)).await;
+        upload.send(number(5)).await.unwrap();
+        (refused, upload.finish().await)
+    });
+    assert_eq!(sum, Ok(number(5)));
+    let Err(CallError::Rejected(RejectReason::TooLarge { size, limit })) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(size > LIMIT as usize && limit < LIMIT as usize);
+    // As large as it says.
+    let largest = filled(1, limit - (size - LIMIT as usize));
+    let sum = bed.wait(async {
+        let upload = session.client_streaming(&SUM);
+        upload.send(&largest).await?;
+        upload.send(&largest).await?;
+        upload.finish().await
+    });
+    assert_eq!(sum, Ok(number(2)));
+}
+
+#[test]
+fn a_message_that_the_client_does_not_take_is_refused_and_the_stream_goes_on() {
+    let bed = Bed::with(limited(), EndpointConfig::new());
+    let session = bed.session();
+    let (out, mut numbers) = session.bidi_streaming(&GROW);
+    for (value, len) in [(10, 10), (20_000, LIMIT as usize - 100 - 24), (20, 20)] {
+        bed.wait(out.send(number(value))).unwrap();
+        assert_eq!(bed.wait(numbers.next()), Ok(Some(filled(value, len))));
+    }
+    drop(out);
+    assert_eq!(bed.wait(numbers.next()), Ok(None));
+}
+
+#[test]
+fn a_large_message_waits_for_a_channel_to_find_its_server() {
+    let bed = Bed::with(EndpointConfig::new(), limited());
+    let client = bed.client.borrow().clone().unwrap();
+    let channel = Channel::to(&client, vec![SERVER]).build();
+    drop(client);
+    let sum = bed.wait(async {
+        let upload = channel.client_streaming(&SUM);
+        upload.send(filled(3, 7_000)).await?;
+        upload.finish().await
+    });
+    assert_eq!(sum, Ok(number(3)));
+}

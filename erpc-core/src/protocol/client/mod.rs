@@ -95,6 +95,7 @@ impl<R: Route> ClientSide<R> {
             credits: session.credits,
             window: self.peers.get(session.peer as usize).map_or(0, |peer| peer.window.limit),
             payload: session.payload,
+            max_request: session.max_request,
             integrity: session.flags.trailer(),
         })
     }

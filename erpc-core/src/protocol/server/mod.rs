@@ -83,6 +83,7 @@ impl<R: Route> ServerSide<R> {
         (session.generation == id.generation).then_some(ClientStats {
             credits: session.credits,
             payload: session.payload,
+            max_response: session.max_response,
             integrity: session.flags.trailer(),
             held: session.held,
             requests: session.requests,

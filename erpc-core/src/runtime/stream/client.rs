@@ -1,15 +1,16 @@
 //! A stream that this endpoint has begun.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::rc::{Rc, Weak};
 use std::task::{Context as TaskContext, Poll};
 
 use super::pool::Lease;
 use super::{Dirty, STREAM, Woken};
 use crate::buf::MsgBuf;
-use crate::protocol::{CallError, Cause, NewCall, RejectReason};
+use crate::protocol::{CallError, Cause, NewCall, RejectReason, SessionId, SessionStats};
 use crate::runtime::Context;
 use crate::runtime::executor::WakeSlot;
+use crate::runtime::link::Phase;
 use crate::runtime::shared::Shared;
 use crate::service::{DecodeError, Sink, Source};
 use crate::stream::{Ask, BATCH, Batch, Client, ClientNext};
@@ -32,6 +33,8 @@ struct State<T: Transport> {
     machine: Client,
     /// Until the stream is over.
     lease: Option<Lease<T>>,
+    /// The machine knows what the server takes.
+    knows_limit: bool,
     waiting: Woken,
 }
 
@@ -42,6 +45,20 @@ impl<T: Transport> State<T> {
             true => CallError::MaybeExecuted(cause),
             false => CallError::NotExecuted(cause),
         });
+    }
+
+    /// Whether the session is open and the machine has not been told what its server takes.
+    fn may_learn(&self) -> Option<SessionId> {
+        let lease = self.lease.as_ref().filter(|_| !self.knows_limit)?;
+        (lease.link().phase() == Phase::Open).then(|| lease.link().id()).flatten()
+    }
+
+    /// Tells the machine what the server takes.
+    fn learn(&mut self, stats: Option<SessionStats>) {
+        if let Some(stats) = stats {
+            self.knows_limit = true;
+            self.machine.set_limit(stats.max_request as usize);
+        }
     }
 }
 
@@ -61,11 +78,26 @@ impl<T: Transport> ClientStream<T> {
             shared: Rc::clone(shared),
             method,
             deadline,
-            state: RefCell::new(State { machine, lease, waiting: Woken::default() }),
+            state: RefCell::new(State {
+                machine,
+                lease,
+                knows_limit: false,
+                waiting: Woken::default(),
+            }),
             dirty: Cell::new(false),
         });
+        stream.learn_now(&mut stream.state.borrow_mut());
         stream.mark();
         stream
+    }
+
+    /// Finds out what the server takes, unless a turn runs: then the end of the turn does.
+    fn learn_now(&self, state: &mut State<T>) {
+        if let Some(id) = state.may_learn()
+            && let Some(mut rpc) = self.shared.rpc()
+        {
+            state.learn(rpc.context_at(self.shared.now()).session_stats(id));
+        }
     }
 
     /// When the stream ends at the latest.
@@ -78,7 +110,11 @@ impl<T: Transport> ClientStream<T> {
         let mut state = self.state.borrow_mut();
         state.machine.bind(lease.number());
         state.lease = Some(lease);
+        self.learn_now(&mut state);
+        // Large items wait for the session from here on.
+        let writers = std::mem::take(&mut state.waiting.writers);
         drop(state);
+        writers.wake(self.shared.executor());
         self.mark();
     }
 
@@ -90,6 +126,7 @@ impl<T: Transport> ClientStream<T> {
         encode: &mut dyn FnMut(&mut &mut [u8]),
     ) {
         let mut state = self.state.borrow_mut();
+        let limit = state.machine.too_large(len).map_or(limit, |most| most.min(limit));
         let put = match len > limit {
             true => Err(RejectReason::TooLarge { size: len, limit }),
             false => state
@@ -120,6 +157,9 @@ impl<T: Transport> ClientStream<T> {
         self.dirty.set(false);
         loop {
             let mut state = self.state.borrow_mut();
+            if let Some(id) = state.may_learn() {
+                state.learn(cx.session_stats(id));
+            }
             // Without a session there is nothing to call on yet, or nothing to be called any more.
             let Some(id) = state.lease.as_ref().map(|lease| lease.link().usable()) else { break };
             let call = state.machine.poll_call(&mut self.shared.pool());
@@ -149,7 +189,7 @@ impl<T: Transport> ClientStream<T> {
     fn call(
         &self,
         cx: &mut Context<'_, T>,
-        session: crate::protocol::SessionId,
+        session: SessionId,
         ask: Ask,
         request: MsgBuf,
     ) -> Result<(), CallError> {
@@ -204,7 +244,7 @@ impl<T: Transport> ClientStream<T> {
     /// Wakes whoever can go on, and gives the session back if the stream is done with it.
     fn settle(&self) {
         let mut state = self.state.borrow_mut();
-        let State { machine, lease, waiting } = &mut *state;
+        let State { machine, lease, waiting, .. } = &mut *state;
         let mut woken = Woken::default();
         if machine.is_readable() {
             woken.reader = std::mem::take(&mut waiting.reader);
@@ -219,6 +259,26 @@ impl<T: Transport> ClientStream<T> {
         if let Some(lease) = over {
             lease.give_back(spoilt);
         }
+    }
+
+    /// A large item waits until it is known whether the server takes it, so until the session is open.
+    fn wait_for_room(
+        &self,
+        state: RefMut<'_, State<T>>,
+        cx: &TaskContext<'_>,
+    ) -> Poll<Result<(), CallError>> {
+        let link = state.lease.as_ref().filter(|_| !state.knows_limit).map(Lease::link);
+        let opening = link.is_some_and(|link| link.phase() == Phase::Opening);
+        if opening && let Some(link) = link {
+            link.wait(self.shared.executor().wake_slot(cx));
+        }
+        let late = link.is_some() && !opening;
+        drop(state);
+        if late {
+            // It opened in this turn, at the end of which the stream looks.
+            self.mark();
+        }
+        Poll::Pending
     }
 
     /// Ends the stream because the endpoint has ended.
@@ -285,9 +345,14 @@ impl<T: Transport> Sink for ClientStream<T> {
         if let Err(error) = state.machine.sending() {
             return Poll::Ready(Err(error));
         }
+        self.learn_now(&mut state);
+        if let Some(limit) = state.machine.too_large(len) {
+            let reason = RejectReason::TooLarge { size: len, limit };
+            return Poll::Ready(Err(CallError::Rejected(reason)));
+        }
         if !state.machine.has_room(len) {
             state.waiting.writers.add(self.shared.executor(), cx);
-            return Poll::Pending;
+            return self.wait_for_room(state, cx);
         }
         let put = state.machine.put(len, encode, &mut self.shared.pool());
         drop(state);

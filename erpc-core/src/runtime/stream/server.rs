@@ -73,7 +73,8 @@ impl<T: Transport> Shared<T> {
                 Some(Batch::new(message, offset, request.items))
             }
         };
-        let streams = self.streams_of(call.client(), shared);
+        let limit = cx.client_stats(call.client()).map_or(0, |stats| stats.max_response);
+        let streams = self.streams_of(call.client(), shared, limit as usize);
         let effect = streams.state.borrow_mut().machine.request(call, request, batch);
         streams.affect(self, effect);
         if let (true, Some(arrival)) = (effect.start, arrival) {
@@ -110,8 +111,13 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    /// The streams of that client, from the first on.
-    fn streams_of(&self, client: ClientId, shared: &Weak<Self>) -> Rc<ServerStreams<T>> {
+    /// The streams of that client, which takes messages of up to `limit` bytes, from the first on.
+    fn streams_of(
+        &self,
+        client: ClientId,
+        shared: &Weak<Self>,
+        limit: usize,
+    ) -> Rc<ServerStreams<T>> {
         let mut clients = self.streams.clients.borrow_mut();
         let streams = clients.entry(client).or_insert_with(|| {
             Rc::new_cyclic(|me| ServerStreams {
@@ -119,7 +125,7 @@ impl<T: Transport> Shared<T> {
                 client,
                 shared: Weak::clone(shared),
                 state: RefCell::new(State {
-                    machine: Server::default(),
+                    machine: Server::new(limit),
                     task: None,
                     waiting: Woken::default(),
                 }),
@@ -257,6 +263,10 @@ impl<T: Transport> Sink for StreamEnd<T> {
         let mut state = self.streams.state.borrow_mut();
         if !state.machine.is_sending(self.number) {
             return Poll::Ready(Err(ended));
+        }
+        if let Some(limit) = state.machine.too_large(len) {
+            let reason = RejectReason::TooLarge { size: len, limit };
+            return Poll::Ready(Err(CallError::Rejected(reason)));
         }
         if !state.machine.has_room(len) {
             state.waiting.writers.add(shared.executor(), cx);

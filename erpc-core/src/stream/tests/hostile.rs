@@ -59,7 +59,7 @@ const INVALID: u32 = Code::InvalidArgument as u32;
 
 #[test]
 fn a_server_refuses_batches_that_cannot_be_and_goes_on() {
-    let mut server = Server::default();
+    let mut server = Server::new(1 << 20);
     ask(&mut server, 0, Ask::Open, 1, 0);
     ask(&mut server, 1, Ask::Push, 1, 0);
     ask(&mut server, 2, Ask::Push, 1, 9);
@@ -76,7 +76,7 @@ fn a_server_refuses_batches_that_cannot_be_and_goes_on() {
 
 #[test]
 fn a_server_holds_no_more_than_it_says() {
-    let mut server = Server::default();
+    let mut server = Server::new(1 << 20);
     for call in 0..100 {
         ask(&mut server, call, Ask::Push, 2 + call, 0);
     }
@@ -92,7 +92,7 @@ fn a_server_holds_no_more_than_it_says() {
 
 #[test]
 fn a_newer_stream_ends_the_one_that_lives() {
-    let mut server = Server::default();
+    let mut server = Server::new(1 << 20);
     ask(&mut server, 0, Ask::Open, 1, 0);
     let effect = request(&mut server, 1, message(1, 5, 0, 1)).unwrap();
     assert!(effect.stop && effect.start);
@@ -150,7 +150,7 @@ proptest! {
     /// Whatever calls come, each is answered once, at the latest when the session closes the stream.
     #[test]
     fn a_server_answers_every_call(calls in proptest::collection::vec((1u8..6, 0u32..4, 0u32..12, 0u32..3, any::<bool>()), 0..60)) {
-        let mut server = Server::default();
+        let mut server = Server::new(1 << 20);
         let mut open = std::collections::HashSet::new();
         let (mut started, mut stopped) = (0, 0);
         for (number, (op, stream, seq, items, end)) in calls.into_iter().enumerate() {

@@ -135,12 +135,19 @@ struct World {
     replies: Vec<(u32, Result<MsgBuf, Status>)>,
 }
 
+/// A client that knows what the server takes.
+fn client(number: u32) -> Client {
+    let mut client = Client::new(number, Vec::new());
+    client.set_limit(1 << 20);
+    client
+}
+
 impl World {
     fn new() -> Self {
         Self {
             pool: Pool::new(64 << 20),
-            client: Client::new(1, Vec::new()),
-            server: Server::default(),
+            client: client(1),
+            server: Server::new(1 << 20),
             stream: Stream::new(1),
             next_call: 0,
             calls: Vec::new(),
@@ -188,7 +195,7 @@ impl World {
                 self.check_end();
                 let number = self.stream.number + 1;
                 self.stream = Stream::new(number);
-                self.client = Client::new(number, Vec::new());
+                self.client = client(number);
             }
             Step::ServerDrops | Step::ServerFinishes(_) | Step::NextStream => {}
         }
