@@ -349,17 +349,22 @@ impl Client {
         Some(())
     }
 
+    /// Whether calls are on their way that bring something, or take it.
+    #[must_use]
+    pub fn is_calling(&self) -> bool {
+        self.pulls > 0 || self.pushes > 0
+    }
+
     /// Whether no call is on its way or will be made, so that the session may serve another stream. What
     /// was received can still be read.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        let idle = self.pulls == 0 && self.pushes == 0;
         let ended = match self.close {
             Close::Not => !matches!(self.outcome, Outcome::Running),
             Close::Wanted | Close::Sent => false,
             Close::Done | Close::Lost => true,
         };
-        idle && ended
+        ended && !self.is_calling()
     }
 
     /// Whether the session must not serve another stream: the server could not be told of this one's end.

@@ -15,6 +15,7 @@ use std::ops::Range;
 
 use bytes::BufMut;
 
+use super::BATCH;
 use crate::service::{Code, Status};
 use crate::wire::decode_status;
 
@@ -95,6 +96,8 @@ pub enum FrameError {
     Misplaced,
     /// So many bytes are left behind the last item.
     Trailing(usize),
+    /// Several items that take so many bytes, more than [`BATCH`].
+    Oversized(usize),
 }
 
 impl fmt::Display for FrameError {
@@ -106,6 +109,10 @@ impl fmt::Display for FrameError {
                 f.write_str("it brings items or an end where there is no place for them")
             }
             Self::Trailing(bytes) => write!(f, "{bytes} bytes are left behind the items"),
+            Self::Oversized(bytes) => write!(
+                f,
+                "several items have {bytes} bytes together; one may have as many, a batch of them {BATCH}"
+            ),
         }
     }
 }
@@ -130,6 +137,9 @@ impl Items {
         let mut to = from;
         for _ in 0..count {
             to = item(frame, to).ok_or(FrameError::Truncated)?.end;
+        }
+        if count > 1 && to - from > BATCH {
+            return Err(FrameError::Oversized(to - from));
         }
         Ok(Self { count, from, to })
     }
@@ -272,6 +282,22 @@ mod tests {
         }
         bytes.put_slice(tail);
         bytes
+    }
+
+    #[test]
+    fn several_items_are_a_batch_at_most_and_one_may_be_larger() {
+        let frame = |items: &[usize]| {
+            let mut frame = frame_head(1, 0, items.len() as u32).to_vec();
+            for &len in items {
+                frame.put_u32_le(len as u32);
+                frame.resize(frame.len() + len, 0);
+            }
+            Request::parse(Ask::Push.op(false), &frame).map(|request| request.items.count)
+        };
+        assert_eq!(frame(&[2 * BATCH]), Ok(1));
+        assert_eq!(frame(&[BATCH - 8, 0]), Ok(2));
+        assert_eq!(frame(&[BATCH - 8, 1]), Err(FrameError::Oversized(BATCH + 1)));
+        assert_eq!(frame(&[1, 2 * BATCH, 1]), Err(FrameError::Oversized(2 * BATCH + 14)));
     }
 
     #[test]

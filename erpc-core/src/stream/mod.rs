@@ -31,8 +31,8 @@
 //!                   + 1 gathering at the client
 //! ```
 //!
-//! A hostile client has no more than its session's 8 slots to hold batches with, whatever it puts into
-//! them ([`MAX_UNREAD`], [`MAX_HELD`]).
+//! Whoever does not keep to that is refused: batches of several items that are larger, and more unread
+//! ones ([`MAX_UNREAD`]). What comes before its stream was opened has the session's slots ([`MAX_HELD`]).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -63,8 +63,11 @@ pub const MAX_PULLS: usize = 3;
 /// Batches that a client has pushed and that are not answered, at most.
 pub const MAX_PUSHES: usize = 2;
 
-/// Batches that one end holds unread for the other, at most: a session has 8 calls on their way.
-pub const MAX_UNREAD: usize = 8;
+/// Batches that one end holds unread for the other, at most: the first, and what may be pushed behind it,
+/// or what may be pulled. An end that keeps to the two limits above never meets this one.
+pub const MAX_UNREAD: usize = 1 + MAX_PUSHES;
+
+const _: () = assert!(MAX_PULLS <= MAX_UNREAD, "what was asked for is taken");
 
 /// Calls that a server holds because their stream has not been opened yet, at most.
 pub const MAX_HELD: usize = 8;

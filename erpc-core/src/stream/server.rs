@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
+use super::MAX_HELD;
 use super::batch::Batch;
 use super::frame::{Ask, End, FRAME_HEAD, Request, empty_op, items_op};
 use super::inbox::Inbox;
 use super::outbox::{Outbox, Taken};
-use super::{MAX_HELD, MAX_UNREAD};
 use crate::buf::{MsgBuf, NoMemory, Pool};
 use crate::service::{Code, Status};
 use crate::wire::encode_status;
@@ -147,7 +147,7 @@ impl<H: Copy + PartialEq> Server<H> {
         let Held { call, request, batch } = held;
         let live = self.live.as_mut().filter(|_| request.stream == self.newest);
         let answer = match (live, request.ask) {
-            (Some(live), Ask::Pull) if live.pulls.len() < MAX_UNREAD => {
+            (Some(live), Ask::Pull) if live.pulls.len() < MAX_HELD => {
                 live.pulls.push_back(call);
                 return;
             }

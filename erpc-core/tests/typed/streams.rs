@@ -375,11 +375,11 @@ fn a_deadline_ends_a_stream_on_both_sides() {
 #[test]
 fn the_end_of_the_endpoint_ends_streams() {
     let bed = Bed::new();
-    let mut numbers = bed.session.server_streaming(&FOREVER, &number(0));
-    assert!(bed.client.block_on(numbers.next()).unwrap().is_some());
     let (out, mut doubles) = bed.session.bidi_streaming(&DOUBLE);
     bed.client.block_on(out.send(number(1))).unwrap();
     assert_eq!(bed.client.block_on(doubles.next()), Ok(Some(number(2))));
+    let mut numbers = bed.session.server_streaming(&FOREVER, &number(0));
+    assert!(bed.client.block_on(numbers.next()).unwrap().is_some());
     bed.client.shutdown();
     let ended = Err(CallError::MaybeExecuted(Cause::Shutdown));
     assert_eq!(bed.client.block_on(all(numbers)).1, ended);

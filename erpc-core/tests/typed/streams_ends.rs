@@ -350,3 +350,46 @@ fn a_large_message_waits_for_a_channel_to_find_its_server() {
     });
     assert_eq!(sum, Ok(number(3)));
 }
+
+#[test]
+fn a_deadline_ends_a_stream_that_nobody_reads() {
+    let bed = Bed::new();
+    let options = CallOptions::new().deadline(Duration::from_millis(10));
+    let channel = Channel::from(bed.session()).with(options);
+    let mut numbers = channel.server_streaming(&COUNT, &filled(1_000_000, 1_000));
+    assert!(bed.wait(numbers.next()).unwrap().is_some());
+    assert_eq!(bed.running(), 1);
+    bed.run_for(Duration::from_millis(20));
+    assert_eq!(bed.running(), 0, "the handler was told, although no call is on its way");
+    // What had come is still there.
+    let end = loop {
+        match bed.wait(numbers.next()) {
+            Ok(Some(_)) => {}
+            end => break end,
+        }
+    };
+    assert_eq!(end, Err(CallError::MaybeExecuted(Cause::DeadlineExceeded)));
+    drop(numbers);
+    // The session serves the next one.
+    let patient = channel.with(CallOptions::new().deadline(Duration::from_secs(60)));
+    let mut numbers = patient.server_streaming(&COUNT, &number(1));
+    assert_eq!(bed.wait(numbers.next()), Ok(Some(number(0))));
+    assert_eq!(bed.wait(numbers.next()), Ok(None));
+    drop((numbers, patient, channel));
+    bed.end_client();
+    assert!(bed.client_is_gone());
+}
+
+#[test]
+fn a_handler_ends_at_its_deadline_although_its_client_has_fallen_silent() {
+    let bed = Bed::new();
+    let options = CallOptions::new().deadline(Duration::from_millis(10));
+    let channel = Channel::from(bed.session()).with(options);
+    let (_out, mut numbers) = channel.bidi_streaming(&MUTE);
+    assert_eq!(bed.wait(numbers.next()), Ok(Some(number(1))));
+    assert_eq!(bed.running(), 1);
+    let silent = bed.client.take();
+    bed.run_for(Duration::from_millis(20));
+    assert_eq!(bed.running(), 0);
+    drop(silent);
+}

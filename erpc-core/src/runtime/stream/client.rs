@@ -9,9 +9,10 @@ use super::{Dirty, STREAM, Woken};
 use crate::buf::MsgBuf;
 use crate::protocol::{CallError, Cause, NewCall, RejectReason, SessionId, SessionStats};
 use crate::runtime::Context;
-use crate::runtime::executor::WakeSlot;
+use crate::runtime::executor::{TaskId, WakeSlot};
 use crate::runtime::link::Phase;
 use crate::runtime::shared::Shared;
+use crate::runtime::timers::Sleep;
 use crate::service::{DecodeError, Sink, Source};
 use crate::stream::{Ask, BATCH, Batch, Client, ClientNext};
 use crate::time::Instant;
@@ -35,7 +36,23 @@ struct State<T: Transport> {
     lease: Option<Lease<T>>,
     /// The machine knows what the server takes.
     knows_limit: bool,
+    /// Ends the stream in time, if it has a deadline and until it is over.
+    timer: Option<Timer<T>>,
+    /// The deadline has passed.
+    late: bool,
     waiting: Woken,
+}
+
+/// A task that waits for a stream's deadline; ends when this is dropped.
+struct Timer<T: Transport> {
+    shared: Rc<Shared<T>>,
+    task: TaskId,
+}
+
+impl<T: Transport> Drop for Timer<T> {
+    fn drop(&mut self) {
+        self.shared.executor().abort(self.task);
+    }
 }
 
 impl<T: Transport> State<T> {
@@ -82,13 +99,33 @@ impl<T: Transport> ClientStream<T> {
                 machine,
                 lease,
                 knows_limit: false,
+                timer: None,
+                late: false,
                 waiting: Woken::default(),
             }),
             dirty: Cell::new(false),
         });
         stream.learn_now(&mut stream.state.borrow_mut());
+        stream.arm();
         stream.mark();
         stream
+    }
+
+    /// Sets the timer. Calls have the deadline, too, but a stream whose reader does not read makes none.
+    fn arm(&self) {
+        if self.deadline == Instant::NEVER || self.shared.is_closed() {
+            return;
+        }
+        let (stream, sleep) = (Weak::clone(&self.me), Sleep::new(&self.shared, self.deadline));
+        let task = self.shared.spawn_quietly(async move {
+            sleep.await;
+            if let Some(stream) = stream.upgrade() {
+                stream.state.borrow_mut().late = true;
+                stream.settle();
+            }
+        });
+        let timer = Timer { shared: Rc::clone(&self.shared), task };
+        self.state.borrow_mut().timer = Some(timer);
     }
 
     /// Finds out what the server takes, unless a turn runs: then the end of the turn does.
@@ -244,7 +281,13 @@ impl<T: Transport> ClientStream<T> {
     /// Wakes whoever can go on, and gives the session back if the stream is done with it.
     fn settle(&self) {
         let mut state = self.state.borrow_mut();
-        let State { machine, lease, waiting, .. } = &mut *state;
+        // A call on its way ends in time by itself, and knows more: whether anything has run.
+        let late = state.late && !state.machine.is_calling();
+        if late {
+            state.late = false;
+            state.end_early(Cause::DeadlineExceeded);
+        }
+        let State { machine, lease, waiting, timer, .. } = &mut *state;
         let mut woken = Woken::default();
         if machine.is_readable() {
             woken.reader = std::mem::take(&mut waiting.reader);
@@ -253,8 +296,14 @@ impl<T: Transport> ClientStream<T> {
             woken.writers = std::mem::take(&mut waiting.writers);
         }
         let over = if machine.is_over() { lease.take() } else { None };
+        let timer = if machine.is_over() { timer.take() } else { None };
         let spoilt = machine.is_spoilt();
         drop(state);
+        drop(timer);
+        if late {
+            // The server is to be told.
+            self.mark();
+        }
         woken.wake(self.shared.executor());
         if let Some(lease) = over {
             lease.give_back(spoilt);

@@ -12,10 +12,12 @@ use crate::protocol::{self, CallError, ClientId, ClientStats, RejectReason, Requ
 use crate::runtime::Context;
 use crate::runtime::executor::{TaskId, WakeSlot};
 use crate::runtime::shared::Shared;
+use crate::runtime::timers::Sleep;
 use crate::service::{
-    Arrival, DecodeError, MetadataRef, ServerStream, Sink, Source, Status, StreamMethod,
+    Arrival, CallTask, DecodeError, MetadataRef, ServerStream, Sink, Source, Status, StreamMethod,
 };
 use crate::stream::{Answer, Ask, BATCH, Batch, Effect, End, Request, Server, ServerNext};
+use crate::time::Instant;
 use crate::transport::Transport;
 use crate::wire::extension::Extension;
 
@@ -79,7 +81,13 @@ impl<T: Transport> Shared<T> {
         streams.affect(self, effect);
         if let (true, Some(arrival)) = (effect.start, arrival) {
             let end = StreamEnd { streams: Rc::clone(&streams), number: request.stream };
-            let task = Rc::clone(method).start(arrival, Rc::new(end));
+            let end: Rc<dyn ServerStream> = Rc::new(end);
+            let task = Rc::clone(method).start(arrival, Rc::clone(&end));
+            let timed = shared.upgrade().filter(|_| deadline != Instant::NEVER);
+            let task = match timed.map(|shared| Sleep::new(&shared, deadline)) {
+                Some(sleep) => Box::pin(in_time(sleep, task, end)),
+                None => task,
+            };
             let task = self.executor().start_boxed(task);
             streams.state.borrow_mut().task = Some(task);
         }
@@ -133,6 +141,16 @@ impl<T: Transport> Shared<T> {
             })
         });
         Rc::clone(streams)
+    }
+}
+
+/// Runs a handler until its stream's deadline.
+async fn in_time<T: Transport>(sleep: Sleep<T>, mut task: CallTask, end: Rc<dyn ServerStream>) {
+    if sleep.limit(&mut task).await.is_err() {
+        // What a handler holds may panic when it is dropped; the panic hook has told.
+        drop(catch_unwind(AssertUnwindSafe(|| drop(task))));
+        let late = "the deadline passed before the handler had ended";
+        end.finish(Err(Status::deadline_exceeded(late)));
     }
 }
 

@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use crate::buf::{MsgBuf, Pool};
 use crate::protocol::{CallError, Cause};
 use crate::service::Code;
-use crate::stream::{Answer, Ask, Batch, Client, ClientNext, MAX_HELD, Request, Server};
+use crate::stream::{
+    Answer, Ask, Batch, Client, ClientNext, MAX_HELD, MAX_UNREAD, Request, Server,
+};
 use crate::wire::extension::{Extension, put_extension};
 
 /// A call or a reply with that many items of a byte each.
@@ -72,6 +74,17 @@ fn a_server_refuses_batches_that_cannot_be_and_goes_on() {
     ask(&mut server, 6, Ask::Close, 1, 0);
     assert_eq!(answers(&mut server), [(0, 0), (6, 0)]);
     assert!(server.is_idle());
+}
+
+#[test]
+fn a_server_holds_as_many_unread_batches_as_an_honest_client_pushes() {
+    let mut server = Server::new(1 << 20);
+    ask(&mut server, 0, Ask::Open, 1, 0);
+    for call in 1..8 {
+        ask(&mut server, call, Ask::Push, 1, call);
+    }
+    let refused: Vec<(u32, u32)> = (MAX_UNREAD as u32..8).map(|call| (call, INVALID)).collect();
+    assert_eq!(answers(&mut server), refused);
 }
 
 #[test]
