@@ -1,5 +1,7 @@
 //! What `erpc/options.proto` says in the files of a build.
 
+use prost_types::{DescriptorProto, FieldDescriptorProto};
+use protox::file::File;
 use protox::prost_reflect::{
     DescriptorPool, DynamicMessage, FieldDescriptor, MessageDescriptor, MethodDescriptor,
 };
@@ -71,6 +73,41 @@ pub(crate) fn is_idempotent(method: &MethodDescriptor) -> bool {
     let options = method.method_descriptor_proto().options.as_ref();
     options
         .is_some_and(|options| options.idempotency_level() != IdempotencyLevel::IdempotencyUnknown)
+}
+
+/// What to write, if what the compiler complains about are our options.
+pub(crate) fn hint(complaint: &str) -> Option<String> {
+    if !complaint.contains("'erpc.") && !complaint.contains("(erpc.") {
+        return None;
+    }
+    if complaint.contains("name 'erpc.") && complaint.ends_with("is not defined") {
+        return Some(format!("add `import \"{FILE_NAME}\";`"));
+    }
+    let file = File::from_source(FILE_NAME, FILE).ok()?;
+    let file = file.file_descriptor_proto();
+    let name = |option: &FieldDescriptorProto| format!("(erpc.{})", option.name());
+    let Some(option) = file.extension.iter().find(|option| complaint.contains(&name(option)))
+    else {
+        let names: Vec<_> = file.extension.iter().map(name).collect();
+        return Some(format!("there are {}", names.join(", ")));
+    };
+    let is_type = |of: &&DescriptorProto| option.type_name().ends_with(of.name());
+    let of = file.message_type.iter().find(is_type)?;
+    let fields: Vec<_> = of.field.iter().map(|field| known(of, field)).collect();
+    Some(format!("{} has {}", name(option), fields.join(", ")))
+}
+
+/// A field of an option, and what it can be.
+fn known(of: &DescriptorProto, field: &FieldDescriptorProto) -> String {
+    let values = of.enum_type.iter().filter(|of| field.type_name().ends_with(of.name()));
+    let values: Vec<_> = values.flat_map(|of| of.value.iter().map(|value| value.name())).collect();
+    let values: Vec<_> =
+        values.into_iter().filter(|value| !value.ends_with("_UNSPECIFIED")).collect();
+    let kind = match &values[..] {
+        [] => field.r#type().as_str_name().trim_start_matches("TYPE_").to_lowercase(),
+        values => values.join(" or "),
+    };
+    format!("{}: {kind}", field.name())
 }
 
 /// An option by its full name; its default if it is not set, or nobody has imported its file.

@@ -145,7 +145,9 @@ fn proto_error(error: &protox::Error, includes: &[PathBuf]) -> Error {
         }
     }
     // Its Debug has the line and column, its Display does not.
-    Error::Proto(format!("{error:?}"))
+    let text = format!("{error:?}");
+    let hint = options::hint(&text);
+    Error::Proto(hint.map_or(text.clone(), |hint| format!("{text}; {hint}")))
 }
 
 /// Writes a file, and makes the folder that it is in.

@@ -286,3 +286,47 @@ fn a_setting_that_is_no_rust_is_named() {
     let error = compile_with("setting", "", erpc_build::configure().erpc_path("not a path"));
     assert_eq!(error.to_string(), "erpc_path is set to `not a path`, which is not Rust");
 }
+
+#[test]
+fn options_that_are_not_imported_are_told_how() {
+    for (case, proto, name) in [
+        (
+            "forgotten",
+            "service S { rpc A(M) returns (M) { option (erpc.method).mode = ASYNC; } }",
+            "method",
+        ),
+        ("forgotten_field", "message N { bytes x = 1 [(erpc.field).size = 8]; }", "field"),
+    ] {
+        let error = compile(case, proto).to_string();
+        let told =
+            format!("name 'erpc.{name}' is not defined; add `import \"erpc/options.proto\";`");
+        assert!(error.ends_with(&told), "{error}");
+    }
+}
+
+#[test]
+fn misspelt_options_are_told_what_there_is() {
+    let method = "(erpc.method) has mode: DISPATCH or WORKER or ASYNC, deadline_us: uint64, idempotent: bool, \
+                  max_request: uint32, max_response: uint32";
+    let of_method =
+        |option: &str| format!("service S {{ rpc A(M) returns (M) {{ option {option}; }} }}");
+    for (case, proto, hint) in [
+        ("braces", of_method("(erpc.method) = { mod: ASYNC }"), method),
+        ("value", of_method("(erpc.method) = { mode: ASYNK }"), method),
+        ("dotted", of_method("(erpc.method).mod = ASYNC"), method),
+        ("dotted_value", of_method("(erpc.method).mode = ASYNK"), method),
+        (
+            "metod",
+            of_method("(erpc.metod).mode = ASYNC"),
+            "there are (erpc.method), (erpc.message), (erpc.field)",
+        ),
+        (
+            "layot",
+            "message N { option (erpc.message).layot = FIXED; }".to_owned(),
+            "(erpc.message) has layout: PROTOBUF or FIXED, view: bool",
+        ),
+    ] {
+        let error = compile(case, &format!("import \"erpc/options.proto\"; {proto}")).to_string();
+        assert!(error.ends_with(&format!("; {hint}")), "{error}");
+    }
+}
