@@ -161,6 +161,7 @@ impl std::error::Error for MetadataError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::{Code, Status};
 
     #[test]
     fn entries_come_back_in_order_and_the_first_of_a_key_is_found() {
@@ -174,6 +175,16 @@ mod tests {
         assert_eq!(metadata.get("b"), Some(&b""[..]));
         assert_eq!(metadata.get("c"), None);
         assert_eq!(metadata.as_ref().to_owned(), metadata);
+    }
+
+    #[test]
+    fn a_handler_whose_metadata_does_not_fit_may_fail() {
+        fn handler() -> Result<(), Status> {
+            Metadata::new().insert("", "x")?;
+            Ok(())
+        }
+        let status = handler().unwrap_err();
+        assert_eq!((status.code(), status.message()), (Code::Internal, "metadata needs a key"));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub use modes::Modes;
 pub use reply::{Encoded, Outcome, ReplySink};
 pub use request::Request;
 pub use response::{Responder, Response};
-pub use routes::{Entry, MethodCollision, Routes, Service};
+pub use routes::{Entry, MethodCollision, Routes, Service, SharedByThreads};
 pub use status::{Code, Status};
 pub(crate) use streaming::handler::{ServerStream, StreamMethod};
 pub use streaming::{Incoming, Outgoing, Upload};

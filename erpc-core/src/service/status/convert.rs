@@ -2,6 +2,7 @@
 
 use super::{Code, Status};
 use crate::protocol::{CallError, Cause, RejectReason};
+use crate::service::MetadataError;
 
 impl CallError {
     /// The failure as a status code: the server's own if it answered, otherwise what a server that
@@ -48,6 +49,13 @@ impl Cause {
             Self::DeadlineExceeded => Code::DeadlineExceeded,
             Self::Malformed => Code::Internal,
         }
+    }
+}
+
+/// For handlers that answer with metadata: what does not fit is the server's mistake, not its caller's.
+impl From<MetadataError> for Status {
+    fn from(error: MetadataError) -> Self {
+        Self::internal(error.to_string())
     }
 }
 
