@@ -163,6 +163,8 @@ pub use erpc_core::transport::udp::{UdpConfig, UdpTransport as Udp};
 pub use erpc_core::transport::{self, Transport};
 pub use erpc_core::zerocopy;
 pub use erpc_derive::{FixedLayout, Service};
+/// The well-known types of protocol buffers, such as `Timestamp`, as generated code uses them.
+pub use prost_types;
 
 /// The layer below types: what [`Endpoint`] is made of.
 pub mod raw {
@@ -187,11 +189,11 @@ pub mod raw {
 /// Where packages refer to each other, their modules must be nested as the packages are:
 ///
 /// ```ignore
-/// mod shop {
-///     mod v1 {
+/// pub mod shop {
+///     pub mod v1 {
 ///         erpc::include_proto!("shop.v1");
 ///     }
-///     mod common {
+///     pub mod common {
 ///         erpc::include_proto!("shop.common");
 ///     }
 /// }
@@ -205,4 +207,46 @@ macro_rules! include_proto {
     ($package:literal) => {
         include!(concat!(env!("OUT_DIR"), "/", $package, ".rs"));
     };
+}
+
+/// What `erpc-build` puts generated code into: the same items, silent under any lints that a crate may
+/// have. Not for other code.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! generated {
+    ($($item:item)*) => {$(
+        #[allow(
+            dead_code,
+            missing_docs,
+            single_use_lifetimes,
+            unnameable_types,
+            unreachable_pub,
+            unused_imports,
+            unused_qualifications,
+            rustdoc::all,
+            clippy::all,
+            clippy::nursery,
+            clippy::pedantic,
+            // Of the restrictions what is there, as a crate that forbids another would object to all.
+            clippy::absolute_paths,
+            clippy::as_conversions,
+            clippy::decimal_literal_representation,
+            clippy::exhaustive_enums,
+            clippy::exhaustive_structs,
+            clippy::impl_trait_in_params,
+            clippy::implicit_return,
+            clippy::missing_docs_in_private_items,
+            clippy::missing_inline_in_public_items,
+            clippy::missing_trait_methods,
+            clippy::pattern_type_mismatch,
+            clippy::pub_use,
+            clippy::question_mark_used,
+            clippy::single_call_fn,
+            clippy::single_char_lifetime_names,
+            clippy::std_instead_of_alloc,
+            clippy::std_instead_of_core,
+            reason = "a crate's lints are for what people write"
+        )]
+        $item
+    )*};
 }

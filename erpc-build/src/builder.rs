@@ -13,7 +13,7 @@ use crate::layout::Layout;
 use crate::schema::{Mode, Schema};
 use crate::source::{self, Source};
 use crate::types::Types;
-use crate::{Error, check, options};
+use crate::{Error, check, finish, options};
 
 /// Settings of a compilation, with their defaults.
 ///
@@ -27,10 +27,10 @@ use crate::{Error, check, options};
 /// }
 /// ```
 pub fn configure() -> Builder {
-    Builder {
+    let builder = Builder {
         prost: prost_build::Config::new(),
         parts: Parts { client: true, server: true },
-        erpc_path: "::erpc".to_owned(),
+        erpc_path: String::new(),
         well_known_types: false,
         protoc: false,
         modes: Vec::new(),
@@ -43,7 +43,8 @@ pub fn configure() -> Builder {
         out_dir: None,
         descriptor_set_path: None,
         rerun_if_changed: env::var_os("CARGO").is_some(),
-    }
+    };
+    builder.erpc_path("::erpc")
 }
 
 /// Settings of a compilation; made by [`configure`], spent by [`Builder::compile_protos`].
@@ -173,7 +174,7 @@ impl Builder {
         self
     }
 
-    /// Generates `google.protobuf` too, instead of using the crate `prost_types`.
+    /// Generates `google.protobuf` too, instead of using `erpc::prost_types`.
     pub fn compile_well_known_types(mut self) -> Self {
         self.well_known_types = true;
         self.prost.compile_well_known_types();
@@ -197,6 +198,7 @@ impl Builder {
     /// `::erpc`.
     pub fn erpc_path(mut self, path: impl Into<String>) -> Self {
         self.erpc_path = path.into();
+        self.prost.prost_types_path(format!("{}::prost_types", self.erpc_path));
         self
     }
 
@@ -233,7 +235,7 @@ impl Builder {
         let includes: Vec<_> = includes.iter().map(|path| path.as_ref().to_owned()).collect();
         let mut paths: HashSet<_> = protos.iter().cloned().collect();
         let source = if self.protoc {
-            let scratch = self.scratch()?;
+            let scratch = self.out_folder()?;
             source::read_with_protoc(&mut self.prost, &protos, &includes, &scratch, &mut paths)
         } else {
             source::read(&protos, &includes, &mut paths)
@@ -261,6 +263,7 @@ impl Builder {
     }
 
     fn generate(mut self, source: &Source) -> Result<(), Error> {
+        let out_dir = self.out_folder()?;
         if let Some(path) = &self.descriptor_set_path {
             source::write(path, &source.pool.encode_to_vec())?;
         }
@@ -307,11 +310,13 @@ impl Builder {
             self.prost.btree_map(self.btree_maps);
         }
         self.prost.service_generator(Box::new(generator));
-        self.prost.compile_fds(files).map_err(Error::Generate)
+        let names: HashSet<_> = files.file.iter().map(|file| file_name(file.package())).collect();
+        self.prost.compile_fds(files).map_err(Error::Generate)?;
+        names.iter().try_for_each(|name| finish::finish(&out_dir.join(name), &self.erpc_path))
     }
 
     /// The output folder.
-    fn scratch(&self) -> Result<PathBuf, Error> {
+    fn out_folder(&self) -> Result<PathBuf, Error> {
         let out_dir = self.out_dir.clone().or_else(|| env::var_os("OUT_DIR").map(PathBuf::from));
         out_dir.ok_or_else(|| {
             Error::Generate(std::io::Error::other(
@@ -333,6 +338,11 @@ fn files(source: &Source) -> FileDescriptorSet {
         file.service.clear();
     }
     FileDescriptorSet { file }
+}
+
+/// The file that `prost_build` writes for a package, in the output folder.
+fn file_name(package: &str) -> String {
+    prost_build::Module::from_protobuf_package_name(package).to_file_name_or("_")
 }
 
 fn path_tokens(name: &'static str, value: &str) -> Result<proc_macro2::TokenStream, Error> {

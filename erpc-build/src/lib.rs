@@ -17,7 +17,11 @@
 //! }
 //! ```
 //!
-//! and where the code shall live, `erpc::include_proto!("kv.v1")` with the package's name.
+//! and where the code shall live, `erpc::include_proto!("kv.v1")` with the package's name. Well-known types
+//! such as `google.protobuf.Timestamp` are those of `erpc::prost_types`, without another dependency.
+//!
+//! Generated code is silent under whatever lints your crate has: it is in `erpc::generated! { .. }`, which
+//! allows them, without an `#[allow]` that `clippy::allow_attributes` would see.
 //!
 //! - [What is generated](#what-is-generated)
 //! - [Methods: what handlers and clients look like](#methods)
@@ -143,7 +147,7 @@
 //! | [`trait_attribute`](Builder::trait_attribute), [`client_attribute`](Builder::client_attribute) | attributes of services |
 //! | [`extern_path`](Builder::extern_path) | types of other crates |
 //! | [`bytes`](Builder::bytes), [`btree_map`](Builder::btree_map) | `Bytes` and `BTreeMap` in messages |
-//! | [`compile_well_known_types`](Builder::compile_well_known_types) | `google.protobuf` without `prost_types` |
+//! | [`compile_well_known_types`](Builder::compile_well_known_types) | `google.protobuf` without `erpc::prost_types` |
 //! | [`use_protoc`](Builder::use_protoc), [`compile_descriptor_set`](Builder::compile_descriptor_set) | files read by others |
 //! | [`out_dir`](Builder::out_dir), [`include_file`](Builder::include_file), [`file_descriptor_set_path`](Builder::file_descriptor_set_path) | what is written where |
 //! | [`erpc_path`](Builder::erpc_path) | `erpc` by another name |
@@ -152,8 +156,8 @@
 //! # Protobuf
 //!
 //! proto3 and proto2, with what `prost` makes of it: required and optional fields, defaults, groups,
-//! oneofs, maps. Extensions are not kept by messages. Well-known types are those of `prost_types`, to be
-//! added to the dependencies; `google.protobuf.Empty` is `()`, and the wrappers are what they wrap.
+//! oneofs, maps. Extensions are not kept by messages. Well-known types are those of
+//! `erpc::prost_types`; `google.protobuf.Empty` is `()`, and the wrappers are what they wrap.
 //!
 //! # Refused
 //!
@@ -164,6 +168,7 @@ mod attributes;
 mod builder;
 mod check;
 mod error;
+mod finish;
 mod generator;
 mod layout;
 mod method_id;

@@ -56,6 +56,11 @@ fn names_that_meet_others() {
 }
 
 #[test]
+fn files_that_say_little() {
+    check("bare", erpc_build::configure(), &["odd/bare.proto"], &["odd.bare"]);
+}
+
+#[test]
 fn names_that_are_keywords() {
     check("keywords", erpc_build::configure(), &["odd/keywords.proto"], &["odd.r#type.r#match"]);
 }

@@ -51,6 +51,10 @@ impl Scope<'_> {
             "",
             "# Errors",
             "If the address is not known, or no server answers there.",
+            "",
+            "# Panics",
+            "Within a handler or callback, where the endpoint runs already. There, and where nothing may wait, \
+             `new(Channel::to(&endpoint, ..).build())` connects with the first call.",
         ]);
         let new_docs =
             docs(&["A client that calls over a channel or a session, which may serve several."]);

@@ -41,7 +41,7 @@ pub(crate) struct Generator {
     pub(crate) traits: ParsedAttributes,
     pub(crate) clients: ParsedAttributes,
     pub(crate) messages: ParsedAttributes,
-    /// `google.protobuf` is generated rather than taken from `prost_types`.
+    /// `google.protobuf` is generated rather than taken from `erpc::prost_types`.
     pub(crate) well_known_types: bool,
     /// Names of messages, enums and views by package.
     pub(crate) type_names: HashMap<String, Vec<String>>,
@@ -117,12 +117,9 @@ impl Scope<'_> {
             [one] => quote!(pub use #module::#one;),
             several => quote!(pub use #module::{#(#several),*};),
         };
-        let unused = self.unused(&reexports);
         quote! {
             #docs
-            #[expect(dead_code, reason = "a program seldom uses all of a service")]
             pub mod #module {
-                #unused
                 #name
                 #methods
                 #server
@@ -141,22 +138,6 @@ impl Scope<'_> {
             .filter(|(part, name)| *part && !self.is_taken(name))
             .map(|(_, name)| name)
             .collect()
-    }
-
-    /// Keeps programs free of warnings that use only a part. `expect` rather than `allow`, which strict
-    /// crates forbid; so there must be something unused, and it uses the re-exports.
-    fn unused(&self, reexports: &[Ident]) -> TokenStream {
-        let docs = docs(&[
-            "Names the re-exports, as a program may not; unused itself, as is expected above.",
-        ]);
-        let uses = reexports.iter().map(|name| match *name == self.trait_ident() {
-            true => quote!(_: &impl super::#name),
-            false => quote!(_: &super::#name),
-        });
-        quote! {
-            #docs
-            fn unused(#(#uses),*) {}
-        }
     }
 
     fn name_const(&self) -> TokenStream {

@@ -22,8 +22,7 @@ impl Scope<'_> {
     }
 
     fn service_trait(&self) -> TokenStream {
-        let name = self.trait_ident();
-        let (send, sync) = (self.marker("Send"), self.marker("Sync"));
+        let (erpc, name) = (self.erpc(), self.trait_ident());
         let fallback = format!("The service `{}`, to be implemented by servers.", self.full_name());
         let docs = docs_or(&self.service.comments, &fallback, &[]);
         let attributes = self.generator.traits.of(&self.full_name());
@@ -31,7 +30,7 @@ impl Scope<'_> {
         quote! {
             #docs
             #attributes
-            pub trait #name: #send + #sync + 'static {
+            pub trait #name: #erpc::service::SharedByThreads {
                 #(#functions)*
             }
         }
@@ -41,14 +40,20 @@ impl Scope<'_> {
         let (erpc, result) = (self.erpc(), self.result());
         let name = ident(&method.name);
         let (request, response) = (self.received(method), self.response(method, 1));
-        let docs =
-            self.method_docs(method, "Handles", &["# Errors", "The status that the caller gets."]);
+        let shape = self.plan(method).shape;
+        let runs = match shape {
+            Shape::Dispatch => "Runs in the event loop.",
+            Shape::Worker => "Runs on a worker thread.",
+            _ => "An `async fn`, in the event loop.",
+        };
+        let errors = "The status that the caller gets.";
+        let docs = self.method_docs(method, "Handles", &[runs, "", "# Errors", errors]);
         let out = quote!(out: #erpc::Outgoing<#response>);
         let one = quote!(#result<#erpc::Response<#response>, #erpc::Status>);
         let ended = quote!(#result<(), #erpc::Status>);
         let later = |output| quote!(impl ::std::future::Future<Output = #output>);
         let incoming = quote!(#erpc::Incoming<#request>);
-        let (request, out, output) = match self.plan(method).shape {
+        let (request, out, output) = match shape {
             Shape::Dispatch | Shape::Worker => (request, None, one),
             Shape::Async => (request, None, later(one)),
             Shape::ServerStreaming => (request, Some(out), later(ended)),
@@ -148,9 +153,5 @@ impl Scope<'_> {
                 Ok(())
             }
         }
-    }
-
-    fn marker(&self, name: &str) -> TokenStream {
-        self.prelude(name, &quote!(::std::marker))
     }
 }

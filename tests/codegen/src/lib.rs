@@ -30,7 +30,7 @@ pub mod server {
 
 /// The other path.
 mod rpc {
-    pub(crate) use erpc::{Request, Response, Status, service};
+    pub(crate) use erpc::{Request, Response, Status, generated, service};
 }
 
 /// `modes.v1`: modes, deadlines, limits.
@@ -44,22 +44,11 @@ pub mod streams {
 }
 
 /// `layouts.v1`: fixed layouts and views.
-#[expect(
-    clippy::doc_markdown,
-    clippy::must_use_candidate,
-    reason = "prost writes no better for enums"
-)]
 pub mod layouts {
     include!("../../../erpc-build/tests/golden/layouts/layouts.v1.rs");
 }
 
 /// `old.v1`: proto2.
-#[expect(
-    clippy::doc_markdown,
-    clippy::must_use_candidate,
-    missing_docs,
-    reason = "prost writes no better for enums, and nothing for groups"
-)]
 pub mod old {
     include!("../../../erpc-build/tests/golden/proto2/old.v1.rs");
 }
@@ -82,13 +71,13 @@ pub mod odd {
     }
 
     /// `odd.names`: names that generated code has, too.
-    #[expect(
-        clippy::wrong_self_convention,
-        clippy::new_ret_no_self,
-        reason = "the service has a method `New`"
-    )]
     pub mod names {
         include!("../../../erpc-build/tests/golden/odd/odd.names.rs");
+    }
+
+    /// `odd.bare`: what says little of itself.
+    pub mod bare {
+        include!("../../../erpc-build/tests/golden/bare/odd.bare.rs");
     }
 
     /// `odd.type.match`: keywords, and what is in scope everywhere.
@@ -113,6 +102,24 @@ pub mod odd {
 ///     fn t(&self, request: Request<'_, ResultView<'_>>) -> Result<Response<Message>, Status> {
 ///         *self.last.lock().unwrap() = Some(request.message().view);
 ///         Ok(Response::new(Message::default()))
+///     }
+/// }
+/// ```
+///
+/// A client belongs to a thread, and a service's state to all of them (`ui/handlers/not_shared.rs` has what
+/// the compiler says):
+///
+/// ```compile_fail,E0277
+/// use erpc::{Request, Response, Status};
+/// use erpc_codegen_tests::hello::{Greeter, GreeterClient, GreetReply, GreetRequest};
+///
+/// struct Proxy {
+///     backend: GreeterClient,
+/// }
+///
+/// impl Greeter for Proxy {
+///     fn greet(&self, _: Request<'_, GreetRequest>) -> Result<Response<GreetReply>, Status> {
+///         Err(Status::unimplemented("nothing"))
 ///     }
 /// }
 /// ```

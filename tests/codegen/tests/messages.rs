@@ -33,11 +33,11 @@ fn proto2_has_oneofs() {
 #[test]
 fn types_of_others_are_used_in_place_of_new_ones() {
     let everything = Everything {
-        any: Some(prost_types::Any::default()),
-        at: Some(prost_types::Timestamp { seconds: 1, nanos: 2 }),
-        length: Some(prost_types::Duration { seconds: 3, nanos: 4 }),
-        mask: Some(prost_types::FieldMask { paths: vec!["a.b".to_owned()] }),
-        value: Some(prost_types::Value::from(5.0)),
+        any: Some(erpc::prost_types::Any::default()),
+        at: Some(erpc::prost_types::Timestamp { seconds: 1, nanos: 2 }),
+        length: Some(erpc::prost_types::Duration { seconds: 3, nanos: 4 }),
+        mask: Some(erpc::prost_types::FieldMask { paths: vec!["a.b".to_owned()] }),
+        value: Some(erpc::prost_types::Value::from(5.0)),
         text: Some("a text".to_owned()),
         thing: Some(Thing { part: Some(thing::Part { size: 6 }) }),
         cheap: prost::bytes::Bytes::from_static(b"shared"),

@@ -34,7 +34,10 @@ impl odd::names::Result for Odd {
     fn get(&self, _: Request<'_, ()>) -> Result<Response<String>, Status> {
         Ok(Response::new(String::new()))
     }
-    fn get_with(&self, _: Request<'_, prost_types::Timestamp>) -> Result<Response<bool>, Status> {
+    fn get_with(
+        &self,
+        _: Request<'_, erpc::prost_types::Timestamp>,
+    ) -> Result<Response<bool>, Status> {
         Ok(Response::new(true))
     }
     fn r#async(
@@ -254,7 +257,7 @@ fn clients_have_a_function_for_each_method() {
         drop(client.new_(*request()));
         drop(client.connect_(odd::names::holder::Inner::default()));
         drop(client.get(()));
-        drop(client.get_with(prost_types::Timestamp::default()));
+        drop(client.get_with(erpc::prost_types::Timestamp::default()));
         client.get_with_((), |_| ());
         drop(client.r#async(request()));
         client.async_with(*request(), |_| ());

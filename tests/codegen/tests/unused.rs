@@ -1,7 +1,6 @@
 //! A program that uses nothing of what is generated has no warnings. That it compiles is the test.
 
 #![deny(warnings)]
-#![expect(unreachable_pub, reason = "generated code is public")]
 
 mod hello {
     include!("../../../erpc-build/tests/golden/plain/hello.v1.rs");

@@ -1,0 +1,111 @@
+//! The last touches on files that `prost_build` has written.
+
+use std::fs;
+use std::path::Path;
+
+use crate::{Error, source};
+
+/// What may stand behind an address without being part of it.
+const PUNCTUATION: [char; 8] = ['.', ',', ';', ':', '!', '?', '\'', '"'];
+
+/// Finishes a package's file: puts its items into `erpc::generated!`, which keeps them silent under the
+/// lints of any crate, and mends its comments. A file that does not exist had nothing in it.
+pub(crate) fn finish(path: &Path, erpc_path: &str) -> Result<(), Error> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let read = fs::read_to_string(path);
+    let text = read.map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    // Left from an earlier build, as `prost` writes nothing of a package without code.
+    if text.lines().nth(1).is_some_and(|line| line.ends_with("::generated! {")) {
+        return Ok(());
+    }
+    source::write(path, finished(&text, erpc_path).as_bytes())
+}
+
+fn finished(text: &str, erpc_path: &str) -> String {
+    // What `prost` says about itself stays first, where tools look for it.
+    let (first, items) = text.split_once('\n').unwrap_or((text, ""));
+    let mut finished = format!("{first}\n{erpc_path}::generated! {{\n");
+    let mut code = false;
+    for line in items.lines() {
+        match line.trim_start().strip_prefix("///") {
+            Some(comment) if comment.trim_start().starts_with("```") => {
+                code = !code;
+                finished.push_str(line);
+            }
+            Some(comment) if !code => {
+                finished.push_str(&line[..line.len() - comment.len()]);
+                mend(comment, &mut finished);
+            }
+            is_comment => {
+                code &= is_comment.is_some();
+                finished.push_str(line);
+            }
+        }
+        finished.push('\n');
+    }
+    finished.push_str("}\n");
+    finished
+}
+
+/// Markdown that means what the `.proto` file's author wrote: `<name>` is no HTML, and the dot behind an
+/// address is not part of it, as `prost` has it.
+fn mend(comment: &str, mended: &mut String) {
+    let mut rest = comment;
+    while let Some(at) = rest.find(['<', '`']) {
+        let (before, marked) = rest.split_at(at);
+        mended.push_str(before);
+        rest = &marked[1..];
+        if marked.starts_with('`') {
+            let code = rest.find('`').map_or(0, |end| end + 1);
+            mended.push_str(&marked[..=code]);
+            rest = &rest[code..];
+        } else if let Some((address, behind)) = address(rest) {
+            let bare = address.trim_end_matches(PUNCTUATION);
+            mended.extend(["<", bare, ">", &address[bare.len()..]]);
+            rest = behind;
+        } else {
+            let is_tag = rest.starts_with(|c: char| c.is_ascii_alphabetic() || "/!?".contains(c));
+            mended.push_str(if is_tag && !before.ends_with('\\') { "\\<" } else { "<" });
+        }
+    }
+    mended.push_str(rest);
+}
+
+/// The address that `text` starts with, up to its `>`, and what is behind.
+fn address(text: &str) -> Option<(&str, &str)> {
+    let is_address = text.starts_with("http://") || text.starts_with("https://");
+    text.split_once('>').filter(|(address, _)| is_address && !address.contains(' '))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_mean_what_was_written() {
+        for (comment, meant) in [
+            (" From <http://x.org/a.>", " From <http://x.org/a>."),
+            (" (<https://x.org/a?b=c>).", " (<https://x.org/a?b=c>)."),
+            (" A <name>, a Vec<u8>, </b>.", " A \\<name>, a Vec\\<u8>, \\</b>."),
+            (" `Vec<u8>` and a lone ` and <b>", " `Vec<u8>` and a lone ` and \\<b>"),
+            (" a < b, a <= b, \\<c>", " a < b, a <= b, \\<c>"),
+            (" ends with <", " ends with <"),
+            ("", ""),
+        ] {
+            let mut mended = String::new();
+            mend(comment, &mut mended);
+            assert_eq!(mended, meant);
+        }
+    }
+
+    #[test]
+    fn code_stays_as_it_is() {
+        let text =
+            "// By prost.\n/// <a>\n/// ```text\n/// <b>\n/// ```\n/// <c>\nstruct S<T>(T);\n";
+        let meant = "// By prost.\n::erpc::generated! {\n/// \\<a>\n/// ```text\n/// <b>\n/// ```\n/// \\<c>\n\
+                     struct S<T>(T);\n}\n";
+        assert_eq!(finished(text, "::erpc"), meant);
+    }
+}
