@@ -16,7 +16,6 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use prost::Message;
 
 mod proto {
-    #![expect(unreachable_pub, reason = "generated for crates, of which a test is none")]
     erpc::include_proto!("test.kinds");
 }
 

@@ -17,7 +17,6 @@ use crate::methods::{self, Control, State};
 use crate::payload;
 
 /// Code that `erpc-build` made of `proto/bench.proto`.
-#[expect(unreachable_pub, reason = "generated code is public, also within a program")]
 pub(crate) mod proto {
     erpc::include_proto!("bench.v1");
 }
