@@ -149,6 +149,15 @@ impl<T: Transport> Pair<T> {
         }
     }
 
+    /// Runs the server alone until `done`.
+    pub(crate) fn serve_until(&mut self, done: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !done(self) {
+            self.server.run_once();
+            assert!(start.elapsed() < PATIENCE, "nothing happens");
+        }
+    }
+
     /// Requests that came too late for their handlers.
     pub(crate) fn late(&self) -> u64 {
         self.server.stats().unwrap().late_requests
