@@ -8,7 +8,7 @@
 //!   in bursts                machines       and time     and users
 //! ```
 //!
-//! [`buf`] is the memory they share, [`time`] the clock value that they pass along.
+//! [`stream`] makes streams out of calls, as pure as the protocol; [`buf`] is the memory they share, [`time`] the clock value that they pass along.
 //! `ARCHITECTURE.md` in the repository tells the whole story, `WIRE.md` draws the bytes.
 
 pub mod buf;

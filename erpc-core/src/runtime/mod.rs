@@ -13,6 +13,7 @@
 //!   Dispatch  requests to handlers, replies     dispatch.rs   Executor tasks                      executor.rs
 //!   Running   calls of asynchronous handlers    tasks.rs      Timers   sleeping tasks             timers.rs
 //!   Channel   several servers as one            channel/      Plan     calls that wait or repeat  plan.rs
+//!   Streams   many messages each way, by calls  stream/       Options  of a client's calls        options.rs
 //! ```
 
 #![forbid(unsafe_code)]

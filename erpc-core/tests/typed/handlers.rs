@@ -183,6 +183,7 @@ fn late_requests_are_not_started<T: Transport>(pair: impl Fn(Routes, &WorkerPool
             }
             pair.exchange(&[1, 2]);
             sent += 1;
+            assert!(sent < 200, "a request behind a handler that takes long is late");
         }
     }
     // What waits for the only worker.
