@@ -50,6 +50,10 @@ mod chosen {
         RollbackKeepsCredits,
         /// A request for response goes back without taking credits back.
         PullRollbackKeepsCredits,
+        /// That a packet was lost which had been sent again is only seen when time runs out.
+        SecondLossNotSeen,
+        /// A request for response whose predecessor was lost is answered as if it had not been.
+        LostPullLeavesGap,
         /// A response packet is taken for the one before it that was lost.
         ResponseGapTaken,
         /// A request that was sent again goes back to its user while the queue reads it.

@@ -55,6 +55,8 @@ pub(super) struct Shared {
     pub(super) timers: Timers,
     pub(super) ids: IdSource,
     pub(super) notices: VecDeque<Notice>,
+    /// The packet that is being taken in came with a congestion mark.
+    pub(super) marked: bool,
 }
 
 /// What fits an Ethernet frame, in bytes: however little room there is, datagrams are not made smaller.
@@ -165,6 +167,7 @@ impl<R: Route> Core<R> {
             timers: Timers::new(),
             ids,
             notices: VecDeque::new(),
+            marked: false,
         };
         Ok(Self { shared, client, server })
     }

@@ -12,7 +12,7 @@
 //!
 //! What `packet`, `aux` and `size` mean depends on the kind; see [`Kind`].
 
-use super::{ConnectionId, PacketNumber, RequestNumber};
+use super::{ConnectionId, PacketNumber, ReplyInfo, RequestNumber};
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 24;
@@ -33,17 +33,21 @@ pub const ANNOUNCEMENT: u32 = PacketNumber::MAX;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// Client to server: packet `packet` of a request. `aux`: method id; `size`: bytes of the whole request.
+    /// Client to server: packet `packet` of a request. `aux`: method id in the first, the [`super::Stamp`] of
+    /// its sending in later ones; `size`: bytes of the whole request.
     Request = 0,
-    /// Server to client: packet `packet` of a response, or [`ANNOUNCEMENT`]. `aux`: [`super::ReplyInfo`];
+    /// Server to client: packet `packet` of a response, or [`ANNOUNCEMENT`]. `aux`: [`super::ReplyInfo`] in the
+    /// first and in announcements, in later ones the stamp of the request for response that it answers;
     /// `size`: bytes of the whole response.
     Response = 1,
     /// As `Response`, but the message is an encoded status: the call failed.
     Failure = 2,
     /// Server to client: credit return. `packet`: the next request packet expected; `aux`:
-    /// [`super::ReplyInfo`]; `size`: 1 if a later packet came before it and was dropped, else 0.
+    /// [`super::ReplyInfo`]; `size`: bit 0 set if a later packet came before it and was dropped, above it the
+    /// stamp of the last packet that came.
     CreditReturn = 3,
-    /// Client to server: request for response. `packet`: first response packet wanted; `size`: how many, at least 1.
+    /// Client to server: request for response. `packet`: first response packet wanted; `aux`: the stamp of its
+    /// sending; `size`: how many, at least 1.
     RequestForResponse = 4,
     /// Server to client: the request is known and still executing. `packet`: that of the duplicate; `aux`:
     /// [`super::ReplyInfo`].
@@ -182,6 +186,16 @@ impl Header {
             size: (sizes >> 32) as u32,
             flags: Flags(vkf & (Flags::TRAILER.0 | Flags::EXTENDED.0)),
         })
+    }
+
+    /// What a packet from a server tells besides its own business: nothing, if it is a later packet of a response,
+    /// whose `aux` is a stamp.
+    #[must_use]
+    #[inline]
+    pub fn reply_info(&self) -> ReplyInfo {
+        let later = matches!(self.kind, Kind::Response | Kind::Failure)
+            && !matches!(self.packet.get(), 0 | ANNOUNCEMENT);
+        if later { ReplyInfo::default() } else { ReplyInfo::from_u32(self.aux) }
     }
 
     /// The header as it travels.

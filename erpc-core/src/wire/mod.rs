@@ -14,6 +14,7 @@ mod layout;
 mod numbers;
 mod reply_info;
 mod short;
+mod stamp;
 mod status;
 
 pub use header::{ANNOUNCEMENT, CANCEL, Flags, HEADER_LEN, Header, HeaderError, Kind, VERSION};
@@ -21,4 +22,5 @@ pub use layout::PacketLayout;
 pub use numbers::{ConnectionId, PacketNumber, RequestNumber};
 pub use reply_info::ReplyInfo;
 pub use short::ShortPacket;
+pub use stamp::Stamp;
 pub use status::{MAX_STATUS_MESSAGE, decode_status, encode_status};

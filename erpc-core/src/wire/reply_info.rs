@@ -1,13 +1,16 @@
-//! What every server packet tells besides its own business: how long the server took, and how much
-//! its receive queue can hold.
+//! What every server packet tells besides its own business: how long the server took, how much its
+//! receive queue can hold, and whether a switch on the way there is congested.
 
-/// The `aux` word of replies: processing time in the upper half, receive window in the lower.
+/// The `aux` word of replies: processing time in the upper 15 bits, the echo of congestion marks in one,
+/// receive window in the lower half.
 ///
-/// Both are soft state, sent with every reply, so that a lost packet costs one update.
+/// All is soft state, sent with every reply, so that a lost packet costs one update.
 ///
-/// * Processing time: a 16-bit float, 11 bits of mantissa and 5 of exponent, in nanoseconds; exact to
-///   one part in 1,024, at most about 4,400 s. It lets the client take the server's time out of its
+/// * Processing time: a 15-bit float, 10 bits of mantissa and 5 of exponent, in nanoseconds; exact to
+///   one part in 512, at most about 2,200 s. It lets the client take the server's time out of its
 ///   RTT samples.
+/// * Mark: since the server's last reply, a packet of the session has come that a congested switch had
+///   marked (CE, RFC 3168).
 /// * Window: what the server can hold from this client endpoint in all, in units of 1,024 charge
 ///   units (see `ChargeModel`), at most 65,535. 0 stands for "no change".
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,7 +40,21 @@ impl ReplyInfo {
     #[must_use]
     #[inline]
     pub const fn after(self, processing_nanos: u64) -> Self {
-        Self((encode_nanos(processing_nanos) as u32) << 16 | self.0 & 0xFFFF)
+        Self((encode_nanos(processing_nanos) as u32) << 17 | self.0 & 0x1_FFFF)
+    }
+
+    /// The same with the echo of a congestion mark if `marked`.
+    #[must_use]
+    #[inline]
+    pub const fn with_mark(self, marked: bool) -> Self {
+        Self(self.0 | (marked as u32) << 16)
+    }
+
+    /// Whether it echoes a congestion mark.
+    #[must_use]
+    #[inline]
+    pub const fn is_marked(self) -> bool {
+        self.0 & 1 << 16 != 0
     }
 
     /// The word as it travels.
@@ -58,7 +75,7 @@ impl ReplyInfo {
     #[must_use]
     #[inline]
     pub const fn processing_nanos(self) -> u64 {
-        let (mantissa, exponent) = ((self.0 >> 16 & 0x7FF) as u64, self.0 >> 27);
+        let (mantissa, exponent) = ((self.0 >> 17 & 0x3FF) as u64, self.0 >> 27);
         mantissa << exponent
     }
 
@@ -76,14 +93,14 @@ impl ReplyInfo {
 #[inline]
 const fn encode_nanos(nanos: u64) -> u16 {
     let bits = 64 - nanos.leading_zeros();
-    if bits <= 11 {
+    if bits <= 10 {
         return nanos as u16;
     }
-    let exponent = bits - 11;
+    let exponent = bits - 10;
     if exponent > 31 {
-        return u16::MAX;
+        return 0x7FFF;
     }
-    (exponent as u16) << 11 | (nanos >> exponent) as u16
+    (exponent as u16) << 10 | (nanos >> exponent) as u16
 }
 
 #[cfg(test)]
@@ -94,9 +111,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn times_are_exact_to_one_in_1024(nanos in 0u64..4_000_000_000_000) {
-            let back = ReplyInfo::new(nanos, 0).processing_nanos();
-            prop_assert!(back <= nanos && nanos - back <= nanos >> 10, "{nanos} became {back}");
+        fn times_are_exact_to_one_in_512(nanos in 0u64..2_000_000_000_000, marked in any::<bool>()) {
+            let info = ReplyInfo::new(nanos, 5_000).with_mark(marked);
+            let back = info.processing_nanos();
+            prop_assert!(back <= nanos && nanos - back <= nanos >> 9, "{nanos} became {back}");
+            prop_assert_eq!((info.is_marked(), info.window()), (marked, Some(4_096)));
         }
     }
 

@@ -74,7 +74,8 @@ impl<R: Route> ClientSide<R> {
             patience: Patience::new(now),
             retransmitted: false,
             waiting: None,
-            gap_at: None,
+            rolled_back: None,
+            probed_at: Instant::ZERO,
             response: None,
         };
         // A free slot holds no call: there is nothing to drop.

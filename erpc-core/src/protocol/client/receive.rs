@@ -9,7 +9,9 @@ use crate::protocol::{Body, Event, Reply};
 use crate::service::{Code, Status};
 use crate::transport::TxQueue;
 use crate::wire::extension::Extension;
-use crate::wire::{ANNOUNCEMENT, HEADER_LEN, Header, Kind, PacketLayout, ReplyInfo, decode_status};
+use crate::wire::{
+    ANNOUNCEMENT, HEADER_LEN, Header, Kind, PacketLayout, ReplyInfo, Stamp, decode_status,
+};
 
 /// For responses larger than this the client tells the server that it may drop them; smaller ones are
 /// not worth a packet and stay in their slot until the next request. In bytes.
@@ -78,7 +80,8 @@ impl<R: Route> ClientSide<R> {
             return Err(DropReason::Duplicate);
         }
         session.last_heard = now;
-        self.peers[session.peer as usize].heed(ReplyInfo::from_u32(header.aux));
+        let info = header.reply_info();
+        self.peers[session.peer as usize].heed(info);
         let body = &bytes[HEADER_LEN..];
         let Some(call) = &mut slot.call else {
             return self.heed_in_quarantine(shared, now, header, body, tx);
@@ -93,14 +96,16 @@ impl<R: Route> ClientSide<R> {
             Kind::Response | Kind::Failure => self.response_packet(shared, now, header, body, tx),
             Kind::CreditReturn => {
                 let expected = header.packet.get();
-                let gap = header.size != 0;
                 if expected >= call.layout.packets() || expected > call.ever_sent {
                     return Err(DropReason::Unsolicited);
+                }
+                if let Some(nanos) = Stamp::from_u32(header.size).nanos_until(now) {
+                    session.rtt.sample(nanos);
                 }
                 if expected < call.acked || call.response.is_some() {
                     return Err(DropReason::Duplicate);
                 }
-                self.credit_return(shared, now, index, at, expected, gap, tx);
+                self.credit_return(shared, now, header, tx);
                 Ok(Event::None)
             }
             Kind::Accepted => {
@@ -120,24 +125,25 @@ impl<R: Route> ClientSide<R> {
         }
     }
 
-    /// The server has every request packet before `expected`; with `gap`, it dropped a later one.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one packet, already parsed")]
+    /// The server has every request packet before the one expected; with a gap, it dropped a later one.
     fn credit_return<X: TxQueue<Route = R>>(
         &mut self,
         shared: &mut Shared,
         now: Instant,
-        index: u32,
-        at: usize,
-        expected: u32,
-        gap: bool,
+        header: &Header,
         tx: &mut X,
     ) {
+        let (expected, gap) = (header.packet.get(), header.size & 1 != 0);
+        let echo = Stamp::from_u32(header.size);
+        let index = header.connection.index();
+        let at = ClientSession::<R>::slot_of(header.request);
         let session = &mut self.sessions[index as usize];
         let peer = &mut self.peers[session.peer as usize];
         let Some(call) = &mut session.slots[at].call else { return };
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
-        let stalled = expected > call.acked && call.patience.retries > 0;
+        let stalled =
+            expected > call.acked && call.patience.retries > 0 && call.answers_probe(echo);
         if expected > call.acked {
             for packet in call.acked..expected.min(call.sent) {
                 if mutant!(CreditLeak) && packet + 1 == expected {
@@ -153,15 +159,14 @@ impl<R: Route> ClientSide<R> {
         }
         // After a timeout, whatever was out before the packet that has now got through was lost or came
         // and was answered.
-        let behind = stalled || gap && call.gap_at != Some(call.acked);
+        let behind = stalled || gap && call.is_news(call.acked, echo);
         let roll_back = behind && call.sent > call.acked;
         if roll_back {
             if mutant!(RollbackKeepsCredits) {
                 call.sent = call.acked;
             }
             Self::release_outstanding(&session.charges, call, &mut flow);
-            call.gap_at = Some(call.acked);
-            call.retransmitted = true;
+            call.roll_back(call.acked, now);
             tx.flush();
         }
         Self::note_release(peer, session.peer, &mut self.ready_peers);
@@ -256,6 +261,7 @@ impl<R: Route> ClientSide<R> {
                         failure,
                         extended: header.flags.extended(),
                         pull_pending: false,
+                        echo: Stamp::NONE,
                     }));
                     None
                 }
@@ -284,7 +290,7 @@ impl<R: Route> ClientSide<R> {
         call.sent = call.acked;
         call.ever_sent = call.acked;
         call.patience = Patience::new(now);
-        call.gap_at = None;
+        call.rolled_back = None;
         call.waiting = None;
         Self::note_release(peer, session.peer, &mut self.ready_peers);
         self.pull_later(index, at);
@@ -323,16 +329,26 @@ impl<R: Route> ClientSide<R> {
         if packet >= response.asked {
             return Err(DropReason::Unsolicited);
         }
+        let echo = if packet == 0 { Stamp::NONE } else { Stamp::from_u32(header.aux) };
+        if echo != response.echo
+            && let Some(nanos) = echo.nanos_until(now)
+        {
+            // The first of those that were asked for at once: the others have waited for it.
+            session.rtt.sample(nanos);
+        }
+        response.echo = echo;
         let peer = &mut self.peers[session.peer as usize];
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         if packet > next && !mutant!(ResponseGapTaken) {
             // One was lost, or overtaken. Go back to it, once.
-            if call.gap_at != Some(next) {
-                call.gap_at = Some(next);
-                call.retransmitted = true;
-                shared.stats.retransmissions += u64::from(response.asked - next);
-                if mutant!(PullRollbackKeepsCredits) {
+            let asked = response.asked;
+            if call.is_news(next, echo) {
+                call.roll_back(next, now);
+                shared.stats.retransmissions += u64::from(asked - next);
+                if mutant!(PullRollbackKeepsCredits)
+                    && let Some(response) = &mut call.response
+                {
                     response.asked = next;
                 }
                 Self::release_outstanding(&session.charges, call, &mut flow);
@@ -353,7 +369,7 @@ impl<R: Route> ClientSide<R> {
             });
         }
         flow.release(session.charges.bare, session.charges.full_reply);
-        if std::mem::take(&mut call.patience.retries) > 0 {
+        if std::mem::take(&mut call.patience.retries) > 0 && call.answers_probe(echo) {
             // After a timeout: what else was asked for was lost, or comes and is dropped.
             Self::release_outstanding(&session.charges, call, &mut flow);
         }

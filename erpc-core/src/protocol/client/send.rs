@@ -123,7 +123,8 @@ impl<R: Route> ClientSide<R> {
             patience: Patience::new(now),
             retransmitted: false,
             waiting: None,
-            gap_at: None,
+            rolled_back: None,
+            probed_at: Instant::ZERO,
             response: None,
         });
         self.transmit(shared, now, index, at, None, tx);
@@ -163,16 +164,9 @@ impl<R: Route> ClientSide<R> {
             if lack.is_some() {
                 break;
             }
-            let header = Header {
-                connection: session.remote,
-                kind: Kind::Request,
-                packet: PacketNumber::new(call.sent),
-                request: slot.number,
-                aux: call.method,
-                size: call.layout.size(),
-                flags: session.flags.and_extended(call.extended.is_some()),
-            };
-            call.stamp(call.sent, now);
+            let to = (session.remote, slot.number, session.flags);
+            let header = call.header(to, call.sent, now);
+            call.write_deadline(call.sent, now);
             tx.push(&session.route, call.request.packet(call.sent, &header, &call.layout));
             call.patience.active_at = now;
             call.sent += 1;
@@ -216,20 +210,12 @@ impl<R: Route> ClientSide<R> {
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[at];
         let Some(call) = &mut slot.call else { return };
-        let header = Header {
-            connection: session.remote,
-            kind: Kind::Request,
-            packet: PacketNumber::new(packet),
-            request: slot.number,
-            aux: call.method,
-            size: call.layout.size(),
-            flags: session.flags.and_extended(call.extended.is_some()),
-        };
+        let header = call.header((session.remote, slot.number, session.flags), packet, now);
         // The first copy may still be queued here, and its header is about to be written again.
         if !mutant!(ResendWithoutFlush) {
             tx.flush();
         }
-        call.stamp(packet, now);
+        call.write_deadline(packet, now);
         tx.push(&session.route, call.request.packet(packet, &header, &call.layout));
         call.patience.active_at = now;
         call.retransmitted = true;
@@ -240,21 +226,21 @@ impl<R: Route> ClientSide<R> {
     pub(super) fn ask_again<X: TxQueue<Route = R>>(
         &mut self,
         shared: &mut Shared,
+        now: Instant,
         index: u32,
         at: usize,
         tx: &mut X,
     ) {
         let session = &mut self.sessions[index as usize];
         let slot = &session.slots[at];
-        let Some(response) = slot.call.as_ref().and_then(|call| call.response.as_deref()) else {
-            return;
-        };
+        let Some(call) = &slot.call else { return };
+        let Some(response) = &call.response else { return };
         let header = Header {
             connection: session.remote,
             kind: Kind::RequestForResponse,
             packet: PacketNumber::new(response.assembly.next()),
             request: slot.number,
-            aux: 0,
+            aux: call.stamp_at(now).to_u32(),
             size: 1,
             flags: session.flags,
         };
@@ -289,6 +275,7 @@ impl<R: Route> ClientSide<R> {
         let peer = &mut self.peers[session.peer as usize];
         let slot = &mut session.slots[at];
         let Some(call) = &mut slot.call else { return };
+        let stamp = call.stamp_at(now);
         let Some(response) = &mut call.response else { return };
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
@@ -303,7 +290,7 @@ impl<R: Route> ClientSide<R> {
                 kind: Kind::RequestForResponse,
                 packet: PacketNumber::new(response.asked),
                 request: slot.number,
-                aux: 0,
+                aux: stamp.to_u32(),
                 size: count,
                 flags: session.flags,
             };

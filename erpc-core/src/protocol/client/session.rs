@@ -11,7 +11,9 @@ use crate::protocol::{CallError, Cause, NewCall, WINDOW};
 use crate::time::Instant;
 use crate::wire::control::Cookie;
 use crate::wire::extension::{DEADLINE_AT, EXTENSION_HEAD, remaining};
-use crate::wire::{ConnectionId, Flags, PacketLayout, RequestNumber};
+use crate::wire::{
+    ConnectionId, Flags, Header, Kind, PacketLayout, PacketNumber, RequestNumber, Stamp,
+};
 
 use super::flow::{Blocked, Charges};
 
@@ -55,10 +57,21 @@ pub(super) struct Call {
     pub(super) retransmitted: bool,
     /// What it lacks, and stands in line for.
     pub(super) waiting: Option<Blocked>,
-    /// The position (request or response packet) of the last roll-back for a gap: one per position.
-    pub(super) gap_at: Option<u32>,
+    /// The last roll-back for a gap.
+    pub(super) rolled_back: Option<RollBack>,
+    /// When the last timeout sent a packet again.
+    pub(super) probed_at: Instant,
     /// The response, once it turned out to be more than one packet.
     pub(super) response: Option<Box<Response>>,
+}
+
+/// A return to the first packet that was lost.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RollBack {
+    /// That packet, of the request or of the response.
+    to: u32,
+    /// What is stamped earlier was on its way before.
+    since: Instant,
 }
 
 /// How long an answer has been waited for.
@@ -96,6 +109,8 @@ pub(super) struct Response {
     pub(super) extended: bool,
     /// In the list of responses to be asked on for at the end of the burst.
     pub(super) pull_pending: bool,
+    /// The stamp that the last packet has brought back.
+    pub(super) echo: Stamp,
 }
 
 impl Call {
@@ -110,10 +125,30 @@ impl Call {
             && self.response.is_none()
     }
 
+    /// The header of a packet of the request, sent now.
+    #[inline]
+    pub(super) fn header(
+        &self,
+        to: (ConnectionId, RequestNumber, Flags),
+        packet: u32,
+        now: Instant,
+    ) -> Header {
+        let (connection, request, flags) = to;
+        Header {
+            connection,
+            kind: Kind::Request,
+            packet: PacketNumber::new(packet),
+            request,
+            aux: if packet == 0 { self.method } else { self.stamp_at(now).to_u32() },
+            size: self.layout.size(),
+            flags: flags.and_extended(self.extended.is_some()),
+        }
+    }
+
     /// Before the request's first packet is sent, for the first time or again: writes into its extension
     /// how much time is left.
     #[inline]
-    pub(super) fn stamp(&mut self, packet: u32, now: Instant) {
+    pub(super) fn write_deadline(&mut self, packet: u32, now: Instant) {
         let stale = mutant!(StampedOnce) && self.ever_sent > 0;
         if packet == 0
             && !stale
@@ -122,6 +157,44 @@ impl Call {
         {
             self.request.write_at(DEADLINE_AT, &remaining(self.deadline(), now).to_le_bytes());
         }
+    }
+
+    /// Whether packet `lost` has to be sent from, or asked for from, once more, since a packet behind it has
+    /// come whose stamp is `echo`: once, unless that packet has followed the last time. Then `lost` was lost
+    /// again, and no timeout is needed to see it.
+    pub(super) fn is_news(&self, lost: u32, echo: Stamp) -> bool {
+        match self.rolled_back {
+            Some(back) if back.to == lost => {
+                echo.is_since(back.since) && !mutant!(SecondLossNotSeen)
+            }
+            _ => true,
+        }
+    }
+
+    /// Goes back to `lost`. What is sent from now on is told apart from what was sent in the same turn
+    /// before by a stamp of the next tick.
+    pub(super) fn roll_back(&mut self, lost: u32, now: Instant) {
+        self.rolled_back = Some(RollBack { to: lost, since: now.plus_nanos(2) });
+        self.retransmitted = true;
+    }
+
+    /// The stamp of what is sent now.
+    #[inline]
+    pub(super) fn stamp_at(&self, now: Instant) -> Stamp {
+        Stamp::at(self.rolled_back.map_or(now, |back| back.since.max(now)))
+    }
+
+    /// A timeout sends a packet again.
+    pub(super) fn probe(&mut self, now: Instant) {
+        self.rolled_back = None;
+        self.probed_at = now;
+        self.retransmitted = true;
+    }
+
+    /// Whether what has come after a timeout is an answer to the packet that the timeout has sent, as far as the
+    /// stamp tells. If it answers an earlier packet, the timeout was too early, and nothing is lost.
+    pub(super) fn answers_probe(&self, echo: Stamp) -> bool {
+        echo == Stamp::NONE || echo.is_since(self.probed_at)
     }
 
     /// When it ends without a response.

@@ -184,15 +184,13 @@ impl<R: Route> ClientSide<R> {
             self.send_cancel(index, at, tx);
             return suspicion;
         };
-        call.retransmitted = true;
+        call.probe(now);
         if accepted {
             let last = call.layout.packets() - 1;
             self.send_again(shared, now, index, at, last, tx);
         } else if call.response.is_some() {
-            call.gap_at = None;
-            self.ask_again(shared, index, at, tx);
+            self.ask_again(shared, now, index, at, tx);
         } else {
-            call.gap_at = None;
             let oldest = call.acked;
             self.send_again(shared, now, index, at, oldest, tx);
         }

@@ -223,6 +223,7 @@ impl<R: Route> ServerSide<R> {
             generation,
             credits: parameters.credits.min(shared.config.credits),
             unanswered: 0,
+            marked: false,
             flags: Flags::new(trailer, false),
             route,
             remote: client,

@@ -78,10 +78,10 @@ impl<R: Route> Grants<R> {
         self.info = ReplyInfo::new(0, self.share);
     }
 
-    /// The `aux` word of a reply to a request that took so long.
+    /// The `aux` word of a reply to a request that took so long; `marked` if it echoes a congestion mark.
     #[inline]
-    pub(super) fn reply_info(&self, processing_nanos: u64) -> u32 {
-        self.info.after(processing_nanos).to_u32()
+    pub(super) fn reply_info(&self, processing_nanos: u64, marked: bool) -> u32 {
+        self.info.after(processing_nanos).with_mark(marked).to_u32()
     }
 
     /// Session `index` of the client endpoint opens. Returns whether the others' share has shrunk, and the

@@ -6,7 +6,7 @@ use super::respond::KEPT_CAPACITY;
 use super::slot::Repeated;
 use super::*;
 use crate::buf::MsgBuf;
-use crate::wire::{Header, Kind, PacketLayout, PacketNumber};
+use crate::wire::{Header, Kind, PacketLayout, PacketNumber, Stamp};
 
 impl<R: Route> ServerSide<R> {
     /// Takes in a new request of one packet.
@@ -38,6 +38,7 @@ impl<R: Route> ServerSide<R> {
             return None;
         }
         session.last_heard = now;
+        session.marked |= shared.marked;
         slot.number = header.request;
         // Neither of the states that were let through holds anything.
         std::mem::forget(std::mem::replace(&mut slot.state, SlotState::Executing { since: now }));
@@ -75,7 +76,7 @@ impl<R: Route> ServerSide<R> {
             kind: Kind::Response,
             packet: PacketNumber::default(),
             request: handle.number,
-            aux: self.grants.reply_info(processing),
+            aux: self.grants.reply_info(processing, std::mem::take(&mut session.marked)),
             size,
             flags: session.flags,
         };
@@ -88,6 +89,7 @@ impl<R: Route> ServerSide<R> {
             announced: false,
             processing,
             sent: 1,
+            asked: Stamp::NONE,
             repeated: Repeated::default(),
             again: Instant::ZERO,
         };

@@ -10,7 +10,7 @@ use crate::protocol::{Body, Event, Request};
 use crate::service::{Code, Status};
 use crate::wire::extension::deadline_of;
 use crate::wire::{
-    CANCEL, Flags, HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ShortPacket,
+    CANCEL, HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ShortPacket, Stamp,
 };
 
 /// The deadline that the first packet of a request tells.
@@ -43,6 +43,7 @@ impl<R: Route> ServerSide<R> {
             return Err(DropReason::Trailer);
         }
         let body = &bytes[HEADER_LEN..];
+        session.marked |= shared.marked;
         match header.kind {
             Kind::Request => self.request_packet(shared, now, header, body, tx),
             Kind::RequestForResponse => {
@@ -110,9 +111,9 @@ impl<R: Route> ServerSide<R> {
         session.last_heard = now;
         if packet != 0 {
             // The first packet was lost: the client has to start again. Nothing is kept for that.
-            let info = self.grants.reply_info(0);
-            let reply =
-                Self::credit_return((session.remote, session.flags), header.request, 0, true, info);
+            let info = self.grants.reply_info(0, std::mem::take(&mut session.marked));
+            let told = (true, Stamp::from_u32(header.aux));
+            let reply = Self::credit_return(session, header.request, 0, told, info);
             tx.push_bytes(&session.route, reply.as_bytes());
             return Err(DropReason::OutOfOrder);
         }
@@ -136,9 +137,10 @@ impl<R: Route> ServerSide<R> {
                     deadline: told_deadline(header, body, now),
                     owed: false,
                     gap: false,
+                    echo: Stamp::NONE,
                 };
                 slot.state = SlotState::Receiving(Box::new(receiving));
-                self.owe_credit(index, header.request, false);
+                self.owe_credit(index, header, false);
             }
             Err(error) => self.turn_down(shared, now, header, &error, tx),
         }
@@ -168,7 +170,8 @@ impl<R: Route> ServerSide<R> {
                 Ok(Self::hand_out(shared, header, session, deadline, Body::Packet(body)))
             }
             SlotState::Executing { since } | SlotState::Accepted { since, .. } => {
-                let info = grants.reply_info(now.nanos_since(*since));
+                let marked = std::mem::take(&mut session.marked);
+                let info = grants.reply_info(now.nanos_since(*since), marked);
                 slot.state.accept();
                 Self::accept_request(session, header, info, tx);
                 Err(DropReason::Duplicate)
@@ -180,14 +183,14 @@ impl<R: Route> ServerSide<R> {
             SlotState::Receiving(receiving) => {
                 let (packet, next) = (header.packet.get(), receiving.assembly.next());
                 if header.size != receiving.assembly.layout().size()
-                    || header.aux != receiving.method
+                    || packet == 0 && header.aux != receiving.method
                     || header.flags.extended() != receiving.extended
                 {
                     return Err(DropReason::LyingSize);
                 }
                 if packet != next && !(packet > next && mutant!(OutOfOrderTaken)) {
                     let gap = packet > next;
-                    self.owe_credit(index, header.request, gap);
+                    self.owe_credit(index, header, gap);
                     return Err(if gap { DropReason::OutOfOrder } else { DropReason::Duplicate });
                 }
                 let before = receiving.assembly.footprint();
@@ -206,7 +209,7 @@ impl<R: Route> ServerSide<R> {
                     return Ok(Event::None);
                 }
                 if !receiving.assembly.is_complete() {
-                    self.owe_credit(index, header.request, false);
+                    self.owe_credit(index, header, false);
                     return Ok(Event::None);
                 }
                 session.held -= receiving.assembly.footprint();
@@ -263,7 +266,7 @@ impl<R: Route> ServerSide<R> {
         tx.flush();
         shared.stats.retransmissions += 1;
         if mutant!(RepeatAnsweredInFull) {
-            return self.send_response(index, header.request, 0..all, tx);
+            return self.send_response(index, header.request, 0..all, Stamp::NONE, tx);
         }
         self.send_first(index, header.request, tx);
     }
@@ -295,7 +298,8 @@ impl<R: Route> ServerSide<R> {
         }
         match &mut slot.state {
             SlotState::Executing { since } | SlotState::Accepted { since, .. } if ahead == 0 => {
-                let info = grants.reply_info(now.nanos_since(*since));
+                let marked = std::mem::take(&mut session.marked);
+                let info = grants.reply_info(now.nanos_since(*since), marked);
                 let told = slot.state.cancel();
                 Self::accept_request(session, header, info, tx);
                 if told && !mutant!(CancelledTwice) {
@@ -409,31 +413,35 @@ impl<R: Route> ServerSide<R> {
     }
 
     fn credit_return(
-        to: (ConnectionId, Flags),
+        session: &ServerSession<R>,
         request: RequestNumber,
         next: u32,
-        gap: bool,
+        told: (bool, Stamp),
         info: u32,
     ) -> ShortPacket {
-        let (connection, flags) = to;
+        let (gap, echo) = told;
         let header = Header {
-            connection,
+            connection: session.remote,
             kind: Kind::CreditReturn,
             packet: PacketNumber::new(next),
             request,
             aux: info,
-            size: u32::from(gap),
-            flags,
+            size: echo.to_u32() | u32::from(gap),
+            flags: session.flags,
         };
         ShortPacket::new(&header, &[])
     }
 
     /// A credit return goes out when the burst is over: one for all of its packets.
-    fn owe_credit(&mut self, index: u32, number: RequestNumber, gap: bool) {
+    fn owe_credit(&mut self, index: u32, header: &Header, gap: bool) {
+        let number = header.request;
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[number.to_u32() as usize % WINDOW];
         if let SlotState::Receiving(receiving) = &mut slot.state {
             receiving.gap |= gap;
+            if header.packet.get() > 0 {
+                receiving.echo = Stamp::from_u32(header.aux);
+            }
             if !std::mem::replace(&mut receiving.owed, true) {
                 self.owed.push(OwedCredit { index, generation: session.generation, number });
             }
@@ -442,7 +450,6 @@ impl<R: Route> ServerSide<R> {
 
     /// Sends the credit returns of the burst.
     pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(&mut self, tx: &mut X) {
-        let info = self.grants.reply_info(0);
         if mutant!(CreditReturnForgotten) {
             return;
         }
@@ -456,14 +463,11 @@ impl<R: Route> ServerSide<R> {
             // A request that is complete by now is answered by its response alone.
             if let SlotState::Receiving(receiving) = &mut slot.state {
                 receiving.owed = false;
-                let gap = std::mem::take(&mut receiving.gap);
-                let reply = Self::credit_return(
-                    (session.remote, session.flags),
-                    number,
-                    receiving.assembly.next(),
-                    gap,
-                    info,
-                );
+                let told =
+                    (std::mem::take(&mut receiving.gap), std::mem::take(&mut receiving.echo));
+                let next = receiving.assembly.next();
+                let info = self.grants.reply_info(0, std::mem::take(&mut session.marked));
+                let reply = Self::credit_return(session, number, next, told, info);
                 tx.push_bytes(&session.route, reply.as_bytes());
             }
         }

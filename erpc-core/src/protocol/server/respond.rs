@@ -9,7 +9,7 @@ use crate::mutants::mutant;
 use crate::protocol::stats::DropReason;
 use crate::service::{Code, Status};
 use crate::wire::{
-    ANNOUNCEMENT, Header, Kind, PacketLayout, PacketNumber, ShortPacket, encode_status,
+    ANNOUNCEMENT, Header, Kind, PacketLayout, PacketNumber, ShortPacket, Stamp, encode_status,
 };
 
 /// Capacity up to which a slot keeps its response buffer for the next response, in bytes.
@@ -183,6 +183,7 @@ impl<R: Route> ServerSide<R> {
             announced,
             processing,
             sent: u32::from(!announced),
+            asked: Stamp::NONE,
             repeated: Repeated::default(),
             again: Instant::ZERO,
         };
@@ -206,7 +207,7 @@ impl<R: Route> ServerSide<R> {
         number: RequestNumber,
         tx: &mut X,
     ) {
-        let session = &self.sessions[index as usize];
+        let session = &mut self.sessions[index as usize];
         let slot = &session.slots[number.to_u32() as usize % WINDOW];
         let SlotState::Responding { layout, failure, extended, announced, processing, .. } =
             slot.state
@@ -214,27 +215,29 @@ impl<R: Route> ServerSide<R> {
             return;
         };
         if !announced {
-            return self.send_response(index, number, 0..1, tx);
+            return self.send_response(index, number, 0..1, Stamp::NONE, tx);
         }
         let header = Header {
             connection: session.remote,
             kind: if failure { Kind::Failure } else { Kind::Response },
             packet: PacketNumber::new(ANNOUNCEMENT),
             request: number,
-            aux: self.grants.reply_info(processing),
+            aux: self.grants.reply_info(processing, std::mem::take(&mut session.marked)),
             size: layout.size(),
             flags: session.flags.and_extended(extended),
         };
         tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
     }
 
-    /// Sends packets of the response in a slot. Who sends one again flushes before.
+    /// Sends packets of the response in a slot, all but the first with `echo`. Who sends one again flushes
+    /// before.
     #[inline]
     pub(super) fn send_response<X: TxQueue<Route = R>>(
         &mut self,
         index: u32,
         number: RequestNumber,
         packets: Range<u32>,
+        echo: Stamp,
         tx: &mut X,
     ) {
         let grants = &self.grants;
@@ -251,7 +254,11 @@ impl<R: Route> ServerSide<R> {
                 kind: if failure { Kind::Failure } else { Kind::Response },
                 packet: PacketNumber::new(packet),
                 request: number,
-                aux: grants.reply_info(processing),
+                aux: if packet == 0 {
+                    grants.reply_info(processing, std::mem::take(&mut session.marked))
+                } else {
+                    echo.to_u32()
+                },
                 size: layout.size(),
                 flags: session.flags.and_extended(extended),
             };
@@ -273,7 +280,8 @@ impl<R: Route> ServerSide<R> {
         if ahead != 0 {
             return Err(if ahead < 0 { DropReason::OldRequest } else { DropReason::RequestLeap });
         }
-        let SlotState::Responding { layout, announced, sent, repeated, .. } = &mut slot.state
+        let SlotState::Responding { layout, announced, sent, repeated, asked, .. } =
+            &mut slot.state
         else {
             return Err(DropReason::Unsolicited);
         };
@@ -285,14 +293,22 @@ impl<R: Route> ServerSide<R> {
         if unasked || count == 0 || count > u32::from(session.credits) {
             return Err(DropReason::Overrun);
         }
-        if from > *sent {
-            // An earlier request for response was lost; going on here would only be dropped.
+        let stamp = Stamp::from_u32(header.aux);
+        if stamp.is_before(*asked) {
+            // It was overtaken by the next one, and was answered with that.
+            return Err(DropReason::Duplicate);
+        }
+        // If the one before was lost, this one stands for both. Its credits are the client's.
+        let from = if mutant!(LostPullLeavesGap) { from } else { from.min(*sent) };
+        let count = to - from;
+        if count > u32::from(session.credits) {
             return Err(DropReason::OutOfOrder);
         }
         let again = from < *sent;
         if again && count > 1 && !repeated.admits(count, layout.packets(), session.credits) {
             return Err(DropReason::Duplicate);
         }
+        *asked = stamp;
         *sent = to.max(*sent);
         if again {
             if !mutant!(ResponseAgainWithoutFlush) {
@@ -301,7 +317,7 @@ impl<R: Route> ServerSide<R> {
             shared.stats.retransmissions += u64::from(count);
         }
         let to = if mutant!(PullOneTooFew) { to - 1 } else { to };
-        self.send_response(index, header.request, from..to, tx);
+        self.send_response(index, header.request, from..to, stamp, tx);
         Ok(())
     }
 }

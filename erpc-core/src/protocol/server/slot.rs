@@ -6,7 +6,7 @@ use crate::protocol::WINDOW;
 use crate::protocol::assembly::Assembly;
 use crate::protocol::config::EndpointConfig;
 use crate::time::Instant;
-use crate::wire::{ConnectionId, Flags, PacketLayout, RequestNumber};
+use crate::wire::{ConnectionId, Flags, PacketLayout, RequestNumber, Stamp};
 
 /// Where the request in a slot is.
 ///
@@ -46,6 +46,8 @@ pub(super) enum SlotState {
         processing: u64,
         /// Response packets that were sent at least once, with their bodies.
         sent: u32,
+        /// The stamp of the last request for response that was taken.
+        asked: Stamp,
         repeated: Repeated,
         /// When a repeated request last brought the first one again.
         again: Instant,
@@ -135,6 +137,8 @@ pub(super) struct Receiving {
     pub(super) owed: bool,
     /// A packet came that was later than the next one.
     pub(super) gap: bool,
+    /// The stamp of the last packet that came.
+    pub(super) echo: Stamp,
 }
 
 /// A request slot (`SSlot` in the original).
@@ -177,6 +181,8 @@ pub(super) struct ServerSession<R> {
     pub(super) credits: u16,
     /// Pings without an answer.
     pub(super) unanswered: u8,
+    /// A packet has come with a congestion mark since the last reply.
+    pub(super) marked: bool,
     /// Of every packet: whether there is a trailer.
     pub(super) flags: Flags,
     pub(super) route: R,

@@ -6,7 +6,7 @@ use crate::wire::checksum::{overhead, trailer_of};
 use crate::wire::control::{Control, Parameters};
 use crate::wire::{
     ANNOUNCEMENT, CANCEL, ConnectionId, Flags, Header, Kind, PacketLayout, PacketNumber, ReplyInfo,
-    RequestNumber, encode_status,
+    RequestNumber, Stamp, encode_status,
 };
 
 /// A packet in the making. What it starts as is what an honest peer would send.
@@ -96,14 +96,15 @@ impl Pair {
     /// Packet `packet` of request `number`.
     pub(crate) fn request(&self, number: u32, packet: u32, message: &[u8]) -> Crafted {
         let payload = self.payload() as u32;
-        let header =
-            Header { aux: ECHO, ..self.header(self.server_id, Kind::Request, number, packet) };
+        let aux = if packet == 0 { ECHO } else { Stamp::at(self.now).to_u32() };
+        let header = Header { aux, ..self.header(self.server_id, Kind::Request, number, packet) };
         message_packet(header, payload, payload, message)
     }
 
     /// A request for `count` response packets from `from` on.
     pub(crate) fn pull(&self, number: u32, from: u32, count: u32) -> Crafted {
         let header = Header {
+            aux: Stamp::at(self.now).to_u32(),
             size: count,
             ..self.header(self.server_id, Kind::RequestForResponse, number, from)
         };

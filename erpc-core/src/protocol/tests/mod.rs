@@ -14,7 +14,7 @@
 //! | `strangers` | that nobody else can touch it |
 //! | `flow`, `turns` | credits, windows, room; who waits is served in turn |
 //! | `memory` | what messages may take |
-//! | `retransmission`, `liveness`, `endings` | loss, silence, death, and good-byes |
+//! | `retransmission`, `recovery`, `liveness`, `endings` | loss, silence, death, and good-byes |
 //! | `transcript` | every kind of packet, to the last byte |
 //! | `originals_holes` | what the C++ implementation leaves open |
 //! | `lossy` | all of it under seeded faults |
@@ -39,6 +39,7 @@ mod memory;
 mod negotiation;
 mod originals_holes;
 mod pulls;
+mod recovery;
 mod replies;
 mod requests;
 mod responses;

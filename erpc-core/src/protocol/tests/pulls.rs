@@ -69,11 +69,28 @@ fn what_is_sent_again_is_flushed_before() {
 }
 
 #[test]
-fn a_pull_behind_one_that_was_lost_waits_for_it() {
+fn a_pull_behind_one_that_was_lost_stands_for_both() {
     let mut pair = responding(6);
-    let ahead = pair.pull(0, 3, 3).bytes();
-    pair.server_drops(CLIENT, &ahead, DropReason::OutOfOrder);
+    assert_eq!(pulled(&mut pair, 3, 3), [1, 2, 3, 4, 5]);
+    assert_eq!(pair.server.stats().retransmissions, 0);
+}
+
+#[test]
+fn a_pull_that_was_overtaken_brings_nothing() {
+    let mut pair = responding(6);
+    let late = pair.pull(0, 1, 2).bytes();
+    pair.pass_slowly(ms(1));
+    assert_eq!(pulled(&mut pair, 3, 3), [1, 2, 3, 4, 5]);
+    pair.server_drops(CLIENT, &late, DropReason::Duplicate);
     assert_eq!(pair.take_to_client().len(), 0);
+}
+
+#[test]
+fn a_pull_so_far_ahead_that_no_client_has_credits_for_it_is_dropped() {
+    let mut pair = responding(64);
+    let ahead = pair.pull(0, 33, 2).bytes();
+    pair.server_drops(CLIENT, &ahead, DropReason::OutOfOrder);
+    assert_eq!(pulled(&mut pair, 32, 1).len(), 32);
 }
 
 #[test]

@@ -1,0 +1,174 @@
+//! What is lost is seen by what comes after it: stamps tell the second loss of a packet from what the first
+//! has left on the way, and late answers from answers to what a timeout has sent.
+
+use std::time::Duration;
+
+use super::pair::{CLIENT, Pair, SERVER, header, kinds, ms, shape};
+use crate::protocol::{EndpointConfig, SessionId};
+use crate::wire::{Kind, Stamp};
+
+/// A client that has sent the first packets of a request, as many as it has credits.
+fn sending(credits: u16, packets: usize) -> (Pair, SessionId, Vec<Vec<u8>>) {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(credits));
+    let message = pair.message(packets);
+    pair.call(session, 1, &message);
+    let sent = pair.take_to_server();
+    assert_eq!(sent.len(), usize::from(credits).min(packets));
+    (pair, session, sent)
+}
+
+/// A client that has asked for response packets 1 to 8 of 40, and what was sent for that.
+fn pulling() -> (Pair, SessionId, Vec<Vec<u8>>) {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(8));
+    pair.echo = false;
+    pair.call(session, 1, b"a lot, please");
+    let request = pair.take_to_server();
+    pair.burst_at_server(CLIENT, &request);
+    let message = pair.message(40);
+    pair.answer(&message);
+    let first = pair.take_to_client();
+    pair.burst_at_client(SERVER, &first);
+    let pull = pair.take_to_server();
+    pair.pass_slowly(Duration::from_micros(5));
+    pair.burst_at_server(CLIENT, &pull);
+    let sent = pair.take_to_client();
+    assert_eq!(sent.len(), 8);
+    (pair, session, sent)
+}
+
+fn to_server(pair: &mut Pair, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    pair.pass_slowly(Duration::from_micros(5));
+    pair.burst_at_server(CLIENT, packets);
+    pair.take_to_client()
+}
+
+fn to_client(pair: &mut Pair, packets: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    pair.pass_slowly(Duration::from_micros(5));
+    pair.burst_at_client(SERVER, packets);
+    pair.take_to_server()
+}
+
+fn numbers(packets: &[Vec<u8>]) -> Vec<u32> {
+    packets.iter().map(|packet| header(packet).packet.get()).collect()
+}
+
+#[test]
+fn a_packet_that_is_lost_twice_is_sent_a_third_time_without_a_timeout() {
+    let (mut pair, _, sent) = sending(8, 20);
+    let gap = to_server(&mut pair, &[&sent[..2], &sent[3..]].concat());
+    let again = to_client(&mut pair, &gap);
+    assert_eq!(numbers(&again), [2, 3, 4, 5, 6, 7, 8, 9]);
+    let gap = to_server(&mut pair, &again[1..]);
+    assert_eq!(shape(&gap), [(Kind::CreditReturn, 2)]);
+    let third = to_client(&mut pair, &gap);
+    assert_eq!(numbers(&third), [2, 3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(pair.client.stats().timeouts, 0);
+    pair.burst_at_server(CLIENT, &third);
+    pair.settle();
+    assert!(pair.outcome().result.is_ok());
+}
+
+#[test]
+fn what_the_first_loss_has_left_on_its_way_rolls_back_once() {
+    let (mut pair, _, sent) = sending(8, 20);
+    // The packets behind the lost one come in bursts of their own; each tells of the gap.
+    let mut gaps = to_server(&mut pair, &[&sent[..2], &sent[3..4]].concat());
+    for packet in &sent[4..] {
+        gaps.extend(to_server(&mut pair, std::slice::from_ref(packet)));
+    }
+    assert_eq!(kinds(&gaps).len(), 5);
+    let again = to_client(&mut pair, &gaps[..1]);
+    assert_eq!(again.len(), 8);
+    for gap in &gaps[1..] {
+        assert_eq!(to_client(&mut pair, std::slice::from_ref(gap)), Vec::<Vec<u8>>::new());
+    }
+}
+
+#[test]
+fn the_first_packet_of_a_request_is_sent_a_third_time_too() {
+    let (mut pair, _, sent) = sending(8, 20);
+    let gaps = to_server(&mut pair, &sent[1..]);
+    assert_eq!(gaps.len(), 7, "nothing is kept of a request whose first packet is missing");
+    let again = to_client(&mut pair, &gaps);
+    assert_eq!(numbers(&again), [0, 1, 2, 3, 4, 5, 6, 7]);
+    let gaps = to_server(&mut pair, &again[1..]);
+    assert_eq!(numbers(&to_client(&mut pair, &gaps)), [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn a_timeout_that_was_too_early_sends_one_packet_and_nothing_else() {
+    let (mut pair, session, sent) = sending(8, 20);
+    pair.pass(ms(25));
+    let probe = pair.take_to_server();
+    assert_eq!(shape(&probe), [(Kind::Request, 0)]);
+    // The server was away: what it takes in at last are the packets that were sent first.
+    let returned = to_server(&mut pair, &sent[..6]);
+    let next = to_client(&mut pair, &returned);
+    assert_eq!(numbers(&next), [8, 9, 10, 11, 12, 13], "and not 6 and 7 once more");
+    assert_eq!(pair.client.stats().retransmissions, 1, "the probe");
+    let rtt = pair.client.session_stats(session).expect("open").rtt.expect("measured");
+    assert!(rtt >= ms(25), "{rtt:?}");
+}
+
+#[test]
+fn the_answer_to_a_timeouts_packet_sends_what_follows_again() {
+    let (mut pair, _, sent) = sending(8, 20);
+    let returned = to_server(&mut pair, &sent[..3]);
+    assert_eq!(numbers(&to_client(&mut pair, &returned)), [8, 9, 10]);
+    pair.pass(ms(25));
+    let probe = pair.take_to_server();
+    assert_eq!(numbers(&probe), [3]);
+    let returned = to_server(&mut pair, &probe);
+    assert_eq!(numbers(&to_client(&mut pair, &returned)), [4, 5, 6, 7, 8, 9, 10, 11]);
+}
+
+#[test]
+fn a_response_packet_that_is_lost_twice_is_asked_for_a_third_time_without_a_timeout() {
+    let (mut pair, _, sent) = pulling();
+    let pull = to_client(&mut pair, &[&sent[..2], &sent[3..]].concat());
+    assert_eq!(shape(&pull), [(Kind::RequestForResponse, 3)]);
+    let again = to_server(&mut pair, &pull);
+    let pull = to_client(&mut pair, &again[1..]);
+    assert_eq!(shape(&pull), [(Kind::RequestForResponse, 3)]);
+    assert_eq!(pair.client.stats().timeouts, 0);
+    pair.burst_at_server(CLIENT, &pull);
+    pair.settle();
+    assert!(pair.outcome().result.is_ok());
+}
+
+#[test]
+fn a_lost_pull_is_made_good_by_the_next() {
+    let (mut pair, _, sent) = pulling();
+    let lost = to_client(&mut pair, &sent[..4]);
+    assert_eq!(numbers(&lost), [9]);
+    let next = to_client(&mut pair, &sent[4..]);
+    assert_eq!(numbers(&next), [13]);
+    let response = to_server(&mut pair, &next);
+    assert_eq!(numbers(&response), [9, 10, 11, 12, 13, 14, 15, 16]);
+    assert_eq!(pair.client.stats().timeouts, 0);
+}
+
+#[test]
+fn every_credit_return_and_every_answered_pull_gives_a_sample() {
+    let (mut pair, session, sent) = sending(8, 20);
+    let rtt = |pair: &Pair, session| pair.client.session_stats(session).expect("open").rtt;
+    assert_eq!(rtt(&pair, session), None);
+    let returned = to_server(&mut pair, &sent[..4]);
+    to_client(&mut pair, &returned);
+    assert_eq!(rtt(&pair, session), Some(Duration::from_micros(10)));
+    let (mut pair, session, sent) = pulling();
+    to_client(&mut pair, &sent);
+    assert_eq!(rtt(&pair, session), Some(Duration::from_micros(10)));
+}
+
+#[test]
+fn packets_of_one_turn_before_and_after_a_roll_back_are_told_apart() {
+    let (mut pair, _, sent) = sending(8, 20);
+    let news = to_server(&mut pair, &[&sent[..4], &sent[5..]].concat());
+    assert_eq!(shape(&news), [(Kind::CreditReturn, 4)]);
+    let stamps: Vec<_> = to_client(&mut pair, &news)
+        .iter()
+        .map(|packet| Stamp::from_u32(header(packet).aux))
+        .collect();
+    assert!(stamps.iter().all(|stamp| stamp.is_since(pair.now.plus_nanos(2))), "{stamps:?}");
+}

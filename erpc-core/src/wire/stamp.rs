@@ -1,0 +1,97 @@
+//! When a packet was sent, told by the packet itself.
+
+use crate::time::Instant;
+
+/// The clock of a packet's sender, in steps of two nanoseconds, as 31 bits that wrap after 2.1 s.
+///
+/// Whoever answers the packet sends the stamp back as it came. So a round trip is measured without any
+/// memory of what was sent when; it is right for packets that were sent twice, too; and an answer tells
+/// whether what it is about was sent before or after a certain time (as RFC 7323's timestamps do for
+/// TCP). It travels in the upper 31 bits of a word. Zero says nothing: kinds of packets that have no stamp
+/// leave it at that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stamp(u32);
+
+impl Stamp {
+    /// No stamp.
+    pub const NONE: Self = Self(0);
+
+    /// The stamp of this time.
+    #[must_use]
+    #[inline]
+    pub const fn at(now: Instant) -> Self {
+        let word = now.as_nanos() as u32 & !1;
+        Self(if word == 0 { 2 } else { word })
+    }
+
+    /// The stamp in the upper 31 bits of `word`.
+    #[must_use]
+    #[inline]
+    pub const fn from_u32(word: u32) -> Self {
+        Self(word & !1)
+    }
+
+    /// The stamp as it travels; the lowest bit is clear.
+    #[must_use]
+    #[inline]
+    pub const fn to_u32(self) -> u32 {
+        self.0
+    }
+
+    /// Nanoseconds since then, at most 2.1 s; `None` for no stamp and for one from the future. More than 4.3 s
+    /// ago looks like less: who asks has sent the packet lately.
+    #[must_use]
+    #[inline]
+    pub const fn nanos_until(self, now: Instant) -> Option<u64> {
+        let nanos = Self::at(now).0.wrapping_sub(self.0);
+        if self.0 == 0 || nanos > i32::MAX as u32 { None } else { Some(nanos as u64) }
+    }
+
+    /// Whether this was earlier than `other`, within a second or two; false if either is none.
+    #[must_use]
+    #[inline]
+    pub const fn is_before(self, other: Self) -> bool {
+        self.0 != 0 && other.0 != 0 && (self.0.wrapping_sub(other.0) as i32) < 0
+    }
+
+    /// Whether this was then or later; false for no stamp.
+    #[must_use]
+    #[inline]
+    pub const fn is_since(self, then: Instant) -> bool {
+        self.0 != 0 && self.0.wrapping_sub(Self::at(then).0) <= i32::MAX as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_trip_of_up_to_two_seconds_is_measured_to_two_nanoseconds(
+            sent in any::<u32>().prop_map(u64::from),
+            trip in 0u64..2_000_000_000,
+        ) {
+            let (then, now) = (Instant::from_nanos(sent), Instant::from_nanos(sent + trip));
+            let echo = Stamp::from_u32(Stamp::at(then).to_u32());
+            let measured = echo.nanos_until(now).expect("it was sent");
+            prop_assert!(measured.abs_diff(trip) <= 3, "{measured} of {trip}");
+            prop_assert!(echo.is_since(then));
+            prop_assert_eq!(Stamp::at(now).is_since(then), true);
+            prop_assert!(trip < 4 || !echo.is_since(now) && echo.is_before(Stamp::at(now)));
+            prop_assert!(!Stamp::at(now).is_before(echo));
+        }
+    }
+
+    #[test]
+    fn no_stamp_and_the_future_measure_nothing() {
+        let now = Instant::from_nanos(1_000_000);
+        assert_eq!(Stamp::NONE.nanos_until(now), None);
+        assert!(!Stamp::NONE.is_since(Instant::ZERO));
+        assert_eq!(Stamp::at(now.plus_nanos(100)).nanos_until(now), None);
+        assert_ne!(Stamp::at(Instant::ZERO), Stamp::NONE, "every time has a stamp");
+        assert_eq!(Stamp::from_u32(1), Stamp::NONE, "the lowest bit is somebody else's");
+    }
+}
