@@ -8,7 +8,7 @@ use super::config::{EndpointConfig, Integrity};
 use super::ids::IdSource;
 use super::server::{Acceptor, ServerSide};
 use super::stats::{DropReason, ProtocolStats};
-use super::timers::{TimerId, Timers};
+use super::wheel::{TimerId, Timers};
 use super::{
     Body, Cause, ClientId, ClientStats, ConfigError, ConnectError, Event, NewCall, Notice,
     Rejected, Reply, Request, RequestHandle, SessionId, SessionStats,

@@ -39,7 +39,7 @@ mod server;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod timers;
+mod wheel;
 
 pub(crate) use self::core::Plain;
 pub use self::core::{Core, Local, MAX_EXPIRED};

@@ -29,7 +29,7 @@ use self::session::{ALL_FREE, Call, ClientSession, Patience, Quarantine, Respons
 use super::core::Shared;
 use super::ids::KeyedHasher;
 use super::rtt::MAX_RTO;
-use super::timers::TimerId;
+use super::wheel::TimerId;
 use super::{CallError, Cause, NewCall, Notice, SessionEvent, SessionId, SessionStats, WINDOW};
 use crate::mutants::mutant;
 use crate::time::Instant;

@@ -28,7 +28,7 @@ pub use self::respond::KEPT_CAPACITY;
 use self::slot::{ServerSession, ServerSlot, Siblings, SlotState};
 use super::core::Shared;
 use super::ids::KeyedHasher;
-use super::timers::TimerId;
+use super::wheel::TimerId;
 use super::{ClientId, ClientStats, Notice, RequestHandle, WINDOW};
 use crate::mutants::mutant;
 use crate::time::Instant;

@@ -1,0 +1,445 @@
+//! One entry per session in a hierarchical timing wheel (Varghese and Lauck, SOSP'87), for timers and, as in
+//! Carousel (Saeed et al., SIGCOMM'17, section 4.2), for pacing.
+//!
+//! Four levels of 64 slots. An entry sits in the level whose slot width fits its distance and moves down
+//! as its time comes nearer. Arming and cancelling are O(1); advancing over an idle stretch costs a few
+//! bitmap operations per occupied slot, whatever the length of the stretch. A tick is a power of two in nanoseconds,
+//! so that which slot an instant belongs to is a shift, exact whatever clock the instant was read from.
+//!
+//! Carousel keeps packets in its wheel; here sessions wait, and send when it is their turn. So a wheel's
+//! memory is 24 bytes per session and 1 KB, whatever the rates, and no queue refers to a msgbuf.
+
+use crate::mutants::mutant;
+use crate::time::Instant;
+
+/// Retransmissions, pings and deadlines: a tick is 16.4 us, the horizon 4.6 minutes.
+pub(super) type Timers = Wheel<14>;
+/// Whose turn it is to send: a tick is 1.02 us, the horizon 17 s.
+#[cfg_attr(not(test), expect(dead_code, reason = "sessions are not paced yet"))]
+pub(super) type PaceWheel = Wheel<10>;
+
+/// Log2 of the slots per level.
+const SLOT_BITS: u32 = 6;
+const SLOTS: usize = 1 << SLOT_BITS;
+const LEVELS: usize = 4;
+/// Farthest distance that is represented, in ticks. What is due later fires then, early.
+const HORIZON: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
+const NONE: u32 = u32::MAX;
+
+// The gap after the longest datagram, 65,507 bytes, at the lowest rate, 0.1 MB/s, is within the pace wheel's horizon.
+const _: () = assert!(HORIZON << 10 > 65_507 * 1_000_000_000 / 100_000);
+
+/// Names an entry; small dense numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct TimerId(pub(super) u32);
+
+#[derive(Clone, Copy)]
+struct Node {
+    tick: u64,
+    prev: u32,
+    next: u32,
+    /// `level * SLOTS + slot`, `NONE` if not armed.
+    place: u32,
+}
+
+// What an entry costs.
+const _: () = assert!(size_of::<Node>() == 24);
+
+/// The wheel, of ticks of `2^TICK_SHIFT` nanoseconds. Entries fire at most one tick late and, within the horizon,
+/// never early.
+pub(super) struct Wheel<const TICK_SHIFT: u32> {
+    nodes: Vec<Node>,
+    heads: [u32; LEVELS * SLOTS],
+    occupied: [u64; LEVELS],
+    /// All entries up to and including this tick have been moved to the current slot of level 0.
+    tick: u64,
+    /// Nothing has to be looked at before this tick; [`Self::IDLE`] if nothing is armed. May be too early
+    /// after something was cancelled.
+    soonest: u64,
+    armed: usize,
+}
+
+impl<const TICK_SHIFT: u32> Wheel<TICK_SHIFT> {
+    /// The tick of [`Instant::NEVER`].
+    const IDLE: u64 = u64::MAX >> TICK_SHIFT;
+
+    pub(super) fn new() -> Self {
+        Self {
+            nodes: Vec::new(),
+            heads: [NONE; LEVELS * SLOTS],
+            occupied: [0; LEVELS],
+            tick: 0,
+            soonest: Self::IDLE,
+            armed: 0,
+        }
+    }
+
+    /// Says what time it is before the first entry is armed: how far an entry is away counts from there,
+    /// and the clock's origin may be long ago. Does nothing while entries are armed.
+    pub(super) fn begin(&mut self, now: Instant) {
+        if self.armed == 0 {
+            self.tick = self.tick.max(now.as_nanos() >> TICK_SHIFT);
+        }
+    }
+
+    /// Arms the entry for `at`, or moves it there.
+    pub(super) fn arm(&mut self, id: TimerId, at: Instant) {
+        self.cancel(id);
+        let begun = at.as_nanos() & ((1 << TICK_SHIFT) - 1) != 0;
+        let tick = (at.as_nanos() >> TICK_SHIFT) + u64::from(begun);
+        let tick = tick.clamp(self.tick + 1, self.tick + HORIZON);
+        let index = id.0 as usize;
+        if index >= self.nodes.len() {
+            self.nodes.resize(index + 1, Node { tick: 0, prev: NONE, next: NONE, place: NONE });
+        }
+        self.nodes[index].tick = tick;
+        self.armed += 1;
+        self.link(id.0);
+    }
+
+    /// Disarms the entry if it is armed.
+    pub(super) fn cancel(&mut self, id: TimerId) {
+        if self.nodes.get(id.0 as usize).is_some_and(|node| node.place != NONE) {
+            self.unlink(id.0);
+            self.armed -= 1;
+        }
+    }
+
+    /// An entry whose time has come, disarmed; `None` when there is none left at `now`. Costs a comparison
+    /// while there is nothing to look at.
+    #[inline]
+    pub(super) fn expire(&mut self, now: Instant) -> Option<TimerId> {
+        let target = now.as_nanos() >> TICK_SHIFT;
+        if target < self.soonest {
+            self.tick = self.tick.max(target);
+            return None;
+        }
+        self.expire_until(target)
+    }
+
+    fn expire_until(&mut self, target: u64) -> Option<TimerId> {
+        loop {
+            if let Some(head) = self.due() {
+                self.unlink(head);
+                self.armed -= 1;
+                return Some(TimerId(head));
+            }
+            if self.tick >= target {
+                self.soonest = self.next_tick();
+                return None;
+            }
+            self.advance(target);
+        }
+    }
+
+    /// Nothing fires before this; [`Instant::NEVER`] if nothing is armed. Exact for what is less than 64 ticks
+    /// away, else a lower bound.
+    pub(super) fn next(&self) -> Instant {
+        if self.armed == 0 {
+            return Instant::NEVER;
+        }
+        // Whoever let entries expire may have left some for later.
+        let tick = if self.due().is_some() { self.tick } else { self.next_tick() };
+        Instant::from_nanos(tick << TICK_SHIFT)
+    }
+
+    /// An entry in the current slot whose time has come.
+    #[inline]
+    fn due(&self) -> Option<u32> {
+        let head = self.heads[(self.tick as usize) & (SLOTS - 1)];
+        (head != NONE && self.nodes[head as usize].tick <= self.tick).then_some(head)
+    }
+
+    /// The next tick at which a slot has to be looked at, at most [`Self::IDLE`].
+    fn next_tick(&self) -> u64 {
+        let mut next = Self::IDLE;
+        for level in 0..LEVELS {
+            let shift = SLOT_BITS * level as u32;
+            let current = self.tick >> shift;
+            // Bit 0 becomes the slot after the current one; the current one itself is a full turn away.
+            let ahead =
+                self.occupied[level].rotate_right((current as u32 + 1) & (SLOTS as u32 - 1));
+            if ahead != 0 {
+                next = next.min((current + 1 + u64::from(ahead.trailing_zeros())) << shift);
+            }
+        }
+        next
+    }
+
+    /// Moves on to `target` or, if something has to be looked at before, there.
+    fn advance(&mut self, target: u64) {
+        let next = self.next_tick();
+        if next > target {
+            self.tick = target;
+            return;
+        }
+        self.tick = next;
+        for level in (1..LEVELS).rev() {
+            let shift = SLOT_BITS * level as u32;
+            if next & ((1 << shift) - 1) == 0 {
+                let place = level * SLOTS + ((next >> shift) as usize & (SLOTS - 1));
+                while self.heads[place] != NONE {
+                    let node = self.heads[place];
+                    self.unlink(node);
+                    if mutant!(TimerLost) {
+                        continue;
+                    }
+                    self.link(node);
+                }
+            }
+        }
+    }
+
+    fn link(&mut self, index: u32) {
+        let tick = self.nodes[index as usize].tick;
+        let distance = tick - self.tick;
+        let level = (63 - (distance | 1).leading_zeros()) / SLOT_BITS;
+        let slot = (tick >> (SLOT_BITS * level)) as usize & (SLOTS - 1);
+        let place = level as usize * SLOTS + slot;
+        let head = self.heads[place];
+        self.nodes[index as usize] = Node { tick, prev: NONE, next: head, place: place as u32 };
+        if head != NONE {
+            self.nodes[head as usize].prev = index;
+        }
+        self.heads[place] = index;
+        self.soonest = self.soonest.min((tick >> (SLOT_BITS * level)) << (SLOT_BITS * level));
+        self.occupied[level as usize] |= 1 << slot;
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let Node { prev, next, place, .. } = self.nodes[index as usize];
+        let place = place as usize;
+        if prev == NONE {
+            self.heads[place] = next;
+            if next == NONE {
+                self.occupied[place / SLOTS] &= !(1 << (place % SLOTS));
+            }
+        } else {
+            self.nodes[prev as usize].next = next;
+        }
+        if next != NONE {
+            self.nodes[next as usize].prev = prev;
+        }
+        self.nodes[index as usize].place = NONE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    impl<const SHIFT: u32> Wheel<SHIFT> {
+        const TICK: u64 = 1 << SHIFT;
+
+        /// The slots' bits, put together from the entries.
+        fn occupied(&self) -> [u64; LEVELS] {
+            let bits = |level| (0..SLOTS).filter(move |at| self.heads[level * SLOTS + at] != NONE);
+            std::array::from_fn(|level| bits(level).fold(0, |all, at| all | 1 << at))
+        }
+
+        /// Lets everything expire, and counts the stops on the way.
+        fn stops_until(&mut self, now: u64) -> usize {
+            let mut stops = 0;
+            while self.tick < now >> SHIFT {
+                self.advance(now >> SHIFT);
+                stops += 1;
+                while let Some(entry) = self.due() {
+                    self.cancel(TimerId(entry));
+                }
+            }
+            stops
+        }
+    }
+
+    /// The same wheel, as a binary heap of deadlines.
+    #[derive(Default)]
+    struct Heap {
+        heap: BinaryHeap<Reverse<(u64, u32)>>,
+        armed: [Option<u64>; 20],
+    }
+
+    impl Heap {
+        fn arm(&mut self, id: u32, due: u64) {
+            self.armed[id as usize] = Some(due);
+            self.heap.push(Reverse((due, id)));
+        }
+
+        /// The earliest deadline; what was moved or cancelled is skipped.
+        fn earliest(&mut self) -> Option<u64> {
+            while let Some(&Reverse((due, id))) = self.heap.peek() {
+                if self.armed[id as usize] == Some(due) {
+                    return Some(due);
+                }
+                self.heap.pop();
+            }
+            None
+        }
+    }
+
+    /// Arms an entry some bits of a tick away, cancels another, and lets time pass, again and again.
+    fn follows_a_heap<const SHIFT: u32>(steps: &[(u32, u32, u64, u32)], longest: u32) {
+        let mut wheel = Wheel::<SHIFT>::new();
+        let tick = Wheel::<SHIFT>::TICK;
+        let mut model = Heap::default();
+        let mut now = 0;
+        for &(id, bits, random, pass) in steps {
+            let due = now + (random & ((1 << bits) - 1)).min(tick * (HORIZON - 1));
+            wheel.arm(TimerId(id), at(due));
+            model.arm(id, due);
+            if id % 5 == 0 {
+                wheel.cancel(TimerId(id / 5));
+                model.armed[id as usize / 5] = None;
+            }
+            let earliest = model.earliest();
+            let next = wheel.next().as_nanos();
+            assert!(earliest.map_or(next == u64::MAX, |due| next < due.max(now) + 2 * tick));
+            now += u64::from(pass) % (1 << longest);
+            let mut last = 0;
+            while let Some(TimerId(id)) = wheel.expire(at(now)) {
+                let due = model.armed[id as usize].take().expect("fires once");
+                assert!(due <= now, "{id} fired {} ns early", due - now);
+                assert!(due + tick > last, "{id} fired after one that was due later");
+                last = due;
+            }
+            let left = model.earliest();
+            assert!(left.is_none_or(|due| due + tick > now), "{left:?} was due before {now}");
+            assert_eq!(wheel.occupied, wheel.occupied());
+            assert_eq!(wheel.armed, model.armed.iter().flatten().count());
+        }
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<(u32, u32, u64, u32)>> {
+        proptest::collection::vec((0u32..20, 0u32..40, any::<u64>(), any::<u32>()), 1..200)
+    }
+
+    proptest! {
+        #[test]
+        fn polled_at_rate_it_follows_a_binary_heap(steps in steps()) {
+            follows_a_heap::<10>(&steps, 9);
+            follows_a_heap::<14>(&steps, 13);
+        }
+
+        #[test]
+        fn polled_rarely_it_follows_a_binary_heap(steps in steps()) {
+            follows_a_heap::<10>(&steps, 31);
+            follows_a_heap::<14>(&steps, 31);
+        }
+
+        /// A processor's counter that is turned into nanoseconds: every tick in it is off by a fraction.
+        #[test]
+        fn at_any_clock_frequency_the_horizon_is_neither_early_nor_late(
+            hertz in 1_000_000_000u64..5_000_000_000, begin in 0u64..1 << 50,
+        ) {
+            let hertz = if begin % 2 == 0 { 2_599_998_123 } else { hertz };
+            let nanos = |count: u64| (u128::from(count) * 1_000_000_000 / u128::from(hertz)) as u64;
+            let mut wheel = PaceWheel::new();
+            wheel.begin(at(nanos(begin)));
+            let due = nanos(begin) + HORIZON * PaceWheel::TICK - PaceWheel::TICK;
+            wheel.arm(TimerId(3), at(due));
+            let mut count = begin;
+            while wheel.expire(at(nanos(count))).is_none() {
+                let left = due.saturating_sub(nanos(count));
+                prop_assert!(nanos(count) < due + PaceWheel::TICK, "late");
+                // Ever closer, then half a tick of the counter at a time.
+                count += (left / 2).max(500) * (hertz / 1_000_000) / 1_000;
+            }
+            prop_assert!(nanos(count) >= due, "{} ns early", due - nanos(count));
+        }
+    }
+
+    #[test]
+    fn what_is_due_at_the_horizon_waits_for_it_and_what_is_due_later_is_held_to_it() {
+        fn horizon<const SHIFT: u32>() {
+            let tick = Wheel::<SHIFT>::TICK;
+            for begin in [0, 1, 62, 63, 64, 4_095, 4_097, (1 << 24) - 1, 1 << 24, 12_345_678] {
+                for due in [begin + HORIZON, begin + 3 * HORIZON] {
+                    let mut wheel = Wheel::<SHIFT>::new();
+                    wheel.begin(at(begin * tick));
+                    wheel.arm(TimerId(0), at(due * tick));
+                    let horizon = (begin + HORIZON) * tick;
+                    assert_eq!(wheel.expire(at(begin * tick + 1_000)), None);
+                    assert_eq!(wheel.expire(at(horizon - 1)), None);
+                    assert_eq!(wheel.expire(at(horizon)), Some(TimerId(0)));
+                }
+            }
+        }
+        horizon::<10>();
+        horizon::<14>();
+    }
+
+    #[test]
+    fn a_clock_that_runs_for_long_makes_no_entry_early() {
+        let mut timers = Timers::new();
+        let month = at(30 * 86_400 * 1_000_000_000);
+        timers.begin(month);
+        timers.arm(TimerId(1), month.plus_nanos(25_000_000));
+        assert_eq!(timers.expire(month.plus_nanos(24_000_000)), None);
+        assert_eq!(timers.expire(month.plus_nanos(26_000_000)), Some(TimerId(1)));
+        timers.arm(TimerId(1), month.plus_nanos(50_000_000));
+        timers.begin(month.plus_nanos(60_000_000));
+        let expired = timers.expire(month.plus_nanos(60_000_000));
+        assert_eq!(expired, Some(TimerId(1)), "it is not passed over");
+    }
+
+    #[test]
+    fn next_is_exact_for_64_ticks_and_says_so_while_some_that_are_due_are_left() {
+        let mut timers = Timers::new();
+        for ticks in [1, 2, 5, 63] {
+            timers.arm(TimerId(1), at(ticks * Timers::TICK));
+            assert_eq!(timers.next(), at(ticks * Timers::TICK));
+        }
+        timers.arm(TimerId(2), at(63 * Timers::TICK));
+        let due = timers.next();
+        assert!(timers.expire(due).is_some());
+        assert_eq!(timers.next(), due, "the other one is due too");
+        assert!(timers.expire(due).is_some());
+        assert_eq!(timers.next(), Instant::NEVER);
+        // In a slot that comes round again: not now.
+        timers.arm(TimerId(3), due.plus_nanos(SLOTS as u64 * Timers::TICK));
+        assert!(timers.next() > due);
+    }
+
+    #[test]
+    fn an_idle_stretch_costs_the_same_however_long_it_was() {
+        fn stops<const SHIFT: u32>(entries: u32, seconds: u64) -> usize {
+            let mut wheel = Wheel::<SHIFT>::new();
+            wheel.begin(at(123_456_789));
+            for entry in 0..entries {
+                wheel.arm(TimerId(entry), at(123_456_789 + (5_000 << (5 * entry))));
+            }
+            wheel.stops_until(123_456_789 + seconds * 1_000_000_000)
+        }
+        // Without entries one; with four, within the first second, at most one per entry and level, and the last.
+        assert_eq!([stops::<10>(0, 1), stops::<14>(0, 1), stops::<10>(0, 60)], [1; 3]);
+        assert_eq!(stops::<10>(4, 1), stops::<10>(4, 60));
+        assert_eq!(stops::<14>(4, 1), stops::<14>(4, 60));
+        assert!(stops::<10>(4, 1) <= 4 * LEVELS + 1, "{}", stops::<10>(4, 1));
+    }
+
+    #[test]
+    fn who_sleeps_until_the_next_entry_is_woken_a_few_times_in_200_seconds() {
+        let mut timers = Timers::new();
+        timers.arm(TimerId(1), at(2_000_000));
+        timers.arm(TimerId(2), at(70_000_000));
+        timers.arm(TimerId(3), at(200_000_000_000));
+        [1, 2].map(TimerId).into_iter().for_each(|id| timers.cancel(id));
+        let mut looked = 0;
+        loop {
+            let now = timers.next();
+            looked += 1;
+            if timers.expire(now).is_some() {
+                break;
+            }
+        }
+        assert!(looked <= LEVELS, "{looked} stops");
+    }
+}
