@@ -8,8 +8,8 @@ use std::time::Duration;
 use erpc_core::buf::MsgBuf;
 use erpc_core::time::Instant;
 use erpc_core::transport::{
-    Capabilities, ChargeModel, MAX_BURST, RxPacket, RxQueue, Transport, TransportStats, TxPacket,
-    TxQueue, Waker,
+    Capabilities, ChargeModel, MAX_BURST, Path, RxPacket, RxQueue, Transport, TransportStats,
+    TxPacket, TxQueue, Waker,
 };
 use erpc_core::wire::HEADER_LEN;
 use erpc_core::wire::checksum::{TRAILER_LEN, trailer_of};
@@ -212,6 +212,7 @@ impl Transport for SimTransport {
             charge: nic.charge,
             rx_capacity: nic.rx_capacity,
             min_rto: nic.min_rto,
+            rtt_noise: Duration::from_micros(5),
             steer: 0,
             integrity: nic.integrity,
         }
@@ -221,8 +222,8 @@ impl Transport for SimTransport {
         self.port.route
     }
 
-    fn path_datagram(&mut self, _: &SimRoute) -> usize {
-        self.port.nic.max_datagram
+    fn path(&mut self, _: &SimRoute) -> Path {
+        Path { datagram: self.port.nic.max_datagram, link_rate: None }
     }
 
     fn wait(&mut self, _: Option<Duration>) {
@@ -278,7 +279,7 @@ impl RxQueue for SimRx {
     #[inline]
     fn packet(&self, index: usize) -> RxPacket<'_, SimRoute> {
         let packet = &self.lent[index];
-        RxPacket { route: packet.from, bytes: &packet.bytes }
+        RxPacket { route: packet.from, bytes: &packet.bytes, marked: false }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::mutants::mutant;
 use crate::service::Status;
 use crate::time::Instant;
-use crate::transport::{Capabilities, ChargeModel, Route, TxQueue};
+use crate::transport::{Capabilities, ChargeModel, Path, Route, RxPacket, TxQueue};
 use crate::wire::checksum::{self, TRAILER_LEN};
 use crate::wire::control::{Control, Parameters};
 use crate::wire::{HEADER_LEN, Header, HeaderError, Kind, ReplyInfo, VERSION};
@@ -186,38 +186,37 @@ impl<R: Route> Core<R> {
     pub fn receive<'p, X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
-        route: R,
-        mut bytes: &'p [u8],
+        mut packet: RxPacket<'p, R>,
         tx: &mut X,
     ) -> Event<'p, R> {
-        let plain = self.receive_plain(now, route, &mut bytes, tx);
-        let body = || Body::Packet(&bytes[HEADER_LEN..]);
+        let plain = self.receive_plain(now, &mut packet, tx);
+        let body = || Body::Packet(&packet.bytes[HEADER_LEN..]);
         match plain {
             Plain::Request { handle, method } => {
-                let (extended, deadline) = (false, Instant::NEVER);
+                let (extended, deadline, peer) = (false, Instant::NEVER, packet.route);
                 let body = body();
-                Event::Request(Request { handle, method, body, peer: route, extended, deadline })
+                Event::Request(Request { handle, method, body, peer, extended, deadline })
             }
             Plain::Reply { token, request } => {
                 let reply = Reply { body: body(), extended: false };
                 Event::Reply { token, result: Ok(reply), request }
             }
-            Plain::Neither(parsed) => self.receive_any(now, route, (parsed, bytes), tx),
+            Plain::Neither(parsed) => self.receive_any(now, packet, parsed, tx),
         }
     }
 
     /// Takes in a packet if it is the common case. A packet with a trailer is checked, before anything
-    /// else is looked at, and loses it: what is left of `bytes` is header and body. The event loop asks for it first, because the parts
+    /// else is looked at, and loses it: what is left of its bytes is header and body. The event loop asks for it first, because the parts
     /// of an answer that fits into registers need not be put together in memory, and taken apart again
     /// before the store buffer is through with them.
     #[inline(always)]
     pub(crate) fn receive_plain<X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
-        route: R,
-        bytes: &mut &[u8],
+        packet: &mut RxPacket<'_, R>,
         tx: &mut X,
     ) -> Plain {
+        let RxPacket { route, bytes, .. } = packet;
         self.shared.stats.rx_packets += 1;
         let parsed = Header::parse(bytes);
         if let Ok(header) = &parsed {
@@ -233,13 +232,13 @@ impl<R: Route> Core<R> {
             let len = bytes.len() - HEADER_LEN;
             let shared = &mut self.shared;
             if header.kind == Kind::Request {
-                if let Some(handle) = self.server.plain_request(shared, now, &route, header, len) {
+                if let Some(handle) = self.server.plain_request(shared, now, route, header, len) {
                     shared.stats.rx_delivered += 1;
                     return Plain::Request { handle, method: header.aux };
                 }
             } else if header.kind == Kind::Response
                 && let Some((token, request)) =
-                    self.client.plain_response(shared, now, &route, (header, len), tx)
+                    self.client.plain_response(shared, now, route, (header, len), tx)
             {
                 shared.stats.rx_delivered += 1;
                 return Plain::Reply { token, request };
@@ -253,11 +252,11 @@ impl<R: Route> Core<R> {
     pub(crate) fn receive_any<'p, X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
-        route: R,
-        packet: (Result<Header, HeaderError>, &'p [u8]),
+        packet: RxPacket<'p, R>,
+        parsed: Result<Header, HeaderError>,
         tx: &mut X,
     ) -> Event<'p, R> {
-        let (parsed, bytes) = packet;
+        let RxPacket { route, bytes, .. } = packet;
         let outcome = match parsed {
             Ok(header) => match header.kind {
                 Kind::RequestForResponse
@@ -419,10 +418,10 @@ impl<R: Route> Core<R> {
         self.client.next_routing().map(|(_, route)| route).or_else(|| self.server.next_pending())
     }
 
-    /// The path to the address that [`Core::next_unrouted`] last returned carries datagrams of
-    /// `datagram` bytes; its handshake goes on.
-    pub fn routed<X: TxQueue<Route = R>>(&mut self, now: Instant, datagram: usize, tx: &mut X) {
-        let datagram = datagram.min(u32::MAX as usize) as u32;
+    /// The path to the address that [`Core::next_unrouted`] last returned is `path`; its handshake goes
+    /// on.
+    pub fn routed<X: TxQueue<Route = R>>(&mut self, now: Instant, path: Path, tx: &mut X) {
+        let datagram = path.datagram.min(u32::MAX as usize) as u32;
         self.shared.timers.begin(now);
         match self.client.next_routing() {
             Some((id, _)) => self.client.routed(&mut self.shared, now, id, datagram, tx),

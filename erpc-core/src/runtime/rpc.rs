@@ -11,7 +11,7 @@ use crate::protocol::{
 };
 use crate::service::Status;
 use crate::time::Instant;
-use crate::transport::{RxPacket, RxQueue, Transport, TransportStats, TxQueue, Waker};
+use crate::transport::{RxQueue, Transport, TransportStats, TxQueue, Waker};
 use crate::wire::HEADER_LEN;
 
 /// An endpoint at its barest, eRPC's `Rpc`: a transport, the protocol over it, and a loop that somebody
@@ -231,17 +231,17 @@ impl<T: Transport> Rpc<T> {
         let received = rx.burst();
         let mut work = received;
         for at in 0..received {
-            let RxPacket { route, mut bytes } = rx.packet(at);
-            let plain = self.core.receive_plain(now, route, &mut bytes, tx);
-            let body = || Body::Packet(&bytes[HEADER_LEN..]);
+            let mut packet = rx.packet(at);
+            let plain = self.core.receive_plain(now, &mut packet, tx);
+            let body = || Body::Packet(&packet.bytes[HEADER_LEN..]);
             match plain {
                 Plain::Request { handle, method } => {
                     let mut cx = Context { core: &mut self.core, tx, now };
                     let (extended, deadline) = (false, Instant::NEVER);
-                    let body = body();
+                    let (body, peer) = (body(), packet.route);
                     app.on_request(
                         &mut cx,
-                        Request { handle, method, body, peer: route, extended, deadline },
+                        Request { handle, method, body, peer, extended, deadline },
                     );
                 }
                 Plain::Reply { token, request } => {
@@ -250,7 +250,7 @@ impl<T: Transport> Rpc<T> {
                     app.on_reply(&mut cx, token, Ok(reply), request);
                 }
                 Plain::Neither(parsed) => {
-                    let event = self.core.receive_any(now, route, (parsed, bytes), tx);
+                    let event = self.core.receive_any(now, packet, parsed, tx);
                     let mut cx = Context { core: &mut self.core, tx, now };
                     match event {
                         Event::None => {}
@@ -297,9 +297,9 @@ impl<T: Transport> Rpc<T> {
     fn look_up_paths(&mut self, now: Instant) {
         // The transport looks paths up as a whole, so its halves cannot be borrowed meanwhile.
         while let Some(route) = self.core.next_unrouted() {
-            let datagram = self.transport.path_datagram(&route);
+            let path = self.transport.path(&route);
             let (_, tx) = self.transport.split();
-            self.core.routed(now, datagram, tx);
+            self.core.routed(now, path, tx);
         }
     }
 

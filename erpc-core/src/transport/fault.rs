@@ -51,7 +51,8 @@ use packets::{Lent, Outgoing};
 pub use plan::{FaultPlan, Faults, Outage};
 
 use super::{
-    Arena, Capabilities, RxPacket, RxQueue, Transport, TransportStats, TxPacket, TxQueue, Waker,
+    Arena, Capabilities, Path, RxPacket, RxQueue, Transport, TransportStats, TxPacket, TxQueue,
+    Waker,
 };
 
 /// A transport whose packets suffer from a [`FaultPlan`].
@@ -112,8 +113,8 @@ impl<T: Transport> Transport for Faulty<T> {
         lock(&self.line).inner.arena()
     }
 
-    fn path_datagram(&mut self, peer: &T::Route) -> usize {
-        lock(&self.line).inner.path_datagram(peer)
+    fn path(&mut self, peer: &T::Route) -> Path {
+        lock(&self.line).inner.path(peer)
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {

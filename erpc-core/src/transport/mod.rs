@@ -48,6 +48,9 @@ pub struct Capabilities {
     pub rx_capacity: u32,
     /// Floor of the retransmission timeout: below it, what looks like a loss is scheduling noise.
     pub min_rto: Duration,
+    /// How far round trip times scatter for reasons that are not queues in the network: interrupts,
+    /// system calls, a peer's loop that is at something else. Congestion control takes no notice of less.
+    pub rtt_noise: Duration,
     /// Which member of a listening group this is, 0 outside of a group. Peers put it in the first byte
     /// of every packet, so that the kernel or NIC can steer by it.
     pub steer: u8,
@@ -70,6 +73,16 @@ pub trait Route: Copy + Eq + Hash + Debug + Display + Send + 'static {
 
     /// The port, 0 where there is none.
     fn port(&self) -> u16;
+}
+
+/// The way to a peer, as [`Transport::path`] finds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Path {
+    /// Largest datagram that it carries unfragmented, in bytes.
+    pub datagram: usize,
+    /// What this endpoint's link to the network carries, in bytes per second; `None` if it is unknown, or
+    /// there is no link that others share.
+    pub link_rate: Option<u64>,
 }
 
 /// One endpoint's queue pair.
@@ -99,9 +112,9 @@ pub trait Transport: 'static {
         None
     }
 
-    /// Largest datagram that the path to `peer` carries unfragmented, in bytes. May ask the operating
-    /// system; called when a session opens, not per packet.
-    fn path_datagram(&mut self, peer: &Self::Route) -> usize;
+    /// What is known of the path to `peer`. May ask the operating system; called when a session opens,
+    /// not per packet.
+    fn path(&mut self, peer: &Self::Route) -> Path;
 
     /// Blocks until a packet may be there, [`Waker::wake`] was called, or `timeout` has passed; `None`
     /// waits without limit. May return early. A wake that came before the call ends it at once.
@@ -137,6 +150,9 @@ pub struct RxPacket<'a, R> {
     pub route: R,
     /// The datagram, header included, exactly as long as it was received.
     pub bytes: &'a [u8],
+    /// A switch or router on its way had a long queue and set the mark that says so (ECN's CE); false
+    /// where the transport cannot tell.
+    pub marked: bool,
 }
 
 /// The sending half.

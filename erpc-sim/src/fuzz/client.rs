@@ -13,6 +13,7 @@ use erpc_core::protocol::{
 };
 use erpc_core::service::{Code, Status};
 use erpc_core::time::Instant;
+use erpc_core::transport::RxPacket;
 use erpc_core::wire::control::{Control, Cookie, Parameters};
 use erpc_core::wire::{self, ConnectionId, Kind, PacketLayout};
 
@@ -166,7 +167,8 @@ impl Side for Client {
         if let (Some(nonce), Some(honest)) = (asked, &stage.side.honest) {
             let pong = craft::control(honest.to, nonce, Control::Pong);
             stage.now = stage.now.plus_nanos(1_000);
-            let event = stage.core.receive(stage.now, HONEST, &pong, &mut stage.out);
+            let packet = RxPacket { route: HONEST, bytes: &pong, marked: false };
+            let event = stage.core.receive(stage.now, packet, &mut stage.out);
             assert!(matches!(event, Event::None));
         }
     }

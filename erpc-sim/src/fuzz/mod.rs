@@ -90,6 +90,7 @@ fn capabilities() -> Capabilities {
         charge: ChargeModel::Ring,
         rx_capacity: 1 << 20,
         min_rto: Duration::from_millis(5),
+        rtt_noise: Duration::from_micros(5),
         steer: 0,
         integrity: true,
     }

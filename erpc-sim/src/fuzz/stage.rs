@@ -8,7 +8,7 @@ use bytes::BufMut;
 use erpc_core::buf::MsgBuf;
 use erpc_core::protocol::{Core, EndpointConfig, Event, Local};
 use erpc_core::time::Instant;
-use erpc_core::transport::TxQueue;
+use erpc_core::transport::{Path, RxPacket, TxQueue};
 use erpc_core::wire::control::Parameters;
 use erpc_core::wire::{ConnectionId, HEADER_LEN, Kind, PacketLayout};
 
@@ -368,7 +368,8 @@ impl<S: Side> Stage<S> {
         let packet = std::mem::take(&mut self.packet);
         let before = self.out.load();
         self.burst += 1;
-        let event = self.core.receive(self.now, from, &packet, &mut self.out);
+        let received = RxPacket { route: from, bytes: &packet, marked: false };
+        let event = self.core.receive(self.now, received, &mut self.out);
         S::heard(self, from, event);
         let (packets, bytes) = self.out.load();
         let (packets, bytes) = (packets - before.0, bytes - before.1);
@@ -395,7 +396,8 @@ impl<S: Side> Stage<S> {
         let last = self.out.load().0 - before;
         while self.core.next_unrouted().is_some() {
             let before = self.out.load().0;
-            self.core.routed(self.now, 1_472, &mut self.out);
+            let path = Path { datagram: 1_472, link_rate: None };
+            self.core.routed(self.now, path, &mut self.out);
             let sent = self.out.load().0 - before;
             assert!(sent <= S::ROUTED, "{sent} packets for a path");
         }

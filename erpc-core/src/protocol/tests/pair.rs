@@ -13,7 +13,7 @@ use crate::protocol::{
 };
 use crate::service::{Code, Status};
 use crate::time::Instant;
-use crate::transport::{Capabilities, ChargeModel, Route};
+use crate::transport::{Capabilities, ChargeModel, Path, Route, RxPacket};
 use crate::wire::checksum::TRAILER_LEN;
 use crate::wire::control::{Control, Parameters};
 use crate::wire::extension::{EXTENSION_HEAD, put_extension};
@@ -138,11 +138,17 @@ pub(crate) fn capabilities(max_datagram: usize) -> Capabilities {
         charge: ChargeModel::Ring,
         rx_capacity: 1 << 20,
         min_rto: Duration::from_millis(5),
+        rtt_noise: Duration::from_micros(5),
         burst: 32,
         inline: 0,
         steer: 0,
         integrity: true,
     }
+}
+
+/// A path that carries whatever its end can send.
+fn path(capabilities: &Capabilities) -> Path {
+    Path { datagram: capabilities.max_datagram, link_rate: None }
 }
 
 impl Pair {
@@ -333,8 +339,9 @@ impl Pair {
         self.housekeeping();
     }
 
-    fn server_takes(&mut self, from: TestRoute, bytes: &[u8]) {
-        let event = self.server.receive(self.now, from, bytes, &mut self.to_client);
+    fn server_takes(&mut self, route: TestRoute, bytes: &[u8]) {
+        let packet = RxPacket { route, bytes, marked: false };
+        let event = self.server.receive(self.now, packet, &mut self.to_client);
         if let Event::Cancelled(handle) = event {
             self.cancelled.push(handle);
         } else if let Event::Request(request) = event {
@@ -372,13 +379,14 @@ impl Pair {
         self.housekeeping();
     }
 
-    fn client_takes(&mut self, from: TestRoute, bytes: &[u8]) {
+    fn client_takes(&mut self, route: TestRoute, bytes: &[u8]) {
         if let Some(Control::Opened { server, parameters }) = control(bytes) {
             self.client_id =
                 Header::parse(bytes).expect("a control message has a header").connection;
             (self.server_id, self.terms) = (server, parameters);
         }
-        let event = self.client.receive(self.now, from, bytes, &mut self.to_server);
+        let packet = RxPacket { route, bytes, marked: false };
+        let event = self.client.receive(self.now, packet, &mut self.to_server);
         if let Event::Reply { token, result, mut request } = event {
             // The request is the user's again: writing it must not meet a queue that still reads it.
             request.as_mut_slice().fill(0xEE);
@@ -430,18 +438,12 @@ impl Pair {
 
     pub(crate) fn housekeeping(&mut self) {
         while self.client.next_unrouted().is_some() {
-            self.client.routed(
-                self.now,
-                self.client_side.capabilities.max_datagram,
-                &mut self.to_server,
-            );
+            let path = path(&self.client_side.capabilities);
+            self.client.routed(self.now, path, &mut self.to_server);
         }
         while self.server.next_unrouted().is_some() {
-            self.server.routed(
-                self.now,
-                self.server_side.capabilities.max_datagram,
-                &mut self.to_client,
-            );
+            let path = path(&self.server_side.capabilities);
+            self.server.routed(self.now, path, &mut self.to_client);
         }
         while let Some(notice) = self.client.pop_notice() {
             match notice {

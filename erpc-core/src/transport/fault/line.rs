@@ -148,7 +148,7 @@ impl<T: Transport> Line<T> {
         while lent.len() < limits.burst
             && let Some(packet) = way.late.take_due(*now)
         {
-            lent.push(packet.route, &packet.bytes);
+            lent.push(packet.lend());
             way.recycle(packet.bytes);
         }
         // Not while copies of earlier packets wait, or they would become ever more.
@@ -179,7 +179,7 @@ impl<T: Transport> Line<T> {
                 push_owned(tx, route, &bytes);
                 self.tx.recycle(bytes);
             } else {
-                self.tx.hold(self.now + copy.delay, Owned { route: *route, bytes });
+                self.tx.hold(self.now + copy.delay, Owned { route: *route, bytes, marked: false });
             }
         }
     }
@@ -224,7 +224,7 @@ impl<R: Copy> Way<R> {
     ) {
         for copy in self.injector.judge(now, packet.bytes.len()).copies() {
             if copy.is_intact() && lent.len() < limits.burst {
-                lent.push(packet.route, packet.bytes);
+                lent.push(packet);
                 continue;
             }
             let bytes = self.bytes_of(&copy, |out| out.extend_from_slice(packet.bytes));
@@ -232,11 +232,12 @@ impl<R: Copy> Way<R> {
                 self.too_long += 1;
                 self.recycle(bytes);
             } else if copy.delay.is_zero() && lent.len() < limits.burst {
-                lent.push(packet.route, &bytes);
+                lent.push(RxPacket { bytes: &bytes, ..packet });
                 self.recycle(bytes);
             } else {
                 // What this burst has no room for comes first in the next.
-                self.hold(now + copy.delay, Owned { route: packet.route, bytes });
+                let RxPacket { route, marked, .. } = packet;
+                self.hold(now + copy.delay, Owned { route, bytes, marked });
             }
         }
     }

@@ -12,12 +12,20 @@ use crate::transport::{MIN_DATAGRAM, RxPacket, TxPacket, TxQueue};
 pub(super) struct Owned<R> {
     pub(super) route: R,
     pub(super) bytes: Vec<u8>,
+    /// As it was received; false on the way out.
+    pub(super) marked: bool,
+}
+
+impl<R: Copy> Owned<R> {
+    pub(super) fn lend(&self) -> RxPacket<'_, R> {
+        RxPacket { route: self.route, bytes: &self.bytes, marked: self.marked }
+    }
 }
 
 /// The packets of a burst.
 #[derive(Debug)]
 pub(super) struct Lent<R> {
-    packets: Vec<(R, Range<usize>)>,
+    packets: Vec<(R, Range<usize>, bool)>,
     /// One behind the other.
     bytes: Vec<u8>,
 }
@@ -32,14 +40,15 @@ impl<R: Copy> Lent<R> {
     }
 
     pub(super) fn packet(&self, index: usize) -> RxPacket<'_, R> {
-        let (route, range) = &self.packets[index];
-        RxPacket { route: *route, bytes: &self.bytes[range.clone()] }
+        let (route, range, marked) = &self.packets[index];
+        RxPacket { route: *route, bytes: &self.bytes[range.clone()], marked: *marked }
     }
 
-    pub(super) fn push(&mut self, route: R, bytes: &[u8]) {
+    /// Copies a packet to the end of the burst.
+    pub(super) fn push(&mut self, packet: RxPacket<'_, R>) {
         let start = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        self.packets.push((route, start..self.bytes.len()));
+        self.bytes.extend_from_slice(packet.bytes);
+        self.packets.push((packet.route, start..self.bytes.len(), packet.marked));
     }
 
     pub(super) fn clear(&mut self) {

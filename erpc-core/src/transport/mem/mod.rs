@@ -41,14 +41,17 @@ use hub::{Port, Ports};
 pub use queues::{MemRx, MemTx};
 
 use super::{
-    Capabilities, ChargeModel, MAX_BURST, MIN_DATAGRAM, Route, Transport, TransportStats, TxQueue,
-    Waker,
+    Capabilities, ChargeModel, MAX_BURST, MIN_DATAGRAM, Path, Route, Transport, TransportStats,
+    TxQueue, Waker,
 };
 use crate::wire::HEADER_LEN;
 
 /// Retransmission is for lost packets, and a port loses them only by overflow; below this an endpoint
 /// whose thread the scheduler stopped would look like one that lost packets.
 const MIN_RTO: Duration = Duration::from_millis(5);
+
+/// Two threads that look into each other's rings by turns, with a burst to handle in between.
+const RTT_NOISE: Duration = Duration::from_micros(5);
 
 /// A network inside of a process. Clones are the same network.
 #[derive(Clone, Default)]
@@ -241,6 +244,7 @@ impl Transport for MemTransport {
             charge: ChargeModel::Ring,
             rx_capacity: config.ring_entries() * ChargeModel::RING_ENTRY,
             min_rto: MIN_RTO,
+            rtt_noise: RTT_NOISE,
             steer: 0,
             // Nothing lies between two ports but memory.
             integrity: true,
@@ -251,10 +255,13 @@ impl Transport for MemTransport {
         self.port.route()
     }
 
-    fn path_datagram(&mut self, peer: &MemRoute) -> usize {
-        self.ports
+    fn path(&mut self, peer: &MemRoute) -> Path {
+        let datagram = self
+            .ports
             .find(*peer)
-            .map_or(self.port.config().datagram(), |peer| self.port.path_datagram(&peer))
+            .map_or(self.port.config().datagram(), |peer| self.port.path_datagram(&peer));
+        // Each pair of ports has rings of its own: nobody else's packets are in the way.
+        Path { datagram, link_rate: None }
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {

@@ -148,7 +148,7 @@ impl RxQueue for MemRx {
         let Lent { from, loan } = self.lent[index];
         // SAFETY: rings release and go in `burst` only, which needs `&mut self` and begins by forgetting
         // all loans.
-        RxPacket { route: from, bytes: unsafe { loan.bytes() } }
+        RxPacket { route: from, bytes: unsafe { loan.bytes() }, marked: false }
     }
 }
 

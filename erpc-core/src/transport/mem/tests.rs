@@ -134,9 +134,9 @@ fn the_smaller_port_limits_the_datagram() {
     let (mut alice, mut bob) =
         (hub.port(MemConfig::default()), hub.port(MemConfig::default().max_datagram(2_000)));
     let to = bob.local_route();
-    assert_eq!(alice.path_datagram(&to), 2_000);
-    assert_eq!(bob.path_datagram(&alice.local_route()), 2_000);
-    assert_eq!(alice.path_datagram(&MemRoute::new(99)), alice.capabilities().max_datagram);
+    assert_eq!(alice.path(&to).datagram, 2_000);
+    assert_eq!(bob.path(&alice.local_route()).datagram, 2_000);
+    assert_eq!(alice.path(&MemRoute::new(99)).datagram, alice.capabilities().max_datagram);
     send(&mut alice, to, &[0; 2_001]);
     send(&mut alice, to, &[0; 2_000]);
     assert_eq!(receive(&mut bob).len(), 1);

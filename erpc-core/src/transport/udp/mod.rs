@@ -37,7 +37,7 @@ use stray::{Inboxes, Member};
 pub use tx::UdpTx;
 use wait::Bed;
 
-use super::{Capabilities, ChargeModel, MAX_BURST, Transport, TransportStats, Waker};
+use super::{Capabilities, ChargeModel, MAX_BURST, Path, Transport, TransportStats, Waker};
 
 /// Largest datagram there is, in bytes: what IPv4's 16-bit length leaves for the payload.
 pub const MAX_DATAGRAM: usize = 65_507;
@@ -48,6 +48,9 @@ pub const OVERFLOW_HINT: &str = "the kernel dropped datagrams because this endpo
 
 /// Retransmission earlier than this would answer a scheduler's delay, not a loss.
 const MIN_RTO: Duration = Duration::from_millis(5);
+
+/// What interrupts, the kernel's stack and system calls of either side add to one round trip or another.
+const RTT_NOISE: Duration = Duration::from_micros(50);
 
 /// An endpoint on a kernel UDP socket.
 ///
@@ -113,6 +116,7 @@ impl UdpTransport {
             charge: ChargeModel::LinuxUdp,
             rx_capacity: usable(socket.recv_buffer()),
             min_rto: MIN_RTO,
+            rtt_noise: RTT_NOISE,
             steer,
             // Sixteen bits of UDP's checksum, which a damaged packet passes once in 65,536 times, behind
             // the 32 of each Ethernet link. On paths whose routers damage packets between the links,
@@ -201,8 +205,9 @@ impl Transport for UdpTransport {
         self.socket.address().into()
     }
 
-    fn path_datagram(&mut self, peer: &UdpRoute) -> usize {
-        mtu::path(self.socket.address(), peer.socket_addr()).min(self.capabilities.max_datagram)
+    fn path(&mut self, peer: &UdpRoute) -> Path {
+        let datagram = mtu::path(self.socket.address(), peer.socket_addr());
+        Path { datagram: datagram.min(self.capabilities.max_datagram), link_rate: None }
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {

@@ -330,6 +330,7 @@ impl RxQueue for UdpRx {
         RxPacket {
             route: self.names[packet.name as usize].route(),
             bytes: &self.buffers[at..at + len],
+            marked: false,
         }
     }
 }

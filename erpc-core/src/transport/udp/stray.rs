@@ -127,7 +127,7 @@ impl Member {
     /// Packet `index` of the burst.
     pub(super) fn packet(&self, index: usize) -> RxPacket<'_, UdpRoute> {
         let (name, range) = &self.taken.packets[self.lent.clone()][index];
-        RxPacket { route: name.route(), bytes: &self.taken.bytes[range.clone()] }
+        RxPacket { route: name.route(), bytes: &self.taken.bytes[range.clone()], marked: false }
     }
 
     /// Bytes of the burst.

@@ -59,7 +59,7 @@ fn a_full_window_fits_in_whatever_shape_it_comes() {
         for (at, len) in sizes().into_iter().enumerate() {
             let mut receiver = receiver_asking_for(address, [UNTUNED / 2, UNTUNED][at % 2]);
             let to = receiver.local_route();
-            if len > sender.path_datagram(&to) {
+            if len > sender.path(&to).datagram {
                 continue;
             }
             let (window, message) = (window(&receiver, len), message(len));

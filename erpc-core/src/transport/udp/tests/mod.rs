@@ -105,7 +105,7 @@ fn messages_of_every_shape_arrive_intact() {
             let open = || UdpTransport::bind(&config(address).offload(offload)).unwrap();
             let (mut client, mut server) = (open(), open());
             let to = server.local_route();
-            let largest = client.path_datagram(&to) - overhead(trailer);
+            let largest = client.path(&to).datagram - overhead(trailer);
             for sizes in [
                 &[1_000, 1_000, 1_000, 400, 1_000][..],
                 &[largest],
@@ -235,15 +235,15 @@ fn a_packet_ends_a_sleep() {
 fn the_path_and_the_interface_set_the_size() {
     let mut any = UdpTransport::bind(&UdpConfig::new()).unwrap();
     assert_eq!(any.capabilities().max_datagram, MAX_DATAGRAM);
-    assert_eq!(any.path_datagram(&route("127.0.0.1:9")), 65_507);
-    assert_eq!(any.path_datagram(&route("[::1]:9")), 65_488);
+    assert_eq!(any.path(&route("127.0.0.1:9")).datagram, 65_507);
+    assert_eq!(any.path(&route("[::1]:9")).datagram, 65_488);
     assert_eq!(open(V4).capabilities().max_datagram, 65_507);
     assert_eq!(open(V6).capabilities().max_datagram, 65_488);
     let mut small = UdpTransport::bind(&config(V4).max_datagram(2_000)).unwrap();
-    assert_eq!(small.path_datagram(&route("127.0.0.1:9")), 2_000);
+    assert_eq!(small.path(&route("127.0.0.1:9")).datagram, 2_000);
     // Nobody has a route there: RFC 6666's discard prefix from a socket on loopback.
     let mut local = open(V6);
-    let unknown = local.path_datagram(&route("[100::1]:9"));
+    let unknown = local.path(&route("[100::1]:9")).datagram;
     assert!(unknown >= MIN_DATAGRAM, "{unknown}");
 }
 
