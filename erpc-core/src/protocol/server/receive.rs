@@ -215,8 +215,9 @@ impl<R: Route> ServerSide<R> {
                 session.held -= receiving.assembly.footprint();
                 let state = std::mem::replace(&mut slot.state, SlotState::Executing { since: now });
                 let SlotState::Receiving(receiving) = state else { return Ok(Event::None) };
-                let deadline = receiving.deadline;
-                let body = Body::Message(receiving.assembly.into_message());
+                let Receiving { assembly, method, deadline, .. } = *receiving;
+                let body = Body::Message(assembly.into_message());
+                let header = &Header { aux: method, ..*header };
                 Ok(Self::hand_out(shared, header, session, deadline, body))
             }
         }

@@ -45,7 +45,7 @@ fn packets_in_order_are_answered_by_credit_returns_that_name_the_next() {
         let bytes = pair.request(0, packet, &message).bytes();
         assert_eq!(replies(&mut pair, &[bytes]), expected);
     }
-    assert_eq!(pair.asked[0].body, message);
+    assert_eq!((pair.asked[0].method, &pair.asked[0].body), (ECHO, &message));
 }
 
 #[test]
