@@ -1,7 +1,6 @@
 //! Shapes of runs.
 
-use crate::net::{Link, Topology};
-use crate::plan::{link, switch};
+use crate::net::{Link, SwitchConfig, Topology};
 use crate::{Feature, Features, Random};
 
 /// The shape of a run: how many hosts in what network do how much.
@@ -118,5 +117,24 @@ impl Scenario {
             Self::Incast => 4_000,
             _ => random.within(1_000, 4_000) as u32,
         }
+    }
+}
+
+/// Every link of a topology.
+fn link(random: &mut Random) -> Link {
+    Link {
+        rate_mbps: *random.pick(&[1_000, 10_000, 25_000, 100_000]),
+        delay_nanos: *random.pick(&[300, 1_000, 5_000, 200_000]),
+    }
+}
+
+/// A switch with a buffer of the usual size, or with little.
+fn switch(random: &mut Random, squeezed: bool) -> SwitchConfig {
+    let little = random.within(32, 256) * 1_024;
+    let buffer_bytes = if squeezed { little } else { 12 << 20 };
+    SwitchConfig {
+        buffer_bytes,
+        alpha: *random.pick(&[0.5, 1.0, 8.0]),
+        mark_bytes: buffer_bytes / 16,
     }
 }

@@ -1,6 +1,7 @@
 //! What must be true of calls that carry more than their messages, and of those that end early.
 
-use super::{Oracle, Stage};
+use super::Oracle;
+use super::calls::Stage;
 use crate::pattern;
 
 impl Oracle {

@@ -1,11 +1,12 @@
 //! Stories told to the oracle: it must see what is wrong with each, and nothing wrong with the true ones.
 
-use erpc_core::protocol::RejectReason;
-use erpc_core::service::Status;
+use erpc_core::protocol::{CallError, Cause, ConnectError, RejectReason};
+use erpc_core::service::{Code, Status};
 
+use super::calls::LATEST;
 use super::*;
 use crate::plan::Cut;
-use crate::{Features, Scenario};
+use crate::{Features, Scenario, pattern};
 
 const REQUEST: u32 = 40;
 const RESPONSE: u32 = 50;

@@ -3,28 +3,29 @@
 mod chaos;
 mod checks;
 mod ending;
+mod packets;
 mod report;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use erpc_core::protocol::ListenGroup;
 use erpc_core::time::Instant;
-use erpc_core::transport::MAX_BURST;
-use erpc_core::transport::fault::{Fate, FaultCounts, PacketCopy};
-use erpc_core::wire::{CANCEL, HEADER_LEN, Header, Kind, checksum};
+use erpc_core::transport::fault::FaultCounts;
 
 use crate::agenda::Agenda;
 use crate::net::{Network, Packet};
 use crate::node::Node;
 use crate::oracle::{Hardships, Oracle, Outcomes};
-use crate::party::{Answer, Turn};
+use crate::party::Answer;
 use crate::plan::Plan;
 use crate::shelf::Shelf;
 use crate::transport::Sent;
 use crate::{Feature, Random, SimRoute, pattern};
 
-pub use report::{Happened, Report};
+use self::packets::Way;
+pub use self::report::{Happened, Report};
 
 #[derive(Clone, Copy)]
 enum Event {
@@ -46,13 +47,6 @@ enum Event {
     /// Everybody has rested.
     Rested,
     Heal,
-}
-
-/// Where a packet is held back: between an endpoint and the network.
-#[derive(Clone, Copy)]
-enum Way {
-    Out,
-    In,
 }
 
 /// Where a run is.
@@ -108,9 +102,6 @@ pub struct World<'p> {
     happened: Happened,
     bound_used: u64,
 }
-
-/// Where a request's first packet says how much time is left.
-const DEADLINE_AT: usize = HEADER_LEN + 4;
 
 /// Packets of the past that are remembered.
 const RECORDED: usize = 512;
@@ -300,318 +291,6 @@ impl<'p> World<'p> {
             // The phase looks at the clock.
             Event::Rested => {}
             Event::Heal => self.heal(),
-        }
-    }
-
-    /// An endpoint is born and opens its sessions.
-    fn start(&mut self, index: usize) {
-        let plan = &self.plan.endpoints[index];
-        let life = self.nodes[index].party.incarnation().1;
-        let host = u64::from(plan.route.host);
-        // The endpoints of a host live and die together, and share what listening groups share.
-        let group = self.groups.entry((plan.route.host, life)).or_insert_with(|| {
-            let secret = pattern::mix(self.plan.seed ^ host << 16 ^ u64::from(life) << 48);
-            let ports =
-                if plan.group.is_empty() { vec![plan.route.port] } else { plan.group.clone() };
-            Arc::new(ListenGroup::new((u128::from(secret) << 32).to_le_bytes(), ports))
-        });
-        self.nodes[index].start(plan, group);
-        let node = &mut self.nodes[index];
-        let now = node.clock.at(self.now);
-        let Some(rpc) = &mut node.rpc else { return };
-        let mut cx = rpc.context_at(now);
-        if self.phase == Phase::Faults {
-            for &server in &plan.servers {
-                node.party.connect(&mut cx, server, &mut self.oracle);
-            }
-        } else {
-            node.party.retire();
-        }
-        self.between_turns(index);
-    }
-
-    /// One turn of an endpoint's loop, if it is due.
-    fn turn(&mut self, index: usize) {
-        let node = &mut self.nodes[index];
-        if node.turn_at != Some(self.now) {
-            return;
-        }
-        node.turn_at = None;
-        let Some(rpc) = &mut node.rpc else { return };
-        let waiting = node.port.waiting().min(MAX_BURST);
-        node.port.set_now(self.now);
-        node.turns += 1;
-        node.party.handed_over = 0;
-        let mut turn = Turn {
-            party: &mut node.party,
-            oracle: &mut self.oracle,
-            plan: self.plan,
-            later: &mut self.later,
-        };
-        rpc.run_once_at(node.clock.at(self.now), &mut turn);
-        let (per_turn, per_packet) = self.plan.turn_nanos;
-        node.busy_until = self.now.plus_nanos(per_turn + per_packet * waiting as u64);
-        self.check(index, waiting);
-        self.after_turn(index);
-    }
-
-    /// What was done at an endpoint outside of a turn goes out.
-    fn between_turns(&mut self, index: usize) {
-        let node = &mut self.nodes[index];
-        node.port.set_now(self.now);
-        if let Some(rpc) = &mut node.rpc {
-            rpc.ring_doorbell();
-        }
-        self.plan_cancels(index);
-        self.plan_turn(index, self.now);
-        self.send_all(index);
-    }
-
-    fn after_turn(&mut self, index: usize) {
-        if std::mem::take(&mut self.nodes[index].party.begins_anew) {
-            self.replay_past(index);
-        }
-        let (_, life) = self.nodes[index].party.incarnation();
-        for (nanos, answer) in self.later.drain(..) {
-            self.happened.late_answers += 1;
-            let place = self.answers.put((index, life, answer));
-            self.agenda.put(self.now.plus_nanos(nanos), Event::Answer(place));
-        }
-        self.plan_cancels(index);
-        self.send_all(index);
-        let node = &self.nodes[index];
-        let next = if node.port.waiting() > 0 {
-            Some(node.busy_until)
-        } else {
-            let deadline = node.rpc.as_ref().and_then(|rpc| rpc.next_deadline());
-            deadline.and_then(|deadline| node.clock.when(deadline))
-        };
-        if let Some(next) = next {
-            self.plan_turn(index, next);
-        }
-    }
-
-    /// Plans a turn for `at`, or earlier if one is planned.
-    fn plan_turn(&mut self, index: usize, at: Instant) {
-        let node = &mut self.nodes[index];
-        let at = at.max(node.busy_until).max(self.now);
-        if node.turn_at.is_some_and(|planned| planned <= at) {
-            return;
-        }
-        node.turn_at = Some(at);
-        if at == self.now {
-            self.ready.push_back(index as u32);
-        } else {
-            self.set_alarm(index, at);
-        }
-    }
-
-    /// Sees to it that somebody looks after an endpoint at `at` or earlier: most turns come before their
-    /// timers, and an event for each would be too many.
-    fn set_alarm(&mut self, index: usize, at: Instant) {
-        let node = &mut self.nodes[index];
-        if node.alarm_at.is_none_or(|alarm| at < alarm) {
-            node.alarm_at = Some(at);
-            self.agenda.put(at, Event::Alarm(index as u32));
-        }
-    }
-
-    /// What an endpoint has pushed meets the faults of its way out.
-    fn send_all(&mut self, index: usize) {
-        let mut sent = std::mem::take(&mut self.sent);
-        self.nodes[index].port.take_sent(&mut sent);
-        let from = self.plan.endpoints[index].route;
-        for Sent { to, bytes } in sent.drain(..) {
-            if let Ok(header) = Header::parse(&bytes) {
-                let Header { kind, aux: method, flags, .. } = header;
-                let trailer = flags.trailer();
-                self.nodes[index].answers.sent += u64::from(kind != Kind::Control);
-                // Whoever asks for them, all have them.
-                if trailer != (kind == Kind::Control || self.has_checksums) {
-                    let with = if trailer { "with" } else { "without" };
-                    self.oracle.blame(format!("a {kind:?} is sent {with} a checksum"));
-                }
-                if kind == Kind::Request {
-                    self.oracle.sent(method, bytes.len() - checksum::overhead(trailer));
-                    if flags.extended()
-                        && header.packet.get() == 0
-                        && let Some(field) = bytes.get(DEADLINE_AT..DEADLINE_AT + 4)
-                    {
-                        let micros =
-                            field.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
-                        self.oracle.sent_deadline(method, micros);
-                    }
-                }
-                self.check_announced(from, to, &header);
-            }
-            let fate = self.nodes[index].tx.judge(self.now, bytes.len());
-            let packet = Packet { from, to, bytes, marked: false, forged: false };
-            if fate.is_intact() {
-                self.send(packet);
-            } else {
-                self.suffer(packet, &fate, Way::Out);
-            }
-        }
-        self.sent = sent;
-        self.oracle.all_is_sent();
-        self.check_answers(index);
-    }
-
-    /// A packet has come to its host.
-    fn arrive(&mut self, packet: Packet) {
-        let Some(&index) = self.places.get(&packet.to) else {
-            // Forged packets bring answers to addresses that nobody has.
-            return self.network.recycle(packet.bytes);
-        };
-        let fate = self.nodes[index].rx.judge(self.now, packet.bytes.len());
-        if fate.is_intact() {
-            self.deliver(packet);
-        } else {
-            self.suffer(packet, &fate, Way::In);
-        }
-    }
-
-    /// The copies of a packet that there will be go on, now or later.
-    fn suffer(&mut self, packet: Packet, fate: &Fate, way: Way) {
-        let count = fate.copies().len();
-        let mut original = Some(packet);
-        for (at, PacketCopy { delay, damage }) in fate.copies().enumerate() {
-            let copy = if at + 1 == count { original.take() } else { original.clone() };
-            let Some(mut copy) = copy else { return };
-            if let Some(damage) = damage {
-                damage.inflict(&mut copy.bytes);
-            }
-            if delay.is_zero() {
-                self.go_on(copy, way);
-            } else {
-                let place = self.waiting.put((copy, way));
-                self.agenda.put(self.now + delay, Event::GoOn(place));
-            }
-        }
-        if let Some(lost) = original {
-            self.network.recycle(lost.bytes);
-        }
-    }
-
-    fn go_on(&mut self, packet: Packet, way: Way) {
-        match way {
-            Way::Out => self.send(packet),
-            Way::In => self.deliver(packet),
-        }
-    }
-
-    fn send(&mut self, packet: Packet) {
-        let host = packet.from.host;
-        self.send_from(host, packet);
-    }
-
-    /// Puts a packet on the network at a host, whoever it says that it is from.
-    fn send_from(&mut self, host: u32, packet: Packet) {
-        self.note_packet(&packet, "sent");
-        self.record(&packet);
-        self.network.send(self.now, host, packet);
-    }
-
-    /// A packet goes into its receiver's queue, if there is one and it has room.
-    fn deliver(&mut self, packet: Packet) {
-        self.note_packet(&packet, "delivered");
-        let Some(&index) = self.places.get(&packet.to) else { return };
-        let node = &mut self.nodes[index];
-        if node.rpc.is_none() {
-            self.network.recycle(packet.bytes);
-            return;
-        }
-        let asks_for = answers_asked_for(&packet.bytes);
-        if node.port.deliver(packet.from, packet.bytes) {
-            node.forged += u64::from(packet.forged);
-            node.answers.asked_for += asks_for;
-            self.plan_turn(index, self.now);
-        }
-    }
-
-    /// Mixes a packet into the trace.
-    #[inline]
-    fn note_packet(&mut self, packet: &Packet, what: &str) {
-        if self.plan.prints {
-            print(self.now, what, packet);
-        }
-        let word = |at: usize| {
-            let chunk = packet.bytes.get(at..at + 8).and_then(|bytes| bytes.first_chunk());
-            chunk.map_or(at as u64, |chunk| u64::from_le_bytes(*chunk))
-        };
-        let ends = u64::from(packet.from.host) << 32 | u64::from(packet.to.host);
-        let what = word(0) ^ word(8).rotate_left(17) ^ word(16).rotate_left(34);
-        let header = self.now.as_nanos() ^ (packet.bytes.len() as u64) << 48;
-        self.trace = pattern::mix(self.trace ^ header).wrapping_add(what ^ ends.rotate_left(7));
-    }
-
-    /// The cancels that an endpoint's user has thought of.
-    fn plan_cancels(&mut self, index: usize) {
-        let party = &mut self.nodes[index].party;
-        let (_, life) = party.incarnation();
-        for (nanos, id) in party.to_cancel.drain(..) {
-            let place = self.cancels.put((index, life, id));
-            self.agenda.put(self.now.plus_nanos(nanos), Event::Cancel(place));
-        }
-    }
-
-    fn cancel(&mut self, place: u32) {
-        let (index, life, id) = self.cancels.take(place);
-        let node = &mut self.nodes[index];
-        let now = node.clock.at(self.now);
-        if node.party.incarnation().1 != life {
-            return;
-        }
-        if let Some(rpc) = &mut node.rpc {
-            node.party.cancel(&mut rpc.context_at(now), id, &mut self.oracle);
-            self.between_turns(index);
-        }
-    }
-
-    fn answer(&mut self, place: u32) {
-        let (index, life, answer) = self.answers.take(place);
-        let node = &mut self.nodes[index];
-        let now = node.clock.at(self.now);
-        // Who has died since has nothing to answer.
-        if node.party.incarnation().1 != life {
-            return;
-        }
-        if let Some(rpc) = &mut node.rpc {
-            node.party.answer_late(&mut rpc.context_at(now), answer);
-            self.between_turns(index);
-        }
-    }
-}
-
-/// Packets of its sessions that a server may send because of this one: a part of a request, or its end before
-/// its time, has one answer, if any, and a request for response says how many it wants.
-#[inline]
-fn answers_asked_for(bytes: &[u8]) -> u64 {
-    /// The most that a session's credits may be.
-    const MOST: u32 = 1_024;
-    match Header::parse(bytes) {
-        Ok(Header { kind: Kind::Request, .. }) => 1,
-        Ok(Header { kind: Kind::Done, packet, .. }) if packet.get() == CANCEL => 1,
-        Ok(Header { kind: Kind::RequestForResponse, size, .. }) => size.min(MOST).into(),
-        _ => 0,
-    }
-}
-
-/// Prints a packet on a line.
-#[cold]
-fn print(now: Instant, what: &str, packet: &Packet) {
-    let Packet { from, to, bytes, .. } = packet;
-    let len = bytes.len();
-    match Header::parse(bytes) {
-        Ok(Header { connection, kind, packet, request, aux, size, .. }) => crate::say!(
-            "{:>13} {from} -> {to} {what:9} {kind:?} {:x} packet {} request {} aux {aux} size {size}, {len} bytes",
-            now.as_nanos(),
-            connection.to_u64(),
-            packet.get(),
-            request.to_u32(),
-        ),
-        Err(error) => {
-            crate::say!("{:>13} {from} -> {to} {what:9} {error:?}, {len} bytes", now.as_nanos())
         }
     }
 }

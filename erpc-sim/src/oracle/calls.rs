@@ -1,0 +1,275 @@
+//! What must be true of every call from its beginning to its end.
+
+use erpc_core::protocol::{CallError, Cause};
+use erpc_core::service::Code;
+use erpc_core::time::Instant;
+
+use super::{Incarnation, Oracle};
+use crate::pattern;
+
+/// Where a call is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    UnderWay,
+    Ended,
+    /// It ended, and its error said that it was never executed. So it must stay.
+    EndedNotExecuted,
+    /// Its caller has died.
+    Abandoned,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) request_len: u32,
+    pub(super) response_len: u32,
+    pub(super) session: u32,
+    pub(super) stage: Stage,
+    /// Bytes of its request that its caller put on the network, those of second copies included.
+    pub(super) sent: u64,
+    pub(super) executions: u8,
+    /// Its handler panicked.
+    pub(super) panicked: bool,
+    /// Bytes of its extension, if it has one.
+    pub(super) extension_len: Option<u32>,
+    /// When it was made.
+    pub(super) begun_at: Instant,
+    /// On the world's clock.
+    pub(super) deadline: Option<Instant>,
+    /// Its caller has cancelled it.
+    pub(super) cancelled: bool,
+    /// It has ended before there was a response.
+    pub(super) ended_early: bool,
+}
+
+impl Call {
+    /// Bytes of its request, as they travel.
+    pub(super) fn bytes_to_send(&self) -> u64 {
+        u64::from((self.request_len + self.extension_len.unwrap_or(0)).max(1))
+    }
+}
+
+/// How long after its deadline a call may end, in nanoseconds: timers are coarse, and loops are busy.
+pub(super) const LATEST: u64 = 1_000_000;
+
+/// What a request asks for, as the oracle tells its handler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Asked {
+    pub(crate) response_len: usize,
+    pub(crate) response_key: u64,
+    /// The response is to have the extension of its key.
+    pub(crate) extended: bool,
+}
+
+impl Oracle {
+    /// A call is about to be made. Its number goes with it as method and token.
+    pub(crate) fn begin(&mut self, session: u32, request_len: u32, response_len: u32) -> u32 {
+        let stage = Stage::UnderWay;
+        let (sent, executions, panicked) = (0, 0, false);
+        self.calls.push(Call {
+            request_len,
+            response_len,
+            session,
+            stage,
+            sent,
+            executions,
+            panicked,
+            extension_len: None,
+            begun_at: self.now,
+            deadline: None,
+            cancelled: false,
+            ended_early: false,
+        });
+        self.under_way += 1;
+        self.calls.len() as u32 - 1
+    }
+
+    /// What the request of a call is made from.
+    pub(crate) fn request_key(&self, id: u32) -> u64 {
+        pattern::key(self.seed, id)
+    }
+
+    /// Its caller puts a packet with so many bytes of a call's request on the network.
+    #[inline]
+    pub(crate) fn sent(&mut self, id: u32, bytes: usize) {
+        if let Some(call) = self.calls.get_mut(id as usize) {
+            // A request may be empty; its packet is not.
+            call.sent += bytes.max(1) as u64;
+        }
+    }
+
+    /// All that an endpoint has sent so far has been told.
+    #[inline]
+    pub(crate) fn all_is_sent(&mut self) {
+        while let Some(id) = self.unsent.pop() {
+            let call = self.calls[id as usize];
+            let (sent, request_len) = (call.sent, call.bytes_to_send());
+            if sent < request_len {
+                self.blame(format!(
+                    "call {id} may have been executed, says its error, and {sent} of {request_len} bytes were sent"
+                ));
+            }
+        }
+    }
+
+    /// The call was not accepted, its request handed back.
+    pub(crate) fn rejected(&mut self, id: u32, request: &[u8]) {
+        self.end(id, Stage::EndedNotExecuted);
+        self.outcomes.rejected += 1;
+        self.check_request(id, request);
+    }
+
+    /// The caller has died.
+    pub(crate) fn abandoned(&mut self, id: u32) {
+        self.end(id, Stage::Abandoned);
+        self.outcomes.abandoned += 1;
+    }
+
+    /// A handler is given a request.
+    pub(crate) fn executed(&mut self, at: Incarnation, method: u32, body: &[u8]) -> Asked {
+        let Some(call) = self.calls.get_mut(method as usize) else {
+            if self.is_trusted {
+                self.blame(format!("a handler is given call {method}, which was never made"));
+            }
+            let response_key = u64::from(method);
+            return Asked { response_len: body.len(), response_key, extended: false };
+        };
+        let response_len = call.response_len as usize;
+        call.executions = call.executions.saturating_add(1);
+        let Call { executions, stage, request_len, session, extension_len, .. } = *call;
+        let request_key = pattern::key(self.seed, method);
+        let response_key = pattern::answer(request_key, body.len());
+        let extended = extension_len.is_some() && pattern::answers_extended(response_key);
+        let asked = Asked { response_len, response_key, extended };
+        if !self.is_trusted {
+            return asked;
+        }
+        if executions > 1 {
+            self.blame(format!("call {method} is executed {executions} times"));
+        }
+        if stage == Stage::EndedNotExecuted {
+            self.blame(format!("call {method} is executed, and was said not to be"));
+        }
+        if body.len() != request_len as usize || !pattern::matches(body, request_key) {
+            let len = body.len();
+            self.blame(format!(
+                "the request of call {method} is not what was sent: {len} of {request_len} bytes"
+            ));
+        }
+        match self.sessions[session as usize].home {
+            None => self.sessions[session as usize].home = Some(at),
+            Some(home) if home == at => {}
+            Some(home) => self.blame(format!(
+                "session {session} of endpoint {home:?} (number, life) has call {method} executed by {at:?}"
+            )),
+        }
+        asked
+    }
+
+    /// The handler of a call has panicked.
+    pub(crate) fn panicked(&mut self, method: u32) {
+        if let Some(call) = self.calls.get_mut(method as usize) {
+            call.panicked = true;
+        }
+        self.hardships.panics += 1;
+    }
+
+    /// A call has ended.
+    pub(crate) fn ended(&mut self, id: u32, result: Result<&[u8], &CallError>, request: &[u8]) {
+        if self.calls.get(id as usize).is_none_or(|call| call.stage != Stage::UnderWay) {
+            return self.blame(format!("call {id} ends, and is not under way: {result:?}"));
+        }
+        self.check_request(id, request);
+        let call = self.calls[id as usize];
+        let Call { session, sent, executions, panicked, .. } = call;
+        if call.deadline.is_some_and(|deadline| self.now > deadline.plus_nanos(LATEST))
+            && self.clocks_are_true
+        {
+            self.blame(format!("call {id} ends long after its deadline: {result:?}"));
+        }
+        let mut stage = Stage::Ended;
+        if matches!(result, Ok(_) | Err(CallError::Status(_))) {
+            self.sessions[session as usize].heard_at = self.now;
+        }
+        match result {
+            Ok(body) => {
+                self.outcomes.responses += 1;
+                if self.is_trusted && panicked {
+                    self.blame(format!("call {id} has a response, and its handler panicked"));
+                }
+                self.check_response(id, body, request.len());
+            }
+            Err(CallError::Status(status)) => {
+                self.outcomes.statuses += 1;
+                let is_due = match status.code() {
+                    Code::Internal => panicked,
+                    Code::ResourceExhausted => self.memory_is_short,
+                    _ => false,
+                };
+                if self.is_trusted && !is_due {
+                    self.blame(format!("call {id} ends with a status for no reason: {status}"));
+                }
+            }
+            Err(CallError::NotExecuted(cause)) => {
+                self.outcomes.not_executed += 1;
+                stage = Stage::EndedNotExecuted;
+                if self.is_trusted && executions > 0 {
+                    self.blame(format!(
+                        "call {id} was executed, and its error says that it was not"
+                    ));
+                }
+                self.check_call_cause(id, *cause);
+            }
+            Err(CallError::MaybeExecuted(cause)) => {
+                self.outcomes.maybe_executed += 1;
+                if sent < call.bytes_to_send() {
+                    self.unsent.push(id);
+                }
+                self.check_call_cause(id, *cause);
+            }
+            Err(CallError::ResponseLost(cause)) => {
+                self.outcomes.responses_lost += 1;
+                if self.is_trusted && executions == 0 {
+                    self.blame(format!("call {id} has lost its response, and was never executed"));
+                }
+                self.check_call_cause(id, *cause);
+            }
+            Err(other) => self.blame(format!("call {id} ends with {other}")),
+        }
+        let early = [Cause::Cancelled, Cause::DeadlineExceeded];
+        self.calls[id as usize].ended_early = matches!(
+            result,
+            Err(CallError::NotExecuted(cause) | CallError::MaybeExecuted(cause)) if early.contains(cause)
+        );
+        self.end(id, stage);
+    }
+
+    pub(super) fn end(&mut self, id: u32, stage: Stage) {
+        self.calls[id as usize].stage = stage;
+        self.under_way -= 1;
+    }
+
+    /// The request that comes back to its caller is the one that was made.
+    fn check_request(&mut self, id: u32, request: &[u8]) {
+        let len = self.calls[id as usize].request_len as usize;
+        if request.len() != len || !pattern::matches(request, pattern::key(self.seed, id)) {
+            self.blame(format!("the request that comes back from call {id} has changed"));
+        }
+    }
+
+    fn check_response(&mut self, id: u32, body: &[u8], request_len: usize) {
+        if !self.is_trusted {
+            return;
+        }
+        let Call { executions, response_len, .. } = self.calls[id as usize];
+        let key = pattern::answer(pattern::key(self.seed, id), request_len);
+        if body.len() != response_len as usize || !pattern::matches(body, key) {
+            let len = body.len();
+            self.blame(format!(
+                "the response of call {id} is not its own: {len} of {response_len} bytes"
+            ));
+        }
+        if executions == 0 {
+            self.blame(format!("call {id} has a response, and was never executed"));
+        }
+    }
+}

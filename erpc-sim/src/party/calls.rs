@@ -1,0 +1,89 @@
+//! What callers do.
+
+use bytes::BufMut;
+use erpc_core::protocol::{Cause, NewCall, RejectReason};
+use erpc_core::time::Instant;
+use erpc_core::wire::extension::MAX_EXTENSION;
+
+use super::{Cx, Party, Session};
+use crate::oracle::Oracle;
+use crate::pattern;
+use crate::plan::Plan;
+use crate::whim::Whim;
+
+impl Party {
+    /// Makes the calls that are owed, as many at a time as the plan says.
+    pub(crate) fn make_calls(&mut self, cx: &mut Cx<'_>, oracle: &mut Oracle, plan: &Plan) {
+        while self.owed > 0 && self.under_way < plan.outstanding {
+            // Mostly on sessions that are open; now and then on one that is about to be.
+            let eager = self.chances.sessions.percent(2);
+            let ready = |session: &Session| !session.closing && (session.open || eager);
+            let count = self.sessions.iter().filter(|session| ready(session)).count();
+            let at = self.chances.sessions.below(count as u64) as usize;
+            let mut ready = self.sessions.iter_mut().filter(|session| ready(session));
+            let Some(session) = ready.nth(at) else { return };
+            let random = &mut self.chances.sizes;
+            let (len, response_len) = (plan.sizes.draw(random), plan.sizes.draw(random));
+            let whim = Whim::draw(&mut self.chances.whims, &plan.whims);
+            // There is to be room for extensions.
+            let most = plan.sizes.longest.saturating_sub(MAX_EXTENSION as u32);
+            let (len, response_len) = match whim.extended {
+                true => (len.min(most), response_len.min(most)),
+                false => (len, response_len),
+            };
+            let Ok(mut request) =
+                cx.alloc(MAX_EXTENSION * usize::from(whim.extended) + len as usize)
+            else {
+                oracle.no_memory();
+                self.owed -= 1;
+                continue;
+            };
+            let id = oracle.begin(session.number, len, response_len);
+            if whim.extended {
+                request.put_slice(&oracle.extend(id, whim.deadline));
+            }
+            pattern::fill(&mut request, oracle.request_key(id), len as usize);
+            self.handed_over += 1;
+            let call = NewCall {
+                extended: whim.extended,
+                deadline: whim.deadline.map_or(Instant::NEVER, |left| cx.now().plus_nanos(left)),
+                ..NewCall::new(id, request, u64::from(id))
+            };
+            match cx.call(session.id, call) {
+                Ok(()) => {
+                    session.calls.push(id);
+                    self.under_way += 1;
+                    self.owed -= 1;
+                    match whim.cancel {
+                        Some(0) => self.cancel(cx, id, oracle),
+                        Some(later) => self.to_cancel.push((later, id)),
+                        None => {}
+                    }
+                }
+                Err(rejected) => {
+                    let request = oracle.bare_request(id, rejected.request.as_slice(), None);
+                    oracle.rejected(id, request);
+                    cx.recycle(rejected.request);
+                    match rejected.reason {
+                        // When something comes back, or the session opens, there is room again.
+                        RejectReason::QueueFull => return,
+                        RejectReason::NoSession | RejectReason::Disconnecting => self.owed -= 1,
+                        RejectReason::DeadlineExceeded if whim.deadline == Some(0) => {
+                            self.owed -= 1
+                        }
+                        other => oracle.blame(format!("call {id} is rejected: {other}")),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Cancels a call, if it is under way.
+    pub(crate) fn cancel(&mut self, cx: &mut Cx<'_>, id: u32, oracle: &mut Oracle) {
+        let mut sessions = self.sessions.iter();
+        let Some(session) = sessions.find(|session| session.calls.contains(&id)) else { return };
+        let found = cx.cancel(session.id, u64::from(id), Cause::Cancelled);
+        self.cancelled += u64::from(found);
+        oracle.cancelled(id, found);
+    }
+}

@@ -1,0 +1,101 @@
+//! What handlers of requests do.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use bytes::BufMut;
+use erpc_core::buf::MsgBuf;
+use erpc_core::protocol::RequestHandle;
+use erpc_core::service::{Code, Status};
+
+use super::{Cx, Party};
+use crate::oracle::{Asked, Oracle};
+use crate::pattern;
+use crate::plan::Handlers;
+
+/// An answer that is given later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// The call's number at the oracle.
+    pub(super) id: u32,
+    pub(super) handle: RequestHandle,
+    pub(super) asked: Asked,
+}
+
+/// A request whose answer was put off.
+pub(super) struct PutOff {
+    pub(super) id: u32,
+    pub(super) handle: RequestHandle,
+    /// Its handler was told that nobody waits.
+    pub(super) told: bool,
+    /// And that its client is gone.
+    pub(super) gone: bool,
+}
+
+impl Party {
+    /// Gives an answer that was put off, unless that was made unnecessary.
+    pub(crate) fn answer_late(&mut self, cx: &mut Cx<'_>, answer: Answer) {
+        let place = self.put_off.iter().position(|put_off| put_off.handle == answer.handle);
+        if let Some(place) = place {
+            self.put_off.swap_remove(place);
+            self.answer(cx, answer);
+        }
+    }
+
+    /// Gives an answer.
+    fn answer(&mut self, cx: &mut Cx<'_>, answer: Answer) {
+        let Answer { handle, asked, .. } = answer;
+        let extension =
+            if asked.extended { pattern::extension(asked.response_key) } else { Vec::new() };
+        let len = extension.len() + asked.response_len;
+        // As a worker thread would: in memory of its own.
+        if self.chances.memory.percent(5)
+            && let Some(mut response) = MsgBuf::detached(len)
+        {
+            response.put_slice(&extension);
+            pattern::fill(&mut response, asked.response_key, asked.response_len);
+            return cx.respond(handle, response, asked.extended);
+        }
+        match cx.response_buffer(&handle, len) {
+            Ok(mut response) => {
+                response.put_slice(&extension);
+                pattern::fill(&mut response, asked.response_key, asked.response_len);
+                cx.respond(handle, response, asked.extended);
+            }
+            Err(error) => {
+                self.responses_refused += 1;
+                let status = Status::new(Code::ResourceExhausted, error.to_string());
+                cx.respond_status(handle, &status);
+            }
+        }
+    }
+
+    /// A handler: what it does with a request, now or in so many nanoseconds.
+    pub(super) fn handle(
+        &mut self,
+        cx: &mut Cx<'_>,
+        answer: Answer,
+        handlers: &Handlers,
+        oracle: &mut Oracle,
+    ) -> Option<u64> {
+        if self.chances.panics.percent(handlers.panic_percent) {
+            // As the typed layer does it; not by `panic!`, which would print a message every time.
+            let outcome = catch_unwind(AssertUnwindSafe(|| resume_unwind(Box::new("a handler"))));
+            if outcome.is_err() {
+                oracle.panicked(answer.id);
+                cx.respond_status(
+                    answer.handle,
+                    &Status::new(Code::Internal, "the handler panicked"),
+                );
+            }
+            return None;
+        }
+        let random = &mut self.chances.delays;
+        if random.percent(handlers.slow_percent) {
+            let Answer { id, handle, .. } = answer;
+            self.put_off.push(PutOff { id, handle, told: false, gone: false });
+            return Some(random.below(handlers.slowest_nanos + 1));
+        }
+        self.answer(cx, answer);
+        None
+    }
+}

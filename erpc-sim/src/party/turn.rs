@@ -1,0 +1,146 @@
+//! What happens to a party in a turn of its endpoint's loop.
+
+use erpc_core::buf::MsgBuf;
+use erpc_core::protocol::{
+    Body, CallError, Cause, ClientId, ConnectError, Reply, Request, RequestHandle, SessionEvent,
+    SessionId,
+};
+use erpc_core::runtime::App;
+use erpc_core::service::{Code, Status};
+use erpc_core::time::Instant;
+
+use super::handlers::Answer;
+use super::{Cx, Party};
+use crate::SimRoute;
+use crate::oracle::Oracle;
+use crate::plan::Plan;
+use crate::transport::SimTransport;
+
+/// A party in a turn of its endpoint's loop.
+pub(crate) struct Turn<'w> {
+    pub(crate) party: &'w mut Party,
+    pub(crate) oracle: &'w mut Oracle,
+    pub(crate) plan: &'w Plan,
+    /// Answers for later, and in how many nanoseconds.
+    pub(crate) later: &'w mut Vec<(u64, Answer)>,
+}
+
+impl App<SimTransport> for Turn<'_> {
+    fn on_request(&mut self, cx: &mut Cx<'_>, request: Request<'_, SimRoute>) {
+        let Request { handle, method, body, extended, deadline, .. } = request;
+        let bare = self.oracle.bare_request(method, body.as_slice(), Some(extended));
+        let asked = self.oracle.executed(self.party.me, method, bare);
+        let now = cx.now().as_nanos();
+        let left =
+            (deadline != Instant::NEVER).then(|| deadline.as_nanos().wrapping_sub(now) as i64);
+        self.oracle.told_deadline(method, left);
+        if let Body::Message(message) = body {
+            cx.recycle(message);
+        }
+        let answer = Answer { id: method, handle, asked };
+        let handlers = &self.plan.handlers;
+        if let Some(nanos) = self.party.handle(cx, answer, handlers, self.oracle) {
+            self.later.push((nanos, answer));
+        }
+    }
+
+    fn on_reply(
+        &mut self,
+        cx: &mut Cx<'_>,
+        token: u64,
+        reply: Result<Reply<'_>, CallError>,
+        mut request: MsgBuf,
+    ) {
+        let id = token as u32;
+        let result = reply
+            .as_ref()
+            .map(|reply| self.oracle.bare_response(id, reply.as_slice(), reply.extended));
+        let bare = self.oracle.bare_request(id, request.as_slice(), None);
+        self.oracle.ended(id, result, bare);
+        // The request is the user's again, who writes into it; this panics if a queue still reads it.
+        let len = request.len().min(64);
+        request.as_mut_slice()[..len].fill(0xEE);
+        cx.recycle(request);
+        if let Ok(Reply { body: Body::Message(message), .. }) = reply {
+            cx.recycle(message);
+        }
+        let mut sessions = self.party.sessions.iter_mut();
+        let place = sessions.find_map(|session| {
+            let at = session.calls.iter().position(|&call| call == id)?;
+            Some(session.calls.swap_remove(at))
+        });
+        if place.is_none() {
+            self.oracle.blame(format!("call {id} ends after its session"));
+        }
+        self.party.under_way -= 1;
+        self.party.make_calls(cx, self.oracle, self.plan);
+    }
+
+    fn on_cancel(&mut self, cx: &mut Cx<'_>, request: RequestHandle) {
+        let mut known = self.party.put_off.iter_mut();
+        let Some(put_off) = known.find(|put_off| put_off.handle == request) else {
+            return self.oracle.blame("nobody waits for a request, which was answered");
+        };
+        if std::mem::replace(&mut put_off.told, true) {
+            let id = put_off.id;
+            return self
+                .oracle
+                .blame(format!("twice a handler is told that nobody waits for call {id}"));
+        }
+        self.oracle.told_of_cancel(put_off.id);
+        // Some stop, others go on.
+        if self.party.chances.obedience.percent(50) {
+            self.party.put_off.retain(|put_off| put_off.handle != request);
+            cx.respond_status(request, &Status::new(Code::Cancelled, "stopped"));
+        }
+    }
+
+    fn on_client_gone(&mut self, _: &mut Cx<'_>, client: ClientId) {
+        for put_off in &mut self.party.put_off {
+            if put_off.handle.client() != client {
+                continue;
+            }
+            if !put_off.told {
+                let id = put_off.id;
+                self.oracle
+                    .blame(format!("the client of call {id} is gone, its handler was not told"));
+            }
+            if std::mem::replace(&mut put_off.gone, true) {
+                self.oracle.blame("a client goes twice");
+            }
+        }
+    }
+
+    fn on_session(&mut self, cx: &mut Cx<'_>, session: SessionId, event: SessionEvent) {
+        let Some(at) = self.party.sessions.iter().position(|known| known.id == session) else {
+            return self.oracle.blame(format!("an event of no session: {event:?}"));
+        };
+        let SessionEvent::Closed(cause) = event else {
+            let session = &mut self.party.sessions[at];
+            session.open = true;
+            self.oracle.opened(session.number);
+            return self.party.make_calls(cx, self.oracle, self.plan);
+        };
+        let closed = self.party.sessions.swap_remove(at);
+        if !closed.calls.is_empty() {
+            let calls = closed.calls;
+            self.oracle
+                .blame(format!("a session closes before its calls {calls:?} have ended: {cause}"));
+        }
+        if !closed.closing && matches!(cause, Cause::Disconnected) {
+            self.oracle.blame("a session closes as if its user had asked for it");
+        }
+        self.oracle.session_ended(closed.number, cause);
+        if self.party.persists && (!closed.closing || closed.replaced) {
+            self.party.begins_anew = true;
+            match cause {
+                // To be turned away takes no time: not again at once.
+                Cause::Connect(error) if error != ConnectError::Timeout => {
+                    self.party.missed.push(closed.server);
+                }
+                _ => self.party.connect(cx, closed.server, self.oracle),
+            }
+        }
+        self.party.make_calls(cx, self.oracle, self.plan);
+    }
+}

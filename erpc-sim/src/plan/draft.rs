@@ -1,0 +1,314 @@
+//! A plan in the making.
+
+use std::time::Duration;
+
+use erpc_core::protocol::{EndpointConfig, Integrity};
+use erpc_core::time::Instant;
+use erpc_core::transport::ChargeModel;
+use erpc_core::transport::fault::Faults;
+
+use super::faults::{outage, suffer};
+use super::times::Times;
+use super::{EndpointPlan, HOUR, Handlers, Happening, MOST_CREDITS, MS, Plan, SECOND, Sizes};
+use crate::transport::Nic;
+use crate::whim::Whims;
+use crate::{Feature, Features, Random, Scenario, SimRoute};
+
+/// Streams of randomness, one per purpose; features have theirs behind these.
+pub(super) mod purpose {
+    pub(in crate::plan) const FEATURES: u64 = 1;
+    pub(in crate::plan) const SHAPE: u64 = 2;
+    pub(in crate::plan) const ENDPOINTS: u64 = 3;
+    pub(in crate::plan) const WORK: u64 = 4;
+    pub(in crate::plan) const CHECKSUMS: u64 = 5;
+    pub(in crate::plan) const FIRST_FEATURE: u64 = 100;
+}
+
+/// Why sessions carry checksums.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asking {
+    /// Nobody needs to ask, for transports let damaged packets through; some do.
+    Some,
+    /// All who open sessions ask.
+    Clients,
+    /// All who accept sessions ask.
+    Servers,
+}
+
+/// A plan in the making.
+pub(super) struct Draft<'a> {
+    root: &'a Random,
+    times: Times,
+    /// Who asks for checksums, where there are any.
+    asking: Option<Asking>,
+    pub(super) plan: Plan,
+    healed: Instant,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(
+        root: &'a Random,
+        scenario: Scenario,
+        features: (Features, Features),
+    ) -> Self {
+        let (features, drawn) = features;
+        let mut shape = root.fork(purpose::SHAPE);
+        let asking = [Asking::Some, Asking::Clients, Asking::Servers];
+        let asking = *root.fork(purpose::CHECKSUMS).pick(&asking);
+        let asking = features.has(Feature::Checksums).then_some(asking);
+        let times = Times::draw(&mut shape, scenario, drawn);
+        let squeezed = features.has(Feature::Squeeze);
+        let topology = scenario.topology(&mut shape, squeezed);
+        let max_datagram = *shape.pick(&[1_200, 1_472, 1_472, 4_120, 8_972]);
+        let packet = max_datagram as u32 - 28;
+        let sizes = Sizes {
+            packet,
+            longest: *shape.pick(&[4, 16, 32, 100]) * packet,
+            short_percent: shape.within(10, 60) as u32,
+        };
+        let nic = Nic {
+            max_datagram,
+            inline: *shape.pick(&[0, 64, 256, 16_384]),
+            charge: *shape.pick(&[ChargeModel::Ring, ChargeModel::LinuxUdp]),
+            rx_capacity: 0,
+            dma_nanos: *shape.pick(&[0, 500, 20_000, 2 * MS]),
+            min_rto: Duration::from_nanos(times.rto),
+            integrity: asking != Some(Asking::Some),
+        };
+        // Both are drawn, whatever is used: what is cut from a run shall change nothing else.
+        let (few, many) = (shape.within(4, 48), shape.within(256, 4_096));
+        let rx_packets = if squeezed { few } else { many };
+        let rx_capacity = rx_packets as u32 * nic.charge.charge(max_datagram);
+        let healed = Instant::from_nanos(SECOND + times.length);
+        let plan = Plan {
+            seed: 0,
+            scenario,
+            features,
+            drawn,
+            topology,
+            endpoints: vec![EndpointPlan {
+                route: SimRoute::new(0, 0),
+                group: Vec::new(),
+                nic: Nic { rx_capacity, ..nic },
+                config: EndpointConfig::new(),
+                faults: (Faults::none(), Faults::none()),
+                servers: Vec::new(),
+                rounds: Vec::new(),
+            }],
+            events: Vec::new(),
+            heal_at: healed,
+            handlers: Handlers::default(),
+            whims: Whims::default(),
+            sizes,
+            outstanding: shape.within(1, 48) as u32,
+            turn_nanos: (300, 100),
+            prints: false,
+            times,
+        };
+        Self { root, times, asking, plan, healed }
+    }
+
+    fn feature(&self, feature: Feature) -> Option<Random> {
+        let has = self.plan.features.has(feature);
+        has.then(|| self.root.fork(purpose::FIRST_FEATURE + feature as u64))
+    }
+
+    /// The settings of an endpoint that opens sessions, accepts them, or both.
+    fn config(&self, random: &mut Random, opens: bool, accepts: bool) -> EndpointConfig {
+        let nanos = Duration::from_nanos;
+        let mut config = EndpointConfig::new()
+            .credits(*random.pick(&[1, 2, 8, 32, 32, MOST_CREDITS]))
+            .max_message(self.plan.sizes.longest.max(1))
+            .queue_limit(*random.pick(&[0, 16, 1_024, 1_024, 1_024]))
+            .liveness_timeout(nanos(self.times.liveness))
+            .ping_interval(nanos(self.times.ping))
+            .connect_timeout(nanos(self.times.connect));
+        // All is drawn, whatever is used: what is cut from a run shall change nothing else.
+        let eager = random.within(1_024, u64::from(self.plan.sizes.packet).max(1_024)) as u32;
+        let (is_eager, asks, is_small, is_full) =
+            (random.percent(30), random.percent(50), random.percent(50), random.percent(10));
+        let longest = self.plan.sizes.longest as usize;
+        let pool = longest * random.within(3, 12) as usize + 65_536;
+        let session = longest * random.within(1, 3) as usize;
+        let sessions = random.within(2, 8) as u32;
+        if is_eager {
+            config = config.eager(eager);
+        }
+        let asks = match self.asking {
+            None => false,
+            Some(Asking::Some) => asks,
+            Some(Asking::Clients) => opens,
+            Some(Asking::Servers) => accepts,
+        };
+        if asks {
+            config = config.integrity(Integrity::Always);
+        }
+        if self.plan.features.has(Feature::Memory) {
+            config = config.memory_limit(pool);
+            config = if is_small { config.session_memory_limit(session) } else { config };
+            config = if is_full { config.max_sessions(sessions) } else { config };
+        }
+        config
+    }
+
+    pub(super) fn add_endpoints(&mut self) {
+        let mut random = self.root.fork(purpose::ENDPOINTS);
+        let mut work = self.root.fork(purpose::WORK);
+        let model = self.plan.endpoints.remove(0);
+        let hosts = self.plan.topology.hosts();
+        let servers = self.plan.scenario.servers(&mut random, hosts);
+        let group_size = random.within(1, 2) as u16;
+        let group: Vec<u16> = (SimRoute::SERVICE..SimRoute::SERVICE + group_size).collect();
+        let calls = self.plan.scenario.calls(&mut work);
+        // Servers call each other, if there are others.
+        let everybody_calls = random.percent(30) && servers > 1;
+        let callers = if everybody_calls { hosts } else { hosts - servers };
+        // In an incast all call at once.
+        let together = (self.plan.scenario == Scenario::Incast)
+            .then(|| self.rounds(&mut work, (calls / callers).max(1)));
+        for host in 0..hosts {
+            let serves = host < servers;
+            let ports = if serves { group.clone() } else { vec![SimRoute::SERVICE] };
+            for port in ports {
+                let calls_others = !serves || everybody_calls && port == SimRoute::SERVICE;
+                let mut endpoint = EndpointPlan {
+                    route: SimRoute::new(host, port),
+                    group: if serves { group.clone() } else { Vec::new() },
+                    config: self.config(&mut random, calls_others, serves),
+                    ..model.clone()
+                };
+                if calls_others {
+                    let sessions = self.plan.scenario.sessions(&mut random);
+                    endpoint.servers = (0..sessions)
+                        .map(|_| {
+                            let server = random.below(u64::from(servers)) as u32;
+                            // Nobody calls itself.
+                            let server = if server == host { (host + 1) % servers } else { server };
+                            SimRoute::new(server, SimRoute::SERVICE)
+                        })
+                        .collect();
+                    endpoint.rounds = match &together {
+                        Some(rounds) => rounds.clone(),
+                        None => self.rounds(&mut work, (calls / callers).max(1)),
+                    };
+                }
+                self.plan.endpoints.push(endpoint);
+            }
+        }
+    }
+
+    fn rounds(&self, random: &mut Random, calls: u32) -> Vec<(Instant, u32)> {
+        // Few, with long silences between them, or many.
+        let count = (*random.pick(&[1, 2, 4, 12])).min(u64::from(calls));
+        let mut rounds: Vec<_> = (0..count)
+            .map(|at| {
+                let share = calls / count as u32 + u32::from(at == 0) * (calls % count as u32);
+                (self.sometime(random), share)
+            })
+            .collect();
+        rounds.sort_unstable();
+        rounds
+    }
+
+    /// A point in time while faults go on.
+    fn sometime(&self, random: &mut Random) -> Instant {
+        Instant::from_nanos(SECOND + random.below(self.times.length))
+    }
+
+    /// A point in time at which much is under way, more likely than not: soon after calls are made.
+    fn some_busy_time(&self, random: &mut Random) -> Instant {
+        let rounds = &random.pick(&self.plan.endpoints).rounds;
+        if rounds.is_empty() || random.percent(25) {
+            return self.sometime(random);
+        }
+        // 1 us to 8 ms later.
+        let (soon, (at, _)) = (1 << random.within(10, 22), *random.pick(rounds));
+        at.plus_nanos(soon + random.below(soon)).min(self.healed)
+    }
+
+    pub(super) fn add_packet_faults(&mut self) {
+        let features: Vec<_> = Feature::ALL
+            .into_iter()
+            .filter_map(|feature| Some((feature, self.feature(feature)?)))
+            .collect();
+        let (times, packet) = (self.times, self.plan.sizes.packet as usize);
+        let spares = self.plan.drawn.spare_sessions();
+        for (feature, mut random) in features {
+            for endpoint in &mut self.plan.endpoints {
+                // Not everybody suffers from everything.
+                if random.percent(30) {
+                    continue;
+                }
+                let (rx, tx) = std::mem::take(&mut endpoint.faults);
+                if feature == Feature::Partitions {
+                    // Cut off in both directions at once.
+                    let outage = outage(&mut random, times, 0);
+                    endpoint.faults = (rx.outage(outage), tx.outage(outage));
+                    continue;
+                }
+                let both = random.percent(70);
+                let rx = suffer(feature, rx, &mut random, (times, spares), packet);
+                let tx = if both {
+                    suffer(feature, tx, &mut random, (times, spares), packet)
+                } else {
+                    tx
+                };
+                endpoint.faults = (rx, tx);
+            }
+        }
+    }
+
+    pub(super) fn add_happenings(&mut self) {
+        let endpoints = self.plan.endpoints.len() as u64;
+        let links = u64::from(self.plan.topology.links());
+        let mut events = Vec::new();
+        let length = self.times.length;
+        for feature in self.plan.features.iter() {
+            let Some(mut random) = self.feature(feature) else { continue };
+            let random = &mut random;
+            let most = if feature == Feature::Churn { 60 } else { 12 };
+            let count = random.within(1, most);
+            for _ in 0..count {
+                let at = self.some_busy_time(random);
+                let who = random.below(endpoints) as usize;
+                let left = self.healed.nanos_since(at).max(1);
+                let happening = match feature {
+                    Feature::Crashes => Happening::Crash(who, random.below(length / 2).min(left)),
+                    Feature::Links => {
+                        let link = random.below(links) as u32;
+                        let until = at.plus_nanos(random.below(length / 2).min(left));
+                        events.push((until, Happening::Resume(link)));
+                        Happening::Stop(link)
+                    }
+                    Feature::Replay => Happening::Replay(random.within(1, 256) as u32),
+                    Feature::Spoofing => Happening::Forge(random.within(1, 128) as u32),
+                    Feature::ClockStall => Happening::Stall(who, random.below(length).min(left)),
+                    Feature::ClockLeap => {
+                        Happening::Leap(who, (1 << random.within(10, 42)).min(HOUR))
+                    }
+                    Feature::Memory => Happening::Hoard(who, random.below(length / 2).min(left)),
+                    Feature::Churn => Happening::Reconnect(who),
+                    _ => break,
+                };
+                events.push((at, happening));
+            }
+        }
+        events.sort_by_key(|(at, _)| *at);
+        self.plan.events = events;
+        if let Some(mut random) = self.feature(Feature::SlowHandlers) {
+            self.plan.handlers.slow_percent = random.within(1, 60) as u32;
+            self.plan.handlers.slowest_nanos = *random.pick(&[1_000, 100_000, 20 * MS, SECOND]);
+        }
+        if let Some(mut random) = self.feature(Feature::Panics) {
+            self.plan.handlers.panic_percent = random.within(1, 30) as u32;
+        }
+        let percent = |feature: Feature, most: u64| {
+            self.feature(feature).map_or(0, |mut random| random.within(1, most) as u32)
+        };
+        self.plan.whims = Whims {
+            extended_percent: percent(Feature::Metadata, 100),
+            deadline_percent: percent(Feature::Deadlines, 60),
+            cancel_percent: percent(Feature::Cancels, 60),
+        };
+    }
+}

@@ -1,0 +1,60 @@
+//! What happens to the packets of one direction of one endpoint.
+
+use std::time::Duration;
+
+use erpc_core::transport::fault::{Faults, Outage};
+
+use super::times::Times;
+use super::{MS, SECOND};
+use crate::{Feature, Random};
+
+/// One direction of one endpoint suffers from a feature that acts on packets.
+pub(super) fn suffer(
+    feature: Feature,
+    faults: Faults,
+    random: &mut Random,
+    context: (Times, bool),
+    packet: usize,
+) -> Faults {
+    let (times, spares) = context;
+    let chance = |random: &mut Random, most: u64| random.below(most * 10 + 1) as f64 / 1_000.0;
+    let nanos = Duration::from_nanos;
+    match feature {
+        // A packet meets the sender's faults and the receiver's: half of these chances lose half of all
+        // round trips, the whole of them three quarters.
+        Feature::Loss if spares => faults.drop(chance(random, 15)),
+        Feature::Corruption if spares => faults.corrupt(chance(random, 10)),
+        Feature::Truncation if spares => faults.truncate(chance(random, 10)),
+        Feature::Extension if spares => faults.extend(chance(random, 10)),
+        Feature::Loss => faults.drop(chance(random, 30)),
+        Feature::Bursts => {
+            let mean = random.within(2, 40) as f64;
+            faults.bursts(chance(random, 5), mean, random.within(50, 100) as f64 / 100.0)
+        }
+        Feature::Duplicates => {
+            // Up to twice the shortest timeout, a common one, the longest.
+            let late = *random.pick(&[2 * times.rto, 40 * MS, SECOND]);
+            faults.duplicate(chance(random, 30), random.within(1, 5) as u8, nanos(late))
+        }
+        Feature::Reorder => faults.reorder(chance(random, 50), nanos(random.below(200_000) + 1)),
+        Feature::Spikes => {
+            let longest = *random.pick(&[MS, 100 * MS, 10 * SECOND]);
+            faults.spike(chance(random, 3), nanos(longest))
+        }
+        Feature::Corruption => faults.corrupt(chance(random, 20)),
+        Feature::Truncation => faults.truncate(chance(random, 20)),
+        Feature::Extension => faults.extend(chance(random, 20)),
+        Feature::OneWay if random.percent(50) => faults.outage(outage(random, times, 0)),
+        Feature::MtuShrink => faults.outage(outage(random, times, packet / 2)),
+        _ => faults,
+    }
+}
+
+/// Some time in which packets longer than `over` bytes are lost.
+pub(super) fn outage(random: &mut Random, times: Times, over: usize) -> Outage {
+    let from = random.below(times.length);
+    // Both sides of the liveness timeout.
+    let length = *random.pick(&[times.liveness / 4, times.liveness * 3 / 4, times.liveness * 2]);
+    let until = (from + length).min(times.length);
+    Outage { from: Duration::from_nanos(from), until: Duration::from_nanos(until), over }
+}

@@ -1,0 +1,196 @@
+//! What will happen in a run, all of it drawn from the seed before the run begins.
+//!
+//! Every feature draws from a stream of its own, so that taking one away leaves the others as they
+//! were: that is what makes shrinking work.
+
+mod draft;
+mod faults;
+mod sizes;
+mod times;
+
+use erpc_core::protocol::{EndpointConfig, MAX_RTO};
+use erpc_core::time::Instant;
+use erpc_core::transport::fault::Faults;
+
+use self::draft::{Draft, purpose};
+pub use self::sizes::Sizes;
+use self::times::Times;
+use crate::net::Topology;
+use crate::transport::Nic;
+use crate::whim::Whims;
+use crate::{Feature, Features, Random, Scenario, SimRoute};
+
+/// A run's whole future, but for what the endpoints do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed that all came from.
+    pub seed: u64,
+    /// The shape of it.
+    pub scenario: Scenario,
+    /// What may go wrong.
+    pub features: Features,
+    /// The same before anything was cut.
+    pub drawn: Features,
+    /// The network.
+    pub topology: Topology,
+    /// Who is there.
+    pub endpoints: Vec<EndpointPlan>,
+    /// Single events, in order of time.
+    pub events: Vec<(Instant, Happening)>,
+    /// When all faults are over and no new calls are made.
+    pub heal_at: Instant,
+    /// What handlers do.
+    pub handlers: Handlers,
+    /// What calls are like besides their sizes.
+    pub whims: Whims,
+    /// How long messages are.
+    pub sizes: Sizes,
+    /// Calls that one endpoint has under way at most, over all sessions.
+    pub outstanding: u32,
+    /// What an endpoint's turn costs it, and each packet in it, in nanoseconds.
+    pub turn_nanos: (u64, u64),
+    /// Every packet is printed, when it is sent and when it is delivered.
+    pub prints: bool,
+    times: Times,
+}
+
+/// An endpoint and its part in the run.
+#[derive(Clone, Debug)]
+pub struct EndpointPlan {
+    /// Where it is.
+    pub route: SimRoute,
+    /// Whether it accepts sessions, and the ports of its listening group.
+    pub group: Vec<u16>,
+    /// Its interface.
+    pub nic: Nic,
+    /// Its settings but for the seed.
+    pub config: EndpointConfig,
+    /// What happens to packets that it receives, and to packets that it sends.
+    pub faults: (Faults, Faults),
+    /// The servers it opens a session to, one per entry.
+    pub servers: Vec<SimRoute>,
+    /// When it makes calls, and how many.
+    pub rounds: Vec<(Instant, u32)>,
+}
+
+/// What a run shall do without, although its seed drew it: how a failing run is made smaller.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Cut {
+    /// Whole features.
+    pub without: Features,
+    /// Single happenings, by their place in [`Plan::events`] without those features.
+    pub skip: Vec<usize>,
+    /// Nothing is cut by this: see [`Plan::prints`].
+    pub prints: bool,
+}
+
+/// Something that happens once.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Happening {
+    /// An endpoint dies, and is there again after so many nanoseconds.
+    Crash(usize, u64),
+    /// A link stops.
+    Stop(u32),
+    /// A link goes on.
+    Resume(u32),
+    /// So many packets of the past come again.
+    Replay(u32),
+    /// So many forged packets come.
+    Forge(u32),
+    /// An endpoint's clock stands still for so many nanoseconds.
+    Stall(usize, u64),
+    /// An endpoint's clock leaps ahead by so many nanoseconds.
+    Leap(usize, u64),
+    /// An endpoint's user takes all the memory there is, for so many nanoseconds.
+    Hoard(usize, u64),
+    /// An endpoint closes one of its sessions and opens another.
+    Reconnect(usize),
+}
+
+/// What handlers do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Handlers {
+    /// In a hundred requests, how many are answered later.
+    pub slow_percent: u32,
+    /// The latest answer, in nanoseconds.
+    pub slowest_nanos: u64,
+    /// In a hundred requests, how many make the handler panic.
+    pub panic_percent: u32,
+}
+
+/// The most credits that an endpoint gives a session.
+pub(crate) const MOST_CREDITS: u16 = 128;
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+const HOUR: u64 = 3_600 * SECOND;
+
+impl Plan {
+    /// The plan of a seed, but for what is cut.
+    #[must_use]
+    pub fn draw(seed: u64, scenario: Scenario, cut: &Cut) -> Self {
+        let root = Random::new(seed);
+        let drawn = scenario.features(&mut root.fork(purpose::FEATURES));
+        let mut features = drawn;
+        for feature in cut.without.iter() {
+            features = features.without(feature);
+        }
+        let mut draft = Draft::new(&root, scenario, (features, drawn));
+        draft.add_endpoints();
+        draft.add_packet_faults();
+        draft.add_happenings();
+        let mut plan = Self { seed, prints: cut.prints, ..draft.plan };
+        let mut at = 0..;
+        plan.events.retain(|_| at.next().is_none_or(|at| !cut.skip.contains(&at)));
+        plan
+    }
+
+    /// Whether what arrives is what was sent: nothing is damaged, or checksums find it.
+    #[must_use]
+    pub fn is_trusted(&self) -> bool {
+        let [flips, cuts, grows] = [Feature::Corruption, Feature::Truncation, Feature::Extension]
+            .map(|of| self.features.has(of));
+        // What is cut and grows may have its old length again.
+        !(flips || cuts && grows) || self.features.has(Feature::Checksums)
+    }
+
+    /// Whether nothing goes wrong at all.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        self.features == Features::none() && self.drawn == Features::none()
+    }
+
+    /// Whether sessions live and packets arrive, sooner or later.
+    #[must_use]
+    pub fn spares_packets(&self) -> bool {
+        let loses = self.features.has_any(&Feature::LOSSY) || self.features.has(Feature::Squeeze);
+        self.spares_sessions() && !loses
+    }
+
+    /// Whether nothing happens that could end a session before its time.
+    #[must_use]
+    pub fn spares_sessions(&self) -> bool {
+        self.is_trusted() && self.times.liveness >= 10 * SECOND && self.drawn.spare_sessions()
+    }
+
+    /// After the faults are over, every call ends within this many nanoseconds. Where sessions live: a call
+    /// that executes is asked after within a ping interval, and once more. Where they may not: a peer is
+    /// found out to be dead, or a call to be blocked, within the liveness timeout and some pings, and a
+    /// session that is being opened fails. And whatever is lost by then is sent again within the longest
+    /// timeout, for calls that queue one behind the other. Runs use up to half of it.
+    #[must_use]
+    pub fn bound_nanos(&self, backlog_bytes: u64, backlog_calls: u64) -> u64 {
+        let Times { liveness, ping, connect, .. } = self.times;
+        let calm =
+            if self.spares_sessions() { 2 * ping } else { liveness * 3 / 2 + ping + connect };
+        let executing = self.handlers.slowest_nanos;
+        let repeats = 8 * MAX_RTO + backlog_calls * MAX_RTO / 16;
+        calm + executing + repeats + backlog_bytes * 32
+    }
+
+    /// How often a call is asked after that executes and of which nothing is heard.
+    #[must_use]
+    pub fn probes_every_nanos(&self) -> u64 {
+        self.times.ping / 8
+    }
+}

@@ -1,0 +1,184 @@
+//! What becomes of a packet between two endpoints.
+
+use erpc_core::time::Instant;
+use erpc_core::transport::fault::{Fate, PacketCopy};
+use erpc_core::wire::{CANCEL, HEADER_LEN, Header, Kind, checksum};
+
+use super::{Event, World};
+use crate::net::Packet;
+use crate::pattern;
+use crate::transport::Sent;
+
+/// Where a packet is held back: between an endpoint and the network.
+#[derive(Clone, Copy)]
+pub(super) enum Way {
+    Out,
+    In,
+}
+
+/// Where a request's first packet says how much time is left.
+const DEADLINE_AT: usize = HEADER_LEN + 4;
+
+impl World<'_> {
+    /// What an endpoint has pushed meets the faults of its way out.
+    pub(super) fn send_all(&mut self, index: usize) {
+        let mut sent = std::mem::take(&mut self.sent);
+        self.nodes[index].port.take_sent(&mut sent);
+        let from = self.plan.endpoints[index].route;
+        for Sent { to, bytes } in sent.drain(..) {
+            if let Ok(header) = Header::parse(&bytes) {
+                let Header { kind, aux: method, flags, .. } = header;
+                let trailer = flags.trailer();
+                self.nodes[index].answers.sent += u64::from(kind != Kind::Control);
+                // Whoever asks for them, all have them.
+                if trailer != (kind == Kind::Control || self.has_checksums) {
+                    let with = if trailer { "with" } else { "without" };
+                    self.oracle.blame(format!("a {kind:?} is sent {with} a checksum"));
+                }
+                if kind == Kind::Request {
+                    self.oracle.sent(method, bytes.len() - checksum::overhead(trailer));
+                    if flags.extended()
+                        && header.packet.get() == 0
+                        && let Some(field) = bytes.get(DEADLINE_AT..DEADLINE_AT + 4)
+                    {
+                        let micros =
+                            field.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
+                        self.oracle.sent_deadline(method, micros);
+                    }
+                }
+                self.check_announced(from, to, &header);
+            }
+            let fate = self.nodes[index].tx.judge(self.now, bytes.len());
+            let packet = Packet { from, to, bytes, marked: false, forged: false };
+            if fate.is_intact() {
+                self.send(packet);
+            } else {
+                self.suffer(packet, &fate, Way::Out);
+            }
+        }
+        self.sent = sent;
+        self.oracle.all_is_sent();
+        self.check_answers(index);
+    }
+
+    /// A packet has come to its host.
+    pub(super) fn arrive(&mut self, packet: Packet) {
+        let Some(&index) = self.places.get(&packet.to) else {
+            // Forged packets bring answers to addresses that nobody has.
+            return self.network.recycle(packet.bytes);
+        };
+        let fate = self.nodes[index].rx.judge(self.now, packet.bytes.len());
+        if fate.is_intact() {
+            self.deliver(packet);
+        } else {
+            self.suffer(packet, &fate, Way::In);
+        }
+    }
+
+    /// The copies of a packet that there will be go on, now or later.
+    fn suffer(&mut self, packet: Packet, fate: &Fate, way: Way) {
+        let count = fate.copies().len();
+        let mut original = Some(packet);
+        for (at, PacketCopy { delay, damage }) in fate.copies().enumerate() {
+            let copy = if at + 1 == count { original.take() } else { original.clone() };
+            let Some(mut copy) = copy else { return };
+            if let Some(damage) = damage {
+                damage.inflict(&mut copy.bytes);
+            }
+            if delay.is_zero() {
+                self.go_on(copy, way);
+            } else {
+                let place = self.waiting.put((copy, way));
+                self.agenda.put(self.now + delay, Event::GoOn(place));
+            }
+        }
+        if let Some(lost) = original {
+            self.network.recycle(lost.bytes);
+        }
+    }
+
+    pub(super) fn go_on(&mut self, packet: Packet, way: Way) {
+        match way {
+            Way::Out => self.send(packet),
+            Way::In => self.deliver(packet),
+        }
+    }
+
+    fn send(&mut self, packet: Packet) {
+        let host = packet.from.host;
+        self.send_from(host, packet);
+    }
+
+    /// Puts a packet on the network at a host, whoever it says that it is from.
+    pub(super) fn send_from(&mut self, host: u32, packet: Packet) {
+        self.note_packet(&packet, "sent");
+        self.record(&packet);
+        self.network.send(self.now, host, packet);
+    }
+
+    /// A packet goes into its receiver's queue, if there is one and it has room.
+    fn deliver(&mut self, packet: Packet) {
+        self.note_packet(&packet, "delivered");
+        let Some(&index) = self.places.get(&packet.to) else { return };
+        let node = &mut self.nodes[index];
+        if node.rpc.is_none() {
+            self.network.recycle(packet.bytes);
+            return;
+        }
+        let asks_for = answers_asked_for(&packet.bytes);
+        if node.port.deliver(packet.from, packet.bytes) {
+            node.forged += u64::from(packet.forged);
+            node.answers.asked_for += asks_for;
+            self.plan_turn(index, self.now);
+        }
+    }
+
+    /// Mixes a packet into the trace.
+    #[inline]
+    fn note_packet(&mut self, packet: &Packet, what: &str) {
+        if self.plan.prints {
+            print(self.now, what, packet);
+        }
+        let word = |at: usize| {
+            let chunk = packet.bytes.get(at..at + 8).and_then(|bytes| bytes.first_chunk());
+            chunk.map_or(at as u64, |chunk| u64::from_le_bytes(*chunk))
+        };
+        let ends = u64::from(packet.from.host) << 32 | u64::from(packet.to.host);
+        let what = word(0) ^ word(8).rotate_left(17) ^ word(16).rotate_left(34);
+        let header = self.now.as_nanos() ^ (packet.bytes.len() as u64) << 48;
+        self.trace = pattern::mix(self.trace ^ header).wrapping_add(what ^ ends.rotate_left(7));
+    }
+}
+
+/// Packets of its sessions that a server may send because of this one: a part of a request, or its end before
+/// its time, has one answer, if any, and a request for response says how many it wants.
+#[inline]
+fn answers_asked_for(bytes: &[u8]) -> u64 {
+    /// The most that a session's credits may be.
+    const MOST: u32 = 1_024;
+    match Header::parse(bytes) {
+        Ok(Header { kind: Kind::Request, .. }) => 1,
+        Ok(Header { kind: Kind::Done, packet, .. }) if packet.get() == CANCEL => 1,
+        Ok(Header { kind: Kind::RequestForResponse, size, .. }) => size.min(MOST).into(),
+        _ => 0,
+    }
+}
+
+/// Prints a packet on a line.
+#[cold]
+fn print(now: Instant, what: &str, packet: &Packet) {
+    let Packet { from, to, bytes, .. } = packet;
+    let len = bytes.len();
+    match Header::parse(bytes) {
+        Ok(Header { connection, kind, packet, request, aux, size, .. }) => crate::say!(
+            "{:>13} {from} -> {to} {what:9} {kind:?} {:x} packet {} request {} aux {aux} size {size}, {len} bytes",
+            now.as_nanos(),
+            connection.to_u64(),
+            packet.get(),
+            request.to_u32(),
+        ),
+        Err(error) => {
+            crate::say!("{:>13} {from} -> {to} {what:9} {error:?}, {len} bytes", now.as_nanos())
+        }
+    }
+}
