@@ -88,6 +88,10 @@ pub struct World<'p> {
     cancels: Shelf<(usize, u32, u32)>,
     /// Requests that servers have accepted: whose, to whom, and the session and the number there.
     accepted: BTreeSet<(SimRoute, SimRoute, u64, u32)>,
+    /// The long requests under way.
+    requests: packets::Requests,
+    /// Response packets that servers were asked for.
+    pulls: packets::Pulls,
     oracle: Oracle,
     phase: Phase,
     chances: chaos::Chances,
@@ -131,6 +135,8 @@ impl<'p> World<'p> {
             answers: Shelf::new(),
             cancels: Shelf::new(),
             accepted: BTreeSet::new(),
+            requests: packets::Requests::default(),
+            pulls: packets::Pulls::default(),
             oracle: Oracle::new(plan),
             phase: Phase::Faults,
             chances: chaos::Chances::new(&Random::new(plan.seed).fork(7)),

@@ -1,10 +1,13 @@
 //! What becomes of a packet between two endpoints.
 
+use std::collections::BTreeMap;
+
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::{Fate, PacketCopy};
 use erpc_core::wire::{CANCEL, HEADER_LEN, Header, Kind, checksum};
 
 use super::{Event, World};
+use crate::SimRoute;
 use crate::net::Packet;
 use crate::pattern;
 use crate::transport::Sent;
@@ -14,6 +17,51 @@ use crate::transport::Sent;
 pub(super) enum Way {
     Out,
     In,
+}
+
+/// Slots of a session.
+const SLOTS: u32 = 8;
+
+/// What only the first packet of a long request tells: its method. By sender, session and slot, with the request's
+/// number.
+#[derive(Default)]
+pub(super) struct Requests(BTreeMap<(SimRoute, u64, u32), (u32, u32)>);
+
+impl Requests {
+    /// The method of the request that a packet is of, which `from` sends.
+    #[inline]
+    fn method(&mut self, from: SimRoute, header: &Header, payload: usize) -> u32 {
+        if header.packet.get() == 0 && header.size as usize <= payload {
+            return header.aux;
+        }
+        let number = header.request.to_u32();
+        let place = (from, header.connection.to_u64(), number % SLOTS);
+        if header.packet.get() == 0 {
+            self.0.insert(place, (number, header.aux));
+            return header.aux;
+        }
+        self.0.get(&place).filter(|known| known.0 == number).map_or(u32::MAX, |known| known.1)
+    }
+}
+
+/// Up to which packet a response was asked for: by server, session and slot, with the request's number.
+#[derive(Default)]
+pub(super) struct Pulls(BTreeMap<(SimRoute, u64, u32), (u32, u32)>);
+
+impl Pulls {
+    /// Packets that a request for response brings: those that it names, and those between them and what was asked
+    /// for before, for which the one that was lost has asked.
+    fn brings(&mut self, to: SimRoute, header: &Header) -> u64 {
+        /// The most that a session's credits may be.
+        const MOST: u32 = 1_024;
+        let number = header.request.to_u32();
+        let place = (to, header.connection.to_u64(), number % SLOTS);
+        let known = self.0.get(&place).filter(|known| known.0 == number);
+        let (from, count) = (header.packet.get(), header.size.min(MOST));
+        let before = known.map_or(u32::from(from > 0), |known| known.1);
+        self.0.insert(place, (number, before.max(from + count)));
+        u64::from(count) + u64::from(from.saturating_sub(before).min(MOST))
+    }
 }
 
 /// Where a request's first packet says how much time is left.
@@ -27,7 +75,7 @@ impl World<'_> {
         let from = self.plan.endpoints[index].route;
         for Sent { to, bytes } in sent.drain(..) {
             if let Ok(header) = Header::parse(&bytes) {
-                let Header { kind, aux: method, flags, .. } = header;
+                let Header { kind, flags, .. } = header;
                 let trailer = flags.trailer();
                 self.nodes[index].answers.sent += u64::from(kind != Kind::Control);
                 // Whoever asks for them, all have them.
@@ -36,7 +84,9 @@ impl World<'_> {
                     self.oracle.blame(format!("a {kind:?} is sent {with} a checksum"));
                 }
                 if kind == Kind::Request {
-                    self.oracle.sent(method, bytes.len() - checksum::overhead(trailer));
+                    let payload = bytes.len() - checksum::overhead(trailer);
+                    let method = self.requests.method(from, &header, payload);
+                    self.oracle.sent(method, payload);
                     if flags.extended()
                         && header.packet.get() == 0
                         && let Some(field) = bytes.get(DEADLINE_AT..DEADLINE_AT + 4)
@@ -125,7 +175,7 @@ impl World<'_> {
             self.network.recycle(packet.bytes);
             return;
         }
-        let asks_for = answers_asked_for(&packet.bytes);
+        let asks_for = answers_asked_for(&packet, &mut self.pulls);
         if node.port.deliver(packet.from, packet.bytes) {
             node.forged += u64::from(packet.forged);
             node.answers.asked_for += asks_for;
@@ -153,13 +203,11 @@ impl World<'_> {
 /// Packets of its sessions that a server may send because of this one: a part of a request, or its end before
 /// its time, has one answer, if any, and a request for response says how many it wants.
 #[inline]
-fn answers_asked_for(bytes: &[u8]) -> u64 {
-    /// The most that a session's credits may be.
-    const MOST: u32 = 1_024;
-    match Header::parse(bytes) {
+fn answers_asked_for(packet: &Packet, pulls: &mut Pulls) -> u64 {
+    match Header::parse(&packet.bytes) {
         Ok(Header { kind: Kind::Request, .. }) => 1,
         Ok(Header { kind: Kind::Done, packet, .. }) if packet.get() == CANCEL => 1,
-        Ok(Header { kind: Kind::RequestForResponse, size, .. }) => size.min(MOST).into(),
+        Ok(header) if header.kind == Kind::RequestForResponse => pulls.brings(packet.to, &header),
         _ => 0,
     }
 }
