@@ -32,6 +32,10 @@ pub struct Nic {
     pub dma_nanos: u64,
     /// Floor of the retransmission timeout.
     pub min_rto: Duration,
+    /// How far round trip times scatter without a queue in the network.
+    pub rtt_noise: Duration,
+    /// What the interface's cable carries, in bytes per second; `None` if the endpoint shall not know.
+    pub link_rate: Option<u64>,
     /// Whether damaged packets never get through this interface.
     pub integrity: bool,
 }
@@ -48,6 +52,7 @@ const COMPARED_ONE_IN: u32 = 16;
 struct Arrived {
     from: SimRoute,
     bytes: Vec<u8>,
+    marked: bool,
 }
 
 /// A packet on its way out.
@@ -105,9 +110,9 @@ impl Port {
         self.now.set(now);
     }
 
-    /// A packet has come in; false if the receive queue is full and it is lost. The buffer of a lost
-    /// packet becomes a spare one.
-    pub fn deliver(&self, from: SimRoute, bytes: Vec<u8>) -> bool {
+    /// A packet has come in, perhaps with a switch's mark; false if the receive queue is full and it is
+    /// lost. The buffer of a lost packet becomes a spare one.
+    pub fn deliver(&self, from: SimRoute, bytes: Vec<u8>, marked: bool) -> bool {
         let units = self.nic.charge.charge(bytes.len());
         let held = self.held.get().saturating_add(units);
         if held > self.nic.rx_capacity {
@@ -116,7 +121,7 @@ impl Port {
             return false;
         }
         self.held.set(held);
-        self.ring.borrow_mut().push_back(Arrived { from, bytes });
+        self.ring.borrow_mut().push_back(Arrived { from, bytes, marked });
         true
     }
 
@@ -212,7 +217,7 @@ impl Transport for SimTransport {
             charge: nic.charge,
             rx_capacity: nic.rx_capacity,
             min_rto: nic.min_rto,
-            rtt_noise: Duration::from_micros(5),
+            rtt_noise: nic.rtt_noise,
             steer: 0,
             integrity: nic.integrity,
         }
@@ -223,7 +228,7 @@ impl Transport for SimTransport {
     }
 
     fn path(&mut self, _: &SimRoute) -> Path {
-        Path { datagram: self.port.nic.max_datagram, link_rate: None }
+        Path { datagram: self.port.nic.max_datagram, link_rate: self.port.nic.link_rate }
     }
 
     fn wait(&mut self, _: Option<Duration>) {
@@ -279,7 +284,7 @@ impl RxQueue for SimRx {
     #[inline]
     fn packet(&self, index: usize) -> RxPacket<'_, SimRoute> {
         let packet = &self.lent[index];
-        RxPacket { route: packet.from, bytes: &packet.bytes, marked: false }
+        RxPacket { route: packet.from, bytes: &packet.bytes, marked: packet.marked }
     }
 }
 
@@ -414,6 +419,31 @@ mod tests {
         Held { msgbuf: msgbuf(bytes), offset: 2, read_at: Instant::ZERO, was }
     }
 
+    fn nic() -> Nic {
+        Plan::draw(1, Scenario::Calm, &Cut::default()).endpoints[0].nic
+    }
+
+    #[test]
+    fn a_packet_keeps_its_mark() {
+        let port = Port::new(SimRoute::new(0, 1), nic());
+        for marked in [true, false, true] {
+            assert!(port.deliver(SimRoute::new(1, 1), vec![0; 24], marked));
+        }
+        let mut transport = SimTransport::new(port);
+        assert_eq!(transport.rx.burst(), 3);
+        let marks: Vec<bool> = (0..3).map(|at| transport.rx.packet(at).marked).collect();
+        assert_eq!(marks, [true, false, true]);
+    }
+
+    #[test]
+    fn an_endpoint_knows_its_cable() {
+        let nic = Nic { link_rate: Some(3_125_000_000), ..nic() };
+        let mut transport = SimTransport::new(Port::new(SimRoute::new(0, 1), nic));
+        let path = transport.path(&SimRoute::new(1, 1));
+        assert_eq!((path.datagram, path.link_rate), (nic.max_datagram, nic.link_rate));
+        assert_eq!(transport.capabilities().rtt_noise, nic.rtt_noise);
+    }
+
     #[test]
     fn what_the_device_reads_late_is_compared_with_what_was_pushed() {
         assert!(held(b"..data..", Some(b"data")).is_as_it_was());
@@ -425,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_change_is_misuse_when_the_device_lets_go() {
-        let nic = Plan::draw(1, Scenario::Calm, &Cut::default()).endpoints[0].nic;
+        let nic = nic();
         for (changed, flushed) in [(false, true), (true, true), (false, false), (true, false)] {
             let mut transport = SimTransport::new(Port::new(SimRoute::new(0, 1), nic));
             let bytes: &[u8] = if changed { b"..dada.." } else { b"..data.." };

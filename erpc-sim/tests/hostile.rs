@@ -319,6 +319,8 @@ fn a_server_that_closes_a_session_at_once_does_not_hand_back_a_request_that_is_s
         rx_capacity: 1 << 20,
         dma_nanos: 1_000_000,
         min_rto: Duration::from_millis(5),
+        rtt_noise: Duration::from_micros(5),
+        link_rate: None,
         integrity: true,
     };
     let port = Port::new(port_route(), nic);
@@ -339,7 +341,7 @@ fn a_server_that_closes_a_session_at_once_does_not_hand_back_a_request_that_is_s
         }
         for Forged { bytes, .. } in answers.drain(..) {
             client = craft::read(&bytes).expect("a packet").0.connection;
-            port.deliver(server, bytes);
+            port.deliver(server, bytes, false);
         }
         now = now.plus_nanos(1_000);
     }
@@ -349,7 +351,7 @@ fn a_server_that_closes_a_session_at_once_does_not_hand_back_a_request_that_is_s
     assert!(cx.call(session, NewCall::new(7, request, 0)).is_ok());
     rpc.run_once_at(now, &mut app);
     let close = Control::Close { sender: LyingServer::name(client) };
-    port.deliver(server, craft::control(client, 0, close));
+    port.deliver(server, craft::control(client, 0, close), false);
     now = now.plus_nanos(1_000);
     port.set_now(now);
     rpc.run_once_at(now, &mut app);

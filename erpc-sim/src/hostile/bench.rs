@@ -141,6 +141,8 @@ fn port(route: SimRoute, rx_packets: u32) -> Rc<Port> {
             rx_capacity: rx_packets * ChargeModel::RING_ENTRY,
             dma_nanos: 0,
             min_rto: std::time::Duration::from_millis(5),
+            rtt_noise: std::time::Duration::from_micros(5),
+            link_rate: None,
             integrity: true,
         },
     )
@@ -302,7 +304,7 @@ impl Stage {
     fn arrive(&mut self, now: Instant, packet: Packet, attacker: &mut Option<&mut dyn Attacker>) {
         let host = packet.to.host;
         if host == VICTIM.host {
-            self.victim.arrive(now, packet.from, packet.bytes);
+            self.victim.arrive(now, packet);
         } else if host == self.attackers_host {
             if let Some(attacker) = attacker {
                 attacker.receive(now, &packet, &mut self.forged);
@@ -310,7 +312,7 @@ impl Stage {
             }
         } else {
             let at = host as usize - 1;
-            self.clients[at].port.deliver(packet.from, packet.bytes);
+            self.clients[at].port.deliver(packet.from, packet.bytes, packet.marked);
             self.client_turn(at, now);
         }
     }

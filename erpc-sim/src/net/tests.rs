@@ -381,6 +381,7 @@ fn links_have_names() {
     assert_eq!(two_tier.host_link(99), LinkId(99));
     assert_eq!(two_tier.uplink(0), Some(LinkId(100)));
     assert_eq!((two_tier.uplink(4), two_tier.uplink(5)), (Some(LinkId(104)), None));
+    assert_eq!((pair.host_rate(1), two_tier.host_rate(99)), (1_250_000_000, 1_250_000_000));
 }
 
 /// A stopped uplink parts the racks and nothing else.

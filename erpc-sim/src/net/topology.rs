@@ -18,6 +18,14 @@ pub struct Link {
     pub delay_nanos: u64,
 }
 
+impl Link {
+    /// The rate in bytes per second.
+    #[must_use]
+    pub fn byte_rate(&self) -> u64 {
+        self.rate_mbps * (1_000_000 / 8)
+    }
+}
+
 /// A cable of a topology: `0..Network::links()`. See [`Topology`] for which is which.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LinkId(pub u32);
@@ -148,6 +156,15 @@ impl Topology {
         assert!(host < self.hosts, "no host {host}");
         // A pair's two hosts share their cable.
         LinkId(host.min(self.links() - 1))
+    }
+
+    /// What `host` can send at most, in bytes per second.
+    ///
+    /// # Panics
+    /// If there is no such host.
+    #[must_use]
+    pub fn host_rate(&self, host: u32) -> u64 {
+        self.cables[self.host_link(host).0 as usize].link.byte_rate()
     }
 
     /// What packets between two hosts spend on the hosts' own cables at least, one way, nanoseconds.

@@ -73,6 +73,8 @@ impl<'a> Draft<'a> {
             rx_capacity: 0,
             dma_nanos: *shape.pick(&[0, 500, 20_000, 2 * MS]),
             min_rto: Duration::from_nanos(times.rto),
+            rtt_noise: Duration::from_micros(5),
+            link_rate: Some(topology.host_rate(0)),
             integrity: asking != Some(Asking::Some),
         };
         // Both are drawn, whatever is used: what is cut from a run shall change nothing else.

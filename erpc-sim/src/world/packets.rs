@@ -176,7 +176,7 @@ impl World<'_> {
             return;
         }
         let asks_for = answers_asked_for(&packet, &mut self.pulls);
-        if node.port.deliver(packet.from, packet.bytes) {
+        if node.port.deliver(packet.from, packet.bytes, packet.marked) {
             node.forged += u64::from(packet.forged);
             node.answers.asked_for += asks_for;
             self.plan_turn(index, self.now);

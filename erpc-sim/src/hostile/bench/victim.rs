@@ -14,6 +14,7 @@ use erpc_core::time::Instant;
 
 use super::{Bench, CALLS_FROM, PACKET_NANOS, Report, TURN_NANOS, VICTIM, port};
 use crate::SimRoute;
+use crate::net::Packet;
 use crate::transport::{Port, Sent, SimTransport};
 
 /// Calls of its own that the victim keeps under way.
@@ -112,8 +113,8 @@ impl Victim {
     }
 
     /// A packet has come in.
-    pub(super) fn arrive(&mut self, now: Instant, from: SimRoute, bytes: Vec<u8>) {
-        if self.port.deliver(from, bytes) {
+    pub(super) fn arrive(&mut self, now: Instant, packet: Packet) {
+        if self.port.deliver(packet.from, packet.bytes, packet.marked) {
             self.arrived = self.arrived.min(now);
         }
     }
