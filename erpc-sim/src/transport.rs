@@ -231,6 +231,11 @@ impl Transport for SimTransport {
         Path { datagram: self.port.nic.max_datagram, link_rate: self.port.nic.link_rate }
     }
 
+    /// Marks are told in any case.
+    fn enable_ecn(&mut self) -> bool {
+        true
+    }
+
     fn wait(&mut self, _: Option<Duration>) {
         unreachable!("simulated endpoints do not sleep: the world turns their loops");
     }

@@ -117,6 +117,10 @@ impl<T: Transport> Transport for Faulty<T> {
         lock(&self.line).inner.path(peer)
     }
 
+    fn enable_ecn(&mut self) -> bool {
+        lock(&self.line).inner.enable_ecn()
+    }
+
     fn wait(&mut self, timeout: Option<Duration>) {
         lock(&self.line).wait(timeout);
     }

@@ -116,6 +116,16 @@ pub trait Transport: 'static {
     /// not per packet.
     fn path(&mut self, peer: &Self::Route) -> Path;
 
+    /// Asks the network to mark packets where queues are long (explicit congestion notification, RFC 3168),
+    /// and tells which of those received from now on came marked ([`RxPacket::marked`]). Returns whether
+    /// this transport can; false, the default, if it cannot. There is no way back.
+    ///
+    /// Called once, and only by endpoints whose congestion control reads marks: it may make every packet
+    /// dearer to receive.
+    fn enable_ecn(&mut self) -> bool {
+        false
+    }
+
     /// Blocks until a packet may be there, [`Waker::wake`] was called, or `timeout` has passed; `None`
     /// waits without limit. May return early. A wake that came before the call ends it at once.
     fn wait(&mut self, timeout: Option<Duration>);
@@ -150,8 +160,8 @@ pub struct RxPacket<'a, R> {
     pub route: R,
     /// The datagram, header included, exactly as long as it was received.
     pub bytes: &'a [u8],
-    /// A switch or router on its way had a long queue and set the mark that says so (ECN's CE); false
-    /// where the transport cannot tell.
+    /// A switch or router on its way had a long queue and set the mark that says so (ECN's CE). False
+    /// where the transport cannot tell, or was not asked ([`Transport::enable_ecn`]).
     pub marked: bool,
 }
 

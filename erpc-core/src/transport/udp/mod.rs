@@ -210,6 +210,12 @@ impl Transport for UdpTransport {
         Path { datagram: datagram.min(self.capabilities.max_datagram), link_rate: None }
     }
 
+    /// Without it, single packets are received without ancillary data. With it, each brings its mark
+    /// along: see [`UdpRx`].
+    fn enable_ecn(&mut self) -> bool {
+        self.rx.enable_ecn()
+    }
+
     fn wait(&mut self, timeout: Option<Duration>) {
         if !self.rx.has_pending() {
             self.bed.sleep(self.socket.fd(), timeout);

@@ -8,6 +8,9 @@
 //!   through its stack once. Ten times the rate under load; but their length comes as ancillary data,
 //!   which makes every single packet dearer.
 //!
+//! Marks of congested switches (ECN) are ancillary data, too. An endpoint that asks for them has no use for
+//! the cheapest way: a single packet then costs what one costs while the kernel coalesces.
+//!
 //! The queue watches its *runs*, the packets from one empty poll to the next, and expects the next run
 //! to be like the last. Coalesced packets are handed out like any others, a burst at a time, without
 //! asking the kernel again.
@@ -17,7 +20,7 @@ use std::sync::Arc;
 use super::route::{Name, UdpRoute};
 use super::socket::UdpSocket;
 use super::stray::Member;
-use super::sys::{Control, Headers};
+use super::sys::{Controls, Headers};
 use super::{MAX_DATAGRAM, sys};
 use crate::transport::{MAX_BURST, RxPacket, RxQueue};
 
@@ -30,11 +33,15 @@ pub struct UdpRx {
     stride: usize,
     max_datagram: usize,
     names: [Name; MAX_BURST],
-    controls: [Control; MAX_BURST],
+    controls: [Controls; MAX_BURST],
+    /// Bytes of `controls[_]` that the kernel may write; 0 if it has nothing to tell.
+    control_len: usize,
     vectors: Vectors,
     headers: Headers,
     /// What the last system call delivered, and how far it was handed out.
     datagrams: [Datagram; MAX_BURST],
+    /// Which of them came marked.
+    marks: [bool; MAX_BURST],
     received: usize,
     next: usize,
     /// The burst that is lent out.
@@ -51,11 +58,16 @@ pub struct UdpRx {
     expect_many: bool,
     /// The kernel coalesces.
     coalescing: bool,
+    /// The kernel tells marks.
+    ecn: bool,
     /// Runs of a single packet, one after the other.
     singles: u32,
     counters: RxCounters,
 }
 
+/// The mark of a congested switch (RFC 3168), in the low bits of the traffic class. Other values of the two
+/// bits say whether the sender takes notice of marks.
+const CE: u8 = 0b11;
 /// A run of this many packets is worth coalescing.
 const COALESCE_FROM: u32 = 4;
 /// After so many runs of a single packet it no longer is.
@@ -109,10 +121,12 @@ impl UdpRx {
             stride,
             max_datagram,
             names: [Name::EMPTY; MAX_BURST],
-            controls: [Control::default(); MAX_BURST],
+            controls: [Controls::default(); MAX_BURST],
+            control_len: 0,
             vectors: Vectors(vec![vector; MAX_BURST].into_boxed_slice()),
             headers: Headers::new(MAX_BURST),
             datagrams: [Datagram::default(); MAX_BURST],
+            marks: [false; MAX_BURST],
             received: 0,
             next: 0,
             packets: [Packet::default(); MAX_BURST],
@@ -123,6 +137,7 @@ impl UdpRx {
             run_packets: 0,
             expect_many: false,
             coalescing: false,
+            ecn: false,
             singles: 0,
             counters: RxCounters::default(),
         }
@@ -133,15 +148,39 @@ impl UdpRx {
         self.next < self.received || self.member.as_ref().is_some_and(Member::has_pending)
     }
 
+    #[cfg(test)]
+    pub(super) fn is_coalescing(&self) -> bool {
+        self.coalescing
+    }
+
     pub(super) fn counters(&self) -> RxCounters {
         self.counters
+    }
+
+    /// Makes the kernel tell marks; whether it does. Those of packets that wait already are told, too.
+    pub(super) fn enable_ecn(&mut self) -> bool {
+        self.ecn = self.socket.enable_ecn();
+        self.expect_controls();
+        self.ecn
+    }
+
+    /// Makes the kernel coalesce, or not, if it obeys.
+    fn coalesce(&mut self, on: bool) {
+        if self.socket.coalesce(on) {
+            self.coalescing = on;
+            self.expect_controls();
+        }
+    }
+
+    fn expect_controls(&mut self) {
+        self.control_len = Controls::bytes(usize::from(self.coalescing) + usize::from(self.ecn));
     }
 
     /// Receives one datagram, the cheapest way. Every error but "nothing there" is a report about some
     /// earlier packet of ours and passes with the call.
     #[inline]
     fn receive_one(&mut self) -> usize {
-        if self.coalescing {
+        if self.control_len > 0 {
             self.prepare(1);
             // SAFETY: `prepare` has pointed the first header to our buffers.
             return match unsafe { self.headers.receive_first(self.socket.fd()) } {
@@ -179,7 +218,7 @@ impl UdpRx {
     /// Points the first `count` headers to where datagrams shall go.
     #[inline]
     fn prepare(&mut self, count: usize) {
-        let coalescing = self.coalescing;
+        let control_len = self.control_len;
         let buffers = self.buffers.chunks_exact_mut(self.stride);
         let rest = self.names.iter_mut().zip(&mut self.controls).zip(&mut self.vectors.0);
         for (index, (buffer, ((name, control), vector))) in
@@ -191,9 +230,9 @@ impl UdpRx {
             header.msg_namelen = Name::CAPACITY;
             header.msg_iov = vector;
             header.msg_iovlen = 1;
-            if coalescing {
+            if control_len > 0 {
                 header.msg_control = (&raw mut *control).cast();
-                header.msg_controllen = size_of::<Control>() as _;
+                header.msg_controllen = control_len as _;
             }
         }
     }
@@ -206,6 +245,9 @@ impl UdpRx {
             true => self.controls[index].coalesced(header).unwrap_or(len),
             false => len,
         };
+        if self.ecn {
+            self.marks[index] = self.controls[index].traffic_class(header) & CE == CE;
+        }
         // What the kernel cut off counts towards the length, so that it is seen to be too long.
         let cut = header.msg_flags & libc::MSG_TRUNC != 0;
         let len = if cut { self.stride + 1 } else { len };
@@ -240,9 +282,9 @@ impl UdpRx {
     #[cold]
     fn stop_coalescing(&mut self) {
         self.singles = 0;
-        self.coalescing = !self.socket.coalesce(false);
+        self.coalesce(false);
         if !self.coalescing && !self.socket.is_empty() {
-            self.coalescing = self.socket.coalesce(true);
+            self.coalesce(true);
         }
     }
 
@@ -251,7 +293,8 @@ impl UdpRx {
         let bytes = &self.buffers[packet.at as usize..(packet.at + packet.len) as usize];
         let Some(member) = &self.member else { return false };
         let Some(to) = member.stray(bytes) else { return false };
-        if !member.pass_on(to, &self.names[packet.name as usize], bytes) {
+        let name = packet.name as usize;
+        if !member.pass_on(to, (&self.names[name], self.marks[name]), bytes) {
             self.counters.overflow += 1;
         }
         true
@@ -315,7 +358,7 @@ impl RxQueue for UdpRx {
         (self.received, self.next) = (received, 0);
         let count = self.hand_out();
         if !self.coalescing && self.run_packets >= COALESCE_FROM && self.socket.offload() {
-            self.coalescing = self.socket.coalesce(true);
+            self.coalesce(true);
         }
         count
     }
@@ -330,7 +373,7 @@ impl RxQueue for UdpRx {
         RxPacket {
             route: self.names[packet.name as usize].route(),
             bytes: &self.buffers[at..at + len],
-            marked: false,
+            marked: self.marks[packet.name as usize],
         }
     }
 }

@@ -125,6 +125,23 @@ impl UdpSocket {
         sys::set_option(self.fd(), libc::SOL_UDP, libc::UDP_GRO, on.into()).is_ok()
     }
 
+    /// Marks what is sent as coming from a transport that takes notice of marks (ECT), and makes the kernel
+    /// tell the traffic class of what is received; whether it obeys.
+    pub(super) fn enable_ecn(&self) -> bool {
+        const CAPABLE: i32 = 0b10;
+        let set = |level, tell, class| {
+            sys::set_option(self.fd(), level, tell, 1).is_ok()
+                && sys::set_option(self.fd(), level, class, CAPABLE).is_ok()
+        };
+        let v4 = || set(libc::SOL_IP, libc::IP_RECVTOS, libc::IP_TOS);
+        let v6 = || set(libc::SOL_IPV6, libc::IPV6_RECVTCLASS, libc::IPV6_TCLASS);
+        match self.family {
+            Family::V4 => v4(),
+            // Mapped addresses have the settings of their own family.
+            Family::V6 => v6() && (v4() || !self.address.ip().is_unspecified()),
+        }
+    }
+
     /// Whether nothing is queued.
     pub(super) fn is_empty(&self) -> bool {
         let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];

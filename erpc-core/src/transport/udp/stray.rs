@@ -28,11 +28,18 @@ struct Inbox {
     waker: OnceLock<Waker>,
 }
 
+/// A packet: who sent it, where its bytes are, and whether it came marked.
+struct Stray {
+    name: Name,
+    bytes: Range<usize>,
+    marked: bool,
+}
+
 /// Packets, one behind the other.
 #[derive(Default)]
 struct Strays {
     bytes: Vec<u8>,
-    packets: Vec<(Name, Range<usize>)>,
+    packets: Vec<Stray>,
 }
 
 impl Strays {
@@ -83,7 +90,7 @@ impl Member {
 
     /// Passes a stray packet on to member `to`; false if there is no room.
     #[cold]
-    pub(super) fn pass_on(&self, to: u8, name: &Name, packet: &[u8]) -> bool {
+    pub(super) fn pass_on(&self, to: u8, (name, marked): (&Name, bool), packet: &[u8]) -> bool {
         let inbox = &self.inboxes.0[usize::from(to)];
         let mut strays = inbox.lock();
         let at = strays.bytes.len();
@@ -91,7 +98,7 @@ impl Member {
             return false;
         }
         strays.bytes.extend_from_slice(packet);
-        strays.packets.push((*name, at..at + packet.len()));
+        strays.packets.push(Stray { name: *name, bytes: at..at + packet.len(), marked });
         drop(strays);
         if !inbox.pending.swap(true, Ordering::AcqRel)
             && let Some(waker) = inbox.waker.get()
@@ -126,12 +133,16 @@ impl Member {
 
     /// Packet `index` of the burst.
     pub(super) fn packet(&self, index: usize) -> RxPacket<'_, UdpRoute> {
-        let (name, range) = &self.taken.packets[self.lent.clone()][index];
-        RxPacket { route: name.route(), bytes: &self.taken.bytes[range.clone()], marked: false }
+        let stray = &self.taken.packets[self.lent.clone()][index];
+        RxPacket {
+            route: stray.name.route(),
+            bytes: &self.taken.bytes[stray.bytes.clone()],
+            marked: stray.marked,
+        }
     }
 
     /// Bytes of the burst.
     pub(super) fn burst_bytes(&self) -> u64 {
-        self.taken.packets[self.lent.clone()].iter().map(|(_, range)| range.len() as u64).sum()
+        self.taken.packets[self.lent.clone()].iter().map(|stray| stray.bytes.len() as u64).sum()
     }
 }

@@ -87,7 +87,7 @@ pub(super) fn send_one(fd: BorrowedFd<'_>, bytes: &[u8], name: &Name) -> Result<
 }
 
 /// One ancillary message with an integer, as the kernel lays it out: what `CMSG_FIRSTHDR` and
-/// `CMSG_DATA` would find.
+/// `CMSG_DATA` would find, as long as `CMSG_SPACE` says.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct Control {
@@ -95,10 +95,11 @@ pub(super) struct Control {
     level: i32,
     kind: i32,
     value: [u8; 4],
-    _padding: [u8; 4],
+    _padding: [u8; size_of::<usize>() - 4],
 }
 
 const _: () = assert!(size_of::<Control>() >= size_of::<libc::cmsghdr>() + 4);
+const _: () = assert!(size_of::<Control>().is_multiple_of(size_of::<usize>()));
 
 impl Control {
     /// Asks for packets of `segment` bytes to be cut from the datagram that this goes with.
@@ -111,21 +112,48 @@ impl Control {
             level: libc::SOL_UDP,
             kind: libc::UDP_SEGMENT,
             value: [a, b, 0, 0],
-            _padding: [0; 4],
+            ..Self::default()
         }
+    }
+}
+
+/// The ancillary messages that a datagram may come with: the length of the packets that it was made of
+/// (`UDP_GRO`), and its traffic class. The kernel writes them in this order.
+#[derive(Clone, Copy, Default)]
+#[repr(transparent)]
+pub(super) struct Controls([Control; 2]);
+
+impl Controls {
+    /// Bytes of `count` messages.
+    pub(super) const fn bytes(count: usize) -> usize {
+        count * size_of::<Control>()
     }
 
     /// The length of the packets that were coalesced, if they were.
     #[inline]
     pub(super) fn coalesced(&self, header: &libc::msghdr) -> Option<usize> {
         const LEN: usize = size_of::<libc::cmsghdr>() + 4;
+        let [first, _] = &self.0;
         if !(header.msg_controllen >= LEN as _
-            && self.level == libc::SOL_UDP
-            && self.kind == libc::UDP_GRO)
+            && first.level == libc::SOL_UDP
+            && first.kind == libc::UDP_GRO)
         {
             return None;
         }
-        usize::try_from(i32::from_ne_bytes(self.value)).ok().filter(|&len| len > 0)
+        usize::try_from(i32::from_ne_bytes(first.value)).ok().filter(|&len| len > 0)
+    }
+
+    /// The datagram's traffic class (IPv4's TOS byte), 0 if it is not told. It is that of every packet that
+    /// the datagram was made of: the kernel coalesces packets of one class only.
+    #[inline]
+    pub(super) fn traffic_class(&self, header: &libc::msghdr) -> u8 {
+        let len: usize = header.msg_controllen as _;
+        let told = self.0.iter().take(len / size_of::<Control>());
+        told.fold(0, |class, control| match (control.level, control.kind) {
+            (libc::SOL_IP, libc::IP_TOS) => control.value[0],
+            (libc::SOL_IPV6, libc::IPV6_TCLASS) => i32::from_ne_bytes(control.value) as u8,
+            _ => class,
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::wire::{ConnectionId, Flags, Header, Kind, PacketNumber, RequestNumber
 /// Control message type of a client's first packet.
 const HELLO: u32 = 1;
 
-fn header(steer: u8, kind: Kind, packet: u32) -> [u8; HEADER_LEN] {
+pub(super) fn header(steer: u8, kind: Kind, packet: u32) -> [u8; HEADER_LEN] {
     Header {
         connection: ConnectionId::new(steer, true, 5, 0xdead_beef),
         kind,

@@ -1,6 +1,7 @@
 //! The transport over real sockets, through its traits.
 
 mod capacity;
+mod ecn;
 mod group;
 
 use std::net::{SocketAddr, UdpSocket as StdSocket};

@@ -1,0 +1,213 @@
+//! Marks of congested switches: who sends them, and on which way they come in.
+
+use std::os::fd::AsFd;
+
+use super::group::header;
+use super::*;
+use crate::transport::fault::{FaultPlan, Faults, Faulty};
+use crate::wire::Kind;
+
+/// The sender takes no notice of marks; does, by either of two values; a switch has marked the packet.
+const NOT_CAPABLE: u8 = 0b00;
+const CAPABLE: u8 = 0b10;
+const CAPABLE_TOO: u8 = 0b01;
+const MARKED: u8 = 0b11;
+/// Another user of the same byte: "expedited forwarding".
+const DSCP: u8 = 46 << 2;
+
+/// Receiver's address, and where a sender of either family finds it.
+const WAYS: [(&str, &str); 4] = [(V4, V4), (V6, V6), ("[::]:0", V4), ("[::]:0", V6)];
+
+/// A receiver that asks for marks.
+fn listen(address: &str) -> UdpTransport {
+    let mut transport = open(address);
+    assert!(transport.enable_ecn());
+    transport
+}
+
+/// A sender whose packets have the class that it says, as if a switch had set it.
+struct Sender {
+    socket: StdSocket,
+    to: SocketAddr,
+}
+
+impl Sender {
+    fn new(own: &str, receiver: &UdpTransport) -> Self {
+        let port = receiver.local_route().port();
+        Self { socket: StdSocket::bind(own).unwrap(), to: route(own).with_port(port).into() }
+    }
+
+    fn set(&self, level: i32, name: i32, value: i32) {
+        sys::set_option(self.socket.as_fd(), level, name, value).unwrap();
+    }
+
+    /// The kernel makes packets of this length of what is sent.
+    fn segment(&self, len: usize) {
+        self.set(libc::SOL_UDP, libc::UDP_SEGMENT, len as i32);
+    }
+
+    fn send(&self, class: u8, bytes: &[u8]) {
+        match self.to {
+            SocketAddr::V4(_) => self.set(libc::SOL_IP, libc::IP_TOS, class.into()),
+            SocketAddr::V6(_) => self.set(libc::SOL_IPV6, libc::IPV6_TCLASS, class.into()),
+        }
+        assert_eq!(self.socket.send_to(bytes, self.to).unwrap(), bytes.len());
+    }
+}
+
+/// The first byte of `count` packets, and whether they came marked.
+fn marks<T: Transport>(transport: &mut T, count: usize) -> Vec<(u8, bool)> {
+    let mut marks = Vec::new();
+    let start = Instant::now();
+    while marks.len() < count && start.elapsed() < PATIENCE {
+        let (rx, _) = transport.split();
+        let burst = rx.burst();
+        marks.extend((0..burst).map(|at| (rx.packet(at).bytes[0], rx.packet(at).marked)));
+    }
+    marks
+}
+
+#[test]
+fn a_marked_packet_is_told_from_others_on_every_way() {
+    let classes = [
+        (NOT_CAPABLE, false),
+        (MARKED, true),
+        (CAPABLE, false),
+        (CAPABLE_TOO, false),
+        (DSCP | MARKED, true),
+        (DSCP | CAPABLE, false),
+        (DSCP, false),
+    ];
+    for (address, own) in WAYS {
+        let mut server = listen(address);
+        let client = Sender::new(own, &server);
+        // One at a time: one call for each.
+        for (class, marked) in classes {
+            client.send(class, &[class]);
+            assert_eq!(marks(&mut server, 1), [(class, marked)], "{own} to {address}");
+            assert_eq!(server.split().0.burst(), 0);
+        }
+        // Together: one call for many.
+        for _ in 0..3 {
+            classes.iter().for_each(|(class, _)| client.send(*class, &[*class]));
+            assert_eq!(marks(&mut server, classes.len()), classes, "{own} to {address}");
+        }
+    }
+}
+
+#[test]
+fn each_packet_of_a_run_has_the_mark_of_the_run() {
+    for (address, own) in WAYS {
+        let mut server = listen(address);
+        let client = Sender::new(own, &server);
+        client.segment(100);
+        for round in 0..50 {
+            for class in [MARKED, CAPABLE, CAPABLE, MARKED, NOT_CAPABLE] {
+                client.send(class, &[class; 100 * 40]);
+                assert_eq!(marks(&mut server, 40), [(class, class == MARKED); 40]);
+            }
+            assert!(round == 0 || server.rx.is_coalescing(), "{own} to {address}");
+        }
+        // Single packets, first while the kernel coalesces, then no longer.
+        for round in 0..200 {
+            let class = if round % 3 == 0 { MARKED } else { CAPABLE };
+            client.send(class, &[class]);
+            assert_eq!(marks(&mut server, 1), [(class, class == MARKED)]);
+            assert_eq!(server.split().0.burst(), 0);
+        }
+        assert!(!server.rx.is_coalescing());
+    }
+}
+
+#[test]
+fn who_does_not_ask_is_told_nothing() {
+    let mut server = open(V4);
+    let client = Sender::new(V4, &server);
+    client.send(MARKED, &[MARKED]);
+    assert_eq!(marks(&mut server, 1), [(MARKED, false)]);
+    // What waits when it asks is told.
+    client.send(MARKED, &[MARKED]);
+    assert!(server.enable_ecn());
+    assert_eq!(marks(&mut server, 1), [(MARKED, true)]);
+}
+
+/// The class that one packet comes with.
+fn class_received(socket: &StdSocket) -> u8 {
+    let (mut bytes, mut controls) = ([0; 16], sys::Controls::default());
+    let mut vector =
+        libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: size_of_val(&bytes) };
+    let mut headers = sys::Headers::new(1);
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        let header = headers.get_mut(0);
+        (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
+        header.msg_control = (&raw mut controls).cast();
+        header.msg_controllen = size_of_val(&controls) as _;
+        // SAFETY: the header points to a vector and to controls that live and are written by nobody else,
+        // the vector to bytes of its length.
+        if unsafe { headers.receive_first(socket.as_fd()) }.is_ok() {
+            return controls.traffic_class(&headers.get(0).msg_hdr);
+        }
+    }
+    panic!("nothing came");
+}
+
+#[test]
+fn what_is_sent_asks_for_marks() {
+    for (address, own) in WAYS {
+        let receiver = StdSocket::bind(own).unwrap();
+        let (level, tell) = match own {
+            V4 => (libc::SOL_IP, libc::IP_RECVTOS),
+            _ => (libc::SOL_IPV6, libc::IPV6_RECVTCLASS),
+        };
+        sys::set_option(receiver.as_fd(), level, tell, 1).unwrap();
+        let to = UdpRoute::from(receiver.local_addr().unwrap());
+        let mut client = open(address);
+        send(&mut client, &to, &[b"not yet"]);
+        assert_eq!(class_received(&receiver), NOT_CAPABLE);
+        assert!(client.enable_ecn());
+        // Alone, several of their own length, a run.
+        for packets in [vec![&b"1"[..]], vec![b"1", b"two"], vec![b"run"; 20]] {
+            send(&mut client, &to, &packets);
+            for _ in packets {
+                assert_eq!(class_received(&receiver), CAPABLE, "{address} to {own}");
+            }
+        }
+    }
+}
+
+#[test]
+fn strays_keep_their_mark() {
+    let mut group = UdpTransport::bind_group(&config(V4), 2).unwrap();
+    assert!(group.iter_mut().all(UdpTransport::enable_ecn));
+    let client = Sender::new(V4, &group[0]);
+    client.segment(HEADER_LEN);
+    let run = |steers: &[u8]| -> Vec<u8> {
+        steers.iter().flat_map(|&steer| header(steer, Kind::Request, 0)).collect()
+    };
+    // A member that does not coalesce yet cannot tell strays from others.
+    client.send(CAPABLE, &run(&[0; 32]));
+    assert_eq!(marks(&mut group[0], 32).len(), 32);
+    for class in [MARKED, CAPABLE, MARKED] {
+        client.send(class, &run(&[0, 1, 0]));
+        assert_eq!(marks(&mut group[0], 2), [(0, class == MARKED); 2]);
+        assert_eq!(marks(&mut group[1], 1), [(1, class == MARKED)]);
+    }
+}
+
+#[test]
+fn packets_that_are_late_or_come_again_keep_their_mark() {
+    let late = Duration::from_millis(2);
+    let faults = Faults::none().duplicate(0.5, 3, late).reorder(0.5, late);
+    let server = open(V4);
+    let client = Sender::new(V4, &server);
+    let mut server = Faulty::new(server, FaultPlan::new(1).receiving(faults));
+    assert!(server.enable_ecn());
+    for round in 0..100 {
+        let class = if round % 2 == 0 { MARKED } else { CAPABLE };
+        client.send(class, &[class]);
+    }
+    let arrived = marks(&mut server, 130);
+    assert!(arrived.len() >= 130, "{} packets", arrived.len());
+    assert!(arrived.iter().all(|&(class, marked)| marked == (class == MARKED)), "{arrived:?}");
+}
