@@ -9,6 +9,7 @@
 //! Each test runs three times: as itself, and, as `ERPC_NAMESPACE_ROLE` says, as its server and its
 //! client.
 
+mod cable;
 mod drawn;
 mod load;
 mod net;

@@ -17,7 +17,7 @@ pub(crate) const SERVER: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 7_000);
 pub(crate) const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)), 0);
 /// The name of the cable's end in either namespace.
-const CABLE: &str = "erpc0";
+pub(crate) const CABLE: &str = "erpc0";
 
 /// Two network namespaces and a cable. They go when this does.
 pub(crate) struct Net {

@@ -12,7 +12,8 @@
 //! program that finds the endpoint by a packet's first byte.
 
 mod config;
-mod mtu;
+mod interface;
+mod path;
 mod route;
 mod rx;
 mod socket;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use config::{UdpConfig, UdpError};
+use path::Paths;
 pub use route::UdpRoute;
 pub use rx::UdpRx;
 use socket::UdpSocket;
@@ -64,6 +66,7 @@ pub struct UdpTransport {
     bed: Bed,
     capabilities: Capabilities,
     overflow: Overflow,
+    paths: Paths,
 }
 
 impl UdpTransport {
@@ -110,7 +113,7 @@ impl UdpTransport {
         })?;
         let socket = Arc::new(socket);
         let capabilities = Capabilities {
-            max_datagram: config.max_datagram.unwrap_or_else(|| mtu::largest(&socket)),
+            max_datagram: config.max_datagram.unwrap_or_else(|| path::largest(&socket)),
             burst: MAX_BURST,
             inline: tx::COPY_LIMIT,
             charge: ChargeModel::LinuxUdp,
@@ -128,6 +131,7 @@ impl UdpTransport {
             rx: UdpRx::new(Arc::clone(&socket), capabilities.max_datagram, member),
             tx: UdpTx::new(Arc::clone(&socket)),
             overflow: Overflow::new(&socket),
+            paths: Paths::new(address, capabilities.max_datagram),
             socket,
             bed,
             capabilities,
@@ -206,8 +210,7 @@ impl Transport for UdpTransport {
     }
 
     fn path(&mut self, peer: &UdpRoute) -> Path {
-        let datagram = mtu::path(self.socket.address(), peer.socket_addr());
-        Path { datagram: datagram.min(self.capabilities.max_datagram), link_rate: None }
+        self.paths.to(peer.socket_addr())
     }
 
     /// Without it, single packets are received without ancillary data. With it, each brings its mark

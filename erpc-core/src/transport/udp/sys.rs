@@ -1,7 +1,6 @@
 //! The system calls that the crates we use do not offer, or not without cost.
 
 use std::mem::zeroed;
-use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::null_mut;
 
@@ -228,55 +227,4 @@ impl Headers {
         // SAFETY: the headers are `count` many; what they point to is the caller's promise.
         checked(unsafe { libc::sendmmsg(fd, pointer, count, flags as _) } as isize)
     }
-}
-
-/// The MTU of the interface that has the address `ip`.
-pub(super) fn interface_mtu(fd: BorrowedFd<'_>, ip: IpAddr) -> Option<usize> {
-    let mut list: *mut libc::ifaddrs = null_mut();
-    // SAFETY: the call writes the list's head to a pointer of ours.
-    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
-        return None;
-    }
-    let mut mtu = None;
-    let mut at = list;
-    // SAFETY: `at` is null or an entry of the list, which is freed only below.
-    while let Some(entry) = unsafe { at.as_ref() } {
-        if has_address(entry, ip) {
-            mtu = mtu_of(fd, entry);
-            break;
-        }
-        at = entry.ifa_next;
-    }
-    // SAFETY: the list came from `getifaddrs` and nothing refers to it any more.
-    unsafe { libc::freeifaddrs(list) };
-    mtu
-}
-
-fn has_address(entry: &libc::ifaddrs, ip: IpAddr) -> bool {
-    // SAFETY: an entry's address is null or a socket address of its family.
-    let Some(address) = (unsafe { entry.ifa_addr.as_ref() }) else {
-        return false;
-    };
-    let size = match i32::from(address.sa_family) {
-        libc::AF_INET => size_of::<libc::sockaddr_in>(),
-        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
-        _ => return false,
-    };
-    let mut name = Name::EMPTY;
-    // SAFETY: the family says that the address has `size` bytes; a name has room for either family.
-    unsafe { entry.ifa_addr.cast::<u8>().copy_to_nonoverlapping(name.as_mut_ptr().cast(), size) };
-    name.route().socket_addr().ip() == ip.to_canonical()
-}
-
-fn mtu_of(fd: BorrowedFd<'_>, entry: &libc::ifaddrs) -> Option<usize> {
-    // SAFETY: zero is a valid value of every field.
-    let mut request: libc::ifreq = unsafe { zeroed() };
-    // SAFETY: both names are NUL-terminated within IFNAMSIZ bytes: the kernel's own, and zeroes.
-    unsafe { libc::strncpy(request.ifr_name.as_mut_ptr(), entry.ifa_name, libc::IFNAMSIZ - 1) };
-    // SAFETY: SIOCGIFMTU reads the name of an `ifreq` and writes its `ifru_mtu`.
-    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) } != 0 {
-        return None;
-    }
-    // SAFETY: the call above wrote this member.
-    usize::try_from(unsafe { request.ifr_ifru.ifru_mtu }).ok()
 }

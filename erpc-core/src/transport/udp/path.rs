@@ -1,0 +1,101 @@
+//! The way to a peer: how large a datagram may be, and how fast the link is.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use super::MAX_DATAGRAM;
+use super::interface::Interface;
+use super::socket::{UdpSocket, errno};
+use crate::transport::{MIN_DATAGRAM, Path};
+
+const IPV4_AND_UDP: usize = 20 + 8;
+const IPV6_AND_UDP: usize = 40 + 8;
+/// What to assume of a path that the kernel tells nothing about.
+const ETHERNET: usize = 1_500;
+
+/// The part of `mtu` that is left for a datagram's payload. Extension headers and IP options, which
+/// nobody asked for, are not counted.
+fn payload(mtu: usize, v4: bool) -> usize {
+    mtu.saturating_sub(if v4 { IPV4_AND_UDP } else { IPV6_AND_UDP }).min(MAX_DATAGRAM)
+}
+
+/// Largest datagram that `socket` may send or receive: what its interface carries, or any that exists
+/// if it is bound to all interfaces.
+pub(super) fn largest(socket: &UdpSocket) -> usize {
+    let ip = socket.address().ip();
+    if ip.is_unspecified() {
+        return MAX_DATAGRAM;
+    }
+    match Interface::with_address(ip).and_then(|interface| interface.mtu(socket.fd())) {
+        Some(mtu) => payload(mtu, ip.to_canonical().is_ipv4()).max(MIN_DATAGRAM),
+        None => MAX_DATAGRAM,
+    }
+}
+
+/// Finds the paths of one endpoint.
+pub(super) struct Paths {
+    local: SocketAddr,
+    max_datagram: usize,
+    /// The address that packets of the last path come from, and the rate of its link: to look through all
+    /// interfaces costs more than the rest, and most hosts use one.
+    link: Option<(IpAddr, Option<u64>)>,
+}
+
+impl Paths {
+    /// For a socket that is bound to `local` and sends no more than `max_datagram` bytes.
+    pub(super) fn new(local: SocketAddr, max_datagram: usize) -> Self {
+        Self { local, max_datagram, link: None }
+    }
+
+    /// The path to `peer`: the route's MTU, less whatever path MTU discovery has learned, and the rate of
+    /// the interface that the route uses. Asks with a socket of its own, connected for the purpose;
+    /// nothing is sent.
+    pub(super) fn to(&mut self, peer: SocketAddr) -> Path {
+        let probe = connected(self.local.ip(), peer).ok();
+        let mtu = probe.as_ref().and_then(|probe| mtu(probe, peer)).unwrap_or(ETHERNET);
+        Path {
+            datagram: payload(mtu, peer.is_ipv4()).min(self.max_datagram),
+            link_rate: probe.and_then(|probe| self.link_rate(&probe, peer)),
+        }
+    }
+
+    fn link_rate(&mut self, probe: &Socket, peer: SocketAddr) -> Option<u64> {
+        let source = probe.local_addr().ok()?.as_socket()?.ip();
+        // To itself a host talks through its loopback, whatever interface has the address.
+        if source == peer.ip() {
+            return None;
+        }
+        match self.link {
+            Some((known, rate)) if known == source => rate,
+            _ => {
+                let rate = Interface::with_address(source)
+                    .and_then(|interface| interface.link_rate(probe.as_fd()));
+                self.link = Some((source, rate));
+                rate
+            }
+        }
+    }
+}
+
+/// A socket whose packets would go from `local` to `peer`.
+fn connected(local: IpAddr, peer: SocketAddr) -> Result<Socket, Errno> {
+    let domain = Domain::for_address(peer);
+    let socket =
+        Socket::new(domain, Type::DGRAM, Some(Protocol::UDP)).map_err(|error| errno(&error))?;
+    // The route may depend on where the packets come from.
+    if !local.is_unspecified() && local.is_ipv4() == peer.is_ipv4() {
+        let any_port = SockAddr::from(SocketAddr::new(local, 0));
+        socket.bind(&any_port).map_err(|error| errno(&error))?;
+    }
+    socket.connect(&SockAddr::from(peer)).map_err(|error| errno(&error))?;
+    Ok(socket)
+}
+
+fn mtu(probe: &Socket, peer: SocketAddr) -> Option<usize> {
+    let mtu = if peer.is_ipv4() { sockopt::ip_mtu(probe) } else { sockopt::ipv6_mtu(probe) };
+    mtu.ok().map(|mtu| mtu as usize)
+}

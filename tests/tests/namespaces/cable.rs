@@ -1,0 +1,100 @@
+//! What a transport learns of the cable, and of what happened to packets on it.
+
+use std::env;
+use std::fs;
+use std::net::UdpSocket;
+use std::time::Instant;
+
+use erpc::Udp;
+use erpc::transport::udp::UdpConfig;
+use erpc::transport::{RxQueue, Transport};
+use erpc_tests::lab::loopback;
+use erpc_tests::limit::{secs, within};
+use erpc_tests::process::end_with_input;
+use rustix::net::sockopt::set_ip_tos;
+
+use crate::net::{CABLE, CLIENT, Net, ROLE, SERVER, say};
+
+/// Runs `server` and `client` in namespaces of their own; both must come to their end.
+fn play(test: &str, server: fn(), client: fn()) {
+    let role = |play: fn()| {
+        end_with_input();
+        within(secs(20), play);
+        say("DONE");
+    };
+    match env::var(ROLE).as_deref() {
+        Ok("server") => role(server),
+        Ok("client") => role(client),
+        Ok(role) => panic!("{role} is no role"),
+        Err(_) => match Net::new() {
+            Err(reason) => Net::skip(test, &reason),
+            Ok(net) => {
+                let server = Net::start(&net.server, "server", test);
+                while server.line() != "LISTENING" {}
+                let client = Net::start(&net.client, "client", test);
+                for process in [client, server] {
+                    while process.line() != "DONE" {}
+                    process.finish();
+                }
+            }
+        },
+    }
+}
+
+fn bind(config: UdpConfig) -> Udp {
+    Udp::bind(&config).expect("a socket")
+}
+
+#[test]
+fn a_path_knows_the_speed_of_its_interface() {
+    let client = || {
+        let speed = fs::read_to_string(format!("/sys/class/net/{CABLE}/speed")).expect("a speed");
+        let megabits: u64 = speed.trim().parse().expect("a number");
+        // Bound to an address and to none: the route decides.
+        for mut socket in [bind(loopback().address(CLIENT)), bind(UdpConfig::new())] {
+            let path = socket.path(&SERVER.into());
+            assert_eq!(path.link_rate, Some(megabits * 125_000));
+            assert_eq!(path.datagram, 1_472, "an Ethernet frame's");
+            assert_eq!(socket.path(&CLIENT.into()).link_rate, None, "from itself to itself");
+            assert_eq!(socket.path(&SERVER.into()), path, "remembered");
+        }
+    };
+    play("cable::a_path_knows_the_speed_of_its_interface", || say("LISTENING"), client);
+}
+
+/// As many as any receive buffer holds.
+const PACKETS: usize = 200;
+
+/// Whether packet `number` is sent with ECN's mark, as if a switch had set it.
+fn is_marked(number: usize) -> bool {
+    (number / 7).is_multiple_of(2)
+}
+
+#[test]
+fn marks_cross_the_cable() {
+    let server = || {
+        let mut socket = bind(loopback().address(SERVER));
+        assert!(socket.enable_ecn());
+        say("LISTENING");
+        let (mut arrived, start) = (0, Instant::now());
+        while arrived < PACKETS {
+            assert!(start.elapsed() < secs(10), "{arrived} packets arrived");
+            let (rx, _) = socket.split();
+            for at in 0..rx.burst() {
+                let packet = rx.packet(at);
+                let number = u32::from_le_bytes(*packet.bytes.first_chunk().expect("a number"));
+                assert_eq!(packet.marked, is_marked(number as usize), "packet {number}");
+                arrived += 1;
+            }
+        }
+    };
+    let client = || {
+        let socket = UdpSocket::bind(CLIENT).expect("a socket");
+        for number in 0..PACKETS {
+            set_ip_tos(&socket, if is_marked(number) { 0b11 } else { 0b10 }).expect("a class");
+            let bytes = (number as u32).to_le_bytes();
+            socket.send_to(&bytes, SERVER).expect("the packet is sent");
+        }
+    };
+    play("cable::marks_cross_the_cable", server, client);
+}
