@@ -1,0 +1,165 @@
+//! Every rule by itself, and all of them together at a bottleneck.
+
+use std::time::Duration;
+
+use super::bottleneck::{Bottleneck, MS, Outcome};
+use super::*;
+
+const GBIT: u64 = 125_000_000;
+
+fn timely() -> CongestionControl {
+    CongestionControl::default()
+}
+
+fn dcqcn() -> CongestionControl {
+    CongestionControl::Dcqcn(DcqcnConfig::new())
+}
+
+/// 1,024 bytes in 1,100, 6 us there and back at 25 Gb/s: the thesis' cluster (table 6.4).
+fn incast(sessions: usize, stagger: u64) -> Bottleneck {
+    let noise = Duration::from_micros(5);
+    Bottleneck {
+        path: Path { line_rate: 25 * GBIT, noise, datagram: 1_100 },
+        base: 6_000,
+        jitter: 1_000,
+        sessions,
+        stagger,
+        from: 50 * MS,
+        until: 150 * MS,
+        lost_ppm: 0,
+    }
+}
+
+/// 20 sessions over kernel UDP through a slow link.
+fn slow_link(line_rate: u64, until: u64) -> Bottleneck {
+    let noise = Duration::from_micros(50);
+    Bottleneck {
+        path: Path { line_rate, noise, datagram: 1_540 },
+        base: 80_000,
+        jitter: 30_000,
+        from: until / 3,
+        until,
+        ..incast(20, 0)
+    }
+}
+
+fn tell(name: &str, link: &Bottleneck, outcome: &Outcome) {
+    println!(
+        "{name:6} {:3} ways at {:5.2} Gb/s, started within {:3} ms: {:5.1} % of the link, RTT {:6.1} and {:6.1} us (without {:7.1}), Jain {:.3}",
+        link.sessions,
+        link.path.line_rate as f64 / GBIT as f64,
+        link.stagger / MS,
+        outcome.share * 100.0,
+        outcome.median,
+        outcome.p99,
+        link.without_control(),
+        outcome.jain,
+    );
+}
+
+#[test]
+fn timely_keeps_the_queues_of_incasts_short_the_link_busy_and_shares_fair() {
+    for (ways, median, p99) in [(20, 0.25, 0.333), (50, 0.2, 0.333), (100, 0.333, 0.667)] {
+        for stagger in [0, 15 * MS] {
+            let link = incast(ways, stagger);
+            let outcome = link.run(&timely());
+            tell("timely", &link, &outcome);
+            let without = link.without_control();
+            assert!(outcome.share >= 0.8, "{ways} ways");
+            assert!(outcome.median <= median * without, "{ways} ways");
+            assert!(outcome.p99 <= p99 * without, "{ways} ways");
+            assert!(outcome.jain >= 0.9, "{ways} ways");
+        }
+    }
+}
+
+#[test]
+fn without_control_all_credits_are_in_the_queue() {
+    let link = incast(50, 0);
+    let outcome = link.run(&CongestionControl::None);
+    tell("none", &link, &outcome);
+    assert!(outcome.median > 0.95 * link.without_control());
+    assert!(outcome.share > 0.99);
+}
+
+#[test]
+fn timely_with_the_same_parameters_keeps_queues_short_at_1_gbit_and_200_mbit() {
+    for (link, until) in [(GBIT, 1_000 * MS), (GBIT / 5, 3_000 * MS)] {
+        let link = slow_link(link, until);
+        let outcome = link.run(&timely());
+        tell("timely", &link, &outcome);
+        let base = link.base as f64 / 1e3;
+        assert!(outcome.median - base <= (link.without_control() - base) / 3.0);
+        assert!(outcome.p99 - base <= (link.without_control() - base) / 3.0);
+        assert!(outcome.share >= 0.8);
+        assert!(outcome.jain >= 0.9);
+    }
+}
+
+#[test]
+fn timely_leaves_the_link_to_those_who_are_few() {
+    for (ways, rate) in [(1, 25 * GBIT), (2, 25 * GBIT), (5, 100 * GBIT)] {
+        let mut link = incast(ways, 0);
+        link.path.line_rate = rate;
+        let outcome = link.run(&timely());
+        tell("timely", &link, &outcome);
+        assert!(outcome.share >= 0.95);
+        assert!(outcome.jain >= 0.95);
+    }
+}
+
+#[test]
+fn dcqcn_shares_fair_and_keeps_the_queue_near_the_marks() {
+    for ways in [2, 20, 50, 100] {
+        for stagger in [0, 15 * MS] {
+            let link = incast(ways, stagger);
+            let outcome = link.run(&dcqcn());
+            tell("dcqcn", &link, &outcome);
+            assert!(outcome.share >= 0.8, "{ways} ways");
+            assert!(outcome.jain >= 0.9, "{ways} ways");
+        }
+    }
+}
+
+/// 32 packets that waited out the stall come back at once; then the network is as it was.
+fn recovery_millis(control: &CongestionControl, path: &Path, base: u64) -> f64 {
+    let mut control = Congestion::new(control, path);
+    let stalled = 1_000 * MS;
+    for packet in 0..32 {
+        control.on_rtt(Instant::from_nanos(stalled + packet * 100), 50 * MS);
+    }
+    assert!(control.rate() < path.line_rate);
+    let mut now = stalled;
+    while !control.is_at_line() && now < stalled + 1_000 * MS {
+        let gap = u64::from(path.datagram) * 1_000_000_000 / control.rate();
+        now += gap.max(base / 32);
+        control.on_rtt(Instant::from_nanos(now), base);
+    }
+    (now - stalled) as f64 / MS as f64
+}
+
+#[test]
+fn ten_milliseconds_after_a_stall_of_50_the_rate_is_back_at_line() {
+    for (line_rate, base, noise) in [
+        (100 * GBIT, 500, 5_000),
+        (100 * GBIT, 2_500, 5_000),
+        (25 * GBIT, 6_000, 5_000),
+        (10 * GBIT, 50_000, 50_000),
+        (GBIT, 80_000, 50_000),
+    ] {
+        let path = Path { line_rate, noise: Duration::from_nanos(noise), datagram: 1_500 };
+        let millis = recovery_millis(&timely(), &path, base);
+        println!("{} Gb/s, {base} ns: {millis:.2} ms", line_rate / GBIT);
+        assert!(millis <= 10.0);
+    }
+}
+
+#[test]
+fn random_loss_on_an_idle_link_slows_nobody_down() {
+    for control in [timely(), dcqcn()] {
+        let link = Bottleneck { lost_ppm: 10_000, ..incast(1, 0) };
+        let outcome = link.run(&control);
+        assert_eq!(outcome.rates, [link.path.line_rate]);
+        assert!(outcome.share >= 0.97);
+    }
+}

@@ -1,0 +1,332 @@
+//! Timely (Mittal et al., SIGCOMM'15) with the patch of Zhu et al. (CoNEXT'16, section 4.3).
+//!
+//! A queue shows in the round trips. Below `T_low` there is none worth speaking of, and the rate grows by `delta` per
+//! round trip. Above it Timely looks at whether round trips are getting longer, and slows down if so. That alone has
+//! many points of rest, most of them unfair; the patch adds how far round trips are above `T_low`, which gives
+//! one: all sessions see the same queue, so all get the same rate, `N delta / (gain C)` being the part of the
+//! round trip that exceeds `T_low` when `N` share a line of `C`.
+//!
+//! Three things differ from the papers, whose feedback comes once per segment of 16 KB or more:
+//!
+//! * A round trip changes the rate in proportion to the time since the last one, measured in round trips, and by at most one.
+//!   So a hundred of them within one round trip count as one, and packets that waited out a stall together count once.
+//! * What is too much is `1 - T_low / RTT`, Timely's own expression for `T_high`, rather than the patch's
+//!   `RTT / T_low - 1`: the same for small queues, and never more than all.
+//! * The gradient is the change during about the last round trip, not between packets, whose differences are noise. Below `T_low`
+//!   the rate does not grow while round trips do.
+//!
+//! No round trip is too short to be taken in: a session that nobody tells that the queue is gone stays slow.
+
+use super::{Controller, Path, TimelyConfig};
+use crate::time::Instant;
+
+/// `T_high` in `T_low`s; in SIGCOMM'15 it is 500 us and 50 us.
+const HIGH: u64 = 5;
+/// Round trips below `T_low` in a row after which growth accelerates (hyperactive increase: there, five segments).
+const CALM: f64 = 40.0;
+/// How far it accelerates, in steps per round trip (there, five).
+const HYPER: f64 = 30.0;
+/// Round trips above `T_high` in a row, at the minimum rate, after which it is the path that is long: no queue of this
+/// session's making lasts so long.
+const LONG: u8 = 16;
+
+/// One session's rate.
+#[derive(Clone, Debug)]
+pub(crate) struct Timely {
+    line: u64,
+    min: u64,
+    delta: f64,
+    gain: f64,
+    beta: f64,
+    /// Bytes per second.
+    rate: u64,
+    /// `T_low` as it follows from the line, and as it follows from the path's length where that is more.
+    from_line: u64,
+    low: u64,
+    /// The round trip of a path that was found to be long; else 0.
+    base: u64,
+    /// How many round trips say that it is, and the shortest of them.
+    long: u8,
+    shortest: u64,
+    updated: Instant,
+    slowed: Instant,
+    /// The last round trip, 0 before the first.
+    last: u64,
+    /// By which part round trips have become longer during the last one.
+    gradient: f64,
+    /// For how many round trips they have been below `T_low`.
+    calm: f64,
+}
+
+impl Timely {
+    /// At line.
+    pub(super) fn new(config: &TimelyConfig, path: &Path) -> Self {
+        let line = path.line_rate.max(1);
+        let low = config.low_nanos(path);
+        let (gain, beta) = config.factors();
+        Self {
+            line,
+            min: config.min(line),
+            delta: config.delta(line),
+            gain,
+            beta,
+            rate: line,
+            from_line: low,
+            low,
+            base: 0,
+            long: 0,
+            shortest: u64::MAX,
+            updated: Instant::ZERO,
+            slowed: Instant::ZERO,
+            last: 0,
+            gradient: 0.0,
+            calm: 0.0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_at_line(&self) -> bool {
+        self.rate == self.line
+    }
+
+    /// At line and below `T_low` a round trip changes nothing, unless it shows that the path is shorter than it was.
+    #[inline]
+    pub(super) fn is_calm(&self, nanos: u64) -> bool {
+        self.is_at_line() && nanos < self.low && nanos >= self.base
+    }
+
+    /// `T_low` lies above the path's own length. Taking the shortest round trip for that is tempting and unfair: who
+    /// comes late to a queue that stands never sees it empty, and would keep it longer than the others. So a path
+    /// counts as long when round trips stay above `T_high` with this session out of the way.
+    fn learn(&mut self, nanos: u64) {
+        if nanos < self.base {
+            self.believe(nanos);
+        } else if self.rate > self.min || nanos < HIGH * self.low {
+            (self.long, self.shortest) = (0, u64::MAX);
+        } else {
+            self.shortest = self.shortest.min(nanos);
+            self.long += 1;
+            if self.long == LONG {
+                self.believe(self.shortest);
+            }
+        }
+    }
+
+    fn believe(&mut self, base: u64) {
+        (self.long, self.shortest) = (0, u64::MAX);
+        self.low = self.from_line.max(base.saturating_add(self.from_line / 2));
+        self.base = if self.low > self.from_line { base } else { 0 };
+    }
+
+    /// What a round trip adds to the rate, in bytes per second, when it is one since the last.
+    fn change(&self, rtt: f64) -> f64 {
+        let low = self.low as f64;
+        // `w(g)` of CoNEXT'16, equation 29: 0 while the queue shrinks by a quarter, 1 while it grows by one.
+        let weight = (2.0 * self.gradient + 0.5).clamp(0.0, 1.0);
+        if rtt < low {
+            let steps = (self.calm - CALM).clamp(1.0, HYPER);
+            return self.delta * steps * (2.0 - 2.0 * weight).min(1.0);
+        }
+        let rate = self.rate as f64;
+        let cut = self.gain * weight * (1.0 - low / rtt);
+        let high = low * HIGH as f64;
+        if rtt < high {
+            return self.delta * (1.0 - weight) - rate * cut;
+        }
+        -rate * cut.max(self.beta * (1.0 - high / rtt))
+    }
+
+    fn set(&mut self, rate: f64) {
+        self.rate = (rate as u64).clamp(self.min, self.line);
+    }
+}
+
+impl Controller for Timely {
+    #[inline]
+    fn on_sent(&mut self, _: Instant, _: u32) {}
+
+    fn on_rtt(&mut self, now: Instant, nanos: u64) {
+        let nanos = nanos.max(1);
+        self.learn(nanos);
+        let rtt = nanos as f64;
+        let share = (now.nanos_since(self.updated) as f64 / rtt).min(1.0);
+        self.updated = now;
+        let before = if self.last == 0 { rtt } else { self.last as f64 };
+        self.last = nanos;
+        self.gradient += (rtt - before) / rtt - share * self.gradient;
+        self.calm = if nanos < self.low { self.calm + share } else { 0.0 };
+        self.set(self.rate as f64 + share * self.change(rtt));
+    }
+
+    #[inline]
+    fn on_ecn(&mut self, _: Instant, _: bool) {}
+
+    /// A loss behind a queue is congestion, and costs half of `beta` once per round trip; one without a queue is the
+    /// network's imperfection, and slowing down would not mend it. The price: where a
+    /// buffer is so small that it overflows before round trips reach `T_low`, losses slow nobody down.
+    fn on_loss(&mut self, now: Instant) {
+        if self.last >= self.low && now.nanos_since(self.slowed) >= self.last {
+            self.slowed = now;
+            self.calm = 0.0;
+            self.set(self.rate as f64 * (1.0 - self.beta / 2.0));
+        }
+    }
+
+    #[inline]
+    fn rate(&self) -> u64 {
+        self.rate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// 1 GB/s, so that `T_low` is 80 us, `T_high` 400 us, `delta` 1 MB/s and the minimum 0.1 MB/s.
+    const LINE: u64 = 1_000_000_000;
+    const LOW: u64 = 80_000;
+    const DELTA: u64 = 1_000_000;
+    const MIN: u64 = 100_000;
+
+    fn at_line() -> Timely {
+        let noise = Duration::from_micros(5);
+        Timely::new(&TimelyConfig::new(), &Path { line_rate: LINE, noise, datagram: 1_500 })
+    }
+
+    /// At `rate`, after a round trip of `last`.
+    fn at(rate: u64, last: u64) -> Timely {
+        Timely { rate, last, ..at_line() }
+    }
+
+    /// Round trips one after the other; the rate after each.
+    fn feed(timely: &mut Timely, rtts: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        let rate = |rtt| {
+            timely.on_rtt(timely.updated.plus_nanos(rtt), rtt);
+            timely.rate()
+        };
+        rtts.into_iter().map(rate).collect()
+    }
+
+    fn once(rate: u64, last: u64, rtt: u64) -> u64 {
+        feed(&mut at(rate, last), [rtt])[0]
+    }
+
+    #[test]
+    fn below_t_low_the_rate_grows_by_delta_per_round_trip() {
+        let rates = feed(&mut at(LINE / 2, 40_000), [40_000; 3]);
+        assert_eq!(rates, [1, 2, 3].map(|trips| LINE / 2 + trips * DELTA));
+        assert_eq!(
+            feed(&mut at(LINE / 2, 500), [500; 2])[1],
+            LINE / 2 + 2 * DELTA,
+            "none is too short"
+        );
+    }
+
+    #[test]
+    fn a_hundred_round_trips_within_one_count_as_one_and_those_that_come_together_too() {
+        let mut timely = at(LINE / 2, 40_000);
+        (1..=100).for_each(|part| timely.on_rtt(Instant::from_nanos(400 * part), 40_000));
+        assert!(timely.rate().abs_diff(LINE / 2 + DELTA) < 200, "{}", timely.rate());
+        let mut timely = at_line();
+        (0..32).for_each(|_| timely.on_rtt(Instant::from_nanos(1_000_000_000), 50_000_000));
+        assert!(timely.rate() > LINE / 5, "{}", timely.rate());
+    }
+
+    #[test]
+    fn below_t_low_the_rate_does_not_grow_while_round_trips_grow_by_a_quarter() {
+        assert_eq!(once(LINE / 2, 40_000, 60_000), LINE / 2);
+        assert_eq!(once(LINE / 2, 60_000, 40_000), LINE / 2 + DELTA);
+    }
+
+    #[test]
+    fn forty_round_trips_below_t_low_make_growth_hyperactive_up_to_30_delta() {
+        let rates = feed(&mut at(MIN, 40_000), [40_000; 75]);
+        let steps: Vec<u64> = rates.windows(2).map(|pair| (pair[1] - pair[0]) / DELTA).collect();
+        assert_eq!((steps[0], steps[39], steps[40], steps[48], steps[72]), (1, 1, 2, 10, 30));
+        let mut timely = at(MIN, 40_000);
+        feed(&mut timely, [40_000; 60]);
+        let rates = feed(&mut timely, [LOW, 60_000, 60_000]);
+        assert!(rates[2] - rates[1] <= DELTA, "one above it starts the count again");
+    }
+
+    /// Zhu et al., section 4.3: `delta (1 - w) = R gain w (1 - T_low / RTT)` with `w(0) = 1/2`.
+    #[test]
+    fn the_point_of_rest_is_where_delta_equals_the_rate_times_gain_times_the_excess() {
+        let rest = DELTA * 10;
+        assert_eq!(once(rest, 2 * LOW, 2 * LOW), rest);
+        assert!(once(2 * rest, 2 * LOW, 2 * LOW) < 2 * rest, "who has more gets less");
+        assert!(once(rest / 2, 2 * LOW, 2 * LOW) > rest / 2, "who has less gets more");
+    }
+
+    #[test]
+    fn between_the_thresholds_a_gradient_of_a_quarter_decides_alone() {
+        assert_eq!(once(LINE / 2, 60_000, 160_000), LINE / 2 - LINE / 20, "0.2 * (1 - 80 / 160)");
+        assert_eq!(once(LINE / 2, 260_000, 160_000), LINE / 2 + DELTA);
+    }
+
+    #[test]
+    fn beyond_t_high_the_rate_falls_by_beta_times_the_excess() {
+        assert_eq!(once(LINE, 900_000, 800_000), LINE * 6 / 10, "0.8 * (1 - 400 / 800)");
+        assert!(once(LINE, 900_000, 390_000) >= LINE, "it is shrinking");
+    }
+
+    #[test]
+    fn the_rate_stays_between_the_minimum_and_the_line() {
+        assert_eq!(feed(&mut at_line(), [50_000_000; 15])[14], MIN);
+        assert_eq!(feed(&mut at(LINE - 1, 40_000), [40_000; 2])[1], LINE);
+    }
+
+    #[test]
+    fn a_loss_behind_a_queue_costs_half_of_beta_once_per_round_trip() {
+        let mut timely = at(LINE, 2 * LOW);
+        let now = Instant::from_nanos(1_000_000);
+        timely.on_loss(now);
+        assert_eq!(timely.rate(), LINE * 6 / 10);
+        timely.on_loss(now.plus_nanos(2 * LOW - 1));
+        assert_eq!(timely.rate(), LINE * 6 / 10);
+        timely.on_loss(now.plus_nanos(2 * LOW));
+        assert_eq!(timely.rate(), LINE * 36 / 100);
+    }
+
+    #[test]
+    fn a_loss_without_a_queue_costs_nothing() {
+        let mut timely = at(LINE, LOW - 1);
+        timely.on_loss(Instant::from_nanos(1_000_000));
+        assert_eq!(timely.rate(), LINE);
+    }
+
+    #[test]
+    fn what_is_calm_changes_nothing() {
+        let mut timely = at_line();
+        assert!(timely.is_calm(LOW - 1) && timely.is_calm(0) && !timely.is_calm(LOW));
+        feed(&mut timely, [LOW - 1, 30_000, 1, 60_000]);
+        assert_eq!((timely.rate(), timely.low), (LINE, LOW));
+        assert!(!at(LINE - 1, 0).is_calm(1));
+    }
+
+    #[test]
+    fn a_path_that_is_longer_than_t_high_is_learned_at_the_minimum_rate_and_unlearned_at_once() {
+        let mut timely = at_line();
+        let rates = feed(&mut timely, [1_000_000; 40]);
+        assert_eq!(rates[20], MIN);
+        assert_eq!(timely.low, 1_000_000 + LOW / 2);
+        feed(&mut timely, [1_000_000; 80]);
+        assert!(timely.is_at_line());
+        assert!(timely.is_calm(1_000_000) && !timely.is_calm(990_000));
+        feed(&mut timely, [990_000]);
+        assert_eq!(timely.low, 990_000 + LOW / 2);
+        feed(&mut timely, [20_000]);
+        assert_eq!((timely.low, timely.base), (LOW, 0));
+    }
+
+    #[test]
+    fn a_queue_that_drains_is_not_taken_for_a_long_path() {
+        let mut timely = at(MIN, 1_000_000);
+        feed(&mut timely, [1_000_000; 15]);
+        feed(&mut timely, [399_999]);
+        feed(&mut timely, [1_000_000; 3]);
+        assert_eq!((timely.low, timely.base), (LOW, 0));
+    }
+}
