@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::congestion::{CongestionControl, TimelyConfig};
 use crate::buf::MIN_PAYLOAD;
 use crate::mutants::mutant;
 use crate::time::Instant;
@@ -39,6 +40,9 @@ pub struct EndpointConfig {
     pub(super) ping_interval: Duration,
     pub(super) liveness_timeout: Duration,
     pub(super) min_rto: Option<Duration>,
+    pub(super) congestion: CongestionControl,
+    pub(super) link_rate: Option<u64>,
+    pub(super) bypasses: Bypasses,
     pub(super) integrity: Integrity,
     pub(super) seed: Option<u64>,
 }
@@ -52,6 +56,26 @@ pub enum Integrity {
     Auto,
     /// On every session.
     Always,
+}
+
+/// What congestion control saves itself while there is no congestion (thesis section 6.4.2). To be switched
+/// off to see what it is worth.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Bypasses {
+    /// A round trip that shows no queue is not told to a controller whose rate is the link's.
+    pub update: bool,
+    /// A session whose rate is the link's sends at once, and does not pass through the wheel.
+    pub wheel: bool,
+    /// The clock is read once per burst of packets, not for every packet. Without it, endpoints in virtual
+    /// time would mix the clocks.
+    pub timestamp: bool,
+}
+
+impl Bypasses {
+    /// All, the default.
+    pub const ALL: Self = Self { update: true, wheel: true, timestamp: true };
+    /// None.
+    pub const NONE: Self = Self { update: false, wheel: false, timestamp: false };
 }
 
 /// The longest interval that makes sense, and far from any overflow.
@@ -93,6 +117,9 @@ impl EndpointConfig {
             ping_interval: Duration::from_secs(3),
             liveness_timeout: Duration::from_secs(10),
             min_rto: None,
+            congestion: CongestionControl::Timely(TimelyConfig::new()),
+            link_rate: None,
+            bypasses: Bypasses::ALL,
             integrity: Integrity::Auto,
             seed: None,
         }
@@ -188,6 +215,36 @@ impl EndpointConfig {
         self
     }
 
+    /// How sessions find the rate at which they send. Default [`CongestionControl::Timely`]. It acts where the rate of
+    /// the link is known: see [`EndpointConfig::link_rate`]. A server paces nothing, whatever is chosen there, as it
+    /// sends what clients ask for; but for its clients to use [`CongestionControl::Dcqcn`] it must have chosen it,
+    /// too, or it does not read the marks that it is to tell them of.
+    #[must_use]
+    pub const fn congestion(mut self, control: CongestionControl) -> Self {
+        self.congestion = control;
+        self
+    }
+
+    /// What this endpoint's link to the network carries, in bytes per second, 1 MB/s to 1 TB/s: 3,125,000,000 for
+    /// 25 Gb/s. Sessions start with it, and it scales what a controller takes for a long queue.
+    ///
+    /// Default: what the transport finds out. Where that is nothing, in memory, over loopback, on virtual interfaces
+    /// that tell no speed, sessions are not controlled: between two processes of one host there is no queue but the
+    /// receiver's, which credits protect. Too high a rate costs what it takes to find the true one; with too low a
+    /// rate the rest of the link is not used.
+    #[must_use]
+    pub const fn link_rate(mut self, bytes_per_second: u64) -> Self {
+        self.link_rate = Some(bytes_per_second);
+        self
+    }
+
+    /// What congestion control saves itself while there is none. Default all of it.
+    #[must_use]
+    pub const fn bypasses(mut self, bypasses: Bypasses) -> Self {
+        self.bypasses = bypasses;
+        self
+    }
+
     /// Whether packets carry a checksum besides what the network has, against damage by accident.
     /// Default [`Integrity::Auto`]: not over UDP, whose own checksum has 16 bits, nor in memory. A session has
     /// checksums if either end wants them; a damaged packet then counts as lost.
@@ -225,6 +282,16 @@ impl EndpointConfig {
     #[must_use]
     pub const fn memory(&self) -> usize {
         self.memory_limit
+    }
+
+    /// Whether the network is to be asked for marks.
+    pub(crate) const fn reads_marks(&self) -> bool {
+        matches!(self.congestion, CongestionControl::Dcqcn(_))
+    }
+
+    /// Whether the clock is to be read for every packet.
+    pub(crate) const fn stamps_packets(&self) -> bool {
+        !self.bypasses.timestamp
     }
 
     /// When a timer that was armed for `due` fires so late that this side must have been away, by a leap of
@@ -287,6 +354,10 @@ impl EndpointConfig {
                 self.liveness_timeout / 2 >= self.ping_interval && self.liveness_timeout <= DAY * 2,
                 "liveness_timeout must be at least twice the ping_interval and at most two days",
             ),
+            (
+                self.link_rate.is_none_or(|rate| (1_000_000..=1_000_000_000_000).contains(&rate)),
+                "link_rate must be 1 MB/s to 1 TB/s",
+            ),
             (self.connect_timeout <= DAY, "connect_timeout must be at most a day"),
             (
                 self.min_rto.is_none_or(|floor| floor <= Duration::from_millis(500)),
@@ -297,8 +368,9 @@ impl EndpointConfig {
                 "session_memory_limit must hold one message of max_message bytes",
             ),
         ];
-        match rules.into_iter().find(|(holds, _)| !holds) {
-            Some((_, what)) => Err(ConfigError { what }),
+        let broken = rules.into_iter().find(|(holds, _)| !holds).map(|(_, what)| what);
+        match broken.or_else(|| self.congestion.flaw()) {
+            Some(what) => Err(ConfigError { what }),
             None => Ok(()),
         }
     }

@@ -29,6 +29,7 @@ pub struct Local {
     pub(super) charge: ChargeModel,
     pub(super) capacity: u32,
     pub(super) min_rto: Duration,
+    pub(super) rtt_noise: Duration,
     pub(super) steer: u8,
     pub(super) integrity: bool,
 }
@@ -40,6 +41,7 @@ impl From<Capabilities> for Local {
             charge: capabilities.charge,
             capacity: capabilities.rx_capacity,
             min_rto: capabilities.min_rto,
+            rtt_noise: capabilities.rtt_noise,
             steer: capabilities.steer,
             integrity: capabilities.integrity,
         }
@@ -216,7 +218,8 @@ impl<R: Route> Core<R> {
         packet: &mut RxPacket<'_, R>,
         tx: &mut X,
     ) -> Plain {
-        let RxPacket { route, bytes, .. } = packet;
+        let RxPacket { route, bytes, marked } = packet;
+        self.shared.marked = *marked;
         self.shared.stats.rx_packets += 1;
         let parsed = Header::parse(bytes);
         if let Ok(header) = &parsed {
@@ -381,10 +384,11 @@ impl<R: Route> Core<R> {
         self.client.end_of_burst(&mut self.shared, now, tx);
     }
 
-    /// Does what time demands. Bounded: looks at 32 sessions whose timer is due, and at the others the next
-    /// time.
+    /// Does what time demands: lets sessions send whose turn it is at their rate, and looks at those whose timer is
+    /// due. Bounded: 32 of each, and the others the next time.
     #[inline]
     pub fn expire<X: TxQueue<Route = R>>(&mut self, now: Instant, tx: &mut X) {
+        self.client.depart(&mut self.shared, now, tx);
         let mut any = false;
         for _ in 0..MAX_EXPIRED {
             let Some(TimerId(id)) = self.shared.timers.expire(now) else { break };
@@ -404,7 +408,7 @@ impl<R: Route> Core<R> {
     /// No timer fires before this; [`Instant::NEVER`] if none is armed.
     #[must_use]
     pub fn next_deadline(&self) -> Instant {
-        self.shared.timers.next()
+        self.shared.timers.next().min(self.client.next_departure())
     }
 
     /// The next notice, in order.
@@ -421,11 +425,13 @@ impl<R: Route> Core<R> {
     /// The path to the address that [`Core::next_unrouted`] last returned is `path`; its handshake goes
     /// on.
     pub fn routed<X: TxQueue<Route = R>>(&mut self, now: Instant, path: Path, tx: &mut X) {
-        let datagram = path.datagram.min(u32::MAX as usize) as u32;
         self.shared.timers.begin(now);
         match self.client.next_routing() {
-            Some((id, _)) => self.client.routed(&mut self.shared, now, id, datagram, tx),
-            None => self.server.accept(&mut self.shared, now, datagram, tx),
+            Some((id, _)) => self.client.routed(&mut self.shared, now, id, path, tx),
+            None => {
+                let datagram = path.datagram.min(u32::MAX as usize) as u32;
+                self.server.accept(&mut self.shared, now, datagram, tx);
+            }
         }
     }
 

@@ -7,7 +7,7 @@
 //!             receive(now, route, bytes)  ->  Event: a request to handle or to drop, a reply to deliver
 //!   call(..) cancel(..) respond(..)       ->  packets into the transmit queue
 //!             end_of_burst(now)           ->  credit returns, requests for response, what had to wait
-//!             expire(now)                 ->  retransmissions, pings, calls that are too late
+//!             expire(now)                 ->  what is paced, retransmissions, pings, calls that are too late
 //!             pop_notice()                ->  calls that failed, sessions that opened or closed, clients
 //!                                             that are gone
 //! ```
@@ -29,6 +29,7 @@
 mod assembly;
 mod client;
 mod config;
+mod congestion;
 mod cookie;
 mod core;
 mod error;
@@ -43,7 +44,8 @@ mod wheel;
 
 pub(crate) use self::core::Plain;
 pub use self::core::{Core, Local, MAX_EXPIRED};
-pub use config::{ConfigError, EndpointConfig, Integrity, WINDOW};
+pub use config::{Bypasses, ConfigError, EndpointConfig, Integrity, WINDOW};
+pub use congestion::{CongestionControl, DcqcnConfig, TimelyConfig};
 pub use error::{CallError, Cause, ConnectError, RejectReason, Rejected};
 pub use event::{
     Body, ClientId, Event, NewCall, Notice, Reply, Request, RequestHandle, SessionEvent, SessionId,

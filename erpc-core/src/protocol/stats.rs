@@ -151,6 +151,9 @@ impl std::ops::AddAssign for ProtocolStats {
 pub struct SessionStats {
     /// The smoothed round-trip time without the server's processing, `None` before the first sample.
     pub rtt: Option<std::time::Duration>,
+    /// The rate that congestion control has found for it, in bytes per second; `None` while it sends as fast as its
+    /// credits allow.
+    pub rate: Option<u64>,
     /// Calls on their way.
     pub in_flight: usize,
     /// Calls that were cancelled or too late, and whose slot and share of the window are not free before

@@ -15,7 +15,6 @@ use crate::time::Instant;
 /// Retransmissions, pings and deadlines: a tick is 16.4 us, the horizon 4.6 minutes.
 pub(super) type Timers = Wheel<14>;
 /// Whose turn it is to send: a tick is 1.02 us, the horizon 17 s.
-#[cfg_attr(not(test), expect(dead_code, reason = "sessions are not paced yet"))]
 pub(super) type PaceWheel = Wheel<10>;
 
 /// Log2 of the slots per level.
@@ -99,10 +98,15 @@ impl<const TICK_SHIFT: u32> Wheel<TICK_SHIFT> {
 
     /// Disarms the entry if it is armed.
     pub(super) fn cancel(&mut self, id: TimerId) {
-        if self.nodes.get(id.0 as usize).is_some_and(|node| node.place != NONE) {
+        if self.is_armed(id) {
             self.unlink(id.0);
             self.armed -= 1;
         }
+    }
+
+    /// Whether the entry is armed.
+    pub(super) fn is_armed(&self, id: TimerId) -> bool {
+        self.nodes.get(id.0 as usize).is_some_and(|node| node.place != NONE)
     }
 
     /// An entry whose time has come, disarmed; `None` when there is none left at `now`. Costs a comparison

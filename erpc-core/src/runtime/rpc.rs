@@ -41,6 +41,8 @@ use crate::wire::HEADER_LEN;
 pub struct Rpc<T: Transport> {
     core: Core<T::Route>,
     transport: T,
+    /// The clock is read for every packet.
+    stamps_packets: bool,
 }
 
 /// What an endpoint's owner does with what comes in.
@@ -202,11 +204,15 @@ impl<T: Transport> Rpc<T> {
     ///
     /// # Errors
     /// [`ConfigError`] if a setting is out of its bounds.
-    pub fn new(transport: T, config: EndpointConfig) -> Result<Self, ConfigError> {
+    pub fn new(mut transport: T, config: EndpointConfig) -> Result<Self, ConfigError> {
         let pool = Pool::in_arena(config.memory(), transport.arena());
         let key = if config.fixed_seed().is_some() { (0, 0) } else { random_key() };
+        let (reads_marks, stamps_packets) = (config.reads_marks(), config.stamps_packets());
         let core = Core::with_pool(Local::from(transport.capabilities()), config, key, pool)?;
-        Ok(Self { core, transport })
+        if reads_marks {
+            transport.enable_ecn();
+        }
+        Ok(Self { core, transport, stamps_packets })
     }
 
     /// Accepts sessions from now on.
@@ -226,12 +232,15 @@ impl<T: Transport> Rpc<T> {
 
     /// The same at a time that the caller says, for virtual clocks.
     #[inline]
-    pub fn run_once_at<A: App<T>>(&mut self, now: Instant, app: &mut A) -> usize {
+    pub fn run_once_at<A: App<T>>(&mut self, mut now: Instant, app: &mut A) -> usize {
         let (rx, tx) = self.transport.split();
         let received = rx.burst();
         let mut work = received;
         for at in 0..received {
             let mut packet = rx.packet(at);
+            if self.stamps_packets && at > 0 {
+                now = clock::now();
+            }
             let plain = self.core.receive_plain(now, &mut packet, tx);
             let body = || Body::Packet(&packet.bytes[HEADER_LEN..]);
             match plain {

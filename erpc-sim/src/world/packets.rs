@@ -58,7 +58,8 @@ impl Pulls {
         let place = (to, header.connection.to_u64(), number % SLOTS);
         let known = self.0.get(&place).filter(|known| known.0 == number);
         let (from, count) = (header.packet.get(), header.size.min(MOST));
-        let before = known.map_or(u32::from(from > 0), |known| known.1);
+        // If the response was announced, that may begin with the first packet.
+        let before = known.map_or(0, |known| known.1);
         self.0.insert(place, (number, before.max(from + count)));
         u64::from(count) + u64::from(from.saturating_sub(before).min(MOST))
     }

@@ -117,7 +117,7 @@ impl<R: Route> ClientSide<R> {
         let line = match call.waiting {
             Some(Blocked::Window) => Some(Line::Peer(session.peer)),
             Some(Blocked::Room) => Some(Line::Room),
-            Some(Blocked::Credits) | None => None,
+            Some(Blocked::Pace | Blocked::Credits) | None => None,
         };
         if let Some(line) = line {
             self.leave_line(place, line);
@@ -129,6 +129,7 @@ impl<R: Route> ClientSide<R> {
             tx.flush();
         }
         session.starved &= !(1 << at);
+        session.paced &= !(1 << at);
         let error = call.error(cause);
         let in_quarantine = call.ever_sent > 0 && call.response.is_none();
         if in_quarantine && !mutant!(NoQuarantine) {
@@ -251,6 +252,7 @@ impl<R: Route> ClientSide<R> {
         let session = &mut self.sessions[index as usize];
         session.free |= 1 << at;
         session.starved &= !(1 << at);
+        session.paced &= !(1 << at);
         let peer = &mut self.peers[session.peer as usize];
         Self::note_release(peer, session.peer, &mut self.ready_peers);
         if session.starved != 0 {

@@ -1,4 +1,5 @@
-//! How much may be on its way: a session's credits, the server's window, this endpoint's own room.
+//! How much may be on its way: a session's credits, the server's window, this endpoint's own room. How fast
+//! it may go there is the matter of `pace`.
 //!
 //! The thesis counts credits per session and sizes receive queues for all of them (section 6.3.3.1).
 //! A kernel socket buffer cannot be sized so, and holds bytes, not packets. So a packet needs three
@@ -23,6 +24,8 @@ pub(super) struct Waiter {
 /// What a packet lacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Blocked {
+    /// Time: the session's next departure.
+    Pace,
     /// A credit of its session.
     Credits,
     /// Room at the server.

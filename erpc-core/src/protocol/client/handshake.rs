@@ -14,9 +14,10 @@ use super::*;
 use crate::buf::MIN_PAYLOAD;
 use crate::mutants::mutant;
 use crate::protocol::ConnectError;
+use crate::protocol::congestion::{self, NoControl};
 use crate::protocol::rtt::RttEstimator;
 use crate::protocol::stats::DropReason;
-use crate::transport::{ChargeModel, MIN_DATAGRAM, TxQueue};
+use crate::transport::{ChargeModel, MIN_DATAGRAM, Path, TxQueue};
 use crate::wire::checksum::{TRAILER_LEN, overhead};
 use crate::wire::control::{Control, Parameters, Refusal};
 use crate::wire::{Flags, HEADER_LEN, Header, ReplyInfo, RequestNumber, VERSION};
@@ -62,6 +63,8 @@ impl<R: Route> ClientSide<R> {
             free: ALL_FREE,
             starved: 0,
             turn: 0,
+            paced: 0,
+            paced_turn: 0,
             owes_done: 0,
             told_done: 0,
             told_at: now,
@@ -79,6 +82,9 @@ impl<R: Route> ClientSide<R> {
             offered: 0,
             max_request: shared.config.max_message,
             rtt: RttEstimator::new(shared.min_rto()),
+            link_rate: None,
+            congestion: Congestion::None(NoControl),
+            pace: Pace::FREE,
             last_heard: now,
             last_ping: now,
             since: now,
@@ -261,12 +267,14 @@ impl<R: Route> ClientSide<R> {
         shared: &mut Shared,
         now: Instant,
         id: SessionId,
-        path_datagram: u32,
+        path: Path,
         tx: &mut X,
     ) {
         self.routing.retain(|routing| *routing != id);
         let Some(session) = self.sessions.get_mut(id.index as usize) else { return };
         let State::Routing { cookie, steer } = session.state else { return };
+        let path_datagram = path.datagram.min(u32::MAX as usize) as u32;
+        session.link_rate = shared.config.link_rate.or(path.link_rate);
         let max_datagram = path_datagram.min(shared.fitting_datagram(self.room.limit));
         if (max_datagram as usize) < MIN_DATAGRAM {
             self.remove(shared, id.index, Cause::Connect(ConnectError::Parameters), tx);
@@ -427,6 +435,13 @@ impl<R: Route> ClientSide<R> {
             eager_reply: local.charge(overhead + eager as usize),
             full_reply: local.charge(parameters.max_datagram as usize),
         };
+        if let Some(line_rate) = session.link_rate {
+            let noise = shared.local.rtt_noise;
+            let datagram = parameters.max_datagram;
+            let path = congestion::Path { line_rate, noise, datagram };
+            session.congestion = Congestion::new(&shared.config.congestion, &path);
+            session.set_pace(shared.config.bypasses);
+        }
         let key = *self.peer_index.entry((session.route, steer)).or_insert_with(|| {
             self.peers.insert(Peer {
                 sessions: 0,

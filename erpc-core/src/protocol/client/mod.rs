@@ -6,13 +6,16 @@
 //! | `send` | a call takes a slot, its packets take room and go out, what waits goes on |
 //! | `receive` | credit returns, responses, roll-back on a gap |
 //! | `cancel` | calls that end before their answer comes, and what is left of them |
+//! | `pacing` | what the congestion controller is told, and who waits for its rate |
 //! | `timeout` | retransmission, deadlines, liveness |
 //! | `plain` | the common case of both, alone |
-//! | `flow`, `session` | the state they work on |
+//! | `flow`, `pace`, `session` | the state they work on |
 
 mod cancel;
 mod flow;
 mod handshake;
+mod pace;
+mod pacing;
 mod plain;
 mod receive;
 mod send;
@@ -24,12 +27,16 @@ use std::collections::{HashMap, VecDeque};
 use slab::Slab;
 
 use self::flow::{Blocked, Capacity, Charges, Flow, Peer, Waiter};
+use self::pace::Pace;
 use self::send::Line;
-use self::session::{ALL_FREE, Call, ClientSession, Patience, Quarantine, Response, Slot, State};
+use self::session::{
+    ALL_FREE, Call, ClientSession, Patience, Quarantine, Response, Slot, State, turn_of,
+};
+use super::congestion::{Congestion, Controller};
 use super::core::Shared;
 use super::ids::KeyedHasher;
 use super::rtt::MAX_RTO;
-use super::wheel::TimerId;
+use super::wheel::{PaceWheel, TimerId};
 use super::{CallError, Cause, NewCall, Notice, SessionEvent, SessionId, SessionStats, WINDOW};
 use crate::mutants::mutant;
 use crate::time::Instant;
@@ -53,6 +60,8 @@ pub(super) struct ClientSide<R> {
     ready_peers: Vec<u32>,
     /// Responses to be asked on for at the end of the burst.
     pulls: Vec<Waiter>,
+    /// Sessions that wait for their next departure, one entry each, by their index.
+    pacing: PaceWheel,
     /// Sessions whose path is to be looked up.
     routing: Vec<SessionId>,
 }
@@ -67,6 +76,7 @@ impl<R: Route> ClientSide<R> {
             room_waiting: VecDeque::new(),
             ready_peers: Vec::new(),
             pulls: Vec::new(),
+            pacing: PaceWheel::new(),
             routing: Vec::new(),
         }
     }
@@ -89,6 +99,7 @@ impl<R: Route> ClientSide<R> {
         let session = self.sessions.get(id.index as usize)?;
         (session.generation == id.generation).then(|| SessionStats {
             rtt: session.rtt.smoothed(),
+            rate: session.pace.is_limited().then(|| session.congestion.rate()),
             in_flight: session.slots.iter().filter(|slot| slot.call.is_some()).count(),
             quarantined: session.slots.iter().filter(|slot| slot.quarantine.is_some()).count(),
             queued: session.queue.len(),
@@ -170,6 +181,7 @@ impl<R: Route> ClientSide<R> {
     ) {
         let Some(mut session) = self.sessions.try_remove(index as usize) else { return };
         shared.timers.cancel(Self::timer(index));
+        self.pacing.cancel(TimerId(index));
         tx.reclaim();
         let calls = session.slots.iter().filter_map(|slot| slot.call.as_ref());
         if calls.into_iter().any(|call| !call.request.is_unique()) && !mutant!(FlushForgottenAtEnd)
@@ -331,10 +343,12 @@ impl<R: Route> ClientSide<R> {
                     let starved = session.starved & 1 << at != 0;
                     let place = (index as u32, slot.number.to_u32());
                     let stands = in_line.binary_search(&place).is_ok();
-                    assert!(
-                        if lack == Blocked::Credits { starved } else { stands },
-                        "who waits stands in line"
-                    );
+                    let standing = match lack {
+                        Blocked::Pace => session.paced & 1 << at != 0,
+                        Blocked::Credits => starved,
+                        Blocked::Window | Blocked::Room => stands,
+                    };
+                    assert!(standing, "who waits for {lack:?} stands in line");
                 } else {
                     let pulls =
                         call.response.as_ref().is_some_and(|response| response.pull_pending);
@@ -352,6 +366,10 @@ impl<R: Route> ClientSide<R> {
                 "no credit lies idle while a call waits for it"
             );
             assert!(session.starved == 0 || session.granted > 0, "a credit will come back");
+            assert!(
+                session.paced == 0 || self.pacing.is_armed(TimerId(index as u32)),
+                "who waits for the session's time is in the wheel"
+            );
             assert!(session.timer_at <= session.queue_deadline, "a timer is armed for the queue");
         }
         for (key, peer) in &self.peers {

@@ -29,6 +29,7 @@ impl<R: Route> ClientSide<R> {
             && !new.extended
             && session.is_open()
             && session.is_quiet()
+            && !session.pace.is_limited()
             && size <= (session.payload.min(session.max_request)) as usize;
         if !ready {
             return Err(new);
@@ -133,7 +134,11 @@ impl<R: Route> ClientSide<R> {
         if session.last_heard != now {
             session.last_heard = now;
             let trip = now.nanos_since(patience.active_at);
-            session.rtt.sample(trip.saturating_sub(info.processing_nanos()));
+            let nanos = trip.saturating_sub(info.processing_nanos());
+            session.measured(now, nanos, shared.config.bypasses);
+        }
+        if info.is_marked() | shared.marked {
+            session.heed_mark(now, shared.config.bypasses);
         }
         session.free |= 1 << at;
         Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room }

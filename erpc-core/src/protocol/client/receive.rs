@@ -82,8 +82,11 @@ impl<R: Route> ClientSide<R> {
         session.last_heard = now;
         let info = header.reply_info();
         self.peers[session.peer as usize].heed(info);
+        if info.is_marked() || shared.marked {
+            session.heed_mark(now, shared.config.bypasses);
+        }
         let body = &bytes[HEADER_LEN..];
-        let Some(call) = &mut slot.call else {
+        let Some(call) = &mut session.slots[at].call else {
             return self.heed_in_quarantine(shared, now, header, body, tx);
         };
         match header.kind {
@@ -100,8 +103,11 @@ impl<R: Route> ClientSide<R> {
                     return Err(DropReason::Unsolicited);
                 }
                 if let Some(nanos) = Stamp::from_u32(header.size).nanos_until(now) {
-                    session.rtt.sample(nanos);
+                    session.measured(now, nanos, shared.config.bypasses);
                 }
+                let Some(call) = &session.slots[at].call else {
+                    return Err(DropReason::Duplicate);
+                };
                 if expected < call.acked || call.response.is_some() {
                     return Err(DropReason::Duplicate);
                 }
@@ -167,6 +173,7 @@ impl<R: Route> ClientSide<R> {
             }
             Self::release_outstanding(&session.charges, call, &mut flow);
             call.roll_back(call.acked, now);
+            session.heed_loss(now, shared.config.bypasses);
             tx.flush();
         }
         Self::note_release(peer, session.peer, &mut self.ready_peers);
@@ -230,9 +237,9 @@ impl<R: Route> ClientSide<R> {
             let ambiguous = call.retransmitted && !mutant!(AmbiguousSample);
             if !(ambiguous || call.patience.accepted) && call.layout.packets() == 1 {
                 let processing = ReplyInfo::from_u32(header.aux).processing_nanos();
-                session
-                    .rtt
-                    .sample(now.nanos_since(call.patience.active_at).saturating_sub(processing));
+                let trip = now.nanos_since(call.patience.active_at);
+                let nanos = trip.saturating_sub(processing);
+                session.measured(now, nanos, shared.config.bypasses);
             }
             if header.size > KEPT_SMALL {
                 self.owe_done(shared, now, index, at);
@@ -334,9 +341,11 @@ impl<R: Route> ClientSide<R> {
             && let Some(nanos) = echo.nanos_until(now)
         {
             // The first of those that were asked for at once: the others have waited for it.
-            session.rtt.sample(nanos);
+            response.echo = echo;
+            session.measured(now, nanos, shared.config.bypasses);
         }
-        response.echo = echo;
+        let Some(call) = &mut session.slots[at].call else { return Err(DropReason::Duplicate) };
+        let Some(response) = &mut call.response else { return Err(DropReason::Unsolicited) };
         let peer = &mut self.peers[session.peer as usize];
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
@@ -352,6 +361,7 @@ impl<R: Route> ClientSide<R> {
                     response.asked = next;
                 }
                 Self::release_outstanding(&session.charges, call, &mut flow);
+                session.heed_loss(now, shared.config.bypasses);
                 Self::note_release(peer, session.peer, &mut self.ready_peers);
                 self.pull(shared, now, index, at, None, tx);
                 self.feed_starved(shared, now, index, tx);

@@ -154,19 +154,30 @@ impl<R: Route> ClientSide<R> {
         let mut lack = self.line_ahead(index, turn);
         let session = &mut self.sessions[index as usize];
         let peer = &mut self.peers[session.peer as usize];
-        let slot = &mut session.slots[at];
-        let Some(call) = &mut slot.call else { return };
-        let mut flow =
-            Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
-        while lack.is_none() && call.sent < call.layout.packets() {
+        let to = (session.remote, session.slots[at].number, session.flags);
+        let overhead = session.charges.overhead;
+        while lack.is_none() {
+            let Some(call) = &mut session.slots[at].call else { return };
+            if call.sent == call.layout.packets() {
+                break;
+            }
+            if session.pace.holds(now) {
+                lack = Some(Blocked::Pace);
+                break;
+            }
             let (units, reply) = Self::charge(&session.charges, call, call.sent);
+            let mut flow = Flow {
+                credits: &mut session.credits,
+                window: &mut peer.window,
+                room: &mut self.room,
+            };
             lack = flow.take(units, reply).err();
             if lack.is_some() {
                 break;
             }
-            let to = (session.remote, slot.number, session.flags);
             let header = call.header(to, call.sent, now);
             call.write_deadline(call.sent, now);
+            let bytes = overhead + call.layout.len(call.sent);
             tx.push(&session.route, call.request.packet(call.sent, &header, &call.layout));
             call.patience.active_at = now;
             call.sent += 1;
@@ -178,22 +189,17 @@ impl<R: Route> ClientSide<R> {
                 session.owes_done &= !(1 << at);
                 session.told_done &= !(1 << at);
             }
+            session.spend(now, bytes, shared.config.bypasses);
         }
+        let Some(call) = &mut session.slots[at].call else { return };
         call.waiting = lack;
         let (sent, retries) = (call.sent, call.patience.retries);
-        if let Some(lack) = lack {
-            let waiter = Waiter { index, generation: session.generation, number: slot.number };
-            Self::stand_in_line(
-                lack,
-                waiter,
-                &mut session.starved,
-                &mut peer.waiting,
-                &mut self.room_waiting,
-            );
-        }
         if sent > before {
             let deadline = now.plus_nanos(session.rtt.rto(retries));
             Self::arm(shared, index, session, deadline);
+        }
+        if let Some(lack) = lack {
+            self.stand_in_line(now, index, at, lack);
         }
     }
 
@@ -267,51 +273,60 @@ impl<R: Route> ClientSide<R> {
         let left = response.assembly.layout().packets() - response.asked;
         let on_their_way = response.asked - response.assembly.next();
         let affordable = u32::from(session.credits).min(left);
-        if call.waiting.is_some() || left == 0 || (affordable < on_their_way && affordable < left) {
+        let soon = !session.pace.is_limited() && affordable < on_their_way && affordable < left;
+        if call.waiting.is_some() || left == 0 || soon {
             return;
         }
         let mut lack = self.line_ahead(index, turn);
         let session = &mut self.sessions[index as usize];
         let peer = &mut self.peers[session.peer as usize];
-        let slot = &mut session.slots[at];
-        let Some(call) = &mut slot.call else { return };
-        let stamp = call.stamp_at(now);
-        let Some(response) = &mut call.response else { return };
-        let mut flow =
-            Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
+        let Some(call) = &session.slots[at].call else { return };
+        let Some(response) = &call.response else { return };
+        let (layout, asked) = (*response.assembly.layout(), response.asked);
+        let header = Header {
+            connection: session.remote,
+            kind: Kind::RequestForResponse,
+            packet: PacketNumber::new(asked),
+            request: session.slots[at].number,
+            aux: call.stamp_at(now).to_u32(),
+            size: 0,
+            flags: session.flags,
+        };
         let mut count = 0;
         while lack.is_none() && count < left {
-            lack = flow.take(session.charges.bare, session.charges.full_reply).err();
-            count += u32::from(lack.is_none());
-        }
-        if count > 0 {
-            let header = Header {
-                connection: session.remote,
-                kind: Kind::RequestForResponse,
-                packet: PacketNumber::new(response.asked),
-                request: slot.number,
-                aux: stamp.to_u32(),
-                size: count,
-                flags: session.flags,
+            if session.pace.holds(now) {
+                lack = Some(Blocked::Pace);
+                break;
+            }
+            let mut flow = Flow {
+                credits: &mut session.credits,
+                window: &mut peer.window,
+                room: &mut self.room,
             };
+            lack = flow.take(session.charges.bare, session.charges.full_reply).err();
+            if lack.is_none() {
+                let bytes = session.charges.overhead + layout.len(asked + count);
+                session.spend(now, bytes, shared.config.bypasses);
+                count += 1;
+            }
+        }
+        let Some(call) = &mut session.slots[at].call else { return };
+        let Some(response) = &mut call.response else { return };
+        if count > 0 {
+            let header = Header { size: count, ..header };
             tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
             response.asked += count;
             call.patience.active_at = now;
             let deadline = now.plus_nanos(session.rtt.rto(call.patience.retries));
             Self::arm(shared, index, session, deadline);
-        } else if on_their_way == 0
-            && let Some(lack) = lack
+        }
+        // What is on its way will remind us of credits and room; nothing reminds us of time.
+        let unasked = count == 0 && on_their_way == 0;
+        if let Some(lack) = lack.filter(|lack| unasked || *lack == Blocked::Pace)
+            && let Some(call) = &mut self.sessions[index as usize].slots[at].call
         {
-            // Nothing of this response will come in to remind us: stand in line.
             call.waiting = Some(lack);
-            let waiter = Waiter { index, generation: session.generation, number: slot.number };
-            Self::stand_in_line(
-                lack,
-                waiter,
-                &mut session.starved,
-                &mut peer.waiting,
-                &mut self.room_waiting,
-            );
+            self.stand_in_line(now, index, at, lack);
         }
     }
 
@@ -322,6 +337,9 @@ impl<R: Route> ClientSide<R> {
     fn line_ahead(&mut self, index: u32, turn: Option<Blocked>) -> Option<Blocked> {
         let session = &self.sessions[index as usize];
         let peer = session.peer;
+        if session.paced != 0 && turn != Some(Blocked::Pace) {
+            return Some(Blocked::Pace);
+        }
         if session.starved != 0 && turn != Some(Blocked::Credits) {
             return Some(Blocked::Credits);
         }
@@ -343,17 +361,19 @@ impl<R: Route> ClientSide<R> {
         false
     }
 
-    fn stand_in_line(
-        lack: Blocked,
-        waiter: Waiter,
-        starved: &mut u8,
-        window: &mut VecDeque<Waiter>,
-        room: &mut VecDeque<Waiter>,
-    ) {
+    /// Puts the call in a slot into the line for what it lacks.
+    fn stand_in_line(&mut self, now: Instant, index: u32, at: usize, lack: Blocked) {
+        let session = &mut self.sessions[index as usize];
+        let number = session.slots[at].number;
+        let waiter = Waiter { index, generation: session.generation, number };
         match lack {
-            Blocked::Credits => *starved |= 1 << ClientSession::<R>::slot_of(waiter.number),
-            Blocked::Window => window.push_back(waiter),
-            Blocked::Room => room.push_back(waiter),
+            Blocked::Pace => {
+                session.paced |= 1 << at;
+                self.wait_for_departure(now, index);
+            }
+            Blocked::Credits => session.starved |= 1 << at,
+            Blocked::Window => self.peers[session.peer as usize].waiting.push_back(waiter),
+            Blocked::Room => self.room_waiting.push_back(waiter),
         }
     }
 
@@ -389,9 +409,7 @@ impl<R: Route> ClientSide<R> {
             if session.starved == 0 || session.credits == 0 {
                 return;
             }
-            let skipped =
-                session.starved.rotate_right(u32::from(session.turn)).trailing_zeros() as usize;
-            let at = (usize::from(session.turn) + skipped) % WINDOW;
+            let at = turn_of(session.starved, session.turn);
             session.starved &= !(1 << at);
             session.turn = ((at + 1) % WINDOW) as u8;
             self.resume(shared, now, index, at, Blocked::Credits, tx);
@@ -399,7 +417,7 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// A call goes on that stands at the head of a line.
-    fn resume<X: TxQueue<Route = R>>(
+    pub(super) fn resume<X: TxQueue<Route = R>>(
         &mut self,
         shared: &mut Shared,
         now: Instant,

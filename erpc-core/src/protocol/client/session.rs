@@ -1,11 +1,13 @@
 //! A session as its client sees it.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::buf::MsgBuf;
 use crate::mutants::mutant;
 use crate::protocol::assembly::Assembly;
 use crate::protocol::config::EndpointConfig;
+use crate::protocol::congestion::Congestion;
 use crate::protocol::rtt::RttEstimator;
 use crate::protocol::{CallError, Cause, NewCall, WINDOW};
 use crate::time::Instant;
@@ -16,6 +18,7 @@ use crate::wire::{
 };
 
 use super::flow::{Blocked, Charges};
+use super::pace::Pace;
 
 /// Where a session is in its life.
 ///
@@ -72,7 +75,13 @@ pub(super) struct RollBack {
     to: u32,
     /// What is stamped earlier was on its way before.
     since: Instant,
+    /// How often, one after the other.
+    times: u8,
 }
+
+/// Roll-backs to the same packet before only a timeout sends it again: by then it is not chance that loses it, but
+/// a path that swallows packets of its size.
+const MOST_ROLL_BACKS: u8 = 4;
 
 /// How long an answer has been waited for.
 pub(super) struct Patience {
@@ -165,7 +174,8 @@ impl Call {
     pub(super) fn is_news(&self, lost: u32, echo: Stamp) -> bool {
         match self.rolled_back {
             Some(back) if back.to == lost => {
-                echo.is_since(back.since) && !mutant!(SecondLossNotSeen)
+                let often = back.times >= MOST_ROLL_BACKS && !mutant!(RollsBackForEver);
+                echo.is_since(back.since) && !often && !mutant!(SecondLossNotSeen)
             }
             _ => true,
         }
@@ -174,7 +184,9 @@ impl Call {
     /// Goes back to `lost`. What is sent from now on is told apart from what was sent in the same turn
     /// before by a stamp of the next tick.
     pub(super) fn roll_back(&mut self, lost: u32, now: Instant) {
-        self.rolled_back = Some(RollBack { to: lost, since: now.plus_nanos(2) });
+        let before = self.rolled_back.filter(|back| back.to == lost).map_or(0, |back| back.times);
+        self.rolled_back =
+            Some(RollBack { to: lost, since: now.plus_nanos(2), times: before.saturating_add(1) });
         self.retransmitted = true;
     }
 
@@ -262,6 +274,10 @@ pub(super) struct ClientSession<R> {
     pub(super) starved: u8,
     /// The slot whose turn it is for the next credit.
     pub(super) turn: u8,
+    /// Bit per slot: waits for the session's next departure.
+    pub(super) paced: u8,
+    /// The slot whose turn it is then.
+    pub(super) paced_turn: u8,
     /// Bit per slot: the last response was large and the server is to be told that it may drop it.
     pub(super) owes_done: u8,
     /// Bit per slot: that was told, and may have been lost.
@@ -287,6 +303,10 @@ pub(super) struct ClientSession<R> {
     pub(super) offered: u32,
     pub(super) max_request: u32,
     pub(super) rtt: RttEstimator,
+    /// What this endpoint's link carries on the way to the server, in bytes per second, if it is known.
+    pub(super) link_rate: Option<u64>,
+    pub(super) congestion: Congestion,
+    pub(super) pace: Pace,
     pub(super) last_heard: Instant,
     pub(super) last_ping: Instant,
     /// When the handshake or the closing began.
@@ -306,6 +326,13 @@ pub(super) struct ClientSession<R> {
 /// All slots free.
 pub(super) const ALL_FREE: u8 = u8::MAX;
 const _: () = assert!(WINDOW == u8::BITS as usize);
+
+/// The first slot of the `waiting`, not none, from `turn` on.
+#[inline]
+pub(super) fn turn_of(waiting: u8, turn: u8) -> usize {
+    let skipped = waiting.rotate_right(u32::from(turn)).trailing_zeros() as usize;
+    (usize::from(turn) + skipped) % WINDOW
+}
 
 impl<R> ClientSession<R> {
     /// The slot that a request number belongs to.
@@ -332,12 +359,19 @@ impl<R> ClientSession<R> {
         self.queue.is_empty() && self.slots.iter().all(|slot| slot.call.is_none())
     }
 
+    /// After how long a silence it asks, its own part of a quarter sooner than configured: sessions that were opened
+    /// in one instant, and calls that were accepted in one, must not ask in step.
+    pub(super) fn ping_interval(&self, config: &EndpointConfig) -> Duration {
+        let part = if mutant!(PingsInStep) { 0 } else { self.generation & 0xFF };
+        config.ping_interval - config.ping_interval / 1_024 * part
+    }
+
     /// When the session next needs looking at, calls aside.
     pub(super) fn liveness_deadline(&self, config: &EndpointConfig) -> Instant {
         if self.last_ping > self.last_heard {
             self.last_ping + config.ping_again()
         } else {
-            self.last_heard + config.ping_interval
+            self.last_heard + self.ping_interval(config)
         }
     }
 

@@ -53,7 +53,7 @@ impl Patience {
             let config = &shared.config;
             let answered = self.retries == 0;
             return self.active_at
-                + if answered { config.ping_interval } else { config.ping_again() };
+                + if answered { session.ping_interval(config) } else { config.ping_again() };
         }
         let rto = session.rtt.rto(self.retries);
         self.active_at.plus_nanos(rto + jitter(rto, session.generation, self.retries))
@@ -185,13 +185,16 @@ impl<R: Route> ClientSide<R> {
             return suspicion;
         };
         call.probe(now);
+        let (last, oldest) = (call.layout.packets() - 1, call.acked);
+        let responding = call.response.is_some();
         if accepted {
-            let last = call.layout.packets() - 1;
             self.send_again(shared, now, index, at, last, tx);
-        } else if call.response.is_some() {
+            return suspicion;
+        }
+        session.heed_loss(now, shared.config.bypasses);
+        if responding {
             self.ask_again(shared, now, index, at, tx);
         } else {
-            let oldest = call.acked;
             self.send_again(shared, now, index, at, oldest, tx);
         }
         suspicion
@@ -208,7 +211,7 @@ impl<R: Route> ClientSide<R> {
     ) {
         let session = &mut self.sessions[index as usize];
         let fresh = session.owes_done & session.free;
-        let is_old = now >= session.told_at + shared.config.ping_interval;
+        let is_old = now >= session.told_at + session.ping_interval(&shared.config);
         let repeat = if is_old { session.told_done & session.free } else { 0 };
         if fresh | repeat == 0 || mutant!(DoneForgotten) {
             return;

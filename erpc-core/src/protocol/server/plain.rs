@@ -6,7 +6,7 @@ use super::respond::KEPT_CAPACITY;
 use super::slot::Repeated;
 use super::*;
 use crate::buf::MsgBuf;
-use crate::wire::{Header, Kind, PacketLayout, PacketNumber, Stamp};
+use crate::wire::{Header, Kind, PacketLayout, PacketNumber};
 
 impl<R: Route> ServerSide<R> {
     /// Takes in a new request of one packet.
@@ -89,7 +89,6 @@ impl<R: Route> ServerSide<R> {
             announced: false,
             processing,
             sent: 1,
-            asked: Stamp::NONE,
             repeated: Repeated::default(),
             again: Instant::ZERO,
         };

@@ -183,7 +183,6 @@ impl<R: Route> ServerSide<R> {
             announced,
             processing,
             sent: u32::from(!announced),
-            asked: Stamp::NONE,
             repeated: Repeated::default(),
             again: Instant::ZERO,
         };
@@ -280,8 +279,7 @@ impl<R: Route> ServerSide<R> {
         if ahead != 0 {
             return Err(if ahead < 0 { DropReason::OldRequest } else { DropReason::RequestLeap });
         }
-        let SlotState::Responding { layout, announced, sent, repeated, asked, .. } =
-            &mut slot.state
+        let SlotState::Responding { layout, announced, sent, repeated, .. } = &mut slot.state
         else {
             return Err(DropReason::Unsolicited);
         };
@@ -293,11 +291,6 @@ impl<R: Route> ServerSide<R> {
         if unasked || count == 0 || count > u32::from(session.credits) {
             return Err(DropReason::Overrun);
         }
-        let stamp = Stamp::from_u32(header.aux);
-        if stamp.is_before(*asked) {
-            // It was overtaken by the next one, and was answered with that.
-            return Err(DropReason::Duplicate);
-        }
         // If the one before was lost, this one stands for both. Its credits are the client's.
         let from = if mutant!(LostPullLeavesGap) { from } else { from.min(*sent) };
         let count = to - from;
@@ -308,7 +301,6 @@ impl<R: Route> ServerSide<R> {
         if again && count > 1 && !repeated.admits(count, layout.packets(), session.credits) {
             return Err(DropReason::Duplicate);
         }
-        *asked = stamp;
         *sent = to.max(*sent);
         if again {
             if !mutant!(ResponseAgainWithoutFlush) {
@@ -317,7 +309,7 @@ impl<R: Route> ServerSide<R> {
             shared.stats.retransmissions += u64::from(count);
         }
         let to = if mutant!(PullOneTooFew) { to - 1 } else { to };
-        self.send_response(index, header.request, from..to, stamp, tx);
+        self.send_response(index, header.request, from..to, Stamp::from_u32(header.aux), tx);
         Ok(())
     }
 }

@@ -46,8 +46,6 @@ pub(super) enum SlotState {
         processing: u64,
         /// Response packets that were sent at least once, with their bodies.
         sent: u32,
-        /// The stamp of the last request for response that was taken.
-        asked: Stamp,
         repeated: Repeated,
         /// When a repeated request last brought the first one again.
         again: Instant,

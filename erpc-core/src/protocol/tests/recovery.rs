@@ -96,6 +96,22 @@ fn the_first_packet_of_a_request_is_sent_a_third_time_too() {
 }
 
 #[test]
+fn a_path_that_swallows_large_packets_is_not_flooded() {
+    let (mut pair, _, mut sent) = sending(8, 4);
+    let mut rounds = 0;
+    while !sent.is_empty() {
+        // Only the last and smallest gets through.
+        let gaps = to_server(&mut pair, &sent[sent.len() - 1..]);
+        sent = to_client(&mut pair, &gaps);
+        rounds += 1;
+        assert!(rounds < 10, "it goes on for ever");
+    }
+    assert_eq!(rounds, 5, "four roll-backs, then the timeout's");
+    pair.pass(ms(25));
+    assert_eq!(shape(&pair.take_to_server()), [(Kind::Request, 0)]);
+}
+
+#[test]
 fn a_timeout_that_was_too_early_sends_one_packet_and_nothing_else() {
     let (mut pair, session, sent) = sending(8, 20);
     pair.pass(ms(25));

@@ -1,0 +1,130 @@
+//! When a session may send next.
+//!
+//! Carousel (Saeed et al., SIGCOMM'17, section 4.1) gives each packet the time at which it is to leave, from its
+//! flow's rate, and keeps it in a wheel until then. Here the session knows that time, and *it* waits in the
+//! wheel, while its packets stay where they are: in their calls.
+
+use crate::time::Instant;
+
+/// How much lateness is made up for, in nanoseconds: the loop takes turns, and whoever sleeps oversleeps. More than
+/// that would send as a burst what was to be spread out.
+const CATCH_UP: u64 = 8_192;
+
+/// Fractional bits of the nanoseconds that a byte takes.
+const SHIFT: u32 = 20;
+
+/// One session's departures.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// Nanoseconds per byte, in fixed point; 0: no need to wait.
+    cost: u64,
+    /// What that is worked out from, in bytes per second.
+    rate: u64,
+    /// When the next packet may leave.
+    next: Instant,
+}
+
+impl Pace {
+    /// Without limit.
+    pub(super) const FREE: Self = Self { cost: 0, rate: 0, next: Instant::ZERO };
+
+    /// So many bytes per second from now on, 0 for no limit. What was spent is spent.
+    pub(super) fn set_rate(&mut self, bytes_per_second: u64) {
+        if bytes_per_second != self.rate {
+            self.rate = bytes_per_second;
+            self.cost = match bytes_per_second {
+                0 => 0,
+                rate => ((1_000_000_000 << SHIFT) / rate).max(1),
+            };
+        }
+    }
+
+    /// Whether there is a limit.
+    #[inline]
+    pub(super) fn is_limited(&self) -> bool {
+        self.cost != 0
+    }
+
+    /// Whether nothing may leave now.
+    #[inline]
+    pub(super) fn holds(&self, now: Instant) -> bool {
+        self.cost != 0 && now < self.next
+    }
+
+    /// When the next packet may leave.
+    pub(super) fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// So many bytes leave now.
+    #[inline]
+    pub(super) fn spend(&mut self, now: Instant, bytes: usize) {
+        if self.cost != 0 {
+            let earliest = now.as_nanos().saturating_sub(CATCH_UP);
+            let from = self.next.max(Instant::from_nanos(earliest));
+            self.next = from.plus_nanos((bytes as u64).saturating_mul(self.cost) >> SHIFT);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Packets of `bytes` sent at the first chance from now on for `nanos`, with so long a time between chances.
+    fn sent(rate: u64, bytes: usize, nanos: u64, between: u64) -> u64 {
+        let start = 1_000_000_000;
+        let mut pace = Pace { next: Instant::from_nanos(start), ..Pace::FREE };
+        pace.set_rate(rate);
+        let (mut now, mut count) = (start, 0);
+        while now < start + nanos {
+            while !pace.holds(Instant::from_nanos(now)) {
+                pace.spend(Instant::from_nanos(now), bytes);
+                count += 1;
+            }
+            now += between;
+        }
+        count
+    }
+
+    proptest! {
+        #[test]
+        fn the_rate_is_kept_whatever_it_is_and_however_long_a_turn_takes(
+            rate in 100_000u64..50_000_000_000,
+            bytes in 24usize..65_536,
+            turn in 10u64..8_000,
+        ) {
+            // Long enough for a hundred packets, and short enough to be counted.
+            let nanos = (bytes as u64 * 100_000_000_000 / rate).clamp(100_000, 2_000_000_000);
+            let most = rate as u128 * u128::from(nanos) / 1_000_000_000 / bytes as u128;
+            let count = u128::from(sent(rate, bytes, nanos, turn.max(nanos / 100_000)));
+            let burst = rate as u128 * u128::from(CATCH_UP) / 1_000_000_000 / bytes as u128;
+            prop_assert!(count <= most + burst + 2, "{count} of {most}, {burst} at once");
+            prop_assert!(count + 2 >= most * 99 / 100 - most.min(burst), "{count} of {most}");
+        }
+    }
+
+    #[test]
+    fn who_was_away_sends_no_more_at_once_than_what_8_microseconds_allow() {
+        let mut pace = Pace::FREE;
+        pace.set_rate(1_000_000_000);
+        let later = Instant::from_nanos(5_000_000_000);
+        let mut burst = 0;
+        while !pace.holds(later) {
+            pace.spend(later, 1_000);
+            burst += 1;
+        }
+        assert_eq!(burst, 9);
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_counted() {
+        let mut pace = Pace::FREE;
+        pace.spend(Instant::from_nanos(1), usize::MAX);
+        assert!(!pace.holds(Instant::ZERO) && !pace.is_limited());
+        pace.set_rate(u64::MAX);
+        assert!(pace.is_limited(), "the smallest cost is not none");
+    }
+}
