@@ -8,7 +8,7 @@ use crate::time::Instant;
 
 /// How much lateness is made up for, in nanoseconds: the loop takes turns, and whoever sleeps oversleeps. More than
 /// that would send as a burst what was to be spread out.
-const CATCH_UP: u64 = 8_192;
+const CATCH_UP: u64 = 65_536;
 
 /// Fractional bits of the nanoseconds that a byte takes.
 const SHIFT: u32 = 20;
@@ -22,11 +22,13 @@ pub(super) struct Pace {
     rate: u64,
     /// When the next packet may leave.
     next: Instant,
+    /// Somebody waits for that, and will be late rather than early. Who has nothing to send saves nothing up.
+    awaited: bool,
 }
 
 impl Pace {
     /// Without limit.
-    pub(super) const FREE: Self = Self { cost: 0, rate: 0, next: Instant::ZERO };
+    pub(super) const FREE: Self = Self { cost: 0, rate: 0, next: Instant::ZERO, awaited: false };
 
     /// So many bytes per second from now on, 0 for no limit. What was spent is spent.
     pub(super) fn set_rate(&mut self, bytes_per_second: u64) {
@@ -51,8 +53,9 @@ impl Pace {
         self.cost != 0 && now < self.next
     }
 
-    /// When the next packet may leave.
-    pub(super) fn next(&self) -> Instant {
+    /// When the next packet may leave, which somebody waits for.
+    pub(super) fn await_next(&mut self) -> Instant {
+        self.awaited = true;
         self.next
     }
 
@@ -60,9 +63,10 @@ impl Pace {
     #[inline]
     pub(super) fn spend(&mut self, now: Instant, bytes: usize) {
         if self.cost != 0 {
-            let earliest = now.as_nanos().saturating_sub(CATCH_UP);
-            let from = self.next.max(Instant::from_nanos(earliest));
+            let late = if self.awaited { CATCH_UP } else { 0 };
+            let from = self.next.max(Instant::from_nanos(now.as_nanos().saturating_sub(late)));
             self.next = from.plus_nanos((bytes as u64).saturating_mul(self.cost) >> SHIFT);
+            self.awaited &= self.next <= now;
         }
     }
 }
@@ -84,6 +88,7 @@ mod tests {
                 pace.spend(Instant::from_nanos(now), bytes);
                 count += 1;
             }
+            pace.await_next();
             now += between;
         }
         count
@@ -94,7 +99,7 @@ mod tests {
         fn the_rate_is_kept_whatever_it_is_and_however_long_a_turn_takes(
             rate in 100_000u64..50_000_000_000,
             bytes in 24usize..65_536,
-            turn in 10u64..8_000,
+            turn in 10u64..60_000,
         ) {
             // Long enough for a hundred packets, and short enough to be counted.
             let nanos = (bytes as u64 * 100_000_000_000 / rate).clamp(100_000, 2_000_000_000);
@@ -107,16 +112,26 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_sends_no_more_at_once_than_what_8_microseconds_allow() {
+    fn who_oversleeps_sends_no_more_at_once_than_what_66_microseconds_allow() {
         let mut pace = Pace::FREE;
         pace.set_rate(1_000_000_000);
         let later = Instant::from_nanos(5_000_000_000);
+        pace.await_next();
         let mut burst = 0;
         while !pace.holds(later) {
             pace.spend(later, 1_000);
             burst += 1;
         }
-        assert_eq!(burst, 9);
+        assert_eq!(burst, 66);
+    }
+
+    #[test]
+    fn who_had_nothing_to_send_has_saved_nothing_up() {
+        let mut pace = Pace::FREE;
+        pace.set_rate(1_000_000_000);
+        let later = Instant::from_nanos(5_000_000_000);
+        pace.spend(later, 1_000);
+        assert!(pace.holds(later.plus_nanos(999)) && !pace.holds(later.plus_nanos(1_000)));
     }
 
     #[test]

@@ -60,13 +60,13 @@ impl<R> ClientSession<R> {
 impl<R: Route> ClientSide<R> {
     /// A session has calls that may go on at its next departure.
     pub(super) fn wait_for_departure(&mut self, now: Instant, index: u32) {
-        let session = &self.sessions[index as usize];
+        let session = &mut self.sessions[index as usize];
         if session.paced == 0 || self.pacing.is_armed(TimerId(index)) || mutant!(DepartureForgotten)
         {
             return;
         }
         self.pacing.begin(now);
-        self.pacing.arm(TimerId(index), session.pace.next());
+        self.pacing.arm(TimerId(index), session.pace.await_next());
     }
 
     /// Lets sessions go on whose time has come: 32 of them, and the others the next time.

@@ -13,6 +13,7 @@
 //! | `integrity` | that no damaged packet gets through where packets carry checksums |
 //! | `strangers` | that nobody else can touch it |
 //! | `flow`, `turns` | credits, windows, room; who waits is served in turn |
+//! | `pacing` | what leaves when, and what slows it down |
 //! | `memory` | what messages may take |
 //! | `retransmission`, `recovery`, `liveness`, `endings` | loss, silence, death, and good-byes |
 //! | `transcript` | every kind of packet, to the last byte |
@@ -38,6 +39,7 @@ mod lossy;
 mod memory;
 mod negotiation;
 mod originals_holes;
+mod pacing;
 mod pulls;
 mod recovery;
 mod replies;

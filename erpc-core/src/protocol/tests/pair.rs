@@ -116,6 +116,8 @@ pub(crate) struct Pair {
     pub(crate) told: Vec<String>,
     /// Requests are answered with their bytes at once.
     pub(crate) echo: bool,
+    /// Switches mark what is delivered.
+    pub(crate) marked: bool,
     pub(crate) executed: u64,
     /// How often the handler was given each message, by its first 8 bytes.
     pub(crate) handled: HashMap<u64, u32>,
@@ -171,6 +173,7 @@ impl Pair {
             sessions: HashMap::new(),
             told: Vec::new(),
             echo: true,
+            marked: false,
             executed: 0,
             handled: HashMap::new(),
             cancelled: Vec::new(),
@@ -340,7 +343,7 @@ impl Pair {
     }
 
     fn server_takes(&mut self, route: TestRoute, bytes: &[u8]) {
-        let packet = RxPacket { route, bytes, marked: false };
+        let packet = RxPacket { route, bytes, marked: self.marked };
         let event = self.server.receive(self.now, packet, &mut self.to_client);
         if let Event::Cancelled(handle) = event {
             self.cancelled.push(handle);
@@ -385,7 +388,7 @@ impl Pair {
                 Header::parse(bytes).expect("a control message has a header").connection;
             (self.server_id, self.terms) = (server, parameters);
         }
-        let packet = RxPacket { route, bytes, marked: false };
+        let packet = RxPacket { route, bytes, marked: self.marked };
         let event = self.client.receive(self.now, packet, &mut self.to_server);
         if let Event::Reply { token, result, mut request } = event {
             // The request is the user's again: writing it must not meet a queue that still reads it.

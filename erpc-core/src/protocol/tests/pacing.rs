@@ -1,0 +1,286 @@
+//! What leaves when, at a rate below the link's: the link itself, with the bypass of the wheel off, or what a
+//! controller makes of round trips and marks.
+
+use std::time::Duration;
+
+use super::pair::{CLIENT, Pair, SERVER, header, kinds, ms, pattern, shape};
+use crate::protocol::{
+    Bypasses, CongestionControl, DcqcnConfig, EndpointConfig, SessionId, TimelyConfig,
+};
+use crate::time::Instant;
+use crate::wire::{Kind, ReplyInfo};
+
+/// 10 MB/s: a full packet of 1,472 bytes every 147.2 us.
+const RATE: u64 = 10_000_000;
+const GAP: u64 = 147_200;
+/// A tick of the wheel.
+const TICK: u64 = 1_024;
+
+/// Sessions send at the rate of the link, and no faster.
+fn at_line() -> EndpointConfig {
+    EndpointConfig::new().link_rate(RATE).bypasses(Bypasses { wheel: false, ..Bypasses::ALL })
+}
+
+/// The same link, and whatever the controller makes of it.
+fn controlled(control: CongestionControl) -> EndpointConfig {
+    EndpointConfig::new().link_rate(1_000_000_000).congestion(control)
+}
+
+fn us(micros: u64) -> Duration {
+    Duration::from_micros(micros)
+}
+
+fn rate(pair: &Pair, session: SessionId) -> Option<u64> {
+    pair.client.session_stats(session).expect("open").rate
+}
+
+/// When the client sends what, for so long, nothing being delivered.
+fn departures(pair: &mut Pair, time: Duration) -> Vec<(Instant, Vec<u8>)> {
+    let end = pair.now + time;
+    let mut sent = Vec::new();
+    loop {
+        sent.extend(pair.take_to_server().into_iter().map(|packet| (pair.now, packet)));
+        if pair.now >= end {
+            return sent;
+        }
+        let next = pair.client.next_deadline().min(end);
+        pair.pass(next.max(pair.now) - pair.now);
+    }
+}
+
+/// That each leaves so long after the one before, to within the wheel's ticks; what is late is made up for.
+fn assert_spaced(sent: &[(Instant, Vec<u8>)], gap: u64) {
+    let start = sent[0].0.as_nanos();
+    for (count, (at, _)) in (0..).zip(sent) {
+        let (at, due) = (at.as_nanos(), start + count * gap);
+        assert!(at.abs_diff(due) <= 2 * TICK, "packet {count} at {at}, not {due}");
+    }
+}
+
+#[test]
+fn request_packets_leave_one_gap_after_the_other() {
+    let (mut pair, session) = Pair::connected(1_472, at_line().credits(32));
+    let message = pair.message(20);
+    pair.call(session, 1, &message);
+    let sent = departures(&mut pair, ms(4));
+    assert_eq!(sent.len(), 20);
+    assert_spaced(&sent, GAP);
+    assert_eq!(rate(&pair, session), Some(RATE));
+    let sent: Vec<_> = sent.into_iter().map(|(_, packet)| packet).collect();
+    pair.burst_at_server(CLIENT, &sent);
+    pair.live(ms(10));
+    assert!(pair.outcome().result.is_ok());
+}
+
+#[test]
+fn calls_of_one_packet_wait_for_their_turn_too() {
+    let (mut pair, session) = Pair::connected(1_472, at_line());
+    for token in 0..8 {
+        pair.call(session, token, &[0; 976]);
+    }
+    let sent = departures(&mut pair, ms(2));
+    assert_eq!(sent.len(), 8);
+    assert_spaced(&sent, 100_000);
+}
+
+#[test]
+fn responses_come_at_the_rate_because_they_are_asked_for_at_it() {
+    let (mut pair, session) = Pair::connected(1_472, at_line());
+    pair.echo = false;
+    pair.call(session, 1, b"a lot, please");
+    pair.settle();
+    let message = pair.message(20);
+    pair.answer(&message);
+    let first = pair.take_to_client();
+    pair.burst_at_client(SERVER, &first);
+    let sent = departures(&mut pair, ms(3));
+    assert_eq!(sent.len(), 19, "a packet at a time");
+    assert!(sent.iter().all(|(_, pull)| header(pull).size == 1));
+    assert_spaced(&sent, GAP);
+    let pulls: Vec<_> = sent.into_iter().map(|(_, packet)| packet).collect();
+    pair.burst_at_server(CLIENT, &pulls);
+    pair.settle();
+    assert_eq!(pair.outcome().result, Ok(message));
+}
+
+#[test]
+fn the_calls_of_a_session_take_turns() {
+    let (mut pair, session) = Pair::connected(1_472, at_line());
+    let message = pair.message(10);
+    for token in 0..3 {
+        pair.call(session, token, &message);
+    }
+    let sent = departures(&mut pair, ms(2));
+    let requests: Vec<_> = sent.iter().map(|(_, packet)| header(packet).request.to_u32()).collect();
+    assert_eq!(requests[2..11], [1, 2, 0, 1, 2, 0, 1, 2, 0], "{requests:?}");
+}
+
+#[test]
+fn who_was_idle_sends_at_once_and_earns_no_burst() {
+    let (mut pair, session) = Pair::connected(1_472, at_line());
+    for idle in [Duration::from_secs(1), Duration::from_secs(60)] {
+        pair.live(idle);
+        let message = pair.message(4);
+        pair.call(session, 1, &message);
+        let at_once = pair.take_to_server();
+        assert_eq!(shape(&at_once), [(Kind::Request, 0)], "after {idle:?}");
+        pair.burst_at_server(CLIENT, &at_once);
+        let rest = departures(&mut pair, ms(1));
+        assert_eq!(
+            rest.iter().filter(|(_, packet)| header(packet).kind == Kind::Request).count(),
+            3
+        );
+        let rest: Vec<_> = rest.into_iter().map(|(_, packet)| packet).collect();
+        pair.burst_at_server(CLIENT, &rest);
+        pair.live(ms(2));
+        assert!(pair.outcome().result.is_ok());
+    }
+}
+
+#[test]
+fn a_call_that_is_cancelled_while_it_waits_for_its_time_is_gone() {
+    let (mut pair, session) = Pair::connected(1_472, at_line());
+    pair.call(session, 1, &[0; 1_000]);
+    pair.call(session, 2, &[0; 1_000]);
+    pair.call(session, 3, &[0; 1_000]);
+    assert_eq!(pair.take_to_server().len(), 1);
+    assert!(pair.cancel(session, 2));
+    let sent = departures(&mut pair, ms(1));
+    assert_eq!(sent.len(), 1, "the third");
+}
+
+#[test]
+fn a_session_that_ends_leaves_nothing_in_the_wheel() {
+    let (mut pair, session) = Pair::connected(1_472, at_line());
+    let message = pair.message(10);
+    pair.call(session, 1, &message);
+    pair.server.shutdown(&mut pair.to_client);
+    pair.settle();
+    assert_eq!(pair.closed(session).is_some(), true);
+    pair.take_to_server();
+    assert_eq!(pair.client.next_deadline(), Instant::NEVER);
+}
+
+#[test]
+fn a_lost_packet_is_sent_again_at_the_rate() {
+    let (mut pair, session) = Pair::connected(1_472, at_line().credits(8));
+    let message = pair.message(8);
+    pair.call(session, 1, &message);
+    let sent = departures(&mut pair, ms(2));
+    let sent: Vec<_> = sent.into_iter().map(|(_, packet)| packet).collect();
+    pair.burst_at_server(CLIENT, &[&sent[..2], &sent[3..]].concat());
+    let gap = pair.take_to_client();
+    pair.burst_at_client(SERVER, &gap);
+    let again = departures(&mut pair, ms(1));
+    assert_eq!(shape(&again.iter().map(|(_, packet)| packet.clone()).collect::<Vec<_>>())[0].1, 2);
+    assert_spaced(&again, GAP);
+}
+
+#[test]
+fn without_a_known_link_nothing_is_spaced() {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    let message = pair.message(32);
+    pair.call(session, 1, &message);
+    assert_eq!(pair.take_to_server().len(), 32);
+    assert_eq!(rate(&pair, session), None);
+}
+
+/// One call of a packet that takes so long.
+fn round_trip(pair: &mut Pair, session: SessionId, trip: Duration) {
+    pair.call(session, 1, b"ping");
+    let request = departures(pair, ms(1)).remove(0).1;
+    pair.now = pair.now + trip;
+    let response = pair.response(header(&request).request.to_u32(), 0, b"pong").bytes();
+    pair.at_client(SERVER, &response);
+    assert!(pair.outcome().result.is_ok());
+}
+
+#[test]
+fn round_trips_that_show_a_queue_slow_a_session_down_and_short_ones_speed_it_up() {
+    let timely = CongestionControl::Timely(TimelyConfig::new().low(us(2_000)));
+    let (mut pair, session) = Pair::connected(1_472, controlled(timely));
+    for _ in 0..10 {
+        round_trip(&mut pair, session, us(50));
+    }
+    assert_eq!(rate(&pair, session), None, "at line");
+    for _ in 0..4 {
+        round_trip(&mut pair, session, ms(20));
+    }
+    let slow = rate(&pair, session).expect("below line");
+    assert!(slow < 500_000_000, "{slow}");
+    for _ in 0..150 {
+        round_trip(&mut pair, session, us(50));
+    }
+    assert_eq!(rate(&pair, session), None, "at line again");
+}
+
+#[test]
+fn the_handlers_time_is_no_congestion() {
+    let timely = CongestionControl::Timely(TimelyConfig::new().low(us(100)));
+    let (mut pair, session) = Pair::connected(1_472, controlled(timely));
+    for _ in 0..20 {
+        pair.call(session, 1, b"ping");
+        let sent = pair.take_to_server();
+        pair.now = pair.now + ms(3);
+        let info = ReplyInfo::new(2_960_000, 1 << 20).to_u32();
+        let number = header(&sent[0]).request.to_u32();
+        let response = pair.response(number, 0, b"pong").aux(info).bytes();
+        pair.at_client(SERVER, &response);
+    }
+    assert_eq!(rate(&pair, session), None);
+}
+
+#[test]
+fn marks_of_requests_come_back_and_slow_a_session_down() {
+    let dcqcn = CongestionControl::Dcqcn(DcqcnConfig::new());
+    let (mut pair, session) = Pair::connected(1_472, controlled(dcqcn));
+    pair.call(session, 1, b"ping");
+    pair.settle();
+    assert_eq!(rate(&pair, session), None);
+    pair.marked = true;
+    pair.call(session, 1, b"ping");
+    let request = pair.take_to_server();
+    pair.burst_at_server(CLIENT, &request);
+    pair.marked = false;
+    let response = pair.take_to_client();
+    assert!(header(&response[0]).reply_info().is_marked());
+    pair.burst_at_client(SERVER, &response);
+    assert!(rate(&pair, session).is_some_and(|rate| rate <= 500_000_000));
+    pair.call(session, 1, b"ping");
+    let request = departures(&mut pair, us(10)).remove(0).1;
+    pair.burst_at_server(CLIENT, &[request]);
+    let response = pair.take_to_client();
+    assert!(!header(&response[0]).reply_info().is_marked(), "it is told once");
+}
+
+#[test]
+fn marks_of_packets_of_a_long_request_come_back_with_the_credits() {
+    let dcqcn = CongestionControl::Dcqcn(DcqcnConfig::new());
+    let (mut pair, session) = Pair::connected(1_472, controlled(dcqcn));
+    let message = pair.message(10);
+    pair.call(session, 1, &message);
+    let sent = pair.take_to_server();
+    pair.marked = true;
+    pair.burst_at_server(CLIENT, &sent[..4]);
+    pair.marked = false;
+    let credits = pair.take_to_client();
+    assert_eq!(kinds(&credits), [Kind::CreditReturn]);
+    assert!(header(&credits[0]).reply_info().is_marked());
+    pair.burst_at_client(SERVER, &credits);
+    assert!(rate(&pair, session).is_some());
+}
+
+#[test]
+fn marks_of_responses_slow_down_what_asks_for_them() {
+    let dcqcn = CongestionControl::Dcqcn(DcqcnConfig::new());
+    let (mut pair, session) = Pair::connected(1_472, controlled(dcqcn));
+    pair.echo = false;
+    pair.call(session, 1, b"a lot, please");
+    pair.settle();
+    pair.answer(&pattern(1, 30_000));
+    let first = pair.take_to_client();
+    pair.marked = true;
+    pair.burst_at_client(SERVER, &first);
+    pair.marked = false;
+    assert!(rate(&pair, session).is_some_and(|rate| rate <= 500_000_000));
+}
