@@ -50,18 +50,10 @@ mod chosen {
         RollbackKeepsCredits,
         /// A request for response goes back without taking credits back.
         PullRollbackKeepsCredits,
-        /// Sessions that open in one instant ping in one instant.
-        PingsInStep,
-        /// What a session sends does not count towards its rate.
-        PaceNotSpent,
         /// A session that may not send yet is not told when it may.
         DepartureForgotten,
         /// A client goes back to a packet that never gets through as often as others do.
         RollsBackForEver,
-        /// That a packet was lost which had been sent again is only seen when time runs out.
-        SecondLossNotSeen,
-        /// A request for response whose predecessor was lost is answered as if it had not been.
-        LostPullLeavesGap,
         /// A response packet is taken for the one before it that was lost.
         ResponseGapTaken,
         /// A request that was sent again goes back to its user while the queue reads it.

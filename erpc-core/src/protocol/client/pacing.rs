@@ -49,7 +49,7 @@ impl<R> ClientSession<R> {
     /// A packet of `bytes` leaves, or is asked for.
     #[inline]
     pub(super) fn spend(&mut self, now: Instant, bytes: usize, bypasses: Bypasses) {
-        if self.pace.is_limited() && !mutant!(PaceNotSpent) {
+        if self.pace.is_limited() {
             self.pace.spend(now, bytes);
             self.congestion.on_sent(now, bytes as u32);
             self.set_pace(bypasses);

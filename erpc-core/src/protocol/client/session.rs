@@ -175,7 +175,7 @@ impl Call {
         match self.rolled_back {
             Some(back) if back.to == lost => {
                 let often = back.times >= MOST_ROLL_BACKS && !mutant!(RollsBackForEver);
-                echo.is_since(back.since) && !often && !mutant!(SecondLossNotSeen)
+                echo.is_since(back.since) && !often
             }
             _ => true,
         }
@@ -362,8 +362,7 @@ impl<R> ClientSession<R> {
     /// After how long a silence it asks, its own part of a quarter sooner than configured: sessions that were opened
     /// in one instant, and calls that were accepted in one, must not ask in step.
     pub(super) fn ping_interval(&self, config: &EndpointConfig) -> Duration {
-        let part = if mutant!(PingsInStep) { 0 } else { self.generation & 0xFF };
-        config.ping_interval - config.ping_interval / 1_024 * part
+        config.ping_interval - config.ping_interval / 1_024 * (self.generation & 0xFF)
     }
 
     /// When the session next needs looking at, calls aside.
