@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests have threads and look at the clock")]
 
+mod bed;
 mod calls;
 mod channels;
 mod deferred;
@@ -12,7 +13,6 @@ mod handlers;
 mod placement;
 mod plain;
 mod streams;
-mod streams_ends;
 mod support;
 mod tasks;
 mod timers;

@@ -1,0 +1,211 @@
+//! How streams end when something else does: their endpoint, their time, a message that is too large.
+
+use std::cell::RefCell;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use erpc_core::protocol::{CallError, Cause, EndpointConfig, RejectReason};
+use erpc_core::runtime::{CallOptions, Channel};
+use erpc_core::service::Outgoing;
+
+use super::{COUNT, FOREVER, GROW, MUTE, SUM, StreamBed, filled};
+use crate::bed::{SERVER, poll};
+use crate::support::{Number, number};
+
+#[test]
+fn a_stream_that_outlives_its_endpoint_does_not_keep_it() {
+    let bed = StreamBed::new();
+    let session = bed.session();
+    let mut numbers = session.server_streaming(&FOREVER, &filled(0, 1_000));
+    assert!(bed.wait(numbers.next()).unwrap().is_some());
+    drop(bed.end_client());
+    let end = loop {
+        match poll(pin!(numbers.next())) {
+            Poll::Ready(Ok(Some(_))) => {}
+            end => break end,
+        }
+    };
+    assert_eq!(end, Poll::Ready(Err(CallError::MaybeExecuted(Cause::Shutdown))));
+    drop((numbers, session));
+    assert!(bed.client_is_gone());
+}
+
+#[test]
+fn a_stream_that_is_begun_when_the_endpoint_has_ended_says_so_and_does_not_keep_it() {
+    let bed = StreamBed::new();
+    let session = bed.session();
+    drop(bed.end_client());
+    let mut numbers = session.server_streaming(&COUNT, &number(3));
+    let end = poll(pin!(numbers.next()));
+    assert_eq!(end, Poll::Ready(Err(CallError::NotExecuted(Cause::Shutdown))));
+    let (out, numbers_back) = session.bidi_streaming(&GROW);
+    let sent = poll(pin!(out.send(number(1))));
+    assert_eq!(sent, Poll::Ready(Err(CallError::NotExecuted(Cause::Shutdown))));
+    drop((numbers, out, numbers_back, session));
+    assert!(bed.client_is_gone());
+}
+
+thread_local! {
+    static OTHER_HALF: RefCell<Option<Outgoing<Number>>> = RefCell::default();
+}
+
+/// Drops a stream's other half when it is dropped.
+struct Bomb;
+
+impl Wake for Bomb {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        drop(OTHER_HALF.take());
+    }
+}
+
+#[test]
+fn a_waker_may_drop_the_other_half_of_its_stream() {
+    let bed = StreamBed::new();
+    let session = bed.session();
+    let (out, mut numbers) = session.bidi_streaming(&GROW);
+    OTHER_HALF.set(Some(out));
+    let waker = Waker::from(Arc::new(Bomb));
+    assert!(pin!(numbers.next()).poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(waker);
+    // Somebody else reads now; the first one's waker is dropped.
+    assert!(poll(pin!(numbers.next())).is_pending());
+    assert_eq!(bed.wait(numbers.next()), Ok(None));
+}
+
+/// What the other side takes, in the tests of that.
+const LIMIT: u32 = 8_192;
+
+fn limited() -> EndpointConfig {
+    EndpointConfig::new().max_message(LIMIT)
+}
+
+#[test]
+fn small_messages_do_not_gather_into_a_call_that_the_server_refuses() {
+    let bed = StreamBed::with(EndpointConfig::new(), limited());
+    let session = bed.session();
+    for round in 0..2 {
+        // On a session that is being opened, and on one that is open.
+        let sum = bed.wait(async {
+            let upload = session.client_streaming(&SUM);
+            for _ in 0..100 {
+                upload.send(filled(1, 1_000)).await?;
+            }
+            upload.finish().await
+        });
+        assert_eq!(sum, Ok(number(100)), "round {round}");
+    }
+}
+
+#[test]
+fn small_messages_do_not_gather_into_a_response_that_the_client_refuses() {
+    let bed = StreamBed::with(limited(), EndpointConfig::new());
+    let session = bed.session();
+    let mut numbers = session.server_streaming(&COUNT, &filled(100, 1_000));
+    for value in 0..100 {
+        assert_eq!(bed.wait(numbers.next()), Ok(Some(filled(value, 1_000))));
+    }
+    assert_eq!(bed.wait(numbers.next()), Ok(None));
+}
+
+#[test]
+fn a_message_that_the_server_does_not_take_is_refused_and_the_stream_goes_on() {
+    let bed = StreamBed::with(EndpointConfig::new(), limited());
+    let session = bed.session();
+    // The first one is so large, and waits until it is known what the server takes.
+    let (refused, sum) = bed.wait(async {
+        let upload = session.client_streaming(&SUM);
+        let refused = upload.send(filled(1, LIMIT as usize)).await;
+        upload.send(number(5)).await.unwrap();
+        (refused, upload.finish().await)
+    });
+    assert_eq!(sum, Ok(number(5)));
+    let Err(CallError::Rejected(RejectReason::TooLarge { size, limit })) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(size > LIMIT as usize && limit < LIMIT as usize);
+    // As large as it says.
+    let largest = filled(1, limit - (size - LIMIT as usize));
+    let sum = bed.wait(async {
+        let upload = session.client_streaming(&SUM);
+        upload.send(&largest).await?;
+        upload.send(&largest).await?;
+        upload.finish().await
+    });
+    assert_eq!(sum, Ok(number(2)));
+}
+
+#[test]
+fn a_message_that_the_client_does_not_take_is_refused_and_the_stream_goes_on() {
+    let bed = StreamBed::with(limited(), EndpointConfig::new());
+    let session = bed.session();
+    let (out, mut numbers) = session.bidi_streaming(&GROW);
+    for (value, len) in [(10, 10), (20_000, LIMIT as usize - 100 - 24), (20, 20)] {
+        bed.wait(out.send(number(value))).unwrap();
+        assert_eq!(bed.wait(numbers.next()), Ok(Some(filled(value, len))));
+    }
+    drop(out);
+    assert_eq!(bed.wait(numbers.next()), Ok(None));
+}
+
+#[test]
+fn a_large_message_waits_for_a_channel_to_find_its_server() {
+    let bed = StreamBed::with(EndpointConfig::new(), limited());
+    let client = bed.client();
+    let channel = Channel::to(&client, vec![SERVER]).build();
+    drop(client);
+    let sum = bed.wait(async {
+        let upload = channel.client_streaming(&SUM);
+        upload.send(filled(3, 7_000)).await?;
+        upload.finish().await
+    });
+    assert_eq!(sum, Ok(number(3)));
+}
+
+#[test]
+fn a_deadline_ends_a_stream_that_nobody_reads() {
+    let bed = StreamBed::new();
+    let options = CallOptions::new().deadline(Duration::from_millis(10));
+    let channel = Channel::from(bed.session()).with(options);
+    let mut numbers = channel.server_streaming(&FOREVER, &filled(0, 1_000));
+    assert!(bed.wait(numbers.next()).unwrap().is_some());
+    assert_eq!(bed.running(), 1);
+    bed.run_for(Duration::from_millis(20));
+    assert_eq!(bed.running(), 0, "the handler was told, although no call is on its way");
+    // What had come is still there.
+    let end = loop {
+        match bed.wait(numbers.next()) {
+            Ok(Some(_)) => {}
+            end => break end,
+        }
+    };
+    assert_eq!(end, Err(CallError::MaybeExecuted(Cause::DeadlineExceeded)));
+    drop(numbers);
+    // The session serves the next one.
+    let patient = channel.with(CallOptions::new().deadline(Duration::from_secs(60)));
+    let mut numbers = patient.server_streaming(&COUNT, &number(1));
+    assert_eq!(bed.wait(numbers.next()), Ok(Some(number(0))));
+    assert_eq!(bed.wait(numbers.next()), Ok(None));
+    drop((numbers, patient, channel));
+    drop(bed.end_client());
+    assert!(bed.client_is_gone());
+}
+
+#[test]
+fn a_handler_ends_at_its_deadline_although_its_client_has_fallen_silent() {
+    let bed = StreamBed::new();
+    let options = CallOptions::new().deadline(Duration::from_millis(10));
+    let channel = Channel::from(bed.session()).with(options);
+    let (_out, mut numbers) = channel.bidi_streaming(&MUTE);
+    assert_eq!(bed.wait(numbers.next()), Ok(Some(number(1))));
+    assert_eq!(bed.running(), 1);
+    let silent = bed.end_client();
+    bed.run_for(Duration::from_millis(20));
+    assert_eq!(bed.running(), 0);
+    drop(silent);
+}
