@@ -300,6 +300,7 @@ mod nanoseconds {
 
     #[derive(erpc::Service)]
     #[erpc(service = erpc_guide::market::market_service::Market)]
+    #[erpc(max_request = 65_536, method(Put, max_request = 1_024, deadline = "20ms"))]
     struct Exchange;
 
     impl Market for Exchange {
@@ -331,6 +332,10 @@ mod nanoseconds {
 
         let request = PutRequest { key: "k".into(), value: vec![1; 100] };
         assert_eq!(endpoint.block_on(market.put(&request))?.size, 100);
+
+        let large = PutRequest { key: "k".into(), value: vec![1; 2_000] };
+        let refused = endpoint.block_on(market.put(&large)).unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument);
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::env;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use prost_types::FileDescriptorSet;
 use quote::ToTokens;
@@ -10,7 +11,7 @@ use quote::ToTokens;
 use crate::attributes::Attributes;
 use crate::generator::{Generator, Parts};
 use crate::layout::Layout;
-use crate::schema::{Mode, Schema};
+use crate::schema::{Change, Mode, Schema};
 use crate::source::{self, Source};
 use crate::types::Types;
 use crate::{Error, check, finish, options};
@@ -33,7 +34,7 @@ pub fn configure() -> Builder {
         erpc_path: String::new(),
         well_known_types: false,
         protoc: false,
-        modes: Vec::new(),
+        changes: Vec::new(),
         traits: Attributes::new("trait_attribute"),
         clients: Attributes::new("client_attribute"),
         messages: Attributes::new("message_attribute"),
@@ -59,7 +60,7 @@ pub struct Builder {
     well_known_types: bool,
     protoc: bool,
     /// By the methods' full names.
-    modes: Vec<(String, Mode)>,
+    changes: Vec<(String, Change)>,
     traits: Attributes,
     clients: Attributes,
     /// Of messages, for those that are ours; `prost` has them as well.
@@ -91,8 +92,36 @@ impl Builder {
     ///
     /// Between dispatch and workers, `#[erpc(worker(Scan))]` in front of an implementation decides as
     /// well. [`Mode::Async`] changes the trait, so it is said here or in the `.proto` file.
-    pub fn mode(mut self, method: impl Into<String>, mode: Mode) -> Self {
-        self.modes.push((method.into(), mode));
+    pub fn mode(self, method: impl Into<String>, mode: Mode) -> Self {
+        self.change(method, Change::Mode(mode))
+    }
+
+    /// Ends a method's calls after that time unless their caller says otherwise, whatever its `.proto` file
+    /// says; zero for never. Counts in microseconds, rounded up. Clients go by it.
+    pub fn deadline(self, method: impl Into<String>, deadline: Duration) -> Self {
+        self.change(method, Change::Deadline(deadline))
+    }
+
+    /// Declares that a method's calls may be repeated, or that they may not, whatever its `.proto` file says.
+    /// Clients go by it when they retry.
+    pub fn idempotent(self, method: impl Into<String>, idempotent: bool) -> Self {
+        self.change(method, Change::Idempotent(idempotent))
+    }
+
+    /// Most bytes of a method's encoded requests, whatever its `.proto` file says; 0 for what sessions allow.
+    /// Clients send no larger ones, servers refuse them.
+    pub fn max_request(self, method: impl Into<String>, bytes: u32) -> Self {
+        self.change(method, Change::MaxRequest(bytes))
+    }
+
+    /// Most bytes of a method's encoded responses, whatever its `.proto` file says; 0 for what sessions
+    /// allow. Servers send no larger ones, clients refuse them.
+    pub fn max_response(self, method: impl Into<String>, bytes: u32) -> Self {
+        self.change(method, Change::MaxResponse(bytes))
+    }
+
+    fn change(mut self, method: impl Into<String>, change: Change) -> Self {
+        self.changes.push((method.into(), change));
         self
     }
 
@@ -272,7 +301,7 @@ impl Builder {
             // Of a package that has services and nothing else, `prost_build` expects that code is made.
             files.file.iter_mut().for_each(|file| file.service.clear());
         }
-        let schema = Schema::new(source, &self.modes)?;
+        let schema = Schema::new(source, &self.changes)?;
         let types = Types::new(self.externs.clone());
         let views = schema.messages(&source.pool).filter(|(message, layout)| {
             *layout == Layout::View && !types.is_extern(message.full_name())

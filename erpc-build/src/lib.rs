@@ -38,7 +38,7 @@
 //! |---|---|
 //! | `trait Kv` | servers implement it, one function per method, and derive the rest: `#[derive(erpc::Service)] #[erpc(service = proto::Kv)]` |
 //! | `struct KvClient` | clients call it: `KvClient::connect(&endpoint, "10.0.0.7:31850")`, or `KvClient::new` with a session or a channel |
-//! | `mod kv_service` | where both live, with what the derive uses: `NAME`, `methods`, `Modes`, `MODES`, `register` |
+//! | `mod kv_service` | where both live, with what the derive uses: `NAME`, `methods`, `OPTIONS`, `register` |
 //!
 //! `Kv` and `KvClient` are re-exported from the package unless one of its messages has that name; then
 //! they are `kv_service::Kv` and `kv_service::KvClient`, and `#[erpc(service = proto::kv_service::Kv)]`
@@ -86,9 +86,21 @@
 //! | `(erpc.message).view` | messages | handlers get [a view](#views) |
 //! | `(erpc.field).size` | `bytes` fields of messages with `layout: FIXED` | how many bytes |
 //!
-//! Modes may be changed where the service is served: between the event loop and workers by
-//! `#[erpc(worker(Scan), dispatch(Get))]` in front of the implementation, and to and from `ASYNC`, which
-//! changes the trait, by [`Builder::mode`].
+//! What the file says of a method, the build script may say in its place, for files that are not one's own
+//! to edit: [`Builder::mode`], [`Builder::deadline`], [`Builder::idempotent`], [`Builder::max_request`],
+//! [`Builder::max_response`]. And so may a server, where it is implemented:
+//!
+//! ```ignore
+//! #[derive(erpc::Service)]
+//! #[erpc(service = proto::Kv, worker(Scan), dispatch(Get), method(Get, max_request = 4096, deadline = "20ms"))]
+//! struct Store { .. }
+//! ```
+//!
+//! That holds for this server, whatever its clients were built from: it moves methods between the event loop
+//! and workers, refuses larger messages, and gives calls a deadline that come without one. Whether a call may be
+//! repeated, and which deadline it is sent with, is decided where it is made: by the client's `.proto` file,
+//! its build script, and the options of its calls. To and from `ASYNC` a method is moved in the file or the build
+//! script only, as it is another trait then.
 //!
 //! # Fixed layouts
 //!
@@ -142,7 +154,7 @@
 //! | setting | what for |
 //! |---|---|
 //! | [`build_client`](Builder::build_client), [`build_server`](Builder::build_server) | only one half |
-//! | [`mode`](Builder::mode) | where a method runs, whatever its `.proto` file says |
+//! | [`mode`](Builder::mode), [`deadline`](Builder::deadline), [`idempotent`](Builder::idempotent), [`max_request`](Builder::max_request), [`max_response`](Builder::max_response) | what holds of a method, whatever its `.proto` file says |
 //! | [`type_attribute`](Builder::type_attribute), [`message_attribute`](Builder::message_attribute), [`enum_attribute`](Builder::enum_attribute), [`field_attribute`](Builder::field_attribute) | attributes of messages |
 //! | [`trait_attribute`](Builder::trait_attribute), [`client_attribute`](Builder::client_attribute) | attributes of services |
 //! | [`extern_path`](Builder::extern_path) | types of other crates |

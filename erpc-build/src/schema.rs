@@ -1,13 +1,14 @@
 //! What is to be generated for each method: the `.proto` files' options and the builder's, made one.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use protox::prost_reflect::{
     DescriptorPool, MessageDescriptor, MethodDescriptor, ServiceDescriptor,
 };
 
 use crate::layout::{self, Layout, Layouts};
-use crate::options::{self, DeclaredMode, MethodOptions};
+use crate::options::{self, DeclaredMode};
 use crate::source::Source;
 use crate::{Error, Misuse};
 
@@ -21,6 +22,29 @@ pub enum Mode {
     Worker,
     /// In the event loop as an `async fn`. For handlers that wait, be it for other calls or for time.
     Async,
+}
+
+/// What the builder says of a method in place of its `.proto` file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change {
+    Mode(Mode),
+    Deadline(Duration),
+    Idempotent(bool),
+    MaxRequest(u32),
+    MaxResponse(u32),
+}
+
+impl Change {
+    /// The builder's function that says it.
+    fn setting(self) -> &'static str {
+        match self {
+            Self::Mode(_) => "mode",
+            Self::Deadline(_) => "deadline",
+            Self::Idempotent(_) => "idempotent",
+            Self::MaxRequest(_) => "max_request",
+            Self::MaxResponse(_) => "max_response",
+        }
+    }
 }
 
 /// What a method's handler looks like.
@@ -62,8 +86,9 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
-    /// Reads the options of all services that are generated; `modes` are the builder's.
-    pub(crate) fn new(source: &Source, modes: &[(String, Mode)]) -> Result<Self, Error> {
+    /// Reads the options of all services that are generated; `changes` are the builder's, of methods by their
+    /// full names.
+    pub(crate) fn new(source: &Source, changes: &[(String, Change)]) -> Result<Self, Error> {
         let mut misuses = Vec::new();
         let mut methods = HashMap::new();
         let named =
@@ -75,16 +100,18 @@ impl Schema {
             .flat_map(|service| service.methods().collect::<Vec<_>>())
         {
             let name = full_name(&method);
-            let over =
-                modes.iter().rev().find(|(method, _)| *method == name).map(|(_, mode)| *mode);
-            let plan = plan(&method, over).unwrap_or_else(|misuse| {
+            let own = changes.iter().filter(|(method, _)| *method == name);
+            let plan = plan(&method, own.map(|(_, change)| *change)).unwrap_or_else(|misuse| {
                 misuses.push(misuse);
                 MethodPlan::DEFAULT
             });
             methods.insert(name, plan);
         }
-        let unknown = modes.iter().filter(|(method, _)| !methods.contains_key(method));
-        misuses.extend(unknown.map(|(method, _)| unknown_method(method, methods.keys())));
+        let unknown = changes.iter().filter(|(method, _)| !methods.contains_key(method));
+        misuses.extend(
+            unknown
+                .map(|(method, change)| unknown_method(change.setting(), method, methods.keys())),
+        );
         let layouts = layout::read(&source.pool, &mut misuses);
         if misuses.is_empty() {
             Ok(Self { methods, layouts })
@@ -130,29 +157,43 @@ fn full_name(method: &MethodDescriptor) -> String {
     format!("{}/{}", method.parent_service().full_name(), method.name())
 }
 
-fn plan(method: &MethodDescriptor, over: Option<Mode>) -> Result<MethodPlan, Misuse> {
-    let options = options::of_method(method);
-    Ok(MethodPlan {
-        shape: shape(method, &options, over)?,
-        idempotent: options.idempotent || options::is_idempotent(method),
-        deadline_us: options.deadline_us,
-        max_request: options.max_request,
-        max_response: options.max_response,
-    })
-}
-
-fn shape(
+fn plan(
     method: &MethodDescriptor,
-    options: &MethodOptions,
-    over: Option<Mode>,
-) -> Result<Shape, Misuse> {
-    let declared = match options.mode() {
+    changes: impl Iterator<Item = Change>,
+) -> Result<MethodPlan, Misuse> {
+    let options = options::of_method(method);
+    let mut mode = match options.mode() {
         DeclaredMode::Unspecified => None,
         DeclaredMode::Dispatch => Some(Mode::Dispatch),
         DeclaredMode::Worker => Some(Mode::Worker),
         DeclaredMode::Async => Some(Mode::Async),
     };
-    let mode = over.or(declared);
+    let mut plan = MethodPlan {
+        shape: Shape::Dispatch,
+        idempotent: options.idempotent || options::is_idempotent(method),
+        deadline_us: options.deadline_us,
+        max_request: options.max_request,
+        max_response: options.max_response,
+    };
+    for change in changes {
+        match change {
+            Change::Mode(other) => mode = Some(other),
+            Change::Deadline(deadline) => plan.deadline_us = micros(deadline),
+            Change::Idempotent(idempotent) => plan.idempotent = idempotent,
+            Change::MaxRequest(bytes) => plan.max_request = bytes,
+            Change::MaxResponse(bytes) => plan.max_response = bytes,
+        }
+    }
+    plan.shape = shape(method, mode)?;
+    Ok(plan)
+}
+
+/// Rounded up, so that no deadline becomes none.
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
+fn shape(method: &MethodDescriptor, mode: Option<Mode>) -> Result<Shape, Misuse> {
     let streaming = match (method.is_client_streaming(), method.is_server_streaming()) {
         (false, false) => None,
         (false, true) => Some(Shape::ServerStreaming),
@@ -172,7 +213,11 @@ fn shape(
 }
 
 /// Tells what there is: the methods of its service or, if that is unknown, too, the services.
-fn unknown_method<'a>(method: &str, known: impl Iterator<Item = &'a String>) -> Misuse {
+fn unknown_method<'a>(
+    setting: &str,
+    method: &str,
+    known: impl Iterator<Item = &'a String>,
+) -> Misuse {
     let service = |name: &'a str| name.split_once('/').map_or(name, |(service, _)| service);
     let wanted = method.split_once('/').map_or(method, |(service, _)| service);
     let known: BTreeSet<_> = known.map(String::as_str).collect();
@@ -184,7 +229,7 @@ fn unknown_method<'a>(method: &str, known: impl Iterator<Item = &'a String>) -> 
         ("method", of_service)
     };
     Misuse {
-        at: format!("Builder::mode(\"{method}\", ..)"),
+        at: format!("Builder::{setting}(\"{method}\", ..)"),
         problem: format!("there is no such {what}; there are: {}", there_are.join(", ")),
     }
 }

@@ -217,7 +217,7 @@ fn options_of_another_file_with_our_name_are_ours_if_they_say_the_same() {
     let builder = erpc_build::configure().emit_rerun_if_changed(false).out_dir(&folder);
     builder.compile_protos(&[&file], &[&folder]).unwrap();
     let generated = fs::read_to_string(folder.join("p.rs")).unwrap();
-    assert!(generated.contains("[(\"A\", ::erpc::service::Mode::Worker)]"), "{generated}");
+    assert!(generated.contains("[(\"A\", Some(::erpc::service::Mode::Worker))]"), "{generated}");
     assert!(!folder.join("erpc.rs").exists(), "the options themselves are nobody's messages");
 }
 

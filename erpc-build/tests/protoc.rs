@@ -51,7 +51,8 @@ fn compile(folder: &Path, protoc: &Path) -> Result<String, Error> {
 
 fn assert_generated(folder: &Path, generated: &str) {
     assert!(generated.contains("/// A message."), "{generated}");
-    assert!(generated.contains("routes.unary_async(methods::A, service, S::a)?;"), "{generated}");
+    let served = "routes.unary_async(options.method(0, methods::A), service, S::a)?;";
+    assert!(generated.contains(served), "{generated}");
     let imported = fs::read_to_string(folder.join("out/i.rs")).unwrap();
     assert!(imported.contains("pub struct Thing") && !imported.contains("elsewhere"), "{imported}");
     assert!(!folder.join("out/erpc.rs").exists(), "the options are nobody's messages");

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use erpc_build::{Builder, Mode};
 
@@ -84,7 +85,33 @@ fn the_last_mode_counts() {
         .mode("hello.v1.Greeter/Greet", Mode::Worker);
     let folder = compile("mode", builder, "hello.proto");
     let generated = fs::read_to_string(folder.join("hello.v1.rs")).unwrap();
-    assert!(generated.contains("[(\"Greet\", ::erpc::service::Mode::Worker)]"), "{generated}");
+    let served = "[(\"Greet\", Some(::erpc::service::Mode::Worker))]";
+    assert!(generated.contains(served), "{generated}");
+}
+
+/// What a file that is not one's own says, the build script may say in its place.
+#[test]
+fn the_build_script_has_the_last_word() {
+    let (get, compact) = ("modes.v1.Store/Get", "modes.v1.Store/Compact");
+    let builder = erpc_build::configure()
+        .deadline(get, Duration::ZERO)
+        .idempotent(get, false)
+        .max_request(get, 0)
+        .max_response(get, 512)
+        .deadline(compact, Duration::from_secs(1))
+        .deadline(compact, Duration::from_nanos(1))
+        .idempotent(compact, true)
+        .max_request(compact, 1_000);
+    let folder = compile("changes", builder, "modes.proto");
+    let generated = fs::read_to_string(folder.join("modes.v1.rs")).unwrap();
+    let words: String = generated.split_whitespace().collect();
+    for declared in [
+        "Method::new(\"modes.v1.Store/Get\").max_response(512);",
+        "Method::new(\"modes.v1.Store/Compact\").idempotent()\
+         .deadline(::std::time::Duration::from_micros(1)).max_request(1_000);",
+    ] {
+        assert!(words.contains(declared), "{generated}");
+    }
 }
 
 /// Set for the child of [`cargo_is_told_what_was_read`], to where it shall write.

@@ -3,18 +3,25 @@
 use std::collections::HashMap;
 
 use proc_macro2::{Ident, Span};
+use syn::ext::IdentExt;
 use syn::meta::ParseNestedMeta;
+use syn::parse::Parser;
 use syn::punctuated::Punctuated;
 use syn::{DeriveInput, Error, LitStr, Path, Result, Token, parenthesized};
 
 use crate::service_path::ServicePath;
+use crate::settings::{SETTINGS, Settings};
 
-const KEYS: &str = "`service = path::to::Trait`, `worker(Method, ..)`, `worker`, `dispatch(Method, ..)` and `crate = path`";
+const KEYS: &str = "`service = path::to::Trait`, `worker(Method, ..)`, `worker`, `dispatch(Method, ..)`, `method(Method, ..)` \
+                    and `crate = path`, and of all methods ";
 
 /// `async(..)` is what one would expect next to `worker(..)`.
 const ASYNC: &str = "whether a handler is asynchronous is part of the generated trait, so it is not said here: write \
                      `option (erpc.method).mode = ASYNC;` in the .proto file, or `.mode(\"package.Service/Method\", \
                      erpc_build::Mode::Async)` in the build script, and implement the method as an `async fn`";
+
+const UNQUOTED: &str =
+    "methods are named as in the .proto file and without quotes, such as `worker(Scan)`";
 
 /// Where a method runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +37,10 @@ pub(crate) struct Attributes {
     pub(crate) all_workers: bool,
     /// Methods by their names in the `.proto` file, in the order of the attribute.
     pub(crate) methods: Vec<(Ident, Mode)>,
+    /// What is said of all methods.
+    pub(crate) settings: Settings,
+    /// And of single ones.
+    pub(crate) of_methods: Vec<(Ident, Settings)>,
     /// The crate `erpc`, if not at `::erpc`.
     pub(crate) erpc: Option<Path>,
 }
@@ -40,6 +51,8 @@ struct Draft {
     service: Option<ServicePath>,
     all_workers: Option<Span>,
     methods: Vec<(Ident, Mode)>,
+    settings: Settings,
+    of_methods: Vec<(Ident, Settings)>,
     erpc: Option<Path>,
 }
 
@@ -70,11 +83,54 @@ impl Draft {
             self.add_methods(meta, Mode::Worker)
         } else if meta.path.is_ident("dispatch") {
             self.add_methods(meta, Mode::Dispatch)
+        } else if meta.path.is_ident("method") {
+            self.add_settings(meta)
         } else if meta.path.segments.len() == 1 && meta.path.segments[0].ident == "async" {
             Err(meta.error(ASYNC))
+        } else if self.settings.add(meta)? {
+            Ok(())
         } else {
-            Err(meta.error(format!("unknown key; there are {KEYS}")))
+            Err(meta.error(format!("unknown key; there are {KEYS}{SETTINGS}")))
         }
+    }
+
+    /// `method(Get, deadline = "20ms")`.
+    fn add_settings(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
+        const EXPECTED: &str = "expected a method and what is to be said of it, such as `method(Get, deadline = \"20ms\")`";
+        if !meta.input.peek(syn::token::Paren) {
+            return Err(meta.error(EXPECTED));
+        }
+        let list;
+        parenthesized!(list in meta.input);
+        if list.peek(LitStr) {
+            return Err(list.error(UNQUOTED));
+        }
+        let method = Ident::parse_any(&list).map_err(|error| Error::new(error.span(), EXPECTED))?;
+        if list.is_empty() {
+            return Err(Error::new(method.span(), EXPECTED));
+        }
+        list.parse::<Token![,]>()?;
+        let mut settings = Settings::default();
+        let add = |meta: ParseNestedMeta<'_>| {
+            let mode = meta.path.get_ident().filter(|key| *key == "worker" || *key == "dispatch");
+            if let Some(mode) = mode {
+                let text = format!(
+                    "where a method runs is said outside of `method(..)`: `{mode}({method})`"
+                );
+                return Err(meta.error(text));
+            }
+            match settings.add(&meta)? {
+                true => Ok(()),
+                false => Err(meta.error(format!("unknown key; of a method, there are {SETTINGS}"))),
+            }
+        };
+        syn::meta::parser(add).parse2(list.parse()?)?;
+        if self.of_methods.iter().any(|(other, _)| *other == method) {
+            let text = format!("`{method}` has a `method(..)` already; say all of it there");
+            return Err(Error::new(method.span(), text));
+        }
+        self.of_methods.push((method, settings));
+        Ok(())
     }
 
     fn add_methods(&mut self, meta: &ParseNestedMeta<'_>, mode: Mode) -> Result<()> {
@@ -84,13 +140,11 @@ impl Draft {
         let list;
         parenthesized!(list in meta.input);
         if list.peek(LitStr) {
-            return Err(list.error("methods are named as in the .proto file and without quotes, such as `worker(Scan)`"));
+            return Err(list.error(UNQUOTED));
         }
         // Any identifier: methods may be called like keywords.
-        let methods = Punctuated::<Ident, Token![,]>::parse_terminated_with(
-            &list,
-            syn::ext::IdentExt::parse_any,
-        )?;
+        let methods =
+            Punctuated::<Ident, Token![,]>::parse_terminated_with(&list, Ident::parse_any)?;
         if methods.is_empty() {
             return Err(meta.error("expected at least one method, such as `worker(Scan)`"));
         }
@@ -112,7 +166,8 @@ impl Draft {
             return Err(Error::new(method.span(), text));
         }
         let all_workers = self.all_workers.is_some();
-        Ok(Attributes { service, all_workers, methods: self.methods, erpc: self.erpc })
+        let Self { methods, settings, of_methods, erpc, .. } = self;
+        Ok(Attributes { service, all_workers, methods, settings, of_methods, erpc })
     }
 }
 
@@ -153,7 +208,8 @@ mod tests {
     fn everything_at_once() {
         let input = parse_quote! {
             #[erpc(service = proto::Kv, worker)]
-            #[erpc(dispatch(Get, r#type,), crate = other::erpc)]
+            #[erpc(dispatch(Get, r#type,), crate = other::erpc, max_request = 64)]
+            #[erpc(method(Get, idempotent, deadline = "1s"), method(type, max_response = 1))]
             struct Store;
         };
         let attributes = Attributes::parse(&input).unwrap();
@@ -164,6 +220,11 @@ mod tests {
             methods,
             [("Get".to_owned(), Mode::Dispatch), ("r#type".to_owned(), Mode::Dispatch)]
         );
+        let erpc = quote::quote!(erpc);
+        assert!(attributes.settings.expression(&erpc).is_some());
+        let settings: Vec<_> =
+            attributes.of_methods.iter().map(|(name, _)| name.to_string()).collect();
+        assert_eq!(settings, ["Get", "type"]);
         assert_eq!(attributes.erpc.unwrap().to_token_stream().to_string(), "other :: erpc");
     }
 
@@ -217,6 +278,71 @@ mod tests {
             ))
             .contains("expected methods")
         );
+    }
+
+    #[test]
+    fn what_is_wrong_of_a_method_is_said() {
+        let example = "such as `method(Get, deadline = \"20ms\")`";
+        for (input, text) in [
+            (
+                parse_quote!(
+                    #[erpc(service = Kv, method)]
+                    struct S;
+                ),
+                example,
+            ),
+            (
+                parse_quote!(
+                    #[erpc(service = Kv, method())]
+                    struct S;
+                ),
+                example,
+            ),
+            (
+                parse_quote!(
+                    #[erpc(service = Kv, method(Get))]
+                    struct S;
+                ),
+                example,
+            ),
+            (
+                parse_quote!(
+                    #[erpc(service = Kv, method("Get", idempotent))]
+                    struct S;
+                ),
+                "without quotes",
+            ),
+            (
+                parse_quote!(
+                    #[erpc(service = Kv, method(Get, worker))]
+                    struct S;
+                ),
+                "`worker(Get)`",
+            ),
+            (
+                parse_quote!(
+                    #[erpc(service = Kv, method(Get, size = 1))]
+                    struct S;
+                ),
+                "of a method, there are `deadline",
+            ),
+            (
+                parse_quote!(
+                    #[erpc(service = Kv, method(Get, idempotent), method(Get, idempotent))]
+                    struct S;
+                ),
+                "already",
+            ),
+            (
+                parse_quote!(
+                    #[erpc(service = Kv, deadline = "1s", deadline = "1s")]
+                    struct S;
+                ),
+                "twice",
+            ),
+        ] {
+            assert!(error(&input).contains(text), "{}", error(&input));
+        }
     }
 
     #[test]

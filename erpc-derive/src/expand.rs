@@ -12,7 +12,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let attributes = Attributes::parse(input)?;
     let erpc = attributes.erpc.clone().unwrap_or_else(|| parse_quote!(::erpc));
     let (service_trait, module) = (&attributes.service.service_trait, &attributes.service.module);
-    let modes = modes(&attributes, &quote!(#erpc));
+    let options = options(&attributes, &quote!(#erpc));
     let name = &input.ident;
     let mut generics = input.generics.clone();
     // Says "the trait is not implemented" where the user names it, and carries its supertraits.
@@ -21,7 +21,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
     Ok(quote! {
         const _: () = {
-            #modes
+            #options
 
             #[automatically_derived]
             impl #impl_generics #erpc::Service for #name #type_generics #where_clause {
@@ -31,38 +31,47 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
                     self: ::std::sync::Arc<Self>,
                     routes: &mut #erpc::service::Routes,
                 ) -> ::std::result::Result<(), #erpc::service::MethodCollision> {
-                    #module::register(&self, MODES, routes)
+                    #module::register(&self, ERPC_OPTIONS, routes)
                 }
             }
         };
     })
 }
 
-/// A constant, so that a method which does not exist is an error at compile time.
-fn modes(attributes: &Attributes, erpc: &TokenStream) -> TokenStream {
+/// A constant, so that a method which does not exist is an error at compile time. Its name is one that no
+/// expression of the user's has.
+fn options(attributes: &Attributes, erpc: &TokenStream) -> TokenStream {
     let module = &attributes.service.module;
     let mode = |mode| match mode {
         Mode::Dispatch => quote!(#erpc::service::Mode::Dispatch),
         Mode::Worker => quote!(#erpc::service::Mode::Worker),
     };
     let all = attributes.all_workers.then(|| quote!(.all(#erpc::service::Mode::Worker)));
-    let changes = attributes.methods.iter().map(|(method, listed)| {
+    let settings = attributes.settings.expression(erpc).map(|said| quote!(.all_with(#said)));
+    // The name at the user's word, so that the error is shown there.
+    let modes = attributes.methods.iter().map(|(method, listed)| {
         let (name, mode) = (method.unraw().to_string(), mode(*listed));
-        // All of it at the user's word, so that the error is shown there.
-        let change = located(quote!(modes.with(#name, #mode)), method.span());
-        quote!(let modes = #change;)
+        located(quote!(options.run(#name, #mode)), method.span())
     });
+    let of_methods = attributes.of_methods.iter().map(|(method, settings)| {
+        let said = settings
+            .expression(erpc)
+            .unwrap_or_else(|| quote!(#erpc::service::MethodOptions::new()));
+        let name = method.unraw().to_string();
+        quote_spanned!(method.span()=> options.with(#name, #said))
+    });
+    let changes = modes.chain(of_methods);
     quote! {
-        const MODES: #module::Modes = {
-            let modes = #module::MODES #all;
-            #(#changes)*
-            modes
+        const ERPC_OPTIONS: #erpc::service::ServiceOptions<{ #module::OPTIONS.count() }> = {
+            let options = #module::OPTIONS #all #settings;
+            #(let options = #changes;)*
+            options
         };
     }
 }
 
 /// The same tokens as if written at `span`.
-fn located(tokens: TokenStream, span: Span) -> TokenStream {
+pub(crate) fn located(tokens: TokenStream, span: Span) -> TokenStream {
     let relocate = |token| match token {
         TokenTree::Group(group) => {
             let mut moved = Group::new(group.delimiter(), located(group.stream(), span));

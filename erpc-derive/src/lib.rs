@@ -4,6 +4,7 @@ mod attributes;
 mod expand;
 mod fixed_layout;
 mod service_path;
+mod settings;
 
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
@@ -29,11 +30,32 @@ use syn::{DeriveInput, parse_macro_input};
 /// * `worker(Scan, ..)`: these methods, named as in the `.proto` file, run on worker threads.
 /// * `worker`: all methods do, but those of `dispatch(..)`.
 /// * `dispatch(Get, ..)`: these methods run in the event loop.
+/// * `method(Get, deadline = "20ms", max_request = 4096)`: what is said of a method in place of the `.proto`
+///   file, see below.
+/// * `deadline = "1s"`, `max_request = ..`, ..: the same of all methods, but for what `method(..)` says.
 /// * `crate = my::erpc`: where the crate `erpc` is, if not at `::erpc`.
 ///
 /// Methods that are not named run as the `.proto` file declares, in the event loop if it says nothing.
 /// Those whose handlers are asynchronous always run there: the trait says which, so they are named in
 /// the `.proto` file or in the build script, not here.
+///
+/// # Options of methods
+///
+/// They hold for this server, whatever its clients were built from:
+///
+/// | | what it does |
+/// |---|---|
+/// | `deadline = "20ms"` | how long a call may take that comes without a deadline; one that has its own keeps it. A handler that has not begun by then does not; one that runs is told, and dropped where it waits if it is asynchronous, and the caller gets `DEADLINE_EXCEEDED`. Units are `us`, `ms` and `s`. |
+/// | `max_request = 4096` | larger requests, in encoded bytes, are answered `INVALID_ARGUMENT`; 0: what sessions take |
+/// | `max_response = 4096` | larger responses are replaced by `OUT_OF_RANGE`; 0: what sessions take |
+/// | `idempotent`, `idempotent = false` | what interceptors are told by `CallContext::is_idempotent` |
+///
+/// Values may be constants: `deadline = Duration::from_millis(20)`, `max_request = 16 * KIB`. Of a method
+/// that streams, sizes are those of each message.
+///
+/// What a client does, it decides by its own `.proto` file: which deadline it sends, whether it tries again,
+/// and what is too large to be sent. `erpc_build::Builder` has settings for those, as have the options of
+/// calls.
 ///
 /// A method that the service does not have is an error at compile time, which lists those it has.
 ///

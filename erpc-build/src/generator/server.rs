@@ -1,8 +1,8 @@
-//! The server's half: a trait to implement, modes, registration.
+//! The server's half: a trait to implement, options, registration.
 
 use proc_macro2::{Literal, TokenStream};
 use prost_build::Method;
-use quote::{ToTokens, quote};
+use quote::quote;
 
 use super::Scope;
 use super::docs::{docs, docs_or};
@@ -12,11 +12,11 @@ use crate::schema::Shape;
 impl Scope<'_> {
     pub(super) fn server(&self) -> TokenStream {
         let service_trait = self.service_trait();
-        let modes = self.modes();
+        let options = self.options();
         let register = self.register();
         quote! {
             #service_trait
-            #modes
+            #options
             #register
         }
     }
@@ -66,38 +66,32 @@ impl Scope<'_> {
         }
     }
 
-    /// How methods run that could run elsewhere, in the service's order.
-    fn modes(&self) -> TokenStream {
+    /// How methods are served, unless the derive says otherwise.
+    fn options(&self) -> TokenStream {
         let erpc = self.erpc();
-        let mode = quote!(#erpc::service::Mode);
-        let type_docs = docs(&["Modes of the methods that have one to choose."]);
-        let docs = docs(&[
-            "Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.",
-        ]);
-        let names: Vec<_> =
-            self.service.methods.iter().map(|method| method.proto_name.as_str()).collect();
+        let docs = docs(&["How each method is served, unless `#[erpc(..)]` says otherwise."]);
+        let methods = &self.service.methods;
+        let names: Vec<_> = methods.iter().map(|method| method.proto_name.as_str()).collect();
         let unknown = match &names[..] {
             [] => format!("{} has no methods", self.full_name()),
             names => {
                 format!("{} has no such method; it has: {}", self.full_name(), names.join(", "))
             }
         };
-        let mut sync = Vec::new();
-        let mut other = Vec::new();
-        for method in &self.service.methods {
+        let served = methods.iter().map(|method| {
             let name = &method.proto_name;
-            match self.plan(method).shape {
-                Shape::Dispatch => sync.push(quote!((#name, #mode::Dispatch))),
-                Shape::Worker => sync.push(quote!((#name, #mode::Worker))),
-                _ => other.push(name),
-            }
-        }
-        let count = Literal::usize_unsuffixed(sync.len());
+            let mode = match self.plan(method).shape {
+                Shape::Dispatch => quote!(Some(#erpc::service::Mode::Dispatch)),
+                Shape::Worker => quote!(Some(#erpc::service::Mode::Worker)),
+                _ => quote!(None),
+            };
+            quote!((#name, #mode))
+        });
+        let count = Literal::usize_unsuffixed(methods.len());
+        let name = quote!(#erpc::service::ServiceOptions);
         quote! {
-            #type_docs
-            pub type Modes = #erpc::service::Modes<#count>;
             #docs
-            pub const MODES: Modes = Modes::new(#unknown, [#(#sync),*], &[#(#other),*]);
+            pub const OPTIONS: #name<#count> = #name::new(#unknown, [#(#served),*]);
         }
     }
 
@@ -110,43 +104,33 @@ impl Scope<'_> {
             "# Errors",
             "If a method is there already, or another has its id.",
         ]);
-        let mut modes = 0_usize..;
-        let routes: Vec<_> = self
-            .service
-            .methods
-            .iter()
-            .map(|method| {
-                let (constant, function) = (method_const(method), ident(&method.name));
-                let arguments = quote!(service, S::#function);
-                match self.plan(method).shape {
-                    Shape::Dispatch | Shape::Worker => {
-                        let index = modes.next().map(Literal::usize_unsuffixed);
-                        quote!(routes.unary(methods::#constant, modes.at(#index), #arguments)?;)
-                    }
-                    Shape::Async => quote!(routes.unary_async(methods::#constant, #arguments)?;),
-                    Shape::ServerStreaming => {
-                        quote!(routes.server_streaming(methods::#constant, #arguments)?;)
-                    }
-                    Shape::ClientStreaming => {
-                        quote!(routes.client_streaming(methods::#constant, #arguments)?;)
-                    }
-                    Shape::Bidirectional => {
-                        quote!(routes.bidi_streaming(methods::#constant, #arguments)?;)
-                    }
+        let methods = &self.service.methods;
+        let routes = methods.iter().enumerate().map(|(index, method)| {
+            let (constant, function) = (method_const(method), ident(&method.name));
+            let index = Literal::usize_unsuffixed(index);
+            let served = quote!(options.method(#index, methods::#constant));
+            let arguments = quote!(service, S::#function);
+            match self.plan(method).shape {
+                Shape::Dispatch | Shape::Worker => {
+                    quote!(routes.unary(#served, options.mode(#index), #arguments)?;)
                 }
-            })
-            .collect();
-        let used = |used: bool, name: &str| {
-            if used { ident(name) } else { ident(&format!("_{name}")) }.into_token_stream()
+                Shape::Async => quote!(routes.unary_async(#served, #arguments)?;),
+                Shape::ServerStreaming => quote!(routes.server_streaming(#served, #arguments)?;),
+                Shape::ClientStreaming => quote!(routes.client_streaming(#served, #arguments)?;),
+                Shape::Bidirectional => quote!(routes.bidi_streaming(#served, #arguments)?;),
+            }
+        });
+        let used = |name: &str| match &methods[..] {
+            [] => ident(&format!("_{name}")),
+            _ => ident(name),
         };
-        let service = used(!routes.is_empty(), "service");
-        let table = used(!routes.is_empty(), "routes");
-        let modes = used(modes.start > 0, "modes");
+        let (service, options, table) = (used("service"), used("options"), used("routes"));
+        let count = Literal::usize_unsuffixed(methods.len());
         quote! {
             #docs
             pub fn register<S: self::#name>(
                 #service: &::std::sync::Arc<S>,
-                #modes: Modes,
+                #options: #erpc::service::ServiceOptions<#count>,
                 #table: &mut #erpc::service::Routes,
             ) -> #result<(), #erpc::service::MethodCollision> {
                 #(#routes)*

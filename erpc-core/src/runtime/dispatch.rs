@@ -56,14 +56,14 @@ pub(super) struct Dispatch<'s, T: Transport> {
 
 impl<T: Transport> App<T> for Dispatch<'_, T> {
     /// The common case is written out: a handler that runs here, on a message of one packet without an
-    /// extension.
+    /// extension, and no deadline of the method's own.
     #[inline(always)]
     fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
         if let Body::Packet(message) = request.body
             && !request.extended
             && let Some(serving) = self.shared.serving.get()
             && let Some(entry) = serving.routes.get(request.method)
-            && entry.mode() == Some(Mode::Dispatch)
+            && entry.is_plain()
         {
             let host = SlotHost { cx: RefCell::new(cx), peer: &request.peer, shared: self.shared };
             let outcome = entry.call(&CallContext::new(entry, request.handle, &host), message);
@@ -115,6 +115,8 @@ impl<T: Transport> Dispatch<'_, T> {
         let Some((serving, entry)) = entry else {
             return cx.respond_status(handle, &unknown(request.method, serving.is_some()));
         };
+        let deadline = entry.due(request.deadline, || self.shared.now());
+        let request = Request { deadline, ..request };
         let index = entry.index();
         let passed = match (&serving.tasks[index], &serving.streams[index]) {
             (Some(method), _) => self.to_task(cx, method, request),
@@ -225,8 +227,9 @@ impl<T: Transport> Dispatch<'_, T> {
         let message = request.body.as_slice();
         match request.extended {
             true => self.opened_extended(request.deadline, message),
+            // It has come right now, so it is in time, whatever the method's own deadline.
             false => {
-                Ok(Opened { deadline: Instant::NEVER, metadata: MetadataRef::default(), message })
+                Ok(Opened { deadline: request.deadline, metadata: MetadataRef::default(), message })
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::future::ready;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
@@ -11,9 +12,10 @@ use super::Context;
 use super::dispatch::{answer, no_memory};
 use super::executor::TaskId;
 use super::shared::Shared;
+use super::timers::Sleep;
 use crate::buf::MsgBuf;
 use crate::protocol::{ClientStats, RequestHandle};
-use crate::service::{CallTask, Outcome, ReplySink, Status, TaskPort};
+use crate::service::{CallTask, Outcome, ReplySink, Status, TaskPort, Timer};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::time::Instant;
 use crate::transport::Transport;
@@ -162,6 +164,13 @@ impl<T: Transport> TaskPort for Port<T> {
         let mut rpc = shared.rpc().ok_or_else(no_memory)?;
         let mut cx = rpc.context_at(shared.running.turn.get());
         cx.response_buffer(call, len).map_err(|_| no_memory())
+    }
+
+    fn sleep(&self, until: Instant) -> Timer {
+        match self.shared.upgrade() {
+            Some(shared) => Box::pin(Sleep::new(&shared, until)),
+            None => Box::pin(ready(())),
+        }
     }
 
     fn session_stats(&self, call: &RequestHandle) -> Option<ClientStats> {

@@ -81,19 +81,28 @@ impl<'a> CallContext<'a> {
         self.entry.full_name()
     }
 
+    /// Whether handling a request of the method twice is no worse than handling it once, as the `.proto`
+    /// file declares or the server says in its place. Who calls may try again then, so an interceptor that
+    /// has to refuse some calls may take these first.
+    #[must_use]
+    pub fn is_idempotent(&self) -> bool {
+        self.entry.is_idempotent()
+    }
+
     /// The address that the request came from, `None` on transports that have other addresses.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         self.host.peer()
     }
 
-    /// When the caller stops waiting, on this machine's clock; `None` if it waits for ever.
+    /// When the caller stops waiting, or the server [gives the call up](super::Method::served_within), on this
+    /// machine's clock; `None` for never.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         (self.deadline != Instant::NEVER).then_some(self.deadline)
     }
 
-    /// How long the caller goes on waiting, zero if it has stopped; `None` for ever. Reads the clock.
+    /// How long until [`CallContext::deadline`], zero if it has passed; `None` for ever. Reads the clock.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         self.deadline().map(|deadline| deadline - self.host.now())

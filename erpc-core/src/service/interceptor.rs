@@ -3,8 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::panicking;
+use std::time::Duration;
 
-use super::{CallContext, Status};
+use super::{CallContext, Status, late};
 
 /// Sees every call of a server before its handler runs and after it has, whatever the method and
 /// wherever it runs: for authentication, quotas, metrics and logs.
@@ -38,7 +39,8 @@ pub trait Interceptor: Send + Sync + 'static {
     }
 
     /// After the handler, if this interceptor let the call pass. Of a deferred call after its answer, on
-    /// the thread that gave it; of a call that was cancelled meanwhile with
+    /// the thread that gave it; of a call that was given up meanwhile with
+    /// [`Code::DeadlineExceeded`](super::Code::DeadlineExceeded) if its time was over, else with
     /// [`Code::Cancelled`](super::Code::Cancelled).
     fn after(&self, call: &CallContext<'_>, outcome: Result<(), &Status>) {
         let _ = (call, outcome);
@@ -95,9 +97,12 @@ impl<'a> Passage<'a> {
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
         if self.passed > 0 {
-            let status = match panicking() {
-                true => Status::internal("the handler panicked"),
-                false => Status::cancelled("the caller has given the call up"),
+            let status = if panicking() {
+                Status::internal("the handler panicked")
+            } else if self.call.time_left() == Some(Duration::ZERO) {
+                late()
+            } else {
+                Status::cancelled("the caller has given the call up")
             };
             // Another panic on top would end the process.
             drop(catch_unwind(AssertUnwindSafe(|| self.leave(Err(&status)))));

@@ -52,6 +52,7 @@ pub struct Method<Req, Resp, C = Prost, D = C> {
     max_request: u32,
     max_response: u32,
     deadline: Option<Duration>,
+    server_deadline: Option<Duration>,
     idempotent: bool,
     types: PhantomData<Types<Req, Resp, C, D>>,
 }
@@ -70,6 +71,7 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
             max_request: u32::MAX,
             max_response: u32::MAX,
             deadline: None,
+            server_deadline: None,
             idempotent: false,
             types: PhantomData,
         }
@@ -78,15 +80,32 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
     /// Says that executing a call twice is no worse than executing it once, so that clients may try
     /// again after failures that leave open whether the handler ran. Default: it is not.
     #[must_use]
-    pub const fn idempotent(mut self) -> Self {
-        self.idempotent = true;
+    pub const fn idempotent(self) -> Self {
+        self.idempotent_if(true)
+    }
+
+    pub(super) const fn idempotent_if(mut self, idempotent: bool) -> Self {
+        self.idempotent = idempotent;
         self
     }
 
-    /// How long a call may take unless its caller says otherwise. Default: for ever.
+    /// How long a call may take unless its caller says otherwise. The client's: it travels with each
+    /// request. Default: for ever.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
+        self
+    }
+
+    /// How long the server gives a call that comes without a deadline, from its arrival on. A handler is not
+    /// started when that is over; one that runs is told ([`Request::deadline`](super::Request::deadline)),
+    /// and if it is asynchronous, is dropped where it waits and the call answered
+    /// [`Code::DeadlineExceeded`](super::Code::DeadlineExceeded). Default: for ever.
+    ///
+    /// Costs a look at the clock per call, and a timer if the handler is asynchronous.
+    #[must_use]
+    pub const fn served_within(mut self, deadline: Duration) -> Self {
+        self.server_deadline = Some(deadline);
         self
     }
 
@@ -133,6 +152,12 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
     #[inline]
     pub const fn default_deadline(&self) -> Option<Duration> {
         self.deadline
+    }
+
+    /// How long the server gives a call that comes without a deadline; see [`Method::served_within`].
+    #[must_use]
+    pub const fn server_deadline(&self) -> Option<Duration> {
+        self.server_deadline
     }
 
     /// Largest encoded request, in bytes; `u32::MAX` for whatever the session takes.

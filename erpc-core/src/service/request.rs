@@ -89,13 +89,14 @@ impl<'a, M> Request<'a, M> {
         self.context().map(CallContext::method)
     }
 
-    /// When the caller stops waiting, on this machine's clock; `None` if it waits for ever.
+    /// When the caller stops waiting, or the server [gives the call up](super::Method::served_within), on this
+    /// machine's clock; `None` for never.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.context()?.deadline()
     }
 
-    /// How long the caller goes on waiting, zero if it has stopped; `None` for ever. Reads the clock.
+    /// How long until [`Request::deadline`], zero if it has passed; `None` for ever. Reads the clock.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         self.context()?.time_left()

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::handler::{ErasedHandler, answering};
 use super::interceptor::Interceptor;
@@ -13,6 +14,7 @@ use super::task::{TaskMaker, TaskMethod, TaskPort, tasks};
 use super::{
     CallContext, Codec, Incoming, Method, Mode, Outcome, Outgoing, Request, Response, Status,
 };
+use crate::time::Instant;
 
 /// What a service's state has to be; all that is `Send + Sync + 'static` is. State that changes needs a
 /// `Mutex` or atomics. Clients, channels and sessions belong to the thread of an endpoint, so they are no
@@ -48,6 +50,11 @@ pub struct Entry {
     index: u32,
     max_request: u32,
     max_response: u32,
+    /// Whether the handler runs in place and needs nothing to be found out before.
+    plain: bool,
+    idempotent: bool,
+    /// Of calls that come without one.
+    deadline: Option<Duration>,
     run: Run,
     interceptors: Vec<Arc<dyn Interceptor>>,
 }
@@ -67,6 +74,10 @@ impl Entry {
             index: 0,
             max_request: method.request_limit(),
             max_response: method.response_limit(),
+            plain: matches!(run, Run::Sync(Mode::Dispatch, _))
+                && method.server_deadline().is_none(),
+            idempotent: method.is_idempotent(),
+            deadline: method.server_deadline(),
             run,
             interceptors: Vec::new(),
         }
@@ -86,6 +97,32 @@ impl Entry {
             Run::Sync(mode, _) => Some(mode),
             Run::Task(_) | Run::Stream(_) => None,
         }
+    }
+
+    /// Whether the handler runs in the event loop, and calls have no deadline but what they bring.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain
+    }
+
+    /// When a call ends that came with the deadline `carried`: then, or if that is never, when the method's
+    /// own deadline has passed. `now` is asked only if there is one.
+    pub(crate) fn due(&self, carried: Instant, now: impl FnOnce() -> Instant) -> Instant {
+        match self.deadline {
+            Some(within) if carried == Instant::NEVER => now() + within,
+            _ => carried,
+        }
+    }
+
+    /// Whether calls have a deadline also if they come without one.
+    #[inline]
+    pub(super) fn has_deadline(&self) -> bool {
+        self.deadline.is_some()
+    }
+
+    #[inline]
+    pub(super) fn is_idempotent(&self) -> bool {
+        self.idempotent
     }
 
     /// Runs the method on a request, `body`, and the interceptors around it. Does not unwind: a panic of

@@ -26,6 +26,9 @@ use crate::time::Instant;
 /// dropped.
 pub(crate) type CallTask = Pin<Box<dyn Future<Output = ()>>>;
 
+/// See [`TaskPort::sleep`].
+pub(crate) type Timer = Pin<Box<dyn Future<Output = ()>>>;
+
 /// Makes a method's tasks for one endpoint.
 pub(super) type TaskMaker =
     dyn Fn(&Arc<Entry>, &Rc<dyn TaskPort>) -> Rc<dyn TaskMethod> + Send + Sync;
@@ -40,6 +43,9 @@ pub(crate) trait TaskPort {
 
     /// An empty buffer for a response of at least `len` bytes.
     fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status>;
+
+    /// Ends at that instant.
+    fn sleep(&self, until: Instant) -> Timer;
 
     /// How the client's session is.
     fn session_stats(&self, call: &RequestHandle) -> Option<ClientStats>;
@@ -117,6 +123,7 @@ where
         let message = C::decode(body).map_err(malformed)?;
         Ok(Box::pin(async move {
             let outcome = match self.port.in_time(arrival.deadline) {
+                Ok(()) if self.entry.has_deadline() => self.timed(&arrival, message).await,
                 Ok(()) => self.contained(&arrival, message).await,
                 Err(status) => Outcome::Failed(status),
             };
@@ -131,6 +138,22 @@ where
     Resp: 'static,
     D: Codec<Resp>,
 {
+    /// The call, which ends at its deadline. Callers cancel late calls themselves; those that have been
+    /// given their deadline here do not.
+    async fn timed(&self, arrival: &Arrival, message: Req) -> Outcome {
+        let mut timer = self.port.sleep(arrival.deadline);
+        let mut call = Box::pin(self.contained(arrival, message));
+        let ended = poll_fn(|cx| match call.as_mut().poll(cx) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending => timer.as_mut().poll(cx).map(|()| None),
+        });
+        ended.await.unwrap_or_else(|| {
+            // What a handler holds may panic when it is dropped; the panic hook has told.
+            drop(catch_unwind(AssertUnwindSafe(|| drop(call))));
+            Outcome::Failed(late())
+        })
+    }
+
     /// The call; a panic becomes its outcome.
     async fn contained(&self, arrival: &Arrival, message: Req) -> Outcome {
         let host = TaskHost { port: &*self.port, peer: arrival.peer };
@@ -162,6 +185,12 @@ where
         }
         outcome
     }
+}
+
+/// What a call gets whose handler was dropped at its deadline.
+#[cold]
+pub(crate) fn late() -> Status {
+    Status::deadline_exceeded("the deadline passed before the handler had ended")
 }
 
 /// Where a task runs.

@@ -12,6 +12,7 @@ mod endpoints;
 mod handlers;
 mod placement;
 mod plain;
+mod served;
 mod streams;
 mod support;
 mod tasks;

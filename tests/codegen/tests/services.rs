@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use erpc::service::{Mode, Routes};
-use erpc::{Request, Response, Service, Status, Udp};
+use erpc::{
+    CallContext, CallError, CallOptions, Code, Endpoint, Interceptor, Metadata, Request, Response,
+    Server, Service, Status, Udp,
+};
 use erpc_codegen_tests::modes::{StoreEntry, StoreKey};
 use erpc_codegen_tests::{client, hello, modes, odd, server};
 
@@ -146,7 +149,40 @@ macro_rules! store {
     };
 }
 
+/// The same with words of its own: of all methods, and of two.
+#[derive(Service)]
+#[erpc(service = modes::Store, max_response = 2 * KIB, idempotent = false)]
+#[erpc(
+    method(Get, deadline = "20ms", max_response = 0),
+    method(Await, idempotent, max_request = 8)
+)]
+struct Changed;
+
+const KIB: u32 = 1_024;
+
 store!(Declared, Moved);
+
+impl modes::Store for Changed {
+    /// Says how many microseconds are left.
+    fn get(&self, request: Request<'_, StoreKey>) -> Result<Response<StoreEntry>, Status> {
+        let left = request.time_left().map_or(0, |left| left.as_micros());
+        Ok(Response::new(StoreEntry { key: left.to_string(), value: Vec::new() }))
+    }
+    /// Answers as many bytes as it is asked for.
+    fn compact(&self, request: Request<'_, StoreKey>) -> Result<Response<StoreEntry>, Status> {
+        let size = request.message().key.parse().map_err(|_| Status::invalid_argument("a size"))?;
+        Ok(Response::new(StoreEntry { key: String::new(), value: vec![0; size] }))
+    }
+    async fn r#await(
+        &self,
+        request: Request<'_, StoreKey>,
+    ) -> Result<Response<StoreEntry>, Status> {
+        entry(request)
+    }
+    fn fetch(&self, request: Request<'_, StoreKey>) -> Result<Response<StoreEntry>, Status> {
+        entry(request)
+    }
+}
 
 fn entry(request: Request<'_, StoreKey>) -> Result<Response<StoreEntry>, Status> {
     Ok(Response::new(StoreEntry { key: request.into_message().key, value: Vec::new() }))
@@ -178,6 +214,49 @@ fn methods_run_as_declared_unless_they_are_moved() {
         (of("Fetch"), Some(Mode::Worker)),
     ];
     assert_eq!(moved, expected);
+}
+
+/// Tells whether the method is idempotent, in place of an answer.
+struct Idempotent;
+
+impl Interceptor for Idempotent {
+    fn before(&self, call: &CallContext<'_>) -> Result<(), Status> {
+        match call.metadata().get("tell") {
+            None => Ok(()),
+            Some(_) => Err(Status::aborted(call.is_idempotent().to_string())),
+        }
+    }
+}
+
+#[test]
+fn methods_are_served_as_the_server_says() {
+    let server = Server::builder().add_service(Changed).intercept(Idempotent).workers(1);
+    let server = server.spawn("127.0.0.1:0").unwrap();
+    let endpoint = Endpoint::udp().unwrap();
+    let store = modes::StoreClient::connect(&endpoint, server.local_addr()).unwrap();
+    let key = |key: &str| StoreKey { key: key.to_owned() };
+    let code = |outcome: Result<StoreEntry, CallError>| outcome.map_err(|error| error.code());
+
+    let endless = store.with(CallOptions::new().no_deadline());
+    let left = endpoint.block_on(endless.get(key("k"))).unwrap().key.parse::<u64>().unwrap();
+    assert!((1..=20_000).contains(&left), "{left} us of the server's 20 ms");
+
+    assert!(endpoint.block_on(store.compact(key("2000"))).is_ok());
+    assert_eq!(code(endpoint.block_on(store.compact(key("2048")))), Err(Code::OutOfRange));
+    assert!(endpoint.block_on(store.r#await(key("short"))).is_ok());
+    let long = endpoint.block_on(store.r#await(key("too long")));
+    assert_eq!(code(long), Err(Code::InvalidArgument));
+
+    let mut metadata = Metadata::new();
+    metadata.insert("tell", "").unwrap();
+    let told = store.with(CallOptions::new().metadata(metadata));
+    let is_idempotent = |outcome: Result<StoreEntry, CallError>| match outcome {
+        Err(CallError::Status(status)) => status.message().to_owned(),
+        other => panic!("{other:?}"),
+    };
+    let calls = [told.get(key("")), told.compact(key("")), told.r#await(key(""))];
+    let outcomes = calls.map(|call| is_idempotent(endpoint.block_on(call)));
+    assert_eq!(outcomes, ["false", "false", "true"]);
 }
 
 #[test]

@@ -213,18 +213,18 @@ pub mod bare_service {
             request: ::erpc::Request<'_, super::Bare>,
         ) -> Result<::erpc::Response<super::Bare>, ::erpc::Status>;
     }
-    /// Modes of the methods that have one to choose.
-    pub type Modes = ::erpc::service::Modes<4>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new(
+    /// How each method is served, unless `#[erpc(..)]` says otherwise.
+    pub const OPTIONS: ::erpc::service::ServiceOptions<7> = ::erpc::service::ServiceOptions::new(
         "odd.bare.Bare_ has no such method; it has: New, IntoIter, AsRef, IsEmpty, ToString, Default, Next",
         [
-            ("New", ::erpc::service::Mode::Dispatch),
-            ("IntoIter", ::erpc::service::Mode::Dispatch),
-            ("AsRef", ::erpc::service::Mode::Dispatch),
-            ("Next", ::erpc::service::Mode::Dispatch),
+            ("New", Some(::erpc::service::Mode::Dispatch)),
+            ("IntoIter", Some(::erpc::service::Mode::Dispatch)),
+            ("AsRef", Some(::erpc::service::Mode::Dispatch)),
+            ("IsEmpty", None),
+            ("ToString", None),
+            ("Default", None),
+            ("Next", Some(::erpc::service::Mode::Dispatch)),
         ],
-        &["IsEmpty", "ToString", "Default"],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -232,16 +232,36 @@ pub mod bare_service {
     /// If a method is there already, or another has its id.
     pub fn register<S: self::Bare>(
         service: &::std::sync::Arc<S>,
-        modes: Modes,
+        options: ::erpc::service::ServiceOptions<7>,
         routes: &mut ::erpc::service::Routes,
     ) -> Result<(), ::erpc::service::MethodCollision> {
-        routes.unary(methods::NEW, modes.at(0), service, S::new)?;
-        routes.unary(methods::INTO_ITER, modes.at(1), service, S::into_iter)?;
-        routes.unary(methods::AS_REF, modes.at(2), service, S::as_ref)?;
-        routes.bidi_streaming(methods::IS_EMPTY, service, S::is_empty)?;
-        routes.server_streaming(methods::TO_STRING, service, S::to_string)?;
-        routes.client_streaming(methods::DEFAULT, service, S::default)?;
-        routes.unary(methods::NEXT, modes.at(3), service, S::next)?;
+        routes.unary(options.method(0, methods::NEW), options.mode(0), service, S::new)?;
+        routes
+            .unary(
+                options.method(1, methods::INTO_ITER),
+                options.mode(1),
+                service,
+                S::into_iter,
+            )?;
+        routes
+            .unary(
+                options.method(2, methods::AS_REF),
+                options.mode(2),
+                service,
+                S::as_ref,
+            )?;
+        routes
+            .bidi_streaming(options.method(3, methods::IS_EMPTY), service, S::is_empty)?;
+        routes
+            .server_streaming(
+                options.method(4, methods::TO_STRING),
+                service,
+                S::to_string,
+            )?;
+        routes
+            .client_streaming(options.method(5, methods::DEFAULT), service, S::default)?;
+        routes
+            .unary(options.method(6, methods::NEXT), options.mode(6), service, S::next)?;
         Ok(())
     }
     /// Calls `odd.bare.Bare_`.

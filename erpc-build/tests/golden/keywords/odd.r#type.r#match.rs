@@ -257,26 +257,24 @@ pub mod send_service {
             request: ::erpc::Request<'_, super::OptionView<'_>>,
         ) -> Result<::erpc::Response<super::Option>, ::erpc::Status>;
     }
-    /// Modes of the methods that have one to choose.
-    pub type Modes = ::erpc::service::Modes<12>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new(
+    /// How each method is served, unless `#[erpc(..)]` says otherwise.
+    pub const OPTIONS: ::erpc::service::ServiceOptions<13> = ::erpc::service::ServiceOptions::new(
         "odd.type.match.Send has no such method; it has: self, super, crate, Fn, yield, gen, Call, With, Channel, Some, Service, Routes, Modes",
         [
-            ("self", ::erpc::service::Mode::Dispatch),
-            ("super", ::erpc::service::Mode::Dispatch),
-            ("crate", ::erpc::service::Mode::Dispatch),
-            ("Fn", ::erpc::service::Mode::Dispatch),
-            ("yield", ::erpc::service::Mode::Dispatch),
-            ("gen", ::erpc::service::Mode::Dispatch),
-            ("Call", ::erpc::service::Mode::Dispatch),
-            ("With", ::erpc::service::Mode::Dispatch),
-            ("Channel", ::erpc::service::Mode::Dispatch),
-            ("Some", ::erpc::service::Mode::Dispatch),
-            ("Service", ::erpc::service::Mode::Dispatch),
-            ("Modes", ::erpc::service::Mode::Worker),
+            ("self", Some(::erpc::service::Mode::Dispatch)),
+            ("super", Some(::erpc::service::Mode::Dispatch)),
+            ("crate", Some(::erpc::service::Mode::Dispatch)),
+            ("Fn", Some(::erpc::service::Mode::Dispatch)),
+            ("yield", Some(::erpc::service::Mode::Dispatch)),
+            ("gen", Some(::erpc::service::Mode::Dispatch)),
+            ("Call", Some(::erpc::service::Mode::Dispatch)),
+            ("With", Some(::erpc::service::Mode::Dispatch)),
+            ("Channel", Some(::erpc::service::Mode::Dispatch)),
+            ("Some", Some(::erpc::service::Mode::Dispatch)),
+            ("Service", Some(::erpc::service::Mode::Dispatch)),
+            ("Routes", None),
+            ("Modes", Some(::erpc::service::Mode::Worker)),
         ],
-        &["Routes"],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -284,22 +282,68 @@ pub mod send_service {
     /// If a method is there already, or another has its id.
     pub fn register<S: self::Send>(
         service: &::std::sync::Arc<S>,
-        modes: Modes,
+        options: ::erpc::service::ServiceOptions<13>,
         routes: &mut ::erpc::service::Routes,
     ) -> Result<(), ::erpc::service::MethodCollision> {
-        routes.unary(methods::SELF, modes.at(0), service, S::self_)?;
-        routes.unary(methods::SUPER, modes.at(1), service, S::super_)?;
-        routes.unary(methods::CRATE, modes.at(2), service, S::crate_)?;
-        routes.unary(methods::FN, modes.at(3), service, S::r#fn)?;
-        routes.unary(methods::YIELD, modes.at(4), service, S::r#yield)?;
-        routes.unary(methods::GEN, modes.at(5), service, S::r#gen)?;
-        routes.unary(methods::CALL, modes.at(6), service, S::call)?;
-        routes.unary(methods::WITH, modes.at(7), service, S::with)?;
-        routes.unary(methods::CHANNEL, modes.at(8), service, S::channel)?;
-        routes.unary(methods::SOME, modes.at(9), service, S::some)?;
-        routes.unary(methods::SERVICE, modes.at(10), service, S::service)?;
-        routes.unary_async(methods::ROUTES, service, S::routes)?;
-        routes.unary(methods::MODES, modes.at(11), service, S::modes)?;
+        routes
+            .unary(
+                options.method(0, methods::SELF),
+                options.mode(0),
+                service,
+                S::self_,
+            )?;
+        routes
+            .unary(
+                options.method(1, methods::SUPER),
+                options.mode(1),
+                service,
+                S::super_,
+            )?;
+        routes
+            .unary(
+                options.method(2, methods::CRATE),
+                options.mode(2),
+                service,
+                S::crate_,
+            )?;
+        routes.unary(options.method(3, methods::FN), options.mode(3), service, S::r#fn)?;
+        routes
+            .unary(
+                options.method(4, methods::YIELD),
+                options.mode(4),
+                service,
+                S::r#yield,
+            )?;
+        routes
+            .unary(options.method(5, methods::GEN), options.mode(5), service, S::r#gen)?;
+        routes
+            .unary(options.method(6, methods::CALL), options.mode(6), service, S::call)?;
+        routes
+            .unary(options.method(7, methods::WITH), options.mode(7), service, S::with)?;
+        routes
+            .unary(
+                options.method(8, methods::CHANNEL),
+                options.mode(8),
+                service,
+                S::channel,
+            )?;
+        routes
+            .unary(options.method(9, methods::SOME), options.mode(9), service, S::some)?;
+        routes
+            .unary(
+                options.method(10, methods::SERVICE),
+                options.mode(10),
+                service,
+                S::service,
+            )?;
+        routes.unary_async(options.method(11, methods::ROUTES), service, S::routes)?;
+        routes
+            .unary(
+                options.method(12, methods::MODES),
+                options.mode(12),
+                service,
+                S::modes,
+            )?;
         Ok(())
     }
     /// Calls `odd.type.match.Send`.
@@ -572,13 +616,10 @@ pub mod fn_once_service {
             request: ::erpc::Request<'_, super::ResultView<'_>>,
         ) -> Result<::erpc::Response<super::Result>, ::erpc::Status>;
     }
-    /// Modes of the methods that have one to choose.
-    pub type Modes = ::erpc::service::Modes<1>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new(
+    /// How each method is served, unless `#[erpc(..)]` says otherwise.
+    pub const OPTIONS: ::erpc::service::ServiceOptions<1> = ::erpc::service::ServiceOptions::new(
         "odd.type.match.FnOnce has no such method; it has: Ok",
-        [("Ok", ::erpc::service::Mode::Dispatch)],
-        &[],
+        [("Ok", Some(::erpc::service::Mode::Dispatch))],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -586,10 +627,10 @@ pub mod fn_once_service {
     /// If a method is there already, or another has its id.
     pub fn register<S: self::FnOnce>(
         service: &::std::sync::Arc<S>,
-        modes: Modes,
+        options: ::erpc::service::ServiceOptions<1>,
         routes: &mut ::erpc::service::Routes,
     ) -> Result<(), ::erpc::service::MethodCollision> {
-        routes.unary(methods::OK, modes.at(0), service, S::ok)?;
+        routes.unary(options.method(0, methods::OK), options.mode(0), service, S::ok)?;
         Ok(())
     }
     /// Calls `odd.type.match.FnOnce`.
@@ -684,13 +725,10 @@ pub mod into_service {
             request: ::erpc::Request<'_, super::ResultView<'_>>,
         ) -> Result<::erpc::Response<super::Result>, ::erpc::Status>;
     }
-    /// Modes of the methods that have one to choose.
-    pub type Modes = ::erpc::service::Modes<1>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new(
+    /// How each method is served, unless `#[erpc(..)]` says otherwise.
+    pub const OPTIONS: ::erpc::service::ServiceOptions<1> = ::erpc::service::ServiceOptions::new(
         "odd.type.match.Into has no such method; it has: Into",
-        [("Into", ::erpc::service::Mode::Dispatch)],
-        &[],
+        [("Into", Some(::erpc::service::Mode::Dispatch))],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -698,10 +736,11 @@ pub mod into_service {
     /// If a method is there already, or another has its id.
     pub fn register<S: self::Into>(
         service: &::std::sync::Arc<S>,
-        modes: Modes,
+        options: ::erpc::service::ServiceOptions<1>,
         routes: &mut ::erpc::service::Routes,
     ) -> Result<(), ::erpc::service::MethodCollision> {
-        routes.unary(methods::INTO, modes.at(0), service, S::into)?;
+        routes
+            .unary(options.method(0, methods::INTO), options.mode(0), service, S::into)?;
         Ok(())
     }
     /// Calls `odd.type.match.Into`.
@@ -794,13 +833,10 @@ pub mod s_service {
             request: ::erpc::Request<'_, super::ResultView<'_>>,
         ) -> Result<::erpc::Response<super::Result>, ::erpc::Status>;
     }
-    /// Modes of the methods that have one to choose.
-    pub type Modes = ::erpc::service::Modes<1>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new(
+    /// How each method is served, unless `#[erpc(..)]` says otherwise.
+    pub const OPTIONS: ::erpc::service::ServiceOptions<1> = ::erpc::service::ServiceOptions::new(
         "odd.type.match.S has no such method; it has: T",
-        [("T", ::erpc::service::Mode::Dispatch)],
-        &[],
+        [("T", Some(::erpc::service::Mode::Dispatch))],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -808,10 +844,10 @@ pub mod s_service {
     /// If a method is there already, or another has its id.
     pub fn register<S: self::S>(
         service: &::std::sync::Arc<S>,
-        modes: Modes,
+        options: ::erpc::service::ServiceOptions<1>,
         routes: &mut ::erpc::service::Routes,
     ) -> Result<(), ::erpc::service::MethodCollision> {
-        routes.unary(methods::T, modes.at(0), service, S::t)?;
+        routes.unary(options.method(0, methods::T), options.mode(0), service, S::t)?;
         Ok(())
     }
     /// Calls `odd.type.match.S`.
@@ -904,13 +940,10 @@ pub mod self_service {
             request: ::erpc::Request<'_, super::ResultView<'_>>,
         ) -> Result<::erpc::Response<super::Result>, ::erpc::Status>;
     }
-    /// Modes of the methods that have one to choose.
-    pub type Modes = ::erpc::service::Modes<1>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new(
+    /// How each method is served, unless `#[erpc(..)]` says otherwise.
+    pub const OPTIONS: ::erpc::service::ServiceOptions<1> = ::erpc::service::ServiceOptions::new(
         "odd.type.match.Self has no such method; it has: Self",
-        [("Self", ::erpc::service::Mode::Dispatch)],
-        &[],
+        [("Self", Some(::erpc::service::Mode::Dispatch))],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -918,10 +951,16 @@ pub mod self_service {
     /// If a method is there already, or another has its id.
     pub fn register<S: self::Self_>(
         service: &::std::sync::Arc<S>,
-        modes: Modes,
+        options: ::erpc::service::ServiceOptions<1>,
         routes: &mut ::erpc::service::Routes,
     ) -> Result<(), ::erpc::service::MethodCollision> {
-        routes.unary(methods::SELF, modes.at(0), service, S::self_)?;
+        routes
+            .unary(
+                options.method(0, methods::SELF),
+                options.mode(0),
+                service,
+                S::self_,
+            )?;
         Ok(())
     }
     /// Calls `odd.type.match.Self`.

@@ -105,18 +105,15 @@ pub mod clock_service {
             request: ::erpc::Request<'_, crate::shared::Thing>,
         ) -> Result<::erpc::Response<crate::shared::thing::Part>, ::erpc::Status>;
     }
-    /// Modes of the methods that have one to choose.
-    pub type Modes = ::erpc::service::Modes<4>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new(
+    /// How each method is served, unless `#[erpc(..)]` says otherwise.
+    pub const OPTIONS: ::erpc::service::ServiceOptions<4> = ::erpc::service::ServiceOptions::new(
         "known.v1.Clock has no such method; it has: Now, Sleep, All, Share",
         [
-            ("Now", ::erpc::service::Mode::Dispatch),
-            ("Sleep", ::erpc::service::Mode::Dispatch),
-            ("All", ::erpc::service::Mode::Dispatch),
-            ("Share", ::erpc::service::Mode::Dispatch),
+            ("Now", Some(::erpc::service::Mode::Dispatch)),
+            ("Sleep", Some(::erpc::service::Mode::Dispatch)),
+            ("All", Some(::erpc::service::Mode::Dispatch)),
+            ("Share", Some(::erpc::service::Mode::Dispatch)),
         ],
-        &[],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -124,13 +121,25 @@ pub mod clock_service {
     /// If a method is there already, or another has its id.
     pub fn register<S: self::Clock>(
         service: &::std::sync::Arc<S>,
-        modes: Modes,
+        options: ::erpc::service::ServiceOptions<4>,
         routes: &mut ::erpc::service::Routes,
     ) -> Result<(), ::erpc::service::MethodCollision> {
-        routes.unary(methods::NOW, modes.at(0), service, S::now)?;
-        routes.unary(methods::SLEEP, modes.at(1), service, S::sleep)?;
-        routes.unary(methods::ALL, modes.at(2), service, S::all)?;
-        routes.unary(methods::SHARE, modes.at(3), service, S::share)?;
+        routes.unary(options.method(0, methods::NOW), options.mode(0), service, S::now)?;
+        routes
+            .unary(
+                options.method(1, methods::SLEEP),
+                options.mode(1),
+                service,
+                S::sleep,
+            )?;
+        routes.unary(options.method(2, methods::ALL), options.mode(2), service, S::all)?;
+        routes
+            .unary(
+                options.method(3, methods::SHARE),
+                options.mode(3),
+                service,
+                S::share,
+            )?;
         Ok(())
     }
     /// Calls `known.v1.Clock`.

@@ -200,18 +200,17 @@ pub mod market_service {
             request: ::erpc::Request<'_, super::PlacePointView>,
         ) -> Result<::erpc::Response<super::Note>, ::erpc::Status>;
     }
-    /// Modes of the methods that have one to choose.
-    pub type Modes = ::erpc::service::Modes<4>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new(
+    /// How each method is served, unless `#[erpc(..)]` says otherwise.
+    pub const OPTIONS: ::erpc::service::ServiceOptions<6> = ::erpc::service::ServiceOptions::new(
         "layouts.v1.Market has no such method; it has: Place, Describe, Post, Settle, Review, Locate",
         [
-            ("Place", ::erpc::service::Mode::Dispatch),
-            ("Describe", ::erpc::service::Mode::Dispatch),
-            ("Post", ::erpc::service::Mode::Dispatch),
-            ("Locate", ::erpc::service::Mode::Dispatch),
+            ("Place", Some(::erpc::service::Mode::Dispatch)),
+            ("Describe", Some(::erpc::service::Mode::Dispatch)),
+            ("Post", Some(::erpc::service::Mode::Dispatch)),
+            ("Settle", None),
+            ("Review", None),
+            ("Locate", Some(::erpc::service::Mode::Dispatch)),
         ],
-        &["Settle", "Review"],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -219,15 +218,34 @@ pub mod market_service {
     /// If a method is there already, or another has its id.
     pub fn register<S: self::Market>(
         service: &::std::sync::Arc<S>,
-        modes: Modes,
+        options: ::erpc::service::ServiceOptions<6>,
         routes: &mut ::erpc::service::Routes,
     ) -> Result<(), ::erpc::service::MethodCollision> {
-        routes.unary(methods::PLACE, modes.at(0), service, S::place)?;
-        routes.unary(methods::DESCRIBE, modes.at(1), service, S::describe)?;
-        routes.unary(methods::POST, modes.at(2), service, S::post)?;
-        routes.unary_async(methods::SETTLE, service, S::settle)?;
-        routes.unary_async(methods::REVIEW, service, S::review)?;
-        routes.unary(methods::LOCATE, modes.at(3), service, S::locate)?;
+        routes
+            .unary(
+                options.method(0, methods::PLACE),
+                options.mode(0),
+                service,
+                S::place,
+            )?;
+        routes
+            .unary(
+                options.method(1, methods::DESCRIBE),
+                options.mode(1),
+                service,
+                S::describe,
+            )?;
+        routes
+            .unary(options.method(2, methods::POST), options.mode(2), service, S::post)?;
+        routes.unary_async(options.method(3, methods::SETTLE), service, S::settle)?;
+        routes.unary_async(options.method(4, methods::REVIEW), service, S::review)?;
+        routes
+            .unary(
+                options.method(5, methods::LOCATE),
+                options.mode(5),
+                service,
+                S::locate,
+            )?;
         Ok(())
     }
     /// Calls `layouts.v1.Market`.

@@ -94,17 +94,15 @@ pub mod store_service {
             request: ::erpc::Request<'_, super::StoreKey>,
         ) -> Result<::erpc::Response<super::StoreEntry>, ::erpc::Status>;
     }
-    /// Modes of the methods that have one to choose.
-    pub type Modes = ::erpc::service::Modes<3>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new(
+    /// How each method is served, unless `#[erpc(..)]` says otherwise.
+    pub const OPTIONS: ::erpc::service::ServiceOptions<4> = ::erpc::service::ServiceOptions::new(
         "modes.v1.Store has no such method; it has: Get, Compact, Await, Fetch",
         [
-            ("Get", ::erpc::service::Mode::Dispatch),
-            ("Compact", ::erpc::service::Mode::Worker),
-            ("Fetch", ::erpc::service::Mode::Worker),
+            ("Get", Some(::erpc::service::Mode::Dispatch)),
+            ("Compact", Some(::erpc::service::Mode::Worker)),
+            ("Await", None),
+            ("Fetch", Some(::erpc::service::Mode::Worker)),
         ],
-        &["Await"],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -112,13 +110,25 @@ pub mod store_service {
     /// If a method is there already, or another has its id.
     pub fn register<S: self::Store>(
         service: &::std::sync::Arc<S>,
-        modes: Modes,
+        options: ::erpc::service::ServiceOptions<4>,
         routes: &mut ::erpc::service::Routes,
     ) -> Result<(), ::erpc::service::MethodCollision> {
-        routes.unary(methods::GET, modes.at(0), service, S::get)?;
-        routes.unary(methods::COMPACT, modes.at(1), service, S::compact)?;
-        routes.unary_async(methods::AWAIT, service, S::r#await)?;
-        routes.unary(methods::FETCH, modes.at(2), service, S::fetch)?;
+        routes.unary(options.method(0, methods::GET), options.mode(0), service, S::get)?;
+        routes
+            .unary(
+                options.method(1, methods::COMPACT),
+                options.mode(1),
+                service,
+                S::compact,
+            )?;
+        routes.unary_async(options.method(2, methods::AWAIT), service, S::r#await)?;
+        routes
+            .unary(
+                options.method(3, methods::FETCH),
+                options.mode(3),
+                service,
+                S::fetch,
+            )?;
         Ok(())
     }
     /// Calls `modes.v1.Store`.

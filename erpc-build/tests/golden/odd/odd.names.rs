@@ -128,20 +128,17 @@ pub mod result_service {
             request: ::erpc::Request<'_, super::Holder>,
         ) -> ::std::result::Result<::erpc::Response<super::Holder>, ::erpc::Status>;
     }
-    /// Modes of the methods that have one to choose.
-    pub type Modes = ::erpc::service::Modes<6>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new(
+    /// How each method is served, unless `#[erpc(..)]` says otherwise.
+    pub const OPTIONS: ::erpc::service::ServiceOptions<6> = ::erpc::service::ServiceOptions::new(
         "odd.names.Result has no such method; it has: New, Connect, Get, GetWith, async, HTTPGet2",
         [
-            ("New", ::erpc::service::Mode::Dispatch),
-            ("Connect", ::erpc::service::Mode::Dispatch),
-            ("Get", ::erpc::service::Mode::Dispatch),
-            ("GetWith", ::erpc::service::Mode::Dispatch),
-            ("async", ::erpc::service::Mode::Dispatch),
-            ("HTTPGet2", ::erpc::service::Mode::Dispatch),
+            ("New", Some(::erpc::service::Mode::Dispatch)),
+            ("Connect", Some(::erpc::service::Mode::Dispatch)),
+            ("Get", Some(::erpc::service::Mode::Dispatch)),
+            ("GetWith", Some(::erpc::service::Mode::Dispatch)),
+            ("async", Some(::erpc::service::Mode::Dispatch)),
+            ("HTTPGet2", Some(::erpc::service::Mode::Dispatch)),
         ],
-        &[],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -149,15 +146,39 @@ pub mod result_service {
     /// If a method is there already, or another has its id.
     pub fn register<S: self::Result>(
         service: &::std::sync::Arc<S>,
-        modes: Modes,
+        options: ::erpc::service::ServiceOptions<6>,
         routes: &mut ::erpc::service::Routes,
     ) -> ::std::result::Result<(), ::erpc::service::MethodCollision> {
-        routes.unary(methods::NEW, modes.at(0), service, S::new)?;
-        routes.unary(methods::CONNECT, modes.at(1), service, S::connect)?;
-        routes.unary(methods::GET, modes.at(2), service, S::get)?;
-        routes.unary(methods::GET_WITH, modes.at(3), service, S::get_with)?;
-        routes.unary(methods::ASYNC, modes.at(4), service, S::r#async)?;
-        routes.unary(methods::HTTP_GET2, modes.at(5), service, S::http_get2)?;
+        routes.unary(options.method(0, methods::NEW), options.mode(0), service, S::new)?;
+        routes
+            .unary(
+                options.method(1, methods::CONNECT),
+                options.mode(1),
+                service,
+                S::connect,
+            )?;
+        routes.unary(options.method(2, methods::GET), options.mode(2), service, S::get)?;
+        routes
+            .unary(
+                options.method(3, methods::GET_WITH),
+                options.mode(3),
+                service,
+                S::get_with,
+            )?;
+        routes
+            .unary(
+                options.method(4, methods::ASYNC),
+                options.mode(4),
+                service,
+                S::r#async,
+            )?;
+        routes
+            .unary(
+                options.method(5, methods::HTTP_GET2),
+                options.mode(5),
+                service,
+                S::http_get2,
+            )?;
         Ok(())
     }
     /// Calls `odd.names.Result`.
@@ -333,13 +354,10 @@ pub mod holder_service {
             request: ::erpc::Request<'_, super::Holder>,
         ) -> Result<::erpc::Response<super::Holder>, ::erpc::Status>;
     }
-    /// Modes of the methods that have one to choose.
-    pub type Modes = ::erpc::service::Modes<1>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new(
+    /// How each method is served, unless `#[erpc(..)]` says otherwise.
+    pub const OPTIONS: ::erpc::service::ServiceOptions<1> = ::erpc::service::ServiceOptions::new(
         "odd.names.Holder_ has no such method; it has: Keep",
-        [("Keep", ::erpc::service::Mode::Dispatch)],
-        &[],
+        [("Keep", Some(::erpc::service::Mode::Dispatch))],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -347,10 +365,11 @@ pub mod holder_service {
     /// If a method is there already, or another has its id.
     pub fn register<S: self::Holder>(
         service: &::std::sync::Arc<S>,
-        modes: Modes,
+        options: ::erpc::service::ServiceOptions<1>,
         routes: &mut ::erpc::service::Routes,
     ) -> Result<(), ::erpc::service::MethodCollision> {
-        routes.unary(methods::KEEP, modes.at(0), service, S::keep)?;
+        routes
+            .unary(options.method(0, methods::KEEP), options.mode(0), service, S::keep)?;
         Ok(())
     }
     /// Calls `odd.names.Holder_`.
@@ -424,17 +443,18 @@ pub mod nothing_service {
     pub mod methods {}
     /// No methods at all.
     pub trait Nothing: ::erpc::service::SharedByThreads {}
-    /// Modes of the methods that have one to choose.
-    pub type Modes = ::erpc::service::Modes<0>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new("odd.names.Nothing has no methods", [], &[]);
+    /// How each method is served, unless `#[erpc(..)]` says otherwise.
+    pub const OPTIONS: ::erpc::service::ServiceOptions<0> = ::erpc::service::ServiceOptions::new(
+        "odd.names.Nothing has no methods",
+        [],
+    );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
     /// # Errors
     /// If a method is there already, or another has its id.
     pub fn register<S: self::Nothing>(
         _service: &::std::sync::Arc<S>,
-        _modes: Modes,
+        _options: ::erpc::service::ServiceOptions<0>,
         _routes: &mut ::erpc::service::Routes,
     ) -> Result<(), ::erpc::service::MethodCollision> {
         Ok(())

@@ -150,16 +150,13 @@ pub mod old_service {
             request: ::erpc::Request<'_, super::RequiredView<'_>>,
         ) -> Result<::erpc::Response<super::Point>, ::erpc::Status>;
     }
-    /// Modes of the methods that have one to choose.
-    pub type Modes = ::erpc::service::Modes<2>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new(
+    /// How each method is served, unless `#[erpc(..)]` says otherwise.
+    pub const OPTIONS: ::erpc::service::ServiceOptions<2> = ::erpc::service::ServiceOptions::new(
         "old.v1.Old has no such method; it has: Get, Peek",
         [
-            ("Get", ::erpc::service::Mode::Dispatch),
-            ("Peek", ::erpc::service::Mode::Dispatch),
+            ("Get", Some(::erpc::service::Mode::Dispatch)),
+            ("Peek", Some(::erpc::service::Mode::Dispatch)),
         ],
-        &[],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -167,11 +164,12 @@ pub mod old_service {
     /// If a method is there already, or another has its id.
     pub fn register<S: self::Old>(
         service: &::std::sync::Arc<S>,
-        modes: Modes,
+        options: ::erpc::service::ServiceOptions<2>,
         routes: &mut ::erpc::service::Routes,
     ) -> Result<(), ::erpc::service::MethodCollision> {
-        routes.unary(methods::GET, modes.at(0), service, S::get)?;
-        routes.unary(methods::PEEK, modes.at(1), service, S::peek)?;
+        routes.unary(options.method(0, methods::GET), options.mode(0), service, S::get)?;
+        routes
+            .unary(options.method(1, methods::PEEK), options.mode(1), service, S::peek)?;
         Ok(())
     }
     /// Calls `old.v1.Old`.

@@ -39,13 +39,10 @@ pub mod greeter_service {
             request: crate::rpc::Request<'_, super::GreetRequest>,
         ) -> Result<crate::rpc::Response<super::GreetReply>, crate::rpc::Status>;
     }
-    /// Modes of the methods that have one to choose.
-    pub type Modes = crate::rpc::service::Modes<1>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new(
+    /// How each method is served, unless `#[erpc(..)]` says otherwise.
+    pub const OPTIONS: crate::rpc::service::ServiceOptions<1> = crate::rpc::service::ServiceOptions::new(
         "hello.v1.Greeter has no such method; it has: Greet",
-        [("Greet", crate::rpc::service::Mode::Dispatch)],
-        &[],
+        [("Greet", Some(crate::rpc::service::Mode::Dispatch))],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -53,10 +50,16 @@ pub mod greeter_service {
     /// If a method is there already, or another has its id.
     pub fn register<S: self::Greeter>(
         service: &::std::sync::Arc<S>,
-        modes: Modes,
+        options: crate::rpc::service::ServiceOptions<1>,
         routes: &mut crate::rpc::service::Routes,
     ) -> Result<(), crate::rpc::service::MethodCollision> {
-        routes.unary(methods::GREET, modes.at(0), service, S::greet)?;
+        routes
+            .unary(
+                options.method(0, methods::GREET),
+                options.mode(0),
+                service,
+                S::greet,
+            )?;
         Ok(())
     }
 }

@@ -92,13 +92,15 @@ pub mod feed_service {
             out: ::erpc::Outgoing<super::FeedEntry>,
         ) -> impl ::std::future::Future<Output = Result<(), ::erpc::Status>>;
     }
-    /// Modes of the methods that have one to choose.
-    pub type Modes = ::erpc::service::Modes<1>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new(
+    /// How each method is served, unless `#[erpc(..)]` says otherwise.
+    pub const OPTIONS: ::erpc::service::ServiceOptions<4> = ::erpc::service::ServiceOptions::new(
         "streams.v1.Feed has no such method; it has: Get, Watch, Upload, Sync",
-        [("Get", ::erpc::service::Mode::Dispatch)],
-        &["Watch", "Upload", "Sync"],
+        [
+            ("Get", Some(::erpc::service::Mode::Dispatch)),
+            ("Watch", None),
+            ("Upload", None),
+            ("Sync", None),
+        ],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -106,13 +108,13 @@ pub mod feed_service {
     /// If a method is there already, or another has its id.
     pub fn register<S: self::Feed>(
         service: &::std::sync::Arc<S>,
-        modes: Modes,
+        options: ::erpc::service::ServiceOptions<4>,
         routes: &mut ::erpc::service::Routes,
     ) -> Result<(), ::erpc::service::MethodCollision> {
-        routes.unary(methods::GET, modes.at(0), service, S::get)?;
-        routes.server_streaming(methods::WATCH, service, S::watch)?;
-        routes.client_streaming(methods::UPLOAD, service, S::upload)?;
-        routes.bidi_streaming(methods::SYNC, service, S::sync)?;
+        routes.unary(options.method(0, methods::GET), options.mode(0), service, S::get)?;
+        routes.server_streaming(options.method(1, methods::WATCH), service, S::watch)?;
+        routes.client_streaming(options.method(2, methods::UPLOAD), service, S::upload)?;
+        routes.bidi_streaming(options.method(3, methods::SYNC), service, S::sync)?;
         Ok(())
     }
     /// Calls `streams.v1.Feed`.
@@ -223,13 +225,10 @@ pub mod ticks_service {
             out: ::erpc::Outgoing<super::Tick>,
         ) -> impl ::std::future::Future<Output = Result<(), ::erpc::Status>>;
     }
-    /// Modes of the methods that have one to choose.
-    pub type Modes = ::erpc::service::Modes<0>;
-    /// Where each method runs, unless `#[erpc(worker(..), dispatch(..))]` says otherwise.
-    pub const MODES: Modes = Modes::new(
+    /// How each method is served, unless `#[erpc(..)]` says otherwise.
+    pub const OPTIONS: ::erpc::service::ServiceOptions<1> = ::erpc::service::ServiceOptions::new(
         "streams.v1.Ticks has no such method; it has: Prices",
-        [],
-        &["Prices"],
+        [("Prices", None)],
     );
     /// Adds the methods of `service` to a server's table. `#[derive(Service)]` calls this.
     ///
@@ -237,10 +236,10 @@ pub mod ticks_service {
     /// If a method is there already, or another has its id.
     pub fn register<S: self::Ticks>(
         service: &::std::sync::Arc<S>,
-        _modes: Modes,
+        options: ::erpc::service::ServiceOptions<1>,
         routes: &mut ::erpc::service::Routes,
     ) -> Result<(), ::erpc::service::MethodCollision> {
-        routes.bidi_streaming(methods::PRICES, service, S::prices)?;
+        routes.bidi_streaming(options.method(0, methods::PRICES), service, S::prices)?;
         Ok(())
     }
     /// Calls `streams.v1.Ticks`.

@@ -15,6 +15,7 @@ use crate::runtime::shared::Shared;
 use crate::runtime::timers::Sleep;
 use crate::service::{
     Arrival, CallTask, DecodeError, MetadataRef, ServerStream, Sink, Source, Status, StreamMethod,
+    late,
 };
 use crate::stream::{Answer, Ask, BATCH, Batch, Effect, End, Request, Server, ServerNext};
 use crate::time::Instant;
@@ -149,8 +150,7 @@ async fn in_time<T: Transport>(sleep: Sleep<T>, mut task: CallTask, end: Rc<dyn 
     if sleep.limit(&mut task).await.is_err() {
         // What a handler holds may panic when it is dropped; the panic hook has told.
         drop(catch_unwind(AssertUnwindSafe(|| drop(task))));
-        let late = "the deadline passed before the handler had ended";
-        end.finish(Err(Status::deadline_exceeded(late)));
+        end.finish(Err(late()));
     }
 }
 

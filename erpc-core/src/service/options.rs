@@ -1,0 +1,314 @@
+//! How the methods of one service are served.
+
+use std::time::Duration;
+
+use super::{Method, Mode};
+
+/// How a service's `N` methods are served. Generated code has one constant per service, with what its
+/// `.proto` file declares, and `#[derive(Service)]` changes it at compile time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServiceOptions<const N: usize> {
+    /// What to say about a method that does not exist.
+    unknown: &'static str,
+    methods: [Served; N],
+}
+
+/// One of the methods.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Served {
+    name: &'static str,
+    /// `None`: its handler is asynchronous.
+    mode: Option<Mode>,
+    options: MethodOptions,
+}
+
+/// What a server says of a method in place of the `.proto` file; what it does not say stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MethodOptions {
+    deadline: Option<Duration>,
+    idempotent: Option<bool>,
+    max_request: Option<u32>,
+    max_response: Option<u32>,
+}
+
+impl<const N: usize> ServiceOptions<N> {
+    /// Methods by their names in the `.proto` file and in its order, with their modes; `None` for those
+    /// whose handlers are asynchronous. `unknown` lists all methods for those who name another.
+    #[must_use]
+    pub const fn new(unknown: &'static str, methods: [(&'static str, Option<Mode>); N]) -> Self {
+        let none = Served { name: "", mode: None, options: MethodOptions::new() };
+        let mut served = [none; N];
+        let mut index = 0;
+        while index < N {
+            (served[index].name, served[index].mode) = methods[index];
+            index += 1;
+        }
+        Self { unknown, methods: served }
+    }
+
+    /// How many methods there are.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        N
+    }
+
+    /// Where the method at `index` runs.
+    ///
+    /// # Panics
+    /// If there are no more than `index` methods, or its handler is asynchronous.
+    #[must_use]
+    pub const fn mode(&self, index: usize) -> Mode {
+        match self.methods[index].mode {
+            Some(mode) => mode,
+            None => panic!("the method's handler is asynchronous"),
+        }
+    }
+
+    /// The method at `index` as it is served; `declared` is what the `.proto` file makes of it.
+    ///
+    /// # Panics
+    /// If there are no more than `index` methods.
+    #[must_use]
+    pub const fn method<Req, Resp, C, D>(
+        &self,
+        index: usize,
+        declared: Method<Req, Resp, C, D>,
+    ) -> Method<Req, Resp, C, D> {
+        self.methods[index].options.of(declared)
+    }
+
+    /// All methods in one mode, but for those whose handlers are asynchronous.
+    #[must_use]
+    pub const fn all(mut self, mode: Mode) -> Self {
+        let mut index = 0;
+        while index < N {
+            if self.methods[index].mode.is_some() {
+                self.methods[index].mode = Some(mode);
+            }
+            index += 1;
+        }
+        self
+    }
+
+    /// All methods with these options.
+    #[must_use]
+    pub const fn all_with(mut self, options: MethodOptions) -> Self {
+        let mut index = 0;
+        while index < N {
+            self.methods[index].options = options.or(self.methods[index].options);
+            index += 1;
+        }
+        self
+    }
+
+    /// `method`, named as in the `.proto` file, in another mode.
+    ///
+    /// # Panics
+    /// If there is no such method, or its handler is asynchronous. In a constant that is an error at
+    /// compile time.
+    #[must_use]
+    #[track_caller]
+    pub const fn run(mut self, method: &str, mode: Mode) -> Self {
+        let index = self.index(method);
+        assert!(
+            self.methods[index].mode.is_some(),
+            "this method's handler is asynchronous and runs in the event loop: do not list it here. A method that \
+             does not stream runs on a worker with `option (erpc.method).mode = WORKER;` in the .proto file, or with \
+             `.mode(\"package.Service/Method\", Mode::Worker)` in the build script, and a plain `fn`"
+        );
+        self.methods[index].mode = Some(mode);
+        self
+    }
+
+    /// `method`, named as in the `.proto` file, with these options.
+    ///
+    /// # Panics
+    /// If there is no such method. In a constant that is an error at compile time.
+    #[must_use]
+    #[track_caller]
+    pub const fn with(mut self, method: &str, options: MethodOptions) -> Self {
+        let index = self.index(method);
+        self.methods[index].options = options.or(self.methods[index].options);
+        self
+    }
+
+    #[track_caller]
+    const fn index(&self, method: &str) -> usize {
+        let mut index = 0;
+        while index < N {
+            if equal(self.methods[index].name, method) {
+                return index;
+            }
+            index += 1;
+        }
+        panic!("{}", self.unknown)
+    }
+}
+
+impl MethodOptions {
+    /// Nothing but what the `.proto` file says.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { deadline: None, idempotent: None, max_request: None, max_response: None }
+    }
+
+    /// How long a call may take whose caller sets no deadline; see [`Method::served_within`].
+    ///
+    /// # Panics
+    /// If it is zero. In a constant that is an error at compile time.
+    #[must_use]
+    #[track_caller]
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        assert!(
+            !deadline.is_zero(),
+            "no call ends within a deadline of zero; without one, leave it out"
+        );
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// What [`CallContext::is_idempotent`](super::CallContext::is_idempotent) says. Clients go by their own
+    /// `.proto` file.
+    #[must_use]
+    pub const fn idempotent(mut self, idempotent: bool) -> Self {
+        self.idempotent = Some(idempotent);
+        self
+    }
+
+    /// Largest encoded request that is handled, in bytes; 0 for whatever sessions take. See
+    /// [`Method::max_request`].
+    #[must_use]
+    pub const fn max_request(mut self, bytes: u32) -> Self {
+        self.max_request = Some(unlimited_if_zero(bytes));
+        self
+    }
+
+    /// Largest encoded response that is sent, in bytes; 0 for whatever sessions take. See
+    /// [`Method::max_response`].
+    #[must_use]
+    pub const fn max_response(mut self, bytes: u32) -> Self {
+        self.max_response = Some(unlimited_if_zero(bytes));
+        self
+    }
+
+    /// These options, and for what they do not say those of `others`.
+    const fn or(self, others: Self) -> Self {
+        Self {
+            deadline: if self.deadline.is_some() { self.deadline } else { others.deadline },
+            idempotent: if self.idempotent.is_some() { self.idempotent } else { others.idempotent },
+            max_request: if self.max_request.is_some() {
+                self.max_request
+            } else {
+                others.max_request
+            },
+            max_response: if self.max_response.is_some() {
+                self.max_response
+            } else {
+                others.max_response
+            },
+        }
+    }
+
+    /// The method with these options.
+    const fn of<Req, Resp, C, D>(
+        &self,
+        declared: Method<Req, Resp, C, D>,
+    ) -> Method<Req, Resp, C, D> {
+        let mut method = declared;
+        if let Some(deadline) = self.deadline {
+            method = method.served_within(deadline);
+        }
+        if let Some(idempotent) = self.idempotent {
+            method = method.idempotent_if(idempotent);
+        }
+        if let Some(bytes) = self.max_request {
+            method = method.max_request(bytes);
+        }
+        if let Some(bytes) = self.max_response {
+            method = method.max_response(bytes);
+        }
+        method
+    }
+}
+
+/// As in the `.proto` file.
+const fn unlimited_if_zero(bytes: u32) -> u32 {
+    if bytes == 0 { u32::MAX } else { bytes }
+}
+
+/// `==`, at compile time.
+const fn equal(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < a.len() {
+        if a[at] != b[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DECLARED: ServiceOptions<3> = ServiceOptions::new(
+        "kv.v1.Kv has no such method; it has: Get, Put, Watch",
+        [("Get", Some(Mode::Dispatch)), ("Put", Some(Mode::Worker)), ("Watch", None)],
+    );
+    const GET: Method<u32, u32> =
+        Method::new("kv.v1.Kv/Get").idempotent().max_request(64).deadline(Duration::from_secs(1));
+
+    #[test]
+    fn modes_change_by_name_and_all_at_once() {
+        assert_eq!((DECLARED.mode(0), DECLARED.mode(1)), (Mode::Dispatch, Mode::Worker));
+        const CHANGED: ServiceOptions<3> = DECLARED.all(Mode::Worker).run("Get", Mode::Dispatch);
+        assert_eq!(CHANGED, DECLARED);
+        assert_eq!(DECLARED.run("Get", Mode::Worker), DECLARED.all(Mode::Worker));
+        assert_eq!(DECLARED.count(), 3);
+    }
+
+    #[test]
+    fn what_a_method_is_not_told_stays_as_it_is_declared() {
+        let method = DECLARED.method(0, GET);
+        assert_eq!((method.server_deadline(), method.request_limit()), (None, 64));
+        const SHORT: MethodOptions =
+            MethodOptions::new().deadline(Duration::from_millis(20)).idempotent(false);
+        const SERVED: ServiceOptions<3> = DECLARED
+            .all_with(MethodOptions::new().max_response(128).deadline(Duration::from_millis(5)))
+            .with("Get", SHORT)
+            .with("Get", MethodOptions::new().max_request(0));
+        let method = SERVED.method(0, GET);
+        assert_eq!(method.server_deadline(), Some(Duration::from_millis(20)));
+        assert_eq!((method.request_limit(), method.response_limit()), (u32::MAX, 128));
+        assert!(!method.is_idempotent());
+        // What clients are told is not a server's to change.
+        assert_eq!(method.default_deadline(), Some(Duration::from_secs(1)));
+        let other = SERVED.method(2, GET);
+        assert_eq!(other.server_deadline(), Some(Duration::from_millis(5)));
+        assert_eq!((other.request_limit(), other.response_limit()), (64, 128));
+        assert!(other.is_idempotent());
+    }
+
+    #[test]
+    #[should_panic(expected = "it has: Get, Put, Watch")]
+    fn a_method_that_does_not_exist_is_told_from_those_that_do() {
+        let _ = DECLARED.run("Got", Mode::Worker);
+    }
+
+    #[test]
+    #[should_panic(expected = "this method's handler is asynchronous")]
+    fn an_asynchronous_method_has_no_mode() {
+        let _ = DECLARED.run("Watch", Mode::Worker);
+    }
+
+    #[test]
+    #[should_panic(expected = "a deadline of zero")]
+    fn a_deadline_is_some_time() {
+        let _ = MethodOptions::new().deadline(Duration::ZERO);
+    }
+}
