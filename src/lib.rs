@@ -210,14 +210,14 @@ macro_rules! include_proto {
 }
 
 /// What `erpc-build` puts generated code into: the same items, silent under any lints that a crate may
-/// have. Not for other code.
+/// have, unless it forbids one of these. `missing_docs` is not among them: everything has a comment, so that
+/// crates may forbid what has none. Not for other code.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! generated {
     ($($item:item)*) => {$(
         #[allow(
             dead_code,
-            missing_docs,
             single_use_lifetimes,
             unnameable_types,
             unreachable_pub,

@@ -14,7 +14,7 @@ use crate::layout::Layout;
 use crate::schema::{Change, Mode, Schema};
 use crate::source::{self, Source};
 use crate::types::Types;
-use crate::{Error, check, finish, options};
+use crate::{Error, check, comments, finish, options};
 
 /// Settings of a compilation, with their defaults.
 ///
@@ -366,6 +366,7 @@ fn files(source: &Source) -> FileDescriptorSet {
     for file in file.iter_mut().filter(|file| !source.named.contains(file.name())) {
         file.service.clear();
     }
+    file.iter_mut().for_each(comments::complete);
     FileDescriptorSet { file }
 }
 

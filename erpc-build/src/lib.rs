@@ -21,7 +21,10 @@
 //! such as `google.protobuf.Timestamp` are those of `erpc::prost_types`, without another dependency.
 //!
 //! Generated code is silent under whatever lints your crate has: it is in `erpc::generated! { .. }`, which
-//! allows them, without an `#[allow]` that `clippy::allow_attributes` would see.
+//! allows them, without an `#[allow]` that `clippy::allow_attributes` would see. What a crate forbids
+//! rather than denies cannot be allowed again, though. `#![forbid(unsafe_code, missing_docs)]` is fine, as there
+//! is no unsafe code, and what has no comment in the `.proto` file gets its name as one; for lints such as
+//! `clippy::pedantic`, which the macro names, write `deny`.
 //!
 //! - [What is generated](#what-is-generated)
 //! - [Methods: what handlers and clients look like](#methods)
@@ -179,6 +182,7 @@
 mod attributes;
 mod builder;
 mod check;
+mod comments;
 mod error;
 mod finish;
 mod generator;

@@ -11,7 +11,8 @@
 //! | [`known`], [`shared`] | types of others |
 //! | [`odd`] | names that meet others |
 
-#![deny(warnings, missing_docs, clippy::all, clippy::pedantic)]
+#![forbid(unsafe_code, missing_docs)]
+#![deny(warnings, clippy::all, clippy::pedantic)]
 
 /// `hello.v1`, the plainest service.
 pub mod hello {

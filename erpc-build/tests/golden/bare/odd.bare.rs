@@ -3,6 +3,7 @@
 /// An \<one> of Vec\<u8>, see <http://example.com>. Or \<b>(<https://example.com/a?b=c>).
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Bare {
+    /// `by_name`.
     #[prost(map = "string, message", tag = "4")]
     pub by_name: ::std::collections::HashMap<
         ::prost::alloc::string::String,
@@ -11,18 +12,23 @@ pub struct Bare {
     /// Mentions \[brackets\], `Vec<u8>` and GetWith.
     #[prost(enumeration = "Side", repeated, tag = "5")]
     pub sides: ::prost::alloc::vec::Vec<i32>,
+    /// `is_new`.
     #[prost(bool, optional, tag = "6")]
     pub is_new: ::core::option::Option<bool>,
+    /// `choice`.
     #[prost(oneof = "bare::Choice", tags = "1, 2, 3")]
     pub choice: ::core::option::Option<bare::Choice>,
 }
 /// Nested message and enum types in `Bare`.
 pub mod bare {
+    /// `odd.bare.Bare.Inner`.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
     pub struct Inner {
+        /// `value`.
         #[prost(int32, tag = "1")]
         pub value: i32,
     }
+    /// `odd.bare.Bare.Kind`.
     #[derive(
         Clone,
         Copy,
@@ -36,7 +42,9 @@ pub mod bare {
     )]
     #[repr(i32)]
     pub enum Kind {
+        /// `ZERO`.
         Zero = 0,
+        /// `ONE_THING`.
         OneThing = 1,
     }
     impl Kind {
@@ -59,20 +67,27 @@ pub mod bare {
             }
         }
     }
+    /// `choice`.
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Choice {
+        /// `inner`.
         #[prost(message, tag = "1")]
         Inner(Inner),
+        /// `Text`.
         #[prost(string, tag = "2")]
         Text(::prost::alloc::string::String),
+        /// `kind`.
         #[prost(enumeration = "Kind", tag = "3")]
         Kind(i32),
     }
 }
+/// `odd.bare.Side`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Side {
+    /// `SIDE_UNKNOWN`.
     Unknown = 0,
+    /// `SIDE_BUY`.
     Buy = 1,
 }
 impl Side {

@@ -24,8 +24,10 @@ pub struct Request {
     /// Packed.
     #[prost(int32, repeated, tag = "7")]
     pub packed: ::prost::alloc::vec::Vec<i32>,
+    /// `part`.
     #[prost(group, optional, tag = "8")]
     pub part: ::core::option::Option<request::Part>,
+    /// `item`.
     #[prost(group, repeated, tag = "9")]
     pub item: ::prost::alloc::vec::Vec<request::Item>,
 }
