@@ -5,6 +5,7 @@
 //! | [`proto`], [`lab`] | a service with a method for each thing that is tested |
 //! | [`raw`] | the same below the typed layer |
 //! | [`data`] | bytes that are known by a number, and chance that repeats |
+//! | [`load`] | calls without end, and whether what is told of them is true |
 //! | [`limit`] | a test that hangs fails |
 //! | [`process`] | other processes, which end when the test does |
 //! | [`counting`] | an allocator that counts |
@@ -15,6 +16,7 @@ pub mod counting;
 pub mod data;
 pub mod lab;
 pub mod limit;
+pub mod load;
 pub mod process;
 pub mod raw;
 

@@ -3,7 +3,6 @@
 //! faulty transport says that it damages packets: contents are right in all plans.
 
 use std::env;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use erpc_tests::limit::{millis, secs, within};
 use erpc_tests::process::end_with_input;
 use erpc_tests::proto::*;
 
-use crate::load::{Load, compare};
+use crate::load::{Load, compare, lengths, round, tell};
 use crate::net::{CLIENT, Net, ROLE, SERVER, say};
 use crate::numbers;
 
@@ -146,32 +145,32 @@ impl Drawn {
         assert_eq!(answered, Ok(answer));
 
         faults.set_plan(self.faults(false));
-        let (load, begun) = (Rc::new(Load::default()), Instant::now());
+        let (load, begun) = (Load::new(lengths), Instant::now());
         let mut rounds = 0;
         while begun.elapsed() < self.lasts {
             rounds += 1;
-            Load::round(&load, &endpoint, || begun.elapsed() >= self.lasts);
+            round(&load, &endpoint, || begun.elapsed() >= self.lasts);
         }
         faults.set_plan(self.calm());
         // The other end is a little later.
         endpoint.run_for(millis(200));
         say_acted(&faults);
-        let in_faults = load.answered.get();
-        let failed = load.next.get() as usize - in_faults;
+        let in_faults = load.answered();
+        let failed = load.made() as usize - in_faults;
         assert!(failed == 0 || self.kills(), "seed {}: {failed} calls fail", self.seed);
 
         // The machine may stop a process for longer than peers wait; not all the time.
         let healed = Instant::now();
         loop {
-            let before = load.answered.get();
-            let answered = || load.answered.get() - before;
-            Load::round(&load, &endpoint, || answered() >= AFTERWARDS);
+            let before = load.answered();
+            let answered = || load.answered() - before;
+            round(&load, &endpoint, || answered() >= AFTERWARDS);
             if answered() >= AFTERWARDS {
                 break;
             }
             assert!(healed.elapsed() < secs(10), "seed {}: it does not heal", self.seed);
         }
-        load.say();
+        tell(&load);
         eprintln!(
             "seed {}, {:?} of {}: {in_faults} calls answered, {failed} not, {rounds} times sessions",
             self.seed, self.lasts, self.plan.features

@@ -15,7 +15,6 @@ mod load;
 mod net;
 
 use std::env;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use erpc::raw::protocol::DropReason;
@@ -25,7 +24,7 @@ use erpc_tests::lab::{LabService, loopback};
 use erpc_tests::limit::{millis, secs, within};
 use erpc_tests::process::end_with_input;
 
-use crate::load::{Load, compare};
+use crate::load::{Load, compare, lengths, round, tell};
 use crate::net::{CLIENT, Net, ROLE, SERVER, say};
 
 /// Of a client, on a machine that has other things to do.
@@ -115,11 +114,11 @@ impl Weather {
         let transport = Faulty::new(socket, self.plan.clone());
         let faults = transport.handle();
         let endpoint = Endpoint::new(transport, self.config()).expect("the client's endpoint");
-        let (load, begun, mut rounds) = (Rc::new(Load::default()), Instant::now(), 0);
-        let is_over = || load.answered.get() >= self.answers && begun.elapsed() >= self.lasts;
+        let (load, begun, mut rounds) = (Load::new(lengths), Instant::now(), 0);
+        let is_over = || load.answered() >= self.answers && begun.elapsed() >= self.lasts;
         while !is_over() {
             rounds += 1;
-            Load::round(&load, &endpoint, is_over);
+            round(&load, &endpoint, is_over);
         }
         self.check_client(&load, rounds);
         self.check_faults(&faults.stats());
@@ -129,8 +128,8 @@ impl Weather {
         eprintln!(
             "{}: {} of {} calls answered in {:?}, {rounds} times sessions; {:?}",
             self.test,
-            load.answered.get(),
-            load.next.get(),
+            load.answered(),
+            load.made(),
             begun.elapsed(),
             faults.stats()
         );
@@ -138,8 +137,8 @@ impl Weather {
     }
 
     fn check_client(&self, load: &Load, rounds: u32) {
-        load.say();
-        for (id, outcome) in load.outcomes.borrow().iter() {
+        tell(load);
+        for (id, outcome) in load.outcomes().iter() {
             let cause = outcome.cause();
             assert!(cause.is_none() || cause == self.fatal, "call {id} ends with {outcome:?}");
         }

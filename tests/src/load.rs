@@ -1,0 +1,227 @@
+//! Calls without end, for tests in which servers or networks fail, and what must be true of them afterwards.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use erpc::{CallError, Cause, Endpoint, Transport, Udp};
+
+use crate::lab::work;
+use crate::limit::millis;
+use crate::proto::LabClient;
+
+/// Calls under way at once: the 8 slots of each session and some that wait.
+const OUTSTANDING: usize = 40;
+const SESSIONS: usize = 3;
+
+/// How a call has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// With the right answer.
+    Answered,
+    /// The server has not executed it.
+    NotExecuted(Cause),
+    /// The server may have executed it.
+    MaybeExecuted(Cause),
+    /// Executed, but at most a part of the response came.
+    ResponseLost(Cause),
+}
+
+/// The same without its cause: what can be held against what servers did.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[expect(missing_docs, reason = "as those of `Outcome`")]
+pub enum Ending {
+    Answered,
+    NotExecuted,
+    MaybeExecuted,
+    ResponseLost,
+}
+
+impl Outcome {
+    /// Why it has failed.
+    #[must_use]
+    pub fn cause(self) -> Option<Cause> {
+        match self {
+            Self::Answered => None,
+            Self::NotExecuted(cause) | Self::MaybeExecuted(cause) | Self::ResponseLost(cause) => {
+                Some(cause)
+            }
+        }
+    }
+
+    fn ending(self) -> Ending {
+        match self {
+            Self::Answered => Ending::Answered,
+            Self::NotExecuted(_) => Ending::NotExecuted,
+            Self::MaybeExecuted(_) => Ending::MaybeExecuted,
+            Self::ResponseLost(_) => Ending::ResponseLost,
+        }
+    }
+}
+
+impl Ending {
+    /// All of them, with a word for each that processes can tell each other.
+    pub const WORDS: [(Self, &str); 4] = [
+        (Self::Answered, "ANSWERED"),
+        (Self::NotExecuted, "NOT-EXECUTED"),
+        (Self::MaybeExecuted, "MAYBE-EXECUTED"),
+        (Self::ResponseLost, "RESPONSE-LOST"),
+    ];
+}
+
+/// Calls without end, each with an id of its own and never repeated, until one of them fails.
+pub struct Load<T: Transport = Udp> {
+    /// Of a call's request and response.
+    lengths: fn(u64) -> (usize, usize),
+    sessions: RefCell<Vec<LabClient<T>>>,
+    next: Cell<u64>,
+    under_way: Cell<usize>,
+    answered: Cell<usize>,
+    outcomes: RefCell<HashMap<u64, Outcome>>,
+    /// No more calls for now.
+    halted: Cell<bool>,
+}
+
+impl<T: Transport> Load<T> {
+    /// No calls yet; `lengths` are those of request and response, by the call's id.
+    #[must_use]
+    pub fn new(lengths: fn(u64) -> (usize, usize)) -> Rc<Self> {
+        Rc::new(Self {
+            lengths,
+            sessions: RefCell::default(),
+            next: Cell::new(0),
+            under_way: Cell::new(0),
+            answered: Cell::new(0),
+            outcomes: RefCell::default(),
+            halted: Cell::new(false),
+        })
+    }
+
+    /// Opens sessions and starts calls on them.
+    pub fn start(load: &Rc<Self>, open: impl FnMut() -> LabClient<T>) {
+        *load.sessions.borrow_mut() = std::iter::repeat_with(open).take(SESSIONS).collect();
+        load.halted.set(false);
+        for _ in 0..OUTSTANDING {
+            Self::call(load);
+        }
+    }
+
+    fn call(load: &Rc<Self>) {
+        let id = load.next.get();
+        load.next.set(id + 1);
+        load.under_way.set(load.under_way.get() + 1);
+        let (request, reply) = (load.lengths)(id);
+        let (request, expected) = work(id, request, reply);
+        let again = Rc::clone(load);
+        let lab = load.sessions.borrow()[id as usize % SESSIONS].clone();
+        lab.work_with(request, move |reply| {
+            again.end(
+                id,
+                match reply {
+                    Ok(reply) => {
+                        assert!(reply == expected, "call {id} brings a wrong answer");
+                        Outcome::Answered
+                    }
+                    Err(CallError::NotExecuted(cause)) => Outcome::NotExecuted(cause),
+                    Err(CallError::MaybeExecuted(cause)) => Outcome::MaybeExecuted(cause),
+                    Err(CallError::ResponseLost(cause)) => Outcome::ResponseLost(cause),
+                    Err(error) => panic!("call {id} ends with {error:?}"),
+                },
+            );
+            if !again.halted.get() {
+                Self::call(&again);
+            }
+        });
+    }
+
+    fn end(&self, id: u64, outcome: Outcome) {
+        let before = self.outcomes.borrow_mut().insert(id, outcome);
+        assert_eq!(before, None, "call {id} ends twice");
+        self.under_way.set(self.under_way.get() - 1);
+        match outcome {
+            Outcome::Answered => self.answered.set(self.answered.get() + 1),
+            _ => self.halted.set(true),
+        }
+    }
+
+    /// Runs until so many more calls are answered.
+    pub fn run(&self, endpoint: &Endpoint<T>, answers: usize) {
+        let wanted = self.answered() + answers;
+        endpoint.run_until(|| self.answered() >= wanted);
+    }
+
+    /// Makes no more calls, and runs until all that were made have ended.
+    ///
+    /// # Panics
+    /// If they have not within `limit`.
+    pub fn drain(&self, endpoint: &Endpoint<T>, limit: Duration) {
+        self.halted.set(true);
+        let begun = Instant::now();
+        while self.under_way.get() > 0 && begun.elapsed() < limit {
+            endpoint.run_for(millis(1));
+        }
+        assert_eq!(self.under_way.get(), 0, "calls have not ended after {limit:?}");
+    }
+
+    /// Whether a call has failed since the last start.
+    #[must_use]
+    pub fn is_halted(&self) -> bool {
+        self.halted.get()
+    }
+
+    /// Calls that were answered.
+    #[must_use]
+    pub fn answered(&self) -> usize {
+        self.answered.get()
+    }
+
+    /// Calls that were made.
+    #[must_use]
+    pub fn made(&self) -> u64 {
+        self.next.get()
+    }
+
+    /// How each call has ended.
+    ///
+    /// # Panics
+    /// If one has not.
+    #[must_use]
+    pub fn outcomes(&self) -> Ref<'_, HashMap<u64, Outcome>> {
+        let outcomes = self.outcomes.borrow();
+        assert_eq!(outcomes.len() as u64, self.made(), "every call has ended");
+        outcomes
+    }
+
+    /// The same, to be told or judged.
+    #[must_use]
+    pub fn endings(&self) -> Vec<(u64, Ending)> {
+        self.outcomes().iter().map(|(id, outcome)| (*id, outcome.ending())).collect()
+    }
+}
+
+/// Holds how calls have ended against what servers have executed; returns how many ended how.
+///
+/// # Panics
+/// If a call was executed twice, or its ending is not true.
+#[must_use]
+pub fn judge(executed: &[u64], endings: &[(u64, Ending)]) -> HashMap<Ending, usize> {
+    let mut times: HashMap<u64, u32> = HashMap::new();
+    for id in executed {
+        *times.entry(*id).or_default() += 1;
+    }
+    let repeated: Vec<_> = times.iter().filter(|(_, times)| **times != 1).collect();
+    assert!(repeated.is_empty(), "executed more than once: {repeated:?}");
+    let mut counts = HashMap::new();
+    for (id, ending) in endings {
+        let was_executed = times.contains_key(id);
+        match ending {
+            Ending::Answered => assert!(was_executed, "call {id} was answered by nobody"),
+            Ending::NotExecuted => assert!(!was_executed, "call {id} was executed after all"),
+            Ending::ResponseLost => assert!(was_executed, "call {id} was not executed after all"),
+            Ending::MaybeExecuted => {}
+        }
+        *counts.entry(*ending).or_default() += 1;
+    }
+    counts
+}
