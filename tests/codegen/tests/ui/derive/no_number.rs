@@ -1,18 +1,23 @@
-use erpc_codegen_tests::hello;
+use erpc_codegen_tests::hello::{self, GreetReply, GreetRequest};
+
+macro_rules! greeter {
+    ($name:ident) => {
+        impl hello::Greeter for $name {
+            fn greet(
+                &self,
+                _: erpc::Request<'_, GreetRequest>,
+            ) -> Result<erpc::Response<GreetReply>, erpc::Status> {
+                Err(erpc::Status::unimplemented("nothing"))
+            }
+        }
+    };
+}
 
 const LIMIT: usize = 64;
 
 #[derive(erpc::Service)]
 #[erpc(service = hello::Greeter, method(Greet, max_request = LIMIT))]
-struct Greeter;
-
-impl hello::Greeter for Greeter {
-    fn greet(
-        &self,
-        _: erpc::Request<'_, hello::GreetRequest>,
-    ) -> Result<erpc::Response<hello::GreetReply>, erpc::Status> {
-        Err(erpc::Status::unimplemented("nothing"))
-    }
-}
+struct Other;
+greeter!(Other);
 
 fn main() {}
