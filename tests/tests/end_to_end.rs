@@ -355,7 +355,7 @@ fn failures_arrive_as_the_handler_said_them() {
         }
         let unknown = Method::<CountRequest, CountReply>::new("test.v1.Lab/NoSuch");
         let error = endpoint.block_on(lab.channel().call(&unknown, &CountRequest { number: 1 }));
-        assert_eq!(status(error.expect_err("there is no such method")).0, Code::Unimplemented);
+        assert_eq!(error, Err(CallError::NoSuchMethod("test.v1.Lab/NoSuch")));
         assert_eq!(
             endpoint.block_on(lab.count(CountRequest { number: 1 })),
             Ok(CountReply { number: 1 }),

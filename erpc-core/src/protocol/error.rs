@@ -14,6 +14,9 @@ use crate::service::Status;
 pub enum CallError {
     /// The server answered, and the answer is a failure.
     Status(Status),
+    /// The server has no method of that full name, and has run nothing: it serves other services, or was
+    /// built from another `.proto` file. Said of typed calls, which know the name.
+    NoSuchMethod(&'static str),
     /// The call was not accepted at this end; nothing was sent.
     Rejected(RejectReason),
     /// The handler did not run and will not; the call may be tried again.
@@ -116,6 +119,11 @@ impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Status(status) => status.fmt(f),
+            Self::NoSuchMethod(name) => write!(
+                f,
+                "the server has no method {name}; is its service added to the server, and are both sides built from \
+                 the same .proto file?"
+            ),
             Self::Rejected(reason) => write!(f, "{reason}; nothing was sent"),
             Self::NotExecuted(cause) => {
                 write!(f, "{cause}; the call was not executed and may be retried")

@@ -21,7 +21,7 @@ use super::plan::Plan;
 use super::shared::Shared;
 use crate::buf::{MsgBuf, Pool};
 use crate::protocol::{Body, CallError, Cause, Reply};
-use crate::service::{Codec, DecodeError, Metadata, MetadataRef, Method};
+use crate::service::{Codec, DecodeError, Metadata, MetadataRef, Method, method_id};
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 use crate::wire::extension::Extension;
@@ -38,6 +38,8 @@ pub struct Call<M, T: Transport = UdpTransport> {
     shared: Rc<Shared<T>>,
     /// `None` once the output was taken.
     key: Option<usize>,
+    /// The method's full name.
+    method: &'static str,
     /// Most bytes of a response.
     limit: u32,
     decode: fn(&[u8]) -> Result<M, DecodeError>,
@@ -53,6 +55,7 @@ impl<M, T: Transport> Call<M, T> {
         Self {
             shared: Rc::clone(shared),
             key: Some(key),
+            method: method.full_name(),
             limit: method.response_limit(),
             decode: D::decode,
             message: PhantomData,
@@ -78,7 +81,7 @@ impl<M, T: Transport> Call<M, T> {
         match polled {
             Ok(result) => {
                 self.key = None;
-                Poll::Ready(result)
+                Poll::Ready(result.map_err(|error| named(error, self.method)))
             }
             Err(_replaced) => Poll::Pending,
         }
@@ -174,8 +177,24 @@ pub(super) fn callback<Req, M: 'static, C, D: Codec<M>>(
     method: &Method<Req, M, C, D>,
     done: impl FnOnce(Result<M, CallError>) + 'static,
 ) -> Callback {
-    let limit = method.response_limit();
-    Box::new(move |reply| done(reply.and_then(|bytes| decoded(D::decode, limit, bytes))))
+    let (name, limit) = (method.full_name(), method.response_limit());
+    Box::new(move |reply| {
+        done(match reply {
+            Ok(bytes) => decoded(D::decode, limit, bytes),
+            Err(error) => Err(named(error, name)),
+        });
+    })
+}
+
+/// An error as who called the method of that full name is to be told it.
+#[cold]
+pub(super) fn named(error: CallError, method: &'static str) -> CallError {
+    match error {
+        CallError::Status(status) if status.is_no_such_method(method_id(method)) => {
+            CallError::NoSuchMethod(method)
+        }
+        error => error,
+    }
 }
 
 #[inline]

@@ -319,10 +319,11 @@ pub(super) fn no_memory() -> Status {
 
 #[cold]
 fn unknown(method: u32, serves: bool) -> Status {
-    Status::unimplemented(match serves {
+    let message = match serves {
         true => format!(
             "the server has no method with id {method:#010x}; are both sides built from the same .proto?"
         ),
         false => "the peer serves no methods".into(),
-    })
+    };
+    Status::no_such_method(method, message)
 }

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use super::handler::{ErasedHandler, answering};
 use super::interceptor::Interceptor;
-use super::streaming::handler::{
-    StreamMaker, StreamMethod, bidi_streaming, client_streaming, server_streaming,
-};
+use super::streaming::handler::{Both, Client, Server, Shape, StreamMaker, StreamMethod, streams};
 use super::task::{TaskMaker, TaskMethod, TaskPort, tasks};
 use super::{
     CallContext, Codec, Incoming, Method, Mode, Outcome, Outgoing, Request, Response, Status,
@@ -312,8 +310,7 @@ impl Routes {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        let streams = server_streaming::<S, Req, Resp, C, D>(Arc::clone(service), handler);
-        self.insert(method.id(), Entry::new(&method, Run::Stream(streams)))
+        self.streaming::<Server, S, _, Req, Resp, C, D>(method, service, handler)
     }
 
     /// Adds a method whose asynchronous `handler` reads many messages and answers with one; otherwise as
@@ -337,8 +334,7 @@ impl Routes {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        let streams = client_streaming::<S, Req, Resp, C, D>(Arc::clone(service), handler);
-        self.insert(method.id(), Entry::new(&method, Run::Stream(streams)))
+        self.streaming::<Client, S, _, Req, Resp, C, D>(method, service, handler)
     }
 
     /// Adds a method whose asynchronous `handler` reads many messages and sends many, in whatever order it
@@ -362,7 +358,26 @@ impl Routes {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        let streams = bidi_streaming::<S, Req, Resp, C, D>(Arc::clone(service), handler);
+        self.streaming::<Both, S, _, Req, Resp, C, D>(method, service, handler)
+    }
+
+    /// Adds a method whose handler has the shape `K`.
+    fn streaming<K, S, H, Req, Resp, C, D>(
+        &mut self,
+        method: Method<Req, Resp, C, D>,
+        service: &Arc<S>,
+        handler: H,
+    ) -> Result<(), MethodCollision>
+    where
+        K: Shape<S, H, Req, Resp, C, D>,
+        S: Send + Sync + 'static,
+        H: Send + Sync + 'static,
+        Req: 'static,
+        Resp: 'static,
+        C: 'static,
+        D: 'static,
+    {
+        let streams = streams::<K, S, H, Req, Resp, C, D>(Arc::clone(service), handler);
         self.insert(method.id(), Entry::new(&method, Run::Stream(streams)))
     }
 

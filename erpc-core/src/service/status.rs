@@ -119,6 +119,17 @@ impl Status {
         self
     }
 
+    /// What a server answers to calls of a method that it lacks. The method's id as details sets it apart from
+    /// what handlers say with that code, so that clients, who know the name, can fill it in.
+    pub(crate) fn no_such_method(id: u32, message: impl Into<Cow<'static, str>>) -> Self {
+        Self::unimplemented(message).with_details(&id.to_le_bytes())
+    }
+
+    /// Whether it says that the server has no method with that id.
+    pub(crate) fn is_no_such_method(&self, id: u32) -> bool {
+        self.code() == Code::Unimplemented && self.details() == id.to_le_bytes()
+    }
+
     /// The code, never [`Code::Ok`].
     #[must_use]
     pub fn code(&self) -> Code {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 pub(super) mod handler;
 
-use super::{Codec, DecodeError};
+use super::{Codec, DecodeError, Metadata};
 use crate::buf::MsgBuf;
 use crate::protocol::{CallError, RejectReason};
 use crate::stream::Batch;
@@ -25,6 +25,11 @@ pub(crate) trait Source {
 
     /// Nobody reads any more.
     fn drop_reader(&self);
+
+    /// What came beside the first item of a server's; empty before that has come, and at a server.
+    fn metadata(&self) -> Metadata {
+        Metadata::new()
+    }
 
     /// What it means that an item does not decode.
     fn malformed(&self, error: &DecodeError) -> CallError;
@@ -248,13 +253,21 @@ impl<Req, Resp> Upload<Req, Resp> {
     /// # Errors
     /// As those of a call.
     pub async fn finish(self) -> Result<Resp, CallError> {
+        self.finish_with_metadata().await.map(|(response, _)| response)
+    }
+
+    /// As [`Upload::finish`], and also brings the metadata that came with the response.
+    ///
+    /// # Errors
+    /// As those of a call.
+    pub async fn finish_with_metadata(self) -> Result<(Resp, Metadata), CallError> {
         let Self { messages, mut response } = self;
         drop(messages);
         let message = response.next().await?;
         // The end comes with it, and says whether it counts.
         let end = response.next().await?;
         match (message, end) {
-            (Some(message), None) => Ok(message),
+            (Some(message), None) => Ok((message, response.source.metadata())),
             _ => Err(response.source.malformed(&DecodeError::new("it is not one message"))),
         }
     }

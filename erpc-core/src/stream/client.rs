@@ -37,6 +37,8 @@ pub struct Client {
     /// The server has said that another pull would bring nothing.
     dry: bool,
     reader_gone: bool,
+    /// The entries of the extension of the server's first batch.
+    entries: Vec<u8>,
     close: Close,
     outcome: Outcome,
 }
@@ -89,6 +91,7 @@ impl Client {
             opened: false,
             dry: false,
             reader_gone: false,
+            entries: Vec::new(),
             close: Close::Not,
             outcome: Outcome::Running,
         }
@@ -210,6 +213,12 @@ impl Client {
         })
     }
 
+    /// What came beside the server's first item, as entries of an extension.
+    #[must_use]
+    pub fn entries(&self) -> &[u8] {
+        &self.entries
+    }
+
     /// The reader has taken the last item out of its batch. From here on the next may be asked for, also
     /// if the reader does not come back for a while.
     pub fn batch_read(&mut self) {
@@ -313,14 +322,19 @@ impl Client {
     fn take_reply(&mut self, ask: Ask, message: MsgBuf) -> Option<()> {
         let (extension, frame) = Extension::split(message.as_slice()).ok()?;
         let (offset, size) = (message.len() - frame.len(), message.len());
+        let entries = extension.as_bytes();
         match (ask, Reply::parse(extension.op(), frame).ok()?) {
             (Ask::Open | Ask::Pull, Reply::Items { stream, seq, items, end }) => {
+                let entries = (seq == 0 && !entries.is_empty()).then(|| entries.to_vec());
                 let batch = (items.count > 0).then(|| Batch::new(message, offset, items));
                 if stream != self.number {
                     return None;
                 }
                 if self.reader_gone {
                     return Some(());
+                }
+                if let Some(entries) = entries {
+                    self.entries = entries;
                 }
                 self.inbox.insert(seq, end.is_some(), batch, ()).ok()?;
                 self.depth = if size >= BATCH / 2 { (self.depth + 1).min(MAX_PULLS) } else { 1 };

@@ -67,6 +67,12 @@ impl Outbox {
         }
     }
 
+    /// The entries of the first batch's extension, which nothing has been put into.
+    pub(super) fn set_entries(&mut self, entries: Vec<u8>) {
+        debug_assert!(self.is_first() && self.open.is_none(), "the first batch is on its way");
+        self.entries = entries;
+    }
+
     /// The other side takes messages of so many bytes.
     pub(super) fn set_limit(&mut self, bytes: usize) {
         self.limit = Some(bytes);

@@ -288,6 +288,13 @@ impl<H: Copy + PartialEq> Server<H> {
         self.live.as_mut().map_or(Ok(()), |live| live.outbox.put(len, encode, pool))
     }
 
+    /// What goes beside the handler's first item, as entries of an extension. To be said before that is put in.
+    pub fn set_entries(&mut self, stream: u32, entries: Vec<u8>) {
+        if let Some(live) = self.live(stream) {
+            live.outbox.set_entries(entries);
+        }
+    }
+
     /// The handler is done: the stream ends behind the items that are there.
     pub fn finish(&mut self, stream: u32, end: End) {
         let limit = self.limit;

@@ -2,10 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use erpc_core::protocol::{CallError, Cause, EndpointConfig, RejectReason};
 use erpc_core::runtime::{Endpoint, join_all};
-use erpc_core::service::{Code, Method};
+use erpc_core::service::{Code, Method, Mode, Request, Response, Routes, Status};
 use erpc_core::transport::mem::{MemConfig, MemHub};
 
 use crate::support::{Background, DOUBLE, Number, client, math, number, server};
@@ -31,16 +32,59 @@ fn a_failure_arrives_as_its_status() {
     assert_eq!(code(failed), Code::NotFound);
     let panicked = endpoint.block_on(session.call(&DOUBLE, &number(13))).unwrap_err();
     assert_eq!(code(panicked), Code::Internal);
-    let unknown = Method::<Number, Number>::new("test.Math/Triple");
-    assert_eq!(
-        code(endpoint.block_on(session.call(&unknown, &number(1))).unwrap_err()),
-        Code::Unimplemented
-    );
     assert_eq!(
         endpoint.block_on(session.call(&DOUBLE, &number(1))),
         Ok(number(2)),
         "the server lives on"
     );
+}
+
+/// Says of every call that it is not implemented, with details that a server has for methods that it lacks.
+fn unimplemented(_: &(), request: Request<'_, Number>) -> Result<Response<Number>, Status> {
+    let id = u32::try_from(request.message().value).unwrap();
+    Err(Status::unimplemented("not today").with_details(&id.to_le_bytes()))
+}
+
+#[test]
+fn a_method_that_the_server_lacks_is_named() {
+    const TRIPLE: Method<Number, Number> = Method::new("test.Math/Triple");
+    const LATER: Method<Number, Number> = Method::new("test.Math/Later");
+    let mut routes = Routes::new();
+    routes.unary(LATER, Mode::Dispatch, &Arc::new(()), unimplemented).unwrap();
+    let (hub, serving) = (MemHub::new(), Arc::new(routes));
+    let server = Background::start(&hub, serving, None);
+    let (endpoint, session) = server.connect(&hub);
+    let lacking = CallError::NoSuchMethod("test.Math/Triple");
+    assert_eq!(endpoint.block_on(session.call(&TRIPLE, &number(1))), Err(lacking.clone()));
+    let with_metadata = session.call(&TRIPLE, &number(1)).with_metadata();
+    assert_eq!(endpoint.block_on(with_metadata), Err(lacking.clone()));
+    let told = Rc::new(RefCell::new(None));
+    let place = Rc::clone(&told);
+    session.call_with(&TRIPLE, &number(1), move |result| *place.borrow_mut() = Some(result));
+    endpoint.run_until(|| told.borrow().is_some());
+    assert_eq!(told.take(), Some(Err(lacking.clone())));
+    assert_eq!(lacking.code(), Code::Unimplemented);
+    assert!(lacking.to_string().contains("no method test.Math/Triple"), "{lacking}");
+    // What a handler says is its own word, also of another method.
+    let own = endpoint.block_on(session.call(&LATER, &number(TRIPLE.id().into())));
+    assert!(matches!(own, Err(CallError::Status(status)) if status.message() == "not today"));
+    // Who passes the failure on speaks of another's method, not of the one that was called.
+    let passed_on = Status::from(lacking);
+    assert!(passed_on.details().is_empty() && passed_on.message().contains("test.Math/Triple"));
+}
+
+#[test]
+fn a_server_without_methods_lacks_all_of_them() {
+    let hub = MemHub::new();
+    let (client, server) = (client(&hub), client(&hub));
+    server.listen();
+    let session = client.open(server.local_route().unwrap());
+    let call = session.call(&DOUBLE, &number(1));
+    while !call.is_ready() {
+        client.run_once();
+        server.run_once();
+    }
+    assert_eq!(client.block_on(call), Err(CallError::NoSuchMethod("test.Math/Double")));
 }
 
 #[test]

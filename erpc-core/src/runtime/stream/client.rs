@@ -9,11 +9,12 @@ use super::{Dirty, STREAM, Woken};
 use crate::buf::MsgBuf;
 use crate::protocol::{CallError, Cause, NewCall, RejectReason, SessionId, SessionStats};
 use crate::runtime::Context;
+use crate::runtime::call::named;
 use crate::runtime::executor::{TaskId, WakeSlot};
 use crate::runtime::link::Phase;
 use crate::runtime::shared::Shared;
 use crate::runtime::timers::Sleep;
-use crate::service::{DecodeError, Sink, Source};
+use crate::service::{DecodeError, Metadata, MetadataRef, Sink, Source};
 use crate::stream::{Ask, BATCH, Batch, Client, ClientNext};
 use crate::time::Instant;
 use crate::transport::Transport;
@@ -23,6 +24,8 @@ pub(in crate::runtime) struct ClientStream<T: Transport> {
     me: Weak<Self>,
     shared: Rc<Shared<T>>,
     method: u32,
+    /// The method's full name.
+    name: &'static str,
     /// Of each of its calls, so that the protocol ends the stream in time.
     deadline: Instant,
     state: RefCell<State<T>>,
@@ -84,7 +87,7 @@ impl<T: Transport> ClientStream<T> {
     /// of its first extension.
     pub(super) fn new(
         shared: &Rc<Shared<T>>,
-        method: u32,
+        (method, name): (u32, &'static str),
         deadline: Instant,
         entries: Vec<u8>,
         lease: Option<Lease<T>>,
@@ -94,6 +97,7 @@ impl<T: Transport> ClientStream<T> {
             me: Weak::clone(me),
             shared: Rc::clone(shared),
             method,
+            name,
             deadline,
             state: RefCell::new(State {
                 machine,
@@ -260,6 +264,7 @@ impl<T: Transport> ClientStream<T> {
 
     /// A call has ended.
     pub(super) fn replied(&self, ask: Ask, result: Result<Option<MsgBuf>, CallError>) {
+        let result = result.map_err(|error| named(error, self.name));
         self.state.borrow_mut().machine.replied(ask, result);
         self.settle();
     }
@@ -374,6 +379,10 @@ impl<T: Transport> Source for ClientStream<T> {
     fn drop_reader(&self) {
         self.state.borrow_mut().machine.drop_reader();
         self.mark();
+    }
+
+    fn metadata(&self) -> Metadata {
+        MetadataRef::new(self.state.borrow().machine.entries()).to_owned()
     }
 
     fn malformed(&self, _: &DecodeError) -> CallError {

@@ -306,6 +306,11 @@ impl<T: Transport> Sink for StreamEnd<T> {
 }
 
 impl<T: Transport> ServerStream for StreamEnd<T> {
+    fn set_metadata(&self, metadata: MetadataRef<'_>) {
+        let entries = metadata.as_bytes().to_vec();
+        self.streams.state.borrow_mut().machine.set_entries(self.number, entries);
+    }
+
     fn finish(&self, end: End) {
         let mut state = self.streams.state.borrow_mut();
         // If the client has begun another stream, the task is that one's.

@@ -15,12 +15,15 @@ use crate::protocol::{ClientStats, RequestHandle};
 use crate::service::interceptor::Passage;
 use crate::service::task::{Arrival, CallTask};
 use crate::service::{
-    CallContext, CallHost, Codec, Encoded, Entry, ReplySink, Request, Response, Status,
+    CallContext, CallHost, Codec, Encoded, Entry, MetadataRef, ReplySink, Request, Response, Status,
 };
 use crate::stream::End;
 
 /// A handler's end of a stream.
 pub(crate) trait ServerStream: Source + Sink {
+    /// What goes beside the handler's first message. To be said before that is sent.
+    fn set_metadata(&self, metadata: MetadataRef<'_>);
+
     /// The handler is done.
     fn finish(&self, end: End);
 
@@ -38,7 +41,7 @@ pub(crate) trait StreamMethod {
 pub(in crate::service) type StreamMaker = dyn Fn(&Arc<Entry>) -> Rc<dyn StreamMethod> + Send + Sync;
 
 /// How a kind of handler is run on a stream: what it takes and returns.
-trait Shape<S, H, Req, Resp, C, D>: 'static {
+pub(in crate::service) trait Shape<S, H, Req, Resp, C, D>: 'static {
     async fn run(
         handler: &H,
         service: &S,
@@ -48,11 +51,11 @@ trait Shape<S, H, Req, Resp, C, D>: 'static {
 }
 
 /// One request, many responses.
-enum Server {}
+pub(in crate::service) enum Server {}
 /// Many requests, one response.
-enum Client {}
+pub(in crate::service) enum Client {}
 /// Many of both.
-enum Both {}
+pub(in crate::service) enum Both {}
 
 impl<S, H, Req, Resp, C, D> Shape<S, H, Req, Resp, C, D> for Server
 where
@@ -88,8 +91,11 @@ where
         context: &CallContext<'_>,
         stream: Rc<dyn ServerStream>,
     ) -> Result<(), Status> {
-        let (incoming, out) = ends::<Req, Resp, C, D>(context, stream);
+        let (incoming, out) = ends::<Req, Resp, C, D>(context, Rc::clone(&stream));
         let response = handler(service, Request::received::<D, Resp>(incoming, context)).await?;
+        if !response.metadata().is_empty() {
+            stream.set_metadata(response.metadata());
+        }
         match response.into_message() {
             Some(message) => Ok(out.send(message).await?),
             None => Err(Status::internal("the response to a stream cannot be deferred")),
@@ -135,61 +141,11 @@ struct Streaming<K, S, H, Req, Resp, C, D> {
 
 type Types<K, Req, Resp, C, D> = fn(Req) -> (Resp, K, C, D);
 
-/// Erases the types of a handler that streams its responses.
-pub(in crate::service) fn server_streaming<S, Req, Resp, C, D>(
+/// Erases the types of a handler of shape `K`.
+pub(in crate::service) fn streams<K, S, H, Req, Resp, C, D>(
     service: Arc<S>,
-    handler: impl AsyncFn(&S, Request<'_, Req>, Outgoing<Resp>) -> Result<(), Status>
-    + Send
-    + Sync
-    + 'static,
+    handler: H,
 ) -> Arc<StreamMaker>
-where
-    S: Send + Sync + 'static,
-    Req: 'static,
-    Resp: 'static,
-    C: Codec<Req>,
-    D: Codec<Resp>,
-{
-    maker::<Server, S, _, Req, Resp, C, D>(service, handler)
-}
-
-/// Erases the types of a handler of streamed requests.
-pub(in crate::service) fn client_streaming<S, Req, Resp, C, D>(
-    service: Arc<S>,
-    handler: impl AsyncFn(&S, Request<'_, Incoming<Req>>) -> Result<Response<Resp>, Status>
-    + Send
-    + Sync
-    + 'static,
-) -> Arc<StreamMaker>
-where
-    S: Send + Sync + 'static,
-    Req: 'static,
-    Resp: 'static,
-    C: Codec<Req>,
-    D: Codec<Resp>,
-{
-    maker::<Client, S, _, Req, Resp, C, D>(service, handler)
-}
-
-/// Erases the types of a handler that streams both ways.
-pub(in crate::service) fn bidi_streaming<S, Req, Resp, C, D>(
-    service: Arc<S>,
-    handler: impl AsyncFn(&S, Request<'_, Incoming<Req>>, Outgoing<Resp>) -> Result<(), Status>
-    + Send
-    + Sync
-    + 'static,
-) -> Arc<StreamMaker>
-where
-    S: Send + Sync + 'static,
-    Req: 'static,
-    Resp: 'static,
-    C: Codec<Req>,
-    D: Codec<Resp>,
-{
-    maker::<Both, S, _, Req, Resp, C, D>(service, handler)
-}
-
-fn maker<K, S, H, Req, Resp, C, D>(service: Arc<S>, handler: H) -> Arc<StreamMaker>
 where
     K: Shape<S, H, Req, Resp, C, D>,
     S: Send + Sync + 'static,

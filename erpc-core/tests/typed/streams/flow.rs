@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use erpc_core::protocol::{CallError, Cause, EndpointConfig, RejectReason};
 use erpc_core::runtime::{CallOptions, Channel, Endpoint};
-use erpc_core::service::{Code, Method, Status};
+use erpc_core::service::{Code, Metadata, Method, Status};
 use erpc_core::transport::mem::{MemConfig, MemHub};
 
 use super::{COUNT, DOUBLE, FAIL, FOREVER, LATE, PANIC, SUM, StreamBed, all, filled};
@@ -53,6 +53,28 @@ fn a_client_streams() {
     });
     assert_eq!(early, Ok(number(3)), "what comes behind the answer is dropped");
     bed.no_handler_runs();
+}
+
+#[test]
+fn the_response_to_a_stream_brings_its_metadata() {
+    let bed = StreamBed::new();
+    let mut metadata = Metadata::new();
+    metadata.insert("trace", [7; 300]).unwrap();
+    let channel = Channel::from(bed.session());
+    let with = channel.with(CallOptions::new().metadata(metadata.clone()));
+    for (channel, expected) in [(&with, &metadata), (&channel, &Metadata::new())] {
+        for early in [false, true] {
+            let upload = channel.client_streaming(&SUM);
+            bed.wait(upload.send(filled(3, 2_000))).unwrap();
+            if early {
+                bed.wait(upload.send(number(0))).unwrap();
+            }
+            let response = bed.wait(upload.finish_with_metadata());
+            assert_eq!(response, Ok((number(3), expected.clone())), "early: {early}");
+        }
+    }
+    let upload = with.client_streaming(&SUM);
+    assert_eq!(bed.wait(upload.finish()), Ok(number(0)), "who does not ask gets the message");
 }
 
 #[test]
@@ -237,7 +259,10 @@ fn calls_and_streams_are_told_apart() {
     invalid(bed.wait(all(streamed)).1.err());
     const UNKNOWN: Method<Number, Number> = Method::new("test.Streams/Unknown");
     let (_, end) = bed.wait(all(session.server_streaming(&UNKNOWN, &number(1))));
-    assert!(matches!(end, Err(CallError::Status(status)) if status.code() == Code::Unimplemented));
+    assert_eq!(end, Err(CallError::NoSuchMethod("test.Streams/Unknown")));
+    let upload = session.client_streaming(&UNKNOWN);
+    let end = bed.wait(upload.finish());
+    assert_eq!(end, Err(CallError::NoSuchMethod("test.Streams/Unknown")));
     // The session serves on.
     let numbers = session.server_streaming(&COUNT, &number(2));
     assert_eq!(bed.wait(all(numbers)), (vec![0, 1], Ok(())));

@@ -24,7 +24,7 @@ const PANIC: Method<Number, Number> = Method::new("test.Streams/Panic");
 const FOREVER: Method<Number, Number> = Method::new("test.Streams/Forever");
 /// Sends three numbers and fails.
 const FAIL: Method<Number, Number> = Method::new("test.Streams/Fail");
-/// Adds numbers up; answers as soon as one is 0.
+/// Adds numbers up; answers as soon as one is 0, with the request's metadata.
 const SUM: Method<Number, Number> = Method::new("test.Streams/Sum");
 /// Reads nothing until the test says so, and then sums.
 const LATE: Method<Number, Number> = Method::new("test.Streams/Late");
@@ -111,6 +111,7 @@ impl Streams {
         request: Request<'_, Incoming<Number>>,
     ) -> Result<Response<Number>, Status> {
         let _runs = Runs::new(self);
+        let metadata = request.metadata().to_owned();
         let (mut sum, mut numbers) = (0, request.into_message());
         while let Some(Number { value, .. }) = numbers.next().await? {
             if value == 0 {
@@ -118,7 +119,7 @@ impl Streams {
             }
             sum += value;
         }
-        Ok(Response::new(number(sum)))
+        Ok(Response::new(number(sum)).with_metadata(metadata))
     }
 
     async fn late(
