@@ -12,10 +12,13 @@ use std::path::PathBuf;
 pub enum Error {
     /// A `.proto` file is missing or wrong. The text starts with the file, the line and the column.
     Proto(String),
-    /// A file uses editions instead of a syntax, which `prost` does not know.
+    /// A file uses an edition instead of a syntax, and says what neither is known here nor can be said in
+    /// proto3.
     Edition {
         /// The file, as it is imported.
         file: String,
+        /// What is wrong, and what to do.
+        problem: String,
     },
     /// Options of erpc are used where, or in a way that, they cannot be.
     Options(Vec<Misuse>),
@@ -79,11 +82,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Proto(message) => f.write_str(message),
-            Self::Edition { file } => write!(
-                f,
-                "{file} uses editions, which messages cannot be generated from yet; write `syntax = \"proto3\";` \
-                 (or \"proto2\") in its place and remove `features`"
-            ),
+            Self::Edition { file, problem } => write!(f, "{file} {problem}"),
             Self::Options(misuses) => {
                 let lines: Vec<_> = misuses.iter().map(Misuse::to_string).collect();
                 f.write_str(&lines.join("\n"))

@@ -174,15 +174,20 @@
 //! oneofs, maps. Extensions are not kept by messages. Well-known types are those of
 //! `erpc::prost_types`; `google.protobuf.Empty` is `()`, and the wrappers are what they wrap.
 //!
+//! Files with `edition = "2023";` are read as proto3, as far as they say what proto3 can: fields are `optional`
+//! unless `features.field_presence` is `IMPLICIT`, and repeated ones packed unless their encoding is `EXPANDED`.
+//! With `use_protoc` and `compile_descriptor_set` they are refused.
+//!
 //! # Refused
 //!
-//! Files with editions, two methods whose 32-bit ids are equal, names that meet in Rust and options that
+//! Files with editions that are no proto3, two methods whose 32-bit ids are equal, names that meet in Rust and options that
 //! cannot be fail the build; [`Error`] says which and what to do.
 
 mod attributes;
 mod builder;
 mod check;
 mod comments;
+mod edition;
 mod error;
 mod finish;
 mod generator;

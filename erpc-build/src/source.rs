@@ -1,8 +1,10 @@
 //! From files to descriptors: by `protox`, by `protoc`, or as another compiler has left them.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use prost_types::FileDescriptorSet;
 use protox::Compiler;
@@ -11,6 +13,7 @@ use protox::file::{
 };
 use protox::prost_reflect::DescriptorPool;
 
+use crate::edition::{self, Refusal};
 use crate::{Error, options};
 
 /// What was read.
@@ -29,18 +32,24 @@ pub(crate) fn read(
     includes: &[PathBuf],
     paths: &mut Paths,
 ) -> Result<Source, Error> {
-    let mut included = ChainFileResolver::new();
+    let mut files = ChainFileResolver::new();
     for include in includes {
-        included.add(IncludeFileResolver::new(include.clone()));
+        files.add(IncludeFileResolver::new(include.clone()));
     }
+    let lowered = Rc::new(RefCell::new(Lowered::default()));
     let mut resolver = ChainFileResolver::new();
-    resolver.add(Included(included));
+    resolver.add(Included { files, includes: includes.to_vec(), lowered: Rc::clone(&lowered) });
     resolver.add(GoogleFileResolver::new());
     resolver.add(OwnFiles);
     let mut compiler = Compiler::with_file_resolver(resolver);
     let opened = compiler.open_files(protos).map(|_| ());
     paths.extend(compiler.files().filter_map(|file| file.path().map(Path::to_owned)));
-    opened.map_err(|error| proto_error(&error, includes))?;
+    let Lowered { paths: of_editions, refused } = lowered.take();
+    paths.extend(of_editions);
+    if let Some((file, problem)) = refused {
+        return Err(Error::Edition { file, problem });
+    }
+    opened.map_err(|error| proto_error(&error))?;
     let files = compiler.files().filter(|file| !file.is_import());
     let named = files.map(|file| file.name().to_owned()).collect();
     Ok(Source { pool: compiler.descriptor_pool(), named })
@@ -92,7 +101,10 @@ fn decode(encoded: &[u8]) -> Result<DescriptorPool, Error> {
     let set =
         FileDescriptorSet::decode(encoded).map_err(|error| Error::Proto(error.to_string()))?;
     if let Some(file) = set.file.iter().find(|file| file.syntax() == "editions") {
-        return Err(Error::Edition { file: file.name().to_owned() });
+        let problem = "uses an edition, which only the compiler that is part of this crate reads; leave `use_protoc` and \
+                       `compile_descriptor_set` out, or write `syntax = \"proto3\";` (or \"proto2\") in its place and remove \
+                       `features`";
+        return Err(Error::Edition { file: file.name().to_owned(), problem: problem.to_owned() });
     }
     DescriptorPool::decode(encoded).map_err(|error| Error::Proto(format!("{error:?}")))
 }
@@ -107,18 +119,50 @@ fn same_file(proto: &Path, path: &Path, includes: &[PathBuf]) -> bool {
         .any(|place| place.canonicalize().is_ok_and(|place| place == path))
 }
 
-/// The include folders. People have copies of Google's own files in them, with words that are too new
-/// for `protox`; such a copy gives way to what `protox` brings along.
-struct Included(ChainFileResolver);
+/// The include folders. `protox` does not know editions, so such files are read as proto3. People also have
+/// copies of Google's own files in them, with words that are too new for `protox`; such a copy gives way
+/// to what `protox` brings along.
+struct Included {
+    files: ChainFileResolver,
+    includes: Vec<PathBuf>,
+    lowered: Rc<RefCell<Lowered>>,
+}
+
+/// What has become of files with editions.
+#[derive(Default)]
+struct Lowered {
+    paths: Vec<PathBuf>,
+    /// A file that is no proto3, and why not.
+    refused: Option<(String, Refusal)>,
+}
+
+impl Included {
+    /// A file that `protox` cannot read, if that is because of its edition.
+    fn with_edition(&self, name: &str) -> Option<Result<File, protox::Error>> {
+        let mut paths = self.includes.iter().map(|include| include.join(name));
+        let path = paths.find(|path| path.exists())?;
+        let read = edition::read(name, &fs::read_to_string(&path).ok()?)?;
+        let mut lowered = self.lowered.borrow_mut();
+        lowered.paths.push(path);
+        Some(read.and_then(|file| {
+            file.map_err(|refusal| {
+                lowered.refused = Some((name.to_owned(), refusal.clone()));
+                protox::Error::new(refusal)
+            })
+        }))
+    }
+}
 
 impl FileResolver for Included {
     fn resolve_path(&self, path: &Path) -> Option<String> {
-        self.0.resolve_path(path)
+        self.files.resolve_path(path)
     }
 
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
-        self.0.open_file(name).or_else(|error| match error.is_parse() {
-            true => GoogleFileResolver::new().open_file(name).map_err(|_| error),
+        self.files.open_file(name).or_else(|error| match error.is_parse() {
+            true => self
+                .with_edition(name)
+                .unwrap_or_else(|| GoogleFileResolver::new().open_file(name).map_err(|_| error)),
             false => Err(error),
         })
     }
@@ -136,14 +180,7 @@ impl FileResolver for OwnFiles {
     }
 }
 
-fn proto_error(error: &protox::Error, includes: &[PathBuf]) -> Error {
-    // A parser that does not know editions trips over the first word.
-    if let Some(name) = error.file().filter(|_| error.is_parse()) {
-        let text = includes.iter().find_map(|include| fs::read_to_string(include.join(name)).ok());
-        if text.is_some_and(|text| text.lines().any(|line| line.starts_with("edition"))) {
-            return Error::Edition { file: name.to_owned() };
-        }
-    }
+fn proto_error(error: &protox::Error) -> Error {
     // Its Debug has the line and column, its Display does not.
     let text = format!("{error:?}");
     let hint = options::hint(&text);

@@ -222,10 +222,22 @@ fn options_of_another_file_with_our_name_are_ours_if_they_say_the_same() {
 }
 
 #[test]
-fn editions_are_refused_by_name() {
-    let text = "// New.\nedition = \"2023\";\nmessage M {}";
-    let error = compile_text("editions", text, erpc_build::configure());
-    assert!(matches!(&error, Error::Edition { file } if file == "test.proto"), "{error}");
+fn editions_that_are_no_proto3_are_refused_by_name() {
+    for (text, said) in [
+        (
+            "// New.\nedition = \"2024\";\nmessage M {}",
+            "is of edition 2024, of which only 2023 is known",
+        ),
+        (
+            "edition = \"2023\"; option features.enum_type = CLOSED;",
+            "has `features.enum_type = CLOSED`, which proto3 cannot say; remove it, or write `syntax = \"proto2\";` in \
+             place of the edition",
+        ),
+    ] {
+        let error = compile_text("editions", text, erpc_build::configure());
+        assert!(matches!(error, Error::Edition { .. }));
+        assert_eq!(error.to_string(), format!("test.proto {said}"));
+    }
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn editions_are_refused_by_name_also_behind_protoc() {
     fs::write(&set, b"\x0a\x16\x0a\x0atest.proto\x62\x08editions").unwrap();
     let protoc = stand_in(&folder, &format!("cp {} \"$out\"", set.display()));
     let error = compile(&folder, &protoc).unwrap_err();
-    assert!(matches!(&error, Error::Edition { file } if file == "test.proto"), "{error}");
+    assert!(matches!(&error, Error::Edition { file, .. } if file == "test.proto"), "{error}");
 }
 
 #[test]

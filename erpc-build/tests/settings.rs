@@ -137,3 +137,35 @@ fn cargo_is_told_what_was_read() {
     let [known, shared] = ["known.proto", "shared.proto"].map(|name| protos().join(name));
     assert_eq!(files, [known.to_str().unwrap(), shared.to_str().unwrap()], "{printed}");
 }
+
+#[test]
+fn a_file_of_edition_2023_is_read_as_proto3() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("settings/edition");
+    fs::create_dir_all(&folder).unwrap();
+    let imported = "edition = \"2023\";\npackage i;\noption features.field_presence = IMPLICIT;\n\
+                    // A thing.\nmessage Thing {\n  // Its size.\n  int32 size = 1;\n}\n";
+    fs::write(folder.join("imported.proto"), imported).unwrap();
+    let file = folder.join("edition.proto");
+    let text = "// A licence.\nedition = \"2023\";\npackage e;\nimport \"imported.proto\";\n\
+                import \"erpc/options.proto\";\n\
+                message M {\n  int32 set = 1;\n  i.Thing thing = 2;\n  repeated int32 all = 3 [deprecated = true];\n}\n\
+                service S { rpc A(M) returns (i.Thing) { option (erpc.method).mode = WORKER; } }\n";
+    fs::write(&file, text).unwrap();
+    let builder = erpc_build::configure().emit_rerun_if_changed(false).out_dir(&folder);
+    builder.compile_protos(&[file], &[&folder]).unwrap();
+    let generated = fs::read_to_string(folder.join("e.rs")).unwrap();
+    let words: String = generated.split_whitespace().collect();
+    for part in [
+        "#[prost(int32,optional,tag=\"1\")]pubset:::core::option::Option<i32>,",
+        "pubthing:::core::option::Option<super::i::Thing>,",
+        "#[deprecated]#[prost(int32,repeated,",
+        "(\"A\",Some(::erpc::service::Mode::Worker))",
+    ] {
+        assert!(words.contains(part), "no {part} in {generated}");
+    }
+    let imported = fs::read_to_string(folder.join("i.rs")).unwrap();
+    assert!(
+        imported.contains("/// Its size.") && imported.contains("pub size: i32,"),
+        "{imported}"
+    );
+}
