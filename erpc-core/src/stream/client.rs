@@ -50,7 +50,7 @@ enum Close {
     Wanted,
     Sent,
     Done,
-    /// The call failed: who knows what the server thinks.
+    /// The call failed, or there was no memory for it: who knows what the server thinks.
     Lost,
 }
 
@@ -239,9 +239,12 @@ impl Client {
     /// What is to be called next, an extended request, if anything.
     ///
     /// # Errors
-    /// [`NoMemory`]: the stream cannot go on; [`Client::fail`] and give the session up.
+    /// [`NoMemory`]: the stream cannot go on; [`Client::fail`], give its calls up, and ask once more, for what
+    /// tells the server. If there is no memory for that either, the stream [is spoilt](Client::is_spoilt).
     pub fn poll_call(&mut self, pool: &mut Pool) -> Result<Option<(Ask, MsgBuf)>, NoMemory> {
         if self.close == Close::Wanted {
+            // Without memory the server is not told, and the session not used again.
+            self.close = Close::Lost;
             let message = self.bare(Ask::Close, pool)?;
             self.close = Close::Sent;
             return Ok(Some((Ask::Close, message)));
@@ -307,8 +310,7 @@ impl Client {
             }
             Ok(None) => self.fail(CallError::ResponseLost(Cause::Malformed)),
             Err(error) => {
-                let never_ran = ask == Ask::Open
-                    && !matches!(error, CallError::MaybeExecuted(_) | CallError::ResponseLost(_));
+                let never_ran = ask == Ask::Open && never_ran(&error);
                 self.fail(of_stream(ask, error));
                 // The server has nothing to close, unless it holds pushes for a stream to come.
                 if never_ran && self.pushes == 0 && self.close == Close::Wanted {
@@ -385,6 +387,16 @@ impl Client {
     #[must_use]
     pub fn is_spoilt(&self) -> bool {
         self.close == Close::Lost
+    }
+}
+
+/// Whether a failed OPEN says that no handler runs. Not so if a resource was exhausted: that may have been the
+/// memory for what the handler has sent.
+fn never_ran(error: &CallError) -> bool {
+    match error {
+        CallError::NotExecuted(_) | CallError::Rejected(_) => true,
+        CallError::Status(status) => status.code() != Code::ResourceExhausted,
+        CallError::MaybeExecuted(_) | CallError::ResponseLost(_) => false,
     }
 }
 

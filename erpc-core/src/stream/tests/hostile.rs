@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::buf::{MsgBuf, Pool};
 use crate::protocol::{CallError, Cause};
-use crate::service::Code;
+use crate::service::{Code, Status};
 use crate::stream::{
     Answer, Ask, Batch, Client, ClientNext, MAX_HELD, MAX_UNREAD, Request, Server,
 };
@@ -157,6 +157,36 @@ fn a_client_does_not_wait_for_what_cannot_come() {
     assert!(
         matches!(gave_up(&mut client), Err(CallError::Status(status)) if status.code() == Code::Cancelled)
     );
+}
+
+#[test]
+fn an_open_that_fails_is_followed_by_close_if_its_handler_may_run() {
+    let closes = |error: CallError| {
+        let (mut client, mut pool) = opened();
+        client.replied(Ask::Open, Err(error.clone()));
+        let next = client.poll_call(&mut pool).unwrap().map(|(ask, _)| ask);
+        assert!(matches!(client.next_batch(), ClientNext::End(Err(told)) if told == error));
+        assert_eq!(client.is_over(), next.is_none());
+        next == Some(Ask::Close)
+    };
+    // The server's memory is full of answers, and the handler's was one too many.
+    assert!(closes(CallError::Status(Status::resource_exhausted("no room"))));
+    assert!(closes(CallError::MaybeExecuted(Cause::NoProgress)));
+    assert!(closes(CallError::ResponseLost(Cause::NoMemory)));
+    assert!(!closes(CallError::Status(Status::unimplemented("no such method"))));
+    assert!(!closes(CallError::NotExecuted(Cause::PeerDead)));
+}
+
+#[test]
+fn a_client_without_memory_for_close_is_over_when_its_calls_have_ended() {
+    let (mut client, _pool) = opened();
+    client.drop_reader();
+    let mut nothing = Pool::new(0);
+    assert!(client.poll_call(&mut nothing).is_err());
+    assert!(!client.is_over(), "OPEN is on its way");
+    client.replied(Ask::Open, Err(CallError::MaybeExecuted(Cause::NoMemory)));
+    assert!(client.is_over() && client.is_spoilt());
+    assert!(matches!(client.poll_call(&mut nothing), Ok(None)));
 }
 
 proptest! {
