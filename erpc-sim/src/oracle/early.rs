@@ -18,11 +18,14 @@ impl Oracle {
 
     /// The caller of a call cancels it; `found` says whether the protocol knew of it.
     pub(crate) fn cancelled(&mut self, id: u32, found: bool) {
-        let before = std::mem::replace(&mut self.calls[id as usize].cancelled, true);
+        let call = &mut self.calls[id as usize];
+        let before = std::mem::replace(&mut call.cancelled, true);
+        // It has ended, and the next turn tells.
+        let is_late = call.deadline.is_some_and(|at| at <= self.now || !self.clocks_are_true);
         if before && found {
             self.blame(format!("call {id} can be cancelled twice"));
         }
-        if !(before || found) && self.spares_sessions {
+        if !(before || found || is_late) && self.spares_sessions {
             self.blame(format!("call {id} is under way, and nobody knows of it"));
         }
     }

@@ -85,6 +85,11 @@ impl Scene {
         self
     }
 
+    fn is_cancelled_in_vain(&mut self) -> &mut Self {
+        self.oracle.cancelled(self.id, false);
+        self
+    }
+
     /// Its handler is told that so many nanoseconds are left.
     fn is_told(&mut self, left: i64) -> &mut Self {
         self.oracle.told_deadline(self.id, Some(left));
@@ -365,7 +370,20 @@ const WRONG: &[(&[Feature], Story, &str)] = &[
         },
         "call 0 is executed, and was said not to be",
     ),
-    (CALM, |s| s.oracle.cancelled(s.id, false), "call 0 is under way, and nobody knows of it"),
+    (
+        CALM,
+        |s| {
+            s.is_cancelled_in_vain();
+        },
+        "call 0 is under way, and nobody knows of it",
+    ),
+    (
+        CALM,
+        |s| {
+            s.is_due_in(1_500).after(1_499).is_cancelled_in_vain();
+        },
+        "call 0 is under way, and nobody knows of it",
+    ),
     (
         CALM,
         |s| {
@@ -600,6 +618,10 @@ const TRUE: &[(&[Feature], Story)] = &[
     (CALM, |s| {
         s.is_due_in(1_500).opens().after(10).is_told(2_000).says(2);
         s.after(1_500).fails(CallError::NotExecuted(Cause::DeadlineExceeded)).is_told_to_stop();
+    }),
+    (CALM, |s| {
+        s.is_due_in(1_500).opens().after(1_500).is_cancelled_in_vain();
+        s.fails(CallError::NotExecuted(Cause::DeadlineExceeded));
     }),
     (CALM, |s| {
         s.is_sent().is_executed().is_cancelled().is_told_to_stop();
