@@ -58,11 +58,13 @@ pub enum Feature {
     Deadlines,
     /// Callers think better of it.
     Cancels,
+    /// Sessions carry streams besides those that carry calls; their users pause, leave and fail.
+    Streams,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Loss,
         Self::Bursts,
         Self::Duplicates,
@@ -89,6 +91,7 @@ impl Feature {
         Self::Metadata,
         Self::Deadlines,
         Self::Cancels,
+        Self::Streams,
     ];
 
     /// Those that may end a session before its time.
@@ -140,6 +143,7 @@ impl Feature {
             Self::Metadata => "metadata",
             Self::Deadlines => "deadlines",
             Self::Cancels => "cancels",
+            Self::Streams => "streams",
         }
     }
 

@@ -11,9 +11,9 @@
 //!           |   \
 //!        network  nodes   links and switches; endpoints: erpc_core::runtime::Rpc over transport::SimTransport
 //!                  |
-//!                party    what an endpoint's user does: calls, answers
+//!                party    what an endpoint's user does: calls, answers, streams
 //!                  |
-//!                oracle   what must be true of every call
+//!                oracle   what must be true of every call and stream
 //! ```
 //!
 //! | module | is about |
@@ -28,6 +28,7 @@
 
 mod agenda;
 mod clock;
+mod course;
 mod feature;
 pub mod fuzz;
 pub mod hostile;
@@ -51,6 +52,7 @@ pub mod transport;
 mod whim;
 pub mod world;
 
+pub use course::Courses;
 pub use feature::{Feature, Features};
 pub use output::print_line;
 pub use random::Random;

@@ -215,6 +215,7 @@ impl Run {
         }
         if verbose {
             say!("{:?}\n{:?}\n{:?}", summary.faults, summary.happened, summary.outcomes);
+            say!("{:?}", summary.streams);
             say!("at most {} thousandths of the time bound were used", summary.bound_used);
         }
         let failures = u32::from(summary.failure.is_some());

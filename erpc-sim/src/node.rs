@@ -55,7 +55,7 @@ impl Node {
         Self {
             rpc: None,
             port: Port::new(plan.route, plan.nic),
-            party: Party::new((index, 0), &random.fork(2)),
+            party: Party::new((index, 0), &random.fork(2), plan.config.memory()),
             // Clocks of different hosts have nothing to do with each other.
             clock: Clock::new((pattern::mix(world_seed ^ u64::from(plan.route.host)) >> 24) as i64),
             rx: Injector::new(seed ^ 1, rx.clone(), start),
@@ -82,7 +82,7 @@ impl Node {
         if let Some(place) = plan.group.iter().position(|&port| port == plan.route.port) {
             rpc.listen(Acceptor::new(Arc::clone(group), place as u8));
         }
-        self.party = self.party.reborn(&Random::new(seed).fork(2));
+        self.party = self.party.reborn(&Random::new(seed).fork(2), plan.config.memory());
         self.rpc = Some(rpc);
         self.silence = Silence::default();
         self.forged = 0;

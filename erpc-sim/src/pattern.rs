@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 use bytes::BufMut;
 use erpc_core::wire::extension::{push_entry, put_extension};
 
+use crate::course::Direction;
+
 /// Bytes of noise that contents are cut from: a prime, so that no distance between two packets of a
 /// message is a multiple of it.
 const NOISE: usize = 131_071;
@@ -37,6 +39,13 @@ pub(crate) fn answer(request: u64, len: usize) -> u64 {
     mix(request ^ mix(len as u64))
 }
 
+/// What an item of stream `id` is made from; `of` tells whose it is.
+#[must_use]
+pub(crate) fn item(seed: u64, id: u32, of: Direction, number: u32) -> u64 {
+    let stream = mix(seed ^ u64::from(id) << 20 ^ 1 << 62);
+    mix(stream ^ u64::from(number) << 1 ^ u64::from(of == Direction::Down))
+}
+
 /// Writes a pattern of `len` bytes.
 pub(crate) fn fill(out: &mut impl BufMut, key: u64, len: usize) {
     let head = len.min(8);
@@ -61,15 +70,21 @@ pub(crate) fn matches(bytes: &[u8], key: u64) -> bool {
 /// An extension that belongs to a key; with up to two entries, and of some 260 bytes at most.
 #[must_use]
 pub(crate) fn extension(key: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_extension(key as u8, &entries(key), &mut out);
+    out
+}
+
+/// Its entries.
+#[must_use]
+pub(crate) fn entries(key: u64) -> Vec<u8> {
     let mut entries = Vec::new();
     for (at, name) in ["trace", "\u{e9}"].into_iter().enumerate().take((key >> 8) as usize % 3) {
         let value = [mix(key + at as u64) as u8; 120];
         push_entry(&mut entries, name, &value[..(key >> 16) as usize % value.len()])
             .expect("there is room for two entries");
     }
-    let mut out = Vec::new();
-    put_extension(key as u8, &entries, &mut out);
-    out
+    entries
 }
 
 /// Whether the response with this key has an extension, where its request had one.

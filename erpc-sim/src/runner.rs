@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::FaultCounts;
 
-use crate::oracle::{Outcomes, Violation};
+use crate::oracle::{Outcomes, Streams, Violation};
 use crate::plan::{Cut, Plan};
 use crate::world::{Happened, Report, World};
 use crate::{Scenario, pattern};
@@ -178,6 +178,8 @@ pub struct Summary {
     pub happened: Happened,
     /// How calls ended.
     pub outcomes: Outcomes,
+    /// What became of streams.
+    pub streams: Streams,
 }
 
 /// Runs `count` seeds from `from` on, on so many threads, and stops soon after one has failed.
@@ -216,6 +218,7 @@ pub fn run_seeds(
                         summary.faults += report.faults;
                         summary.happened += report.happened;
                         summary.outcomes += report.outcomes;
+                        summary.streams += report.streams;
                         summary.bound_used = summary.bound_used.max(report.bound_used);
                         hashes.put(at, report.trace_hash);
                     }

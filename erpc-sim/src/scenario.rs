@@ -59,7 +59,8 @@ impl Scenario {
     /// some hide others show.
     pub(crate) fn features(self, random: &mut Random) -> Features {
         if self == Self::Calm {
-            return Features::none();
+            let streams = random.percent(50);
+            return if streams { Features::of(&[Feature::Streams]) } else { Features::none() };
         }
         let density = *random.pick(&[10, 30, 50]);
         // In a third of the runs sessions live: what ends them hides what else goes wrong.

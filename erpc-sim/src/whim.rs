@@ -19,7 +19,7 @@ const LONGEST_WAIT: u64 = 30;
 impl Whims {
     /// After how many nanoseconds the caller has waited long enough: of every order of magnitude alike, and now
     /// and then at once.
-    fn wait(random: &mut Random) -> u64 {
+    pub(crate) fn wait(random: &mut Random) -> u64 {
         let order = random.below(LONGEST_WAIT - 9);
         if order == 0 { 0 } else { random.below(1 << (9 + order)) + 1 }
     }

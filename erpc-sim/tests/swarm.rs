@@ -20,7 +20,7 @@ fn eighty_seeds_break_no_rule_and_every_fault_acts() {
     assert_eq!(summary.seeds, 80);
     let faults = format!("{:?}{:?}", summary.faults, summary.happened);
     assert!(!faults.contains(": 0,") && !faults.contains(": 0 "), "one never acted: {faults}");
-    let outcomes = format!("{:?}", summary.outcomes);
+    let outcomes = format!("{:?}{:?}", summary.outcomes, summary.streams);
     assert!(!outcomes.contains(": 0"), "one never came: {outcomes}");
     // What a seed is worth.
     let (packets, calls) = (summary.packets / summary.seeds, summary.calls / summary.seeds);
@@ -53,6 +53,7 @@ fn acted(feature: Feature, faults: &FaultCounts, happened: &Happened) -> u64 {
         Feature::Metadata => happened.extended,
         Feature::Deadlines => happened.late,
         Feature::Cancels => happened.cancels.min(happened.cancelled),
+        Feature::Streams => happened.streams,
         Feature::Checksums => unreachable!("they find what others do"),
     }
 }
@@ -160,6 +161,9 @@ fn where_nothing_goes_wrong_every_call_has_its_response() {
     let outcomes = summary.outcomes;
     assert_eq!(outcomes.responses, summary.calls, "{outcomes:?}");
     assert_eq!((outcomes.statuses, outcomes.not_executed, outcomes.maybe_executed), (0, 0, 0));
+    let streams = summary.streams;
+    assert_eq!(streams.begun, streams.finished + streams.statuses + streams.left, "{streams:?}");
+    assert!(streams.finished > 0 && streams.failed == 0, "{streams:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What must be true of every call, whatever happens.
+//! What must be true of every call and every stream, whatever happens.
 //!
 //! The oracle is told everything that users see: each call that was made, each execution, each
 //! outcome. It knows from the plan what may be expected and remembers the first thing that was not.
@@ -7,6 +7,7 @@ mod calls;
 mod causes;
 mod early;
 mod outcomes;
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,8 @@ use erpc_core::time::Instant;
 pub(crate) use self::calls::Asked;
 use self::calls::{Call, Stage};
 pub use self::outcomes::{Hardships, Outcomes};
+use self::streams::Stream;
+pub use self::streams::Streams;
 use crate::Feature;
 use crate::plan::Plan;
 
@@ -69,9 +72,16 @@ pub struct Oracle {
     /// By endpoint: how long a session may take to open, and for how long a peer must be silent before it
     /// counts as dead.
     timeouts: Vec<(Duration, Duration)>,
+    /// Bytes of the largest message.
+    largest_message: usize,
+    /// What happens to streams is printed.
+    prints: bool,
     now: Instant,
     calls: Vec<Call>,
     sessions: Vec<Session>,
+    streams: Vec<Stream>,
+    streams_under_way: u64,
+    stream_counts: Streams,
     under_way: u64,
     opened: u64,
     /// Calls that may have been executed, as their errors say, and not all of whose packets were seen to go
@@ -93,9 +103,14 @@ impl Oracle {
             memory_is_short: plan.features.has(Feature::Memory),
             clocks_are_true: !plan.features.has_any(&[Feature::ClockStall, Feature::ClockLeap]),
             timeouts: plan.endpoints.iter().map(|endpoint| endpoint.config.timeouts()).collect(),
+            largest_message: plan.sizes.longest as usize,
+            prints: plan.prints,
             now: Instant::ZERO,
             calls: Vec::new(),
             sessions: Vec::new(),
+            streams: Vec::new(),
+            streams_under_way: 0,
+            stream_counts: Streams::default(),
             under_way: 0,
             opened: 0,
             unsent: Vec::new(),

@@ -17,7 +17,9 @@ impl Party {
         while self.owed > 0 && self.under_way < plan.outstanding {
             // Mostly on sessions that are open; now and then on one that is about to be.
             let eager = self.chances.sessions.percent(2);
-            let ready = |session: &Session| !session.closing && (session.open || eager);
+            let ready = |session: &Session| {
+                session.lane.is_none() && !session.closing && (session.open || eager)
+            };
             let count = self.sessions.iter().filter(|session| ready(session)).count();
             let at = self.chances.sessions.below(count as u64) as usize;
             let mut ready = self.sessions.iter_mut().filter(|session| ready(session));

@@ -1,7 +1,8 @@
-//! What the user of an endpoint does: calls others, and answers.
+//! What the user of an endpoint does: calls others and answers, also in streams.
 
 mod calls;
 mod handlers;
+mod streams;
 mod turn;
 
 use erpc_core::buf::MsgBuf;
@@ -10,13 +11,23 @@ use erpc_core::runtime::Context;
 
 pub(crate) use self::handlers::Answer;
 use self::handlers::PutOff;
+use self::streams::{Lane, Streams};
+pub(crate) use self::streams::{Wake, stream_of};
 pub(crate) use self::turn::Turn;
 use crate::oracle::{Incarnation, Oracle};
-use crate::plan::Plan;
+use crate::plan::{EndpointPlan, Plan};
 use crate::transport::SimTransport;
 use crate::{Feature, Random, SimRoute};
 
 type Cx<'a> = Context<'a, SimTransport>;
+
+/// What a session is opened for.
+#[derive(Clone, Copy)]
+struct Target {
+    server: SimRoute,
+    /// It carries streams.
+    streams: bool,
+}
 
 /// A session that a party has opened.
 struct Session {
@@ -27,9 +38,17 @@ struct Session {
     /// Its calls that have not ended.
     calls: Vec<u32>,
     closing: bool,
+    /// What it is at, if it carries streams instead of calls.
+    lane: Option<Lane>,
     /// Another one is opened when it has closed, and takes its place in the endpoint's table.
     replaced: bool,
     open: bool,
+}
+
+impl Session {
+    fn target(&self) -> Target {
+        Target { server: self.server, streams: self.lane.is_some() }
+    }
 }
 
 /// What a user draws from, one stream per purpose, so that a handler that panics or a session that closes
@@ -44,6 +63,7 @@ struct Chances {
     whims: Random,
     /// Of handlers that are told that nobody waits.
     obedience: Random,
+    streams: Random,
 }
 
 impl Chances {
@@ -57,6 +77,7 @@ impl Chances {
             churn: random.fork(6),
             whims: random.fork(7),
             obedience: random.fork(8),
+            streams: random.fork(9),
         }
     }
 }
@@ -72,7 +93,7 @@ pub(crate) struct Party {
     /// All the memory there was.
     hoard: Vec<MsgBuf>,
     /// Servers to try again with the next round.
-    missed: Vec<SimRoute>,
+    missed: Vec<Target>,
     /// Requests that were not answered at once.
     put_off: Vec<PutOff>,
     /// Calls to be cancelled, and in how many nanoseconds.
@@ -84,13 +105,15 @@ pub(crate) struct Party {
     /// A session has taken the place of another one in this turn.
     pub(crate) begins_anew: bool,
     /// Calls that were handed over in this turn.
-    pub(crate) handed_over: u32,
+    handed_over: u32,
     /// Responses that there was no memory for.
     pub(crate) responses_refused: u64,
+    streams: Streams,
 }
 
 impl Party {
-    pub(crate) fn new(me: Incarnation, random: &Random) -> Self {
+    /// The user of an endpoint; the streams' messages take up to `memory` bytes.
+    pub(crate) fn new(me: Incarnation, random: &Random, memory: usize) -> Self {
         Self {
             me,
             chances: Chances::new(random),
@@ -106,23 +129,53 @@ impl Party {
             begins_anew: false,
             handed_over: 0,
             responses_refused: 0,
+            streams: Streams::new(memory),
         }
     }
 
     /// Its next life.
-    pub(crate) fn reborn(&self, random: &Random) -> Self {
+    pub(crate) fn reborn(&self, random: &Random, memory: usize) -> Self {
         let (index, life) = self.me;
         let Self { owed, responses_refused, cancelled, .. } = *self;
-        Self { owed, responses_refused, cancelled, ..Self::new((index, life + 1), random) }
+        let streams = self.streams.reborn(memory);
+        let new = Self::new((index, life + 1), random, memory);
+        Self { owed, responses_refused, cancelled, streams, ..new }
     }
 
     pub(crate) fn incarnation(&self) -> Incarnation {
         self.me
     }
 
+    /// A turn of its endpoint begins.
+    pub(crate) fn begin_turn(&mut self) {
+        self.handed_over = 0;
+        self.streams.begin_turn();
+    }
+
+    /// What was handed over in this turn: calls, and what streams call and answer.
+    pub(crate) fn handed_over(&self) -> u32 {
+        self.handed_over + self.streams.handed_over()
+    }
+
+    /// Opens the sessions of an endpoint that is born.
+    pub(crate) fn connect_all(
+        &mut self,
+        cx: &mut Cx<'_>,
+        plan: &EndpointPlan,
+        oracle: &mut Oracle,
+    ) {
+        for &server in &plan.servers {
+            self.connect(cx, Target { server, streams: false }, oracle);
+        }
+        for &server in &plan.lanes {
+            self.connect(cx, Target { server, streams: true }, oracle);
+        }
+    }
+
     /// Opens a session.
-    pub(crate) fn connect(&mut self, cx: &mut Cx<'_>, server: SimRoute, oracle: &mut Oracle) {
-        let Ok(id) = cx.connect(server) else { return self.missed.push(server) };
+    fn connect(&mut self, cx: &mut Cx<'_>, target: Target, oracle: &mut Oracle) {
+        let Target { server, streams } = target;
+        let Ok(id) = cx.connect(server) else { return self.missed.push(target) };
         let number = oracle.session(self.me.0);
         self.sessions.push(Session {
             id,
@@ -130,6 +183,7 @@ impl Party {
             number,
             calls: Vec::new(),
             closing: false,
+            lane: streams.then(Lane::default),
             replaced: false,
             open: false,
         });
@@ -140,16 +194,26 @@ impl Party {
         let count = self.sessions.len() as u64;
         let at = self.chances.churn.below(count) as usize;
         let Some(session) = self.sessions.get_mut(at) else { return };
-        if std::mem::replace(&mut session.closing, true) {
+        if session.closing {
             return;
         }
-        let server = session.server;
+        let target = session.target();
         let replaced = self.chances.churn.percent(70);
-        session.replaced = replaced;
-        cx.disconnect(session.id);
+        // A stream that runs goes on.
+        if session.lane.as_mut().is_none_or(|lane| lane.leave(replaced)) {
+            (session.closing, session.replaced) = (true, replaced);
+            cx.disconnect(session.id);
+        }
         // Its successor waits for its place, or is there at once.
         if !replaced {
-            self.connect(cx, server, oracle);
+            self.connect(cx, target, oracle);
+        }
+    }
+
+    /// Tries again to open the sessions that could not be.
+    fn try_missed(&mut self, cx: &mut Cx<'_>, oracle: &mut Oracle) {
+        for target in std::mem::take(&mut self.missed) {
+            self.connect(cx, target, oracle);
         }
     }
 
@@ -165,6 +229,7 @@ impl Party {
     /// No new calls and sessions.
     pub(crate) fn retire(&mut self) {
         (self.persists, self.owed) = (false, 0);
+        self.streams.retire();
     }
 
     /// Takes all memory.
@@ -176,11 +241,13 @@ impl Party {
                 Err(_) => size /= 2,
             }
         }
+        self.streams.take_hoard();
     }
 
     /// Gives it back.
     pub(crate) fn drop_hoard(&mut self) {
         self.hoard.clear();
+        self.streams.drop_hoard();
     }
 
     /// A round begins: more calls are to be made.
@@ -192,9 +259,7 @@ impl Party {
         plan: &Plan,
     ) {
         if self.persists {
-            for server in std::mem::take(&mut self.missed) {
-                self.connect(cx, server, oracle);
-            }
+            self.try_missed(cx, oracle);
             self.owed += calls;
             self.make_calls(cx, oracle, plan);
         }
@@ -207,6 +272,7 @@ impl Party {
                 oracle.abandoned(call);
             }
         }
+        self.streams.abandon(oracle);
     }
 }
 

@@ -10,6 +10,7 @@ use erpc_core::service::{Code, Status};
 use erpc_core::time::Instant;
 
 use super::handlers::Answer;
+use super::streams::{stream_of, stream_of_token};
 use super::{Cx, Party};
 use crate::SimRoute;
 use crate::oracle::Oracle;
@@ -27,6 +28,9 @@ pub(crate) struct Turn<'w> {
 
 impl App<SimTransport> for Turn<'_> {
     fn on_request(&mut self, cx: &mut Cx<'_>, request: Request<'_, SimRoute>) {
+        if self.plan.has_streams() && stream_of(request.method).is_some() {
+            return self.party.stream_request(cx, request, self.oracle);
+        }
         let Request { handle, method, body, extended, deadline, .. } = request;
         let bare = self.oracle.bare_request(method, body.as_slice(), Some(extended));
         let asked = self.oracle.executed(self.party.me, method, bare);
@@ -51,6 +55,10 @@ impl App<SimTransport> for Turn<'_> {
         reply: Result<Reply<'_>, CallError>,
         mut request: MsgBuf,
     ) {
+        if stream_of_token(token).is_some() {
+            self.party.stream_replied(cx, token, reply, request, self.oracle);
+            return self.party.use_lanes(cx, self.oracle, self.plan);
+        }
         let id = token as u32;
         let result = reply
             .as_ref()
@@ -77,6 +85,9 @@ impl App<SimTransport> for Turn<'_> {
     }
 
     fn on_cancel(&mut self, cx: &mut Cx<'_>, request: RequestHandle) {
+        if self.party.stream_cancelled(cx, request, self.oracle) {
+            return;
+        }
         let mut known = self.party.put_off.iter_mut();
         let Some(put_off) = known.find(|put_off| put_off.handle == request) else {
             return self.oracle.blame("nobody waits for a request, which was answered");
@@ -96,6 +107,7 @@ impl App<SimTransport> for Turn<'_> {
     }
 
     fn on_client_gone(&mut self, _: &mut Cx<'_>, client: ClientId) {
+        self.party.stream_client_gone(client, self.oracle);
         for put_off in &mut self.party.put_off {
             if put_off.handle.client() != client {
                 continue;
@@ -118,12 +130,17 @@ impl App<SimTransport> for Turn<'_> {
         let SessionEvent::Closed(cause) = event else {
             let session = &mut self.party.sessions[at];
             session.open = true;
+            let (id, is_lane) = (session.id, session.lane.is_some());
             self.oracle.opened(session.number);
+            if is_lane {
+                self.party.lane_has_changed(cx, id, None, self.oracle);
+                return self.party.use_lanes(cx, self.oracle, self.plan);
+            }
             return self.party.make_calls(cx, self.oracle, self.plan);
         };
         let closed = self.party.sessions.swap_remove(at);
         if !closed.calls.is_empty() {
-            let calls = closed.calls;
+            let calls = &closed.calls;
             self.oracle
                 .blame(format!("a session closes before its calls {calls:?} have ended: {cause}"));
         }
@@ -136,10 +153,14 @@ impl App<SimTransport> for Turn<'_> {
             match cause {
                 // To be turned away takes no time: not again at once.
                 Cause::Connect(error) if error != ConnectError::Timeout => {
-                    self.party.missed.push(closed.server);
+                    self.party.missed.push(closed.target());
                 }
-                _ => self.party.connect(cx, closed.server, self.oracle),
+                _ => self.party.connect(cx, closed.target(), self.oracle),
             }
+        }
+        if closed.lane.is_some() {
+            self.party.lane_has_changed(cx, closed.id, Some(cause), self.oracle);
+            self.party.use_lanes(cx, self.oracle, self.plan);
         }
         self.party.make_calls(cx, self.oracle, self.plan);
     }

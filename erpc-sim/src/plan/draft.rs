@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use erpc_core::protocol::{EndpointConfig, Integrity};
+use erpc_core::stream::BATCH;
 use erpc_core::time::Instant;
 use erpc_core::transport::ChargeModel;
 use erpc_core::transport::fault::Faults;
+use erpc_core::wire::extension::MAX_EXTENSION;
 
 use super::faults::{outage, suffer};
 use super::times::Times;
 use super::{EndpointPlan, HOUR, Handlers, Happening, MOST_CREDITS, MS, Plan, SECOND, Sizes};
 use crate::transport::Nic;
 use crate::whim::Whims;
-use crate::{Feature, Features, Random, Scenario, SimRoute};
+use crate::{Courses, Feature, Features, Random, Scenario, SimRoute};
 
 /// Streams of randomness, one per purpose; features have theirs behind these.
 pub(super) mod purpose {
@@ -34,6 +36,14 @@ enum Asking {
     /// All who accept sessions ask.
     Servers,
 }
+
+/// Bytes of a stream's message besides an item and the extension, at most: the frame, and a status of up to 200
+/// bytes with details of up to 100.
+const MOST_BESIDE_ITEM: u32 = 512;
+
+/// Endpoints that begin streams, at most, and streams that one begins.
+const MOST_STREAMERS: u64 = 4;
+const MOST_STREAMS: u64 = 48;
 
 /// A plan in the making.
 pub(super) struct Draft<'a> {
@@ -96,11 +106,14 @@ impl<'a> Draft<'a> {
                 faults: (Faults::none(), Faults::none()),
                 servers: Vec::new(),
                 rounds: Vec::new(),
+                lanes: Vec::new(),
+                stream_rounds: Vec::new(),
             }],
             events: Vec::new(),
             heal_at: healed,
             handlers: Handlers::default(),
             whims: Whims::default(),
+            courses: Courses::default(),
             sizes,
             outstanding: shape.within(1, 48) as u32,
             turn_nanos: (300, 100),
@@ -196,6 +209,43 @@ impl<'a> Draft<'a> {
                 }
                 self.plan.endpoints.push(endpoint);
             }
+        }
+    }
+
+    /// Some of those who make calls have streams besides.
+    pub(super) fn add_streams(&mut self) {
+        let Some(mut random) = self.feature(Feature::Streams) else { return };
+        if !self.plan.has_streams() {
+            return;
+        }
+        let random = &mut random;
+        // An item, its stream's extension and frame, and a status fit the largest message.
+        let largest = self.plan.sizes.longest - MAX_EXTENSION as u32 - MOST_BESIDE_ITEM;
+        let deadline_percent = random.within(1, 30) as u32;
+        self.plan.courses = Courses {
+            largest: largest.min(2 * BATCH as u32),
+            pause_percent: random.below(60) as u32,
+            longest_pause: *random.pick(&[20_000, MS, 20 * MS, SECOND]),
+            leave_percent: random.within(5, 35) as u32,
+            fail_percent: random.below(40) as u32,
+            deadline_percent: match self.plan.features.has(Feature::Deadlines) {
+                true => deadline_percent,
+                false => 0,
+            },
+        };
+        let endpoints = &self.plan.endpoints;
+        let callers: Vec<usize> =
+            (0..endpoints.len()).filter(|&at| !endpoints[at].servers.is_empty()).collect();
+        for _ in 0..random.within(1, MOST_STREAMERS) {
+            let at = *random.pick(&callers);
+            let servers = &self.plan.endpoints[at].servers;
+            let lanes = (0..random.within(1, 4)).map(|_| *random.pick(servers)).collect();
+            let count = random.within(1, MOST_STREAMS) as u32;
+            let rounds = self.rounds(random, count);
+            let endpoint = &mut self.plan.endpoints[at];
+            // The calls of a stream wait for its session, and for slots that are in quarantine.
+            endpoint.config = endpoint.config.clone().queue_limit(1_024);
+            (endpoint.lanes, endpoint.stream_rounds) = (lanes, rounds);
         }
     }
 

@@ -18,7 +18,7 @@ use self::times::Times;
 use crate::net::Topology;
 use crate::transport::Nic;
 use crate::whim::Whims;
-use crate::{Feature, Features, Random, Scenario, SimRoute};
+use crate::{Courses, Feature, Features, Random, Scenario, SimRoute};
 
 /// A run's whole future, but for what the endpoints do.
 #[derive(Clone, Debug)]
@@ -43,6 +43,8 @@ pub struct Plan {
     pub handlers: Handlers,
     /// What calls are like besides their sizes.
     pub whims: Whims,
+    /// What streams are like.
+    pub courses: Courses,
     /// How long messages are.
     pub sizes: Sizes,
     /// Calls that one endpoint has under way at most, over all sessions.
@@ -71,6 +73,10 @@ pub struct EndpointPlan {
     pub servers: Vec<SimRoute>,
     /// When it makes calls, and how many.
     pub rounds: Vec<(Instant, u32)>,
+    /// The servers it opens a session for streams to, one per entry.
+    pub lanes: Vec<SimRoute>,
+    /// When it begins streams, and how many.
+    pub stream_rounds: Vec<(Instant, u32)>,
 }
 
 /// What a run shall do without, although its seed drew it: how a failing run is made smaller.
@@ -137,6 +143,7 @@ impl Plan {
         }
         let mut draft = Draft::new(&root, scenario, (features, drawn));
         draft.add_endpoints();
+        draft.add_streams();
         draft.add_packet_faults();
         draft.add_happenings();
         let mut plan = Self { seed, prints: cut.prints, ..draft.plan };
@@ -171,6 +178,13 @@ impl Plan {
     #[must_use]
     pub fn spares_sessions(&self) -> bool {
         self.is_trusted() && self.times.liveness >= 10 * SECOND && self.drawn.spare_sessions()
+    }
+
+    /// Whether endpoints have streams: where what arrives is what was sent. Whoever asks for something in the
+    /// name of another stream, because a bit has flipped, waits for ever.
+    #[must_use]
+    pub fn has_streams(&self) -> bool {
+        self.features.has(Feature::Streams) && self.is_trusted()
     }
 
     /// After the faults are over, every call ends within this many nanoseconds. Where sessions live: a call

@@ -1,5 +1,6 @@
 //! What must be true of an endpoint after every turn.
 
+use erpc_core::buf::PoolStats;
 use erpc_core::protocol::{DropReason, MAX_EXPIRED};
 use erpc_core::wire::{ANNOUNCEMENT, Header, Kind};
 
@@ -51,6 +52,15 @@ impl World<'_> {
                 "endpoint {index} has {memory} bytes of msgbufs, its limit is {limit}"
             ));
         }
+        if self.plan.has_streams() {
+            let PoolStats { in_use_bytes, idle_bytes, .. } = node.party.stream_memory();
+            let memory = in_use_bytes + idle_bytes;
+            if memory > limit {
+                self.oracle.blame(format!(
+                    "endpoint {index} has {memory} bytes of streams' msgbufs, its limit is {limit}"
+                ));
+            }
+        }
         if node.forged > 0 && node.port.waiting() == 0 {
             let dropped = |reason: &DropReason| stats.protocol.dropped(*reason);
             let strangers: u64 = STRANGERS.iter().map(dropped).sum();
@@ -69,7 +79,7 @@ impl World<'_> {
         }
         // A packet is answered by at most as many as the credits, a timer sends a few, and a call as
         // many as the credits.
-        let causes = received as u64 + u64::from(node.party.handed_over);
+        let causes = received as u64 + u64::from(node.party.handed_over());
         // A window that grows lets calls of all sessions go on; one that shrinks is told to all clients.
         let credits = u64::from(MOST_CREDITS);
         let released = sessions.0 as u64 * credits + sessions.1 as u64;
@@ -83,7 +93,7 @@ impl World<'_> {
     /// A client that was told that its request is executing has given the room for the response to others: it
     /// comes announced.
     pub(super) fn check_announced(&mut self, from: SimRoute, to: SimRoute, header: &Header) {
-        if !self.plan.features.has(Feature::SlowHandlers) {
+        if !self.plan.features.has_any(&[Feature::SlowHandlers, Feature::Streams]) {
             return;
         }
         let place = (from, to, header.connection.to_u64(), header.request.to_u32());

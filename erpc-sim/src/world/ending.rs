@@ -27,9 +27,10 @@ impl World<'_> {
         for link in 0..self.network.links() {
             self.network.resume_link(self.now, LinkId(link));
         }
-        let queued = self.oracle.under_way();
-        let bound = self.plan.bound_nanos(self.oracle.backlog_bytes(), queued);
-        let until = self.now.plus_nanos(bound);
+        let (bytes, items, pauses) = self.oracle.stream_backlog();
+        let bytes = self.oracle.backlog_bytes() + bytes;
+        let bound = self.plan.bound_nanos(bytes, self.oracle.under_way() + items);
+        let until = self.now.plus_nanos(bound + pauses);
         self.phase = Phase::Draining { since: self.now, until };
     }
 
@@ -38,9 +39,10 @@ impl World<'_> {
         match self.phase {
             Phase::Faults => true,
             Phase::Draining { since, until } => {
-                let (left, now) = (self.oracle.under_way(), self.now);
+                let (calls, streams) = (self.oracle.under_way(), self.oracle.streams_under_way());
+                let now = self.now;
                 let everybody_is_there = self.nodes.iter().all(|node| node.rpc.is_some());
-                if left == 0 && everybody_is_there {
+                if calls + streams == 0 && everybody_is_there {
                     let (used, given) = (now.nanos_since(since), until.nanos_since(since));
                     self.bound_used = used.saturating_mul(1_000) / given.max(1);
                     // Long enough for what clients say of responses that they have, also if it is lost once,
@@ -53,7 +55,7 @@ impl World<'_> {
                 } else if now > until {
                     let given = until.nanos_since(since);
                     self.oracle.blame(format!(
-                        "{left} calls have not ended {given} ns after the last fault"
+                        "{calls} calls and {streams} streams have not ended {given} ns after the last fault"
                     ));
                     return false;
                 }
@@ -61,6 +63,9 @@ impl World<'_> {
             }
             Phase::Resting { until, leave_by } => {
                 if self.now >= until {
+                    if self.plan.spares_sessions() {
+                        self.check_streams();
+                    }
                     if self.plan.spares_packets() {
                         self.check_idle();
                     }
@@ -117,6 +122,15 @@ impl World<'_> {
         }
     }
 
+    /// What streams have begun, they have ended: at both ends of every session, all of which live.
+    fn check_streams(&mut self) {
+        for (index, node) in self.nodes.iter().enumerate() {
+            if let Some(rest) = node.party.stream_rest() {
+                self.oracle.blame(format!("endpoint {index} is idle and has of streams {rest}"));
+            }
+        }
+    }
+
     /// Every call that ended early on its way has been answered by now, and its slot is free.
     fn check_quarantines(&mut self) {
         for (index, node) in self.nodes.iter_mut().enumerate() {
@@ -132,7 +146,8 @@ impl World<'_> {
             let early = self.oracle.ended_early(index);
             // A failure that is announced and not pulled yet ends a call early, and has been answered.
             let fails = self.plan.features.has(Feature::Panics);
-            if answered > early || answered < early && !fails {
+            let (sent, perhaps) = node.party.streams_ended_early();
+            if answered > early + sent + perhaps || answered < early + sent && !fails {
                 self.oracle.blame(format!(
                     "endpoint {index} has ended {early} calls on their way, {answered} were answered"
                 ));
@@ -194,6 +209,13 @@ impl World<'_> {
                 let (count, bytes) = (stats.pool.in_use, stats.pool.in_use_bytes);
                 self.oracle.blame(format!(
                     "endpoint {index} is at rest and {count} msgbufs of {bytes} bytes are in use"
+                ));
+            }
+            let streams = node.party.stream_memory();
+            if streams.in_use != 0 || !node.party.has_no_streams() {
+                self.oracle.blame(format!(
+                    "endpoint {index} is at rest and has streams, or {} msgbufs of streams",
+                    streams.in_use
                 ));
             }
             if stats.protocol.rx_packets != stats.transport.rx_packets {

@@ -18,7 +18,7 @@ use crate::agenda::Agenda;
 use crate::net::{Network, Packet};
 use crate::node::Node;
 use crate::oracle::{Hardships, Oracle, Outcomes};
-use crate::party::Answer;
+use crate::party::{Answer, Wake};
 use crate::plan::Plan;
 use crate::shelf::Shelf;
 use crate::transport::Sent;
@@ -37,7 +37,10 @@ enum Event {
     Answer(u32),
     /// A caller has waited long enough.
     Cancel(u32),
+    /// A user of a stream goes on.
+    Wake(u32),
     Round(u32, u32),
+    StreamRound(u32, u32),
     Happens(u32),
     Restart(u32),
     Unstall(u32),
@@ -86,6 +89,8 @@ pub struct World<'p> {
     answers: Shelf<(usize, u32, Answer)>,
     /// Calls to be cancelled: whose, in which life, which.
     cancels: Shelf<(usize, u32, u32)>,
+    /// Users of streams who have paused: whose, in which life, which.
+    wakes: Shelf<(usize, u32, Wake)>,
     /// Requests that servers have accepted: whose, to whom, and the session and the number there.
     accepted: BTreeSet<(SimRoute, SimRoute, u64, u32)>,
     /// The long requests under way.
@@ -134,6 +139,7 @@ impl<'p> World<'p> {
             waiting: Shelf::new(),
             answers: Shelf::new(),
             cancels: Shelf::new(),
+            wakes: Shelf::new(),
             accepted: BTreeSet::new(),
             requests: packets::Requests::default(),
             pulls: packets::Pulls::default(),
@@ -153,6 +159,9 @@ impl<'p> World<'p> {
             world.start(index);
             for &(at, calls) in &plan.endpoints[index].rounds {
                 world.agenda.put(at, Event::Round(index as u32, calls));
+            }
+            for &(at, streams) in &plan.endpoints[index].stream_rounds {
+                world.agenda.put(at, Event::StreamRound(index as u32, streams));
             }
         }
         for (at, (when, _)) in plan.events.iter().enumerate() {
@@ -193,6 +202,7 @@ impl<'p> World<'p> {
         let Hardships { panics, allocations_refused, extended, late } = self.oracle.hardships();
         (self.happened.panics, self.happened.allocations_refused) = (panics, allocations_refused);
         (self.happened.extended, self.happened.late) = (extended, late);
+        self.happened.streams = self.oracle.stream_counts().begun;
         let outcomes = self.oracle.outcomes();
         let Outcomes { responses, statuses, not_executed, maybe_executed, .. } = outcomes;
         let others = [outcomes.responses_lost, outcomes.rejected, outcomes.abandoned];
@@ -205,6 +215,7 @@ impl<'p> World<'p> {
             packets: self.network.stats().sent,
             calls: self.oracle.calls(),
             outcomes,
+            streams: self.oracle.stream_counts(),
             sessions_opened: self.oracle.sessions_opened(),
             faults: self.faults,
             happened: self.happened,
@@ -268,6 +279,8 @@ impl<'p> World<'p> {
             }
             Event::Answer(place) => self.answer(place),
             Event::Cancel(place) => self.cancel(place),
+            Event::Wake(place) => self.wake(place),
+            Event::StreamRound(index, streams) => self.begin_streams(index as usize, streams),
             Event::Round(index, calls) => {
                 let (oracle, plan) = (&mut self.oracle, self.plan);
                 let node = &mut self.nodes[index as usize];

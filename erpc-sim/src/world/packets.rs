@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use erpc_core::stream::Ask;
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::{Fate, PacketCopy};
+use erpc_core::wire::extension::Extension;
 use erpc_core::wire::{CANCEL, HEADER_LEN, Header, Kind, checksum};
 
 use super::{Event, World};
 use crate::SimRoute;
 use crate::net::Packet;
+use crate::party::stream_of;
 use crate::pattern;
 use crate::transport::Sent;
 
@@ -65,6 +68,9 @@ impl Pulls {
     }
 }
 
+/// Where a request's first packet says what a stream's call is for.
+const OP_AT: usize = HEADER_LEN + 2;
+
 /// Where a request's first packet says how much time is left.
 const DEADLINE_AT: usize = HEADER_LEN + 4;
 
@@ -94,7 +100,10 @@ impl World<'_> {
                     {
                         let micros =
                             field.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
-                        self.oracle.sent_deadline(method, micros);
+                        match stream_of(method) {
+                            Some(id) => self.oracle.stream_sent_deadline(id, bytes[OP_AT], micros),
+                            None => self.oracle.sent_deadline(method, micros),
+                        }
                     }
                 }
                 self.check_announced(from, to, &header);
@@ -213,18 +222,35 @@ fn answers_asked_for(packet: &Packet, pulls: &mut Pulls) -> u64 {
     }
 }
 
+/// What a request's first packet asks for, if it is a call of a stream.
+fn call_of_stream(method: u32, payload: &[u8]) -> Option<String> {
+    let id = stream_of(method)?;
+    let (extension, frame) = Extension::split(payload).ok()?;
+    let word = |at: usize| Some(u32::from_le_bytes(*frame.get(at..)?.first_chunk()?));
+    let (number, seq, count) = (word(0)?, word(4)?, word(8)?);
+    let asks = [Ask::Open, Ask::Pull, Ask::Push, Ask::Close];
+    let (end, op) = (extension.op() & 0x80 != 0, extension.op() & 0x7F);
+    let ask = asks.into_iter().find(|ask| ask.op(false) == op)?;
+    let end = if end { ", the last" } else { "" };
+    Some(format!(": {ask:?} of stream {id}, here {number}; batch {seq} of {count} items{end}"))
+}
+
 /// Prints a packet on a line.
 #[cold]
 fn print(now: Instant, what: &str, packet: &Packet) {
     let Packet { from, to, bytes, .. } = packet;
     let len = bytes.len();
     match Header::parse(bytes) {
-        Ok(Header { connection, kind, packet, request, aux, size, .. }) => crate::say!(
-            "{:>13} {from} -> {to} {what:9} {kind:?} {:x} packet {} request {} aux {aux} size {size}, {len} bytes",
+        Ok(Header { connection, kind, packet, request, aux, size, flags }) => crate::say!(
+            "{:>13} {from} -> {to} {what:9} {kind:?} {:x} packet {} request {} aux {aux} size {size}, {len} bytes{}",
             now.as_nanos(),
             connection.to_u64(),
             packet.get(),
             request.to_u32(),
+            match kind == Kind::Request && packet.get() == 0 && flags.extended() {
+                true => call_of_stream(aux, &bytes[HEADER_LEN..]).unwrap_or_default(),
+                false => String::new(),
+            },
         ),
         Err(error) => {
             crate::say!("{:>13} {from} -> {to} {what:9} {error:?}, {len} bytes", now.as_nanos())

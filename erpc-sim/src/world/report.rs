@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 
 use erpc_core::transport::fault::FaultCounts;
 
-use crate::oracle::{Outcomes, Violation};
+use crate::oracle::{Outcomes, Streams, Violation};
 
 /// What came of a run.
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub struct Report {
     pub calls: u64,
     /// How they ended.
     pub outcomes: Outcomes,
+    /// What became of streams.
+    pub streams: Streams,
     /// Sessions that were opened.
     pub sessions_opened: u64,
     /// How often packet faults acted.
@@ -59,6 +61,7 @@ pub struct Happened {
     pub nic_drops: u64,
     pub switch_drops: u64,
     pub marks: u64,
+    pub streams: u64,
 }
 
 impl AddAssign for Happened {
@@ -86,5 +89,6 @@ impl AddAssign for Happened {
         self.nic_drops += more.nic_drops;
         self.switch_drops += more.switch_drops;
         self.marks += more.marks;
+        self.streams += more.streams;
     }
 }

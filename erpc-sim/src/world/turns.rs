@@ -29,9 +29,7 @@ impl World<'_> {
         let Some(rpc) = &mut node.rpc else { return };
         let mut cx = rpc.context_at(now);
         if self.phase == Phase::Faults {
-            for &server in &plan.servers {
-                node.party.connect(&mut cx, server, &mut self.oracle);
-            }
+            node.party.connect_all(&mut cx, plan, &mut self.oracle);
         } else {
             node.party.retire();
         }
@@ -49,7 +47,7 @@ impl World<'_> {
         let waiting = node.port.waiting().min(MAX_BURST);
         node.port.set_now(self.now);
         node.turns += 1;
-        node.party.handed_over = 0;
+        node.party.begin_turn();
         let mut turn = Turn {
             party: &mut node.party,
             oracle: &mut self.oracle,
@@ -70,7 +68,7 @@ impl World<'_> {
         if let Some(rpc) = &mut node.rpc {
             rpc.ring_doorbell();
         }
-        self.plan_cancels(index);
+        self.plan_users(index);
         self.plan_turn(index, self.now);
         self.send_all(index);
     }
@@ -85,7 +83,7 @@ impl World<'_> {
             let place = self.answers.put((index, life, answer));
             self.agenda.put(self.now.plus_nanos(nanos), Event::Answer(place));
         }
-        self.plan_cancels(index);
+        self.plan_users(index);
         self.send_all(index);
         let node = &self.nodes[index];
         let next = if node.port.waiting() > 0 {
@@ -124,13 +122,17 @@ impl World<'_> {
         }
     }
 
-    /// The cancels that an endpoint's user has thought of.
-    pub(super) fn plan_cancels(&mut self, index: usize) {
+    /// The cancels that an endpoint's user has thought of, and the ends of its pauses.
+    pub(super) fn plan_users(&mut self, index: usize) {
         let party = &mut self.nodes[index].party;
         let (_, life) = party.incarnation();
         for (nanos, id) in party.to_cancel.drain(..) {
             let place = self.cancels.put((index, life, id));
             self.agenda.put(self.now.plus_nanos(nanos), Event::Cancel(place));
+        }
+        for (nanos, wake) in party.wakes().drain(..) {
+            let place = self.wakes.put((index, life, wake));
+            self.agenda.put(self.now.plus_nanos(nanos), Event::Wake(place));
         }
     }
 
@@ -157,6 +159,31 @@ impl World<'_> {
         }
         if let Some(rpc) = &mut node.rpc {
             node.party.answer_late(&mut rpc.context_at(now), answer);
+            self.between_turns(index);
+        }
+    }
+
+    /// A user of a stream goes on.
+    pub(super) fn wake(&mut self, place: u32) {
+        let (index, life, wake) = self.wakes.take(place);
+        let node = &mut self.nodes[index];
+        let now = node.clock.at(self.now);
+        if node.party.incarnation().1 != life {
+            return;
+        }
+        if let Some(rpc) = &mut node.rpc {
+            node.party.wake(&mut rpc.context_at(now), wake, &mut self.oracle, self.plan);
+            self.between_turns(index);
+        }
+    }
+
+    /// An endpoint begins streams.
+    pub(super) fn begin_streams(&mut self, index: usize, streams: u32) {
+        let node = &mut self.nodes[index];
+        let now = node.clock.at(self.now);
+        if let Some(rpc) = &mut node.rpc {
+            let mut cx = rpc.context_at(now);
+            node.party.begin_streams(&mut cx, streams, &mut self.oracle, self.plan);
             self.between_turns(index);
         }
     }

@@ -1,0 +1,297 @@
+//! What a stream is like: drawn when it begins, and known to both of its ends.
+
+use erpc_core::service::{Code, Status};
+use erpc_core::stream::BATCH;
+
+use crate::whim::Whims;
+use crate::{Random, pattern};
+
+/// What the streams of a run are like.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Courses {
+    /// Bytes of the largest item.
+    pub largest: u32,
+    /// In a hundred readers and writers, how many pause.
+    pub pause_percent: u32,
+    /// The longest pause, in nanoseconds.
+    pub longest_pause: u64,
+    /// In a hundred readers, how many leave before the end.
+    pub leave_percent: u32,
+    /// In a hundred handlers, how many end with a status.
+    pub fail_percent: u32,
+    /// In a hundred streams, how many have a deadline.
+    pub deadline_percent: u32,
+}
+
+/// Whose items.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    /// The client's.
+    Up,
+    /// The server's.
+    Down,
+}
+
+/// Items of one side that a stream has at most.
+const MOST_ITEMS: u64 = 300;
+
+/// Bytes of items of one side that a stream has at most, but for the last item: several batches.
+const MOST_BYTES: u64 = 10 * BATCH as u64;
+
+/// Pauses of one reader or writer, at most.
+const MOST_PAUSES: u32 = 6;
+
+/// How soon after it has begun a stream is closed that nobody wants, in nanoseconds.
+const SOON: u64 = 30_000;
+
+/// What lengths items have.
+#[derive(Clone, Copy, Debug)]
+enum Lengths {
+    /// Up to so many bytes.
+    Below(u32),
+    /// Of every order of magnitude.
+    Any(u32),
+    /// Such that two fill a batch, or do not fit one.
+    Near(u32),
+}
+
+/// The items of one side, how they are sent, and how they are read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flow {
+    pub(crate) items: u32,
+    lengths: Lengths,
+    /// The writer's pauses and the reader's.
+    pub(crate) writer: Pauses,
+    pub(crate) reader: Pauses,
+    /// After so many items the reader reads no more.
+    pub(crate) leaves_after: Option<u32>,
+}
+
+/// A pause before every so many-th item.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pauses {
+    every: u32,
+    nanos: u64,
+}
+
+impl Pauses {
+    const NONE: Self = Self { every: u32::MAX, nanos: 0 };
+
+    fn draw(random: &mut Random, courses: &Courses, items: u32) -> Self {
+        let (pauses, count) =
+            (random.percent(courses.pause_percent), random.within(1, MOST_PAUSES.into()));
+        // Of every order of magnitude alike, from about a microsecond on.
+        let order = random.within(10, u64::from(courses.longest_pause.max(1_024).ilog2()));
+        let nanos = random.within(1 << (order - 1), 1 << order);
+        let every = (items / count as u32).max(1);
+        if pauses { Self { every, nanos } } else { Self::NONE }
+    }
+
+    /// How long the pause is before item `number`, if there is one.
+    pub(crate) fn before(self, number: u32) -> Option<u64> {
+        (number > 0 && number.is_multiple_of(self.every)).then_some(self.nanos)
+    }
+
+    /// All pauses of a flow with so many items.
+    fn in_all(self, items: u32) -> u64 {
+        u64::from(items / self.every) * self.nanos
+    }
+}
+
+impl Flow {
+    fn draw(random: &mut Random, courses: &Courses, items: Option<u32>) -> Self {
+        let largest = u64::from(courses.largest);
+        let half = (BATCH as u64 / 2).min(largest);
+        let (lengths, mean) = match random.below(8) {
+            0 | 1 => (Lengths::Below(17), 8),
+            2 | 3 => (Lengths::Below(400), 200),
+            4 | 5 => (Lengths::Any(largest as u32), largest / 6),
+            6 => (Lengths::Near(half as u32), half),
+            _ => (Lengths::Near(largest as u32), largest),
+        };
+        let most = (MOST_BYTES / mean.max(1)).clamp(1, MOST_ITEMS);
+        let drawn = match random.below(8) {
+            0 => 0,
+            1 => 1,
+            _ => random.within(1, most) as u32,
+        };
+        let items = items.unwrap_or(drawn).min(most as u32);
+        let writer = Pauses::draw(random, courses, items);
+        let reader = Pauses::draw(random, courses, items);
+        let leaves = random.percent(courses.leave_percent);
+        let after = random.below(u64::from(items) + 1) as u32;
+        Self { items, lengths, writer, reader, leaves_after: leaves.then_some(after) }
+    }
+
+    /// The length of the item with this key.
+    pub(crate) fn len(&self, key: u64) -> usize {
+        let mut random = Random::new(key);
+        let len = match self.lengths {
+            Lengths::Below(most) => random.below(most.into()),
+            Lengths::Any(most) => {
+                let cap = u64::from(most) >> random.below(12);
+                random.below(cap + 1)
+            }
+            Lengths::Near(near) => u64::from(near).saturating_sub(random.below(24)),
+        };
+        len as usize
+    }
+
+    /// Bytes that one item has at most.
+    pub(crate) fn longest(&self) -> usize {
+        match self.lengths {
+            Lengths::Below(most) | Lengths::Any(most) | Lengths::Near(most) => most as usize,
+        }
+    }
+}
+
+/// What a handler makes its sending depend on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// Nothing: it reads and sends apart.
+    Apart,
+    /// It reads all, then sends.
+    ReadFirst,
+    /// It sends one item for each that it reads.
+    Echo,
+}
+
+/// A stream's whole future, but for what the network does to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Course {
+    pub(crate) up: Flow,
+    pub(crate) down: Flow,
+    pub(crate) order: Order,
+    /// The handler ends when it has sent all, whether or not it has read all.
+    pub(crate) careless: bool,
+    /// After so many items of its own the handler ends with a status.
+    pub(crate) fails_after: Option<u32>,
+    /// A deadline in so many nanoseconds.
+    pub(crate) deadline: Option<u64>,
+    /// The client closes it after so many nanoseconds.
+    pub(crate) closes_in: Option<u64>,
+}
+
+impl Course {
+    pub(crate) fn draw(random: &mut Random, courses: &Courses) -> Self {
+        let shape = random.below(10);
+        let mut up = Flow::draw(random, courses, (shape < 3).then_some(1));
+        let down = match shape {
+            3..5 => Some(1),
+            8.. => Some(up.items),
+            _ => None,
+        };
+        let mut down = Flow::draw(random, courses, down);
+        let order = match shape {
+            0..5 => Order::ReadFirst,
+            5..8 => Order::Apart,
+            _ => Order::Echo,
+        };
+        if order == Order::Echo {
+            let items = up.items.min(down.items);
+            for flow in [&mut up, &mut down] {
+                flow.items = items;
+                flow.leaves_after = flow.leaves_after.map(|after| after.min(items));
+            }
+        }
+        let careless = random.percent(30) && order == Order::Apart;
+        let fails = random.percent(courses.fail_percent);
+        let after = random.below(u64::from(down.items) + 1) as u32;
+        let deadline = random.percent(courses.deadline_percent).then(|| Whims::wait(random));
+        // Now and then so soon that CLOSE may overtake OPEN.
+        let soon = random.percent(60);
+        let closes = if soon { random.below(SOON) } else { Whims::wait(random) };
+        let closes_in = random.percent(courses.leave_percent).then_some(closes);
+        let fails_after = fails.then_some(after);
+        Self { up, down, order, careless, fails_after, deadline, closes_in }
+    }
+
+    /// A stream of small items in which nothing happens but that they are sent.
+    #[cfg(test)]
+    pub(crate) fn plain(up: u32, down: u32) -> Self {
+        let flow = |items| Flow {
+            items,
+            lengths: Lengths::Below(17),
+            writer: Pauses::NONE,
+            reader: Pauses::NONE,
+            leaves_after: None,
+        };
+        Self {
+            up: flow(up),
+            down: flow(down),
+            order: Order::Apart,
+            careless: false,
+            fails_after: None,
+            deadline: None,
+            closes_in: None,
+        }
+    }
+
+    /// All pauses of both ends together, in nanoseconds.
+    pub(crate) fn pauses(&self) -> u64 {
+        let of = |flow: &Flow| flow.writer.in_all(flow.items) + flow.reader.in_all(flow.items);
+        of(&self.up) + of(&self.down)
+    }
+
+    /// How the handler ends, by itself: nobody else's stream ends like this.
+    pub(crate) fn verdict(&self, key: u64) -> Result<(), Status> {
+        if self.fails_after.is_none() {
+            return Ok(());
+        }
+        let codes = [Code::NotFound, Code::Aborted, Code::OutOfRange, Code::FailedPrecondition];
+        let mut random = Random::new(key);
+        let code = *random.pick(&codes);
+        let message = format!("{:x<1$}", format!("{key:016x}"), random.below(200) as usize);
+        let mut details = Vec::new();
+        let len = random.below(100) as usize;
+        pattern::fill(&mut details, key, len);
+        Err(Status::new(code, message).with_details(&details))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COURSES: Courses = Courses {
+        largest: 2 * BATCH as u32,
+        pause_percent: 50,
+        longest_pause: 1_000_000_000,
+        leave_percent: 30,
+        fail_percent: 30,
+        deadline_percent: 30,
+    };
+
+    #[test]
+    fn streams_are_of_every_kind_and_within_their_bounds() {
+        let mut random = Random::new(1);
+        let courses: Vec<_> = (0..2_000).map(|_| Course::draw(&mut random, &COURSES)).collect();
+        let any = |of: &dyn Fn(&Course) -> bool| courses.iter().any(of);
+        assert!(any(&|course| course.up.items == 0 && course.down.items == 0));
+        assert!(any(&|course| course.up.items == 1 && course.down.items > 100));
+        assert!(any(&|course| course.up.items > 100 && course.down.items == 1));
+        assert!(any(&|course| course.up.longest() > BATCH && course.up.items > 1));
+        assert!(any(&|course| course.deadline.is_none() && course.closes_in.is_some()));
+        for course in &courses {
+            assert!(course.order != Order::Echo || course.up.items == course.down.items);
+            for flow in [&course.up, &course.down] {
+                let lens = (0..flow.items).map(|at| flow.len(pattern::mix(at.into())));
+                assert!(lens.clone().all(|len| len <= flow.longest()), "{course:?}");
+                assert!(lens.sum::<usize>() as u64 <= 3 * MOST_BYTES, "{course:?}");
+                assert!(flow.leaves_after.is_none_or(|after| after <= flow.items));
+            }
+            let most = 4 * u64::from(MOST_PAUSES) * 2 * COURSES.longest_pause;
+            assert!(course.pauses() <= most, "{course:?}");
+        }
+    }
+
+    #[test]
+    fn a_verdict_is_a_status_of_its_own() {
+        let mut course = Course::draw(&mut Random::new(1), &COURSES);
+        course.fails_after = None;
+        assert_eq!(course.verdict(7), Ok(()));
+        course.fails_after = Some(0);
+        assert_eq!(course.verdict(7), course.verdict(7));
+        assert_ne!(course.verdict(7), course.verdict(8));
+    }
+}

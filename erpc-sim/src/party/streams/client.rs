@@ -1,0 +1,294 @@
+//! A stream that a party has begun.
+
+use erpc_core::buf::MsgBuf;
+use erpc_core::protocol::{CallError, Cause, NewCall, RejectReason, SessionId};
+use erpc_core::stream::{Ask, Client, ClientNext};
+use erpc_core::time::Instant;
+
+use super::users::{Reader, Writer};
+use super::{STREAM, Stage, Who};
+use crate::course::{Course, Direction};
+use crate::pattern;
+
+/// A stream, its user, and the session that it has to itself.
+#[derive(Debug)]
+pub(super) struct ClientStream {
+    id: u32,
+    machine: Client,
+    /// Or why it is gone.
+    session: Result<SessionId, Cause>,
+    /// Its session is open, so that it is known what the server takes.
+    open: bool,
+    knows_limit: bool,
+    course: Course,
+    deadline: Instant,
+    writer: Writer,
+    reader: Reader,
+    /// Its calls that have not ended.
+    calls: Vec<(u64, Ask)>,
+    /// The deadline has passed.
+    late: bool,
+    /// There was no memory to go on with.
+    failed: bool,
+    /// The party knows that it is over.
+    known_over: bool,
+}
+
+impl ClientStream {
+    /// Begins stream `id`, which has this number on that session.
+    pub(super) fn begin(
+        id: u32,
+        (session, number, open): (SessionId, u32, bool),
+        course: Course,
+        stage: &mut Stage<'_, '_>,
+    ) -> Self {
+        let now = stage.cx.now();
+        let deadline = course.deadline.map_or(Instant::NEVER, |nanos| now.plus_nanos(nanos));
+        stage.wake_at(deadline, id, Who::ClientIsLate);
+        if let Some(nanos) = course.closes_in {
+            stage.wake_in(nanos, id, Who::ClientLeaves);
+        }
+        let entries = pattern::entries(stage.oracle.item_key(id, Direction::Up, u32::MAX));
+        Self {
+            id,
+            machine: Client::new(number, entries),
+            session: Ok(session),
+            open,
+            knows_limit: false,
+            course,
+            deadline,
+            writer: Writer::new(&course.up),
+            reader: Reader::new(&course.down),
+            calls: Vec::new(),
+            late: false,
+            failed: false,
+            known_over: false,
+        }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(super) fn is_spoilt(&self) -> bool {
+        self.machine.is_spoilt()
+    }
+
+    /// Whether it has made calls that have not ended.
+    pub(super) fn is_calling(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    /// Whether its session is free from now on.
+    pub(super) fn is_newly_over(&mut self) -> bool {
+        self.machine.is_over() && !std::mem::replace(&mut self.known_over, true)
+    }
+
+    /// Whether nothing more happens to it: it is over, and its user has read or left.
+    pub(super) fn has_ended(&self) -> bool {
+        self.known_over && self.reader.is_done
+    }
+
+    /// Its session has opened, or is gone; whether it is this stream's.
+    pub(super) fn session_has_changed(&mut self, session: SessionId, gone: Option<Cause>) -> bool {
+        let is_its = self.session == Ok(session);
+        if is_its {
+            self.open = true;
+            self.session = gone.map_or(Ok(session), Err);
+        }
+        is_its
+    }
+
+    /// A call has ended; whether it was on its way.
+    pub(super) fn replied(
+        &mut self,
+        token: u64,
+        result: Result<Option<MsgBuf>, CallError>,
+    ) -> bool {
+        let at = self.calls.iter().position(|(call, _)| *call == token);
+        let Some(at) = at else { return false };
+        let (_, ask) = self.calls.swap_remove(at);
+        self.machine.replied(ask, result);
+        true
+    }
+
+    /// It is time for something.
+    pub(super) fn wake(&mut self, who: Who, stage: &mut Stage<'_, '_>) {
+        match who {
+            Who::ClientWriter => self.writer.go_on(),
+            Who::ClientReader => self.reader.go_on(),
+            Who::ClientLeaves => self.leave(stage),
+            Who::ClientIsLate if self.known_over => {}
+            Who::ClientIsLate if stage.cx.now() < self.deadline => {
+                stage.wake_again(self.deadline, self.id, Who::ClientIsLate);
+            }
+            _ => self.late = true,
+        }
+    }
+
+    /// Does all that can be done now.
+    pub(super) fn go_on(&mut self, stage: &mut Stage<'_, '_>) {
+        loop {
+            self.learn(stage);
+            self.end_in_time(stage);
+            self.write(stage);
+            self.read(stage);
+            if !self.flush(stage) {
+                return;
+            }
+        }
+    }
+
+    /// Finds out what the server takes, once that is known.
+    fn learn(&mut self, stage: &mut Stage<'_, '_>) {
+        let stats = self.session.ok().filter(|_| self.open && !self.knows_limit);
+        if let Some(stats) = stats.and_then(|id| stage.cx.session_stats(id)) {
+            self.knows_limit = true;
+            self.machine.set_limit(stats.max_request as usize);
+        }
+    }
+
+    /// A call on its way ends in time by itself, and knows more: whether anything has run.
+    fn end_in_time(&mut self, stage: &mut Stage<'_, '_>) {
+        if self.late && !self.machine.is_calling() {
+            self.late = false;
+            if !self.reader.is_done {
+                stage.oracle.stream_is_late(self.id);
+            }
+            let cause = Cause::DeadlineExceeded;
+            self.machine.fail(match self.machine.has_begun() {
+                true => CallError::MaybeExecuted(cause),
+                false => CallError::NotExecuted(cause),
+            });
+        }
+    }
+
+    /// Nobody reads any more, which ends the stream.
+    fn leave(&mut self, stage: &mut Stage<'_, '_>) {
+        if self.reader.is_done {
+            return;
+        }
+        stage.oracle.reader_leaves(self.id, Direction::Down);
+        (self.reader.is_done, self.writer.is_done) = (true, true);
+        self.reader.batch = None;
+        self.machine.drop_reader();
+    }
+
+    fn write(&mut self, stage: &mut Stage<'_, '_>) {
+        let Self { id, machine, writer, course, .. } = self;
+        while !writer.is_done {
+            if let Err(error) = machine.sending() {
+                writer.is_done = true;
+                return stage.oracle.sending_is_refused(*id, &error);
+            }
+            if writer.sent == course.up.items {
+                writer.is_done = true;
+                return machine.end_items();
+            }
+            let key = stage.oracle.item_key(*id, Direction::Up, writer.sent);
+            let len = course.up.len(key);
+            if let Some(most) = machine.too_large(len) {
+                return stage
+                    .oracle
+                    .blame(format!("stream {id} cannot send {len} bytes, only {most}"));
+            }
+            if writer.waits(|nanos| stage.wake_in(nanos, *id, Who::ClientWriter))
+                || !machine.has_room(len)
+            {
+                return;
+            }
+            let encode = &mut |out: &mut &mut [u8]| pattern::fill(out, key, len);
+            if machine.put(len, encode, &mut stage.means.pool).is_err() {
+                stage.oracle.no_memory();
+                return self.leave(stage);
+            }
+            writer.sent += 1;
+            stage.oracle.item_sent(*id, Direction::Up, len);
+        }
+    }
+
+    fn read(&mut self, stage: &mut Stage<'_, '_>) {
+        while !self.reader.is_done {
+            if self.reader.leaves() {
+                return self.leave(stage);
+            }
+            let Self { id, reader, machine, .. } = self;
+            if reader.batch.is_some() {
+                if reader.waits(|nanos| stage.wake_in(nanos, *id, Who::ClientReader)) {
+                    return;
+                }
+                reader.read(*id, Direction::Down, stage.oracle);
+                if let Some(batch) = reader.take_read() {
+                    machine.batch_read();
+                    stage.means.pool.recycle(batch.into_message());
+                }
+                continue;
+            }
+            match machine.next_batch() {
+                ClientNext::Batch(batch) => reader.batch = Some(batch),
+                ClientNext::Wait => return,
+                ClientNext::End(end) => {
+                    stage.oracle.end_is_told(*id, end.as_ref().copied());
+                    (reader.is_done, self.writer.is_done) = (true, true);
+                    // What held the stream is dropped.
+                    machine.drop_reader();
+                }
+            }
+        }
+    }
+
+    /// Makes the calls that are to be made; whether there were any.
+    fn flush(&mut self, stage: &mut Stage<'_, '_>) -> bool {
+        let mut any = false;
+        loop {
+            match self.machine.poll_call(&mut stage.means.pool) {
+                Ok(None) => return any,
+                Ok(Some((ask, request))) => {
+                    any = true;
+                    let failed = match self.session {
+                        Ok(session) => self.call(stage, session, ask, request).err(),
+                        Err(cause) => Some(CallError::NotExecuted(cause)),
+                    };
+                    if let Some(error) = failed {
+                        self.machine.replied(ask, Err(error));
+                    }
+                }
+                Err(error) => {
+                    stage.oracle.no_memory();
+                    self.machine.fail(CallError::Rejected(RejectReason::NoMemory(error)));
+                    self.give_up(stage);
+                    // Its user is woken, once, and hears of it.
+                    return !std::mem::replace(&mut self.failed, true);
+                }
+            }
+        }
+    }
+
+    fn call(
+        &mut self,
+        stage: &mut Stage<'_, '_>,
+        session: SessionId,
+        ask: Ask,
+        request: MsgBuf,
+    ) -> Result<(), CallError> {
+        let method = STREAM | self.id;
+        stage.means.calls += 1;
+        stage.means.handed_over += 1;
+        let token = u64::from(method) << 32 | stage.means.calls & u64::from(u32::MAX);
+        let deadline = if ask == Ask::Close { Instant::NEVER } else { self.deadline };
+        let call = NewCall { method, request, token, extended: true, deadline };
+        let made = stage.cx.call(session, call);
+        made.map(|()| self.calls.push((token, ask))).map_err(|rejected| {
+            stage.means.pool.recycle(rejected.request);
+            CallError::Rejected(rejected.reason)
+        })
+    }
+
+    /// There is no memory to close the stream with: cancelled calls tell the server as much.
+    fn give_up(&mut self, stage: &mut Stage<'_, '_>) {
+        let Ok(session) = self.session else { return };
+        for &(token, _) in &self.calls {
+            stage.cx.cancel(session, token, Cause::NoMemory);
+        }
+    }
+}

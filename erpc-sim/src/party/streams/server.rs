@@ -1,0 +1,338 @@
+//! The streams of a session that a party has accepted, and their handlers.
+
+use erpc_core::protocol::{ClientId, Request as Call, RequestHandle};
+use erpc_core::service::Status;
+use erpc_core::stream::{Answer, Ask, Batch, Effect, End, Request, Server, ServerNext};
+use erpc_core::time::Instant;
+use erpc_core::wire::extension::Extension;
+
+use super::users::{Reader, Writer};
+use super::{Stage, Streams, Wake, Who, owned, stream_of};
+use crate::SimRoute;
+use crate::course::{Course, Direction, Order};
+use crate::oracle::Oracle;
+use crate::party::{Cx, Party};
+use crate::pattern;
+
+/// The streams of one session, of which one lives at a time.
+#[derive(Debug)]
+pub(super) struct Served {
+    client: ClientId,
+    machine: Server<RequestHandle>,
+    /// Calls that have not been answered.
+    waiting: Vec<RequestHandle>,
+    handler: Option<Handler>,
+}
+
+/// The handler of the stream that lives.
+#[derive(Debug)]
+struct Handler {
+    id: u32,
+    /// The stream's number on its session.
+    number: u32,
+    course: Course,
+    deadline: Instant,
+    writer: Writer,
+    reader: Reader,
+}
+
+impl Handler {
+    /// Items that it sends, unless it is stopped.
+    fn most(&self) -> u32 {
+        self.course.fails_after.unwrap_or(self.course.down.items)
+    }
+
+    /// Items that it may send now.
+    fn may_send(&self) -> u32 {
+        match self.course.order {
+            Order::Apart => self.most(),
+            Order::ReadFirst if self.reader.is_done => self.most(),
+            Order::ReadFirst => 0,
+            Order::Echo => self.reader.read.min(self.most()),
+        }
+    }
+
+    /// Whether there is nothing that it waits for.
+    fn is_done(&self) -> bool {
+        let Course { fails_after, careless, .. } = self.course;
+        let all_sent = self.writer.sent == self.most();
+        match self.reader.is_done {
+            true => self.writer.sent == self.may_send(),
+            false => all_sent && (fails_after.is_some() || careless),
+        }
+    }
+
+    fn write(
+        &mut self,
+        machine: &mut Server<RequestHandle>,
+        stage: &mut Stage<'_, '_>,
+    ) -> Result<(), End> {
+        while self.writer.sent < self.may_send() {
+            let Self { id, writer, course, number, .. } = self;
+            if !machine.is_sending(*number) {
+                stage.oracle.blame(format!("stream {id} is over, and its handler runs"));
+                return Ok(());
+            }
+            let key = stage.oracle.item_key(*id, Direction::Down, writer.sent);
+            let len = course.down.len(key);
+            if let Some(most) = machine.too_large(len) {
+                stage.oracle.blame(format!("stream {id} cannot send {len} bytes, only {most}"));
+            }
+            if writer.waits(|nanos| stage.wake_in(nanos, *id, Who::HandlerWriter))
+                || !machine.has_room(len)
+            {
+                return Ok(());
+            }
+            let encode = &mut |out: &mut &mut [u8]| pattern::fill(out, key, len);
+            if machine.put(len, encode, &mut stage.means.pool).is_err() {
+                stage.oracle.no_memory();
+                return Err(Err(Status::resource_exhausted("the handler has no memory")));
+            }
+            writer.sent += 1;
+            stage.oracle.item_sent(*id, Direction::Down, len);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, machine: &mut Server<RequestHandle>, stage: &mut Stage<'_, '_>) {
+        let Self { id, reader, number, .. } = self;
+        while !reader.is_done {
+            if reader.leaves() {
+                stage.oracle.reader_leaves(*id, Direction::Up);
+                (reader.is_done, reader.batch) = (true, None);
+                return machine.drop_reader(*number);
+            }
+            if reader.batch.is_some() {
+                if reader.waits(|nanos| stage.wake_in(nanos, *id, Who::HandlerReader)) {
+                    return;
+                }
+                reader.read(*id, Direction::Up, stage.oracle);
+                if let Some(batch) = reader.take_read() {
+                    stage.means.pool.recycle(batch.into_message());
+                }
+                continue;
+            }
+            match machine.next_batch(*number) {
+                ServerNext::Batch(batch) => reader.batch = Some(batch),
+                ServerNext::Wait => return,
+                ServerNext::End => {
+                    reader.is_done = true;
+                    stage.oracle.items_are_over(*id);
+                }
+            }
+        }
+    }
+}
+
+impl Served {
+    fn new(client: ClientId, limit: usize) -> Self {
+        Self { client, machine: Server::new(limit), waiting: Vec::new(), handler: None }
+    }
+
+    /// Its endpoint has died, or its session is gone.
+    pub(super) fn lose(self, oracle: &mut Oracle) {
+        if let Some(handler) = self.handler {
+            oracle.handler_is_lost(handler.id);
+        }
+    }
+
+    /// What is there of streams, although none is under way.
+    pub(super) fn rest(&self) -> Option<String> {
+        let is_idle = self.machine.is_idle() && self.waiting.is_empty() && self.handler.is_none();
+        (!is_idle).then(|| format!("{self:?}"))
+    }
+
+    /// What a call means for the handlers.
+    fn affect(&mut self, effect: Effect, oracle: &mut Oracle) {
+        match (effect.stop, self.handler.take()) {
+            (true, Some(handler)) => oracle.handler_stops(handler.id),
+            (true, None) => oracle.blame("a handler is stopped, and there is none"),
+            (false, handler) => self.handler = handler,
+        }
+    }
+
+    fn start(&mut self, id: u32, number: u32, deadline: Instant, stage: &mut Stage<'_, '_>) {
+        let Some(course) = stage.oracle.course(id) else { return };
+        if let Some(handler) = &self.handler {
+            let before = handler.id;
+            stage.oracle.blame(format!("stream {id} begins, and the handler of {before} runs"));
+        }
+        stage.wake_at(deadline, id, Who::HandlerIsLate);
+        let (writer, reader) = (Writer::new(&course.down), Reader::new(&course.up));
+        self.handler = Some(Handler { id, number, course, deadline, writer, reader });
+    }
+
+    /// Does all that can be done now.
+    fn go_on(&mut self, stage: &mut Stage<'_, '_>) {
+        loop {
+            self.run(stage);
+            if !self.flush(stage) {
+                return;
+            }
+        }
+    }
+
+    /// Lets the handler go on.
+    fn run(&mut self, stage: &mut Stage<'_, '_>) {
+        let Some(handler) = &mut self.handler else { return };
+        handler.read(&mut self.machine, stage);
+        let end = match handler.write(&mut self.machine, stage) {
+            Err(end) => end,
+            Ok(()) if handler.is_done() => stage.oracle.verdict(handler.id),
+            Ok(()) => return,
+        };
+        self.finish(end, stage);
+    }
+
+    fn finish(&mut self, end: End, stage: &mut Stage<'_, '_>) {
+        let Some(handler) = self.handler.take() else { return };
+        stage.oracle.handler_ends(handler.id, &end);
+        self.machine.finish(handler.number, end);
+    }
+
+    /// Gives the answers that are to be given; whether there were any.
+    fn flush(&mut self, stage: &mut Stage<'_, '_>) -> bool {
+        let mut any = false;
+        while let Some((call, answer)) = self.machine.poll_answer(&mut stage.means.pool) {
+            any = true;
+            stage.means.handed_over += 1;
+            match self.waiting.iter().position(|waiting| *waiting == call) {
+                Some(at) => drop(self.waiting.swap_remove(at)),
+                None => stage.oracle.blame("a call of a stream is answered twice, or never came"),
+            }
+            match answer {
+                Answer::Reply(message) => stage.cx.respond(call, message, true),
+                Answer::Failed(status) => stage.cx.respond_status(call, &status),
+            }
+        }
+        any
+    }
+
+    /// Somebody at the handler's end goes on.
+    fn wake(&mut self, who: Who, stage: &mut Stage<'_, '_>) {
+        let Some(handler) = &mut self.handler else { return };
+        match who {
+            Who::HandlerWriter => handler.writer.go_on(),
+            Who::HandlerReader => handler.reader.go_on(),
+            _ if stage.cx.now() < handler.deadline => {
+                stage.wake_again(handler.deadline, handler.id, Who::HandlerIsLate);
+            }
+            _ => self.finish(Err(Status::deadline_exceeded("the handler is too late")), stage),
+        }
+        self.go_on(stage);
+    }
+}
+
+impl Party {
+    /// A call of a stream has come.
+    pub(in crate::party) fn stream_request(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: Call<'_, SimRoute>,
+        oracle: &mut Oracle,
+    ) {
+        let (me, handle) = (self.me, call.handle);
+        let client = handle.client();
+        let Streams { served, means, .. } = &mut self.streams;
+        let mut stage = Stage { cx, means, oracle };
+        let (id, deadline, request, batch) = match read_call(call, &mut stage) {
+            Ok(read) => read,
+            Err(status) => return stage.cx.respond_status(handle, &status),
+        };
+        let at = served.iter().position(|served| served.client == client).unwrap_or_else(|| {
+            let limit = stage.cx.client_stats(client).map_or(0, |stats| stats.max_response);
+            served.push(Served::new(client, limit as usize));
+            served.len() - 1
+        });
+        let served = &mut served[at];
+        served.waiting.push(handle);
+        let effect = served.machine.request(handle, request, batch);
+        served.affect(effect, stage.oracle);
+        if effect.start {
+            stage.oracle.handler_starts(id, me);
+            served.start(id, request.stream, deadline, &mut stage);
+        }
+        served.go_on(&mut stage);
+    }
+
+    /// The client waits for a call no more; whether that was a stream's.
+    pub(in crate::party) fn stream_cancelled(
+        &mut self,
+        cx: &mut Cx<'_>,
+        call: RequestHandle,
+        oracle: &mut Oracle,
+    ) -> bool {
+        let Streams { served, means, .. } = &mut self.streams;
+        let Some(served) = served.iter_mut().find(|served| served.waiting.contains(&call)) else {
+            return false;
+        };
+        // Of a session that is gone, all streams end, in a moment.
+        if cx.client_stats(call.client()).is_some() {
+            let effect = served.machine.cancelled(call);
+            served.affect(effect, oracle);
+            served.go_on(&mut Stage { cx, means, oracle });
+        }
+        true
+    }
+
+    /// A client's session is gone, and its streams with it.
+    pub(in crate::party) fn stream_client_gone(&mut self, client: ClientId, oracle: &mut Oracle) {
+        let served = &mut self.streams.served;
+        if let Some(at) = served.iter().position(|served| served.client == client) {
+            served.swap_remove(at).lose(oracle);
+        }
+    }
+
+    /// Somebody at a handler's end of a stream goes on.
+    pub(super) fn wake_handler(&mut self, cx: &mut Cx<'_>, wake: Wake, oracle: &mut Oracle) {
+        let Streams { served, means, .. } = &mut self.streams;
+        let runs = |served: &&mut Served| {
+            served.handler.as_ref().is_some_and(|handler| handler.id == wake.stream)
+        };
+        if let Some(served) = served.iter_mut().find(runs) {
+            served.wake(wake.who, &mut Stage { cx, means, oracle });
+        }
+    }
+}
+
+/// Reads a call: which stream at the oracle, until when, the request and its items; or how it is turned down.
+fn read_call(
+    call: Call<'_, SimRoute>,
+    stage: &mut Stage<'_, '_>,
+) -> Result<(u32, Instant, Request, Option<Batch>), Status> {
+    let Call { method, body, extended, deadline, .. } = call;
+    let nonsense = |oracle: &mut Oracle, what: &str| {
+        oracle.blame(format!("method {method:x} {what}"));
+        Status::invalid_argument("no call of a stream")
+    };
+    let known = stream_of(method).filter(|&id| stage.oracle.course(id).is_some());
+    let Some(id) = known.filter(|_| extended) else {
+        return Err(nonsense(stage.oracle, "is of no stream, or not extended"));
+    };
+    let bytes = body.as_slice();
+    let parsed = Extension::split(bytes).ok().and_then(|(extension, frame)| {
+        let request = Request::parse(extension.op(), frame).ok()?;
+        Some((request, extension.as_bytes().to_vec(), bytes.len() - frame.len()))
+    });
+    let Some((request, entries, offset)) = parsed else {
+        return Err(nonsense(stage.oracle, "has a call that says nothing"));
+    };
+    if request.ask == Ask::Open {
+        if entries != pattern::entries(stage.oracle.item_key(id, Direction::Up, u32::MAX)) {
+            return Err(nonsense(stage.oracle, "begins with the entries of another"));
+        }
+        if deadline <= stage.cx.now() {
+            return Err(Status::deadline_exceeded("it is too late to begin"));
+        }
+    }
+    let batch = match request.items.count {
+        0 => None,
+        _ => {
+            let message = owned(body, &mut stage.means.pool).map_err(|_| {
+                Status::resource_exhausted("the server has no memory for the stream's messages")
+            })?;
+            Some(Batch::new(message, offset, request.items))
+        }
+    };
+    Ok((id, deadline, request, batch))
+}

@@ -1,0 +1,107 @@
+//! What whoever sends or reads items is at.
+
+use erpc_core::stream::Batch;
+
+use crate::course::{Direction, Flow, Pauses};
+use crate::oracle::Oracle;
+
+/// Pauses as they come.
+#[derive(Debug)]
+struct Pace {
+    pauses: Pauses,
+    /// The item before which it pauses, or did last.
+    at: u32,
+    pausing: bool,
+}
+
+impl Pace {
+    fn new(pauses: Pauses) -> Self {
+        Self { pauses, at: 0, pausing: false }
+    }
+
+    /// Whether whoever comes to an item has to wait. `wake` is told of a pause that begins.
+    fn waits(&mut self, number: u32, wake: impl FnOnce(u64)) -> bool {
+        if number != self.at
+            && let Some(nanos) = self.pauses.before(number)
+        {
+            self.pausing = true;
+            wake(nanos);
+        }
+        self.at = number;
+        self.pausing
+    }
+}
+
+/// One side's user, who sends.
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) sent: u32,
+    pace: Pace,
+    /// Sends no more.
+    pub(super) is_done: bool,
+}
+
+impl Writer {
+    pub(super) fn new(flow: &Flow) -> Self {
+        Self { sent: 0, pace: Pace::new(flow.writer), is_done: false }
+    }
+
+    pub(super) fn waits(&mut self, wake: impl FnOnce(u64)) -> bool {
+        self.pace.waits(self.sent, wake)
+    }
+
+    pub(super) fn go_on(&mut self) {
+        self.pace.pausing = false;
+    }
+}
+
+/// One side's user, who reads.
+#[derive(Debug)]
+pub(super) struct Reader {
+    pub(super) read: u32,
+    /// The items that came last.
+    pub(super) batch: Option<Batch>,
+    pace: Pace,
+    leaves_after: Option<u32>,
+    /// Reads no more: there are no more, or it has left.
+    pub(super) is_done: bool,
+}
+
+impl Reader {
+    pub(super) fn new(flow: &Flow) -> Self {
+        let leaves_after = flow.leaves_after;
+        Self { read: 0, batch: None, pace: Pace::new(flow.reader), leaves_after, is_done: false }
+    }
+
+    /// Whether it wants to leave now.
+    pub(super) fn leaves(&self) -> bool {
+        !self.is_done && self.leaves_after == Some(self.read)
+    }
+
+    /// Whether it has to wait before it reads the next item.
+    pub(super) fn waits(&mut self, wake: impl FnOnce(u64)) -> bool {
+        self.pace.waits(self.read, wake)
+    }
+
+    pub(super) fn go_on(&mut self) {
+        self.pace.pausing = false;
+    }
+
+    /// Reads an item of its batch, if there is one.
+    pub(super) fn read(&mut self, id: u32, of: Direction, oracle: &mut Oracle) -> bool {
+        let Some(batch) = &mut self.batch else { return false };
+        match batch.next_item() {
+            Some(item) => {
+                oracle.item_read(id, of, item);
+                self.read += 1;
+            }
+            None => oracle.blame(format!("stream {id} brings a batch without items")),
+        }
+        true
+    }
+
+    /// Its batch, if that has been read.
+    pub(super) fn take_read(&mut self) -> Option<Batch> {
+        self.batch.take_if(|batch| batch.left() == 0)
+    }
+}
