@@ -190,6 +190,34 @@ mod chosen {
         GoneUntold,
         /// Only the first packet of a message says that it is extended.
         ExtendedOnce,
+        /// A batch of a stream is lost when the next one begins before a call has taken it.
+        StreamBatchLost,
+        /// Batches of a stream are read in the order in which they come.
+        StreamOrderIgnored,
+        /// The first batch that is taken after a stream's end was put in counts as the last.
+        StreamEndEarly,
+        /// A server is not told that a client has closed its stream.
+        StreamCloseUntold,
+        /// The end of a stream at its server does not stop the handler.
+        StreamStopUntold,
+        /// A pull that was answered still waits, and is answered again.
+        StreamPullAnsweredTwice,
+        /// Pulls that wait when the last batch goes out are never answered.
+        StreamEndLeavesPulls,
+        /// What was held for a stream that was not open is lost when it opens.
+        StreamHeldForgotten,
+        /// A client pulls although its reader has not read what there is.
+        StreamPullsUnbounded,
+        /// A push is answered when it comes, not when the handler takes it.
+        StreamPushAnsweredEarly,
+        /// When a handler reads no more, the pushes that wait are never answered.
+        StreamPushesForgotten,
+        /// A stream that was closed before it came begins all the same.
+        StreamReopened,
+        /// A client takes its stream for over while its calls are on their way.
+        StreamOverTooSoon,
+        /// Whatever status a handler ends with, its stream ends well.
+        StreamStatusLost,
     }
 
     const NONE: u32 = u32::MAX;

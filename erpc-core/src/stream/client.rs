@@ -6,6 +6,7 @@ use super::inbox::Inbox;
 use super::outbox::{Gather, Outbox};
 use super::{BATCH, MAX_PULLS, MAX_PUSHES};
 use crate::buf::{MsgBuf, NoMemory, Pool};
+use crate::mutants::mutant;
 use crate::protocol::{CallError, Cause, RejectReason};
 use crate::service::{Code, Status};
 use crate::wire::extension::Extension;
@@ -188,7 +189,8 @@ impl Client {
     fn stop(&mut self) {
         self.outbox.abandon();
         if self.close == Close::Not {
-            self.close = if self.opened { Close::Wanted } else { Close::Done };
+            let tells = self.opened && !mutant!(StreamCloseUntold);
+            self.close = if tells { Close::Wanted } else { Close::Done };
         }
     }
 
@@ -258,6 +260,7 @@ impl Client {
             return Ok(Some(call));
         }
         let unread = self.inbox.unread() + usize::from(self.reading);
+        let unread = if mutant!(StreamPullsUnbounded) { 0 } else { unread };
         if self.dry || self.inbox.has_end() || self.pulls + unread >= self.depth {
             return Ok(None);
         }
@@ -380,7 +383,7 @@ impl Client {
             Close::Wanted | Close::Sent => false,
             Close::Done | Close::Lost => true,
         };
-        ended && !self.is_calling()
+        ended && (!self.is_calling() || mutant!(StreamOverTooSoon))
     }
 
     /// Whether the session must not serve another stream: the server could not be told of this one's end.

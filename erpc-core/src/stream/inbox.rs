@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::MAX_UNREAD;
 use super::batch::Batch;
+use crate::mutants::mutant;
 
 /// Batches that have come, in any order, and were not read. `X` is what each has to do with: the call to
 /// answer, at a server.
@@ -58,6 +59,11 @@ impl<X> Inbox<X> {
 
     /// The next batch in order, if it is there.
     pub(super) fn pop(&mut self) -> Option<Entry<X>> {
+        if mutant!(StreamOrderIgnored)
+            && let Some(there) = self.batches.iter().position(Option::is_some)
+        {
+            self.batches.swap(0, there);
+        }
         let next = self.batches.front_mut()?.take()?;
         self.batches.pop_front();
         self.next = self.next.wrapping_add(1);

@@ -7,6 +7,7 @@ use bytes::BufMut;
 use super::BATCH;
 use super::frame::{FRAME_HEAD, ITEM_HEAD, frame_head};
 use crate::buf::{MsgBuf, NoMemory, Pool};
+use crate::mutants::mutant;
 use crate::wire::extension::{EXTENSION_HEAD, put_extension};
 
 /// Where the extension's `op` stands in a message.
@@ -117,7 +118,8 @@ impl Outbox {
     ) -> Result<(), NoMemory> {
         debug_assert!(!self.ended, "an item behind the last");
         if !self.joins(len) {
-            self.ready.extend(self.open.take());
+            let full = self.open.take();
+            self.ready.extend(full.filter(|_| !mutant!(StreamBatchLost)));
         }
         let first = self.is_first();
         let open = match &mut self.open {
@@ -153,7 +155,8 @@ impl Outbox {
         // An end that has no room behind the items travels alone.
         let fits = |gather: &Gather| gather.message.len() + self.tail <= limit;
         let room = self.tail == 0 || gather.as_ref().is_none_or(fits);
-        let last = self.ended && self.ready.is_empty() && self.open.is_none() && room;
+        let empty = self.ready.is_empty() && self.open.is_none() || mutant!(StreamEndEarly);
+        let last = self.ended && empty && room;
         if gather.is_none() && (!last || self.over) {
             return None;
         }

@@ -8,6 +8,7 @@ use super::frame::{Ask, End, FRAME_HEAD, Request, empty_op, items_op};
 use super::inbox::Inbox;
 use super::outbox::{Outbox, Taken};
 use crate::buf::{MsgBuf, NoMemory, Pool};
+use crate::mutants::mutant;
 use crate::service::{Code, Status};
 use crate::wire::encode_status;
 use crate::wire::extension::{EXTENSION_HEAD, put_extension};
@@ -107,7 +108,8 @@ impl<H: Copy + PartialEq> Server<H> {
     /// A call has come; `batch` are its items, `None` if there are none.
     pub fn request(&mut self, call: H, request: Request, batch: Option<Batch>) -> Effect {
         let mut effect = Effect::default();
-        let is_new = request.stream > self.newest;
+        let again = mutant!(StreamReopened) && request.ask == Ask::Open && self.live.is_none();
+        let is_new = request.stream > self.newest || again && request.stream == self.newest;
         match request.ask {
             Ask::Open if is_new => {
                 effect = Effect { stop: self.stop(), start: true };
@@ -152,7 +154,9 @@ impl<H: Copy + PartialEq> Server<H> {
                 return;
             }
             (Some(live), Ask::Push) if !live.reader_gone => {
-                match live.inbox.insert(request.seq, request.end, batch, Some(call)) {
+                let push = (!mutant!(StreamPushAnsweredEarly)).then_some(call);
+                match live.inbox.insert(request.seq, request.end, batch, push) {
+                    Ok(()) if push.is_none() => Short::Empty(false),
                     Ok(()) => return,
                     Err(_misplaced) => Short::Failed(Status::invalid_argument(
                         "the batch came before, or cannot come yet",
@@ -176,7 +180,9 @@ impl<H: Copy + PartialEq> Server<H> {
             .partition(|held: &Held<H>| held.request.stream <= newest);
         self.held = held;
         let due: Vec<Held<H>> = due;
-        due.into_iter().for_each(|held| self.of_newest(held));
+        if !mutant!(StreamHeldForgotten) {
+            due.into_iter().for_each(|held| self.of_newest(held));
+        }
     }
 
     /// The client has given a call up. It does so only with all of the stream, so this closes it.
@@ -204,7 +210,7 @@ impl<H: Copy + PartialEq> Server<H> {
         for call in waiting.filter(|call| Some(*call) != answered) {
             self.answers.push_back((call, Short::Empty(true)));
         }
-        live.end.is_none()
+        live.end.is_none() && !mutant!(StreamStopUntold)
     }
 
     fn answer(&mut self, call: H, answer: Short) {
@@ -251,7 +257,7 @@ impl<H: Copy + PartialEq> Server<H> {
     pub fn drop_reader(&mut self, stream: u32) {
         let Some(live) = self.live(stream) else { return };
         live.reader_gone = true;
-        let pushes = live.inbox.discard().flatten();
+        let pushes = live.inbox.discard().flatten().filter(|_| !mutant!(StreamPushesForgotten));
         self.answers.extend(pushes.map(|push| (push, Short::Empty(true))));
     }
 
@@ -299,7 +305,7 @@ impl<H: Copy + PartialEq> Server<H> {
     pub fn finish(&mut self, stream: u32, end: End) {
         let limit = self.limit;
         if let Some(live) = self.live(stream) {
-            let mut bytes = encoded(&end);
+            let mut bytes = if mutant!(StreamStatusLost) { OK.to_vec() } else { encoded(&end) };
             if let Err(status) = &end
                 && FRAME_HEAD + EXTENSION_HEAD + bytes.len() > limit
             {
@@ -326,10 +332,12 @@ impl<H: Copy + PartialEq> Server<H> {
         let live = self.live.as_mut()?;
         let call = *live.pulls.front()?;
         let taken = live.outbox.take()?;
-        live.pulls.pop_front();
+        if !mutant!(StreamPullAnsweredTwice) {
+            live.pulls.pop_front();
+        }
         let last = taken.last;
         let message = live.batch(taken, self.newest, pool);
-        if last || message.is_err() {
+        if last && !mutant!(StreamEndLeavesPulls) || message.is_err() {
             // What still waits has nothing to wait for. Memory is short only for an end: the handler is done.
             let running = self.stop();
             debug_assert!(!running, "a stream ended before its handler");
