@@ -397,7 +397,7 @@ impl Client {
 /// memory for what the handler has sent.
 fn never_ran(error: &CallError) -> bool {
     match error {
-        CallError::NotExecuted(_) | CallError::Rejected(_) => true,
+        CallError::NotExecuted(_) | CallError::Rejected(_) | CallError::NoSuchMethod(_) => true,
         CallError::Status(status) => status.code() != Code::ResourceExhausted,
         CallError::MaybeExecuted(_) | CallError::ResponseLost(_) => false,
     }

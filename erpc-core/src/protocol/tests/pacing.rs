@@ -156,7 +156,7 @@ fn a_session_that_ends_leaves_nothing_in_the_wheel() {
     pair.call(session, 1, &message);
     pair.server.shutdown(&mut pair.to_client);
     pair.settle();
-    assert_eq!(pair.closed(session).is_some(), true);
+    assert!(pair.closed(session).is_some());
     pair.take_to_server();
     assert_eq!(pair.client.next_deadline(), Instant::NEVER);
 }
