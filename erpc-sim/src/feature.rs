@@ -60,11 +60,13 @@ pub enum Feature {
     Cancels,
     /// Sessions carry streams besides those that carry calls; their users pause, leave and fail.
     Streams,
+    /// Endpoints have controllers of all kinds and links slower than they are, and some pace whatever they send.
+    Pacing,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Loss,
         Self::Bursts,
         Self::Duplicates,
@@ -92,6 +94,7 @@ impl Feature {
         Self::Deadlines,
         Self::Cancels,
         Self::Streams,
+        Self::Pacing,
     ];
 
     /// Those that may end a session before its time.
@@ -144,6 +147,7 @@ impl Feature {
             Self::Deadlines => "deadlines",
             Self::Cancels => "cancels",
             Self::Streams => "streams",
+            Self::Pacing => "pacing",
         }
     }
 

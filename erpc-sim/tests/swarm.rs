@@ -54,6 +54,7 @@ fn acted(feature: Feature, faults: &FaultCounts, happened: &Happened) -> u64 {
         Feature::Deadlines => happened.late,
         Feature::Cancels => happened.cancels.min(happened.cancelled),
         Feature::Streams => happened.streams,
+        Feature::Pacing => happened.departures,
         Feature::Checksums => unreachable!("they find what others do"),
     }
 }

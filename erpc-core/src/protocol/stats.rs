@@ -81,6 +81,8 @@ pub struct ProtocolStats {
     pub retransmissions: u64,
     /// Retransmission timeouts that fired.
     pub timeouts: u64,
+    /// Times that calls of a session have waited for its rate, and went on.
+    pub departures: u64,
     /// Calls that were accepted from the user.
     pub calls: u64,
     /// Calls that ended with a response.
@@ -130,6 +132,7 @@ impl std::ops::AddAssign for ProtocolStats {
         self.rx_delivered += other.rx_delivered;
         self.retransmissions += other.retransmissions;
         self.timeouts += other.timeouts;
+        self.departures += other.departures;
         self.calls += other.calls;
         self.responses += other.responses;
         self.failures += other.failures;

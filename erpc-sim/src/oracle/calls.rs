@@ -48,6 +48,11 @@ impl Call {
     }
 }
 
+/// Bytes that a request may cost, however many of its packets are lost: so many times its own, and so many
+/// besides. Else somebody sends again for ever what never gets through.
+const MOST_SENDINGS: u64 = 100;
+const MOST_BESIDE: u64 = 2_000_000;
+
 /// How long after its deadline a call may end, in nanoseconds: timers are coarse, and loops are busy.
 pub(super) const LATEST: u64 = 1_000_000;
 
@@ -91,9 +96,12 @@ impl Oracle {
     /// Its caller puts a packet with so many bytes of a call's request on the network.
     #[inline]
     pub(crate) fn sent(&mut self, id: u32, bytes: usize) {
-        if let Some(call) = self.calls.get_mut(id as usize) {
-            // A request may be empty; its packet is not.
-            call.sent += bytes.max(1) as u64;
+        let Some(call) = self.calls.get_mut(id as usize) else { return };
+        // A request may be empty; its packet is not.
+        call.sent += bytes.max(1) as u64;
+        let (sent, once) = (call.sent, call.bytes_to_send());
+        if sent > MOST_SENDINGS * once + MOST_BESIDE {
+            self.blame(format!("call {id} sends {sent} bytes for a request of {once}"));
         }
     }
 

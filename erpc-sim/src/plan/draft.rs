@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use erpc_core::protocol::{EndpointConfig, Integrity};
+use erpc_core::protocol::{
+    Bypasses, CongestionControl, DcqcnConfig, EndpointConfig, Integrity, TimelyConfig,
+};
 use erpc_core::stream::BATCH;
 use erpc_core::time::Instant;
 use erpc_core::transport::ChargeModel;
@@ -11,7 +13,9 @@ use erpc_core::wire::extension::MAX_EXTENSION;
 
 use super::faults::{outage, suffer};
 use super::times::Times;
-use super::{EndpointPlan, HOUR, Handlers, Happening, MOST_CREDITS, MS, Plan, SECOND, Sizes};
+use super::{
+    EndpointPlan, HOUR, Handlers, Happening, MOST_CREDITS, MS, Plan, SECOND, SLOWEST_PACE, Sizes,
+};
 use crate::transport::Nic;
 use crate::whim::Whims;
 use crate::{Courses, Feature, Features, Random, Scenario, SimRoute};
@@ -23,6 +27,7 @@ pub(super) mod purpose {
     pub(in crate::plan) const ENDPOINTS: u64 = 3;
     pub(in crate::plan) const WORK: u64 = 4;
     pub(in crate::plan) const CHECKSUMS: u64 = 5;
+    pub(in crate::plan) const PACING: u64 = 6;
     pub(in crate::plan) const FIRST_FEATURE: u64 = 100;
 }
 
@@ -128,6 +133,24 @@ impl<'a> Draft<'a> {
         has.then(|| self.root.fork(purpose::FIRST_FEATURE + feature as u64))
     }
 
+    /// The same with a controller of its own, and perhaps without bypasses.
+    fn paced(&self, config: EndpointConfig, random: &mut Random) -> EndpointConfig {
+        let timely = TimelyConfig::new().min_rate(SLOWEST_PACE);
+        let control = *random.pick(&[
+            CongestionControl::None,
+            CongestionControl::Timely(timely),
+            CongestionControl::Timely(timely.low(Duration::from_micros(10))),
+            CongestionControl::Dcqcn(DcqcnConfig::new().min_rate(SLOWEST_PACE)),
+        ]);
+        let rate = *random.pick(&[20_000_000, 100_000_000, 1_000_000_000, 12_500_000_000]);
+        let (update, wheel) = (random.percent(50), random.percent(50));
+        if !self.plan.features.has(Feature::Pacing) {
+            return config;
+        }
+        let bypasses = Bypasses { update, wheel, ..Bypasses::ALL };
+        config.congestion(control).link_rate(rate).bypasses(bypasses)
+    }
+
     /// The settings of an endpoint that opens sessions, accepts them, or both.
     fn config(&self, random: &mut Random, opens: bool, accepts: bool) -> EndpointConfig {
         let nanos = Duration::from_nanos;
@@ -169,6 +192,7 @@ impl<'a> Draft<'a> {
     pub(super) fn add_endpoints(&mut self) {
         let mut random = self.root.fork(purpose::ENDPOINTS);
         let mut work = self.root.fork(purpose::WORK);
+        let mut pacing = self.root.fork(purpose::PACING);
         let model = self.plan.endpoints.remove(0);
         let hosts = self.plan.topology.hosts();
         let servers = self.plan.scenario.servers(&mut random, hosts);
@@ -189,7 +213,10 @@ impl<'a> Draft<'a> {
                 let mut endpoint = EndpointPlan {
                     route: SimRoute::new(host, port),
                     group: if serves { group.clone() } else { Vec::new() },
-                    config: self.config(&mut random, calls_others, serves),
+                    config: {
+                        let config = self.config(&mut random, calls_others, serves);
+                        self.paced(config, &mut pacing)
+                    },
                     ..model.clone()
                 };
                 if calls_others {

@@ -130,6 +130,8 @@ pub(crate) const MOST_CREDITS: u16 = 128;
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 const HOUR: u64 = 3_600 * SECOND;
+/// No controller goes below so many bytes per second, where one is chosen.
+const SLOWEST_PACE: u64 = 2_000_000;
 
 impl Plan {
     /// The plan of a seed, but for what is cut.
@@ -199,7 +201,9 @@ impl Plan {
             if self.spares_sessions() { 2 * ping } else { liveness * 3 / 2 + ping + connect };
         let executing = self.handlers.slowest_nanos;
         let repeats = 8 * MAX_RTO + backlog_calls * MAX_RTO / 16;
-        calm + executing + repeats + backlog_bytes * 32
+        // What a byte takes at the rate of the slowest link, or of a controller that has gone down.
+        let per_byte = if self.features.has(Feature::Pacing) { SECOND / SLOWEST_PACE } else { 32 };
+        calm + executing + repeats + backlog_bytes * per_byte
     }
 
     /// How often a call is asked after that executes and of which nothing is heard.

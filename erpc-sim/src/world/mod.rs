@@ -192,6 +192,7 @@ impl<'p> World<'p> {
                 self.happened.turned_down += stats.turned_down;
                 self.happened.given_up += stats.given_up;
                 self.happened.cancelled += stats.cancelled;
+                self.happened.departures += stats.departures;
                 self.happened.late_responses += stats.late_responses;
             }
         }

@@ -62,6 +62,7 @@ pub struct Happened {
     pub switch_drops: u64,
     pub marks: u64,
     pub streams: u64,
+    pub departures: u64,
 }
 
 impl AddAssign for Happened {
@@ -90,5 +91,6 @@ impl AddAssign for Happened {
         self.switch_drops += more.switch_drops;
         self.marks += more.marks;
         self.streams += more.streams;
+        self.departures += more.departures;
     }
 }

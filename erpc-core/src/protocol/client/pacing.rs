@@ -79,6 +79,7 @@ impl<R: Route> ClientSide<R> {
     ) {
         for _ in 0..MAX_EXPIRED {
             let Some(TimerId(index)) = self.pacing.expire(now) else { return };
+            shared.stats.departures += 1;
             self.feed_paced(shared, now, index, tx);
         }
     }
