@@ -51,8 +51,9 @@ pub struct Method<Req, Resp, C = Prost, D = C> {
     id: u32,
     max_request: u32,
     max_response: u32,
-    deadline: Option<Duration>,
-    server_deadline: Option<Duration>,
+    /// Nanoseconds, [`NEVER`] for none: callbacks hold methods, and pay for each word.
+    deadline: u64,
+    server_deadline: u64,
     idempotent: bool,
     types: PhantomData<Types<Req, Resp, C, D>>,
 }
@@ -70,8 +71,8 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
             id: method_id(full_name),
             max_request: u32::MAX,
             max_response: u32::MAX,
-            deadline: None,
-            server_deadline: None,
+            deadline: NEVER,
+            server_deadline: NEVER,
             idempotent: false,
             types: PhantomData,
         }
@@ -93,7 +94,7 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
     /// request. Default: for ever.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
+        self.deadline = nanos(deadline);
         self
     }
 
@@ -105,7 +106,7 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
     /// Costs a look at the clock per call, and a timer if the handler is asynchronous.
     #[must_use]
     pub const fn served_within(mut self, deadline: Duration) -> Self {
-        self.server_deadline = Some(deadline);
+        self.server_deadline = nanos(deadline);
         self
     }
 
@@ -151,13 +152,13 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
     #[must_use]
     #[inline]
     pub const fn default_deadline(&self) -> Option<Duration> {
-        self.deadline
+        duration(self.deadline)
     }
 
     /// How long the server gives a call that comes without a deadline; see [`Method::served_within`].
     #[must_use]
     pub const fn server_deadline(&self) -> Option<Duration> {
-        self.server_deadline
+        duration(self.server_deadline)
     }
 
     /// Largest encoded request, in bytes; `u32::MAX` for whatever the session takes.
@@ -173,6 +174,18 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
     pub const fn response_limit(&self) -> u32 {
         self.max_response
     }
+}
+
+/// No deadline: in 584 years.
+const NEVER: u64 = u64::MAX;
+
+const fn nanos(duration: Duration) -> u64 {
+    let nanos = duration.as_nanos();
+    if nanos < NEVER as u128 { nanos as u64 } else { NEVER }
+}
+
+const fn duration(nanos: u64) -> Option<Duration> {
+    if nanos == NEVER { None } else { Some(Duration::from_nanos(nanos)) }
 }
 
 // By hand, because derives would ask the same of the messages.
@@ -240,6 +253,9 @@ mod tests {
         assert!(SPECIAL.is_idempotent());
         assert_eq!(SPECIAL.default_deadline(), Some(Duration::from_millis(5)));
         assert_eq!((SPECIAL.request_limit(), SPECIAL.response_limit()), (64, 128));
+        let served = PLAIN.served_within(Duration::from_nanos(7)).deadline(Duration::MAX);
+        assert_eq!(served.server_deadline(), Some(Duration::from_nanos(7)));
+        assert_eq!(served.default_deadline(), None, "as good as never");
     }
 
     #[test]
