@@ -25,6 +25,8 @@ fn pair(seed: u64, sessions: usize, features: &[Feature]) -> Plan {
         config: EndpointConfig::new(),
         servers: Vec::new(),
         rounds: Vec::new(),
+        lanes: Vec::new(),
+        stream_rounds: Vec::new(),
         ..template.clone()
     };
     let server = EndpointPlan { group: vec![1], ..endpoint(0, 1) };
