@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn what_was_counted_adds_up_field_by_field() {
         let mut dropped = [0; DropReason::ALL.len()];
-        (14..).zip(&mut dropped).for_each(|(number, reason)| *reason = number);
+        (16..).zip(&mut dropped).for_each(|(number, reason)| *reason = number);
         let one = ProtocolStats {
             rx_packets: 1,
             rx_delivered: 2,
@@ -218,6 +218,7 @@ mod tests {
             refused: 12,
             cancelled: 13,
             late_responses: 14,
+            departures: 15,
             dropped,
         };
         let mut both = one;
@@ -226,11 +227,11 @@ mod tests {
             let ProtocolStats { rx_packets, rx_delivered, retransmissions, timeouts, .. } = *stats;
             let ProtocolStats { calls, responses, failures, requests, .. } = *stats;
             let ProtocolStats { orphaned_responses, turned_down, given_up, refused, .. } = *stats;
-            let ProtocolStats { cancelled, late_responses, .. } = *stats;
+            let ProtocolStats { cancelled, late_responses, departures, .. } = *stats;
             let mut all =
                 vec![rx_packets, rx_delivered, retransmissions, timeouts, calls, responses];
             all.extend([failures, requests, orphaned_responses, turned_down, given_up, refused]);
-            all.extend([cancelled, late_responses]);
+            all.extend([cancelled, late_responses, departures]);
             all.extend(DropReason::ALL.map(|reason| stats.dropped(reason)));
             all
         };
