@@ -346,11 +346,17 @@ impl BlockRef {
         self.header().home.is_none()
     }
 
+    /// Whether this is the only reference and the block belongs to `home`.
+    #[inline]
+    pub(super) fn is_idle(&self, home: &Arc<Home>) -> bool {
+        let ours = self.header().home.as_ref().is_some_and(|own| Arc::ptr_eq(own, home));
+        ours && self.is_unique()
+    }
+
     /// The idle block, if this is the last reference and the block belongs to `home`.
     #[inline]
     pub(super) fn reclaim(self, home: &Arc<Home>) -> Result<Block, Self> {
-        let ours = self.header().home.as_ref().is_some_and(|own| Arc::ptr_eq(own, home));
-        if !(ours && self.is_unique()) {
+        if !self.is_idle(home) {
             return Err(self);
         }
         self.header().accesses.write();

@@ -103,6 +103,12 @@ impl MsgBuf {
         self.block.reclaim(home).map_err(|block| Self { block })
     }
 
+    /// Whether nobody else refers to the buffer, and it belongs to `home`.
+    #[inline]
+    pub(super) fn is_idle(&self, home: &Arc<Home>) -> bool {
+        self.block.is_idle(home)
+    }
+
     /// Whether the buffer belongs to no pool.
     pub(super) fn is_detached(&self) -> bool {
         self.block.is_homeless()

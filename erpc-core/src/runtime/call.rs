@@ -1,10 +1,4 @@
-//! Calls in progress.
-//!
-//! A call is an [`Entry`] in the endpoint's slab; its key is the token that the protocol hands back with
-//! the reply. A callback decodes the reply where it lies. A future finds it later, so the bytes are
-//! copied; into the request's own buffer, which the reply hands back and which is usually large enough.
-//!
-//! An entry stays until the protocol has told the end of the call, also when nobody waits for it any more.
+//! Calls as futures.
 
 use std::fmt;
 use std::future::Future;
@@ -13,15 +7,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use slab::Slab;
-
-use super::executor::{Executor, WakeSlot};
-use super::link::Link;
-use super::plan::Plan;
+use super::calls::Kept;
 use super::shared::Shared;
-use crate::buf::{MsgBuf, Pool};
-use crate::protocol::{Body, CallError, Cause, Reply};
-use crate::service::{Codec, DecodeError, Metadata, MetadataRef, Method, method_id};
+use crate::protocol::{CallError, Cause};
+use crate::service::{Codec, Metadata, MetadataRef, Method, method_id};
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 use crate::wire::extension::Extension;
@@ -42,7 +31,7 @@ pub struct Call<M, T: Transport = UdpTransport> {
     method: &'static str,
     /// Most bytes of a response.
     limit: u32,
-    decode: fn(&[u8]) -> Result<M, DecodeError>,
+    decode: fn(&[u8], u32) -> Result<M, CallError>,
     message: PhantomData<fn() -> M>,
 }
 
@@ -57,7 +46,7 @@ impl<M, T: Transport> Call<M, T> {
             key: Some(key),
             method: method.full_name(),
             limit: method.response_limit(),
-            decode: D::decode,
+            decode: decoded::<M, D>,
             message: PhantomData,
         }
     }
@@ -73,18 +62,35 @@ impl<M, T: Transport> Call<M, T> {
         WithMetadata { call: self }
     }
 
-    #[inline]
+    /// The reply; what the protocol copied of it is to be recycled.
+    #[inline(always)]
     fn poll_reply(&mut self, cx: &Context<'_>) -> Poll<Result<Kept, CallError>> {
         let key = self.key.expect("a call is not polled after it has ended");
-        let waiter = self.shared.executor().wake_slot(cx);
-        let polled = self.shared.calls().poll(key, waiter);
-        match polled {
-            Ok(result) => {
+        let kept = self.shared.calls().take_reply(key);
+        match kept {
+            Some(kept) => {
                 self.key = None;
-                Poll::Ready(result.map_err(|error| named(error, self.method)))
+                Poll::Ready(Ok(kept))
             }
-            Err(_replaced) => Poll::Pending,
+            None => self.wait(key, cx).map(Err),
         }
+    }
+
+    #[inline(never)]
+    fn wait(&mut self, key: usize, cx: &Context<'_>) -> Poll<CallError> {
+        let executor = self.shared.executor();
+        if let Some(task) = executor.own_task(cx)
+            && self.shared.calls().wait_as(key, task)
+        {
+            return Poll::Pending;
+        }
+        let waiter = executor.wake_slot(cx);
+        let waits = self.shared.calls().wait(key, waiter);
+        // Who waited before may run anything when it is dropped; the table is no longer borrowed.
+        waits.map_or(Poll::Pending, |error| {
+            self.key = None;
+            Poll::Ready(named(error, self.method))
+        })
     }
 }
 
@@ -93,12 +99,18 @@ impl<M, T: Transport> Future for Call<M, T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_reply(cx).map(|reply| {
-            let reply = reply?;
-            let message = reply.message().and_then(|bytes| decoded(self.decode, self.limit, bytes));
-            self.shared.pool().recycle(reply.bytes);
-            message
-        })
+        let Kept { bytes, extended } = match self.poll_reply(cx) {
+            Poll::Ready(Ok(kept)) => kept,
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => return Poll::Pending,
+        };
+        let message = match extended {
+            false => (self.decode)(bytes.as_slice(), self.limit),
+            true => message(bytes.as_slice(), true)
+                .and_then(|message| (self.decode)(message, self.limit)),
+        };
+        self.shared.pool().recycle(bytes);
+        Poll::Ready(message)
     }
 }
 
@@ -131,17 +143,11 @@ impl<M, T: Transport> Future for WithMetadata<M, T> {
         call.poll_reply(cx).map(|reply| {
             let reply = reply?;
             let metadata = reply.metadata();
-            let message = reply.message().and_then(|bytes| decoded(call.decode, call.limit, bytes));
+            let message = reply.message().and_then(|bytes| (call.decode)(bytes, call.limit));
             call.shared.pool().recycle(reply.bytes);
             Ok((message?, metadata?))
         })
     }
-}
-
-/// A response that waits for its future.
-pub(super) struct Kept {
-    bytes: MsgBuf,
-    extended: bool,
 }
 
 impl Kept {
@@ -158,7 +164,7 @@ impl Kept {
     }
 }
 
-const MALFORMED: CallError = CallError::ResponseLost(Cause::Malformed);
+pub(super) const MALFORMED: CallError = CallError::ResponseLost(Cause::Malformed);
 
 /// The message proper.
 #[inline]
@@ -167,23 +173,6 @@ pub(super) fn message(bytes: &[u8], extended: bool) -> Result<&[u8], CallError> 
         return Ok(bytes);
     }
     Extension::split(bytes).map(|(_, message)| message).map_err(|_| MALFORMED)
-}
-
-/// What is called with the bytes of a reply.
-pub(super) type Callback = Box<dyn FnOnce(Result<&[u8], CallError>)>;
-
-/// A callback that decodes and hands on to `done`.
-pub(super) fn callback<Req, M: 'static, C, D: Codec<M>>(
-    method: &Method<Req, M, C, D>,
-    done: impl FnOnce(Result<M, CallError>) + 'static,
-) -> Callback {
-    let (name, limit) = (method.full_name(), method.response_limit());
-    Box::new(move |reply| {
-        done(match reply {
-            Ok(bytes) => decoded(D::decode, limit, bytes),
-            Err(error) => Err(named(error, name)),
-        });
-    })
 }
 
 /// An error as who called the method of that full name is to be told it.
@@ -197,181 +186,21 @@ pub(super) fn named(error: CallError, method: &'static str) -> CallError {
     }
 }
 
+/// The message, if it has no more than `limit` bytes and decodes.
 #[inline]
-fn decoded<M>(
-    decode: fn(&[u8]) -> Result<M, DecodeError>,
-    limit: u32,
-    bytes: &[u8],
-) -> Result<M, CallError> {
+fn decoded<M, D: Codec<M>>(bytes: &[u8], limit: u32) -> Result<M, CallError> {
     if bytes.len() > limit as usize {
-        let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        return Err(CallError::ResponseLost(Cause::ResponseTooLarge(size)));
+        return Err(too_large(bytes));
     }
-    decode(bytes).map_err(|_| MALFORMED)
-}
-
-/// A call in progress.
-pub(super) struct Entry<T: Transport> {
-    pub(super) outcome: Outcome,
-    /// The session that it is made on; `None` while a channel looks for one.
-    pub(super) link: Option<Rc<Link<T::Route>>>,
-    /// What a channel does with it besides.
-    pub(super) plan: Option<Box<Plan<T>>>,
-}
-
-/// Who gets a call's outcome.
-pub(super) enum Outcome {
-    /// A future, polled by whoever the slot says.
-    Awaited(WakeSlot),
-    Callback(Callback),
-    /// Nobody any more.
-    Cancelled,
-    /// It is here, until the future takes it.
-    Done(Result<Kept, CallError>),
-}
-
-/// What is left to do for a call that has ended.
-pub(super) struct Ended<T: Transport> {
-    waiter: WakeSlot,
-    _plan: Option<Box<Plan<T>>>,
-}
-
-impl<T: Transport> Ended<T> {
-    #[inline]
-    pub(super) fn wake(self, executor: &Executor) {
-        self.waiter.wake(executor);
+    // Not by way of `map_err`: the message would be copied once more on its way.
+    match D::decode(bytes) {
+        Ok(message) => Ok(message),
+        Err(_) => Err(MALFORMED),
     }
 }
 
-/// The calls of an endpoint.
-pub(super) struct Calls<T: Transport> {
-    entries: Slab<Entry<T>>,
-}
-
-impl<T: Transport> Calls<T> {
-    pub(super) fn new() -> Self {
-        Self { entries: Slab::new() }
-    }
-
-    #[inline]
-    pub(super) fn insert(&mut self, entry: Entry<T>) -> usize {
-        self.entries.insert(entry)
-    }
-
-    #[inline]
-    pub(super) fn get(&mut self, key: usize) -> Option<&mut Entry<T>> {
-        self.entries.get_mut(key)
-    }
-
-    /// Takes a call out.
-    pub(super) fn remove(&mut self, key: usize) -> Entry<T> {
-        self.entries.remove(key)
-    }
-
-    /// Notes that the call is not on its session any more; returns the session, to be dropped when the
-    /// slab is not borrowed.
-    #[inline]
-    pub(super) fn leave_session(&mut self, key: usize) -> Option<Rc<Link<T::Route>>> {
-        let link = self.entries.get_mut(key)?.link.take()?;
-        link.call_ended();
-        Some(link)
-    }
-
-    pub(super) fn has_callback(&self, key: usize) -> bool {
-        matches!(self.entries.get(key), Some(Entry { outcome: Outcome::Callback(_), .. }))
-    }
-
-    pub(super) fn is_planned(&self, key: usize) -> bool {
-        matches!(self.entries.get(key), Some(Entry { plan: Some(_), .. }))
-    }
-
-    /// Whether a future is to get the outcome.
-    #[inline]
-    pub(super) fn is_awaited(&self, key: usize) -> bool {
-        matches!(self.entries.get(key), Some(Entry { outcome: Outcome::Awaited(_), .. }))
-    }
-
-    /// Notes the outcome of a call that is awaited. Who is to be told, and what is to be dropped, once the
-    /// slab is not borrowed any more, is returned.
-    #[inline]
-    pub(super) fn finish(&mut self, key: usize, outcome: Result<Kept, CallError>) -> Ended<T> {
-        let Entry { outcome: place, plan, .. } = &mut self.entries[key];
-        match std::mem::replace(place, Outcome::Done(outcome)) {
-            Outcome::Awaited(waiter) => Ended { waiter, _plan: plan.take() },
-            _ => unreachable!("the caller has looked"),
-        }
-    }
-
-    /// Ends a call that is not awaited; returns its callback, if somebody still wants the outcome, and what
-    /// is to be dropped when the slab is not borrowed.
-    #[inline]
-    pub(super) fn take_callback(&mut self, key: usize) -> (Option<Callback>, Option<Box<Plan<T>>>) {
-        let entry = self.entries.try_remove(key);
-        debug_assert!(entry.is_some(), "call {key} ends twice");
-        match entry {
-            Some(Entry { outcome: Outcome::Callback(callback), plan, .. }) => {
-                (Some(callback), plan)
-            }
-            Some(Entry { plan, .. }) => (None, plan),
-            None => (None, None),
-        }
-    }
-
-    fn is_done(&self, key: usize) -> bool {
-        matches!(self.entries.get(key), Some(Entry { outcome: Outcome::Done(_), .. }))
-    }
-
-    /// Takes the outcome, or lets `waiter` wait for it; then the error is who waited until now.
-    #[inline]
-    fn poll(&mut self, key: usize, waiter: WakeSlot) -> Result<Result<Kept, CallError>, WakeSlot> {
-        if let Outcome::Awaited(slot) = &mut self.entries[key].outcome {
-            return Err(std::mem::replace(slot, waiter));
-        }
-        match self.entries.remove(key).outcome {
-            Outcome::Done(result) => Ok(result),
-            _ => unreachable!("only futures poll, and theirs are awaited or done"),
-        }
-    }
-
-    /// Takes out every callback that is left, to be dropped once the slab is not borrowed any more.
-    pub(super) fn take_callbacks(&mut self) -> Vec<Entry<T>> {
-        let keys: Vec<usize> = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| matches!(entry.outcome, Outcome::Callback(_)))
-            .map(|(key, _)| key)
-            .collect();
-        keys.into_iter().map(|key| self.remove(key)).collect()
-    }
-
-    /// The keys of calls that have not ended.
-    pub(super) fn pending(&self) -> Vec<usize> {
-        let open =
-            self.entries.iter().filter(|(_, entry)| !matches!(entry.outcome, Outcome::Done(_)));
-        open.map(|(key, _)| key).collect()
-    }
-}
-
-/// The reply as an owned buffer: the request's own if it is large enough.
-#[inline]
-pub(super) fn kept(
-    reply: Reply<'_>,
-    mut request: MsgBuf,
-    pool: &mut Pool,
-) -> Result<Kept, CallError> {
-    let extended = reply.extended;
-    let bytes = match reply.body {
-        Body::Message(bytes) => {
-            pool.recycle(request);
-            return Ok(Kept { bytes, extended });
-        }
-        Body::Packet(bytes) => bytes,
-    };
-    if request.capacity() < bytes.len() || !request.is_unique() {
-        pool.recycle(request);
-        request = pool.alloc(bytes.len()).map_err(|_| CallError::ResponseLost(Cause::NoMemory))?;
-    }
-    request.resize(bytes.len());
-    request.as_mut_slice().copy_from_slice(bytes);
-    Ok(Kept { bytes: request, extended })
+#[cold]
+pub(super) fn too_large(bytes: &[u8]) -> CallError {
+    let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    CallError::ResponseLost(Cause::ResponseTooLarge(size))
 }

@@ -66,15 +66,20 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
             && entry.is_plain()
         {
             let host = SlotHost { cx: RefCell::new(cx), peer: &request.peer, shared: self.shared };
-            let outcome = entry.call(&CallContext::new(entry, request.handle, &host), message);
-            answer(cx, request.handle, outcome);
+            match entry.call(&CallContext::new(entry, request.handle, &host), message) {
+                Outcome::Reply(Encoded { bytes, extended }) => {
+                    cx.respond(request.handle, bytes, extended);
+                }
+                outcome => answer(cx, request.handle, outcome),
+            }
         } else {
             self.on_other_request(cx, request);
         }
         self.shared.after_upcall(cx);
     }
 
-    #[inline]
+    /// Likewise: a reply of one packet without an extension, to a call that is no stream's.
+    #[inline(always)]
     fn on_reply(
         &mut self,
         cx: &mut Context<'_, T>,
@@ -82,10 +87,16 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
         reply: Result<Reply<'_>, CallError>,
         request: MsgBuf,
     ) {
-        if Streams::<T>::is_token(token) {
-            self.shared.stream_replied(cx, token, reply, request);
-        } else {
-            self.shared.replied(cx, token as usize, reply, request);
+        match reply {
+            Ok(Reply { body: Body::Packet(bytes), extended: false })
+                if !Streams::<T>::is_token(token) =>
+            {
+                self.shared.plain_reply(token as usize, bytes, request);
+            }
+            reply if Streams::<T>::is_token(token) => {
+                self.shared.stream_replied(cx, token, reply, request);
+            }
+            reply => self.shared.replied(cx, token as usize, reply, request),
         }
         self.shared.after_upcall(cx);
     }

@@ -325,13 +325,18 @@ impl Executor {
     /// executor, a clone of its waker otherwise.
     #[inline]
     pub(super) fn wake_slot(&self, cx: &Context<'_>) -> WakeSlot {
+        match self.own_task(cx) {
+            Some(id) => WakeSlot::Task(id),
+            None => WakeSlot::Other(cx.waker().clone()),
+        }
+    }
+
+    /// The slot of the caller, who polls with `cx`, if it is a task of this executor.
+    #[inline]
+    pub(super) fn own_task(&self, cx: &Context<'_>) -> Option<u32> {
         let (data, id) = self.polling.get();
         // A foreign waker may well have the null data that stands for no poll of ours.
-        if id != NONE && cx.waker().data() == data {
-            WakeSlot::Task(id)
-        } else {
-            WakeSlot::Other(cx.waker().clone())
-        }
+        (id != NONE && cx.waker().data() == data).then_some(id)
     }
 
     /// Ends every task without finishing it, one that is being polled when the poll returns.

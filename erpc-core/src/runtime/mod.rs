@@ -12,6 +12,7 @@
 //!   Shared    between them and the raw Rpc      shared.rs     Mailbox  what threads leave there   mailbox.rs
 //!   Dispatch  requests to handlers, replies     dispatch.rs   Executor tasks                      executor.rs
 //!   Running   calls of asynchronous handlers    tasks.rs      Timers   sleeping tasks             timers.rs
+//!   Calls     those under way, by key           calls.rs      Waiting  callbacks, in used boxes   callback.rs
 //!   Channel   several servers as one            channel/      Plan     calls that wait or repeat  plan.rs
 //!   Streams   many messages each way, by calls  stream/       Options  of a client's calls        options.rs
 //! ```
@@ -19,6 +20,8 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod callback;
+mod calls;
 mod channel;
 mod dispatch;
 mod endpoint;

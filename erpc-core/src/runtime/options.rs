@@ -129,6 +129,10 @@ pub(super) struct Prepared {
     pub(super) deadline: Instant,
 }
 
+/// Room, in bytes, that even the smallest request's buffer has, so that a small reply, which is kept in it
+/// until its future looks, mostly fits.
+const REPLY_ROOM: usize = 104;
+
 /// Encodes a request of `method` into a buffer of the pool. `now` is asked only if the call has a
 /// deadline.
 #[inline]
@@ -160,7 +164,7 @@ pub(super) fn prepare<Req, Resp, C: Codec<Req>, D>(
         request.resize(head + len - unwritten);
         request
     } else {
-        let mut request = pool.alloc(len).map_err(RejectReason::NoMemory)?;
+        let mut request = pool.alloc(len.max(REPLY_ROOM)).map_err(RejectReason::NoMemory)?;
         encode_sized::<C, Req>(message, len, &mut request);
         request
     };

@@ -9,7 +9,7 @@
 
 use std::rc::Rc;
 
-use super::call::{Entry, Outcome};
+use super::calls::{Entry, Outcome};
 use super::channel::{Place, Unpicked};
 use super::link::Link;
 use super::options::Prepared;
@@ -118,7 +118,7 @@ impl<T: Transport> Shared<T> {
             avoid: None,
             earlier: None,
         };
-        let key = self.calls().insert(Entry { outcome, link: None, plan: Some(Box::new(plan)) });
+        let key = self.calls().insert(|| outcome, None, Some(Box::new(plan)), None);
         self.seat(key, request);
         key
     }
@@ -148,14 +148,14 @@ impl<T: Transport> Shared<T> {
     fn submit_planned(&self, key: usize, link: Rc<Link<T::Route>>, request: MsgBuf) {
         link.call_made();
         let mut calls = self.calls();
-        let Some(Entry { link: place, plan: Some(plan), .. }) = calls.get(key) else { return };
+        let Some(Entry { link: place, plan: Some(plan), unsent, .. }) = calls.get(key) else {
+            return;
+        };
         *place = Some(link);
         let Plan { method, extended, deadline, .. } = **plan;
+        *unsent = Some(Prepared { method, request, extended, deadline });
         drop(calls);
-        self.submit(Submission::Call {
-            key,
-            call: Prepared { method, request, extended, deadline },
-        });
+        self.submit(Submission::Call(key));
     }
 
     fn line_up(&self, key: usize, request: MsgBuf, ticket: Option<u64>) {

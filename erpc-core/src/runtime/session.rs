@@ -9,7 +9,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use super::call::{Call, Outcome, callback};
+use super::call::Call;
+use super::calls::Outcome;
 use super::executor::WakeSlot;
 use super::link::{Link, Phase};
 use super::options::prepare;
@@ -72,7 +73,7 @@ impl<T: Transport> Session<T> {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        let key = self.start(method, request, Outcome::Awaited(WakeSlot::Empty));
+        let key = self.start(method, request, || Outcome::Awaited(WakeSlot::Empty));
         Call::new(&self.lease.shared, method, key)
     }
 
@@ -95,7 +96,8 @@ impl<T: Transport> Session<T> {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        self.start(method, request, Outcome::Callback(callback(method, done)));
+        let callback = self.lease.shared.callbacks.wrap(method, done);
+        self.start(method, request, || Outcome::Callback(Some(callback)));
     }
 
     #[inline]
@@ -103,7 +105,7 @@ impl<T: Transport> Session<T> {
         &self,
         method: &Method<Req, Resp, C, D>,
         request: &Req,
-        outcome: Outcome,
+        outcome: impl FnOnce() -> Outcome,
     ) -> usize {
         let Lease { link, shared, .. } = &*self.lease;
         let call = prepare(method, request, None, &mut shared.pool(), || shared.now());

@@ -6,6 +6,8 @@
 //! has the endpoint in hand. Outside of the loop a long queue is drained early.
 
 mod ending;
+mod outcomes;
+mod submissions;
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
@@ -16,41 +18,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::ending::Life;
-use super::call::{Calls, Entry, Outcome, kept, message};
+pub(super) use self::submissions::Submission;
+use super::callback::Callbacks;
+use super::calls::Calls;
 use super::dispatch::{Dispatch, Serving, answer};
 use super::executor::{Executor, TaskId};
 use super::join::caught;
 use super::link::{Link, Phase};
 use super::mailbox::{Answer, Bell, Job, Mailbox};
-use super::options::Prepared;
 use super::stream::Streams;
 use super::tasks::Running;
 use super::timers::{Alarm, Timers};
 use super::{Context, Rpc, clock};
-use crate::buf::{MsgBuf, Pool};
-use crate::protocol::{
-    self, Body, CallError, Cause, NewCall, RejectReason, SessionEvent, SessionId,
-};
+use crate::buf::Pool;
+use crate::protocol::{CallError, SessionEvent, SessionId};
 use crate::sync::atomic::Ordering;
 use crate::time::Instant;
 use crate::transport::Transport;
-
-/// Submissions that are gathered, outside of the loop, before they are handed to the protocol.
-const GATHER: usize = 32;
-
-/// Something that a user asked for and that needs the raw endpoint.
-pub(super) enum Submission<R> {
-    Connect(Rc<Link<R>>),
-    Call { key: usize, call: Prepared },
-    Cancel { key: usize },
-    Disconnect(Rc<Link<R>>),
-}
 
 pub(super) struct Shared<T: Transport> {
     rpc: RefCell<Rpc<T>>,
     /// Where requests are encoded; apart from the raw endpoint's, which is out of reach in callbacks.
     pool: RefCell<Pool>,
     calls: RefCell<Calls<T>>,
+    pub(super) callbacks: Callbacks,
     submissions: RefCell<VecDeque<Submission<T::Route>>>,
     /// Callbacks that failed before anything was sent. They wait for the loop, so that no callback runs
     /// within the call that it was given to.
@@ -84,6 +75,7 @@ impl<T: Transport> Shared<T> {
             rpc: RefCell::new(rpc),
             pool: RefCell::new(Pool::in_arena(memory, arena)),
             calls: RefCell::new(Calls::new()),
+            callbacks: Callbacks::default(),
             submissions: RefCell::default(),
             failures: RefCell::default(),
             links: RefCell::default(),
@@ -141,222 +133,12 @@ impl<T: Transport> Shared<T> {
         self.rpc.try_borrow_mut().ok()
     }
 
-    /// Makes a call on `link`, to be sent with the next turn, and returns its key.
-    #[inline]
-    pub(super) fn start(
-        &self,
-        link: Rc<Link<T::Route>>,
-        call: Result<Prepared, RejectReason>,
-        outcome: Outcome,
-    ) -> usize {
-        match call {
-            Ok(call) if !self.is_closed() => {
-                link.call_made();
-                let entry = Entry { outcome, link: Some(link), plan: None };
-                let key = self.calls().insert(entry);
-                self.submit(Submission::Call { key, call });
-                key
-            }
-            Ok(_) => self.refuse(CallError::NotExecuted(Cause::Shutdown), outcome),
-            Err(reason) => self.refuse(CallError::Rejected(reason), outcome),
-        }
-    }
-
-    /// A call that fails before it is made; its key.
-    #[cold]
-    pub(super) fn refuse(&self, error: CallError, outcome: Outcome) -> usize {
-        let key = self.calls().insert(Entry { outcome, link: None, plan: None });
-        self.fail(key, error);
-        key
-    }
-
-    /// Nobody waits for the call any more.
-    pub(super) fn cancel(&self, key: usize) {
-        let mut calls = self.calls();
-        let Some(entry) = calls.get(key) else { return };
-        let waits = entry.plan.as_deref_mut().is_some_and(|plan| self.withdraw(plan));
-        let dropped = if waits || matches!(entry.outcome, Outcome::Done(_)) {
-            (Some(calls.remove(key)), None)
-        } else {
-            (None, Some(std::mem::replace(&mut entry.outcome, Outcome::Cancelled)))
-        };
-        drop(calls);
-        if dropped.1.is_some() && !self.is_closed() {
-            self.submit(Submission::Cancel { key });
-        }
-        // Wakers, and what a plan holds, may run anything when they are dropped.
-        drop(dropped);
-    }
-
-    /// Queues a submission.
-    #[inline]
-    pub(super) fn submit(&self, submission: Submission<T::Route>) {
-        if self.has_ended() {
-            return self.too_late(submission);
-        }
-        let mut submissions = self.submissions.borrow_mut();
-        submissions.push_back(submission);
-        let many = submissions.len() >= GATHER;
-        drop(submissions);
-        if many && let Ok(mut rpc) = self.rpc.try_borrow_mut() {
-            self.drain(&mut rpc.context_at(self.now()));
-            drop(rpc);
-            self.finish_ending();
-        }
-        self.stir();
-    }
-
     /// There is something to do for the loop, from outside of it.
     #[inline]
     pub(super) fn stir(&self) {
         if self.dozing.get() {
             self.dozing.set(false);
             self.mailbox.bell.nudge();
-        }
-    }
-
-    /// Hands what is queued to the protocol; what comes to the queue meanwhile stays there.
-    pub(super) fn drain(&self, cx: &mut Context<'_, T>) {
-        let count = self.submissions.borrow().len();
-        for _ in 0..count {
-            let Some(submission) = self.submissions.borrow_mut().pop_front() else { break };
-            match submission {
-                Submission::Call { key, call } => self.drain_call(cx, key, call),
-                Submission::Cancel { key } => self.drain_cancel(cx, key),
-                Submission::Connect(link) => match cx.connect(link.peer) {
-                    Ok(id) => {
-                        link.started(id);
-                        self.links.borrow_mut().insert(id, link);
-                    }
-                    Err(error) => link.enter(Phase::Closed(Cause::Connect(error)), &self.executor),
-                },
-                Submission::Disconnect(link) => {
-                    if let Ok(id) = link.usable() {
-                        cx.disconnect(id);
-                    }
-                }
-            }
-        }
-    }
-
-    #[inline]
-    fn drain_call(&self, cx: &mut Context<'_, T>, key: usize, call: Prepared) {
-        let usable = match self.calls().get(key) {
-            // Given up before it was sent; there is nothing to tell the server.
-            Some(Entry { outcome: Outcome::Cancelled, .. }) => Err(Cause::Cancelled),
-            Some(Entry { link: Some(link), .. }) => link.usable(),
-            _ => Err(Cause::Disconnected),
-        };
-        let (error, request) = match usable {
-            Ok(id) => {
-                let Prepared { method, request, extended, deadline } = call;
-                let token = key as u64;
-                match cx.call(id, NewCall { method, request, token, extended, deadline }) {
-                    Ok(()) => return,
-                    Err(rejected) => (CallError::Rejected(rejected.reason), rejected.request),
-                }
-            }
-            Err(cause) => (CallError::NotExecuted(cause), call.request),
-        };
-        self.failed(key, error, Some(request));
-    }
-
-    fn drain_cancel(&self, cx: &mut Context<'_, T>, key: usize) {
-        // If the call has ended, its key may be another's; that one then waits to be cancelled, too.
-        let session = match self.calls().get(key) {
-            Some(Entry { outcome: Outcome::Cancelled, link: Some(link), .. }) => link.usable(),
-            _ => return,
-        };
-        if let Ok(session) = session {
-            cx.cancel(session, key as u64, Cause::Cancelled);
-        }
-    }
-
-    /// A call has failed, of which nothing was sent in this attempt.
-    #[cold]
-    pub(super) fn failed(&self, key: usize, error: CallError, request: Option<MsgBuf>) {
-        let link = self.calls().leave_session(key);
-        let error = match request {
-            None => error,
-            Some(request) => match self.again(key, link, error, request) {
-                Ok(()) => return,
-                Err((error, request)) => {
-                    self.pool().recycle(request);
-                    error
-                }
-            },
-        };
-        self.fail(key, error);
-    }
-
-    /// Ends a call that is nowhere any more. A callback is not run here, as this may be within the call
-    /// that it was given to.
-    fn fail(&self, key: usize, error: CallError) {
-        if self.calls().has_callback(key) {
-            if self.is_orphaned() {
-                return self.forget(key);
-            }
-            self.failures.borrow_mut().push_back((key, error));
-            self.stir();
-        } else {
-            self.end_with_error(key, error);
-        }
-    }
-
-    pub(super) fn end_with_error(&self, key: usize, error: CallError) {
-        let mut calls = self.calls();
-        if calls.is_awaited(key) {
-            let ended = calls.finish(key, Err(error));
-            drop(calls);
-            return ended.wake(&self.executor);
-        }
-        let callback = calls.take_callback(key);
-        drop(calls);
-        if let (Some(callback), _rest) = callback {
-            self.guard(|| callback(Err(error)));
-        }
-    }
-
-    /// A reply has come, or a call that was sent has failed.
-    #[inline]
-    pub(super) fn replied(
-        &self,
-        cx: &mut Context<'_, T>,
-        key: usize,
-        reply: Result<protocol::Reply<'_>, CallError>,
-        request: MsgBuf,
-    ) {
-        let mut calls = self.calls();
-        let link = calls.leave_session(key);
-        let (reply, request) = match reply {
-            Err(error) if calls.is_planned(key) => {
-                drop(calls);
-                let Err((error, request)) = self.again(key, link, error, request) else { return };
-                calls = self.calls();
-                (Err(error), request)
-            }
-            reply => (reply, request),
-        };
-        if calls.is_awaited(key) {
-            let outcome = reply.and_then(|reply| kept(reply, request, &mut self.pool()));
-            let ended = calls.finish(key, outcome);
-            drop(calls);
-            return ended.wake(&self.executor);
-        }
-        let (callback, _rest) = calls.take_callback(key);
-        drop(calls);
-        self.pool().recycle(request);
-        match (reply, callback) {
-            (Ok(reply), callback) => {
-                if let Some(callback) = callback {
-                    self.guard(|| callback(message(reply.as_slice(), reply.extended)));
-                }
-                if let Body::Message(message) = reply.body {
-                    cx.recycle(message);
-                }
-            }
-            (Err(error), Some(callback)) => self.guard(|| callback(Err(error))),
-            (Err(_), None) => {}
         }
     }
 
@@ -515,17 +297,6 @@ impl<T: Transport> Shared<T> {
             }
         }
         due
-    }
-
-    fn run_failures(&self) -> usize {
-        let count = self.failures.borrow().len();
-        for _ in 0..count {
-            let failure = self.failures.borrow_mut().pop_front();
-            if let Some((key, error)) = failure {
-                self.end_with_error(key, error);
-            }
-        }
-        count
     }
 
     /// Whether the next turn has something to do that no packet brings.

@@ -59,7 +59,11 @@ impl<M: prost::Message + Default> Codec<M> for Prost {
 
     #[inline]
     fn decode(bytes: &[u8]) -> Result<M, DecodeError> {
-        M::decode(Received(bytes)).map_err(|error| not_prost(&error))
+        // Not by way of `map_err`: the message would be copied once more on its way.
+        match M::decode(Received(bytes)) {
+            Ok(message) => Ok(message),
+            Err(error) => Err(not_prost(&error)),
+        }
     }
 
     #[inline]

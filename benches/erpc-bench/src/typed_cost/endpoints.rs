@@ -6,11 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use erpc::service::{Codec, Method};
 use erpc::transport::mem::{MemConfig, MemHub, MemTransport};
 use erpc::{CallError, Endpoint, EndpointConfig, Session};
 
-use super::messages::{Checked, Keyed, Store};
+use super::messages::{Called, Checked, Keyed, Store};
 use super::{Subject, Width};
 use crate::failure::Failure;
 
@@ -23,14 +22,18 @@ struct Endpoints {
 }
 
 /// Sets the calls off.
-type Start = Box<dyn Fn(&Rc<Progress>)>;
+type Start = Box<dyn Fn()>;
 
 /// How far the calls are.
 #[derive(Default)]
 struct Progress {
-    left: Cell<u64>,
-    under_way: Cell<usize>,
+    /// For callbacks; tasks have theirs.
+    sessions: Sessions,
+    /// The key of the next call, and of the first that is not to be made.
     next: Cell<u64>,
+    end: Cell<u64>,
+    /// Calls that have ended.
+    ended: Cell<u64>,
     failure: RefCell<Option<Failure>>,
     /// Tasks that wait for the next run.
     resting: RefCell<Vec<Waker>>,
@@ -40,32 +43,39 @@ impl Progress {
     /// The key of the next call, if there is one to make.
     #[inline]
     fn take(&self) -> Option<u64> {
-        let left = self.left.get().checked_sub(1)?;
-        self.left.set(left);
-        self.under_way.set(self.under_way.get() + 1);
         let key = self.next.get();
+        if key == self.end.get() {
+            return None;
+        }
         self.next.set(key + 1);
         Some(key)
     }
 
     #[inline]
-    fn ended<M: Checked>(&self, key: u64, result: Result<M, CallError>) {
-        let failure = match result {
-            Ok(answer) if answer.is_answer(key) => None,
-            Ok(_) => Some(format!("the answer for key {key} is wrong")),
-            Err(error) => Some(format!("a call failed: {error}")),
-        };
-        self.under_way.set(self.under_way.get() - 1);
-        if let Some(failure) = failure {
-            self.left.set(0);
-            self.failure.borrow_mut().get_or_insert(Failure::new(failure));
+    fn ended<M: Checked>(&self, key: u64, result: &Result<M, CallError>) {
+        self.ended.set(self.ended.get() + 1);
+        match result {
+            Ok(answer) if answer.is_answer(key) => {}
+            Ok(_) => self.fail(format!("the answer for key {key} is wrong")),
+            Err(error) => self.fail(format!("a call failed: {error}")),
         }
+    }
+
+    #[cold]
+    fn fail(&self, failure: String) {
+        self.end.set(self.next.get());
+        self.failure.borrow_mut().get_or_insert(Failure::new(failure));
+    }
+
+    /// Whether a call is to be made, or under way.
+    fn goes_on(&self) -> bool {
+        self.ended.get() < self.end.get()
     }
 
     /// Waits until there are calls to make.
     async fn rest(&self) {
         poll_fn(|cx| {
-            if self.left.get() > 0 {
+            if self.next.get() < self.end.get() {
                 return Poll::Ready(());
             }
             self.resting.borrow_mut().push(cx.waker().clone());
@@ -77,9 +87,9 @@ impl Progress {
 
 impl Subject for Endpoints {
     fn run(&mut self, calls: u64) -> Result<(), Failure> {
-        self.progress.left.set(calls);
-        (self.start)(&self.progress);
-        while self.progress.left.get() > 0 || self.progress.under_way.get() > 0 {
+        self.progress.end.set(self.progress.end.get() + calls);
+        (self.start)();
+        while self.progress.goes_on() {
             self.client.run_once();
             self.server.run_once();
         }
@@ -112,9 +122,8 @@ fn connected(
 }
 
 /// One task per call under way, for ever, so that the tasks' own making is not counted.
-pub(super) fn awaited<Req: Keyed, Resp: Checked + 'static, C: Codec<Req>, D: Codec<Resp>>(
+pub(super) fn awaited<K: Called>(
     Width { sessions, outstanding }: Width,
-    method: Method<Req, Resp, C, D>,
 ) -> Result<Box<dyn Subject>, Failure> {
     let (client, server, sessions) = connected(sessions)?;
     let progress = Rc::new(Progress::default());
@@ -123,44 +132,37 @@ pub(super) fn awaited<Req: Keyed, Resp: Checked + 'static, C: Codec<Req>, D: Cod
         client.spawn(async move {
             loop {
                 match progress.take() {
-                    Some(key) => progress.ended(key, session.call(&method, &Req::of(key)).await),
+                    Some(key) => {
+                        let result = session.call(&K::METHOD, &K::Req::of(key)).await;
+                        progress.ended(key, &result);
+                    }
                     None => progress.rest().await,
                 }
             }
         });
     }
-    let start = |progress: &Rc<Progress>| {
-        progress.resting.borrow_mut().drain(..).for_each(Waker::wake);
-    };
+    let wake = Rc::clone(&progress);
+    let start = move || wake.resting.borrow_mut().drain(..).for_each(Waker::wake);
     Ok(Box::new(Endpoints { client, server, progress, start: Box::new(start) }))
 }
 
 /// Each answer's callback makes the next call.
-pub(super) fn with_callbacks<Req: Keyed, Resp: Checked + 'static, C: Codec<Req>, D: Codec<Resp>>(
+pub(super) fn with_callbacks<K: Called>(
     Width { sessions, outstanding }: Width,
-    method: Method<Req, Resp, C, D>,
 ) -> Result<Box<dyn Subject>, Failure> {
     let (client, server, sessions) = connected(sessions)?;
-    let sessions = Rc::new(sessions);
-    let start = move |progress: &Rc<Progress>| {
-        for _ in 0..outstanding {
-            call_next(method, Rc::clone(&sessions), Rc::clone(progress));
-        }
-    };
-    let progress = Rc::new(Progress::default());
+    let progress = Rc::new(Progress { sessions, ..Progress::default() });
+    let first = Rc::clone(&progress);
+    let start = move || (0..outstanding).for_each(|_| call_next::<K>(Rc::clone(&first)));
     Ok(Box::new(Endpoints { client, server, progress, start: Box::new(start) }))
 }
 
-fn call_next<Req: Keyed, Resp: Checked + 'static, C: Codec<Req>, D: Codec<Resp>>(
-    method: Method<Req, Resp, C, D>,
-    sessions: Rc<Sessions>,
-    progress: Rc<Progress>,
-) {
+fn call_next<K: Called>(progress: Rc<Progress>) {
     let Some(key) = progress.take() else { return };
-    let session = &sessions[key as usize % sessions.len()];
-    let (next, done) = (Rc::clone(&sessions), Rc::clone(&progress));
-    session.call_with(&method, &Req::of(key), move |result| {
-        done.ended(key, result);
-        call_next(method, next, done);
+    let session = &progress.sessions[key as usize % progress.sessions.len()];
+    let next = Rc::clone(&progress);
+    session.call_with(&K::METHOD, &K::Req::of(key), move |result| {
+        next.ended(key, &result);
+        call_next::<K>(next);
     });
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use erpc::service::{Fixed, Method, MethodCollision, Mode, Routes};
+use erpc::service::{Codec, Fixed, Method, MethodCollision, Mode, Prost, Routes};
 use erpc::zerocopy::little_endian::U64;
 use erpc::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use erpc::{FixedLayout, Request, Response, Status};
@@ -17,10 +17,44 @@ pub(super) const REQUEST: usize = 8;
 /// Bytes of a raw answer: value and flag.
 pub(super) const ANSWER: usize = VALUE + 1;
 
-pub(super) const GET: Method<GetRequest, GetResponse> = Method::new("bench.v1.Cost/Get");
-pub(super) const GET_ASYNC: Method<GetRequest, GetResponse> = Method::new("bench.v1.Cost/GetAsync");
-pub(super) const GET_FIXED: Method<FixedRequest, FixedResponse, Fixed> =
-    Method::new("bench.v1.Cost/GetFixed");
+/// A method, its types, and its messages. Constants, as in generated code.
+pub(super) trait Called: 'static {
+    type Req: Keyed;
+    type Resp: Checked + 'static;
+    type Codec: Codec<Self::Req> + Codec<Self::Resp>;
+    const METHOD: Method<Self::Req, Self::Resp, Self::Codec>;
+}
+
+/// Protocol buffers.
+pub(super) enum Get {}
+
+impl Called for Get {
+    type Req = GetRequest;
+    type Resp = GetResponse;
+    type Codec = Prost;
+    const METHOD: Method<GetRequest, GetResponse> = Method::new("bench.v1.Cost/Get");
+}
+
+/// The same, answered by an asynchronous handler.
+pub(super) enum GetAsync {}
+
+impl Called for GetAsync {
+    type Req = GetRequest;
+    type Resp = GetResponse;
+    type Codec = Prost;
+    const METHOD: Method<GetRequest, GetResponse> = Method::new("bench.v1.Cost/GetAsync");
+}
+
+/// Fixed layouts.
+pub(super) enum GetFixed {}
+
+impl Called for GetFixed {
+    type Req = FixedRequest;
+    type Resp = FixedResponse;
+    type Codec = Fixed;
+    const METHOD: Method<FixedRequest, FixedResponse, Fixed> =
+        Method::new("bench.v1.Cost/GetFixed");
+}
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[zerocopy(crate = "erpc::zerocopy")]
@@ -143,9 +177,9 @@ impl Store {
     pub(super) fn routes() -> Result<Routes, MethodCollision> {
         let mut routes = Routes::new();
         let store = Arc::new(Self::new());
-        routes.unary(GET, Mode::Dispatch, &store, Self::get_prost)?;
-        routes.unary(GET_FIXED, Mode::Dispatch, &store, Self::get_fixed)?;
-        routes.unary_async(GET_ASYNC, &store, Self::get_async)?;
+        routes.unary(Get::METHOD, Mode::Dispatch, &store, Self::get_prost)?;
+        routes.unary(GetFixed::METHOD, Mode::Dispatch, &store, Self::get_fixed)?;
+        routes.unary_async(GetAsync::METHOD, &store, Self::get_async)?;
         Ok(routes)
     }
 }

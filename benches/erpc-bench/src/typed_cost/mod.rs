@@ -17,7 +17,7 @@ mod layered;
 mod messages;
 mod plain;
 
-use messages::{GET, GET_ASYNC, GET_FIXED};
+use messages::{Called, Get, GetAsync, GetFixed};
 
 /// A form of the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -84,13 +84,13 @@ impl Form {
     fn subject(self, width: Width) -> Result<Box<dyn Subject>, Failure> {
         Ok(match self {
             Self::All | Self::Raw => Box::new(plain::Raw::new(width)?),
-            Self::Prost => layered::subject(width, GET)?,
-            Self::Fixed => layered::subject(width, GET_FIXED)?,
-            Self::FixedCallback => endpoints::with_callbacks(width, GET_FIXED)?,
-            Self::ProstCallback => endpoints::with_callbacks(width, GET)?,
-            Self::FixedAwait => endpoints::awaited(width, GET_FIXED)?,
-            Self::ProstAwait => endpoints::awaited(width, GET)?,
-            Self::Async => endpoints::awaited(width, GET_ASYNC)?,
+            Self::Prost => layered::subject(width, Get::METHOD)?,
+            Self::Fixed => layered::subject(width, GetFixed::METHOD)?,
+            Self::FixedCallback => endpoints::with_callbacks::<GetFixed>(width)?,
+            Self::ProstCallback => endpoints::with_callbacks::<Get>(width)?,
+            Self::FixedAwait => endpoints::awaited::<GetFixed>(width)?,
+            Self::ProstAwait => endpoints::awaited::<Get>(width)?,
+            Self::Async => endpoints::awaited::<GetAsync>(width)?,
         })
     }
 }

@@ -18,7 +18,8 @@ mod resolver;
 use std::fmt;
 use std::rc::Rc;
 
-use super::call::{Call, Outcome, callback};
+use super::call::Call;
+use super::calls::Outcome;
 use super::endpoint::Endpoint;
 use super::executor::WakeSlot;
 use super::link::Link;
@@ -152,7 +153,7 @@ impl<T: Transport> Channel<T> {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        let key = self.start(method, request, Outcome::Awaited(WakeSlot::Empty));
+        let key = self.start(method, request, || Outcome::Awaited(WakeSlot::Empty));
         Call::new(self.place.shared(), method, key)
     }
 
@@ -167,7 +168,8 @@ impl<T: Transport> Channel<T> {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        self.start(method, request, Outcome::Callback(callback(method, done)));
+        let callback = self.place.shared().callbacks.wrap(method, done);
+        self.start(method, request, || Outcome::Callback(Some(callback)));
     }
 
     #[inline]
@@ -175,7 +177,7 @@ impl<T: Transport> Channel<T> {
         &self,
         method: &Method<Req, Resp, C, D>,
         request: &Req,
-        outcome: Outcome,
+        outcome: impl FnOnce() -> Outcome,
     ) -> usize {
         let shared = self.place.shared();
         let options = self.options.as_deref();
@@ -188,14 +190,14 @@ impl<T: Transport> Channel<T> {
             return shared.start(link, call, outcome);
         }
         match call {
-            Err(reason) => shared.refuse(CallError::Rejected(reason), outcome),
+            Err(reason) => shared.refuse(CallError::Rejected(reason), outcome()),
             Ok(call) => {
                 let wishes = Wishes {
                     waits: options.is_some_and(CallOptions::waits),
                     idempotent: method.is_idempotent(),
                     policy: policy.cloned(),
                 };
-                shared.start_planned(&self.place, call, wishes, outcome)
+                shared.start_planned(&self.place, call, wishes, outcome())
             }
         }
     }

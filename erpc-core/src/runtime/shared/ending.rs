@@ -11,7 +11,6 @@
 
 use super::{Shared, Submission};
 use crate::protocol::{CallError, Cause};
-use crate::runtime::call::Entry;
 use crate::runtime::dispatch::Dispatch;
 use crate::runtime::link::Phase;
 use crate::time::Instant;
@@ -120,7 +119,7 @@ impl<T: Transport> Shared<T> {
     /// Drops the callback of a call that was given when there was nobody left to run it.
     #[cold]
     pub(super) fn forget(&self, key: usize) {
-        let unheard: Entry<T> = self.calls().remove(key);
+        let unheard = self.calls().remove(key);
         drop(unheard);
     }
 
@@ -131,10 +130,13 @@ impl<T: Transport> Shared<T> {
             Submission::Connect(link) => {
                 link.enter(Phase::Closed(Cause::Shutdown), &self.executor);
             }
-            Submission::Call { key, call } => {
-                self.failed(key, CallError::NotExecuted(Cause::Shutdown), Some(call.request));
+            Submission::Call(key) => {
+                let request = self.take_unsent(key);
+                if request.is_some() {
+                    self.failed(key, CallError::NotExecuted(Cause::Shutdown), request);
+                }
             }
-            Submission::Cancel { .. } | Submission::Disconnect(_) => {}
+            Submission::Cancel(_) | Submission::Disconnect(_) => {}
         }
     }
 }
