@@ -1,5 +1,7 @@
 //! Counters: every packet that came in is delivered or dropped for a reason that is counted.
 
+use std::fmt;
+
 /// Why a received packet was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
@@ -71,7 +73,7 @@ impl DropReason {
 }
 
 /// What an endpoint's protocol has counted since it was made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProtocolStats {
     /// Packets that were handed in: `rx_delivered` and the sum of `dropped`.
     pub rx_packets: u64,
@@ -123,6 +125,42 @@ impl ProtocolStats {
     #[cold]
     pub(super) fn count_drop(&mut self, reason: DropReason) {
         self.dropped[reason as usize] += 1;
+    }
+}
+
+/// The counters by name, and of the reasons for drops those that there were.
+impl fmt::Debug for ProtocolStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rx_packets, rx_delivered, retransmissions, timeouts, calls, .. } = self;
+        let Self { responses, failures, requests, orphaned_responses, turned_down, .. } = self;
+        let Self { given_up, refused, cancelled, late_responses, .. } = self;
+        f.debug_struct("ProtocolStats")
+            .field("rx_packets", rx_packets)
+            .field("rx_delivered", rx_delivered)
+            .field("retransmissions", retransmissions)
+            .field("timeouts", timeouts)
+            .field("calls", calls)
+            .field("responses", responses)
+            .field("failures", failures)
+            .field("requests", requests)
+            .field("orphaned_responses", orphaned_responses)
+            .field("turned_down", turned_down)
+            .field("given_up", given_up)
+            .field("refused", refused)
+            .field("cancelled", cancelled)
+            .field("late_responses", late_responses)
+            .field("dropped", &Drops(self))
+            .finish()
+    }
+}
+
+/// Prints why packets were dropped, and how many.
+struct Drops<'a>(&'a ProtocolStats);
+
+impl fmt::Debug for Drops<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let drops = DropReason::ALL.map(|reason| (reason, self.0.dropped(reason)));
+        f.debug_map().entries(drops.into_iter().filter(|(_, count)| *count > 0)).finish()
     }
 }
 
@@ -189,7 +227,7 @@ pub struct ClientStats {
     pub max_response: u32,
     /// Whether packets carry checksums; see [`EndpointConfig::integrity`](super::EndpointConfig::integrity).
     pub integrity: bool,
-    /// Memory held for the session's requests and responses, in bytes.
+    /// Memory held for the session's requests and responses, unread messages of streams included, in bytes.
     pub held: usize,
     /// Requests that were taken in so far.
     pub requests: u64,
@@ -238,5 +276,18 @@ mod tests {
         let twice: Vec<_> = numbers(&one).iter().map(|number| number * 2).collect();
         assert_eq!(numbers(&both), twice);
         assert_eq!(one.dropped_in_all(), dropped.iter().sum());
+    }
+
+    #[test]
+    fn reasons_for_drops_are_printed_by_name_if_there_were_any() {
+        let mut stats = ProtocolStats { rx_packets: 3, rx_delivered: 1, ..Default::default() };
+        stats.count_drop(DropReason::WrongRoute);
+        stats.count_drop(DropReason::WrongRoute);
+        let printed = format!("{stats:?}");
+        assert!(
+            printed.starts_with("ProtocolStats { rx_packets: 3, rx_delivered: 1, "),
+            "{printed}"
+        );
+        assert!(printed.ends_with(", dropped: {WrongRoute: 2} }"), "{printed}");
     }
 }

@@ -41,7 +41,9 @@ pub trait Interceptor: Send + Sync + 'static {
     /// After the handler, if this interceptor let the call pass. Of a deferred call after its answer, on
     /// the thread that gave it; of a call that was given up meanwhile with
     /// [`Code::DeadlineExceeded`](super::Code::DeadlineExceeded) if its time was over, else with
-    /// [`Code::Cancelled`](super::Code::Cancelled).
+    /// [`Code::Cancelled`](super::Code::Cancelled). In these cases the session is out of reach:
+    /// [`CallContext::session_stats`] is `None`, also if the call was an asynchronous handler's, which is
+    /// dropped in the middle of the endpoint's turn.
     fn after(&self, call: &CallContext<'_>, outcome: Result<(), &Status>) {
         let _ = (call, outcome);
     }
