@@ -10,11 +10,13 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use erpc_core::protocol::EndpointConfig;
 use erpc_core::runtime::tokio::{Remote, RemoteError, drive};
-use erpc_core::runtime::{Channel, Endpoint, Server, ServerHandle};
+use erpc_core::runtime::{Channel, Endpoint, Server, ServerHandle, Session, join_all};
 use erpc_core::service::{
     Incoming, Method, MethodCollision, Mode, Outgoing, Request, Response, Routes, Service, Status,
 };
+use erpc_core::transport::udp::UdpConfig;
 use tokio::runtime::Runtime;
 use tokio::task::{LocalSet, spawn_local};
 
@@ -206,4 +208,136 @@ fn what_a_stream_sends_wakes_a_driven_endpoint_that_sleeps() {
     runtime().block_on(local.run_until(async {
         tokio::time::timeout(Duration::from_secs(60), test).await.expect("nothing is missed");
     }));
+}
+
+/// After how long without a turn an endpoint of these tests is taken to stand still.
+const LIVENESS: Duration = Duration::from_millis(200);
+
+/// An endpoint, and an open session to a server.
+fn connected(server: &ServerHandle) -> (Endpoint, Session) {
+    let config =
+        EndpointConfig::new().ping_interval(Duration::from_millis(50)).liveness_timeout(LIVENESS);
+    let endpoint = Endpoint::udp_with(&UdpConfig::new(), config).unwrap();
+    let session = endpoint.connect(server.local_addr()).unwrap();
+    (endpoint, session)
+}
+
+/// What a task panicked with.
+async fn panic_of(task: tokio::task::JoinHandle<()>) -> String {
+    let ended = tokio::time::timeout(Duration::from_secs(20), task).await;
+    let error = ended.expect("it does not wait for ever").expect_err("the task panicked");
+    *error.into_panic().downcast::<String>().unwrap()
+}
+
+#[test]
+fn a_future_of_an_endpoint_that_nobody_runs_panics_with_what_to_do() {
+    let server = server();
+    let (endpoint, session) = connected(&server);
+    let local = LocalSet::new();
+    runtime().block_on(local.run_until(async {
+        let begin = Instant::now();
+        let called = session.clone();
+        let task = spawn_local(async move {
+            called.call(&DOUBLE, &1).await.unwrap();
+        });
+        let message = panic_of(task).await;
+        assert!(message.contains("drive") && message.contains("Remote"), "{message}");
+        assert!((LIVENESS..LIVENESS * 10).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+        // So does every other future.
+        let sleep = endpoint.sleep(Duration::ZERO);
+        panic_of(spawn_local(sleep)).await;
+        let connect = endpoint.connect_async(server.local_addr().into());
+        panic_of(spawn_local(async { drop(connect.await.unwrap()) })).await;
+        // The endpoint is none the worse for it.
+        assert_eq!(endpoint.block_on(session.call(&DOUBLE, &4)), Ok(8));
+    }));
+}
+
+#[test]
+fn futures_that_wait_longer_than_peers_would_are_left_alone_where_somebody_runs_the_endpoint() {
+    let server = server();
+    let (endpoint, session) = connected(&server);
+    let local = LocalSet::new();
+    runtime().block_on(local.run_until(async {
+        // Driven, though it sleeps all the time.
+        let driven = endpoint.clone();
+        let driver = spawn_local(async move { drive(&driven).await });
+        endpoint.sleep(3 * LIVENESS).await;
+        assert_eq!(session.call(&DOUBLE, &1).await, Ok(2));
+        driver.abort();
+        assert!(driver.await.unwrap_err().is_cancelled());
+        // In the endpoint's own loop, by its own tasks and by others' wakers.
+        let slept = endpoint.sleep(2 * LIVENESS);
+        endpoint.block_on(tokio::task::unconstrained(slept));
+        let both = join_all([2, 3].map(|times| endpoint.sleep(LIVENESS * times)));
+        endpoint.block_on(both);
+        let task = endpoint.spawn(endpoint.sleep(2 * LIVENESS));
+        endpoint.block_on(task);
+        let foreign = tokio::time::timeout(9 * LIVENESS, Foreign(endpoint.sleep(2 * LIVENESS)));
+        endpoint.block_on(async { foreign.await.unwrap() });
+        // By hand, now and then, beside the task that waits.
+        let (turned, ended) = (endpoint.clone(), Rc::new(Cell::new(false)));
+        let done = Rc::clone(&ended);
+        let turner = spawn_local(async move {
+            while !done.get() {
+                turned.run_once();
+                tokio::time::sleep(LIVENESS / 4).await;
+            }
+        });
+        endpoint.sleep(3 * LIVENESS).await;
+        ended.set(true);
+        turner.await.unwrap();
+    }));
+}
+
+/// Polls with a waker of its own, as collections of futures do.
+struct Foreign<F>(F);
+
+impl<F: Future + Unpin> Future for Foreign<F> {
+    type Output = F::Output;
+
+    fn poll(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<F::Output> {
+        struct Through(std::task::Waker);
+        impl std::task::Wake for Through {
+            fn wake(self: Arc<Self>) {
+                self.0.wake_by_ref();
+            }
+        }
+        let waker = Arc::new(Through(cx.waker().clone())).into();
+        std::pin::Pin::new(&mut self.0).poll(&mut std::task::Context::from_waker(&waker))
+    }
+}
+
+#[test]
+fn a_call_may_be_polled_before_its_endpoint_is_driven() {
+    let server = server();
+    let (endpoint, session) = connected(&server);
+    runtime().block_on(async {
+        let (mut call, mut driven) = (pin!(session.call(&DOUBLE, &1)), pin!(drive(&endpoint)));
+        let answer = poll_fn(|cx| {
+            let answer = call.as_mut().poll(cx);
+            assert!(answer.is_ready() || driven.as_mut().poll(cx).is_pending());
+            answer
+        });
+        assert_eq!(answer.await, Ok(2));
+        let mut calls = pin!(async {
+            let answers = (session.call(&DOUBLE, &2).await, session.call(&DOUBLE, &3).await);
+            endpoint.shutdown();
+            answers
+        });
+        let (mut answers, mut driven) = (None, pin!(drive(&endpoint)));
+        let ended = poll_fn(|cx| {
+            if answers.is_none()
+                && let std::task::Poll::Ready(both) = calls.as_mut().poll(cx)
+            {
+                answers = Some(both);
+            }
+            driven.as_mut().poll(cx)
+        });
+        ended.await.unwrap();
+        assert_eq!(answers, Some((Ok(4), Ok(6))));
+    });
 }

@@ -100,9 +100,9 @@ impl<T: Transport> Endpoint<T> {
     /// # Errors
     /// [`ConfigError`] if a setting is out of bounds.
     pub fn new(transport: T, config: EndpointConfig) -> Result<Self, ConfigError> {
-        let memory = config.memory();
+        let (memory, (_, liveness)) = (config.memory(), config.timeouts());
         let seed = config.fixed_seed().unwrap_or_else(|| random_key().0);
-        let shared = Rc::new(Shared::new(Rpc::new(transport, config)?, memory, seed));
+        let shared = Rc::new(Shared::new(Rpc::new(transport, config)?, memory, seed, liveness));
         let anchor = Anchor {
             shared,
             idle: Cell::default(),

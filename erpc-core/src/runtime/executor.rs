@@ -13,6 +13,7 @@ use std::ptr::null;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use super::join::{JoinHandle, joined};
 use super::mailbox::{Bell, Queue};
@@ -62,6 +63,8 @@ pub(super) struct Executor {
     remote: Arc<Remote>,
     /// The buffer that `take_remote` swaps in.
     spare: Cell<Vec<u32>>,
+    #[cfg(feature = "tokio")]
+    pub(super) standstill: super::tokio::Standstill,
 }
 
 struct State {
@@ -173,6 +176,14 @@ impl Running {
     }
 }
 
+#[cfg(feature = "tokio")]
+impl Running {
+    /// Whether that executor's loop is what this thread is in.
+    fn runs(&self, remote: &Arc<Remote>) -> bool {
+        self.0.borrow().as_ref().is_some_and(|local| Arc::ptr_eq(&local.remote, remote))
+    }
+}
+
 /// Takes an executor off this thread when it goes, and puts back what ran before.
 pub(super) struct Entered(Option<Local>);
 
@@ -186,7 +197,12 @@ impl Drop for Entered {
 }
 
 impl Executor {
-    pub(super) fn new(bell: Arc<Bell>) -> Self {
+    /// The endpoint's peers give up if it stands still for `liveness`.
+    #[cfg_attr(
+        not(feature = "tokio"),
+        expect(unused_variables, reason = "only tokio's tasks are told")
+    )]
+    pub(super) fn new(bell: Arc<Bell>, liveness: Duration) -> Self {
         let remote = Arc::new(Remote { woken: Queue::new(), bell });
         let state = State { slots: Vec::new(), free: NONE, head: NONE, tail: NONE, ready: 0 };
         Self {
@@ -194,6 +210,8 @@ impl Executor {
             polling: Cell::new((null(), NONE)),
             remote,
             spare: Cell::new(Vec::new()),
+            #[cfg(feature = "tokio")]
+            standstill: super::tokio::Standstill::new(liveness),
         }
     }
 
@@ -327,8 +345,17 @@ impl Executor {
     pub(super) fn wake_slot(&self, cx: &Context<'_>) -> WakeSlot {
         match self.own_task(cx) {
             Some(id) => WakeSlot::Task(id),
-            None => WakeSlot::Other(cx.waker().clone()),
+            None => self.other(cx),
         }
+    }
+
+    #[cold]
+    fn other(&self, cx: &Context<'_>) -> WakeSlot {
+        #[cfg(feature = "tokio")]
+        if !RUNNING.try_with(|running| running.runs(&self.remote)).unwrap_or(true) {
+            self.standstill.look(cx);
+        }
+        WakeSlot::Other(cx.waker().clone())
     }
 
     /// The slot of the caller, who polls with `cx`, if it is a task of this executor.

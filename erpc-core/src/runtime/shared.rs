@@ -68,7 +68,7 @@ pub(super) struct Shared<T: Transport> {
 }
 
 impl<T: Transport> Shared<T> {
-    pub(super) fn new(rpc: Rpc<T>, memory: usize, seed: u64) -> Self {
+    pub(super) fn new(rpc: Rpc<T>, memory: usize, seed: u64, liveness: Duration) -> Self {
         let bell = Arc::new(Bell::new(rpc.waker()));
         let arena = rpc.transport().arena();
         Self {
@@ -79,7 +79,7 @@ impl<T: Transport> Shared<T> {
             submissions: RefCell::default(),
             failures: RefCell::default(),
             links: RefCell::default(),
-            executor: Executor::new(Arc::clone(&bell)),
+            executor: Executor::new(Arc::clone(&bell), liveness),
             timers: RefCell::default(),
             dice: Cell::new(seed),
             time: Cell::new(None),
@@ -236,6 +236,8 @@ impl<T: Transport> Shared<T> {
     /// Everything of a turn but the closures of other threads; returns what there was to do.
     #[inline]
     pub(super) fn turn(&self) -> usize {
+        #[cfg(feature = "tokio")]
+        self.executor.standstill.turn();
         let now = self.now();
         let mut work = 0;
         let mut rpc = self.rpc.try_borrow_mut().expect(

@@ -30,6 +30,11 @@
 //!
 //! Or the endpoint lives among the tasks of one tokio thread, where [`drive`] runs it: simpler, and slower
 //! by what tokio's reactor takes, some microseconds per wake.
+//!
+//! A future of an endpoint, awaited in a tokio task while nobody runs the endpoint's loop, panics after the
+//! liveness time-out, with what to do instead: it would wait for ever.
+
+mod standstill;
 
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
@@ -44,6 +49,7 @@ use ::tokio::sync::oneshot;
 use ::tokio::task::yield_now;
 use ::tokio::time::sleep;
 
+pub(super) use self::standstill::Standstill;
 use super::endpoint::Endpoint;
 use super::handle::{Handle, SubmitError};
 use super::shared::Shared;
@@ -165,6 +171,7 @@ const TURNS: usize = 16;
 /// Outside of a tokio runtime with I/O and time. Panics of callbacks pass through.
 pub async fn drive(endpoint: &Endpoint) -> io::Result<()> {
     let shared = endpoint.shared();
+    let _driven = shared.executor().standstill.driven();
     let watch = Watch::new(shared)?;
     let mut ready: Option<Ready<'_>> = None;
     while !shared.is_closed() {

@@ -11,7 +11,7 @@ use crate::transport::Waker as TransportWaker;
 
 fn executor() -> (Executor, Arc<Bell>) {
     let bell = Arc::new(Bell::new(TransportWaker::new(|| {})));
-    (Executor::new(Arc::clone(&bell)), bell)
+    (Executor::new(Arc::clone(&bell), Duration::MAX), bell)
 }
 
 fn block_on<F: Future>(executor: &Executor, future: F) -> F::Output {

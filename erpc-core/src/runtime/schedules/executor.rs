@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
@@ -76,7 +77,8 @@ fn spawn(
 fn a_task_sees_what_each_of_its_wakers_did() {
     loom::model(|| {
         let (bed, bell) = Bed::new();
-        let (executor, wakers) = (Executor::new(Arc::clone(&bell)), Wakers::default());
+        let (executor, wakers) =
+            (Executor::new(Arc::clone(&bell), Duration::MAX), Wakers::default());
         let (task, _) = spawn(&executor, &wakers, 2, 2);
         run(&executor, &bed, &bell, || task.is_finished());
         wakers.join();
@@ -87,7 +89,8 @@ fn a_task_sees_what_each_of_its_wakers_did() {
 fn a_late_wake_of_a_finished_task_harms_nobody() {
     loom::model(|| {
         let (bed, bell) = Bed::new();
-        let (executor, wakers) = (Executor::new(Arc::clone(&bell)), Wakers::default());
+        let (executor, wakers) =
+            (Executor::new(Arc::clone(&bell), Duration::MAX), Wakers::default());
         let (first, _) = spawn(&executor, &wakers, 1, 0);
         run(&executor, &bed, &bell, || first.is_finished());
         // In the same slot, so that the wake may be taken for one of its own.
@@ -102,7 +105,7 @@ fn a_late_wake_of_a_finished_task_harms_nobody() {
 fn wakes_of_an_ended_executor_are_lost_in_peace() {
     loom::model(|| {
         let (_bed, bell) = Bed::new();
-        let (executor, wakers) = (Executor::new(bell), Wakers::default());
+        let (executor, wakers) = (Executor::new(bell, Duration::MAX), Wakers::default());
         let (_task, polls) = spawn(&executor, &wakers, 2, 3);
         executor.run_ready();
         executor.clear();
