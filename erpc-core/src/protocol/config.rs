@@ -175,7 +175,11 @@ impl EndpointConfig {
     }
 
     /// Memory that the incoming messages and kept responses of one session may take, in bytes.
-    /// Default 16 times the largest message.
+    /// Default 16 times the largest message. Beyond it, requests are answered RESOURCE_EXHAUSTED.
+    ///
+    /// What a stream's handler has not read counts, too. A client sends up to three batches ahead, of 32 KiB
+    /// or one larger message each: with a limit below four of the largest messages that a stream carries, one
+    /// whose handler is slow may fail for it.
     #[must_use]
     pub const fn session_memory_limit(mut self, bytes: usize) -> Self {
         self.session_memory_limit = Some(bytes);

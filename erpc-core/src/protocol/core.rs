@@ -576,6 +576,20 @@ impl<R: Route> Core<R> {
         self.server.client_stats(client)
     }
 
+    /// Whether the owner may keep `bytes` of a client's requests beside what the session holds already: within
+    /// [`EndpointConfig::session_memory_limit`].
+    #[must_use]
+    pub fn may_keep(&self, client: ClientId, bytes: usize) -> bool {
+        self.server.may_keep(&self.shared, client, bytes)
+    }
+
+    /// Tells that the owner keeps `bytes` in all, of a client's requests that it was handed. From then on they
+    /// count against [`EndpointConfig::session_memory_limit`], until it tells otherwise: further
+    /// requests are turned down before they are whole.
+    pub fn keep(&mut self, client: ClientId, bytes: usize) {
+        self.server.keep(client, bytes);
+    }
+
     /// Sessions this endpoint opened, and sessions it accepted.
     #[must_use]
     pub fn sessions(&self) -> (usize, usize) {

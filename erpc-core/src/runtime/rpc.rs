@@ -174,6 +174,17 @@ impl<T: Transport> Context<'_, T> {
         self.core.session_stats(session)
     }
 
+    /// Whether `bytes` of a client's requests may be kept; see [`Core::may_keep`].
+    #[must_use]
+    pub fn may_keep(&self, client: ClientId, bytes: usize) -> bool {
+        self.core.may_keep(client, bytes)
+    }
+
+    /// Tells what is kept of a client's requests in all; see [`Core::keep`].
+    pub fn keep(&mut self, client: ClientId, bytes: usize) {
+        self.core.keep(client, bytes);
+    }
+
     /// What a session is at that a peer opened, `None` if it is gone.
     #[must_use]
     pub fn client_stats(&self, client: ClientId) -> Option<ClientStats> {

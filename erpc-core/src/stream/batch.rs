@@ -35,6 +35,12 @@ impl Batch {
         self.left
     }
 
+    /// Bytes of memory that the message takes.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        self.message.footprint()
+    }
+
     /// The message, for its memory.
     #[must_use]
     pub fn into_message(self) -> MsgBuf {

@@ -109,6 +109,12 @@ impl<X> Inbox<X> {
         self.batches.iter().flatten().map(|(_, with)| with)
     }
 
+    /// Bytes of memory that the batches that are there take.
+    pub(super) fn footprint(&self) -> usize {
+        let batches = self.batches.iter().flatten().filter_map(|(batch, _)| batch.as_ref());
+        batches.map(Batch::footprint).sum()
+    }
+
     /// Nobody reads: forgets what is there, and returns what it had to do with. Nothing is to be inserted
     /// from here on.
     pub(super) fn discard(&mut self) -> impl Iterator<Item = X> + use<X> {

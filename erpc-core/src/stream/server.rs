@@ -233,6 +233,14 @@ impl<H: Copy + PartialEq> Server<H> {
         self.live.is_none() && self.held.is_empty() && self.answers.is_empty()
     }
 
+    /// Bytes of memory that the client's items take that no handler has read yet.
+    #[must_use]
+    pub fn unread(&self) -> usize {
+        let held = self.held.iter().filter_map(|held| held.batch.as_ref());
+        let live = self.live.as_ref().map_or(0, |live| live.inbox.footprint());
+        live + held.map(Batch::footprint).sum::<usize>()
+    }
+
     /// The client's next items. The push that brought them is answered.
     pub fn next_batch(&mut self, stream: u32) -> ServerNext {
         let live = self.live.as_mut().filter(|_| stream == self.newest);

@@ -13,6 +13,7 @@ mod handlers;
 mod placement;
 mod plain;
 mod served;
+mod stream_memory;
 mod streams;
 mod support;
 mod tasks;

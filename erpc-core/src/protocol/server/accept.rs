@@ -235,6 +235,7 @@ impl<R: Route> ServerSide<R> {
             timer_at: Instant::NEVER,
             siblings: Siblings::NONE,
             held: 0,
+            kept: 0,
             requests: 0,
             slots,
         }) as u32;

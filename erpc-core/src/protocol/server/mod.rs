@@ -85,9 +85,24 @@ impl<R: Route> ServerSide<R> {
             payload: session.payload,
             max_response: session.max_response,
             integrity: session.flags.trailer(),
-            held: session.held,
+            held: session.held + session.kept,
             requests: session.requests,
         })
+    }
+
+    /// See [`Core::may_keep`](super::Core::may_keep).
+    pub(super) fn may_keep(&self, shared: &Shared, id: ClientId, bytes: usize) -> bool {
+        let session = self.sessions.get(id.index as usize);
+        let session = session.filter(|session| session.generation == id.generation);
+        session.is_some_and(|session| session.held + bytes <= shared.config.session_budget())
+    }
+
+    /// See [`Core::keep`](super::Core::keep).
+    pub(super) fn keep(&mut self, id: ClientId, bytes: usize) {
+        let session = self.sessions.get_mut(id.index as usize);
+        if let Some(session) = session.filter(|session| session.generation == id.generation) {
+            session.kept = bytes;
+        }
     }
 
     pub(super) fn granted(&self) -> u32 {

@@ -125,7 +125,7 @@ impl<R: Route> ServerSide<R> {
             let deadline = told_deadline(header, body, now);
             return Ok(Self::hand_out(shared, header, session, deadline, Body::Packet(body)));
         }
-        match Self::begin_assembly(shared, session.held, layout, body) {
+        match Self::begin_assembly(shared, session.held + session.kept, layout, body) {
             Ok(assembly) => {
                 if !mutant!(HeldNotCounted) {
                     session.held += assembly.footprint();
@@ -194,7 +194,7 @@ impl<R: Route> ServerSide<R> {
                     return Err(if gap { DropReason::OutOfOrder } else { DropReason::Duplicate });
                 }
                 let before = receiving.assembly.footprint();
-                let over_budget = session.held > shared.config.session_budget();
+                let over_budget = session.held + session.kept > shared.config.session_budget();
                 let taken = if over_budget {
                     Err(NoMemory {
                         wanted: layout.size() as usize,

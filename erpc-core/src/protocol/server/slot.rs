@@ -196,6 +196,8 @@ pub(super) struct ServerSession<R> {
     pub(super) siblings: Siblings,
     /// Bytes held by the slots.
     pub(super) held: usize,
+    /// Bytes of requests that were handed out and that the endpoint's owner keeps, as it has said last.
+    pub(super) kept: usize,
     /// Requests taken in.
     pub(super) requests: u64,
     pub(super) slots: [ServerSlot; WINDOW],

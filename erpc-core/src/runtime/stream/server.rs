@@ -67,6 +67,13 @@ impl<T: Transport> Shared<T> {
             }
             _ => None,
         };
+        let limit = cx.client_stats(call.client()).map_or(0, |stats| stats.max_response);
+        let streams = self.streams_of(call.client(), shared, limit as usize);
+        let unread = streams.state.borrow().machine.unread();
+        // One batch may always be there, or a stream of large messages could not go on.
+        if unread > 0 && !cx.may_keep(call.client(), unread + bytes.len()) {
+            return Err(too_much());
+        }
         let batch = match request.items.count {
             0 => None,
             _ => {
@@ -76,8 +83,6 @@ impl<T: Transport> Shared<T> {
                 Some(Batch::new(message, offset, request.items))
             }
         };
-        let limit = cx.client_stats(call.client()).map_or(0, |stats| stats.max_response);
-        let streams = self.streams_of(call.client(), shared, limit as usize);
         let effect = streams.state.borrow_mut().machine.request(call, request, batch);
         streams.affect(self, effect);
         if let (true, Some(arrival)) = (effect.start, arrival) {
@@ -166,6 +171,13 @@ fn parse(bytes: &[u8]) -> Result<(Request, MetadataRef<'_>, usize), Status> {
 }
 
 #[cold]
+fn too_much() -> Status {
+    Status::resource_exhausted(
+        "the handler has not read what was sent, and the session has no memory for more",
+    )
+}
+
+#[cold]
 fn no_memory() -> Status {
     Status::resource_exhausted("the server has no memory for the stream's messages")
 }
@@ -199,6 +211,7 @@ impl<T: Transport> ServerStreams<T> {
         }
         let mut state = self.state.borrow_mut();
         let State { machine, waiting, .. } = &mut *state;
+        cx.keep(self.client, machine.unread());
         let mut woken = Woken::default();
         let stream = machine.newest();
         if machine.is_readable(stream) {

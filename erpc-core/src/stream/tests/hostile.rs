@@ -7,7 +7,7 @@ use crate::buf::{MsgBuf, Pool};
 use crate::protocol::{CallError, Cause};
 use crate::service::{Code, Status};
 use crate::stream::{
-    Answer, Ask, Batch, Client, ClientNext, MAX_HELD, MAX_UNREAD, Request, Server,
+    Answer, Ask, Batch, Client, ClientNext, MAX_HELD, MAX_UNREAD, Request, Server, ServerNext,
 };
 use crate::wire::extension::{Extension, put_extension};
 
@@ -101,6 +101,25 @@ fn a_server_holds_no_more_than_it_says() {
     assert!(server.is_idle());
     ask(&mut server, 101, Ask::Open, u32::MAX, 0);
     assert_eq!(answers(&mut server), [(101, 0)], "it was closed before it came");
+}
+
+#[test]
+fn a_server_counts_what_it_holds_unread_for_streams_that_live_and_those_to_come() {
+    let mut server = Server::new(1 << 20);
+    let size = message(1, 1, 0, 1).footprint();
+    let push = Ask::Push.op(false);
+    for (call, stream, seq, unread) in [(0, 2, 0, 1), (1, 1, 1, 2), (2, 1, 2, 3)] {
+        let _ = request(&mut server, call, message(push, stream, seq, 1));
+        assert_eq!(server.unread(), unread * size, "before their streams are opened");
+    }
+    let _ = request(&mut server, 3, message(Ask::Open.op(false), 1, 0, 1));
+    assert_eq!(server.unread(), 4 * size);
+    assert!(matches!(server.next_batch(1), ServerNext::Batch(_)));
+    assert_eq!(server.unread(), 3 * size);
+    server.drop_reader(1);
+    assert_eq!(server.unread(), size, "that of the stream to come");
+    ask(&mut server, 4, Ask::Close, 2, 0);
+    assert_eq!(server.unread(), 0);
 }
 
 #[test]

@@ -1,0 +1,182 @@
+//! What streams may have a server hold.
+
+use std::cell::Cell;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use erpc_core::protocol::{CallError, EndpointConfig};
+use erpc_core::runtime::{Endpoint, Session};
+use erpc_core::service::{Code, Incoming, Method, Outgoing, Request, Routes, Status};
+use erpc_core::time::Instant;
+use erpc_core::transport::mem::{MemConfig, MemHub, MemTransport};
+
+use crate::support::{Number, number};
+
+/// Reads nothing, for ever.
+const MUTE: Method<Number, Number> = Method::new("test.Memory/Mute");
+/// Reads one message per [`Reader::may_read`], and answers each.
+const SLOW: Method<Number, Number> = Method::new("test.Memory/Slow");
+
+/// Bytes of a large message.
+const LARGE: usize = 1_000_000;
+
+#[derive(Default)]
+struct Reader {
+    may_read: AtomicU64,
+}
+
+impl Reader {
+    async fn mute(
+        &self,
+        request: Request<'_, Incoming<Number>>,
+        _: Outgoing<Number>,
+    ) -> Result<(), Status> {
+        let _unread = request;
+        std::future::pending().await
+    }
+
+    async fn slow(
+        &self,
+        request: Request<'_, Incoming<Number>>,
+        out: Outgoing<Number>,
+    ) -> Result<(), Status> {
+        let mut numbers = request.into_message();
+        loop {
+            while self.may_read.load(Ordering::Relaxed) == 0 {
+                yield_once().await;
+            }
+            self.may_read.fetch_sub(1, Ordering::Relaxed);
+            match numbers.next().await? {
+                Some(Number { value, .. }) => out.send(number(value)).await?,
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+async fn yield_once() {
+    let mut yielded = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Both ends on this thread, in virtual time.
+struct Pair {
+    client: Endpoint<MemTransport>,
+    server: Endpoint<MemTransport>,
+    reader: Arc<Reader>,
+    now: Cell<u64>,
+}
+
+impl Pair {
+    fn new(session_memory: usize) -> (Self, Session<MemTransport>) {
+        let hub = MemHub::new();
+        let endpoint = |seed| {
+            let config = EndpointConfig::new()
+                .seed(seed)
+                .max_message(1 << 20)
+                .session_memory_limit(session_memory);
+            Endpoint::new(hub.port(MemConfig::default()), config).unwrap()
+        };
+        let (client, server) = (endpoint(1), endpoint(2));
+        let (reader, mut routes) = (Arc::new(Reader::default()), Routes::new());
+        routes.bidi_streaming(MUTE, &reader, Reader::mute).unwrap();
+        routes.bidi_streaming(SLOW, &reader, Reader::slow).unwrap();
+        server.listen();
+        assert!(server.serve(Arc::new(routes), None));
+        let route = server.local_route().unwrap();
+        let pair = Self { client, server, reader, now: Cell::new(1_000_000) };
+        let session = pair.wait(pin!(pair.client.connect_async(route))).unwrap();
+        (pair, session)
+    }
+
+    fn turn(&self) {
+        self.now.set(self.now.get() + 2_000);
+        let now = Instant::from_nanos(self.now.get());
+        self.client.run_once_at(now);
+        self.server.run_once_at(now);
+    }
+
+    /// Most bytes in use at the server meanwhile.
+    fn turns(&self, turns: usize) -> usize {
+        let in_use = |_| {
+            self.turn();
+            self.server.stats().unwrap().pool.in_use_bytes
+        };
+        (0..turns).map(in_use).max().unwrap_or(0)
+    }
+
+    fn wait<F: Future>(&self, mut future: Pin<&mut F>) -> F::Output {
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..1_000_000 {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+                return output;
+            }
+            self.turn();
+        }
+        panic!("nothing comes of it");
+    }
+}
+
+fn large(value: u64) -> Number {
+    Number { value, ballast: vec![0; LARGE] }
+}
+
+#[test]
+fn messages_that_no_handler_reads_count_against_the_sessions_memory() {
+    let (pair, session) = Pair::new(1 << 20);
+    let (out, mut answers) = session.bidi_streaming(&MUTE);
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut most = 0;
+    for value in 0..4 {
+        most = most.max(pair.turns(5_000));
+        let _ = pin!(out.send(&large(value))).poll(&mut cx);
+    }
+    most = most.max(pair.turns(5_000));
+    // The first, and what came of the second until there were as many bytes as a buffer's overhead allows.
+    assert!((LARGE..LARGE * 3 / 2).contains(&most), "{most}");
+    let error = pair.wait(pin!(answers.next())).unwrap_err();
+    let CallError::Status(status) = error else { panic!("{error}") };
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    drop((out, answers));
+    pair.turns(5_000);
+    let left = pair.server.stats().unwrap().pool.in_use_bytes;
+    assert!(left < LARGE / 10, "what nobody will read any more is gone: {left}");
+    // The session's memory is free again.
+    let (out, mut answers) = session.bidi_streaming(&SLOW);
+    pair.reader.may_read.store(9, Ordering::Relaxed);
+    pair.wait(pin!(out.send(&large(7)))).unwrap();
+    assert_eq!(pair.wait(pin!(answers.next())).unwrap().unwrap().value, 7);
+}
+
+#[test]
+fn a_session_with_memory_for_four_messages_carries_any_number_of_them_to_a_slow_handler() {
+    let (pair, session) = Pair::new(4 << 20);
+    let (out, mut answers) = session.bidi_streaming(&SLOW);
+    let mut most = 0;
+    for value in 0..20 {
+        // As far ahead as the client will go.
+        pair.wait(pin!(out.send(&large(value)))).unwrap();
+        most = most.max(pair.turns(2_000));
+        // The first batch is no push, and frees none when it is read.
+        if value >= 2 {
+            pair.reader.may_read.fetch_add(1, Ordering::Relaxed);
+            most = most.max(pair.turns(200));
+        }
+    }
+    assert!(most > 2 * LARGE, "the handler was slow: {most}");
+    pair.reader.may_read.store(100, Ordering::Relaxed);
+    drop(out);
+    for value in 0..20 {
+        assert_eq!(pair.wait(pin!(answers.next())).unwrap().unwrap().value, value);
+    }
+    assert!(pair.wait(pin!(answers.next())).unwrap().is_none());
+}
