@@ -3,11 +3,13 @@
 //! An endpoint belongs to one thread. Tasks that may run on any thread reach it by a [`Remote`]:
 //!
 //! ```no_run
+//! use std::net::SocketAddr;
 //! use erpc_core::runtime::Endpoint;
 //! use erpc_core::runtime::tokio::Remote;
 //! use erpc_core::service::Method;
 //!
 //! const DOUBLE: Method<u32, u32> = Method::new("math.v1.Math/Double");
+//! const SERVER: &str = "10.0.0.7:31850";
 //!
 //! // The endpoint has a thread of its own, which nothing else slows down.
 //! let (send, receive) = std::sync::mpsc::channel();
@@ -21,7 +23,7 @@
 //! // In any task of any runtime:
 //! let task = async move {
 //!     remote.run(|endpoint| async move {
-//!         let session = endpoint.connect_async(([10, 0, 0, 7], 31_850).into()).await.ok()?;
+//!         let session = endpoint.connect_async(SERVER.parse::<SocketAddr>().ok()?.into()).await.ok()?;
 //!         session.call(&DOUBLE, &21).await.ok()
 //!     }).await
 //! };
