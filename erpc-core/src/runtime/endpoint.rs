@@ -1,5 +1,8 @@
 //! The endpoint that users hold.
 
+mod entered;
+mod watch;
+
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -12,8 +15,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use self::entered::Entered;
+use self::watch::Watch;
 use super::dispatch::Serving;
-use super::executor;
 use super::handle::Handle;
 use super::idle::{IdlePolicy, Idler};
 use super::join::JoinHandle;
@@ -27,7 +31,7 @@ use crate::buf::{MsgBuf, NoMemory};
 use crate::protocol::{Acceptor, ConfigError, EndpointConfig, ListenGroup};
 use crate::service::Routes;
 use crate::time::Instant;
-use crate::transport::udp::{OVERFLOW_HINT, UdpConfig, UdpError, UdpTransport};
+use crate::transport::udp::{UdpConfig, UdpError, UdpTransport};
 use crate::transport::{Route, Transport};
 
 /// An endpoint: sessions to peers, calls on them, handlers for others' calls, and the loop that moves
@@ -341,8 +345,7 @@ impl<T: Transport> Endpoint<T> {
     /// others. `None` outside of a loop, and if the transport is not `T`.
     #[must_use]
     pub fn current() -> Option<Self> {
-        let current = ENTERED.with_borrow(|entered| entered.last().cloned())?;
-        current.downcast::<Anchor<T>>().ok().map(|anchor| Self { anchor })
+        entered::current()?.downcast::<Anchor<T>>().ok().map(|anchor| Self { anchor })
     }
 
     /// The endpoint's own value of type `V`, made by `init` when it is first asked for. Handlers, which
@@ -444,8 +447,7 @@ impl<T: Transport> Endpoint<T> {
     }
 
     fn enter(&self) -> Entered {
-        ENTERED.with_borrow_mut(|entered| entered.push(Rc::clone(&self.anchor) as _));
-        Entered { _executor: self.anchor.shared.executor().enter() }
+        Entered::enter(Rc::clone(&self.anchor) as _, self.anchor.shared.executor())
     }
 }
 
@@ -464,64 +466,6 @@ impl<T: Transport> fmt::Debug for Endpoint<T> {
 /// What a misplaced call panics with.
 const NOT_HERE: &str =
     "the endpoint is busy running this very handler or callback; do this outside of the loop";
-
-thread_local! {
-    /// The endpoints whose loops this thread is in, innermost last.
-    static ENTERED: RefCell<Vec<Rc<dyn Any>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Leaves the loop when dropped.
-struct Entered {
-    _executor: executor::Entered,
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        // Dropped outside of the borrow: it may be the last reference.
-        let left = ENTERED.with_borrow_mut(Vec::pop);
-        drop(left);
-    }
-}
-
-/// Looks once a second whether the receive queue overflowed, and says so once.
-#[derive(Default)]
-struct Watch {
-    turns: Cell<u32>,
-    looked: Cell<Instant>,
-    reported: Cell<bool>,
-}
-
-impl Watch {
-    const INTERVAL: Duration = Duration::from_secs(1);
-
-    #[inline]
-    fn look<T: Transport>(&self, shared: &Shared<T>) {
-        let turns = self.turns.get().wrapping_add(1);
-        self.turns.set(turns);
-        if turns.is_multiple_of(1_024) && !self.reported.get() {
-            self.look_slow(shared);
-        }
-    }
-
-    #[cold]
-    fn look_slow<T: Transport>(&self, shared: &Shared<T>) {
-        let now = shared.now();
-        if now - self.looked.get() < Self::INTERVAL {
-            return;
-        }
-        self.looked.set(now);
-        let Some(mut rpc) = shared.rpc() else { return };
-        let overflow = rpc.stats().transport.rx_overflow;
-        let is_udp = TypeId::of::<T>() == TypeId::of::<UdpTransport>();
-        if overflow > 0 && is_udp {
-            self.reported.set(true);
-            eprintln!(
-                "erpc: {}: {overflow} packets lost: {OVERFLOW_HINT}; not reported again",
-                rpc.local_route()
-            );
-        }
-    }
-}
 
 /// Why an endpoint could not be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,6 +6,8 @@
 //! tasks this thread is running. Other wakes, from any thread, go through a mutex and ring the
 //! endpoint's [`Bell`].
 
+mod slots;
+
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
@@ -15,6 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use self::slots::{Kind, Parked, State};
 use super::join::{JoinHandle, joined};
 use super::mailbox::{Bell, Queue};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -65,48 +68,6 @@ pub(super) struct Executor {
     spare: Cell<Vec<u32>>,
     #[cfg(feature = "tokio")]
     pub(super) standstill: super::tokio::Standstill,
-}
-
-struct State {
-    slots: Vec<Slot>,
-    /// Free slots, linked by `next`.
-    free: u32,
-    /// Ready tasks, linked by `next`.
-    head: u32,
-    tail: u32,
-    ready: usize,
-}
-
-struct Slot {
-    kind: Kind,
-    /// How many tasks the slot has had.
-    generation: u32,
-    /// Taken out while the task is being polled.
-    parked: Option<Parked>,
-    signal: Arc<Signal>,
-    next: u32,
-    /// In the ready queue; for a root: woken.
-    queued: bool,
-    /// Woken while a loop that runs within its own poll had no future to poll.
-    missed: bool,
-    /// To end when its poll returns.
-    aborted: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Free,
-    /// A future on the stack of `block_on`, which looks by itself whether it was woken.
-    Root,
-    Task,
-}
-
-struct Parked {
-    /// `None` for roots and free slots.
-    future: Option<LocalFuture>,
-    /// The slot's waker, made once; a later task of the slot uses it too, and may see a wake that was
-    /// meant for its predecessor.
-    waker: Waker,
 }
 
 /// What a waker refers to.
@@ -377,117 +338,6 @@ impl Executor {
         }
         drop(state);
         drop(futures);
-    }
-}
-
-impl State {
-    /// Takes a free slot, or makes one.
-    fn claim(&mut self, remote: &Arc<Remote>, kind: Kind) -> u32 {
-        if self.free != NONE {
-            let id = self.free;
-            let slot = &mut self.slots[id as usize];
-            self.free = std::mem::replace(&mut slot.next, NONE);
-            slot.kind = kind;
-            return id;
-        }
-        let id = u32::try_from(self.slots.len())
-            .ok()
-            .filter(|&id| id != NONE)
-            .expect("fewer than 2^32 - 1 tasks");
-        let signal =
-            Arc::new(Signal { id, notified: AtomicBool::new(false), remote: Arc::clone(remote) });
-        let parked = Some(Parked { future: None, waker: Waker::from(Arc::clone(&signal)) });
-        self.slots.push(Slot {
-            kind,
-            generation: 0,
-            parked,
-            signal,
-            next: NONE,
-            queued: false,
-            missed: false,
-            aborted: false,
-        });
-        id
-    }
-
-    /// Takes out the future of a task that is not to go on.
-    fn abort(&mut self, task: TaskId) -> Option<LocalFuture> {
-        let slot = self.slots.get_mut(task.slot as usize)?;
-        if slot.kind != Kind::Task || slot.generation != task.generation {
-            return None;
-        }
-        match &mut slot.parked {
-            Some(parked) => {
-                let future = parked.future.take();
-                self.release(task.slot);
-                future
-            }
-            None => {
-                slot.aborted = true;
-                None
-            }
-        }
-    }
-
-    #[inline]
-    fn wake(&mut self, id: u32) {
-        let slot = &mut self.slots[id as usize];
-        if slot.queued || slot.kind == Kind::Free {
-            return;
-        }
-        slot.queued = true;
-        if slot.kind == Kind::Root {
-            return;
-        }
-        match self.tail {
-            NONE => self.head = id,
-            tail => self.slots[tail as usize].next = id,
-        }
-        self.tail = id;
-        self.ready += 1;
-    }
-
-    /// Takes the first ready task out of its slot. `None` if there is none, or if it has ended since
-    /// it was woken.
-    #[inline]
-    fn pop(&mut self) -> Option<(u32, Parked)> {
-        if self.head == NONE {
-            return None;
-        }
-        let id = self.head;
-        let slot = &mut self.slots[id as usize];
-        self.head = std::mem::replace(&mut slot.next, NONE);
-        slot.queued = false;
-        let ended = slot.kind == Kind::Free;
-        let parked = if ended { None } else { slot.parked.take() };
-        slot.missed = !ended && parked.is_none();
-        if self.head == NONE {
-            self.tail = NONE;
-        }
-        self.ready -= 1;
-        if ended {
-            self.link_free(id);
-        }
-        parked.map(|parked| (id, parked))
-    }
-
-    /// The slot's task has ended.
-    fn release(&mut self, id: u32) {
-        let slot = &mut self.slots[id as usize];
-        let in_list = slot.queued && slot.kind == Kind::Task;
-        slot.kind = Kind::Free;
-        slot.generation = slot.generation.wrapping_add(1);
-        (slot.missed, slot.aborted) = (false, false);
-        // The ready queue runs through the slot while it is queued; `pop` frees it then.
-        if !in_list {
-            slot.queued = false;
-            self.link_free(id);
-        }
-    }
-
-    fn link_free(&mut self, id: u32) {
-        self.slots[id as usize].next = self.free;
-        self.free = id;
     }
 }
 
