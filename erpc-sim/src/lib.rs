@@ -24,6 +24,7 @@
 //! | [`world`], [`oracle`] | one run |
 //! | [`runner`], [`shrink`] | many runs; and from one that fails to a small one that fails |
 //! | [`hostile`] | peers that lie |
+//! | [`lab`] | experiments: how fast, how fair, how long the queues |
 //! | [`fuzz`] | the bodies of the fuzz targets |
 
 mod agenda;
@@ -32,6 +33,7 @@ mod course;
 mod feature;
 pub mod fuzz;
 pub mod hostile;
+pub mod lab;
 #[cfg(erpc_mutants)]
 pub mod mutants;
 pub mod net;

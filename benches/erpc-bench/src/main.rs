@@ -2,6 +2,7 @@
 //! people on standard error.
 
 mod client;
+mod congestion;
 mod control;
 mod counting;
 mod failure;
@@ -41,6 +42,10 @@ enum Command {
     Stream(stream::StreamArgs),
     /// Tasks of one endpoint that take turns
     Tasks(tasks::TasksArgs),
+    /// What is left of bandwidth when packets are lost
+    Loss(congestion::LossArgs),
+    /// Many clients send to one server, in simulation
+    Incast(congestion::IncastArgs),
     /// The same work with bare sockets, client and server
     Raw(raw::RawArgs),
     #[command(hide = true)]
@@ -55,6 +60,8 @@ fn main() -> ExitCode {
         Command::Duplex(args) => inprocess::duplex(&args),
         Command::Stream(args) => stream::run(&args),
         Command::Tasks(args) => tasks::run(&args),
+        Command::Loss(args) => congestion::loss(&args),
+        Command::Incast(args) => congestion::incast(&args),
         Command::Raw(args) => raw::run(&args),
         Command::RawServer(args) => raw::serve(&args),
     };

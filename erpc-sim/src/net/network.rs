@@ -163,6 +163,18 @@ impl Network {
         }
     }
 
+    /// Bytes that wait at the other end of `host`'s cable to be sent to it, or are being sent. Costs O(packets that have
+    /// left since somebody looked).
+    ///
+    /// # Panics
+    /// If there is no such host, or `now` is before the last event.
+    pub fn queue_towards(&mut self, now: Instant, host: u32) -> u64 {
+        let now = self.present(now);
+        let index = self.nics[host as usize] ^ 1;
+        self.settle(now, index);
+        self.ports[index as usize].queued_bytes()
+    }
+
     /// The number of links: [`LinkId`]s are below it.
     #[must_use]
     pub fn links(&self) -> u32 {

@@ -1,0 +1,108 @@
+//! `incast`: many clients send large requests to one server, in simulation (thesis table 6.4).
+
+use std::time::Duration;
+
+use clap::Args;
+use erpc_sim::lab::incast::{Incast, Report, run};
+
+use super::{Control, millis};
+use crate::failure::Failure;
+use crate::report::Line;
+
+#[derive(Args)]
+pub(crate) struct IncastArgs {
+    /// Clients
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    ways: u32,
+    /// Who controls their rates
+    #[arg(long, value_enum, default_value = "timely")]
+    cc: Control,
+    /// Bytes of a request
+    #[arg(long, default_value_t = 8 << 20)]
+    size: usize,
+    /// Packets on their way per session
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    credits: u16,
+    /// 64 kB there and back among the clients' hosts, besides
+    #[arg(long)]
+    background: bool,
+    /// Milliseconds before those that are measured
+    #[arg(long, default_value = "50", value_parser = millis)]
+    warm_up: Duration,
+    /// Milliseconds that are measured
+    #[arg(long, default_value = "100", value_parser = millis)]
+    millis: Duration,
+    /// Where everything random comes from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print the queue and the rates over time on standard error, a line every so many milliseconds
+    #[arg(long, value_parser = millis)]
+    trace: Option<Duration>,
+}
+
+impl IncastArgs {
+    fn incast(&self) -> Incast {
+        Incast {
+            request: self.size,
+            credits: self.credits,
+            background: self.background,
+            warm_up: self.warm_up,
+            time: self.millis,
+            seed: self.seed,
+            ..Incast::new(self.ways, self.cc.config())
+        }
+    }
+}
+
+pub(crate) fn incast(args: &IncastArgs) -> Result<(), Failure> {
+    let mut report = run(&args.incast());
+    if let Some(every) = args.trace {
+        trace(&report, every);
+    }
+    let [p50, p99] = [0.5, 0.99].map(|quantile| report.rtts.micros(quantile));
+    let mut queues: Vec<u64> = report.moments.iter().map(|moment| moment.queue).collect();
+    queues.sort_unstable();
+    let mut line = Line::new()
+        .int("ways", args.ways.into())
+        .text("cc", args.cc.name())
+        .number("gbps", Some(report.gbps))
+        .number("achievable_gbps", Some(report.achievable_gbps))
+        .number("rtt_p50_us", p50)
+        .number("rtt_p99_us", p99)
+        .int("drops", report.counts.drops + report.counts.host_drops)
+        .number("jain", Some(report.jain))
+        .int("marks", report.counts.marks)
+        .int("retx", report.counts.retransmissions)
+        .int("timeouts", report.counts.timeouts)
+        .int("queue_p50", queues[queues.len() / 2])
+        .int("queue_max", report.counts.peak_queue);
+    if args.background {
+        let [p50, p99] = [0.5, 0.99].map(|quantile| report.background.micros(quantile));
+        line = line
+            .int("background_calls", report.background.len() as u64)
+            .number("background_p50_us", p50)
+            .number("background_p99_us", p99);
+    }
+    line.print();
+    Ok(())
+}
+
+/// Queue and rates, averaged over so long.
+fn trace(report: &Report, every: Duration) {
+    eprintln!("   ms   queue kB  Gb/s  first's rate  sum of rates");
+    let slice = |at: Duration| at.as_nanos() / every.as_nanos();
+    for moments in report.moments.chunk_by(|a, b| slice(a.at) == slice(b.at)) {
+        let count = moments.len() as f64;
+        let mean = |value: fn(&erpc_sim::lab::incast::Moment) -> f64| {
+            moments.iter().map(value).sum::<f64>() / count
+        };
+        eprintln!(
+            "{:7.2} {:8.1} {:6.2} {:8.3} {:12.2}",
+            moments[0].at.as_secs_f64() * 1e3,
+            mean(|moment| moment.queue as f64 / 1e3),
+            mean(|moment| moment.gbps),
+            mean(|moment| moment.rate),
+            mean(|moment| moment.rates)
+        );
+    }
+}

@@ -1,0 +1,189 @@
+//! `loss`: how much of the bandwidth, or of the rate of small calls, is left when packets are lost.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use erpc::raw::Rpc;
+use erpc::transport::fault::{FaultPlan, Faults, Faulty};
+use erpc::transport::mem::{MemConfig, MemHub};
+use erpc::{EndpointConfig, Transport};
+use erpc_sim::lab::loss::{Loss, run};
+
+use super::{Control, millis, pair};
+use crate::failure::Failure;
+use crate::load::Load;
+use crate::payload;
+use crate::report::Line;
+
+/// Where packets are lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Net {
+    /// Over the memory transport, two threads, in real time
+    Mem,
+    /// In the simulated network, 100 Gb/s, in virtual time
+    Sim,
+}
+
+#[derive(Args)]
+pub(crate) struct LossArgs {
+    /// The part of the packets that is lost, both ways, control packets included
+    #[arg(long, value_parser = chance)]
+    rate: f64,
+    #[arg(long, value_enum, default_value = "mem")]
+    net: Net,
+    /// Bytes of a request; the answer to a large one has 32
+    #[arg(long, default_value_t = 8 << 20)]
+    size: usize,
+    /// Calls under way
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    outstanding: u32,
+    /// Who controls the rate. By default what endpoints do by themselves: Timely in the simulated network, nobody in
+    /// memory, where there is no link
+    #[arg(long, value_enum)]
+    cc: Option<Control>,
+    /// Milliseconds that are measured, with loss and without; 100 of the simulated network's, else 4,000
+    #[arg(long, value_parser = millis)]
+    millis: Option<Duration>,
+    /// Where everything random comes from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The client's core
+    #[arg(long, default_value_t = 0)]
+    core: usize,
+    /// The server's core
+    #[arg(long, default_value_t = 1)]
+    server_core: usize,
+}
+
+fn chance(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(chance) if (0.0..1.0).contains(&chance) => Ok(chance),
+        _ => Err("a part, 0 to less than 1, is wanted".into()),
+    }
+}
+
+/// Bytes of a datagram, as in the simulation.
+const DATAGRAM: usize = 1_200;
+/// Lossless and lossy take turns of this length, for the machine changes.
+const TURN: Duration = Duration::from_millis(200);
+const WARMUP: Duration = Duration::from_millis(200);
+/// What sessions take for their link in memory, if somebody shall control their rates: 100 Gb/s.
+const MEM_LINK: u64 = 12_500_000_000;
+
+/// Calls and bytes in some time.
+#[derive(Clone, Copy, Default)]
+struct Rate {
+    gbps: f64,
+    calls_per_second: f64,
+    retransmissions: u64,
+    timeouts: u64,
+}
+
+impl LossArgs {
+    fn control(&self) -> Control {
+        self.cc.unwrap_or(match self.net {
+            Net::Mem => Control::None,
+            Net::Sim => Control::Timely,
+        })
+    }
+}
+
+pub(crate) fn loss(args: &LossArgs) -> Result<(), Failure> {
+    let [lossless, lossy] = match args.net {
+        Net::Mem => in_memory(args)?,
+        Net::Sim => simulated(args),
+    };
+    let ratio = lossy.calls_per_second / lossless.calls_per_second;
+    let ratio = if args.net == Net::Sim && args.size > DATAGRAM {
+        // Calls are too long to be counted.
+        lossy.gbps / lossless.gbps
+    } else {
+        ratio
+    };
+    eprintln!(
+        "{:.2} of {:.2} Gb/s, {:.0} of {:.0} calls/s: {ratio:.3}; {} retransmissions, {} timeouts",
+        lossy.gbps,
+        lossless.gbps,
+        lossy.calls_per_second,
+        lossless.calls_per_second,
+        lossy.retransmissions,
+        lossy.timeouts
+    );
+    Line::new()
+        .text("net", if args.net == Net::Mem { "mem" } else { "sim" })
+        .text("cc", args.control().name())
+        .number("rate", Some(args.rate))
+        .int("size", args.size as u64)
+        .int("outstanding", args.outstanding.into())
+        .number("goodput_gbps", Some(lossy.gbps))
+        .number("lossless_gbps", Some(lossless.gbps))
+        .number("rps", Some(lossy.calls_per_second))
+        .number("lossless_rps", Some(lossless.calls_per_second))
+        .number("ratio", Some(ratio))
+        .int("retx", lossy.retransmissions)
+        .int("timeouts", lossy.timeouts)
+        .print();
+    Ok(())
+}
+
+fn simulated(args: &LossArgs) -> [Rate; 2] {
+    [0.0, args.rate].map(|rate| {
+        let goodput = run(&Loss {
+            rate,
+            request: args.size,
+            outstanding: args.outstanding as usize,
+            control: args.control().config(),
+            time: args.millis.unwrap_or(Duration::from_millis(100)),
+            seed: args.seed,
+        });
+        Rate {
+            gbps: goodput.gbps,
+            calls_per_second: goodput.calls_per_second,
+            retransmissions: goodput.counts.retransmissions,
+            timeouts: goodput.counts.timeouts,
+        }
+    })
+}
+
+fn in_memory(args: &LossArgs) -> Result<[Rate; 2], Failure> {
+    let hub = MemHub::new();
+    let port = || hub.port(MemConfig::default().max_datagram(DATAGRAM));
+    let serving = port();
+    let peer = serving.local_route();
+    let lossy = FaultPlan::new(args.seed).both(Faults::none().drop(args.rate));
+    let lossless = FaultPlan::new(args.seed);
+    let client = Faulty::new(port(), lossless.clone());
+    let handle = client.handle();
+    let config = match args.cc {
+        None => EndpointConfig::new(),
+        Some(cc) => EndpointConfig::new().congestion(cc.config()).link_rate(MEM_LINK),
+    };
+    let small = args.size <= Load::MAX_ECHO;
+    let answer = if small { args.size } else { payload::SINK_ANSWER };
+    let (turn, outstanding) = (TURN, args.outstanding as usize);
+    let time = args.millis.unwrap_or(Duration::from_secs(4));
+    pair::serve_while(serving, config.clone(), (args.core, args.server_core), || {
+        let mut rpc = Rpc::new(client, config).map_err(Failure::of("no endpoint"))?;
+        let mut load = Load::new(args.size, answer)?;
+        load.connect(&mut rpc, peer, outstanding.div_ceil(8), || {})?;
+        load.run(&mut rpc, outstanding, WARMUP, || {})?;
+        let mut sums = [(0u64, Duration::ZERO); 2];
+        let mut rates = [Rate::default(); 2];
+        for _ in 0..time.as_nanos().div_ceil(turn.as_nanos()).max(1) {
+            for (at, plan) in [&lossless, &lossy].into_iter().enumerate() {
+                handle.set_plan(plan.clone());
+                let before = rpc.stats().protocol;
+                let (calls, time) = load.run(&mut rpc, outstanding, turn, || {})?;
+                sums[at] = (sums[at].0 + calls, sums[at].1 + time);
+                let after = rpc.stats().protocol;
+                rates[at].retransmissions += after.retransmissions - before.retransmissions;
+                rates[at].timeouts += after.timeouts - before.timeouts;
+            }
+        }
+        for (rate, (calls, time)) in rates.iter_mut().zip(sums) {
+            rate.calls_per_second = calls as f64 / time.as_secs_f64();
+            rate.gbps = rate.calls_per_second * load.payload() as f64 * 8.0 / 1e9;
+        }
+        Ok(rates)
+    })
+}

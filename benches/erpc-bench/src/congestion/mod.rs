@@ -1,0 +1,52 @@
+//! Congestion control and recovery from loss: what they cost and what they are worth.
+
+mod incast;
+mod loss;
+mod pair;
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use erpc::raw::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
+
+pub(crate) use incast::{IncastArgs, incast};
+pub(crate) use loss::{LossArgs, loss};
+
+/// Who controls the rate, at all endpoints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Control {
+    /// Nobody: credits only
+    None,
+    /// Round-trip times
+    Timely,
+    /// Marks of switches
+    Dcqcn,
+}
+
+impl Control {
+    fn config(self) -> CongestionControl {
+        match self {
+            Self::None => CongestionControl::None,
+            Self::Timely => CongestionControl::Timely(TimelyConfig::new()),
+            Self::Dcqcn => CongestionControl::Dcqcn(DcqcnConfig::new()),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Timely => "timely",
+            Self::Dcqcn => "dcqcn",
+        }
+    }
+}
+
+/// Parses a number of milliseconds for the command line.
+fn millis(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(millis) if (0.1..=60_000.0).contains(&millis) => {
+            Ok(Duration::from_secs_f64(millis / 1e3))
+        }
+        _ => Err("a number of milliseconds, 0.1 to 60000, is wanted".into()),
+    }
+}

@@ -1,0 +1,328 @@
+//! The clock, the endpoints and the network of an experiment.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use erpc_core::protocol::{Acceptor, ListenGroup, ProtocolStats};
+use erpc_core::runtime::Rpc;
+use erpc_core::time::Instant;
+use erpc_core::transport::MAX_BURST;
+
+use super::caller::Caller;
+use super::{Load, Meter, Samples, Setting};
+use crate::agenda::Agenda;
+use crate::net::{Network, Packet};
+use crate::transport::{Port, Sent, SimTransport};
+use crate::{Random, SimRoute};
+
+/// When runs begin.
+const START: Instant = Instant::from_nanos(1_000_000_000);
+
+#[derive(Clone, Copy)]
+enum Event {
+    /// A turn of an endpoint may be due.
+    Turn(u32),
+    /// What an endpoint has sent in its last turn reaches its cable.
+    Leave(u32),
+}
+
+/// An endpoint and its user.
+struct Place {
+    route: SimRoute,
+    rpc: Rpc<SimTransport>,
+    port: Rc<Port>,
+    caller: Caller,
+    busy_until: Instant,
+    /// When its next turn is planned for.
+    turn_at: Option<Instant>,
+    /// The earliest event that will look whether its turn is due.
+    alarm_at: Option<Instant>,
+    leaving: Vec<Sent>,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Packets sent.
+    pub packets: u64,
+    /// Packets that were lost by chance.
+    pub lost: u64,
+    /// Packets for which a switch had no room.
+    pub drops: u64,
+    /// Packets for which a host's transmit or receive queue had no room.
+    pub host_drops: u64,
+    /// Packets that a switch has marked.
+    pub marks: u64,
+    /// Packets sent a second time.
+    pub retransmissions: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// The longest queue of a switch port so far, in bytes.
+    pub peak_queue: u64,
+}
+
+/// An experiment under way.
+pub struct Lab {
+    setting: Setting,
+    now: Instant,
+    network: Network,
+    places: Vec<Place>,
+    by_route: BTreeMap<SimRoute, u32>,
+    agenda: Agenda<Event>,
+    ready: VecDeque<u32>,
+    chance: Random,
+    /// A packet is lost if the word that is drawn for it is below this.
+    loses_below: u64,
+    lost: u64,
+    meter: Meter,
+}
+
+impl Lab {
+    /// An idle network without endpoints.
+    ///
+    /// # Panics
+    /// If the setting's topology is out of bounds.
+    #[must_use]
+    pub fn new(setting: Setting) -> Self {
+        let chance = Random::new(setting.seed);
+        Self {
+            now: START,
+            network: Network::new(&setting.topology),
+            places: Vec::new(),
+            by_route: BTreeMap::new(),
+            agenda: Agenda::new(),
+            ready: VecDeque::new(),
+            chance: chance.fork(1),
+            loses_below: (setting.loss * u64::MAX as f64) as u64,
+            lost: 0,
+            meter: Meter::default(),
+            setting,
+        }
+    }
+
+    /// An endpoint at `route`, which also serves all comers; returns its number.
+    ///
+    /// # Panics
+    /// If the endpoints' settings are out of bounds, or the network has no such host.
+    pub fn add(&mut self, route: SimRoute, load: Load) -> usize {
+        assert!(route.host < self.setting.topology.hosts(), "no host {}", route.host);
+        let index = self.places.len();
+        let random = Random::new(self.setting.seed).fork(16 + index as u64);
+        let port = Port::new(route, self.setting.nic);
+        let config = self.setting.config.clone().seed(random.clone().word());
+        let mut rpc = Rpc::new(SimTransport::new(Rc::clone(&port)), config)
+            .expect("the setting is within its bounds");
+        rpc.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![route.port])), 0));
+        let caller = Caller::new(load, random.fork(2));
+        let start = START + caller.start();
+        self.places.push(Place {
+            route,
+            rpc,
+            port,
+            caller,
+            busy_until: self.now,
+            turn_at: None,
+            alarm_at: None,
+            leaving: Vec::new(),
+        });
+        self.by_route.insert(route, index as u32);
+        self.plan_turn(index, start);
+        index
+    }
+
+    /// Lets so much time pass.
+    pub fn run_for(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.step(until) {}
+        self.now = until;
+    }
+
+    /// The time since the beginning.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.now - START
+    }
+
+    /// What was seen on the cables.
+    pub fn meter(&mut self) -> &mut Meter {
+        &mut self.meter
+    }
+
+    /// From now on is what counts: forgets round trips, latencies and bytes.
+    pub fn clear(&mut self) {
+        self.meter.clear();
+        for place in &mut self.places {
+            place.caller.latencies.clear();
+            place.caller.calls = 0;
+        }
+    }
+
+    /// Calls of an endpoint that have ended.
+    #[must_use]
+    pub fn calls(&self, index: usize) -> u64 {
+        self.places[index].caller.calls
+    }
+
+    /// How long the calls of these endpoints took.
+    #[must_use]
+    pub fn latencies(&self, indices: impl IntoIterator<Item = usize>) -> Samples {
+        let mut all = Samples::default();
+        for index in indices {
+            all.append(&self.places[index].caller.latencies);
+        }
+        all
+    }
+
+    /// Bytes that wait at the switch for the cable to `host`.
+    pub fn queue(&mut self, host: u32) -> u64 {
+        self.network.queue_towards(self.now, host)
+    }
+
+    /// The rate at which an endpoint's first session sends, in bytes per second; `None` if nothing limits it.
+    pub fn rate(&mut self, index: usize) -> Option<u64> {
+        let place = &mut self.places[index];
+        let session = *place.caller.sessions().first()?;
+        place.rpc.context_at(self.now).session_stats(session)?.rate
+    }
+
+    /// What was counted since the beginning.
+    pub fn counts(&mut self) -> Counts {
+        let mut protocol = ProtocolStats::default();
+        let mut overflows = 0;
+        for place in &mut self.places {
+            protocol += place.rpc.stats().protocol;
+            overflows += place.port.stats().rx_overflow;
+        }
+        let network = self.network.stats();
+        Counts {
+            packets: network.sent,
+            lost: self.lost,
+            drops: network.dropped_full_port + network.dropped_full_buffer,
+            host_drops: network.dropped_full_nic + overflows,
+            marks: network.marked,
+            retransmissions: protocol.retransmissions,
+            timeouts: protocol.timeouts,
+            peak_queue: network.peak_queue_bytes,
+        }
+    }
+
+    /// The next event, unless it comes after `until`.
+    fn step(&mut self, until: Instant) -> bool {
+        if let Some(index) = self.ready.pop_front() {
+            self.turn(index as usize);
+            return true;
+        }
+        let due = self.agenda.next_at().unwrap_or(Instant::NEVER);
+        let arrival = self.network.next_event().unwrap_or(Instant::NEVER);
+        if due.min(arrival) > until {
+            return false;
+        }
+        self.now = due.min(arrival);
+        if arrival <= due {
+            if let Some(packet) = self.network.step() {
+                self.arrive(packet);
+            }
+        } else if let Some((_, event)) = self.agenda.take() {
+            match event {
+                Event::Turn(index) => self.alarm(index as usize),
+                Event::Leave(index) => self.leave(index as usize),
+            }
+        }
+        true
+    }
+
+    fn arrive(&mut self, packet: Packet) {
+        let indices = (self.by_route.get(&packet.from), self.by_route.get(&packet.to));
+        let (Some(&from), Some(&to)) = indices else {
+            return self.network.recycle(packet.bytes);
+        };
+        if self.loses_below > 0 && self.chance.word() < self.loses_below {
+            self.lost += 1;
+            return self.network.recycle(packet.bytes);
+        }
+        self.meter.look_at(self.now, from as usize, &packet);
+        self.places[to as usize].port.deliver(packet.from, packet.bytes, packet.marked);
+        self.plan_turn(to as usize, self.now);
+    }
+
+    fn alarm(&mut self, index: usize) {
+        let place = &mut self.places[index];
+        if place.alarm_at == Some(self.now) {
+            place.alarm_at = None;
+            match place.turn_at {
+                Some(at) if at > self.now => self.set_alarm(index, at),
+                _ => self.turn(index),
+            }
+        }
+    }
+
+    /// One turn of an endpoint's loop, if it is due.
+    fn turn(&mut self, index: usize) {
+        let place = &mut self.places[index];
+        if place.turn_at != Some(self.now) {
+            return;
+        }
+        place.turn_at = None;
+        let waiting = place.port.waiting().min(MAX_BURST);
+        place.port.set_now(self.now);
+        place.rpc.run_once_at(self.now, &mut place.caller);
+        if self.now >= START + place.caller.start() {
+            place.caller.begin(&mut place.rpc.context_at(self.now));
+            place.rpc.ring_doorbell();
+        }
+        if let Some(rule) = place.port.take_misuse() {
+            panic!("{rule}");
+        }
+        let (per_turn, per_packet) = self.setting.turn_nanos;
+        place.busy_until = self.now.plus_nanos(per_turn + per_packet * waiting as u64);
+        place.port.take_sent(&mut place.leaving);
+        let next = if place.port.waiting() > 0 {
+            Some(place.busy_until)
+        } else {
+            place.rpc.next_deadline()
+        };
+        if per_packet == 0 {
+            self.leave(index);
+        } else if !place.leaving.is_empty() {
+            self.agenda.put(place.busy_until, Event::Leave(index as u32));
+        }
+        if let Some(next) = next {
+            self.plan_turn(index, next);
+        }
+    }
+
+    /// What an endpoint has sent goes out.
+    fn leave(&mut self, index: usize) {
+        let place = &mut self.places[index];
+        for Sent { to, bytes } in place.leaving.drain(..) {
+            let packet = Packet { from: place.route, to, bytes, marked: false, forged: false };
+            self.network.send(self.now, place.route.host, packet);
+        }
+    }
+
+    /// Plans a turn for `at`, or earlier if one is planned.
+    fn plan_turn(&mut self, index: usize, at: Instant) {
+        let place = &mut self.places[index];
+        let at = at.max(place.busy_until).max(self.now);
+        if place.turn_at.is_some_and(|planned| planned <= at) {
+            return;
+        }
+        place.turn_at = Some(at);
+        if at == self.now {
+            self.ready.push_back(index as u32);
+        } else {
+            self.set_alarm(index, at);
+        }
+    }
+
+    /// Sees to it that somebody looks after an endpoint at `at` or earlier.
+    fn set_alarm(&mut self, index: usize, at: Instant) {
+        let place = &mut self.places[index];
+        if place.alarm_at.is_none_or(|alarm| at < alarm) {
+            place.alarm_at = Some(at);
+            self.agenda.put(at, Event::Turn(index as u32));
+        }
+    }
+}

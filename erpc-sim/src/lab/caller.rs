@@ -1,0 +1,126 @@
+//! What an endpoint's user does: keeps calls under way, and answers those of others.
+
+use std::time::Duration;
+
+use erpc_core::buf::MsgBuf;
+use erpc_core::protocol::{CallError, NewCall, Reply, Request, SessionEvent, SessionId};
+use erpc_core::runtime::{App, Context};
+use erpc_core::time::Instant;
+
+use super::Samples;
+use crate::transport::SimTransport;
+use crate::{Random, SimRoute};
+
+type Cx<'a> = Context<'a, SimTransport>;
+
+/// Which session a call goes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Spread {
+    /// Each of the calls under way has its own: the same number on all of them.
+    Even,
+    /// Any, by chance.
+    Random,
+}
+
+/// What an endpoint calls, in a closed loop.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// A session to each; one that is named twice gets two.
+    pub peers: Vec<SimRoute>,
+    /// Which session a call goes to.
+    pub spread: Spread,
+    /// Bytes of a request.
+    pub request: usize,
+    /// Bytes of a response.
+    pub response: u32,
+    /// Calls under way.
+    pub outstanding: usize,
+    /// When it begins, from the beginning of the run.
+    pub start: Duration,
+}
+
+/// A user.
+pub(super) struct Caller {
+    load: Load,
+    random: Random,
+    sessions: Vec<SessionId>,
+    /// When each of the calls under way was made.
+    begun: Vec<Instant>,
+    pub(super) calls: u64,
+    pub(super) latencies: Samples,
+}
+
+impl Caller {
+    pub(super) fn new(load: Load, random: Random) -> Self {
+        let begun = vec![Instant::ZERO; load.outstanding];
+        let latencies = Samples::default();
+        Self { load, random, sessions: Vec::new(), begun, calls: 0, latencies }
+    }
+
+    pub(super) fn start(&self) -> Duration {
+        self.load.start
+    }
+
+    pub(super) fn sessions(&self) -> &[SessionId] {
+        &self.sessions
+    }
+
+    /// Opens the sessions and makes the first calls, unless that was done before.
+    pub(super) fn begin(&mut self, cx: &mut Cx<'_>) {
+        if !self.sessions.is_empty() || self.load.peers.is_empty() {
+            return;
+        }
+        for &peer in &self.load.peers {
+            self.sessions.push(cx.connect(peer).expect("there is room for the sessions"));
+        }
+        for at in 0..self.load.outstanding {
+            let mut request = cx.alloc(self.load.request).expect("there is memory for requests");
+            request.resize(self.load.request);
+            self.call(cx, at, request);
+        }
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, at: usize, request: MsgBuf) {
+        self.begun[at] = cx.now();
+        let session = match self.load.spread {
+            Spread::Even => at % self.sessions.len(),
+            Spread::Random => self.random.below(self.sessions.len() as u64) as usize,
+        };
+        // The method says how long the answer shall be.
+        let call = NewCall::new(self.load.response, request, at as u64);
+        if let Err(rejected) = cx.call(self.sessions[session], call) {
+            panic!("a call was rejected: {}", rejected.reason);
+        }
+    }
+}
+
+impl App<SimTransport> for Caller {
+    fn on_request(&mut self, cx: &mut Cx<'_>, request: Request<'_, SimRoute>) {
+        let len = request.method as usize;
+        let mut response =
+            cx.response_buffer(&request.handle, len).expect("there is memory for responses");
+        response.resize(len);
+        cx.respond(request.handle, response, false);
+    }
+
+    fn on_reply(
+        &mut self,
+        cx: &mut Cx<'_>,
+        token: u64,
+        reply: Result<Reply<'_>, CallError>,
+        request: MsgBuf,
+    ) {
+        match reply {
+            Ok(reply) => assert_eq!(reply.as_slice().len(), self.load.response as usize),
+            Err(error) => panic!("a call failed: {error}"),
+        }
+        self.calls += 1;
+        let at = token as usize;
+        self.latencies.add(cx.now().nanos_since(self.begun[at]));
+        self.call(cx, at, request);
+    }
+
+    fn on_session(&mut self, _: &mut Cx<'_>, _: SessionId, event: SessionEvent) {
+        assert_eq!(event, SessionEvent::Opened, "nothing ends sessions here");
+    }
+}

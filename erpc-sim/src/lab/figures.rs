@@ -1,0 +1,76 @@
+//! Numbers out of measurements.
+
+/// Durations that were measured, in nanoseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    nanos: Vec<u64>,
+    sorted: bool,
+}
+
+impl Samples {
+    pub(super) fn add(&mut self, nanos: u64) {
+        self.nanos.push(nanos);
+        self.sorted = false;
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.nanos.clear();
+    }
+
+    pub(super) fn append(&mut self, others: &Self) {
+        self.nanos.extend_from_slice(&others.nanos);
+        self.sorted = false;
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nanos.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nanos.is_empty()
+    }
+
+    /// The smallest that a part of `quantile` does not exceed, in microseconds; `None` of nothing.
+    pub fn micros(&mut self, quantile: f64) -> Option<f64> {
+        if !self.sorted {
+            self.nanos.sort_unstable();
+            self.sorted = true;
+        }
+        let at = (self.nanos.len() as f64 * quantile).ceil() as usize;
+        let nanos = self.nanos.get(at.clamp(1, self.nanos.len().max(1)) - 1)?;
+        Some(*nanos as f64 / 1e3)
+    }
+}
+
+/// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all are equal, `1 / n` if one of `n` has everything.
+#[must_use]
+pub fn jain(shares: &[f64]) -> f64 {
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    if squares == 0.0 { 0.0 } else { sum * sum / (shares.len() as f64 * squares) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_the_samples_at_their_ranks() {
+        let mut samples = Samples::default();
+        assert_eq!(samples.micros(0.5), None);
+        (1..=1_000).rev().for_each(|at| samples.add(at * 1_000));
+        let all = [0.0, 0.5, 0.99, 0.9999, 1.0].map(|quantile| samples.micros(quantile));
+        assert_eq!(all, [1.0, 500.0, 990.0, 1_000.0, 1_000.0].map(Some));
+    }
+
+    #[test]
+    fn fairness_is_between_one_of_n_and_all() {
+        assert_eq!(jain(&[3.0; 7]), 1.0);
+        assert_eq!(jain(&[5.0, 0.0, 0.0, 0.0]), 0.25);
+        assert_eq!(jain(&[0.0; 3]), 0.0);
+    }
+}

@@ -1,0 +1,182 @@
+//! Many senders, one receiver (thesis table 6.4).
+
+use std::time::Duration;
+
+use erpc_core::protocol::CongestionControl;
+
+use super::{Counts, Lab, Load, Samples, Setting, Spread, jain};
+use crate::{Random, SimRoute};
+
+/// The switch's cables.
+const GBPS: u64 = 25;
+/// Without queues.
+const BASE_RTT: Duration = Duration::from_micros(6);
+/// Clients begin within this.
+const BEGIN_WITHIN_NANOS: u64 = 100_000;
+/// The receiver.
+const VICTIM: SimRoute = SimRoute::new(0, 1);
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Incast {
+    /// Clients, each on a host of its own with one session and one request at a time.
+    pub ways: u32,
+    /// Who controls their rates.
+    pub control: CongestionControl,
+    /// Bytes of a request; the response has 32.
+    pub request: usize,
+    /// Packets on their way per session.
+    pub credits: u16,
+    /// Whether another endpoint on each client's host calls one on another's, 64 kB there and back, one call at a time.
+    pub background: bool,
+    /// Time before that which is measured.
+    pub warm_up: Duration,
+    /// Time that is measured.
+    pub time: Duration,
+    /// How often queue and rates are looked at.
+    pub every: Duration,
+    /// Everything random comes from it.
+    pub seed: u64,
+}
+
+impl Incast {
+    /// As in the thesis: 8 MiB, 32 credits; 50 ms of warm-up, 100 ms measured.
+    #[must_use]
+    pub fn new(ways: u32, control: CongestionControl) -> Self {
+        Self {
+            ways,
+            control,
+            request: 8 << 20,
+            credits: 32,
+            background: false,
+            warm_up: Duration::from_millis(50),
+            time: Duration::from_millis(100),
+            every: Duration::from_micros(20),
+            seed: 1,
+        }
+    }
+}
+
+/// The network at one point in time.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// Since the beginning.
+    pub at: Duration,
+    /// Bytes that wait for the receiver's cable.
+    pub queue: u64,
+    /// Bytes of requests that have arrived in order since the last moment, in bits per nanosecond.
+    pub gbps: f64,
+    /// The rate of the first client's session, in bits per nanosecond; the line's if nothing limits it.
+    pub rate: f64,
+    /// The sum of all clients' rates, likewise.
+    pub rates: f64,
+}
+
+/// What was seen.
+#[derive(Debug)]
+pub struct Report {
+    /// Bytes of requests that arrived in order, in bits per nanosecond.
+    pub gbps: f64,
+    /// What of the receiver's cable is left for messages.
+    pub achievable_gbps: f64,
+    /// Round trips of the clients' packets.
+    pub rtts: Samples,
+    /// How fair clients shared.
+    pub jain: f64,
+    /// How long background calls took.
+    pub background: Samples,
+    /// What was counted, the warm-up included.
+    pub counts: Counts,
+    /// From the beginning to the end.
+    pub moments: Vec<Moment>,
+}
+
+/// Runs it.
+#[must_use]
+pub fn run(incast: &Incast) -> Report {
+    let setting = Setting::star(incast.ways + 1, GBPS, BASE_RTT, incast.seed)
+        .control(incast.control)
+        .credits(incast.credits);
+    let achievable_gbps = GBPS as f64 * setting.payload_share();
+    let mut lab = Lab::new(setting);
+    let (clients, others) = add_endpoints(&mut lab, incast);
+
+    let mut moments = Vec::new();
+    watch(&mut lab, incast.warm_up, incast.every, &clients, &mut moments);
+    lab.clear();
+    watch(&mut lab, incast.time, incast.every, &clients, &mut moments);
+
+    let nanos = incast.time.as_nanos() as f64;
+    let shares: Vec<f64> =
+        clients.iter().map(|&client| lab.meter().delivered(client) as f64 * 8.0 / nanos).collect();
+    Report {
+        gbps: shares.iter().sum(),
+        achievable_gbps,
+        jain: jain(&shares),
+        background: lab.latencies(others),
+        counts: lab.counts(),
+        rtts: std::mem::take(lab.meter().rtts()),
+        moments,
+    }
+}
+
+/// The receiver, the clients, and who talks in the background; the numbers of the latter two.
+fn add_endpoints(lab: &mut Lab, incast: &Incast) -> (Vec<usize>, Vec<usize>) {
+    let mut random = Random::new(incast.seed).fork(3);
+    let load = Load {
+        peers: Vec::new(),
+        spread: Spread::Even,
+        request: incast.request,
+        response: 32,
+        outstanding: 0,
+        start: Duration::ZERO,
+    };
+    lab.add(VICTIM, load.clone());
+    let mut clients = Vec::new();
+    for host in 1..=incast.ways {
+        let start = Duration::from_nanos(random.below(BEGIN_WITHIN_NANOS));
+        let load = Load { peers: vec![VICTIM], outstanding: 1, start, ..load.clone() };
+        clients.push(lab.add(SimRoute::new(host, 1), load));
+    }
+    let mut others = Vec::new();
+    if incast.background {
+        for host in 1..=incast.ways {
+            let peers = vec![SimRoute::new(host % incast.ways + 1, 2)];
+            let (request, response) = (64_000, 64_000);
+            let load = Load { peers, request, response, outstanding: 1, ..load.clone() };
+            others.push(lab.add(SimRoute::new(host, 2), load));
+        }
+    }
+    (clients, others)
+}
+
+/// Lets time pass, and looks now and then.
+fn watch(
+    lab: &mut Lab,
+    time: Duration,
+    every: Duration,
+    clients: &[usize],
+    moments: &mut Vec<Moment>,
+) {
+    let end = lab.elapsed() + time;
+    let delivered =
+        |lab: &mut Lab| clients.iter().map(|&client| lab.meter().delivered(client)).sum::<u64>();
+    let mut before = delivered(lab);
+    while lab.elapsed() < end {
+        let step = every.min(end - lab.elapsed());
+        lab.run_for(step);
+        let after = delivered(lab);
+        let rates: Vec<f64> = clients
+            .iter()
+            .map(|&client| lab.rate(client).map_or(GBPS as f64, |rate| rate as f64 * 8e-9))
+            .collect();
+        moments.push(Moment {
+            at: lab.elapsed(),
+            queue: lab.queue(VICTIM.host),
+            gbps: (after - before) as f64 * 8.0 / step.as_nanos() as f64,
+            rate: rates.first().copied().unwrap_or(0.0),
+            rates: rates.iter().sum(),
+        });
+        before = after;
+    }
+}

@@ -1,0 +1,117 @@
+//! What can be seen on the hosts' cables.
+
+use std::collections::BTreeMap;
+
+use erpc_core::time::Instant;
+use erpc_core::wire::{ANNOUNCEMENT, HEADER_LEN, Header, Kind, Stamp};
+
+use super::Samples;
+use crate::SimRoute;
+use crate::net::Packet;
+
+/// Requests of a session that may be on their way at once.
+const SLOTS: usize = erpc_core::protocol::WINDOW;
+
+/// How far the messages of a session have come in one direction.
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    /// By slot: the request, and the packet that is expected next.
+    slots: [(u32, u32); SLOTS],
+}
+
+impl Progress {
+    /// Whether it is a packet that its receiver can use: the next of its message.
+    fn takes(&mut self, request: u32, packet: u32) -> bool {
+        let (current, next) = &mut self.slots[request as usize % SLOTS];
+        if request.wrapping_sub(*current) as i32 > 0 {
+            (*current, *next) = (request, 0);
+        }
+        let takes = *current == request && *next == packet;
+        *next += u32::from(takes);
+        takes
+    }
+}
+
+/// Looks at every packet that arrives at a host.
+///
+/// Hosts' clocks agree here, so that the stamp that an answer echoes, taken from the time of its arrival, is the true round trip of the
+/// packet that was stamped: from the turn in which it was sent to when its answer reaches the interface.
+#[derive(Default)]
+pub struct Meter {
+    /// By receiver, connection and direction.
+    progress: BTreeMap<(SimRoute, u64, bool), Progress>,
+    /// The last stamp that a response brought back, by receiver and connection: packets that were asked for at
+    /// once carry the same, and all but the first have waited for each other.
+    echoes: BTreeMap<(SimRoute, u64), u32>,
+    /// Bytes of messages that arrived in order, by the endpoint that sent them.
+    delivered: Vec<u64>,
+    rtts: Samples,
+}
+
+impl Meter {
+    /// A packet from endpoint `from` has arrived at a host.
+    pub(super) fn look_at(&mut self, now: Instant, from: usize, packet: &Packet) {
+        let Ok(header) = Header::parse(&packet.bytes) else { return };
+        let connection = header.connection.to_u64();
+        let number = header.packet.get();
+        let echo = match header.kind {
+            Kind::Request => Stamp::NONE,
+            Kind::CreditReturn => Stamp::from_u32(header.size),
+            Kind::Response if matches!(number, 0 | ANNOUNCEMENT) => Stamp::NONE,
+            Kind::Response => Stamp::from_u32(header.aux),
+            _ => return,
+        };
+        if let Some(nanos) = echo.nanos_until(now)
+            && (header.kind == Kind::CreditReturn || self.is_first(packet.to, connection, echo))
+        {
+            self.rtts.add(nanos);
+        }
+        if header.kind == Kind::CreditReturn || number == ANNOUNCEMENT {
+            return;
+        }
+        let key = (packet.to, connection, header.kind == Kind::Request);
+        if self.progress.entry(key).or_default().takes(header.request.to_u32(), number) {
+            if self.delivered.len() <= from {
+                self.delivered.resize(from + 1, 0);
+            }
+            self.delivered[from] += (packet.bytes.len() - HEADER_LEN) as u64;
+        }
+    }
+
+    /// Whether this is the first packet that answers a request for several.
+    fn is_first(&mut self, to: SimRoute, connection: u64, echo: Stamp) -> bool {
+        let last = self.echoes.entry((to, connection)).or_default();
+        std::mem::replace(last, echo.to_u32()) != echo.to_u32()
+    }
+
+    /// Begins anew: nothing was seen so far.
+    pub fn clear(&mut self) {
+        self.rtts.clear();
+        self.delivered.fill(0);
+    }
+
+    /// Bytes of messages that arrived in order, so that their receivers could use them, by the endpoint that sent
+    /// them.
+    #[must_use]
+    pub fn delivered(&self, from: usize) -> u64 {
+        self.delivered.get(from).copied().unwrap_or(0)
+    }
+
+    /// The round trips of stamped packets.
+    pub fn rtts(&mut self) -> &mut Samples {
+        &mut self.rtts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_next_packet_of_the_latest_request_of_a_slot_counts() {
+        let mut progress = Progress::default();
+        let taken = [(9, 0), (9, 2), (9, 1), (9, 1), (10, 0), (9, 2), (17, 0), (9, 3), (17, 1)]
+            .map(|(request, packet)| progress.takes(request, packet));
+        assert_eq!(taken, [true, false, true, false, true, true, true, false, true]);
+    }
+}
