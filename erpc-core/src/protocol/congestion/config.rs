@@ -191,8 +191,8 @@ impl DcqcnConfig {
     }
 
     /// How often the rate may be cut, and how often it grows without marks; 1 us to 1 s. Default 55 us, as
-    /// there for 40 Gb/s, and at least the time the line takes for 100 kB, behind which switches mark. Shorter
-    /// reacts faster; shorter than a round trip with its queue reacts twice to the same marks.
+    /// there for 40 Gb/s, and at least the time the line takes for 100 kB, behind which switches mark. Never shorter than
+    /// the last round trip, as that would react twice to the same marks. Shorter reacts faster.
     #[must_use]
     pub const fn period(mut self, period: Duration) -> Self {
         self.period = Some(period);

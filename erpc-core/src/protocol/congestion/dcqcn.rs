@@ -6,6 +6,8 @@
 //! the clock. Time is asked for nothing: what should have happened in the meantime happens with the next call.
 //!
 //! In the paper the receiver sends a notification at most every 50 us. Here every reply tells, and the sender does the counting.
+//! A period is no shorter than the last round trip: behind a long queue replies come in clumps, one per round trip,
+//! and who grew between them would have got over each cut before hearing of the next mark.
 
 use super::{Controller, DcqcnConfig, Path};
 use crate::time::Instant;
@@ -26,7 +28,9 @@ pub(crate) struct Dcqcn {
     min: f64,
     step: f64,
     g: f64,
-    period: u64,
+    /// In nanoseconds, as it was set, and the last round trip that was heeded.
+    least_period: u64,
+    rtt: u64,
     counter: u64,
     /// `R_C` in bytes per second, as others see it.
     rate: u64,
@@ -35,7 +39,7 @@ pub(crate) struct Dcqcn {
     alpha: f64,
     /// The last cut.
     cut: Option<Instant>,
-    /// Since when the next step of time is counted, and how many there were since the cut.
+    /// Since when the next step of time is counted, the last mark or step, and how many there were since the cut.
     ticked: Instant,
     ticks: u32,
     /// The same for bytes.
@@ -52,7 +56,8 @@ impl Dcqcn {
             min: config.min(line) as f64,
             step: config.increase(line),
             g: config.g(),
-            period: config.period_nanos(line),
+            least_period: config.period_nanos(line),
+            rtt: 0,
             counter: config.counter(),
             rate: line,
             target: line as f64,
@@ -63,6 +68,11 @@ impl Dcqcn {
             bytes: 0,
             rounds: 0,
         }
+    }
+
+    #[inline]
+    fn period(&self) -> u64 {
+        self.least_period.max(self.rtt)
     }
 
     #[inline]
@@ -89,8 +99,9 @@ impl Dcqcn {
 
     /// The steps that time has brought.
     fn catch_up(&mut self, now: Instant) {
-        let periods = now.nanos_since(self.ticked) / self.period;
-        self.ticked = self.ticked.plus_nanos(periods * self.period);
+        let period = self.period();
+        let periods = now.nanos_since(self.ticked) / period;
+        self.ticked = self.ticked.plus_nanos(periods * period);
         for _ in 0..periods.min(MOST_STEPS) {
             if self.is_at_line() {
                 break;
@@ -101,13 +112,13 @@ impl Dcqcn {
     }
 
     fn slow_down(&mut self, now: Instant) {
-        let quiet = self.cut.map_or(0, |cut| now.nanos_since(cut) / self.period).saturating_sub(1);
+        let quiet =
+            self.cut.map_or(0, |cut| now.nanos_since(cut) / self.period()).saturating_sub(1);
         self.alpha *= (1.0 - self.g).powf(quiet as f64);
         self.target = self.rate as f64;
         self.set(self.target * (1.0 - self.alpha / 2.0));
         self.alpha += self.g * (1.0 - self.alpha);
         self.cut = Some(now);
-        self.ticked = now;
         (self.ticks, self.bytes, self.rounds) = (0, 0, 0);
     }
 }
@@ -128,13 +139,16 @@ impl Controller for Dcqcn {
     }
 
     #[inline]
-    fn on_rtt(&mut self, _: Instant, _: u64) {}
+    fn on_rtt(&mut self, _: Instant, nanos: u64) {
+        self.rtt = nanos;
+    }
 
     #[inline]
     fn on_ecn(&mut self, now: Instant, marked: bool) {
         if marked {
             self.catch_up(now);
-            if self.cut.is_none_or(|cut| now.nanos_since(cut) >= self.period) {
+            self.ticked = now;
+            if self.cut.is_none_or(|cut| now.nanos_since(cut) >= self.period()) {
                 self.slow_down(now);
             }
         } else if !self.is_at_line() {
@@ -184,9 +198,20 @@ mod tests {
         assert_eq!(dcqcn.rate(), LINE / 2, "alpha is 1");
         (0..100).for_each(|_| dcqcn.on_ecn(after(0).plus_nanos(PERIOD - 1), true));
         assert_eq!(dcqcn.rate(), LINE / 2);
-        // A step of recovery is due in that instant, too.
         dcqcn.on_ecn(after(1), true);
-        assert_eq!(dcqcn.rate(), LINE * 3 / 8);
+        assert_eq!(dcqcn.rate(), LINE / 4, "the rate has not grown meanwhile");
+    }
+
+    /// As behind a long queue, where the replies to what was sent at once come at once.
+    #[test]
+    fn marks_in_clumps_a_long_round_trip_apart_cut_each_time_for_good() {
+        let mut dcqcn = marked();
+        dcqcn.on_rtt(after(0), 20 * PERIOD);
+        for clump in 1..=3 {
+            (0..32).for_each(|nanos| dcqcn.on_ecn(after(20 * clump).plus_nanos(nanos), true));
+            dcqcn.on_sent(after(20 * clump + 19), 1_000);
+        }
+        assert!(dcqcn.rate() < LINE / 4, "{}", dcqcn.rate());
     }
 
     #[test]

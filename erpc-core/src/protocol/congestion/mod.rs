@@ -115,7 +115,8 @@ impl Congestion {
     #[inline]
     pub(super) fn is_calm(&self, nanos: u64) -> bool {
         match self {
-            Self::None(_) | Self::Dcqcn(_) => true,
+            Self::None(_) => true,
+            Self::Dcqcn(dcqcn) => dcqcn.is_at_line(),
             Self::Timely(timely) => timely.is_calm(nanos),
         }
     }
