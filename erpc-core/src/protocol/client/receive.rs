@@ -102,14 +102,14 @@ impl<R: Route> ClientSide<R> {
                 if expected >= call.layout.packets() || expected > call.ever_sent {
                     return Err(DropReason::Unsolicited);
                 }
-                if let Some(nanos) = Stamp::from_u32(header.size).nanos_until(now) {
-                    session.measured(now, nanos, shared.config.bypasses);
-                }
-                let Some(call) = &session.slots[at].call else {
-                    return Err(DropReason::Duplicate);
-                };
                 if expected < call.acked || call.response.is_some() {
                     return Err(DropReason::Duplicate);
+                }
+                let echo = Stamp::from_u32(header.size);
+                // A copy of an earlier one may have been anywhere meanwhile.
+                let is_news = expected > call.acked || call.is_news(expected, echo);
+                if let Some(nanos) = echo.nanos_until(now).filter(|_| is_news) {
+                    session.measured(now, nanos, shared.config.bypasses);
                 }
                 self.credit_return(shared, now, header, tx);
                 Ok(Event::None)

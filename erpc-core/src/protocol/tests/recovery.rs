@@ -178,6 +178,17 @@ fn every_credit_return_and_every_answered_pull_gives_a_sample() {
 }
 
 #[test]
+fn a_late_copy_of_a_credit_return_is_no_sample() {
+    let (mut pair, session, sent) = sending(8, 20);
+    let returned = to_server(&mut pair, &sent[..4]);
+    to_client(&mut pair, &returned);
+    pair.pass_slowly(ms(15));
+    pair.at_client(SERVER, &returned[0]);
+    let rtt = pair.client.session_stats(session).expect("open").rtt;
+    assert_eq!(rtt, Some(Duration::from_micros(10)));
+}
+
+#[test]
 fn packets_of_one_turn_before_and_after_a_roll_back_are_told_apart() {
     let (mut pair, _, sent) = sending(8, 20);
     let news = to_server(&mut pair, &[&sent[..4], &sent[5..]].concat());
