@@ -194,8 +194,8 @@ impl EndpointConfig {
         self
     }
 
-    /// After how long a silence the peer is asked whether it is there; also how often a call that is
-    /// still executing is probed. Default 3 s; 1 ms to a day.
+    /// After how long a silence the peer is asked whether it is there, and up to a quarter more, another part for
+    /// each session; also how often a call that is still executing is probed. Default 3 s; 1 ms to a day.
     #[must_use]
     pub const fn ping_interval(mut self, interval: Duration) -> Self {
         self.ping_interval = interval;

@@ -190,7 +190,7 @@ impl Plan {
     }
 
     /// After the faults are over, every call ends within this many nanoseconds. Where sessions live: a call
-    /// that executes is asked after within a ping interval, and once more. Where they may not: a peer is
+    /// that executes is asked after within a ping interval and its quarter, and once more. Where they may not: a peer is
     /// found out to be dead, or a call to be blocked, within the liveness timeout and some pings, and a
     /// session that is being opened fails. And whatever is lost by then is sent again within the longest
     /// timeout, for calls that queue one behind the other. Runs use up to half of it.
@@ -198,7 +198,7 @@ impl Plan {
     pub fn bound_nanos(&self, backlog_bytes: u64, backlog_calls: u64) -> u64 {
         let Times { liveness, ping, connect, .. } = self.times;
         let calm =
-            if self.spares_sessions() { 2 * ping } else { liveness * 3 / 2 + ping + connect };
+            if self.spares_sessions() { 3 * ping } else { liveness * 3 / 2 + 2 * ping + connect };
         let executing = self.handlers.slowest_nanos;
         let repeats = 8 * MAX_RTO + backlog_calls * MAX_RTO / 16;
         // What a byte takes at the rate of the slowest link, or of a controller that has gone down.

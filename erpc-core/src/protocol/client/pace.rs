@@ -22,13 +22,16 @@ pub(super) struct Pace {
     rate: u64,
     /// When the next packet may leave.
     next: Instant,
+    /// The part of a nanosecond that comes to that, in fixed point.
+    rest: u64,
     /// Somebody waits for that, and will be late rather than early. Who has nothing to send saves nothing up.
     awaited: bool,
 }
 
 impl Pace {
     /// Without limit.
-    pub(super) const FREE: Self = Self { cost: 0, rate: 0, next: Instant::ZERO, awaited: false };
+    pub(super) const FREE: Self =
+        Self { cost: 0, rate: 0, next: Instant::ZERO, rest: 0, awaited: false };
 
     /// So many bytes per second from now on, 0 for no limit. What was spent is spent.
     pub(super) fn set_rate(&mut self, bytes_per_second: u64) {
@@ -65,7 +68,9 @@ impl Pace {
         if self.cost != 0 {
             let late = if self.awaited { CATCH_UP } else { 0 };
             let from = self.next.max(Instant::from_nanos(now.as_nanos().saturating_sub(late)));
-            self.next = from.plus_nanos((bytes as u64).saturating_mul(self.cost) >> SHIFT);
+            let cost = (bytes as u64).saturating_mul(self.cost).saturating_add(self.rest);
+            self.next = from.plus_nanos(cost >> SHIFT);
+            self.rest = cost & ((1 << SHIFT) - 1);
             self.awaited &= self.next <= now;
         }
     }

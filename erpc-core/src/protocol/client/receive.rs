@@ -107,7 +107,8 @@ impl<R: Route> ClientSide<R> {
                 }
                 let echo = Stamp::from_u32(header.size);
                 // A copy of an earlier one may have been anywhere meanwhile.
-                let is_news = expected > call.acked || call.is_news(expected, echo);
+                let gap = header.size & 1 != 0;
+                let is_news = expected > call.acked || gap && call.is_news(expected, echo);
                 if let Some(nanos) = echo.nanos_until(now).filter(|_| is_news) {
                     session.measured(now, nanos, shared.config.bypasses);
                 }

@@ -359,10 +359,10 @@ impl<R> ClientSession<R> {
         self.queue.is_empty() && self.slots.iter().all(|slot| slot.call.is_none())
     }
 
-    /// After how long a silence it asks, its own part of a quarter sooner than configured: sessions that were opened
+    /// After how long a silence it asks, its own part of a quarter later than configured: sessions that were opened
     /// in one instant, and calls that were accepted in one, must not ask in step.
     pub(super) fn ping_interval(&self, config: &EndpointConfig) -> Duration {
-        config.ping_interval - config.ping_interval / 1_024 * (self.generation & 0xFF)
+        config.ping_interval + config.ping_interval / 1_024 * (self.generation & 0xFF)
     }
 
     /// When the session next needs looking at, calls aside.

@@ -95,7 +95,7 @@ fn a_lost_announcement_is_found_by_the_probe() {
     let (mut pair, _) = accepted();
     pair.answer(b"answer");
     assert_eq!(pair.take_to_client().len(), 1);
-    pair.live(ms(2_200));
+    pair.live(ms(2_900));
     assert_eq!(pair.outcomes, []);
     pair.live(ms(900));
     assert_eq!(pair.outcome().result, Ok(b"answer".to_vec()));

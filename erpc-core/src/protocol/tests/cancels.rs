@@ -217,7 +217,7 @@ fn accepted_gives_back_what_was_taken_and_the_slot_stays() {
     pair.at_client(SERVER, &accepted);
     assert_eq!((stats(&pair, session).quarantined, stats(&pair, session).credits), (1, CREDITS));
     pair.at_client(SERVER, &accepted);
-    pair.pass_slowly(ms(2_200));
+    pair.pass_slowly(ms(2_900));
     assert_eq!(pair.take_to_server().len(), 0);
     pair.pass_slowly(ms(900));
     assert_eq!(shape(&pair.take_to_server())[..1], CANCELS, "asked after at the ping interval");

@@ -126,7 +126,7 @@ fn a_lost_good_bye_of_a_server_is_found_out_at_the_next_ping() {
     let (mut pair, session) = connected();
     pair.shutdown_server();
     pair.take_to_client();
-    pair.live(ms(3_100));
+    pair.live(ms(3_800));
     assert_eq!(pair.closed(session), Some(Cause::PeerReset));
 }
 

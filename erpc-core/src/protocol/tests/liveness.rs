@@ -46,7 +46,7 @@ fn an_idle_client_pings_at_the_interval_and_a_pong_keeps_the_session() {
         );
         pair.burst_at_client(SERVER, &pongs);
     }
-    assert!((19..=26).contains(&pings), "{pings} in 60 s: every 2.25 to 3 s");
+    assert!((15..=20).contains(&pings), "{pings} in 60 s: every 3 to 3.75 s");
     assert!(open(&pair, session));
 }
 
@@ -58,7 +58,7 @@ fn sessions_that_open_in_one_instant_ping_spread_over_a_quarter_of_the_interval(
     }
     pair.take_to_server();
     let (start, mut pings) = (pair.now, Vec::new());
-    while pair.now - start < Duration::from_secs(3) {
+    while pair.now - start < Duration::from_secs(4) {
         pair.pass(pair.client.next_deadline() - pair.now);
         let sent = pair.take_to_server();
         pings.extend(sent.iter().map(|_| (pair.now - start).as_millis()));
@@ -67,7 +67,7 @@ fn sessions_that_open_in_one_instant_ping_spread_over_a_quarter_of_the_interval(
         pair.burst_at_client(SERVER, &pongs);
     }
     assert_eq!(pings.len(), 100);
-    assert!(pings.iter().all(|at| (2_250..=3_000).contains(at)), "{pings:?}");
+    assert!(pings.iter().all(|at| (3_000..=3_750).contains(at)), "{pings:?}");
     let crowd =
         pings.iter().map(|at| pings.iter().filter(|other| at.abs_diff(**other) <= 10).count());
     assert!(crowd.max() <= Some(12), "{pings:?}");
@@ -205,7 +205,7 @@ fn a_server_that_restarted_is_noticed_within_a_few_timeouts_of_a_call() {
 fn a_server_that_restarted_under_an_idle_session_is_noticed_at_the_next_ping() {
     let (mut pair, session) = connected();
     pair.restart_server(50);
-    pair.live(ms(3_100));
+    pair.live(ms(3_800));
     assert_eq!(pair.closed(session), Some(Cause::PeerReset));
 }
 
@@ -216,7 +216,7 @@ fn a_server_that_restarted_while_it_executed_is_noticed_at_the_next_ping() {
     pair.call(session, 1, b"slow");
     pair.live(ms(100));
     pair.restart_server(50);
-    pair.live(ms(3_100));
+    pair.live(ms(3_800));
     assert_eq!(pair.error(), CallError::MaybeExecuted(Cause::PeerReset));
     assert_eq!(pair.closed(session), Some(Cause::PeerReset));
 }
@@ -264,7 +264,7 @@ fn a_lost_response_to_a_slow_call_is_found_by_the_probe() {
     pair.live(ms(500));
     pair.answer(b"lost");
     pair.take_to_client();
-    pair.live(ms(3_100));
+    pair.live(ms(3_800));
     assert_eq!((pair.outcome().result, pair.executed), (Ok(b"lost".to_vec()), 1));
 }
 

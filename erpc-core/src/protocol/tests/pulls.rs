@@ -234,7 +234,7 @@ fn a_client_does_not_say_done_to_a_small_response() {
 #[test]
 fn done_is_said_once_more_with_the_next_ping_and_then_no_more() {
     let (mut pair, _) = received(20_000);
-    pair.pass_slowly(ms(2_200));
+    pair.pass_slowly(ms(2_900));
     assert_eq!(kinds(&pair.take_to_server()), [Kind::Done]);
     pair.live(ms(900));
     let done = pair.server.stats().rx_delivered;

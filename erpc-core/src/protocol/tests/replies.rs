@@ -178,7 +178,7 @@ fn accepted_returns_all_credits_and_stops_the_timeouts() {
     let accepted = pair.accepted(0).bytes();
     pair.at_client(SERVER, &accepted);
     assert_eq!(credits(&pair, session), CREDITS);
-    pair.pass_slowly(ms(2_200));
+    pair.pass_slowly(ms(2_900));
     assert_eq!(pair.take_to_server().len(), 0);
     assert_eq!(pair.client.stats().timeouts, 0);
 }

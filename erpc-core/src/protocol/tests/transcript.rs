@@ -161,7 +161,7 @@ impl Scribe {
     }
 
     fn good_byes(mut self) -> String {
-        self.pair.pass(ms(3_100));
+        self.pair.pass(ms(3_800));
         self.client_says(&["Ping"]);
         self.server_says(&["Pong"]);
         self.pair.disconnect(self.session);
@@ -173,7 +173,7 @@ impl Scribe {
     /// The server does not know the session any more, and takes no more of them.
     fn restart(mut self) -> String {
         self.pair.restart_server(7);
-        self.pair.pass(ms(3_100));
+        self.pair.pass(ms(3_800));
         self.client_says(&["Ping, to a server that has restarted"]);
         self.server_says(&["Reset"]);
         self.text
