@@ -211,7 +211,7 @@ impl EndpointConfig {
         self
     }
 
-    /// Floor of the retransmission timeout, at most 500 ms. Default: the transport's, 5 ms for kernel
+    /// Floor of the retransmission timeout, at most 500 ms. Default: the transport's, 1 ms for kernel
     /// UDP. Lower recovers faster and mistakes scheduling delays for losses.
     #[must_use]
     pub const fn min_rto(mut self, floor: Duration) -> Self {

@@ -46,9 +46,9 @@ use super::{
 };
 use crate::wire::HEADER_LEN;
 
-/// Retransmission is for lost packets, and a port loses them only by overflow; below this an endpoint
-/// whose thread the scheduler stopped would look like one that lost packets.
-const MIN_RTO: Duration = Duration::from_millis(5);
+/// Some round trips between two busy loops. An endpoint whose thread the scheduler has stopped looks like one
+/// that has lost packets, which then costs one packet sent again.
+const MIN_RTO: Duration = Duration::from_micros(50);
 
 /// Two threads that look into each other's rings by turns, with a burst to handle in between.
 const RTT_NOISE: Duration = Duration::from_micros(5);

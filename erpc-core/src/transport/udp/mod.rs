@@ -48,8 +48,9 @@ pub const MAX_DATAGRAM: usize = 65_507;
 pub const OVERFLOW_HINT: &str = "the kernel dropped datagrams because this endpoint's receive buffer was full: \
     raise it with `sysctl -w net.core.rmem_max=8388608` and UdpConfig::recv_buffer, or use more endpoints";
 
-/// Retransmission earlier than this would answer a scheduler's delay, not a loss.
-const MIN_RTO: Duration = Duration::from_millis(5);
+/// Some wake-ups of a sleeping thread. Longer delays by a busy machine's scheduler are still mistaken for
+/// losses now and then, each for the price of one packet sent again.
+const MIN_RTO: Duration = Duration::from_millis(1);
 
 /// What interrupts, the kernel's stack and system calls of either side add to one round trip or another.
 const RTT_NOISE: Duration = Duration::from_micros(50);
