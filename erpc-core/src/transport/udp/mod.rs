@@ -52,8 +52,10 @@ pub const OVERFLOW_HINT: &str = "the kernel dropped datagrams because this endpo
 /// losses now and then, each for the price of one packet sent again.
 const MIN_RTO: Duration = Duration::from_millis(1);
 
-/// What interrupts, the kernel's stack and system calls of either side add to one round trip or another.
-const RTT_NOISE: Duration = Duration::from_micros(50);
+/// What round trips take and scatter by without a queue in the network: system calls, interrupts, a peer that has to be
+/// woken, and a path of some switches, of all of which congestion control must not make much. More than it takes for
+/// peers that spin; less, and peers that sleep would be given a small part of an idle link.
+const RTT_NOISE: Duration = Duration::from_micros(200);
 
 /// An endpoint on a kernel UDP socket.
 ///
