@@ -52,8 +52,6 @@ mod chosen {
         PullRollbackKeepsCredits,
         /// A session that may not send yet is not told when it may.
         DepartureForgotten,
-        /// A client goes back to a packet that never gets through as often as others do.
-        RollsBackForEver,
         /// A response packet is taken for the one before it that was lost.
         ResponseGapTaken,
         /// A request that was sent again goes back to its user while the queue reads it.

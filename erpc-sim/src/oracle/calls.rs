@@ -26,6 +26,8 @@ pub(super) struct Call {
     pub(super) stage: Stage,
     /// Bytes of its request that its caller put on the network, those of second copies included.
     pub(super) sent: u64,
+    /// The same in packets.
+    pub(super) packets: u32,
     pub(super) executions: u8,
     /// Its handler panicked.
     pub(super) panicked: bool,
@@ -48,10 +50,12 @@ impl Call {
     }
 }
 
-/// Bytes that a request may cost, however many of its packets are lost: so many times its own, and so many
+/// Packets that a request may cost, however many of them are lost: so many times its own, and so many
 /// besides. Else somebody sends again for ever what never gets through.
-const MOST_SENDINGS: u64 = 100;
-const MOST_BESIDE: u64 = 2_000_000;
+const MOST_SENDINGS: u32 = 150;
+const MOST_BESIDE: u32 = 1_000;
+/// The shortest payload of a packet that is full.
+const LEAST_PAYLOAD: u64 = 1_024;
 
 /// How long after its deadline a call may end, in nanoseconds: timers are coarse, and loops are busy.
 pub(super) const LATEST: u64 = 1_000_000;
@@ -76,6 +80,7 @@ impl Oracle {
             session,
             stage,
             sent,
+            packets: 0,
             executions,
             panicked,
             extension_len: None,
@@ -99,9 +104,10 @@ impl Oracle {
         let Some(call) = self.calls.get_mut(id as usize) else { return };
         // A request may be empty; its packet is not.
         call.sent += bytes.max(1) as u64;
-        let (sent, once) = (call.sent, call.bytes_to_send());
-        if sent > MOST_SENDINGS * once + MOST_BESIDE {
-            self.blame(format!("call {id} sends {sent} bytes for a request of {once}"));
+        call.packets += 1;
+        let (packets, bytes) = (call.packets, call.bytes_to_send());
+        if packets > MOST_SENDINGS * bytes.div_ceil(LEAST_PAYLOAD) as u32 + MOST_BESIDE {
+            self.blame(format!("call {id} sends {packets} packets for a request of {bytes} bytes"));
         }
     }
 

@@ -174,8 +174,7 @@ impl Call {
     pub(super) fn is_news(&self, lost: u32, echo: Stamp) -> bool {
         match self.rolled_back {
             Some(back) if back.to == lost => {
-                let often = back.times >= MOST_ROLL_BACKS && !mutant!(RollsBackForEver);
-                echo.is_since(back.since) && !often
+                echo.is_since(back.since) && back.times < MOST_ROLL_BACKS
             }
             _ => true,
         }
