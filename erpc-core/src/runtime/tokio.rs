@@ -44,6 +44,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use ::tokio::io::Interest;
 use ::tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
@@ -157,6 +158,9 @@ impl fmt::Display for RemoteError {
 
 impl std::error::Error for RemoteError {}
 
+/// What tokio's timers are exact to.
+const TIMER_GRAIN: Duration = Duration::from_millis(1);
+
 /// Turns after which other tasks of the thread get a turn.
 const TURNS: usize = 16;
 
@@ -164,7 +168,8 @@ const TURNS: usize = 16;
 /// endpoint's idle policy, while there is nothing to do.
 ///
 /// Belongs on a `LocalSet` or into the future that a runtime blocks on; other tasks of the thread may then
-/// await calls of the endpoint. Timers are as exact as tokio's: a millisecond.
+/// await calls of the endpoint. For the last millisecond before a timer it yields instead of sleeping, as tokio's timers are
+/// no more exact than that.
 ///
 /// # Errors
 /// If tokio cannot watch the endpoint's socket.
@@ -184,6 +189,11 @@ pub async fn drive(endpoint: &Endpoint) -> io::Result<()> {
         // The socket was empty after it was seen to be readable: what came since will be told.
         if let Some(mut seen) = ready.take() {
             seen.clear_ready();
+        }
+        if shared.next_deadline() - shared.now() < TIMER_GRAIN {
+            // Tokio would oversleep, and a session that is paced would send one packet where it may send many.
+            yield_now().await;
+            continue;
         }
         ready = watch.doze(shared).await?;
     }
