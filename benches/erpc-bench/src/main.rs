@@ -46,6 +46,14 @@ enum Command {
     Loss(congestion::LossArgs),
     /// Many clients send to one server, in simulation
     Incast(congestion::IncastArgs),
+    /// 100 nodes call each other, in simulation
+    Scale(congestion::ScaleArgs),
+    /// Recovery after a loop stood still
+    Stall(congestion::StallArgs),
+    /// The first call after a silence
+    Idle(congestion::IdleArgs),
+    /// Handlers that take time, with and without congestion control
+    Handler(congestion::HandlerArgs),
     /// The same work with bare sockets, client and server
     Raw(raw::RawArgs),
     #[command(hide = true)]
@@ -62,6 +70,10 @@ fn main() -> ExitCode {
         Command::Tasks(args) => tasks::run(&args),
         Command::Loss(args) => congestion::loss(&args),
         Command::Incast(args) => congestion::incast(&args),
+        Command::Scale(args) => congestion::scale(&args),
+        Command::Stall(args) => congestion::stall(&args),
+        Command::Idle(args) => congestion::idle(&args),
+        Command::Handler(args) => congestion::handler(&args),
         Command::Raw(args) => raw::run(&args),
         Command::RawServer(args) => raw::serve(&args),
     };

@@ -59,7 +59,10 @@ fn rounded(value: f64) -> String {
 }
 
 /// Latencies in nanoseconds, to a part in a thousand.
-pub(crate) struct Latencies(Histogram<u64>);
+pub(crate) struct Latencies {
+    all: Histogram<u64>,
+    first: Option<u64>,
+}
 
 impl Latencies {
     /// Longest latency that is told apart.
@@ -67,20 +70,28 @@ impl Latencies {
 
     pub(crate) fn new() -> Self {
         let max = Self::MAX.as_nanos() as u64;
-        Self(Histogram::new_with_bounds(1, max, 3).expect("constant bounds are valid"))
+        let all = Histogram::new_with_bounds(1, max, 3).expect("constant bounds are valid");
+        Self { all, first: None }
     }
 
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
+        self.all.clear();
+        self.first = None;
     }
 
     #[inline]
     pub(crate) fn record(&mut self, nanos: u64) {
-        self.0.saturating_record(nanos);
+        self.all.saturating_record(nanos);
+        self.first = self.first.or(Some(nanos));
+    }
+
+    /// The one that was recorded first.
+    pub(crate) fn first_micros(&self) -> Option<f64> {
+        self.first.map(|nanos| nanos as f64 / 1e3)
     }
 
     pub(crate) fn micros(&self, quantile: f64) -> Option<f64> {
-        (!self.0.is_empty()).then(|| self.0.value_at_quantile(quantile) as f64 / 1e3)
+        (!self.all.is_empty()).then(|| self.all.value_at_quantile(quantile) as f64 / 1e3)
     }
 }
 

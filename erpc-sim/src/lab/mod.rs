@@ -17,6 +17,7 @@ mod figures;
 pub mod incast;
 pub mod loss;
 mod meter;
+pub mod scale;
 mod setting;
 
 pub use bench::{Counts, Lab};

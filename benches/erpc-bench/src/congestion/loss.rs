@@ -4,21 +4,24 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use erpc::raw::Rpc;
-use erpc::transport::fault::{FaultPlan, Faults, Faulty};
+use erpc::raw::protocol::ProtocolStats;
+use erpc::transport::fault::{FaultHandle, FaultPlan, Faults, Faulty};
 use erpc::transport::mem::{MemConfig, MemHub};
 use erpc::{EndpointConfig, Transport};
 use erpc_sim::lab::loss::{Loss, run};
 
-use super::{Control, millis, pair};
+use super::pair::{self, Pair};
+use super::{Control, millis};
 use crate::failure::Failure;
 use crate::load::Load;
+use crate::machine;
 use crate::payload;
 use crate::report::Line;
 
 /// Where packets are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Net {
-    /// Over the memory transport, two threads, in real time
+    /// Over the memory transport, in real time
     Mem,
     /// In the simulated network, 100 Gb/s, in virtual time
     Sim,
@@ -47,6 +50,9 @@ pub(crate) struct LossArgs {
     /// Where everything random comes from
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// One thread for both ends, or one for each; in memory
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    threads: u8,
     /// The client's core
     #[arg(long, default_value_t = 0)]
     core: usize,
@@ -66,6 +72,8 @@ fn chance(text: &str) -> Result<f64, String> {
 const DATAGRAM: usize = 1_200;
 /// Lossless and lossy take turns of this length, for the machine changes.
 const TURN: Duration = Duration::from_millis(200);
+/// A chance of losing a packet of which nothing will be seen.
+const NEVER: f64 = 1e-15;
 const WARMUP: Duration = Duration::from_millis(200);
 /// What sessions take for their link in memory, if somebody shall control their rates: 100 Gb/s.
 const MEM_LINK: u64 = 12_500_000_000;
@@ -145,45 +153,76 @@ fn simulated(args: &LossArgs) -> [Rate; 2] {
     })
 }
 
+/// Lossless and lossy by turns, over the same session.
+struct InMemory<'a> {
+    args: &'a LossArgs,
+    handle: FaultHandle,
+}
+
 fn in_memory(args: &LossArgs) -> Result<[Rate; 2], Failure> {
     let hub = MemHub::new();
     let port = || hub.port(MemConfig::default().max_datagram(DATAGRAM));
     let serving = port();
     let peer = serving.local_route();
-    let lossy = FaultPlan::new(args.seed).both(Faults::none().drop(args.rate));
-    let lossless = FaultPlan::new(args.seed);
-    let client = Faulty::new(port(), lossless.clone());
-    let handle = client.handle();
+    let client = Faulty::new(port(), FaultPlan::new(args.seed));
     let config = match args.cc {
         None => EndpointConfig::new(),
         Some(cc) => EndpointConfig::new().congestion(cc.config()).link_rate(MEM_LINK),
     };
     let small = args.size <= Load::MAX_ECHO;
     let answer = if small { args.size } else { payload::SINK_ANSWER };
-    let (turn, outstanding) = (TURN, args.outstanding as usize);
-    let time = args.millis.unwrap_or(Duration::from_secs(4));
+    let mut load = Load::new(args.size, answer)?;
+    let outstanding = args.outstanding as usize;
+    let run = InMemory { args, handle: client.handle() };
+    if args.threads == 1 {
+        machine::pin(args.core)?;
+        let ends = (client, serving);
+        let mut pair = Pair::connect(ends, peer, &config, pair::answerer()?, load, outstanding)?;
+        return run.measure(|time| {
+            let (calls, time) = pair.run(time)?;
+            Ok((calls, time, pair.client.stats().protocol))
+        });
+    }
     pair::serve_while(serving, config.clone(), (args.core, args.server_core), || {
         let mut rpc = Rpc::new(client, config).map_err(Failure::of("no endpoint"))?;
-        let mut load = Load::new(args.size, answer)?;
         load.connect(&mut rpc, peer, outstanding.div_ceil(8), || {})?;
-        load.run(&mut rpc, outstanding, WARMUP, || {})?;
+        run.measure(|time| {
+            let (calls, time) = load.run(&mut rpc, outstanding, time, || {})?;
+            Ok((calls, time, rpc.stats().protocol))
+        })
+    })
+}
+
+impl InMemory<'_> {
+    /// `run` keeps calls under way for so long; it returns how many were answered in what time, and the client's
+    /// counters.
+    fn measure(
+        &self,
+        mut run: impl FnMut(Duration) -> Result<(u64, Duration, ProtocolStats), Failure>,
+    ) -> Result<[Rate; 2], Failure> {
+        let Self { args, handle } = self;
+        // Chance is asked about every packet, as with losses: that takes time, too.
+        let lossless = FaultPlan::new(args.seed).both(Faults::none().drop(NEVER));
+        let (_, _, mut before) = run(WARMUP)?;
         let mut sums = [(0u64, Duration::ZERO); 2];
         let mut rates = [Rate::default(); 2];
-        for _ in 0..time.as_nanos().div_ceil(turn.as_nanos()).max(1) {
+        let time = args.millis.unwrap_or(Duration::from_secs(4));
+        for turn in 0..time.as_nanos().div_ceil(TURN.as_nanos()).max(1) as u64 {
+            let lossy = FaultPlan::new(args.seed + turn).both(Faults::none().drop(args.rate));
             for (at, plan) in [&lossless, &lossy].into_iter().enumerate() {
                 handle.set_plan(plan.clone());
-                let before = rpc.stats().protocol;
-                let (calls, time) = load.run(&mut rpc, outstanding, turn, || {})?;
+                let (calls, time, after) = run(TURN)?;
                 sums[at] = (sums[at].0 + calls, sums[at].1 + time);
-                let after = rpc.stats().protocol;
                 rates[at].retransmissions += after.retransmissions - before.retransmissions;
                 rates[at].timeouts += after.timeouts - before.timeouts;
+                before = after;
             }
         }
+        let bytes = if args.size <= Load::MAX_ECHO { 2 * args.size } else { args.size };
         for (rate, (calls, time)) in rates.iter_mut().zip(sums) {
             rate.calls_per_second = calls as f64 / time.as_secs_f64();
-            rate.gbps = rate.calls_per_second * load.payload() as f64 * 8.0 / 1e9;
+            rate.gbps = rate.calls_per_second * bytes as f64 * 8e-9;
         }
         Ok(rates)
-    })
+    }
 }

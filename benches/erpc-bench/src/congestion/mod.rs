@@ -1,16 +1,24 @@
 //! Congestion control and recovery from loss: what they cost and what they are worth.
 
+mod handler;
+mod idle;
 mod incast;
 mod loss;
 mod pair;
+mod scale;
+mod stall;
 
 use std::time::Duration;
 
 use clap::ValueEnum;
 use erpc::raw::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
 
+pub(crate) use handler::{HandlerArgs, handler};
+pub(crate) use idle::{IdleArgs, idle};
 pub(crate) use incast::{IncastArgs, incast};
 pub(crate) use loss::{LossArgs, loss};
+pub(crate) use scale::{ScaleArgs, scale};
+pub(crate) use stall::{StallArgs, stall};
 
 /// Who controls the rate, at all endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -1,16 +1,89 @@
-//! Two endpoints of this process, each on a thread and a core of its own.
+//! Two endpoints of this process: on one thread, which depends least on what else the machine does, or on two.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use erpc::raw::protocol::ListenGroup;
-use erpc::raw::{Acceptor, Rpc};
+use erpc::raw::{Acceptor, App, Rpc};
 use erpc::{EndpointConfig, Transport};
 
 use crate::failure::Failure;
+use crate::load::Load;
 use crate::machine;
 use crate::service::Answerer;
+
+/// What answers.
+pub(super) fn answerer() -> Result<Answerer, Failure> {
+    Answerer::new(false).map_err(Failure::of("the service does not register"))
+}
+
+fn server<T: Transport>(serving: T, config: EndpointConfig) -> Result<Rpc<T>, Failure> {
+    let mut rpc = Rpc::new(serving, config).map_err(Failure::of("no endpoint"))?;
+    rpc.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![0])), 0));
+    Ok(rpc)
+}
+
+/// A server whose answers may come later than the turn in which it was asked.
+pub(super) trait Answers<T: Transport>: App<T> {
+    /// Gives the answers that are due; between two turns.
+    #[inline]
+    fn between_turns(&mut self, _: &mut Rpc<T>) {}
+}
+
+impl<T: Transport> Answers<T> for Answerer {}
+
+/// Both ends, turned by one thread.
+pub(super) struct Pair<C: Transport, S: Transport, A> {
+    pub(super) client: Rpc<C>,
+    pub(super) server: Rpc<S>,
+    pub(super) answerer: A,
+    pub(super) load: Load,
+    outstanding: usize,
+}
+
+impl<C: Transport, S: Transport, A: Answers<S>> Pair<C, S, A> {
+    /// Connects `client` to `serving`, with sessions for `outstanding` calls at a time.
+    pub(super) fn connect(
+        (client, serving): (C, S),
+        peer: C::Route,
+        config: &EndpointConfig,
+        answerer: A,
+        load: Load,
+        outstanding: usize,
+    ) -> Result<Self, Failure> {
+        let server = server(serving, config.clone())?;
+        let client = Rpc::new(client, config.clone()).map_err(Failure::of("no endpoint"))?;
+        let mut pair = Self { client, server, answerer, load, outstanding };
+        let Self { client, server, answerer, load, .. } = &mut pair;
+        load.connect(client, peer, outstanding.div_ceil(8), || {
+            server.run_once(answerer);
+        })?;
+        Ok(pair)
+    }
+
+    /// Keeps calls under way for so long, and lets them finish; how many were answered, in what time.
+    pub(super) fn run(&mut self, time: Duration) -> Result<(u64, Duration), Failure> {
+        self.run_while(time, |_| true)
+    }
+
+    /// The same; the server takes a turn only if `is_there` says so, who is told how many requests it has
+    /// had.
+    pub(super) fn run_while(
+        &mut self,
+        time: Duration,
+        mut is_there: impl FnMut(u64) -> bool,
+    ) -> Result<(u64, Duration), Failure> {
+        let Self { client, server, answerer, load, outstanding } = self;
+        load.run(client, *outstanding, time, || {
+            if is_there(server.stats().protocol.requests) {
+                server.run_once(answerer);
+                answerer.between_turns(server);
+            }
+        })
+    }
+}
 
 /// Serves over `serving` on core `cores.1` while `client` runs on core `cores.0`.
 pub(super) fn serve_while<T: Transport + Send, V>(
@@ -22,10 +95,7 @@ pub(super) fn serve_while<T: Transport + Send, V>(
     let stop = AtomicBool::new(false);
     let serve = || -> Result<(), Failure> {
         machine::pin(cores.1)?;
-        let mut rpc = Rpc::new(serving, config).map_err(Failure::of("no endpoint"))?;
-        rpc.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![0])), 0));
-        let mut answerer =
-            Answerer::new(false).map_err(Failure::of("the service does not register"))?;
+        let (mut rpc, mut answerer) = (server(serving, config)?, answerer()?);
         while !stop.load(Ordering::Relaxed) {
             rpc.run_once(&mut answerer);
         }

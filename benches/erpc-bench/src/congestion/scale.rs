@@ -1,0 +1,53 @@
+//! `scale`: 100 nodes in two tiers, everybody calls everybody, in simulation (thesis figure 6.4).
+
+use std::time::Duration;
+
+use clap::Args;
+use erpc_sim::lab::scale::{Scale, run};
+
+use super::{Control, millis};
+use crate::failure::Failure;
+use crate::report::Line;
+
+#[derive(Args)]
+pub(crate) struct ScaleArgs {
+    /// Threads per node, each with a session to every other
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=10))]
+    threads: u16,
+    /// Calls under way per thread
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    outstanding: u32,
+    /// Who controls rates
+    #[arg(long, value_enum, default_value = "timely")]
+    cc: Control,
+    /// What a packet costs its receiver, in nanoseconds
+    #[arg(long, default_value_t = 100)]
+    packet_ns: u64,
+    /// Milliseconds that are measured
+    #[arg(long, default_value = "5", value_parser = millis)]
+    millis: Duration,
+    /// Where everything random comes from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+pub(crate) fn scale(args: &ScaleArgs) -> Result<(), Failure> {
+    let scale = Scale::new(args.threads, args.cc.config());
+    let turn_nanos = (scale.turn_nanos.0, args.packet_ns);
+    let outstanding = args.outstanding as usize;
+    let mut report =
+        run(&Scale { outstanding, turn_nanos, time: args.millis, seed: args.seed, ..scale });
+    let [p50, p99, p9999] = [0.5, 0.99, 0.9999].map(|quantile| report.latencies.micros(quantile));
+    Line::new()
+        .int("threads", args.threads.into())
+        .text("cc", args.cc.name())
+        .int("sessions_per_node", report.sessions as u64)
+        .number("mrps_per_node", Some(report.calls_per_second / 1e6))
+        .number("p50_us", p50)
+        .number("p99_us", p99)
+        .number("p9999_us", p9999)
+        .number("retx_per_s_per_node", Some(report.retransmissions_per_second))
+        .int("drops", report.counts.drops + report.counts.host_drops)
+        .print();
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! Everybody calls everybody (thesis section 6.5.3, figure 6.4).
+
+use std::time::Duration;
+
+use erpc_core::protocol::CongestionControl;
+
+use super::{Counts, Lab, Load, Samples, Setting, Spread};
+use crate::SimRoute;
+use crate::net::{Link, SwitchConfig, Topology};
+
+/// Racks, and hosts in each: the thesis' CX4 cluster, in which racks have 14 to 27.
+const RACKS: (u32, u32) = (5, 20);
+/// Hosts' cables to one to the spine.
+const OVERSUBSCRIPTION: u32 = 2;
+/// Of such a length that a call within a rack takes 3.7 us, hosts' time included, as in table 6.1.
+const CABLE: Link = Link { rate_mbps: 25_000, delay_nanos: 750 };
+/// Bytes of requests and responses.
+const SIZE: usize = 32;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Threads on each of the 100 nodes, each an endpoint with a session to each other one.
+    pub threads: u16,
+    /// Calls that each thread keeps under way, each to any other thread.
+    pub outstanding: usize,
+    /// Who controls rates.
+    pub control: CongestionControl,
+    /// What a turn of a loop takes, and what each packet adds, in nanoseconds.
+    pub turn_nanos: (u64, u64),
+    /// Time in which sessions open.
+    pub warm_up: Duration,
+    /// Time that is measured.
+    pub time: Duration,
+    /// Everything random comes from it.
+    pub seed: u64,
+}
+
+impl Scale {
+    /// As in the thesis: 60 calls, and 100 ns for each packet, so that a thread sends and receives as many as there.
+    #[must_use]
+    pub fn new(threads: u16, control: CongestionControl) -> Self {
+        Self {
+            threads,
+            outstanding: 60,
+            control,
+            turn_nanos: (50, 100),
+            warm_up: Duration::from_millis(4),
+            time: Duration::from_millis(5),
+            seed: 1,
+        }
+    }
+}
+
+/// What was seen.
+#[derive(Debug)]
+pub struct Report {
+    /// How long calls took.
+    pub latencies: Samples,
+    /// Calls per second and node.
+    pub calls_per_second: f64,
+    /// Retransmissions per second and node.
+    pub retransmissions_per_second: f64,
+    /// Sessions that each node has opened.
+    pub sessions: usize,
+    /// What was counted, the warm-up included.
+    pub counts: Counts,
+}
+
+/// Runs it.
+///
+/// # Panics
+/// Without threads.
+#[must_use]
+pub fn run(scale: &Scale) -> Report {
+    let (racks, hosts) = RACKS;
+    let switch = SwitchConfig::default();
+    let topology = Topology::two_tier(racks, hosts, OVERSUBSCRIPTION, CABLE, switch);
+    let nodes = topology.hosts();
+    let setting = Setting::new(topology, scale.seed).control(scale.control);
+    let mut lab = Lab::new(Setting { turn_nanos: scale.turn_nanos, ..setting });
+    let routes: Vec<_> = (0..nodes)
+        .flat_map(|host| (1..=scale.threads).map(move |port| SimRoute::new(host, port)))
+        .collect();
+    for &route in &routes {
+        let load = Load {
+            peers: routes.iter().copied().filter(|&peer| peer != route).collect(),
+            spread: Spread::Random,
+            request: SIZE,
+            response: SIZE as u32,
+            outstanding: scale.outstanding,
+            start: Duration::ZERO,
+        };
+        lab.add(route, load);
+    }
+    lab.run_for(scale.warm_up);
+    lab.clear();
+    let before = lab.counts();
+    lab.run_for(scale.time);
+    let counts = lab.counts();
+    let latencies = lab.latencies(0..routes.len());
+    let seconds = scale.time.as_secs_f64();
+    let per_node = |count: u64| count as f64 / seconds / f64::from(nodes);
+    Report {
+        calls_per_second: per_node(latencies.len() as u64),
+        retransmissions_per_second: per_node(counts.retransmissions - before.retransmissions),
+        sessions: usize::from(scale.threads) * (routes.len() - 1),
+        latencies,
+        counts,
+    }
+}
