@@ -34,7 +34,7 @@ use crate::mutants::mutant;
 use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
 use crate::wire::control::{Control, Cookie, Parameters};
-use crate::wire::{ConnectionId, ReplyInfo, RequestNumber};
+use crate::wire::{ConnectionId, ReplyInfo, RequestNumber, Stamp};
 
 /// An `Open` whose cookie is good, waiting for the path to its sender to be looked up.
 pub(super) struct PendingOpen<R> {
@@ -49,6 +49,8 @@ struct OwedCredit {
     index: u32,
     generation: u32,
     number: RequestNumber,
+    /// The last packet, if it has come, and its stamp.
+    last: Option<(u32, Stamp)>,
 }
 
 /// All sessions of one role.

@@ -138,6 +138,7 @@ impl<R: Route> ServerSide<R> {
                     owed: false,
                     gap: false,
                     echo: Stamp::NONE,
+                    told: 0,
                 };
                 slot.state = SlotState::Receiving(Box::new(receiving));
                 self.owe_credit(index, header, false);
@@ -215,8 +216,14 @@ impl<R: Route> ServerSide<R> {
                 session.held -= receiving.assembly.footprint();
                 let state = std::mem::replace(&mut slot.state, SlotState::Executing { since: now });
                 let SlotState::Receiving(receiving) = state else { return Ok(Event::None) };
-                let Receiving { assembly, method, deadline, .. } = *receiving;
+                let Receiving { assembly, method, deadline, told, .. } = *receiving;
                 let body = Body::Message(assembly.into_message());
+                let last = layout.packets() - 1;
+                if last > told {
+                    let last = Some((last, Stamp::from_u32(header.aux)));
+                    let (generation, number) = (session.generation, header.request);
+                    self.owed.push(OwedCredit { index, generation, number, last });
+                }
                 let header = &Header { aux: method, ..*header };
                 Ok(Self::hand_out(shared, header, session, deadline, body))
             }
@@ -444,7 +451,8 @@ impl<R: Route> ServerSide<R> {
                 receiving.echo = Stamp::from_u32(header.aux);
             }
             if !std::mem::replace(&mut receiving.owed, true) {
-                self.owed.push(OwedCredit { index, generation: session.generation, number });
+                let generation = session.generation;
+                self.owed.push(OwedCredit { index, generation, number, last: None });
             }
         }
     }
@@ -455,22 +463,30 @@ impl<R: Route> ServerSide<R> {
             return;
         }
         for at in 0..self.owed.len() {
-            let OwedCredit { index, generation, number } = self.owed[at];
+            let OwedCredit { index, generation, number, last } = self.owed[at];
             let Some(session) = self.sessions.get_mut(index as usize) else { continue };
             let slot = &mut session.slots[number.to_u32() as usize % WINDOW];
             if session.generation != generation || slot.number != number {
                 continue;
             }
-            // A request that is complete by now is answered by its response alone.
-            if let SlotState::Receiving(receiving) = &mut slot.state {
-                receiving.owed = false;
-                let told =
-                    (std::mem::take(&mut receiving.gap), std::mem::take(&mut receiving.echo));
-                let next = receiving.assembly.next();
-                let info = self.grants.reply_info(0, std::mem::take(&mut session.marked));
-                let reply = Self::credit_return(session, number, next, told, info);
-                tx.push_bytes(&session.route, reply.as_bytes());
-            }
+            let (next, told) = match &mut slot.state {
+                SlotState::Receiving(receiving) => {
+                    receiving.owed = false;
+                    let gap = std::mem::take(&mut receiving.gap);
+                    receiving.told = receiving.assembly.next();
+                    (receiving.assembly.next(), (gap, std::mem::take(&mut receiving.echo)))
+                }
+                // Whole, and its handler takes its time: others want the credits meanwhile. The last packet's
+                // comes back with the response, as all do of a request that is answered by now.
+                SlotState::Executing { .. } => match last {
+                    Some((last, echo)) => (last, (false, echo)),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            let info = self.grants.reply_info(0, std::mem::take(&mut session.marked));
+            let reply = Self::credit_return(session, number, next, told, info);
+            tx.push_bytes(&session.route, reply.as_bytes());
         }
         self.owed.clear();
     }

@@ -137,6 +137,8 @@ pub(super) struct Receiving {
     pub(super) gap: bool,
     /// The stamp of the last packet that came.
     pub(super) echo: Stamp,
+    /// Which packet the last credit return named.
+    pub(super) told: u32,
 }
 
 /// A request slot (`SSlot` in the original).

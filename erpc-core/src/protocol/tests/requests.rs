@@ -57,15 +57,6 @@ fn a_burst_is_answered_by_one_credit_return() {
 }
 
 #[test]
-fn a_burst_that_completes_the_request_needs_no_credit_return() {
-    let mut pair = server();
-    let message = pair.message(3);
-    let burst: Vec<_> = (0..3).map(|packet| pair.request(0, packet, &message).bytes()).collect();
-    assert_eq!(replies(&mut pair, &burst), []);
-    assert_eq!(pair.executed, 1);
-}
-
-#[test]
 fn a_packet_again_while_receiving_is_dropped_and_its_credit_returned() {
     let mut pair = server();
     let message = pair.message(3);
@@ -231,6 +222,20 @@ fn when_a_later_packet_is_lost_the_burst_behind_it_asks_for_it_once() {
     let stamp = Stamp::at(pair.now).to_u32();
     assert_eq!(header(&answer[0]).size, stamp | 1, "a gap, and what told of it");
     assert_eq!(pair.server.stats().dropped(DropReason::OutOfOrder), 3);
+}
+
+#[test]
+fn a_whole_request_whose_handler_takes_its_time_gives_back_all_credits_but_one() {
+    let mut pair = server();
+    let message = pair.message(4);
+    let burst: Vec<_> = (0..4).map(|packet| pair.request(0, packet, &message).bytes()).collect();
+    pair.burst_at_server(CLIENT, &burst);
+    assert_eq!(shape(&pair.take_to_client()), [(Kind::CreditReturn, 3)]);
+    // One that is answered at once needs none.
+    let mut pair = server();
+    pair.echo = true;
+    pair.burst_at_server(CLIENT, &burst);
+    assert_eq!(kinds(&pair.take_to_client()), [Kind::Response]);
 }
 
 #[test]
