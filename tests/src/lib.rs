@@ -8,15 +8,18 @@
 //! | [`load`] | calls without end, and whether what is told of them is true |
 //! | [`limit`] | a test that hangs fails |
 //! | [`process`] | other processes, which end when the test does |
+//! | [`netns`], [`incast`] | network namespaces, and a slow port between them that many send through |
 //! | [`counting`] | an allocator that counts |
 
 #![deny(missing_docs)]
 
 pub mod counting;
 pub mod data;
+pub mod incast;
 pub mod lab;
 pub mod limit;
 pub mod load;
+pub mod netns;
 pub mod process;
 pub mod raw;
 

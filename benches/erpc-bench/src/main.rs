@@ -11,6 +11,7 @@ mod load;
 mod machine;
 mod methods;
 mod payload;
+mod queue;
 mod raw;
 mod report;
 mod server;
@@ -54,6 +55,8 @@ enum Command {
     Idle(congestion::IdleArgs),
     /// Handlers that take time, with and without congestion control
     Handler(congestion::HandlerArgs),
+    /// Many clients send to one server through a slow port, over UDP between network namespaces
+    Queue(queue::QueueArgs),
     /// The same work with bare sockets, client and server
     Raw(raw::RawArgs),
     #[command(hide = true)]
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Stall(args) => congestion::stall(&args),
         Command::Idle(args) => congestion::idle(&args),
         Command::Handler(args) => congestion::handler(&args),
+        Command::Queue(args) => queue::run(&args),
         Command::Raw(args) => raw::run(&args),
         Command::RawServer(args) => raw::serve(&args),
     };

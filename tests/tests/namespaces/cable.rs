@@ -10,6 +10,7 @@ use erpc::transport::udp::UdpConfig;
 use erpc::transport::{RxQueue, Transport};
 use erpc_tests::lab::loopback;
 use erpc_tests::limit::{secs, within};
+use erpc_tests::netns::skip;
 use erpc_tests::process::end_with_input;
 use rustix::net::sockopt::set_ip_tos;
 
@@ -27,7 +28,7 @@ fn play(test: &str, server: fn(), client: fn()) {
         Ok("client") => role(client),
         Ok(role) => panic!("{role} is no role"),
         Err(_) => match Net::new() {
-            Err(reason) => Net::skip(test, &reason),
+            Err(reason) => skip(test, &reason),
             Ok(net) => {
                 let server = Net::start(&net.server, "server", test);
                 while server.line() != "LISTENING" {}

@@ -13,6 +13,7 @@ use erpc_sim::plan::{Cut, Plan};
 use erpc_sim::{Feature, Features, Scenario};
 use erpc_tests::lab::{LabService, loopback, work};
 use erpc_tests::limit::{millis, secs, within};
+use erpc_tests::netns::skip;
 use erpc_tests::process::end_with_input;
 use erpc_tests::proto::*;
 
@@ -229,7 +230,7 @@ fn what_the_simulator_draws_happens_to_both_ends_of_a_cable() {
         }
         None => match Net::new() {
             Ok(net) => watch(&net),
-            Err(reason) => Net::skip(NAME, &reason),
+            Err(reason) => skip(NAME, &reason),
         },
     }
 }

@@ -22,6 +22,7 @@ use erpc::transport::fault::{FaultCounts, FaultPlan, FaultStats, Faults, Faulty,
 use erpc::{Cause, Endpoint, EndpointConfig, EndpointStats, Server, Udp};
 use erpc_tests::lab::{LabService, loopback};
 use erpc_tests::limit::{millis, secs, within};
+use erpc_tests::netns::skip;
 use erpc_tests::process::end_with_input;
 
 use crate::load::{Load, compare, lengths, round, tell};
@@ -88,7 +89,7 @@ impl Weather {
             Ok(role) => panic!("{role} is no role"),
             Err(_) => match Net::new() {
                 Ok(net) => self.watch(&net),
-                Err(reason) => Net::skip(self.test, &reason),
+                Err(reason) => skip(self.test, &reason),
             },
         }
     }

@@ -3,14 +3,12 @@
 use std::env;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use erpc_tests::netns::{Namespace, run};
 use erpc_tests::process::Process;
 
 /// Which of a test's processes this is; the test itself has none.
 pub(crate) const ROLE: &str = "ERPC_NAMESPACE_ROLE";
-const REQUIRE: &str = "ERPC_REQUIRE_NAMESPACES";
 
 /// Addresses that nobody has: TEST-NET-1.
 pub(crate) const SERVER: SocketAddr =
@@ -21,72 +19,43 @@ pub(crate) const CABLE: &str = "erpc0";
 
 /// Two network namespaces and a cable. They go when this does.
 pub(crate) struct Net {
-    pub(crate) server: String,
-    pub(crate) client: String,
+    pub(crate) server: Namespace,
+    pub(crate) client: Namespace,
 }
 
 impl Net {
     /// # Errors
     /// What the machine says against it.
     pub(crate) fn new() -> Result<Self, String> {
-        static SERIAL: AtomicU32 = AtomicU32::new(0);
-        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let name = |role| format!("erpc-{}-{serial}-{role}", std::process::id());
-        // From here on, `drop` takes away whatever there is.
-        let net = Self { server: name("server"), client: name("client") };
-        let Self { server, client } = &net;
-        ip(&format!("netns add {server}"))?;
-        ip(&format!("netns add {client}"))?;
+        let net = Self { server: Namespace::new("server")?, client: Namespace::new("client")? };
         // Both ends are made where they belong, and are never among the machine's own interfaces.
-        ip(&format!("link add {CABLE} netns {server} type veth peer name {CABLE} netns {client}"))?;
-        for (namespace, address) in [(server, SERVER.ip()), (client, CLIENT.ip())] {
-            ip(&format!("-n {namespace} address add {address}/24 dev {CABLE}"))?;
-            ip(&format!("-n {namespace} link set {CABLE} up"))?;
+        let (server, client) = (net.server.name(), net.client.name());
+        let ends = format!("{CABLE} netns {server} type veth peer name {CABLE} netns {client}");
+        run("ip", &format!("link add {ends}"))?;
+        for (namespace, address) in [(&net.server, SERVER.ip()), (&net.client, CLIENT.ip())] {
+            namespace.ip(&format!("address add {address}/24 dev {CABLE}"))?;
+            namespace.ip(&format!("link set {CABLE} up"))?;
         }
         Ok(net)
     }
 
-    /// Says that a test is not run, and why.
-    ///
-    /// # Panics
-    /// If it must be run.
-    pub(crate) fn skip(test: &str, reason: &str) {
-        assert!(env::var_os(REQUIRE).is_none(), "no network namespaces: {reason}");
-        // Past the harness, which keeps to itself what tests print that do not fail.
-        let said = format!("SKIPPED {test}: no network namespaces here: {reason}\n");
-        std::io::stderr().write_all(said.as_bytes()).expect("somebody listens");
-    }
-
     /// This program in a namespace, as one of a test's processes.
-    pub(crate) fn start(namespace: &str, role: &str, test: &str) -> Process {
+    pub(crate) fn start(namespace: &Namespace, role: &str, test: &str) -> Process {
         let program = env::current_exe().expect("a test knows its program");
         let program = program.to_str().expect("its path is text");
         let variable = format!("{ROLE}={role}");
-        let arguments =
-            ["netns", "exec", namespace, "env", &variable, program, "--exact", test, "--nocapture"];
+        let arguments = [
+            "netns",
+            "exec",
+            namespace.name(),
+            "env",
+            &variable,
+            program,
+            "--exact",
+            test,
+            "--nocapture",
+        ];
         Process::start(&format!("{test}'s {role}"), "ip", &arguments)
-    }
-}
-
-impl Drop for Net {
-    fn drop(&mut self) {
-        for namespace in [&self.server, &self.client] {
-            // An error means that it was not made. The cable goes with what it is in.
-            ip(&format!("netns delete {namespace}")).unwrap_or_default();
-        }
-    }
-}
-
-fn ip(arguments: &str) -> Result<(), String> {
-    let output = Command::new("ip")
-        .args(arguments.split(' '))
-        .output()
-        .map_err(|error| format!("`ip` of iproute2 does not start: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            Err(format!("`ip {arguments}`: {}", String::from_utf8_lossy(&output.stderr).trim()))
-        }
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) enum Control {
 }
 
 impl Control {
-    fn config(self) -> CongestionControl {
+    pub(crate) fn config(self) -> CongestionControl {
         match self {
             Self::None => CongestionControl::None,
             Self::Timely => CongestionControl::Timely(TimelyConfig::new()),
@@ -40,7 +40,7 @@ impl Control {
         }
     }
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Timely => "timely",
@@ -50,7 +50,7 @@ impl Control {
 }
 
 /// Parses a number of milliseconds for the command line.
-fn millis(text: &str) -> Result<Duration, String> {
+pub(crate) fn millis(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(millis) if (0.1..=60_000.0).contains(&millis) => {
             Ok(Duration::from_secs_f64(millis / 1e3))

@@ -1,0 +1,72 @@
+//! `queue`: many clients send to one server through a slow port, over the kernel's UDP between network namespaces.
+
+use std::time::Duration;
+
+use clap::Args;
+use erpc_tests::incast::{Bottleneck, Incast, quantile};
+
+use crate::congestion::{Control, millis};
+use crate::failure::Failure;
+use crate::report::Line;
+
+#[derive(Args)]
+pub(crate) struct QueueArgs {
+    /// What the port sends, in 10^6 bits per second
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(10..=10_000))]
+    rate_mbit: u64,
+    /// Who controls the rates of the clients. `dcqcn` takes a kernel with the queueing discipline `red`
+    #[arg(long, value_enum, default_value = "timely")]
+    cc: Control,
+    /// Clients
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    ways: u32,
+    /// Bytes of a request
+    #[arg(long, default_value_t = 8 << 20)]
+    size: usize,
+    /// Milliseconds before those that are measured
+    #[arg(long, default_value = "500", value_parser = millis)]
+    warm_up: Duration,
+    /// Milliseconds that are measured
+    #[arg(long, default_value = "2000", value_parser = millis)]
+    millis: Duration,
+}
+
+/// Bytes in the queue behind which packets are marked, for DCQCN: where Timely sees congestion.
+const MARK_ABOVE: u64 = 75_000;
+
+pub(crate) fn run(args: &QueueArgs) -> Result<(), Failure> {
+    let net = Bottleneck::new(args.rate_mbit).map_err(Failure::of("no network namespaces"))?;
+    if args.cc == Control::Dcqcn {
+        net.mark_above(MARK_ABOVE).map_err(Failure::of("no marks, which DCQCN needs"))?;
+    }
+    let incast = Incast {
+        ways: args.ways as usize,
+        request: args.size,
+        warm_up: args.warm_up,
+        time: args.millis,
+        ..Incast::new(args.cc.config())
+    };
+    let report = incast.run(&net);
+    let micros = |times: &[Duration], part| {
+        (!times.is_empty()).then(|| quantile(times, part).as_secs_f64() * 1e6)
+    };
+    let backlog =
+        |part| (!report.backlogs.is_empty()).then(|| quantile(&report.backlogs, part) as f64);
+    Line::new()
+        .int("ways", args.ways.into())
+        .text("cc", args.cc.name())
+        .number("gbps", Some(report.gbps))
+        .number("link_gbps", Some(report.link_gbps))
+        .number("queue_delay_p50_us", micros(&report.delays, 0.5))
+        .number("queue_delay_p99_us", micros(&report.delays, 0.99))
+        .number("backlog_p50_bytes", backlog(0.5))
+        .number("backlog_max_bytes", backlog(1.0))
+        .number("rtt_p50_us", micros(&report.rtts, 0.5))
+        .int("retransmissions", report.retransmissions)
+        .int("timeouts", report.timeouts)
+        .int("drops", report.drops)
+        .number("jain", Some(report.jain))
+        .number("away", Some(report.away))
+        .print();
+    Ok(())
+}

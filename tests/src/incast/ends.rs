@@ -1,0 +1,211 @@
+//! The clients, each with an endpoint of its own, and their server.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use erpc::raw::{
+    App, Body, Context, MsgBuf, NewCall, Reply, Request, Rpc, SessionEvent, SessionId,
+};
+use erpc::{CallError, EndpointConfig, Udp, UdpConfig};
+
+use super::presence::Presence;
+use crate::raw::listening;
+
+/// The one method: answered with the request's length.
+const LENGTH: u32 = 1;
+
+/// Answers requests, and counts nothing: its transport does.
+struct Server;
+
+impl App<Udp> for Server {
+    fn on_request(
+        &mut self,
+        cx: &mut Context<'_, Udp>,
+        request: Request<'_, erpc::transport::udp::UdpRoute>,
+    ) {
+        let len = request.body.as_slice().len() as u64;
+        let mut response = cx.response_buffer(&request.handle, 8).expect("memory for 8 bytes");
+        response.resize(8);
+        response.as_mut_slice().copy_from_slice(&len.to_le_bytes());
+        if let Body::Message(message) = request.body {
+            cx.recycle(message);
+        }
+        cx.respond(request.handle, response, false);
+    }
+
+    fn on_reply(
+        &mut self,
+        _: &mut Context<'_, Udp>,
+        _: u64,
+        _: Result<Reply<'_>, CallError>,
+        _: MsgBuf,
+    ) {
+    }
+}
+
+/// What a server tells while it serves.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Bytes of datagrams.
+    received: AtomicU64,
+    /// How long it was kept from its core, in nanoseconds.
+    away: AtomicU64,
+}
+
+/// Serves at `address` until `stop`, and says how it goes.
+pub(super) fn serve(
+    address: SocketAddr,
+    config: EndpointConfig,
+    progress: &Progress,
+    stop: &AtomicBool,
+) {
+    let socket = Udp::bind(&UdpConfig::new().address(address)).expect("the server's socket");
+    let mut rpc = listening(socket, config);
+    let mut presence = Presence::new();
+    while !stop.load(Ordering::Relaxed) {
+        progress.away.store(presence.turn().as_nanos() as u64, Ordering::Relaxed);
+        if rpc.run_once(&mut Server) > 0 {
+            progress.received.store(rpc.stats().transport.rx_bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// One request after the other.
+struct Client {
+    request: usize,
+    session: Option<SessionId>,
+    is_over: bool,
+}
+
+impl Client {
+    fn call(&mut self, cx: &mut Context<'_, Udp>, request: MsgBuf) {
+        let session = self.session.expect("it is open");
+        cx.call(session, NewCall::new(LENGTH, request, 0)).expect("one call at a time");
+    }
+}
+
+impl App<Udp> for Client {
+    fn on_request(
+        &mut self,
+        _: &mut Context<'_, Udp>,
+        _: Request<'_, erpc::transport::udp::UdpRoute>,
+    ) {
+    }
+
+    fn on_reply(
+        &mut self,
+        cx: &mut Context<'_, Udp>,
+        _: u64,
+        reply: Result<Reply<'_>, CallError>,
+        request: MsgBuf,
+    ) {
+        if self.is_over {
+            return;
+        }
+        let reply = reply.expect("nothing fails while the load lasts");
+        assert_eq!(reply.as_slice(), (self.request as u64).to_le_bytes(), "the answer is wrong");
+        self.call(cx, request);
+    }
+
+    fn on_session(&mut self, cx: &mut Context<'_, Udp>, session: SessionId, event: SessionEvent) {
+        match event {
+            SessionEvent::Opened => {
+                self.session = Some(session);
+                let mut request = cx.alloc(self.request).expect("memory for the request");
+                request.resize(self.request);
+                self.call(cx, request);
+            }
+            SessionEvent::Closed(cause) => assert!(self.is_over, "the session ends: {cause}"),
+        }
+    }
+}
+
+/// What one client has done.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Sent {
+    pub(super) bytes: u64,
+    pub(super) retransmissions: u64,
+    pub(super) timeouts: u64,
+}
+
+/// All clients at some moment.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) at: Instant,
+    pub(super) received: u64,
+    /// How long the clients and the server were kept from their cores.
+    pub(super) away: [Duration; 2],
+    pub(super) clients: Vec<Sent>,
+    /// The sessions' own idea of round trips.
+    pub(super) rtts: Vec<Duration>,
+}
+
+/// The clients, turned by one thread.
+pub(super) struct Clients<'a> {
+    clients: Vec<(Rpc<Udp>, Client)>,
+    progress: &'a Progress,
+    presence: Presence,
+    away: Duration,
+}
+
+impl<'a> Clients<'a> {
+    /// `ways` endpoints, each with a session to `server` that has begun to open; its requests have `request`
+    /// bytes. How its server fares is read from `progress`.
+    pub(super) fn new(
+        ways: usize,
+        [from, server]: [SocketAddr; 2],
+        config: &EndpointConfig,
+        request: usize,
+        progress: &'a Progress,
+    ) -> Self {
+        let client = |_| {
+            let socket = Udp::bind(&UdpConfig::new().address(from)).expect("a client's socket");
+            let mut rpc = Rpc::new(socket, config.clone()).expect("the settings are within bounds");
+            rpc.context().connect(server.into()).expect("the first session");
+            (rpc, Client { request, session: None, is_over: false })
+        };
+        let clients = (0..ways).map(client).collect();
+        Self { clients, progress, presence: Presence::new(), away: Duration::ZERO }
+    }
+
+    pub(super) fn run_for(&mut self, time: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            self.away = self.presence.turn();
+            for (rpc, client) in &mut self.clients {
+                rpc.run_once(client);
+            }
+        }
+    }
+
+    pub(super) fn snapshot(&mut self) -> Snapshot {
+        let sent = |(rpc, _): &mut (Rpc<Udp>, Client)| {
+            let stats = rpc.stats();
+            Sent {
+                bytes: stats.transport.tx_bytes,
+                retransmissions: stats.protocol.retransmissions,
+                timeouts: stats.protocol.timeouts,
+            }
+        };
+        let rtt = |(rpc, client): &mut (Rpc<Udp>, Client)| {
+            rpc.context().session_stats(client.session?)?.rtt
+        };
+        Snapshot {
+            at: Instant::now(),
+            received: self.progress.received.load(Ordering::Relaxed),
+            away: [self.away, Duration::from_nanos(self.progress.away.load(Ordering::Relaxed))],
+            clients: self.clients.iter_mut().map(sent).collect(),
+            rtts: self.clients.iter_mut().filter_map(rtt).collect(),
+        }
+    }
+
+    /// Says good-bye; calls that are under way fail.
+    pub(super) fn end(mut self) {
+        for (rpc, client) in &mut self.clients {
+            client.is_over = true;
+            rpc.shutdown();
+            rpc.run_once(client);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! How long packets wait, found out by packets of nobody's protocol.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::presence::{Haste, go_first};
+use crate::limit::millis;
+
+/// How often one is sent.
+const EVERY: Duration = millis(1);
+/// After so long, one that has not come is lost.
+const LOST: Duration = millis(300);
+
+/// A packet's way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trip {
+    pub(super) sent: Instant,
+    pub(super) took: Duration,
+}
+
+/// Sends what time it is until `stop`. Both ends are in one process and have one clock.
+pub(super) fn send(from: SocketAddr, to: SocketAddr, epoch: Instant, stop: &AtomicBool) {
+    go_first(Haste::Probe);
+    let socket = UdpSocket::bind(from).expect("a socket");
+    while !stop.load(Ordering::Relaxed) {
+        let nanos = epoch.elapsed().as_nanos() as u64;
+        socket.send_to(&nanos.to_le_bytes(), to).expect("a small packet is sent");
+        sleep(EVERY);
+    }
+}
+
+/// Receives until `stop`, and what is still on its way then.
+pub(super) fn receive(at: SocketAddr, epoch: Instant, stop: &AtomicBool) -> Vec<Trip> {
+    go_first(Haste::Probe);
+    let socket = UdpSocket::bind(at).expect("a socket");
+    socket.set_read_timeout(Some(LOST)).expect("a limit");
+    let mut trips = Vec::new();
+    loop {
+        let mut bytes = [0; 8];
+        match socket.recv(&mut bytes) {
+            Ok(_) => {
+                let sent = epoch + Duration::from_nanos(u64::from_le_bytes(bytes));
+                trips.push(Trip { sent, took: sent.elapsed() });
+            }
+            Err(_) if stop.load(Ordering::Relaxed) => return trips,
+            // Nothing has been sent yet, or all of it was lost: whoever reads the trips sees that.
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! A real queue: 20 clients send to one server through a slow port.
+//!
+//! A program of its own, so that no other test needs the cores meanwhile. Takes root and iproute2; where they are
+//! missing, or the cores are busy all the same, it says so and does nothing else, unless
+//! `ERPC_REQUIRE_NAMESPACES` is set.
+
+use std::time::Duration;
+
+use erpc::raw::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
+use erpc_tests::incast::{Bottleneck, Incast, Report, quantile};
+use erpc_tests::netns::skip;
+
+/// 10^6 bits per second: what test builds keep up with, so that the queue is at the port.
+const RATE: u64 = 200;
+/// Controllers take turns, for the machine changes.
+const ROUNDS: usize = 2;
+/// Bytes in the queue behind which packets are marked.
+const MARK_ABOVE: u64 = 75_000;
+
+/// What is to be compared of some rounds: their means.
+#[derive(Clone, Copy, Default, Debug)]
+struct Means {
+    delay: Duration,
+    gbps: f64,
+}
+
+impl Means {
+    fn add(&mut self, report: &Report) {
+        self.delay += quantile(&report.delays, 0.5) / ROUNDS as u32;
+        self.gbps += report.gbps / ROUNDS as f64;
+    }
+
+    /// The median queueing delay is at most a third of that without control, and at least 80 % of the link are
+    /// used.
+    fn check(&self, name: &str, link_gbps: f64, uncontrolled: &Self) {
+        assert!(self.delay * 3 <= uncontrolled.delay, "{name}: {self:?}, none: {uncontrolled:?}");
+        assert!(self.gbps >= 0.8 * link_gbps, "{name}: {self:?} of {link_gbps} Gb/s");
+    }
+}
+
+/// Who is away from its core longer measures others.
+const AWAY: f64 = 0.1;
+/// How often a measurement is made until nothing disturbs it.
+const TRIES: usize = 3;
+
+/// # Errors
+/// That something else needed the cores all the time.
+fn measure(name: &str, control: CongestionControl, net: &Bottleneck) -> Result<Report, String> {
+    for _ in 0..TRIES {
+        let report = Incast::new(control).run(net);
+        let [p50, p99] = [0.5, 0.99].map(|part| quantile(&report.delays, part));
+        eprintln!(
+            "{name}: queueing delay {p50:?}, 99 % {p99:?}; {:.3} of {} Gb/s, jain {:.3}, up to {} bytes in the queue, \
+             {} retransmissions, {} timeouts, {} drops; away for {:.3} of the time",
+            report.gbps,
+            report.link_gbps,
+            report.jain,
+            quantile(&report.backlogs, 1.0),
+            report.retransmissions,
+            report.timeouts,
+            report.drops,
+            report.away
+        );
+        if report.away < AWAY {
+            return Ok(report);
+        }
+    }
+    Err("something else needs the cores, and its delays are not the port's".into())
+}
+
+/// All of it.
+///
+/// # Errors
+/// Why it says nothing here.
+fn compare() -> Result<(), String> {
+    let net = Bottleneck::new(RATE)?;
+    let timely = CongestionControl::Timely(TimelyConfig::new());
+    let (mut without, mut with) = (Means::default(), Means::default());
+    let mut link_gbps = 0.0;
+    for _ in 0..ROUNDS {
+        let report = measure("none", CongestionControl::None, &net)?;
+        // Otherwise a third of the delay would be no feat.
+        assert!(quantile(&report.delays, 0.5) > Duration::from_millis(5), "there is no queue");
+        without.add(&report);
+        with.add(&measure("timely", timely, &net)?);
+        link_gbps = report.link_gbps;
+    }
+    with.check("timely", link_gbps, &without);
+    if let Err(reason) = net.mark_above(MARK_ABOVE) {
+        // Kernels differ in this.
+        eprintln!("without DCQCN, which needs marks: {reason}");
+        return Ok(());
+    }
+    let mut with = Means::default();
+    for _ in 0..ROUNDS {
+        with.add(&measure("dcqcn", CongestionControl::Dcqcn(DcqcnConfig::new()), &net)?);
+    }
+    with.check("dcqcn", link_gbps, &without);
+    Ok(())
+}
+
+#[test]
+fn timely_keeps_a_real_queue_short_and_the_link_busy() {
+    if let Err(reason) = compare() {
+        skip("timely_keeps_a_real_queue_short_and_the_link_busy", &reason);
+    }
+}
