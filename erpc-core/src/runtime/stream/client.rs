@@ -159,7 +159,7 @@ impl<T: Transport> ClientStream<T> {
         self.mark();
     }
 
-    /// Puts the only item of this side in.
+    /// Puts the only item of this side in; into nothing if the stream has ended already.
     pub(super) fn put_only(
         &self,
         len: usize,
@@ -167,6 +167,9 @@ impl<T: Transport> ClientStream<T> {
         encode: &mut dyn FnMut(&mut &mut [u8]),
     ) {
         let mut state = self.state.borrow_mut();
+        if state.machine.sending().is_err() {
+            return;
+        }
         let limit = state.machine.too_large(len).map_or(limit, |most| most.min(limit));
         let put = match len > limit {
             true => Err(RejectReason::TooLarge { size: len, limit }),

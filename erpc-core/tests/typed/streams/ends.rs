@@ -47,6 +47,24 @@ fn a_stream_that_is_begun_when_the_endpoint_has_ended_says_so_and_does_not_keep_
     assert!(bed.client_is_gone());
 }
 
+#[test]
+fn so_does_one_of_a_channel_that_has_no_session() {
+    let bed = StreamBed::new();
+    let client = bed.client();
+    let channel = Channel::to(&client, vec![SERVER]).build();
+    drop(client);
+    drop(bed.end_client());
+    let mut numbers = channel.server_streaming(&COUNT, &number(3));
+    let end = poll(pin!(numbers.next()));
+    assert_eq!(end, Poll::Ready(Err(CallError::NotExecuted(Cause::Shutdown))));
+    assert_eq!(
+        poll(pin!(channel.client_streaming(&SUM).finish())),
+        Poll::Ready(Err(CallError::NotExecuted(Cause::Shutdown)))
+    );
+    drop((numbers, channel));
+    assert!(bed.client_is_gone());
+}
+
 thread_local! {
     static OTHER_HALF: RefCell<Option<Outgoing<Number>>> = RefCell::default();
 }
