@@ -312,6 +312,25 @@ impl<F: Future + Unpin> Future for Foreign<F> {
 }
 
 #[test]
+fn who_comes_late_has_not_waited_since_somebody_else_gave_up() {
+    let server = server();
+    let (endpoint, session) = connected(&server);
+    let local = LocalSet::new();
+    runtime().block_on(local.run_until(async {
+        let patience = Duration::from_millis(1);
+        let hasty = tokio::time::timeout(patience, session.call(&DOUBLE, &1)).await;
+        assert!(hasty.is_err(), "nobody runs the endpoint");
+        tokio::time::sleep(2 * LIVENESS).await;
+        // First polled before the driver is, which is not too late.
+        let driven = endpoint.clone();
+        let driver = spawn_local(async move { drive(&driven).await });
+        assert_eq!(session.call(&DOUBLE, &2).await, Ok(4));
+        endpoint.shutdown();
+        driver.await.unwrap().unwrap();
+    }));
+}
+
+#[test]
 fn a_call_may_be_polled_before_its_endpoint_is_driven() {
     let server = server();
     let (endpoint, session) = connected(&server);

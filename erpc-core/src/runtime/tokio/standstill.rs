@@ -4,6 +4,9 @@
 //! endpoint's loop. One poll cannot tell: the loop may be about to begin, in the same task even. So the time is taken
 //! from there, and if it has come to the liveness time-out with not one turn of the loop, after which
 //! peers would have given up anyway, the future is woken, and panics with what to do instead.
+//!
+//! What is polled after a long pause, because its process was stopped or an earlier future was dropped,
+//! has not waited that long. So the last part of the time only counts for who is woken at its end.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +20,9 @@ use ::tokio::time::sleep;
 use crate::clock;
 use crate::time::Instant;
 
+/// The last part of the time is this part of the whole.
+const LAST_PART: u32 = 4;
+
 /// Sees that tasks of a tokio runtime do not wait for an endpoint in vain.
 pub(in crate::runtime) struct Standstill {
     /// How long a loop that goes on may take from one turn to the next.
@@ -28,10 +34,12 @@ pub(in crate::runtime) struct Standstill {
     watch: RefCell<Watch>,
 }
 
-/// Since when there has been no turn, as far as somebody who waits has seen.
+/// What somebody who waits has seen, and when somebody is to look next.
 struct Watch {
     turns: u64,
-    since: Instant,
+    due: Instant,
+    /// The last part of the time has begun.
+    last: bool,
     alarm: Arc<Alarm>,
 }
 
@@ -51,7 +59,7 @@ impl Alarm {
 
 impl Standstill {
     pub(in crate::runtime) fn new(limit: Duration) -> Self {
-        let watch = Watch { turns: 0, since: Instant::ZERO, alarm: Arc::default() };
+        let watch = Watch { turns: 0, due: Instant::ZERO, last: false, alarm: Arc::default() };
         Self { limit, turns: Cell::new(0), drivers: Cell::new(0), watch: RefCell::new(watch) }
     }
 
@@ -77,16 +85,20 @@ impl Standstill {
         }
         let Ok(runtime) = Handle::try_current() else { return };
         let (now, mut watch) = (clock::now(), self.watch.borrow_mut());
-        if watch.turns != self.turns.get() || watch.since == Instant::ZERO {
-            (watch.turns, watch.since) = (self.turns.get(), now);
+        let last = self.limit / LAST_PART;
+        if watch.turns != self.turns.get() || watch.due == Instant::ZERO {
+            (watch.turns, watch.due) = (self.turns.get(), now + (self.limit - last));
+            watch.last = false;
+        } else if now >= watch.due {
+            if watch.last && now < watch.due + last {
+                // Who waits beside it, and is polled again, has its own time.
+                watch.due = Instant::ZERO;
+                drop(watch);
+                panic!("{NOBODY_RUNS_IT}");
+            }
+            (watch.due, watch.last) = (now + last, true);
         }
-        let left = self.limit.saturating_sub(now - watch.since);
-        if left.is_zero() {
-            // Who waits beside it, and is polled again, has its own time.
-            watch.since = Instant::ZERO;
-            drop(watch);
-            panic!("{NOBODY_RUNS_IT}");
-        }
+        let left = watch.due - now;
         let before = watch.alarm.wait(Some(cx.waker()));
         if !watch.alarm.armed.swap(true, Ordering::AcqRel) {
             let alarm = Arc::clone(&watch.alarm);
