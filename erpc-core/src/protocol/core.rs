@@ -59,6 +59,8 @@ pub(super) struct Shared {
     pub(super) notices: VecDeque<Notice>,
     /// The packet that is being taken in came with a congestion mark.
     pub(super) marked: bool,
+    /// For how long it may have waited in the receive queue, at most, in nanoseconds.
+    pub(super) absence: u64,
 }
 
 /// What fits an Ethernet frame, in bytes: however little room there is, datagrams are not made smaller.
@@ -170,6 +172,7 @@ impl<R: Route> Core<R> {
             ids,
             notices: VecDeque::new(),
             marked: false,
+            absence: 0,
         };
         Ok(Self { shared, client, server })
     }
@@ -205,6 +208,13 @@ impl<R: Route> Core<R> {
             }
             Plain::Neither(parsed) => self.receive_any(now, packet, parsed, tx),
         }
+    }
+
+    /// Says for how long nobody has looked at the receive queue, in nanoseconds, before the burst that comes: so long may
+    /// its packets have waited there, which is no congestion of the network's.
+    #[inline]
+    pub fn absent(&mut self, nanos: u64) {
+        self.shared.absence = nanos;
     }
 
     /// Takes in a packet if it is the common case. A packet with a trailer is checked, before anything
@@ -380,7 +390,7 @@ impl<R: Route> Core<R> {
     /// Ends a burst: sends credit returns, asks for response packets, lets waiting calls go on.
     #[inline]
     pub fn end_of_burst<X: TxQueue<Route = R>>(&mut self, now: Instant, tx: &mut X) {
-        self.server.end_of_burst(tx);
+        self.server.end_of_burst(&self.shared, tx);
         self.client.end_of_burst(&mut self.shared, now, tx);
     }
 

@@ -43,6 +43,8 @@ pub struct Rpc<T: Transport> {
     transport: T,
     /// The clock is read for every packet.
     stamps_packets: bool,
+    /// When the receive queue was last looked at, if nobody has slept since.
+    looked_at: Option<Instant>,
 }
 
 /// What an endpoint's owner does with what comes in.
@@ -223,7 +225,7 @@ impl<T: Transport> Rpc<T> {
         if reads_marks {
             transport.enable_ecn();
         }
-        Ok(Self { core, transport, stamps_packets })
+        Ok(Self { core, transport, stamps_packets, looked_at: None })
     }
 
     /// Accepts sessions from now on.
@@ -244,6 +246,8 @@ impl<T: Transport> Rpc<T> {
     /// The same at a time that the caller says, for virtual clocks.
     #[inline]
     pub fn run_once_at<A: App<T>>(&mut self, mut now: Instant, app: &mut A) -> usize {
+        let before = self.looked_at.replace(now);
+        self.core.absent(before.map_or(0, |before| now.nanos_since(before)));
         let (rx, tx) = self.transport.split();
         let received = rx.burst();
         let mut work = received;
@@ -356,6 +360,14 @@ impl<T: Transport> Rpc<T> {
             (timer, limit) => timer.or(limit),
         };
         self.transport.wait(timeout);
+        self.rested();
+    }
+
+    /// Says that nothing has waited for the next turn: the loop has slept until something came. For loops that sleep
+    /// elsewhere than in [`Rpc::wait`]; without it, the time since the last turn counts as the loop's absence, and is
+    /// taken out of what the network is said to have taken.
+    pub fn rested(&mut self) {
+        self.looked_at = None;
     }
 
     /// Ends a [`Rpc::wait`] from any thread.

@@ -272,8 +272,9 @@ impl<'s> Doze<'s> {
 
 impl Drop for Doze<'_> {
     fn drop(&mut self) {
-        if let Some(rpc) = self.shared.rpc() {
+        if let Some(mut rpc) = self.shared.rpc() {
             rpc.transport().get_up(self.rung);
+            rpc.rested();
         }
         self.shared.mailbox().bell.end_sleep();
         self.shared.dozing.set(false);

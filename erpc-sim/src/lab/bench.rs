@@ -268,6 +268,8 @@ impl Lab {
         let waiting = place.port.waiting().min(MAX_BURST);
         place.port.set_now(self.now);
         place.rpc.run_once_at(self.now, &mut place.caller);
+        // Its next turn is when something comes.
+        place.rpc.rested();
         if self.now >= START + place.caller.start() {
             place.caller.begin(&mut place.rpc.context_at(self.now));
             place.rpc.ring_doorbell();

@@ -55,6 +55,8 @@ impl World<'_> {
             later: &mut self.later,
         };
         rpc.run_once_at(node.clock.at(self.now), &mut turn);
+        // Its next turn is when something comes.
+        rpc.rested();
         let (per_turn, per_packet) = self.plan.turn_nanos;
         node.busy_until = self.now.plus_nanos(per_turn + per_packet * waiting as u64);
         self.check(index, waiting);

@@ -11,10 +11,12 @@ use crate::protocol::config::Bypasses;
 use crate::transport::TxQueue;
 
 impl<R> ClientSession<R> {
-    /// A packet and its answer took so long, the server's part taken out.
+    /// A packet and its answer took so long, the handler's part taken out, of which they may have `waited` for
+    /// one loop or the other. Timeouts have to be longer than that; the network is not to blame for it.
     #[inline(always)]
-    pub(super) fn measured(&mut self, now: Instant, nanos: u64, bypasses: Bypasses) {
+    pub(super) fn measured(&mut self, now: Instant, nanos: u64, waited: u64, bypasses: Bypasses) {
         self.rtt.sample(nanos);
+        let nanos = nanos.saturating_sub(waited);
         if !(bypasses.update && self.congestion.is_calm(nanos)) {
             self.heed_rtt(now, nanos, bypasses);
         }

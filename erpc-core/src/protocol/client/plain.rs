@@ -135,7 +135,7 @@ impl<R: Route> ClientSide<R> {
             session.last_heard = now;
             let trip = now.nanos_since(patience.active_at);
             let nanos = trip.saturating_sub(info.processing_nanos());
-            session.measured(now, nanos, shared.config.bypasses);
+            session.measured(now, nanos, shared.absence, shared.config.bypasses);
         }
         if info.is_marked() | shared.marked {
             session.heed_mark(now, shared.config.bypasses);

@@ -110,7 +110,8 @@ impl<R: Route> ClientSide<R> {
                 let gap = header.size & 1 != 0;
                 let is_news = expected > call.acked || gap && call.is_news(expected, echo);
                 if let Some(nanos) = echo.nanos_until(now).filter(|_| is_news) {
-                    session.measured(now, nanos, shared.config.bypasses);
+                    let waited = shared.absence.saturating_add(info.processing_nanos());
+                    session.measured(now, nanos, waited, shared.config.bypasses);
                 }
                 self.credit_return(shared, now, header, tx);
                 Ok(Event::None)
@@ -240,7 +241,7 @@ impl<R: Route> ClientSide<R> {
                 let processing = ReplyInfo::from_u32(header.aux).processing_nanos();
                 let trip = now.nanos_since(call.patience.active_at);
                 let nanos = trip.saturating_sub(processing);
-                session.measured(now, nanos, shared.config.bypasses);
+                session.measured(now, nanos, shared.absence, shared.config.bypasses);
             }
             if header.size > KEPT_SMALL {
                 self.owe_done(shared, now, index, at);
@@ -343,7 +344,7 @@ impl<R: Route> ClientSide<R> {
         {
             // The first of those that were asked for at once: the others have waited for it.
             response.echo = echo;
-            session.measured(now, nanos, shared.config.bypasses);
+            session.measured(now, nanos, shared.absence, shared.config.bypasses);
         }
         let Some(call) = &mut session.slots[at].call else { return Err(DropReason::Duplicate) };
         let Some(response) = &mut call.response else { return Err(DropReason::Unsolicited) };

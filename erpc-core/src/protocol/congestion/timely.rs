@@ -26,6 +26,8 @@ const HIGH: u64 = 5;
 const CALM: f64 = 40.0;
 /// How far it accelerates, in steps per round trip (there, five).
 const HYPER: f64 = 30.0;
+/// Round trips that one below `T_low` stands for, at most, when others have not been seen.
+const UNSEEN: f64 = 8.0;
 /// Round trips above `T_high` in a row, at the minimum rate, after which it is the path that is long: no queue of this
 /// session's making lasts so long.
 const LONG: u8 = 16;
@@ -149,12 +151,16 @@ impl Controller for Timely {
         let nanos = nanos.max(1);
         self.learn(nanos);
         let rtt = nanos as f64;
-        let share = (now.nanos_since(self.updated) as f64 / rtt).min(1.0);
+        let trips = now.nanos_since(self.updated) as f64 / rtt;
+        let share = trips.min(1.0);
         self.updated = now;
         let before = if self.last == 0 { rtt } else { self.last as f64 };
         self.last = nanos;
         self.gradient += (rtt - before) / rtt - share * self.gradient;
-        self.calm = if nanos < self.low { self.calm + share } else { 0.0 };
+        // At a low rate round trips are seen seldom, and each that shows no queue speaks for those before it.
+        let grown = trips.min(UNSEEN);
+        self.calm = if nanos < self.low { self.calm + grown } else { 0.0 };
+        let share = if nanos < self.low { grown } else { share };
         self.set(self.rate as f64 + share * self.change(rtt));
     }
 

@@ -111,7 +111,8 @@ impl<R: Route> ServerSide<R> {
         session.last_heard = now;
         if packet != 0 {
             // The first packet was lost: the client has to start again. Nothing is kept for that.
-            let info = self.grants.reply_info(0, std::mem::take(&mut session.marked));
+            let marked = std::mem::take(&mut session.marked);
+            let info = self.grants.reply_info(shared.absence, marked);
             let told = (true, Stamp::from_u32(header.aux));
             let reply = Self::credit_return(session, header.request, 0, told, info);
             tx.push_bytes(&session.route, reply.as_bytes());
@@ -458,7 +459,11 @@ impl<R: Route> ServerSide<R> {
     }
 
     /// Sends the credit returns of the burst.
-    pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(&mut self, tx: &mut X) {
+    pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &Shared,
+        tx: &mut X,
+    ) {
         if mutant!(CreditReturnForgotten) {
             return;
         }
@@ -484,7 +489,8 @@ impl<R: Route> ServerSide<R> {
                 },
                 _ => continue,
             };
-            let info = self.grants.reply_info(0, std::mem::take(&mut session.marked));
+            let marked = std::mem::take(&mut session.marked);
+            let info = self.grants.reply_info(shared.absence, marked);
             let reply = Self::credit_return(session, number, next, told, info);
             tx.push_bytes(&session.route, reply.as_bytes());
         }

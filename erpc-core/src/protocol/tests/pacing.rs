@@ -215,6 +215,28 @@ fn round_trips_that_show_a_queue_slow_a_session_down_and_short_ones_speed_it_up(
 }
 
 #[test]
+fn the_time_that_nobody_looked_at_the_queue_is_no_congestion() {
+    let timely = CongestionControl::Timely(TimelyConfig::new().low(us(2_000)));
+    let (mut pair, session) = Pair::connected(1_472, controlled(timely));
+    for _ in 0..10 {
+        pair.client.absent(19_000_000);
+        round_trip(&mut pair, session, ms(20));
+    }
+    assert_eq!(rate(&pair, session), None, "at line");
+    let (mut pair, session) = Pair::connected(1_472, controlled(timely));
+    let message = pair.message(8);
+    pair.call(session, 1, &message);
+    let sent = pair.take_to_server();
+    pair.now = pair.now + ms(20);
+    pair.server.absent(19_000_000);
+    pair.burst_at_server(CLIENT, &sent[..4]);
+    let credits = pair.take_to_client();
+    assert_eq!(kinds(&credits), [Kind::CreditReturn]);
+    pair.burst_at_client(SERVER, &credits);
+    assert_eq!(rate(&pair, session), None, "nor was it the server's");
+}
+
+#[test]
 fn the_handlers_time_is_no_congestion() {
     let timely = CongestionControl::Timely(TimelyConfig::new().low(us(100)));
     let (mut pair, session) = Pair::connected(1_472, controlled(timely));
