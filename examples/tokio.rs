@@ -1,5 +1,5 @@
-//! Calls from tokio's tasks: the endpoint has a thread of its own, and the tasks, on whatever thread, a
-//! `Remote` each.
+//! Calls from tokio's tasks, in two ways: the endpoint has a thread of its own, and the tasks, on whatever
+//! thread, a `Remote` each; or it lives among the tasks of one thread, which drive it.
 
 use std::error::Error;
 use std::future::pending;
@@ -7,9 +7,10 @@ use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
 
-use erpc::tokio::Remote;
+use erpc::tokio::{Remote, drive};
 use erpc::{CallError, Channel, Endpoint, Request, Response, Server, Status};
 use proto::{GreetReply, GreetRequest, Greeter, GreeterClient};
+use tokio::task::{LocalSet, spawn_local};
 
 mod proto {
     erpc::include_proto!("hello.v1");
@@ -35,6 +36,19 @@ async fn greet(endpoint: Endpoint, server: SocketAddr, name: String) -> Result<S
     Ok(greeter.greet(GreetRequest { name }).await?.greeting)
 }
 
+/// An endpoint among the tasks of this thread. They use its clients as they are.
+async fn among_tasks(server: SocketAddr) -> Result<(), Box<dyn Error>> {
+    let endpoint = Endpoint::udp()?;
+    let driven = endpoint.clone();
+    let driver = spawn_local(async move { drive(&driven).await });
+    let greeter = GreeterClient::new(endpoint.open(server.into()));
+    let local =
+        spawn_local(async move { greeter.greet(GreetRequest { name: "local task".into() }).await });
+    println!("{}", local.await??.greeting);
+    endpoint.shutdown();
+    Ok(driver.await??)
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let server = Server::builder().add_service(Hello).spawn("127.0.0.1:0")?;
     let address = server.local_addr();
@@ -50,6 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let remote = receive.recv()?;
 
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(LocalSet::new().run_until(among_tasks(address)))?;
     runtime.block_on(async {
         let tasks: Vec<_> = (0..5)
             .map(|number| {
