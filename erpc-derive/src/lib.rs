@@ -51,7 +51,8 @@ use syn::{DeriveInput, parse_macro_input};
 /// | `idempotent`, `idempotent = false` | what interceptors are told by `CallContext::is_idempotent` |
 ///
 /// Values may be constants: `deadline = Duration::from_millis(20)`, `max_request = 16 * KIB`. Of a method
-/// that streams, sizes are those of each message.
+/// that streams, sizes are those of each message; a handler is told that its own is too large, and `?` makes
+/// `OUT_OF_RANGE` of that.
 ///
 /// What a client does, it decides by its own `.proto` file: which deadline it sends, whether it tries again,
 /// and what is too large to be sent. `erpc_build::Builder` has settings for those, as have the options of

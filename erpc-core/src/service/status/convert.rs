@@ -60,12 +60,16 @@ impl From<MetadataError> for Status {
     }
 }
 
-/// For handlers that call others: a status of theirs is passed on as it is, details included; of what
-/// went wrong otherwise the status says what [`CallError`] says.
+/// For handlers that call others, or send messages of a stream: a status of theirs is passed on as it is,
+/// details included; of what went wrong otherwise the status says what [`CallError`] says. A message that was
+/// too large to be sent was the handler's own, so that is [`Code::OutOfRange`], as of a response.
 impl From<CallError> for Status {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Status(status) => status,
+            CallError::Rejected(RejectReason::TooLarge { size, limit }) => {
+                Self::out_of_range(format!("a message has {size} bytes, the limit is {limit}"))
+            }
             error => Self::new(error.code(), error.to_string()),
         }
     }
@@ -79,6 +83,14 @@ mod tests {
     fn a_status_passes_through_a_handler_unchanged() {
         let status = Status::not_found("no such key").with_details(b"k7");
         assert_eq!(Status::from(CallError::Status(status.clone())), status);
+    }
+
+    #[test]
+    fn what_a_handler_cannot_send_is_not_its_callers_mistake() {
+        let large = CallError::Rejected(RejectReason::TooLarge { size: 10, limit: 5 });
+        let status = Status::from(large);
+        assert_eq!(status.code(), Code::OutOfRange);
+        assert_eq!(status.message(), "a message has 10 bytes, the limit is 5");
     }
 
     #[test]

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use erpc_core::protocol::{CallError, Cause, EndpointConfig, RejectReason};
 use erpc_core::runtime::{CallOptions, Channel};
-use erpc_core::service::Outgoing;
+use erpc_core::service::{Code, Outgoing};
 
-use super::{COUNT, FOREVER, GROW, MUTE, SUM, StreamBed, filled};
+use super::{COUNT, FOREVER, GROW, MUTE, SUM, StreamBed, TIGHT, filled};
 use crate::bed::{SERVER, poll};
 use crate::support::{Number, number};
 
@@ -169,6 +169,18 @@ fn a_message_that_the_client_does_not_take_is_refused_and_the_stream_goes_on() {
     }
     drop(out);
     assert_eq!(bed.wait(numbers.next()), Ok(None));
+}
+
+#[test]
+fn a_handler_whose_message_is_too_large_for_its_method_does_not_blame_its_caller() {
+    let bed = StreamBed::new();
+    let session = bed.session();
+    let mut numbers = session.server_streaming(&TIGHT, &filled(2, 30));
+    assert_eq!(bed.wait(numbers.next()), Ok(Some(filled(0, 30))));
+    drop(numbers);
+    let mut numbers = session.server_streaming(&TIGHT, &filled(2, 100));
+    let end = bed.wait(numbers.next()).unwrap_err();
+    assert_eq!(end.code(), Code::OutOfRange, "{end}");
 }
 
 #[test]

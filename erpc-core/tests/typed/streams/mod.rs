@@ -18,6 +18,8 @@ use crate::support::{Math, Number, number};
 
 /// Counts from 0 to the request's value, with its ballast.
 const COUNT: Method<Number, Number> = Method::new("test.Streams/Count");
+/// Counts as [`COUNT`], and the server lets no message of more than 50 bytes out.
+const TIGHT: Method<Number, Number> = Method::new("test.Streams/Tight");
 /// Counts, and panics behind the request's value.
 const PANIC: Method<Number, Number> = Method::new("test.Streams/Panic");
 /// Counts for ever.
@@ -186,6 +188,7 @@ impl Service for Streams {
 
     fn register(self: Arc<Self>, routes: &mut Routes) -> Result<(), MethodCollision> {
         routes.server_streaming(COUNT, &self, Self::count)?;
+        routes.server_streaming(TIGHT.max_response(50), &self, Self::count)?;
         routes.server_streaming(PANIC, &self, Self::panic)?;
         routes.server_streaming(FOREVER, &self, Self::forever)?;
         routes.server_streaming(FAIL, &self, Self::fail)?;
