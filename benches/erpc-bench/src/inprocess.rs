@@ -14,6 +14,7 @@ use erpc::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 use erpc::transport::{RxQueue, Transport, TxQueue};
 use erpc::{EndpointConfig, Integrity};
 
+use crate::congestion::{Cost, Which, Without, cost};
 use crate::failure::Failure;
 use crate::load::Load;
 use crate::machine;
@@ -48,6 +49,15 @@ pub(crate) struct CpuArgs {
     /// Measure w4's call in this form, and raw beside it, instead
     #[arg(long, conflicts_with_all = ["size", "integrity", "inject_corruption"])]
     typed: Option<Form>,
+    /// Measure with congestion control, without, or both by turns, instead
+    #[arg(long, value_enum, conflicts_with_all = ["typed", "integrity", "inject_corruption"])]
+    cc: Option<Which>,
+    /// What congestion control shall not save itself while there is no congestion
+    #[arg(long, value_enum, default_value = "none", requires = "cc")]
+    without: Without,
+    /// Take no round trip for congestion and no answer for lost: under valgrind all of them take long
+    #[arg(long, requires = "cc")]
+    slow: bool,
 }
 
 #[derive(Args)]
@@ -115,6 +125,18 @@ pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
     if let Some(form) = args.typed {
         let width = Width { sessions: args.sessions as usize, outstanding };
         return typed_cost::run(form, width, Duration::from_secs_f64(args.secs));
+    }
+
+    if let Some(which) = args.cc {
+        let (size, time) = (args.size, Duration::from_secs_f64(args.secs));
+        return cost(&Cost {
+            which,
+            without: args.without,
+            size,
+            outstanding,
+            time,
+            slow: args.slow,
+        });
     }
 
     // Of large requests the answer is small.

@@ -49,6 +49,8 @@ enum Command {
     Incast(congestion::IncastArgs),
     /// 100 nodes call each other, in simulation
     Scale(congestion::ScaleArgs),
+    /// Queues, rates and latencies as SVG
+    Figures(congestion::FiguresArgs),
     /// Recovery after a loop stood still
     Stall(congestion::StallArgs),
     /// The first call after a silence
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Command::Loss(args) => congestion::loss(&args),
         Command::Incast(args) => congestion::incast(&args),
         Command::Scale(args) => congestion::scale(&args),
+        Command::Figures(args) => congestion::figures(&args),
         Command::Stall(args) => congestion::stall(&args),
         Command::Idle(args) => congestion::idle(&args),
         Command::Handler(args) => congestion::handler(&args),

@@ -180,11 +180,12 @@ impl Lab {
         self.network.queue_towards(self.now, host)
     }
 
-    /// The rate at which an endpoint's first session sends, in bytes per second; `None` if nothing limits it.
-    pub fn rate(&mut self, index: usize) -> Option<u64> {
+    /// The rates at which an endpoint's sessions send and ask, in bytes per second; `None` where nothing limits them.
+    pub fn rates(&mut self, index: usize) -> Vec<Option<u64>> {
         let place = &mut self.places[index];
-        let session = *place.caller.sessions().first()?;
-        place.rpc.context_at(self.now).session_stats(session)?.rate
+        let cx = place.rpc.context_at(self.now);
+        let rate = |&session| cx.session_stats(session).and_then(|stats| stats.rate);
+        place.caller.sessions().iter().map(rate).collect()
     }
 
     /// What was counted since the beginning.

@@ -11,6 +11,8 @@ use crate::{Random, SimRoute};
 const GBPS: u64 = 25;
 /// Without queues.
 const BASE_RTT: Duration = Duration::from_micros(6);
+/// Bytes of what is small.
+const SMALL: u32 = 32;
 /// Clients begin within this.
 const BEGIN_WITHIN_NANOS: u64 = 100_000;
 /// The receiver.
@@ -25,6 +27,8 @@ pub struct Incast {
     pub control: CongestionControl,
     /// Bytes of a request; the response has 32.
     pub request: usize,
+    /// The other way round: the receiver calls, one session to each, and it is the responses that have so many bytes.
+    pub pulls: bool,
     /// Packets on their way per session.
     pub credits: u16,
     /// Whether another endpoint on each client's host calls one on another's, 64 kB there and back, one call at a time.
@@ -47,6 +51,7 @@ impl Incast {
             ways,
             control,
             request: 8 << 20,
+            pulls: false,
             credits: 32,
             background: false,
             warm_up: Duration::from_millis(50),
@@ -64,24 +69,24 @@ pub struct Moment {
     pub at: Duration,
     /// Bytes that wait for the receiver's cable.
     pub queue: u64,
-    /// Bytes of requests that have arrived in order since the last moment, in bits per nanosecond.
+    /// Bytes of messages that have arrived in order since the last moment, in bits per nanosecond.
     pub gbps: f64,
-    /// The rate of the first client's session, in bits per nanosecond; the line's if nothing limits it.
+    /// The rate of the first session, in bits per nanosecond; the line's if nothing limits it.
     pub rate: f64,
-    /// The sum of all clients' rates, likewise.
+    /// The sum of all sessions' rates, likewise.
     pub rates: f64,
 }
 
 /// What was seen.
 #[derive(Debug)]
 pub struct Report {
-    /// Bytes of requests that arrived in order, in bits per nanosecond.
+    /// Bytes of messages that arrived in order, in bits per nanosecond.
     pub gbps: f64,
     /// What of the receiver's cable is left for messages.
     pub achievable_gbps: f64,
-    /// Round trips of the clients' packets.
+    /// Round trips of packets to the receiver, or of what it asked for.
     pub rtts: Samples,
-    /// How fair clients shared.
+    /// How fair senders shared.
     pub jain: f64,
     /// How long background calls took.
     pub background: Samples,
@@ -99,16 +104,16 @@ pub fn run(incast: &Incast) -> Report {
         .credits(incast.credits);
     let achievable_gbps = GBPS as f64 * setting.payload_share();
     let mut lab = Lab::new(setting);
-    let (clients, others) = add_endpoints(&mut lab, incast);
+    let (senders, others) = add_endpoints(&mut lab, incast);
 
     let mut moments = Vec::new();
-    watch(&mut lab, incast.warm_up, incast.every, &clients, &mut moments);
+    watch(&mut lab, incast, incast.warm_up, &senders, &mut moments);
     lab.clear();
-    watch(&mut lab, incast.time, incast.every, &clients, &mut moments);
+    watch(&mut lab, incast, incast.time, &senders, &mut moments);
 
     let nanos = incast.time.as_nanos() as f64;
     let shares: Vec<f64> =
-        clients.iter().map(|&client| lab.meter().delivered(client) as f64 * 8.0 / nanos).collect();
+        senders.iter().map(|&sender| lab.meter().delivered(sender) as f64 * 8.0 / nanos).collect();
     Report {
         gbps: shares.iter().sum(),
         achievable_gbps,
@@ -120,56 +125,82 @@ pub fn run(incast: &Incast) -> Report {
     }
 }
 
-/// The receiver, the clients, and who talks in the background; the numbers of the latter two.
+/// The receiver, which is number 0, the senders, and who talks in the background; the numbers of the latter two.
 fn add_endpoints(lab: &mut Lab, incast: &Incast) -> (Vec<usize>, Vec<usize>) {
     let mut random = Random::new(incast.seed).fork(3);
-    let load = Load {
+    let nothing = Load {
         peers: Vec::new(),
         spread: Spread::Even,
-        request: incast.request,
-        response: 32,
+        request: 0,
+        response: 0,
         outstanding: 0,
         start: Duration::ZERO,
     };
-    lab.add(VICTIM, load.clone());
-    let mut clients = Vec::new();
-    for host in 1..=incast.ways {
-        let start = Duration::from_nanos(random.below(BEGIN_WITHIN_NANOS));
-        let load = Load { peers: vec![VICTIM], outstanding: 1, start, ..load.clone() };
-        clients.push(lab.add(SimRoute::new(host, 1), load));
+    let sender = |host| SimRoute::new(host, 1);
+    let all = 1..=incast.ways;
+    lab.add(
+        VICTIM,
+        match incast.pulls {
+            false => nothing.clone(),
+            true => Load {
+                peers: all.clone().map(sender).collect(),
+                request: SMALL as usize,
+                response: incast.request as u32,
+                outstanding: incast.ways as usize,
+                ..nothing.clone()
+            },
+        },
+    );
+    let mut senders = Vec::new();
+    for host in all.clone() {
+        let load = match incast.pulls {
+            true => nothing.clone(),
+            false => Load {
+                peers: vec![VICTIM],
+                request: incast.request,
+                response: SMALL,
+                outstanding: 1,
+                start: Duration::from_nanos(random.below(BEGIN_WITHIN_NANOS)),
+                ..nothing.clone()
+            },
+        };
+        senders.push(lab.add(sender(host), load));
     }
     let mut others = Vec::new();
-    if incast.background {
-        for host in 1..=incast.ways {
-            let peers = vec![SimRoute::new(host % incast.ways + 1, 2)];
-            let (request, response) = (64_000, 64_000);
-            let load = Load { peers, request, response, outstanding: 1, ..load.clone() };
-            others.push(lab.add(SimRoute::new(host, 2), load));
-        }
+    for host in all.filter(|_| incast.background) {
+        let peers = vec![SimRoute::new(host % incast.ways + 1, 2)];
+        let (request, response) = (64_000, 64_000);
+        let load = Load { peers, request, response, outstanding: 1, ..nothing.clone() };
+        others.push(lab.add(SimRoute::new(host, 2), load));
     }
-    (clients, others)
+    (senders, others)
+}
+
+/// The rates of all sessions whose messages go to the receiver, in bits per nanosecond.
+fn rates(lab: &mut Lab, pulls: bool, senders: &[usize]) -> Vec<f64> {
+    let of_the_receiver = &[0][..];
+    let callers = if pulls { of_the_receiver } else { senders };
+    let rates = callers.iter().flat_map(|&caller| lab.rates(caller));
+    rates.map(|rate| rate.map_or(GBPS as f64, |rate| rate as f64 * 8e-9)).collect()
 }
 
 /// Lets time pass, and looks now and then.
 fn watch(
     lab: &mut Lab,
+    incast: &Incast,
     time: Duration,
-    every: Duration,
-    clients: &[usize],
+    senders: &[usize],
     moments: &mut Vec<Moment>,
 ) {
     let end = lab.elapsed() + time;
     let delivered =
-        |lab: &mut Lab| clients.iter().map(|&client| lab.meter().delivered(client)).sum::<u64>();
+        |lab: &mut Lab| senders.iter().map(|&sender| lab.meter().delivered(sender)).sum::<u64>();
     let mut before = delivered(lab);
     while lab.elapsed() < end {
-        let step = every.min(end - lab.elapsed());
+        let step = incast.every.min(end - lab.elapsed());
         lab.run_for(step);
         let after = delivered(lab);
-        let rates: Vec<f64> = clients
-            .iter()
-            .map(|&client| lab.rate(client).map_or(GBPS as f64, |rate| rate as f64 * 8e-9))
-            .collect();
+        let rates = rates(lab, incast.pulls, senders);
         moments.push(Moment {
             at: lab.elapsed(),
             queue: lab.queue(VICTIM.host),

@@ -20,6 +20,9 @@ pub(crate) struct IncastArgs {
     /// Bytes of a request
     #[arg(long, default_value_t = 8 << 20)]
     size: usize,
+    /// The server calls, and the clients' answers are large
+    #[arg(long)]
+    pull: bool,
     /// Packets on their way per session
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1_024))]
     credits: u16,
@@ -44,6 +47,7 @@ impl IncastArgs {
     fn incast(&self) -> Incast {
         Incast {
             request: self.size,
+            pulls: self.pull,
             credits: self.credits,
             background: self.background,
             warm_up: self.warm_up,

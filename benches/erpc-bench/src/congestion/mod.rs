@@ -1,5 +1,7 @@
 //! Congestion control and recovery from loss: what they cost and what they are worth.
 
+mod cost;
+mod figures;
 mod handler;
 mod idle;
 mod incast;
@@ -13,6 +15,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use erpc::raw::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
 
+pub(crate) use cost::{Cost, Which, Without, run as cost};
+pub(crate) use figures::{FiguresArgs, figures};
 pub(crate) use handler::{HandlerArgs, handler};
 pub(crate) use idle::{IdleArgs, idle};
 pub(crate) use incast::{IncastArgs, incast};

@@ -68,16 +68,15 @@ impl<C: Transport, S: Transport, A: Answers<S>> Pair<C, S, A> {
         self.run_while(time, |_| true)
     }
 
-    /// The same; the server takes a turn only if `is_there` says so, who is told how many requests it has
-    /// had.
+    /// The same; the server takes a turn only if `is_there` says so.
     pub(super) fn run_while(
         &mut self,
         time: Duration,
-        mut is_there: impl FnMut(u64) -> bool,
+        mut is_there: impl FnMut(&mut Rpc<S>) -> bool,
     ) -> Result<(u64, Duration), Failure> {
         let Self { client, server, answerer, load, outstanding } = self;
         load.run(client, *outstanding, time, || {
-            if is_there(server.stats().protocol.requests) {
+            if is_there(server) {
                 server.run_once(answerer);
                 answerer.between_turns(server);
             }

@@ -114,8 +114,8 @@ fn round<C: Transport, S: Transport>(
     let start = Instant::now();
     let (stops, goes_on) = (start + BEFORE, start + BEFORE + args.stall);
     let mut log = Log::new();
-    pair.run_while(BEFORE + args.stall + AFTER, |requests| {
-        let now = Instant::now();
+    pair.run_while(BEFORE + args.stall + AFTER, |server| {
+        let (now, requests) = (Instant::now(), server.stats().protocol.requests);
         if log.last().is_none_or(|(_, last)| *last < requests) {
             log.push((now, requests));
         }

@@ -1,0 +1,151 @@
+//! `cpu --cc`: what congestion control costs while there is no congestion.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use erpc::raw::protocol::{Bypasses, CongestionControl, TimelyConfig};
+use erpc::transport::mem::{MemConfig, MemHub, MemTransport};
+use erpc::{EndpointConfig, Transport};
+
+use super::pair::{Pair, answerer};
+use crate::failure::Failure;
+use crate::load::Load;
+use crate::machine;
+use crate::report::Line;
+use crate::service::Answerer;
+
+/// Which endpoints are measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Which {
+    /// With Timely, on a link of 100 Gb/s
+    On,
+    /// Without control
+    Off,
+    /// By turns, and compared
+    Both,
+}
+
+/// What congestion control is to do although it could save itself that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Without {
+    /// Nothing
+    None,
+    /// Heed round trips without a queue
+    Update,
+    /// Pass through the wheel at the link's rate
+    Wheel,
+    /// Share a reading of the clock among a burst
+    Timestamp,
+    /// All three
+    All,
+}
+
+impl Without {
+    fn bypasses(self) -> Bypasses {
+        let left = |one| self != one && self != Self::All;
+        Bypasses {
+            update: left(Self::Update),
+            wheel: left(Self::Wheel),
+            timestamp: left(Self::Timestamp),
+        }
+    }
+}
+
+/// What is measured.
+pub(crate) struct Cost {
+    pub(crate) which: Which,
+    pub(crate) without: Without,
+    /// Bytes of a request and its answer.
+    pub(crate) size: usize,
+    /// Calls under way.
+    pub(crate) outstanding: usize,
+    pub(crate) time: Duration,
+    /// No round trip is congestion, and no answer late: under valgrind all of them take long.
+    pub(crate) slow: bool,
+}
+
+const LINK: u64 = 12_500_000_000;
+/// With and without take turns of this length: shorter than what the machine's moods last.
+const TURN: Duration = Duration::from_millis(20);
+const WARMUP: Duration = Duration::from_millis(200);
+
+type Ends = Pair<MemTransport, MemTransport, Answerer>;
+
+fn connect(cost: &Cost, config: &EndpointConfig) -> Result<Ends, Failure> {
+    let hub = MemHub::new();
+    let (client, serving) = (hub.port(MemConfig::default()), hub.port(MemConfig::default()));
+    let peer = serving.local_route();
+    let load = Load::new(cost.size, cost.size)?;
+    let mut ends =
+        Pair::connect((client, serving), peer, config, answerer()?, load, cost.outstanding)?;
+    ends.run(WARMUP)?;
+    Ok(ends)
+}
+
+/// CPU time of a call, in nanoseconds.
+fn slice(ends: &mut Ends, rpcs: &mut u64) -> Result<f64, Failure> {
+    let before = machine::cpu_time();
+    let (calls, _) = ends.run(TURN)?;
+    *rpcs += calls;
+    Ok((machine::cpu_time() - before).as_nanos() as f64 / calls as f64)
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// Measures and prints.
+pub(crate) fn run(cost: &Cost) -> Result<(), Failure> {
+    let (timely, new) = match cost.slow {
+        false => (TimelyConfig::new(), EndpointConfig::new()),
+        true => (
+            TimelyConfig::new().low(Duration::from_secs(1)),
+            EndpointConfig::new().min_rto(Duration::from_millis(500)),
+        ),
+    };
+    let on = new
+        .clone()
+        .congestion(CongestionControl::Timely(timely))
+        .link_rate(LINK)
+        .bypasses(cost.without.bypasses());
+    let off = new.congestion(CongestionControl::None);
+    let mut on = if cost.which == Which::Off { None } else { Some(connect(cost, &on)?) };
+    let mut off = if cost.which == Which::On { None } else { Some(connect(cost, &off)?) };
+    let (mut with, mut without, mut more, mut rpcs) = (vec![], vec![], vec![], 0);
+    let turns = if cost.which == Which::Both { 2 } else { 1 };
+    for _ in 0..(cost.time.as_secs_f64() / TURN.as_secs_f64() / f64::from(turns)).ceil() as u64 {
+        let one = on.as_mut().map(|ends| slice(ends, &mut rpcs)).transpose()?;
+        let other = off.as_mut().map(|ends| slice(ends, &mut rpcs)).transpose()?;
+        more.extend(one.zip(other).map(|(one, other)| one / other - 1.0));
+        with.extend(one);
+        without.extend(other);
+    }
+    let name = |text: Option<clap::builder::PossibleValue>| {
+        text.map_or_else(String::new, |value| value.get_name().to_owned())
+    };
+    Line::new()
+        .text("cc", &name(cost.which.to_possible_value()))
+        .text("without", &name(cost.without.to_possible_value()))
+        .int("size", cost.size as u64)
+        .int("rpcs", rpcs)
+        .number("on_ns_per_rpc", median(with))
+        .number("off_ns_per_rpc", median(without))
+        .number("overhead", median(more))
+        .print();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_be_done_without_is_left_out_alone() {
+        assert_eq!(Without::None.bypasses(), Bypasses::ALL);
+        assert_eq!(Without::All.bypasses(), Bypasses::NONE);
+        assert_eq!(Without::Wheel.bypasses(), Bypasses { wheel: false, ..Bypasses::ALL });
+        assert_eq!(Without::Update.bypasses(), Bypasses { update: false, ..Bypasses::ALL });
+        assert_eq!(Without::Timestamp.bypasses(), Bypasses { timestamp: false, ..Bypasses::ALL });
+    }
+}

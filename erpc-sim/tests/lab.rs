@@ -1,0 +1,160 @@
+//! How well congestion control and recovery work, over the real endpoints in the simulated network. `erpc-bench` measures
+//! the same for longer, and with other seeds.
+
+use std::time::Duration;
+
+use erpc_core::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
+use erpc_sim::lab::incast::{Incast, Report};
+use erpc_sim::lab::loss::{Goodput, Loss};
+use erpc_sim::lab::scale::Scale;
+use erpc_sim::lab::{incast, loss, scale};
+
+const NONE: CongestionControl = CongestionControl::None;
+const TIMELY: CongestionControl = CongestionControl::Timely(TimelyConfig::new());
+const DCQCN: CongestionControl = CongestionControl::Dcqcn(DcqcnConfig::new());
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn lossy(rate: f64, request: usize, outstanding: usize, seed: u64) -> Goodput {
+    loss::run(&Loss { rate, request, outstanding, control: TIMELY, time: millis(20), seed })
+}
+
+#[test]
+fn with_loss_the_goodput_of_large_requests_stays_above_the_bars() {
+    let lossless = lossy(0.0, 8 << 20, 1, 7);
+    assert!(lossless.gbps > 90.0, "{lossless:?}");
+    assert_eq!((lossless.counts.lost, lossless.counts.retransmissions), (0, 0));
+    for (rate, bar) in [(1e-5, 0.98), (1e-4, 0.92), (1e-3, 0.70), (1e-2, 0.25)] {
+        let lossy = lossy(rate, 8 << 20, 1, 7);
+        assert!(lossy.gbps >= bar * lossless.gbps, "at {rate}: {lossy:?}");
+        let counts = lossy.counts;
+        let expected = counts.packets as f64 * rate;
+        assert!((counts.lost as f64 - expected).abs() < 4.0 * expected.sqrt() + 1.0, "{counts:?}");
+        assert!(counts.lost == 0 || counts.retransmissions > 0, "{counts:?}");
+    }
+}
+
+#[test]
+fn with_loss_the_rate_of_small_calls_stays_above_its_bar() {
+    let (lossless, lossy) = (lossy(0.0, 32, 64, 8), lossy(1e-3, 32, 64, 8));
+    assert!(lossy.counts.lost > 100, "{lossy:?}");
+    assert!(
+        lossy.calls_per_second >= 0.9 * lossless.calls_per_second,
+        "{lossy:?}, without loss {lossless:?}"
+    );
+}
+
+fn run_incast(ways: u32, control: CongestionControl, more: impl FnOnce(&mut Incast)) -> Report {
+    let mut incast =
+        Incast { request: 1 << 20, warm_up: millis(30), seed: 11, ..Incast::new(ways, control) };
+    incast.time = millis(30);
+    more(&mut incast);
+    incast::run(&incast)
+}
+
+/// Median and 99 % of the round trips, in microseconds.
+fn rtts(report: &mut Report) -> (f64, f64) {
+    let [median, p99] = [0.5, 0.99].map(|quantile| report.rtts.micros(quantile));
+    (median.expect("there were packets"), p99.expect("there were packets"))
+}
+
+/// Requests if `pulls` is false, else responses.
+fn timely_keeps_queues_short(pulls: bool) {
+    for (ways, median, p99) in [(20, 4.0, 3.0), (50, 5.0, 3.0), (100, 3.0, 1.5)] {
+        let mut without = run_incast(ways, NONE, |incast| {
+            (incast.pulls, incast.warm_up, incast.time) = (pulls, millis(5), millis(10));
+        });
+        let mut timely = run_incast(ways, TIMELY, |incast| incast.pulls = pulls);
+        let (long, longest) = rtts(&mut without);
+        assert!(long > 200.0, "{ways} ways: all credits are in the queue, {long} us");
+        let (usual, most) = rtts(&mut timely);
+        assert!(usual <= long / median, "{ways} ways: {usual} of {long} us");
+        assert!(most <= longest / p99, "{ways} ways: {most} of {longest} us");
+        let Report { gbps, achievable_gbps, jain, counts, .. } = timely;
+        assert!(gbps >= 0.8 * achievable_gbps, "{ways} ways: {gbps} of {achievable_gbps} Gb/s");
+        assert!(jain >= 0.9, "{ways} ways: {jain}");
+        assert_eq!(counts.drops + counts.host_drops, 0, "{ways} ways");
+    }
+}
+
+#[test]
+fn timely_keeps_the_queues_of_incasts_short_the_cable_busy_and_is_fair() {
+    timely_keeps_queues_short(false);
+}
+
+#[test]
+fn responses_are_paced_as_requests_are() {
+    timely_keeps_queues_short(true);
+}
+
+#[test]
+fn dcqcn_keeps_the_queues_of_incasts_where_switches_mark() {
+    for ways in [20, 50, 100] {
+        let mut report = run_incast(ways, DCQCN, |_| {});
+        // 100 kB are 32 us; 6 are the path's.
+        let (median, _) = rtts(&mut report);
+        assert!(median < 60.0, "{ways} ways: {median} us");
+        assert!(report.counts.marks > 0);
+        assert!(report.gbps >= 0.8 * report.achievable_gbps, "{ways} ways: {} Gb/s", report.gbps);
+        assert!(report.jain >= 0.9, "{ways} ways: {}", report.jain);
+    }
+}
+
+#[test]
+fn calls_in_the_background_of_an_incast_are_answered_soon() {
+    let mut report = run_incast(100, TIMELY, |incast| {
+        (incast.background, incast.time) = (true, millis(10));
+    });
+    assert!(report.background.len() > 5_000, "{}", report.background.len());
+    let p99 = report.background.micros(0.99).expect("there were calls");
+    assert!(p99 <= 300.0, "{p99} us");
+}
+
+#[test]
+fn with_credits_for_one_bandwidth_delay_product_no_queue_overflows_whoever_controls() {
+    for control in [NONE, TIMELY, DCQCN] {
+        let report = run_incast(100, control, |incast| {
+            (incast.credits, incast.warm_up, incast.time) = (16, millis(5), millis(5));
+        });
+        assert_eq!(report.counts.drops + report.counts.host_drops, 0, "{control:?}");
+    }
+}
+
+#[test]
+fn a_buffer_that_is_too_small_drops_and_is_seen_to() {
+    let report = run_incast(100, NONE, |incast| {
+        (incast.credits, incast.warm_up, incast.time) = (64, millis(5), millis(5));
+    });
+    assert!(report.counts.drops > 0, "64 credits of 100 clients are more than half of 12 MB");
+}
+
+#[test]
+fn a_hundred_nodes_call_each_other_without_a_loss() {
+    let scale = Scale {
+        warm_up: millis(1),
+        time: Duration::from_micros(300),
+        seed: 3,
+        ..Scale::new(1, TIMELY)
+    };
+    let mut report = scale::run(&scale);
+    assert_eq!(report.sessions, 99);
+    assert!(report.latencies.len() > 50_000, "{}", report.latencies.len());
+    let [median, p9999] = [0.5, 0.9999].map(|quantile| report.latencies.micros(quantile));
+    assert!(median.is_some_and(|us| us < 20.0), "{median:?}");
+    assert!(p9999.is_some_and(|us| us < 700.0), "{p9999:?}, where the thesis has 700 us at most");
+    assert_eq!(report.counts.drops + report.counts.host_drops, 0);
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    let run = |seed| {
+        let mut report = run_incast(20, TIMELY, |incast| {
+            (incast.seed, incast.warm_up, incast.time) = (seed, millis(1), millis(2));
+        });
+        (rtts(&mut report), report.counts, report.jain)
+    };
+    assert_eq!(run(5), run(5));
+    assert_ne!(run(5), run(6));
+}
