@@ -78,6 +78,9 @@ impl Bypasses {
     pub const NONE: Self = Self { update: false, wheel: false, timestamp: false };
 }
 
+/// The slowest and the fastest link that there is a controller for, in bytes per second.
+pub(super) const LINK_RATES: (u64, u64) = (1_000_000, 1_000_000_000_000);
+
 /// The longest interval that makes sense, and far from any overflow.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -194,7 +197,7 @@ impl EndpointConfig {
         self
     }
 
-    /// After how long a silence the peer is asked whether it is there, and up to a quarter more, another part for
+    /// After how long a silence the peer is asked whether it is there, and up to an eighth more, another part for
     /// each session; also how often a call that is still executing is probed. Default 3 s; 1 ms to a day.
     #[must_use]
     pub const fn ping_interval(mut self, interval: Duration) -> Self {
@@ -359,7 +362,7 @@ impl EndpointConfig {
                 "liveness_timeout must be at least twice the ping_interval and at most two days",
             ),
             (
-                self.link_rate.is_none_or(|rate| (1_000_000..=1_000_000_000_000).contains(&rate)),
+                self.link_rate.is_none_or(|rate| (LINK_RATES.0..=LINK_RATES.1).contains(&rate)),
                 "link_rate must be 1 MB/s to 1 TB/s",
             ),
             (self.connect_timeout <= DAY, "connect_timeout must be at most a day"),
@@ -403,6 +406,8 @@ mod tests {
             ping(DAY, 2 * DAY),
             new().connect_timeout(86_400_000 * ms),
             new().min_rto(500 * ms),
+            new().link_rate(1_000_000),
+            new().link_rate(1_000_000_000_000),
             small().session_memory_limit(1_000),
         ];
         for config in taken {

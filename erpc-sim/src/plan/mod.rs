@@ -190,7 +190,7 @@ impl Plan {
     }
 
     /// After the faults are over, every call ends within this many nanoseconds. Where sessions live: a call
-    /// that executes is asked after within a ping interval and its quarter, and once more. Where they may not: a peer is
+    /// that executes is asked after within a ping interval and its eighth, and once more. Where they may not: a peer is
     /// found out to be dead, or a call to be blocked, within the liveness timeout and some pings, and a
     /// session that is being opened fails. And whatever is lost by then is sent again within the longest
     /// timeout, for calls that queue one behind the other. Runs use up to half of it.

@@ -14,6 +14,7 @@ use super::*;
 use crate::buf::MIN_PAYLOAD;
 use crate::mutants::mutant;
 use crate::protocol::ConnectError;
+use crate::protocol::config::LINK_RATES;
 use crate::protocol::congestion::{self, NoControl};
 use crate::protocol::rtt::RttEstimator;
 use crate::protocol::stats::DropReason;
@@ -274,7 +275,8 @@ impl<R: Route> ClientSide<R> {
         let Some(session) = self.sessions.get_mut(id.index as usize) else { return };
         let State::Routing { cookie, steer } = session.state else { return };
         let path_datagram = path.datagram.min(u32::MAX as usize) as u32;
-        session.link_rate = shared.config.link_rate.or(path.link_rate);
+        let told = path.link_rate.map(|rate| rate.clamp(LINK_RATES.0, LINK_RATES.1));
+        session.link_rate = shared.config.link_rate.or(told);
         let max_datagram = path_datagram.min(shared.fitting_datagram(self.room.limit));
         if (max_datagram as usize) < MIN_DATAGRAM {
             self.remove(shared, id.index, Cause::Connect(ConnectError::Parameters), tx);

@@ -62,6 +62,11 @@ impl Pace {
         self.next
     }
 
+    /// Nobody waits any more.
+    pub(super) fn forget_wait(&mut self) {
+        self.awaited = false;
+    }
+
     /// So many bytes leave now.
     #[inline]
     pub(super) fn spend(&mut self, now: Instant, bytes: usize) {

@@ -108,8 +108,10 @@ impl<R: Route> ClientSide<R> {
             session.paced_turn = ((at + 1) % WINDOW) as u8;
             self.resume(shared, now, index, at, Blocked::Pace, tx);
         }
-        if self.sessions.contains(index as usize) {
-            self.wait_for_departure(now, index);
+        let Some(session) = self.sessions.get_mut(index as usize) else { return };
+        if session.paced == 0 {
+            session.pace.forget_wait();
         }
+        self.wait_for_departure(now, index);
     }
 }

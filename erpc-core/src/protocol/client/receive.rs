@@ -108,7 +108,7 @@ impl<R: Route> ClientSide<R> {
                 let echo = Stamp::from_u32(header.size);
                 // A copy of an earlier one may have been anywhere meanwhile.
                 let gap = header.size & 1 != 0;
-                let is_news = expected > call.acked || gap && call.is_news(expected, echo);
+                let is_news = expected > call.acked || gap && call.is_news(expected, echo, now);
                 if let Some(nanos) = echo.nanos_until(now).filter(|_| is_news) {
                     let waited = shared.absence.saturating_add(info.processing_nanos());
                     session.measured(now, nanos, waited, shared.config.bypasses);
@@ -167,7 +167,7 @@ impl<R: Route> ClientSide<R> {
         }
         // After a timeout, whatever was out before the packet that has now got through was lost or came
         // and was answered.
-        let behind = stalled || gap && call.is_news(call.acked, echo);
+        let behind = stalled || gap && call.is_news(call.acked, echo, now);
         let roll_back = behind && call.sent > call.acked;
         if roll_back {
             if mutant!(RollbackKeepsCredits) {
@@ -354,7 +354,7 @@ impl<R: Route> ClientSide<R> {
         if packet > next && !mutant!(ResponseGapTaken) {
             // One was lost, or overtaken. Go back to it, once.
             let asked = response.asked;
-            if call.is_news(next, echo) {
+            if call.is_news(next, echo, now) {
                 call.roll_back(next, now);
                 shared.stats.retransmissions += u64::from(asked - next);
                 if mutant!(PullRollbackKeepsCredits)

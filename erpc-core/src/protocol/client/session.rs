@@ -170,11 +170,17 @@ impl Call {
 
     /// Whether packet `lost` has to be sent from, or asked for from, once more, since a packet behind it has
     /// come whose stamp is `echo`: once, unless that packet has followed the last time. Then `lost` was lost
-    /// again, and no timeout is needed to see it.
-    pub(super) fn is_news(&self, lost: u32, echo: Stamp) -> bool {
+    /// again, and no timeout is needed to see it. Of another packet, too, what was on its way before the last return
+    /// says nothing.
+    pub(super) fn is_news(&self, lost: u32, echo: Stamp, now: Instant) -> bool {
+        /// Stamps are compared with times that are not longer ago, in nanoseconds.
+        const LONG_AGO: u64 = 1_000_000_000;
         match self.rolled_back {
             Some(back) if back.to == lost => {
                 echo.is_since(back.since) && back.times < MOST_ROLL_BACKS
+            }
+            Some(back) if now.nanos_since(back.since) < LONG_AGO => {
+                echo == Stamp::NONE || echo.is_since(back.since)
             }
             _ => true,
         }
@@ -358,10 +364,10 @@ impl<R> ClientSession<R> {
         self.queue.is_empty() && self.slots.iter().all(|slot| slot.call.is_none())
     }
 
-    /// After how long a silence it asks, its own part of a quarter later than configured: sessions that were opened
+    /// After how long a silence it asks, its own part of an eighth later than configured: sessions that were opened
     /// in one instant, and calls that were accepted in one, must not ask in step.
     pub(super) fn ping_interval(&self, config: &EndpointConfig) -> Duration {
-        config.ping_interval + config.ping_interval / 1_024 * (self.generation & 0xFF)
+        config.ping_interval + config.ping_interval / 2_048 * (self.generation & 0xFF)
     }
 
     /// When the session next needs looking at, calls aside.

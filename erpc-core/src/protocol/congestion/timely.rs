@@ -91,10 +91,11 @@ impl Timely {
         self.rate == self.line
     }
 
-    /// At line and below `T_low` a round trip changes nothing, unless it shows that the path is shorter than it was.
+    /// At line and below `T_low` a round trip changes nothing, unless it is the first one there, or shows that the path
+    /// is shorter than it was.
     #[inline]
     pub(super) fn is_calm(&self, nanos: u64) -> bool {
-        self.is_at_line() && nanos < self.low && nanos >= self.base
+        self.is_at_line() && nanos < self.low && nanos >= self.base && self.last < self.low
     }
 
     /// `T_low` lies above the path's own length. Taking the shortest round trip for that is tempting and unfair: who
@@ -310,6 +311,10 @@ mod tests {
         feed(&mut timely, [LOW - 1, 30_000, 1, 60_000]);
         assert_eq!((timely.rate(), timely.low), (LINE, LOW));
         assert!(!at(LINE - 1, 0).is_calm(1));
+        assert!(
+            !at(LINE, 2 * LOW).is_calm(1),
+            "or a loss much later would be taken for congestion"
+        );
     }
 
     #[test]

@@ -448,7 +448,8 @@ impl<R: Route> ServerSide<R> {
         let slot = &mut session.slots[number.to_u32() as usize % WINDOW];
         if let SlotState::Receiving(receiving) = &mut slot.state {
             receiving.gap |= gap;
-            if header.packet.get() > 0 {
+            // Once there is a gap, what counts is who has told of it.
+            if header.packet.get() > 0 && (gap || !receiving.gap) {
                 receiving.echo = Stamp::from_u32(header.aux);
             }
             if !std::mem::replace(&mut receiving.owed, true) {

@@ -46,12 +46,12 @@ fn an_idle_client_pings_at_the_interval_and_a_pong_keeps_the_session() {
         );
         pair.burst_at_client(SERVER, &pongs);
     }
-    assert!((15..=20).contains(&pings), "{pings} in 60 s: every 3 to 3.75 s");
+    assert!((17..=20).contains(&pings), "{pings} in 60 s: every 3 to 3.375 s");
     assert!(open(&pair, session));
 }
 
 #[test]
-fn sessions_that_open_in_one_instant_ping_spread_over_a_quarter_of_the_interval() {
+fn sessions_that_open_in_one_instant_ping_spread_over_an_eighth_of_the_interval() {
     let (mut pair, _) = connected();
     for _ in 1..100 {
         pair.open();
@@ -67,10 +67,10 @@ fn sessions_that_open_in_one_instant_ping_spread_over_a_quarter_of_the_interval(
         pair.burst_at_client(SERVER, &pongs);
     }
     assert_eq!(pings.len(), 100);
-    assert!(pings.iter().all(|at| (3_000..=3_750).contains(at)), "{pings:?}");
+    assert!(pings.iter().all(|at| (3_000..=3_375).contains(at)), "{pings:?}");
     let crowd =
         pings.iter().map(|at| pings.iter().filter(|other| at.abs_diff(**other) <= 10).count());
-    assert!(crowd.max() <= Some(12), "{pings:?}");
+    assert!(crowd.max() <= Some(16), "{pings:?}");
 }
 
 #[test]

@@ -85,6 +85,19 @@ fn what_the_first_loss_has_left_on_its_way_rolls_back_once() {
 }
 
 #[test]
+fn what_was_left_on_its_way_says_nothing_of_the_packets_that_follow_either() {
+    let (mut pair, _, sent) = sending(8, 20);
+    let gap = to_server(&mut pair, &[&sent[..2], &sent[3..7]].concat());
+    let again = to_client(&mut pair, &gap);
+    assert_eq!(numbers(&again)[0], 2);
+    // One burst has the end of the first flight and the beginning of the second.
+    let returned = to_server(&mut pair, &[&sent[7..8], &again[..1]].concat());
+    assert_eq!(shape(&returned), [(Kind::CreditReturn, 3)]);
+    let next = to_client(&mut pair, &returned);
+    assert_eq!(numbers(&next), [10], "and nothing of 3 to 9 once more");
+}
+
+#[test]
 fn the_first_packet_of_a_request_is_sent_a_third_time_too() {
     let (mut pair, _, sent) = sending(8, 20);
     let gaps = to_server(&mut pair, &sent[1..]);

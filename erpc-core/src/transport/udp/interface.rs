@@ -90,10 +90,11 @@ impl Interface {
     }
 }
 
-/// A speed in megabits per second as drivers tell it, in bytes per second. They say 0 or all ones if they
+/// A speed in megabits per second as drivers tell it, in bytes per second. They say 0 or all ones, of 16 bits or of 32, if they
 /// do not know, and those of tunnels 10: no link of today is that slow.
 fn byte_rate(speed: u32) -> Option<u64> {
-    (100..u32::MAX).contains(&speed).then_some(u64::from(speed) * (1_000_000 / 8))
+    let known = (100..u32::MAX).contains(&speed) && speed != u32::from(u16::MAX);
+    known.then_some(u64::from(speed) * (1_000_000 / 8))
 }
 
 fn has_address(entry: &libc::ifaddrs, ip: IpAddr) -> bool {
@@ -121,6 +122,6 @@ mod tests {
         assert_eq!(byte_rate(100), Some(12_500_000));
         assert_eq!(byte_rate(10_000), Some(1_250_000_000));
         assert_eq!(byte_rate(800_000), Some(100_000_000_000));
-        assert_eq!([0, 10, u32::MAX].map(byte_rate), [None; 3]);
+        assert_eq!([0, 10, 65_535, u32::MAX].map(byte_rate), [None; 4]);
     }
 }

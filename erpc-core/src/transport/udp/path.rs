@@ -74,7 +74,8 @@ impl Paths {
             _ => {
                 let rate = Interface::with_address(source)
                     .and_then(|interface| interface.link_rate(probe.as_fd()));
-                self.link = Some((source, rate));
+                // Who does not know may be about to negotiate it.
+                self.link = rate.is_some().then_some((source, rate));
                 rate
             }
         }

@@ -233,6 +233,9 @@ impl UdpRx {
             if control_len > 0 {
                 header.msg_control = (&raw mut *control).cast();
                 header.msg_controllen = control_len as _;
+            } else {
+                header.msg_control = std::ptr::null_mut();
+                header.msg_controllen = 0;
             }
         }
     }
