@@ -1,9 +1,12 @@
-//! `idle`: what the first call after a silence takes, next to those of a busy time.
+//! `idle`: what the first call after a silence takes, next to those of a busy time, and next to the first packet there and
+//! back after the same silence with no protocol: caches, page tables and the kernel's send path go cold, whoever sends.
 
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use erpc::raw::wire::HEADER_LEN;
 use erpc::transport::mem::{MemConfig, MemHub};
+use erpc::transport::{RxQueue, TxQueue};
 use erpc::{EndpointConfig, Transport, Udp, UdpConfig};
 
 use super::Control;
@@ -12,6 +15,7 @@ use crate::failure::Failure;
 use crate::load::Load;
 use crate::machine;
 use crate::report::Line;
+use crate::service::Answerer;
 
 /// What carries packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -45,6 +49,8 @@ pub(crate) struct IdleArgs {
 const SIZE: usize = 32;
 /// How long the busy time is.
 const BUSY: Duration = Duration::from_millis(200);
+/// Packets there and back between two silences.
+const BARE_BUSY: u32 = 10_000;
 const LINK: u64 = 12_500_000_000;
 
 pub(crate) fn idle(args: &IdleArgs) -> Result<(), Failure> {
@@ -52,23 +58,32 @@ pub(crate) fn idle(args: &IdleArgs) -> Result<(), Failure> {
     match args.transport {
         Carrier::Mem => {
             let hub = MemHub::new();
-            measure(args, [hub.port(MemConfig::default()), hub.port(MemConfig::default())])
+            measure(args, || Ok(hub.port(MemConfig::default())))
         }
         Carrier::Udp => {
-            let udp = || Udp::bind(&UdpConfig::new()).map_err(Failure::of("no socket"));
-            measure(args, [udp()?, udp()?])
+            measure(args, || Udp::bind(&UdpConfig::new()).map_err(Failure::of("no socket")))
         }
     }
 }
 
-fn measure<T: Transport>(args: &IdleArgs, [client, serving]: [T; 2]) -> Result<(), Failure> {
+fn measure<T: Transport>(
+    args: &IdleArgs,
+    mut transport: impl FnMut() -> Result<T, Failure>,
+) -> Result<(), Failure> {
+    let (client, serving) = (transport()?, transport()?);
+    let mut bare = Bare { client: transport()?, server: transport()? };
     let peer = serving.local_route();
     let config = EndpointConfig::new().congestion(args.cc.config()).link_rate(LINK);
     let load = Load::new(SIZE, SIZE)?;
     let mut pair = Pair::connect((client, serving), peer, &config, answerer()?, load, 1)?;
     pair.run(BUSY)?;
-    let mut firsts = Vec::new();
+    let (mut firsts, mut bare_firsts) = (Vec::new(), Vec::new());
     for _ in 0..args.rounds {
+        bare.pass_time(args);
+        bare_firsts.push(bare.there_and_back());
+        for _ in 0..BARE_BUSY {
+            bare.there_and_back();
+        }
         pass_time(args, &mut pair);
         pair.load.measure_latencies();
         // One call, and some more until the clock is looked at.
@@ -79,28 +94,69 @@ fn measure<T: Transport>(args: &IdleArgs, [client, serving]: [T; 2]) -> Result<(
     pair.load.measure_latencies();
     pair.run(BUSY)?;
     let steady = pair.load.take_latencies().micros(0.5);
-    firsts.sort_unstable_by(f64::total_cmp);
-    let first = firsts.get(firsts.len() / 2).copied();
+    for firsts in [&mut firsts, &mut bare_firsts] {
+        firsts.sort_unstable_by(f64::total_cmp);
+    }
+    let median = |firsts: &[f64]| firsts.get(firsts.len() / 2).copied();
     Line::new()
         .text("transport", if args.transport == Carrier::Mem { "mem" } else { "udp" })
         .text("cc", args.cc.name())
         .number("secs", Some(args.secs))
-        .number("first_us", first)
+        .number("first_us", median(&firsts))
         .number("first_worst_us", firsts.last().copied())
         .number("steady_us", steady)
+        .number("bare_first_us", median(&bare_firsts))
         .print();
     Ok(())
 }
 
-/// Nothing is called for a while.
-fn pass_time<T: Transport>(args: &IdleArgs, pair: &mut Pair<T, T, crate::service::Answerer>) {
+/// Does `turns`, or nothing, for as long as nothing is called.
+fn wait(args: &IdleArgs, mut turns: impl FnMut()) {
     let until = Instant::now() + Duration::from_secs_f64(args.secs);
     while Instant::now() < until {
         if args.away {
             std::hint::spin_loop();
         } else {
-            pair.client.run_once(&mut pair.load);
-            pair.server.run_once(&mut pair.answerer);
+            turns();
         }
     }
+}
+
+fn pass_time<T: Transport>(args: &IdleArgs, pair: &mut Pair<T, T, Answerer>) {
+    wait(args, || {
+        pair.client.run_once(&mut pair.load);
+        pair.server.run_once(&mut pair.answerer);
+    });
+}
+
+/// Two transports with nothing above them.
+struct Bare<T> {
+    client: T,
+    server: T,
+}
+
+impl<T: Transport> Bare<T> {
+    fn pass_time(&mut self, args: &IdleArgs) {
+        wait(args, || {
+            self.client.split().0.burst();
+            self.server.split().0.burst();
+        });
+    }
+
+    /// A packet as long as a call's, and one as its answer: microseconds.
+    fn there_and_back(&mut self) -> f64 {
+        let (to_server, to_client) = (self.server.local_route(), self.client.local_route());
+        let began = Instant::now();
+        send(&mut self.client, &to_server);
+        while self.server.split().0.burst() == 0 {}
+        send(&mut self.server, &to_client);
+        while self.client.split().0.burst() == 0 {}
+        began.elapsed().as_nanos() as f64 / 1e3
+    }
+}
+
+fn send<T: Transport>(transport: &mut T, to: &T::Route) {
+    let (_, tx) = transport.split();
+    tx.push_bytes(to, &[1; HEADER_LEN + SIZE]);
+    tx.doorbell();
 }

@@ -32,7 +32,7 @@ pub(crate) struct StallArgs {
     #[arg(long, default_value = "50", value_parser = millis)]
     stall: Duration,
     /// How often; figures are medians
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
     /// Core to run on
     #[arg(long, default_value_t = 0)]
