@@ -48,7 +48,7 @@ const _: () = assert!(size_of::<Node>() == 24);
 /// never early.
 pub(super) struct Wheel<const TICK_SHIFT: u32> {
     nodes: Vec<Node>,
-    heads: [u32; LEVELS * SLOTS],
+    heads: Box<[u32; LEVELS * SLOTS]>,
     occupied: [u64; LEVELS],
     /// All entries up to and including this tick have been moved to the current slot of level 0.
     tick: u64,
@@ -65,7 +65,7 @@ impl<const TICK_SHIFT: u32> Wheel<TICK_SHIFT> {
     pub(super) fn new() -> Self {
         Self {
             nodes: Vec::new(),
-            heads: [NONE; LEVELS * SLOTS],
+            heads: Box::new([NONE; LEVELS * SLOTS]),
             occupied: [0; LEVELS],
             tick: 0,
             soonest: Self::IDLE,
