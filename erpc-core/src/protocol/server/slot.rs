@@ -91,7 +91,7 @@ impl SlotState {
 
 /// How many response packets the client has had sent again.
 ///
-/// It goes back once per position, and perhaps in pieces if its credits are contended; after a timeout
+/// It goes back once per position, seldom a few times, and perhaps in pieces if its credits are contended; after a timeout
 /// it asks for one packet, which costs nothing here. Without a limit, 24 bytes would bring a session's
 /// credits of full packets over and over.
 #[derive(Clone, Copy, Default)]
