@@ -39,6 +39,13 @@ impl Instant {
         self.0.saturating_sub(earlier.0)
     }
 
+    /// The instant `nanos` earlier, at the earliest the origin.
+    #[must_use]
+    #[inline]
+    pub const fn minus_nanos(self, nanos: u64) -> Self {
+        Self(self.0.saturating_sub(nanos))
+    }
+
     /// The instant `nanos` later; saturates at [`Instant::NEVER`].
     #[must_use]
     #[inline]

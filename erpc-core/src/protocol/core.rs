@@ -73,6 +73,12 @@ pub const MAX_EXPIRED: usize = 32;
 const EAGER_RESPONSES: u32 = 256;
 
 impl Shared {
+    /// Since when the packet may have been here that is taken in now.
+    #[inline]
+    pub(super) fn arrival(&self, now: Instant) -> Instant {
+        now.minus_nanos(self.absence)
+    }
+
     pub(super) fn min_rto(&self) -> Duration {
         self.config.min_rto.unwrap_or(self.local.min_rto)
     }

@@ -12,6 +12,10 @@ pub const MAX_RTO: u64 = 500_000_000;
 /// Doublings that take a timeout of any length to the ceiling: half a microsecond is the shortest.
 const MAX_DOUBLINGS: u8 = 20;
 
+/// Floors that a server's own time adds to a timeout at most. Up to there it is waited for, as probing who is
+/// known to be slow costs packets; beyond, a probe costs less than a late recovery.
+const MOST_SERVED: u64 = 8;
+
 /// Smoothed round-trip time and its variation, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RttEstimator {
@@ -19,16 +23,18 @@ pub(super) struct RttEstimator {
     srtt8: u64,
     /// Four times the mean deviation.
     var4: u64,
+    /// What responses have lately taken: the most, which fades by an eighth with every response.
+    served: u64,
     floor: u64,
 }
 
 impl RttEstimator {
     /// An estimator whose timeout is never below `floor`.
     pub(super) fn new(floor: Duration) -> Self {
-        Self { srtt8: 0, var4: 0, floor: (floor.as_nanos() as u64).min(MAX_RTO) }
+        Self { srtt8: 0, var4: 0, served: 0, floor: (floor.as_nanos() as u64).min(MAX_RTO) }
     }
 
-    /// Takes in a round trip, the server's processing time already taken out.
+    /// Takes in a round trip, the server's own time already taken out.
     #[inline]
     pub(super) fn sample(&mut self, nanos: u64) {
         if self.srtt8 == 0 {
@@ -39,6 +45,18 @@ impl RttEstimator {
         let error = nanos.abs_diff(self.srtt8 >> 3);
         self.var4 = self.var4 - (self.var4 >> 2) + error;
         self.srtt8 = self.srtt8 - (self.srtt8 >> 3) + nanos;
+    }
+
+    /// Takes in how much time of its own the server says that a response took.
+    #[inline]
+    pub(super) fn serve(&mut self, nanos: u64) {
+        let bounded = nanos.min(self.floor * MOST_SERVED);
+        self.served = bounded.max(self.served - (self.served >> 3));
+    }
+
+    /// How much longer a response may be on its way than other answers, in nanoseconds.
+    pub(super) fn service(&self) -> u64 {
+        self.served
     }
 
     /// The timeout after `retries` retransmissions without progress: doubled each time, at most 500 ms.
@@ -90,6 +108,24 @@ mod tests {
         assert_eq!((rtt.rto(0), rtt.rto(1), rtt.rto(2)), (5_000_000, 10_000_000, 20_000_000));
         assert_eq!(rtt.rto(255), MAX_RTO);
         assert_eq!(rtt.smoothed(), Some(Duration::from_nanos(4_000)));
+    }
+
+    #[test]
+    fn a_server_that_takes_its_time_is_waited_for_up_to_eight_floors_until_it_is_fast_again() {
+        let mut rtt = RttEstimator::new(Duration::from_micros(50));
+        for _ in 0..50 {
+            rtt.sample(5_000);
+            rtt.serve(80_000);
+        }
+        assert_eq!((rtt.rto(0), rtt.service()), (50_000, 80_000));
+        rtt.sample(5_000);
+        assert_eq!(rtt.service(), 80_000, "packets say nothing of handlers");
+        rtt.serve(u64::MAX);
+        assert_eq!(rtt.service(), 400_000, "it may take longer, but then one asks");
+        for _ in 0..100 {
+            rtt.serve(0);
+        }
+        assert!(rtt.service() < 10, "{}", rtt.service());
     }
 
     #[test]

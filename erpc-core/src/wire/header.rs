@@ -36,9 +36,9 @@ pub enum Kind {
     /// Client to server: packet `packet` of a request. `aux`: method id in the first, the [`super::Stamp`] of
     /// its sending in later ones; `size`: bytes of the whole request.
     Request = 0,
-    /// Server to client: packet `packet` of a response, or [`ANNOUNCEMENT`]. `aux`: [`super::ReplyInfo`] in the
-    /// first and in announcements, in later ones the stamp of the request for response that it answers;
-    /// `size`: bytes of the whole response.
+    /// Server to client: packet `packet` of a response, or [`ANNOUNCEMENT`]. `aux`: [`super::ReplyInfo`];
+    /// `size`: bytes of the whole response in the first and in announcements, in later ones the stamp of the
+    /// request for response that it answers.
     Response = 1,
     /// As `Response`, but the message is an encoded status: the call failed.
     Failure = 2,
@@ -188,14 +188,11 @@ impl Header {
         })
     }
 
-    /// What a packet from a server tells besides its own business: nothing, if it is a later packet of a response,
-    /// whose `aux` is a stamp.
+    /// What a packet from a server tells besides its own business.
     #[must_use]
     #[inline]
-    pub fn reply_info(&self) -> ReplyInfo {
-        let later = matches!(self.kind, Kind::Response | Kind::Failure)
-            && !matches!(self.packet.get(), 0 | ANNOUNCEMENT);
-        if later { ReplyInfo::default() } else { ReplyInfo::from_u32(self.aux) }
+    pub const fn reply_info(&self) -> ReplyInfo {
+        ReplyInfo::from_u32(self.aux)
     }
 
     /// The header as it travels.

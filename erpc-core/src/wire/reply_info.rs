@@ -1,5 +1,5 @@
-//! What every server packet tells besides its own business: how long the server took, how much its
-//! receive queue can hold, and whether a switch on the way there is congested.
+//! What every server packet tells besides its own business: how much of the time was the server's, how much
+//! its receive queue can hold, and whether a switch on the way there is congested.
 
 /// The `aux` word of replies: processing time in the upper 15 bits, the echo of congestion marks in one,
 /// receive window in the lower half.
@@ -71,7 +71,7 @@ impl ReplyInfo {
         Self(raw)
     }
 
-    /// Nanoseconds between the request's arrival and this reply, as the server measured them.
+    /// Nanoseconds between the arrival of what is answered and this reply, as far as the server knows.
     #[must_use]
     #[inline]
     pub const fn processing_nanos(self) -> u64 {

@@ -56,9 +56,8 @@ impl Meter {
         let number = header.packet.get();
         let echo = match header.kind {
             Kind::Request => Stamp::NONE,
-            Kind::CreditReturn => Stamp::from_u32(header.size),
             Kind::Response if matches!(number, 0 | ANNOUNCEMENT) => Stamp::NONE,
-            Kind::Response => Stamp::from_u32(header.aux),
+            Kind::CreditReturn | Kind::Response => Stamp::from_u32(header.size),
             _ => return,
         };
         if let Some(nanos) = echo.nanos_until(now)

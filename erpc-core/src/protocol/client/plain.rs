@@ -134,7 +134,9 @@ impl<R: Route> ClientSide<R> {
         if session.last_heard != now {
             session.last_heard = now;
             let trip = now.nanos_since(patience.active_at);
-            let nanos = trip.saturating_sub(info.processing_nanos());
+            let served = info.processing_nanos();
+            session.rtt.serve(served);
+            let nanos = trip.saturating_sub(served);
             session.measured(now, nanos, shared.absence, shared.config.bypasses);
         }
         if info.is_marked() | shared.marked {

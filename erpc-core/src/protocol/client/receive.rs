@@ -9,9 +9,7 @@ use crate::protocol::{Body, Event, Reply};
 use crate::service::{Code, Status};
 use crate::transport::TxQueue;
 use crate::wire::extension::Extension;
-use crate::wire::{
-    ANNOUNCEMENT, HEADER_LEN, Header, Kind, PacketLayout, ReplyInfo, Stamp, decode_status,
-};
+use crate::wire::{ANNOUNCEMENT, HEADER_LEN, Header, Kind, PacketLayout, Stamp, decode_status};
 
 /// For responses larger than this the client tells the server that it may drop them; smaller ones are
 /// not worth a packet and stay in their slot until the next request. In bytes.
@@ -109,9 +107,9 @@ impl<R: Route> ClientSide<R> {
                 // A copy of an earlier one may have been anywhere meanwhile.
                 let gap = header.size & 1 != 0;
                 let is_news = expected > call.acked || gap && call.is_news(expected, echo, now);
-                if let Some(nanos) = echo.nanos_until(now).filter(|_| is_news) {
+                if let Some(trip) = echo.nanos_until(now).filter(|_| is_news) {
                     let waited = shared.absence.saturating_add(info.processing_nanos());
-                    session.measured(now, nanos, waited, shared.config.bypasses);
+                    session.measured(now, trip, waited, shared.config.bypasses);
                 }
                 self.credit_return(shared, now, header, tx);
                 Ok(Event::None)
@@ -235,12 +233,13 @@ impl<R: Route> ClientSide<R> {
         }
         let layout = PacketLayout::new(header.size, session.eager, session.payload);
         let announced = is_announcement(header, &layout, body)?;
+        let served = header.reply_info().processing_nanos();
+        session.rtt.serve(served);
         if layout.packets() == 1 && !announced {
             let ambiguous = call.retransmitted && !mutant!(AmbiguousSample);
             if !(ambiguous || call.patience.accepted) && call.layout.packets() == 1 {
-                let processing = ReplyInfo::from_u32(header.aux).processing_nanos();
                 let trip = now.nanos_since(call.patience.active_at);
-                let nanos = trip.saturating_sub(processing);
+                let nanos = trip.saturating_sub(served);
                 session.measured(now, nanos, shared.absence, shared.config.bypasses);
             }
             if header.size > KEPT_SMALL {
@@ -325,7 +324,11 @@ impl<R: Route> ClientSide<R> {
         let Some(response) = &mut call.response else { return Err(DropReason::Unsolicited) };
         let (packet, next) = (header.packet.get(), response.assembly.next());
         let layout = *response.assembly.layout();
-        if header.size != layout.size()
+        let (told, echo) = match packet {
+            0 => (header.size, Stamp::NONE),
+            _ => (layout.size(), Stamp::from_u32(header.size)),
+        };
+        if told != layout.size()
             || header.flags.extended() != response.extended
             || packet >= layout.packets()
             || body.len() != layout.len(packet)
@@ -338,13 +341,13 @@ impl<R: Route> ClientSide<R> {
         if packet >= response.asked {
             return Err(DropReason::Unsolicited);
         }
-        let echo = if packet == 0 { Stamp::NONE } else { Stamp::from_u32(header.aux) };
         if echo != response.echo
-            && let Some(nanos) = echo.nanos_until(now)
+            && let Some(trip) = echo.nanos_until(now)
         {
             // The first of those that were asked for at once: the others have waited for it.
             response.echo = echo;
-            session.measured(now, nanos, shared.absence, shared.config.bypasses);
+            let waited = shared.absence.saturating_add(header.reply_info().processing_nanos());
+            session.measured(now, trip, waited, shared.config.bypasses);
         }
         let Some(call) = &mut session.slots[at].call else { return Err(DropReason::Duplicate) };
         let Some(response) = &mut call.response else { return Err(DropReason::Unsolicited) };
@@ -397,7 +400,7 @@ impl<R: Route> ClientSide<R> {
         }
         let (failure, extended) = (response.failure, response.extended);
         let message = call.response.take().map(|response| response.assembly.into_message());
-        if header.size > KEPT_SMALL {
+        if layout.size() > KEPT_SMALL {
             self.owe_done(shared, now, index, at);
         }
         let (token, request) = self.finish(shared, now, index, at, tx);

@@ -242,6 +242,11 @@ impl Call {
             None => self.sent > self.acked || self.patience.accepted,
         }
     }
+
+    /// Whether nothing is missing but the handler's answer, as far as one can tell.
+    pub(super) fn awaits_handler(&self) -> bool {
+        self.response.is_none() && self.acked + 1 >= self.layout.packets()
+    }
 }
 
 /// A request slot (`SSlot` in the original).

@@ -41,7 +41,10 @@ impl<R: Route> ServerSide<R> {
         session.marked |= shared.marked;
         slot.number = header.request;
         // Neither of the states that were let through holds anything.
-        std::mem::forget(std::mem::replace(&mut slot.state, SlotState::Executing { since: now }));
+        std::mem::forget(std::mem::replace(
+            &mut slot.state,
+            SlotState::Executing { since: shared.arrival(now) },
+        ));
         session.requests += 1;
         shared.stats.requests += 1;
         Some(RequestHandle { index, generation: session.generation, number: header.request })

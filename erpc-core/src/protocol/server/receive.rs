@@ -122,7 +122,7 @@ impl<R: Route> ServerSide<R> {
         slot.number = header.request;
         Self::keep_small_buffer(&mut session.held, slot, shared);
         if packets == 1 {
-            slot.state = SlotState::Executing { since: now };
+            slot.state = SlotState::Executing { since: shared.arrival(now) };
             let deadline = told_deadline(header, body, now);
             return Ok(Self::hand_out(shared, header, session, deadline, Body::Packet(body)));
         }
@@ -215,7 +215,10 @@ impl<R: Route> ServerSide<R> {
                     return Ok(Event::None);
                 }
                 session.held -= receiving.assembly.footprint();
-                let state = std::mem::replace(&mut slot.state, SlotState::Executing { since: now });
+                let state = std::mem::replace(
+                    &mut slot.state,
+                    SlotState::Executing { since: shared.arrival(now) },
+                );
                 let SlotState::Receiving(receiving) = state else { return Ok(Event::None) };
                 let Receiving { assembly, method, deadline, told, .. } = *receiving;
                 let body = Body::Message(assembly.into_message());
@@ -275,7 +278,7 @@ impl<R: Route> ServerSide<R> {
         tx.flush();
         shared.stats.retransmissions += 1;
         if mutant!(RepeatAnsweredInFull) {
-            return self.send_response(index, header.request, 0..all, Stamp::NONE, tx);
+            return self.send_response(index, header.request, 0..all, (Stamp::NONE, 0), tx);
         }
         self.send_first(index, header.request, tx);
     }
@@ -396,7 +399,7 @@ impl<R: Route> ServerSide<R> {
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
         if let SlotState::Receiving(receiving) =
-            std::mem::replace(&mut slot.state, SlotState::Executing { since: now })
+            std::mem::replace(&mut slot.state, SlotState::Executing { since: shared.arrival(now) })
         {
             session.held -= receiving.assembly.footprint();
             receiving.assembly.discard(&mut shared.pool);

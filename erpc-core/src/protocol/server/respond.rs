@@ -214,7 +214,7 @@ impl<R: Route> ServerSide<R> {
             return;
         };
         if !announced {
-            return self.send_response(index, number, 0..1, Stamp::NONE, tx);
+            return self.send_response(index, number, 0..1, (Stamp::NONE, 0), tx);
         }
         let header = Header {
             connection: session.remote,
@@ -228,15 +228,15 @@ impl<R: Route> ServerSide<R> {
         tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
     }
 
-    /// Sends packets of the response in a slot, all but the first with `echo`. Who sends one again flushes
-    /// before.
+    /// Sends packets of the response in a slot, all but the first with the stamp of what asked for them and
+    /// how long that has `waited` here. Who sends one again flushes before.
     #[inline]
     pub(super) fn send_response<X: TxQueue<Route = R>>(
         &mut self,
         index: u32,
         number: RequestNumber,
         packets: Range<u32>,
-        echo: Stamp,
+        (echo, waited): (Stamp, u64),
         tx: &mut X,
     ) {
         let grants = &self.grants;
@@ -248,17 +248,15 @@ impl<R: Route> ServerSide<R> {
         let Some(buffer) = &mut slot.buffer else { return };
         for packet in packets {
             let extended = extended && !(mutant!(ExtendedOnce) && packet > 0);
+            let (nanos, size) =
+                if packet == 0 { (processing, layout.size()) } else { (waited, echo.to_u32()) };
             let header = Header {
                 connection: session.remote,
                 kind: if failure { Kind::Failure } else { Kind::Response },
                 packet: PacketNumber::new(packet),
                 request: number,
-                aux: if packet == 0 {
-                    grants.reply_info(processing, std::mem::take(&mut session.marked))
-                } else {
-                    echo.to_u32()
-                },
-                size: layout.size(),
+                aux: grants.reply_info(nanos, std::mem::take(&mut session.marked)),
+                size,
                 flags: session.flags.and_extended(extended),
             };
             tx.push(&session.route, buffer.packet(packet, &header, &layout));
@@ -309,7 +307,8 @@ impl<R: Route> ServerSide<R> {
             shared.stats.retransmissions += u64::from(count);
         }
         let to = if mutant!(PullOneTooFew) { to - 1 } else { to };
-        self.send_response(index, header.request, from..to, Stamp::from_u32(header.aux), tx);
+        let asked = (Stamp::from_u32(header.aux), shared.absence);
+        self.send_response(index, header.request, from..to, asked, tx);
         Ok(())
     }
 }

@@ -23,7 +23,7 @@ pub(super) enum SlotState {
     Receiving(Box<Receiving>),
     /// The handler has it.
     Executing {
-        /// When the last request packet came in.
+        /// When the last request packet came in, at the earliest.
         since: Instant,
     },
     /// The same, and the client was told and has given back the room for the response: it is to be

@@ -129,7 +129,8 @@ impl Pair {
     /// Packet `packet` of the response to request `number`.
     pub(crate) fn response(&self, number: u32, packet: u32, message: &[u8]) -> Crafted {
         let header = self.header(self.client_id, Kind::Response, number, packet);
-        message_packet(header, self.terms.eager, self.payload() as u32, message)
+        let crafted = message_packet(header, self.terms.eager, self.payload() as u32, message);
+        if packet == 0 { crafted } else { crafted.size(Stamp::at(self.now).to_u32()) }
     }
 
     /// Says that there is a response of so many bytes.

@@ -236,6 +236,45 @@ fn the_time_that_nobody_looked_at_the_queue_is_no_congestion() {
     assert_eq!(rate(&pair, session), None, "nor was it the server's");
 }
 
+/// A request of one packet, answered after `absence` by a server that looks at it only then; and packets of its
+/// response, likewise.
+#[test]
+fn responses_tell_that_the_server_was_away() {
+    for told in [true, false] {
+        let timely = CongestionControl::Timely(TimelyConfig::new().low(us(2_000)));
+        let (mut pair, session) = Pair::connected(1_472, controlled(timely));
+        pair.echo = false;
+        let away = |pair: &mut Pair| {
+            let sent = pair.take_to_server();
+            pair.now = pair.now + ms(20);
+            pair.server.absent(if told { 19_500_000 } else { 0 });
+            pair.burst_at_server(CLIENT, &sent);
+            pair.server.absent(0);
+        };
+        pair.call(session, 1, b"ping");
+        away(&mut pair);
+        pair.answer(&pattern(1, 40_000));
+        let first = pair.take_to_client();
+        pair.burst_at_client(SERVER, &first);
+        away(&mut pair);
+        let later = pair.take_to_client();
+        assert!(kinds(&later).iter().all(|kind| *kind == Kind::Response) && later.len() > 8);
+        pair.burst_at_client(SERVER, &later);
+        assert_eq!(rate(&pair, session).is_none(), told, "of which the client was told: {told}");
+
+        let (mut pair, session) = Pair::connected(1_472, controlled(timely));
+        pair.echo = false;
+        for _ in 0..3 {
+            pair.call(session, 1, b"ping");
+            away(&mut pair);
+            pair.answer(b"pong");
+            let response = pair.take_to_client();
+            pair.burst_at_client(SERVER, &response);
+        }
+        assert_eq!(rate(&pair, session).is_none(), told, "of which the client was told: {told}");
+    }
+}
+
 #[test]
 fn the_handlers_time_is_no_congestion() {
     let timely = CongestionControl::Timely(TimelyConfig::new().low(us(100)));

@@ -38,13 +38,18 @@ fn the_packets_that_are_asked_for_are_sent_in_order() {
 }
 
 #[test]
-fn every_packet_carries_the_size_of_the_whole_and_its_own_bytes() {
+fn every_packet_carries_its_own_bytes_when_it_was_asked_for_and_how_long_that_may_have_waited() {
     let mut pair = responding(3);
     let message = pair.message(3);
     let packet = pair.pull(0, 1, 2).bytes();
+    pair.server.absent(300_000);
     pair.at_server(CLIENT, &packet);
-    for (at, bytes) in pair.take_to_client().iter().enumerate() {
-        assert_eq!(header(bytes).size as usize, message.len());
+    let answers = pair.take_to_client();
+    assert_eq!(answers.len(), 2);
+    for (at, bytes) in answers.iter().enumerate() {
+        assert_eq!(header(bytes).size, header(&packet).aux);
+        let waited = header(bytes).reply_info().processing_nanos();
+        assert!((299_000..=300_000).contains(&waited), "{waited} ns");
         assert_eq!(&bytes[HEADER_LEN..], &message[(at + 1) * pair.payload()..][..pair.payload()]);
     }
 }

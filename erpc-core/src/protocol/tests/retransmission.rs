@@ -129,7 +129,32 @@ fn a_server_that_claims_more_processing_time_than_there_was_does_no_harm() {
     pair.pass(ms(100));
     pair.call(session, 1, b"?");
     pair.take_to_server();
-    assert_eq!(sends_within(&mut pair, ms(60))[0].0, 5, "the floor");
+    assert_eq!(sends_within(&mut pair, ms(60))[0].0, 45, "the floor, and eight times that at most");
+}
+
+#[test]
+fn a_handler_that_takes_its_usual_time_is_not_asked_whether_it_is_there() {
+    let (mut pair, session) = connected();
+    pair.echo = false;
+    for call in 0..20 {
+        let before = pair.client.stats().timeouts;
+        pair.call(session, call, b"slow");
+        pair.settle();
+        pair.pass(ms(30));
+        pair.settle();
+        pair.answer(b"at last");
+        pair.settle();
+        assert!(pair.outcome().result.is_ok());
+        let asked = pair.client.stats().timeouts - before;
+        assert_eq!(asked, u64::from(call == 0), "call {call}");
+    }
+    pair.call(session, 1, b"lost");
+    pair.take_to_server();
+    let again = sends_within(&mut pair, ms(60))[0].0;
+    assert!(
+        (30..45).contains(&again),
+        "what is lost is sent again a little after that: {again} ms"
+    );
 }
 
 #[test]

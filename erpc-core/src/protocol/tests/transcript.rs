@@ -236,6 +236,8 @@ fn written() -> Vec<(&'static str, Vec<u8>)> {
 #[test]
 fn a_parser_of_today_reads_what_was_written() {
     let (mut kinds, mut forms) = (Vec::new(), Vec::new());
+    // Of the response whose first packet came last: later ones do not tell it again.
+    let mut response_size = 0;
     for (words, packet) in written() {
         let header = Header::parse(&packet).unwrap_or_else(|error| panic!("{words}: {error:?}"));
         assert_eq!(header.to_bytes()[..], packet[..HEADER_LEN], "{words}");
@@ -259,7 +261,11 @@ fn a_parser_of_today_reads_what_was_written() {
             }
             Kind::Request | Kind::Response | Kind::Failure => {
                 let payload = if header.flags.trailer() { 1_172 } else { 1_176 };
-                let layout = PacketLayout::new(header.size, payload, payload);
+                let later = header.kind == Kind::Response
+                    && !matches!(header.packet.get(), 0 | ANNOUNCEMENT);
+                let size = if later { response_size } else { header.size };
+                response_size = size;
+                let layout = PacketLayout::new(size, payload, payload);
                 let announced = header.packet.get() == ANNOUNCEMENT;
                 let len = if announced { 0 } else { layout.len(header.packet.get()) };
                 assert_eq!(body.len(), len, "{words}");
