@@ -47,6 +47,7 @@ mod timers;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod totals;
+mod turn;
 mod worker;
 
 use crate::clock;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::clock;
+use super::turn::Turns;
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::protocol::{
     Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, ConnectError, Core,
@@ -43,8 +44,7 @@ pub struct Rpc<T: Transport> {
     transport: T,
     /// The clock is read for every packet.
     stamps_packets: bool,
-    /// When the receive queue was last looked at, if nobody has slept since.
-    looked_at: Option<Instant>,
+    turns: Turns,
 }
 
 /// What an endpoint's owner does with what comes in.
@@ -89,6 +89,7 @@ pub trait App<T: Transport> {
 pub struct Context<'a, T: Transport> {
     core: &'a mut Core<T::Route>,
     tx: &'a mut T::Tx,
+    turns: &'a mut Turns,
     now: Instant,
 }
 
@@ -155,14 +156,24 @@ impl<T: Transport> Context<'_, T> {
 
     /// Answers a request; `extended` if the response begins with an
     /// [extension](crate::wire::extension).
+    ///
+    /// It leaves when the turn is over; at once if it has taken more than 10 us in a loop whose turns are long.
     #[inline(always)]
     pub fn respond(&mut self, request: RequestHandle, response: MsgBuf, extended: bool) {
-        self.core.respond(self.now, request, response, extended, self.tx);
+        let answered = self.turns.answered(self.now);
+        self.core.respond(answered.at, request, response, extended, self.tx);
+        if answered.slow {
+            self.tx.doorbell();
+        }
     }
 
-    /// Answers a request with a failure.
+    /// Answers a request with a failure, which leaves as [`Context::respond`] says.
     pub fn respond_status(&mut self, request: RequestHandle, status: &Status) {
-        self.core.respond_status(self.now, request, status, self.tx);
+        let answered = self.turns.answered(self.now);
+        self.core.respond_status(answered.at, request, status, self.tx);
+        if answered.slow {
+            self.tx.doorbell();
+        }
     }
 
     /// Ends a session when the calls it has accepted are done.
@@ -225,7 +236,7 @@ impl<T: Transport> Rpc<T> {
         if reads_marks {
             transport.enable_ecn();
         }
-        Ok(Self { core, transport, stamps_packets, looked_at: None })
+        Ok(Self { core, transport, stamps_packets, turns: Turns::default() })
     }
 
     /// Accepts sessions from now on.
@@ -240,16 +251,29 @@ impl<T: Transport> Rpc<T> {
     /// that are due.
     #[inline]
     pub fn run_once<A: App<T>>(&mut self, app: &mut A) -> usize {
-        self.run_once_at(clock::now(), app)
+        self.turn(clock::now(), false, app)
     }
 
     /// The same at a time that the caller says, for virtual clocks.
     #[inline]
-    pub fn run_once_at<A: App<T>>(&mut self, mut now: Instant, app: &mut A) -> usize {
-        let before = self.looked_at.replace(now);
-        self.core.absent(before.map_or(0, |before| now.nanos_since(before)));
+    pub fn run_once_at<A: App<T>>(&mut self, now: Instant, app: &mut A) -> usize {
+        self.turn(now, true, app)
+    }
+
+    /// One turn at this time, on a clock that is the caller's if `is_virtual`.
+    #[inline]
+    pub(super) fn turn<A: App<T>>(
+        &mut self,
+        mut now: Instant,
+        is_virtual: bool,
+        app: &mut A,
+    ) -> usize {
         let (rx, tx) = self.transport.split();
         let received = rx.burst();
+        let turns = &mut self.turns;
+        let mut absence = turns.begin(now, received, is_virtual);
+        self.core.absent(absence);
+        let watched = turns.are_watched();
         let mut work = received;
         for at in 0..received {
             let mut packet = rx.packet(at);
@@ -260,7 +284,10 @@ impl<T: Transport> Rpc<T> {
             let body = || Body::Packet(&packet.bytes[HEADER_LEN..]);
             match plain {
                 Plain::Request { handle, method } => {
-                    let mut cx = Context { core: &mut self.core, tx, now };
+                    if watched {
+                        turns.let_go(&mut self.core, now, tx);
+                    }
+                    let mut cx = Context { core: &mut self.core, tx, turns, now };
                     let (extended, deadline) = (false, Instant::NEVER);
                     let (body, peer) = (body(), packet.route);
                     app.on_request(
@@ -269,22 +296,34 @@ impl<T: Transport> Rpc<T> {
                     );
                 }
                 Plain::Reply { token, request } => {
-                    let mut cx = Context { core: &mut self.core, tx, now };
+                    let mut cx = Context { core: &mut self.core, tx, turns, now };
                     let reply = Reply { body: body(), extended: false };
                     app.on_reply(&mut cx, token, Ok(reply), request);
                 }
                 Plain::Neither(parsed) => {
                     let event = self.core.receive_any(now, packet, parsed, tx);
-                    let mut cx = Context { core: &mut self.core, tx, now };
+                    let mut cx = Context { core: &mut self.core, tx, turns, now };
                     match event {
                         Event::None => {}
-                        Event::Request(request) => app.on_request(&mut cx, request),
+                        Event::Request(request) => {
+                            if watched {
+                                cx.turns.let_go(cx.core, now, cx.tx);
+                            }
+                            app.on_request(&mut cx, request);
+                        }
                         Event::Reply { token, result, request } => {
                             app.on_reply(&mut cx, token, result, request)
                         }
                         Event::Cancelled(request) => app.on_cancel(&mut cx, request),
                     }
                 }
+            }
+            if watched {
+                // The packets behind it have waited for it.
+                let resumed = turns.resume(now);
+                absence += resumed.nanos_since(now);
+                now = resumed;
+                self.core.absent(absence);
             }
         }
         if received > 0 {
@@ -304,7 +343,7 @@ impl<T: Transport> Rpc<T> {
         let mut delivered = 0;
         while let Some(notice) = self.core.pop_notice() {
             delivered += 1;
-            let mut cx = Context { core: &mut self.core, tx, now };
+            let mut cx = Context { core: &mut self.core, tx, turns: &mut self.turns, now };
             match notice {
                 Notice::CallFailed { token, error, request } => {
                     app.on_reply(&mut cx, token, Err(error), request)
@@ -337,7 +376,8 @@ impl<T: Transport> Rpc<T> {
     /// The same at a time that the caller says.
     #[inline]
     pub fn context_at(&mut self, now: Instant) -> Context<'_, T> {
-        Context { core: &mut self.core, tx: self.transport.split().1, now }
+        let tx = self.transport.split().1;
+        Context { core: &mut self.core, tx, turns: &mut self.turns, now }
     }
 
     /// Sends what was pushed outside of a turn.
@@ -367,7 +407,7 @@ impl<T: Transport> Rpc<T> {
     /// elsewhere than in [`Rpc::wait`]; without it, the time since the last turn counts as the loop's absence, and is
     /// taken out of what the network is said to have taken.
     pub fn rested(&mut self) {
-        self.looked_at = None;
+        self.turns.rest();
     }
 
     /// Ends a [`Rpc::wait`] from any thread.

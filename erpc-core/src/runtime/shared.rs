@@ -259,7 +259,7 @@ impl<T: Transport> Shared<T> {
         if self.streams.are_dirty() {
             work += self.flush_streams(&mut rpc.context_at(now));
         }
-        work += rpc.run_once_at(now, &mut Dispatch { shared: self });
+        work += rpc.turn(now, self.time.get().is_some(), &mut Dispatch { shared: self });
         drop(rpc);
         work += self.finish_ending();
         self.running.begin_turn(now);
