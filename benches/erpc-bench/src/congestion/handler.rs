@@ -3,27 +3,35 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use erpc::raw::protocol::ProtocolStats;
 use erpc::raw::{App, Body, Context, Instant, MsgBuf, Reply, Request, RequestHandle, Rpc};
 use erpc::transport::mem::{MemConfig, MemHub};
 use erpc::{CallError, EndpointConfig, Transport};
 
 use super::Control;
-use super::pair::{Answers, Pair};
+use super::pair::{self, Answers, Pair};
 use crate::failure::Failure;
 use crate::load::Load;
 use crate::machine;
 use crate::payload;
 use crate::report::Line;
+use crate::service::Answerer;
 
 #[derive(Args)]
 pub(crate) struct HandlerArgs {
-    /// Microseconds from a request to its answer, as of workers that are free
+    /// Microseconds that a handler takes
     #[arg(long)]
     us: u64,
-    /// Bytes of a request; answers have 32
+    /// Where handlers run
+    #[arg(long, value_enum, default_value = "worker")]
+    mode: Place,
+    /// Bytes of a request
     #[arg(long, default_value_t = 1 << 20)]
     size: usize,
+    /// Bytes of an answer; of workers, 32
+    #[arg(long, default_value_t = payload::SINK_ANSWER)]
+    answer: usize,
     /// Calls under way
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     outstanding: u32,
@@ -36,6 +44,27 @@ pub(crate) struct HandlerArgs {
     /// Core to run on
     #[arg(long, default_value_t = 0)]
     core: usize,
+    /// Core of the server in mode dispatch
+    #[arg(long, default_value_t = 1)]
+    server_core: usize,
+}
+
+/// Where handlers run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Place {
+    /// On threads of their own, as many as are needed; one thread turns both endpoints
+    Worker,
+    /// In the server's loop, one after the other; the server has a thread of its own
+    Dispatch,
+}
+
+impl Place {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Worker => "worker",
+            Self::Dispatch => "dispatch",
+        }
+    }
 }
 
 const LINK: u64 = 12_500_000_000;
@@ -84,45 +113,137 @@ impl<T: Transport> Answers<T> for Workers {
     }
 }
 
-pub(crate) fn handler(args: &HandlerArgs) -> Result<(), Failure> {
-    machine::pin(args.core)?;
-    let hub = MemHub::new();
-    let connect = |control: Control| {
-        let (client, serving) = (hub.port(MemConfig::default()), hub.port(MemConfig::default()));
-        let peer = serving.local_route();
-        let config = EndpointConfig::new().congestion(control.config()).link_rate(LINK);
-        let load = Load::new(args.size, payload::SINK_ANSWER)?;
-        let workers = Workers { time: Duration::from_micros(args.us), working: VecDeque::new() };
-        let outstanding = args.outstanding as usize;
-        Pair::connect((client, serving), peer, &config, workers, load, outstanding)
-    };
-    let mut pairs = [connect(args.cc)?, connect(Control::None)?];
-    for pair in &mut pairs {
-        pair.run(TURN)?;
-    }
-    let mut sums = [(0, Duration::ZERO); 2];
-    for _ in 0..(args.secs / 2.0 / TURN.as_secs_f64()).ceil() as u64 {
-        for (pair, sum) in pairs.iter_mut().zip(&mut sums) {
-            let (calls, time) = pair.run(TURN)?;
-            *sum = (sum.0 + calls, sum.1 + time);
+/// Answers when it has spent so long.
+struct Dispatching {
+    time: Duration,
+    answerer: Answerer,
+}
+
+impl<T: Transport> App<T> for Dispatching {
+    fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
+        let until = std::time::Instant::now() + self.time;
+        while std::time::Instant::now() < until {
+            std::hint::spin_loop();
         }
+        self.answerer.on_request(cx, request);
     }
-    let [with, without] =
-        sums.map(|(calls, time)| calls as f64 * args.size as f64 * 8e-9 / time.as_secs_f64());
-    let [stats, stats_without] = pairs.each_mut().map(|pair| pair.client.stats().protocol);
+
+    fn on_reply(
+        &mut self,
+        _: &mut Context<'_, T>,
+        _: u64,
+        _: Result<Reply<'_>, CallError>,
+        _: MsgBuf,
+    ) {
+        // A server calls nobody.
+    }
+}
+
+/// Calls that were answered, in what time, and the client's counters at last.
+type Sum = (u64, Duration, ProtocolStats);
+
+impl HandlerArgs {
+    fn config(&self, control: Control) -> EndpointConfig {
+        EndpointConfig::new().congestion(control.config()).link_rate(LINK)
+    }
+
+    /// With control and without by turns; `runs` keep calls under way for so long.
+    fn by_turns(
+        &self,
+        mut runs: [impl FnMut(Duration) -> Result<Sum, Failure>; 2],
+    ) -> Result<[Sum; 2], Failure> {
+        for run in &mut runs {
+            run(TURN)?;
+        }
+        let mut sums = [(0, Duration::ZERO, ProtocolStats::default()); 2];
+        for _ in 0..(self.secs / 2.0 / TURN.as_secs_f64()).ceil() as u64 {
+            for (run, sum) in runs.iter_mut().zip(&mut sums) {
+                let (calls, time, stats) = run(TURN)?;
+                *sum = (sum.0 + calls, sum.1 + time, stats);
+            }
+        }
+        Ok(sums)
+    }
+
+    fn by_workers(&self) -> Result<[Sum; 2], Failure> {
+        if self.answer != payload::SINK_ANSWER {
+            return Err(Failure::new("--answer is for --mode dispatch"));
+        }
+        machine::pin(self.core)?;
+        let hub = MemHub::new();
+        let connect = |control: Control| {
+            let (client, serving) =
+                (hub.port(MemConfig::default()), hub.port(MemConfig::default()));
+            let peer = serving.local_route();
+            let load = Load::new(self.size, self.answer)?;
+            let time = Duration::from_micros(self.us);
+            let workers = Workers { time, working: VecDeque::new() };
+            let outstanding = self.outstanding as usize;
+            let config = self.config(control);
+            Pair::connect((client, serving), peer, &config, workers, load, outstanding)
+        };
+        let mut pairs = [connect(self.cc)?, connect(Control::None)?];
+        self.by_turns(pairs.each_mut().map(|pair| {
+            |time| {
+                let (calls, time) = pair.run(time)?;
+                Ok((calls, time, pair.client.stats().protocol))
+            }
+        }))
+    }
+
+    fn by_dispatch(&self) -> Result<[Sum; 2], Failure> {
+        let hub = MemHub::new();
+        let serving = hub.port(MemConfig::default());
+        let peer = serving.local_route();
+        let outstanding = self.outstanding as usize;
+        let connect = |control: Control| {
+            let port = hub.port(MemConfig::default());
+            let mut rpc =
+                Rpc::new(port, self.config(control)).map_err(Failure::of("no endpoint"))?;
+            let mut load = Load::new(self.size, self.answer)?;
+            load.connect(&mut rpc, peer, outstanding.div_ceil(8), || {})?;
+            Ok((rpc, load))
+        };
+        let time = Duration::from_micros(self.us);
+        let made = || Ok(Dispatching { time, answerer: pair::answerer()? });
+        let cores = (self.core, self.server_core);
+        pair::serve_while((serving, self.config(Control::None)), made, cores, || {
+            let mut clients = [connect(self.cc)?, connect(Control::None)?];
+            self.by_turns(clients.each_mut().map(|(rpc, load)| {
+                |time| {
+                    let (calls, time) = load.run(rpc, outstanding, time, || {})?;
+                    Ok((calls, time, rpc.stats().protocol))
+                }
+            }))
+        })
+    }
+}
+
+pub(crate) fn handler(args: &HandlerArgs) -> Result<(), Failure> {
+    let sums = match args.mode {
+        Place::Worker => args.by_workers()?,
+        Place::Dispatch => args.by_dispatch()?,
+    };
+    let bits = (args.size + args.answer) as f64 * 8e-9;
+    let [with, without] = sums.map(|(calls, time, _)| calls as f64 * bits / time.as_secs_f64());
+    let [stats, stats_without] = sums.map(|(.., stats)| stats);
     eprintln!(
         "{with:.1} Gb/s with control, {} timeouts; {without:.1} without, {} timeouts",
         stats.timeouts, stats_without.timeouts
     );
     Line::new()
         .text("cc", args.cc.name())
+        .text("mode", args.mode.name())
         .int("us", args.us)
         .int("size", args.size as u64)
+        .int("answer", args.answer as u64)
         .number("gbps", Some(with))
         .number("gbps_without", Some(without))
         .number("ratio", Some(with / without))
         .int("retx", stats.retransmissions)
         .int("retx_without", stats_without.retransmissions)
+        .int("timeouts", stats.timeouts)
+        .int("timeouts_without", stats_without.timeouts)
         .print();
     Ok(())
 }

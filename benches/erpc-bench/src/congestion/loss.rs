@@ -183,7 +183,8 @@ fn in_memory(args: &LossArgs) -> Result<[Rate; 2], Failure> {
             Ok((calls, time, pair.client.stats().protocol))
         });
     }
-    pair::serve_while(serving, config.clone(), (args.core, args.server_core), || {
+    let cores = (args.core, args.server_core);
+    pair::serve_while((serving, config.clone()), pair::answerer, cores, || {
         let mut rpc = Rpc::new(client, config).map_err(Failure::of("no endpoint"))?;
         load.connect(&mut rpc, peer, outstanding.div_ceil(8), || {})?;
         run.measure(|time| {

@@ -84,17 +84,18 @@ impl<C: Transport, S: Transport, A: Answers<S>> Pair<C, S, A> {
     }
 }
 
-/// Serves over `serving` on core `cores.1` while `client` runs on core `cores.0`.
-pub(super) fn serve_while<T: Transport + Send, V>(
-    serving: T,
-    config: EndpointConfig,
+/// Serves over `serving` on core `cores.1`, with the answers of what is `made` there, while `client` runs on core
+/// `cores.0`.
+pub(super) fn serve_while<T: Transport + Send, A: App<T>, V>(
+    (serving, config): (T, EndpointConfig),
+    made: impl FnOnce() -> Result<A, Failure> + Send,
     cores: (usize, usize),
     client: impl FnOnce() -> Result<V, Failure>,
 ) -> Result<V, Failure> {
     let stop = AtomicBool::new(false);
     let serve = || -> Result<(), Failure> {
         machine::pin(cores.1)?;
-        let (mut rpc, mut answerer) = (server(serving, config)?, answerer()?);
+        let (mut rpc, mut answerer) = (server(serving, config)?, made()?);
         while !stop.load(Ordering::Relaxed) {
             rpc.run_once(&mut answerer);
         }
