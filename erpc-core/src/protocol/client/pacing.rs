@@ -31,7 +31,7 @@ impl<R> ClientSession<R> {
     /// A packet came that was marked on its way, or the server says so of one of ours.
     #[cold]
     pub(super) fn heed_mark(&mut self, now: Instant, bypasses: Bypasses) {
-        self.congestion.on_ecn(now, true);
+        self.congestion.on_mark(now);
         self.set_pace(bypasses);
     }
 

@@ -174,6 +174,8 @@ impl Session {
         if !self.control.is_calm(rtt) {
             self.control.on_rtt(now, rtt);
         }
-        self.control.on_ecn(now, is_marked);
+        if is_marked {
+            self.control.on_mark(now);
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Switches mark packets behind long queues, replies tell, and the rate is cut at most once per period, by a half of
 //! `alpha`, which follows how many of the last periods had marks. Without marks the rate returns: in
 //! five steps halfway to where it was each time, then that target moves on by a step, and by larger ones when bytes agree with
-//! the clock. Time is asked for nothing: what should have happened in the meantime happens with the next call.
+//! the clock. Time is asked for nothing: what should have happened in the meantime happens with the next packet that is sent, or mark.
 //!
 //! In the paper the receiver sends a notification at most every 50 us. Here every reply tells, and the sender does the counting.
 //! A period is no shorter than the last round trip: behind a long queue replies come in clumps, one per round trip,
@@ -144,15 +144,11 @@ impl Controller for Dcqcn {
     }
 
     #[inline]
-    fn on_ecn(&mut self, now: Instant, marked: bool) {
-        if marked {
-            self.catch_up(now);
-            self.ticked = now;
-            if self.cut.is_none_or(|cut| now.nanos_since(cut) >= self.period()) {
-                self.slow_down(now);
-            }
-        } else if !self.is_at_line() {
-            self.catch_up(now);
+    fn on_mark(&mut self, now: Instant) {
+        self.catch_up(now);
+        self.ticked = now;
+        if self.cut.is_none_or(|cut| now.nanos_since(cut) >= self.period()) {
+            self.slow_down(now);
         }
     }
 
@@ -176,6 +172,7 @@ mod tests {
     const LINE: u64 = 5_000_000_000;
     const STEP: u64 = 5_000_000;
     const PERIOD: u64 = 55_000;
+    const PACKET: u32 = 1_500;
 
     fn at_line() -> Dcqcn {
         let path = Path { line_rate: LINE, noise: Duration::ZERO, datagram: 1_500 };
@@ -188,17 +185,22 @@ mod tests {
 
     fn marked() -> Dcqcn {
         let mut dcqcn = at_line();
-        dcqcn.on_ecn(after(0), true);
+        dcqcn.on_mark(after(0));
         dcqcn
+    }
+
+    /// Sends a packet at the end of each of these periods, which is when a session hears of the time.
+    fn send(dcqcn: &mut Dcqcn, periods: impl IntoIterator<Item = u64>) {
+        periods.into_iter().for_each(|period| dcqcn.on_sent(after(period), PACKET));
     }
 
     #[test]
     fn a_mark_cuts_by_half_of_alpha_and_the_next_ones_count_a_period_later() {
         let mut dcqcn = marked();
         assert_eq!(dcqcn.rate(), LINE / 2, "alpha is 1");
-        (0..100).for_each(|_| dcqcn.on_ecn(after(0).plus_nanos(PERIOD - 1), true));
+        (0..100).for_each(|_| dcqcn.on_mark(after(0).plus_nanos(PERIOD - 1)));
         assert_eq!(dcqcn.rate(), LINE / 2);
-        dcqcn.on_ecn(after(1), true);
+        dcqcn.on_mark(after(1));
         assert_eq!(dcqcn.rate(), LINE / 4, "the rate has not grown meanwhile");
     }
 
@@ -208,8 +210,8 @@ mod tests {
         let mut dcqcn = marked();
         dcqcn.on_rtt(after(0), 20 * PERIOD);
         for clump in 1..=3 {
-            (0..32).for_each(|nanos| dcqcn.on_ecn(after(20 * clump).plus_nanos(nanos), true));
-            dcqcn.on_sent(after(20 * clump + 19), 1_000);
+            (0..32).for_each(|nanos| dcqcn.on_mark(after(20 * clump).plus_nanos(nanos)));
+            send(&mut dcqcn, [20 * clump + 19]);
         }
         assert!(dcqcn.rate() < LINE / 4, "{}", dcqcn.rate());
     }
@@ -218,7 +220,7 @@ mod tests {
     fn alpha_follows_how_many_of_the_last_periods_had_marks() {
         let mut dcqcn = marked();
         assert!((dcqcn.alpha - 1.0).abs() < 1e-9);
-        dcqcn.on_ecn(after(257), true);
+        dcqcn.on_mark(after(257));
         let (g, quiet) = (1.0 / 256.0, (255.0f64 / 256.0).powi(256));
         assert!((dcqcn.alpha - ((1.0 - g) * quiet + g)).abs() < 1e-9, "{}", dcqcn.alpha);
     }
@@ -228,12 +230,12 @@ mod tests {
         let mut dcqcn = marked();
         let mut distance = LINE / 2;
         for period in 1..=4 {
-            dcqcn.on_ecn(after(period), false);
+            send(&mut dcqcn, [period]);
             distance /= 2;
             assert_eq!(dcqcn.rate(), LINE - distance);
         }
         let mut dcqcn = Dcqcn { target: LINE as f64 / 2.0, rate: LINE / 2, ..marked() };
-        (1..=7).for_each(|period| dcqcn.on_ecn(after(period), false));
+        send(&mut dcqcn, 1..=7);
         assert_eq!(dcqcn.target as u64, LINE / 2 + 3 * STEP);
     }
 
@@ -243,27 +245,27 @@ mod tests {
         (0..5).for_each(|_| dcqcn.on_sent(after(0), 10_000_000));
         assert_eq!(dcqcn.target as u64, LINE / 4 + STEP, "the fifth round of bytes alone");
         dcqcn.on_sent(after(0), 10_000_000);
-        dcqcn.catch_up(after(5));
+        send(&mut dcqcn, [5]);
         assert_eq!(dcqcn.target as u64, LINE / 4 + 7 * STEP);
-        dcqcn.catch_up(after(6));
+        send(&mut dcqcn, [6]);
         assert_eq!(dcqcn.target as u64, LINE / 4 + 17 * STEP);
     }
 
     #[test]
     fn time_that_has_passed_in_silence_is_made_up_for_in_64_steps() {
         let mut dcqcn = Dcqcn { target: 0.0, ..marked() };
-        dcqcn.on_ecn(after(1_000_000), false);
+        send(&mut dcqcn, [1_000_000]);
         assert_eq!(dcqcn.ticks, 64);
-        dcqcn.on_ecn(after(1_000_001), false);
+        send(&mut dcqcn, [1_000_001]);
         assert_eq!(dcqcn.ticks, 65);
     }
 
     #[test]
     fn without_marks_the_rate_is_back_at_line_and_with_nothing_else_it_stays_at_the_minimum() {
         let mut dcqcn = marked();
-        (1..20).for_each(|period| dcqcn.on_ecn(after(period), false));
+        send(&mut dcqcn, 1..20);
         assert!(dcqcn.is_at_line());
-        (20..60).for_each(|period| dcqcn.on_ecn(after(period), true));
+        (20..60).for_each(|period| dcqcn.on_mark(after(period)));
         assert!(dcqcn.rate() < LINE / 1_000 && dcqcn.rate() >= LINE / 10_000);
     }
 

@@ -45,8 +45,8 @@ pub(super) trait Controller {
     fn on_sent(&mut self, now: Instant, bytes: u32);
     /// A packet and its answer took `nanos` on the network, the server's own time not counted.
     fn on_rtt(&mut self, now: Instant, nanos: u64);
-    /// A reply told whether a switch has marked the packet that it answers.
-    fn on_ecn(&mut self, now: Instant, marked: bool);
+    /// A switch has marked a packet, or the one that it answers.
+    fn on_mark(&mut self, now: Instant);
     /// A packet was lost, or looks so: a roll-back or a timeout.
     fn on_loss(&mut self, now: Instant);
     /// Bytes per second, from the minimum rate to the line's.
@@ -63,7 +63,7 @@ impl Controller for NoControl {
     #[inline]
     fn on_rtt(&mut self, _: Instant, _: u64) {}
     #[inline]
-    fn on_ecn(&mut self, _: Instant, _: bool) {}
+    fn on_mark(&mut self, _: Instant) {}
     #[inline]
     fn on_loss(&mut self, _: Instant) {}
     #[inline]
@@ -134,8 +134,8 @@ impl Controller for Congestion {
     }
 
     #[inline]
-    fn on_ecn(&mut self, now: Instant, marked: bool) {
-        controller!(self, controller => controller.on_ecn(now, marked));
+    fn on_mark(&mut self, now: Instant) {
+        controller!(self, controller => controller.on_mark(now));
     }
 
     #[inline]

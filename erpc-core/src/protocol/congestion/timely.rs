@@ -166,7 +166,7 @@ impl Controller for Timely {
     }
 
     #[inline]
-    fn on_ecn(&mut self, _: Instant, _: bool) {}
+    fn on_mark(&mut self, _: Instant) {}
 
     /// A loss behind a queue is congestion, and costs half of `beta` once per round trip; one without a queue is the
     /// network's imperfection, and slowing down would not mend it. The price: where a
