@@ -8,8 +8,8 @@ use std::time::Duration;
 use erpc_core::buf::MsgBuf;
 use erpc_core::time::Instant;
 use erpc_core::transport::{
-    Capabilities, ChargeModel, MAX_BURST, Path, RxPacket, RxQueue, Transport, TransportStats,
-    TxPacket, TxQueue, Waker,
+    Capabilities, ChargeModel, MAX_BURST, NoMarks, Path, RxPacket, RxQueue, Transport,
+    TransportStats, TxPacket, TxQueue, Waker,
 };
 use erpc_core::wire::HEADER_LEN;
 use erpc_core::wire::checksum::{TRAILER_LEN, trailer_of};
@@ -232,8 +232,8 @@ impl Transport for SimTransport {
     }
 
     /// Marks are told in any case.
-    fn enable_ecn(&mut self) -> bool {
-        true
+    fn enable_ecn(&mut self) -> Result<(), NoMarks> {
+        Ok(())
     }
 
     fn wait(&mut self, _: Option<Duration>) {

@@ -6,6 +6,7 @@ use super::congestion::{CongestionControl, TimelyConfig};
 use crate::buf::MIN_PAYLOAD;
 use crate::mutants::mutant;
 use crate::time::Instant;
+use crate::transport::NoMarks;
 
 /// Requests of one session that may be on their way at once.
 pub const WINDOW: usize = 8;
@@ -84,7 +85,7 @@ pub(super) const LINK_RATES: (u64, u64) = (1_000_000, 1_000_000_000_000);
 /// The longest interval that makes sense, and far from any overflow.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A setting that cannot work, named with its bounds.
+/// A setting that cannot work, named with its bounds, or with what the transport lacks for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
     what: &'static str,
@@ -97,6 +98,13 @@ impl std::fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+impl From<NoMarks> for ConfigError {
+    fn from(_: NoMarks) -> Self {
+        let what = "congestion must be Timely or None: Dcqcn takes marks (ECN), which this transport cannot read";
+        Self { what }
+    }
+}
 
 impl Default for EndpointConfig {
     fn default() -> Self {
@@ -225,7 +233,8 @@ impl EndpointConfig {
     /// How sessions find the rate at which they send. Default [`CongestionControl::Timely`]. It acts where the rate of
     /// the link is known: see [`EndpointConfig::link_rate`]. A server paces nothing, whatever is chosen there, as it
     /// sends what clients ask for; but for its clients to use [`CongestionControl::Dcqcn`] it must have chosen it,
-    /// too, or it does not read the marks that it is to tell them of.
+    /// too, or it does not read the marks that it is to tell them of. Over a transport that cannot read marks, the one in memory
+    /// among them, an endpoint with it is refused.
     #[must_use]
     pub const fn congestion(mut self, control: CongestionControl) -> Self {
         self.congestion = control;

@@ -227,14 +227,14 @@ impl<T: Transport> Rpc<T> {
     /// An endpoint over a transport.
     ///
     /// # Errors
-    /// [`ConfigError`] if a setting is out of its bounds.
+    /// [`ConfigError`] if a setting is out of its bounds, or takes what the transport does not have.
     pub fn new(mut transport: T, config: EndpointConfig) -> Result<Self, ConfigError> {
         let pool = Pool::in_arena(config.memory(), transport.arena());
         let key = if config.fixed_seed().is_some() { (0, 0) } else { random_key() };
         let (reads_marks, stamps_packets) = (config.reads_marks(), config.stamps_packets());
         let core = Core::with_pool(Local::from(transport.capabilities()), config, key, pool)?;
         if reads_marks {
-            transport.enable_ecn();
+            transport.enable_ecn().map_err(ConfigError::from)?;
         }
         Ok(Self { core, transport, stamps_packets, turns: Turns::default() })
     }

@@ -51,8 +51,8 @@ use packets::{Lent, Outgoing};
 pub use plan::{FaultPlan, Faults, Outage};
 
 use super::{
-    Arena, Capabilities, Path, RxPacket, RxQueue, Transport, TransportStats, TxPacket, TxQueue,
-    Waker,
+    Arena, Capabilities, NoMarks, Path, RxPacket, RxQueue, Transport, TransportStats, TxPacket,
+    TxQueue, Waker,
 };
 
 /// A transport whose packets suffer from a [`FaultPlan`].
@@ -117,7 +117,7 @@ impl<T: Transport> Transport for Faulty<T> {
         lock(&self.line).inner.path(peer)
     }
 
-    fn enable_ecn(&mut self) -> bool {
+    fn enable_ecn(&mut self) -> Result<(), NoMarks> {
         lock(&self.line).inner.enable_ecn()
     }
 

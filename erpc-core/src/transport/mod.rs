@@ -85,6 +85,18 @@ pub struct Path {
     pub link_rate: Option<u64>,
 }
 
+/// A transport that cannot ask for the network's marks, or cannot read them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoMarks;
+
+impl Display for NoMarks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the transport cannot read the network's marks (ECN)")
+    }
+}
+
+impl std::error::Error for NoMarks {}
+
 /// One endpoint's queue pair.
 pub trait Transport: 'static {
     /// How peers are addressed.
@@ -117,13 +129,15 @@ pub trait Transport: 'static {
     fn path(&mut self, peer: &Self::Route) -> Path;
 
     /// Asks the network to mark packets where queues are long (explicit congestion notification, RFC 3168),
-    /// and tells which of those received from now on came marked ([`RxPacket::marked`]). Returns whether
-    /// this transport can; false, the default, if it cannot. There is no way back.
+    /// and tells which of those received from now on came marked ([`RxPacket::marked`]). There is no way back.
     ///
     /// Called once, and only by endpoints whose congestion control reads marks: it may make every packet
     /// dearer to receive.
-    fn enable_ecn(&mut self) -> bool {
-        false
+    ///
+    /// # Errors
+    /// [`NoMarks`], the default, if this transport cannot do both; it then does neither.
+    fn enable_ecn(&mut self) -> Result<(), NoMarks> {
+        Err(NoMarks)
     }
 
     /// Blocks until a packet may be there, [`Waker::wake`] was called, or `timeout` has passed; `None`

@@ -75,7 +75,7 @@ fn is_marked(number: usize) -> bool {
 fn marks_cross_the_cable() {
     let server = || {
         let mut socket = bind(loopback().address(SERVER));
-        assert!(socket.enable_ecn());
+        assert_eq!(socket.enable_ecn(), Ok(()));
         say("LISTENING");
         let (mut arrived, start) = (0, Instant::now());
         while arrived < PACKETS {

@@ -16,7 +16,8 @@ pub enum CongestionControl {
     None,
     /// Timely, by round-trip times. The default. Needs nothing of the network.
     Timely(TimelyConfig),
-    /// DCQCN, by marks. For networks whose switches mark packets; where none does, it does nothing.
+    /// DCQCN, by marks. For networks whose switches mark packets; where none does, it does nothing. Refused over transports
+    /// that [cannot read them](crate::transport::Transport::enable_ecn).
     Dcqcn(DcqcnConfig),
 }
 

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::buf::MsgBuf;
-use crate::transport::{MAX_BURST, RxQueue, TxPacket};
+use crate::protocol::{CongestionControl, DcqcnConfig, EndpointConfig};
+use crate::runtime::Rpc;
+use crate::transport::{MAX_BURST, NoMarks, RxQueue, TxPacket};
 use crate::wire::checksum::check;
 
 /// Tests with threads give up after this long.
@@ -126,6 +128,18 @@ fn a_receiver_holds_what_it_promised_and_a_burst_more() {
     assert_eq!((bob.stats().rx_packets, bob.stats().rx_overflow), (fits, 7));
     send(&mut alice, bob.local_route(), b"x");
     assert_eq!(receive(&mut bob).len(), 1, "a full ring recovers");
+}
+
+#[test]
+fn an_endpoint_that_takes_marks_is_refused_where_there_are_none() {
+    let (mut alice, bob) = two_ports();
+    assert_eq!(alice.enable_ecn(), Err(NoMarks));
+    let with = |control| EndpointConfig::new().congestion(control);
+    let dcqcn = with(CongestionControl::Dcqcn(DcqcnConfig::new()));
+    let refused = Rpc::new(bob, dcqcn).err().expect("memory has no marks");
+    assert_eq!(refused, NoMarks.into());
+    assert!(refused.to_string().contains("must be Timely or None"), "{refused}");
+    assert!(Rpc::new(alice, with(CongestionControl::default())).is_ok());
 }
 
 #[test]

@@ -39,7 +39,9 @@ use stray::{Inboxes, Member};
 pub use tx::UdpTx;
 use wait::Bed;
 
-use super::{Capabilities, ChargeModel, MAX_BURST, Path, Transport, TransportStats, Waker};
+use super::{
+    Capabilities, ChargeModel, MAX_BURST, NoMarks, Path, Transport, TransportStats, Waker,
+};
 
 /// Largest datagram there is, in bytes: what IPv4's 16-bit length leaves for the payload.
 pub const MAX_DATAGRAM: usize = 65_507;
@@ -218,8 +220,8 @@ impl Transport for UdpTransport {
 
     /// Without it, single packets are received without ancillary data. With it, each brings its mark
     /// along: see [`UdpRx`].
-    fn enable_ecn(&mut self) -> bool {
-        self.rx.enable_ecn()
+    fn enable_ecn(&mut self) -> Result<(), NoMarks> {
+        self.rx.enable_ecn().map_err(|_| NoMarks)
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {

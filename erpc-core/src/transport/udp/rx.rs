@@ -17,6 +17,8 @@
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::route::{Name, UdpRoute};
 use super::socket::UdpSocket;
 use super::stray::Member;
@@ -157,11 +159,12 @@ impl UdpRx {
         self.counters
     }
 
-    /// Makes the kernel tell marks; whether it does. Those of packets that wait already are told, too.
-    pub(super) fn enable_ecn(&mut self) -> bool {
-        self.ecn = self.socket.enable_ecn();
+    /// Makes the kernel tell marks. Those of packets that wait already are told, too.
+    pub(super) fn enable_ecn(&mut self) -> Result<(), Errno> {
+        self.socket.enable_ecn()?;
+        self.ecn = true;
         self.expect_controls();
-        self.ecn
+        Ok(())
     }
 
     /// Makes the kernel coalesce, or not, if it obeys.

@@ -126,20 +126,35 @@ impl UdpSocket {
     }
 
     /// Marks what is sent as coming from a transport that takes notice of marks (ECT), and makes the kernel
-    /// tell the traffic class of what is received; whether it obeys.
-    pub(super) fn enable_ecn(&self) -> bool {
+    /// tell the traffic class of what is received; both, or neither.
+    pub(super) fn enable_ecn(&self) -> Result<(), Errno> {
         const CAPABLE: i32 = 0b10;
-        let set = |level, tell, class| {
-            sys::set_option(self.fd(), level, tell, 1).is_ok()
-                && sys::set_option(self.fd(), level, class, CAPABLE).is_ok()
-        };
-        let v4 = || set(libc::SOL_IP, libc::IP_RECVTOS, libc::IP_TOS);
-        let v6 = || set(libc::SOL_IPV6, libc::IPV6_RECVTCLASS, libc::IPV6_TCLASS);
-        match self.family {
-            Family::V4 => v4(),
-            // Mapped addresses have the settings of their own family.
-            Family::V6 => v6() && (v4() || !self.address.ip().is_unspecified()),
+        // IPv6 first. Mapped addresses, which only the unspecified one stands for, have the settings of their own family.
+        let options = [
+            (libc::SOL_IPV6, libc::IPV6_RECVTCLASS, 1),
+            (libc::SOL_IPV6, libc::IPV6_TCLASS, CAPABLE),
+            (libc::SOL_IP, libc::IP_RECVTOS, 1),
+            (libc::SOL_IP, libc::IP_TOS, CAPABLE),
+        ];
+        self.set_all(match self.family {
+            Family::V4 => &options[2..],
+            Family::V6 if self.address.ip().is_unspecified() => &options,
+            Family::V6 => &options[..2],
+        })
+    }
+
+    /// Sets options, by level and name, that are 0 so far; all of them, or none.
+    pub(super) fn set_all(&self, options: &[(i32, i32, i32)]) -> Result<(), Errno> {
+        for (done, &(level, name, value)) in options.iter().enumerate() {
+            if let Err(errno) = sys::set_option(self.fd(), level, name, value) {
+                for &(level, name, _) in &options[..done] {
+                    // What takes a value takes the one that it had.
+                    let _ = sys::set_option(self.fd(), level, name, 0);
+                }
+                return Err(errno);
+            }
         }
+        Ok(())
     }
 
     /// Whether nothing is queued.

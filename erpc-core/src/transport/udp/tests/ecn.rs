@@ -2,6 +2,8 @@
 
 use std::os::fd::AsFd;
 
+use rustix::io::Errno;
+
 use super::group::header;
 use super::*;
 use crate::transport::fault::{FaultPlan, Faults, Faulty};
@@ -21,7 +23,7 @@ const WAYS: [(&str, &str); 4] = [(V4, V4), (V6, V6), ("[::]:0", V4), ("[::]:0", 
 /// A receiver that asks for marks.
 fn listen(address: &str) -> UdpTransport {
     let mut transport = open(address);
-    assert!(transport.enable_ecn());
+    assert_eq!(transport.enable_ecn(), Ok(()));
     transport
 }
 
@@ -127,7 +129,7 @@ fn who_does_not_ask_is_told_nothing() {
     assert_eq!(marks(&mut server, 1), [(MARKED, false)]);
     // What waits when it asks is told.
     client.send(MARKED, &[MARKED]);
-    assert!(server.enable_ecn());
+    assert_eq!(server.enable_ecn(), Ok(()));
     assert_eq!(marks(&mut server, 1), [(MARKED, true)]);
 }
 
@@ -165,7 +167,7 @@ fn what_is_sent_asks_for_marks() {
         let mut client = open(address);
         send(&mut client, &to, &[b"not yet"]);
         assert_eq!(class_received(&receiver), NOT_CAPABLE);
-        assert!(client.enable_ecn());
+        assert_eq!(client.enable_ecn(), Ok(()));
         // Alone, several of their own length, a run.
         for packets in [vec![&b"1"[..]], vec![b"1", b"two"], vec![b"run"; 20]] {
             send(&mut client, &to, &packets);
@@ -177,9 +179,30 @@ fn what_is_sent_asks_for_marks() {
 }
 
 #[test]
+fn what_the_kernel_refuses_in_part_is_taken_back_whole() {
+    let receiver = StdSocket::bind(V4).unwrap();
+    sys::set_option(receiver.as_fd(), libc::SOL_IP, libc::IP_RECVTOS, 1).unwrap();
+    let mut client = open(V4);
+    let (class, tell) = (libc::IP_TOS, libc::IP_RECVTOS);
+    // An IPv4 socket has no options of IPv6.
+    let half = [
+        (libc::SOL_IP, class, i32::from(CAPABLE)),
+        (libc::SOL_IP, tell, 1),
+        (libc::SOL_IPV6, libc::IPV6_RECVTCLASS, 1),
+    ];
+    assert_eq!(client.socket.set_all(&half), Err(Errno::NOPROTOOPT));
+    send(&mut client, &UdpRoute::from(receiver.local_addr().unwrap()), &[b"x"]);
+    assert_eq!(class_received(&receiver), NOT_CAPABLE);
+    let own = StdSocket::from(client.socket.fd().try_clone_to_owned().unwrap());
+    own.set_nonblocking(false).unwrap();
+    Sender { socket: receiver, to: own.local_addr().unwrap() }.send(MARKED, b"y");
+    assert_eq!(class_received(&own), 0, "and nobody is told");
+}
+
+#[test]
 fn strays_keep_their_mark() {
     let mut group = UdpTransport::bind_group(&config(V4), 2).unwrap();
-    assert!(group.iter_mut().all(UdpTransport::enable_ecn));
+    assert!(group.iter_mut().all(|member| member.enable_ecn().is_ok()));
     let client = Sender::new(V4, &group[0]);
     client.segment(HEADER_LEN);
     let run = |steers: &[u8]| -> Vec<u8> {
@@ -202,7 +225,7 @@ fn packets_that_are_late_or_come_again_keep_their_mark() {
     let server = open(V4);
     let client = Sender::new(V4, &server);
     let mut server = Faulty::new(server, FaultPlan::new(1).receiving(faults));
-    assert!(server.enable_ecn());
+    assert_eq!(server.enable_ecn(), Ok(()));
     for round in 0..100 {
         let class = if round % 2 == 0 { MARKED } else { CAPABLE };
         client.send(class, &[class]);
