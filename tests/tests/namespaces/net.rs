@@ -14,6 +14,9 @@ pub(crate) const ROLE: &str = "ERPC_NAMESPACE_ROLE";
 pub(crate) const SERVER: SocketAddr =
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 7_000);
 pub(crate) const CLIENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)), 0);
+/// Another address of the client's end.
+pub(crate) const CLIENT_TOO: SocketAddr =
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 3)), 0);
 /// The name of the cable's end in either namespace.
 pub(crate) const CABLE: &str = "erpc0";
 
@@ -36,6 +39,7 @@ impl Net {
             namespace.ip(&format!("address add {address}/24 dev {CABLE}"))?;
             namespace.ip(&format!("link set {CABLE} up"))?;
         }
+        net.client.ip(&format!("address add {}/24 dev {CABLE}", CLIENT_TOO.ip()))?;
         Ok(net)
     }
 

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::null_mut;
 
+use rustix::net::netdevice::index_to_name_inlined;
+
 use super::route::Name;
 
 /// A network interface of this host.
@@ -51,6 +53,17 @@ impl Interface {
         // SAFETY: the list came from `getifaddrs` and nothing refers to it any more.
         unsafe { libc::freeifaddrs(list) };
         found
+    }
+
+    /// The interface of this `index`. `fd` is any socket.
+    pub(super) fn with_index(index: u32, fd: BorrowedFd<'_>) -> Option<Self> {
+        let name = index_to_name_inlined(fd, index).ok()?;
+        // SAFETY: zero is a valid value of every field.
+        let mut request: libc::ifreq = unsafe { zeroed() };
+        // The last byte remains 0.
+        let to = request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut();
+        to.zip(name.as_bytes()).for_each(|(to, byte)| *to = *byte as libc::c_char);
+        Some(Self { request })
     }
 
     fn named(entry: &libc::ifaddrs) -> Self {

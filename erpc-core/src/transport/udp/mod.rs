@@ -12,6 +12,7 @@
 //! program that finds the endpoint by a packet's first byte.
 
 mod config;
+mod egress;
 mod interface;
 mod path;
 mod route;
@@ -63,7 +64,7 @@ const RTT_NOISE: Duration = Duration::from_micros(200);
 ///
 /// # Cost
 /// Receive buffers reserve 2 MiB of address space; only pages that datagrams reach become memory. No
-/// method allocates after construction.
+/// method but [`Transport::path`] allocates after construction.
 pub struct UdpTransport {
     rx: UdpRx,
     tx: UdpTx,
