@@ -53,6 +53,7 @@ impl<R: Route> ClientSide<R> {
         let has_token = |slot: &Slot| slot.call.as_ref().is_some_and(|call| call.token == token);
         if let Some(at) = session.slots.iter().position(has_token) {
             self.end_early(shared, now, id.index, at, cause, tx);
+            self.feed(shared, now, tx);
             self.serve_lines(shared, now, tx);
             return true;
         }
@@ -224,7 +225,7 @@ impl<R: Route> ClientSide<R> {
         quarantine.release(&mut flow);
         if header.kind == Kind::Accepted {
             Self::note_release(peer, session.peer, &mut self.ready_peers);
-            self.feed_starved(shared, now, index, tx);
+            self.feed_later(index);
             return Ok(Event::None);
         }
         if mutant!(QuarantineForEver) {
@@ -255,9 +256,7 @@ impl<R: Route> ClientSide<R> {
         session.paced &= !(1 << at);
         let peer = &mut self.peers[session.peer as usize];
         Self::note_release(peer, session.peer, &mut self.ready_peers);
-        if session.starved != 0 {
-            self.feed_starved(shared, now, index, tx);
-        }
+        self.feed_later(index);
         let session = &mut self.sessions[index as usize];
         if !session.queue.is_empty() && !mutant!(QueueForgotten) {
             self.start_queued(shared, now, index, tx);

@@ -58,6 +58,8 @@ pub(super) struct ClientSide<R> {
     room_waiting: VecDeque<Waiter>,
     /// Peers whose window has opened while calls wait for it.
     ready_peers: Vec<u32>,
+    /// Sessions that got credits back for which calls wait; fed at the end of the burst.
+    released: Vec<u32>,
     /// Responses to be asked on for at the end of the burst.
     pulls: Vec<Waiter>,
     /// Sessions that wait for their next departure, one entry each, by their index.
@@ -75,6 +77,7 @@ impl<R: Route> ClientSide<R> {
             room: Capacity::new(room),
             room_waiting: VecDeque::new(),
             ready_peers: Vec::new(),
+            released: Vec::new(),
             pulls: Vec::new(),
             pacing: PaceWheel::new(),
             routing: Vec::new(),

@@ -122,7 +122,7 @@ impl<R: Route> ClientSide<R> {
                     return Err(DropReason::Duplicate);
                 }
                 call.patience.progress(now);
-                self.accepted(shared, now, index, at, tx);
+                self.accepted(index, at);
                 Ok(Event::None)
             }
             Kind::Request | Kind::RequestForResponse | Kind::Done | Kind::Control => {
@@ -178,20 +178,11 @@ impl<R: Route> ClientSide<R> {
         }
         Self::note_release(peer, session.peer, &mut self.ready_peers);
         self.transmit(shared, now, index, at, None, tx);
-        if self.sessions[index as usize].starved != 0 {
-            self.feed_starved(shared, now, index, tx);
-        }
+        self.feed_later(index);
     }
 
     /// The server is executing: the packets are answered, the response will be announced.
-    fn accepted<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        index: u32,
-        at: usize,
-        tx: &mut X,
-    ) {
+    fn accepted(&mut self, index: u32, at: usize) {
         let session = &mut self.sessions[index as usize];
         let peer = &mut self.peers[session.peer as usize];
         let Some(call) = &mut session.slots[at].call else { return };
@@ -206,9 +197,7 @@ impl<R: Route> ClientSide<R> {
         call.patience.accepted = true;
         call.waiting = None;
         Self::note_release(peer, session.peer, &mut self.ready_peers);
-        if session.starved != 0 {
-            self.feed_starved(shared, now, index, tx);
-        }
+        self.feed_later(index);
     }
 
     fn first_response_packet<'p, X: TxQueue<Route = R>>(
@@ -302,9 +291,7 @@ impl<R: Route> ClientSide<R> {
         call.waiting = None;
         Self::note_release(peer, session.peer, &mut self.ready_peers);
         self.pull_later(index, at);
-        if self.sessions[index as usize].starved != 0 {
-            self.feed_starved(shared, now, index, tx);
-        }
+        self.feed_later(index);
         Ok(Event::None)
     }
 
@@ -369,7 +356,7 @@ impl<R: Route> ClientSide<R> {
                 session.heed_loss(now, shared.config.bypasses);
                 Self::note_release(peer, session.peer, &mut self.ready_peers);
                 self.pull(shared, now, index, at, None, tx);
-                self.feed_starved(shared, now, index, tx);
+                self.feed_later(index);
             }
             return Err(DropReason::OutOfOrder);
         }
@@ -393,9 +380,7 @@ impl<R: Route> ClientSide<R> {
         if !response.assembly.is_complete() {
             Self::note_release(peer, session.peer, &mut self.ready_peers);
             self.pull_later(index, at);
-            if self.sessions[index as usize].starved != 0 {
-                self.feed_starved(shared, now, index, tx);
-            }
+            self.feed_later(index);
             return Ok(Event::None);
         }
         let (failure, extended) = (response.failure, response.extended);

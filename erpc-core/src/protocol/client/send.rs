@@ -371,7 +371,12 @@ impl<R: Route> ClientSide<R> {
                 session.paced |= 1 << at;
                 self.wait_for_departure(now, index);
             }
-            Blocked::Credits => session.starved |= 1 << at,
+            Blocked::Credits => {
+                if session.starved == 0 {
+                    session.turn = at as u8;
+                }
+                session.starved |= 1 << at;
+            }
             Blocked::Window => self.peers[session.peer as usize].waiting.push_back(waiter),
             Blocked::Room => self.room_waiting.push_back(waiter),
         }
@@ -396,16 +401,39 @@ impl<R: Route> ClientSide<R> {
         lines.sum::<usize>() + self.room_waiting.len()
     }
 
+    /// The session may have got a credit back: calls that wait for one go on when the burst is over.
+    ///
+    /// If each credit return fed the next in line, that call would send as few packets as it is for, and be answered
+    /// for those alone: runs that were cut short once would stay short, down to a credit return for every 4 packets.
+    #[inline]
+    pub(super) fn feed_later(&mut self, index: u32) {
+        if self.sessions[index as usize].starved != 0 && self.released.last() != Some(&index) {
+            self.released.push(index);
+        }
+    }
+
+    /// Lets calls go on that waited for a credit, session by session.
+    pub(super) fn feed<X: TxQueue<Route = R>>(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        tx: &mut X,
+    ) {
+        for at in 0..self.released.len() {
+            self.feed_starved(shared, now, self.released[at], tx);
+        }
+        self.released.clear();
+    }
+
     /// Lets calls go on that waited for a credit of this session, slot by slot in turn.
-    pub(super) fn feed_starved<X: TxQueue<Route = R>>(
+    fn feed_starved<X: TxQueue<Route = R>>(
         &mut self,
         shared: &mut Shared,
         now: Instant,
         index: u32,
         tx: &mut X,
     ) {
-        loop {
-            let session = &mut self.sessions[index as usize];
+        while let Some(session) = self.sessions.get_mut(index as usize) {
             if session.starved == 0 || session.credits == 0 {
                 return;
             }
@@ -445,6 +473,7 @@ impl<R: Route> ClientSide<R> {
         now: Instant,
         tx: &mut X,
     ) {
+        self.feed(shared, now, tx);
         for at in 0..self.pulls.len() {
             let waiter = self.pulls[at];
             if let Some(slot) = self.waiter_slot(waiter) {

@@ -99,6 +99,31 @@ fn a_call_that_waits_for_a_credit_goes_before_one_that_waits_for_a_slot() {
 }
 
 #[test]
+fn credits_of_a_burst_go_to_the_next_in_line_together() {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(8));
+    for token in 0..4 {
+        pair.call(session, token, &pattern(1, 60_000));
+    }
+    let numbers = |packets: &[Vec<u8>]| -> Vec<u32> {
+        packets.iter().map(|bytes| header(bytes).request.to_u32()).collect()
+    };
+    let mut requests = pair.to_server.take();
+    // The first one stands in line as the first one, for more.
+    let first = numbers(&requests)[0];
+    for turn in 0..8 {
+        // The server takes in two packets at a time, and returns credits for two; the client gets all at once.
+        for burst in requests.chunks(2) {
+            pair.burst_at_server(super::pair::CLIENT, burst);
+        }
+        let returns = pair.to_client.take();
+        assert_eq!(returns.len(), 4);
+        pair.burst_at_client(SERVER, &returns);
+        requests = pair.to_server.take();
+        assert_eq!(numbers(&requests), [first + turn % 4; 8], "one call's turn");
+    }
+}
+
+#[test]
 fn a_turn_looks_at_some_of_the_timers_that_are_due_and_the_next_at_others() {
     let side = Side::new(1_472);
     let mut pair = Pair::of(side.clone(), side);
