@@ -20,7 +20,7 @@ use std::time::Duration;
 pub use charge::ChargeModel;
 
 pub use crate::buf::Arena;
-use crate::buf::MsgBuf;
+use crate::buf::{MIN_PAYLOAD, MsgBuf};
 use crate::wire::HEADER_LEN;
 use crate::wire::checksum::{TRAILER_LEN, trailer_of};
 
@@ -28,9 +28,10 @@ use crate::wire::checksum::{TRAILER_LEN, trailer_of};
 /// flushes of its own accord.
 pub const MAX_BURST: usize = 32;
 
-/// The smallest datagram that a transport must be able to carry, in bytes: the IPv6 minimum MTU less
-/// IPv6 and UDP headers, rounded down. Sessions are refused below it.
-pub const MIN_DATAGRAM: usize = 1_200;
+/// The smallest datagram that a transport must be able to carry, 1,052 bytes: a header, 1,024 bytes of a message, for
+/// a msgbuf keeps room for one header per so many, and a checksum. Every IPv6 path carries more, 1,232. Sessions are
+/// refused below it.
+pub const MIN_DATAGRAM: usize = HEADER_LEN + MIN_PAYLOAD + TRAILER_LEN;
 
 /// What a transport can do. Constant for its lifetime.
 #[derive(Clone, Copy, Debug)]

@@ -12,6 +12,7 @@ use erpc_core::protocol::{
     SessionId, WINDOW,
 };
 use erpc_core::time::Instant;
+use erpc_core::transport::MIN_DATAGRAM;
 use erpc_core::wire::control::{Control, Parameters, Refusal};
 use erpc_core::wire::extension::EXTENSION_HEAD;
 use erpc_core::wire::{ANNOUNCEMENT, ConnectionId, Header, HeaderError, Kind, PacketLayout};
@@ -371,7 +372,7 @@ impl Stage<Server> {
         if let Control::Opened { server, parameters: terms } = message {
             // What was agreed has to make sense to be counted with; the client refuses what does not.
             let sane =
-                terms.max_datagram >= 1_200 && terms.eager > 0 && terms.max_datagram <= 1_472;
+                (MIN_DATAGRAM as u32..=1_472).contains(&terms.max_datagram) && terms.eager > 0;
             let is_new = self.sessions.iter().all(|known| known.to != asked.client);
             if asked.route != HONEST && sane && is_new {
                 self.admit(Session::new::<Server>(asked.route, (asked.client, server), terms));

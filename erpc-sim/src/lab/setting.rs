@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use erpc_core::protocol::{CongestionControl, EndpointConfig};
-use erpc_core::transport::ChargeModel;
+use erpc_core::transport::{ChargeModel, MIN_DATAGRAM};
 use erpc_core::wire::HEADER_LEN;
 
 use crate::net::{Link, SwitchConfig, Topology, WIRE_OVERHEAD_BYTES};
 use crate::transport::Nic;
 
-/// Bytes of a datagram: the smallest that sessions take, for the thesis' packets have 1,024 bytes.
-const DATAGRAM: usize = 1_200;
+/// Bytes of a datagram: the smallest that sessions take, which has 1,028 bytes of a message. The thesis' packets have
+/// 1,024.
+const DATAGRAM: usize = MIN_DATAGRAM;
 /// Packets that a receive queue holds: what all clients of an incast may have on their way.
 const RX_PACKETS: u32 = 1 << 13;
 /// How far round trips scatter where hosts take no time: as far as the path is long.

@@ -7,8 +7,8 @@ use erpc_core::protocol::{
 };
 use erpc_core::stream::BATCH;
 use erpc_core::time::Instant;
-use erpc_core::transport::ChargeModel;
 use erpc_core::transport::fault::Faults;
+use erpc_core::transport::{ChargeModel, MIN_DATAGRAM};
 use erpc_core::wire::extension::MAX_EXTENSION;
 
 use super::faults::{outage, suffer};
@@ -74,7 +74,7 @@ impl<'a> Draft<'a> {
         let times = Times::draw(&mut shape, scenario, drawn);
         let squeezed = features.has(Feature::Squeeze);
         let topology = scenario.topology(&mut shape, squeezed);
-        let max_datagram = *shape.pick(&[1_200, 1_472, 1_472, 4_120, 8_972]);
+        let max_datagram = *shape.pick(&[MIN_DATAGRAM, 1_472, 1_472, 4_120, 8_972]);
         let packet = max_datagram as u32 - 28;
         let sizes = Sizes {
             packet,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use erpc::raw::Rpc;
 use erpc::raw::protocol::ProtocolStats;
+use erpc::transport::MIN_DATAGRAM;
 use erpc::transport::fault::{FaultHandle, FaultPlan, Faults, Faulty};
 use erpc::transport::mem::{MemConfig, MemHub};
 use erpc::{EndpointConfig, Transport};
@@ -68,8 +69,8 @@ fn chance(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Bytes of a datagram, as in the simulation.
-const DATAGRAM: usize = 1_200;
+/// Bytes of a datagram, as in the simulation: 1,028 of a message.
+const DATAGRAM: usize = MIN_DATAGRAM;
 /// Lossless and lossy take turns of this length, for the machine changes.
 const TURN: Duration = Duration::from_millis(200);
 /// A chance of losing a packet of which nothing will be seen.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::pair::{CLIENT, Pair, SERVER, STRANGER, Side, control, header, kinds, pattern};
 use super::times;
 use crate::protocol::{DropReason, EndpointConfig, RejectReason};
-use crate::transport::ChargeModel;
+use crate::transport::{ChargeModel, MIN_DATAGRAM};
 use crate::wire::control::Control;
 use crate::wire::{Kind, ReplyInfo};
 
@@ -233,7 +233,7 @@ struct Crowd {
 
 fn crowd() -> impl Strategy<Value = Crowd> {
     let size = prop_oneof![Just(0), 0usize..2_000, 0usize..60_000];
-    let datagram = prop_oneof![Just(1_200usize), Just(1_472), Just(8_972)];
+    let datagram = prop_oneof![Just(MIN_DATAGRAM), Just(1_472), Just(8_972)];
     (
         (1usize..5, 1u16..40, any::<bool>(), 1_400u32..80_000, 1_100u32..80_000),
         (datagram.clone(), datagram),

@@ -5,7 +5,7 @@ use super::pair::{CLIENT, Pair, SERVER, STRANGER, Side, acceptor, control, heade
 use crate::protocol::{
     CallError, Cause, ConnectError, DropReason, EndpointConfig, RejectReason, SessionEvent,
 };
-use crate::transport::ChargeModel;
+use crate::transport::{ChargeModel, MIN_DATAGRAM};
 use crate::wire::ConnectionId;
 use crate::wire::control::{Control, Parameters, Refusal};
 
@@ -25,7 +25,7 @@ fn the_smaller_datagram_counts() {
 
 #[test]
 fn calls_work_between_sides_of_different_datagrams() {
-    for (client, server) in [(1_200, 9_000), (9_000, 1_200)] {
+    for (client, server) in [(MIN_DATAGRAM, 9_000), (9_000, MIN_DATAGRAM)] {
         let (mut pair, session) = Pair::of(Side::new(client), Side::new(server)).and_connected();
         let message = pattern(1, 50_000);
         pair.call(session, 1, &message);
@@ -171,7 +171,7 @@ fn a_client_is_told_which_versions_the_server_speaks() {
 #[test]
 fn parameters_that_cannot_be_are_refused() {
     let lies = [
-        Parameters { max_datagram: 1_199, ..PARAMETERS },
+        Parameters { max_datagram: MIN_DATAGRAM as u32 - 1, ..PARAMETERS },
         Parameters { max_datagram: 0, ..PARAMETERS },
         Parameters { eager: 1_023, ..PARAMETERS },
         Parameters { eager: 0, ..PARAMETERS },
@@ -227,7 +227,7 @@ fn a_server_that_opens_with_more_than_was_asked_for_is_not_believed() {
     let honest = Parameters { max_datagram: 1_472, credits: 32, ..PARAMETERS };
     let lies = [
         Parameters { max_datagram: 1_473, ..honest },
-        Parameters { max_datagram: 1_199, ..honest },
+        Parameters { max_datagram: MIN_DATAGRAM as u32 - 1, ..honest },
         Parameters { max_datagram: 0, ..honest },
         Parameters { credits: 33, ..honest },
         Parameters { credits: 0, ..honest },

@@ -75,7 +75,7 @@ impl UdpConfig {
         self
     }
 
-    /// Largest datagram to send or accept, in bytes: 1,200 to 65,507.
+    /// Largest datagram to send or accept, in bytes: [`MIN_DATAGRAM`], 1,052, to 65,507.
     ///
     /// Default: what fits the interface that is bound to, or 65,507 when bound to all of them. What a
     /// session uses is the smaller of both ends and of the path between them.

@@ -196,10 +196,10 @@ fn what_is_too_long_is_dropped_and_counted() {
         let mut server = UdpTransport::bind(&config).unwrap();
         let client = StdSocket::bind(V4).unwrap();
         let to = server.local_route().socket_addr();
-        for len in [1_200, 1_201, 3_000, 65_507, 10] {
+        for len in [MIN_DATAGRAM, MIN_DATAGRAM + 1, 3_000, 65_507, 10] {
             client.send_to(&vec![0; len], to).unwrap();
         }
-        assert_eq!(lengths(&receive(&mut server, 2)), [1_200, 10]);
+        assert_eq!(lengths(&receive(&mut server, 2)), [MIN_DATAGRAM, 10]);
         assert_eq!(server.stats().rx_truncated, 3);
     }
 }
@@ -309,8 +309,8 @@ fn refusals_say_what_to_do() {
     let foreign = "192.0.2.1:7777".parse().unwrap();
     let error = UdpTransport::bind(&config(V4).address(foreign)).unwrap_err();
     assert_eq!(error, UdpError::AddressNotAvailable { address: foreign });
-    let error = UdpTransport::bind(&config(V4).max_datagram(1_199)).unwrap_err();
-    assert_eq!(error, UdpError::DatagramSize { bytes: 1_199 });
+    let error = UdpTransport::bind(&config(V4).max_datagram(MIN_DATAGRAM - 1)).unwrap_err();
+    assert_eq!(error, UdpError::DatagramSize { bytes: MIN_DATAGRAM - 1 });
     for members in [0, 257] {
         assert_eq!(
             UdpTransport::bind_group(&config(V4), members).unwrap_err(),
