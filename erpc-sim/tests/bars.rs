@@ -86,6 +86,22 @@ fn under_30_percent_burst_loss_50_connections_are_all_established() {
     }
 }
 
+#[test]
+fn under_30_percent_burst_loss_hardly_an_idle_session_dies() {
+    let mut dead = 0;
+    for seed in 0..100 {
+        let mut plan = pair(seed, 1, &[Feature::Bursts]);
+        suffer(&mut plan, &Faults::none().bursts(1.0 / 19.0, 8.0, 1.0));
+        plan.endpoints[1].rounds = vec![(START, 1)];
+        // Nobody but its pings takes it through the bursts.
+        plan.heal_at = START + Duration::from_secs(60);
+        let report = survives(&plan);
+        dead += usize::from((report.sessions_opened, report.outcomes.responses) != (1, 1));
+    }
+    // Of 600, 5 do: a burst has to take 75 packets.
+    assert!(dead <= 2, "{dead} of 100");
+}
+
 /// Nothing gets through for 5 s, everything for 2 s, and so on.
 fn blackhole(plan: &mut Plan, cycles: u64) {
     let mut faults = Faults::none();

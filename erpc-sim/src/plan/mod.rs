@@ -209,6 +209,6 @@ impl Plan {
     /// How often a call is asked after that executes and of which nothing is heard.
     #[must_use]
     pub fn probes_every_nanos(&self) -> u64 {
-        self.times.ping / 8
+        self.times.ping / 32
     }
 }

@@ -47,7 +47,7 @@ impl World<'_> {
                     self.bound_used = used.saturating_mul(1_000) / given.max(1);
                     // Long enough for what clients say of responses that they have, also if it is lost once,
                     // and longer than the liveness timeout: idle sessions live by their pings.
-                    let rest = self.plan.probes_every_nanos() * 8 * 4 + 1_000_000_000;
+                    let rest = self.plan.probes_every_nanos() * 32 * 4 + 1_000_000_000;
                     let until_rested = self.now.plus_nanos(rest);
                     self.agenda.put(until_rested, Event::Rested);
                     self.phase =

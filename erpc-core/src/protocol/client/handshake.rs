@@ -19,18 +19,15 @@ use crate::protocol::congestion::{self, NoControl};
 use crate::protocol::rtt::RttEstimator;
 use crate::protocol::stats::DropReason;
 use crate::transport::{ChargeModel, MIN_DATAGRAM, Path, TxQueue};
-use crate::wire::checksum::{TRAILER_LEN, overhead};
+use crate::wire::checksum::overhead;
 use crate::wire::control::{Control, Parameters, Refusal};
 use crate::wire::{Flags, HEADER_LEN, Header, ReplyInfo, RequestNumber, VERSION};
 
-/// First pause between two copies of a handshake message, doubled up to the cap. Nanoseconds. Twenty
-/// copies within the default time-out open a session on a path that loses every other packet.
+/// First pause between two copies of a handshake message, doubled once. Nanoseconds. Forty copies within the
+/// default time-out open a session on a path that loses every third packet in bursts of eight.
 const FIRST_REPEAT: u64 = 25_000_000;
-const MAX_REPEAT: u64 = 100_000_000;
 /// Unanswered `Open`s after which the client asks for another cookie: the server may have restarted.
 const OPENS_PER_COOKIE: u8 = 3;
-
-const _: () = assert!(HEADER_LEN + MIN_PAYLOAD + TRAILER_LEN <= MIN_DATAGRAM);
 
 impl<R: Route> ClientSide<R> {
     /// Starts to open a session. Calls may be queued on it at once.
@@ -206,9 +203,9 @@ impl<R: Route> ClientSide<R> {
         if let Some(packet) = packet {
             tx.push_bytes(&session.route, packet.as_bytes());
         }
-        let pause = (FIRST_REPEAT << session.repeats.min(10)).min(MAX_REPEAT);
         // The time-out is kept exactly, not at the next copy; and a timer that was armed for a call or
         // an earlier message is moved, not left to fire too early.
+        let pause = FIRST_REPEAT << session.repeats.min(1);
         let deadline = now.plus_nanos(pause).min(session.since + shared.config.connect_timeout);
         session.repeat_at = deadline;
         session.timer_at = Instant::NEVER;
