@@ -62,11 +62,13 @@ pub enum Feature {
     Streams,
     /// Endpoints have controllers of all kinds and links slower than they are, and some pace whatever they send.
     Pacing,
+    /// Loops stand still for up to 20 ms, some of them most of the time, while packets wait for them.
+    Absence,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Loss,
         Self::Bursts,
         Self::Duplicates,
@@ -95,6 +97,7 @@ impl Feature {
         Self::Cancels,
         Self::Streams,
         Self::Pacing,
+        Self::Absence,
     ];
 
     /// Those that may end a session before its time.
@@ -148,6 +151,7 @@ impl Feature {
             Self::Cancels => "cancels",
             Self::Streams => "streams",
             Self::Pacing => "pacing",
+            Self::Absence => "absence",
         }
     }
 

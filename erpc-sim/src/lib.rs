@@ -27,6 +27,7 @@
 //! | [`lab`] | experiments: how fast, how fair, how long the queues |
 //! | [`fuzz`] | the bodies of the fuzz targets |
 
+mod absence;
 mod agenda;
 mod clock;
 mod course;
@@ -54,6 +55,7 @@ pub mod transport;
 mod whim;
 pub mod world;
 
+pub use absence::Absence;
 pub use course::Courses;
 pub use feature::{Feature, Features};
 pub use output::print_line;

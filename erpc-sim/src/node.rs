@@ -13,7 +13,7 @@ use crate::party::Party;
 use crate::plan::EndpointPlan;
 use crate::silence::Silence;
 use crate::transport::{Port, SimTransport};
-use crate::{Random, pattern};
+use crate::{Absence, Random, pattern};
 
 /// Packets of sessions in one life of an endpoint.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +31,8 @@ pub(crate) struct Node {
     pub(crate) clock: Clock,
     pub(crate) rx: Injector,
     pub(crate) tx: Injector,
+    absence: Option<Absence>,
+    absences: Random,
     /// When its last turn is over.
     pub(crate) busy_until: Instant,
     /// When its next turn is planned for.
@@ -60,6 +62,8 @@ impl Node {
             clock: Clock::new((pattern::mix(world_seed ^ u64::from(plan.route.host)) >> 24) as i64),
             rx: Injector::new(seed ^ 1, rx.clone(), start),
             tx: Injector::new(seed ^ 2, tx.clone(), start),
+            absence: plan.absence,
+            absences: Random::new(seed).fork(3),
             busy_until: start,
             turn_at: None,
             alarm_at: None,
@@ -95,10 +99,16 @@ impl Node {
         self.turn_at = None;
     }
 
-    /// Nothing happens to its packets any more.
+    /// How long its loop is away after this turn, in nanoseconds.
+    pub(crate) fn absent_for(&mut self) -> u64 {
+        self.absence.map_or(0, |absence| absence.after_turn(&mut self.absences))
+    }
+
+    /// Nothing happens to its packets any more, and its loop turns when something comes.
     pub(crate) fn heal(&mut self) -> FaultCounts {
         let mut counts = self.rx.counts();
         counts += self.tx.counts();
+        self.absence = None;
         self.rx = Injector::new(0, Faults::none(), Instant::ZERO);
         self.tx = Injector::new(0, Faults::none(), Instant::ZERO);
         counts

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use erpc_core::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
+use erpc_sim::Absence;
 use erpc_sim::lab::incast::{Incast, Report};
 use erpc_sim::lab::loss::{Goodput, Loss};
 use erpc_sim::lab::scale::Scale;
@@ -18,7 +19,8 @@ fn millis(millis: u64) -> Duration {
 }
 
 fn lossy(rate: f64, request: usize, outstanding: usize, seed: u64) -> Goodput {
-    loss::run(&Loss { rate, request, outstanding, control: TIMELY, time: millis(20), seed })
+    let (control, absence, time) = (TIMELY, None, millis(20));
+    loss::run(&Loss { rate, request, outstanding, control, absence, time, seed })
 }
 
 #[test]
@@ -44,6 +46,20 @@ fn with_loss_the_rate_of_small_calls_stays_above_its_bar() {
         lossy.calls_per_second >= 0.9 * lossless.calls_per_second,
         "{lossy:?}, without loss {lossless:?}"
     );
+}
+
+#[test]
+fn a_loop_that_is_away_is_no_congestion() {
+    // From a tenth of a round trip's length to a thousand of them.
+    for (one_in, longest_nanos) in [(50, 20_000), (500, 200_000), (2_000, 2_000_000)] {
+        let run = |control| {
+            let absence = Some(Absence { one_in, longest_nanos });
+            let (rate, request, outstanding, time) = (0.0, 8 << 20, 1, millis(100));
+            loss::run(&Loss { rate, request, outstanding, control, absence, time, seed: 9 })
+        };
+        let (free, controlled) = (run(NONE), run(TIMELY));
+        assert!(controlled.gbps >= 0.9 * free.gbps, "{controlled:?}, without control {free:?}");
+    }
 }
 
 fn run_incast(ways: u32, control: CongestionControl, more: impl FnOnce(&mut Incast)) -> Report {

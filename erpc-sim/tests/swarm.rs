@@ -55,6 +55,7 @@ fn acted(feature: Feature, faults: &FaultCounts, happened: &Happened) -> u64 {
         Feature::Cancels => happened.cancels.min(happened.cancelled),
         Feature::Streams => happened.streams,
         Feature::Pacing => happened.departures,
+        Feature::Absence => happened.absences,
         Feature::Checksums => unreachable!("they find what others do"),
     }
 }

@@ -34,6 +34,8 @@ struct Place {
     rpc: Rpc<SimTransport>,
     port: Rc<Port>,
     caller: Caller,
+    /// What its absences are drawn from.
+    absences: Random,
     busy_until: Instant,
     /// When its next turn is planned for.
     turn_at: Option<Instant>,
@@ -122,6 +124,7 @@ impl Lab {
             rpc,
             port,
             caller,
+            absences: random.fork(3),
             busy_until: self.now,
             turn_at: None,
             alarm_at: None,
@@ -269,8 +272,12 @@ impl Lab {
         let waiting = place.port.waiting().min(MAX_BURST);
         place.port.set_now(self.now);
         place.rpc.run_once_at(self.now, &mut place.caller);
-        // Its next turn is when something comes.
-        place.rpc.rested();
+        let absence = self.setting.absence;
+        let away = absence.map_or(0, |absence| absence.after_turn(&mut place.absences));
+        if away == 0 {
+            // Its next turn is when something comes.
+            place.rpc.rested();
+        }
         if self.now >= START + place.caller.start() {
             place.caller.begin(&mut place.rpc.context_at(self.now));
             place.rpc.ring_doorbell();
@@ -279,9 +286,10 @@ impl Lab {
             panic!("{rule}");
         }
         let (per_turn, per_packet) = self.setting.turn_nanos;
-        place.busy_until = self.now.plus_nanos(per_turn + per_packet * waiting as u64);
+        let sent_by = self.now.plus_nanos(per_turn + per_packet * waiting as u64);
+        place.busy_until = sent_by.plus_nanos(away);
         place.port.take_sent(&mut place.leaving);
-        let next = if place.port.waiting() > 0 {
+        let next = if away > 0 || place.port.waiting() > 0 {
             Some(place.busy_until)
         } else {
             place.rpc.next_deadline()
@@ -289,7 +297,7 @@ impl Lab {
         if per_packet == 0 {
             self.leave(index);
         } else if !place.leaving.is_empty() {
-            self.agenda.put(place.busy_until, Event::Leave(index as u32));
+            self.agenda.put(sent_by, Event::Leave(index as u32));
         }
         if let Some(next) = next {
             self.plan_turn(index, next);

@@ -6,6 +6,7 @@ use erpc_core::protocol::{CongestionControl, EndpointConfig};
 use erpc_core::transport::{ChargeModel, MIN_DATAGRAM};
 use erpc_core::wire::HEADER_LEN;
 
+use crate::Absence;
 use crate::net::{Link, SwitchConfig, Topology, WIRE_OVERHEAD_BYTES};
 use crate::transport::Nic;
 
@@ -35,6 +36,8 @@ pub struct Setting {
     /// What a turn of a loop takes, and what a packet adds, in nanoseconds. 20 and 0 by default, so that it is the network that is
     /// measured.
     pub turn_nanos: (u64, u64),
+    /// How every endpoint's loop is away; `None` if it never is.
+    pub absence: Option<Absence>,
     /// Everything random comes from it.
     pub seed: u64,
 }
@@ -70,7 +73,7 @@ impl Setting {
             integrity: true,
         };
         let config = EndpointConfig::new().memory_limit(4 << 30);
-        Self { topology, nic, config, loss: 0.0, turn_nanos: (TURN_NANOS, 0), seed }
+        Self { topology, nic, config, loss: 0.0, turn_nanos: (TURN_NANOS, 0), absence: None, seed }
     }
 
     /// With this controller at all endpoints.

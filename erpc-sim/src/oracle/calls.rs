@@ -57,7 +57,8 @@ const MOST_BESIDE: u32 = 1_000;
 /// The shortest payload of a packet that is full.
 const LEAST_PAYLOAD: u64 = 1_024;
 
-/// How long after its deadline a call may end, in nanoseconds: timers are coarse, and loops are busy.
+/// How long after its deadline a call may end, in nanoseconds: timers are coarse, and loops are busy; not while they are
+/// away.
 pub(super) const LATEST: u64 = 1_000_000;
 
 /// What a request asks for, as the oracle tells its handler.
@@ -195,7 +196,8 @@ impl Oracle {
         self.check_request(id, request);
         let call = self.calls[id as usize];
         let Call { session, sent, executions, panicked, .. } = call;
-        if call.deadline.is_some_and(|deadline| self.now > deadline.plus_nanos(LATEST))
+        let latest = LATEST + self.longest_absence;
+        if call.deadline.is_some_and(|deadline| self.now > deadline.plus_nanos(latest))
             && self.clocks_are_true
         {
             self.blame(format!("call {id} ends long after its deadline: {result:?}"));

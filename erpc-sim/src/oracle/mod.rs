@@ -72,6 +72,8 @@ pub struct Oracle {
     /// By endpoint: how long a session may take to open, and for how long a peer must be silent before it
     /// counts as dead.
     timeouts: Vec<(Duration, Duration)>,
+    /// For how long a loop may be away, in nanoseconds: so much later may be what it is to do.
+    longest_absence: u64,
     /// Bytes of the largest message.
     largest_message: usize,
     /// What happens to streams is printed.
@@ -103,6 +105,10 @@ impl Oracle {
             memory_is_short: plan.features.has(Feature::Memory),
             clocks_are_true: !plan.features.has_any(&[Feature::ClockStall, Feature::ClockLeap]),
             timeouts: plan.endpoints.iter().map(|endpoint| endpoint.config.timeouts()).collect(),
+            longest_absence: {
+                let absences = plan.endpoints.iter().filter_map(|endpoint| endpoint.absence);
+                absences.map(|absence| absence.longest_nanos).max().unwrap_or(0)
+            },
             largest_message: plan.sizes.longest as usize,
             prints: plan.prints,
             now: Instant::ZERO,

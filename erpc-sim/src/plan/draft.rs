@@ -18,7 +18,7 @@ use super::{
 };
 use crate::transport::Nic;
 use crate::whim::Whims;
-use crate::{Courses, Feature, Features, Random, Scenario, SimRoute};
+use crate::{Absence, Courses, Feature, Features, Random, Scenario, SimRoute};
 
 /// Streams of randomness, one per purpose; features have theirs behind these.
 pub(super) mod purpose {
@@ -109,6 +109,7 @@ impl<'a> Draft<'a> {
                 nic: Nic { rx_capacity, ..nic },
                 config: EndpointConfig::new(),
                 faults: (Faults::none(), Faults::none()),
+                absence: None,
                 servers: Vec::new(),
                 rounds: Vec::new(),
                 lanes: Vec::new(),
@@ -333,6 +334,18 @@ impl<'a> Draft<'a> {
                     tx
                 };
                 endpoint.faults = (rx, tx);
+            }
+        }
+    }
+
+    /// Some loops are away, at times.
+    pub(super) fn add_absences(&mut self) {
+        let Some(mut random) = self.feature(Feature::Absence) else { return };
+        for endpoint in &mut self.plan.endpoints {
+            let one_in = *random.pick(&[2, 16, 128, 1_024]);
+            let longest_nanos = *random.pick(&[40_000, 200_000, 2 * MS, 20 * MS]);
+            if random.percent(70) {
+                endpoint.absence = Some(Absence { one_in, longest_nanos });
             }
         }
     }

@@ -18,7 +18,7 @@ use self::times::Times;
 use crate::net::Topology;
 use crate::transport::Nic;
 use crate::whim::Whims;
-use crate::{Courses, Feature, Features, Random, Scenario, SimRoute};
+use crate::{Absence, Courses, Feature, Features, Random, Scenario, SimRoute};
 
 /// A run's whole future, but for what the endpoints do.
 #[derive(Clone, Debug)]
@@ -69,6 +69,8 @@ pub struct EndpointPlan {
     pub config: EndpointConfig,
     /// What happens to packets that it receives, and to packets that it sends.
     pub faults: (Faults, Faults),
+    /// How its loop is away; `None` if it never is.
+    pub absence: Option<Absence>,
     /// The servers it opens a session to, one per entry.
     pub servers: Vec<SimRoute>,
     /// When it makes calls, and how many.
@@ -147,6 +149,7 @@ impl Plan {
         draft.add_endpoints();
         draft.add_streams();
         draft.add_packet_faults();
+        draft.add_absences();
         draft.add_happenings();
         let mut plan = Self { seed, prints: cut.prints, ..draft.plan };
         let mut at = 0..;

@@ -63,6 +63,7 @@ pub struct Happened {
     pub marks: u64,
     pub streams: u64,
     pub departures: u64,
+    pub absences: u64,
 }
 
 impl AddAssign for Happened {
@@ -92,5 +93,6 @@ impl AddAssign for Happened {
         self.marks += more.marks;
         self.streams += more.streams;
         self.departures += more.departures;
+        self.absences += more.absences;
     }
 }

@@ -55,10 +55,20 @@ impl World<'_> {
             later: &mut self.later,
         };
         rpc.run_once_at(node.clock.at(self.now), &mut turn);
-        // Its next turn is when something comes.
-        rpc.rested();
+        let away = node.absent_for();
+        if away == 0
+            && let Some(rpc) = &mut node.rpc
+        {
+            // Its next turn is when something comes.
+            rpc.rested();
+        }
         let (per_turn, per_packet) = self.plan.turn_nanos;
-        node.busy_until = self.now.plus_nanos(per_turn + per_packet * waiting as u64);
+        node.busy_until = self.now.plus_nanos(per_turn + per_packet * waiting as u64 + away);
+        if away > 0 {
+            let back = node.busy_until;
+            self.happened.absences += 1;
+            self.plan_turn(index, back);
+        }
         self.check(index, waiting);
         self.after_turn(index);
     }
