@@ -1,9 +1,18 @@
 //! `stall`: how soon a session is as fast as before after one end's loop stood still.
+//!
+//! Both ends are turned by one thread, which never sleeps, so its CPU time is the time, less what others have had of its
+//! core: rates are taken over that. What has arrived is counted in packets that were taken in, in order: of calls of
+//! megabytes, too few end within milliseconds to tell a rate by.
+//!
+//! Caches go cold while nobody uses them, whoever stands still. So as many bytes are copied with no protocol, too, before and
+//! after as long a silence.
 
+use std::hint;
 use std::time::{Duration, Instant};
 
-use clap::Args;
-use erpc::transport::mem::{MemConfig, MemHub};
+use clap::{Args, ValueEnum};
+use erpc::raw::Rpc;
+use erpc::transport::mem::{MemConfig, MemHub, MemTransport};
 use erpc::{EndpointConfig, Transport};
 
 use super::pair::{Pair, answerer};
@@ -13,6 +22,15 @@ use crate::load::Load;
 use crate::machine;
 use crate::payload;
 use crate::report::Line;
+use crate::service::Answerer;
+
+/// Whose loop stands still.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum End {
+    Server,
+    Client,
+    Both,
+}
 
 #[derive(Args)]
 pub(crate) struct StallArgs {
@@ -28,9 +46,12 @@ pub(crate) struct StallArgs {
     /// What sessions take for their link, in Gb/s
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     gbps: u64,
-    /// How long the server's loop stands still, in milliseconds
+    /// How long a loop stands still, in milliseconds
     #[arg(long, default_value = "50", value_parser = millis)]
     stall: Duration,
+    /// Whose
+    #[arg(long, value_enum, default_value = "server")]
+    end: End,
     /// How often; figures are medians
     #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
@@ -39,31 +60,56 @@ pub(crate) struct StallArgs {
     core: usize,
 }
 
-/// The throughput before the stall is measured for so long.
+/// How long it runs before the stall, the first fifth of which fills the pipe.
 const BEFORE: Duration = Duration::from_millis(50);
 /// And after it.
-const AFTER: Duration = Duration::from_millis(50);
+const AFTER: Duration = Duration::from_millis(100);
 /// The window: what is transferred in so long after the stall.
 const SOON: Duration = Duration::from_millis(10);
 /// Throughput is back when so much of it was there during [`SLICE`].
 const BACK: f64 = 0.9;
 const SLICE: Duration = Duration::from_millis(2);
+/// Counters are read once in so long.
+const STEP: Duration = Duration::from_micros(20);
 
-/// When how many requests had come.
-type Log = Vec<(Instant, u64)>;
+/// What the server had taken in by a time of this process' CPU clock.
+#[derive(Clone, Copy)]
+struct Reading {
+    at: Duration,
+    packets: u64,
+    requests: u64,
+}
 
-/// Requests that came within `from..from + time`, per second. The log has an entry for each.
-fn rate(log: &Log, from: Instant, time: Duration) -> f64 {
-    let count = |at: Instant| log.partition_point(|(came, _)| *came < at);
-    let came = |index: usize| index.checked_sub(1).map_or(0, |last| log[last].1);
-    (came(count(from + time)) - came(count(from))) as f64 / time.as_secs_f64()
+impl Reading {
+    fn of<S: Transport>(server: &mut Rpc<S>) -> Self {
+        let stats = server.stats().protocol;
+        Self { at: machine::cpu_time(), packets: stats.rx_delivered, requests: stats.requests }
+    }
+
+    fn seconds_since(&self, earlier: &Self) -> f64 {
+        (self.at - earlier.at).as_secs_f64()
+    }
+
+    /// Packets per second.
+    fn rate_since(&self, earlier: &Self) -> f64 {
+        (self.packets - earlier.packets) as f64 / self.seconds_since(earlier)
+    }
+}
+
+/// Packets per second from `from` after the first reading on, for `time` or as long as there are readings.
+fn rate(readings: &[Reading], from: Duration, time: Duration) -> Option<f64> {
+    let after = |time| readings.partition_point(|reading| reading.at - readings[0].at < time);
+    let (first, last) = (after(from), after(from + time).min(readings.len().checked_sub(1)?));
+    (first < last).then(|| readings[last].rate_since(&readings[first]))
 }
 
 struct Round {
-    before: f64,
+    gbps: f64,
     ratio: f64,
     recovery: Option<Duration>,
 }
+
+type Ends = Pair<MemTransport, MemTransport, Answerer>;
 
 pub(crate) fn stall(args: &StallArgs) -> Result<(), Failure> {
     machine::pin(args.core)?;
@@ -74,25 +120,23 @@ pub(crate) fn stall(args: &StallArgs) -> Result<(), Failure> {
         EndpointConfig::new().congestion(args.cc.config()).link_rate(args.gbps * 125_000_000);
     let load = Load::new(args.size, payload::SINK_ANSWER)?;
     let outstanding = args.outstanding as usize;
-    let mut pair = Pair::connect((client, serving), peer, &config, answerer()?, load, outstanding)?;
+    let mut pair = Ends::connect((client, serving), peer, &config, answerer()?, load, outstanding)?;
     pair.run(BEFORE)?;
     let mut rounds = Vec::new();
     for _ in 0..args.rounds {
         rounds.push(round(args, &mut pair)?);
     }
-    let median = |value: fn(&Round) -> f64| {
-        let mut values: Vec<f64> = rounds.iter().map(value).collect();
-        values.sort_unstable_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
     let stats = pair.client.stats().protocol;
-    let ratio = median(|round| round.ratio);
-    let recovery = median(|round| {
-        round.recovery.map_or(f64::INFINITY, |recovery| recovery.as_secs_f64() * 1e3)
-    });
-    let gbps = median(|round| round.before) * args.size as f64 * 8e-9;
+    drop(pair);
+    let mut copies = Copies::new(args);
+    let copies = (0..args.rounds).filter_map(|_| copies.ratio(args.stall));
+    let copies = median(copies.collect());
+    let of = |value: fn(&Round) -> f64| median(rounds.iter().map(value).collect());
+    let (gbps, ratio) = (of(|round| round.gbps), of(|round| round.ratio));
+    let recovery =
+        of(|round| round.recovery.map_or(f64::INFINITY, |recovery| recovery.as_secs_f64() * 1e3));
     eprintln!(
-        "{gbps:.1} Gb/s before, {ratio:.3} of it in the 10 ms after, back after {recovery} ms"
+        "{gbps:.1} Gb/s before, {ratio:.3} of it in the 10 ms after (plain copies: {copies:.3}), back after {recovery} ms"
     );
     Line::new()
         .text("cc", args.cc.name())
@@ -100,38 +144,119 @@ pub(crate) fn stall(args: &StallArgs) -> Result<(), Failure> {
         .number("gbps_before", Some(gbps))
         .number("recovery_ms", Some(recovery))
         .number("ratio_after_10ms", Some(ratio))
+        .number("copies_ratio_after_10ms", Some(copies))
         .int("retx", stats.retransmissions)
         .int("timeouts", stats.timeouts)
         .print();
     Ok(())
 }
 
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
 /// Runs, stalls, runs on.
-fn round<C: Transport, S: Transport>(
-    args: &StallArgs,
-    pair: &mut Pair<C, S, crate::service::Answerer>,
-) -> Result<Round, Failure> {
+fn round(args: &StallArgs, pair: &mut Ends) -> Result<Round, Failure> {
+    let Pair { client, server, answerer, load, .. } = pair;
     let start = Instant::now();
     let (stops, goes_on) = (start + BEFORE, start + BEFORE + args.stall);
-    let mut log = Log::new();
-    pair.run_while(BEFORE + args.stall + AFTER, |server| {
-        let (now, requests) = (Instant::now(), server.stats().protocol.requests);
-        if log.last().is_none_or(|(_, last)| *last < requests) {
-            log.push((now, requests));
+    let (mut before, mut after, mut next) = (Vec::new(), Vec::new(), start + BEFORE / 5);
+    load.run(client, args.outstanding as usize, BEFORE + args.stall + AFTER, || {
+        let now = Instant::now();
+        if stops <= now && now < goes_on {
+            match args.end {
+                // The client's loop goes on around this.
+                End::Server => return,
+                End::Client => {
+                    while Instant::now() < goes_on {
+                        server.run_once(answerer);
+                    }
+                }
+                End::Both => {
+                    while Instant::now() < goes_on {
+                        hint::spin_loop();
+                    }
+                }
+            }
         }
-        now < stops || now >= goes_on
+        if now >= next {
+            next = now + STEP;
+            let readings = if now < stops { &mut before } else { &mut after };
+            readings.push(Reading::of(server));
+        }
+        server.run_once(answerer);
     })?;
-    let first = log.first().map_or(0, |(_, count)| *count);
-    log.iter_mut().for_each(|(_, count)| *count -= first);
-    // The first calls of a round fill the pipe.
-    let before = rate(&log, start + BEFORE / 5, BEFORE * 4 / 5);
-    let mut slices =
-        (0..(AFTER - SLICE).as_micros() as u64 / 100).map(|step| Duration::from_micros(step * 100));
+    let (Some(first), Some(last)) = (before.first(), before.last()) else {
+        return Err(Failure::new("the core was others' all the time before the stall"));
+    };
+    let usual = last.rate_since(first);
+    let bits = (last.requests - first.requests) as f64 * args.size as f64 * 8.0;
+    let ratio = |from, time| rate(&after, from, time).map(|rate| rate / usual);
+    let mut slices = (0..).map(|step| step * 5 * STEP);
+    let back = slices.find(|&from| ratio(from, SLICE).is_none_or(|ratio| ratio >= BACK));
     Ok(Round {
-        before,
-        ratio: rate(&log, goes_on, SOON) / before,
-        recovery: slices.find(|&from| rate(&log, goes_on + from, SLICE) >= BACK * before),
+        gbps: bits / last.seconds_since(first) * 1e-9,
+        ratio: ratio(Duration::ZERO, SOON).unwrap_or(0.0),
+        recovery: back.filter(|&from| ratio(from, SLICE).is_some()),
     })
+}
+
+/// As many messages as are under way, copied as a memory transport copies them: into a ring and out of it.
+struct Copies {
+    from: Vec<Vec<u8>>,
+    ring: Vec<u8>,
+    to: Vec<Vec<u8>>,
+    turns: usize,
+}
+
+impl Copies {
+    /// What is copied at a time: the packets of a burst.
+    const RUN: usize = 128 << 10;
+
+    fn new(args: &StallArgs) -> Self {
+        let messages = || vec![vec![1; args.size]; args.outstanding as usize];
+        let ring = vec![1; Self::RUN.min(args.size)];
+        Self { from: messages(), ring, to: messages(), turns: 0 }
+    }
+
+    /// A run of one message, and of the next one in the next turn.
+    fn turn(&mut self) {
+        let (message, run) = (self.turns % self.from.len(), self.ring.len());
+        let at = self.turns / self.from.len() * run % (self.from[message].len() / run * run);
+        self.ring.copy_from_slice(&self.from[message][at..at + run]);
+        self.to[message][at..at + run].copy_from_slice(&self.ring);
+        hint::black_box(&mut self.to);
+        self.turns += 1;
+    }
+
+    /// Turns for so long.
+    fn run(&mut self, time: Duration) -> Vec<Reading> {
+        let mut readings = Vec::new();
+        let (start, mut next) = (Instant::now(), Instant::now());
+        while next - start < time {
+            let (at, turns) = (machine::cpu_time(), self.turns as u64);
+            readings.push(Reading { at, packets: turns, requests: 0 });
+            next += STEP;
+            while Instant::now() < next {
+                self.turn();
+            }
+            next = Instant::now();
+        }
+        readings
+    }
+
+    /// What is copied in the first milliseconds after a silence, of what was copied before it.
+    fn ratio(&mut self, stall: Duration) -> Option<f64> {
+        let before = self.run(BEFORE);
+        let silence = Instant::now();
+        while silence.elapsed() < stall {
+            hint::spin_loop();
+        }
+        let after = self.run(2 * SOON);
+        let usual = rate(&before, BEFORE / 5, BEFORE)?;
+        Some(rate(&after, Duration::ZERO, SOON)? / usual)
+    }
 }
 
 #[cfg(test)]
@@ -139,12 +264,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_count_what_came_within() {
-        let start = Instant::now();
-        let at = |micros: u64| start + Duration::from_micros(micros);
-        let log: Log = (1..=100).map(|count| (at(count * 10), count)).collect();
-        assert_eq!(rate(&log, at(0), Duration::from_micros(1_000)), 99.0 / 1e-3);
-        assert_eq!(rate(&log, at(205), Duration::from_micros(100)), 10.0 / 1e-4);
-        assert_eq!(rate(&log, at(2_000), Duration::from_micros(100)), 0.0);
+    fn rates_are_of_what_came_within() {
+        let micros = Duration::from_micros;
+        let reading = |step: u64| Reading {
+            at: micros(7 + 20 * step),
+            packets: 100 + step * step,
+            requests: 0,
+        };
+        let readings: Vec<_> = (0..100).map(reading).collect();
+        // Of the squares of 5 to 10.
+        assert_eq!(rate(&readings, micros(100), micros(100)), Some(75.0 / 100e-6));
+        assert_eq!(
+            rate(&readings, micros(90), micros(105)),
+            Some(75.0 / 100e-6),
+            "to the next reading"
+        );
+        assert_eq!(
+            rate(&readings, micros(1_960), micros(100)),
+            Some(197.0 / 20e-6),
+            "what there is of it"
+        );
+        assert_eq!(rate(&readings, micros(2_000), micros(100)), None);
+        assert_eq!(rate(&[], micros(0), micros(100)), None);
     }
 }
