@@ -190,7 +190,9 @@ impl std::ops::AddAssign for ProtocolStats {
 /// What one session is at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionStats {
-    /// The smoothed round-trip time without the server's processing, `None` before the first sample.
+    /// The smoothed round-trip time without the server's own, `None` before the first sample. Too short where
+    /// the server's loop is away now and then: what it takes in then may have come at any moment meanwhile, and is
+    /// taken to have come at the first.
     pub rtt: Option<std::time::Duration>,
     /// The rate that congestion control has found for it, in bytes per second; `None` while it sends as fast as its
     /// credits allow.

@@ -279,8 +279,9 @@ impl Party {
 impl Party {
     /// What must be true of its sessions at any time.
     pub(crate) fn check(&self, cx: &Cx<'_>, plan: &Plan, oracle: &mut Oracle) {
-        // What a server says of its own time counts into it.
-        if !plan.is_trusted() || plan.features.has_any(&[Feature::ClockStall, Feature::ClockLeap]) {
+        // What a server says of its own time counts into it; who was away says how long that may have been at most.
+        let blurred = [Feature::ClockStall, Feature::ClockLeap, Feature::Absence];
+        if !plan.is_trusted() || plan.features.has_any(&blurred) {
             return;
         }
         let here = plan.endpoints[self.me.0].route.host;
