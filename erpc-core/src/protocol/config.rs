@@ -227,8 +227,9 @@ impl EndpointConfig {
         self
     }
 
-    /// Floor of the retransmission timeout, at most 500 ms. Default: the transport's, 1 ms for kernel
-    /// UDP. Lower recovers faster and mistakes scheduling delays for losses.
+    /// How much later than usual an answer may be before it counts as lost: what a retransmission timeout exceeds round trips
+    /// by, at least; at most 500 ms. Default: the transport's, 1 ms for kernel UDP. Lower recovers faster and mistakes
+    /// scheduling delays for losses.
     #[must_use]
     pub const fn min_rto(mut self, floor: Duration) -> Self {
         self.min_rto = Some(floor);

@@ -47,7 +47,7 @@ pub struct Capabilities {
     pub charge: ChargeModel,
     /// What the receive queue can hold, in the units of `charge`.
     pub rx_capacity: u32,
-    /// Floor of the retransmission timeout: below it, what looks like a loss is scheduling noise.
+    /// What a retransmission timeout exceeds round trips by, at least: below it, what looks like a loss is scheduling noise.
     pub min_rto: Duration,
     /// How far round trip times scatter for reasons that are not queues in the network: interrupts,
     /// system calls, a peer's loop that is at something else. Congestion control takes no notice of less.
