@@ -168,13 +168,16 @@ impl TimelyConfig {
     }
 }
 
+/// DCQCN's period for 40 Gb/s, in nanoseconds.
+const PERIOD: u64 = 55_000;
+
 /// DCQCN's parameters (Zhu et al., SIGCOMM'15, section 5). Setters chain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DcqcnConfig {
     period: Option<Duration>,
     bytes: u64,
     step: Option<u64>,
-    gain: f64,
+    gain: Option<f64>,
     min_rate: Option<u64>,
 }
 
@@ -188,7 +191,7 @@ impl DcqcnConfig {
     /// The defaults, which the setters name.
     #[must_use]
     pub const fn new() -> Self {
-        Self { period: None, bytes: 10_000_000, step: None, gain: 1.0 / 256.0, min_rate: None }
+        Self { period: None, bytes: 10_000_000, step: None, gain: None, min_rate: None }
     }
 
     /// How often the rate may be cut, and how often it grows without marks; 1 us to 1 s. Default 55 us, as
@@ -217,11 +220,12 @@ impl DcqcnConfig {
         self
     }
 
-    /// `g`: how much one period with or without marks counts for how deep the next cut is; above 0 to 1. Default 1/256, as
-    /// there.
+    /// `g`: how much one period with or without marks counts for how deep the next cut is; above 0 to 1. Default 1/256 for
+    /// periods of 55 us, as there, and in proportion more for longer ones, up to 1/64: the first cuts, which are the
+    /// deepest, are forgotten in 14 ms, or in 64 periods where that is longer.
     #[must_use]
     pub const fn gain(mut self, factor: f64) -> Self {
-        self.gain = factor;
+        self.gain = Some(factor);
         self
     }
 
@@ -234,7 +238,7 @@ impl DcqcnConfig {
 
     pub(super) fn period_nanos(&self, line: u64) -> u64 {
         let marks = 100_000 * 1_000_000_000 / line.max(1);
-        self.period.map_or(marks.max(55_000), |period| period.as_nanos() as u64)
+        self.period.map_or(marks.max(PERIOD), |period| period.as_nanos() as u64)
     }
 
     pub(super) fn counter(&self) -> u64 {
@@ -245,8 +249,9 @@ impl DcqcnConfig {
         self.step.unwrap_or(line / 1_000).max(1) as f64
     }
 
-    pub(super) fn g(&self) -> f64 {
-        self.gain
+    pub(super) fn g(&self, line: u64) -> f64 {
+        let periods = self.period_nanos(line) as f64 / PERIOD as f64;
+        self.gain.unwrap_or((periods / 256.0).clamp(1.0 / 256.0, 1.0 / 64.0))
     }
 
     pub(super) fn min(&self, line: u64) -> u64 {
@@ -265,7 +270,7 @@ impl DcqcnConfig {
                 self.min_rate.is_none_or(|rate| rate >= LEAST_RATE),
                 "min_rate must be at least 100,000 bytes per second",
             ),
-            (is_fraction(self.gain), "gain must be above 0 and at most 1"),
+            (self.gain.is_none_or(is_fraction), "gain must be above 0 and at most 1"),
             (true, ""),
         ]
     }
@@ -325,5 +330,8 @@ mod tests {
         assert_eq!([min(3_125_000_000), min(125_000_000), min(50_000)], [312_500, 100_000, 50_000]);
         let period = |line| DcqcnConfig::new().period_nanos(line);
         assert_eq!([period(3_125_000_000), period(125_000_000)], [55_000, 800_000]);
+        let g = |line| DcqcnConfig::new().g(line);
+        assert_eq!([g(3_125_000_000), g(125_000_000)], [1.0 / 256.0, 1.0 / 64.0]);
+        assert!((g(909_090_909) - 1.0 / 128.0).abs() < 1e-6, "in between");
     }
 }

@@ -55,7 +55,7 @@ impl Dcqcn {
             line,
             min: config.min(line) as f64,
             step: config.increase(line),
-            g: config.g(),
+            g: config.g(line),
             least_period: config.period_nanos(line),
             rtt: 0,
             counter: config.counter(),

@@ -121,6 +121,19 @@ fn dcqcn_shares_fair_and_keeps_the_queue_near_the_marks() {
     }
 }
 
+#[test]
+fn dcqcn_with_the_same_parameters_keeps_queues_short_and_the_link_busy_at_1_gbit_and_200_mbit() {
+    for (link, until) in [(GBIT, 300 * MS), (GBIT / 5, 1_500 * MS)] {
+        let link = slow_link(link, until);
+        let outcome = link.run(&dcqcn());
+        tell("dcqcn", &link, &outcome);
+        let base = link.base as f64 / 1e3;
+        assert!(outcome.p99 - base <= (link.without_control() - base) / 3.0);
+        assert!(outcome.share >= 0.9);
+        assert!(outcome.jain >= 0.9);
+    }
+}
+
 /// 32 packets that waited out the stall come back at once; then the network is as it was.
 fn recovery_millis(control: &CongestionControl, path: &Path, base: u64) -> f64 {
     let mut control = Congestion::new(control, path);
