@@ -78,7 +78,8 @@ pub struct Lab {
     /// A packet is lost if the word that is drawn for it is below this.
     loses_below: u64,
     lost: u64,
-    meter: Meter,
+    /// `None` where nobody looks at cables.
+    meter: Option<Meter>,
 }
 
 impl Lab {
@@ -99,7 +100,7 @@ impl Lab {
             chance: chance.fork(1),
             loses_below: (setting.loss * u64::MAX as f64) as u64,
             lost: 0,
-            meter: Meter::default(),
+            meter: setting.meters.then(Meter::default),
             setting,
         }
     }
@@ -149,13 +150,18 @@ impl Lab {
     }
 
     /// What was seen on the cables.
+    ///
+    /// # Panics
+    /// If the setting has no meter.
     pub fn meter(&mut self) -> &mut Meter {
-        &mut self.meter
+        self.meter.as_mut().expect("the setting has a meter")
     }
 
     /// From now on is what counts: forgets round trips, latencies and bytes.
     pub fn clear(&mut self) {
-        self.meter.clear();
+        if let Some(meter) = &mut self.meter {
+            meter.clear();
+        }
         for place in &mut self.places {
             place.caller.latencies.clear();
             place.caller.calls = 0;
@@ -246,7 +252,9 @@ impl Lab {
             self.lost += 1;
             return self.network.recycle(packet.bytes);
         }
-        self.meter.look_at(self.now, from as usize, &packet);
+        if let Some(meter) = &mut self.meter {
+            meter.look_at(self.now, from as usize, &packet);
+        }
         self.places[to as usize].port.deliver(packet.from, packet.bytes, packet.marked);
         self.plan_turn(to as usize, self.now);
     }

@@ -31,7 +31,8 @@ pub struct Incast {
     pub pulls: bool,
     /// Packets on their way per session.
     pub credits: u16,
-    /// Whether another endpoint on each client's host calls one on another's, 64 kB there and back, one call at a time.
+    /// Whether another endpoint on each client's host calls one on another's, 64 kB there and back, one call at a time;
+    /// and one on the receiver's host calls one of those, 32 bytes there and back.
     pub background: bool,
     /// Time before that which is measured.
     pub warm_up: Duration,
@@ -88,8 +89,10 @@ pub struct Report {
     pub rtts: Samples,
     /// How fair senders shared.
     pub jain: f64,
-    /// How long background calls took.
+    /// How long background calls of 64 kB took.
     pub background: Samples,
+    /// How long the small ones took, whose answers come over the receiver's cable.
+    pub beside: Samples,
     /// What was counted, the warm-up included.
     pub counts: Counts,
     /// From the beginning to the end.
@@ -104,7 +107,7 @@ pub fn run(incast: &Incast) -> Report {
         .credits(incast.credits);
     let achievable_gbps = GBPS as f64 * setting.payload_share();
     let mut lab = Lab::new(setting);
-    let (senders, others) = add_endpoints(&mut lab, incast);
+    let (senders, others, beside) = add_endpoints(&mut lab, incast);
 
     let mut moments = Vec::new();
     watch(&mut lab, incast, incast.warm_up, &senders, &mut moments);
@@ -119,14 +122,16 @@ pub fn run(incast: &Incast) -> Report {
         achievable_gbps,
         jain: jain(&shares),
         background: lab.latencies(others),
+        beside: lab.latencies(beside),
         counts: lab.counts(),
         rtts: std::mem::take(lab.meter().rtts()),
         moments,
     }
 }
 
-/// The receiver, which is number 0, the senders, and who talks in the background; the numbers of the latter two.
-fn add_endpoints(lab: &mut Lab, incast: &Incast) -> (Vec<usize>, Vec<usize>) {
+/// The receiver, which is number 0, the senders, who talks in the background, and who does so on the receiver's host; the
+/// numbers of the latter three.
+fn add_endpoints(lab: &mut Lab, incast: &Incast) -> (Vec<usize>, Vec<usize>, Option<usize>) {
     let mut random = Random::new(incast.seed).fork(3);
     let nothing = Load {
         peers: Vec::new(),
@@ -173,7 +178,13 @@ fn add_endpoints(lab: &mut Lab, incast: &Incast) -> (Vec<usize>, Vec<usize>) {
         let load = Load { peers, request, response, outstanding: 1, ..nothing.clone() };
         others.push(lab.add(SimRoute::new(host, 2), load));
     }
-    (senders, others)
+    let beside = incast.background.then(|| {
+        let peers = vec![SimRoute::new(1, 2)];
+        let (request, response) = (SMALL as usize, SMALL);
+        let load = Load { peers, request, response, outstanding: 1, ..nothing };
+        lab.add(SimRoute::new(VICTIM.host, 2), load)
+    });
+    (senders, others, beside)
 }
 
 /// The rates of all sessions whose messages go to the receiver, in bits per nanosecond.

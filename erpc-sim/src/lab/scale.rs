@@ -78,7 +78,7 @@ pub fn run(scale: &Scale) -> Report {
     let topology = Topology::two_tier(racks, hosts, OVERSUBSCRIPTION, CABLE, switch);
     let nodes = topology.hosts();
     let setting = Setting::new(topology, scale.seed).control(scale.control);
-    let mut lab = Lab::new(Setting { turn_nanos: scale.turn_nanos, ..setting });
+    let mut lab = Lab::new(Setting { turn_nanos: scale.turn_nanos, meters: false, ..setting });
     let routes: Vec<_> = (0..nodes)
         .flat_map(|host| (1..=scale.threads).map(move |port| SimRoute::new(host, port)))
         .collect();

@@ -38,6 +38,8 @@ pub struct Setting {
     pub turn_nanos: (u64, u64),
     /// How every endpoint's loop is away; `None` if it never is.
     pub absence: Option<Absence>,
+    /// Whether there is a [`Meter`](super::Meter) at the cables, which remembers every session.
+    pub meters: bool,
     /// Everything random comes from it.
     pub seed: u64,
 }
@@ -73,7 +75,16 @@ impl Setting {
             integrity: true,
         };
         let config = EndpointConfig::new().memory_limit(4 << 30);
-        Self { topology, nic, config, loss: 0.0, turn_nanos: (TURN_NANOS, 0), absence: None, seed }
+        Self {
+            topology,
+            nic,
+            config,
+            loss: 0.0,
+            turn_nanos: (TURN_NANOS, 0),
+            absence: None,
+            meters: true,
+            seed,
+        }
     }
 
     /// With this controller at all endpoints.

@@ -19,7 +19,7 @@ pub(crate) struct FiguresArgs {
     #[arg(long)]
     out: PathBuf,
     /// Threads per node up to which the scale experiment is run; each more takes longer
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=10))]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=14))]
     threads: u16,
     /// Where everything random comes from
     #[arg(long, default_value_t = 1)]

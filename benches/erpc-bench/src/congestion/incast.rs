@@ -26,7 +26,7 @@ pub(crate) struct IncastArgs {
     /// Packets on their way per session
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1_024))]
     credits: u16,
-    /// 64 kB there and back among the clients' hosts, besides
+    /// 64 kB there and back among the clients' hosts, besides, and 32 bytes between the server's and one of those
     #[arg(long)]
     background: bool,
     /// Milliseconds before those that are measured
@@ -85,7 +85,9 @@ pub(crate) fn incast(args: &IncastArgs) -> Result<(), Failure> {
         line = line
             .int("background_calls", report.background.len() as u64)
             .number("background_p50_us", p50)
-            .number("background_p99_us", p99);
+            .number("background_p99_us", p99)
+            .number("beside_p50_us", report.beside.micros(0.5))
+            .number("beside_p99_us", report.beside.micros(0.99));
     }
     line.print();
     Ok(())

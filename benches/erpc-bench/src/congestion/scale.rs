@@ -12,7 +12,7 @@ use crate::report::Line;
 #[derive(Args)]
 pub(crate) struct ScaleArgs {
     /// Threads per node, each with a session to every other
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=10))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=14))]
     threads: u16,
     /// Calls under way per thread
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=4_096))]
