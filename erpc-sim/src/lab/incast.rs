@@ -171,6 +171,8 @@ fn add_endpoints(lab: &mut Lab, incast: &Incast) -> (Vec<usize>, Vec<usize>, Opt
         };
         senders.push(lab.add(sender(host), load));
     }
+    // They move more than the incast does, and need no time to come to rest.
+    let nothing = Load { start: incast.warm_up - incast.warm_up / 10, ..nothing };
     let mut others = Vec::new();
     for host in all.filter(|_| incast.background) {
         let peers = vec![SimRoute::new(host % incast.ways + 1, 2)];

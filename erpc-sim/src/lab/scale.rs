@@ -5,8 +5,8 @@ use std::time::Duration;
 use erpc_core::protocol::CongestionControl;
 
 use super::{Counts, Lab, Load, Samples, Setting, Spread};
-use crate::SimRoute;
 use crate::net::{Link, SwitchConfig, Topology};
+use crate::{Random, SimRoute};
 
 /// Racks, and hosts in each: the thesis' CX4 cluster, in which racks have 14 to 27.
 const RACKS: (u32, u32) = (5, 20);
@@ -14,6 +14,9 @@ const RACKS: (u32, u32) = (5, 20);
 const OVERSUBSCRIPTION: u32 = 2;
 /// Of such a length that a call within a rack takes 3.7 us, hosts' time included, as in table 6.1.
 const CABLE: Link = Link { rate_mbps: 25_000, delay_nanos: 750 };
+/// Time for each of a node's sessions to open, in nanoseconds: at once they would overflow the switches, and calls
+/// would wait for sessions that are lost until those are asked for again.
+const OPENING_NANOS: u64 = 500;
 /// Bytes of requests and responses.
 const SIZE: usize = 32;
 
@@ -28,7 +31,7 @@ pub struct Scale {
     pub control: CongestionControl,
     /// What a turn of a loop takes, and what each packet adds, in nanoseconds.
     pub turn_nanos: (u64, u64),
-    /// Time in which sessions open.
+    /// Time before that which is measured, besides that in which sessions open.
     pub warm_up: Duration,
     /// Time that is measured.
     pub time: Duration,
@@ -82,6 +85,9 @@ pub fn run(scale: &Scale) -> Report {
     let routes: Vec<_> = (0..nodes)
         .flat_map(|host| (1..=scale.threads).map(move |port| SimRoute::new(host, port)))
         .collect();
+    let sessions = usize::from(scale.threads) * (routes.len() - 1);
+    let opening = sessions as u64 * OPENING_NANOS;
+    let mut random = Random::new(scale.seed).fork(3);
     for &route in &routes {
         let load = Load {
             peers: routes.iter().copied().filter(|&peer| peer != route).collect(),
@@ -89,11 +95,11 @@ pub fn run(scale: &Scale) -> Report {
             request: SIZE,
             response: SIZE as u32,
             outstanding: scale.outstanding,
-            start: Duration::ZERO,
+            start: Duration::from_nanos(random.below(opening)),
         };
         lab.add(route, load);
     }
-    lab.run_for(scale.warm_up);
+    lab.run_for(Duration::from_nanos(opening) + scale.warm_up);
     lab.clear();
     let before = lab.counts();
     lab.run_for(scale.time);
@@ -104,7 +110,7 @@ pub fn run(scale: &Scale) -> Report {
     Report {
         calls_per_second: per_node(latencies.len() as u64),
         retransmissions_per_second: per_node(counts.retransmissions - before.retransmissions),
-        sessions: usize::from(scale.threads) * (routes.len() - 1),
+        sessions,
         latencies,
         counts,
     }
