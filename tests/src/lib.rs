@@ -8,7 +8,7 @@
 //! | [`load`] | calls without end, and whether what is told of them is true |
 //! | [`limit`] | a test that hangs fails |
 //! | [`process`] | other processes, which end when the test does |
-//! | [`netns`], [`incast`] | network namespaces, and a slow port between them that many send through |
+//! | [`netns`], [`tun`], [`incast`] | network namespaces, devices of ours in them, and a slow port between them that many send through |
 //! | [`counting`] | an allocator that counts |
 
 #![deny(missing_docs)]
@@ -22,6 +22,7 @@ pub mod load;
 pub mod netns;
 pub mod process;
 pub mod raw;
+pub mod tun;
 
 /// The service `test.v1.Lab`.
 pub mod proto {

@@ -14,9 +14,12 @@ pub(crate) struct QueueArgs {
     /// What the port sends, in 10^6 bits per second
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(10..=10_000))]
     rate_mbit: u64,
-    /// Who controls the rates of the clients. `dcqcn` takes a kernel with the queueing discipline `red`
+    /// Who controls the rates of the clients
     #[arg(long, value_enum, default_value = "timely")]
     cc: Control,
+    /// Through a router in user space that marks packets, which `dcqcn` takes in any case
+    #[arg(long)]
+    marking: bool,
     /// Clients
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     ways: u32,
@@ -35,10 +38,12 @@ pub(crate) struct QueueArgs {
 const MARK_ABOVE: u64 = 75_000;
 
 pub(crate) fn run(args: &QueueArgs) -> Result<(), Failure> {
-    let net = Bottleneck::new(args.rate_mbit).map_err(Failure::of("no network namespaces"))?;
-    if args.cc == Control::Dcqcn {
-        net.mark_above(MARK_ABOVE).map_err(Failure::of("no marks, which DCQCN needs"))?;
-    }
+    let is_marking = args.marking || args.cc == Control::Dcqcn;
+    let net = match is_marking {
+        true => Bottleneck::marking(args.rate_mbit, MARK_ABOVE),
+        false => Bottleneck::new(args.rate_mbit),
+    };
+    let net = net.map_err(Failure::of("no network namespaces"))?;
     let incast = Incast {
         ways: args.ways as usize,
         request: args.size,
@@ -55,6 +60,7 @@ pub(crate) fn run(args: &QueueArgs) -> Result<(), Failure> {
     Line::new()
         .int("ways", args.ways.into())
         .text("cc", args.cc.name())
+        .int("marking", is_marking.into())
         .number("gbps", Some(report.gbps))
         .number("link_gbps", Some(report.link_gbps))
         .number("queue_delay_p50_us", micros(&report.delays, 0.5))

@@ -1,9 +1,11 @@
-//! Clients' host, router, server's host; the router's port to the server is slow.
+//! Clients' host, router, server's host; the router's port to the server is slow. The router is the kernel, or a thread.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use super::hop::{Hop, Port};
 use crate::netns::{Namespace, run};
+use crate::tun;
 
 /// Addresses that nobody has: TEST-NET-1 and TEST-NET-2. The router has the first of each.
 const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
@@ -19,21 +21,30 @@ const FAST: &str = "erpc2";
 /// Bytes that the slow port may send at once: some 20 packets, for timers are not exact.
 const BURST: u32 = 32_768;
 
-/// Three network namespaces and two cables.
+/// Network namespaces of the clients and of their server, and a router between them.
 ///
 /// ```text
-///   clients ─────────── router ══ tbf ═════ server
+///   clients ─────────── router ══ tbf ═════ server        Bottleneck::new: a third namespace, two cables
 ///  198.51.100.2      .1        192.0.2.1      .2
+///
+///   clients ─────────── thread ════════════ server        Bottleneck::marking: two TUN devices
+///  198.51.100.2                           192.0.2.2
 /// ```
 ///
-/// A router between them, as packets that it has taken up no longer count as the senders' own: the queue is the
-/// network's, not that of the senders' socket buffers.
+/// Packets that a router has taken up no longer count as the senders' own: the queue is the network's, not that of the senders'
+/// socket buffers.
 #[derive(Debug)]
 pub struct Bottleneck {
+    router: Router,
     pub(super) clients: Namespace,
-    router: Namespace,
     pub(super) server: Namespace,
     rate_mbit: u64,
+}
+
+#[derive(Debug)]
+enum Router {
+    Kernel(Namespace),
+    Thread(Hop),
 }
 
 /// What the slow port's queue says of itself.
@@ -54,51 +65,29 @@ impl Bottleneck {
     pub fn new(rate_mbit: u64) -> Result<Self, String> {
         let (clients, router, server) =
             (Namespace::new("clients")?, Namespace::new("router")?, Namespace::new("server")?);
-        let net = Self { clients, router, server, rate_mbit };
-        net.cable(&net.server, SLOW, [SERVER, TO_SERVER])?;
-        net.cable(&net.clients, FAST, [CLIENTS, TO_CLIENTS])?;
+        cable(&router, SLOW, TO_SERVER, &server, SERVER)?;
+        cable(&router, FAST, TO_CLIENTS, &clients, CLIENTS)?;
         let forward = || fs::write("/proc/sys/net/ipv4/ip_forward", "1");
-        net.router.within(forward).map_err(|error| format!("no forwarding: {error}"))?;
+        router.within(forward).map_err(|error| format!("no forwarding: {error}"))?;
         let (burst, limit) = (BURST, Self::BUFFER);
-        net.router.tc(&format!(
+        router.tc(&format!(
             "qdisc add dev {SLOW} root handle 1: tbf rate {rate_mbit}mbit burst {burst} limit {limit}"
         ))?;
-        Ok(net)
+        Ok(Self { router: Router::Kernel(router), clients, server, rate_mbit })
     }
 
-    fn cable(
-        &self,
-        host: &Namespace,
-        port: &str,
-        [ip, gateway]: [Ipv4Addr; 2],
-    ) -> Result<(), String> {
-        let (at, router) = (host.name(), self.router.name());
-        run(
-            "ip",
-            &format!("link add {HOST} netns {at} type veth peer name {port} netns {router}"),
-        )?;
-        for (namespace, name, ip) in [(host, HOST, ip), (&self.router, port, gateway)] {
-            namespace.ip(&format!("address add {ip}/24 dev {name}"))?;
-            // One frame at a time: a port counts what was not cut into packets yet as one.
-            namespace.ip(&format!("link set {name} gso_max_segs 1 up"))?;
-        }
-        host.ip(&format!("route add default via {gateway}")).map(drop)
-    }
-
-    /// Has the port mark packets (ECN) when its queue exceeds `queue` bytes.
+    /// The same with a router that is a thread of this program, whose port marks packets (ECN) when its queue exceeds `queue`
+    /// bytes: many kernels have no queue that does. It takes a part of a core, so compare runs through it with each other.
     ///
     /// # Errors
-    /// What the kernel says, if it has no queue that does.
-    pub fn mark_above(&self, queue: u64) -> Result<(), String> {
-        // Always beyond the second threshold, never before the first.
-        let (max, limit, rate) = (queue + 1_514, Self::BUFFER, self.rate_mbit);
-        self.router
-            .tc(&format!(
-                "qdisc replace dev {SLOW} parent 1:1 handle 2: red limit {limit} min {queue} max {max} avpkt 1500 \
-                 burst {} probability 1 bandwidth {rate}mbit ecn",
-                queue / 1_500 + 1
-            ))
-            .map(drop)
+    /// What the machine says against it.
+    pub fn marking(rate_mbit: u64, queue: u64) -> Result<Self, String> {
+        let (clients, server) = (Namespace::new("clients")?, Namespace::new("server")?);
+        let devices = [tunnel(&clients, CLIENTS)?, tunnel(&server, SERVER)?];
+        let (rate, burst) = (rate_mbit * 125_000, BURST.into());
+        let port = Port { rate, buffer: Self::BUFFER, burst, mark_above: queue };
+        let router = Router::Thread(Hop::start(port, devices));
+        Ok(Self { router, clients, server, rate_mbit })
     }
 
     /// What the port sends, in bytes per second.
@@ -116,7 +105,11 @@ impl Bottleneck {
     }
 
     pub(super) fn queue(&self) -> Queue {
-        let said = self.router.tc(&format!("-s -j qdisc show dev {SLOW} root"));
+        let router = match &self.router {
+            Router::Kernel(router) => router,
+            Router::Thread(hop) => return Queue { backlog: hop.backlog(), drops: hop.drops() },
+        };
+        let said = router.tc(&format!("-s -j qdisc show dev {SLOW} root"));
         let said = said.expect("the port has a queue");
         let number = |field: &str| {
             let (_, rest) = said.split_once(&format!("\"{field}\":")).expect("tc tells it");
@@ -125,4 +118,32 @@ impl Bottleneck {
         };
         Queue { backlog: number("backlog"), drops: number("drops") }
     }
+}
+
+/// From `host` to the port of `router` that has the address `gateway`.
+fn cable(
+    router: &Namespace,
+    port: &str,
+    gateway: Ipv4Addr,
+    host: &Namespace,
+    ip: Ipv4Addr,
+) -> Result<(), String> {
+    let (at, to) = (host.name(), router.name());
+    run("ip", &format!("link add {HOST} netns {at} type veth peer name {port} netns {to}"))?;
+    for (namespace, name, ip) in [(host, HOST, ip), (router, port, gateway)] {
+        namespace.ip(&format!("address add {ip}/24 dev {name}"))?;
+        // One frame at a time: a port counts what was not cut into packets yet as one.
+        namespace.ip(&format!("link set {name} gso_max_segs 1 up"))?;
+    }
+    host.ip(&format!("route add default via {gateway}")).map(drop)
+}
+
+/// From `host` to a thread.
+fn tunnel(host: &Namespace, ip: Ipv4Addr) -> Result<File, String> {
+    let device = host.within(|| tun::open(HOST))?;
+    host.ip(&format!("address add {ip}/32 dev {HOST}"))?;
+    // No packet waits there for long, and none shall be lost.
+    host.ip(&format!("link set {HOST} txqueuelen 4096 up"))?;
+    host.ip(&format!("route add default dev {HOST}"))?;
+    Ok(device)
 }

@@ -3,6 +3,7 @@
 
 mod bottleneck;
 mod ends;
+mod hop;
 mod presence;
 mod probe;
 
