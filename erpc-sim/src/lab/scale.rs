@@ -29,6 +29,8 @@ pub struct Scale {
     pub outstanding: usize,
     /// Who controls rates.
     pub control: CongestionControl,
+    /// Floor of the retransmission timeout; `None` for the lab's own. The thesis' timeout is 5 ms.
+    pub min_rto: Option<Duration>,
     /// What a turn of a loop takes, and what each packet adds, in nanoseconds.
     pub turn_nanos: (u64, u64),
     /// Time before that which is measured, besides that in which sessions open.
@@ -47,6 +49,7 @@ impl Scale {
             threads,
             outstanding: 60,
             control,
+            min_rto: None,
             turn_nanos: (50, 100),
             warm_up: Duration::from_millis(4),
             time: Duration::from_millis(5),
@@ -80,7 +83,10 @@ pub fn run(scale: &Scale) -> Report {
     let switch = SwitchConfig::default();
     let topology = Topology::two_tier(racks, hosts, OVERSUBSCRIPTION, CABLE, switch);
     let nodes = topology.hosts();
-    let setting = Setting::new(topology, scale.seed).control(scale.control);
+    let mut setting = Setting::new(topology, scale.seed).control(scale.control);
+    if let Some(floor) = scale.min_rto {
+        setting.config = setting.config.min_rto(floor);
+    }
     let mut lab = Lab::new(Setting { turn_nanos: scale.turn_nanos, meters: false, ..setting });
     let routes: Vec<_> = (0..nodes)
         .flat_map(|host| (1..=scale.threads).map(move |port| SimRoute::new(host, port)))
