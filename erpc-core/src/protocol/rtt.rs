@@ -12,6 +12,9 @@ pub const MAX_RTO: u64 = 500_000_000;
 /// Doublings that take a timeout of any length to the ceiling: half a microsecond is the shortest.
 const MAX_DOUBLINGS: u8 = 20;
 
+/// Doublings that outlast the call that they were for.
+const MOST_KEPT: u8 = 4;
+
 /// Floors that a server's own time adds to a timeout at most. Up to there it is waited for, as probing who is
 /// known to be slow costs packets; beyond, a probe costs less than a late recovery.
 const MOST_SERVED: u64 = 8;
@@ -26,17 +29,26 @@ pub(super) struct RttEstimator {
     /// What responses have lately taken: the most, which fades by an eighth with every response.
     served: u64,
     floor: u64,
+    /// Doublings of calls whose answers gave no sample, since the last one that did.
+    kept: u8,
 }
 
 impl RttEstimator {
     /// An estimator whose timeout exceeds the smoothed round trip by `floor` or more.
     pub(super) fn new(floor: Duration) -> Self {
-        Self { srtt8: 0, var4: 0, served: 0, floor: (floor.as_nanos() as u64).min(MAX_RTO) }
+        Self {
+            srtt8: 0,
+            var4: 0,
+            served: 0,
+            floor: (floor.as_nanos() as u64).min(MAX_RTO),
+            kept: 0,
+        }
     }
 
     /// Takes in a round trip, the server's own time already taken out.
     #[inline]
     pub(super) fn sample(&mut self, nanos: u64) {
+        self.kept = 0;
         if self.srtt8 == 0 {
             self.srtt8 = nanos.max(1) * 8;
             self.var4 = nanos * 2;
@@ -45,6 +57,13 @@ impl RttEstimator {
         let error = nanos.abs_diff(self.srtt8 >> 3);
         self.var4 = self.var4 - (self.var4 >> 2) + error;
         self.srtt8 = self.srtt8 - (self.srtt8 >> 3) + nanos;
+    }
+
+    /// A call was answered after so many timeouts, and nobody knows which of its copies. If round trips have become longer
+    /// than the timeout, none would ever be measured again: so the timeout stays as long as it was, until one is
+    /// (Karn's algorithm, RFC 6298 section 5).
+    pub(super) fn keep_backoff(&mut self, retries: u8) {
+        self.kept = self.kept.saturating_add(retries).min(MOST_KEPT);
     }
 
     /// Takes in how much time of its own the server says that a response took.
@@ -71,7 +90,11 @@ impl RttEstimator {
         } else {
             (self.srtt8 >> 3) + self.var4.max(self.floor)
         };
-        let doublings = if mutant!(RtoNeverDoubled) { 0 } else { retries.min(MAX_DOUBLINGS) };
+        let doublings = if mutant!(RtoNeverDoubled) {
+            0
+        } else {
+            retries.saturating_add(self.kept).min(MAX_DOUBLINGS)
+        };
         (base << doublings).min(MAX_RTO)
     }
 
@@ -134,6 +157,24 @@ mod tests {
             rtt.serve(0);
         }
         assert!(rtt.service() < 10, "{}", rtt.service());
+    }
+
+    #[test]
+    fn what_the_last_call_had_to_wait_for_the_next_one_waits_for_at_once_until_a_sample_tells() {
+        let mut rtt = RttEstimator::new(Duration::from_micros(50));
+        for _ in 0..100 {
+            rtt.sample(10_000);
+        }
+        assert_eq!((rtt.rto(0), rtt.rto(1)), (60_000, 120_000));
+        rtt.keep_backoff(1);
+        assert_eq!((rtt.rto(0), rtt.rto(1)), (120_000, 240_000));
+        rtt.keep_backoff(1);
+        rtt.keep_backoff(0);
+        assert_eq!(rtt.rto(0), 240_000);
+        rtt.keep_backoff(u8::MAX);
+        assert_eq!(rtt.rto(0), 960_000, "no more than four doublings");
+        rtt.sample(10_000);
+        assert_eq!(rtt.rto(0), 60_000);
     }
 
     #[test]

@@ -224,8 +224,11 @@ impl<R: Route> ClientSide<R> {
         let announced = is_announcement(header, &layout, body)?;
         let served = header.reply_info().processing_nanos();
         session.rtt.serve(served);
+        let ambiguous = call.retransmitted && !mutant!(AmbiguousSample);
+        if ambiguous && call.layout.packets() == 1 {
+            session.rtt.keep_backoff(call.patience.retries);
+        }
         if layout.packets() == 1 && !announced {
-            let ambiguous = call.retransmitted && !mutant!(AmbiguousSample);
             if !(ambiguous || call.patience.accepted) && call.layout.packets() == 1 {
                 let trip = now.nanos_since(call.patience.active_at);
                 let nanos = trip.saturating_sub(served);

@@ -167,6 +167,30 @@ fn what_was_sent_again_gives_no_sample() {
 }
 
 #[test]
+fn a_path_that_has_become_longer_than_the_timeout_is_measured_again() {
+    let (mut pair, session) = connected();
+    for _ in 0..100 {
+        round_trip(&mut pair, session, ms(1), Duration::ZERO);
+    }
+    // 6 ms after which it is sent again, and answers that take 30.
+    let timeouts: Vec<_> = (0..20)
+        .map(|token| {
+            let before = pair.client.stats().timeouts;
+            pair.call(session, token, b"ping");
+            let sent = pair.take_to_server();
+            sends_within(&mut pair, ms(30));
+            let number = header(&sent[0]).request.to_u32();
+            let response = pair.response(number, 0, b"pong").bytes();
+            pair.at_client(SERVER, &response);
+            assert!(pair.outcome().result.is_ok());
+            pair.client.stats().timeouts - before
+        })
+        .collect();
+    // After 6 ms and 12 more; after 24; and then not any more.
+    assert_eq!(timeouts, [[2, 1].as_slice(), &[0; 18]].concat());
+}
+
+#[test]
 fn what_was_accepted_gives_no_sample() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"?");
