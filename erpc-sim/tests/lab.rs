@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use erpc_core::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
-use erpc_sim::Absence;
 use erpc_sim::lab::incast::{Incast, Report};
 use erpc_sim::lab::loss::{Goodput, Loss};
 use erpc_sim::lab::scale::Scale;
-use erpc_sim::lab::{Samples, incast, loss, scale};
+use erpc_sim::lab::{Lab, Load, Samples, Setting, Spread, incast, loss, scale};
+use erpc_sim::{Absence, SimRoute};
 
 const NONE: CongestionControl = CongestionControl::None;
 const TIMELY: CongestionControl = CongestionControl::Timely(TimelyConfig::new());
@@ -46,6 +46,44 @@ fn with_loss_the_rate_of_small_calls_stays_above_its_bar() {
         lossy.calls_per_second >= 0.9 * lossless.calls_per_second,
         "{lossy:?}, without loss {lossless:?}"
     );
+}
+
+/// The part of the usual goodput that is there in the 10 ms after a stall of 50.
+fn after_a_stall(control: CongestionControl, request: usize, outstanding: usize) -> f64 {
+    let setting = Setting::pair(100, Duration::from_nanos(2_500), 12).control(control);
+    let mut lab = Lab::new(setting);
+    let (server, client) = (SimRoute::new(0, 1), SimRoute::new(1, 1));
+    let load = Load {
+        peers: vec![server],
+        spread: Spread::Even,
+        request,
+        response: 32,
+        outstanding,
+        start: Duration::ZERO,
+    };
+    let serving = lab.add(server, Load { peers: Vec::new(), outstanding: 0, ..load.clone() });
+    let client = lab.add(client, load);
+    let mut delivered = |before: Duration| {
+        lab.run_for(before);
+        lab.clear();
+        lab.run_for(millis(10));
+        let delivered = lab.meter().delivered(client);
+        lab.stall(serving, millis(50));
+        delivered
+    };
+    let usual = delivered(millis(10));
+    delivered(millis(50)) as f64 / usual as f64
+}
+
+#[test]
+fn ten_milliseconds_after_a_stall_of_50_nothing_is_left_of_it() {
+    // The original: 188 Gb/s before, 1.9 ever after.
+    for control in [NONE, TIMELY, DCQCN] {
+        for (request, outstanding) in [(1_000_000, 1), (1_000_000, 8), (64_000, 8), (32, 8)] {
+            let ratio = after_a_stall(control, request, outstanding);
+            assert!(ratio >= 0.9, "{control:?}, {outstanding} x {request} bytes: {ratio}");
+        }
+    }
 }
 
 #[test]

@@ -143,6 +143,16 @@ impl Lab {
         self.now = until;
     }
 
+    /// The loop of an endpoint takes no turn for so long, and does not know it: what waits for it looks as if the network
+    /// had kept it.
+    pub fn stall(&mut self, index: usize, time: Duration) {
+        let place = &mut self.places[index];
+        place.turn_at = None;
+        place.busy_until = place.busy_until.max(self.now + time);
+        let until = place.busy_until;
+        self.plan_turn(index, until);
+    }
+
     /// The time since the beginning.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
