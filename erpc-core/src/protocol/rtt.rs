@@ -9,14 +9,14 @@ const INITIAL_RTO: u64 = 20_000_000;
 /// Ceiling of the retransmission timeout, backoff included, in nanoseconds.
 pub const MAX_RTO: u64 = 500_000_000;
 
-/// Doublings that take a timeout of any length to the ceiling: half a microsecond is the shortest.
-const MAX_DOUBLINGS: u8 = 20;
+/// Doublings that take a timeout of any length to the ceiling: a nanosecond is the shortest.
+const MAX_DOUBLINGS: u8 = 29;
 
 /// Doublings that outlast the call that they were for.
 const MOST_KEPT: u8 = 4;
 
-/// Floors that a server's own time adds to a timeout at most. Up to there it is waited for, as probing who is
-/// known to be slow costs packets; beyond, a probe costs less than a late recovery.
+/// Floors that a server's own time adds to a timeout at most, and never more than the ceiling. Up to there it is waited
+/// for, as probing who is known to be slow costs packets; beyond, a probe costs less than a late recovery.
 const MOST_SERVED: u64 = 8;
 
 /// Smoothed round-trip time and its variation, in nanoseconds.
@@ -46,11 +46,15 @@ impl RttEstimator {
     }
 
     /// Takes in a round trip, the server's own time already taken out.
+    ///
+    /// Nothing may be left of it, for a server that was away says how long the packet has waited for it at most. That
+    /// counts as a nanosecond: zero stands for no sample, and cannot be doubled.
     #[inline]
     pub(super) fn sample(&mut self, nanos: u64) {
         self.kept = 0;
+        let nanos = nanos.max(1);
         if self.srtt8 == 0 {
-            self.srtt8 = nanos.max(1) * 8;
+            self.srtt8 = nanos * 8;
             self.var4 = nanos * 2;
             return;
         }
@@ -69,7 +73,7 @@ impl RttEstimator {
     /// Takes in how much time of its own the server says that a response took.
     #[inline]
     pub(super) fn serve(&mut self, nanos: u64) {
-        let bounded = nanos.min(self.floor * MOST_SERVED);
+        let bounded = nanos.min((self.floor * MOST_SERVED).min(MAX_RTO));
         self.served = bounded.max(self.served - (self.served >> 3));
     }
 
@@ -95,7 +99,7 @@ impl RttEstimator {
         } else {
             retries.saturating_add(self.kept).min(MAX_DOUBLINGS)
         };
-        (base << doublings).min(MAX_RTO)
+        base.saturating_mul(1 << doublings).min(MAX_RTO)
     }
 
     /// The timeout is never below this.
@@ -175,6 +179,25 @@ mod tests {
         assert_eq!(rtt.rto(0), 960_000, "no more than four doublings");
         rtt.sample(10_000);
         assert_eq!(rtt.rto(0), 60_000);
+    }
+
+    #[test]
+    fn a_server_that_takes_its_time_is_not_waited_for_longer_than_the_ceiling() {
+        let mut rtt = RttEstimator::new(Duration::from_millis(500));
+        rtt.serve(u64::MAX);
+        assert_eq!(rtt.service(), MAX_RTO);
+    }
+
+    #[test]
+    fn without_a_floor_timeouts_back_off_though_nothing_is_left_of_round_trips() {
+        let mut rtt = RttEstimator::new(Duration::ZERO);
+        for _ in 0..100 {
+            rtt.sample(0);
+        }
+        assert_eq!(rtt.smoothed(), Some(Duration::from_nanos(1)));
+        assert!((1..1_000).contains(&rtt.rto(0)), "{}", rtt.rto(0));
+        assert!(rtt.rto(20) > 1_000_000, "{}", rtt.rto(20));
+        assert_eq!(rtt.rto(MAX_DOUBLINGS), MAX_RTO);
     }
 
     #[test]
