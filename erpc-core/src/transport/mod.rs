@@ -203,7 +203,8 @@ pub trait TxQueue {
     /// ring doorbells through [`TxQueue::doorbell`] instead.
     fn flush(&mut self);
 
-    /// Sends what is staged; a DMA device may go on reading it. Called once per turn of the event loop.
+    /// Sends what is staged; a DMA device may go on reading it. Called at the end of each turn of the event loop, and
+    /// before it around handlers that take long, when packets of the turn's burst are still to be handled.
     fn doorbell(&mut self) {
         self.flush();
     }

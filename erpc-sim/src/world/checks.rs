@@ -105,7 +105,11 @@ impl World<'_> {
             Kind::Response | Kind::Failure if header.packet.get() == ANNOUNCEMENT => {
                 self.accepted.remove(&place);
             }
-            Kind::Response | Kind::Failure if header.size > 0 && self.accepted.contains(&place) => {
+            // Only the first packet tells the size, and what is empty need not be announced.
+            Kind::Response | Kind::Failure
+                if (header.packet.get() > 0 || header.size > 0)
+                    && self.accepted.contains(&place) =>
+            {
                 self.oracle.blame(format!(
                     "the response to request {} of a session at {from} was not announced",
                     header.request.to_u32()
