@@ -15,8 +15,8 @@ const MAX_DOUBLINGS: u8 = 29;
 /// Doublings that outlast the call that they were for.
 const MOST_KEPT: u8 = 4;
 
-/// Floors that a server's own time adds to a timeout at most, and never more than the ceiling. Up to there it is waited
-/// for, as probing who is known to be slow costs packets; beyond, a probe costs less than a late recovery.
+/// Floors that a server's own time adds to a timeout at most if it answers probes, and never more than the ceiling. Up to
+/// there it is waited for, as probing who is known to be slow costs packets; beyond, a probe costs less than a late recovery.
 const MOST_SERVED: u64 = 8;
 
 /// Smoothed round-trip time and its variation, in nanoseconds.
@@ -70,11 +70,13 @@ impl RttEstimator {
         self.kept = self.kept.saturating_add(retries).min(MOST_KEPT);
     }
 
-    /// Takes in how much time of its own the server says that a response took.
+    /// Takes in how much time of its own the server says that a response took; `asked_in_vain` if it has answered no probe
+    /// meanwhile. Who is not there to answer is not asked, but waited for: it may be away for as long as the ceiling.
     #[inline]
-    pub(super) fn serve(&mut self, nanos: u64) {
-        let bounded = nanos.min((self.floor * MOST_SERVED).min(MAX_RTO));
-        self.served = bounded.max(self.served - (self.served >> 3));
+    pub(super) fn serve(&mut self, nanos: u64, asked_in_vain: bool) {
+        let known = (self.floor * MOST_SERVED).max(self.served);
+        let most = if asked_in_vain { MAX_RTO } else { known.min(MAX_RTO) };
+        self.served = nanos.min(most).max(self.served - (self.served >> 3));
     }
 
     /// How much longer a response may be on its way than other answers, in nanoseconds.
@@ -150,15 +152,15 @@ mod tests {
         let mut rtt = RttEstimator::new(Duration::from_micros(50));
         for _ in 0..50 {
             rtt.sample(5_000);
-            rtt.serve(80_000);
+            rtt.serve(80_000, false);
         }
         assert_eq!((rtt.rto(0), rtt.service()), (55_000, 80_000));
         rtt.sample(5_000);
         assert_eq!(rtt.service(), 80_000, "packets say nothing of handlers");
-        rtt.serve(u64::MAX);
+        rtt.serve(u64::MAX, false);
         assert_eq!(rtt.service(), 400_000, "it may take longer, but then one asks");
         for _ in 0..100 {
-            rtt.serve(0);
+            rtt.serve(0, false);
         }
         assert!(rtt.service() < 10, "{}", rtt.service());
     }
@@ -182,9 +184,25 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_answers_no_probes_is_waited_for_until_it_is_fast_again() {
+        let mut rtt = RttEstimator::new(Duration::from_micros(50));
+        rtt.serve(2_000_000, true);
+        for _ in 0..50 {
+            rtt.serve(2_000_000, false);
+            assert_eq!(rtt.service(), 2_000_000);
+        }
+        rtt.serve(90_000_000, false);
+        assert_eq!(rtt.service(), 2_000_000, "whether it was away for longer is not known");
+        rtt.serve(u64::MAX, true);
+        assert_eq!(rtt.service(), MAX_RTO);
+        (0..200).for_each(|_| rtt.serve(0, false));
+        assert!(rtt.service() < 10, "{}", rtt.service());
+    }
+
+    #[test]
     fn a_server_that_takes_its_time_is_not_waited_for_longer_than_the_ceiling() {
         let mut rtt = RttEstimator::new(Duration::from_millis(500));
-        rtt.serve(u64::MAX);
+        rtt.serve(u64::MAX, false);
         assert_eq!(rtt.service(), MAX_RTO);
     }
 

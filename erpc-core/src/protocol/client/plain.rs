@@ -135,7 +135,7 @@ impl<R: Route> ClientSide<R> {
             session.last_heard = now;
             let trip = now.nanos_since(patience.active_at);
             let served = info.processing_nanos();
-            session.rtt.serve(served);
+            session.rtt.serve(served, false);
             let nanos = trip.saturating_sub(served);
             session.measured(now, nanos, shared.absence, shared.config.bypasses);
         }

@@ -223,7 +223,7 @@ impl<R: Route> ClientSide<R> {
         let layout = PacketLayout::new(header.size, session.eager, session.payload);
         let announced = is_announcement(header, &layout, body)?;
         let served = header.reply_info().processing_nanos();
-        session.rtt.serve(served);
+        session.rtt.serve(served, call.patience.retries > 0 && !call.patience.accepted);
         let ambiguous = call.retransmitted && !mutant!(AmbiguousSample);
         if ambiguous && call.layout.packets() == 1 {
             session.rtt.keep_backoff(call.patience.retries);

@@ -132,6 +132,32 @@ fn a_server_that_claims_more_processing_time_than_there_was_does_no_harm() {
     assert_eq!(sends_within(&mut pair, ms(60))[0].0, 45, "the floor, and eight times that at most");
 }
 
+/// One call after the other to a server that looks at its queue 2 ms after the request has come, forty times the floor.
+#[test]
+fn a_server_that_is_away_as_usual_is_not_asked_whether_it_is_there() {
+    let micros = Duration::from_micros;
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().min_rto(micros(50)));
+    pair.echo = false;
+    for call in 0..50 {
+        pair.call(session, call, b"small");
+        let mut sent = pair.take_to_server();
+        for _ in 0..100 {
+            pair.pass(micros(20));
+            sent.extend(pair.take_to_server());
+        }
+        // The first one is before all measurements, and the second says how long it takes.
+        assert_eq!(sent.len() > 1, call == 1, "call {call} was sent {} times", sent.len());
+        pair.server.absent(2_000_000);
+        // Its handler runs in its loop, before the copies are looked at.
+        pair.at_server(CLIENT, &sent[0]);
+        pair.answer(b"at last");
+        pair.burst_at_server(CLIENT, &sent[1..]);
+        pair.server.absent(0);
+        pair.settle();
+        assert!(pair.outcome().result.is_ok());
+    }
+}
+
 #[test]
 fn a_handler_that_takes_its_usual_time_is_not_asked_whether_it_is_there() {
     let (mut pair, session) = connected();
