@@ -280,10 +280,12 @@ impl<T: Transport> Rpc<T> {
             if self.stamps_packets && at > 0 {
                 now = clock::now();
             }
+            let mut handled = false;
             let plain = self.core.receive_plain(now, &mut packet, tx);
             let body = || Body::Packet(&packet.bytes[HEADER_LEN..]);
             match plain {
                 Plain::Request { handle, method } => {
+                    handled = true;
                     if watched {
                         turns.let_go(&mut self.core, now, tx);
                     }
@@ -306,6 +308,7 @@ impl<T: Transport> Rpc<T> {
                     match event {
                         Event::None => {}
                         Event::Request(request) => {
+                            handled = true;
                             if watched {
                                 cx.turns.let_go(cx.core, now, cx.tx);
                             }
@@ -318,7 +321,7 @@ impl<T: Transport> Rpc<T> {
                     }
                 }
             }
-            if watched {
+            if watched && handled {
                 // The packets behind it have waited for it.
                 let resumed = turns.resume(now);
                 absence += resumed.nanos_since(now);

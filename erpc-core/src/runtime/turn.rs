@@ -77,9 +77,11 @@ impl Turns {
         }
     }
 
-    /// The time after a handler, in a turn in which it was `now` before it: later only if it was slow.
-    pub(super) fn resume(&self, now: Instant) -> Instant {
-        if self.slow { self.answered_at.max(now) } else { now }
+    /// The time after a handler, in a turn in which it was `now` before it: later only if it was slow. One that has not
+    /// answered is not likely to be.
+    pub(super) fn resume(&mut self, now: Instant) -> Instant {
+        self.slow &= self.answered_at > now;
+        if self.slow { self.answered_at } else { now }
     }
 
     /// The time at which a response is there, for whose turn it is `now`.
@@ -175,6 +177,9 @@ mod tests {
         let first = turns.answered(began);
         assert!(first.slow && first.at.nanos_since(began) > SLOW, "{first:?}");
         assert_eq!(turns.resume(began), first.at);
+        assert_eq!(turns.resume(first.at), first.at, "the next one was deferred");
+        assert!(!turns.slow);
+        turns.slow = true;
         // However long this thread is kept from its core meanwhile.
         turns.answered_at = clock::now().plus_nanos(1_000_000_000);
         assert!(!turns.answered(began).slow, "what came before it is not its own time");
