@@ -1,13 +1,13 @@
 //! What every server packet tells besides its own business: how much of the time was the server's, how much
 //! its receive queue can hold, and whether a switch on the way there is congested.
 
-/// The `aux` word of replies: processing time in the upper 15 bits, the echo of congestion marks in one,
+/// The `aux` word of replies: the server's time in the upper 15 bits, the echo of congestion marks in one,
 /// receive window in the lower half.
 ///
 /// All is soft state, sent with every reply, so that a lost packet costs one update.
 ///
-/// * Processing time: a 15-bit float, 10 bits of mantissa and 5 of exponent, in nanoseconds; exact to
-///   one part in 512, at most about 2,200 s. It lets the client take the server's time out of its
+/// * The server's time: a 15-bit float, 10 bits of mantissa and 5 of exponent, in nanoseconds; exact to
+///   one part in 512, at most about 2,200 s. It lets the client take that out of its
 ///   RTT samples.
 /// * Mark: since the server's last reply, a packet of the session has come that a congested switch had
 ///   marked (CE, RFC 3168).
@@ -20,7 +20,7 @@ pub struct ReplyInfo(u32);
 const WINDOW_GRAIN: u32 = 1024;
 
 impl ReplyInfo {
-    /// Packs a processing time and a window in charge units. The time is rounded down, the window is
+    /// Packs the server's time and a window in charge units. The time is rounded down, the window is
     /// rounded down to a multiple of 1,024 but never to 0.
     #[must_use]
     #[inline]
@@ -36,7 +36,7 @@ impl ReplyInfo {
         Self(grains).after(processing_nanos)
     }
 
-    /// The same window, another processing time.
+    /// The same window, another time of the server's.
     #[must_use]
     #[inline]
     pub const fn after(self, processing_nanos: u64) -> Self {

@@ -61,6 +61,7 @@ impl<R: Route> ClientSide<R> {
             free: ALL_FREE,
             starved: 0,
             turn: 0,
+            overtaken: 0,
             paced: 0,
             paced_turn: 0,
             owes_done: 0,

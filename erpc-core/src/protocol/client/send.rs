@@ -425,7 +425,7 @@ impl<R: Route> ClientSide<R> {
         self.released.clear();
     }
 
-    /// Lets calls go on that waited for a credit of this session, slot by slot in turn.
+    /// Lets calls go on that waited for a credit of this session, one after the other.
     fn feed_starved<X: TxQueue<Route = R>>(
         &mut self,
         shared: &mut Shared,
@@ -437,9 +437,7 @@ impl<R: Route> ClientSide<R> {
             if session.starved == 0 || session.credits == 0 {
                 return;
             }
-            let at = turn_of(session.starved, session.turn);
-            session.starved &= !(1 << at);
-            session.turn = ((at + 1) % WINDOW) as u8;
+            let at = session.next_starved();
             self.resume(shared, now, index, at, Blocked::Credits, tx);
         }
     }

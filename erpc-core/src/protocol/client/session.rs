@@ -243,6 +243,14 @@ impl Call {
         }
     }
 
+    /// Packets of it that are to be sent, or asked for.
+    pub(super) fn left(&self) -> u32 {
+        match &self.response {
+            Some(response) => response.assembly.layout().packets() - response.asked,
+            None => self.layout.packets() - self.sent,
+        }
+    }
+
     /// Whether nothing is missing but the handler's answer, as far as one can tell.
     pub(super) fn awaits_handler(&self) -> bool {
         self.response.is_none() && self.acked + 1 >= self.layout.packets()
@@ -284,6 +292,8 @@ pub(super) struct ClientSession<R> {
     pub(super) starved: u8,
     /// The slot whose turn it is for the next credit.
     pub(super) turn: u8,
+    /// How many short calls have gone before that one.
+    pub(super) overtaken: u8,
     /// Bit per slot: waits for the session's next departure.
     pub(super) paced: u8,
     /// The slot whose turn it is then.
@@ -345,6 +355,31 @@ pub(super) fn turn_of(waiting: u8, turn: u8) -> usize {
 }
 
 impl<R> ClientSession<R> {
+    /// The slot of the call that gets the next credits: each in turn what there is, which may be a burst's. Calls that need
+    /// but few packets do not wait for all of those before them to have had their bursts, and go first, up to eight of them.
+    pub(super) fn next_starved(&mut self) -> usize {
+        /// In packets.
+        const SHORT: u32 = 2;
+        let head = turn_of(self.starved, self.turn);
+        let is_short = |at: &usize| {
+            let call = self.slots[*at].call.as_ref();
+            self.starved & 1 << at != 0 && call.is_some_and(|call| call.left() <= SHORT)
+        };
+        let in_turn = (0..WINDOW).map(|after| (head + after) % WINDOW);
+        let next = match usize::from(self.overtaken) < WINDOW {
+            true => in_turn.into_iter().find(is_short).unwrap_or(head),
+            false => head,
+        };
+        self.starved &= !(1 << next);
+        if next == head {
+            self.turn = ((head + 1) % WINDOW) as u8;
+            self.overtaken = 0;
+        } else {
+            self.overtaken += 1;
+        }
+        next
+    }
+
     /// The slot that a request number belongs to.
     #[inline]
     pub(super) fn slot_of(number: RequestNumber) -> usize {

@@ -42,7 +42,7 @@ pub(super) enum SlotState {
         extended: bool,
         /// Its first packet has gone out without its body, which is pulled like any other.
         announced: bool,
-        /// With the processing time as it was when the response was first sent.
+        /// The server's time as it was when the response was first sent, in nanoseconds.
         processing: u64,
         /// Response packets that were sent at least once, with their bodies.
         sent: u32,

@@ -124,6 +124,33 @@ fn credits_of_a_burst_go_to_the_next_in_line_together() {
 }
 
 #[test]
+fn a_short_call_does_not_wait_for_a_burst_of_each_long_one_and_short_ones_not_for_ever() {
+    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(8));
+    for token in 0..7 {
+        pair.call(session, token, &pattern(1, 600_000));
+    }
+    let mut requests = pair.to_server.take();
+    pair.call(session, 99, b"short");
+    let mut shorts = 0;
+    let mut longs = 0;
+    for burst in 0..200 {
+        pair.burst_at_server(super::pair::CLIENT, &requests);
+        let answers = pair.to_client.take();
+        pair.burst_at_client(SERVER, &answers);
+        for outcome in std::mem::take(&mut pair.outcomes) {
+            assert_eq!(outcome.token, 99, "the others take their time");
+            shorts += 1;
+            pair.call(session, 99, b"short");
+        }
+        requests = pair.to_server.take();
+        longs += requests.iter().filter(|bytes| header(bytes).size > 1_000).count();
+        assert!(burst < 2 || shorts > 0, "it left with the first credits that came back");
+    }
+    assert!(shorts >= 90, "{shorts} of the short ones, each there and back in two bursts");
+    assert!(longs >= 1_200, "{longs} packets of long ones in 200 bursts");
+}
+
+#[test]
 fn a_turn_looks_at_some_of_the_timers_that_are_due_and_the_next_at_others() {
     let side = Side::new(1_472);
     let mut pair = Pair::of(side.clone(), side);
