@@ -23,7 +23,7 @@ mod typed_cost;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 
 #[global_allocator]
 static ALLOCATOR: counting::Counting = counting::Counting;
@@ -65,8 +65,21 @@ enum Command {
     RawServer(raw::ServerArgs),
 }
 
+/// What is understood. A negative number is the value of the argument before it, which knows what it wants instead; by
+/// itself clap takes it for an argument that nobody knows.
+fn grammar() -> clap::Command {
+    Command::command().mut_subcommands(|subcommand| {
+        subcommand.mut_args(|arg| {
+            let takes_value = arg.get_action().takes_values();
+            arg.allow_negative_numbers(takes_value)
+        })
+    })
+}
+
 fn main() -> ExitCode {
-    let result = match Command::parse() {
+    let matches = grammar().get_matches();
+    let command = Command::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let result = match command {
         Command::Server(args) => server::run(&args),
         Command::Client(args) => client::run(&args),
         Command::Cpu(args) => inprocess::cpu(&args),
@@ -89,6 +102,37 @@ fn main() -> ExitCode {
         Err(failure) => {
             eprintln!("erpc-bench: {failure}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_consistent() {
+        grammar().debug_assert();
+    }
+
+    #[test]
+    fn refusals_name_the_argument_and_what_it_wants() {
+        let refusal = |line: &str| {
+            let refused = grammar().try_get_matches_from(line.split(' '));
+            refused.expect_err(line).to_string()
+        };
+        for (line, advice) in [
+            ("bench idle --secs -1", "'--secs <SECS>': a number of seconds, 0 to 86400"),
+            ("bench loss --rate -1", "'--rate <RATE>': a part, 0 to less than 1"),
+            ("bench incast --ways -3", "'--ways <WAYS>': -3 is not in 1..=1000"),
+            ("bench handler --us 1000001", "'--us <US>': 1000001 is not in 0..=1000000"),
+            (
+                "bench loss --rate 1e-3 --size 8388609",
+                "'--size <SIZE>': a number of bytes, 0 to 8388608",
+            ),
+        ] {
+            let refusal = refusal(line);
+            assert!(refusal.contains(advice), "{refusal}");
         }
     }
 }

@@ -18,6 +18,15 @@ const HEAD: usize = MIN_ECHO;
 const WORD: usize = size_of::<u64>();
 /// Largest request and answer, in bytes: what endpoints take by default.
 pub(crate) const MAX_MESSAGE: usize = 8 << 20;
+
+/// Parses the bytes of a message for the command line.
+pub(crate) fn message(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(bytes) if bytes <= MAX_MESSAGE => Ok(bytes),
+        _ => Err(format!("a number of bytes, 0 to {MAX_MESSAGE}, is wanted")),
+    }
+}
+
 /// Bytes of a sink's answer.
 pub(crate) const SINK_ANSWER: usize = 32;
 /// A sink's sum takes one word out of this many bytes: to see that every part of a large message is

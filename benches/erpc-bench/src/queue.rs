@@ -7,6 +7,7 @@ use erpc_tests::incast::{Bottleneck, Incast, quantile};
 
 use crate::congestion::{Control, millis};
 use crate::failure::Failure;
+use crate::payload;
 use crate::report::Line;
 
 #[derive(Args)]
@@ -24,7 +25,7 @@ pub(crate) struct QueueArgs {
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     ways: u32,
     /// Bytes of a request
-    #[arg(long, default_value_t = 8 << 20)]
+    #[arg(long, default_value_t = 8 << 20, value_parser = payload::message)]
     size: usize,
     /// Milliseconds before those that are measured
     #[arg(long, default_value = "500", value_parser = millis)]

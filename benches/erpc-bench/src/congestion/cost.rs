@@ -114,7 +114,8 @@ pub(crate) fn run(cost: &Cost) -> Result<(), Failure> {
     let mut off = if cost.which == Which::On { None } else { Some(connect(cost, &off)?) };
     let (mut with, mut without, mut more, mut rpcs) = (vec![], vec![], vec![], 0);
     let turns = if cost.which == Which::Both { 2 } else { 1 };
-    for _ in 0..(cost.time.as_secs_f64() / TURN.as_secs_f64() / f64::from(turns)).ceil() as u64 {
+    let rounds = cost.time.as_secs_f64() / TURN.as_secs_f64() / f64::from(turns);
+    for _ in 0..rounds.ceil().max(1.0) as u64 {
         let one = on.as_mut().map(|ends| slice(ends, &mut rpcs)).transpose()?;
         let other = off.as_mut().map(|ends| slice(ends, &mut rpcs)).transpose()?;
         more.extend(one.zip(other).map(|(one, other)| one / other - 1.0));

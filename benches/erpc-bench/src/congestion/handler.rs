@@ -9,8 +9,8 @@ use erpc::raw::{App, Body, Context, Instant, MsgBuf, Reply, Request, RequestHand
 use erpc::transport::mem::{MemConfig, MemHub};
 use erpc::{CallError, EndpointConfig, Transport};
 
-use super::Control;
 use super::pair::{self, Answers, Pair};
+use super::{Carrier, Control, socket};
 use crate::failure::Failure;
 use crate::load::Load;
 use crate::machine;
@@ -21,20 +21,23 @@ use crate::service::Answerer;
 #[derive(Args)]
 pub(crate) struct HandlerArgs {
     /// Microseconds that a handler takes
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     us: u64,
     /// Where handlers run
     #[arg(long, value_enum, default_value = "worker")]
     mode: Place,
     /// Bytes of a request
-    #[arg(long, default_value_t = 1 << 20)]
+    #[arg(long, default_value_t = 1 << 20, value_parser = payload::message)]
     size: usize,
     /// Bytes of an answer; of workers, 32
-    #[arg(long, default_value_t = payload::SINK_ANSWER)]
+    #[arg(long, default_value_t = payload::SINK_ANSWER, value_parser = payload::message)]
     answer: usize,
     /// Calls under way
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=256))]
     outstanding: u32,
+    /// What carries packets
+    #[arg(long, value_enum, default_value = "mem")]
+    transport: Carrier,
     /// Who controls the rate of a link of 100 Gb/s, next to nobody
     #[arg(long, value_enum, default_value = "timely")]
     cc: Control,
@@ -156,7 +159,7 @@ impl HandlerArgs {
             run(TURN)?;
         }
         let mut sums = [(0, Duration::ZERO, ProtocolStats::default()); 2];
-        for _ in 0..(self.secs / 2.0 / TURN.as_secs_f64()).ceil() as u64 {
+        for _ in 0..(self.secs / 2.0 / TURN.as_secs_f64()).ceil().max(1.0) as u64 {
             for (run, sum) in runs.iter_mut().zip(&mut sums) {
                 let (calls, time, stats) = run(TURN)?;
                 *sum = (sum.0 + calls, sum.1 + time, stats);
@@ -165,15 +168,26 @@ impl HandlerArgs {
         Ok(sums)
     }
 
-    fn by_workers(&self) -> Result<[Sum; 2], Failure> {
+    fn run<T: Transport + Send>(
+        &self,
+        transport: impl FnMut() -> Result<T, Failure>,
+    ) -> Result<[Sum; 2], Failure> {
+        match self.mode {
+            Place::Worker => self.by_workers(transport),
+            Place::Dispatch => self.by_dispatch(transport),
+        }
+    }
+
+    fn by_workers<T: Transport>(
+        &self,
+        mut transport: impl FnMut() -> Result<T, Failure>,
+    ) -> Result<[Sum; 2], Failure> {
         if self.answer != payload::SINK_ANSWER {
             return Err(Failure::new("--answer is for --mode dispatch"));
         }
         machine::pin(self.core)?;
-        let hub = MemHub::new();
-        let connect = |control: Control| {
-            let (client, serving) =
-                (hub.port(MemConfig::default()), hub.port(MemConfig::default()));
+        let mut connect = |control: Control| {
+            let (client, serving) = (transport()?, transport()?);
             let peer = serving.local_route();
             let load = Load::new(self.size, self.answer)?;
             let time = Duration::from_micros(self.us);
@@ -191,15 +205,16 @@ impl HandlerArgs {
         }))
     }
 
-    fn by_dispatch(&self) -> Result<[Sum; 2], Failure> {
-        let hub = MemHub::new();
-        let serving = hub.port(MemConfig::default());
+    fn by_dispatch<T: Transport + Send>(
+        &self,
+        mut transport: impl FnMut() -> Result<T, Failure>,
+    ) -> Result<[Sum; 2], Failure> {
+        let serving = transport()?;
         let peer = serving.local_route();
         let outstanding = self.outstanding as usize;
-        let connect = |control: Control| {
-            let port = hub.port(MemConfig::default());
+        let mut connect = |control: Control| {
             let mut rpc =
-                Rpc::new(port, self.config(control)).map_err(Failure::of("no endpoint"))?;
+                Rpc::new(transport()?, self.config(control)).map_err(Failure::of("no endpoint"))?;
             let mut load = Load::new(self.size, self.answer)?;
             load.connect(&mut rpc, peer, outstanding.div_ceil(8), || {})?;
             Ok((rpc, load))
@@ -220,9 +235,12 @@ impl HandlerArgs {
 }
 
 pub(crate) fn handler(args: &HandlerArgs) -> Result<(), Failure> {
-    let sums = match args.mode {
-        Place::Worker => args.by_workers()?,
-        Place::Dispatch => args.by_dispatch()?,
+    let sums = match args.transport {
+        Carrier::Mem => {
+            let hub = MemHub::new();
+            args.run(|| Ok(hub.port(MemConfig::default())))?
+        }
+        Carrier::Udp => args.run(socket)?,
     };
     let bits = (args.size + args.answer) as f64 * 8e-9;
     let [with, without] = sums.map(|(calls, time, _)| calls as f64 * bits / time.as_secs_f64());
@@ -232,6 +250,7 @@ pub(crate) fn handler(args: &HandlerArgs) -> Result<(), Failure> {
         stats.timeouts, stats_without.timeouts
     );
     Line::new()
+        .text("transport", args.transport.name())
         .text("cc", args.cc.name())
         .text("mode", args.mode.name())
         .int("us", args.us)

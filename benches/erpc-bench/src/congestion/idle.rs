@@ -3,32 +3,26 @@
 
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use erpc::raw::wire::HEADER_LEN;
 use erpc::transport::mem::{MemConfig, MemHub};
 use erpc::transport::{RxQueue, TxQueue};
-use erpc::{EndpointConfig, Transport, Udp, UdpConfig};
+use erpc::{EndpointConfig, Transport};
 
-use super::Control;
 use super::pair::{Pair, answerer};
+use super::{Carrier, Control, socket};
 use crate::failure::Failure;
 use crate::load::Load;
 use crate::machine;
 use crate::report::Line;
 use crate::service::Answerer;
 
-/// What carries packets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Carrier {
-    Mem,
-    Udp,
-}
-
 #[derive(Args)]
 pub(crate) struct IdleArgs {
     /// Seconds without a call
     #[arg(long, default_value_t = 1.0, value_parser = machine::seconds)]
     secs: f64,
+    /// What carries packets
     #[arg(long, value_enum, default_value = "mem")]
     transport: Carrier,
     /// Who controls the rate of a link of 100 Gb/s
@@ -60,9 +54,7 @@ pub(crate) fn idle(args: &IdleArgs) -> Result<(), Failure> {
             let hub = MemHub::new();
             measure(args, || Ok(hub.port(MemConfig::default())))
         }
-        Carrier::Udp => {
-            measure(args, || Udp::bind(&UdpConfig::new()).map_err(Failure::of("no socket")))
-        }
+        Carrier::Udp => measure(args, socket),
     }
 }
 
@@ -99,7 +91,7 @@ fn measure<T: Transport>(
     }
     let median = |firsts: &[f64]| firsts.get(firsts.len() / 2).copied();
     Line::new()
-        .text("transport", if args.transport == Carrier::Mem { "mem" } else { "udp" })
+        .text("transport", args.transport.name())
         .text("cc", args.cc.name())
         .number("secs", Some(args.secs))
         .number("first_us", median(&firsts))

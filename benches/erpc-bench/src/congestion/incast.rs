@@ -7,6 +7,7 @@ use erpc_sim::lab::incast::{Incast, Report, run};
 
 use super::{Control, millis};
 use crate::failure::Failure;
+use crate::payload;
 use crate::report::Line;
 
 #[derive(Args)]
@@ -18,7 +19,7 @@ pub(crate) struct IncastArgs {
     #[arg(long, value_enum, default_value = "timely")]
     cc: Control,
     /// Bytes of a request
-    #[arg(long, default_value_t = 8 << 20)]
+    #[arg(long, default_value_t = 8 << 20, value_parser = payload::message)]
     size: usize,
     /// The server calls, and the clients' answers are large
     #[arg(long)]

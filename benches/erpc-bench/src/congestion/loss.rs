@@ -36,7 +36,7 @@ pub(crate) struct LossArgs {
     #[arg(long, value_enum, default_value = "mem")]
     net: Net,
     /// Bytes of a request; the answer to a large one has 32
-    #[arg(long, default_value_t = 8 << 20)]
+    #[arg(long, default_value_t = 8 << 20, value_parser = payload::message)]
     size: usize,
     /// Calls under way
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4_096))]

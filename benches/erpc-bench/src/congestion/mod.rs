@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use erpc::raw::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
+use erpc::{Udp, UdpConfig};
 
 pub(crate) use cost::{Cost, Which, Without, run as cost};
 pub(crate) use figures::{FiguresArgs, figures};
@@ -23,6 +24,8 @@ pub(crate) use incast::{IncastArgs, incast};
 pub(crate) use loss::{LossArgs, loss};
 pub(crate) use scale::{ScaleArgs, scale};
 pub(crate) use stall::{StallArgs, stall};
+
+use crate::failure::Failure;
 
 /// Who controls the rate, at all endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -51,6 +54,29 @@ impl Control {
             Self::Dcqcn => "dcqcn",
         }
     }
+}
+
+/// What carries packets between two endpoints of this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Carrier {
+    /// The memory transport
+    Mem,
+    /// The kernel's UDP, over loopback
+    Udp,
+}
+
+impl Carrier {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Mem => "mem",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+/// A socket on loopback.
+fn socket() -> Result<Udp, Failure> {
+    Udp::bind(&UdpConfig::new()).map_err(Failure::of("no socket"))
 }
 
 /// Parses a number of milliseconds for the command line.

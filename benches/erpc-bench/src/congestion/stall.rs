@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use erpc::raw::Rpc;
-use erpc::transport::mem::{MemConfig, MemHub, MemTransport};
+use erpc::transport::mem::{MemConfig, MemHub};
 use erpc::{EndpointConfig, Transport};
 
 use super::pair::{Pair, answerer};
-use super::{Control, millis};
+use super::{Carrier, Control, millis, socket};
 use crate::failure::Failure;
 use crate::load::Load;
 use crate::machine;
@@ -35,11 +35,14 @@ enum End {
 #[derive(Args)]
 pub(crate) struct StallArgs {
     /// Bytes of a request; answers have 32
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = 1_000_000, value_parser = payload::message)]
     size: usize,
     /// Calls under way
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     outstanding: u32,
+    /// What carries packets
+    #[arg(long, value_enum, default_value = "mem")]
+    transport: Carrier,
     /// Who controls the rate
     #[arg(long, value_enum, default_value = "timely")]
     cc: Control,
@@ -109,12 +112,20 @@ struct Round {
     recovery: Option<Duration>,
 }
 
-type Ends = Pair<MemTransport, MemTransport, Answerer>;
+type Ends<T> = Pair<T, T, Answerer>;
 
 pub(crate) fn stall(args: &StallArgs) -> Result<(), Failure> {
     machine::pin(args.core)?;
-    let hub = MemHub::new();
-    let (client, serving) = (hub.port(MemConfig::default()), hub.port(MemConfig::default()));
+    match args.transport {
+        Carrier::Mem => {
+            let hub = MemHub::new();
+            measure(args, hub.port(MemConfig::default()), hub.port(MemConfig::default()))
+        }
+        Carrier::Udp => measure(args, socket()?, socket()?),
+    }
+}
+
+fn measure<T: Transport>(args: &StallArgs, client: T, serving: T) -> Result<(), Failure> {
     let peer = serving.local_route();
     let config =
         EndpointConfig::new().congestion(args.cc.config()).link_rate(args.gbps * 125_000_000);
@@ -139,6 +150,7 @@ pub(crate) fn stall(args: &StallArgs) -> Result<(), Failure> {
         "{gbps:.1} Gb/s before, {ratio:.3} of it in the 10 ms after (plain copies: {copies:.3}), back after {recovery} ms"
     );
     Line::new()
+        .text("transport", args.transport.name())
         .text("cc", args.cc.name())
         .int("size", args.size as u64)
         .number("gbps_before", Some(gbps))
@@ -157,7 +169,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Runs, stalls, runs on.
-fn round(args: &StallArgs, pair: &mut Ends) -> Result<Round, Failure> {
+fn round<T: Transport>(args: &StallArgs, pair: &mut Ends<T>) -> Result<Round, Failure> {
     let Pair { client, server, answerer, load, .. } = pair;
     let start = Instant::now();
     let (stops, goes_on) = (start + BEFORE, start + BEFORE + args.stall);
