@@ -61,7 +61,11 @@ pub(crate) fn figures(args: &FiguresArgs) -> Result<(), Failure> {
         let mut report = scale::run(&scale);
         let points = report.latencies.distribution(POINTS).into_iter();
         let points = points.map(|(micros, part)| (micros, 1.0 - part)).collect();
-        curves.push(Curve { name: format!("{threads} per node"), color: *color, points });
+        let name = match threads {
+            1 => "1 thread per node".to_owned(),
+            _ => format!("{threads} threads per node"),
+        };
+        curves.push(Curve { name, color: *color, points });
     }
     let axes = Axes {
         title: "100 nodes, 60 calls under way per thread",
