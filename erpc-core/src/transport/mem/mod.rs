@@ -50,8 +50,10 @@ use crate::wire::HEADER_LEN;
 /// that has lost packets, which then costs one packet sent again.
 const MIN_RTO: Duration = Duration::from_micros(50);
 
-/// Two threads that look into each other's rings by turns, with a burst to handle in between.
-const RTT_NOISE: Duration = Duration::from_micros(5);
+/// Two loops that look into each other's rings by turns, with what is in them to handle in between: several hundred small
+/// packets. They wait for a processor, not for a network, and whoever is made slower for that stays behind, for pacing
+/// costs the same processor's time.
+const RTT_NOISE: Duration = Duration::from_micros(50);
 
 /// A network inside of a process. Clones are the same network.
 #[derive(Clone, Default)]
