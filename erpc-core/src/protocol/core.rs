@@ -61,6 +61,8 @@ pub(super) struct Shared {
     pub(super) marked: bool,
     /// For how long it may have waited in the receive queue, at most, in nanoseconds.
     pub(super) absence: u64,
+    /// How long ago, by now, the queue was looked at, in nanoseconds.
+    pub(super) delay: u64,
 }
 
 /// What fits an Ethernet frame, in bytes: however little room there is, datagrams are not made smaller.
@@ -77,6 +79,12 @@ impl Shared {
     #[inline]
     pub(super) fn arrival(&self, now: Instant) -> Instant {
         now.minus_nanos(self.absence)
+    }
+
+    /// How long it has been here at most, in nanoseconds.
+    #[inline]
+    pub(super) fn waited(&self) -> u64 {
+        self.absence.saturating_add(self.delay)
     }
 
     pub(super) fn min_rto(&self) -> Duration {
@@ -179,6 +187,7 @@ impl<R: Route> Core<R> {
             notices: VecDeque::new(),
             marked: false,
             absence: 0,
+            delay: 0,
         };
         Ok(Self { shared, client, server })
     }
@@ -220,7 +229,13 @@ impl<R: Route> Core<R> {
     /// its packets have waited there, which is no congestion of the network's.
     #[inline]
     pub fn absent(&mut self, nanos: u64) {
-        self.shared.absence = nanos;
+        (self.shared.absence, self.shared.delay) = (nanos, 0);
+    }
+
+    /// Says how long ago the burst came that is being taken in, in nanoseconds, where that is no longer what was said to be now: so long
+    /// have those packets waited for a handler that are not answered yet.
+    pub fn delayed(&mut self, nanos: u64) {
+        self.shared.delay = nanos;
     }
 
     /// Takes in a packet if it is the common case. A packet with a trailer is checked, before anything

@@ -271,8 +271,7 @@ impl<T: Transport> Rpc<T> {
         let (rx, tx) = self.transport.split();
         let received = rx.burst();
         let turns = &mut self.turns;
-        let mut absence = turns.begin(now, received, is_virtual);
-        self.core.absent(absence);
+        self.core.absent(turns.begin(now, received, is_virtual));
         let watched = turns.are_watched();
         let mut work = received;
         for at in 0..received {
@@ -323,10 +322,7 @@ impl<T: Transport> Rpc<T> {
             }
             if watched && handled {
                 // The packets behind it have waited for it.
-                let resumed = turns.resume(now);
-                absence += resumed.nanos_since(now);
-                now = resumed;
-                self.core.absent(absence);
+                self.core.delayed(turns.resume(now));
             }
         }
         if received > 0 {

@@ -32,6 +32,8 @@ pub(super) struct Turns {
     /// When the last watched response was there, and whether it was slow.
     answered_at: Instant,
     slow: bool,
+    /// When the last one was there of those before the handler that runs.
+    resumed_at: Instant,
 }
 
 impl Turns {
@@ -48,7 +50,7 @@ impl Turns {
             }
         }
         self.received = received as u64;
-        self.answered_at = now;
+        (self.answered_at, self.resumed_at) = (now, now);
         if absence < SPINNING { 0 } else { absence }
     }
 
@@ -77,11 +79,12 @@ impl Turns {
         }
     }
 
-    /// The time after a handler, in a turn in which it was `now` before it: later only if it was slow. One that has not
-    /// answered is not likely to be.
-    pub(super) fn resume(&mut self, now: Instant) -> Instant {
-        self.slow &= self.answered_at > now;
-        if self.slow { self.answered_at } else { now }
+    /// A handler is through, in a turn that began at `now`: how long ago that was when it answered, in nanoseconds. If it
+    /// has not answered, the next one is not likely to be slow.
+    pub(super) fn resume(&mut self, now: Instant) -> u64 {
+        self.slow &= self.answered_at > self.resumed_at;
+        self.resumed_at = self.answered_at;
+        self.answered_at.nanos_since(now)
     }
 
     /// The time at which a response is there, for whose turn it is `now`.
@@ -176,14 +179,16 @@ mod tests {
         while clock::now().nanos_since(began) <= SLOW {}
         let first = turns.answered(began);
         assert!(first.slow && first.at.nanos_since(began) > SLOW, "{first:?}");
-        assert_eq!(turns.resume(began), first.at);
-        assert_eq!(turns.resume(first.at), first.at, "the next one was deferred");
+        let delay = first.at.nanos_since(began);
+        assert_eq!(turns.resume(began), delay);
+        assert!(turns.slow);
+        assert_eq!(turns.resume(began), delay, "the next one is left to others");
         assert!(!turns.slow);
         turns.slow = true;
         // However long this thread is kept from its core meanwhile.
         turns.answered_at = clock::now().plus_nanos(1_000_000_000);
         assert!(!turns.answered(began).slow, "what came before it is not its own time");
-        assert_eq!(turns.resume(began), began);
+        assert!(!turns.slow);
     }
 
     /// Answers after having worked for so long.

@@ -112,7 +112,7 @@ impl<R: Route> ServerSide<R> {
         if packet != 0 {
             // The first packet was lost: the client has to start again. Nothing is kept for that.
             let marked = std::mem::take(&mut session.marked);
-            let info = self.grants.reply_info(shared.absence, marked);
+            let info = self.grants.reply_info(shared.waited(), marked);
             let told = (true, Stamp::from_u32(header.aux));
             let reply = Self::credit_return(session, header.request, 0, told, info);
             tx.push_bytes(&session.route, reply.as_bytes());
@@ -494,7 +494,7 @@ impl<R: Route> ServerSide<R> {
                 _ => continue,
             };
             let marked = std::mem::take(&mut session.marked);
-            let info = self.grants.reply_info(shared.absence, marked);
+            let info = self.grants.reply_info(shared.waited(), marked);
             let reply = Self::credit_return(session, number, next, told, info);
             tx.push_bytes(&session.route, reply.as_bytes());
         }

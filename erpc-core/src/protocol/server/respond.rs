@@ -307,7 +307,7 @@ impl<R: Route> ServerSide<R> {
             shared.stats.retransmissions += u64::from(count);
         }
         let to = if mutant!(PullOneTooFew) { to - 1 } else { to };
-        let asked = (Stamp::from_u32(header.aux), shared.absence);
+        let asked = (Stamp::from_u32(header.aux), shared.waited());
         self.send_response(index, header.request, from..to, asked, tx);
         Ok(())
     }
