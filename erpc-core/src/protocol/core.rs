@@ -232,8 +232,8 @@ impl<R: Route> Core<R> {
         (self.shared.absence, self.shared.delay) = (nanos, 0);
     }
 
-    /// Says how long ago the burst came that is being taken in, in nanoseconds, where that is no longer what was said to be now: so long
-    /// have those packets waited for a handler that are not answered yet.
+    /// Says how long ago the burst came that is being taken in, in nanoseconds: so long have those of its packets that are
+    /// not answered yet waited for the handlers of others. `now` remains the time at which the burst came.
     pub fn delayed(&mut self, nanos: u64) {
         self.shared.delay = nanos;
     }

@@ -365,9 +365,9 @@ impl<R> ClientSession<R> {
             let call = self.slots[*at].call.as_ref();
             self.starved & 1 << at != 0 && call.is_some_and(|call| call.left() <= SHORT)
         };
-        let in_turn = (0..WINDOW).map(|after| (head + after) % WINDOW);
+        let mut in_turn = (0..WINDOW).map(|after| (head + after) % WINDOW);
         let next = match usize::from(self.overtaken) < WINDOW {
-            true => in_turn.into_iter().find(is_short).unwrap_or(head),
+            true => in_turn.find(is_short).unwrap_or(head),
             false => head,
         };
         self.starved &= !(1 << next);

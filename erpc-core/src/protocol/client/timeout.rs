@@ -146,9 +146,9 @@ impl<R: Route> ClientSide<R> {
     /// When a call's silence becomes suspicious; `None` if nothing is owed to it.
     pub(super) fn due(shared: &Shared, session: &ClientSession<R>, call: &Call) -> Option<Instant> {
         let forgotten = mutant!(ProbeForgotten) && call.patience.accepted;
-        let due = call.patience.due(shared, session);
         let served = if call.awaits_handler() { session.rtt.service() } else { 0 };
-        (call.awaits_packets() && !forgotten).then(|| due.plus_nanos(served))
+        (call.awaits_packets() && !forgotten)
+            .then(|| call.patience.due(shared, session).plus_nanos(served))
     }
 
     /// Retransmits a call whose time is up, or what says that nobody waits for it any more.
