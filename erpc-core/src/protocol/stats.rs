@@ -72,41 +72,80 @@ impl DropReason {
     ];
 }
 
-/// What an endpoint's protocol has counted since it was made.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct ProtocolStats {
+/// Declares [`ProtocolStats`] from one list of counters, so that every counter is printed and added up.
+macro_rules! protocol_stats {
+    ($($(#[$doc:meta])* $counter:ident,)*) => {
+        /// What an endpoint's protocol has counted since it was made.
+        #[derive(Clone, Copy, PartialEq, Eq, Default)]
+        pub struct ProtocolStats {
+            $($(#[$doc])* pub $counter: u64,)*
+            dropped: [u64; DropReason::ALL.len()],
+        }
+
+        /// The counters by name, and of the reasons for drops those that occurred.
+        impl fmt::Debug for ProtocolStats {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct("ProtocolStats")
+                    $(.field(stringify!($counter), &self.$counter))*
+                    .field("dropped", &Drops(self))
+                    .finish()
+            }
+        }
+
+        impl std::ops::AddAssign for ProtocolStats {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$counter += other.$counter;)*
+                for (mine, others) in self.dropped.iter_mut().zip(other.dropped) {
+                    *mine += others;
+                }
+            }
+        }
+
+        #[cfg(test)]
+        impl ProtocolStats {
+            /// The counters' names, in the order of their declaration.
+            const COUNTERS: &[&str] = &[$(stringify!($counter)),*];
+
+            /// The counters, drops last.
+            fn counters_mut(&mut self) -> impl Iterator<Item = &mut u64> {
+                [$(&mut self.$counter),*].into_iter().chain(&mut self.dropped)
+            }
+        }
+    };
+}
+
+protocol_stats! {
     /// Packets that were handed in: `rx_delivered` and the sum of `dropped`.
-    pub rx_packets: u64,
+    rx_packets,
     /// Packets that did their job.
-    pub rx_delivered: u64,
+    rx_delivered,
     /// Packets sent a second time: request packets, requests for response, responses.
-    pub retransmissions: u64,
+    retransmissions,
     /// Retransmission timeouts that fired.
-    pub timeouts: u64,
+    timeouts,
     /// Times that calls of a session have waited for its rate, and went on.
-    pub departures: u64,
+    departures,
     /// Calls that were accepted from the user.
-    pub calls: u64,
+    calls,
     /// Calls that ended with a response.
-    pub responses: u64,
+    responses,
     /// Calls that ended otherwise.
-    pub failures: u64,
+    failures,
     /// Requests that were handed to a handler.
-    pub requests: u64,
+    requests,
     /// Responses whose session was gone when the handler answered.
-    pub orphaned_responses: u64,
+    orphaned_responses,
     /// Requests that were answered before they were whole, because there was no memory for them.
-    pub turned_down: u64,
+    turned_down,
     /// Responses that were given up because they were too large or there was no memory for them.
-    pub given_up: u64,
+    given_up,
     /// Handshake packets that started no session because there was no room.
-    pub refused: u64,
+    refused,
     /// Calls that were cancelled or too late, and that the server has answered with a failure: as a rule
     /// that of having dropped the request.
-    pub cancelled: u64,
+    cancelled,
     /// Calls that were cancelled or too late, and whose response came all the same.
-    pub late_responses: u64,
-    dropped: [u64; DropReason::ALL.len()],
+    late_responses,
 }
 
 impl ProtocolStats {
@@ -128,32 +167,6 @@ impl ProtocolStats {
     }
 }
 
-/// The counters by name, and of the reasons for drops those that there were.
-impl fmt::Debug for ProtocolStats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rx_packets, rx_delivered, retransmissions, timeouts, calls, .. } = self;
-        let Self { responses, failures, requests, orphaned_responses, turned_down, .. } = self;
-        let Self { given_up, refused, cancelled, late_responses, .. } = self;
-        f.debug_struct("ProtocolStats")
-            .field("rx_packets", rx_packets)
-            .field("rx_delivered", rx_delivered)
-            .field("retransmissions", retransmissions)
-            .field("timeouts", timeouts)
-            .field("calls", calls)
-            .field("responses", responses)
-            .field("failures", failures)
-            .field("requests", requests)
-            .field("orphaned_responses", orphaned_responses)
-            .field("turned_down", turned_down)
-            .field("given_up", given_up)
-            .field("refused", refused)
-            .field("cancelled", cancelled)
-            .field("late_responses", late_responses)
-            .field("dropped", &Drops(self))
-            .finish()
-    }
-}
-
 /// Prints why packets were dropped, and how many.
 struct Drops<'a>(&'a ProtocolStats);
 
@@ -161,29 +174,6 @@ impl fmt::Debug for Drops<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let drops = DropReason::ALL.map(|reason| (reason, self.0.dropped(reason)));
         f.debug_map().entries(drops.into_iter().filter(|(_, count)| *count > 0)).finish()
-    }
-}
-
-impl std::ops::AddAssign for ProtocolStats {
-    fn add_assign(&mut self, other: Self) {
-        self.rx_packets += other.rx_packets;
-        self.rx_delivered += other.rx_delivered;
-        self.retransmissions += other.retransmissions;
-        self.timeouts += other.timeouts;
-        self.departures += other.departures;
-        self.calls += other.calls;
-        self.responses += other.responses;
-        self.failures += other.failures;
-        self.requests += other.requests;
-        self.orphaned_responses += other.orphaned_responses;
-        self.turned_down += other.turned_down;
-        self.given_up += other.given_up;
-        self.refused += other.refused;
-        self.cancelled += other.cancelled;
-        self.late_responses += other.late_responses;
-        for (mine, others) in self.dropped.iter_mut().zip(other.dropped) {
-            *mine += others;
-        }
     }
 }
 
@@ -239,45 +229,28 @@ pub struct ClientStats {
 mod tests {
     use super::*;
 
+    /// Counters that all differ.
+    fn numbered() -> ProtocolStats {
+        let mut stats = ProtocolStats::default();
+        (1..).zip(stats.counters_mut()).for_each(|(number, counter)| *counter = number);
+        stats
+    }
+
     #[test]
-    fn what_was_counted_adds_up_field_by_field() {
-        let mut dropped = [0; DropReason::ALL.len()];
-        (16..).zip(&mut dropped).for_each(|(number, reason)| *reason = number);
-        let one = ProtocolStats {
-            rx_packets: 1,
-            rx_delivered: 2,
-            retransmissions: 3,
-            timeouts: 4,
-            calls: 5,
-            responses: 6,
-            failures: 7,
-            requests: 8,
-            orphaned_responses: 9,
-            turned_down: 10,
-            given_up: 11,
-            refused: 12,
-            cancelled: 13,
-            late_responses: 14,
-            departures: 15,
-            dropped,
-        };
-        let mut both = one;
-        both += one;
-        let numbers = |stats: &ProtocolStats| {
-            let ProtocolStats { rx_packets, rx_delivered, retransmissions, timeouts, .. } = *stats;
-            let ProtocolStats { calls, responses, failures, requests, .. } = *stats;
-            let ProtocolStats { orphaned_responses, turned_down, given_up, refused, .. } = *stats;
-            let ProtocolStats { cancelled, late_responses, departures, .. } = *stats;
-            let mut all =
-                vec![rx_packets, rx_delivered, retransmissions, timeouts, calls, responses];
-            all.extend([failures, requests, orphaned_responses, turned_down, given_up, refused]);
-            all.extend([cancelled, late_responses, departures]);
-            all.extend(DropReason::ALL.map(|reason| stats.dropped(reason)));
-            all
-        };
-        let twice: Vec<_> = numbers(&one).iter().map(|number| number * 2).collect();
-        assert_eq!(numbers(&both), twice);
-        assert_eq!(one.dropped_in_all(), dropped.iter().sum());
+    fn every_counter_is_added_up() {
+        let (mut sum, mut one) = (numbered(), numbered());
+        sum += one;
+        one.counters_mut().for_each(|counter| *counter *= 2);
+        assert_eq!(sum, one);
+        assert_eq!(sum.dropped_in_all(), sum.dropped.iter().sum());
+    }
+
+    #[test]
+    fn every_counter_is_printed() {
+        let printed = format!("{:?}", numbered());
+        for (number, name) in (1..).zip(ProtocolStats::COUNTERS) {
+            assert!(printed.contains(&format!("{name}: {number}, ")), "{name} is not in {printed}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use erpc_core::protocol::EndpointConfig;
 use erpc_core::runtime::{Endpoint, Handle, IdlePolicy, Session, WorkerPool};
@@ -113,6 +114,9 @@ pub(crate) fn server(hub: &MemHub, routes: Arc<Routes>) -> (Endpoint<MemTranspor
     (endpoint, route)
 }
 
+/// A server's thread ends within this time, or the test fails.
+const END_LIMIT: Duration = Duration::from_secs(20);
+
 /// A server on a thread of its own.
 pub(crate) struct Background {
     pub(crate) route: MemRoute,
@@ -154,7 +158,15 @@ impl Drop for Background {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.handle.wake();
-        let joined = self.thread.take().unwrap().join();
-        assert!(joined.is_ok() || std::thread::panicking());
+        let thread = self.thread.take().unwrap();
+        if std::thread::panicking() {
+            return;
+        }
+        let end = Instant::now() + END_LIMIT;
+        while !thread.is_finished() {
+            assert!(Instant::now() < end, "the server's loop or one of its workers has not ended");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(thread.join().is_ok());
     }
 }

@@ -85,7 +85,43 @@ impl<J> JobQueue<J> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
+    use crate::sync::Arc;
+
+    /// A worker takes a job, or ends, within this time, or the test fails.
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    /// Runs `step` on a thread that the test leaves behind if `step` does not return.
+    fn within_limit<R: Send + 'static>(
+        expected: &str,
+        step: impl FnOnce() -> R + Send + 'static,
+    ) -> R {
+        let (send, done) = channel();
+        thread::spawn(move || send.send(step()));
+        done.recv_timeout(LIMIT).unwrap_or_else(|error| panic!("{expected}: {error}"))
+    }
+
+    #[test]
+    fn a_stop_ends_workers_that_wait() {
+        let queue = Arc::new(JobQueue::<u32>::new(2));
+        let (send, ended) = channel();
+        for _ in 0..3 {
+            let (queue, send) = (Arc::clone(&queue), send.clone());
+            thread::spawn(move || send.send(queue.pop()));
+        }
+        while queue.lock().idle < 3 {
+            thread::yield_now();
+        }
+        queue.stop();
+        for worker in 0..3 {
+            let job = ended.recv_timeout(LIMIT);
+            assert_eq!(job, Ok(None), "the stop ended {worker} of 3 waiting workers");
+        }
+    }
 
     #[test]
     fn a_full_queue_refuses_and_a_stopped_one_hands_out_what_it_has() {
@@ -97,6 +133,8 @@ mod tests {
         assert_eq!(queue.push(3), Ok(()));
         queue.stop();
         assert_eq!(queue.push(4), Err((Refused::Stopped, 4)));
-        assert_eq!([queue.pop(), queue.pop(), queue.pop()], [Some(2), Some(3), None]);
+        let jobs = move || [queue.pop(), queue.pop(), queue.pop()];
+        let jobs = within_limit("a worker waits for jobs of a stopped queue", jobs);
+        assert_eq!(jobs, [Some(2), Some(3), None]);
     }
 }

@@ -25,6 +25,14 @@ fn send(from: &mut MemTransport, to: MemRoute, bytes: &[u8]) {
     tx.flush();
 }
 
+/// Sleeps until something ends the sleep, and fails if nothing does.
+#[track_caller]
+fn sleep(at: &mut MemTransport, expected: &str) {
+    let start = Instant::now();
+    at.wait(Some(PATIENCE));
+    assert!(start.elapsed() < PATIENCE, "the port slept on in spite of {expected}");
+}
+
 /// Everything that waits at a port, with its senders.
 fn receive(at: &mut MemTransport) -> Vec<(MemRoute, Vec<u8>)> {
     let (rx, _) = at.split();
@@ -360,18 +368,18 @@ fn a_wait_ends_by_time_by_wake_and_by_packet() {
 
     let waker = bob.waker();
     waker.wake();
-    bob.wait(None);
+    sleep(&mut bob, "an earlier wake");
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_millis(10));
             waker.wake();
         });
-        bob.wait(None);
+        sleep(&mut bob, "a wake");
     });
 
     let to = bob.local_route();
     send(&mut alice, to, b"x");
-    bob.wait(None);
+    sleep(&mut bob, "an earlier packet");
     receive(&mut bob);
     thread::scope(|scope| {
         scope.spawn(|| {

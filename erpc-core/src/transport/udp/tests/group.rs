@@ -129,8 +129,7 @@ fn strays_reach_their_member() {
         let own = receive(&mut group[1], 4);
         assert_eq!(own.iter().map(|(_, bytes)| bytes[0]).collect::<Vec<_>>(), [1, 1, 7, 1]);
         for (index, expect) in [(0, 1), (2, 2)] {
-            // The member sleeps until it is told.
-            group[index].wait(None);
+            sleep(&mut group[index], "strays that another member has received");
             let strays = receive(&mut group[index], expect);
             assert_eq!(strays.len(), expect);
             assert!(

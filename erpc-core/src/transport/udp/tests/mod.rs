@@ -51,6 +51,14 @@ fn receive(transport: &mut UdpTransport, count: usize) -> Vec<(UdpRoute, Vec<u8>
     packets
 }
 
+/// Sleeps until something ends the sleep, and fails if nothing does.
+#[track_caller]
+fn sleep(transport: &mut UdpTransport, expected: &str) {
+    let start = Instant::now();
+    transport.wait(Some(PATIENCE));
+    assert!(start.elapsed() < PATIENCE, "the transport slept on in spite of {expected}");
+}
+
 fn lengths(packets: &[(UdpRoute, Vec<u8>)]) -> Vec<usize> {
     packets.iter().map(|(_, bytes)| bytes.len()).collect()
 }
@@ -182,8 +190,8 @@ fn a_sleeping_receiver_does_not_miss_pending_packets() {
         tx.flush();
         let mut arrived = 0;
         while arrived < 96 {
-            // Without limit: only correct if what was received and not handed out counts as there.
-            server.wait(None);
+            // Packets that were received and not handed out yet must end the sleep, too.
+            sleep(&mut server, "pending packets");
             arrived += server.split().0.burst();
         }
     }
@@ -210,14 +218,14 @@ fn a_wake_ends_a_sleep_before_and_during_it() {
     let waker = transport.waker();
     waker.wake();
     waker.wake();
-    transport.wait(None);
+    sleep(&mut transport, "an earlier wake");
     let start = Instant::now();
     transport.wait(Some(Duration::from_millis(20)));
     assert!(start.elapsed() >= Duration::from_millis(15), "two wakes ended two sleeps");
     for _ in 0..100 {
         let waker = transport.waker();
         let thread = std::thread::spawn(move || waker.wake());
-        transport.wait(None);
+        sleep(&mut transport, "a wake");
         thread.join().unwrap();
     }
 }
@@ -226,10 +234,14 @@ fn a_wake_ends_a_sleep_before_and_during_it() {
 fn a_packet_ends_a_sleep() {
     let (mut client, mut server) = (open(V4), open(V4));
     let to = server.local_route();
-    let thread = std::thread::spawn(move || send(&mut client, &to, &[b"x"]));
-    server.wait(None);
-    assert_eq!(server.split().0.burst(), 1);
-    thread.join().unwrap();
+    let (send_woken, woken) = std::sync::mpsc::channel();
+    // A thread that the test can leave behind if it sleeps forever.
+    std::thread::spawn(move || {
+        server.wait(None);
+        send_woken.send(server.split().0.burst())
+    });
+    send(&mut client, &to, &[b"x"]);
+    assert_eq!(woken.recv_timeout(PATIENCE), Ok(1), "the packet did not end the sleep");
 }
 
 #[test]
