@@ -156,9 +156,10 @@ pub use erpc_core::runtime::{
     SubmitError, Target, WithMetadata, WorkerPool, join_all,
 };
 pub use erpc_core::service::{
-    self, CallContext, Code, FixedLayout, Incoming, Interceptor, Metadata, MetadataError,
-    MetadataRef, Outgoing, Request, Responder, Response, Service, Status, Upload,
+    self, CallContext, FixedLayout, Incoming, Interceptor, Metadata, MetadataError, MetadataRef,
+    Outgoing, Request, Responder, Response, Service, Upload,
 };
+pub use erpc_core::status::{Code, Status};
 pub use erpc_core::transport::udp::{UdpConfig, UdpTransport as Udp};
 pub use erpc_core::transport::{self, Transport};
 pub use erpc_core::zerocopy;

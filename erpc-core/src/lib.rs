@@ -20,6 +20,7 @@ pub mod mutants;
 pub mod protocol;
 pub mod runtime;
 pub mod service;
+pub mod status;
 pub mod stream;
 mod sync;
 pub mod time;

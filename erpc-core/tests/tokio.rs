@@ -14,8 +14,9 @@ use erpc_core::protocol::EndpointConfig;
 use erpc_core::runtime::tokio::{Remote, RemoteError, drive};
 use erpc_core::runtime::{Channel, Endpoint, Server, ServerHandle, Session, join_all};
 use erpc_core::service::{
-    Incoming, Method, MethodCollision, Mode, Outgoing, Request, Response, Routes, Service, Status,
+    Incoming, Method, MethodCollision, Mode, Outgoing, Request, Response, Routes, Service,
 };
+use erpc_core::status::Status;
 use erpc_core::transport::udp::UdpConfig;
 use tokio::runtime::Runtime;
 use tokio::task::{LocalSet, spawn_local};

@@ -1,6 +1,6 @@
 //! What a stream is like: drawn when it begins, and known to both of its ends.
 
-use erpc_core::service::{Code, Status};
+use erpc_core::status::{Code, Status};
 use erpc_core::stream::BATCH;
 
 use crate::whim::Whims;

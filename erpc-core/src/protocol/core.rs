@@ -15,7 +15,7 @@ use super::{
 };
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::mutants::mutant;
-use crate::service::Status;
+use crate::status::Status;
 use crate::time::Instant;
 use crate::transport::{Capabilities, ChargeModel, Path, Route, RxPacket, TxQueue};
 use crate::wire::checksum::{self, TRAILER_LEN};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::buf::{MsgBuf, NoMemory};
-use crate::service::Status;
+use crate::status::Status;
 
 /// Why a call did not bring a response.
 ///

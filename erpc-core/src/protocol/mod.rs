@@ -33,6 +33,7 @@ mod congestion;
 mod cookie;
 mod core;
 mod error;
+mod error_status;
 mod event;
 mod ids;
 mod rtt;

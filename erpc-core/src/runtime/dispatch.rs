@@ -17,8 +17,9 @@ use crate::protocol::{
 };
 use crate::service::{
     Arrival, CallContext, CallHost, Encoded, Entry, MetadataRef, Mode, Outcome, ReplySink, Routes,
-    Status, StreamMethod, TaskMethod, TaskPort,
+    StreamMethod, TaskMethod, TaskPort,
 };
+use crate::status::Status;
 use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::udp::UdpRoute;

@@ -9,7 +9,8 @@ use std::sync::{Arc, PoisonError};
 
 use super::endpoint::Endpoint;
 use crate::protocol::RequestHandle;
-use crate::service::{Encoded, ReplySink, Status};
+use crate::service::{Encoded, ReplySink};
+use crate::status::Status;
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::{Transport, Waker};

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use crate::protocol::{CallError, Cause, RejectReason};
-use crate::service::Code;
+use crate::status::Code;
 use crate::time::Instant;
 
 /// When a failed call is tried again, and how often.
@@ -201,7 +201,7 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::Status;
+    use crate::status::Status;
 
     #[test]
     fn what_is_tried_again() {

@@ -10,7 +10,7 @@ use crate::protocol::{
     EndpointConfig, Event, Local, NewCall, Notice, Plain, ProtocolStats, Rejected, Reply, Request,
     RequestHandle, SessionEvent, SessionId, SessionStats,
 };
-use crate::service::Status;
+use crate::status::Status;
 use crate::time::Instant;
 use crate::transport::{RxQueue, Transport, TransportStats, TxQueue, Waker};
 use crate::wire::HEADER_LEN;
@@ -218,7 +218,7 @@ pub struct EndpointStats {
     pub client_sessions: usize,
     /// Sessions this endpoint accepted and that are not gone.
     pub server_sessions: usize,
-    /// Requests that were answered [`Code::DeadlineExceeded`](crate::service::Code::DeadlineExceeded)
+    /// Requests that were answered [`Code::DeadlineExceeded`](crate::status::Code::DeadlineExceeded)
     /// without running, because their deadline had passed when their handler would have started.
     pub late_requests: u64,
 }

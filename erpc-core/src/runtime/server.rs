@@ -108,14 +108,14 @@ impl ServerBuilder {
 
     /// Threads that run worker methods, shared by all endpoints. Default: as many as the machine has
     /// cores if there are worker methods, else none. With 0, worker methods are answered
-    /// [`Code::FailedPrecondition`](crate::service::Code::FailedPrecondition).
+    /// [`Code::FailedPrecondition`](crate::status::Code::FailedPrecondition).
     pub const fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
     }
 
     /// Requests that may wait for a worker; default 1,024. One more is answered
-    /// [`Code::ResourceExhausted`](crate::service::Code::ResourceExhausted) at once.
+    /// [`Code::ResourceExhausted`](crate::status::Code::ResourceExhausted) at once.
     pub const fn worker_queue(mut self, requests: usize) -> Self {
         self.worker_queue = requests;
         self

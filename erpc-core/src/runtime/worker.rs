@@ -14,7 +14,8 @@ use super::tasks::in_time;
 use crate::buf::MsgBuf;
 use crate::clock;
 use crate::protocol::{ClientStats, RequestHandle};
-use crate::service::{CallContext, CallHost, Entry, MetadataRef, Outcome, ReplySink, Status};
+use crate::service::{CallContext, CallHost, Entry, MetadataRef, Outcome, ReplySink};
+use crate::status::Status;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::{Builder, JoinHandle, current};
 use crate::time::Instant;
@@ -30,7 +31,7 @@ mod queue;
 /// [`Endpoint::serve`](super::Endpoint::serve).
 ///
 /// Dropping the pool lets the workers finish what is queued, and waits for them. Endpoints that still
-/// use it then answer worker methods with [`Code::Unavailable`](crate::service::Code::Unavailable).
+/// use it then answer worker methods with [`Code::Unavailable`](crate::status::Code::Unavailable).
 pub struct WorkerPool<T: Transport = UdpTransport> {
     queue: WorkerQueue<T>,
     threads: Vec<JoinHandle<()>>,
@@ -56,7 +57,7 @@ pub(super) struct Job<T: Transport> {
 
 impl<T: Transport> WorkerPool<T> {
     /// `threads` workers and a queue of `queue` requests; a request beyond that is answered
-    /// [`Code::ResourceExhausted`](crate::service::Code::ResourceExhausted).
+    /// [`Code::ResourceExhausted`](crate::status::Code::ResourceExhausted).
     ///
     /// # Errors
     /// If `threads` is 0, or the system refuses a thread.

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::response::Deferred;
-use super::{Entry, MetadataRef, ReplySink, Status};
+use super::{Entry, MetadataRef, ReplySink};
 use crate::buf::MsgBuf;
 use crate::clock;
 use crate::protocol::{ClientStats, RequestHandle};
+use crate::status::Status;
 use crate::time::Instant;
 
 /// Where a handler runs, seen from the call: what only the runtime knows, asked when it is needed.

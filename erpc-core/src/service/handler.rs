@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::interceptor::Passage;
 use super::reply::encode_reply;
-use super::{CallContext, Codec, DecodeError, Entry, Outcome, Request, Response, Status};
+use super::{CallContext, Codec, DecodeError, Entry, Outcome, Request, Response};
+use crate::status::Status;
 
 /// A handler with its types erased. Does not unwind.
 pub(super) type ErasedHandler = dyn Fn(&CallContext<'_>, &[u8]) -> Outcome + Send + Sync;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::thread::panicking;
 use std::time::Duration;
 
-use super::{CallContext, Status, late};
+use super::{CallContext, late};
+use crate::status::Status;
 
 /// Sees every call of a server before its handler runs and after it has, whatever the method and
 /// wherever it runs: for authentication, quotas, metrics and logs.
@@ -15,7 +16,8 @@ use super::{CallContext, Status, late};
 /// wait for. A panic counts as the handler's.
 ///
 /// ```
-/// use erpc_core::service::{CallContext, Interceptor, Status};
+/// use erpc_core::service::{CallContext, Interceptor};
+/// use erpc_core::status::Status;
 ///
 /// struct Token(&'static [u8]);
 ///
@@ -40,8 +42,8 @@ pub trait Interceptor: Send + Sync + 'static {
 
     /// After the handler, if this interceptor let the call pass. Of a deferred call after its answer, on
     /// the thread that gave it; of a call that was given up meanwhile with
-    /// [`Code::DeadlineExceeded`](super::Code::DeadlineExceeded) if its time was over, else with
-    /// [`Code::Cancelled`](super::Code::Cancelled). In these cases the session is out of reach:
+    /// [`Code::DeadlineExceeded`](crate::status::Code::DeadlineExceeded) if its time was over, else with
+    /// [`Code::Cancelled`](crate::status::Code::Cancelled). In these cases the session is out of reach:
     /// [`CallContext::session_stats`] is `None`, also if the call was an asynchronous handler's, which is
     /// dropped in the middle of the endpoint's turn.
     fn after(&self, call: &CallContext<'_>, outcome: Result<(), &Status>) {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::status::Status;
 use crate::wire::extension::{Entries, EntryError, MAX_ENTRIES, push_entry};
 
 /// Bytes that the metadata of one message may have, keys, values and 3 bytes per entry in all.
@@ -158,10 +159,17 @@ impl fmt::Display for MetadataError {
 
 impl std::error::Error for MetadataError {}
 
+/// For handlers that answer with metadata: what does not fit is the server's mistake, not its caller's.
+impl From<MetadataError> for Status {
+    fn from(error: MetadataError) -> Self {
+        Self::internal(error.to_string())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::{Code, Status};
+    use crate::status::Code;
 
     #[test]
     fn entries_come_back_in_order_and_the_first_of_a_key_is_found() {

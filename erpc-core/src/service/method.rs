@@ -101,7 +101,7 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
     /// How long the server gives a call that comes without a deadline, from its arrival on. A handler is not
     /// started when that is over; one that runs is told ([`Request::deadline`](super::Request::deadline)),
     /// and if it is asynchronous, is dropped where it waits and the call answered
-    /// [`Code::DeadlineExceeded`](super::Code::DeadlineExceeded). Default: for ever.
+    /// [`Code::DeadlineExceeded`](crate::status::Code::DeadlineExceeded). Default: for ever.
     ///
     /// Costs a look at the clock per call, and a timer if the handler is asynchronous.
     #[must_use]
@@ -111,7 +111,7 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
     }
 
     /// Largest encoded request, in bytes. A larger one is not sent, and if a peer sends it all the
-    /// same, is answered [`Code::InvalidArgument`](super::Code::InvalidArgument). Default: whatever the
+    /// same, is answered [`Code::InvalidArgument`](crate::status::Code::InvalidArgument). Default: whatever the
     /// session takes.
     #[must_use]
     pub const fn max_request(mut self, bytes: u32) -> Self {
@@ -120,7 +120,7 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
     }
 
     /// Largest encoded response, in bytes. The server answers
-    /// [`Code::OutOfRange`](super::Code::OutOfRange) in place of a larger one. Default: whatever the
+    /// [`Code::OutOfRange`](crate::status::Code::OutOfRange) in place of a larger one. Default: whatever the
     /// session takes.
     #[must_use]
     pub const fn max_response(mut self, bytes: u32) -> Self {

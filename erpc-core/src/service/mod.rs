@@ -1,4 +1,4 @@
-//! What generated code and users meet: services, methods, typed requests, status.
+//! What generated code and users meet: services, methods, typed requests.
 //!
 //! A server is a table of erased handlers, [`Routes`], that services put their methods into; the
 //! runtime looks a request's method id up and calls what it finds, one indirect call per request:
@@ -24,7 +24,6 @@ mod reply;
 mod request;
 mod response;
 mod routes;
-mod status;
 mod streaming;
 mod task;
 
@@ -40,7 +39,6 @@ pub use reply::{Encoded, Outcome, ReplySink};
 pub use request::Request;
 pub use response::{Responder, Response};
 pub use routes::{Entry, MethodCollision, Routes, Service, SharedByThreads};
-pub use status::{Code, Status};
 pub(crate) use streaming::handler::{ServerStream, StreamMethod};
 pub use streaming::{Incoming, Outgoing, Upload};
 pub(crate) use streaming::{Sink, Source};

@@ -1,9 +1,10 @@
 //! Answers on their way from a handler to the runtime.
 
 use super::codec::encode_sized;
-use super::{Codec, MetadataRef, Status};
+use super::{Codec, MetadataRef};
 use crate::buf::MsgBuf;
 use crate::protocol::RequestHandle;
+use crate::status::Status;
 use crate::wire::extension::{EXTENSION_HEAD, put_extension};
 
 /// A response as it travels.

@@ -12,10 +12,11 @@ use crate::time::Instant;
 
 /// A request: a message, decoded or read in place, and what is known of the call.
 ///
-/// Handlers take it and return `Result<`[`Response`]`, `[`Status`](super::Status)`>`:
+/// Handlers take it and return `Result<`[`Response`]`, `[`Status`](crate::status::Status)`>`:
 ///
 /// ```
-/// use erpc_core::service::{Request, Response, Status};
+/// use erpc_core::service::{Request, Response};
+/// use erpc_core::status::Status;
 ///
 /// fn double(request: Request<'_, u32>) -> Result<Response<u32>, Status> {
 ///     let twice = request.message().checked_mul(2);
@@ -127,7 +128,8 @@ impl<'a, M> Request<'a, M> {
     /// ignored.
     ///
     /// ```
-    /// use erpc_core::service::{Request, Response, Status};
+    /// use erpc_core::service::{Request, Response};
+    /// use erpc_core::status::Status;
     ///
     /// fn slow(request: Request<'_, u64>) -> Result<Response<u64>, Status> {
     ///     Ok(request.defer(|number, responder| {

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use super::interceptor::Passage;
 use super::reply::{Encoded, ReplySink, encode_reply};
-use super::{CallContext, CallHost, Codec, Entry, Metadata, MetadataRef, Status};
+use super::{CallContext, CallHost, Codec, Entry, Metadata, MetadataRef};
 use crate::buf::MsgBuf;
 use crate::protocol::{ClientStats, RequestHandle};
+use crate::status::Status;
 use crate::time::Instant;
 
 /// A handler's answer: a message, or word that a [`Responder`] will answer.
@@ -76,7 +77,7 @@ impl<M> From<M> for Response<M> {
 /// Answers one call, once, from any thread.
 ///
 /// Answering takes the responder, so there is no second answer. If it is dropped instead, the caller
-/// gets [`Code::Internal`](super::Code::Internal): no call is left without an end. A call that is never
+/// gets [`Code::Internal`](crate::status::Code::Internal): no call is left without an end. A call that is never
 /// answered because the responder is kept for ever is kept alive at both ends, too.
 #[must_use = "a responder that is dropped fails the call"]
 pub struct Responder<M: 'static> {

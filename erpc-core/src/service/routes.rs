@@ -9,9 +9,8 @@ use super::handler::{ErasedHandler, answering};
 use super::interceptor::Interceptor;
 use super::streaming::handler::{Both, Client, Server, Shape, StreamMaker, StreamMethod, streams};
 use super::task::{TaskMaker, TaskMethod, TaskPort, tasks};
-use super::{
-    CallContext, Codec, Incoming, Method, Mode, Outcome, Outgoing, Request, Response, Status,
-};
+use super::{CallContext, Codec, Incoming, Method, Mode, Outcome, Outgoing, Request, Response};
+use crate::status::Status;
 use crate::time::Instant;
 
 /// What a service's state has to be; all that is `Send + Sync + 'static` is. State that changes needs a

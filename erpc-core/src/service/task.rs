@@ -17,9 +17,10 @@ use super::handler::{check_size, malformed, outcome, panicked};
 use super::interceptor::Passage;
 use super::method::Types;
 use super::reply::ReplySink;
-use super::{CallContext, CallHost, Codec, Entry, Metadata, Outcome, Request, Response, Status};
+use super::{CallContext, CallHost, Codec, Entry, Metadata, Outcome, Request, Response};
 use crate::buf::MsgBuf;
 use crate::protocol::{ClientStats, RequestHandle};
+use crate::status::Status;
 use crate::time::Instant;
 
 /// A call that runs. Ends by giving its outcome to the [`TaskPort`], and does not unwind but when it is

@@ -8,7 +8,7 @@ use super::{BATCH, MAX_PULLS, MAX_PUSHES};
 use crate::buf::{MsgBuf, NoMemory, Pool};
 use crate::mutants::mutant;
 use crate::protocol::{CallError, Cause, RejectReason};
-use crate::service::{Code, Status};
+use crate::status::{Code, Status};
 use crate::wire::extension::Extension;
 
 /// The client's end of one stream.

@@ -16,7 +16,7 @@ use std::ops::Range;
 use bytes::BufMut;
 
 use super::BATCH;
-use crate::service::{Code, Status};
+use crate::status::{Code, Status};
 use crate::wire::decode_status;
 
 /// Bytes in front of the items.

@@ -9,7 +9,7 @@ use super::inbox::Inbox;
 use super::outbox::{Outbox, Taken};
 use crate::buf::{MsgBuf, NoMemory, Pool};
 use crate::mutants::mutant;
-use crate::service::{Code, Status};
+use crate::status::{Code, Status};
 use crate::wire::encode_status;
 use crate::wire::extension::{EXTENSION_HEAD, put_extension};
 

@@ -1,6 +1,6 @@
 //! The body of a `Failure` message: `code u32`, `message length u32`, message (UTF-8), details.
 
-use crate::service::{Code, Status};
+use crate::status::{Code, Status};
 
 /// Longest status message that is sent, in bytes; a longer one is cut at a character boundary.
 pub const MAX_STATUS_MESSAGE: usize = 1_024;

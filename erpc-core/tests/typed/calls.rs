@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use erpc_core::protocol::{CallError, Cause, EndpointConfig, RejectReason};
 use erpc_core::runtime::{Endpoint, join_all};
-use erpc_core::service::{Code, Method, Mode, Request, Response, Routes, Status};
+use erpc_core::service::{Method, Mode, Request, Response, Routes};
+use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::{MemConfig, MemHub};
 
 use crate::support::{Background, DOUBLE, Number, client, math, number, server};

@@ -11,7 +11,8 @@ use erpc_core::runtime::{
     Balance, Call, CallOptions, Channel, ChannelBuilder, Endpoint, Lookup, Resolver, RetryPolicy,
     Server,
 };
-use erpc_core::service::{Code, Metadata};
+use erpc_core::service::Metadata;
+use erpc_core::status::Code;
 use erpc_core::transport::mem::{MemRoute, MemTransport};
 use proptest::prelude::*;
 

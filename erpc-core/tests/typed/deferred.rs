@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use erpc_core::protocol::CallError;
 use erpc_core::runtime::{Endpoint, Handle, Session, WorkerPool};
-use erpc_core::service::{Code, Method, Mode, Request, Responder, Response, Routes, Status};
+use erpc_core::service::{Method, Mode, Request, Responder, Response, Routes};
+use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::{MemHub, MemRoute, MemTransport};
 
 use crate::support::{Background, DOUBLE, Number, client, math, number};

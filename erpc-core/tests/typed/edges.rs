@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use erpc_core::protocol::{CallError, EndpointConfig};
 use erpc_core::runtime::{Endpoint, Session, WorkerPool};
-use erpc_core::service::{Code, Method, Mode, Request, Response, Routes, Status};
+use erpc_core::service::{Method, Mode, Request, Response, Routes};
+use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::{MemConfig, MemHub, MemTransport};
 
 use crate::support::{Background, DOUBLE, Number, math, number};

@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Waker};
 
 use erpc_core::protocol::{CallError, Cause};
 use erpc_core::runtime::{Call, CallOptions, Channel, Endpoint, RetryPolicy, Session};
-use erpc_core::service::{Incoming, Method, Outgoing, Request, Routes, Service, Status};
+use erpc_core::service::{Incoming, Method, Outgoing, Request, Routes, Service};
+use erpc_core::status::Status;
 use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 
 use crate::support::{DOUBLE, Math, Number, client, number, server};

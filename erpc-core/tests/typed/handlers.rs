@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use erpc_core::protocol::CallError;
 use erpc_core::runtime::WorkerPool;
 use erpc_core::service::{
-    Borrowed, CallContext, Code, DecodeError, Fields, Fixed, FixedLayout, Interceptor, Metadata,
-    Method, Mode, Prost, Request, Response, Routes, Status, Viewable,
+    Borrowed, CallContext, DecodeError, Fields, Fixed, FixedLayout, Interceptor, Metadata, Method,
+    Mode, Prost, Request, Response, Routes, Viewable,
 };
+use erpc_core::status::{Code, Status};
 use erpc_core::transport::Transport;
 use erpc_core::zerocopy::little_endian::U64;
 use erpc_core::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -7,9 +7,10 @@ use std::time::Duration;
 use erpc_core::protocol::CallError;
 use erpc_core::runtime::{CallOptions, Channel, WorkerPool};
 use erpc_core::service::{
-    CallContext, Code, Interceptor, Method, MethodOptions, Mode, Outgoing, Request, Response,
-    Routes, ServiceOptions, Status,
+    CallContext, Interceptor, Method, MethodOptions, Mode, Outgoing, Request, Response, Routes,
+    ServiceOptions,
 };
+use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::MemHub;
 
 use crate::bed::Bed;

@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Waker};
 
 use erpc_core::protocol::{CallError, EndpointConfig};
 use erpc_core::runtime::{Endpoint, Session};
-use erpc_core::service::{Code, Incoming, Method, Outgoing, Request, Routes, Status};
+use erpc_core::service::{Incoming, Method, Outgoing, Request, Routes};
+use erpc_core::status::{Code, Status};
 use erpc_core::time::Instant;
 use erpc_core::transport::mem::{MemConfig, MemHub, MemTransport};
 

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use erpc_core::protocol::EndpointConfig;
 use erpc_core::runtime::{Endpoint, Handle, IdlePolicy, Session, WorkerPool};
-use erpc_core::service::{
-    Method, MethodCollision, Mode, Request, Response, Routes, Service, Status,
-};
+use erpc_core::service::{Method, MethodCollision, Mode, Request, Response, Routes, Service};
+use erpc_core::status::Status;
 use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]

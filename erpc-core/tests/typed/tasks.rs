@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use erpc_core::runtime::Endpoint;
-use erpc_core::service::{Code, Method, Request, Response, Routes, Status};
+use erpc_core::service::{Method, Request, Response, Routes};
+use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::{MemHub, MemRoute, MemTransport};
 
 use crate::support::{Background, DOUBLE, Number, math, number};

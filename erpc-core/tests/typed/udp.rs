@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use erpc_core::protocol::{CallError, EndpointConfig};
 use erpc_core::runtime::{Endpoint, IdlePolicy, Nexus, ServeError, Server, join_all};
-use erpc_core::service::Code;
+use erpc_core::status::Code;
 use erpc_core::transport::udp::UdpConfig;
 
 use crate::support::{DOUBLE, GATED, Gate, Math, Number, SLOW_DOUBLE, math, number};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use erpc_core::protocol::CallError;
 use erpc_core::runtime::{WorkerPool, join_all};
-use erpc_core::service::{Code, Routes, Service};
+use erpc_core::service::{Routes, Service};
+use erpc_core::status::Code;
 use erpc_core::transport::mem::MemHub;
 
 use crate::support::{Background, GATED, Gate, Math, Number, SLOW_DOUBLE, math, number};

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use erpc_core::protocol::{CallError, EndpointConfig};
 use erpc_core::runtime::{Call, Endpoint};
-use erpc_core::service::{
-    Incoming, Method, Mode, Outgoing, Request, Responder, Response, Routes, Status,
-};
+use erpc_core::service::{Incoming, Method, Mode, Outgoing, Request, Responder, Response, Routes};
+use erpc_core::status::Status;
 use erpc_core::time::Instant;
 use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 

@@ -11,7 +11,7 @@ use erpc_core::buf::MsgBuf;
 use erpc_core::protocol::{
     Acceptor, Body, ClientId, EndpointConfig, Event, ListenGroup, Notice, Request, RequestHandle,
 };
-use erpc_core::service::{Code, Status};
+use erpc_core::status::{Code, Status};
 use erpc_core::time::Instant;
 use erpc_core::transport::RxPacket;
 use erpc_core::wire::control::{Control, Cookie, Parameters};

@@ -1,6 +1,7 @@
 //! Where fuzzing starts: every kind of packet, every control message, a few conversations.
 
-use erpc_core::service::{Code, Codec, Prost, Status};
+use erpc_core::service::{Codec, Prost};
+use erpc_core::status::{Code, Status};
 use erpc_core::wire::checksum::TRAILER_LEN;
 use erpc_core::wire::control::{Control, Refusal};
 use erpc_core::wire::extension::{push_entry, put_extension};

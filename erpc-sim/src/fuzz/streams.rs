@@ -12,7 +12,8 @@ use erpc_core::protocol::{
     SessionId,
 };
 use erpc_core::runtime::{App, Context, Endpoint, Rpc};
-use erpc_core::service::{Incoming, Method, Outgoing, Request, Routes, Status};
+use erpc_core::service::{Incoming, Method, Outgoing, Request, Routes};
+use erpc_core::status::Status;
 use erpc_core::stream::{self, Ask, Batch, FRAME_HEAD, Items};
 use erpc_core::time::Instant;
 use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};

@@ -1,7 +1,7 @@
 //! What must be true of every call from its beginning to its end.
 
 use erpc_core::protocol::{CallError, Cause};
-use erpc_core::service::Code;
+use erpc_core::status::Code;
 use erpc_core::time::Instant;
 
 use super::{Incarnation, Oracle};

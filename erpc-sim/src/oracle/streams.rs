@@ -6,7 +6,7 @@ mod tests;
 use std::ops::AddAssign;
 
 use erpc_core::protocol::{CallError, Cause, RejectReason};
-use erpc_core::service::{Code, Status};
+use erpc_core::status::{Code, Status};
 use erpc_core::stream::{Ask, BATCH, End, MAX_PULLS, MAX_UNREAD};
 use erpc_core::time::Instant;
 

@@ -1,7 +1,7 @@
 //! Stories told to the oracle: it must see what is wrong with each, and nothing wrong with the true ones.
 
 use erpc_core::protocol::{CallError, Cause, ConnectError, RejectReason};
-use erpc_core::service::{Code, Status};
+use erpc_core::status::{Code, Status};
 
 use super::calls::LATEST;
 use super::*;

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use bytes::BufMut;
 use erpc_core::buf::MsgBuf;
 use erpc_core::protocol::RequestHandle;
-use erpc_core::service::{Code, Status};
+use erpc_core::status::{Code, Status};
 
 use super::{Cx, Party};
 use crate::oracle::{Asked, Oracle};

@@ -6,7 +6,7 @@ use erpc_core::protocol::{
     SessionId,
 };
 use erpc_core::runtime::App;
-use erpc_core::service::{Code, Status};
+use erpc_core::status::{Code, Status};
 use erpc_core::time::Instant;
 
 use super::handlers::Answer;

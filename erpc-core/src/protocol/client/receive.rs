@@ -6,7 +6,7 @@ use crate::mutants::mutant;
 use crate::protocol::assembly::Assembly;
 use crate::protocol::stats::DropReason;
 use crate::protocol::{Body, Event, Reply};
-use crate::service::{Code, Status};
+use crate::status::{Code, Status};
 use crate::transport::TxQueue;
 use crate::wire::extension::Extension;
 use crate::wire::{ANNOUNCEMENT, HEADER_LEN, Header, Kind, PacketLayout, Stamp, decode_status};

@@ -7,7 +7,7 @@ use crate::mutants::mutant;
 use crate::protocol::assembly::Assembly;
 use crate::protocol::stats::DropReason;
 use crate::protocol::{Body, Event, Request};
-use crate::service::{Code, Status};
+use crate::status::{Code, Status};
 use crate::wire::extension::deadline_of;
 use crate::wire::{
     CANCEL, HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ShortPacket, Stamp,

@@ -7,7 +7,7 @@ use super::*;
 use crate::buf::{MsgBuf, NoMemory};
 use crate::mutants::mutant;
 use crate::protocol::stats::DropReason;
-use crate::service::{Code, Status};
+use crate::status::{Code, Status};
 use crate::wire::{
     ANNOUNCEMENT, Header, Kind, PacketLayout, PacketNumber, ShortPacket, Stamp, encode_status,
 };

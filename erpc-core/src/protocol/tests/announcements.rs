@@ -3,7 +3,7 @@
 
 use super::pair::{CLIENT, Pair, SERVER, Side, header, kinds, ms, pattern, shape};
 use crate::protocol::{CallError, DropReason, EndpointConfig, SessionId};
-use crate::service::Code;
+use crate::status::Code;
 use crate::transport::ChargeModel;
 use crate::wire::{ANNOUNCEMENT, HEADER_LEN, Kind};
 

@@ -3,7 +3,7 @@
 
 use super::pair::{CLIENT, Pair, SERVER, header, kinds, ms, pattern, shape};
 use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, SessionId, SessionStats};
-use crate::service::{Code, Status};
+use crate::status::{Code, Status};
 use crate::wire::{CANCEL, Kind, ReplyInfo};
 
 const CREDITS: u16 = 4;

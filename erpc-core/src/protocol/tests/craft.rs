@@ -1,7 +1,7 @@
 //! Packets made by hand, honest and otherwise.
 
 use super::pair::{ECHO, Pair, STRANGER, TestRoute, control};
-use crate::service::Status;
+use crate::status::Status;
 use crate::wire::checksum::{overhead, trailer_of};
 use crate::wire::control::{Control, Parameters};
 use crate::wire::{

@@ -2,7 +2,7 @@
 
 use super::pair::{CLIENT, ECHO, Pair, SERVER, header, kinds, ms, pattern};
 use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, NewCall, SessionId};
-use crate::service::{Code, Status};
+use crate::status::{Code, Status};
 use crate::time::Instant;
 use crate::wire::extension::{Extension, push_entry, put_extension};
 use crate::wire::{HEADER_LEN, Kind};

@@ -8,7 +8,7 @@ use super::craft::{PARAMETERS, emit, sealed};
 use super::pair::{CLIENT, Pair, SERVER, Side, control, header, ms, pattern, shape};
 use super::times;
 use crate::protocol::{Cause, ConnectError, DropReason, EndpointConfig, Integrity, SessionId};
-use crate::service::Code;
+use crate::status::Code;
 use crate::time::Instant;
 use crate::transport::ChargeModel;
 use crate::wire::checksum::{TRAILER_LEN, check};

@@ -339,7 +339,7 @@ fn a_late_failure_to_a_session_that_is_gone_is_counted_too() {
     pair.call(session, 1, b"slow");
     pair.settle();
     pair.shutdown_server();
-    pair.answer_failure(crate::service::Code::Internal, "nobody listens");
+    pair.answer_failure(crate::status::Code::Internal, "nobody listens");
     assert_eq!(pair.server.stats().orphaned_responses, 1);
 }
 

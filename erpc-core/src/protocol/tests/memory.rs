@@ -2,7 +2,7 @@
 
 use super::pair::{CLIENT, Pair, SERVER, Side, header, kinds, ms, pattern};
 use crate::protocol::{CallError, DropReason, EndpointConfig, NewCall};
-use crate::service::Code;
+use crate::status::Code;
 use crate::wire::Kind;
 
 const GIB: u32 = 1 << 30;

@@ -89,7 +89,7 @@ fn a_response_larger_than_the_client_takes_fails_at_the_server() {
     pair.answer(&pattern(1, 10_001));
     pair.settle();
     let CallError::Status(status) = pair.error() else { panic!("not a status") };
-    assert_eq!(status.code(), crate::service::Code::OutOfRange);
+    assert_eq!(status.code(), crate::status::Code::OutOfRange);
     assert_eq!(status.message(), "the response has 10001 bytes, the client takes at most 10000");
 }
 

@@ -11,7 +11,7 @@ use crate::protocol::{
     Acceptor, Body, CallError, Cause, ClientId, Core, DropReason, EndpointConfig, Event,
     ListenGroup, Local, NewCall, Notice, Rejected, Reply, RequestHandle, SessionEvent, SessionId,
 };
-use crate::service::{Code, Status};
+use crate::status::{Code, Status};
 use crate::time::Instant;
 use crate::transport::{Capabilities, ChargeModel, Path, Route, RxPacket};
 use crate::wire::checksum::TRAILER_LEN;

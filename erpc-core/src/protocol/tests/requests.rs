@@ -2,7 +2,7 @@
 
 use super::pair::{CLIENT, ECHO, Pair, STRANGER, header, kinds, shape};
 use crate::protocol::{DropReason, EndpointConfig};
-use crate::service::Code;
+use crate::status::Code;
 use crate::wire::{ConnectionId, Kind, Stamp, decode_status};
 
 /// A server whose handler waits for [`Pair::answer`], and a session to it.

@@ -2,7 +2,7 @@
 
 use super::pair::{Outcome, Pair, SERVER, STRANGER, Side, header, ms, pattern, shape};
 use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, SessionId};
-use crate::service::{Code, Status};
+use crate::status::{Code, Status};
 use crate::wire::{ConnectionId, Kind, encode_status};
 
 /// A client that has called with one packet.

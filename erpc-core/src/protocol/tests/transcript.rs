@@ -9,7 +9,7 @@ use bytes::BufMut;
 
 use super::pair::{CLIENT, ECHO, Pair, SERVER, Side, ms, pattern};
 use crate::protocol::{EndpointConfig, NewCall, SessionId};
-use crate::service::{Code, Status};
+use crate::status::{Code, Status};
 use crate::wire::checksum;
 use crate::wire::control::Control;
 use crate::wire::extension::{Extension, push_entry, put_extension};

@@ -14,9 +14,9 @@ use crate::runtime::executor::{TaskId, WakeSlot};
 use crate::runtime::shared::Shared;
 use crate::runtime::timers::Sleep;
 use crate::service::{
-    Arrival, CallTask, DecodeError, MetadataRef, ServerStream, Sink, Source, Status, StreamMethod,
-    late,
+    Arrival, CallTask, DecodeError, MetadataRef, ServerStream, Sink, Source, StreamMethod, late,
 };
+use crate::status::Status;
 use crate::stream::{Answer, Ask, BATCH, Batch, Effect, End, Request, Server, ServerNext};
 use crate::time::Instant;
 use crate::transport::Transport;

@@ -5,7 +5,8 @@ use std::thread;
 use super::*;
 use crate::buf::MsgBuf;
 use crate::protocol::{ClientStats, RequestHandle};
-use crate::service::{CallHost, Code, Encoded, ReplySink, Responder};
+use crate::service::{CallHost, Encoded, ReplySink, Responder};
+use crate::status::Code;
 
 const DOUBLE: Method<u32, u32> = Method::new("test.Math/Double");
 const LATER: Method<u32, u32> = Method::new("test.Math/Later");

@@ -15,8 +15,9 @@ use crate::protocol::{ClientStats, RequestHandle};
 use crate::service::interceptor::Passage;
 use crate::service::task::{Arrival, CallTask};
 use crate::service::{
-    CallContext, CallHost, Codec, Encoded, Entry, MetadataRef, ReplySink, Request, Response, Status,
+    CallContext, CallHost, Codec, Encoded, Entry, MetadataRef, ReplySink, Request, Response,
 };
+use crate::status::Status;
 use crate::stream::End;
 
 /// A handler's end of a stream.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::buf::{MsgBuf, Pool};
 use crate::protocol::{CallError, Cause};
-use crate::service::{Code, Status};
+use crate::status::{Code, Status};
 use crate::stream::{
     Answer, Ask, Batch, Client, ClientNext, MAX_HELD, MAX_UNREAD, Request, Server, ServerNext,
 };

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::buf::{MsgBuf, Pool};
 use crate::protocol::{CallError, Cause};
-use crate::service::Status;
+use crate::status::Status;
 use crate::stream::{
     Answer, Ask, BATCH, Batch, Client, ClientNext, Effect, End, MAX_PULLS, MAX_PUSHES, Request,
     Server, ServerNext,

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use erpc_core::protocol::{CallError, Cause, EndpointConfig, RejectReason};
 use erpc_core::runtime::{CallOptions, Channel};
-use erpc_core::service::{Code, Outgoing};
+use erpc_core::service::Outgoing;
+use erpc_core::status::Code;
 
 use super::{COUNT, FOREVER, GROW, MUTE, SUM, StreamBed, TIGHT, filled};
 use crate::bed::{SERVER, poll};

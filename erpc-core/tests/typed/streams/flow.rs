@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use erpc_core::protocol::{CallError, Cause, EndpointConfig, RejectReason};
 use erpc_core::runtime::{CallOptions, Channel, Endpoint};
-use erpc_core::service::{Code, Metadata, Method, Status};
+use erpc_core::service::{Metadata, Method};
+use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::{MemConfig, MemHub};
 
 use super::{COUNT, DOUBLE, FAIL, FOREVER, LATE, PANIC, SUM, StreamBed, all, filled};

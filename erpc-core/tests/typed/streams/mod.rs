@@ -10,8 +10,9 @@ use std::task::Poll;
 
 use erpc_core::protocol::{CallError, EndpointConfig, RejectReason};
 use erpc_core::service::{
-    Incoming, Method, MethodCollision, Outgoing, Request, Response, Routes, Service, Status,
+    Incoming, Method, MethodCollision, Outgoing, Request, Response, Routes, Service,
 };
+use erpc_core::status::Status;
 
 use crate::bed::Bed;
 use crate::support::{Math, Number, number};

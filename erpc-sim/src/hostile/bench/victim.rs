@@ -9,7 +9,7 @@ use erpc_core::protocol::{
     Acceptor, Body, CallError, ListenGroup, NewCall, Reply, Request, SessionEvent, SessionId,
 };
 use erpc_core::runtime::{App, Context, Rpc};
-use erpc_core::service::{Code, Status};
+use erpc_core::status::{Code, Status};
 use erpc_core::time::Instant;
 
 use super::{Bench, CALLS_FROM, PACKET_NANOS, Report, TURN_NANOS, VICTIM, port};

@@ -1,7 +1,7 @@
 //! The streams of a session that a party has accepted, and their handlers.
 
 use erpc_core::protocol::{ClientId, Request as Call, RequestHandle};
-use erpc_core::service::Status;
+use erpc_core::status::Status;
 use erpc_core::stream::{Answer, Ask, Batch, Effect, End, Request, Server, ServerNext};
 use erpc_core::time::Instant;
 use erpc_core::wire::extension::Extension;

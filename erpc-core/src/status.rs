@@ -3,8 +3,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-mod convert;
-
 /// Why a call failed, with gRPC's canonical meanings and numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
@@ -151,7 +149,7 @@ impl Status {
     /// The details as a protobuf message; `None` if there are none, or they are no such message.
     ///
     /// ```
-    /// use erpc_core::service::Status;
+    /// use erpc_core::status::Status;
     ///
     /// let status = Status::resource_exhausted("slow down").with_message_details(&1_500_u64);
     /// assert_eq!(status.details_as::<u64>(), Some(1_500));

@@ -1,8 +1,7 @@
 //! From a failed call to the status of the handler that made it.
 
-use super::{Code, Status};
-use crate::protocol::{CallError, Cause, RejectReason};
-use crate::service::MetadataError;
+use super::{CallError, Cause, RejectReason};
+use crate::status::{Code, Status};
 
 impl CallError {
     /// The failure as a status code: the server's own if it answered, otherwise what a server that
@@ -50,13 +49,6 @@ impl Cause {
             Self::DeadlineExceeded => Code::DeadlineExceeded,
             Self::Malformed => Code::Internal,
         }
-    }
-}
-
-/// For handlers that answer with metadata: what does not fit is the server's mistake, not its caller's.
-impl From<MetadataError> for Status {
-    fn from(error: MetadataError) -> Self {
-        Self::internal(error.to_string())
     }
 }
 
