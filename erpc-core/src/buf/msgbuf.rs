@@ -5,9 +5,9 @@ use std::fmt;
 use bytes::BufMut;
 use bytes::buf::UninitSlice;
 
+use super::TxPacket;
 use super::block::{Block, BlockRef, Home};
 use crate::sync::Arc;
-use crate::transport::TxPacket;
 use crate::wire::{HEADER_LEN, Header, PacketLayout};
 
 /// Smallest payload per packet that a session may negotiate, in bytes. Fixes how many headers a msgbuf

@@ -1,0 +1,78 @@
+//! A packet of a message, on its way into a transmit queue.
+
+use super::MsgBuf;
+use crate::wire::HEADER_LEN;
+use crate::wire::checksum::{TRAILER_LEN, trailer_of};
+
+/// A packet of a message, to be sent: a header, a piece of a [`MsgBuf`], and on sessions with checksums
+/// a trailer.
+///
+/// The first packet of a msgbuf has its header right in front of its data and is one piece of memory;
+/// later packets are two. The trailer is another one: what stands behind a packet's data in the msgbuf is
+/// the next packet's.
+#[derive(Clone, Copy, Debug)]
+pub struct TxPacket<'a> {
+    msgbuf: &'a MsgBuf,
+    header: &'a [u8],
+    data: &'a [u8],
+    trailer: Option<[u8; TRAILER_LEN]>,
+}
+
+impl<'a> TxPacket<'a> {
+    /// A packet without a trailer.
+    #[inline]
+    pub(crate) fn new(msgbuf: &'a MsgBuf, header: &'a [u8], data: &'a [u8]) -> Self {
+        debug_assert!(header.len() >= HEADER_LEN);
+        Self { msgbuf, header, data, trailer: None }
+    }
+
+    /// The same packet with a trailer if `trailer`, computed now: header and data are as they will be
+    /// sent.
+    #[inline(always)]
+    pub(crate) fn sealed(self, trailer: bool) -> Self {
+        if trailer {
+            Self { trailer: Some(trailer_of(self.header, self.data)), ..self }
+        } else {
+            self
+        }
+    }
+
+    /// The packet's memory: the header with whatever data follows it contiguously, and the rest, which
+    /// may be empty. [`TxPacket::hold`] keeps it. If there is a trailer it follows; these 4 bytes are
+    /// the packet's own, and a queue copies them.
+    #[must_use]
+    #[inline]
+    pub fn pieces(&self) -> ([&'a [u8]; 2], Option<[u8; TRAILER_LEN]>) {
+        ([self.header, self.data], self.trailer)
+    }
+
+    /// Bytes of the packet. Never 0: every packet has a header.
+    #[must_use]
+    #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "a packet has a header and is never empty")]
+    pub fn len(&self) -> usize {
+        self.header.len() + self.data.len() + self.trailer.map_or(0, |_| TRAILER_LEN)
+    }
+
+    /// Copies the packet to the front of `out` and returns its length.
+    ///
+    /// # Panics
+    /// If `out` is shorter than [`TxPacket::len`].
+    #[inline]
+    pub fn copy_to(&self, out: &mut [u8]) -> usize {
+        let (split, end) = (self.header.len(), self.header.len() + self.data.len());
+        out[..split].copy_from_slice(self.header);
+        out[split..end].copy_from_slice(self.data);
+        if let Some(trailer) = &self.trailer {
+            out[end..end + TRAILER_LEN].copy_from_slice(trailer);
+        }
+        self.len()
+    }
+
+    /// A reference that keeps the packet's memory from being reused. While it lives, the msgbuf cannot
+    /// be written.
+    #[must_use]
+    pub fn hold(&self) -> MsgBuf {
+        self.msgbuf.share()
+    }
+}
