@@ -143,8 +143,8 @@
 #![forbid(unsafe_code)]
 
 pub use erpc_core::protocol::{
-    CallError, Cause, ConfigError, ConnectError, EndpointConfig, Integrity, RejectReason,
-    SessionStats,
+    CallError, Cause, ConfigError, CongestionControl, ConnectError, DcqcnConfig, EndpointConfig,
+    Integrity, RejectReason, SessionStats, TimelyConfig,
 };
 #[cfg(feature = "tokio")]
 pub use erpc_core::runtime::tokio;

@@ -1,8 +1,9 @@
-//! What an endpoint's owner can decide.
+//! An endpoint's settings.
 
 use std::time::Duration;
 
 use super::congestion::{CongestionControl, TimelyConfig};
+use super::measurement::Bypasses;
 use crate::buf::MIN_PAYLOAD;
 use crate::mutants::mutant;
 use crate::time::Instant;
@@ -11,13 +12,14 @@ use crate::transport::NoMarks;
 /// Requests of one session that may be on their way at once.
 pub const WINDOW: usize = 8;
 
-/// Pings that must go unanswered before a peer counts as dead, however long the silence: this side may
-/// have been away itself, and comes back to a clock that has run on.
+/// Pings that must go unanswered before a peer counts as dead, however long the silence: this process may
+/// have been stopped while the clock ran on.
 pub(super) const LEAST_PINGS: u8 = 16;
 
-/// Pings without an answer per ping interval. Losses come in bursts that last for some number of packets, and where
-/// nobody else talks those are pings: of bursts of 8 packets on average, one in ten takes 18 pings and more, one in
-/// 10,000 the 75 that fit before the liveness timeout. More would make a flood of a dead server's thousand sessions.
+/// Pings without an answer per ping interval. Losses come in bursts of some number of packets, and on an idle path the
+/// packets are pings: of bursts of 8 packets on average, one in ten takes 18 pings and more, one in
+/// 10,000 the 75 that fit before the liveness timeout. More pings would flood the network if a server with a thousand sessions
+/// dies.
 const PINGS_PER_INTERVAL: u32 = 32;
 
 /// Bytes per slot for the small buffers that slots keep.
@@ -62,26 +64,6 @@ pub enum Integrity {
     Auto,
     /// On every session.
     Always,
-}
-
-/// What congestion control saves itself while there is no congestion (thesis section 6.4.2). To be switched
-/// off to see what it is worth.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Bypasses {
-    /// A round trip that shows no queue is not told to a controller whose rate is the link's.
-    pub update: bool,
-    /// A session whose rate is the link's sends at once, and does not pass through the wheel.
-    pub wheel: bool,
-    /// The clock is read once per burst of packets, not for every packet. Without it, endpoints in virtual
-    /// time would mix the clocks.
-    pub timestamp: bool,
-}
-
-impl Bypasses {
-    /// All, the default.
-    pub const ALL: Self = Self { update: true, wheel: true, timestamp: true };
-    /// None.
-    pub const NONE: Self = Self { update: false, wheel: false, timestamp: false };
 }
 
 /// The slowest and the fastest link that there is a controller for, in bytes per second.
@@ -157,7 +139,7 @@ impl EndpointConfig {
         self
     }
 
-    /// Largest first packet of a response that this endpoint takes unasked, in payload bytes, at least
+    /// Largest first packet of a response that a server may send without a request for it, in payload bytes, at least
     /// 1,024. Default: as much as leaves room for 256 of them in the receive queue. Responses up to this
     /// size cost one packet; of larger ones the client pulls the rest when it has room.
     #[must_use]
@@ -210,16 +192,16 @@ impl EndpointConfig {
         self
     }
 
-    /// After how long a silence the peer is asked whether it is there, and up to an eighth more, another part for
-    /// each session; also how often a call that is still executing is probed. Default 3 s; 1 ms to a day.
+    /// After this time of silence a session pings its peer, up to an eighth later, by a different part for
+    /// each session; also the interval at which an executing call is probed. Default 3 s; 1 ms to a day.
     #[must_use]
     pub const fn ping_interval(mut self, interval: Duration) -> Self {
         self.ping_interval = interval;
         self
     }
 
-    /// After how long a silence the peer counts as dead and its session's calls fail. Default 10 s; at
-    /// least twice the ping interval, at most two days. Noticed with the session's next timer, at most
+    /// After this time of silence the peer counts as dead and its session's calls fail. Default 10 s; at
+    /// least twice the ping interval, at most two days. The session's next timer finds it, at most
     /// a ping interval later.
     #[must_use]
     pub const fn liveness_timeout(mut self, timeout: Duration) -> Self {
@@ -227,9 +209,8 @@ impl EndpointConfig {
         self
     }
 
-    /// How much later than usual an answer may be before it counts as lost: what a retransmission timeout exceeds round trips
-    /// by, at least; at most 500 ms. Default: the transport's, 1 ms for kernel UDP. Lower recovers faster and mistakes
-    /// scheduling delays for losses.
+    /// The least margin of a retransmission timeout above the round trip; at most 500 ms. Default: the transport's, 1 ms for
+    /// kernel UDP. Lower recovers faster and mistakes scheduling delays for losses.
     #[must_use]
     pub const fn min_rto(mut self, floor: Duration) -> Self {
         self.min_rto = Some(floor);
@@ -238,32 +219,25 @@ impl EndpointConfig {
 
     /// How sessions find the rate at which they send. Default [`CongestionControl::Timely`]. It acts where the rate of
     /// the link is known: see [`EndpointConfig::link_rate`]. A server paces nothing, whatever is chosen there, as it
-    /// sends what clients ask for; but for its clients to use [`CongestionControl::Dcqcn`] it must have chosen it,
-    /// too, or it does not read the marks that it is to tell them of. Over a transport that cannot read marks, the one in memory
-    /// among them, an endpoint with it is refused.
+    /// sends what clients ask for; but if its clients use [`CongestionControl::Dcqcn`], the server must choose it,
+    /// too: otherwise it does not read the marks that it echoes. Over a transport that cannot read marks, such as the one in
+    /// memory, an endpoint with it is refused.
     #[must_use]
     pub const fn congestion(mut self, control: CongestionControl) -> Self {
         self.congestion = control;
         self
     }
 
-    /// What this endpoint's link to the network carries, in bytes per second, 1 MB/s to 1 TB/s: 3,125,000,000 for
-    /// 25 Gb/s. Sessions start with it, and it scales what a controller takes for a long queue.
+    /// The rate of this endpoint's link to the network, in bytes per second, 1 MB/s to 1 TB/s: 3,125,000,000 for
+    /// 25 Gb/s. Sessions start with it, and a controller's thresholds scale with it.
     ///
-    /// Default: what the transport finds out. Where that is nothing, in memory, over loopback, on virtual interfaces
-    /// that tell no speed, sessions are not controlled: between two processes of one host there is no queue but the
-    /// receiver's, which credits protect. Too high a rate costs what it takes to find the true one; with too low a
+    /// Default: the transport's measurement. Where there is none, in memory, over loopback, on virtual interfaces
+    /// without a speed, sessions are not controlled: between two processes of one host there is no queue but the
+    /// receiver's, which credits protect. With too high a rate sessions first build a queue; with too low a
     /// rate the rest of the link is not used.
     #[must_use]
     pub const fn link_rate(mut self, bytes_per_second: u64) -> Self {
         self.link_rate = Some(bytes_per_second);
-        self
-    }
-
-    /// What congestion control saves itself while there is none. Default all of it.
-    #[must_use]
-    pub const fn bypasses(mut self, bypasses: Bypasses) -> Self {
-        self.bypasses = bypasses;
         self
     }
 
@@ -280,7 +254,7 @@ impl EndpointConfig {
         self
     }
 
-    /// Fixes what is otherwise drawn from the operating system: the key that connection ids come from.
+    /// Derives the key of connection ids from this seed instead of the operating system's random numbers.
     /// For simulation only; ids become guessable.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
@@ -289,49 +263,47 @@ impl EndpointConfig {
     }
 
     /// The seed, if one was set.
-    #[must_use]
-    pub const fn fixed_seed(&self) -> Option<u64> {
+    pub(crate) const fn fixed_seed(&self) -> Option<u64> {
         self.seed
     }
 
-    /// What [`EndpointConfig::connect_timeout`] and [`EndpointConfig::liveness_timeout`] set.
+    /// [`EndpointConfig::connect_timeout`] and [`EndpointConfig::liveness_timeout`].
     #[must_use]
     pub const fn timeouts(&self) -> (Duration, Duration) {
         (self.connect_timeout, self.liveness_timeout)
     }
 
-    /// What [`EndpointConfig::memory_limit`] set, in bytes.
+    /// [`EndpointConfig::memory_limit`], in bytes.
     #[must_use]
     pub const fn memory(&self) -> usize {
         self.memory_limit
     }
 
-    /// Whether the network is to be asked for marks.
+    /// Whether the transport must read congestion marks.
     pub(crate) const fn reads_marks(&self) -> bool {
         matches!(self.congestion, CongestionControl::Dcqcn(_))
     }
 
-    /// Whether the clock is to be read for every packet.
+    /// Whether the event loop reads the clock for every packet.
     pub(crate) const fn stamps_packets(&self) -> bool {
         !self.bypasses.timestamp
     }
 
-    /// When a timer that was armed for `due` fires so late that this side must have been away, by a leap of
-    /// the clock or without a processor: since when a peer's silence counts. It leaves the peer a ping
-    /// interval, and what was counted before proves nothing.
+    /// If a timer that was armed for `due` fires so late that this process was stopped or the clock has leapt: the
+    /// instant from which a peer's silence counts. The peer has a ping interval left to answer.
     pub(super) fn back_since(&self, now: Instant, due: Instant) -> Option<Instant> {
         let grace = (self.liveness_timeout - self.ping_interval).as_nanos() as u64;
         let away = now.nanos_since(due) >= self.ping_interval.as_nanos() as u64;
         away.then(|| Instant::from_nanos(now.as_nanos().saturating_sub(grace)))
     }
 
-    /// How long after a ping without an answer the next one follows: so soon that a path that loses a third of
+    /// The time from an unanswered ping to the next one: so short that a path that loses a third of
     /// the packets, one by one or in bursts, loses no session.
     pub(super) fn ping_again(&self) -> Duration {
         self.ping_interval / PINGS_PER_INTERVAL
     }
 
-    /// Servers ask later than clients, so that of two idle ends only one does.
+    /// Servers ping later than clients, so that of two idle ends only the client does.
     pub(super) fn server_ping_interval(&self) -> Duration {
         self.ping_interval + self.ping_interval / 2
     }
@@ -340,7 +312,7 @@ impl EndpointConfig {
         self.session_memory_limit.unwrap_or(self.max_message as usize * 16)
     }
 
-    /// What the buffers of a session's slots may take at its server, so that
+    /// The limit of a server session's buffers, in bytes. It lets
     /// [`EndpointConfig::session_memory_limit`] bytes of messages fit: a buffer with its headers is up
     /// to a third larger than its message, and every slot keeps a small one.
     pub(super) fn session_budget(&self) -> usize {
@@ -451,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_is_what_is_there() {
+    fn getters_return_what_setters_set() {
         let config = EndpointConfig::new().memory_limit(12_345).seed(7);
         assert_eq!((config.memory(), config.fixed_seed()), (12_345, Some(7)));
         assert_eq!(EndpointConfig::new().fixed_seed(), None);
@@ -460,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_for_a_ping_interval_starts_counting_again() {
+    fn after_a_ping_interval_away_silence_counts_anew() {
         let second = Duration::from_secs(1);
         let config = EndpointConfig::new().ping_interval(second).liveness_timeout(3 * second);
         let due = Instant::from_nanos(10_000_000_000);

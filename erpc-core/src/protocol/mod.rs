@@ -36,6 +36,7 @@ mod error;
 mod error_status;
 mod event;
 mod ids;
+pub mod measurement;
 mod rtt;
 mod server;
 mod stats;
@@ -45,7 +46,7 @@ mod wheel;
 
 pub(crate) use self::core::Plain;
 pub use self::core::{Core, Local, MAX_EXPIRED};
-pub use config::{Bypasses, ConfigError, EndpointConfig, Integrity, WINDOW};
+pub use config::{ConfigError, EndpointConfig, Integrity, WINDOW};
 pub use congestion::{CongestionControl, DcqcnConfig, TimelyConfig};
 pub use error::{CallError, Cause, ConnectError, RejectReason, Rejected};
 pub use event::{

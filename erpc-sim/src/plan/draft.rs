@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use erpc_core::protocol::measurement::Bypasses;
 use erpc_core::protocol::{
-    Bypasses, CongestionControl, DcqcnConfig, EndpointConfig, Integrity, TimelyConfig,
+    CongestionControl, DcqcnConfig, EndpointConfig, Integrity, TimelyConfig,
 };
 use erpc_core::stream::BATCH;
 use erpc_core::time::Instant;
@@ -149,7 +150,7 @@ impl<'a> Draft<'a> {
             return config;
         }
         let bypasses = Bypasses { update, wheel, ..Bypasses::ALL };
-        config.congestion(control).link_rate(rate).bypasses(bypasses)
+        bypasses.applied_to(config.congestion(control).link_rate(rate))
     }
 
     /// The settings of an endpoint that opens sessions, accepts them, or both.

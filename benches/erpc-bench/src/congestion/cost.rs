@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use erpc::raw::protocol::{Bypasses, CongestionControl, TimelyConfig};
+use erpc::raw::protocol::measurement::Bypasses;
+use erpc::raw::protocol::{CongestionControl, TimelyConfig};
 use erpc::transport::mem::{MemConfig, MemHub, MemTransport};
 use erpc::{EndpointConfig, Transport};
 
@@ -104,11 +105,8 @@ pub(crate) fn run(cost: &Cost) -> Result<(), Failure> {
             EndpointConfig::new().min_rto(Duration::from_millis(500)),
         ),
     };
-    let on = new
-        .clone()
-        .congestion(CongestionControl::Timely(timely))
-        .link_rate(LINK)
-        .bypasses(cost.without.bypasses());
+    let on = new.clone().congestion(CongestionControl::Timely(timely)).link_rate(LINK);
+    let on = cost.without.bypasses().applied_to(on);
     let off = new.congestion(CongestionControl::None);
     let mut on = if cost.which == Which::Off { None } else { Some(connect(cost, &on)?) };
     let mut off = if cost.which == Which::On { None } else { Some(connect(cost, &off)?) };

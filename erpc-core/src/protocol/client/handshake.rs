@@ -15,7 +15,7 @@ use crate::buf::MIN_PAYLOAD;
 use crate::mutants::mutant;
 use crate::protocol::ConnectError;
 use crate::protocol::config::LINK_RATES;
-use crate::protocol::congestion::{self, NoControl};
+use crate::protocol::congestion;
 use crate::protocol::rtt::RttEstimator;
 use crate::protocol::stats::DropReason;
 use crate::transport::{ChargeModel, MIN_DATAGRAM, Path, TxQueue};
@@ -82,7 +82,7 @@ impl<R: Route> ClientSide<R> {
             max_request: shared.config.max_message,
             rtt: RttEstimator::new(shared.min_rto()),
             link_rate: None,
-            congestion: Congestion::None(NoControl),
+            congestion: Congestion::None,
             pace: Pace::FREE,
             last_heard: now,
             last_ping: now,

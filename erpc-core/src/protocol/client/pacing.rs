@@ -7,7 +7,7 @@
 use super::*;
 use crate::mutants::mutant;
 use crate::protocol::MAX_EXPIRED;
-use crate::protocol::config::Bypasses;
+use crate::protocol::measurement::Bypasses;
 use crate::transport::TxQueue;
 
 impl<R> ClientSession<R> {

@@ -1,13 +1,13 @@
 //! DCQCN (Zhu et al., SIGCOMM'15, section 3), the sender's side.
 //!
-//! Switches mark packets behind long queues, replies tell, and the rate is cut at most once per period, by a half of
-//! `alpha`, which follows how many of the last periods had marks. Without marks the rate returns: in
-//! five steps halfway to where it was each time, then that target moves on by a step, and by larger ones when bytes agree with
-//! the clock. Time is asked for nothing: what should have happened in the meantime happens with the next packet that is sent, or mark.
+//! Switches mark packets behind long queues, replies echo the marks, and the rate is cut at most once per period, by a half of
+//! `alpha`, which follows how many of the last periods had marks. Without marks the rate returns: five steps
+//! halve the distance to the target, the rate before the cut. Then the target grows by a step, and by larger ones when the byte
+//! counter agrees with the clock. No timers: missed steps apply on the next send or mark.
 //!
-//! In the paper the receiver sends a notification at most every 50 us. Here every reply tells, and the sender does the counting.
-//! A period is no shorter than the last round trip: behind a long queue replies come in clumps, one per round trip,
-//! and who grew between them would have got over each cut before hearing of the next mark.
+//! In the paper the receiver sends a notification at most every 50 us. Here every reply echoes, and the sender does the counting.
+//! A period is no shorter than the last round trip: behind a long queue replies come in bursts, one per round trip,
+//! and the rate would recover from each cut before the next marks arrive.
 
 use super::{Controller, DcqcnConfig, Path};
 use crate::time::Instant;
@@ -16,10 +16,32 @@ use crate::time::Instant;
 const RECOVERY: u32 = 5;
 /// `R_HAI` in `R_AI`s.
 const HYPER: f64 = 10.0;
-/// Most steps that are made up for at once; who was silent for longer has to ask the network again.
-const MOST_STEPS: u64 = 64;
-/// As good as the line's rate, which halving the distance would never reach.
+/// Steps that apply at once after a silence, at most; a session that was silent for longer has to measure again.
+const MAX_MISSED_STEPS: u64 = 64;
+/// From this part on the rate counts as the line's, which halving the distance would never reach.
 const AT_LINE: f64 = 0.999;
+/// The byte counter: the rate takes a step after so many bytes without a mark, as in the paper.
+const STEP_BYTES: u64 = 10_000_000;
+/// `R_AI` as a part of the line's rate: 40 Mb/s at 40 Gb/s, as in the paper. The queue beyond the marks grows with it and
+/// with the sessions that share the line.
+const STEPS_PER_LINE: u64 = 1_000;
+/// The paper's period for 40 Gb/s, in nanoseconds.
+const PERIOD: u64 = 55_000;
+/// The queue behind which switches mark, in bytes. A period is at least the time that the line takes for it.
+const MARKED_QUEUE: u64 = 100_000;
+
+/// The least period on this line, in nanoseconds.
+fn least_period(line: u64) -> u64 {
+    (MARKED_QUEUE * 1_000_000_000 / line.max(1)).max(PERIOD)
+}
+
+/// `g`, the weight of one period in `alpha`: 1/256 for periods of 55 us, as in the paper, and in proportion more for
+/// longer ones, up to 1/64. So `alpha` forgets the first cuts, which are the deepest, in 14 ms, or in 64 periods where that
+/// is longer.
+fn weight(line: u64) -> f64 {
+    let periods = least_period(line) as f64 / PERIOD as f64;
+    (periods / 256.0).clamp(1.0 / 256.0, 1.0 / 64.0)
+}
 
 /// One session's rate.
 #[derive(Clone, Debug)]
@@ -28,23 +50,23 @@ pub(crate) struct Dcqcn {
     min: f64,
     step: f64,
     g: f64,
-    /// In nanoseconds, as it was set, and the last round trip that was heeded.
+    /// In nanoseconds.
     least_period: u64,
-    rtt: u64,
-    counter: u64,
-    /// `R_C` in bytes per second, as others see it.
+    last_rtt: u64,
+    /// `R_C` in bytes per second.
     rate: u64,
-    /// `R_T`: where the rate was before the last cut, and later on goes.
+    /// `R_T`: the rate before the last cut, and where the rate goes.
     target: f64,
     alpha: f64,
-    /// The last cut.
-    cut: Option<Instant>,
-    /// Since when the next step of time is counted, the last mark or step, and how many there were since the cut.
-    ticked: Instant,
-    ticks: u32,
-    /// The same for bytes.
+    last_cut: Option<Instant>,
+    /// The last mark or step by time: the next step is a period later.
+    last_step: Instant,
+    /// Steps by time since the cut.
+    time_steps: u32,
+    /// Bytes since the cut or the last step by bytes.
     bytes: u64,
-    rounds: u32,
+    /// Steps by bytes since the cut.
+    byte_steps: u32,
 }
 
 impl Dcqcn {
@@ -54,25 +76,24 @@ impl Dcqcn {
         Self {
             line,
             min: config.min(line) as f64,
-            step: config.increase(line),
-            g: config.g(line),
-            least_period: config.period_nanos(line),
-            rtt: 0,
-            counter: config.counter(),
+            step: (line / STEPS_PER_LINE).max(1) as f64,
+            g: weight(line),
+            least_period: least_period(line),
+            last_rtt: 0,
             rate: line,
             target: line as f64,
             alpha: 1.0,
-            cut: None,
-            ticked: Instant::ZERO,
-            ticks: 0,
+            last_cut: None,
+            last_step: Instant::ZERO,
+            time_steps: 0,
             bytes: 0,
-            rounds: 0,
+            byte_steps: 0,
         }
     }
 
     #[inline]
     fn period(&self) -> u64 {
-        self.least_period.max(self.rtt)
+        self.least_period.max(self.last_rtt)
     }
 
     #[inline]
@@ -87,7 +108,8 @@ impl Dcqcn {
 
     /// One step up: recovery, additive increase or hyper increase.
     fn grow(&mut self) {
-        let (first, last) = (self.ticks.min(self.rounds), self.ticks.max(self.rounds));
+        let (first, last) =
+            (self.time_steps.min(self.byte_steps), self.time_steps.max(self.byte_steps));
         if first > RECOVERY {
             self.target += HYPER * self.step * f64::from(first - RECOVERY);
         } else if last >= RECOVERY {
@@ -97,29 +119,29 @@ impl Dcqcn {
         self.set((self.rate as f64 + self.target) / 2.0);
     }
 
-    /// The steps that time has brought.
+    /// Takes the steps by time that are due.
     fn catch_up(&mut self, now: Instant) {
         let period = self.period();
-        let periods = now.nanos_since(self.ticked) / period;
-        self.ticked = self.ticked.plus_nanos(periods * period);
-        for _ in 0..periods.min(MOST_STEPS) {
+        let periods = now.nanos_since(self.last_step) / period;
+        self.last_step = self.last_step.plus_nanos(periods * period);
+        for _ in 0..periods.min(MAX_MISSED_STEPS) {
             if self.is_at_line() {
                 break;
             }
-            self.ticks += 1;
+            self.time_steps += 1;
             self.grow();
         }
     }
 
-    fn slow_down(&mut self, now: Instant) {
+    fn cut(&mut self, now: Instant) {
         let quiet =
-            self.cut.map_or(0, |cut| now.nanos_since(cut) / self.period()).saturating_sub(1);
+            self.last_cut.map_or(0, |cut| now.nanos_since(cut) / self.period()).saturating_sub(1);
         self.alpha *= (1.0 - self.g).powf(quiet as f64);
         self.target = self.rate as f64;
         self.set(self.target * (1.0 - self.alpha / 2.0));
         self.alpha += self.g * (1.0 - self.alpha);
-        self.cut = Some(now);
-        (self.ticks, self.bytes, self.rounds) = (0, 0, 0);
+        self.last_cut = Some(now);
+        (self.time_steps, self.bytes, self.byte_steps) = (0, 0, 0);
     }
 }
 
@@ -131,28 +153,28 @@ impl Controller for Dcqcn {
         }
         self.catch_up(now);
         self.bytes += u64::from(bytes);
-        if self.bytes >= self.counter {
+        if self.bytes >= STEP_BYTES {
             self.bytes = 0;
-            self.rounds += 1;
+            self.byte_steps += 1;
             self.grow();
         }
     }
 
     #[inline]
     fn on_rtt(&mut self, _: Instant, nanos: u64) {
-        self.rtt = nanos;
+        self.last_rtt = nanos;
     }
 
     #[inline]
     fn on_mark(&mut self, now: Instant) {
         self.catch_up(now);
-        self.ticked = now;
-        if self.cut.is_none_or(|cut| now.nanos_since(cut) >= self.period()) {
-            self.slow_down(now);
+        self.last_step = now;
+        if self.last_cut.is_none_or(|cut| now.nanos_since(cut) >= self.period()) {
+            self.cut(now);
         }
     }
 
-    /// Marks come before queues overflow. What is lost without them is lost at random.
+    /// Switches mark before queues overflow, so a loss without marks is random.
     #[inline]
     fn on_loss(&mut self, _: Instant) {}
 
@@ -189,7 +211,7 @@ mod tests {
         dcqcn
     }
 
-    /// Sends a packet at the end of each of these periods, which is when a session hears of the time.
+    /// Sends a packet at the end of each of these periods.
     fn send(dcqcn: &mut Dcqcn, periods: impl IntoIterator<Item = u64>) {
         periods.into_iter().for_each(|period| dcqcn.on_sent(after(period), PACKET));
     }
@@ -204,14 +226,14 @@ mod tests {
         assert_eq!(dcqcn.rate(), LINE / 4, "the rate has not grown meanwhile");
     }
 
-    /// As behind a long queue, where the replies to what was sent at once come at once.
+    /// As behind a long queue, where the replies to a burst come as a burst.
     #[test]
-    fn marks_in_clumps_a_long_round_trip_apart_cut_each_time_for_good() {
+    fn marks_in_bursts_a_long_round_trip_apart_cut_each_time_for_good() {
         let mut dcqcn = marked();
         dcqcn.on_rtt(after(0), 20 * PERIOD);
-        for clump in 1..=3 {
-            (0..32).for_each(|nanos| dcqcn.on_mark(after(20 * clump).plus_nanos(nanos)));
-            send(&mut dcqcn, [20 * clump + 19]);
+        for burst in 1..=3 {
+            (0..32).for_each(|nanos| dcqcn.on_mark(after(20 * burst).plus_nanos(nanos)));
+            send(&mut dcqcn, [20 * burst + 19]);
         }
         assert!(dcqcn.rate() < LINE / 4, "{}", dcqcn.rate());
     }
@@ -252,12 +274,12 @@ mod tests {
     }
 
     #[test]
-    fn time_that_has_passed_in_silence_is_made_up_for_in_64_steps() {
+    fn after_a_silence_at_most_64_missed_steps_apply() {
         let mut dcqcn = Dcqcn { target: 0.0, ..marked() };
         send(&mut dcqcn, [1_000_000]);
-        assert_eq!(dcqcn.ticks, 64);
+        assert_eq!(dcqcn.time_steps, 64);
         send(&mut dcqcn, [1_000_001]);
-        assert_eq!(dcqcn.ticks, 65);
+        assert_eq!(dcqcn.time_steps, 65);
     }
 
     #[test]
@@ -267,6 +289,13 @@ mod tests {
         assert!(dcqcn.is_at_line());
         (20..60).for_each(|period| dcqcn.on_mark(after(period)));
         assert!(dcqcn.rate() < LINE / 1_000 && dcqcn.rate() >= LINE / 10_000);
+    }
+
+    #[test]
+    fn the_period_and_g_follow_the_line() {
+        assert_eq!([3_125_000_000, 125_000_000].map(least_period), [55_000, 800_000]);
+        assert_eq!([3_125_000_000, 125_000_000].map(weight), [1.0 / 256.0, 1.0 / 64.0]);
+        assert!((weight(909_090_909) - 1.0 / 128.0).abs() < 1e-6, "in between");
     }
 
     #[test]

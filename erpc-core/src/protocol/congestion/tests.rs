@@ -1,4 +1,4 @@
-//! Every rule by itself, and all of them together at a bottleneck.
+//! Many controllers at one bottleneck.
 
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ fn timely_with_the_same_parameters_keeps_queues_short_at_1_gbit_and_200_mbit() {
 }
 
 #[test]
-fn timely_leaves_the_link_to_those_who_are_few() {
+fn timely_gives_few_sessions_the_whole_link() {
     for (ways, rate) in [(1, 25 * GBIT), (2, 25 * GBIT), (5, 100 * GBIT)] {
         let mut link = incast(ways, 0);
         link.path.line_rate = rate;
@@ -134,7 +134,8 @@ fn dcqcn_with_the_same_parameters_keeps_queues_short_and_the_link_busy_at_1_gbit
     }
 }
 
-/// 32 packets that waited out the stall come back at once; then the network is as it was.
+/// The answers to 32 packets come back at once after a stall; then the network is as before. Returns the milliseconds
+/// until the rate is the line's again.
 fn recovery_millis(control: &CongestionControl, path: &Path, base: u64) -> f64 {
     let mut control = Congestion::new(control, path);
     let stalled = 1_000 * MS;
@@ -168,7 +169,7 @@ fn ten_milliseconds_after_a_stall_of_50_the_rate_is_back_at_line() {
 }
 
 #[test]
-fn random_loss_on_an_idle_link_slows_nobody_down() {
+fn random_loss_on_an_idle_link_slows_no_session_down() {
     for control in [timely(), dcqcn()] {
         let link = Bottleneck { lost_ppm: 10_000, ..incast(1, 0) };
         let outcome = link.run(&control);

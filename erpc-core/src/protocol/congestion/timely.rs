@@ -1,36 +1,44 @@
 //! Timely (Mittal et al., SIGCOMM'15) with the patch of Zhu et al. (CoNEXT'16, section 4.3).
 //!
-//! A queue shows in the round trips. Below `T_low` there is none worth speaking of, and the rate grows by `delta` per
-//! round trip. Above it Timely looks at whether round trips are getting longer, and slows down if so. That alone has
-//! many points of rest, most of them unfair; the patch adds how far round trips are above `T_low`, which gives
+//! A queue lengthens round trips. Below `T_low` the rate grows by `delta` per round trip. Above it Timely looks at
+//! the gradient, and slows down while round trips get longer. That alone has
+//! many fixed points, most of them unfair; the patch adds how far round trips are above `T_low`, which leaves
 //! one: all sessions see the same queue, so all get the same rate, `N delta / (gain C)` being the part of the
-//! round trip that exceeds `T_low` when `N` share a line of `C`.
+//! round trip that exceeds `T_low` when `N` sessions share a line of `C`.
 //!
 //! Three things differ from the papers, whose feedback comes once per segment of 16 KB or more:
 //!
 //! * A round trip changes the rate in proportion to the time since the last one, measured in round trips, and by at most one.
-//!   So a hundred of them within one round trip count as one, and packets that waited out a stall together count once.
-//! * What is too much is `1 - T_low / RTT`, Timely's own expression for `T_high`, rather than the patch's
-//!   `RTT / T_low - 1`: the same for small queues, and never more than all.
+//!   So a hundred samples within one round trip count as one, and packets that waited out a stall together count once.
+//! * The excess is `1 - T_low / RTT`, Timely's own expression for `T_high`, rather than the patch's
+//!   `RTT / T_low - 1`: the same for small queues, and never above 1.
 //! * The gradient is the change during about the last round trip, not between packets, whose differences are noise. Below `T_low`
 //!   the rate does not grow while round trips do.
 //!
-//! No round trip is too short to be taken in: a session that nobody tells that the queue is gone stays slow.
+//! No round trip is too short to count: a session that does not learn that the queue is gone stays slow.
 
 use super::{Controller, Path, TimelyConfig};
 use crate::time::Instant;
 
 /// `T_high` in `T_low`s; in SIGCOMM'15 it is 500 us and 50 us.
 const HIGH: u64 = 5;
+/// The `beta` of Zhu et al. (CoNEXT'16, section 4.3): the cut per round trip above `T_low`, times the excess. The paper has
+/// 0.008 for feedback per segment. More reacts faster and oscillates.
+const GAIN: f64 = 0.2;
+/// `beta` (SIGCOMM'15, section 4.3): the same above `T_high`.
+const BETA: f64 = 0.8;
+/// `delta` (SIGCOMM'15, section 4.3) as a part of the line's rate: 10 Mb/s at 10 Gb/s, as there; the thesis has 5 MB/s for
+/// 25 Gb/s. More converges faster and keeps longer queues, in proportion to the sessions that share the line.
+const DELTAS_PER_LINE: u64 = 1_000;
 /// Round trips below `T_low` in a row after which growth accelerates (hyperactive increase: there, five segments).
-const CALM: f64 = 40.0;
-/// How far it accelerates, in steps per round trip (there, five).
+const HYPER_AFTER: f64 = 40.0;
+/// The highest acceleration, in steps per round trip (there, five).
 const HYPER: f64 = 30.0;
-/// Round trips that one below `T_low` stands for, at most, when others have not been seen.
-const UNSEEN: f64 = 8.0;
-/// Round trips above `T_high` in a row, at the minimum rate, after which it is the path that is long: no queue of this
-/// session's making lasts so long.
-const LONG: u8 = 16;
+/// A sample below `T_low` counts for the round trips since the last sample, at most this many.
+const MAX_UNSAMPLED: f64 = 8.0;
+/// Samples above `T_high` in a row, at the minimum rate, after which the path counts as long: this session keeps no queue
+/// for so many round trips.
+const LONG_PATH_SAMPLES: u8 = 16;
 
 /// One session's rate.
 #[derive(Clone, Debug)]
@@ -38,26 +46,25 @@ pub(crate) struct Timely {
     line: u64,
     min: u64,
     delta: f64,
-    gain: f64,
-    beta: f64,
     /// Bytes per second.
     rate: u64,
-    /// `T_low` as it follows from the line, and as it follows from the path's length where that is more.
-    from_line: u64,
+    /// `T_low` for the line.
+    line_low: u64,
+    /// `T_low` in use: more than the line's on a long path.
     low: u64,
-    /// The round trip of a path that was found to be long; else 0.
-    base: u64,
-    /// How many round trips say that it is, and the shortest of them.
-    long: u8,
-    shortest: u64,
-    updated: Instant,
-    slowed: Instant,
+    /// The round trip of a long path; else 0.
+    base_rtt: u64,
+    /// Samples in a row that say that the path is long, and the shortest of them.
+    long_samples: u8,
+    shortest_long: u64,
+    last_sample: Instant,
+    last_loss: Instant,
     /// The last round trip, 0 before the first.
-    last: u64,
-    /// By which part round trips have become longer during the last one.
+    last_rtt: u64,
+    /// The part by which round trips have become longer during the last one.
     gradient: f64,
     /// For how many round trips they have been below `T_low`.
-    calm: f64,
+    calm_trips: f64,
 }
 
 impl Timely {
@@ -65,24 +72,21 @@ impl Timely {
     pub(super) fn new(config: &TimelyConfig, path: &Path) -> Self {
         let line = path.line_rate.max(1);
         let low = config.low_nanos(path);
-        let (gain, beta) = config.factors();
         Self {
             line,
             min: config.min(line),
-            delta: config.delta(line),
-            gain,
-            beta,
+            delta: (line / DELTAS_PER_LINE).max(1) as f64,
             rate: line,
-            from_line: low,
+            line_low: low,
             low,
-            base: 0,
-            long: 0,
-            shortest: u64::MAX,
-            updated: Instant::ZERO,
-            slowed: Instant::ZERO,
-            last: 0,
+            base_rtt: 0,
+            long_samples: 0,
+            shortest_long: u64::MAX,
+            last_sample: Instant::ZERO,
+            last_loss: Instant::ZERO,
+            last_rtt: 0,
             gradient: 0.0,
-            calm: 0.0,
+            calm_trips: 0.0,
         }
     }
 
@@ -95,30 +99,30 @@ impl Timely {
     /// is shorter than it was.
     #[inline]
     pub(super) fn is_calm(&self, nanos: u64) -> bool {
-        self.is_at_line() && nanos < self.low && nanos >= self.base && self.last < self.low
+        self.is_at_line() && nanos < self.low && nanos >= self.base_rtt && self.last_rtt < self.low
     }
 
-    /// `T_low` lies above the path's own length. Taking the shortest round trip for that is tempting and unfair: who
-    /// comes late to a queue that stands never sees it empty, and would keep it longer than the others. So a path
-    /// counts as long when round trips stay above `T_high` with this session out of the way.
-    fn learn(&mut self, nanos: u64) {
-        if nanos < self.base {
-            self.believe(nanos);
+    /// Keeps `T_low` above the path's own round trip. The shortest sample is no measure of that: a session that joins a
+    /// standing queue never sees it empty, and would keep it longer than the others. So a path counts as long when round
+    /// trips stay above `T_high` while this session sends at the minimum rate.
+    fn track_path(&mut self, nanos: u64) {
+        if nanos < self.base_rtt {
+            self.set_base_rtt(nanos);
         } else if self.rate > self.min || nanos < HIGH * self.low {
-            (self.long, self.shortest) = (0, u64::MAX);
+            (self.long_samples, self.shortest_long) = (0, u64::MAX);
         } else {
-            self.shortest = self.shortest.min(nanos);
-            self.long += 1;
-            if self.long == LONG {
-                self.believe(self.shortest);
+            self.shortest_long = self.shortest_long.min(nanos);
+            self.long_samples += 1;
+            if self.long_samples == LONG_PATH_SAMPLES {
+                self.set_base_rtt(self.shortest_long);
             }
         }
     }
 
-    fn believe(&mut self, base: u64) {
-        (self.long, self.shortest) = (0, u64::MAX);
-        self.low = self.from_line.max(base.saturating_add(self.from_line / 2));
-        self.base = if self.low > self.from_line { base } else { 0 };
+    fn set_base_rtt(&mut self, base: u64) {
+        (self.long_samples, self.shortest_long) = (0, u64::MAX);
+        self.low = self.line_low.max(base.saturating_add(self.line_low / 2));
+        self.base_rtt = if self.low > self.line_low { base } else { 0 };
     }
 
     /// What a round trip adds to the rate, in bytes per second, when it is one since the last.
@@ -127,16 +131,16 @@ impl Timely {
         // `w(g)` of CoNEXT'16, equation 29: 0 while the queue shrinks by a quarter, 1 while it grows by one.
         let weight = (2.0 * self.gradient + 0.5).clamp(0.0, 1.0);
         if rtt < low {
-            let steps = (self.calm - CALM).clamp(1.0, HYPER);
+            let steps = (self.calm_trips - HYPER_AFTER).clamp(1.0, HYPER);
             return self.delta * steps * (2.0 - 2.0 * weight).min(1.0);
         }
         let rate = self.rate as f64;
-        let cut = self.gain * weight * (1.0 - low / rtt);
+        let cut = GAIN * weight * (1.0 - low / rtt);
         let high = low * HIGH as f64;
         if rtt < high {
             return self.delta * (1.0 - weight) - rate * cut;
         }
-        -rate * cut.max(self.beta * (1.0 - high / rtt))
+        -rate * cut.max(BETA * (1.0 - high / rtt))
     }
 
     fn set(&mut self, rate: f64) {
@@ -150,17 +154,17 @@ impl Controller for Timely {
 
     fn on_rtt(&mut self, now: Instant, nanos: u64) {
         let nanos = nanos.max(1);
-        self.learn(nanos);
+        self.track_path(nanos);
         let rtt = nanos as f64;
-        let trips = now.nanos_since(self.updated) as f64 / rtt;
+        let trips = now.nanos_since(self.last_sample) as f64 / rtt;
         let share = trips.min(1.0);
-        self.updated = now;
-        let before = if self.last == 0 { rtt } else { self.last as f64 };
-        self.last = nanos;
+        self.last_sample = now;
+        let before = if self.last_rtt == 0 { rtt } else { self.last_rtt as f64 };
+        self.last_rtt = nanos;
         self.gradient += (rtt - before) / rtt - share * self.gradient;
-        // At a low rate round trips are seen seldom, and each that shows no queue speaks for those before it.
-        let grown = trips.min(UNSEEN);
-        self.calm = if nanos < self.low { self.calm + grown } else { 0.0 };
+        // At a low rate samples are rare, and one without a queue counts for the round trips before it, too.
+        let grown = trips.min(MAX_UNSAMPLED);
+        self.calm_trips = if nanos < self.low { self.calm_trips + grown } else { 0.0 };
         let share = if nanos < self.low { grown } else { share };
         self.set(self.rate as f64 + share * self.change(rtt));
     }
@@ -168,14 +172,14 @@ impl Controller for Timely {
     #[inline]
     fn on_mark(&mut self, _: Instant) {}
 
-    /// A loss behind a queue is congestion, and costs half of `beta` once per round trip; one without a queue is the
-    /// network's imperfection, and slowing down would not mend it. The price: where a
-    /// buffer is so small that it overflows before round trips reach `T_low`, losses slow nobody down.
+    /// A loss behind a queue is congestion, and costs half of `beta` once per round trip. A loss without a queue is random:
+    /// slowing down would not help. The price: where a buffer overflows before round trips reach `T_low`, losses do not slow
+    /// sessions down.
     fn on_loss(&mut self, now: Instant) {
-        if self.last >= self.low && now.nanos_since(self.slowed) >= self.last {
-            self.slowed = now;
-            self.calm = 0.0;
-            self.set(self.rate as f64 * (1.0 - self.beta / 2.0));
+        if self.last_rtt >= self.low && now.nanos_since(self.last_loss) >= self.last_rtt {
+            self.last_loss = now;
+            self.calm_trips = 0.0;
+            self.set(self.rate as f64 * (1.0 - BETA / 2.0));
         }
     }
 
@@ -202,15 +206,15 @@ mod tests {
         Timely::new(&TimelyConfig::new(), &Path { line_rate: LINE, noise, datagram: 1_500 })
     }
 
-    /// At `rate`, after a round trip of `last`.
-    fn at(rate: u64, last: u64) -> Timely {
-        Timely { rate, last, ..at_line() }
+    /// At `rate`, after a round trip of `last_rtt`.
+    fn at(rate: u64, last_rtt: u64) -> Timely {
+        Timely { rate, last_rtt, ..at_line() }
     }
 
     /// Round trips one after the other; the rate after each.
     fn feed(timely: &mut Timely, rtts: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let rate = |rtt| {
-            timely.on_rtt(timely.updated.plus_nanos(rtt), rtt);
+            timely.on_rtt(timely.last_sample.plus_nanos(rtt), rtt);
             timely.rate()
         };
         rtts.into_iter().map(rate).collect()
@@ -263,8 +267,8 @@ mod tests {
     fn the_point_of_rest_is_where_delta_equals_the_rate_times_gain_times_the_excess() {
         let rest = DELTA * 10;
         assert_eq!(once(rest, 2 * LOW, 2 * LOW), rest);
-        assert!(once(2 * rest, 2 * LOW, 2 * LOW) < 2 * rest, "who has more gets less");
-        assert!(once(rest / 2, 2 * LOW, 2 * LOW) > rest / 2, "who has less gets more");
+        assert!(once(2 * rest, 2 * LOW, 2 * LOW) < 2 * rest, "a session with more gets less");
+        assert!(once(rest / 2, 2 * LOW, 2 * LOW) > rest / 2, "a session with less gets more");
     }
 
     #[test]
@@ -329,7 +333,7 @@ mod tests {
         feed(&mut timely, [990_000]);
         assert_eq!(timely.low, 990_000 + LOW / 2);
         feed(&mut timely, [20_000]);
-        assert_eq!((timely.low, timely.base), (LOW, 0));
+        assert_eq!((timely.low, timely.base_rtt), (LOW, 0));
     }
 
     #[test]
@@ -338,6 +342,6 @@ mod tests {
         feed(&mut timely, [1_000_000; 15]);
         feed(&mut timely, [399_999]);
         feed(&mut timely, [1_000_000; 3]);
-        assert_eq!((timely.low, timely.base), (LOW, 0));
+        assert_eq!((timely.low, timely.base_rtt), (LOW, 0));
     }
 }

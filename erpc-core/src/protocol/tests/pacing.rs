@@ -4,9 +4,8 @@
 use std::time::Duration;
 
 use super::pair::{CLIENT, Pair, SERVER, header, kinds, ms, pattern, shape};
-use crate::protocol::{
-    Bypasses, CongestionControl, DcqcnConfig, EndpointConfig, SessionId, TimelyConfig,
-};
+use crate::protocol::measurement::Bypasses;
+use crate::protocol::{CongestionControl, DcqcnConfig, EndpointConfig, SessionId, TimelyConfig};
 use crate::time::Instant;
 use crate::wire::{Kind, ReplyInfo};
 
@@ -18,7 +17,7 @@ const TICK: u64 = 1_024;
 
 /// Sessions send at the rate of the link, and no faster.
 fn at_line() -> EndpointConfig {
-    EndpointConfig::new().link_rate(RATE).bypasses(Bypasses { wheel: false, ..Bypasses::ALL })
+    Bypasses { wheel: false, ..Bypasses::ALL }.applied_to(EndpointConfig::new().link_rate(RATE))
 }
 
 /// The same link, and whatever the controller makes of it.
