@@ -142,23 +142,28 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub use erpc_core::calling::{CallOptions, RetryPolicy};
+pub use erpc_core::client::{
+    BackendStats, Balance, Call, Channel, ChannelBuilder, ChannelStats, Connect, ConnectFailed,
+    ConnectFailure, Disconnect, Lookup, Resolver, Session, Target, WithMetadata,
+};
+#[cfg(feature = "tokio")]
+pub use erpc_core::endpoint::tokio;
+pub use erpc_core::endpoint::{Endpoint, Handle, OpenError, SubmitError};
+pub use erpc_core::event_loop::{EndpointStats, IdlePolicy, MAILBOX_LIMIT};
+pub use erpc_core::executor::{Elapsed, JoinAll, JoinHandle, Sleep, join_all};
 pub use erpc_core::protocol::{
     CallError, Cause, ConfigError, CongestionControl, ConnectError, DcqcnConfig, EndpointConfig,
     Integrity, RejectReason, SessionStats, TimelyConfig,
 };
-#[cfg(feature = "tokio")]
-pub use erpc_core::runtime::tokio;
-pub use erpc_core::runtime::{
-    BackendStats, Balance, Call, CallOptions, Channel, ChannelBuilder, ChannelStats, Connect,
-    ConnectFailed, ConnectFailure, DEFAULT_PORT, Disconnect, Elapsed, Endpoint, EndpointStats,
-    Handle, IdlePolicy, JoinAll, JoinHandle, Lookup, MAILBOX_LIMIT, Nexus, OpenError, Resolver,
-    RetryPolicy, Seat, ServeError, Server, ServerBuilder, ServerHandle, Session, Sleep,
-    SubmitError, Target, WithMetadata, WorkerPool, join_all,
+pub use erpc_core::server::{
+    DEFAULT_PORT, Nexus, Seat, ServeError, Server, ServerBuilder, ServerHandle,
 };
 pub use erpc_core::service::{
     self, CallContext, FixedLayout, Incoming, Interceptor, Metadata, MetadataError, MetadataRef,
     Outgoing, Request, Responder, Response, Service, Upload,
 };
+pub use erpc_core::serving::WorkerPool;
 pub use erpc_core::status::{Code, Status};
 pub use erpc_core::transport::udp::{UdpConfig, UdpTransport as Udp};
 pub use erpc_core::transport::{self, Transport};
@@ -170,11 +175,11 @@ pub use prost_types;
 /// The layer below types: what [`Endpoint`] is made of.
 pub mod raw {
     pub use erpc_core::buf::{MsgBuf, NoMemory, Pool, PoolStats};
+    pub use erpc_core::event_loop::{App, Context, Rpc};
     pub use erpc_core::protocol::{
         Acceptor, Body, ClientId, ClientStats, NewCall, RejectReason, Rejected, Reply, Request,
         RequestHandle, SessionEvent, SessionId,
     };
-    pub use erpc_core::runtime::{App, Context, Rpc};
     pub use erpc_core::time::Instant;
     pub use erpc_core::{protocol, wire};
 }

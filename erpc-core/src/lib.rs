@@ -3,23 +3,29 @@
 //! A packet's way in, and a call's way out, reads along the modules:
 //!
 //! ```text
-//!   transport  ->  wire  ->  protocol  ->  runtime  ->  service
-//!   datagrams      bytes     pure state     threads      generated code
-//!   in bursts                machines       and time     and users
+//!   transport  ->  wire  ->  protocol  ->  event_loop  ->  serving, calling  ->  service
+//!   datagrams      bytes     pure state    turns           requests and calls    generated code
+//!   in bursts                machines                      of an endpoint        and users
 //! ```
 //!
 //! [`stream`] makes streams out of calls, as pure as the protocol; [`buf`] is the memory they share, [`time`] the clock value that they pass along.
 //! `ARCHITECTURE.md` in the repository tells the whole story, `WIRE.md` draws the bytes.
 
 pub mod buf;
+pub mod calling;
+pub mod client;
 mod clock;
+pub mod endpoint;
+pub mod event_loop;
+pub mod executor;
 #[cfg(not(erpc_mutants))]
 mod mutants;
 #[cfg(erpc_mutants)]
 pub mod mutants;
 pub mod protocol;
-pub mod runtime;
+pub mod server;
 pub mod service;
+pub mod serving;
 pub mod status;
 pub mod stream;
 mod sync;

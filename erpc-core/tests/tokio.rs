@@ -10,9 +10,12 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use erpc_core::client::{Channel, Session};
+use erpc_core::endpoint::Endpoint;
+use erpc_core::endpoint::tokio::{Remote, RemoteError, drive};
+use erpc_core::executor::join_all;
 use erpc_core::protocol::EndpointConfig;
-use erpc_core::runtime::tokio::{Remote, RemoteError, drive};
-use erpc_core::runtime::{Channel, Endpoint, Server, ServerHandle, Session, join_all};
+use erpc_core::server::{Server, ServerHandle};
 use erpc_core::service::{
     Incoming, Method, MethodCollision, Mode, Outgoing, Request, Response, Routes, Service,
 };

@@ -9,7 +9,7 @@
 //!             |
 //!           world     moves the clock from event to event
 //!           |   \
-//!        network  nodes   links and switches; endpoints: erpc_core::runtime::Rpc over transport::SimTransport
+//!        network  nodes   links and switches; endpoints: erpc_core::event_loop::Rpc over transport::SimTransport
 //!                  |
 //!                party    what an endpoint's user does: calls, answers, streams
 //!                  |

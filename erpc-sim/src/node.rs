@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use erpc_core::event_loop::Rpc;
 use erpc_core::protocol::{Acceptor, ListenGroup};
-use erpc_core::runtime::Rpc;
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::{FaultCounts, Faults, Injector};
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::BufMut;
 use erpc_core::buf::MsgBuf;
+use erpc_core::event_loop::{App, Context, Rpc};
 use erpc_core::protocol::{CallError, EndpointConfig, NewCall, Reply, Request};
-use erpc_core::runtime::{App, Context, Rpc};
 use erpc_core::time::Instant;
 use erpc_core::transport::ChargeModel;
 use erpc_core::wire::ConnectionId;

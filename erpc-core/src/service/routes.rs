@@ -15,7 +15,7 @@ use crate::time::Instant;
 
 /// What a service's state has to be; all that is `Send + Sync + 'static` is. State that changes needs a
 /// `Mutex` or atomics. Clients, channels and sessions belong to the thread of an endpoint, so they are no
-/// state: handlers keep them with [`Endpoint::local`](crate::runtime::Endpoint::local).
+/// state: handlers keep them with [`Endpoint::local`](crate::endpoint::Endpoint::local).
 ///
 /// A trait of its own because the compiler names it, and what it is for, to those whose state is not.
 pub trait SharedByThreads: Send + Sync + 'static {}
@@ -125,7 +125,7 @@ impl Entry {
     /// Runs the method on a request, `body`, and the interceptors around it. Does not unwind: a panic of
     /// the user's code becomes a status.
     ///
-    /// An asynchronous method fails here: it needs an [`Endpoint`](crate::runtime::Endpoint).
+    /// An asynchronous method fails here: it needs an [`Endpoint`](crate::endpoint::Endpoint).
     #[inline]
     pub fn call(&self, context: &CallContext<'_>, body: &[u8]) -> Outcome {
         match &self.run {
@@ -258,7 +258,7 @@ impl Routes {
     /// Adds a method that the asynchronous `handler` answers, with `service` as its state.
     ///
     /// Each call is a task of the endpoint that received it: it may await other calls
-    /// ([`Endpoint::current`](crate::runtime::Endpoint::current)), runs on the endpoint's thread, needs
+    /// ([`Endpoint::current`](crate::endpoint::Endpoint::current)), runs on the endpoint's thread, needs
     /// not be `Send`, and must not block. The request is decoded for good, as the received bytes
     /// are gone when the handler first waits. If the caller gives the call up, or goes, the task
     /// is dropped where it waits.

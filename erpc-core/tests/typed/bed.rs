@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use erpc_core::client::Session;
+use erpc_core::endpoint::Endpoint;
 use erpc_core::protocol::EndpointConfig;
-use erpc_core::runtime::{Endpoint, Session};
 use erpc_core::service::Routes;
 use erpc_core::time::Instant;
 use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};

@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use erpc_core::endpoint::Endpoint;
+use erpc_core::executor::join_all;
 use erpc_core::protocol::{CallError, Cause, EndpointConfig, RejectReason};
-use erpc_core::runtime::{Endpoint, join_all};
 use erpc_core::service::{Method, Mode, Request, Response, Routes};
 use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::{MemConfig, MemHub};

@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use erpc_core::calling::{CallOptions, RetryPolicy};
+use erpc_core::client::{Balance, Call, Channel, ChannelBuilder, Lookup, Resolver};
+use erpc_core::endpoint::Endpoint;
 use erpc_core::protocol::{CallError, Cause, ConnectError, RejectReason};
-use erpc_core::runtime::{
-    Balance, Call, CallOptions, Channel, ChannelBuilder, Endpoint, Lookup, Resolver, RetryPolicy,
-    Server,
-};
+use erpc_core::server::Server;
 use erpc_core::service::Metadata;
 use erpc_core::status::Code;
 use erpc_core::transport::mem::{MemRoute, MemTransport};
@@ -532,7 +532,7 @@ fn sending_to_many_servers_waits_for_none() {
     let channel = connected(&world, to_all(&world));
     let before = handled(&world);
     let calls: Vec<_> = (0..8).map(|_| who(&channel)).collect();
-    let all = world.client.spawn(erpc_core::runtime::join_all(calls));
+    let all = world.client.spawn(erpc_core::executor::join_all(calls));
     // One turn: all requests go out with it and are handled in it, before the client's next.
     world.turn();
     let got: Vec<u64> = handled(&world).iter().zip(&before).map(|(now, was)| now - was).collect();

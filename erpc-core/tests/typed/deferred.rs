@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use erpc_core::client::Session;
+use erpc_core::endpoint::{Endpoint, Handle};
 use erpc_core::protocol::CallError;
-use erpc_core::runtime::{Endpoint, Handle, Session, WorkerPool};
 use erpc_core::service::{Method, Mode, Request, Responder, Response, Routes};
+use erpc_core::serving::WorkerPool;
 use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::{MemHub, MemRoute, MemTransport};
 

@@ -10,9 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use erpc_core::client::Session;
+use erpc_core::endpoint::Endpoint;
 use erpc_core::protocol::{CallError, EndpointConfig};
-use erpc_core::runtime::{Endpoint, Session, WorkerPool};
 use erpc_core::service::{Method, Mode, Request, Response, Routes};
+use erpc_core::serving::WorkerPool;
 use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::{MemConfig, MemHub, MemTransport};
 

@@ -6,8 +6,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use erpc_core::calling::{CallOptions, RetryPolicy};
+use erpc_core::client::{Call, Channel, Session};
+use erpc_core::endpoint::Endpoint;
 use erpc_core::protocol::{CallError, Cause};
-use erpc_core::runtime::{Call, CallOptions, Channel, Endpoint, RetryPolicy, Session};
 use erpc_core::service::{Incoming, Method, Outgoing, Request, Routes, Service};
 use erpc_core::status::Status;
 use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};

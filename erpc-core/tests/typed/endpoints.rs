@@ -8,8 +8,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use erpc_core::endpoint::{Endpoint, SubmitError};
+use erpc_core::event_loop::{IdlePolicy, MAILBOX_LIMIT};
 use erpc_core::protocol::{CallError, Cause, EndpointConfig};
-use erpc_core::runtime::{Endpoint, IdlePolicy, MAILBOX_LIMIT, SubmitError};
 use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute};
 
 use crate::support::{Background, DOUBLE, client, math, number, server};

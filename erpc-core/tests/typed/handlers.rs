@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use erpc_core::protocol::CallError;
-use erpc_core::runtime::WorkerPool;
 use erpc_core::service::{
     Borrowed, CallContext, DecodeError, Fields, Fixed, FixedLayout, Interceptor, Metadata, Method,
     Mode, Prost, Request, Response, Routes, Viewable,
 };
+use erpc_core::serving::WorkerPool;
 use erpc_core::status::{Code, Status};
 use erpc_core::transport::Transport;
 use erpc_core::zerocopy::little_endian::U64;

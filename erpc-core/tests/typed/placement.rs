@@ -5,7 +5,8 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use erpc_core::runtime::{Balance, CallOptions, Channel, Resolver};
+use erpc_core::calling::CallOptions;
+use erpc_core::client::{Balance, Channel, Resolver};
 use erpc_core::service::{Incoming, Outgoing};
 use erpc_core::transport::mem::{MemRoute, MemTransport};
 

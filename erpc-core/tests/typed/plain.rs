@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use erpc_core::buf::MsgBuf;
+use erpc_core::endpoint::Endpoint;
+use erpc_core::event_loop::{App, Context, Rpc};
 use erpc_core::protocol::{CallError, Cause, EndpointConfig, NewCall, Reply, Request, SessionId};
-use erpc_core::runtime::{App, Context, Endpoint, Rpc, WorkerPool};
 use erpc_core::service::{Metadata, Routes};
+use erpc_core::serving::WorkerPool;
 use erpc_core::time;
 use erpc_core::transport::Transport;
 use erpc_core::transport::mem::{MemConfig, MemHub, MemTransport};

@@ -4,12 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use erpc_core::calling::CallOptions;
+use erpc_core::client::Channel;
 use erpc_core::protocol::CallError;
-use erpc_core::runtime::{CallOptions, Channel, WorkerPool};
 use erpc_core::service::{
     CallContext, Interceptor, Method, MethodOptions, Mode, Outgoing, Request, Response, Routes,
     ServiceOptions,
 };
+use erpc_core::serving::WorkerPool;
 use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::MemHub;
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use erpc_core::client::Session;
+use erpc_core::endpoint::Endpoint;
 use erpc_core::protocol::{CallError, EndpointConfig};
-use erpc_core::runtime::{Endpoint, Session};
 use erpc_core::service::{Incoming, Method, Outgoing, Request, Routes};
 use erpc_core::status::{Code, Status};
 use erpc_core::time::Instant;

@@ -6,9 +6,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use erpc_core::client::Session;
+use erpc_core::endpoint::{Endpoint, Handle};
+use erpc_core::event_loop::IdlePolicy;
 use erpc_core::protocol::EndpointConfig;
-use erpc_core::runtime::{Endpoint, Handle, IdlePolicy, Session, WorkerPool};
 use erpc_core::service::{Method, MethodCollision, Mode, Request, Response, Routes, Service};
+use erpc_core::serving::WorkerPool;
 use erpc_core::status::Status;
 use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 

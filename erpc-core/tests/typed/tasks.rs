@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use erpc_core::runtime::Endpoint;
+use erpc_core::endpoint::Endpoint;
 use erpc_core::service::{Method, Request, Response, Routes};
 use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::{MemHub, MemRoute, MemTransport};

@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use erpc_core::runtime::{Elapsed, IdlePolicy, join_all};
+use erpc_core::event_loop::IdlePolicy;
+use erpc_core::executor::{Elapsed, join_all};
 use erpc_core::time::Instant;
 use erpc_core::transport::mem::MemHub;
 

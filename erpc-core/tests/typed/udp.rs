@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use erpc_core::endpoint::Endpoint;
+use erpc_core::event_loop::IdlePolicy;
+use erpc_core::executor::join_all;
 use erpc_core::protocol::{CallError, EndpointConfig};
-use erpc_core::runtime::{Endpoint, IdlePolicy, Nexus, ServeError, Server, join_all};
+use erpc_core::server::{Nexus, ServeError, Server};
 use erpc_core::status::Code;
 use erpc_core::transport::udp::UdpConfig;
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use erpc_core::executor::join_all;
 use erpc_core::protocol::CallError;
-use erpc_core::runtime::{WorkerPool, join_all};
 use erpc_core::service::{Routes, Service};
+use erpc_core::serving::WorkerPool;
 use erpc_core::status::Code;
 use erpc_core::transport::mem::MemHub;
 

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use erpc_core::client::Call;
+use erpc_core::endpoint::Endpoint;
 use erpc_core::protocol::{CallError, EndpointConfig};
-use erpc_core::runtime::{Call, Endpoint};
 use erpc_core::service::{Incoming, Method, Mode, Outgoing, Request, Responder, Response, Routes};
 use erpc_core::status::Status;
 use erpc_core::time::Instant;

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use bytes::BufMut;
 use erpc_core::buf::MsgBuf;
+use erpc_core::endpoint::Endpoint;
+use erpc_core::event_loop::{App, Context, Rpc};
 use erpc_core::protocol::{
     CallError, Cause, EndpointConfig, NewCall, Reply, Request as RawRequest, SessionEvent,
     SessionId,
 };
-use erpc_core::runtime::{App, Context, Endpoint, Rpc};
 use erpc_core::service::{Incoming, Method, Outgoing, Request, Routes};
 use erpc_core::status::Status;
 use erpc_core::stream::{self, Ask, Batch, FRAME_HEAD, Items};

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use erpc_core::buf::MsgBuf;
+use erpc_core::event_loop::{App, Context, EndpointStats, Rpc};
 use erpc_core::protocol::{
     Body, CallError, Cause, EndpointConfig, NewCall, Reply, Request, SessionEvent, SessionId,
 };
-use erpc_core::runtime::{App, Context, EndpointStats, Rpc};
 use erpc_core::time::Instant;
 use erpc_core::transport::ChargeModel;
 

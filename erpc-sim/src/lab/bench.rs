@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use erpc_core::event_loop::Rpc;
 use erpc_core::protocol::{Acceptor, ListenGroup, ProtocolStats};
-use erpc_core::runtime::Rpc;
 use erpc_core::time::Instant;
 use erpc_core::transport::MAX_BURST;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use erpc_core::buf::MsgBuf;
+use erpc_core::event_loop::{App, Context};
 use erpc_core::protocol::{CallError, NewCall, Reply, Request, SessionEvent, SessionId};
-use erpc_core::runtime::{App, Context};
 use erpc_core::time::Instant;
 
 use super::Samples;

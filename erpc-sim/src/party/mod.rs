@@ -6,8 +6,8 @@ mod streams;
 mod turn;
 
 use erpc_core::buf::MsgBuf;
+use erpc_core::event_loop::Context;
 use erpc_core::protocol::SessionId;
-use erpc_core::runtime::Context;
 
 pub(crate) use self::handlers::Answer;
 use self::handlers::PutOff;

@@ -1,11 +1,11 @@
 //! What happens to a party in a turn of its endpoint's loop.
 
 use erpc_core::buf::MsgBuf;
+use erpc_core::event_loop::App;
 use erpc_core::protocol::{
     Body, CallError, Cause, ClientId, ConnectError, Reply, Request, RequestHandle, SessionEvent,
     SessionId,
 };
-use erpc_core::runtime::App;
 use erpc_core::status::{Code, Status};
 use erpc_core::time::Instant;
 

@@ -179,7 +179,7 @@ impl World<'_> {
 
     /// Whether no endpoint has a session.
     fn is_empty(&self) -> bool {
-        let rests = |rpc: &erpc_core::runtime::Rpc<_>| rpc.sessions() == (0, 0);
+        let rests = |rpc: &erpc_core::event_loop::Rpc<_>| rpc.sessions() == (0, 0);
         self.nodes.iter().all(|node| node.rpc.as_ref().is_some_and(rests) && node.party.is_alone())
     }
 

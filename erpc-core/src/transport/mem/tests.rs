@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::buf::MsgBuf;
+use crate::event_loop::Rpc;
 use crate::protocol::{CongestionControl, DcqcnConfig, EndpointConfig};
-use crate::runtime::Rpc;
 use crate::transport::{MAX_BURST, NoMarks, RxQueue, TxPacket};
 use crate::wire::checksum::check;
 

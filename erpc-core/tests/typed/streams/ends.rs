@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use erpc_core::calling::CallOptions;
+use erpc_core::client::Channel;
 use erpc_core::protocol::{CallError, Cause, EndpointConfig, RejectReason};
-use erpc_core::runtime::{CallOptions, Channel};
 use erpc_core::service::Outgoing;
 use erpc_core::status::Code;
 

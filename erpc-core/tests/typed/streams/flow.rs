@@ -4,8 +4,10 @@ use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use erpc_core::calling::CallOptions;
+use erpc_core::client::Channel;
+use erpc_core::endpoint::Endpoint;
 use erpc_core::protocol::{CallError, Cause, EndpointConfig, RejectReason};
-use erpc_core::runtime::{CallOptions, Channel, Endpoint};
 use erpc_core::service::{Metadata, Method};
 use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::{MemConfig, MemHub};

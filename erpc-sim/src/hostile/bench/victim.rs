@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bytes::BufMut;
 use erpc_core::buf::MsgBuf;
+use erpc_core::event_loop::{App, Context, Rpc};
 use erpc_core::protocol::{
     Acceptor, Body, CallError, ListenGroup, NewCall, Reply, Request, SessionEvent, SessionId,
 };
-use erpc_core::runtime::{App, Context, Rpc};
 use erpc_core::status::{Code, Status};
 use erpc_core::time::Instant;
 

@@ -1,0 +1,183 @@
+//! Callbacks, and the memory that they wait in.
+//!
+//! A callback is boxed while its call is on its way. The box is used again for the next callback of the
+//! same type, so that calls that follow each other allocate nothing: a stack of spare boxes per type, or
+//! rather per hash of a type, as a box knows whether it fits.
+
+use std::any::{Any, TypeId};
+use std::cell::RefCell;
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+
+use crate::client::call::{MALFORMED, named, too_large};
+use crate::protocol::CallError;
+use crate::service::{Codec, Method};
+
+/// Stacks of spare boxes.
+const SHELVES: usize = 16;
+/// Spare boxes in a stack at most, and bytes of one.
+const SPARES: usize = 256;
+const SPARE_BYTES: usize = 512;
+
+/// A callback that waits for its call's outcome, and is told it once.
+pub(crate) trait Waiting: Any {
+    /// The reply has come; these are the message's bytes.
+    fn reply(&mut self, bytes: &[u8]);
+
+    fn fail(&mut self, error: CallError);
+
+    /// The stack for the box that this is in.
+    fn shelf(&self) -> usize;
+}
+
+/// A callback that is told messages of type `M` as `D` decodes them.
+struct Typed<M, D, F> {
+    /// The method's full name.
+    method: &'static str,
+    /// Most bytes of a message.
+    limit: u32,
+    /// `None` once it was told.
+    done: Option<F>,
+    types: PhantomData<fn() -> (M, D)>,
+}
+
+impl<M, D, F> Waiting for Typed<M, D, F>
+where
+    M: 'static,
+    D: Codec<M>,
+    F: FnOnce(Result<M, CallError>) + 'static,
+{
+    fn reply(&mut self, bytes: &[u8]) {
+        let Some(done) = self.done.take() else { return };
+        if bytes.len() > self.limit as usize {
+            return done(Err(too_large(bytes)));
+        }
+        // Twice `done`, so that the message is put together where it is handed over.
+        match D::decode(bytes) {
+            Ok(message) => done(Ok(message)),
+            Err(_) => done(Err(MALFORMED)),
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, error: CallError) {
+        if let Some(done) = self.done.take() {
+            done(Err(named(error, self.method)));
+        }
+    }
+
+    fn shelf(&self) -> usize {
+        shelf_of::<Self>()
+    }
+}
+
+/// The spare boxes of an endpoint.
+#[derive(Default)]
+pub(crate) struct Callbacks {
+    shelves: [RefCell<Vec<Box<dyn Waiting>>>; SHELVES],
+}
+
+impl Callbacks {
+    /// A callback that decodes and hands on to `done`.
+    #[inline(always)]
+    pub(crate) fn wrap<Req, M: 'static, C, D: Codec<M>, F>(
+        &self,
+        method: &Method<Req, M, C, D>,
+        done: F,
+    ) -> Box<dyn Waiting>
+    where
+        F: FnOnce(Result<M, CallError>) + 'static,
+    {
+        let (method, limit) = (method.full_name(), method.response_limit());
+        let shelf = self.shelves.get(shelf_of::<Typed<M, D, F>>());
+        let spare = shelf.and_then(|shelf| shelf.borrow_mut().pop());
+        let fitting = spare.map(|spare| (spare as Box<dyn Any>).downcast::<Typed<M, D, F>>());
+        match fitting {
+            Some(Ok(mut place)) => {
+                (place.method, place.limit) = (method, limit);
+                place.done = Some(done);
+                place
+            }
+            _ => Box::new(Typed::<M, D, F> { method, limit, done: Some(done), types: PhantomData }),
+        }
+    }
+
+    /// Takes the box of a callback back that was told.
+    #[inline]
+    pub(crate) fn keep(&self, told: Box<dyn Waiting>) {
+        let Some(shelf) = self.shelves.get(told.shelf()) else { return };
+        let mut shelf = shelf.borrow_mut();
+        if shelf.len() < SPARES {
+            shelf.push(told);
+        }
+    }
+}
+
+/// The stack for boxes of type `W`, none for large ones; a constant to the compiler.
+#[inline(always)]
+fn shelf_of<W: 'static>() -> usize {
+    if size_of::<W>() > SPARE_BYTES {
+        return SHELVES;
+    }
+    let mut number = Number(0);
+    TypeId::of::<W>().hash(&mut number);
+    number.0 as usize % SHELVES
+}
+
+/// What a type's id hashes to: it is a hash already.
+struct Number(u64);
+
+impl Hasher for Number {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    #[inline(always)]
+    fn write_u64(&mut self, number: u64) {
+        self.0 = self.0.rotate_left(8) ^ number;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+
+    const DOUBLE: Method<u32, u32> = Method::new("math.v1.Math/Double");
+
+    #[test]
+    fn a_box_is_used_again_for_its_own_type_only() {
+        let callbacks = Callbacks::default();
+        let held = Rc::new(());
+        let wrap = |held: Rc<()>| callbacks.wrap(&DOUBLE, move |_| drop(held));
+        let mut first = wrap(Rc::clone(&held));
+        let place = (&raw const *first).cast::<()>();
+        first.reply(&[]);
+        assert_eq!(Rc::strong_count(&held), 1, "what it held is gone, though the box is not");
+        callbacks.keep(first);
+        let mut other = callbacks.wrap(&DOUBLE, |_| {});
+        other.reply(&[]);
+        let second = wrap(Rc::clone(&held));
+        assert_eq!((&raw const *second).cast::<()>(), place);
+        drop(second);
+        assert_eq!(Rc::strong_count(&held), 1, "untold, it is dropped");
+    }
+
+    #[test]
+    fn spare_boxes_are_few_and_small() {
+        let callbacks = Callbacks::default();
+        let large = [0u8; SPARE_BYTES];
+        callbacks.keep(callbacks.wrap(&DOUBLE, move |_| assert_eq!(large[0], 0)));
+        let spares = || callbacks.shelves.iter().map(|shelf| shelf.borrow().len()).sum::<usize>();
+        assert_eq!(spares(), 0);
+        let many: Vec<_> = (0..2 * SPARES).map(|_| callbacks.wrap(&DOUBLE, |_| {})).collect();
+        many.into_iter().for_each(|callback| callbacks.keep(callback));
+        assert_eq!(spares(), SPARES);
+    }
+}

@@ -1,0 +1,15 @@
+//! The calls of an endpoint that are in progress: from what users ask for to the protocol, and back.
+
+#![forbid(unsafe_code)]
+
+pub(crate) mod callback;
+pub(crate) mod link;
+pub(crate) mod options;
+mod outcomes;
+pub(crate) mod plan;
+pub(crate) mod retry;
+pub(crate) mod submissions;
+pub(crate) mod table;
+
+pub use options::CallOptions;
+pub use retry::RetryPolicy;

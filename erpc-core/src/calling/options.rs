@@ -1,0 +1,172 @@
+//! What a call is to be like.
+
+use std::time::Duration;
+
+use crate::buf::{MsgBuf, Pool};
+use crate::calling::retry::RetryPolicy;
+use crate::protocol::RejectReason;
+use crate::service::{Codec, Metadata, Method, encode_sized};
+use crate::time::Instant;
+use crate::wire::extension::{EXTENSION_HEAD, put_extension};
+
+/// Settings of calls: how long they may take, what they carry, and what is done when they fail. What is
+/// not set is the channel's default, or the method's.
+///
+/// ```
+/// use std::time::Duration;
+/// use erpc_core::calling::CallOptions;
+///
+/// let options = CallOptions::new().deadline(Duration::from_millis(5));
+/// ```
+#[derive(Clone, Default, Debug)]
+pub struct CallOptions {
+    time: TimeLimit,
+    metadata: Option<Metadata>,
+    retry: Option<RetryPolicy>,
+    wait: Option<bool>,
+}
+
+/// How long a call may take.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum TimeLimit {
+    /// What the method says.
+    #[default]
+    OfMethod,
+    None,
+    Within(Duration),
+}
+
+impl CallOptions {
+    /// Options that leave everything at its default.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ends a call that takes longer, from the moment it is made; instead of the method's own limit. The
+    /// server is told how much of the time is left.
+    #[must_use]
+    pub const fn deadline(mut self, within: Duration) -> Self {
+        self.time = TimeLimit::Within(within);
+        self
+    }
+
+    /// Lets a call take as long as it likes, whatever the method says.
+    #[must_use]
+    pub const fn no_deadline(mut self) -> Self {
+        self.time = TimeLimit::None;
+        self
+    }
+
+    /// Sends `metadata` with the request. Default: none.
+    #[must_use]
+    pub fn metadata(mut self, metadata: Metadata) -> Self {
+        self.metadata = Some(metadata);
+        self
+    }
+
+    /// What to do about calls that fail. Default: [`RetryPolicy::never`].
+    #[must_use]
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.retry = Some(policy);
+        self
+    }
+
+    /// Whether a call waits, until its deadline, for a server that can be reached. Default: no; it fails
+    /// at once if the channel has tried all servers and reached none.
+    #[must_use]
+    pub const fn wait_for_ready(mut self, wait: bool) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// These options, and for what they do not set those of `defaults`.
+    #[must_use]
+    pub(crate) fn or(self, defaults: &Self) -> Self {
+        Self {
+            time: if self.time == TimeLimit::OfMethod { defaults.time } else { self.time },
+            metadata: self.metadata.or_else(|| defaults.metadata.clone()),
+            retry: self.retry.or_else(|| defaults.retry.clone()),
+            wait: self.wait.or(defaults.wait),
+        }
+    }
+
+    /// How long a call of `method` may take, `None` for ever.
+    #[inline]
+    pub(crate) fn time_limit<Req, Resp, C, D>(
+        options: Option<&Self>,
+        method: &Method<Req, Resp, C, D>,
+    ) -> Option<Duration> {
+        match options.map_or(TimeLimit::OfMethod, |options| options.time) {
+            TimeLimit::OfMethod => method.default_deadline(),
+            TimeLimit::None => None,
+            TimeLimit::Within(duration) => Some(duration),
+        }
+    }
+
+    /// The metadata as it travels.
+    #[inline]
+    pub(crate) fn entries(options: Option<&Self>) -> &[u8] {
+        let metadata = options.and_then(|options| options.metadata.as_ref());
+        metadata.map_or(&[], |metadata| metadata.as_ref().as_bytes())
+    }
+
+    pub(crate) fn waits(&self) -> bool {
+        self.wait.unwrap_or(false)
+    }
+
+    pub(crate) fn policy(&self) -> Option<&RetryPolicy> {
+        self.retry.as_ref()
+    }
+}
+
+/// A request, encoded, and the terms that it is sent on.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) method: u32,
+    pub(crate) request: MsgBuf,
+    pub(crate) extended: bool,
+    pub(crate) deadline: Instant,
+}
+
+/// Room, in bytes, that even the smallest request's buffer has, so that a small reply, which is kept in it
+/// until its future looks, mostly fits.
+const REPLY_ROOM: usize = 104;
+
+/// Encodes a request of `method` into a buffer of the pool. `now` is asked only if the call has a
+/// deadline.
+#[inline]
+pub(crate) fn prepare<Req, Resp, C: Codec<Req>, D>(
+    method: &Method<Req, Resp, C, D>,
+    message: &Req,
+    options: Option<&CallOptions>,
+    pool: &mut Pool,
+    now: impl FnOnce() -> Instant,
+) -> Result<Prepared, RejectReason> {
+    let within = CallOptions::time_limit(options, method);
+    let deadline = within.map_or(Instant::NEVER, |within| now() + within);
+    let entries = CallOptions::entries(options);
+    let extended = within.is_some() || !entries.is_empty();
+    let len = C::encoded_len(message);
+    let limit = method.request_limit() as usize;
+    if len > limit {
+        return Err(RejectReason::TooLarge { size: len, limit });
+    }
+    let request = if extended {
+        let head = EXTENSION_HEAD + entries.len();
+        let mut request = pool.alloc(head + len).map_err(RejectReason::NoMemory)?;
+        request.resize(head + len);
+        let mut rest = request.as_mut_slice();
+        put_extension(0, entries, &mut rest);
+        C::encode(message, &mut rest);
+        // As `encode_sized`: what the codec left unwritten may be bytes of an older message.
+        let unwritten = rest.len();
+        request.resize(head + len - unwritten);
+        request
+    } else {
+        let mut request = pool.alloc(len.max(REPLY_ROOM)).map_err(RejectReason::NoMemory)?;
+        encode_sized::<C, Req>(message, len, &mut request);
+        request
+    };
+    Ok(Prepared { method: method.id(), request, extended, deadline })
+}

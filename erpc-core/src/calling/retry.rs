@@ -1,0 +1,282 @@
+//! Trying calls again: when, how often, and how much of it all calls together may do.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use crate::protocol::{CallError, Cause, RejectReason};
+use crate::status::Code;
+use crate::time::Instant;
+
+/// When a failed call is tried again, and how often.
+///
+/// Tried again are calls of methods that are declared idempotent, if the server could not be reached, if
+/// it is not known whether the handler ran, if the response was lost, and if the handler answered
+/// [`Code::Unavailable`]. Each attempt is made on another server's session if there is one, with the request
+/// as it was encoded at first and with what is left of the call's time.
+///
+/// ```
+/// use std::time::Duration;
+/// use erpc_core::calling::{CallOptions, RetryPolicy};
+///
+/// let policy = RetryPolicy::new(3).backoff(Duration::from_micros(500)).budget(0.1, 10);
+/// let options = CallOptions::new().retry(policy);
+/// ```
+#[derive(Clone, PartialEq, Debug)]
+pub struct RetryPolicy {
+    attempts: u32,
+    backoff: Duration,
+    unexecuted: bool,
+    ratio: f32,
+    per_second: u32,
+}
+
+impl RetryPolicy {
+    /// Makes up to `attempts` attempts, the first included, within the default budget.
+    #[must_use]
+    pub const fn new(attempts: u32) -> Self {
+        Self {
+            attempts,
+            backoff: Duration::from_millis(1),
+            unexecuted: false,
+            ratio: 0.2,
+            per_second: 10,
+        }
+    }
+
+    /// Makes one attempt.
+    #[must_use]
+    pub const fn never() -> Self {
+        Self::new(1)
+    }
+
+    /// How long to wait before the second attempt; doubled with each further one, up to a second, and cut
+    /// by up to a half at random. Default 1 ms.
+    #[must_use]
+    pub const fn backoff(mut self, base: Duration) -> Self {
+        self.backoff = base;
+        self
+    }
+
+    /// Also tries calls of methods again that are not idempotent, if they were certainly not executed.
+    #[must_use]
+    pub const fn also_unexecuted(mut self) -> Self {
+        self.unexecuted = true;
+        self
+    }
+
+    /// How many retries all calls of a channel may make together, so that servers in trouble are not given
+    /// more to do: `ratio` per call that is made, and `per_second` besides. What is not used is kept
+    /// for up to ten seconds. Default 0.2 and 10.
+    #[must_use]
+    pub const fn budget(mut self, ratio: f32, per_second: u32) -> Self {
+        self.ratio = ratio;
+        self.per_second = per_second;
+        self
+    }
+
+    /// Whether a call of a method may need a second attempt.
+    pub(crate) fn covers(&self, idempotent: bool) -> bool {
+        self.attempts > 1 && (idempotent || self.unexecuted)
+    }
+
+    /// Whether there may be another attempt after `made`, of which the last failed so.
+    pub(crate) fn allows(&self, made: u32, idempotent: bool, error: &CallError) -> bool {
+        made < self.attempts
+            && match failure(error) {
+                Failure::NotExecuted => idempotent || self.unexecuted,
+                Failure::Unknown => idempotent,
+                Failure::Final => false,
+            }
+    }
+
+    /// The pause after `made` attempts; `random` cuts it by up to a half.
+    pub(crate) fn pause(&self, made: u32, random: u64) -> Duration {
+        exponential((self.backoff, Duration::from_secs(1)), made, random)
+    }
+}
+
+/// What trying again would mean.
+enum Failure {
+    NotExecuted,
+    /// The handler has run, or may have.
+    Unknown,
+    /// It would fail again, or the caller wants no more.
+    Final,
+}
+
+fn failure(error: &CallError) -> Failure {
+    match error {
+        CallError::Status(status) if status.code() == Code::Unavailable => Failure::Unknown,
+        CallError::Rejected(
+            RejectReason::QueueFull | RejectReason::NoSession | RejectReason::Disconnecting,
+        ) => Failure::NotExecuted,
+        CallError::NotExecuted(cause) if !is_final(*cause) => Failure::NotExecuted,
+        CallError::MaybeExecuted(cause) | CallError::ResponseLost(cause) if !is_final(*cause) => {
+            Failure::Unknown
+        }
+        _ => Failure::Final,
+    }
+}
+
+/// Whether another attempt would end alike.
+fn is_final(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::Cancelled
+            | Cause::DeadlineExceeded
+            | Cause::Shutdown
+            | Cause::RequestTooLarge(_)
+            | Cause::ResponseTooLarge(_)
+            | Cause::Malformed
+    )
+}
+
+/// The pause after `failures` failures in a row, at least one: `base`, doubled with each, up to `cap`; less
+/// up to a half, by chance.
+pub(crate) fn exponential(
+    (base, cap): (Duration, Duration),
+    failures: u32,
+    random: u64,
+) -> Duration {
+    let doubled = base.saturating_mul(1 << (failures.max(1) - 1).min(24)).min(cap);
+    doubled - doubled.mul_f64(0.5 * (random >> 11) as f64 / (1u64 << 53) as f64)
+}
+
+/// What is left of a channel's retries, as a token bucket in billionths: one per nanosecond and retry per
+/// second, so that nothing is rounded away however often it is asked.
+#[derive(Default)]
+pub(crate) struct Budget {
+    tokens: Cell<u64>,
+    /// When the part that comes with time was last added.
+    filled: Cell<Option<Instant>>,
+    /// Retries that it has granted, and those that it has not.
+    granted: Cell<u64>,
+    refused: Cell<u64>,
+}
+
+/// For how long tokens are kept.
+const KEPT: Duration = Duration::from_secs(10);
+
+/// A token, of which a retry takes one.
+const TOKEN: u64 = 1_000_000_000;
+
+impl Budget {
+    /// A call is made under `policy`.
+    pub(crate) fn earn(&self, policy: &RetryPolicy) {
+        // Negative and absurd ratios saturate.
+        self.add((f64::from(policy.ratio) * TOKEN as f64) as u64, policy);
+    }
+
+    /// Takes a retry out of the budget; whether there was one.
+    pub(crate) fn spend(&self, policy: &RetryPolicy, now: Instant) -> bool {
+        // Channels begin with as much as can be kept.
+        let since = self.filled.replace(Some(now)).map_or(KEPT, |filled| now - filled);
+        let nanos = since.min(KEPT).as_nanos() as u64;
+        self.add(nanos.saturating_mul(policy.per_second.into()), policy);
+        let Some(left) = self.tokens.get().checked_sub(TOKEN) else {
+            self.refused.set(self.refused.get() + 1);
+            return false;
+        };
+        self.tokens.set(left);
+        self.granted.set(self.granted.get() + 1);
+        true
+    }
+
+    pub(crate) fn granted(&self) -> u64 {
+        self.granted.get()
+    }
+
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.get()
+    }
+
+    fn add(&self, tokens: u64, policy: &RetryPolicy) {
+        // What calls bring may be kept where time brings nothing.
+        let most = KEPT.as_secs() * u64::from(policy.per_second).max(10);
+        let full = most.saturating_mul(TOKEN);
+        self.tokens.set(self.tokens.get().saturating_add(tokens).min(full));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::Status;
+
+    #[test]
+    fn what_is_tried_again() {
+        use CallError::{MaybeExecuted, NotExecuted, Rejected, ResponseLost};
+        let policy = RetryPolicy::new(2);
+        let not_run = [NotExecuted(Cause::PeerDead), Rejected(RejectReason::QueueFull)];
+        let unknown = [
+            MaybeExecuted(Cause::PeerReset),
+            ResponseLost(Cause::NoMemory),
+            CallError::Status(Status::unavailable("")),
+        ];
+        let last = [
+            NotExecuted(Cause::Cancelled),
+            MaybeExecuted(Cause::DeadlineExceeded),
+            ResponseLost(Cause::Malformed),
+            Rejected(RejectReason::DeadlineExceeded),
+            CallError::Status(Status::internal("")),
+        ];
+        let all = |policy: &RetryPolicy, idempotent: bool, errors: &[CallError], expected: bool| {
+            errors.iter().for_each(|error| {
+                assert_eq!(policy.allows(1, idempotent, error), expected, "{error:?}");
+                assert!(!policy.allows(2, idempotent, error), "{error:?}");
+            });
+        };
+        all(&policy, true, &not_run, true);
+        all(&policy, true, &unknown, true);
+        all(&policy, true, &last, false);
+        all(&policy, false, &not_run, false);
+        let bold = policy.also_unexecuted();
+        all(&bold, false, &not_run, true);
+        all(&bold, false, &unknown, false);
+        assert!(bold.covers(false) && !RetryPolicy::never().also_unexecuted().covers(true));
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_cap_and_vary_by_half() {
+        let ms = Duration::from_millis;
+        let bounds = (ms(50), ms(300));
+        for (failures, longest) in [(1, 50), (2, 100), (3, 200), (4, 300), (99, 300)] {
+            assert_eq!(exponential(bounds, failures, 0), ms(longest));
+            let shortest = exponential(bounds, failures, u64::MAX);
+            assert!((ms(longest) / 2..ms(longest) / 2 + ms(1)).contains(&shortest), "{shortest:?}");
+        }
+    }
+
+    #[test]
+    fn the_budget_comes_with_calls_and_with_time() {
+        let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
+        let spend = |budget: &Budget, policy: &RetryPolicy, now: Instant| {
+            std::iter::from_fn(|| budget.spend(policy, now).then_some(())).count()
+        };
+        let (budget, policy) = (Budget::default(), RetryPolicy::new(2).budget(0.1, 2));
+        assert_eq!(spend(&budget, &policy, at(5)), 20, "at first, ten seconds' worth");
+        assert_eq!(spend(&budget, &policy, at(5)), 0);
+        assert_eq!(spend(&budget, &policy, at(1_505)), 3);
+        (0..50).for_each(|_| budget.earn(&policy));
+        assert_eq!(spend(&budget, &policy, at(1_505)), 5);
+        (0..10_000).for_each(|_| budget.earn(&policy));
+        assert_eq!(spend(&budget, &policy, at(900_000)), 100, "it does not grow for ever");
+        let boundless = RetryPolicy::new(2).budget(f32::INFINITY, u32::MAX);
+        assert!(budget.spend(&boundless, at(1_000_000)));
+        let (budget, none) = (Budget::default(), RetryPolicy::new(2).budget(-1.0, 0));
+        budget.earn(&none);
+        assert_eq!(spend(&budget, &none, at(5)), 0);
+    }
+    #[test]
+    fn time_brings_as_much_however_often_the_budget_is_asked() {
+        let policy = RetryPolicy::new(2).budget(0.0, 10);
+        for pause in [70_001, 400_000, 1_999_999, 150_000_000] {
+            let (budget, end) = (Budget::default(), 20_000_000_000);
+            let asked = (0..=end).step_by(pause).map(Instant::from_nanos);
+            let retries = asked.filter(|&now| budget.spend(&policy, now)).count();
+            // Ten seconds' worth at first, and what the twenty seconds bring.
+            let expected = (end as usize / pause + 1).min(300);
+            assert!((expected - 2..=expected).contains(&retries), "every {pause} ns: {retries}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What users ask for, on its way to the protocol.
+//!
+//! A call waits in the endpoint's table, where its entry has to be anyway, and only its key is queued.
+
+use std::rc::Rc;
+
+use crate::buf::MsgBuf;
+use crate::calling::link::{Link, Phase};
+use crate::calling::options::Prepared;
+use crate::calling::table::{Entry, Outcome};
+use crate::endpoint::state::Shared;
+use crate::event_loop::Context;
+use crate::protocol::{CallError, Cause, NewCall, RejectReason};
+use crate::transport::Transport;
+
+/// Submissions that are gathered, outside of the loop, before they are handed to the protocol.
+const GATHER: usize = 32;
+
+/// Something that a user asked for and that needs the raw endpoint.
+pub(crate) enum Submission<R> {
+    Connect(Rc<Link<R>>),
+    /// The call with that key is to be sent.
+    Call(usize),
+    Cancel(usize),
+    Disconnect(Rc<Link<R>>),
+}
+
+impl<T: Transport> Shared<T> {
+    /// Makes a call on `link`, to be sent with the next turn, and returns its key.
+    #[inline(always)]
+    pub(crate) fn start(
+        &self,
+        link: Rc<Link<T::Route>>,
+        call: Result<Prepared, RejectReason>,
+        outcome: impl FnOnce() -> Outcome,
+    ) -> usize {
+        match call {
+            Ok(call) if !self.is_closed() => {
+                link.call_made();
+                let key = self.calls().insert(outcome, Some(link), None, Some(call));
+                self.queue(Submission::Call(key));
+                key
+            }
+            Ok(_) => self.refuse(CallError::NotExecuted(Cause::Shutdown), outcome()),
+            Err(reason) => self.refuse(CallError::Rejected(reason), outcome()),
+        }
+    }
+
+    /// A call that fails before it is made; its key.
+    #[cold]
+    pub(crate) fn refuse(&self, error: CallError, outcome: Outcome) -> usize {
+        let key = self.calls().insert(|| outcome, None, None, None);
+        self.fail(key, error);
+        key
+    }
+
+    /// Nobody waits for the call any more.
+    pub(crate) fn cancel(&self, key: usize) {
+        let mut calls = self.calls();
+        let Some(entry) = calls.get(key) else { return };
+        let waits = entry.plan.as_deref_mut().is_some_and(|plan| self.withdraw(plan));
+        let dropped = if waits || entry.is_done() {
+            (calls.remove(key), None)
+        } else {
+            (None, Some(std::mem::replace(&mut entry.outcome, Outcome::Cancelled)))
+        };
+        drop(calls);
+        if dropped.1.is_some() && !self.is_closed() {
+            self.submit(Submission::Cancel(key));
+        }
+        // Wakers, and what a plan holds, may run anything when they are dropped.
+        drop(dropped);
+    }
+
+    /// Queues a submission.
+    pub(crate) fn submit(&self, submission: Submission<T::Route>) {
+        if self.has_ended() {
+            return self.too_late(submission);
+        }
+        self.queue(submission);
+    }
+
+    /// The same while the endpoint has not ended.
+    #[inline(always)]
+    fn queue(&self, submission: Submission<T::Route>) {
+        let mut submissions = self.submissions.borrow_mut();
+        submissions.push_back(submission);
+        let many = submissions.len() >= GATHER;
+        drop(submissions);
+        if many {
+            self.hand_over();
+        }
+        self.stir();
+    }
+
+    /// Hands what was gathered to the protocol, unless its turn is running.
+    #[cold]
+    fn hand_over(&self) {
+        if let Ok(mut rpc) = self.rpc.try_borrow_mut() {
+            self.drain(&mut rpc.context_at(self.now()));
+            drop(rpc);
+            self.finish_ending();
+        }
+    }
+
+    /// Hands what is queued to the protocol; what comes to the queue meanwhile stays there.
+    pub(crate) fn drain(&self, cx: &mut Context<'_, T>) {
+        let count = self.submissions.borrow().len();
+        for _ in 0..count {
+            let submission = self.submissions.borrow_mut().pop_front();
+            match submission {
+                Some(Submission::Call(key)) => self.drain_call(cx, key),
+                Some(other) => self.drain_other(cx, other),
+                None => return,
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn drain_call(&self, cx: &mut Context<'_, T>, key: usize) {
+        let mut calls = self.calls();
+        let Some(entry) = calls.get(key) else { return };
+        let Some(Prepared { method, request, extended, deadline }) = entry.unsent.take() else {
+            return;
+        };
+        let usable = match (&entry.outcome, &entry.link) {
+            // Given up before it was sent; there is nothing to tell the server.
+            (Outcome::Cancelled, _) => Err(Cause::Cancelled),
+            (_, Some(link)) => link.usable(),
+            (_, None) => Err(Cause::Disconnected),
+        };
+        drop(calls);
+        let (error, request) = match usable {
+            Ok(id) => {
+                let token = key as u64;
+                match cx.call(id, NewCall { method, request, token, extended, deadline }) {
+                    Ok(()) => return,
+                    Err(rejected) => (CallError::Rejected(rejected.reason), rejected.request),
+                }
+            }
+            Err(cause) => (CallError::NotExecuted(cause), request),
+        };
+        self.failed(key, error, Some(request));
+    }
+
+    #[inline(never)]
+    fn drain_other(&self, cx: &mut Context<'_, T>, submission: Submission<T::Route>) {
+        match submission {
+            Submission::Call(key) => self.drain_call(cx, key),
+            Submission::Cancel(key) => self.drain_cancel(cx, key),
+            Submission::Connect(link) => match cx.connect(link.peer) {
+                Ok(id) => {
+                    link.started(id);
+                    self.links.borrow_mut().insert(id, link);
+                }
+                Err(error) => link.enter(Phase::Closed(Cause::Connect(error)), &self.executor),
+            },
+            Submission::Disconnect(link) => {
+                if let Ok(id) = link.usable() {
+                    cx.disconnect(id);
+                }
+            }
+        }
+    }
+
+    fn drain_cancel(&self, cx: &mut Context<'_, T>, key: usize) {
+        // If the call has ended, its key may be another's; that one then waits to be cancelled, too.
+        let session = match self.calls().get(key) {
+            Some(Entry { outcome: Outcome::Cancelled, link: Some(link), .. }) => link.usable(),
+            _ => return,
+        };
+        if let Ok(session) = session {
+            cx.cancel(session, key as u64, Cause::Cancelled);
+        }
+    }
+
+    /// Takes the request of a call back that was not handed to the protocol.
+    pub(crate) fn take_unsent(&self, key: usize) -> Option<MsgBuf> {
+        self.calls().get(key)?.unsent.take().map(|unsent| unsent.request)
+    }
+}

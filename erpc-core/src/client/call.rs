@@ -1,0 +1,206 @@
+//! Calls as futures.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use crate::calling::table::Kept;
+use crate::endpoint::state::Shared;
+use crate::protocol::{CallError, Cause};
+use crate::service::{Codec, Metadata, MetadataRef, Method, method_id};
+use crate::transport::Transport;
+use crate::transport::udp::UdpTransport;
+use crate::wire::extension::Extension;
+
+/// A call on its way: the future of its response.
+///
+/// The request goes out with the endpoint's next turn, whether or not the future is polled. Dropping
+/// the future cancels the call: a request that was not sent is not, and a server that works on it is
+/// told, though it may be too late.
+///
+/// [`Endpoint::block_on`](crate::endpoint::Endpoint::block_on) waits for it where there is no async code.
+#[must_use = "dropping the call cancels it; to send without waiting, use a callback"]
+pub struct Call<M, T: Transport = UdpTransport> {
+    shared: Rc<Shared<T>>,
+    /// `None` once the output was taken.
+    key: Option<usize>,
+    /// The method's full name.
+    method: &'static str,
+    /// Most bytes of a response.
+    limit: u32,
+    decode: fn(&[u8], u32) -> Result<M, CallError>,
+    message: PhantomData<fn() -> M>,
+}
+
+impl<M, T: Transport> Call<M, T> {
+    pub(crate) fn new<Req, C, D: Codec<M>>(
+        shared: &Rc<Shared<T>>,
+        method: &Method<Req, M, C, D>,
+        key: usize,
+    ) -> Self {
+        Self {
+            shared: Rc::clone(shared),
+            key: Some(key),
+            method: method.full_name(),
+            limit: method.response_limit(),
+            decode: decoded::<M, D>,
+            message: PhantomData,
+        }
+    }
+
+    /// Whether the output is there, so that awaiting the call does not wait.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.key.is_some_and(|key| self.shared.calls().is_done(key))
+    }
+
+    /// The same call, whose future also brings the metadata that came with the response.
+    pub fn with_metadata(self) -> WithMetadata<M, T> {
+        WithMetadata { call: self }
+    }
+
+    /// The reply; what the protocol copied of it is to be recycled.
+    #[inline(always)]
+    fn poll_reply(&mut self, cx: &Context<'_>) -> Poll<Result<Kept, CallError>> {
+        let key = self.key.expect("a call is not polled after it has ended");
+        let kept = self.shared.calls().take_reply(key);
+        match kept {
+            Some(kept) => {
+                self.key = None;
+                Poll::Ready(Ok(kept))
+            }
+            None => self.wait(key, cx).map(Err),
+        }
+    }
+
+    #[inline(never)]
+    fn wait(&mut self, key: usize, cx: &Context<'_>) -> Poll<CallError> {
+        let executor = self.shared.executor();
+        if let Some(task) = executor.own_task(cx)
+            && self.shared.calls().wait_as(key, task)
+        {
+            return Poll::Pending;
+        }
+        let waiter = executor.wake_slot(cx);
+        let waits = self.shared.calls().wait(key, waiter);
+        // Who waited before may run anything when it is dropped; the table is no longer borrowed.
+        waits.map_or(Poll::Pending, |error| {
+            self.key = None;
+            Poll::Ready(named(error, self.method))
+        })
+    }
+}
+
+impl<M, T: Transport> Future for Call<M, T> {
+    type Output = Result<M, CallError>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Kept { bytes, extended } = match self.poll_reply(cx) {
+            Poll::Ready(Ok(kept)) => kept,
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => return Poll::Pending,
+        };
+        let message = match extended {
+            false => (self.decode)(bytes.as_slice(), self.limit),
+            true => message(bytes.as_slice(), true)
+                .and_then(|message| (self.decode)(message, self.limit)),
+        };
+        self.shared.pool().recycle(bytes);
+        Poll::Ready(message)
+    }
+}
+
+impl<M, T: Transport> Drop for Call<M, T> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.shared.cancel(key);
+        }
+    }
+}
+
+impl<M, T: Transport> fmt::Debug for Call<M, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// A call on its way: the future of its response and what came with it; see [`Call::with_metadata`].
+#[must_use = "dropping the call cancels it"]
+#[derive(Debug)]
+pub struct WithMetadata<M, T: Transport = UdpTransport> {
+    call: Call<M, T>,
+}
+
+impl<M, T: Transport> Future for WithMetadata<M, T> {
+    type Output = Result<(M, Metadata), CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { call } = &mut *self;
+        call.poll_reply(cx).map(|reply| {
+            let reply = reply?;
+            let metadata = reply.metadata();
+            let message = reply.message().and_then(|bytes| (call.decode)(bytes, call.limit));
+            call.shared.pool().recycle(reply.bytes);
+            Ok((message?, metadata?))
+        })
+    }
+}
+
+impl Kept {
+    fn message(&self) -> Result<&[u8], CallError> {
+        message(self.bytes.as_slice(), self.extended)
+    }
+
+    fn metadata(&self) -> Result<Metadata, CallError> {
+        if !self.extended {
+            return Ok(Metadata::new());
+        }
+        let (extension, _) = Extension::split(self.bytes.as_slice()).map_err(|_| MALFORMED)?;
+        Ok(MetadataRef::new(extension.as_bytes()).to_owned())
+    }
+}
+
+pub(crate) const MALFORMED: CallError = CallError::ResponseLost(Cause::Malformed);
+
+/// The message proper.
+#[inline]
+pub(crate) fn message(bytes: &[u8], extended: bool) -> Result<&[u8], CallError> {
+    if !extended {
+        return Ok(bytes);
+    }
+    Extension::split(bytes).map(|(_, message)| message).map_err(|_| MALFORMED)
+}
+
+/// An error as who called the method of that full name is to be told it.
+#[cold]
+pub(crate) fn named(error: CallError, method: &'static str) -> CallError {
+    match error {
+        CallError::Status(status) if status.is_no_such_method(method_id(method)) => {
+            CallError::NoSuchMethod(method)
+        }
+        error => error,
+    }
+}
+
+/// The message, if it has no more than `limit` bytes and decodes.
+#[inline]
+fn decoded<M, D: Codec<M>>(bytes: &[u8], limit: u32) -> Result<M, CallError> {
+    if bytes.len() > limit as usize {
+        return Err(too_large(bytes));
+    }
+    // Not by way of `map_err`: the message would be copied once more on its way.
+    match D::decode(bytes) {
+        Ok(message) => Ok(message),
+        Err(_) => Err(MALFORMED),
+    }
+}
+
+#[cold]
+pub(crate) fn too_large(bytes: &[u8]) -> CallError {
+    let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    CallError::ResponseLost(Cause::ResponseTooLarge(size))
+}

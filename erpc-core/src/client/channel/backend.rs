@@ -1,0 +1,193 @@
+//! One server of a channel.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use crate::calling::link::{Link, Phase};
+use crate::calling::retry::exponential;
+use crate::client::channel::balance::next_turn;
+use crate::client::channel::balancer::Balancer;
+use crate::client::session::Session;
+use crate::client::stream::Load;
+use crate::endpoint::state::Shared;
+use crate::executor::tasks::TaskId;
+use crate::executor::timers::Sleep;
+use crate::transport::Transport;
+
+/// A server of a channel as it is now; see [`Channel::backends`](crate::client::channel::Channel::backends).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct BackendStats<R> {
+    /// Its address.
+    pub peer: R,
+    /// Sessions that are open.
+    pub sessions: usize,
+    /// Calls on these sessions, and streams, that have not ended.
+    pub calls: u32,
+}
+
+/// A server, and the tasks that keep its sessions; they end with it.
+pub(crate) struct Backend<T: Transport> {
+    shared: Rc<Shared<T>>,
+    peer: T::Route,
+    /// The sessions that are open, as far as their tasks have noticed.
+    open: RefCell<Vec<Rc<Link<T::Route>>>>,
+    turn: Cell<usize>,
+    /// Sessions of which it is not known whether they will open: those that have not failed since they
+    /// were open or were first tried.
+    trying: Cell<usize>,
+    tasks: RefCell<Vec<TaskId>>,
+    /// Streams have sessions of their own.
+    streams: Load,
+}
+
+impl<T: Transport> Backend<T> {
+    /// Starts to open `sessions` sessions to `peer`.
+    pub(crate) fn start(balancer: &Rc<Balancer<T>>, peer: T::Route, sessions: usize) -> Rc<Self> {
+        let shared = balancer.shared();
+        let backend = Rc::new(Self {
+            shared: Rc::clone(shared),
+            peer,
+            open: RefCell::default(),
+            turn: Cell::new(0),
+            trying: Cell::new(sessions),
+            tasks: RefCell::default(),
+            streams: balancer.streams().load(peer),
+        });
+        for _ in 0..sessions {
+            let keeper = Keeper {
+                shared: Rc::clone(shared),
+                balancer: Rc::downgrade(balancer),
+                backend: Rc::downgrade(&backend),
+                peer,
+            };
+            backend.tasks.borrow_mut().push(shared.spawn_quietly(keeper.keep()));
+        }
+        backend
+    }
+
+    pub(crate) fn peer(&self) -> T::Route {
+        self.peer
+    }
+
+    pub(crate) fn is_trying(&self) -> bool {
+        self.trying.get() > 0
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        !self.open.borrow().is_empty()
+    }
+
+    /// What it has to do: calls in progress on the sessions that are open, and streams.
+    #[inline]
+    pub(crate) fn load(&self) -> u32 {
+        let calls: u32 = self.open.borrow().iter().map(|link| link.calls()).sum();
+        calls + self.streams.streams()
+    }
+
+    pub(crate) fn stats(&self) -> BackendStats<T::Route> {
+        let open = self.open.borrow();
+        let sessions = open.iter().filter(|link| link.phase() == Phase::Open).count();
+        BackendStats { peer: self.peer, sessions, calls: self.load() }
+    }
+
+    /// A session that is open, one after the other.
+    #[inline]
+    pub(crate) fn session(&self) -> Option<Rc<Link<T::Route>>> {
+        let open = self.open.borrow();
+        let turn = next_turn(&self.turn, open.len());
+        // A session that has just died is in the list until its task has run.
+        let is_open = |link: &&Rc<Link<T::Route>>| link.phase() == Phase::Open;
+        let session = open.get(turn).filter(is_open);
+        session.or_else(|| open.iter().find(is_open)).cloned()
+    }
+
+    pub(crate) fn has(&self, link: &Rc<Link<T::Route>>) -> bool {
+        self.open.borrow().iter().any(|open| Rc::ptr_eq(open, link))
+    }
+
+    fn tried(&self) {
+        self.trying.set(self.trying.get().saturating_sub(1));
+    }
+}
+
+impl<T: Transport> Drop for Backend<T> {
+    fn drop(&mut self) {
+        for task in self.tasks.take() {
+            self.shared.executor().abort(task);
+        }
+    }
+}
+
+/// Keeps a session: opens it, waits for its end, and begins again.
+struct Keeper<T: Transport> {
+    shared: Rc<Shared<T>>,
+    balancer: Weak<Balancer<T>>,
+    backend: Weak<Backend<T>>,
+    peer: T::Route,
+}
+
+impl<T: Transport> Keeper<T> {
+    async fn keep(self) {
+        let (mut failures, mut trying, mut had_one) = (0, true, false);
+        loop {
+            let session = Session::open(&self.shared, self.peer);
+            let link = Rc::clone(session.link());
+            let executor = self.shared.executor();
+            let phase = link.after(Phase::Opening, executor).await;
+            let Some(Channel { balancer, backend }) = self.channel() else { return };
+            if std::mem::take(&mut trying) {
+                backend.tried();
+            }
+            if let Phase::Closed(cause) = phase {
+                failures += 1;
+                balancer.failed(backend.peer, cause);
+            } else {
+                let opened = self.shared.now();
+                backend.open.borrow_mut().push(Rc::clone(&link));
+                if std::mem::replace(&mut had_one, true) {
+                    balancer.reconnected();
+                }
+                balancer.opened(&backend);
+                drop((balancer, backend));
+                let phase = link.after(Phase::Open, executor).await;
+                let Some(Channel { balancer, backend }) = self.channel() else { return };
+                backend.open.borrow_mut().retain(|open| !Rc::ptr_eq(open, &link));
+                let (base, _) = balancer.backoff();
+                let Phase::Closed(cause) = phase else { return };
+                // A server that takes sessions only to end them is not to be asked without a pause.
+                if self.shared.now() - opened < base {
+                    failures += 1;
+                } else {
+                    failures = 0;
+                    trying = true;
+                    backend.trying.set(backend.trying.get() + 1);
+                }
+                balancer.lost(&backend, cause);
+            }
+            drop(session);
+            self.pause(failures).await;
+        }
+    }
+
+    /// `None` if nobody wants the session any more.
+    fn channel(&self) -> Option<Channel<T>> {
+        Some(Channel { balancer: self.balancer.upgrade()?, backend: self.backend.upgrade()? })
+    }
+
+    async fn pause(&self, failures: u32) {
+        let Some(backoff) = self.balancer.upgrade().map(|balancer| balancer.backoff()) else {
+            return;
+        };
+        if failures > 0 {
+            let pause = exponential(backoff, failures, self.shared.random());
+            Sleep::new(&self.shared, self.shared.now() + pause).await;
+        }
+    }
+}
+
+/// What a keeper works for, held for as long as it does something to it.
+struct Channel<T: Transport> {
+    balancer: Rc<Balancer<T>>,
+    backend: Rc<Backend<T>>,
+}

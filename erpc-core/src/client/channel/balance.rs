@@ -1,0 +1,131 @@
+//! Which server the next call goes to.
+
+use std::cell::Cell;
+
+/// How a channel spreads its calls over its servers. Only servers with an open session are considered.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum Balance {
+    /// One after the other. Each server gets as many calls, whatever they cost.
+    #[default]
+    RoundRobin,
+    /// The server with the fewest calls and streams of this channel in progress, so that a slow one gets
+    /// fewer. Looks at all servers for each call: for up to some dozens of them.
+    LeastOutstanding,
+    /// The better one of two servers that are drawn at random: nearly as even as
+    /// [`Balance::LeastOutstanding`], at a cost that does not grow with the number of servers.
+    TwoChoices,
+}
+
+impl Balance {
+    /// Chooses one of `count` servers, at least one, whose turn it is to be the one at `turn`. `load` tells
+    /// the calls of a server; `random` brings random numbers.
+    #[inline]
+    pub(crate) fn choose(
+        self,
+        count: usize,
+        turn: usize,
+        load: impl Fn(usize) -> u32,
+        random: impl FnOnce() -> u64,
+    ) -> usize {
+        if count == 1 {
+            return 0;
+        }
+        match self {
+            Self::RoundRobin => turn,
+            // Starts elsewhere each time, so that equals take turns.
+            Self::LeastOutstanding => {
+                (turn..count).chain(0..turn).min_by_key(|&index| load(index)).unwrap_or(0)
+            }
+            Self::TwoChoices => {
+                let random = random();
+                let first = scaled(random as u32, count);
+                // One of the others.
+                let second = scaled((random >> 32) as u32, count - 1);
+                let second = second + usize::from(second >= first);
+                if load(second) < load(first) { second } else { first }
+            }
+        }
+    }
+}
+
+/// Goes on to the next of `count`, one or more of which may have gone since, and returns which.
+#[inline]
+pub(crate) fn next_turn(turn: &Cell<usize>, count: usize) -> usize {
+    let next = turn.get() + 1;
+    let next = if next < count { next } else { 0 };
+    turn.set(next);
+    next
+}
+
+/// A number below `count` from 32 random bits.
+fn scaled(random: u32, count: usize) -> usize {
+    ((u64::from(random) * count as u64) >> 32) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Xorshift, seeded.
+    fn dice(seed: u64) -> impl Fn() -> u64 {
+        let state = Cell::new(seed | 1);
+        move || {
+            let mut x = state.get();
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            state.set(x);
+            x.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        }
+    }
+
+    fn balances() -> impl Strategy<Value = Balance> {
+        prop::sample::select(vec![
+            Balance::RoundRobin,
+            Balance::LeastOutstanding,
+            Balance::TwoChoices,
+        ])
+    }
+
+    proptest! {
+        #[test]
+        fn calls_that_do_not_end_are_spread_evenly(
+            balance in balances(),
+            servers in 1..40usize,
+            calls in 0..2_000usize,
+            seed in any::<u64>(),
+        ) {
+            let (mut loads, random) = (vec![0u32; servers], dice(seed));
+            for turn in 0..calls {
+                let chosen = balance.choose(servers, turn % servers, |index| loads[index], &random);
+                loads[chosen] += 1;
+            }
+            let (least, most) = (loads.iter().min(), loads.iter().max());
+            let spread = most.unwrap_or(&0) - least.unwrap_or(&0);
+            // Of two choices it is logarithmic at worst, and seldom that.
+            let allowed = if balance == Balance::TwoChoices { 12 } else { 1 };
+            prop_assert!(spread <= allowed, "{:?}", loads);
+        }
+
+        #[test]
+        fn a_slow_server_gets_fewer_calls(
+            balance in prop::sample::select(vec![Balance::LeastOutstanding, Balance::TwoChoices]),
+            servers in 3..20usize,
+            seed in any::<u64>(),
+        ) {
+            let (mut loads, mut got) = (vec![0u32; servers], vec![0u32; servers]);
+            let random = dice(seed);
+            for turn in 0..4_000 {
+                let chosen = balance.choose(servers, turn % servers, |index| loads[index], &random);
+                loads[chosen] += 1;
+                got[chosen] += 1;
+                // All but server 0 answer at once.
+                loads[1..].fill(0);
+            }
+            prop_assert!(got[0] <= 2, "{:?}", got);
+        }
+    }
+}

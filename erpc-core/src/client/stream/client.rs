@@ -1,0 +1,432 @@
+//! A stream that this endpoint has begun.
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::rc::{Rc, Weak};
+use std::task::{Context as TaskContext, Poll};
+
+use crate::buf::MsgBuf;
+use crate::calling::link::Phase;
+use crate::client::call::named;
+use crate::client::stream::pool::Lease;
+use crate::client::stream::{Dirty, STREAM, Woken};
+use crate::endpoint::state::Shared;
+use crate::event_loop::Context;
+use crate::executor::tasks::{TaskId, WakeSlot};
+use crate::executor::timers::Sleep;
+use crate::protocol::{CallError, Cause, NewCall, RejectReason, SessionId, SessionStats};
+use crate::service::{DecodeError, Metadata, MetadataRef, Sink, Source};
+use crate::stream::{Ask, BATCH, Batch, Client, ClientNext};
+use crate::time::Instant;
+use crate::transport::Transport;
+
+/// A stream and the session that it has to itself.
+pub(crate) struct ClientStream<T: Transport> {
+    me: Weak<Self>,
+    shared: Rc<Shared<T>>,
+    method: u32,
+    /// The method's full name.
+    name: &'static str,
+    /// Of each of its calls, so that the protocol ends the stream in time.
+    deadline: Instant,
+    state: RefCell<State<T>>,
+    /// In the list of those to be flushed.
+    dirty: Cell<bool>,
+}
+
+struct State<T: Transport> {
+    machine: Client,
+    /// Until the stream is over.
+    lease: Option<Lease<T>>,
+    /// The machine knows what the server takes.
+    knows_limit: bool,
+    /// Ends the stream in time, if it has a deadline and until it is over.
+    timer: Option<Timer<T>>,
+    /// The deadline has passed.
+    late: bool,
+    waiting: Woken,
+}
+
+/// A task that waits for a stream's deadline; ends when this is dropped.
+struct Timer<T: Transport> {
+    shared: Rc<Shared<T>>,
+    task: TaskId,
+}
+
+impl<T: Transport> Drop for Timer<T> {
+    fn drop(&mut self) {
+        self.shared.executor().abort(self.task);
+    }
+}
+
+impl<T: Transport> State<T> {
+    /// Ends a stream that has no call on its way which would tell more.
+    fn end_early(&mut self, cause: Cause) {
+        self.machine.fail(match self.machine.has_begun() {
+            true => CallError::MaybeExecuted(cause),
+            false => CallError::NotExecuted(cause),
+        });
+    }
+
+    /// Whether the session is open and the machine has not been told what its server takes.
+    fn may_learn(&self) -> Option<SessionId> {
+        let lease = self.lease.as_ref().filter(|_| !self.knows_limit)?;
+        (lease.link().phase() == Phase::Open).then(|| lease.link().id()).flatten()
+    }
+
+    /// Tells the machine what the server takes.
+    fn learn(&mut self, stats: Option<SessionStats>) {
+        if let Some(stats) = stats {
+            self.knows_limit = true;
+            self.machine.set_limit(stats.max_request as usize);
+        }
+    }
+}
+
+impl<T: Transport> ClientStream<T> {
+    /// A stream on the session of `lease`, or one that waits for [`ClientStream::bind`]; `entries` are those
+    /// of its first extension.
+    pub(crate) fn new(
+        shared: &Rc<Shared<T>>,
+        (method, name): (u32, &'static str),
+        deadline: Instant,
+        entries: Vec<u8>,
+        lease: Option<Lease<T>>,
+    ) -> Rc<Self> {
+        let machine = Client::new(lease.as_ref().map_or(0, Lease::number), entries);
+        let stream = Rc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            shared: Rc::clone(shared),
+            method,
+            name,
+            deadline,
+            state: RefCell::new(State {
+                machine,
+                lease,
+                knows_limit: false,
+                timer: None,
+                late: false,
+                waiting: Woken::default(),
+            }),
+            dirty: Cell::new(false),
+        });
+        stream.learn_now(&mut stream.state.borrow_mut());
+        stream.arm();
+        stream.mark();
+        stream
+    }
+
+    /// Sets the timer. Calls have the deadline, too, but a stream whose reader does not read makes none.
+    fn arm(&self) {
+        if self.deadline == Instant::NEVER || self.shared.is_closed() {
+            return;
+        }
+        let (stream, sleep) = (Weak::clone(&self.me), Sleep::new(&self.shared, self.deadline));
+        let task = self.shared.spawn_quietly(async move {
+            sleep.await;
+            if let Some(stream) = stream.upgrade() {
+                stream.state.borrow_mut().late = true;
+                stream.settle();
+            }
+        });
+        let timer = Timer { shared: Rc::clone(&self.shared), task };
+        self.state.borrow_mut().timer = Some(timer);
+    }
+
+    /// Finds out what the server takes, unless a turn runs: then the end of the turn does.
+    fn learn_now(&self, state: &mut State<T>) {
+        if let Some(id) = state.may_learn()
+            && let Some(mut rpc) = self.shared.rpc()
+        {
+            state.learn(rpc.context_at(self.shared.now()).session_stats(id));
+        }
+    }
+
+    /// When the stream ends at the latest.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Gives a stream that was made without one its session.
+    pub(crate) fn bind(&self, lease: Lease<T>) {
+        let mut state = self.state.borrow_mut();
+        state.machine.bind(lease.number());
+        state.lease = Some(lease);
+        self.learn_now(&mut state);
+        // Large items wait for the session from here on.
+        let writers = std::mem::take(&mut state.waiting.writers);
+        drop(state);
+        writers.wake(self.shared.executor());
+        self.mark();
+    }
+
+    /// Puts the only item of this side in; into nothing if the stream has ended already.
+    pub(crate) fn put_only(
+        &self,
+        len: usize,
+        limit: usize,
+        encode: &mut dyn FnMut(&mut &mut [u8]),
+    ) {
+        let mut state = self.state.borrow_mut();
+        if state.machine.sending().is_err() {
+            return;
+        }
+        let limit = state.machine.too_large(len).map_or(limit, |most| most.min(limit));
+        let put = match len > limit {
+            true => Err(RejectReason::TooLarge { size: len, limit }),
+            false => state
+                .machine
+                .put(len, encode, &mut self.shared.pool())
+                .map_err(RejectReason::NoMemory),
+        };
+        match put {
+            Ok(()) => state.machine.end_items(),
+            Err(reason) => state.machine.fail(CallError::Rejected(reason)),
+        }
+    }
+
+    /// Something may have to be sent: at the end of the turn. An endpoint that has ended has no more of
+    /// those; what were marked then would keep it in memory.
+    fn mark(&self) {
+        if !self.shared.is_closed()
+            && !self.dirty.replace(true)
+            && let Some(stream) = self.me.upgrade()
+        {
+            self.shared.streams.dirty.borrow_mut().push(Dirty::Client(stream));
+            self.shared.stir();
+        }
+    }
+
+    /// Makes the calls that are to be made.
+    pub(crate) fn flush(&self, cx: &mut Context<'_, T>) {
+        self.dirty.set(false);
+        loop {
+            let mut state = self.state.borrow_mut();
+            if let Some(id) = state.may_learn() {
+                state.learn(cx.session_stats(id));
+            }
+            // Without a session there is nothing to call on yet, or nothing to be called any more.
+            let Some(id) = state.lease.as_ref().map(|lease| lease.link().usable()) else { break };
+            let call = state.machine.poll_call(&mut self.shared.pool());
+            match call {
+                Ok(Some((ask, request))) => {
+                    drop(state);
+                    let failed = match id {
+                        Ok(session) => self.call(cx, session, ask, request).err(),
+                        Err(cause) => Some(CallError::NotExecuted(cause)),
+                    };
+                    if let Some(error) = failed {
+                        self.state.borrow_mut().machine.replied(ask, Err(error));
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    state.machine.fail(CallError::Rejected(RejectReason::NoMemory(error)));
+                    drop(state);
+                    self.give_up(cx);
+                    break;
+                }
+            }
+        }
+        self.settle();
+    }
+
+    fn call(
+        &self,
+        cx: &mut Context<'_, T>,
+        session: SessionId,
+        ask: Ask,
+        request: MsgBuf,
+    ) -> Result<(), CallError> {
+        let Some(stream) = self.me.upgrade() else { return Ok(()) };
+        let key = self.shared.streams.calls.borrow_mut().insert((stream, ask));
+        let deadline = if ask == Ask::Close { Instant::NEVER } else { self.deadline };
+        let token = STREAM | key as u64;
+        let call = NewCall { method: self.method, request, token, extended: true, deadline };
+        cx.call(session, call).map_err(|rejected| {
+            self.shared.streams.calls.borrow_mut().remove(key);
+            self.shared.pool().recycle(rejected.request);
+            CallError::Rejected(rejected.reason)
+        })
+    }
+
+    /// There is no memory to close the stream with: cancelled calls tell the server as much.
+    #[cold]
+    fn give_up(&self, cx: &mut Context<'_, T>) {
+        let state = self.state.borrow();
+        let id = state.lease.as_ref().and_then(|lease| lease.link().usable().ok());
+        drop(state);
+        let Some(id) = id else { return };
+        let calls = self.shared.streams.calls.borrow();
+        let own = calls.iter().filter(|(_, (stream, _))| std::ptr::eq(&raw const **stream, self));
+        let keys: Vec<usize> = own.map(|(key, _)| key).collect();
+        drop(calls);
+        for key in keys {
+            cx.cancel(id, STREAM | key as u64, Cause::NoMemory);
+        }
+    }
+
+    /// A call has ended.
+    pub(crate) fn replied(&self, ask: Ask, result: Result<Option<MsgBuf>, CallError>) {
+        let result = result.map_err(|error| named(error, self.name));
+        self.state.borrow_mut().machine.replied(ask, result);
+        self.settle();
+    }
+
+    /// Ends the stream for a reason of this side's.
+    pub(crate) fn end(&self, error: CallError) {
+        self.state.borrow_mut().machine.fail(error);
+        self.settle();
+        self.mark();
+    }
+
+    /// The same, if it has had no session.
+    pub(crate) fn end_unbound(&self, error: CallError) {
+        if self.state.borrow().lease.is_none() {
+            self.end(error);
+        }
+    }
+
+    /// Wakes whoever can go on, and gives the session back if the stream is done with it.
+    fn settle(&self) {
+        let mut state = self.state.borrow_mut();
+        // A call on its way ends in time by itself, and knows more: whether anything has run.
+        let late = state.late && !state.machine.is_calling();
+        if late {
+            state.late = false;
+            state.end_early(Cause::DeadlineExceeded);
+        }
+        let State { machine, lease, waiting, timer, .. } = &mut *state;
+        let mut woken = Woken::default();
+        if machine.is_readable() {
+            woken.reader = std::mem::take(&mut waiting.reader);
+        }
+        if machine.has_room(BATCH) || machine.sending().is_err() {
+            woken.writers = std::mem::take(&mut waiting.writers);
+        }
+        let over = if machine.is_over() { lease.take() } else { None };
+        let timer = if machine.is_over() { timer.take() } else { None };
+        let spoilt = machine.is_spoilt();
+        drop(state);
+        drop(timer);
+        if late {
+            // The server is to be told.
+            self.mark();
+        }
+        woken.wake(self.shared.executor());
+        if let Some(lease) = over {
+            lease.give_back(spoilt);
+        }
+    }
+
+    /// A large item waits until it is known whether the server takes it, so until the session is open.
+    fn wait_for_room(
+        &self,
+        state: RefMut<'_, State<T>>,
+        cx: &TaskContext<'_>,
+    ) -> Poll<Result<(), CallError>> {
+        let link = state.lease.as_ref().filter(|_| !state.knows_limit).map(Lease::link);
+        let opening = link.is_some_and(|link| link.phase() == Phase::Opening);
+        if opening && let Some(link) = link {
+            link.wait(self.shared.executor().wake_slot(cx));
+        }
+        let late = link.is_some() && !opening;
+        drop(state);
+        if late {
+            // It opened in this turn, at the end of which the stream looks.
+            self.mark();
+        }
+        Poll::Pending
+    }
+
+    /// Ends the stream because the endpoint has ended.
+    pub(crate) fn shut_down(&self) {
+        self.state.borrow_mut().end_early(Cause::Shutdown);
+        self.settle();
+    }
+
+    /// Whoever waits on an endpoint that was shut down would wait for ever.
+    fn look_for_shutdown(&self, state: &mut State<T>) {
+        if self.shared.is_closed() {
+            state.end_early(Cause::Shutdown);
+        }
+    }
+}
+
+impl<T: Transport> Source for ClientStream<T> {
+    fn poll_batch(&self, cx: &TaskContext<'_>) -> Poll<Result<Option<Batch>, CallError>> {
+        let mut state = self.state.borrow_mut();
+        self.look_for_shutdown(&mut state);
+        let mut earlier = WakeSlot::Empty;
+        let next = match state.machine.next_batch() {
+            ClientNext::Batch(batch) => Poll::Ready(Ok(Some(batch))),
+            ClientNext::End(end) => Poll::Ready(end.map(|()| None)),
+            ClientNext::Wait => {
+                let waiter = self.shared.executor().wake_slot(cx);
+                earlier = std::mem::replace(&mut state.waiting.reader, waiter);
+                Poll::Pending
+            }
+        };
+        drop(state);
+        // A waker may run anything when it is dropped, the stream's other half included.
+        drop(earlier);
+        self.mark();
+        next
+    }
+
+    fn batch_read(&self, memory: MsgBuf) {
+        self.state.borrow_mut().machine.batch_read();
+        self.shared.pool().recycle(memory);
+        self.mark();
+    }
+
+    fn drop_reader(&self) {
+        self.state.borrow_mut().machine.drop_reader();
+        self.mark();
+    }
+
+    fn metadata(&self) -> Metadata {
+        MetadataRef::new(self.state.borrow().machine.entries()).to_owned()
+    }
+
+    fn malformed(&self, _: &DecodeError) -> CallError {
+        self.drop_reader();
+        CallError::ResponseLost(Cause::Malformed)
+    }
+}
+
+impl<T: Transport> Sink for ClientStream<T> {
+    fn poll_put(
+        &self,
+        cx: &TaskContext<'_>,
+        len: usize,
+        encode: &mut dyn FnMut(&mut &mut [u8]),
+    ) -> Poll<Result<(), CallError>> {
+        let mut state = self.state.borrow_mut();
+        self.look_for_shutdown(&mut state);
+        if let Err(error) = state.machine.sending() {
+            return Poll::Ready(Err(error));
+        }
+        self.learn_now(&mut state);
+        if let Some(limit) = state.machine.too_large(len) {
+            let reason = RejectReason::TooLarge { size: len, limit };
+            return Poll::Ready(Err(CallError::Rejected(reason)));
+        }
+        if !state.machine.has_room(len) {
+            state.waiting.writers.add(self.shared.executor(), cx);
+            return self.wait_for_room(state, cx);
+        }
+        let put = state.machine.put(len, encode, &mut self.shared.pool());
+        drop(state);
+        self.mark();
+        Poll::Ready(put.map_err(|error| CallError::Rejected(RejectReason::NoMemory(error))))
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state.borrow().machine.sending().is_err()
+    }
+
+    fn drop_writer(&self) {
+        self.state.borrow_mut().machine.end_items();
+        self.mark();
+    }
+}

@@ -1,0 +1,222 @@
+//! Beginning streams.
+
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use crate::calling::options::CallOptions;
+use crate::client::Channel;
+use crate::client::channel::{Place, Unpicked};
+use crate::client::session::Session;
+use crate::client::stream::client::ClientStream;
+use crate::client::stream::pool::Lease;
+use crate::endpoint::state::Shared;
+use crate::executor::timers::Sleep;
+use crate::protocol::{CallError, Cause};
+use crate::service::{Codec, Incoming, Method, Outgoing, Upload};
+use crate::time::Instant;
+use crate::transport::Transport;
+
+/// How often a stream that waits for a server asks whether there is one, when none could be reached; and
+/// whether it is still wanted.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+fn server_streaming<T: Transport, Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
+    stream: Rc<ClientStream<T>>,
+    method: &Method<Req, Resp, C, D>,
+    request: &Req,
+) -> Incoming<Resp> {
+    let (len, limit) = (C::encoded_len(request), method.request_limit() as usize);
+    stream.put_only(len, limit, &mut |out| C::encode(request, out));
+    Incoming::new::<D>(stream, method.response_limit())
+}
+
+fn bidi_streaming<T: Transport, Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
+    stream: Rc<ClientStream<T>>,
+    method: &Method<Req, Resp, C, D>,
+) -> (Outgoing<Req>, Incoming<Resp>) {
+    let messages = Outgoing::new::<C>(Rc::clone(&stream) as _, method.request_limit());
+    (messages, Incoming::new::<D>(stream, method.response_limit()))
+}
+
+fn client_streaming<T: Transport, Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
+    stream: Rc<ClientStream<T>>,
+    method: &Method<Req, Resp, C, D>,
+) -> Upload<Req, Resp> {
+    let (messages, response) = bidi_streaming(stream, method);
+    Upload::new(messages, response)
+}
+
+impl<T: Transport> Session<T> {
+    /// Calls a method that answers with many messages. The stream runs on a session of its own to the same
+    /// peer, taken from a pool that belongs to this one, so that it delays no other call. The request is
+    /// encoded now and sent with the endpoint's next turn.
+    ///
+    /// # Errors
+    /// Everything that can go wrong is told by [`Incoming::next`].
+    pub fn server_streaming<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
+        &self,
+        method: &Method<Req, Resp, C, D>,
+        request: &Req,
+    ) -> Incoming<Resp> {
+        server_streaming(self.stream(method, None), method, request)
+    }
+
+    /// Calls a method that takes many messages and answers with one; otherwise as
+    /// [`Session::server_streaming`].
+    pub fn client_streaming<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
+        &self,
+        method: &Method<Req, Resp, C, D>,
+    ) -> Upload<Req, Resp> {
+        client_streaming(self.stream(method, None), method)
+    }
+
+    /// Calls a method that takes and sends many messages; otherwise as [`Session::server_streaming`].
+    /// Dropping the [`Outgoing`] says that no more messages come, dropping the [`Incoming`] ends the
+    /// stream.
+    pub fn bidi_streaming<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
+        &self,
+        method: &Method<Req, Resp, C, D>,
+    ) -> (Outgoing<Req>, Incoming<Resp>) {
+        bidi_streaming(self.stream(method, None), method)
+    }
+
+    fn stream<Req, Resp, C, D>(
+        &self,
+        method: &Method<Req, Resp, C, D>,
+        options: Option<&CallOptions>,
+    ) -> Rc<ClientStream<T>> {
+        let lease = self.streams().take(self.shared(), self.peer());
+        new(self.shared(), method, options, Some(lease))
+    }
+}
+
+impl<T: Transport> Channel<T> {
+    /// Calls a method that answers with many messages, on one of the channel's servers. The stream has a
+    /// session to itself, so that it delays no other call; such sessions are used again. The request is
+    /// encoded now and sent with the endpoint's next turn, or when there is a server.
+    ///
+    /// Streams are not tried again: if the server goes, [`Incoming::next`] says so.
+    ///
+    /// # Errors
+    /// Everything that can go wrong is told by [`Incoming::next`].
+    pub fn server_streaming<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
+        &self,
+        method: &Method<Req, Resp, C, D>,
+        request: &Req,
+    ) -> Incoming<Resp> {
+        server_streaming(self.stream(method), method, request)
+    }
+
+    /// Calls a method that takes many messages and answers with one; otherwise as
+    /// [`Channel::server_streaming`].
+    pub fn client_streaming<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
+        &self,
+        method: &Method<Req, Resp, C, D>,
+    ) -> Upload<Req, Resp> {
+        client_streaming(self.stream(method), method)
+    }
+
+    /// Calls a method that takes and sends many messages; otherwise as [`Channel::server_streaming`].
+    /// Dropping the [`Outgoing`] says that no more messages come, dropping the [`Incoming`] ends the
+    /// stream.
+    pub fn bidi_streaming<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
+        &self,
+        method: &Method<Req, Resp, C, D>,
+    ) -> (Outgoing<Req>, Incoming<Resp>) {
+        bidi_streaming(self.stream(method), method)
+    }
+
+    fn stream<Req, Resp, C, D>(&self, method: &Method<Req, Resp, C, D>) -> Rc<ClientStream<T>> {
+        let options = self.options();
+        let balancer = match self.place() {
+            Place::Session(session, _) => return session.stream(method, options),
+            Place::Balanced(balancer) => balancer,
+        };
+        let shared = balancer.shared();
+        if let Ok(link) = balancer.pick(None) {
+            let lease = balancer.streams().take(shared, link.peer);
+            return new(shared, method, options, Some(lease));
+        }
+        let stream = new(shared, method, options, None);
+        if shared.is_closed() {
+            // No task would run.
+            stream.end_unbound(CallError::NotExecuted(Cause::Shutdown));
+            return stream;
+        }
+        let search = Search {
+            stream: Rc::downgrade(&stream),
+            channel: self.clone(),
+            waits: options.is_some_and(CallOptions::waits),
+        };
+        shared.spawn_quietly(search.run(stream.deadline()));
+        stream
+    }
+}
+
+fn new<T: Transport, Req, Resp, C, D>(
+    shared: &Rc<Shared<T>>,
+    method: &Method<Req, Resp, C, D>,
+    options: Option<&CallOptions>,
+    lease: Option<Lease<T>>,
+) -> Rc<ClientStream<T>> {
+    let time = CallOptions::time_limit(options, method);
+    let deadline = time.map_or(Instant::NEVER, |time| shared.now() + time);
+    let entries = CallOptions::entries(options).to_vec();
+    ClientStream::new(shared, (method.id(), method.full_name()), deadline, entries, lease)
+}
+
+/// Looks for a server for a stream that has none. Dropped on the way, it ends the stream. The channel stays
+/// for as long as somebody wants the stream, and not much longer.
+struct Search<T: Transport> {
+    stream: Weak<ClientStream<T>>,
+    channel: Channel<T>,
+    waits: bool,
+}
+
+impl<T: Transport> Search<T> {
+    async fn run(self, deadline: Instant) {
+        let shared = Rc::clone(self.channel.place().shared());
+        let found = match deadline {
+            Instant::NEVER => self.find().await,
+            _ => Sleep::new(&shared, deadline)
+                .limit(self.find())
+                .await
+                .unwrap_or(Err(Cause::DeadlineExceeded)),
+        };
+        let (Some(stream), Place::Balanced(balancer)) =
+            (self.stream.upgrade(), self.channel.place())
+        else {
+            return;
+        };
+        match found {
+            Ok(peer) => stream.bind(balancer.streams().take(&shared, peer)),
+            Err(cause) => stream.end(CallError::NotExecuted(cause)),
+        }
+    }
+
+    async fn find(&self) -> Result<T::Route, Cause> {
+        let shared = self.channel.place().shared();
+        while self.stream.strong_count() > 0 {
+            let unpicked = match self.channel.place().pick(None) {
+                Ok(link) => return Ok(link.peer),
+                Err(unpicked) => unpicked,
+            };
+            let pause = Sleep::new(shared, shared.now() + PATIENCE);
+            match unpicked {
+                Unpicked::Down(cause) if !self.waits || shared.is_closed() => return Err(cause),
+                Unpicked::Down(_) => pause.await,
+                // How it went is asked above. Nobody says when the stream is dropped.
+                Unpicked::Soon => drop(pause.limit(self.channel.ready()).await),
+            }
+        }
+        Err(Cause::Cancelled)
+    }
+}
+
+impl<T: Transport> Drop for Search<T> {
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.upgrade() {
+            stream.end_unbound(CallError::NotExecuted(Cause::Shutdown));
+        }
+    }
+}

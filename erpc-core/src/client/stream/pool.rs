@@ -1,0 +1,143 @@
+//! Sessions for streams.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+
+use crate::calling::link::{Link, Phase};
+use crate::client::session::Session;
+use crate::endpoint::state::Shared;
+use crate::transport::Transport;
+
+/// Sessions to one peer that a pool keeps for streams to come; those beyond are closed when their stream
+/// ends. An idle session costs both sides a ping now and then, a new one a handshake.
+const MAX_IDLE: usize = 16;
+
+/// Sessions, each for one stream at a time. Belongs to a session or a channel, and ends with it; streams
+/// that run then go on.
+pub(crate) struct StreamPool<T: Transport> {
+    peers: RefCell<HashMap<T::Route, Peer<T>>>,
+}
+
+/// What there is of one peer.
+struct Peer<T: Transport> {
+    idle: Vec<Idle<T>>,
+    load: Load,
+}
+
+impl<T: Transport> Default for Peer<T> {
+    fn default() -> Self {
+        Self { idle: Vec::new(), load: Load::default() }
+    }
+}
+
+struct Idle<T: Transport> {
+    session: Session<T>,
+    /// Streams that the session has had.
+    streams: u32,
+}
+
+impl<T: Transport> Idle<T> {
+    fn is_dead(&self) -> bool {
+        matches!(self.session.link().phase(), Phase::Closed(_))
+    }
+}
+
+/// How many streams a peer has, counted where they begin and end.
+#[derive(Clone, Default)]
+pub(crate) struct Load(Rc<Cell<u32>>);
+
+impl Load {
+    #[inline]
+    pub(crate) fn streams(&self) -> u32 {
+        self.0.get()
+    }
+
+    fn more(&self) -> Running {
+        self.0.set(self.0.get() + 1);
+        Running(self.clone())
+    }
+}
+
+/// A stream that runs.
+struct Running(Load);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Self(Load(count)) = self;
+        count.set(count.get() - 1);
+    }
+}
+
+impl<T: Transport> StreamPool<T> {
+    pub(crate) fn new() -> Rc<Self> {
+        Rc::new(Self { peers: RefCell::default() })
+    }
+
+    /// A session to `peer` for one stream: the one used last, or a new one.
+    pub(crate) fn take(self: &Rc<Self>, shared: &Rc<Shared<T>>, peer: T::Route) -> Lease<T> {
+        let running = self.load(peer).more();
+        let next = || self.peers.borrow_mut().get_mut(&peer)?.idle.pop();
+        // Those that have died are dropped on the way.
+        let found = std::iter::from_fn(next).find(|idle| !idle.is_dead());
+        let fresh = || Idle { session: Session::open(shared, peer), streams: 0 };
+        let Idle { session, streams } = found.unwrap_or_else(fresh);
+        Lease { session, number: streams + 1, pool: Rc::downgrade(self), _running: running }
+    }
+
+    /// How many streams `peer` has, from here on until it is forgotten.
+    pub(crate) fn load(&self, peer: T::Route) -> Load {
+        self.peers.borrow_mut().entry(peer).or_default().load.clone()
+    }
+
+    /// There will be no more streams to `peer`.
+    pub(crate) fn forget(&self, peer: &T::Route) {
+        let gone = self.peers.borrow_mut().remove(peer);
+        drop(gone);
+    }
+
+    /// Lets go of sessions that have died.
+    pub(crate) fn sweep(&self) {
+        let mut peers = self.peers.borrow_mut();
+        let dead = |peer: &mut Peer<T>| peer.idle.extract_if(.., |idle| idle.is_dead()).collect();
+        let dead: Vec<Vec<_>> = peers.values_mut().map(dead).collect();
+        drop((peers, dead));
+    }
+}
+
+/// The right to one stream on a session.
+pub(crate) struct Lease<T: Transport> {
+    session: Session<T>,
+    /// The stream's number.
+    number: u32,
+    pool: Weak<StreamPool<T>>,
+    _running: Running,
+}
+
+impl<T: Transport> Lease<T> {
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) fn link(&self) -> &Link<T::Route> {
+        self.session.link()
+    }
+
+    /// The stream is over, and all its calls have ended. A `spoilt` session is closed.
+    pub(crate) fn give_back(self, spoilt: bool) {
+        let Some(pool) = self.pool.upgrade() else { return };
+        let mut peers = pool.peers.borrow_mut();
+        // A peer that was forgotten meanwhile has no place any more; its session is closed, too.
+        let Some(Peer { idle, .. }) = peers.get_mut(&self.session.peer()) else { return };
+        let given = Idle { session: self.session, streams: self.number };
+        let useful = !given.is_dead() && !spoilt && given.streams < u32::MAX;
+        let rest = if useful && idle.len() < MAX_IDLE {
+            idle.push(given);
+            None
+        } else {
+            Some(given)
+        };
+        // Sessions may run anything when they are dropped; the pool is no longer borrowed.
+        drop((peers, rest));
+    }
+}

@@ -1,0 +1,87 @@
+//! Reaching an endpoint from other threads.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::endpoint::open::Endpoint;
+use crate::event_loop::mailbox::{MAILBOX_LIMIT, Mailbox, Refused};
+use crate::serving::worker;
+use crate::transport::Transport;
+use crate::transport::udp::UdpTransport;
+
+/// Reaches an endpoint from any thread. Cheap to clone; does not keep the endpoint alive.
+pub struct Handle<T: Transport = UdpTransport> {
+    mailbox: Arc<Mailbox<T>>,
+}
+
+impl<T: Transport> Handle<T> {
+    pub(crate) fn new(mailbox: Arc<Mailbox<T>>) -> Self {
+        Self { mailbox }
+    }
+
+    /// The handle of the endpoint that this thread works for: in a worker's handler that which received
+    /// the request, within an endpoint's loop its own. `None` elsewhere, and if the endpoint's transport
+    /// is not `T`.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        let of_worker = worker::origin().map(Self::new);
+        of_worker.or_else(|| Endpoint::current().map(|endpoint| endpoint.handle()))
+    }
+
+    /// Runs `job` on the endpoint's thread, with its next turn; wakes it if it sleeps. The job may make
+    /// calls and spawn tasks; while it runs, the endpoint does nothing else.
+    ///
+    /// # Errors
+    /// [`SubmitError`] if too many jobs wait already, or the endpoint is gone. The job is dropped, here,
+    /// and also if the endpoint ends before its turn comes.
+    pub fn submit(
+        &self,
+        job: impl FnOnce(&Endpoint<T>) + Send + 'static,
+    ) -> Result<(), SubmitError> {
+        self.mailbox.submit(Box::new(job)).map_err(|refused| match refused {
+            Refused::Full => SubmitError::Full,
+            Refused::Closed => SubmitError::Gone,
+        })
+    }
+
+    /// Wakes the endpoint if it sleeps, so that [`Endpoint::run_until`] looks at its condition again.
+    pub fn wake(&self) {
+        self.mailbox.bell.nudge();
+    }
+}
+
+impl<T: Transport> Clone for Handle<T> {
+    fn clone(&self) -> Self {
+        Self { mailbox: Arc::clone(&self.mailbox) }
+    }
+}
+
+impl<T: Transport> fmt::Debug for Handle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handle")
+    }
+}
+
+/// Why a job was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// [`MAILBOX_LIMIT`] jobs wait for the endpoint; let it catch up.
+    Full,
+    /// The endpoint is gone.
+    Gone,
+}
+
+impl fmt::Display for SubmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => write!(
+                f,
+                "{MAILBOX_LIMIT} jobs wait for the endpoint already; submit fewer, or wait for replies"
+            ),
+            Self::Gone => f.write_str("the endpoint is gone"),
+        }
+    }
+}
+
+impl std::error::Error for SubmitError {}

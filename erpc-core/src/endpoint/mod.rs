@@ -1,0 +1,17 @@
+//! The endpoint that users hold: it owns the event loop, the executor, its calls and its handlers.
+
+#![forbid(unsafe_code)]
+
+mod ending;
+mod entered;
+pub(crate) mod handle;
+pub(crate) mod open;
+#[cfg(all(test, loom))]
+mod schedules;
+pub(crate) mod state;
+#[cfg(feature = "tokio")]
+pub mod tokio;
+mod watch;
+
+pub use handle::{Handle, SubmitError};
+pub use open::{Endpoint, OpenError};

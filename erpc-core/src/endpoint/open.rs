@@ -1,0 +1,495 @@
+//! The endpoint that users hold.
+
+use std::any::{Any, TypeId};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::panic::resume_unwind;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::entered::{self, Entered};
+use crate::buf::{MsgBuf, NoMemory};
+use crate::client::session::{Connect, ConnectFailed, ConnectFailure, Session, Target};
+use crate::endpoint::handle::Handle;
+use crate::endpoint::state::Shared;
+use crate::endpoint::watch::Watch;
+use crate::event_loop::idle::{IdlePolicy, Idler};
+use crate::event_loop::rpc::random_key;
+use crate::event_loop::{EndpointStats, Rpc};
+use crate::executor::join::JoinHandle;
+use crate::executor::timers::{Elapsed, Sleep};
+use crate::protocol::{Acceptor, ConfigError, EndpointConfig, ListenGroup};
+use crate::service::Routes;
+use crate::serving::dispatch::Serving;
+use crate::serving::worker::{WorkerPool, WorkerQueue};
+use crate::time::Instant;
+use crate::transport::udp::{UdpConfig, UdpError, UdpTransport};
+use crate::transport::{Route, Transport};
+
+/// An endpoint: sessions to peers, calls on them, handlers for others' calls, and the loop that moves
+/// all of it. Belongs to one thread; a thread may have several.
+///
+/// Nothing happens by itself. Packets move while somebody runs the loop: [`Endpoint::block_on`],
+/// [`Endpoint::run_until`] or [`Endpoint::run_once`]. Tasks, callbacks and handlers run within it, one
+/// after the other, on this thread. There is no lock and no reference count that another thread touches
+/// on the way of a call.
+///
+/// Cheap to clone; all clones are the same endpoint. When the last is dropped, its tasks are dropped, its
+/// sessions end and its calls fail. Tasks and callbacks should hold [`Session`]s, which do not keep
+/// the endpoint alive, rather than endpoints, which would keep it for ever; [`Endpoint::current`] finds
+/// the endpoint there.
+///
+/// ```no_run
+/// use erpc_core::endpoint::Endpoint;
+/// use erpc_core::service::Method;
+///
+/// const DOUBLE: Method<u32, u32> = Method::new("math.v1.Math/Double");
+///
+/// let endpoint = Endpoint::udp()?;
+/// let session = endpoint.connect("10.0.0.7:31850")?;
+/// assert_eq!(endpoint.block_on(session.call(&DOUBLE, &21))?, 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Endpoint<T: Transport = UdpTransport> {
+    anchor: Rc<Anchor<T>>,
+}
+
+/// What dies with the last [`Endpoint`], while sessions and calls may still hold the rest.
+struct Anchor<T: Transport> {
+    shared: Rc<Shared<T>>,
+    idle: Cell<IdlePolicy>,
+    /// See [`Endpoint::local`].
+    locals: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
+    watch: Watch,
+}
+
+impl<T: Transport> Drop for Anchor<T> {
+    fn drop(&mut self) {
+        drop(self.locals.take());
+        self.shared.shut_down();
+        self.shared.orphan();
+    }
+}
+
+impl Endpoint {
+    /// An endpoint over UDP, on a port that the system picks, with default settings.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the system refuses a socket.
+    pub fn udp() -> Result<Self, OpenError> {
+        Self::udp_with(&UdpConfig::new(), EndpointConfig::new())
+    }
+
+    /// An endpoint over UDP.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the system refuses the socket, or a setting is out of bounds.
+    pub fn udp_with(udp: &UdpConfig, config: EndpointConfig) -> Result<Self, OpenError> {
+        let transport = UdpTransport::bind(udp).map_err(OpenError::Udp)?;
+        Self::new(transport, config).map_err(OpenError::Config)
+    }
+}
+
+impl<T: Transport> Endpoint<T> {
+    /// An endpoint over `transport`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if a setting is out of bounds.
+    pub fn new(transport: T, config: EndpointConfig) -> Result<Self, ConfigError> {
+        let (memory, (_, liveness)) = (config.memory(), config.timeouts());
+        let seed = config.fixed_seed().unwrap_or_else(|| random_key().0);
+        let shared = Rc::new(Shared::new(Rpc::new(transport, config)?, memory, seed, liveness));
+        let anchor = Anchor {
+            shared,
+            idle: Cell::default(),
+            locals: RefCell::default(),
+            watch: Watch::default(),
+        };
+        Ok(Self { anchor: Rc::new(anchor) })
+    }
+
+    /// Sets what the loop does when there is nothing to do. Default: [`IdlePolicy::default`]. Takes
+    /// effect when a loop starts.
+    pub fn set_idle_policy(&self, policy: IdlePolicy) {
+        self.anchor.idle.set(policy);
+    }
+
+    /// Opens a session and waits until it is open: with the first of the target's addresses that
+    /// answers. Each takes at most the connect time-out.
+    ///
+    /// # Errors
+    /// [`ConnectFailed`] with the address that was tried last.
+    ///
+    /// # Panics
+    /// Within a handler or callback, as [`Endpoint::block_on`].
+    pub fn connect(&self, target: impl Target<T::Route>) -> Result<Session<T>, ConnectFailed> {
+        let routes = target.routes();
+        let routes = routes
+            .map_err(|error| ConnectFailed::new(String::new(), ConnectFailure::Resolve(error)))?;
+        let mut failed = ConnectFailed::new(String::new(), ConnectFailure::NoAddress);
+        for route in routes {
+            match self.block_on(self.connect_async(route)) {
+                Ok(session) => return Ok(session),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// Opens a session; the future brings it when it is open.
+    pub fn connect_async(&self, peer: T::Route) -> Connect<T> {
+        Connect::new(self.open(peer))
+    }
+
+    /// Starts to open a session and returns it at once. Calls on it wait until it is open; if it cannot
+    /// be opened, they fail and say why.
+    #[must_use]
+    pub fn open(&self, peer: T::Route) -> Session<T> {
+        Session::open(&self.anchor.shared, peer)
+    }
+
+    /// Serves `routes` on this endpoint. Worker methods need a pool; endpoints may share one.
+    ///
+    /// Sessions are accepted after [`Endpoint::listen`]. An endpoint serves once: a second call changes
+    /// nothing and returns `false`.
+    pub fn serve(&self, routes: Arc<Routes>, workers: Option<&WorkerPool<T>>) -> bool {
+        self.serve_with(routes, workers.map(WorkerPool::queue))
+    }
+
+    pub(crate) fn serve_with(&self, routes: Arc<Routes>, workers: Option<WorkerQueue<T>>) -> bool {
+        let shared = &self.anchor.shared;
+        shared.serving.set(Serving::new(routes, workers, shared)).is_ok()
+    }
+
+    /// Accepts sessions of peers, as the only endpoint at its address.
+    ///
+    /// # Panics
+    /// Within a handler or callback, and if the system has no randomness to give.
+    pub fn listen(&self) {
+        let mut rpc = self.anchor.shared.rpc().expect(NOT_HERE);
+        let group =
+            ListenGroup::new(crate::server::nexus::secret(), vec![rpc.local_route().port()]);
+        rpc.listen(Acceptor::new(Arc::new(group), 0));
+    }
+
+    /// Accepts sessions of peers, as a member of a group; what [`Nexus`](crate::server::Nexus) does.
+    ///
+    /// # Panics
+    /// Within a handler or callback.
+    pub fn listen_in(&self, acceptor: Acceptor) {
+        self.anchor.shared.rpc().expect(NOT_HERE).listen(acceptor);
+    }
+
+    /// Runs the loop until `future` is done, and tasks and calls along with it.
+    ///
+    /// # Panics
+    /// Within a handler or a callback: they run within the loop. Use [`Endpoint::spawn`] there. Panics
+    /// of the future and of callbacks pass through.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let _entered = self.enter();
+        let mut future = pin!(future);
+        let root = self.anchor.shared.executor().root();
+        let mut idler = Idler::new(self.anchor.idle.get());
+        loop {
+            if root.is_woken()
+                && let Poll::Ready(output) = root.poll(future.as_mut())
+            {
+                return output;
+            }
+            if self.turn() == 0 && !root.is_woken() {
+                self.rest(&mut idler, None);
+            } else {
+                idler.worked();
+            }
+        }
+    }
+
+    /// Runs the loop until `done` says so; it is asked after every turn. What changes the condition from
+    /// another thread must [`Handle::wake`] a loop that may sleep.
+    ///
+    /// # Panics
+    /// As [`Endpoint::block_on`].
+    pub fn run_until(&self, mut done: impl FnMut() -> bool) {
+        let _entered = self.enter();
+        let mut idler = Idler::new(self.anchor.idle.get());
+        while !done() {
+            if self.turn() == 0 {
+                self.rest(&mut idler, None);
+            } else {
+                idler.worked();
+            }
+        }
+    }
+
+    /// Runs the loop for `duration`.
+    ///
+    /// # Panics
+    /// As [`Endpoint::block_on`].
+    pub fn run_for(&self, duration: Duration) {
+        let _entered = self.enter();
+        let mut idler = Idler::new(self.anchor.idle.get());
+        let end = self.now() + duration;
+        loop {
+            let now = self.now();
+            if now >= end {
+                return;
+            }
+            if self.turn() == 0 {
+                self.rest(&mut idler, Some(end - now));
+            } else {
+                idler.worked();
+            }
+        }
+    }
+
+    /// One turn: receives up to a burst of packets and runs their handlers and callbacks, runs what other
+    /// threads sent and every task that is ready, and sends what came of it with the next turn at the
+    /// latest. Returns how much there was to do. Does not wait.
+    ///
+    /// # Panics
+    /// As [`Endpoint::block_on`].
+    pub fn run_once(&self) -> usize {
+        let _entered = self.enter();
+        self.turn()
+    }
+
+    /// One turn as [`Endpoint::run_once`], at a time that the caller says, for virtual clocks: until the next
+    /// turn that is the time for all that the endpoint does. Do not mix with loops that read the clock.
+    ///
+    /// # Panics
+    /// As [`Endpoint::block_on`].
+    pub fn run_once_at(&self, now: Instant) -> usize {
+        let _entered = self.enter();
+        self.anchor.shared.set_time(now);
+        self.turn()
+    }
+
+    /// When a turn is due at the latest, if no packet comes and nobody asks for anything;
+    /// [`Instant::NEVER`] if nothing is due. Without the protocol's timers within handlers and callbacks.
+    #[must_use]
+    pub fn next_deadline(&self) -> Instant {
+        self.anchor.shared.next_deadline()
+    }
+
+    /// What time it is now, on the clock that deadlines are told by.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.anchor.shared.now()
+    }
+
+    /// Waits for `duration`; to the turn of the loop, which with [`IdlePolicy::Sleep`] is as exact as the
+    /// system's timers, some 50 us. Runs out with the time from here, whenever it is first polled.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use erpc_core::endpoint::Endpoint;
+    ///
+    /// let endpoint = Endpoint::udp()?;
+    /// endpoint.block_on(endpoint.sleep(Duration::from_millis(2)));
+    /// # Ok::<(), erpc_core::endpoint::OpenError>(())
+    /// ```
+    pub fn sleep(&self, duration: Duration) -> Sleep<T> {
+        self.sleep_until(self.now() + duration)
+    }
+
+    /// Waits until `deadline`; over with the next turn if it has passed.
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep<T> {
+        Sleep::new(&self.anchor.shared, deadline)
+    }
+
+    /// Waits for `future`, but no longer than `within` from here. What the future was at is dropped then: a
+    /// [`Call`](crate::client::Call) is cancelled.
+    ///
+    /// # Errors
+    /// The future's output is [`Elapsed`] if time has run out.
+    pub fn timeout<F: Future>(
+        &self,
+        within: Duration,
+        future: F,
+    ) -> impl Future<Output = Result<F::Output, Elapsed>> + use<F, T> {
+        self.sleep(within).limit(future)
+    }
+
+    /// Ends the endpoint now, whoever else holds it: its tasks are dropped, its sessions end, its calls
+    /// fail with [`Cause::Shutdown`](crate::protocol::Cause::Shutdown), and so do later ones. What
+    /// dropping the last handle does; does nothing the second time. Within a handler or callback: no more
+    /// calls are taken from now on, and the rest comes at the end of the turn.
+    pub fn shutdown(&self) {
+        self.anchor.shared.shut_down();
+    }
+
+    /// Starts a task. It runs within this endpoint's loop and needs not be `Send`.
+    ///
+    /// A task that holds an `Endpoint` keeps it alive for as long as the task runs: hold sessions, ask
+    /// [`Endpoint::current`] when it is needed, or end the endpoint with [`Endpoint::shutdown`].
+    pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
+        let handle = self.anchor.shared.executor().spawn(future);
+        self.anchor.shared.stir();
+        handle
+    }
+
+    /// A handle for other threads.
+    #[must_use]
+    pub fn handle(&self) -> Handle<T> {
+        Handle::new(Arc::clone(self.anchor.shared.mailbox()))
+    }
+
+    /// The endpoint whose loop this thread is in: for handlers, callbacks and tasks that want to call
+    /// others. `None` outside of a loop, and if the transport is not `T`.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        entered::current()?.downcast::<Anchor<T>>().ok().map(|anchor| Self { anchor })
+    }
+
+    /// The endpoint's own value of type `V`, made by `init` when it is first asked for. Handlers, which
+    /// are shared by all endpoints of a server, keep what belongs to one thread here: clients, caches.
+    ///
+    /// ```
+    /// use erpc_core::endpoint::Endpoint;
+    /// use erpc_core::client::Session;
+    /// use erpc_core::transport::mem::{MemRoute, MemTransport};
+    ///
+    /// struct Backend(Session<MemTransport>);
+    ///
+    /// fn backend(endpoint: &Endpoint<MemTransport>) -> Session<MemTransport> {
+    ///     endpoint.local(|endpoint| Backend(endpoint.open(MemRoute::new(1)))).0.clone()
+    /// }
+    /// ```
+    pub fn local<V: 'static>(&self, init: impl FnOnce(&Self) -> V) -> Rc<V> {
+        let found = self.anchor.locals.borrow().get(&TypeId::of::<V>()).cloned();
+        if let Some(value) = found.and_then(|value| value.downcast().ok()) {
+            return value;
+        }
+        let value = Rc::new(init(self));
+        self.anchor.locals.borrow_mut().insert(TypeId::of::<V>(), Rc::clone(&value) as _);
+        value
+    }
+
+    /// An empty message buffer for at least `len` bytes.
+    ///
+    /// # Errors
+    /// [`NoMemory`] if the endpoint's limit is reached.
+    pub fn alloc(&self, len: usize) -> Result<MsgBuf, NoMemory> {
+        self.anchor.shared.pool().alloc(len)
+    }
+
+    /// The address that peers see, as far as it is known here; `None` within handlers and callbacks.
+    #[must_use]
+    pub fn local_route(&self) -> Option<T::Route> {
+        self.anchor.shared.rpc().map(|rpc| rpc.local_route())
+    }
+
+    /// What was counted so far; `None` within handlers and callbacks.
+    #[must_use]
+    pub fn stats(&self) -> Option<EndpointStats> {
+        let mut stats = self.anchor.shared.rpc()?.stats();
+        // Requests are encoded into buffers of a pool of their own.
+        stats.pool += self.anchor.shared.pool().stats();
+        stats.late_requests = self.anchor.shared.late_requests();
+        Some(stats)
+    }
+
+    pub(crate) fn shared(&self) -> &Rc<Shared<T>> {
+        &self.anchor.shared
+    }
+
+    fn turn(&self) -> usize {
+        let work = self.turn_containing_panics();
+        if let Some(panic) = self.anchor.shared.take_panic() {
+            resume_unwind(panic);
+        }
+        work
+    }
+
+    fn turn_containing_panics(&self) -> usize {
+        let shared = &self.anchor.shared;
+        let mut work = shared.turn();
+        if let Some(mut jobs) = shared.take_jobs() {
+            for job in jobs.drain(..) {
+                shared.guard(|| job(self));
+                work += 1;
+            }
+            shared.reuse_jobs(jobs);
+        }
+        self.anchor.watch.look(shared);
+        work
+    }
+
+    /// The loop of a server's thread: what callbacks and jobs panic with has been reported by the panic
+    /// hook, and does not end the server.
+    pub(crate) fn run_server(&self, mut done: impl FnMut() -> bool) {
+        let _entered = self.enter();
+        let mut idler = Idler::new(self.anchor.idle.get());
+        while !done() {
+            if self.turn_containing_panics() == 0 {
+                self.rest(&mut idler, None);
+            } else {
+                idler.worked();
+            }
+            drop(self.anchor.shared.take_panic());
+        }
+    }
+
+    /// After a turn without work.
+    #[inline]
+    fn rest(&self, idler: &mut Idler, limit: Option<Duration>) {
+        if idler.should_sleep(|| self.now()) {
+            self.anchor.shared.sleep(limit);
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn enter(&self) -> Entered {
+        Entered::enter(Rc::clone(&self.anchor) as _, self.anchor.shared.executor())
+    }
+}
+
+impl<T: Transport> Clone for Endpoint<T> {
+    fn clone(&self) -> Self {
+        Self { anchor: Rc::clone(&self.anchor) }
+    }
+}
+
+impl<T: Transport> fmt::Debug for Endpoint<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("local_route", &self.local_route()).finish_non_exhaustive()
+    }
+}
+
+/// What a misplaced call panics with.
+const NOT_HERE: &str =
+    "the endpoint is busy running this very handler or callback; do this outside of the loop";
+
+/// Why an endpoint could not be opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The system refuses the socket.
+    Udp(UdpError),
+    /// A setting is out of bounds.
+    Config(ConfigError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Udp(error) => write!(f, "cannot open an endpoint: {error}"),
+            Self::Config(error) => write!(f, "cannot open an endpoint: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Udp(error) => Some(error),
+            Self::Config(error) => Some(error),
+        }
+    }
+}

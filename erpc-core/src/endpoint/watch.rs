@@ -1,0 +1,50 @@
+//! Telling whoever reads the log that packets are lost at the door.
+
+use std::any::TypeId;
+use std::cell::Cell;
+use std::time::Duration;
+
+use crate::endpoint::state::Shared;
+use crate::time::Instant;
+use crate::transport::Transport;
+use crate::transport::udp::{OVERFLOW_HINT, UdpTransport};
+
+/// Looks once a second whether the receive queue overflowed, and says so once.
+#[derive(Default)]
+pub(crate) struct Watch {
+    turns: Cell<u32>,
+    looked: Cell<Instant>,
+    reported: Cell<bool>,
+}
+
+impl Watch {
+    const INTERVAL: Duration = Duration::from_secs(1);
+
+    #[inline]
+    pub(crate) fn look<T: Transport>(&self, shared: &Shared<T>) {
+        let turns = self.turns.get().wrapping_add(1);
+        self.turns.set(turns);
+        if turns.is_multiple_of(1_024) && !self.reported.get() {
+            self.look_slow(shared);
+        }
+    }
+
+    #[cold]
+    fn look_slow<T: Transport>(&self, shared: &Shared<T>) {
+        let now = shared.now();
+        if now - self.looked.get() < Self::INTERVAL {
+            return;
+        }
+        self.looked.set(now);
+        let Some(mut rpc) = shared.rpc() else { return };
+        let overflow = rpc.stats().transport.rx_overflow;
+        let is_udp = TypeId::of::<T>() == TypeId::of::<UdpTransport>();
+        if overflow > 0 && is_udp {
+            self.reported.set(true);
+            eprintln!(
+                "erpc: {}: {overflow} packets lost: {OVERFLOW_HINT}; not reported again",
+                rpc.local_route()
+            );
+        }
+    }
+}

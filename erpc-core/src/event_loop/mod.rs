@@ -1,0 +1,19 @@
+//! The event loop: a transport, the protocol over it, and the turns that move packets between them.
+//!
+//! [`Rpc`] is one endpoint at its barest, [`App`] what its owner does with what comes in.
+
+#![forbid(unsafe_code)]
+
+pub(crate) mod idle;
+pub(crate) mod mailbox;
+#[cfg(all(test, loom))]
+pub(crate) mod parker;
+pub(crate) mod rpc;
+#[cfg(all(test, loom))]
+mod schedules;
+mod totals;
+mod turn;
+
+pub use idle::IdlePolicy;
+pub use mailbox::MAILBOX_LIMIT;
+pub use rpc::{App, Context, EndpointStats, Rpc};

@@ -1,0 +1,477 @@
+//! The event loop of one endpoint.
+
+use std::time::Duration;
+
+use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
+use crate::clock;
+use crate::event_loop::turn::Turns;
+use crate::protocol::{
+    Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, ConnectError, Core,
+    EndpointConfig, Event, Local, NewCall, Notice, Plain, ProtocolStats, Rejected, Reply, Request,
+    RequestHandle, SessionEvent, SessionId, SessionStats,
+};
+use crate::status::Status;
+use crate::time::Instant;
+use crate::transport::{RxQueue, Transport, TransportStats, TxQueue, Waker};
+use crate::wire::HEADER_LEN;
+
+/// An endpoint at its barest, eRPC's `Rpc`: a transport, the protocol over it, and a loop that somebody
+/// else turns. It belongs to one thread; handlers and continuations are methods of an [`App`].
+///
+/// [`Endpoint`](crate::endpoint::Endpoint) is the comfortable form of it.
+///
+/// ```
+/// use erpc_core::protocol::{CallError, EndpointConfig, Reply, Request};
+/// use erpc_core::event_loop::{App, Context, Rpc};
+/// use erpc_core::buf::MsgBuf;
+/// use erpc_core::transport::mem::{MemHub, MemTransport};
+///
+/// struct Print;
+/// impl App<MemTransport> for Print {
+///     fn on_request(&mut self, _: &mut Context<'_, MemTransport>, _: Request<'_, erpc_core::transport::mem::MemRoute>) {}
+///     fn on_reply(&mut self, _: &mut Context<'_, MemTransport>, token: u64, reply: Result<Reply<'_>, CallError>, _: MsgBuf) {
+///         println!("call {token}: {:?}", reply.map(|reply| reply.as_slice().to_vec()));
+///     }
+/// }
+///
+/// let hub = MemHub::new();
+/// let mut rpc = Rpc::new(hub.port(Default::default()), EndpointConfig::new())?;
+/// rpc.run_once(&mut Print);
+/// # Ok::<(), erpc_core::protocol::ConfigError>(())
+/// ```
+pub struct Rpc<T: Transport> {
+    core: Core<T::Route>,
+    transport: T,
+    /// The clock is read for every packet.
+    stamps_packets: bool,
+    turns: Turns,
+}
+
+/// What an endpoint's owner does with what comes in.
+///
+/// The methods run on the endpoint's thread, inside its loop: whatever they take, everybody waits for.
+pub trait App<T: Transport> {
+    /// A request is to be answered, with [`Context::respond`] or [`Context::respond_status`], now or in
+    /// a later turn. A request of one packet is lent in place and gone when this returns.
+    fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>);
+
+    /// A call has ended; its request buffer is back.
+    fn on_reply(
+        &mut self,
+        cx: &mut Context<'_, T>,
+        token: u64,
+        reply: Result<Reply<'_>, CallError>,
+        request: MsgBuf,
+    );
+
+    /// A session has opened or is gone. By default nothing.
+    fn on_session(&mut self, cx: &mut Context<'_, T>, session: SessionId, event: SessionEvent) {
+        let _ = (cx, session, event);
+    }
+
+    /// Nobody waits for the response to this request any more, which has not been answered: its client
+    /// has cancelled it, its deadline has passed there, or its session is gone. By default nothing.
+    ///
+    /// Told at most once per request. The request is to be answered all the same, with whatever there is:
+    /// that frees its slot.
+    fn on_cancel(&mut self, cx: &mut Context<'_, T>, request: RequestHandle) {
+        let _ = (cx, request);
+    }
+
+    /// A session that a peer opened is gone, and [`App::on_cancel`] was told of its requests that were
+    /// not answered. By default nothing.
+    fn on_client_gone(&mut self, cx: &mut Context<'_, T>, client: ClientId) {
+        let _ = (cx, client);
+    }
+}
+
+/// An endpoint while it handles something: what handlers and continuations can do.
+pub struct Context<'a, T: Transport> {
+    core: &'a mut Core<T::Route>,
+    tx: &'a mut T::Tx,
+    turns: &'a mut Turns,
+    now: Instant,
+}
+
+impl<T: Transport> Context<'_, T> {
+    /// The time of this turn of the loop; read once per burst.
+    #[must_use]
+    #[inline]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// An empty msgbuf for at least `len` bytes.
+    ///
+    /// # Errors
+    /// [`NoMemory`] beyond the endpoint's memory limit.
+    #[inline]
+    pub fn alloc(&mut self, len: usize) -> Result<MsgBuf, NoMemory> {
+        self.core.pool().alloc(len)
+    }
+
+    /// Takes a msgbuf back. Dropping it does the same, a little slower.
+    #[inline]
+    pub fn recycle(&mut self, msgbuf: MsgBuf) {
+        self.core.pool().recycle(msgbuf);
+    }
+
+    /// Starts to open a session. Returns at once; calls are accepted and wait. [`App::on_session`] tells
+    /// how it went.
+    ///
+    /// # Errors
+    /// [`ConnectError::TooManySessions`].
+    pub fn connect(&mut self, peer: T::Route) -> Result<SessionId, ConnectError> {
+        self.core.connect(self.now, peer, self.tx)
+    }
+
+    /// Makes a call. The outcome comes to [`App::on_reply`] with the call's token, once.
+    ///
+    /// # Errors
+    /// [`Rejected`] hands the request back if the call cannot be accepted.
+    #[inline(always)]
+    pub fn call(&mut self, session: SessionId, call: NewCall) -> Result<(), Rejected> {
+        self.core.call(self.now, session, call, self.tx)
+    }
+
+    /// Ends a call that was made with `token`, with this cause, which comes to [`App::on_reply`] with the
+    /// next turn, and tells the server; see [`Core::cancel`]. Returns whether there is such a call: false
+    /// if it has ended.
+    pub fn cancel(&mut self, session: SessionId, token: u64, cause: Cause) -> bool {
+        self.core.cancel(self.now, session, token, cause, self.tx)
+    }
+
+    /// A buffer for the response to `request`; the slot's own if it is large enough.
+    ///
+    /// # Errors
+    /// [`NoMemory`] beyond the endpoint's memory limit.
+    #[inline(always)]
+    pub fn response_buffer(
+        &mut self,
+        request: &RequestHandle,
+        len: usize,
+    ) -> Result<MsgBuf, NoMemory> {
+        self.core.response_buffer(request, len)
+    }
+
+    /// Answers a request; `extended` if the response begins with an
+    /// [extension](crate::wire::extension).
+    ///
+    /// It leaves when the turn is over; at once if it has taken more than 10 us in a loop whose turns are long.
+    #[inline(always)]
+    pub fn respond(&mut self, request: RequestHandle, response: MsgBuf, extended: bool) {
+        let answered = self.turns.answered(self.now);
+        self.core.respond(answered.at, request, response, extended, self.tx);
+        if answered.slow {
+            self.tx.doorbell();
+        }
+    }
+
+    /// Answers a request with a failure, which leaves as [`Context::respond`] says.
+    pub fn respond_status(&mut self, request: RequestHandle, status: &Status) {
+        let answered = self.turns.answered(self.now);
+        self.core.respond_status(answered.at, request, status, self.tx);
+        if answered.slow {
+            self.tx.doorbell();
+        }
+    }
+
+    /// Ends a session when the calls it has accepted are done.
+    pub fn disconnect(&mut self, session: SessionId) {
+        self.core.disconnect(self.now, session, self.tx);
+    }
+
+    /// What a session is at, `None` if it is gone.
+    #[must_use]
+    pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
+        self.core.session_stats(session)
+    }
+
+    /// Whether `bytes` of a client's requests may be kept; see [`Core::may_keep`].
+    #[must_use]
+    pub fn may_keep(&self, client: ClientId, bytes: usize) -> bool {
+        self.core.may_keep(client, bytes)
+    }
+
+    /// Tells what is kept of a client's requests in all; see [`Core::keep`].
+    pub fn keep(&mut self, client: ClientId, bytes: usize) {
+        self.core.keep(client, bytes);
+    }
+
+    /// What a session is at that a peer opened, `None` if it is gone.
+    #[must_use]
+    pub fn client_stats(&self, client: ClientId) -> Option<ClientStats> {
+        self.core.client_stats(client)
+    }
+}
+
+/// Everything an endpoint has counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EndpointStats {
+    /// The protocol's counters.
+    pub protocol: ProtocolStats,
+    /// The transport's.
+    pub transport: TransportStats,
+    /// The msgbuf pool's.
+    pub pool: PoolStats,
+    /// Sessions this endpoint opened and that are not gone.
+    pub client_sessions: usize,
+    /// Sessions this endpoint accepted and that are not gone.
+    pub server_sessions: usize,
+    /// Requests that were answered [`Code::DeadlineExceeded`](crate::status::Code::DeadlineExceeded)
+    /// without running, because their deadline had passed when their handler would have started.
+    pub late_requests: u64,
+}
+
+impl<T: Transport> Rpc<T> {
+    /// An endpoint over a transport.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if a setting is out of its bounds, or takes what the transport does not have.
+    pub fn new(mut transport: T, config: EndpointConfig) -> Result<Self, ConfigError> {
+        let pool = Pool::in_arena(config.memory(), transport.arena());
+        let key = if config.fixed_seed().is_some() { (0, 0) } else { random_key() };
+        let (reads_marks, stamps_packets) = (config.reads_marks(), config.stamps_packets());
+        let core = Core::with_pool(Local::from(transport.capabilities()), config, key, pool)?;
+        if reads_marks {
+            transport.enable_ecn().map_err(ConfigError::from)?;
+        }
+        Ok(Self { core, transport, stamps_packets, turns: Turns::default() })
+    }
+
+    /// Accepts sessions from now on.
+    pub fn listen(&mut self, acceptor: Acceptor) {
+        self.core.listen(acceptor);
+    }
+
+    /// One turn: a burst of packets, what is due, the doorbell. Returns how much there was to do; 0
+    /// means that the endpoint idles.
+    ///
+    /// Bounded: at most one burst of [`MAX_BURST`](crate::transport::MAX_BURST) packets and the timers
+    /// that are due.
+    #[inline]
+    pub fn run_once<A: App<T>>(&mut self, app: &mut A) -> usize {
+        self.turn(clock::now(), false, app)
+    }
+
+    /// The same at a time that the caller says, for virtual clocks.
+    #[inline]
+    pub fn run_once_at<A: App<T>>(&mut self, now: Instant, app: &mut A) -> usize {
+        self.turn(now, true, app)
+    }
+
+    /// One turn at this time, on a clock that is the caller's if `is_virtual`.
+    #[inline]
+    pub(crate) fn turn<A: App<T>>(
+        &mut self,
+        mut now: Instant,
+        is_virtual: bool,
+        app: &mut A,
+    ) -> usize {
+        let (rx, tx) = self.transport.split();
+        let received = rx.burst();
+        let turns = &mut self.turns;
+        self.core.absent(turns.begin(now, received, is_virtual));
+        let watched = turns.are_watched();
+        let mut work = received;
+        for at in 0..received {
+            let mut packet = rx.packet(at);
+            if self.stamps_packets && at > 0 {
+                now = clock::now();
+            }
+            let mut handled = false;
+            let plain = self.core.receive_plain(now, &mut packet, tx);
+            let body = || Body::Packet(&packet.bytes[HEADER_LEN..]);
+            match plain {
+                Plain::Request { handle, method } => {
+                    handled = true;
+                    if watched {
+                        turns.let_go(&mut self.core, now, tx);
+                    }
+                    let mut cx = Context { core: &mut self.core, tx, turns, now };
+                    let (extended, deadline) = (false, Instant::NEVER);
+                    let (body, peer) = (body(), packet.route);
+                    app.on_request(
+                        &mut cx,
+                        Request { handle, method, body, peer, extended, deadline },
+                    );
+                }
+                Plain::Reply { token, request } => {
+                    let mut cx = Context { core: &mut self.core, tx, turns, now };
+                    let reply = Reply { body: body(), extended: false };
+                    app.on_reply(&mut cx, token, Ok(reply), request);
+                }
+                Plain::Neither(parsed) => {
+                    let event = self.core.receive_any(now, packet, parsed, tx);
+                    let mut cx = Context { core: &mut self.core, tx, turns, now };
+                    match event {
+                        Event::None => {}
+                        Event::Request(request) => {
+                            handled = true;
+                            if watched {
+                                cx.turns.let_go(cx.core, now, cx.tx);
+                            }
+                            app.on_request(&mut cx, request);
+                        }
+                        Event::Reply { token, result, request } => {
+                            app.on_reply(&mut cx, token, result, request)
+                        }
+                        Event::Cancelled(request) => app.on_cancel(&mut cx, request),
+                    }
+                }
+            }
+            if watched && handled {
+                // The packets behind it have waited for it.
+                self.core.delayed(turns.resume(now));
+            }
+        }
+        if received > 0 {
+            self.core.end_of_burst(now, tx);
+        }
+        self.core.expire(now, tx);
+        if self.core.wants_route() {
+            self.look_up_paths(now);
+        }
+        work += self.deliver_notices(now, app);
+        self.transport.split().1.doorbell();
+        work
+    }
+
+    fn deliver_notices<A: App<T>>(&mut self, now: Instant, app: &mut A) -> usize {
+        let (_, tx) = self.transport.split();
+        let mut delivered = 0;
+        while let Some(notice) = self.core.pop_notice() {
+            delivered += 1;
+            let mut cx = Context { core: &mut self.core, tx, turns: &mut self.turns, now };
+            match notice {
+                Notice::CallFailed { token, error, request } => {
+                    app.on_reply(&mut cx, token, Err(error), request)
+                }
+                Notice::Session(session, event) => app.on_session(&mut cx, session, event),
+                Notice::Cancelled(request) => app.on_cancel(&mut cx, request),
+                Notice::ClientGone(client) => app.on_client_gone(&mut cx, client),
+            }
+        }
+        delivered
+    }
+
+    #[cold]
+    fn look_up_paths(&mut self, now: Instant) {
+        // The transport looks paths up as a whole, so its halves cannot be borrowed meanwhile.
+        while let Some(route) = self.core.next_unrouted() {
+            let path = self.transport.path(&route);
+            let (_, tx) = self.transport.split();
+            self.core.routed(now, path, tx);
+        }
+    }
+
+    /// The endpoint between two turns. What is pushed goes out with the next turn or
+    /// [`Rpc::ring_doorbell`].
+    #[inline]
+    pub fn context(&mut self) -> Context<'_, T> {
+        self.context_at(clock::now())
+    }
+
+    /// The same at a time that the caller says.
+    #[inline]
+    pub fn context_at(&mut self, now: Instant) -> Context<'_, T> {
+        let tx = self.transport.split().1;
+        Context { core: &mut self.core, tx, turns: &mut self.turns, now }
+    }
+
+    /// Sends what was pushed outside of a turn.
+    pub fn ring_doorbell(&mut self) {
+        self.transport.split().1.doorbell();
+    }
+
+    /// When the next timer is due at the earliest, `None` if none is armed.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let deadline = self.core.next_deadline();
+        (deadline != Instant::NEVER).then_some(deadline)
+    }
+
+    /// Sleeps until a packet may be there, a timer may be due, the waker was used or `limit` has passed.
+    pub fn wait(&mut self, limit: Option<Duration>) {
+        let until_timer = self.next_deadline().map(|deadline| deadline - clock::now());
+        let timeout = match (until_timer, limit) {
+            (Some(timer), Some(limit)) => Some(timer.min(limit)),
+            (timer, limit) => timer.or(limit),
+        };
+        self.transport.wait(timeout);
+        self.rested();
+    }
+
+    /// Says that nothing has waited for the next turn: the loop has slept until something came. For loops that sleep
+    /// elsewhere than in [`Rpc::wait`]; without it, the time since the last turn counts as the loop's absence, and is
+    /// taken out of what the network is said to have taken.
+    pub fn rested(&mut self) {
+        self.turns.rest();
+    }
+
+    /// Ends a [`Rpc::wait`] from any thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.transport.waker()
+    }
+
+    /// The address that peers see.
+    #[must_use]
+    pub fn local_route(&self) -> T::Route {
+        self.transport.local_route()
+    }
+
+    /// Says good-bye to all peers and ends every call; the outcomes come with the next turn.
+    pub fn shutdown(&mut self) {
+        let (_, tx) = self.transport.split();
+        self.core.shutdown(tx);
+        tx.flush();
+    }
+
+    /// Sessions this endpoint has opened, and sessions it has accepted, that are not gone.
+    #[must_use]
+    pub fn sessions(&self) -> (usize, usize) {
+        self.core.sessions()
+    }
+
+    /// What each client endpoint may have on its way to this one; see [`Core::granted`].
+    #[must_use]
+    pub fn granted(&self) -> u32 {
+        self.core.granted()
+    }
+
+    /// The transport, for what only it knows.
+    #[must_use]
+    pub fn transport(&self) -> &T {
+        &self.transport
+    }
+
+    /// Looks whether everything adds up, as [`Core::check_invariants`] does, between two turns.
+    ///
+    /// # Panics
+    /// If something does not add up, which is a fault of this crate.
+    pub fn check_invariants(&self) {
+        self.core.check_invariants();
+    }
+
+    /// Counters as of now.
+    #[must_use]
+    pub fn stats(&mut self) -> EndpointStats {
+        let (client_sessions, server_sessions) = self.core.sessions();
+        EndpointStats {
+            protocol: *self.core.stats(),
+            transport: self.transport.stats(),
+            pool: self.core.pool_stats(),
+            client_sessions,
+            server_sessions,
+            // Whoever runs handlers knows.
+            late_requests: 0,
+        }
+    }
+}
+
+/// A key from the operating system.
+pub(crate) fn random_key() -> (u64, u64) {
+    let word = || getrandom::u64().expect("the operating system has randomness to give");
+    (word(), word())
+}

@@ -1,0 +1,47 @@
+//! Adding up what several endpoints have counted.
+
+use std::ops::AddAssign;
+
+use crate::buf::PoolStats;
+use crate::event_loop::EndpointStats;
+use crate::transport::TransportStats;
+
+impl AddAssign for EndpointStats {
+    fn add_assign(&mut self, other: Self) {
+        // Taken apart, so that a new counter is not forgotten here.
+        let Self { protocol, transport, pool, client_sessions, server_sessions, late_requests } =
+            other;
+        self.protocol += protocol;
+        self.client_sessions += client_sessions;
+        self.server_sessions += server_sessions;
+        self.late_requests += late_requests;
+
+        let TransportStats {
+            rx_packets,
+            rx_bytes,
+            tx_packets,
+            tx_bytes,
+            rx_overflow,
+            tx_dropped,
+            rx_truncated,
+        } = transport;
+        self.transport.rx_packets += rx_packets;
+        self.transport.rx_bytes += rx_bytes;
+        self.transport.tx_packets += tx_packets;
+        self.transport.tx_bytes += tx_bytes;
+        self.transport.rx_overflow += rx_overflow;
+        self.transport.tx_dropped += tx_dropped;
+        self.transport.rx_truncated += rx_truncated;
+
+        self.pool += pool;
+    }
+}
+
+impl AddAssign for PoolStats {
+    fn add_assign(&mut self, other: Self) {
+        let Self { in_use, in_use_bytes, idle_bytes } = other;
+        self.in_use += in_use;
+        self.in_use_bytes += in_use_bytes;
+        self.idle_bytes += idle_bytes;
+    }
+}

@@ -1,0 +1,291 @@
+//! How long an endpoint's turns take, so that the network is not blamed for it.
+//!
+//! The clock is read once per turn, which is as good as once per packet while handlers take nanoseconds (thesis
+//! section 6.4.2.2). A handler of 200 us makes it wrong: its response would claim to have been ready at once, and
+//! whatever else the burst is answered with would wait, and seem to have waited in the network. How long a turn took
+//! shows for nothing when the next begins. After a long one the clock is read for every response, for a while; what is
+//! slow leaves at once, and what is ready leaves before the next handler that is likely to be slow, too.
+
+use crate::clock;
+use crate::protocol::Core;
+use crate::time::Instant;
+use crate::transport::{Route, TxQueue};
+
+/// A loop that has not looked for so many nanoseconds spins, and has not been away.
+const SPINNING: u64 = 4_000;
+/// A turn is long that takes so many nanoseconds, and so many more for each packet that it took in.
+const LONG: (u64, u64) = (20_000, 4_000);
+/// Turns with packets that are watched after a long one.
+const WATCHED: u32 = 256;
+/// A response that took so many nanoseconds does not wait for the end of its turn.
+const SLOW: u64 = 10_000;
+
+/// The clock of one endpoint's turns.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// When the receive queue was last looked at, if nobody has slept since.
+    looked_at: Option<Instant>,
+    /// Packets that the last turn took in.
+    received: u64,
+    /// Turns with packets for which responses are still watched.
+    watched: u32,
+    /// When the last watched response was there, and whether it was slow.
+    answered_at: Instant,
+    slow: bool,
+    /// When the last one was there of those before the handler that runs.
+    resumed_at: Instant,
+}
+
+impl Turns {
+    /// A turn begins that takes in `received` packets. Returns for how long nobody has looked whether there are
+    /// any, in nanoseconds, 0 if not for long. The clock is the caller's if `is_virtual`, and never read.
+    #[inline]
+    pub(crate) fn begin(&mut self, now: Instant, received: usize, is_virtual: bool) -> u64 {
+        let absence = self.looked_at.replace(now).map_or(0, |before| now.nanos_since(before));
+        if self.received > 0 {
+            self.watched = self.watched.saturating_sub(1);
+            self.slow &= self.watched > 0;
+            if absence > LONG.0 + LONG.1 * self.received && !is_virtual {
+                self.watched = WATCHED;
+            }
+        }
+        self.received = received as u64;
+        (self.answered_at, self.resumed_at) = (now, now);
+        if absence < SPINNING { 0 } else { absence }
+    }
+
+    /// The loop has slept: nobody has waited for the next turn.
+    pub(crate) fn rest(&mut self) {
+        (self.looked_at, self.received) = (None, 0);
+    }
+
+    /// Whether the responses of this turn are watched.
+    #[inline]
+    pub(crate) fn are_watched(&self) -> bool {
+        self.watched > 0
+    }
+
+    /// Sends what would otherwise wait for a handler that is likely to take its time: the last one did.
+    #[cold]
+    pub(crate) fn let_go<R: Route, X: TxQueue<Route = R>>(
+        &self,
+        core: &mut Core<R>,
+        now: Instant,
+        tx: &mut X,
+    ) {
+        if self.slow {
+            core.end_of_burst(now, tx);
+            tx.doorbell();
+        }
+    }
+
+    /// A handler is through, in a turn that began at `now`: how long ago that was when it answered, in nanoseconds. If it
+    /// has not answered, the next one is not likely to be slow.
+    pub(crate) fn resume(&mut self, now: Instant) -> u64 {
+        self.slow &= self.answered_at > self.resumed_at;
+        self.resumed_at = self.answered_at;
+        self.answered_at.nanos_since(now)
+    }
+
+    /// The time at which a response is there, for whose turn it is `now`.
+    #[inline(always)]
+    pub(crate) fn answered(&mut self, now: Instant) -> Answered {
+        if self.watched == 0 { Answered { at: now, slow: false } } else { self.watch(now) }
+    }
+
+    #[cold]
+    fn watch(&mut self, now: Instant) -> Answered {
+        // Outside of turns `now` is later.
+        let since = self.answered_at.max(now);
+        self.answered_at = clock::now();
+        self.slow = self.answered_at.nanos_since(since) > SLOW;
+        Answered { at: self.answered_at, slow: self.slow }
+    }
+}
+
+/// When a response is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Answered {
+    pub(crate) at: Instant,
+    /// It has taken so long that it should not wait for others.
+    pub(crate) slow: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::buf::MsgBuf;
+    use crate::event_loop::{App, Context, Rpc};
+    use crate::protocol::{
+        Acceptor, CallError, EndpointConfig, ListenGroup, NewCall, Reply, Request, SessionEvent,
+        SessionId,
+    };
+    use crate::transport::Transport as _;
+    use crate::transport::mem::{MemHub, MemRoute, MemTransport};
+
+    const START: Instant = Instant::from_nanos(1_000_000_000);
+
+    fn watches(turns: &mut Turns) -> bool {
+        turns.answered(START) != Answered { at: START, slow: false }
+    }
+
+    #[test]
+    fn the_absence_is_the_time_since_the_last_turn_unless_the_loop_slept() {
+        let mut turns = Turns::default();
+        assert_eq!(turns.begin(START, 0, false), 0);
+        assert_eq!(turns.begin(START.plus_nanos(700), 3, false), 0, "it spins");
+        assert_eq!(turns.begin(START.plus_nanos(5_700), 3, false), 5_000);
+        turns.rest();
+        assert_eq!(turns.begin(START.plus_nanos(900_000), 3, false), 0);
+        assert!(!watches(&mut turns), "sleeping is not working");
+    }
+
+    #[test]
+    fn responses_are_watched_after_a_long_turn_until_turns_have_been_short_for_a_while() {
+        let mut turns = Turns::default();
+        let mut now = START;
+        let mut turn = |nanos, received| {
+            now = now.plus_nanos(nanos);
+            turns.begin(now, received, false);
+            watches(&mut turns)
+        };
+        turn(0, 8);
+        assert!(!turn(20_000 + 8 * 4_000, 1), "eight packets may take so long");
+        assert!(turn(24_001, 0), "one may not");
+        assert!(turn(90_000, 1), "an empty turn says nothing, however long");
+        for _ in 1..WATCHED {
+            assert!(turn(1_000, 1));
+        }
+        assert!(!turn(1_000, 1));
+    }
+
+    #[test]
+    fn a_clock_that_is_the_callers_is_never_read() {
+        let mut turns = Turns::default();
+        turns.begin(START, 1, true);
+        turns.begin(START.plus_nanos(1_000_000), 1, true);
+        assert!(!watches(&mut turns));
+    }
+
+    #[test]
+    fn a_slow_response_is_told_from_the_quick_one_behind_it() {
+        let mut turns = Turns { watched: 1, ..Turns::default() };
+        let began = clock::now();
+        turns.begin(began, 2, false);
+        turns.watched = 1;
+        while clock::now().nanos_since(began) <= SLOW {}
+        let first = turns.answered(began);
+        assert!(first.slow && first.at.nanos_since(began) > SLOW, "{first:?}");
+        let delay = first.at.nanos_since(began);
+        assert_eq!(turns.resume(began), delay);
+        assert!(turns.slow);
+        assert_eq!(turns.resume(began), delay, "the next one is left to others");
+        assert!(!turns.slow);
+        turns.slow = true;
+        // However long this thread is kept from its core meanwhile.
+        turns.answered_at = clock::now().plus_nanos(1_000_000_000);
+        assert!(!turns.answered(began).slow, "what came before it is not its own time");
+        assert!(!turns.slow);
+    }
+
+    /// Answers after having worked for so long.
+    struct Works(Duration);
+
+    impl App<MemTransport> for Works {
+        fn on_request(
+            &mut self,
+            cx: &mut Context<'_, MemTransport>,
+            request: Request<'_, MemRoute>,
+        ) {
+            let began = clock::now();
+            while clock::now() - began < self.0 {}
+            let response = cx.response_buffer(&request.handle, 0).expect("memory");
+            cx.respond(request.handle, response, false);
+        }
+
+        fn on_reply(
+            &mut self,
+            _: &mut Context<'_, MemTransport>,
+            _: u64,
+            _: Result<Reply<'_>, CallError>,
+            _: MsgBuf,
+        ) {
+            unreachable!("it calls nobody");
+        }
+    }
+
+    #[derive(Default)]
+    struct Calls {
+        is_open: bool,
+        answered: usize,
+    }
+
+    impl App<MemTransport> for Calls {
+        fn on_request(&mut self, _: &mut Context<'_, MemTransport>, _: Request<'_, MemRoute>) {
+            unreachable!("it serves nothing");
+        }
+
+        fn on_reply(
+            &mut self,
+            _: &mut Context<'_, MemTransport>,
+            _: u64,
+            reply: Result<Reply<'_>, CallError>,
+            _: MsgBuf,
+        ) {
+            self.answered += usize::from(reply.is_ok());
+        }
+
+        fn on_session(
+            &mut self,
+            _: &mut Context<'_, MemTransport>,
+            _: SessionId,
+            event: SessionEvent,
+        ) {
+            self.is_open |= event == SessionEvent::Opened;
+        }
+    }
+
+    /// The smoothed round trip of calls, one at a time, to a server whose handlers take so long: the shortest that
+    /// was seen, for whoever shares this core takes its time, too.
+    fn round_trip(work: Duration) -> Duration {
+        let hub = MemHub::new();
+        let rpc = || {
+            let config = EndpointConfig::new().min_rto(Duration::from_millis(500));
+            Rpc::new(hub.port(Default::default()), config).expect("a valid configuration")
+        };
+        let (mut client, mut server) = (rpc(), rpc());
+        server.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![0])), 0));
+        let (mut calls, mut works) = (Calls::default(), Works(work));
+        let session = client.context().connect(server.transport().local_route()).expect("room");
+        while !calls.is_open {
+            client.run_once(&mut calls);
+            server.run_once(&mut works);
+        }
+        let mut shortest = Duration::MAX;
+        for round in 1..=40 {
+            // It has looked just now, so that the time of the handler before is none of its absence.
+            server.run_once(&mut works);
+            let request = client.context().alloc(0).expect("memory");
+            let call =
+                NewCall { method: 1, request, token: 0, extended: false, deadline: Instant::NEVER };
+            client.context().call(session, call).expect("accepted");
+            client.ring_doorbell();
+            while calls.answered < round {
+                server.run_once(&mut works);
+                client.run_once(&mut calls);
+            }
+            let stats = client.context().session_stats(session).expect("open");
+            shortest = shortest.min(stats.rtt.expect("measured"));
+        }
+        shortest
+    }
+
+    #[test]
+    fn the_time_of_handlers_in_the_loop_is_no_round_trip() {
+        let rtt = round_trip(Duration::from_micros(300));
+        assert!(rtt < Duration::from_micros(150), "{rtt:?}");
+    }
+}

@@ -1,0 +1,136 @@
+//! Waiting for tasks and for several futures.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// Waits for a task that [`Endpoint::spawn`](crate::endpoint::Endpoint::spawn) started, and brings its output.
+///
+/// Dropping it lets the task run on. If the task panicked, so does who awaits it, with the same payload.
+pub struct JoinHandle<O> {
+    join: Rc<Join<O>>,
+}
+
+struct Join<O> {
+    output: RefCell<Option<Result<O, Box<dyn Any + Send>>>>,
+    waiter: Cell<Option<Waker>>,
+}
+
+impl<O> JoinHandle<O> {
+    /// Whether the task has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.join.output.borrow().is_some()
+    }
+}
+
+impl<O> Future for JoinHandle<O> {
+    type Output = O;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O> {
+        let output = self.join.output.borrow_mut().take();
+        match output {
+            Some(Ok(output)) => Poll::Ready(output),
+            Some(Err(panic)) => resume_unwind(panic),
+            None => {
+                self.join.waiter.set(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<O> fmt::Debug for JoinHandle<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinHandle").field("finished", &self.is_finished()).finish()
+    }
+}
+
+/// Awaits all of `futures` and brings their outputs in order. Each is polled at once, so calls that
+/// send when first polled all go out before the first reply.
+///
+/// A wake polls every future that is still pending; for thousands of concurrent calls prefer tasks or
+/// callbacks. Futures that are not `Unpin`, as those of `async` blocks, go into `Box::pin`.
+pub fn join_all<I>(futures: I) -> JoinAll<I::Item>
+where
+    I: IntoIterator,
+    I::Item: Future + Unpin,
+{
+    let items: Vec<_> = futures.into_iter().map(Item::Pending).collect();
+    JoinAll { pending: items.len(), items }
+}
+
+/// The future of [`join_all`].
+#[must_use = "futures do nothing unless polled"]
+pub struct JoinAll<F: Future> {
+    items: Vec<Item<F>>,
+    pending: usize,
+}
+
+enum Item<F: Future> {
+    Pending(F),
+    Done(F::Output),
+}
+
+impl<F: Future> fmt::Debug for JoinAll<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinAll").field("pending", &self.pending).finish_non_exhaustive()
+    }
+}
+
+// Nothing in an item is pinned: futures are `Unpin` and outputs are only moved.
+impl<F: Future> Unpin for JoinAll<F> {}
+
+impl<F: Future + Unpin> Future for JoinAll<F> {
+    type Output = Vec<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        for item in &mut this.items {
+            if let Item::Pending(future) = item
+                && let Poll::Ready(output) = Pin::new(future).poll(cx)
+            {
+                *item = Item::Done(output);
+                this.pending -= 1;
+            }
+        }
+        if this.pending > 0 {
+            return Poll::Pending;
+        }
+        let outputs = std::mem::take(&mut this.items).into_iter().filter_map(|item| match item {
+            Item::Done(output) => Some(output),
+            Item::Pending(_) => None,
+        });
+        Poll::Ready(outputs.collect())
+    }
+}
+
+/// A future that does what `future` does, and a handle that brings its output.
+pub(crate) fn joined<F: Future>(future: F) -> (impl Future<Output = ()>, JoinHandle<F::Output>) {
+    let join = Rc::new(Join { output: RefCell::new(None), waiter: Cell::new(None) });
+    let handle = JoinHandle { join: Rc::clone(&join) };
+    let body = async move {
+        let output = caught(future).await;
+        *join.output.borrow_mut() = Some(output);
+        if let Some(waiter) = join.waiter.take() {
+            waiter.wake();
+        }
+    };
+    (body, handle)
+}
+
+/// The future, with a panic of it as an error.
+pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+        Err(panic) => Poll::Ready(Err(panic)),
+    })
+    .await
+}

@@ -1,0 +1,116 @@
+//! Tasks that other threads wake.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+
+use crate::event_loop::mailbox::Bell;
+use crate::event_loop::parker::Bed;
+use crate::executor::join::JoinHandle;
+use crate::executor::tasks::Executor;
+
+/// Turns as the endpoint's, until `done`.
+fn run(executor: &Executor, bed: &Bed, bell: &Bell, done: impl Fn() -> bool) {
+    while !done() {
+        if bell.is_rung() && bell.answer(Bell::WAKES) != 0 {
+            executor.take_remote();
+        }
+        if executor.run_ready() == 0 {
+            bell.sleep(|| bed.wait());
+        }
+    }
+}
+
+/// What threads count, and the threads.
+#[derive(Clone, Default)]
+struct Wakers {
+    count: Arc<AtomicU32>,
+    threads: Rc<RefCell<Vec<thread::JoinHandle<()>>>>,
+}
+
+impl Wakers {
+    /// Starts a thread that counts and then wakes.
+    fn start(&self, waker: &Waker) {
+        let (count, waker) = (Arc::clone(&self.count), waker.clone());
+        self.threads.borrow_mut().push(thread::spawn(move || {
+            // Relaxed: the wake alone has to bring it to the task.
+            count.fetch_add(1, Ordering::Relaxed);
+            waker.wake();
+        }));
+    }
+
+    /// Ready when `goal` threads have counted.
+    fn poll(&self, goal: u32) -> Poll<()> {
+        if self.count.load(Ordering::Relaxed) >= goal { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn join(&self) {
+        self.threads.take().into_iter().for_each(|thread| thread.join().expect("no panic"));
+    }
+}
+
+/// A task that starts `threads` threads and waits until `goal` have counted; how often it was polled.
+fn spawn(
+    executor: &Executor,
+    wakers: &Wakers,
+    threads: usize,
+    goal: u32,
+) -> (JoinHandle<()>, Rc<Cell<u32>>) {
+    let (wakers, polls) = (wakers.clone(), Rc::new(Cell::new(0)));
+    let counted = Rc::clone(&polls);
+    let task = executor.spawn(poll_fn(move |cx| {
+        if counted.replace(counted.get() + 1) == 0 {
+            (0..threads).for_each(|_| wakers.start(cx.waker()));
+        }
+        wakers.poll(goal)
+    }));
+    (task, polls)
+}
+
+#[test]
+fn a_task_sees_what_each_of_its_wakers_did() {
+    loom::model(|| {
+        let (bed, bell) = Bed::new();
+        let (executor, wakers) =
+            (Executor::new(Arc::clone(&bell), Duration::MAX), Wakers::default());
+        let (task, _) = spawn(&executor, &wakers, 2, 2);
+        run(&executor, &bed, &bell, || task.is_finished());
+        wakers.join();
+    });
+}
+
+#[test]
+fn a_late_wake_of_a_finished_task_harms_nobody() {
+    loom::model(|| {
+        let (bed, bell) = Bed::new();
+        let (executor, wakers) =
+            (Executor::new(Arc::clone(&bell), Duration::MAX), Wakers::default());
+        let (first, _) = spawn(&executor, &wakers, 1, 0);
+        run(&executor, &bed, &bell, || first.is_finished());
+        // In the same slot, so that the wake may be taken for one of its own.
+        let (second, polls) = spawn(&executor, &wakers, 1, 2);
+        run(&executor, &bed, &bell, || second.is_finished());
+        assert!((1..=3).contains(&polls.get()), "a wake costs a poll at most");
+        wakers.join();
+    });
+}
+
+#[test]
+fn wakes_of_an_ended_executor_are_lost_in_peace() {
+    loom::model(|| {
+        let (_bed, bell) = Bed::new();
+        let (executor, wakers) = (Executor::new(bell, Duration::MAX), Wakers::default());
+        let (_task, polls) = spawn(&executor, &wakers, 2, 3);
+        executor.run_ready();
+        executor.clear();
+        wakers.join();
+        executor.take_remote();
+        assert!(!executor.has_ready() && polls.get() == 1, "the task is gone");
+    });
+}

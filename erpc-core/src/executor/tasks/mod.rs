@@ -1,0 +1,378 @@
+//! Tasks of one thread.
+//!
+//! A task lives in a slot; the ready queue is a list through the slots, so that waking and polling a
+//! task allocate nothing. Who wakes within the endpoint's own loop pays for a list insertion: by the
+//! slot's number, as every reply does ([`WakeSlot`]), or by a waker, which finds the executor whose
+//! tasks this thread is running. Other wakes, from any thread, go through a mutex and ring the
+//! endpoint's [`Bell`].
+
+mod slots;
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::ptr::null;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use crate::event_loop::mailbox::{Bell, Queue};
+use crate::executor::join::{JoinHandle, joined};
+use crate::executor::tasks::slots::{Kind, Parked, State};
+use crate::sync::atomic::{AtomicBool, Ordering};
+
+type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
+
+/// End of a list.
+const NONE: u32 = u32::MAX;
+
+/// Who waits for an event on this thread.
+#[derive(Default)]
+pub(crate) enum WakeSlot {
+    /// Nobody.
+    #[default]
+    Empty,
+    /// A task of the endpoint's own executor.
+    Task(u32),
+    /// Somebody else's waker.
+    Other(Waker),
+}
+
+impl WakeSlot {
+    /// Wakes whoever waits, once.
+    #[inline]
+    pub(crate) fn wake(self, executor: &Executor) {
+        match self {
+            Self::Empty => {}
+            Self::Task(id) => executor.wake(id),
+            Self::Other(waker) => waker.wake(),
+        }
+    }
+}
+
+/// Names a task. When the task has ended, it names nothing, also after another has taken its slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TaskId {
+    slot: u32,
+    generation: u32,
+}
+
+/// The executor of an endpoint.
+pub(crate) struct Executor {
+    state: Rc<RefCell<State>>,
+    /// The task that is being polled, as its waker's data pointer and its slot. Only compared.
+    polling: Cell<(*const (), u32)>,
+    remote: Arc<Remote>,
+    /// The buffer that `take_remote` swaps in.
+    spare: Cell<Vec<u32>>,
+    #[cfg(feature = "tokio")]
+    pub(crate) standstill: crate::executor::standstill::Standstill,
+}
+
+/// What a waker refers to.
+struct Signal {
+    id: u32,
+    /// In the remote queue already.
+    notified: AtomicBool,
+    remote: Arc<Remote>,
+}
+
+/// Where wakers leave the slots that they wake.
+struct Remote {
+    woken: Queue<u32>,
+    bell: Arc<Bell>,
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Gone while the thread ends.
+        if RUNNING.try_with(|running| running.wake(self)) == Ok(true) {
+            return;
+        }
+        if !self.notified.swap(true, Ordering::AcqRel) {
+            // A closed queue means that the endpoint is gone, and the task with it.
+            if self.remote.woken.push(self.id, usize::MAX).is_ok() {
+                self.remote.bell.ring(Bell::WAKES);
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// The executor whose loop this thread is in, innermost.
+    static RUNNING: Running = const { Running(RefCell::new(None)) };
+}
+
+struct Running(RefCell<Option<Local>>);
+
+/// An executor as its own thread reaches it.
+#[derive(Clone)]
+struct Local {
+    remote: Arc<Remote>,
+    state: Rc<RefCell<State>>,
+}
+
+impl Running {
+    /// Wakes the task without a lock if it belongs to the executor that runs here.
+    #[inline]
+    fn wake(&self, signal: &Signal) -> bool {
+        // Loom's threads are coroutines of one thread, and would all be the executor's own.
+        if cfg!(loom) {
+            return false;
+        }
+        let running = self.0.borrow();
+        let Some(local) = &*running else { return false };
+        if !Arc::ptr_eq(&local.remote, &signal.remote) {
+            return false;
+        }
+        // Borrowed only by what never wakes.
+        let Ok(mut state) = local.state.try_borrow_mut() else { return false };
+        state.wake(signal.id);
+        true
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Running {
+    /// Whether that executor's loop is what this thread is in.
+    fn runs(&self, remote: &Arc<Remote>) -> bool {
+        self.0.borrow().as_ref().is_some_and(|local| Arc::ptr_eq(&local.remote, remote))
+    }
+}
+
+/// Takes an executor off this thread when it goes, and puts back what ran before.
+pub(crate) struct Entered(Option<Local>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let before = self.0.take();
+        let left = RUNNING.try_with(|running| running.0.replace(before));
+        // What is left may be the executor's last reference; it goes outside of the borrow.
+        drop(left);
+    }
+}
+
+impl Executor {
+    /// The endpoint's peers give up if it stands still for `liveness`.
+    #[cfg_attr(
+        not(feature = "tokio"),
+        expect(unused_variables, reason = "only tokio's tasks are told")
+    )]
+    pub(crate) fn new(bell: Arc<Bell>, liveness: Duration) -> Self {
+        let remote = Arc::new(Remote { woken: Queue::new(), bell });
+        let state = State { slots: Vec::new(), free: NONE, head: NONE, tail: NONE, ready: 0 };
+        Self {
+            state: Rc::new(RefCell::new(state)),
+            polling: Cell::new((null(), NONE)),
+            remote,
+            spare: Cell::new(Vec::new()),
+            #[cfg(feature = "tokio")]
+            standstill: crate::executor::standstill::Standstill::new(liveness),
+        }
+    }
+
+    /// Starts a task; it is first polled by the next [`Executor::run_ready`].
+    pub(crate) fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
+        let (body, handle) = joined(future);
+        self.start(body);
+        handle
+    }
+
+    /// Starts a task that nobody waits for, as [`Executor::spawn`] does, with one allocation. It must not
+    /// panic: `caught` contains what may.
+    pub(crate) fn start(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
+        self.start_boxed(Box::pin(future))
+    }
+
+    /// The same for a future that has its allocation.
+    pub(crate) fn start_boxed(&self, future: LocalFuture) -> TaskId {
+        let mut state = self.state.borrow_mut();
+        let id = state.claim(&self.remote, Kind::Task);
+        let slot = &mut state.slots[id as usize];
+        let generation = slot.generation;
+        if let Some(parked) = &mut slot.parked {
+            parked.future = Some(future);
+        }
+        state.wake(id);
+        TaskId { slot: id, generation }
+    }
+
+    /// Ends a task without finishing it: drops its future, or, if the task is being polled, sees that it is
+    /// dropped when the poll returns. Does nothing if the task has ended.
+    pub(crate) fn abort(&self, task: TaskId) {
+        let future = self.state.borrow_mut().abort(task);
+        // It may run arbitrary code, so that the state must not be borrowed.
+        drop(future);
+    }
+
+    /// A place for a future that stays on the caller's stack; it counts as woken at first.
+    pub(crate) fn root(&self) -> Root<'_> {
+        let mut state = self.state.borrow_mut();
+        let id = state.claim(&self.remote, Kind::Root);
+        state.wake(id);
+        Root { executor: self, id }
+    }
+
+    /// Puts a task on the ready queue. Only from the endpoint's thread; bounded, and allocates nothing.
+    #[inline]
+    pub(crate) fn wake(&self, id: u32) {
+        self.state.borrow_mut().wake(id);
+    }
+
+    /// Whether a task is ready.
+    #[inline]
+    pub(crate) fn has_ready(&self) -> bool {
+        self.state.borrow().ready != 0
+    }
+
+    /// Moves what other wakers left to the ready queue.
+    pub(crate) fn take_remote(&self) {
+        let mut woken = self.spare.take();
+        self.remote.woken.swap(&mut woken);
+        let mut state = self.state.borrow_mut();
+        for id in woken.drain(..) {
+            // Cleared first: a wake from here on queues the task again rather than being lost. A swap,
+            // not a store: what a waker did that found the flag set must be seen by the poll.
+            state.slots[id as usize].signal.notified.swap(false, Ordering::AcqRel);
+            state.wake(id);
+        }
+        drop(state);
+        self.spare.set(woken);
+    }
+
+    /// Polls each task once that was ready when the call began; returns how many.
+    #[inline]
+    pub(crate) fn run_ready(&self) -> usize {
+        let count = self.state.borrow().ready;
+        (0..count).for_each(|_| self.run_one());
+        count
+    }
+
+    /// Tells wakers that this thread runs the executor, until the guard is dropped.
+    pub(crate) fn enter(&self) -> Entered {
+        let local = Local { remote: Arc::clone(&self.remote), state: Rc::clone(&self.state) };
+        Entered(RUNNING.try_with(|running| running.0.replace(Some(local))).ok().flatten())
+    }
+
+    #[inline]
+    fn run_one(&self) {
+        let Some((id, mut parked)) = self.state.borrow_mut().pop() else { return };
+        let done = match &mut parked.future {
+            Some(future) => self.poll(id, &parked.waker, future.as_mut()).is_ready(),
+            None => true,
+        };
+        let mut state = self.state.borrow_mut();
+        let slot = &mut state.slots[id as usize];
+        if done || slot.aborted {
+            drop(state);
+            return self.finish(id, parked);
+        }
+        slot.parked = Some(parked);
+        if std::mem::take(&mut slot.missed) {
+            state.wake(id);
+        }
+    }
+
+    /// Ends the task that was taken out of its slot.
+    fn finish(&self, id: u32, mut parked: Parked) {
+        // The future may run arbitrary code when it is dropped, so that the state must not be borrowed.
+        drop(parked.future.take());
+        let mut state = self.state.borrow_mut();
+        state.slots[id as usize].parked = Some(parked);
+        state.release(id);
+    }
+
+    /// Polls `future` as the task in slot `id`.
+    fn poll<F: Future + ?Sized>(
+        &self,
+        id: u32,
+        waker: &Waker,
+        future: Pin<&mut F>,
+    ) -> Poll<F::Output> {
+        let before = self.polling.replace((waker.data(), id));
+        let poll = future.poll(&mut Context::from_waker(waker));
+        self.polling.set(before);
+        poll
+    }
+
+    /// Where to note that the caller, who polls with `cx`, waits: the slot if it is a task of this
+    /// executor, a clone of its waker otherwise.
+    #[inline]
+    pub(crate) fn wake_slot(&self, cx: &Context<'_>) -> WakeSlot {
+        match self.own_task(cx) {
+            Some(id) => WakeSlot::Task(id),
+            None => self.other(cx),
+        }
+    }
+
+    #[cold]
+    fn other(&self, cx: &Context<'_>) -> WakeSlot {
+        #[cfg(feature = "tokio")]
+        if !RUNNING.try_with(|running| running.runs(&self.remote)).unwrap_or(true) {
+            self.standstill.look(cx);
+        }
+        WakeSlot::Other(cx.waker().clone())
+    }
+
+    /// The slot of the caller, who polls with `cx`, if it is a task of this executor.
+    #[inline]
+    pub(crate) fn own_task(&self, cx: &Context<'_>) -> Option<u32> {
+        let (data, id) = self.polling.get();
+        // A foreign waker may well have the null data that stands for no poll of ours.
+        (id != NONE && cx.waker().data() == data).then_some(id)
+    }
+
+    /// Ends every task without finishing it, one that is being polled when the poll returns.
+    pub(crate) fn clear(&self) {
+        self.remote.woken.close();
+        let mut futures = Vec::new();
+        let mut state = self.state.borrow_mut();
+        for slot in 0..state.slots.len() as u32 {
+            let generation = state.slots[slot as usize].generation;
+            futures.extend(state.abort(TaskId { slot, generation }));
+        }
+        drop(state);
+        drop(futures);
+    }
+}
+
+/// The future that `block_on` drives.
+pub(crate) struct Root<'e> {
+    executor: &'e Executor,
+    id: u32,
+}
+
+impl Root<'_> {
+    /// Whether the root was woken since it was polled last.
+    #[inline]
+    pub(crate) fn is_woken(&self) -> bool {
+        self.executor.state.borrow().slots[self.id as usize].queued
+    }
+
+    /// Polls the root's future.
+    pub(crate) fn poll<F: Future>(&self, future: Pin<&mut F>) -> Poll<F::Output> {
+        let waker = {
+            let mut state = self.executor.state.borrow_mut();
+            let slot = &mut state.slots[self.id as usize];
+            slot.queued = false;
+            slot.parked.as_ref().map(|parked| parked.waker.clone())
+        };
+        let waker = waker.expect("a root is never taken out of its slot");
+        self.executor.poll(self.id, &waker, future)
+    }
+}
+
+impl Drop for Root<'_> {
+    fn drop(&mut self) {
+        self.executor.state.borrow_mut().release(self.id);
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "wakes come from other threads")]
+mod tests;

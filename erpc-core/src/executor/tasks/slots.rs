@@ -1,0 +1,160 @@
+//! Where tasks live, and the ready queue through their slots.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::executor::tasks::{LocalFuture, NONE, Remote, Signal, TaskId};
+use crate::sync::atomic::AtomicBool;
+
+pub(crate) struct State {
+    pub(crate) slots: Vec<Slot>,
+    /// Free slots, linked by `next`.
+    pub(crate) free: u32,
+    /// Ready tasks, linked by `next`.
+    pub(crate) head: u32,
+    pub(crate) tail: u32,
+    pub(crate) ready: usize,
+}
+
+pub(crate) struct Slot {
+    pub(crate) kind: Kind,
+    /// How many tasks the slot has had.
+    pub(crate) generation: u32,
+    /// Taken out while the task is being polled.
+    pub(crate) parked: Option<Parked>,
+    pub(crate) signal: Arc<Signal>,
+    pub(crate) next: u32,
+    /// In the ready queue; for a root: woken.
+    pub(crate) queued: bool,
+    /// Woken while a loop that runs within its own poll had no future to poll.
+    pub(crate) missed: bool,
+    /// To end when its poll returns.
+    pub(crate) aborted: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Free,
+    /// A future on the stack of `block_on`, which looks by itself whether it was woken.
+    Root,
+    Task,
+}
+
+pub(crate) struct Parked {
+    /// `None` for roots and free slots.
+    pub(crate) future: Option<LocalFuture>,
+    /// The slot's waker, made once; a later task of the slot uses it too, and may see a wake that was
+    /// meant for its predecessor.
+    pub(crate) waker: Waker,
+}
+
+impl State {
+    /// Takes a free slot, or makes one.
+    pub(crate) fn claim(&mut self, remote: &Arc<Remote>, kind: Kind) -> u32 {
+        if self.free != NONE {
+            let id = self.free;
+            let slot = &mut self.slots[id as usize];
+            self.free = std::mem::replace(&mut slot.next, NONE);
+            slot.kind = kind;
+            return id;
+        }
+        let id = u32::try_from(self.slots.len())
+            .ok()
+            .filter(|&id| id != NONE)
+            .expect("fewer than 2^32 - 1 tasks");
+        let signal =
+            Arc::new(Signal { id, notified: AtomicBool::new(false), remote: Arc::clone(remote) });
+        let parked = Some(Parked { future: None, waker: Waker::from(Arc::clone(&signal)) });
+        self.slots.push(Slot {
+            kind,
+            generation: 0,
+            parked,
+            signal,
+            next: NONE,
+            queued: false,
+            missed: false,
+            aborted: false,
+        });
+        id
+    }
+
+    /// Takes out the future of a task that is not to go on.
+    pub(crate) fn abort(&mut self, task: TaskId) -> Option<LocalFuture> {
+        let slot = self.slots.get_mut(task.slot as usize)?;
+        if slot.kind != Kind::Task || slot.generation != task.generation {
+            return None;
+        }
+        match &mut slot.parked {
+            Some(parked) => {
+                let future = parked.future.take();
+                self.release(task.slot);
+                future
+            }
+            None => {
+                slot.aborted = true;
+                None
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn wake(&mut self, id: u32) {
+        let slot = &mut self.slots[id as usize];
+        if slot.queued || slot.kind == Kind::Free {
+            return;
+        }
+        slot.queued = true;
+        if slot.kind == Kind::Root {
+            return;
+        }
+        match self.tail {
+            NONE => self.head = id,
+            tail => self.slots[tail as usize].next = id,
+        }
+        self.tail = id;
+        self.ready += 1;
+    }
+
+    /// Takes the first ready task out of its slot. `None` if there is none, or if it has ended since
+    /// it was woken.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<(u32, Parked)> {
+        if self.head == NONE {
+            return None;
+        }
+        let id = self.head;
+        let slot = &mut self.slots[id as usize];
+        self.head = std::mem::replace(&mut slot.next, NONE);
+        slot.queued = false;
+        let ended = slot.kind == Kind::Free;
+        let parked = if ended { None } else { slot.parked.take() };
+        slot.missed = !ended && parked.is_none();
+        if self.head == NONE {
+            self.tail = NONE;
+        }
+        self.ready -= 1;
+        if ended {
+            self.link_free(id);
+        }
+        parked.map(|parked| (id, parked))
+    }
+
+    /// The slot's task has ended.
+    pub(crate) fn release(&mut self, id: u32) {
+        let slot = &mut self.slots[id as usize];
+        let in_list = slot.queued && slot.kind == Kind::Task;
+        slot.kind = Kind::Free;
+        slot.generation = slot.generation.wrapping_add(1);
+        (slot.missed, slot.aborted) = (false, false);
+        // The ready queue runs through the slot while it is queued; `pop` frees it then.
+        if !in_list {
+            slot.queued = false;
+            self.link_free(id);
+        }
+    }
+
+    fn link_free(&mut self, id: u32) {
+        self.slots[id as usize].next = self.free;
+        self.free = id;
+    }
+}

@@ -1,0 +1,311 @@
+//! Time for tasks: sleeping until an instant, and waiting no longer than that.
+//!
+//! The timers of an endpoint are a binary heap by deadline whose entries know where they are, so that one
+//! that is not needed any more, as most time limits are not, is taken out at once: O(log n) for each
+//! change, O(1) to see what is due next. The loop looks once per turn, with the time of the turn.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use slab::Slab;
+
+use crate::endpoint::state::Shared;
+use crate::executor::tasks::WakeSlot;
+use crate::time::Instant;
+use crate::transport::Transport;
+use crate::transport::udp::UdpTransport;
+
+/// What happens when a timer is due.
+pub(crate) enum Alarm {
+    /// Whoever waits is woken; the timer stays until it is removed.
+    Wake(WakeSlot),
+    /// The call with that key is looked at; the timer is gone.
+    Call(usize),
+}
+
+/// The timers of an endpoint.
+#[derive(Default)]
+pub(crate) struct Timers {
+    /// A heap: no entry is earlier than that at half its index.
+    heap: Vec<Armed>,
+    timers: Slab<Timer>,
+}
+
+#[derive(Clone, Copy)]
+struct Armed {
+    deadline: Instant,
+    key: usize,
+}
+
+enum Timer {
+    Armed {
+        at: usize,
+        alarm: Alarm,
+    },
+    /// Was due; only of [`Alarm::Wake`].
+    Fired,
+}
+
+impl Timers {
+    /// When the next timer is due, [`Instant::NEVER`] without one.
+    #[inline]
+    pub(crate) fn next(&self) -> Instant {
+        self.heap.first().map_or(Instant::NEVER, |armed| armed.deadline)
+    }
+
+    /// Arms a timer and returns its key.
+    pub(crate) fn arm(&mut self, deadline: Instant, alarm: Alarm) -> usize {
+        let at = self.heap.len();
+        let key = self.timers.insert(Timer::Armed { at, alarm });
+        self.heap.push(Armed { deadline, key });
+        self.rise(at);
+        key
+    }
+
+    /// Lets `waiter` wait for the timer from now on, unless it was due. Returns the alarm until now, to be
+    /// dropped when the timers are not borrowed any more.
+    fn wait(&mut self, key: usize, waiter: WakeSlot) -> Option<Alarm> {
+        match &mut self.timers[key] {
+            Timer::Armed { alarm, .. } => Some(std::mem::replace(alarm, Alarm::Wake(waiter))),
+            Timer::Fired => None,
+        }
+    }
+
+    /// Forgets a timer, due or not. Returns its alarm, to be dropped when the timers are not borrowed.
+    pub(crate) fn remove(&mut self, key: usize) -> Option<Alarm> {
+        match self.timers.remove(key) {
+            Timer::Armed { at, alarm } => {
+                self.unlink(at);
+                Some(alarm)
+            }
+            Timer::Fired => None,
+        }
+    }
+
+    /// Takes the next timer's alarm if it is due at `now`.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<Alarm> {
+        let armed = *self.heap.first().filter(|armed| armed.deadline <= now)?;
+        self.unlink(0);
+        match std::mem::replace(&mut self.timers[armed.key], Timer::Fired) {
+            Timer::Armed { alarm: Alarm::Call(call), .. } => {
+                self.timers.remove(armed.key);
+                Some(Alarm::Call(call))
+            }
+            Timer::Armed { alarm, .. } => Some(alarm),
+            Timer::Fired => unreachable!("what is in the heap is armed"),
+        }
+    }
+
+    /// Takes the entry at `at` out of the heap.
+    fn unlink(&mut self, at: usize) {
+        self.heap.swap_remove(at);
+        if at < self.heap.len() {
+            self.place(at);
+            self.sink(at);
+            self.rise(at);
+        }
+    }
+
+    /// Tells the timer at `at` that it is there.
+    fn place(&mut self, index: usize) {
+        if let Timer::Armed { at, .. } = &mut self.timers[self.heap[index].key] {
+            *at = index;
+        }
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        self.heap.swap(a, b);
+        self.place(a);
+        self.place(b);
+    }
+
+    fn rise(&mut self, mut at: usize) {
+        while at > 0 {
+            let above = (at - 1) / 2;
+            if self.heap[above].deadline <= self.heap[at].deadline {
+                return;
+            }
+            self.swap(at, above);
+            at = above;
+        }
+    }
+
+    fn sink(&mut self, mut at: usize) {
+        loop {
+            let below = 2 * at + 1;
+            let children = below..(below + 2).min(self.heap.len());
+            let Some(least) = children.min_by_key(|&child| self.heap[child].deadline) else {
+                return;
+            };
+            if self.heap[at].deadline <= self.heap[least].deadline {
+                return;
+            }
+            self.swap(at, least);
+            at = least;
+        }
+    }
+}
+
+/// A wait for an instant; see [`Endpoint::sleep`](crate::endpoint::Endpoint::sleep).
+///
+/// Costs nothing until it is polled, and O(log n) with n timers of the endpoint then. Over at once if the
+/// endpoint is gone.
+#[must_use = "futures do nothing unless polled"]
+pub struct Sleep<T: Transport = UdpTransport> {
+    shared: Rc<Shared<T>>,
+    deadline: Instant,
+    timer: Option<usize>,
+}
+
+impl<T: Transport> Sleep<T> {
+    pub(crate) fn new(shared: &Rc<Shared<T>>, deadline: Instant) -> Self {
+        Self { shared: Rc::clone(shared), deadline, timer: None }
+    }
+
+    /// When it ends.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Waits for `future`, but no longer than until `self` ends.
+    pub(crate) async fn limit<F: Future>(mut self, future: F) -> Result<F::Output, Elapsed> {
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Ok(output));
+            }
+            Pin::new(&mut self).poll(cx).map(|()| Err(Elapsed))
+        })
+        .await
+    }
+}
+
+impl<T: Transport> Future for Sleep<T> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.shared.is_closed() {
+            return Poll::Ready(());
+        }
+        let waiter = self.shared.executor().wake_slot(cx);
+        let Some(key) = self.timer else {
+            let timer = self.shared.timers().arm(self.deadline, Alarm::Wake(waiter));
+            self.timer = Some(timer);
+            self.shared.stir();
+            return Poll::Pending;
+        };
+        let before = self.shared.timers().wait(key, waiter);
+        if before.is_some() { Poll::Pending } else { Poll::Ready(()) }
+    }
+}
+
+impl<T: Transport> Drop for Sleep<T> {
+    fn drop(&mut self) {
+        if let Some(key) = self.timer {
+            let alarm = self.shared.timers().remove(key);
+            // A waker may run anything when it is dropped; the timers are no longer borrowed.
+            drop(alarm);
+        }
+    }
+}
+
+impl<T: Transport> fmt::Debug for Sleep<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+/// A future took longer than [`Endpoint::timeout`](crate::endpoint::Endpoint::timeout) let it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Elapsed;
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it took longer than the time-out allows")
+    }
+}
+
+impl std::error::Error for Elapsed {}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    fn due(timers: &mut Timers, now: u64) -> Vec<usize> {
+        std::iter::from_fn(|| timers.pop(at(now)))
+            .map(|alarm| match alarm {
+                Alarm::Call(call) => call,
+                Alarm::Wake(_) => panic!("all of these are of calls"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn timers_are_due_in_order_and_not_before() {
+        let mut timers = Timers::default();
+        assert_eq!(timers.next(), Instant::NEVER);
+        for deadline in [50, 10, 40, 20, 30] {
+            timers.arm(at(deadline), Alarm::Call(deadline as usize));
+        }
+        assert_eq!(timers.next(), at(10));
+        assert_eq!(due(&mut timers, 9), []);
+        assert_eq!(due(&mut timers, 30), [10, 20, 30]);
+        assert_eq!(due(&mut timers, 50), [40, 50]);
+        assert!(timers.timers.is_empty());
+    }
+
+    #[test]
+    fn a_waiter_sees_that_its_timer_was_due() {
+        let mut timers = Timers::default();
+        let key = timers.arm(at(5), Alarm::Wake(WakeSlot::Task(1)));
+        assert!(matches!(
+            timers.wait(key, WakeSlot::Task(2)),
+            Some(Alarm::Wake(WakeSlot::Task(1)))
+        ));
+        assert!(matches!(timers.pop(at(5)), Some(Alarm::Wake(WakeSlot::Task(2)))));
+        assert!(timers.wait(key, WakeSlot::Task(3)).is_none());
+        assert!(timers.remove(key).is_none());
+        assert!(timers.timers.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_removed_is_never_due_and_the_rest_is_in_order(
+            deadlines in prop::collection::vec(0..100u64, 1..80),
+            removed in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
+        ) {
+            let mut timers = Timers::default();
+            let mut left: Vec<(u64, usize, usize)> = Vec::new();
+            for (call, &deadline) in deadlines.iter().enumerate() {
+                left.push((deadline, call, timers.arm(at(deadline), Alarm::Call(call))));
+            }
+            for index in removed {
+                if !left.is_empty() {
+                    let (_, _, key) = left.swap_remove(index.index(left.len()));
+                    prop_assert!(timers.remove(key).is_some());
+                }
+            }
+            let fired: Vec<_> =
+                due(&mut timers, 100).into_iter().map(|call| (deadlines[call], call)).collect();
+            prop_assert!(fired.is_sorted_by_key(|(deadline, _)| *deadline));
+            let sorted = |mut calls: Vec<usize>| {
+                calls.sort_unstable();
+                calls
+            };
+            prop_assert_eq!(
+                sorted(fired.into_iter().map(|(_, call)| call).collect()),
+                sorted(left.into_iter().map(|(_, call, _)| call).collect())
+            );
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The address that a server listens on, and the endpoints behind it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::endpoint::open::Endpoint;
+use crate::event_loop::rpc::random_key;
+use crate::protocol::{Acceptor, ConfigError, EndpointConfig, ListenGroup};
+use crate::transport::udp::{UdpConfig, UdpError, UdpRoute, UdpTransport};
+use crate::transport::{Route, Transport};
+
+/// The port that servers listen on unless they are told otherwise, as eRPC's do.
+pub const DEFAULT_PORT: u16 = 31_850;
+
+/// Owns a listening address and spreads the sessions of clients over several endpoints, by the number
+/// of sessions that each has.
+///
+/// An ordinary value: a process may have several. It is taken apart into [`Seat`]s, one per thread:
+///
+/// ```
+/// use erpc_core::protocol::EndpointConfig;
+/// use erpc_core::server::Nexus;
+/// use erpc_core::transport::udp::UdpConfig;
+///
+/// let nexus = Nexus::bind("127.0.0.1:0".parse()?, 2, UdpConfig::new())?;
+/// println!("listening on {}", nexus.local_addr());
+/// for seat in nexus.into_seats() {
+///     std::thread::spawn(move || {
+///         let endpoint = seat.open(EndpointConfig::new()).expect("the settings are in bounds");
+///         // endpoint.serve(..); endpoint.run_until(..);
+///     });
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// [`Server`](crate::server::Server) does all of it.
+#[derive(Debug)]
+pub struct Nexus {
+    address: SocketAddr,
+    seats: Vec<Seat>,
+}
+
+impl Nexus {
+    /// Takes `address` for `endpoints` endpoints, 1 to 256. Port 0 lets the system pick one. The
+    /// address in `udp` is not used.
+    ///
+    /// # Errors
+    /// [`UdpError`] if the system refuses the sockets; it names the address and says what to do.
+    pub fn bind(address: SocketAddr, endpoints: usize, udp: UdpConfig) -> Result<Self, UdpError> {
+        let transports = UdpTransport::bind_group(&udp.address(address), endpoints)?;
+        let routes: Vec<UdpRoute> = transports.iter().map(Transport::local_route).collect();
+        let group = Arc::new(ListenGroup::new(secret(), routes.iter().map(Route::port).collect()));
+        let seats = transports.into_iter().map(|transport| {
+            let acceptor = Acceptor::new(Arc::clone(&group), transport.capabilities().steer);
+            Seat { transport, acceptor }
+        });
+        Ok(Self {
+            address: routes.first().map_or(address, UdpRoute::socket_addr),
+            seats: seats.collect(),
+        })
+    }
+
+    /// The address that clients connect to.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The places of the endpoints. Open all of them: clients are sent to each.
+    #[must_use]
+    pub fn into_seats(self) -> Vec<Seat> {
+        self.seats
+    }
+}
+
+/// An endpoint's place at a [`Nexus`]; goes to the thread that the endpoint is to live on.
+pub struct Seat {
+    transport: UdpTransport,
+    acceptor: Acceptor,
+}
+
+impl Seat {
+    /// The endpoint, listening.
+    ///
+    /// # Errors
+    /// [`ConfigError`] if a setting is out of bounds.
+    pub fn open(self, config: EndpointConfig) -> Result<Endpoint, ConfigError> {
+        let endpoint = Endpoint::new(self.transport, config)?;
+        endpoint.listen_in(self.acceptor);
+        Ok(endpoint)
+    }
+}
+
+impl fmt::Debug for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seat").field("transport", &self.transport).finish_non_exhaustive()
+    }
+}
+
+/// What authenticates the cookies of one listening address.
+pub(crate) fn secret() -> [u8; 16] {
+    let (a, b) = random_key();
+    let mut secret = [0; 16];
+    secret[..8].copy_from_slice(&a.to_ne_bytes());
+    secret[8..].copy_from_slice(&b.to_ne_bytes());
+    secret
+}

@@ -1,0 +1,124 @@
+//! Workers and the end of their pool. Channels are no part of this: the queue is a lock of ours, so
+//! that loom sees all of it.
+
+use std::sync::Arc;
+
+use loom::sync::Mutex;
+use loom::thread;
+
+use crate::buf::MsgBuf;
+use crate::event_loop::mailbox::{Answer, Mailbox};
+use crate::event_loop::parker::Bed;
+use crate::protocol::RequestHandle;
+use crate::service::{Entry, Method, Mode, Request, Response, Routes};
+use crate::serving::worker::{Job, Refused, WorkerPool, WorkerQueue};
+use crate::status::Status;
+use crate::sync::atomic::AtomicBool;
+use crate::time::Instant;
+use crate::transport::mem::MemTransport;
+
+type Pool = WorkerPool<MemTransport>;
+
+fn mailbox() -> Arc<Mailbox<MemTransport>> {
+    let (_bed, bell) = Bed::new();
+    Arc::new(Mailbox::new(bell))
+}
+
+/// Queues a job; 1 if the queue took it.
+fn push(
+    queue: &WorkerQueue<MemTransport>,
+    mailbox: &Arc<Mailbox<MemTransport>>,
+    entry: &Arc<Entry>,
+) -> Result<(), Refused> {
+    queue.push(Job {
+        entry: Arc::clone(entry),
+        body: MsgBuf::detached(0).expect("memory"),
+        front: 0,
+        call: RequestHandle::for_tests(),
+        peer: None,
+        deadline: Instant::NEVER,
+        cancelled: Arc::new(AtomicBool::new(false)),
+        mailbox: Arc::clone(mailbox),
+    })
+}
+
+fn replies(mailbox: &Mailbox<MemTransport>) -> usize {
+    let mut replies: Vec<Answer> = Vec::new();
+    mailbox.replies.swap(&mut replies);
+    replies.len()
+}
+
+/// A method that does something and fails.
+fn method(handler: impl Fn() + Send + Sync + 'static) -> Arc<Entry> {
+    const METHOD: Method<u32, u32> = Method::new("test.Schedules/Method");
+    let mut routes = Routes::new();
+    let handler = move |_: &(), _: Request<'_, u32>| {
+        handler();
+        Err::<Response<u32>, _>(Status::internal("as arranged"))
+    };
+    routes.unary(METHOD, Mode::Worker, &Arc::new(()), handler).expect("the only method");
+    Arc::clone(routes.get(METHOD.id()).expect("it is there"))
+}
+
+#[test]
+fn every_job_that_is_taken_is_answered_however_the_pool_ends() {
+    loom::model(|| {
+        let mailbox = mailbox();
+        let pool = Pool::new(1, 1).expect("a thread");
+        let queue = pool.queue();
+        let endpoint = thread::spawn({
+            let mailbox = Arc::clone(&mailbox);
+            move || {
+                let entry = method(|| {});
+                let taken = [(); 2].map(|()| push(&queue, &mailbox, &entry).is_ok());
+                taken.into_iter().filter(|taken| *taken).count()
+            }
+        });
+        drop(pool);
+        let taken = endpoint.join().expect("no panic");
+        assert_eq!(replies(&mailbox), taken);
+    });
+}
+
+#[test]
+fn two_workers_share_a_queue() {
+    loom::model(|| {
+        let mailbox = mailbox();
+        let pool = Pool::new(2, 2).expect("two threads");
+        let entry = method(|| {});
+        for _ in 0..2 {
+            assert_eq!(push(&pool.queue(), &mailbox, &entry), Ok(()));
+        }
+        drop(pool);
+        assert_eq!(replies(&mailbox), 2);
+    });
+}
+
+#[test]
+fn a_handler_ends_its_own_pool() {
+    loom::model(|| {
+        let mailbox = mailbox();
+        let pool = Pool::new(1, 1).expect("a thread");
+        let queue = pool.queue();
+        let owner = Arc::new(Mutex::new(Some(pool)));
+        let ending = method({
+            let owner = Arc::clone(&owner);
+            move || {
+                let pool = owner.lock().expect("no panic").take();
+                drop(pool);
+            }
+        });
+        drop(owner);
+        let mut taken = 0;
+        for _ in 0..3 {
+            taken += usize::from(push(&queue, &mailbox, &ending).is_ok());
+        }
+        drop(ending);
+        // The worker is nobody's to wait for; it has ended when all of what it holds is gone.
+        while Arc::strong_count(&mailbox) > 1 {
+            thread::yield_now();
+        }
+        assert!(taken > 0);
+        assert_eq!(replies(&mailbox), taken);
+    });
+}

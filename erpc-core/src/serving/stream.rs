@@ -1,0 +1,339 @@
+//! The streams that a client has on one session.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::{Rc, Weak};
+use std::task::{Context as TaskContext, Poll};
+
+use crate::buf::MsgBuf;
+use crate::client::stream::{Dirty, Woken, owned};
+use crate::endpoint::state::Shared;
+use crate::event_loop::Context;
+use crate::executor::tasks::{TaskId, WakeSlot};
+use crate::executor::timers::Sleep;
+use crate::protocol::{self, CallError, ClientId, ClientStats, RejectReason, RequestHandle};
+use crate::service::{
+    Arrival, CallTask, DecodeError, MetadataRef, ServerStream, Sink, Source, StreamMethod, late,
+};
+use crate::status::Status;
+use crate::stream::{Answer, Ask, BATCH, Batch, Effect, End, Request, Server, ServerNext};
+use crate::time::Instant;
+use crate::transport::Transport;
+use crate::wire::extension::Extension;
+
+/// The streams of one session, of which one lives at a time.
+pub(crate) struct ServerStreams<T: Transport> {
+    me: Weak<Self>,
+    client: ClientId,
+    /// Weak, because the endpoint holds the handlers' tasks, which hold this.
+    shared: Weak<Shared<T>>,
+    state: RefCell<State>,
+    /// In the list of those to be flushed.
+    dirty: Cell<bool>,
+}
+
+struct State {
+    machine: Server<RequestHandle>,
+    /// The handler of the stream that lives.
+    task: Option<TaskId>,
+    waiting: Woken,
+}
+
+impl<T: Transport> Shared<T> {
+    /// A call of a stream has come.
+    ///
+    /// # Errors
+    /// The status that it is to be answered with, if it is no such thing.
+    pub(crate) fn stream_request(
+        &self,
+        cx: &mut Context<'_, T>,
+        (shared, method): (&Weak<Self>, &Rc<dyn StreamMethod>),
+        request: protocol::Request<'_, T::Route>,
+        peer: Option<SocketAddr>,
+    ) -> Result<(), Status> {
+        let protocol::Request { handle: call, body, extended, deadline, .. } = request;
+        let bytes = body.as_slice();
+        if !extended {
+            return Err(Status::invalid_argument(
+                "the method streams, and the request is a plain call; are both sides built from the same .proto?",
+            ));
+        }
+        let (request, metadata, offset) = parse(bytes)?;
+        let arrival = match request.ask {
+            Ask::Open => {
+                self.running.in_time(deadline, || self.now())?;
+                Some(Arrival { call, peer, deadline, metadata: metadata.to_owned() })
+            }
+            _ => None,
+        };
+        let limit = cx.client_stats(call.client()).map_or(0, |stats| stats.max_response);
+        let streams = self.streams_of(call.client(), shared, limit as usize);
+        let unread = streams.state.borrow().machine.unread();
+        // One batch may always be there, or a stream of large messages could not go on.
+        if unread > 0 && !cx.may_keep(call.client(), unread + bytes.len()) {
+            return Err(too_much());
+        }
+        let batch = match request.items.count {
+            0 => None,
+            _ => {
+                let mut pool = self.pool();
+                let nothing = pool.alloc(0).map_err(|_| no_memory())?;
+                let message = owned(body, nothing, &mut pool).map_err(|_| no_memory())?;
+                Some(Batch::new(message, offset, request.items))
+            }
+        };
+        let effect = streams.state.borrow_mut().machine.request(call, request, batch);
+        streams.affect(self, effect);
+        if let (true, Some(arrival)) = (effect.start, arrival) {
+            let end = StreamEnd { streams: Rc::clone(&streams), number: request.stream };
+            let end: Rc<dyn ServerStream> = Rc::new(end);
+            let task = Rc::clone(method).start(arrival, Rc::clone(&end));
+            let timed = shared.upgrade().filter(|_| deadline != Instant::NEVER);
+            let task = match timed.map(|shared| Sleep::new(&shared, deadline)) {
+                Some(sleep) => Box::pin(in_time(sleep, task, end)),
+                None => task,
+            };
+            let task = self.executor().start_boxed(task);
+            streams.state.borrow_mut().task = Some(task);
+        }
+        streams.flush(cx, self);
+        Ok(())
+    }
+
+    /// The client waits for a call no more. Whether that was a stream's.
+    pub(crate) fn stream_cancelled(&self, cx: &mut Context<'_, T>, call: RequestHandle) {
+        let streams = self.streams.clients.borrow().get(&call.client()).cloned();
+        // Of a session that is gone, all streams end, in a moment.
+        let Some(streams) = streams.filter(|_| cx.client_stats(call.client()).is_some()) else {
+            return;
+        };
+        let effect = streams.state.borrow_mut().machine.cancelled(call);
+        streams.affect(self, effect);
+        streams.flush(cx, self);
+    }
+
+    /// A client's session is gone, and its streams with it.
+    pub(crate) fn stream_client_gone(&self, client: ClientId) {
+        let streams = self.streams.clients.borrow_mut().remove(&client);
+        if let Some(streams) = streams {
+            streams.end_task(self);
+        }
+    }
+
+    /// The streams of that client, which takes messages of up to `limit` bytes, from the first on.
+    fn streams_of(
+        &self,
+        client: ClientId,
+        shared: &Weak<Self>,
+        limit: usize,
+    ) -> Rc<ServerStreams<T>> {
+        let mut clients = self.streams.clients.borrow_mut();
+        let streams = clients.entry(client).or_insert_with(|| {
+            Rc::new_cyclic(|me| ServerStreams {
+                me: Weak::clone(me),
+                client,
+                shared: Weak::clone(shared),
+                state: RefCell::new(State {
+                    machine: Server::new(limit),
+                    task: None,
+                    waiting: Woken::default(),
+                }),
+                dirty: Cell::new(false),
+            })
+        });
+        Rc::clone(streams)
+    }
+}
+
+/// Runs a handler until its stream's deadline.
+async fn in_time<T: Transport>(sleep: Sleep<T>, mut task: CallTask, end: Rc<dyn ServerStream>) {
+    if sleep.limit(&mut task).await.is_err() {
+        // What a handler holds may panic when it is dropped; the panic hook has told.
+        drop(catch_unwind(AssertUnwindSafe(|| drop(task))));
+        end.finish(Err(late()));
+    }
+}
+
+/// A call of a stream, its metadata, and where its frame begins.
+fn parse(bytes: &[u8]) -> Result<(Request, MetadataRef<'_>, usize), Status> {
+    let (extension, frame) = Extension::split(bytes).map_err(|error| {
+        Status::invalid_argument(format!("the request's extension is malformed: {error:?}"))
+    })?;
+    let request = Request::parse(extension.op(), frame).map_err(|error| {
+        Status::invalid_argument(format!("the request is no call of a stream: {error}"))
+    })?;
+    Ok((request, MetadataRef::new(extension.as_bytes()), bytes.len() - frame.len()))
+}
+
+#[cold]
+fn too_much() -> Status {
+    Status::resource_exhausted(
+        "the handler has not read what was sent, and the session has no memory for more",
+    )
+}
+
+#[cold]
+fn no_memory() -> Status {
+    Status::resource_exhausted("the server has no memory for the stream's messages")
+}
+
+impl<T: Transport> ServerStreams<T> {
+    /// Does to the handlers what a call of the client's means for them; a new one is started by the caller.
+    fn affect(&self, shared: &Shared<T>, effect: Effect) {
+        if effect.stop {
+            self.end_task(shared);
+        }
+    }
+
+    fn end_task(&self, shared: &Shared<T>) {
+        let task = self.state.borrow_mut().task.take();
+        if let Some(task) = task {
+            // What a handler holds may panic when it is dropped; the panic hook has told.
+            drop(catch_unwind(AssertUnwindSafe(|| shared.executor().abort(task))));
+        }
+    }
+
+    /// Sends what is to be answered, and wakes the handler if it can go on.
+    pub(crate) fn flush(&self, cx: &mut Context<'_, T>, shared: &Shared<T>) {
+        self.dirty.set(false);
+        loop {
+            let answer = self.state.borrow_mut().machine.poll_answer(&mut shared.pool());
+            match answer {
+                Some((call, Answer::Reply(message))) => cx.respond(call, message, true),
+                Some((call, Answer::Failed(status))) => cx.respond_status(call, &status),
+                None => break,
+            }
+        }
+        let mut state = self.state.borrow_mut();
+        let State { machine, waiting, .. } = &mut *state;
+        cx.keep(self.client, machine.unread());
+        let mut woken = Woken::default();
+        let stream = machine.newest();
+        if machine.is_readable(stream) {
+            woken.reader = std::mem::take(&mut waiting.reader);
+        }
+        if machine.has_room(BATCH) || !machine.is_sending(stream) {
+            woken.writers = std::mem::take(&mut waiting.writers);
+        }
+        drop(state);
+        woken.wake(shared.executor());
+    }
+
+    /// Something may have to be answered: at the end of the turn.
+    fn mark(&self) {
+        if !self.dirty.replace(true)
+            && let (Some(shared), Some(streams)) = (self.shared.upgrade(), self.me.upgrade())
+            && !shared.is_closed()
+        {
+            shared.streams.dirty.borrow_mut().push(Dirty::Server(streams));
+            shared.stir();
+        }
+    }
+}
+
+/// One stream of a session, as its handler has it.
+struct StreamEnd<T: Transport> {
+    streams: Rc<ServerStreams<T>>,
+    number: u32,
+}
+
+impl<T: Transport> Source for StreamEnd<T> {
+    fn poll_batch(&self, cx: &TaskContext<'_>) -> Poll<Result<Option<Batch>, CallError>> {
+        let Some(shared) = self.streams.shared.upgrade() else { return Poll::Ready(Ok(None)) };
+        let mut state = self.streams.state.borrow_mut();
+        let mut earlier = WakeSlot::Empty;
+        let next = match state.machine.next_batch(self.number) {
+            ServerNext::Batch(batch) => Poll::Ready(Ok(Some(batch))),
+            ServerNext::End => Poll::Ready(Ok(None)),
+            ServerNext::Wait => {
+                let waiter = shared.executor().wake_slot(cx);
+                earlier = std::mem::replace(&mut state.waiting.reader, waiter);
+                Poll::Pending
+            }
+        };
+        drop(state);
+        // A waker may run anything when it is dropped, the stream's other half included.
+        drop(earlier);
+        if next.is_ready() {
+            self.streams.mark();
+        }
+        next
+    }
+
+    fn batch_read(&self, memory: MsgBuf) {
+        if let Some(shared) = self.streams.shared.upgrade() {
+            shared.pool().recycle(memory);
+        }
+    }
+
+    fn drop_reader(&self) {
+        self.streams.state.borrow_mut().machine.drop_reader(self.number);
+        self.streams.mark();
+    }
+
+    fn malformed(&self, error: &DecodeError) -> CallError {
+        self.drop_reader();
+        CallError::Status(Status::invalid_argument(format!("a message does not decode: {error}")))
+    }
+}
+
+impl<T: Transport> Sink for StreamEnd<T> {
+    fn poll_put(
+        &self,
+        cx: &TaskContext<'_>,
+        len: usize,
+        encode: &mut dyn FnMut(&mut &mut [u8]),
+    ) -> Poll<Result<(), CallError>> {
+        let ended = CallError::Rejected(RejectReason::StreamEnded);
+        let Some(shared) = self.streams.shared.upgrade() else { return Poll::Ready(Err(ended)) };
+        let mut state = self.streams.state.borrow_mut();
+        if !state.machine.is_sending(self.number) {
+            return Poll::Ready(Err(ended));
+        }
+        if let Some(limit) = state.machine.too_large(len) {
+            let reason = RejectReason::TooLarge { size: len, limit };
+            return Poll::Ready(Err(CallError::Rejected(reason)));
+        }
+        if !state.machine.has_room(len) {
+            state.waiting.writers.add(shared.executor(), cx);
+            return Poll::Pending;
+        }
+        let put = state.machine.put(len, encode, &mut shared.pool());
+        drop(state);
+        self.streams.mark();
+        Poll::Ready(put.map_err(|error| CallError::Rejected(RejectReason::NoMemory(error))))
+    }
+
+    fn is_closed(&self) -> bool {
+        !self.streams.state.borrow().machine.is_sending(self.number)
+    }
+
+    fn drop_writer(&self) {
+        // The stream ends with its handler, and by its status.
+    }
+}
+
+impl<T: Transport> ServerStream for StreamEnd<T> {
+    fn set_metadata(&self, metadata: MetadataRef<'_>) {
+        let entries = metadata.as_bytes().to_vec();
+        self.streams.state.borrow_mut().machine.set_entries(self.number, entries);
+    }
+
+    fn finish(&self, end: End) {
+        let mut state = self.streams.state.borrow_mut();
+        // If the client has begun another stream, the task is that one's.
+        if state.machine.is_sending(self.number) {
+            state.machine.finish(self.number, end);
+            state.task = None;
+        }
+        drop(state);
+        self.streams.mark();
+    }
+
+    fn session_stats(&self) -> Option<ClientStats> {
+        let shared = self.streams.shared.upgrade()?;
+        let mut rpc = shared.rpc()?;
+        rpc.context().client_stats(self.streams.client)
+    }
+}

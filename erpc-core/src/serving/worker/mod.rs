@@ -1,0 +1,202 @@
+//! Threads for handlers that compute long or block.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::buf::MsgBuf;
+use crate::clock;
+use crate::event_loop::mailbox::Mailbox;
+use crate::protocol::{ClientStats, RequestHandle};
+use crate::service::{CallContext, CallHost, Entry, MetadataRef, Outcome, ReplySink};
+use crate::serving::dispatch::no_memory;
+use crate::serving::tasks::in_time;
+use crate::serving::worker::queue::JobQueue;
+use crate::status::Status;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::thread::{Builder, JoinHandle, current};
+use crate::time::Instant;
+use crate::transport::Transport;
+use crate::transport::udp::UdpTransport;
+use crate::wire::extension::EXTENSION_HEAD;
+
+pub(crate) use crate::serving::worker::queue::Refused;
+
+mod queue;
+
+/// Worker threads and their queue, shared by any number of endpoints; see
+/// [`Endpoint::serve`](crate::endpoint::Endpoint::serve).
+///
+/// Dropping the pool lets the workers finish what is queued, and waits for them. Endpoints that still
+/// use it then answer worker methods with [`Code::Unavailable`](crate::status::Code::Unavailable).
+pub struct WorkerPool<T: Transport = UdpTransport> {
+    queue: WorkerQueue<T>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Where endpoints leave jobs.
+pub(crate) struct WorkerQueue<T: Transport>(Arc<JobQueue<Job<T>>>);
+
+/// A request for a worker.
+pub(crate) struct Job<T: Transport> {
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) body: MsgBuf,
+    /// Bytes of the body that are its extension.
+    pub(crate) front: usize,
+    pub(crate) call: RequestHandle,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) deadline: Instant,
+    /// Set when the caller has given the call up.
+    pub(crate) cancelled: Arc<AtomicBool>,
+    /// The endpoint that received the request, and gets the answer.
+    pub(crate) mailbox: Arc<Mailbox<T>>,
+}
+
+impl<T: Transport> WorkerPool<T> {
+    /// `threads` workers and a queue of `queue` requests; a request beyond that is answered
+    /// [`Code::ResourceExhausted`](crate::status::Code::ResourceExhausted).
+    ///
+    /// # Errors
+    /// If `threads` is 0, or the system refuses a thread.
+    #[expect(clippy::disallowed_methods, reason = "a pool is its threads")]
+    pub fn new(threads: usize, queue: usize) -> io::Result<Self> {
+        if threads == 0 {
+            let error = "a worker pool needs a thread, or its requests would wait for ever";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
+        }
+        let queue = WorkerQueue(Arc::new(JobQueue::new(queue.max(1))));
+        let mut pool = Self { queue, threads: Vec::with_capacity(threads) };
+        for index in 0..threads {
+            let queue = pool.queue();
+            let builder = Builder::new().name(format!("erpc-worker-{index}"));
+            pool.threads.push(builder.spawn(move || work(&queue))?);
+        }
+        Ok(pool)
+    }
+
+    pub(crate) fn queue(&self) -> WorkerQueue<T> {
+        self.queue.clone()
+    }
+}
+
+impl<T: Transport> Drop for WorkerPool<T> {
+    fn drop(&mut self) {
+        self.queue.0.stop();
+        for thread in self.threads.drain(..) {
+            // A handler may be who ends the server; its thread cannot wait for itself, and finishes the
+            // queue when the handler is done. Handlers' panics are caught; there is nothing else to learn from a worker's end.
+            if !is_current(&thread) {
+                drop(thread.join());
+            }
+        }
+    }
+}
+
+impl<T: Transport> fmt::Debug for WorkerPool<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerPool").field("threads", &self.threads.len()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Transport> WorkerQueue<T> {
+    /// Queues a job without waiting. Every job that is queued is run; one that is not is the caller's to
+    /// answer.
+    pub(crate) fn push(&self, job: Job<T>) -> Result<(), Refused> {
+        self.0.push(job).map_err(|(refused, _)| refused)
+    }
+}
+
+impl<T: Transport> Clone for WorkerQueue<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+thread_local! {
+    /// The mailbox of the endpoint whose request this worker thread is handling.
+    static ORIGIN: RefCell<Option<Arc<dyn Any + Send + Sync>>> = const { RefCell::new(None) };
+}
+
+/// The mailbox of the endpoint that the request came from which this worker thread is handling.
+pub(crate) fn origin<T: Transport>() -> Option<Arc<Mailbox<T>>> {
+    ORIGIN.with_borrow(|origin| origin.clone()?.downcast().ok())
+}
+
+/// A worker thread.
+fn work<T: Transport>(queue: &WorkerQueue<T>) {
+    while let Some(job) = queue.0.pop() {
+        run(job);
+    }
+}
+
+/// Whether that is the thread that asks.
+#[expect(clippy::disallowed_methods, reason = "threads are what this module is about")]
+pub(crate) fn is_current<V>(thread: &JoinHandle<V>) -> bool {
+    thread.thread().id() == current().id()
+}
+
+fn run<T: Transport>(job: Job<T>) {
+    let call = job.call;
+    let mailbox = Arc::clone(&job.mailbox);
+    ORIGIN.set(Some(job.mailbox.clone()));
+    let outcome = match job.starts() {
+        Ok(()) => {
+            let (entries, message) = job.parts();
+            let context = CallContext::new(&job.entry, call, &job)
+                .with_extension(job.deadline, MetadataRef::new(entries));
+            job.entry.call(&context, message)
+        }
+        Err(status) => Outcome::Failed(status),
+    };
+    ORIGIN.set(None);
+    drop(job);
+    match outcome {
+        Outcome::Reply(reply) => mailbox.reply(call, Ok(reply)),
+        Outcome::Failed(status) => mailbox.reply(call, Err(status)),
+        Outcome::Deferred => {}
+    }
+}
+
+impl<T: Transport> Job<T> {
+    /// Whether somebody still waits for the answer, now that there is a worker for it.
+    fn starts(&self) -> Result<(), Status> {
+        if self.is_cancelled() {
+            return Err(Status::cancelled("the caller has given the call up"));
+        }
+        in_time(self.deadline, clock::now).inspect_err(|_| {
+            self.mailbox.late.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    /// The metadata and the message.
+    fn parts(&self) -> (&[u8], &[u8]) {
+        let (extension, message) = self.body.as_slice().split_at(self.front);
+        (extension.get(EXTENSION_HEAD..).unwrap_or_default(), message)
+    }
+}
+
+impl<T: Transport> CallHost for Job<T> {
+    /// A buffer of its own: the endpoint's pool belongs to its thread.
+    fn buffer(&self, _: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
+        MsgBuf::detached(len).ok_or_else(no_memory)
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    fn session_stats(&self, _: &RequestHandle) -> Option<ClientStats> {
+        None
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    fn sink(&self) -> Arc<dyn ReplySink> {
+        Arc::clone(&self.mailbox) as _
+    }
+}

@@ -1,0 +1,140 @@
+//! The queue between endpoints and workers: bounded, and stopped without losing anything.
+
+use std::collections::VecDeque;
+use std::sync::PoisonError;
+
+use crate::sync::{Condvar, Mutex, MutexGuard};
+
+/// A queue of jobs from many threads to many.
+///
+/// A lock and a flag under it, rather than a channel: who stops the queue must not have to wait for
+/// room in it, as a message to the workers would, and no job may come in behind the stop.
+pub(crate) struct JobQueue<J> {
+    state: Mutex<State<J>>,
+    /// A job came, or the stop.
+    changed: Condvar,
+    limit: usize,
+}
+
+struct State<J> {
+    jobs: VecDeque<J>,
+    /// Workers that wait for a job; spares a busy pool the system calls.
+    idle: usize,
+    stopped: bool,
+}
+
+/// Why a job was not queued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refused {
+    Full,
+    Stopped,
+}
+
+impl<J> JobQueue<J> {
+    /// A queue of at most `limit` jobs.
+    pub(crate) fn new(limit: usize) -> Self {
+        let state = State { jobs: VecDeque::new(), idle: 0, stopped: false };
+        Self { state: Mutex::new(state), changed: Condvar::new(), limit }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<J>> {
+        // Nothing that can panic runs under the lock but an allocation, which leaves the queue whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a job without waiting for room, or gives it back.
+    pub(crate) fn push(&self, job: J) -> Result<(), (Refused, J)> {
+        let mut state = self.lock();
+        if state.stopped {
+            return Err((Refused::Stopped, job));
+        }
+        if state.jobs.len() >= self.limit {
+            return Err((Refused::Full, job));
+        }
+        state.jobs.push_back(job);
+        let somebody_waits = state.idle > 0;
+        drop(state);
+        if somebody_waits {
+            self.changed.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Waits for the next job; `None` once the queue is stopped and empty.
+    pub(crate) fn pop(&self) -> Option<J> {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            if state.stopped {
+                return None;
+            }
+            state.idle += 1;
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+        }
+    }
+
+    /// Takes no more jobs; those that are queued are still handed out.
+    pub(crate) fn stop(&self) {
+        self.lock().stopped = true;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sync::Arc;
+
+    /// A worker takes a job, or ends, within this time, or the test fails.
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    /// Runs `step` on a thread that the test leaves behind if `step` does not return.
+    fn within_limit<R: Send + 'static>(
+        expected: &str,
+        step: impl FnOnce() -> R + Send + 'static,
+    ) -> R {
+        let (send, done) = channel();
+        thread::spawn(move || send.send(step()));
+        done.recv_timeout(LIMIT).unwrap_or_else(|error| panic!("{expected}: {error}"))
+    }
+
+    #[test]
+    fn a_stop_ends_workers_that_wait() {
+        let queue = Arc::new(JobQueue::<u32>::new(2));
+        let (send, ended) = channel();
+        for _ in 0..3 {
+            let (queue, send) = (Arc::clone(&queue), send.clone());
+            thread::spawn(move || send.send(queue.pop()));
+        }
+        while queue.lock().idle < 3 {
+            thread::yield_now();
+        }
+        queue.stop();
+        for worker in 0..3 {
+            let job = ended.recv_timeout(LIMIT);
+            assert_eq!(job, Ok(None), "the stop ended {worker} of 3 waiting workers");
+        }
+    }
+
+    #[test]
+    fn a_full_queue_refuses_and_a_stopped_one_hands_out_what_it_has() {
+        let queue = JobQueue::new(2);
+        assert_eq!(queue.push(1), Ok(()));
+        assert_eq!(queue.push(2), Ok(()));
+        assert_eq!(queue.push(3), Err((Refused::Full, 3)));
+        assert_eq!(queue.pop(), Some(1));
+        assert_eq!(queue.push(3), Ok(()));
+        queue.stop();
+        assert_eq!(queue.push(4), Err((Refused::Stopped, 4)));
+        let jobs = move || [queue.pop(), queue.pop(), queue.pop()];
+        let jobs = within_limit("a worker waits for jobs of a stopped queue", jobs);
+        assert_eq!(jobs, [Some(2), Some(3), None]);
+    }
+}
