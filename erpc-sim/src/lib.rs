@@ -44,7 +44,6 @@ mod output;
 mod party;
 mod pattern;
 pub mod plan;
-mod random;
 mod route;
 pub mod runner;
 mod scenario;
@@ -57,9 +56,9 @@ pub mod world;
 
 pub use absence::Absence;
 pub use course::Courses;
+pub use erpc_test_tools::random::Random;
 pub use feature::{Feature, Features};
 pub use output::print_line;
-pub use random::Random;
 pub use route::SimRoute;
 pub use scenario::Scenario;
 pub use whim::Whims;

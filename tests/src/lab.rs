@@ -14,8 +14,8 @@ use erpc::{
     Session, Status, Udp, UdpConfig,
 };
 
-use crate::data::{bytes_of, digest};
 use crate::proto::*;
+use erpc_test_tools::data::{bytes_of, digest};
 
 /// `SO_RCVBUF` of a socket that is to have the 212,992 bytes which an unprivileged process gets on a
 /// machine that nobody has tuned: the kernel doubles what is asked for.

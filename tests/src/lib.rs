@@ -4,25 +4,17 @@
 //! |---|---|
 //! | [`proto`], [`lab`] | a service with a method for each thing that is tested |
 //! | [`raw`] | the same below the typed layer |
-//! | [`data`] | bytes that are known by a number, and chance that repeats |
 //! | [`load`] | calls without end, and whether what is told of them is true |
-//! | [`limit`] | a test that hangs fails |
-//! | [`process`] | other processes, which end when the test does |
-//! | [`netns`], [`tun`], [`incast`] | network namespaces, devices of ours in them, and a slow port between them that many send through |
-//! | [`counting`] | an allocator that counts |
+//! | [`incast`] | a slow port between network namespaces, through which many clients send |
+//!
+//! What knows nothing of erpc is in the crate `erpc-test-tools`.
 
 #![deny(missing_docs)]
 
-pub mod counting;
-pub mod data;
 pub mod incast;
 pub mod lab;
-pub mod limit;
 pub mod load;
-pub mod netns;
-pub mod process;
 pub mod raw;
-pub mod tun;
 
 /// The service `test.v1.Lab`.
 pub mod proto {

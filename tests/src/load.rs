@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use erpc::{CallError, Cause, Endpoint, Transport, Udp};
 
 use crate::lab::work;
-use crate::limit::millis;
 use crate::proto::LabClient;
+use erpc_test_tools::limit::millis;
 
 /// Calls under way at once: the 8 slots of each session and some that wait.
 const OUTSTANDING: usize = 40;

@@ -8,7 +8,7 @@ use erpc::raw::{
 };
 use erpc::{CallError, EndpointConfig, Transport};
 
-use crate::data::{digest, fill};
+use erpc_test_tools::data::{digest, fill};
 
 /// Answered with the request itself.
 pub const ECHO: u32 = 1;

@@ -1,8 +1,8 @@
 //! Three processes, two endpoints each, every endpoint a server and a client of every other: no error,
 //! no leak, a clean end.
 
-use erpc_tests::limit::{secs, within};
-use erpc_tests::process::Process;
+use erpc_test_tools::limit::{secs, within};
+use erpc_test_tools::process::Process;
 
 const PROCESSES: usize = 3;
 const ENDPOINTS: usize = 2;

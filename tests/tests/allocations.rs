@@ -11,9 +11,9 @@ use erpc::{
     Balance, CallError, CallOptions, Channel, Endpoint, EndpointConfig, Incoming, Outgoing,
     Request, Response, Status, Transport, Udp,
 };
-use erpc_tests::counting::{Account, Counting};
+use erpc_test_tools::counting::{Account, Counting};
+use erpc_test_tools::limit::{millis, secs, within};
 use erpc_tests::lab::{LabService, loopback};
-use erpc_tests::limit::{millis, secs, within};
 use erpc_tests::proto::*;
 use erpc_tests::raw::{Answers, Caller, ECHO, listening, request_of};
 

@@ -12,8 +12,8 @@ use std::thread;
 
 use erpc::raw::protocol::DropReason;
 use erpc::{Endpoint, EndpointConfig, EndpointStats, Server, ServerHandle, Udp, UdpConfig};
+use erpc_test_tools::limit::{millis, secs, within};
 use erpc_tests::lab::{LabService, client, loopback, work};
-use erpc_tests::limit::{millis, secs, within};
 use erpc_tests::proto::*;
 
 const EIGHT_MIB: usize = (8 << 20) - 100;

@@ -8,10 +8,10 @@ use erpc::{
     CallError, Cause, ConnectError, ConnectFailed, ConnectFailure, Endpoint, EndpointConfig,
     IdlePolicy, ServeError, Server, ServerHandle, join_all,
 };
-use erpc_tests::data::{Dice, fill};
+use erpc_test_tools::data::{Dice, fill};
+use erpc_test_tools::limit::{millis, secs, within};
+use erpc_test_tools::process::Process;
 use erpc_tests::lab::{LabService, client, loopback};
-use erpc_tests::limit::{millis, secs, within};
-use erpc_tests::process::Process;
 use erpc_tests::proto::*;
 
 const ANY_PORT: &str = "127.0.0.1:0";

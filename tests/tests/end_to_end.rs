@@ -11,9 +11,9 @@ use bytes::Bytes;
 use erpc::raw::RejectReason;
 use erpc::service::Method;
 use erpc::{CallError, Cause, Code, Endpoint, EndpointConfig, Server, ServerHandle, join_all};
-use erpc_tests::data::bytes_of;
+use erpc_test_tools::data::bytes_of;
+use erpc_test_tools::limit::{secs, within};
 use erpc_tests::lab::{LabService, client, loopback, work};
-use erpc_tests::limit::{secs, within};
 use erpc_tests::proto::*;
 use prost::Message;
 

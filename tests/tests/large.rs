@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use erpc::raw::{Body, Context, MsgBuf, NewCall, PoolStats, Reply, Rpc};
 use erpc::{CallError, EndpointConfig, Udp};
-use erpc_tests::data::digest;
+use erpc_test_tools::data::digest;
+use erpc_test_tools::limit::{millis, secs, within};
 use erpc_tests::lab::loopback;
-use erpc_tests::limit::{millis, secs, within};
 use erpc_tests::raw::{Answers, Caller, DIGEST, PRODUCE, listening, produce_request, request_of};
 
 const SIZE: usize = 256 << 20;

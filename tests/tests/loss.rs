@@ -13,9 +13,9 @@ use std::time::Instant;
 
 use erpc::transport::fault::{FaultHandle, FaultPlan, Faults, Faulty};
 use erpc::{Endpoint, EndpointConfig, Handle, Session, Udp, UdpConfig};
-use erpc_tests::data::Dice;
+use erpc_test_tools::data::Dice;
+use erpc_test_tools::limit::{secs, within};
 use erpc_tests::lab::{LabService, loopback, work};
-use erpc_tests::limit::{secs, within};
 use erpc_tests::proto::*;
 
 type Lossy = Faulty<Udp>;

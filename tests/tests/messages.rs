@@ -8,8 +8,8 @@ use erpc::{
     CallError, Cause, Code, Endpoint, EndpointConfig, Request, Response, Server, ServerHandle,
     Session, Status,
 };
+use erpc_test_tools::limit::{secs, within};
 use erpc_tests::lab::{client, loopback};
-use erpc_tests::limit::{secs, within};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};

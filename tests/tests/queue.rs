@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use erpc::raw::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
+use erpc_test_tools::netns::skip;
 use erpc_tests::incast::{Bottleneck, Incast, Report, quantile};
-use erpc_tests::netns::skip;
 
 /// 10^6 bits per second: what test builds keep up with, so that the queue is at the port.
 const RATE: u64 = 200;

@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use erpc::{Cause, ConnectFailure, Endpoint, EndpointConfig};
-use erpc_tests::data::Dice;
+use erpc_test_tools::data::Dice;
+use erpc_test_tools::limit::{millis, secs, within};
+use erpc_test_tools::process::Process;
 use erpc_tests::lab::client;
-use erpc_tests::limit::{millis, secs, within};
 use erpc_tests::load::{Ending, Load, judge};
-use erpc_tests::process::Process;
 use erpc_tests::proto::LabClient;
 
 const LIVENESS: Duration = millis(500);

@@ -11,11 +11,11 @@ use erpc::{
     CallError, Cause, Endpoint, EndpointConfig, IdlePolicy, Server, ServerBuilder, ServerHandle,
     SubmitError, Udp,
 };
-use erpc_tests::counting::{Account, Counting};
-use erpc_tests::data::bytes_of;
+use erpc_test_tools::counting::{Account, Counting};
+use erpc_test_tools::data::bytes_of;
+use erpc_test_tools::limit::{millis, secs, within};
+use erpc_test_tools::process::Process;
 use erpc_tests::lab::{LabService, client, loopback};
-use erpc_tests::limit::{millis, secs, within};
-use erpc_tests::process::Process;
 use erpc_tests::proto::*;
 use rustix::time::{ClockId, clock_gettime};
 

@@ -14,9 +14,9 @@ use erpc::{
     CallError, Cause, Endpoint, EndpointConfig, Handle, Incoming, JoinHandle, Metadata, Outgoing,
     Request, Response, Service, Session, Status, Transport, Udp, join_all,
 };
-use erpc_tests::data::{Dice, bytes_of};
+use erpc_test_tools::data::{Dice, bytes_of};
+use erpc_test_tools::limit::{millis, secs, within};
 use erpc_tests::lab::loopback;
-use erpc_tests::limit::{millis, secs, within};
 
 type Bytes = Vec<u8>;
 

@@ -13,7 +13,6 @@
 
 mod bench;
 mod caller;
-mod figures;
 pub mod incast;
 pub mod loss;
 mod meter;
@@ -22,6 +21,6 @@ mod setting;
 
 pub use bench::{Counts, Lab};
 pub use caller::{Load, Spread};
-pub use figures::{Samples, jain};
+pub use erpc_test_tools::statistics::{Samples, jain};
 pub use meter::Meter;
 pub use setting::Setting;

@@ -3,9 +3,9 @@
 //! Says `CONNECTED`, and runs until its standard input ends.
 
 use erpc::{EndpointConfig, IdlePolicy};
+use erpc_test_tools::limit::millis;
+use erpc_test_tools::process::end_with_input;
 use erpc_tests::lab::client;
-use erpc_tests::limit::millis;
-use erpc_tests::process::end_with_input;
 use erpc_tests::proto::{CountReply, CountRequest, LabClient};
 
 fn main() {

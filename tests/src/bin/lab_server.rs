@@ -6,9 +6,9 @@
 use std::io::Write;
 
 use erpc::{EndpointConfig, Server};
+use erpc_test_tools::limit::millis;
+use erpc_test_tools::process::end_with_input;
 use erpc_tests::lab::{LabService, loopback};
-use erpc_tests::limit::millis;
-use erpc_tests::process::end_with_input;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

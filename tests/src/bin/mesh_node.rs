@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use erpc::raw::PoolStats;
 use erpc::{Endpoint, EndpointConfig, EndpointStats, Handle, join_all};
-use erpc_tests::data::Dice;
+use erpc_test_tools::data::Dice;
+use erpc_test_tools::limit::{millis, secs};
+use erpc_test_tools::process::end_with_input;
 use erpc_tests::lab::{LabService, client, work};
-use erpc_tests::limit::{millis, secs};
-use erpc_tests::process::end_with_input;
 use erpc_tests::proto::LabClient;
 
 /// Calls under way per session: the window and two that wait.

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::hop::{Hop, Port};
-use crate::netns::{Namespace, run};
-use crate::tun;
+use erpc_test_tools::netns::{Namespace, run};
+use erpc_test_tools::tun;
 
 /// Addresses that nobody has: TEST-NET-1 and TEST-NET-2. The router has the first of each.
 const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);

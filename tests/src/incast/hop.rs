@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::presence::{Haste, go_first};
-use crate::limit::millis;
+use erpc_test_tools::limit::millis;
 
 /// What a frame has besides its packet, so that the port's rate means the same as a kernel's.
 const ETHERNET: u64 = 14;

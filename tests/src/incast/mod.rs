@@ -17,7 +17,7 @@ use erpc::raw::protocol::CongestionControl;
 use self::ends::{Clients, Progress, Snapshot, serve};
 use self::presence::{Haste, go_first};
 use self::probe::Trip;
-use crate::limit::millis;
+use erpc_test_tools::limit::millis;
 
 pub use self::bottleneck::Bottleneck;
 

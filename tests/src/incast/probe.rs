@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::presence::{Haste, go_first};
-use crate::limit::millis;
+use erpc_test_tools::limit::millis;
 
 /// How often one is sent.
 const EVERY: Duration = millis(1);

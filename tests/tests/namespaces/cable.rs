@@ -8,10 +8,10 @@ use std::time::Instant;
 use erpc::Udp;
 use erpc::transport::udp::UdpConfig;
 use erpc::transport::{RxQueue, Transport};
+use erpc_test_tools::limit::{secs, within};
+use erpc_test_tools::netns::skip;
+use erpc_test_tools::process::end_with_input;
 use erpc_tests::lab::loopback;
-use erpc_tests::limit::{secs, within};
-use erpc_tests::netns::skip;
-use erpc_tests::process::end_with_input;
 use rustix::net::sockopt::set_ip_tos;
 
 use crate::net::{CABLE, CLIENT, CLIENT_TOO, Net, ROLE, SERVER, say};

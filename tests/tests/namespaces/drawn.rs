@@ -11,10 +11,10 @@ use erpc::transport::fault::{FaultHandle, FaultPlan, Faults, Faulty};
 use erpc::{Endpoint, EndpointConfig, Udp};
 use erpc_sim::plan::{Cut, Plan};
 use erpc_sim::{Feature, Features, Scenario};
+use erpc_test_tools::limit::{millis, secs, within};
+use erpc_test_tools::netns::skip;
+use erpc_test_tools::process::end_with_input;
 use erpc_tests::lab::{LabService, loopback, work};
-use erpc_tests::limit::{millis, secs, within};
-use erpc_tests::netns::skip;
-use erpc_tests::process::end_with_input;
 use erpc_tests::proto::*;
 
 use crate::load::{Load, compare, lengths, round, tell};

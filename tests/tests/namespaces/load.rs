@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use erpc::transport::fault::Faulty;
 use erpc::{Endpoint, Udp};
-use erpc_tests::data::Dice;
-use erpc_tests::limit::{millis, secs};
+use erpc_test_tools::data::Dice;
+use erpc_test_tools::limit::{millis, secs};
 use erpc_tests::load::{self, Ending, judge};
 use erpc_tests::proto::LabClient;
 

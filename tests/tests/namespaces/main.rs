@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use erpc::raw::protocol::DropReason;
 use erpc::transport::fault::{FaultCounts, FaultPlan, FaultStats, Faults, Faulty, Outage};
 use erpc::{Cause, Endpoint, EndpointConfig, EndpointStats, Server, Udp};
+use erpc_test_tools::limit::{millis, secs, within};
+use erpc_test_tools::netns::skip;
+use erpc_test_tools::process::end_with_input;
 use erpc_tests::lab::{LabService, loopback};
-use erpc_tests::limit::{millis, secs, within};
-use erpc_tests::netns::skip;
-use erpc_tests::process::end_with_input;
 
 use crate::load::{Load, compare, lengths, round, tell};
 use crate::net::{CLIENT, Net, ROLE, SERVER, say};

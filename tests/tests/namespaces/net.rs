@@ -4,8 +4,8 @@ use std::env;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use erpc_tests::netns::{Namespace, run};
-use erpc_tests::process::Process;
+use erpc_test_tools::netns::{Namespace, run};
+use erpc_test_tools::process::Process;
 
 /// Which of a test's processes this is; the test itself has none.
 pub(crate) const ROLE: &str = "ERPC_NAMESPACE_ROLE";

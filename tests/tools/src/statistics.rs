@@ -8,16 +8,19 @@ pub struct Samples {
 }
 
 impl Samples {
-    pub(super) fn add(&mut self, nanos: u64) {
+    /// Adds a sample.
+    pub fn add(&mut self, nanos: u64) {
         self.nanos.push(nanos);
         self.sorted = false;
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Removes all samples.
+    pub fn clear(&mut self) {
         self.nanos.clear();
     }
 
-    pub(super) fn append(&mut self, others: &Self) {
+    /// Adds all samples of `others`.
+    pub fn append(&mut self, others: &Self) {
         self.nanos.extend_from_slice(&others.nanos);
         self.sorted = false;
     }

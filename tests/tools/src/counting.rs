@@ -2,7 +2,7 @@
 //! other.
 //!
 //! ```
-//! use erpc_tests::counting::{Account, Counting};
+//! use erpc_test_tools::counting::{Account, Counting};
 //!
 //! #[global_allocator]
 //! static ALLOCATOR: Counting = Counting;
