@@ -251,6 +251,8 @@ impl Course {
 
 #[cfg(test)]
 mod tests {
+    use erpc_test_tools::random::mix;
+
     use super::*;
 
     const COURSES: Courses = Courses {
@@ -275,7 +277,7 @@ mod tests {
         for course in &courses {
             assert!(course.order != Order::Echo || course.up.items == course.down.items);
             for flow in [&course.up, &course.down] {
-                let lens = (0..flow.items).map(|at| flow.len(pattern::mix(at.into())));
+                let lens = (0..flow.items).map(|at| flow.len(mix(at.into())));
                 assert!(lens.clone().all(|len| len <= flow.longest()), "{course:?}");
                 assert!(lens.sum::<usize>() as u64 <= 3 * MOST_BYTES, "{course:?}");
                 assert!(flow.leaves_after.is_none_or(|after| after <= flow.items));

@@ -7,13 +7,14 @@ use erpc_core::event_loop::Rpc;
 use erpc_core::protocol::{Acceptor, ListenGroup};
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::{FaultCounts, Faults, Injector};
+use erpc_test_tools::random::mix;
 
 use crate::clock::Clock;
 use crate::party::Party;
 use crate::plan::EndpointPlan;
 use crate::silence::Silence;
 use crate::transport::{Port, SimTransport};
-use crate::{Absence, Random, pattern};
+use crate::{Absence, Random};
 
 /// Packets of sessions in one life of an endpoint.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,7 +52,7 @@ impl Node {
     /// Endpoint `index`, not born yet.
     pub(crate) fn new(index: usize, plan: &EndpointPlan, seed: u64, start: Instant) -> Self {
         let world_seed = seed;
-        let seed = pattern::mix(world_seed ^ (index as u64 + 1) << 32);
+        let seed = mix(world_seed ^ (index as u64 + 1) << 32);
         let (rx, tx) = &plan.faults;
         let random = Random::new(seed);
         Self {
@@ -59,7 +60,7 @@ impl Node {
             port: Port::new(plan.route, plan.nic),
             party: Party::new((index, 0), &random.fork(2), plan.config.memory()),
             // Clocks of different hosts have nothing to do with each other.
-            clock: Clock::new((pattern::mix(world_seed ^ u64::from(plan.route.host)) >> 24) as i64),
+            clock: Clock::new((mix(world_seed ^ u64::from(plan.route.host)) >> 24) as i64),
             rx: Injector::new(seed ^ 1, rx.clone(), start),
             tx: Injector::new(seed ^ 2, tx.clone(), start),
             absence: plan.absence,
@@ -78,7 +79,7 @@ impl Node {
     /// It is born, or born again. `group` is what its host listens as.
     pub(crate) fn start(&mut self, plan: &EndpointPlan, group: &Arc<ListenGroup>) {
         let life = self.party.incarnation().1;
-        let seed = pattern::mix(self.seed ^ u64::from(life + 1) << 8);
+        let seed = mix(self.seed ^ u64::from(life + 1) << 8);
         self.port = Port::new(plan.route, plan.nic);
         let config = plan.config.clone().seed(seed);
         let mut rpc = Rpc::new(SimTransport::new(Rc::clone(&self.port)), config)

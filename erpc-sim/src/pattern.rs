@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use bytes::BufMut;
 use erpc_core::wire::extension::{push_entry, put_extension};
+use erpc_test_tools::random::mix;
 
 use crate::course::Direction;
 
@@ -91,15 +92,6 @@ pub(crate) fn entries(key: u64) -> Vec<u8> {
 #[must_use]
 pub(crate) fn answers_extended(key: u64) -> bool {
     key >> 40 & 1 != 0
-}
-
-/// The finalizer of SplitMix64: every bit of the input changes half of the output's.
-#[must_use]
-#[inline]
-pub(crate) fn mix(mut z: u64) -> u64 {
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
 }
 
 #[cfg(test)]

@@ -11,11 +11,12 @@ use std::sync::{Mutex, PoisonError};
 
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::FaultCounts;
+use erpc_test_tools::random::mix;
 
+use crate::Scenario;
 use crate::oracle::{Outcomes, Streams, Violation};
 use crate::plan::{Cut, Plan};
 use crate::world::{Happened, Report, World};
-use crate::{Scenario, pattern};
 
 thread_local! {
     /// A run is under way on this thread.
@@ -151,7 +152,7 @@ impl Hashes {
     fn put(&mut self, place: u64, hash: u64) {
         self.early.insert(place, hash);
         while let Some(hash) = self.early.remove(&self.next) {
-            self.mixed = pattern::mix(self.mixed).wrapping_add(hash);
+            self.mixed = mix(self.mixed).wrapping_add(hash);
             self.next += 1;
         }
     }

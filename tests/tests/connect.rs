@@ -8,9 +8,10 @@ use erpc::{
     CallError, Cause, ConnectError, ConnectFailed, ConnectFailure, Endpoint, EndpointConfig,
     IdlePolicy, ServeError, Server, ServerHandle, join_all,
 };
-use erpc_test_tools::data::{Dice, fill};
+use erpc_test_tools::data::fill;
 use erpc_test_tools::limit::{millis, secs, within};
 use erpc_test_tools::process::Process;
+use erpc_test_tools::random::Random;
 use erpc_tests::lab::{LabService, client, loopback};
 use erpc_tests::proto::*;
 
@@ -251,31 +252,31 @@ fn noise_at_a_servers_port_disturbs_nobody() {
         let endpoint = client(EndpointConfig::new());
         let lab = LabClient::connect(&endpoint, address).expect("the server answers");
         let hello = a_real_hello();
-        let mut dice = Dice::new(5);
+        let mut random = Random::new(5);
         let mut made = 0u64;
         for round in 0..20_000u64 {
-            let mut packet = match dice.below(5) {
+            let mut packet = match random.below(5) {
                 // Whatever lengths there are, tiny ones often.
-                0 => vec![0; dice.below(40) as usize],
-                1 => vec![0; dice.below(3_000) as usize],
+                0 => vec![0; random.below(40) as usize],
+                1 => vec![0; random.below(3_000) as usize],
                 2 if round % 50 == 0 => vec![0; 65_507],
                 _ => hello.clone(),
             };
             if packet.len() != hello.len() {
                 fill(round, &mut packet);
                 // Something that begins like one of ours goes further in.
-                let like = dice.below(24) as usize;
+                let like = random.below(24) as usize;
                 let like = like.min(packet.len());
                 packet[..like].copy_from_slice(&hello[..like]);
-            } else if dice.below(3) == 0 {
-                let len = dice.below(packet.len() as u64) as usize;
+            } else if random.below(3) == 0 {
+                let len = random.below(packet.len() as u64) as usize;
                 packet.truncate(len);
             }
             // Sizes, kinds and numbers that lie.
-            for _ in 0..dice.below(6) {
-                let at = dice.below(64) as usize;
+            for _ in 0..random.below(6) {
+                let at = random.below(64) as usize;
                 if let Some(byte) = packet.get_mut(at) {
-                    *byte = dice.draw() as u8;
+                    *byte = random.word() as u8;
                 }
             }
             // A full queue is no failure of the test.
@@ -314,9 +315,9 @@ fn noise_at_a_clients_port_disturbs_nobody() {
         let lab = LabClient::new(session.clone());
         let address = endpoint.local_route().expect("outside of the loop").socket_addr();
         let noise = UdpSocket::bind(ANY_PORT).expect("a socket");
-        let mut dice = Dice::new(6);
+        let mut random = Random::new(6);
         for round in 0..5_000 {
-            let mut packet = vec![0; dice.below(2_000) as usize];
+            let mut packet = vec![0; random.below(2_000) as usize];
             fill(round, &mut packet);
             noise.send_to(&packet, address).unwrap_or(0);
             if round % 20 == 0 {

@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use erpc::transport::fault::{FaultHandle, FaultPlan, Faults, Faulty};
 use erpc::{Endpoint, EndpointConfig, Handle, Session, Udp, UdpConfig};
-use erpc_test_tools::data::Dice;
 use erpc_test_tools::limit::{secs, within};
+use erpc_test_tools::random::Random;
 use erpc_tests::lab::{LabService, loopback, work};
 use erpc_tests::proto::*;
 
@@ -33,14 +33,14 @@ const LOOPBACK: usize = 65_507;
 /// Request and response lengths of a call: mostly small, some of several packets at either datagram
 /// size, a few of a MiB.
 fn lengths(id: u64) -> (usize, usize) {
-    let mut dice = Dice::new(id);
-    let mut one = |id_is_large: bool| match dice.below(100) {
+    let mut random = Random::new(id);
+    let mut one = |id_is_large: bool| match random.below(100) {
         _ if id_is_large => 1 << 20,
         0..10 => 0,
-        10..80 => dice.below(200) as usize,
-        80..97 => dice.below(4_000) as usize,
-        97..99 => dice.below(40_000) as usize,
-        _ => dice.below(160_000) as usize,
+        10..80 => random.below(200) as usize,
+        80..97 => random.below(4_000) as usize,
+        97..99 => random.below(40_000) as usize,
+        _ => random.below(160_000) as usize,
     };
     // 40 of a MiB each way.
     (one(id % 250 == 7), one(id % 250 == 130))

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use erpc::raw::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
 use erpc_test_tools::netns::skip;
-use erpc_tests::incast::{Bottleneck, Incast, Report, quantile};
+use erpc_test_tools::statistics::quantile;
+use erpc_tests::incast::{Bottleneck, Incast, Report};
 
 /// 10^6 bits per second: what test builds keep up with, so that the queue is at the port.
 const RATE: u64 = 200;
@@ -16,6 +17,11 @@ const RATE: u64 = 200;
 const ROUNDS: usize = 2;
 /// Bytes in the queue behind which packets are marked.
 const MARK_ABOVE: u64 = 75_000;
+
+/// The median queueing delay.
+fn median(report: &Report) -> Duration {
+    quantile(&report.delays, 0.5).expect("packets were sent")
+}
 
 /// What is to be compared of some rounds: their means.
 #[derive(Clone, Copy, Default, Debug)]
@@ -26,7 +32,7 @@ struct Means {
 
 impl Means {
     fn add(&mut self, report: &Report) {
-        self.delay += quantile(&report.delays, 0.5) / ROUNDS as u32;
+        self.delay += median(report) / ROUNDS as u32;
         self.gbps += report.gbps / ROUNDS as f64;
     }
 
@@ -79,7 +85,7 @@ fn compare(name: &str, control: CongestionControl, net: &Bottleneck) -> Result<(
     for _ in 0..ROUNDS {
         let report = measure("none", CongestionControl::None, net)?;
         // Otherwise a third of the delay would be no feat.
-        assert!(quantile(&report.delays, 0.5) > Duration::from_millis(5), "there is no queue");
+        assert!(median(&report) > Duration::from_millis(5), "there is no queue");
         without.add(&report);
         with.add(&measure(name, control, net)?);
         link_gbps = report.link_gbps;

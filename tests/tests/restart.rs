@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use erpc::{Cause, ConnectFailure, Endpoint, EndpointConfig};
-use erpc_test_tools::data::Dice;
 use erpc_test_tools::limit::{millis, secs, within};
 use erpc_test_tools::process::Process;
+use erpc_test_tools::random::Random;
 use erpc_tests::lab::client;
 use erpc_tests::load::{Ending, Load, judge};
 use erpc_tests::proto::LabClient;
@@ -42,11 +42,11 @@ fn executed(server: &mut Process) -> Vec<u64> {
 
 /// Lengths of request and response: some in several packets, so that kills hit all phases of a call.
 fn lengths(id: u64) -> (usize, usize) {
-    let mut dice = Dice::new(id);
-    let mut one = || match dice.below(20) {
-        0..16 => dice.below(500) as usize,
-        16..19 => dice.below(100_000) as usize,
-        _ => dice.below(1 << 20) as usize,
+    let mut random = Random::new(id);
+    let mut one = || match random.below(20) {
+        0..16 => random.below(500) as usize,
+        16..19 => random.below(100_000) as usize,
+        _ => random.below(1 << 20) as usize,
     };
     (one(), one())
 }

@@ -4,7 +4,6 @@
 mod client;
 mod congestion;
 mod control;
-mod counting;
 mod failure;
 mod inprocess;
 mod load;
@@ -24,9 +23,10 @@ mod typed_cost;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
+use erpc_test_tools::counting::Counting;
 
 #[global_allocator]
-static ALLOCATOR: counting::Counting = counting::Counting;
+static ALLOCATOR: Counting = Counting;
 
 #[derive(Parser)]
 #[command(version, about)]

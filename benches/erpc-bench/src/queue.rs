@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use erpc_tests::incast::{Bottleneck, Incast, quantile};
+use erpc_test_tools::statistics::quantile;
+use erpc_tests::incast::{Bottleneck, Incast};
 
 use crate::congestion::{Control, millis};
 use crate::failure::Failure;
@@ -53,11 +54,9 @@ pub(crate) fn run(args: &QueueArgs) -> Result<(), Failure> {
         ..Incast::new(args.cc.config())
     };
     let report = incast.run(&net);
-    let micros = |times: &[Duration], part| {
-        (!times.is_empty()).then(|| quantile(times, part).as_secs_f64() * 1e6)
-    };
-    let backlog =
-        |part| (!report.backlogs.is_empty()).then(|| quantile(&report.backlogs, part) as f64);
+    let micros =
+        |times: &[Duration], part| quantile(times, part).map(|time| time.as_secs_f64() * 1e6);
+    let backlog = |part| quantile(&report.backlogs, part).map(|backlog| backlog as f64);
     Line::new()
         .int("ways", args.ways.into())
         .text("cc", args.cc.name())

@@ -16,6 +16,7 @@ use erpc_core::protocol::{
 };
 use erpc_core::time::Instant;
 use erpc_core::transport::ChargeModel;
+use erpc_test_tools::statistics::quantile;
 
 use bytes::BufMut;
 
@@ -368,8 +369,10 @@ impl Stage {
         }
         latencies.sort_unstable();
         large.sort_unstable();
-        (report.p50_nanos, report.p99_nanos) = (part(&latencies, 50), part(&latencies, 99));
-        report.large_p99_nanos = part(&large, 99);
+        // Without an answer, calls have taken for ever.
+        let nanos = |sorted: &[u64], fraction| quantile(sorted, fraction).unwrap_or(u64::MAX);
+        (report.p50_nanos, report.p99_nanos) = (nanos(&latencies, 0.5), nanos(&latencies, 0.99));
+        report.large_p99_nanos = nanos(&large, 0.99);
         for (received, sent) in self.strangers.values() {
             report.strangers_bytes.0 += received;
             report.strangers_bytes.1 += sent;
@@ -378,9 +381,4 @@ impl Stage {
         report.attack_packets = self.attack_packets;
         report
     }
-}
-
-/// The value that `percent` of the sorted values are below; the largest number if there are none.
-fn part(sorted: &[u64], percent: usize) -> u64 {
-    sorted.get(sorted.len() * percent / 100).copied().unwrap_or(u64::MAX)
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use erpc_core::protocol::ListenGroup;
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::FaultCounts;
+use erpc_test_tools::random::mix;
 
 use crate::agenda::Agenda;
 use crate::net::{Network, Packet};
@@ -22,7 +23,7 @@ use crate::party::{Answer, Wake};
 use crate::plan::Plan;
 use crate::shelf::Shelf;
 use crate::transport::Sent;
-use crate::{Feature, Random, SimRoute, pattern};
+use crate::{Feature, Random, SimRoute};
 
 use self::packets::Way;
 pub use self::report::{Happened, Report};
@@ -209,7 +210,7 @@ impl<'p> World<'p> {
         let others = [outcomes.responses_lost, outcomes.rejected, outcomes.abandoned];
         let counts = [responses, statuses, not_executed, maybe_executed].into_iter().chain(others);
         for count in counts {
-            self.trace = pattern::mix(self.trace ^ count);
+            self.trace = mix(self.trace ^ count);
         }
         Report {
             violation: self.oracle.violation().cloned(),
@@ -302,7 +303,7 @@ impl<'p> World<'p> {
             Event::Unstall(index) => {
                 // The same for all endpoints of a host.
                 let host = u64::from(self.plan.endpoints[index as usize].route.host);
-                let catch_up = pattern::mix(host ^ self.now.as_nanos()) & 1 == 0;
+                let catch_up = mix(host ^ self.now.as_nanos()) & 1 == 0;
                 self.nodes[index as usize].clock.go_on(self.now, catch_up);
                 self.plan_turn(index as usize, self.now);
             }

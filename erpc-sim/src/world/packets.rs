@@ -7,12 +7,12 @@ use erpc_core::time::Instant;
 use erpc_core::transport::fault::{Fate, PacketCopy};
 use erpc_core::wire::extension::Extension;
 use erpc_core::wire::{CANCEL, HEADER_LEN, Header, Kind, checksum};
+use erpc_test_tools::random::mix;
 
 use super::{Event, World};
 use crate::SimRoute;
 use crate::net::Packet;
 use crate::party::stream_of;
-use crate::pattern;
 use crate::transport::Sent;
 
 /// Where a packet is held back: between an endpoint and the network.
@@ -206,7 +206,7 @@ impl World<'_> {
         let ends = u64::from(packet.from.host) << 32 | u64::from(packet.to.host);
         let what = word(0) ^ word(8).rotate_left(17) ^ word(16).rotate_left(34);
         let header = self.now.as_nanos() ^ (packet.bytes.len() as u64) << 48;
-        self.trace = pattern::mix(self.trace ^ header).wrapping_add(what ^ ends.rotate_left(7));
+        self.trace = mix(self.trace ^ header).wrapping_add(what ^ ends.rotate_left(7));
     }
 }
 

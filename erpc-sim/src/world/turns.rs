@@ -5,10 +5,10 @@ use std::sync::Arc;
 use erpc_core::protocol::ListenGroup;
 use erpc_core::time::Instant;
 use erpc_core::transport::MAX_BURST;
+use erpc_test_tools::random::mix;
 
 use super::{Event, Phase, World};
 use crate::party::Turn;
-use crate::pattern;
 
 impl World<'_> {
     /// An endpoint is born and opens its sessions.
@@ -18,7 +18,7 @@ impl World<'_> {
         let host = u64::from(plan.route.host);
         // The endpoints of a host live and die together, and share what listening groups share.
         let group = self.groups.entry((plan.route.host, life)).or_insert_with(|| {
-            let secret = pattern::mix(self.plan.seed ^ host << 16 ^ u64::from(life) << 48);
+            let secret = mix(self.plan.seed ^ host << 16 ^ u64::from(life) << 48);
             let ports =
                 if plan.group.is_empty() { vec![plan.route.port] } else { plan.group.clone() };
             Arc::new(ListenGroup::new((u128::from(secret) << 32).to_le_bytes(), ports))

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use erpc::service::Method;
 use erpc::{Call, CallError, Endpoint, Incoming, Outgoing, Session, Upload, join_all};
+use erpc_test_tools::random::Random;
 
 use crate::answers::Answers;
 use crate::plan::{Turn, Typed, failure, items, turns};
-use crate::random::Dice;
 
 /// Calls of each method.
 pub const ROUNDS: u64 = 12;
@@ -199,9 +199,9 @@ impl Calls {
         self.tasks.push_back(Box::pin(async move {
             let name_seed = name
                 .bytes()
-                .fold(progress.seed, |seed, byte| Dice::new(seed ^ u64::from(byte)).draw());
+                .fold(progress.seed, |seed, byte| Random::new(seed ^ u64::from(byte)).word());
             for at in 0..ROUNDS {
-                let seed = Dice::new(name_seed ^ at).draw() << 8 | at;
+                let seed = Random::new(name_seed ^ at).word() << 8 | at;
                 progress.answers.announce(name, seed);
                 progress.current.borrow_mut().insert(name, seed);
                 let result = round(seed).await;

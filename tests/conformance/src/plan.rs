@@ -3,10 +3,11 @@
 use std::fmt::Debug;
 
 use erpc::{Code, Status};
+use erpc_test_tools::random::Random;
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor};
 
-use crate::random::{Dice, Shape, message};
+use crate::random::{Shape, message};
 
 /// Every so many calls end with a status other than OK.
 const FAILURES: u64 = 6;
@@ -58,11 +59,11 @@ impl Plan {
 
 /// How many items a stream of the call has.
 pub fn items(seed: u64, response: bool) -> u64 {
-    let mut dice = Dice::new(seed ^ if response { RESPONSE } else { 0 });
-    match dice.below(8) {
+    let mut random = Random::new(seed ^ if response { RESPONSE } else { 0 });
+    match random.below(8) {
         0 => 0,
         1 => 50,
-        _ => 1 + dice.below(6),
+        _ => 1 + random.below(6),
     }
 }
 
@@ -80,8 +81,8 @@ pub fn turns(seed: u64) -> Vec<Turn> {
     let (requests, responses) = (items(seed, false), items(seed, true));
     let mut turns: Vec<_> = (0..requests).map(Turn::Request).collect();
     turns.extend((0..responses).map(Turn::Response));
-    let mut dice = Dice::new(!seed);
-    match dice.below(4) {
+    let mut random = Random::new(!seed);
+    match random.below(4) {
         0 => {}
         1 => turns.rotate_left(requests as usize),
         2 => turns.sort_by_key(|turn| match turn {
@@ -91,7 +92,7 @@ pub fn turns(seed: u64) -> Vec<Turn> {
         _ => {
             let mut left = [requests, responses];
             for turn in &mut turns {
-                let response = dice.below(left[0] + left[1]) >= left[0];
+                let response = random.below(left[0] + left[1]) >= left[0];
                 let at = [requests, responses][usize::from(response)] - left[usize::from(response)];
                 left[usize::from(response)] -= 1;
                 *turn = if response { Turn::Response(at) } else { Turn::Request(at) };
@@ -103,12 +104,12 @@ pub fn turns(seed: u64) -> Vec<Turn> {
 
 /// How the call ends if not well.
 pub fn failure(seed: u64) -> Option<Status> {
-    let mut dice = Dice::new(seed);
-    if dice.below(FAILURES) > 0 {
+    let mut random = Random::new(seed);
+    if random.below(FAILURES) > 0 {
         return None;
     }
-    let code = Code::from_u32(1 + dice.below(16) as u32);
-    let details: Vec<u8> = (0..dice.below(100)).map(|_| dice.draw() as u8).collect();
+    let code = Code::from_u32(1 + random.below(16) as u32);
+    let details: Vec<u8> = (0..random.below(100)).map(|_| random.word() as u8).collect();
     Some(Status::new(code, format!("as planned: {seed:x} \u{2713}")).with_details(&details))
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use erpc_test_tools::random::Random;
 use prost_reflect::{
     DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage, Syntax, Value,
 };
@@ -27,40 +28,9 @@ pub enum Shape {
     Some,
 }
 
-/// A generator of numbers that look random and are the same for the same seed (`SplitMix64`).
-#[derive(Debug)]
-pub struct Dice {
-    state: u64,
-}
-
-impl Dice {
-    /// A generator.
-    pub fn new(seed: u64) -> Self {
-        Self { state: seed }
-    }
-
-    /// The next number.
-    pub fn draw(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.draw() % bound
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
-}
-
 /// The message of that type, shape and seed.
 pub fn message(descriptor: &MessageDescriptor, shape: Shape, seed: u64) -> DynamicMessage {
-    let mut maker = Maker { dice: Dice::new(seed), left: FIELDS };
+    let mut maker = Maker { random: Random::new(seed), left: FIELDS };
     let mut message = maker.message(descriptor, shape, 0);
     if shape == Shape::Large {
         maker.enlarge(&mut message);
@@ -69,7 +39,7 @@ pub fn message(descriptor: &MessageDescriptor, shape: Shape, seed: u64) -> Dynam
 }
 
 struct Maker {
-    dice: Dice,
+    random: Random,
     /// Fields that may still be set.
     left: u32,
 }
@@ -90,7 +60,7 @@ impl Maker {
         }
         for oneof in descriptor.oneofs() {
             let fields: Vec<_> = oneof.fields().collect();
-            let field = &fields[self.dice.below(fields.len() as u64) as usize];
+            let field = &fields[self.random.below(fields.len() as u64) as usize];
             if self.wanted(field, shape, depth) {
                 let value = self.field(field, shape, depth);
                 message.set_field(field, value);
@@ -102,8 +72,8 @@ impl Maker {
     fn wanted(&mut self, field: &FieldDescriptor, shape: Shape, depth: u32) -> bool {
         let wanted = match shape {
             Shape::Empty => false,
-            Shape::Full => depth <= 1 || self.dice.below(2) == 0,
-            Shape::Large | Shape::Some => self.dice.below(3) > 0,
+            Shape::Full => depth <= 1 || self.random.below(2) == 0,
+            Shape::Large | Shape::Some => self.random.below(3) > 0,
         };
         let nested = matches!(field.kind(), Kind::Message(_));
         let space = (self.left > 0 && (depth < DEPTH || !nested)) || depth == 0;
@@ -129,65 +99,65 @@ impl Maker {
     }
 
     fn len(&mut self, depth: u32) -> u64 {
-        if depth == 0 { 1 + self.dice.below(4) } else { 1 + self.dice.below(2) }
+        if depth == 0 { 1 + self.random.below(4) } else { 1 + self.random.below(2) }
     }
 
     fn value(&mut self, field: &FieldDescriptor, shape: Shape, depth: u32) -> Value {
-        let dice = &mut self.dice;
+        let random = &mut self.random;
         match field.kind() {
-            Kind::Bool => Value::Bool(dice.below(2) == 1),
-            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => Value::I32(integer(dice) as i32),
-            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => Value::I64(integer(dice) as i64),
-            Kind::Uint32 | Kind::Fixed32 => Value::U32(integer(dice) as u32),
-            Kind::Uint64 | Kind::Fixed64 => Value::U64(integer(dice)),
-            Kind::Float => Value::F32(float(dice)),
-            Kind::Double => Value::F64(double(dice)),
-            Kind::String => Value::String(text(dice)),
-            Kind::Bytes => Value::Bytes(blob(dice)),
+            Kind::Bool => Value::Bool(random.below(2) == 1),
+            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => Value::I32(integer(random) as i32),
+            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => Value::I64(integer(random) as i64),
+            Kind::Uint32 | Kind::Fixed32 => Value::U32(integer(random) as u32),
+            Kind::Uint64 | Kind::Fixed64 => Value::U64(integer(random)),
+            Kind::Float => Value::F32(float(random)),
+            Kind::Double => Value::F64(double(random)),
+            Kind::String => Value::String(text(random)),
+            Kind::Bytes => Value::Bytes(blob(random)),
             Kind::Message(message) => Value::Message(self.message(&message, shape, depth + 1)),
             Kind::Enum(description) => {
                 let open = description.parent_file().syntax() != Syntax::Proto2;
-                if open && dice.below(4) == 0 {
-                    return Value::EnumNumber(integer(dice) as i32);
+                if open && random.below(4) == 0 {
+                    return Value::EnumNumber(integer(random) as i32);
                 }
                 let values: Vec<_> = description.values().map(|value| value.number()).collect();
-                Value::EnumNumber(dice.pick(&values))
+                Value::EnumNumber(*random.pick(&values))
             }
         }
     }
 
     fn key(&mut self, kind: &Kind) -> MapKey {
-        let dice = &mut self.dice;
+        let random = &mut self.random;
         match kind {
-            Kind::Bool => MapKey::Bool(dice.below(2) == 1),
-            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => MapKey::I32(integer(dice) as i32),
-            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => MapKey::I64(integer(dice) as i64),
-            Kind::Uint32 | Kind::Fixed32 => MapKey::U32(integer(dice) as u32),
-            Kind::Uint64 | Kind::Fixed64 => MapKey::U64(integer(dice)),
-            Kind::String => MapKey::String(text(dice)),
+            Kind::Bool => MapKey::Bool(random.below(2) == 1),
+            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => MapKey::I32(integer(random) as i32),
+            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => MapKey::I64(integer(random) as i64),
+            Kind::Uint32 | Kind::Fixed32 => MapKey::U32(integer(random) as u32),
+            Kind::Uint64 | Kind::Fixed64 => MapKey::U64(integer(random)),
+            Kind::String => MapKey::String(text(random)),
             other => unreachable!("{other:?} is no type for keys"),
         }
     }
 
     /// Gives the first field that can be large many bytes.
     fn enlarge(&mut self, message: &mut DynamicMessage) {
-        let len = (LARGE / 5 + self.dice.below(LARGE)) as usize;
+        let len = (LARGE / 5 + self.random.below(LARGE)) as usize;
         let can_be_large = |field: &FieldDescriptor| {
             !field.is_map() && matches!(field.kind(), Kind::String | Kind::Bytes)
         };
         let descriptor = message.descriptor();
         let Some(field) = descriptor.fields().find(can_be_large) else { return };
         let value = match field.kind() {
-            Kind::Bytes => Value::Bytes((0..len).map(|_| self.dice.draw() as u8).collect()),
-            _ => Value::String((0..len / 3).map(|_| letter(&mut self.dice)).collect()),
+            Kind::Bytes => Value::Bytes((0..len).map(|_| self.random.word() as u8).collect()),
+            _ => Value::String((0..len / 3).map(|_| letter(&mut self.random)).collect()),
         };
         let value = if field.is_list() { Value::List(vec![value]) } else { value };
         message.set_field(&field, value);
     }
 }
 
-fn integer(dice: &mut Dice) -> u64 {
-    match dice.below(4) {
+fn integer(random: &mut Random) -> u64 {
+    match random.below(4) {
         0 => {
             let extremes = [
                 0,
@@ -199,28 +169,28 @@ fn integer(dice: &mut Dice) -> u64 {
                 i32::MAX as u64,
                 i32::MIN as i64 as u64,
             ];
-            dice.pick(&extremes)
+            *random.pick(&extremes)
         }
         // Every length on the wire.
-        _ => dice.draw() >> dice.below(64),
+        _ => random.word() >> random.below(64),
     }
 }
 
 /// Never NaN, which does not equal itself, and never -0.0, which equals the default that is not sent.
-fn float(dice: &mut Dice) -> f32 {
+fn float(random: &mut Random) -> f32 {
     let extremes = [0.0, f32::MIN, f32::MAX, f32::MIN_POSITIVE, f32::INFINITY, f32::NEG_INFINITY];
-    let any = f32::from_bits(dice.draw() as u32);
-    if dice.below(3) == 0 || any.is_nan() || any == 0.0 { dice.pick(&extremes) } else { any }
+    let any = f32::from_bits(random.word() as u32);
+    if random.below(3) == 0 || any.is_nan() || any == 0.0 { *random.pick(&extremes) } else { any }
 }
 
-fn double(dice: &mut Dice) -> f64 {
+fn double(random: &mut Random) -> f64 {
     let extremes = [0.0, f64::MIN, f64::MAX, f64::MIN_POSITIVE, f64::INFINITY, f64::NEG_INFINITY];
-    let any = f64::from_bits(dice.draw());
-    if dice.below(3) == 0 || any.is_nan() || any == 0.0 { dice.pick(&extremes) } else { any }
+    let any = f64::from_bits(random.word());
+    if random.below(3) == 0 || any.is_nan() || any == 0.0 { *random.pick(&extremes) } else { any }
 }
 
-fn letter(dice: &mut Dice) -> char {
-    let (first, count) = dice.pick(&[
+fn letter(random: &mut Random) -> char {
+    let (first, count) = *random.pick(&[
         (0x00, 0x80),
         (0x61, 26),
         (0x80, 0x780),
@@ -229,15 +199,15 @@ fn letter(dice: &mut Dice) -> char {
         (0x1_f300, 0x300),
         (0x10_ff00, 0x100),
     ]);
-    char::from_u32(first + dice.below(count) as u32).unwrap_or(char::REPLACEMENT_CHARACTER)
+    char::from_u32(first + random.below(count) as u32).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-fn text(dice: &mut Dice) -> String {
-    let len = dice.pick(&[0, 1, 3, 8, 40]);
-    (0..len).map(|_| letter(dice)).collect()
+fn text(random: &mut Random) -> String {
+    let len = *random.pick(&[0, 1, 3, 8, 40]);
+    (0..len).map(|_| letter(random)).collect()
 }
 
-fn blob(dice: &mut Dice) -> Bytes {
-    let len = dice.pick(&[0, 1, 7, 64, 300]);
-    (0..len).map(|_| dice.draw() as u8).collect()
+fn blob(random: &mut Random) -> Bytes {
+    let len = *random.pick(&[0, 1, 7, 64, 300]);
+    (0..len).map(|_| random.word() as u8).collect()
 }

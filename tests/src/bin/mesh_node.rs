@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use erpc::raw::PoolStats;
 use erpc::{Endpoint, EndpointConfig, EndpointStats, Handle, join_all};
-use erpc_test_tools::data::Dice;
 use erpc_test_tools::limit::{millis, secs};
 use erpc_test_tools::process::end_with_input;
+use erpc_test_tools::random::Random;
 use erpc_tests::lab::{LabService, client, work};
 use erpc_tests::proto::LabClient;
 
@@ -184,11 +184,11 @@ fn take_part(orders: &Orders, time: Duration, report: &Sender<Report>) {
 
 /// Lengths of request and response: now and then some of many packets.
 fn lengths(id: u64) -> (usize, usize) {
-    let mut dice = Dice::new(id);
-    let mut one = || match dice.below(200) {
-        0..180 => dice.below(300) as usize,
-        180..199 => dice.below(20_000) as usize,
-        _ => dice.below(400_000) as usize,
+    let mut random = Random::new(id);
+    let mut one = || match random.below(200) {
+        0..180 => random.below(300) as usize,
+        180..199 => random.below(20_000) as usize,
+        _ => random.below(400_000) as usize,
     };
     (one(), one())
 }

@@ -18,6 +18,7 @@ use self::ends::{Clients, Progress, Snapshot, serve};
 use self::presence::{Haste, go_first};
 use self::probe::Trip;
 use erpc_test_tools::limit::millis;
+use erpc_test_tools::statistics::jain;
 
 pub use self::bottleneck::Bottleneck;
 
@@ -70,14 +71,6 @@ pub struct Report {
     /// The part of the time that the clients' loop or the server's, whichever was worse, was kept from its core by
     /// something else: round trips then contain that, and a port waits for senders that are not there.
     pub away: f64,
-}
-
-/// The value of sorted `values` that a part `quantile` of them is below.
-///
-/// # Panics
-/// If there are none.
-pub fn quantile<V: Copy>(values: &[V], quantile: f64) -> V {
-    values[((values.len() - 1) as f64 * quantile) as usize]
 }
 
 impl Incast {
@@ -198,10 +191,4 @@ fn report(
         jain: jain(&shares),
         away: away / time,
     }
-}
-
-fn jain(shares: &[f64]) -> f64 {
-    let sum: f64 = shares.iter().sum();
-    let squares: f64 = shares.iter().map(|share| share * share).sum();
-    sum * sum / (shares.len() as f64 * squares)
 }

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use erpc::transport::fault::Faulty;
 use erpc::{Endpoint, Udp};
-use erpc_test_tools::data::Dice;
 use erpc_test_tools::limit::{millis, secs};
+use erpc_test_tools::random::Random;
 use erpc_tests::load::{self, Ending, judge};
 use erpc_tests::proto::LabClient;
 
@@ -18,11 +18,11 @@ const LIMIT: std::time::Duration = secs(120);
 
 /// Lengths of request and response: mostly small, some of several packets.
 pub(crate) fn lengths(id: u64) -> (usize, usize) {
-    let mut dice = Dice::new(id);
-    let mut one = || match dice.below(20) {
-        0..17 => dice.below(500) as usize,
-        17..19 => dice.below(5_000) as usize,
-        _ => dice.below(20_000) as usize,
+    let mut random = Random::new(id);
+    let mut one = || match random.below(20) {
+        0..17 => random.below(500) as usize,
+        17..19 => random.below(5_000) as usize,
+        _ => random.below(20_000) as usize,
     };
     (one(), one())
 }

@@ -22,26 +22,44 @@ use std::marker::PhantomData;
 pub const ACCOUNTS: usize = 4;
 
 #[derive(Clone, Copy)]
-struct Book {
+struct Totals {
     allocations: u64,
-    live_bytes: i64,
+    allocated_bytes: u64,
+    freed_bytes: u64,
+}
+
+impl Totals {
+    const NONE: Self = Self { allocations: 0, allocated_bytes: 0, freed_bytes: 0 };
 }
 
 thread_local! {
-    /// What is charged now. Without a destructor and without an initialiser, so that the allocator may
-    /// use it at any time.
+    /// The account that is charged now. It has neither a destructor nor an initialiser, so that the allocator may use it
+    /// at any time.
     static CHARGED: Cell<usize> = const { Cell::new(ACCOUNTS) };
-    static BOOKS: Cell<[Book; ACCOUNTS]> = const { Cell::new([Book { allocations: 0, live_bytes: 0 }; ACCOUNTS]) };
+    static TOTALS: [Cell<Totals>; ACCOUNTS] = const { [const { Cell::new(Totals::NONE) }; ACCOUNTS] };
 }
 
-fn note(allocations: u64, bytes: i64) {
+#[inline]
+fn note(change: impl FnOnce(&mut Totals)) {
     let at = CHARGED.get();
-    if at < ACCOUNTS {
-        let mut books = BOOKS.get();
-        books[at].allocations += allocations;
-        books[at].live_bytes += bytes;
-        BOOKS.set(books);
-    }
+    TOTALS.with(|accounts| {
+        if let Some(account) = accounts.get(at) {
+            let mut totals = account.get();
+            change(&mut totals);
+            account.set(totals);
+        }
+    });
+}
+
+fn note_allocation(size: usize) {
+    note(|totals| {
+        totals.allocations += 1;
+        totals.allocated_bytes += size as u64;
+    });
+}
+
+fn note_free(size: usize) {
+    note(|totals| totals.freed_bytes += size as u64);
 }
 
 /// The system's allocator, counting.
@@ -51,25 +69,26 @@ pub struct Counting;
 // SAFETY: every method is the system allocator's, and counting touches thread-local cells only.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(1, layout.size() as i64);
+        note_allocation(layout.size());
         // SAFETY: as the caller promises.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note(1, layout.size() as i64);
+        note_allocation(layout.size());
         // SAFETY: as the caller promises.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        note(0, -(layout.size() as i64));
+        note_free(layout.size());
         // SAFETY: as the caller promises.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        note(1, new_size as i64 - layout.size() as i64);
+        note_allocation(new_size);
+        note_free(layout.size());
         // SAFETY: as the caller promises.
         unsafe { System.realloc(memory, layout, new_size) }
     }
@@ -90,10 +109,12 @@ impl Account {
     /// If there is no such account.
     #[must_use]
     pub fn new(at: usize) -> Self {
-        let mut books = BOOKS.get();
-        books[at] = Book { allocations: 0, live_bytes: 0 };
-        BOOKS.set(books);
+        TOTALS.with(|accounts| accounts[at].set(Totals::NONE));
         Self { at, thread: PhantomData }
+    }
+
+    fn totals(&self) -> Totals {
+        TOTALS.with(|accounts| accounts[self.at].get())
     }
 
     /// Runs `body`; what it allocates and frees on this thread goes to this account.
@@ -107,12 +128,19 @@ impl Account {
     /// Allocations so far, changes of size included.
     #[must_use]
     pub fn allocations(&self) -> u64 {
-        BOOKS.get()[self.at].allocations
+        self.totals().allocations
     }
 
-    /// Bytes allocated and not freed, less those freed that others had allocated.
+    /// Bytes allocated so far.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        self.totals().allocated_bytes
+    }
+
+    /// Bytes allocated less bytes freed, whichever account the latter were charged to when they were allocated.
     #[must_use]
     pub fn live_bytes(&self) -> i64 {
-        BOOKS.get()[self.at].live_bytes
+        let Totals { allocated_bytes, freed_bytes, .. } = self.totals();
+        allocated_bytes as i64 - freed_bytes as i64
     }
 }

@@ -1,4 +1,7 @@
-//! Chance, repeatably: everything random in a run comes from its seed through here.
+//! Random numbers that repeat.
+//!
+//! This is the one generator of all tests and tools. `erpc-core` has its own SplitMix64, which is private: a published
+//! crate cannot depend on this one.
 
 /// A stream of random numbers (SplitMix64: Steele, Lea, Flood 2014). One seed, one stream, on every
 /// machine and with every version of every library.
@@ -12,8 +15,8 @@ impl Random {
         Self(seed)
     }
 
-    /// A stream of its own for one purpose, so that what one part of a run draws does not change what
-    /// another one sees.
+    /// A separate stream for one purpose, so that the numbers that one part of a run draws do not change those of
+    /// another part.
     #[must_use]
     pub fn fork(&self, purpose: u64) -> Self {
         let mut mixed = Self(self.0 ^ purpose.wrapping_mul(0xD6E8_FEB8_6659_FD93));
@@ -24,14 +27,11 @@ impl Random {
     #[inline]
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ z >> 31
+        mix(self.0)
     }
 
-    /// One of `0..bound`; 0 if `bound` is 0. (Lemire's multiplication; the bias is below 2^-32 for the
-    /// bounds of a simulation.)
+    /// One of `0..bound`; 0 if `bound` is 0. Lemire's multiplication; the bias is below 2^-32 for the
+    /// bounds of a simulation.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64
@@ -59,5 +59,26 @@ impl Random {
     /// If there are none.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len() as u64) as usize]
+    }
+}
+
+/// The finalizer of SplitMix64: every bit of the input changes half of the output's.
+#[must_use]
+#[inline]
+pub fn mix(mut z: u64) -> u64 {
+    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ z >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_splitmix64() {
+        let mut random = Random::new(0);
+        let words = [0xE220_A839_7B1D_CDAF, 0x6E78_9E6A_A1B9_65F4, 0x06C4_5D18_8009_454F];
+        assert_eq!(words, [(); 3].map(|()| random.word()));
     }
 }

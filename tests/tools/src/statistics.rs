@@ -1,4 +1,4 @@
-//! Numbers out of measurements.
+//! What measurements come to: quantiles and fairness.
 
 /// Durations that were measured, in nanoseconds.
 #[derive(Clone, Debug, Default)]
@@ -46,16 +46,21 @@ impl Samples {
         (0..=points).map(part).filter_map(|part| Some((self.micros(part)?, part))).collect()
     }
 
-    /// The smallest that a part of `quantile` does not exceed, in microseconds; `None` of nothing.
-    pub fn micros(&mut self, quantile: f64) -> Option<f64> {
+    /// The sample at the [`quantile`] `fraction`, in microseconds; `None` without samples.
+    pub fn micros(&mut self, fraction: f64) -> Option<f64> {
         if !self.sorted {
             self.nanos.sort_unstable();
             self.sorted = true;
         }
-        let at = (self.nanos.len() as f64 * quantile).ceil() as usize;
-        let nanos = self.nanos.get(at.clamp(1, self.nanos.len().max(1)) - 1)?;
-        Some(*nanos as f64 / 1e3)
+        quantile(&self.nanos, fraction).map(|nanos| nanos as f64 / 1e3)
     }
+}
+
+/// The smallest of the `sorted` values that is at least as large as `fraction` of them (nearest rank); `None` without values.
+#[must_use]
+pub fn quantile<V: Copy>(sorted: &[V], fraction: f64) -> Option<V> {
+    let rank = (sorted.len() as f64 * fraction).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied()
 }
 
 /// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all are equal, `1 / n` if one of `n` has everything.

@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use erpc_test_tools::counting::Account;
 
-use crate::counting::Allocated;
 use crate::failure::Failure;
 use crate::machine;
 use crate::report::Line;
@@ -98,21 +98,30 @@ impl Form {
 /// Calls of a form before the next one's turn: some tens of milliseconds.
 const SLICE: u64 = 100_000;
 
+/// What calls allocated; changes of size count as allocations.
+#[derive(Clone, Copy, Default)]
+struct Allocated {
+    count: u64,
+    bytes: u64,
+}
+
 /// What was measured of a form.
 struct Measured {
     form: Form,
     subject: Box<dyn Subject>,
     /// CPU nanoseconds per call, slice by slice.
     slices: Vec<f64>,
+    /// What the last slice allocated.
     allocated: Allocated,
 }
 
 impl Measured {
     fn slice(&mut self) -> Result<(), Failure> {
-        let (before, time) = (Allocated::now(), machine::cpu_time());
-        self.subject.run(SLICE)?;
+        let (account, time) = (Account::new(0), machine::cpu_time());
+        account.charge(|| self.subject.run(SLICE))?;
         let time = machine::cpu_time() - time;
-        self.allocated = Allocated::now().since(before);
+        self.allocated =
+            Allocated { count: account.allocations(), bytes: account.allocated_bytes() };
         self.slices.push(time.as_nanos() as f64 / SLICE as f64);
         Ok(())
     }

@@ -7,6 +7,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use erpc_test_tools::random::Random;
+use erpc_test_tools::statistics::{jain, quantile};
+
 use super::{Congestion, CongestionControl, Controller, Path};
 use crate::time::Instant;
 
@@ -60,17 +63,6 @@ enum Event {
     Answer { sent: u64, is_marked: bool, is_lost: bool },
 }
 
-struct Random(u64);
-
-impl Random {
-    /// Knuth's linear congruential generator, upper bits.
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit.max(1)
-    }
-}
-
 struct Run {
     events: BinaryHeap<Reverse<(u64, u64, usize, Event)>>,
     count: u64,
@@ -98,7 +90,7 @@ impl Bottleneck {
     }
 
     pub(super) fn run(&self, control: &CongestionControl) -> Outcome {
-        let mut run = Run { events: BinaryHeap::new(), count: 0, random: Random(5), busy: 0 };
+        let mut run = Run { events: BinaryHeap::new(), count: 0, random: Random::new(5), busy: 0 };
         let mut sessions: Vec<Session> = (0..self.sessions)
             .map(|index| {
                 let next = 1_000 + run.random.below(self.stagger);
@@ -149,15 +141,14 @@ impl Bottleneck {
 
     fn outcome(&self, sessions: &[Session], mut rtts: Vec<u64>) -> Outcome {
         rtts.sort_unstable();
-        let quantile = |part: usize| rtts[(rtts.len() - 1) * part / 100] as f64 / 1e3;
-        let sum: f64 = sessions.iter().map(|session| session.delivered as f64).sum();
-        let squares: f64 = sessions.iter().map(|session| (session.delivered as f64).powi(2)).sum();
+        let micros = |fraction| quantile(&rtts, fraction).map_or(0.0, |nanos| nanos as f64 / 1e3);
+        let delivered: Vec<f64> = sessions.iter().map(|session| session.delivered as f64).collect();
         let possible = (self.until - self.from) / self.serialise(self.path.line_rate);
         Outcome {
-            share: sum / possible as f64,
-            median: quantile(50),
-            p99: quantile(99),
-            jain: sum * sum / (squares * sessions.len() as f64),
+            share: delivered.iter().sum::<f64>() / possible as f64,
+            median: micros(0.5),
+            p99: micros(0.99),
+            jain: jain(&delivered),
             rates: sessions.iter().map(|session| session.control.rate()).collect(),
         }
     }

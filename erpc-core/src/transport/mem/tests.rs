@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use erpc_test_tools::random::Random;
+
 use super::*;
 use crate::buf::MsgBuf;
 use crate::event_loop::Rpc;
@@ -333,7 +335,7 @@ fn two_threads_exchange_datagrams_of_all_sizes() {
             }
         });
         let (mut sent, mut answered) = (0u64, 0u64);
-        let mut random = 1u64;
+        let mut random = Random::new(1);
         while answered < TOTAL && start.elapsed() < PATIENCE {
             let (rx, tx) = alice.split();
             let count = rx.burst();
@@ -342,9 +344,9 @@ fn two_threads_exchange_datagrams_of_all_sizes() {
                 answered += 1;
             }
             while sent < TOTAL && sent - answered < 400 {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 // Mostly small, as packets are; sometimes up to the largest.
-                let len = if random >> 60 == 0 { random >> 33 & 4_095 } else { random >> 33 & 255 };
+                let bound = if random.below(16) == 0 { 4_096 } else { 256 };
+                let len = random.below(bound);
                 tx.push_bytes(&bobs, &datagram(sent, 8 + len as usize));
                 sent += 1;
             }
