@@ -7,8 +7,8 @@ use crate::clock;
 use crate::event_loop::turn::Turns;
 use crate::protocol::{
     Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, ConnectError, Core,
-    EndpointConfig, Event, Local, NewCall, Notice, Plain, ProtocolStats, Rejected, Reply, Request,
-    RequestHandle, SessionEvent, SessionId, SessionStats,
+    EndpointConfig, Event, Local, NewCall, Notice, Plain, ProtocolStats, QueueWait, Rejected,
+    Reply, Request, RequestHandle, SessionEvent, SessionId, SessionStats,
 };
 use crate::status::Status;
 use crate::time::Instant;
@@ -271,7 +271,8 @@ impl<T: Transport> Rpc<T> {
         let (rx, tx) = self.transport.split();
         let received = rx.burst();
         let turns = &mut self.turns;
-        self.core.absent(turns.begin(now, received, is_virtual));
+        let absence = turns.begin(now, received, is_virtual);
+        let mut queue_wait = QueueWait { absence, delay: 0 };
         let watched = turns.are_watched();
         let mut work = received;
         for at in 0..received {
@@ -280,13 +281,13 @@ impl<T: Transport> Rpc<T> {
                 now = clock::now();
             }
             let mut handled = false;
-            let plain = self.core.receive_plain(now, &mut packet, tx);
+            let plain = self.core.receive_plain(now, queue_wait, &mut packet, tx);
             let body = || Body::Packet(&packet.bytes[HEADER_LEN..]);
             match plain {
                 Plain::Request { handle, method } => {
                     handled = true;
                     if watched {
-                        turns.let_go(&mut self.core, now, tx);
+                        turns.let_go(&mut self.core, now, queue_wait, tx);
                     }
                     let mut cx = Context { core: &mut self.core, tx, turns, now };
                     let (extended, deadline) = (false, Instant::NEVER);
@@ -302,14 +303,14 @@ impl<T: Transport> Rpc<T> {
                     app.on_reply(&mut cx, token, Ok(reply), request);
                 }
                 Plain::Neither(parsed) => {
-                    let event = self.core.receive_any(now, packet, parsed, tx);
+                    let event = self.core.receive_any(now, queue_wait, packet, parsed, tx);
                     let mut cx = Context { core: &mut self.core, tx, turns, now };
                     match event {
                         Event::None => {}
                         Event::Request(request) => {
                             handled = true;
                             if watched {
-                                cx.turns.let_go(cx.core, now, cx.tx);
+                                cx.turns.let_go(cx.core, now, queue_wait, cx.tx);
                             }
                             app.on_request(&mut cx, request);
                         }
@@ -322,11 +323,11 @@ impl<T: Transport> Rpc<T> {
             }
             if watched && handled {
                 // The packets behind it have waited for it.
-                self.core.delayed(turns.resume(now));
+                queue_wait.delay = turns.resume(now);
             }
         }
         if received > 0 {
-            self.core.end_of_burst(now, tx);
+            self.core.end_of_burst(now, queue_wait, tx);
         }
         self.core.expire(now, tx);
         if self.core.wants_route() {
@@ -424,7 +425,7 @@ impl<T: Transport> Rpc<T> {
     /// Says good-bye to all peers and ends every call; the outcomes come with the next turn.
     pub fn shutdown(&mut self) {
         let (_, tx) = self.transport.split();
-        self.core.shutdown(tx);
+        self.core.shutdown(clock::now(), tx);
         tx.flush();
     }
 

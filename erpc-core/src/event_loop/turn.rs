@@ -7,7 +7,7 @@
 //! slow leaves at once, and what is ready leaves before the next handler that is likely to be slow, too.
 
 use crate::clock;
-use crate::protocol::Core;
+use crate::protocol::{Core, QueueWait};
 use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
 
@@ -71,10 +71,11 @@ impl Turns {
         &self,
         core: &mut Core<R>,
         now: Instant,
+        queue_wait: QueueWait,
         tx: &mut X,
     ) {
         if self.slow {
-            core.end_of_burst(now, tx);
+            core.end_of_burst(now, queue_wait, tx);
             tx.doorbell();
         }
     }

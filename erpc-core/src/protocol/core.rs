@@ -1,13 +1,14 @@
 //! Both halves together: where packets are told apart.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use super::client::ClientSide;
-use super::config::{EndpointConfig, Integrity};
+use super::config::EndpointConfig;
+use super::endpoint::{EndpointState, Local};
 use super::ids::IdSource;
-use super::server::{Acceptor, ServerSide};
+use super::server::{Acceptor, PendingOpen, ServerSide};
 use super::stats::{DropReason, ProtocolStats};
+use super::turn::{QueueWait, Turn};
 use super::wheel::{TimerId, Timers};
 use super::{
     Body, Cause, ClientId, ClientStats, ConfigError, ConnectError, Event, NewCall, Notice,
@@ -17,119 +18,13 @@ use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::mutants::mutant;
 use crate::status::Status;
 use crate::time::Instant;
-use crate::transport::{Capabilities, ChargeModel, Path, Route, RxPacket, TxQueue};
-use crate::wire::checksum::{self, TRAILER_LEN};
-use crate::wire::control::{Control, Parameters};
+use crate::transport::{Path, Route, RxPacket, TxQueue};
+use crate::wire::checksum;
+use crate::wire::control::Control;
 use crate::wire::{HEADER_LEN, Header, HeaderError, Kind, ReplyInfo, VERSION};
-
-/// What the protocol has to know of the transport below it.
-#[derive(Clone, Copy, Debug)]
-pub struct Local {
-    pub(super) max_datagram: u32,
-    pub(super) charge: ChargeModel,
-    pub(super) capacity: u32,
-    pub(super) min_rto: Duration,
-    pub(super) rtt_noise: Duration,
-    pub(super) steer: u8,
-    pub(super) integrity: bool,
-}
-
-impl From<Capabilities> for Local {
-    fn from(capabilities: Capabilities) -> Self {
-        Self {
-            max_datagram: capabilities.max_datagram.min(u32::MAX as usize) as u32,
-            charge: capabilities.charge,
-            capacity: capabilities.rx_capacity,
-            min_rto: capabilities.min_rto,
-            rtt_noise: capabilities.rtt_noise,
-            steer: capabilities.steer,
-            integrity: capabilities.integrity,
-        }
-    }
-}
-
-/// What both halves share.
-pub(super) struct Shared {
-    pub(super) config: EndpointConfig,
-    pub(super) local: Local,
-    pub(super) pool: Pool,
-    pub(super) stats: ProtocolStats,
-    pub(super) timers: Timers,
-    pub(super) ids: IdSource,
-    pub(super) notices: VecDeque<Notice>,
-    /// The packet that is being taken in came with a congestion mark.
-    pub(super) marked: bool,
-    /// For how long it may have waited in the receive queue, at most, in nanoseconds.
-    pub(super) absence: u64,
-    /// How long ago, by now, the queue was looked at, in nanoseconds.
-    pub(super) delay: u64,
-}
-
-/// What fits an Ethernet frame, in bytes: however little room there is, datagrams are not made smaller.
-const COMMON_DATAGRAM: usize = 1_472;
 
 /// Timers that one call of [`Core::expire`] looks at; the next call goes on.
 pub const MAX_EXPIRED: usize = 32;
-
-/// How many eager responses the room for replies should hold.
-const EAGER_RESPONSES: u32 = 256;
-
-impl Shared {
-    /// Since when the packet may have been here that is taken in now.
-    #[inline]
-    pub(super) fn arrival(&self, now: Instant) -> Instant {
-        now.minus_nanos(self.absence)
-    }
-
-    /// How long it has been here at most, in nanoseconds.
-    #[inline]
-    pub(super) fn waited(&self) -> u64 {
-        self.absence.saturating_add(self.delay)
-    }
-
-    pub(super) fn min_rto(&self) -> Duration {
-        self.config.min_rto.unwrap_or(self.local.min_rto)
-    }
-
-    /// Whether this endpoint wants its sessions' packets to carry a trailer.
-    pub(super) fn wants_trailer(&self) -> bool {
-        self.config.integrity == Integrity::Always || !self.local.integrity
-    }
-
-    /// The largest first packet of a response that is taken unasked, given the room for replies. It is
-    /// worked out before the server has said whether there is a trailer: there is room for one.
-    pub(super) fn eager(&self, room: u32) -> u32 {
-        if let Some(eager) = self.config.eager {
-            return eager;
-        }
-        let overhead = HEADER_LEN + TRAILER_LEN;
-        let longest = overhead + self.local.max_datagram as usize;
-        let datagram = self.local.charge.largest(room / EAGER_RESPONSES, longest);
-        datagram.saturating_sub(overhead).max(crate::buf::MIN_PAYLOAD) as u32
-    }
-
-    /// The largest datagram that a session should use whose packets may take `room` of the receive
-    /// queue. One packet is always let through, so it should not be larger than its share; and of two,
-    /// one is on its way while the other is handled.
-    pub(super) fn fitting_datagram(&self, room: u32) -> u32 {
-        let least = self.local.charge.charge(COMMON_DATAGRAM);
-        let units = (room / 2).max(least);
-        self.local.charge.largest(units, self.local.max_datagram as usize) as u32
-    }
-
-    /// What this endpoint says of itself when a session opens.
-    pub(super) fn parameters(&self, max_datagram: u32, eager: u32, window: u32) -> Parameters {
-        Parameters {
-            max_datagram,
-            max_message: self.config.max_message,
-            eager,
-            window,
-            credits: self.config.credits,
-            charge_model: self.local.charge.to_u8(),
-            integrity: self.wants_trailer(),
-        }
-    }
-}
 
 /// What [`Core::receive_plain`] made of a packet.
 pub(crate) enum Plain {
@@ -146,7 +41,7 @@ pub(crate) enum Plain {
 /// Aligned to cache lines, so that its speed does not depend on where it happens to lie.
 #[repr(align(64))]
 pub struct Core<R> {
-    shared: Shared,
+    endpoint: EndpointState,
     client: ClientSide<R>,
     server: ServerSide<R>,
 }
@@ -177,7 +72,7 @@ impl<R: Route> Core<R> {
         let mut ids = IdSource::new(key);
         let client = ClientSide::new(local.capacity, ids.table_hasher());
         let server = ServerSide::new(ids.table_hasher());
-        let shared = Shared {
+        let endpoint = EndpointState {
             config,
             local,
             pool,
@@ -185,19 +80,16 @@ impl<R: Route> Core<R> {
             timers: Timers::new(),
             ids,
             notices: VecDeque::new(),
-            marked: false,
-            absence: 0,
-            delay: 0,
         };
-        Ok(Self { shared, client, server })
+        Ok(Self { endpoint, client, server })
     }
 
     /// Accepts sessions from now on. A quarter of the receive queue stays for replies to this
     /// endpoint's own calls, the rest is granted to clients.
     pub fn listen(&mut self, acceptor: Acceptor) {
-        let replies = self.shared.local.capacity / 4;
+        let replies = self.endpoint.local.capacity / 4;
         self.client.set_room(replies);
-        self.server.listen(acceptor, self.shared.local.capacity - replies);
+        self.server.listen(acceptor, self.endpoint.local.capacity - replies);
     }
 
     /// Takes in a packet. What it asks for in return is pushed into `tx`; what it means for the owner
@@ -206,10 +98,11 @@ impl<R: Route> Core<R> {
     pub fn receive<'p, X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
+        queue_wait: QueueWait,
         mut packet: RxPacket<'p, R>,
         tx: &mut X,
     ) -> Event<'p, R> {
-        let plain = self.receive_plain(now, &mut packet, tx);
+        let plain = self.receive_plain(now, queue_wait, &mut packet, tx);
         let body = || Body::Packet(&packet.bytes[HEADER_LEN..]);
         match plain {
             Plain::Request { handle, method } => {
@@ -221,21 +114,8 @@ impl<R: Route> Core<R> {
                 let reply = Reply { body: body(), extended: false };
                 Event::Reply { token, result: Ok(reply), request }
             }
-            Plain::Neither(parsed) => self.receive_any(now, packet, parsed, tx),
+            Plain::Neither(parsed) => self.receive_any(now, queue_wait, packet, parsed, tx),
         }
-    }
-
-    /// Says for how long nobody has looked at the receive queue, in nanoseconds, before the burst that comes: so long may
-    /// its packets have waited there, which is no congestion of the network's.
-    #[inline]
-    pub fn absent(&mut self, nanos: u64) {
-        (self.shared.absence, self.shared.delay) = (nanos, 0);
-    }
-
-    /// Says how long ago the burst came that is being taken in, in nanoseconds: so long have those of its packets that are
-    /// not answered yet waited for the handlers of others. `now` remains the time at which the burst came.
-    pub fn delayed(&mut self, nanos: u64) {
-        self.shared.delay = nanos;
     }
 
     /// Takes in a packet if it is the common case. A packet with a trailer is checked, before anything
@@ -246,12 +126,14 @@ impl<R: Route> Core<R> {
     pub(crate) fn receive_plain<X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
+        queue_wait: QueueWait,
         packet: &mut RxPacket<'_, R>,
         tx: &mut X,
     ) -> Plain {
         let RxPacket { route, bytes, marked } = packet;
-        self.shared.marked = *marked;
-        self.shared.stats.rx_packets += 1;
+        let marked = *marked;
+        let turn = &mut Turn { now, queue_wait, marked, endpoint: &mut self.endpoint, tx };
+        turn.endpoint.stats.rx_packets += 1;
         let parsed = Header::parse(bytes);
         if let Ok(header) = &parsed {
             if header.flags.trailer() {
@@ -264,17 +146,15 @@ impl<R: Route> Core<R> {
                 }
             }
             let len = bytes.len() - HEADER_LEN;
-            let shared = &mut self.shared;
             if header.kind == Kind::Request {
-                if let Some(handle) = self.server.plain_request(shared, now, route, header, len) {
-                    shared.stats.rx_delivered += 1;
+                if let Some(handle) = self.server.plain_request(turn, route, header, len) {
+                    turn.endpoint.stats.rx_delivered += 1;
                     return Plain::Request { handle, method: header.aux };
                 }
             } else if header.kind == Kind::Response
-                && let Some((token, request)) =
-                    self.client.plain_response(shared, now, route, (header, len), tx)
+                && let Some((token, request)) = self.client.plain_response(turn, route, header, len)
             {
-                shared.stats.rx_delivered += 1;
+                turn.endpoint.stats.rx_delivered += 1;
                 return Plain::Reply { token, request };
             }
         }
@@ -286,11 +166,13 @@ impl<R: Route> Core<R> {
     pub(crate) fn receive_any<'p, X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
+        queue_wait: QueueWait,
         packet: RxPacket<'p, R>,
         parsed: Result<Header, HeaderError>,
         tx: &mut X,
     ) -> Event<'p, R> {
-        let RxPacket { route, bytes, .. } = packet;
+        let RxPacket { route, bytes, marked } = packet;
+        let turn = &mut Turn { now, queue_wait, marked, endpoint: &mut self.endpoint, tx };
         let outcome = match parsed {
             Ok(header) => match header.kind {
                 Kind::RequestForResponse
@@ -305,32 +187,32 @@ impl<R: Route> Core<R> {
                 Kind::Request | Kind::RequestForResponse | Kind::Done
                     if header.connection.is_server_role() =>
                 {
-                    self.server.receive(&mut self.shared, now, &route, (&header, bytes), tx)
+                    self.server.receive(turn, &route, &header, &bytes[HEADER_LEN..])
                 }
                 Kind::Response | Kind::Failure if !header.connection.is_server_role() => {
-                    self.client.receive(&mut self.shared, now, &route, (&header, bytes), tx)
+                    self.client.receive(turn, &route, &header, &bytes[HEADER_LEN..])
                 }
                 Kind::CreditReturn | Kind::Accepted if !header.connection.is_server_role() => {
                     if bytes.len() == HEADER_LEN {
-                        self.client.receive(&mut self.shared, now, &route, (&header, bytes), tx)
+                        self.client.receive(turn, &route, &header, &bytes[HEADER_LEN..])
                     } else {
                         Err(DropReason::LyingSize)
                     }
                 }
-                Kind::Control => {
-                    self.control(now, &route, &header, bytes, tx).map(|()| Event::None)
-                }
+                Kind::Control => self
+                    .control(now, &route, &header, &bytes[HEADER_LEN..], tx)
+                    .map(|()| Event::None),
                 _ => Err(DropReason::WrongRole),
             },
             Err(error) => self.bad_header(&route, bytes, error, tx),
         };
         match outcome {
             Ok(event) => {
-                self.shared.stats.rx_delivered += 1;
+                self.endpoint.stats.rx_delivered += 1;
                 event
             }
             Err(reason) => {
-                self.shared.stats.count_drop(reason);
+                self.endpoint.stats.count_drop(reason);
                 Event::None
             }
         }
@@ -365,36 +247,33 @@ impl<R: Route> Core<R> {
         now: Instant,
         route: &R,
         header: &Header,
-        bytes: &[u8],
+        body: &[u8],
         tx: &mut X,
     ) -> Result<(), DropReason> {
         if !header.flags.trailer() {
             return Err(DropReason::Trailer);
         }
-        let message =
-            Control::parse(header, &bytes[HEADER_LEN..]).map_err(|_| DropReason::Control)?;
+        let message = Control::parse(header, body).map_err(|_| DropReason::Control)?;
         let nonce = header.request.to_u32();
+        let turn = &mut Turn::new(now, &mut self.endpoint, tx);
         if header.connection.is_endpoint() {
             return match message {
                 Control::Hello { client, low, high } => {
-                    let fits = (low..=high).contains(&u16::from(VERSION));
-                    self.server.hello(now, route, (client, nonce, fits), tx);
+                    let version_fits = (low..=high).contains(&u16::from(VERSION));
+                    self.server.hello(turn, route, client, version_fits, nonce);
                     Ok(())
                 }
-                Control::Open { client, cookie, parameters } => self.server.open(
-                    &mut self.shared,
-                    now,
-                    route,
-                    (client, cookie, parameters, nonce),
-                    tx,
-                ),
+                Control::Open { client, cookie, parameters } => {
+                    let open = PendingOpen { route: *route, client, parameters, nonce };
+                    self.server.open(turn, open, &cookie)
+                }
                 _ => Err(DropReason::Handshake),
             };
         }
         let outcome = if header.connection.is_server_role() {
-            self.server.control(&mut self.shared, now, route, (header, message), tx)
+            self.server.control(turn, route, header, message)
         } else {
-            self.client.control(&mut self.shared, now, route, (header, message), tx)
+            self.client.control(turn, route, header, message)
         };
         if let (
             Err(DropReason::UnknownConnection),
@@ -408,44 +287,51 @@ impl<R: Route> Core<R> {
         outcome
     }
 
-    /// Ends a burst: sends credit returns, asks for response packets, lets waiting calls go on.
+    /// Ends a burst, or a part of it: sends credit returns, asks for response packets, lets waiting calls go on.
     #[inline]
-    pub fn end_of_burst<X: TxQueue<Route = R>>(&mut self, now: Instant, tx: &mut X) {
-        self.server.end_of_burst(&self.shared, tx);
-        self.client.end_of_burst(&mut self.shared, now, tx);
+    pub fn end_of_burst<X: TxQueue<Route = R>>(
+        &mut self,
+        now: Instant,
+        queue_wait: QueueWait,
+        tx: &mut X,
+    ) {
+        let mut turn = Turn { queue_wait, ..Turn::new(now, &mut self.endpoint, tx) };
+        self.server.end_of_burst(&mut turn);
+        self.client.end_of_burst(&mut turn);
     }
 
     /// Does what time demands: lets sessions send whose turn it is at their rate, and looks at those whose timer is
     /// due. Bounded: 32 of each, and the others the next time.
     #[inline]
     pub fn expire<X: TxQueue<Route = R>>(&mut self, now: Instant, tx: &mut X) {
-        self.client.depart(&mut self.shared, now, tx);
+        let turn = &mut Turn::new(now, &mut self.endpoint, tx);
+        self.client.depart(turn);
         let mut any = false;
         for _ in 0..MAX_EXPIRED {
-            let Some(TimerId(id)) = self.shared.timers.expire(now) else { break };
+            let Some(TimerId(id)) = turn.endpoint.timers.expire(now) else { break };
             any = true;
             let index = id / 2;
             if id % 2 == 0 {
-                self.client.on_timer(&mut self.shared, now, index, tx);
+                self.client.on_timer(turn, index);
             } else {
-                self.server.on_timer(&mut self.shared, now, index, tx);
+                self.server.on_timer(turn, index);
             }
         }
         if any {
-            self.client.end_of_burst(&mut self.shared, now, tx);
+            self.client.end_of_burst(turn);
         }
     }
 
     /// No timer fires before this; [`Instant::NEVER`] if none is armed.
     #[must_use]
     pub fn next_deadline(&self) -> Instant {
-        self.shared.timers.next().min(self.client.next_departure())
+        self.endpoint.timers.next().min(self.client.next_departure())
     }
 
     /// The next notice, in order.
     #[inline]
     pub fn pop_notice(&mut self) -> Option<Notice> {
-        self.shared.notices.pop_front()
+        self.endpoint.notices.pop_front()
     }
 
     /// The address of a handshake that waits to know its path; answer with [`Core::routed`].
@@ -456,12 +342,13 @@ impl<R: Route> Core<R> {
     /// The path to the address that [`Core::next_unrouted`] last returned is `path`; its handshake goes
     /// on.
     pub fn routed<X: TxQueue<Route = R>>(&mut self, now: Instant, path: Path, tx: &mut X) {
-        self.shared.timers.begin(now);
+        let turn = &mut Turn::new(now, &mut self.endpoint, tx);
+        turn.endpoint.timers.begin(now);
         match self.client.next_routing() {
-            Some((id, _)) => self.client.routed(&mut self.shared, now, id, path, tx),
+            Some((id, _)) => self.client.routed(turn, id, path),
             None => {
                 let datagram = path.datagram.min(u32::MAX as usize) as u32;
-                self.server.accept(&mut self.shared, now, datagram, tx);
+                self.server.accept(turn, datagram);
             }
         }
     }
@@ -484,8 +371,8 @@ impl<R: Route> Core<R> {
         peer: R,
         tx: &mut X,
     ) -> Result<SessionId, ConnectError> {
-        self.shared.timers.begin(now);
-        self.client.connect(&mut self.shared, now, peer, tx)
+        self.endpoint.timers.begin(now);
+        self.client.connect(&mut Turn::new(now, &mut self.endpoint, tx), peer)
     }
 
     /// Makes a call on a session. Its token comes back with the outcome, which comes exactly once for
@@ -501,7 +388,7 @@ impl<R: Route> Core<R> {
         call: NewCall,
         tx: &mut X,
     ) -> Result<(), Rejected> {
-        self.client.call(&mut self.shared, now, session, call, tx)
+        self.client.call(&mut Turn::new(now, &mut self.endpoint, tx), session, call)
     }
 
     /// Ends the call on `session` that was made with `token`, with this cause: a notice says so, and
@@ -520,7 +407,7 @@ impl<R: Route> Core<R> {
         cause: Cause,
         tx: &mut X,
     ) -> bool {
-        self.client.cancel(&mut self.shared, now, session, (token, cause), tx)
+        self.client.cancel(&mut Turn::new(now, &mut self.endpoint, tx), session, token, cause)
     }
 
     /// Ends a session once its calls are done. A notice tells when it is gone.
@@ -530,7 +417,7 @@ impl<R: Route> Core<R> {
         session: SessionId,
         tx: &mut X,
     ) {
-        self.client.disconnect(&mut self.shared, now, session, tx);
+        self.client.disconnect(&mut Turn::new(now, &mut self.endpoint, tx), session);
     }
 
     /// A buffer for the response to `request`: the slot's own if it holds `len` bytes and is free.
@@ -543,7 +430,7 @@ impl<R: Route> Core<R> {
         request: &RequestHandle,
         len: usize,
     ) -> Result<MsgBuf, NoMemory> {
-        self.server.response_buffer(&mut self.shared, request, len)
+        self.server.response_buffer(&mut self.endpoint, request, len)
     }
 
     /// Answers a request; `extended` if the response begins with an [extension](crate::wire::extension).
@@ -557,7 +444,12 @@ impl<R: Route> Core<R> {
         extended: bool,
         tx: &mut X,
     ) {
-        self.server.respond(&mut self.shared, now, request, (response, extended), tx);
+        self.server.respond(
+            &mut Turn::new(now, &mut self.endpoint, tx),
+            request,
+            response,
+            extended,
+        );
     }
 
     /// Answers a request with a failure.
@@ -568,31 +460,32 @@ impl<R: Route> Core<R> {
         status: &Status,
         tx: &mut X,
     ) {
-        self.server.respond_status(&mut self.shared, now, request, status, tx);
+        self.server.respond_status(&mut Turn::new(now, &mut self.endpoint, tx), request, status);
     }
 
     /// Says good-bye to all peers, once, and ends every call with
     /// [`Cause::Shutdown`](super::Cause::Shutdown).
-    pub fn shutdown<X: TxQueue<Route = R>>(&mut self, tx: &mut X) {
-        self.client.shutdown(&mut self.shared, tx);
-        self.server.shutdown(&mut self.shared, tx);
+    pub fn shutdown<X: TxQueue<Route = R>>(&mut self, now: Instant, tx: &mut X) {
+        let turn = &mut Turn::new(now, &mut self.endpoint, tx);
+        self.client.shutdown(turn);
+        self.server.shutdown(turn);
     }
 
     /// The endpoint's buffers.
     #[inline]
     pub fn pool(&mut self) -> &mut Pool {
-        &mut self.shared.pool
+        &mut self.endpoint.pool
     }
 
     /// The endpoint's buffers, counted.
     pub fn pool_stats(&mut self) -> PoolStats {
-        self.shared.pool.stats()
+        self.endpoint.pool.stats()
     }
 
     /// What was counted so far.
     #[must_use]
     pub fn stats(&self) -> &ProtocolStats {
-        &self.shared.stats
+        &self.endpoint.stats
     }
 
     /// What a session is at, `None` if it is gone.
@@ -611,7 +504,7 @@ impl<R: Route> Core<R> {
     /// [`EndpointConfig::session_memory_limit`].
     #[must_use]
     pub fn may_keep(&self, client: ClientId, bytes: usize) -> bool {
-        self.server.may_keep(&self.shared, client, bytes)
+        self.server.may_keep(&self.endpoint, client, bytes)
     }
 
     /// Tells that the owner keeps `bytes` in all, of a client's requests that it was handed. From then on they
@@ -641,13 +534,13 @@ impl<R: Route> Core<R> {
     /// # Panics
     /// If something does not add up, which is a fault of this crate.
     pub fn check_invariants(&self) {
-        let stats = &self.shared.stats;
+        let stats = &self.endpoint.stats;
         assert_eq!(
             stats.rx_packets,
             stats.rx_delivered + stats.dropped_in_all(),
             "packets received are delivered or dropped for a reason"
         );
-        self.client.check_invariants(&self.shared);
+        self.client.check_invariants(&self.endpoint);
         self.server.check_invariants();
     }
 
@@ -661,7 +554,7 @@ impl<R: Route> Core<R> {
     #[inline]
     pub fn recycle(&mut self, body: Body<'_>) {
         if let Body::Message(msgbuf) = body {
-            self.shared.pool.recycle(msgbuf);
+            self.endpoint.pool.recycle(msgbuf);
         }
     }
 }

@@ -32,6 +32,7 @@ mod config;
 mod congestion;
 mod cookie;
 mod core;
+mod endpoint;
 mod error;
 mod error_status;
 mod event;
@@ -42,12 +43,14 @@ mod server;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod wheel;
 
 pub(crate) use self::core::Plain;
-pub use self::core::{Core, Local, MAX_EXPIRED};
+pub use self::core::{Core, MAX_EXPIRED};
 pub use config::{ConfigError, EndpointConfig, Integrity, WINDOW};
 pub use congestion::{CongestionControl, DcqcnConfig, TimelyConfig};
+pub use endpoint::Local;
 pub use error::{CallError, Cause, ConnectError, RejectReason, Rejected};
 pub use event::{
     Body, ClientId, Event, NewCall, Notice, Reply, Request, RequestHandle, SessionEvent, SessionId,
@@ -55,3 +58,4 @@ pub use event::{
 pub use rtt::MAX_RTO;
 pub use server::{Acceptor, KEPT_CAPACITY, ListenGroup};
 pub use stats::{ClientStats, DropReason, ProtocolStats, SessionStats};
+pub use turn::QueueWait;

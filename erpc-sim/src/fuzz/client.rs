@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use erpc_core::buf::MsgBuf;
 use erpc_core::protocol::{
-    Acceptor, Body, ClientId, EndpointConfig, Event, ListenGroup, Notice, Request, RequestHandle,
+    Acceptor, Body, ClientId, EndpointConfig, Event, ListenGroup, Notice, QueueWait, Request,
+    RequestHandle,
 };
 use erpc_core::status::{Code, Status};
 use erpc_core::time::Instant;
@@ -168,7 +169,7 @@ impl Side for Client {
             let pong = craft::control(honest.to, nonce, Control::Pong);
             stage.now = stage.now.plus_nanos(1_000);
             let packet = RxPacket { route: HONEST, bytes: &pong, marked: false };
-            let event = stage.core.receive(stage.now, packet, &mut stage.out);
+            let event = stage.core.receive(stage.now, QueueWait::default(), packet, &mut stage.out);
             assert!(matches!(event, Event::None));
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::BufMut;
 use erpc_core::buf::MsgBuf;
-use erpc_core::protocol::{Core, EndpointConfig, Event, Local};
+use erpc_core::protocol::{Core, EndpointConfig, Event, Local, QueueWait};
 use erpc_core::time::Instant;
 use erpc_core::transport::{Path, RxPacket, TxQueue};
 use erpc_core::wire::control::Parameters;
@@ -369,7 +369,7 @@ impl<S: Side> Stage<S> {
         let before = self.out.load();
         self.burst += 1;
         let received = RxPacket { route: from, bytes: &packet, marked: false };
-        let event = self.core.receive(self.now, received, &mut self.out);
+        let event = self.core.receive(self.now, QueueWait::default(), received, &mut self.out);
         S::heard(self, from, event);
         let (packets, bytes) = self.out.load();
         let (packets, bytes) = (packets - before.0, bytes - before.1);
@@ -392,7 +392,7 @@ impl<S: Side> Stage<S> {
     /// The end of a turn of the loop.
     pub(super) fn end_turn(&mut self) {
         let before = self.out.load().0;
-        self.core.end_of_burst(self.now, &mut self.out);
+        self.core.end_of_burst(self.now, QueueWait::default(), &mut self.out);
         let last = self.out.load().0 - before;
         while self.core.next_unrouted().is_some() {
             let before = self.out.load().0;
@@ -418,7 +418,7 @@ impl<S: Side> Stage<S> {
     /// Everybody goes, and nothing is left.
     fn leave(mut self) {
         self.check();
-        self.core.shutdown(&mut self.out);
+        self.core.shutdown(self.now, &mut self.out);
         self.out.flush();
         S::gone(&mut self);
         self.out = Outbox::default();

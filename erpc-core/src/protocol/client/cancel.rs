@@ -38,13 +38,11 @@ impl<R: Route> ClientSide<R> {
     /// Ends the call with this token, if it has not ended.
     pub(in crate::protocol) fn cancel<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         id: SessionId,
-        call: (u64, Cause),
-        tx: &mut X,
+        token: u64,
+        cause: Cause,
     ) -> bool {
-        let (token, cause) = call;
         let session = self
             .sessions
             .get_mut(id.index as usize)
@@ -52,38 +50,36 @@ impl<R: Route> ClientSide<R> {
         let Some(session) = session else { return false };
         let has_token = |slot: &Slot| slot.call.as_ref().is_some_and(|call| call.token == token);
         if let Some(at) = session.slots.iter().position(has_token) {
-            self.end_early(shared, now, id.index, at, cause, tx);
-            self.feed(shared, now, tx);
-            self.serve_lines(shared, now, tx);
+            self.end_early(turn, id.index, at, cause);
+            self.feed(turn);
+            self.serve_lines(turn);
             return true;
         }
         let place = session.queue.iter().position(|queued| queued.token == token);
         let Some(queued) = place.and_then(|place| session.queue.remove(place)) else {
             return false;
         };
-        Self::fail_unsent(shared, queued, cause);
-        self.close_if_drained(shared, now, id.index, tx);
+        Self::fail_unsent(turn.endpoint, queued, cause);
+        self.close_if_drained(turn, id.index);
         true
     }
 
     /// Ends the calls whose deadline has passed.
     pub(super) fn end_late_calls<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         index: u32,
-        tx: &mut X,
     ) {
         if mutant!(DeadlineForgotten) {
             return;
         }
         let session = &mut self.sessions[index as usize];
-        if now >= session.queue_deadline && !mutant!(QueuedDeadlineForgotten) {
+        if turn.now >= session.queue_deadline && !mutant!(QueuedDeadlineForgotten) {
             // Looks at every call that waits, once per deadline that passes among them.
             for _ in 0..session.queue.len() {
                 let Some(queued) = session.queue.pop_front() else { break };
-                if queued.deadline <= now {
-                    Self::fail_unsent(shared, queued, Cause::DeadlineExceeded);
+                if queued.deadline <= turn.now {
+                    Self::fail_unsent(turn.endpoint, queued, Cause::DeadlineExceeded);
                 } else {
                     session.queue.push_back(queued);
                 }
@@ -93,23 +89,21 @@ impl<R: Route> ClientSide<R> {
         }
         for at in 0..WINDOW {
             let call = self.sessions[index as usize].slots[at].call.as_ref();
-            if call.is_some_and(|call| call.deadline() <= now) {
-                self.end_early(shared, now, index, at, Cause::DeadlineExceeded, tx);
+            if call.is_some_and(|call| call.deadline() <= turn.now) {
+                self.end_early(turn, index, at, Cause::DeadlineExceeded);
             }
         }
-        self.close_if_drained(shared, now, index, tx);
+        self.close_if_drained(turn, index);
     }
 
     /// Ends the call in a slot before its answer has come. No queue refers to its request any more, which
     /// goes back to the user (thesis section 6.3.2.2).
     fn end_early<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         index: u32,
         at: usize,
         cause: Cause,
-        tx: &mut X,
     ) {
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[at];
@@ -125,9 +119,9 @@ impl<R: Route> ClientSide<R> {
         }
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[at];
-        tx.reclaim();
+        turn.tx.reclaim();
         if (call.retransmitted || !call.request.is_unique()) && !mutant!(FlushForgottenAtCancel) {
-            tx.flush();
+            turn.tx.flush();
         }
         session.starved &= !(1 << at);
         session.paced &= !(1 << at);
@@ -136,13 +130,13 @@ impl<R: Route> ClientSide<R> {
         if in_quarantine && !mutant!(NoQuarantine) {
             let whole = call.maybe_executed();
             let taken = Self::taken(&session.charges, &call);
-            let patience = Patience::new(now);
+            let patience = Patience::new(turn.now);
             slot.quarantine = Some(Box::new(Quarantine { patience, taken, whole }));
-            let due = now.plus_nanos(session.rtt.rto(0));
-            Self::arm(shared, index, session, due);
-            self.send_cancel(index, at, tx);
-            Self::fail(shared, call, error);
-            self.close_if_drained(shared, now, index, tx);
+            let due = turn.now.plus_nanos(session.rtt.rto(0));
+            Self::arm(turn.endpoint, index, session, due);
+            self.send_cancel(turn, index, at);
+            Self::fail(turn.endpoint, call, error);
+            self.close_if_drained(turn, index);
             return;
         }
         if call.ever_sent == 0 && !mutant!(UnsentNumberLost) {
@@ -154,10 +148,10 @@ impl<R: Route> ClientSide<R> {
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         Self::release_outstanding(&session.charges, &mut call, &mut flow);
         if call.response.is_some() || session.owes_done & 1 << at != 0 {
-            self.owe_done(shared, now, index, at);
+            self.owe_done(turn, index, at);
         }
-        Self::fail(shared, call, error);
-        self.vacate(shared, now, index, at, tx);
+        Self::fail(turn.endpoint, call, error);
+        self.vacate(turn, index, at);
     }
 
     /// What the packets of a call that are on their way have taken: credits, window, room.
@@ -172,7 +166,12 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// Tells the server that nobody waits for the response any more. Goes on the account of the request.
-    pub(super) fn send_cancel<X: TxQueue<Route = R>>(&self, index: u32, at: usize, tx: &mut X) {
+    pub(super) fn send_cancel<X: TxQueue<Route = R>>(
+        &self,
+        turn: &mut Turn<'_, X>,
+        index: u32,
+        at: usize,
+    ) {
         let session = &self.sessions[index as usize];
         let header = Header {
             connection: session.remote,
@@ -186,17 +185,15 @@ impl<R: Route> ClientSide<R> {
         if mutant!(CancelNotSent) {
             return;
         }
-        tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
+        turn.tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
     }
 
     /// Takes in what a server says of a request that nobody waits for.
     pub(super) fn heed_in_quarantine<'p, X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         header: &Header,
         body: &[u8],
-        tx: &mut X,
     ) -> Result<Event<'p, R>, DropReason> {
         let index = header.connection.index();
         let session = &mut self.sessions[index as usize];
@@ -213,7 +210,7 @@ impl<R: Route> ClientSide<R> {
                 }
             }
             Kind::Accepted if quarantine.whole => {
-                quarantine.patience.progress(now);
+                quarantine.patience.progress(turn.now);
                 quarantine.patience.accepted = true;
             }
             Kind::CreditReturn => return Err(DropReason::Duplicate),
@@ -232,23 +229,24 @@ impl<R: Route> ClientSide<R> {
             return Ok(Event::None);
         }
         slot.quarantine = None;
-        *(if failure { &mut shared.stats.cancelled } else { &mut shared.stats.late_responses }) +=
-            1;
+        *(if failure {
+            &mut turn.endpoint.stats.cancelled
+        } else {
+            &mut turn.endpoint.stats.late_responses
+        }) += 1;
         if header.size > KEPT_SMALL {
-            self.owe_done(shared, now, index, at);
+            self.owe_done(turn, index, at);
         }
-        self.vacate(shared, now, index, at, tx);
+        self.vacate(turn, index, at);
         Ok(Event::None)
     }
 
     /// A slot is empty: what it took may serve others, and the next call gets in.
     pub(super) fn vacate<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         index: u32,
         at: usize,
-        tx: &mut X,
     ) {
         let session = &mut self.sessions[index as usize];
         session.free |= 1 << at;
@@ -259,10 +257,10 @@ impl<R: Route> ClientSide<R> {
         self.feed_later(index);
         let session = &mut self.sessions[index as usize];
         if !session.queue.is_empty() && !mutant!(QueueForgotten) {
-            self.start_queued(shared, now, index, tx);
+            self.start_queued(turn, index);
         }
         if self.sessions[index as usize].draining {
-            self.close_if_drained(shared, now, index, tx);
+            self.close_if_drained(turn, index);
         }
     }
 }

@@ -33,17 +33,15 @@ impl<R: Route> ClientSide<R> {
     /// Starts to open a session. Calls may be queued on it at once.
     pub(in crate::protocol) fn connect<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         route: R,
-        tx: &mut X,
     ) -> Result<SessionId, ConnectError> {
-        if self.sessions.len() >= shared.config.max_sessions as usize {
+        if self.sessions.len() >= turn.endpoint.config.max_sessions as usize {
             return Err(ConnectError::TooManySessions);
         }
-        let generation = shared.ids.draw();
+        let generation = turn.endpoint.ids.draw();
         let charges = Charges {
-            model: shared.local.charge,
+            model: turn.endpoint.local.charge,
             overhead: HEADER_LEN,
             bare: 0,
             bare_reply: 0,
@@ -60,13 +58,13 @@ impl<R: Route> ClientSide<R> {
             credits: 0,
             free: ALL_FREE,
             starved: 0,
-            turn: 0,
+            starved_turn: 0,
             overtaken: 0,
             paced: 0,
             paced_turn: 0,
             owes_done: 0,
             told_done: 0,
-            told_at: now,
+            told_at: turn.now,
             draining: false,
             flags: Flags::NONE,
             state: State::Hello,
@@ -79,32 +77,30 @@ impl<R: Route> ClientSide<R> {
             payload: 0,
             eager: 0,
             offered: 0,
-            max_request: shared.config.max_message,
-            rtt: RttEstimator::new(shared.min_rto()),
+            max_request: turn.endpoint.config.max_message,
+            rtt: RttEstimator::new(turn.endpoint.min_rto()),
             link_rate: None,
             congestion: Congestion::None,
             pace: Pace::FREE,
-            last_heard: now,
-            last_ping: now,
-            since: now,
-            repeat_at: now,
+            last_heard: turn.now,
+            last_ping: turn.now,
+            since: turn.now,
+            repeat_at: turn.now,
             repeats: 0,
             timer_at: Instant::NEVER,
             queue: VecDeque::new(),
             queue_deadline: Instant::NEVER,
             slots,
         }) as u32;
-        self.send_handshake(shared, now, index, tx);
+        self.send_handshake(turn, index);
         Ok(SessionId { index, generation })
     }
 
     /// Ends a session: no new calls; when those accepted are done, the server is told.
     pub(in crate::protocol) fn disconnect<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         id: SessionId,
-        tx: &mut X,
     ) {
         let session = self
             .sessions
@@ -115,72 +111,54 @@ impl<R: Route> ClientSide<R> {
             return;
         }
         session.draining = true;
-        self.close_if_drained(shared, now, id.index, tx);
+        self.close_if_drained(turn, id.index);
     }
 
     /// Ends a session that was disconnected if it has no more calls.
     pub(super) fn close_if_drained<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         index: u32,
-        tx: &mut X,
     ) {
         let Some(session) = self.sessions.get(index as usize) else { return };
         if !session.draining || !session.is_drained() {
             return;
         }
         match session.state {
-            State::Open => self.begin_closing(shared, now, index, tx),
+            State::Open => self.begin_closing(turn, index),
             State::Closing => {}
-            _ => self.remove(shared, index, Cause::Disconnected, tx),
+            _ => self.remove(turn, index, Cause::Disconnected),
         }
     }
 
     /// The session is drained and says good-bye.
-    fn begin_closing<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        index: u32,
-        tx: &mut X,
-    ) {
+    fn begin_closing<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: u32) {
         let session = &mut self.sessions[index as usize];
         session.state = State::Closing;
-        session.since = now;
+        session.since = turn.now;
         session.repeats = 0;
-        self.send_handshake(shared, now, index, tx);
+        self.send_handshake(turn, index);
     }
 
     /// Tells every server that this endpoint goes, once, and ends every call.
-    pub(in crate::protocol) fn shutdown<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &mut Shared,
-        tx: &mut X,
-    ) {
+    pub(in crate::protocol) fn shutdown<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         let ids: Vec<SessionId> = self.ids().collect();
         for id in ids {
             let session = &self.sessions[id.index as usize];
             if matches!(session.state, State::Open | State::Closing) {
-                let sender = Self::local_id(shared, id.index, session);
+                let sender = Self::local_id(turn.endpoint, id.index, session);
                 let packet =
                     Control::Close { sender }.emit(session.remote, 0, ReplyInfo::default());
-                tx.push_bytes(&session.route, packet.as_bytes());
+                turn.tx.push_bytes(&session.route, packet.as_bytes());
             }
-            self.remove(shared, id.index, Cause::Shutdown, tx);
+            self.remove(turn, id.index, Cause::Shutdown);
         }
     }
 
     /// The current handshake message or `Close`, and the timer for its next copy.
-    fn send_handshake<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        index: u32,
-        tx: &mut X,
-    ) {
+    fn send_handshake<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: u32) {
         let session = &mut self.sessions[index as usize];
-        let client = Self::local_id(shared, index, session);
+        let client = Self::local_id(turn.endpoint, index, session);
         let nonce = u32::from(session.repeats);
         let none = ReplyInfo::default();
         let packet = match session.state {
@@ -189,7 +167,8 @@ impl<R: Route> ClientSide<R> {
                 Some(hello.emit(ConnectionId::endpoint(0), nonce, none))
             }
             State::Opening { cookie, steer, max_datagram } => {
-                let parameters = shared.parameters(max_datagram, session.eager, self.room.limit);
+                let parameters =
+                    turn.endpoint.parameters(max_datagram, session.eager, self.room.limit);
                 Some(Control::Open { client, cookie, parameters }.emit(
                     ConnectionId::endpoint(steer),
                     nonce,
@@ -202,37 +181,36 @@ impl<R: Route> ClientSide<R> {
             State::Routing { .. } | State::Open => None,
         };
         if let Some(packet) = packet {
-            tx.push_bytes(&session.route, packet.as_bytes());
+            turn.tx.push_bytes(&session.route, packet.as_bytes());
         }
         // The time-out is kept exactly, not at the next copy; and a timer that was armed for a call or
         // an earlier message is moved, not left to fire too early.
         let pause = FIRST_REPEAT << session.repeats.min(1);
-        let deadline = now.plus_nanos(pause).min(session.since + shared.config.connect_timeout);
+        let deadline =
+            turn.now.plus_nanos(pause).min(session.since + turn.endpoint.config.connect_timeout);
         session.repeat_at = deadline;
         session.timer_at = Instant::NEVER;
-        Self::arm(shared, index, session, deadline.min(session.queue_deadline));
+        Self::arm(turn.endpoint, index, session, deadline.min(session.queue_deadline));
     }
 
     /// Nothing has come: again, or never.
     pub(super) fn handshake_timer<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         index: u32,
-        tx: &mut X,
     ) {
         let session = &mut self.sessions[index as usize];
-        if now < session.repeat_at {
+        if turn.now < session.repeat_at {
             let deadline = session.repeat_at.min(session.queue_deadline);
-            Self::arm(shared, index, session, deadline);
+            Self::arm(turn.endpoint, index, session, deadline);
             return;
         }
         let closing = matches!(session.state, State::Closing);
         let halves = if mutant!(ConnectHalved) { 2 } else { 1 };
-        if now - session.since >= shared.config.connect_timeout / halves {
+        if turn.now - session.since >= turn.endpoint.config.connect_timeout / halves {
             let cause =
                 if closing { Cause::Disconnected } else { Cause::Connect(ConnectError::Timeout) };
-            self.remove(shared, index, cause, tx);
+            self.remove(turn, index, cause);
             return;
         }
         session.repeats = session.repeats.saturating_add(1);
@@ -243,7 +221,7 @@ impl<R: Route> ClientSide<R> {
             // Whoever has answered since, and from wherever.
             session.route = session.asked;
         }
-        self.send_handshake(shared, now, index, tx);
+        self.send_handshake(turn, index);
     }
 
     /// The session whose path is to be looked up next, with the address.
@@ -263,43 +241,39 @@ impl<R: Route> ClientSide<R> {
     /// The path to the server carries datagrams of `path_datagram` bytes.
     pub(in crate::protocol) fn routed<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         id: SessionId,
         path: Path,
-        tx: &mut X,
     ) {
         self.routing.retain(|routing| *routing != id);
         let Some(session) = self.sessions.get_mut(id.index as usize) else { return };
         let State::Routing { cookie, steer } = session.state else { return };
         let path_datagram = path.datagram.min(u32::MAX as usize) as u32;
         let told = path.link_rate.map(|rate| rate.clamp(LINK_RATES.0, LINK_RATES.1));
-        session.link_rate = shared.config.link_rate.or(told);
-        let max_datagram = path_datagram.min(shared.fitting_datagram(self.room.limit));
+        session.link_rate = turn.endpoint.config.link_rate.or(told);
+        let max_datagram = path_datagram.min(turn.endpoint.fitting_datagram(self.room.limit));
         if (max_datagram as usize) < MIN_DATAGRAM {
-            self.remove(shared, id.index, Cause::Connect(ConnectError::Parameters), tx);
+            self.remove(turn, id.index, Cause::Connect(ConnectError::Parameters));
             return;
         }
         session.state = State::Opening { cookie, steer, max_datagram };
         // Kept for good: the server may have noted it from an earlier `Open`.
         if session.eager == 0 {
-            session.eager = shared.eager(self.room.limit);
+            session.eager = turn.endpoint.eager(self.room.limit);
         }
         session.offered = session.offered.max(max_datagram);
         session.repeats = 0;
-        self.send_handshake(shared, now, id.index, tx);
+        self.send_handshake(turn, id.index);
     }
 
     /// A control message to a session of ours.
     pub(in crate::protocol) fn control<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         route: &R,
-        packet: (&Header, Control),
-        tx: &mut X,
+        header: &Header,
+        message: Control,
     ) -> Result<(), DropReason> {
-        let (header, message) = packet;
         let index = header.connection.index();
         let session = self.sessions.get_mut(index as usize).ok_or(DropReason::UnknownConnection)?;
         if session.generation != header.connection.generation() {
@@ -329,7 +303,7 @@ impl<R: Route> ClientSide<R> {
                 Ok(())
             }
             (Control::Opened { server, parameters }, State::Opening { steer, .. }) => {
-                self.opened(shared, now, index, server, (&parameters, steer), tx)
+                self.opened(turn, index, server, steer, &parameters)
             }
             (Control::Refused { reason, low, high }, State::Hello | State::Opening { .. }) => {
                 let error = match reason {
@@ -338,23 +312,23 @@ impl<R: Route> ClientSide<R> {
                     Refusal::NotListening => ConnectError::NotListening,
                     Refusal::Parameters => ConnectError::Parameters,
                 };
-                self.remove(shared, index, Cause::Connect(error), tx);
+                self.remove(turn, index, Cause::Connect(error));
                 Ok(())
             }
             (Control::Ping { sender }, State::Open) if sender == session.remote => {
-                session.last_heard = now;
+                session.last_heard = turn.now;
                 self.peers[session.peer as usize].heed(ReplyInfo::from_u32(header.aux));
                 let pong = Control::Pong.emit(
                     session.remote,
                     header.request.to_u32(),
                     ReplyInfo::default(),
                 );
-                tx.push_bytes(route, pong.as_bytes());
+                turn.tx.push_bytes(route, pong.as_bytes());
                 Ok(())
             }
             (Control::Pong, State::Open) if mutant!(PongIgnored) => Ok(()),
             (Control::Pong, State::Open) => {
-                session.last_heard = now;
+                session.last_heard = turn.now;
                 self.peers[session.peer as usize].heed(ReplyInfo::from_u32(header.aux));
                 Ok(())
             }
@@ -366,21 +340,21 @@ impl<R: Route> ClientSide<R> {
                     header.request.to_u32(),
                     ReplyInfo::default(),
                 );
-                tx.push_bytes(route, closed.as_bytes());
+                turn.tx.push_bytes(route, closed.as_bytes());
                 let cause = if session.is_open() { Cause::PeerClosed } else { Cause::Disconnected };
-                self.remove(shared, index, cause, tx);
+                self.remove(turn, index, cause);
                 Ok(())
             }
             (Control::Reset { unknown }, State::Open) if unknown == session.remote => {
-                self.remove(shared, index, Cause::PeerReset, tx);
+                self.remove(turn, index, Cause::PeerReset);
                 Ok(())
             }
             (Control::Reset { unknown }, State::Closing) if unknown == session.remote => {
-                self.remove(shared, index, Cause::Disconnected, tx);
+                self.remove(turn, index, Cause::Disconnected);
                 Ok(())
             }
             (Control::Closed, State::Closing) => {
-                self.remove(shared, index, Cause::Disconnected, tx);
+                self.remove(turn, index, Cause::Disconnected);
                 Ok(())
             }
             _ => Err(DropReason::Handshake),
@@ -390,33 +364,33 @@ impl<R: Route> ClientSide<R> {
     /// The server has accepted.
     fn opened<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         index: u32,
         server: ConnectionId,
-        terms: (&Parameters, u8),
-        tx: &mut X,
+        steer: u8,
+        parameters: &Parameters,
     ) -> Result<(), DropReason> {
-        let (parameters, steer) = terms;
         let offered = self.sessions[index as usize].offered;
         let model = ChargeModel::from_u8(parameters.charge_model);
         let overhead = overhead(parameters.integrity);
         let fits = (MIN_DATAGRAM as u32..=offered).contains(&parameters.max_datagram)
-            && (1..=shared.config.credits).contains(&parameters.credits)
+            && (1..=turn.endpoint.config.credits).contains(&parameters.credits)
             && (MIN_PAYLOAD as u32..=parameters.max_datagram - overhead as u32)
                 .contains(&parameters.eager)
             && parameters.eager <= self.sessions[index as usize].eager
             && parameters.max_message >= 1
-            && (parameters.integrity || !shared.wants_trailer() || mutant!(IntegrityIgnored));
+            && (parameters.integrity
+                || !turn.endpoint.wants_trailer()
+                || mutant!(IntegrityIgnored));
         let Some(model) = model.filter(|_| fits) else {
-            self.remove(shared, index, Cause::Connect(ConnectError::Parameters), tx);
+            self.remove(turn, index, Cause::Connect(ConnectError::Parameters));
             return Err(DropReason::Handshake);
         };
         let session = &mut self.sessions[index as usize];
         let payload = parameters.max_datagram - overhead as u32;
         // What the server has noted, from whichever `Open` reached it; both sides must cut alike.
         let eager = parameters.eager;
-        let local = shared.local.charge;
+        let local = turn.endpoint.local.charge;
         session.state = State::Open;
         session.remote = server;
         session.flags = Flags::new(parameters.integrity, false);
@@ -425,7 +399,7 @@ impl<R: Route> ClientSide<R> {
         session.payload = payload;
         session.eager = eager;
         session.max_request = parameters.max_message;
-        session.last_heard = now;
+        session.last_heard = turn.now;
         session.repeats = 0;
         session.charges = Charges {
             model,
@@ -436,11 +410,11 @@ impl<R: Route> ClientSide<R> {
             full_reply: local.charge(parameters.max_datagram as usize),
         };
         if let Some(line_rate) = session.link_rate {
-            let noise = shared.local.rtt_noise;
+            let noise = turn.endpoint.local.rtt_noise;
             let datagram = parameters.max_datagram;
             let path = congestion::Path { line_rate, noise, datagram };
-            session.congestion = Congestion::new(&shared.config.congestion, &path);
-            session.set_pace(shared.config.bypasses);
+            session.congestion = Congestion::new(&turn.endpoint.config.congestion, &path);
+            session.set_pace(turn.endpoint.config.bypasses);
         }
         let key = *self.peer_index.entry((session.route, steer)).or_insert_with(|| {
             self.peers.insert(Peer {
@@ -454,18 +428,18 @@ impl<R: Route> ClientSide<R> {
         let peer = &mut self.peers[key as usize];
         peer.sessions += 1;
         peer.window.limit = parameters.window;
-        let deadline = session.liveness_deadline(&shared.config);
-        Self::arm(shared, index, session, deadline);
+        let deadline = session.liveness_deadline(&turn.endpoint.config);
+        Self::arm(turn.endpoint, index, session, deadline);
         let id = SessionId { index, generation: session.generation };
-        shared.notices.push_back(Notice::Session(id, SessionEvent::Opened));
-        self.fail_oversized(shared, index);
-        self.start_queued(shared, now, index, tx);
-        self.close_if_drained(shared, now, index, tx);
+        turn.endpoint.notices.push_back(Notice::Session(id, SessionEvent::Opened));
+        self.fail_oversized(turn.endpoint, index);
+        self.start_queued(turn, index);
+        self.close_if_drained(turn, index);
         Ok(())
     }
 
     /// Requests that were queued before the server's limit was known.
-    fn fail_oversized(&mut self, shared: &mut Shared, index: u32) {
+    fn fail_oversized(&mut self, endpoint: &mut EndpointState, index: u32) {
         let session = &mut self.sessions[index as usize];
         let limit = session.max_request as usize;
         for _ in 0..session.queue.len() {
@@ -475,7 +449,7 @@ impl<R: Route> ClientSide<R> {
                 continue;
             }
             let cause = Cause::RequestTooLarge(queued.request.len() as u32);
-            Self::fail_unsent(shared, queued, cause);
+            Self::fail_unsent(endpoint, queued, cause);
         }
     }
 }

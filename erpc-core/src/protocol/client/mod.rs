@@ -33,9 +33,10 @@ use self::session::{
     ALL_FREE, Call, ClientSession, Patience, Quarantine, Response, Slot, State, turn_of,
 };
 use super::congestion::{Congestion, Controller};
-use super::core::Shared;
+use super::endpoint::EndpointState;
 use super::ids::KeyedHasher;
 use super::rtt::MAX_RTO;
+use super::turn::Turn;
 use super::wheel::{PaceWheel, TimerId};
 use super::{CallError, Cause, NewCall, Notice, SessionEvent, SessionId, SessionStats, WINDOW};
 use crate::mutants::mutant;
@@ -128,16 +129,16 @@ impl<R: Route> ClientSide<R> {
 
     /// Makes sure that the session's timer fires at `at` or earlier.
     #[inline]
-    fn arm(shared: &mut Shared, index: u32, session: &mut ClientSession<R>, at: Instant) {
+    fn arm(endpoint: &mut EndpointState, index: u32, session: &mut ClientSession<R>, at: Instant) {
         if at < session.timer_at {
             session.timer_at = at;
-            shared.timers.arm(Self::timer(index), at);
+            endpoint.timers.arm(Self::timer(index), at);
         }
     }
 
     /// The session's own name in packets to it.
-    fn local_id(shared: &Shared, index: u32, session: &ClientSession<R>) -> ConnectionId {
-        ConnectionId::new(shared.local.steer, false, index, session.generation)
+    fn local_id(endpoint: &EndpointState, index: u32, session: &ClientSession<R>) -> ConnectionId {
+        ConnectionId::new(endpoint.local.steer, false, index, session.generation)
     }
 
     /// What a packet of a call takes of the window and of the room.
@@ -175,21 +176,15 @@ impl<R: Route> ClientSide<R> {
 
     /// Takes a session out of the table; every call on it ends with `cause`, and the owner is told. No
     /// queue refers to the requests any more that go back to the user (thesis section 6.3.2.2).
-    fn remove<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &mut Shared,
-        index: u32,
-        cause: Cause,
-        tx: &mut X,
-    ) {
+    fn remove<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: u32, cause: Cause) {
         let Some(mut session) = self.sessions.try_remove(index as usize) else { return };
-        shared.timers.cancel(Self::timer(index));
+        turn.endpoint.timers.cancel(Self::timer(index));
         self.pacing.cancel(TimerId(index));
-        tx.reclaim();
+        turn.tx.reclaim();
         let calls = session.slots.iter().filter_map(|slot| slot.call.as_ref());
         if calls.into_iter().any(|call| !call.request.is_unique()) && !mutant!(FlushForgottenAtEnd)
         {
-            tx.flush();
+            turn.tx.flush();
         }
         let peer = session.peer;
         if let Some(entry) = self.peers.get_mut(peer as usize) {
@@ -207,7 +202,7 @@ impl<R: Route> ClientSide<R> {
                         Self::release_outstanding(&session.charges, &mut call, &mut flow);
                     }
                     let error = call.error(cause);
-                    Self::fail(shared, call, error);
+                    Self::fail(turn.endpoint, call, error);
                 }
             }
             Self::note_release(entry, peer, &mut self.ready_peers);
@@ -217,33 +212,33 @@ impl<R: Route> ClientSide<R> {
             if mutant!(QueuedCallsForgotten) {
                 continue;
             }
-            Self::fail_unsent(shared, queued, cause);
+            Self::fail_unsent(turn.endpoint, queued, cause);
         }
         let id = SessionId { index, generation: session.generation };
         let notice = Notice::Session(id, SessionEvent::Closed(cause));
         if mutant!(ClosedBeforeCalls) {
-            shared.notices.push_front(notice);
+            turn.endpoint.notices.push_front(notice);
         } else {
-            shared.notices.push_back(notice);
+            turn.endpoint.notices.push_back(notice);
         }
     }
 
     /// Ends a call that has given back what it took.
-    fn fail(shared: &mut Shared, mut call: Call, error: CallError) {
-        shared.stats.failures += 1;
+    fn fail(endpoint: &mut EndpointState, mut call: Call, error: CallError) {
+        endpoint.stats.failures += 1;
         if let Some(response) = call.response.take() {
-            response.assembly.discard(&mut shared.pool);
+            response.assembly.discard(&mut endpoint.pool);
         }
         let (token, request) = (call.token, call.request);
-        shared.notices.push_back(Notice::CallFailed { token, error, request });
+        endpoint.notices.push_back(Notice::CallFailed { token, error, request });
     }
 
     /// Ends a call that has waited for a slot.
-    fn fail_unsent(shared: &mut Shared, queued: NewCall, cause: Cause) {
-        shared.stats.failures += 1;
+    fn fail_unsent(endpoint: &mut EndpointState, queued: NewCall, cause: Cause) {
+        endpoint.stats.failures += 1;
         let NewCall { token, request, .. } = queued;
         let error = CallError::NotExecuted(cause);
-        shared.notices.push_back(Notice::CallFailed { token, error, request });
+        endpoint.notices.push_back(Notice::CallFailed { token, error, request });
     }
 
     fn leave_peer(&mut self, key: u32) {
@@ -257,9 +252,9 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// Everything of ours adds up.
-    pub(super) fn check_invariants(&self, shared: &Shared) {
+    pub(super) fn check_invariants(&self, endpoint: &EndpointState) {
         self.check_conservation();
-        self.check_nobody_is_forgotten(shared);
+        self.check_nobody_is_forgotten(endpoint);
     }
 
     /// Credits, windows and room are where they are said to be.
@@ -324,7 +319,7 @@ impl<R: Route> ClientSide<R> {
 
     /// Whatever a call waits for will come: a packet, or else a timer; or somebody gives back what it
     /// stands in line for.
-    fn check_nobody_is_forgotten(&self, shared: &Shared) {
+    fn check_nobody_is_forgotten(&self, endpoint: &EndpointState) {
         let lines = self.peers.iter().flat_map(|(_, peer)| peer.waiting.iter());
         let mut in_line: Vec<_> = lines
             .chain(&self.room_waiting)
@@ -337,7 +332,7 @@ impl<R: Route> ClientSide<R> {
                 if let Some(quarantine) = &slot.quarantine
                     && session.is_open()
                 {
-                    let due = quarantine.patience.due(shared, session);
+                    let due = quarantine.patience.due(endpoint, session);
                     assert!(armed(due), "a timer is armed for the end of a quarantine");
                 }
                 let Some(call) = &slot.call else { continue };
@@ -360,7 +355,7 @@ impl<R: Route> ClientSide<R> {
                         "a call owes nothing and waits for nothing"
                     );
                 }
-                if let Some(due) = Self::due(shared, session, call) {
+                if let Some(due) = Self::due(endpoint, session, call) {
                     assert!(armed(due), "a timer is armed for what may be lost");
                 }
             }

@@ -73,16 +73,11 @@ impl<R: Route> ClientSide<R> {
 
     /// Lets sessions go on whose time has come: 32 of them, and the others the next time.
     #[inline]
-    pub(in crate::protocol) fn depart<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        tx: &mut X,
-    ) {
+    pub(in crate::protocol) fn depart<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         for _ in 0..MAX_EXPIRED {
-            let Some(TimerId(index)) = self.pacing.expire(now) else { return };
-            shared.stats.departures += 1;
-            self.feed_paced(shared, now, index, tx);
+            let Some(TimerId(index)) = self.pacing.expire(turn.now) else { return };
+            turn.endpoint.stats.departures += 1;
+            self.feed_paced(turn, index);
         }
     }
 
@@ -92,26 +87,20 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// Lets the calls of a session go on that wait for its time, slot by slot in turn, one packet each.
-    fn feed_paced<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        index: u32,
-        tx: &mut X,
-    ) {
+    fn feed_paced<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: u32) {
         while let Some(session) = self.sessions.get_mut(index as usize) {
-            if session.paced == 0 || session.pace.holds(now) {
+            if session.paced == 0 || session.pace.holds(turn.now) {
                 break;
             }
             let at = turn_of(session.paced, session.paced_turn);
             session.paced &= !(1 << at);
             session.paced_turn = ((at + 1) % WINDOW) as u8;
-            self.resume(shared, now, index, at, Blocked::Pace, tx);
+            self.resume(turn, index, at, Blocked::Pace);
         }
         let Some(session) = self.sessions.get_mut(index as usize) else { return };
         if session.paced == 0 {
             session.pace.forget_wait();
         }
-        self.wait_for_departure(now, index);
+        self.wait_for_departure(turn.now, index);
     }
 }

@@ -16,11 +16,9 @@ impl<R: Route> ClientSide<R> {
     #[inline(always)]
     pub(super) fn plain_call<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         id: SessionId,
         new: NewCall,
-        tx: &mut X,
     ) -> Result<(), NewCall> {
         let Some(session) = self.sessions.get_mut(id.index as usize) else { return Err(new) };
         let size = new.request.len();
@@ -61,7 +59,7 @@ impl<R: Route> ClientSide<R> {
             size: size as u32,
             flags: session.flags,
         };
-        tx.push(&session.route, request.single_packet(&header));
+        turn.tx.push(&session.route, request.single_packet(&header));
         let call = Call {
             request,
             token,
@@ -72,7 +70,7 @@ impl<R: Route> ClientSide<R> {
             sent: 1,
             acked: 0,
             ever_sent: 1,
-            patience: Patience::new(now),
+            patience: Patience::new(turn.now),
             retransmitted: false,
             waiting: None,
             rolled_back: None,
@@ -83,11 +81,11 @@ impl<R: Route> ClientSide<R> {
         debug_assert!(slot.call.is_none());
         std::mem::forget(slot.call.replace(call));
         // A timeout is never below the floor: a timer before that serves as it is.
-        if session.timer_at > now.plus_nanos(session.rtt.floor()) {
-            let deadline = now.plus_nanos(session.rtt.rto(0));
-            Self::arm(shared, id.index, session, deadline);
+        if session.timer_at > turn.now.plus_nanos(session.rtt.floor()) {
+            let deadline = turn.now.plus_nanos(session.rtt.rto(0));
+            Self::arm(turn.endpoint, id.index, session, deadline);
         }
-        shared.stats.calls += 1;
+        turn.endpoint.stats.calls += 1;
         Ok(())
     }
 
@@ -95,13 +93,11 @@ impl<R: Route> ClientSide<R> {
     #[inline(always)]
     pub(in crate::protocol) fn plain_response<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         route: &R,
-        packet: (&Header, usize),
-        tx: &mut X,
+        header: &Header,
+        body_len: usize,
     ) -> Option<(u64, MsgBuf)> {
-        let (header, body_len) = packet;
         if header.connection.is_server_role() {
             return None;
         }
@@ -131,25 +127,30 @@ impl<R: Route> ClientSide<R> {
         let info = ReplyInfo::from_u32(header.aux);
         peer.heed(info);
         // One sample per burst: the others would be the same but for the time of the burst itself.
-        if session.last_heard != now {
-            session.last_heard = now;
-            let trip = now.nanos_since(patience.active_at);
+        if session.last_heard != turn.now {
+            session.last_heard = turn.now;
+            let trip = turn.now.nanos_since(patience.active_at);
             let served = info.processing_nanos();
             session.rtt.serve(served, false);
             let nanos = trip.saturating_sub(served);
-            session.measured(now, nanos, shared.absence, shared.config.bypasses);
+            session.measured(
+                turn.now,
+                nanos,
+                turn.queue_wait.absence,
+                turn.endpoint.config.bypasses,
+            );
         }
-        if info.is_marked() | shared.marked {
-            session.heed_mark(now, shared.config.bypasses);
+        if info.is_marked() | turn.marked {
+            session.heed_mark(turn.now, turn.endpoint.config.bypasses);
         }
         session.free |= 1 << at;
         Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room }
             .release(last_cost.0, last_cost.1);
-        shared.stats.responses += 1;
-        tx.reclaim();
+        turn.endpoint.stats.responses += 1;
+        turn.tx.reclaim();
         if !request.is_unique() && !mutant!(FlushForgottenPlain) {
             // A queue still refers to it (thesis section 6.3.2.2).
-            tx.flush();
+            turn.tx.flush();
         }
         Some((token, request))
     }

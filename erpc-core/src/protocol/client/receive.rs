@@ -9,7 +9,7 @@ use crate::protocol::{Body, Event, Reply};
 use crate::status::{Code, Status};
 use crate::transport::TxQueue;
 use crate::wire::extension::Extension;
-use crate::wire::{ANNOUNCEMENT, HEADER_LEN, Header, Kind, PacketLayout, Stamp, decode_status};
+use crate::wire::{ANNOUNCEMENT, Header, Kind, PacketLayout, Stamp, decode_status};
 
 /// For responses larger than this the client tells the server that it may drop them; smaller ones are
 /// not worth a packet and stay in their slot until the next request. In bytes.
@@ -46,13 +46,11 @@ impl<R: Route> ClientSide<R> {
     #[inline]
     pub(in crate::protocol) fn receive<'p, X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         route: &R,
-        packet: (&Header, &'p [u8]),
-        tx: &mut X,
+        header: &Header,
+        body: &'p [u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let (header, bytes) = packet;
         let index = header.connection.index();
         let session = self.sessions.get_mut(index as usize).ok_or(DropReason::UnknownConnection)?;
         if session.generation != header.connection.generation() && !mutant!(StaleGenerationAtClient)
@@ -77,24 +75,23 @@ impl<R: Route> ClientSide<R> {
         if slot.call.is_none() && slot.quarantine.is_none() {
             return Err(DropReason::Duplicate);
         }
-        session.last_heard = now;
+        session.last_heard = turn.now;
         let info = header.reply_info();
         self.peers[session.peer as usize].heed(info);
-        if info.is_marked() || shared.marked {
-            session.heed_mark(now, shared.config.bypasses);
+        if info.is_marked() || turn.marked {
+            session.heed_mark(turn.now, turn.endpoint.config.bypasses);
         }
-        let body = &bytes[HEADER_LEN..];
         let Some(call) = &mut session.slots[at].call else {
-            return self.heed_in_quarantine(shared, now, header, body, tx);
+            return self.heed_in_quarantine(turn, header, body);
         };
         match header.kind {
             // The first packet comes unasked, unless the response was announced.
             Kind::Response | Kind::Failure
                 if call.response.is_none() || header.packet.get() == ANNOUNCEMENT =>
             {
-                self.first_response_packet(shared, now, header, body, tx)
+                self.first_response_packet(turn, header, body)
             }
-            Kind::Response | Kind::Failure => self.response_packet(shared, now, header, body, tx),
+            Kind::Response | Kind::Failure => self.response_packet(turn, header, body),
             Kind::CreditReturn => {
                 let expected = header.packet.get();
                 if expected >= call.layout.packets() || expected > call.ever_sent {
@@ -106,12 +103,13 @@ impl<R: Route> ClientSide<R> {
                 let echo = Stamp::from_u32(header.size);
                 // A copy of an earlier one may have been anywhere meanwhile.
                 let gap = header.size & 1 != 0;
-                let is_news = expected > call.acked || gap && call.is_news(expected, echo, now);
-                if let Some(trip) = echo.nanos_until(now).filter(|_| is_news) {
-                    let waited = shared.absence.saturating_add(info.processing_nanos());
-                    session.measured(now, trip, waited, shared.config.bypasses);
+                let is_news =
+                    expected > call.acked || gap && call.is_news(expected, echo, turn.now);
+                if let Some(trip) = echo.nanos_until(turn.now).filter(|_| is_news) {
+                    let waited = turn.queue_wait.absence.saturating_add(info.processing_nanos());
+                    session.measured(turn.now, trip, waited, turn.endpoint.config.bypasses);
                 }
-                self.credit_return(shared, now, header, tx);
+                self.credit_return(turn, header);
                 Ok(Event::None)
             }
             Kind::Accepted => {
@@ -121,7 +119,7 @@ impl<R: Route> ClientSide<R> {
                 if call.response.is_some() {
                     return Err(DropReason::Duplicate);
                 }
-                call.patience.progress(now);
+                call.patience.progress(turn.now);
                 self.accepted(index, at);
                 Ok(Event::None)
             }
@@ -132,13 +130,7 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// The server has every request packet before the one expected; with a gap, it dropped a later one.
-    fn credit_return<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        header: &Header,
-        tx: &mut X,
-    ) {
+    fn credit_return<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, header: &Header) {
         let (expected, gap) = (header.packet.get(), header.size & 1 != 0);
         let echo = Stamp::from_u32(header.size);
         let index = header.connection.index();
@@ -161,23 +153,23 @@ impl<R: Route> ClientSide<R> {
             // After a roll-back the server may be ahead of what was sent again.
             call.acked = expected;
             call.sent = call.sent.max(expected);
-            call.patience.progress(now);
+            call.patience.progress(turn.now);
         }
         // After a timeout, whatever was out before the packet that has now got through was lost or came
         // and was answered.
-        let behind = stalled || gap && call.is_news(call.acked, echo, now);
+        let behind = stalled || gap && call.is_news(call.acked, echo, turn.now);
         let roll_back = behind && call.sent > call.acked;
         if roll_back {
             if mutant!(RollbackKeepsCredits) {
                 call.sent = call.acked;
             }
             Self::release_outstanding(&session.charges, call, &mut flow);
-            call.roll_back(call.acked, now);
-            session.heed_loss(now, shared.config.bypasses);
-            tx.flush();
+            call.roll_back(call.acked, turn.now);
+            session.heed_loss(turn.now, turn.endpoint.config.bypasses);
+            turn.tx.flush();
         }
         Self::note_release(peer, session.peer, &mut self.ready_peers);
-        self.transmit(shared, now, index, at, None, tx);
+        self.transmit(turn, index, at, None);
         self.feed_later(index);
     }
 
@@ -202,11 +194,9 @@ impl<R: Route> ClientSide<R> {
 
     fn first_response_packet<'p, X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         header: &Header,
         body: &'p [u8],
-        tx: &mut X,
     ) -> Result<Event<'p, R>, DropReason> {
         let index = header.connection.index();
         let session = &mut self.sessions[index as usize];
@@ -230,14 +220,19 @@ impl<R: Route> ClientSide<R> {
         }
         if layout.packets() == 1 && !announced {
             if !(ambiguous || call.patience.accepted) && call.layout.packets() == 1 {
-                let trip = now.nanos_since(call.patience.active_at);
+                let trip = turn.now.nanos_since(call.patience.active_at);
                 let nanos = trip.saturating_sub(served);
-                session.measured(now, nanos, shared.absence, shared.config.bypasses);
+                session.measured(
+                    turn.now,
+                    nanos,
+                    turn.queue_wait.absence,
+                    turn.endpoint.config.bypasses,
+                );
             }
             if header.size > KEPT_SMALL {
-                self.owe_done(shared, now, index, at);
+                self.owe_done(turn, index, at);
             }
-            let (token, request) = self.finish(shared, now, index, at, tx);
+            let (token, request) = self.finish(turn, index, at);
             let result = if failure {
                 Err(CallError::Status(status_of(body, header.flags.extended())))
             } else {
@@ -245,13 +240,13 @@ impl<R: Route> ClientSide<R> {
             };
             return Ok(Event::Reply { token, result, request });
         }
-        let memory_error = if header.size > shared.config.max_message {
+        let memory_error = if header.size > turn.endpoint.config.max_message {
             Some(Cause::ResponseTooLarge(header.size))
         } else {
             let assembly = if announced {
                 Ok(Assembly::empty(layout))
             } else {
-                Assembly::begin(layout, body, &mut shared.pool)
+                Assembly::begin(layout, body, &mut turn.endpoint.pool)
             };
             match assembly {
                 Ok(assembly) => {
@@ -269,9 +264,9 @@ impl<R: Route> ClientSide<R> {
             }
         };
         if let Some(cause) = memory_error {
-            shared.stats.given_up += 1;
-            self.owe_done(shared, now, index, at);
-            let (token, request) = self.finish(shared, now, index, at, tx);
+            turn.endpoint.stats.given_up += 1;
+            self.owe_done(turn, index, at);
+            let (token, request) = self.finish(turn, index, at);
             return Ok(Event::Reply {
                 token,
                 result: Err(CallError::ResponseLost(cause)),
@@ -289,7 +284,7 @@ impl<R: Route> ClientSide<R> {
         call.acked = call.layout.packets();
         call.sent = call.acked;
         call.ever_sent = call.acked;
-        call.patience = Patience::new(now);
+        call.patience = Patience::new(turn.now);
         call.rolled_back = None;
         call.waiting = None;
         Self::note_release(peer, session.peer, &mut self.ready_peers);
@@ -301,11 +296,9 @@ impl<R: Route> ClientSide<R> {
     /// A packet of the response that was asked for.
     fn response_packet<'p, X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         header: &Header,
         body: &[u8],
-        tx: &mut X,
     ) -> Result<Event<'p, R>, DropReason> {
         let index = header.connection.index();
         let session = &mut self.sessions[index as usize];
@@ -332,12 +325,13 @@ impl<R: Route> ClientSide<R> {
             return Err(DropReason::Unsolicited);
         }
         if echo != response.echo
-            && let Some(trip) = echo.nanos_until(now)
+            && let Some(trip) = echo.nanos_until(turn.now)
         {
             // The first of those that were asked for at once: the others have waited for it.
             response.echo = echo;
-            let waited = shared.absence.saturating_add(header.reply_info().processing_nanos());
-            session.measured(now, trip, waited, shared.config.bypasses);
+            let waited =
+                turn.queue_wait.absence.saturating_add(header.reply_info().processing_nanos());
+            session.measured(turn.now, trip, waited, turn.endpoint.config.bypasses);
         }
         let Some(call) = &mut session.slots[at].call else { return Err(DropReason::Duplicate) };
         let Some(response) = &mut call.response else { return Err(DropReason::Unsolicited) };
@@ -347,26 +341,26 @@ impl<R: Route> ClientSide<R> {
         if packet > next && !mutant!(ResponseGapTaken) {
             // One was lost, or overtaken. Go back to it, once.
             let asked = response.asked;
-            if call.is_news(next, echo, now) {
-                call.roll_back(next, now);
-                shared.stats.retransmissions += u64::from(asked - next);
+            if call.is_news(next, echo, turn.now) {
+                call.roll_back(next, turn.now);
+                turn.endpoint.stats.retransmissions += u64::from(asked - next);
                 if mutant!(PullRollbackKeepsCredits)
                     && let Some(response) = &mut call.response
                 {
                     response.asked = next;
                 }
                 Self::release_outstanding(&session.charges, call, &mut flow);
-                session.heed_loss(now, shared.config.bypasses);
+                session.heed_loss(turn.now, turn.endpoint.config.bypasses);
                 Self::note_release(peer, session.peer, &mut self.ready_peers);
-                self.pull(shared, now, index, at, None, tx);
+                self.pull(turn, index, at, None);
                 self.feed_later(index);
             }
             return Err(DropReason::OutOfOrder);
         }
-        if response.assembly.take(body, &mut shared.pool).is_err() {
-            shared.stats.given_up += 1;
-            self.owe_done(shared, now, index, at);
-            let (token, request) = self.finish(shared, now, index, at, tx);
+        if response.assembly.take(body, &mut turn.endpoint.pool).is_err() {
+            turn.endpoint.stats.given_up += 1;
+            self.owe_done(turn, index, at);
+            let (token, request) = self.finish(turn, index, at);
             return Ok(Event::Reply {
                 token,
                 result: Err(CallError::ResponseLost(Cause::NoMemory)),
@@ -378,7 +372,7 @@ impl<R: Route> ClientSide<R> {
             // After a timeout: what else was asked for was lost, or comes and is dropped.
             Self::release_outstanding(&session.charges, call, &mut flow);
         }
-        call.patience.active_at = now;
+        call.patience.active_at = turn.now;
         let Some(response) = &mut call.response else { return Err(DropReason::Unsolicited) };
         if !response.assembly.is_complete() {
             Self::note_release(peer, session.peer, &mut self.ready_peers);
@@ -389,13 +383,13 @@ impl<R: Route> ClientSide<R> {
         let (failure, extended) = (response.failure, response.extended);
         let message = call.response.take().map(|response| response.assembly.into_message());
         if layout.size() > KEPT_SMALL {
-            self.owe_done(shared, now, index, at);
+            self.owe_done(turn, index, at);
         }
-        let (token, request) = self.finish(shared, now, index, at, tx);
+        let (token, request) = self.finish(turn, index, at);
         let Some(message) = message else { return Ok(Event::None) };
         let result = if failure {
             let status = status_of(message.as_slice(), extended);
-            shared.pool.recycle(message);
+            turn.endpoint.pool.recycle(message);
             Err(CallError::Status(status))
         } else {
             Ok(Reply { body: Body::Message(message), extended })
@@ -418,11 +412,16 @@ impl<R: Route> ClientSide<R> {
 
     /// The server keeps a large response until it is told, by the slot's next request or, one timeout
     /// from now, by a `Done`.
-    pub(super) fn owe_done(&mut self, shared: &mut Shared, now: Instant, index: u32, at: usize) {
+    pub(super) fn owe_done<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        index: u32,
+        at: usize,
+    ) {
         let session = &mut self.sessions[index as usize];
         session.owes_done |= 1 << at;
-        let deadline = now.plus_nanos(session.rtt.rto(0));
-        Self::arm(shared, index, session, deadline);
+        let deadline = turn.now.plus_nanos(session.rtt.rto(0));
+        Self::arm(turn.endpoint, index, session, deadline);
     }
 
     /// Empties the slot of a call that has its outcome, lets the next one in, and returns the call's
@@ -430,11 +429,9 @@ impl<R: Route> ClientSide<R> {
     #[inline]
     fn finish<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         index: u32,
         at: usize,
-        tx: &mut X,
     ) -> (u64, MsgBuf) {
         let session = &mut self.sessions[index as usize];
         let peer = &mut self.peers[session.peer as usize];
@@ -444,14 +441,14 @@ impl<R: Route> ClientSide<R> {
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         Self::release_outstanding(&session.charges, &mut call, &mut flow);
         if let Some(response) = call.response.take() {
-            response.assembly.discard(&mut shared.pool);
+            response.assembly.discard(&mut turn.endpoint.pool);
         }
-        tx.reclaim();
+        turn.tx.reclaim();
         if (call.retransmitted || !call.request.is_unique()) && !mutant!(FlushForgotten) {
-            tx.flush();
+            turn.tx.flush();
         }
-        shared.stats.responses += 1;
-        self.vacate(shared, now, index, at, tx);
+        turn.endpoint.stats.responses += 1;
+        self.vacate(turn, index, at);
         (call.token, call.request)
     }
 }

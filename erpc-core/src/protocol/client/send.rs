@@ -11,15 +11,13 @@ impl<R: Route> ClientSide<R> {
     #[inline(always)]
     pub(in crate::protocol) fn call<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         id: SessionId,
         new: NewCall,
-        tx: &mut X,
     ) -> Result<(), Rejected> {
-        match self.plain_call(shared, now, id, new, tx) {
+        match self.plain_call(turn, id, new) {
             Ok(()) => Ok(()),
-            Err(new) => self.call_or_queue(shared, now, id, new, tx),
+            Err(new) => self.call_or_queue(turn, id, new),
         }
     }
 
@@ -27,11 +25,9 @@ impl<R: Route> ClientSide<R> {
     #[inline(never)]
     fn call_or_queue<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         id: SessionId,
         new: NewCall,
-        tx: &mut X,
     ) -> Result<(), Rejected> {
         debug_assert!(
             new.extended || new.deadline == Instant::NEVER,
@@ -52,20 +48,20 @@ impl<R: Route> ClientSide<R> {
         if size > limit {
             return reject(RejectReason::TooLarge { size, limit }, new.request);
         }
-        if new.deadline <= now {
+        if new.deadline <= turn.now {
             return reject(RejectReason::DeadlineExceeded, new.request);
         }
         if session.free != 0 && session.queue.is_empty() && session.is_open() {
-            shared.stats.calls += 1;
-            self.start(shared, now, id.index, new, tx);
+            turn.endpoint.stats.calls += 1;
+            self.start(turn, id.index, new);
             return Ok(());
         }
-        if session.queue.len() >= shared.config.queue_limit {
+        if session.queue.len() >= turn.endpoint.config.queue_limit {
             return reject(RejectReason::QueueFull, new.request);
         }
-        shared.stats.calls += 1;
+        turn.endpoint.stats.calls += 1;
         session.queue_deadline = session.queue_deadline.min(new.deadline);
-        Self::arm(shared, id.index, session, new.deadline);
+        Self::arm(turn.endpoint, id.index, session, new.deadline);
         session.queue.push_back(new);
         Ok(())
     }
@@ -73,38 +69,29 @@ impl<R: Route> ClientSide<R> {
     /// Fills free slots from the queue.
     pub(super) fn start_queued<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         index: u32,
-        tx: &mut X,
     ) {
         while let Some(session) = self.sessions.get_mut(index as usize) {
             if session.free == 0 || !session.is_open() {
                 return;
             }
             let Some(new) = session.queue.pop_front() else { return };
-            if new.deadline <= now {
-                Self::fail_unsent(shared, new, Cause::DeadlineExceeded);
+            if new.deadline <= turn.now {
+                Self::fail_unsent(turn.endpoint, new, Cause::DeadlineExceeded);
                 continue;
             }
-            self.start(shared, now, index, new, tx);
+            self.start(turn, index, new);
         }
     }
 
     /// Puts a call into a free slot and sends what there is room for.
     #[inline]
-    fn start<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        index: u32,
-        new: NewCall,
-        tx: &mut X,
-    ) {
+    fn start<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: u32, new: NewCall) {
         let session = &mut self.sessions[index as usize];
         let at = session.free.trailing_zeros() as usize;
         session.free &= !(1 << at);
-        Self::arm(shared, index, session, new.deadline);
+        Self::arm(turn.endpoint, index, session, new.deadline);
         let slot = &mut session.slots[at];
         slot.number = slot.number.plus(WINDOW as u32);
         let layout = PacketLayout::new(new.request.len() as u32, session.payload, session.payload);
@@ -120,27 +107,25 @@ impl<R: Route> ClientSide<R> {
             sent: 0,
             acked: 0,
             ever_sent: 0,
-            patience: Patience::new(now),
+            patience: Patience::new(turn.now),
             retransmitted: false,
             waiting: None,
             rolled_back: None,
             probed_at: Instant::ZERO,
             response: None,
         });
-        self.transmit(shared, now, index, at, None, tx);
+        self.transmit(turn, index, at, None);
     }
 
-    /// Sends the request packets that there is room for; what is missing is waited for. `turn` is the
-    /// line at whose head the call stands, if it has waited.
+    /// Sends the request packets that there is room for; what is missing is waited for. `at_head` is
+    /// the line at whose head the call stands, if it has waited.
     #[inline]
     pub(super) fn transmit<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         index: u32,
         at: usize,
-        turn: Option<Blocked>,
-        tx: &mut X,
+        at_head: Option<Blocked>,
     ) {
         let Some(call) = &self.sessions[index as usize].slots[at].call else { return };
         let before = call.sent;
@@ -151,7 +136,7 @@ impl<R: Route> ClientSide<R> {
         {
             return;
         }
-        let mut lack = self.line_ahead(index, turn);
+        let mut lack = self.line_ahead(index, at_head);
         let session = &mut self.sessions[index as usize];
         let peer = &mut self.peers[session.peer as usize];
         let to = (session.remote, session.slots[at].number, session.flags);
@@ -161,7 +146,7 @@ impl<R: Route> ClientSide<R> {
             if call.sent == call.layout.packets() {
                 break;
             }
-            if session.pace.holds(now) {
+            if session.pace.holds(turn.now) {
                 lack = Some(Blocked::Pace);
                 break;
             }
@@ -175,67 +160,63 @@ impl<R: Route> ClientSide<R> {
             if lack.is_some() {
                 break;
             }
-            let header = call.header(to, call.sent, now);
-            call.write_deadline(call.sent, now);
+            let header = call.header(to, call.sent, turn.now);
+            call.write_deadline(call.sent, turn.now);
             let bytes = overhead + call.layout.len(call.sent);
-            tx.push(&session.route, call.request.packet(call.sent, &header, &call.layout));
-            call.patience.active_at = now;
+            turn.tx.push(&session.route, call.request.packet(call.sent, &header, &call.layout));
+            call.patience.active_at = turn.now;
             call.sent += 1;
             if call.sent <= call.ever_sent {
-                shared.stats.retransmissions += 1;
+                turn.endpoint.stats.retransmissions += 1;
             } else {
                 call.ever_sent = call.sent;
                 // It also says that the slot's last response may be dropped.
                 session.owes_done &= !(1 << at);
                 session.told_done &= !(1 << at);
             }
-            session.spend(now, bytes, shared.config.bypasses);
+            session.spend(turn.now, bytes, turn.endpoint.config.bypasses);
         }
         let Some(call) = &mut session.slots[at].call else { return };
         call.waiting = lack;
         let (sent, retries) = (call.sent, call.patience.retries);
         if sent > before {
-            let deadline = now.plus_nanos(session.rtt.rto(retries));
-            Self::arm(shared, index, session, deadline);
+            let deadline = turn.now.plus_nanos(session.rtt.rto(retries));
+            Self::arm(turn.endpoint, index, session, deadline);
         }
         if let Some(lack) = lack {
-            self.stand_in_line(now, index, at, lack);
+            self.stand_in_line(turn.now, index, at, lack);
         }
     }
 
     /// Sends a request packet once more, on the account of the copy that is out.
     pub(super) fn send_again<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         index: u32,
         at: usize,
         packet: u32,
-        tx: &mut X,
     ) {
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[at];
         let Some(call) = &mut slot.call else { return };
-        let header = call.header((session.remote, slot.number, session.flags), packet, now);
+        let header = call.header((session.remote, slot.number, session.flags), packet, turn.now);
         // The first copy may still be queued here, and its header is about to be written again.
         if !mutant!(ResendWithoutFlush) {
-            tx.flush();
+            turn.tx.flush();
         }
-        call.write_deadline(packet, now);
-        tx.push(&session.route, call.request.packet(packet, &header, &call.layout));
-        call.patience.active_at = now;
+        call.write_deadline(packet, turn.now);
+        turn.tx.push(&session.route, call.request.packet(packet, &header, &call.layout));
+        call.patience.active_at = turn.now;
         call.retransmitted = true;
-        shared.stats.retransmissions += 1;
+        turn.endpoint.stats.retransmissions += 1;
     }
 
     /// Asks once more for the next response packet, on the account of the request that is out.
     pub(super) fn ask_again<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         index: u32,
         at: usize,
-        tx: &mut X,
     ) {
         let session = &mut self.sessions[index as usize];
         let slot = &session.slots[at];
@@ -246,12 +227,12 @@ impl<R: Route> ClientSide<R> {
             kind: Kind::RequestForResponse,
             packet: PacketNumber::new(response.assembly.next()),
             request: slot.number,
-            aux: call.stamp_at(now).to_u32(),
+            aux: call.stamp_at(turn.now).to_u32(),
             size: 1,
             flags: session.flags,
         };
-        tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
-        shared.stats.retransmissions += 1;
+        turn.tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
+        turn.endpoint.stats.retransmissions += 1;
     }
 
     /// Asks for as many response packets as there is room for.
@@ -260,12 +241,10 @@ impl<R: Route> ClientSide<R> {
     /// for all the rest: one request for response then covers half a window.
     pub(super) fn pull<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         index: u32,
         at: usize,
-        turn: Option<Blocked>,
-        tx: &mut X,
+        at_head: Option<Blocked>,
     ) {
         let session = &self.sessions[index as usize];
         let Some(call) = &session.slots[at].call else { return };
@@ -277,7 +256,7 @@ impl<R: Route> ClientSide<R> {
         if call.waiting.is_some() || left == 0 || soon {
             return;
         }
-        let mut lack = self.line_ahead(index, turn);
+        let mut lack = self.line_ahead(index, at_head);
         let session = &mut self.sessions[index as usize];
         let peer = &mut self.peers[session.peer as usize];
         let Some(call) = &session.slots[at].call else { return };
@@ -288,13 +267,13 @@ impl<R: Route> ClientSide<R> {
             kind: Kind::RequestForResponse,
             packet: PacketNumber::new(asked),
             request: session.slots[at].number,
-            aux: call.stamp_at(now).to_u32(),
+            aux: call.stamp_at(turn.now).to_u32(),
             size: 0,
             flags: session.flags,
         };
         let mut count = 0;
         while lack.is_none() && count < left {
-            if session.pace.holds(now) {
+            if session.pace.holds(turn.now) {
                 lack = Some(Blocked::Pace);
                 break;
             }
@@ -306,7 +285,7 @@ impl<R: Route> ClientSide<R> {
             lack = flow.take(session.charges.bare, session.charges.full_reply).err();
             if lack.is_none() {
                 let bytes = session.charges.overhead + layout.len(asked + count);
-                session.spend(now, bytes, shared.config.bypasses);
+                session.spend(turn.now, bytes, turn.endpoint.config.bypasses);
                 count += 1;
             }
         }
@@ -314,11 +293,11 @@ impl<R: Route> ClientSide<R> {
         let Some(response) = &mut call.response else { return };
         if count > 0 {
             let header = Header { size: count, ..header };
-            tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
+            turn.tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
             response.asked += count;
-            call.patience.active_at = now;
-            let deadline = now.plus_nanos(session.rtt.rto(call.patience.retries));
-            Self::arm(shared, index, session, deadline);
+            call.patience.active_at = turn.now;
+            let deadline = turn.now.plus_nanos(session.rtt.rto(call.patience.retries));
+            Self::arm(turn.endpoint, index, session, deadline);
         }
         // What is on its way will remind us of credits and room; nothing reminds us of time.
         let unasked = count == 0 && on_their_way == 0;
@@ -326,27 +305,27 @@ impl<R: Route> ClientSide<R> {
             && let Some(call) = &mut self.sessions[index as usize].slots[at].call
         {
             call.waiting = Some(lack);
-            self.stand_in_line(now, index, at, lack);
+            self.stand_in_line(turn.now, index, at, lack);
         }
     }
 
     /// The line that a call has to join although there may be room: others wait there already, and
-    /// calls that come and go would keep them waiting for ever. Who stands at the head of a line, its
-    /// `turn`, has nobody ahead in that one.
+    /// calls that come and go would keep them waiting for ever. Who stands at the head of a line, `at_head`,
+    /// has nobody ahead in that one.
     #[inline]
-    fn line_ahead(&mut self, index: u32, turn: Option<Blocked>) -> Option<Blocked> {
+    fn line_ahead(&mut self, index: u32, at_head: Option<Blocked>) -> Option<Blocked> {
         let session = &self.sessions[index as usize];
         let peer = session.peer;
-        if session.paced != 0 && turn != Some(Blocked::Pace) {
+        if session.paced != 0 && at_head != Some(Blocked::Pace) {
             return Some(Blocked::Pace);
         }
-        if session.starved != 0 && turn != Some(Blocked::Credits) {
+        if session.starved != 0 && at_head != Some(Blocked::Credits) {
             return Some(Blocked::Credits);
         }
-        if turn != Some(Blocked::Window) && self.somebody_waits(Line::Peer(peer)) {
+        if at_head != Some(Blocked::Window) && self.somebody_waits(Line::Peer(peer)) {
             return Some(Blocked::Window);
         }
-        (turn != Some(Blocked::Room) && self.somebody_waits(Line::Room)).then_some(Blocked::Room)
+        (at_head != Some(Blocked::Room) && self.somebody_waits(Line::Room)).then_some(Blocked::Room)
     }
 
     /// Whether anybody waits in a line, once those at its head that do not any more have left it.
@@ -373,7 +352,7 @@ impl<R: Route> ClientSide<R> {
             }
             Blocked::Credits => {
                 if session.starved == 0 {
-                    session.turn = at as u8;
+                    session.starved_turn = at as u8;
                 }
                 session.starved |= 1 << at;
             }
@@ -413,53 +392,40 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// Lets calls go on that waited for a credit, session by session.
-    pub(super) fn feed<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        tx: &mut X,
-    ) {
+    pub(super) fn feed<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         for at in 0..self.released.len() {
-            self.feed_starved(shared, now, self.released[at], tx);
+            self.feed_starved(turn, self.released[at]);
         }
         self.released.clear();
     }
 
     /// Lets calls go on that waited for a credit of this session, one after the other.
-    fn feed_starved<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        index: u32,
-        tx: &mut X,
-    ) {
+    fn feed_starved<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: u32) {
         while let Some(session) = self.sessions.get_mut(index as usize) {
             if session.starved == 0 || session.credits == 0 {
                 return;
             }
             let at = session.next_starved();
-            self.resume(shared, now, index, at, Blocked::Credits, tx);
+            self.resume(turn, index, at, Blocked::Credits);
         }
     }
 
     /// A call goes on that stands at the head of a line.
     pub(super) fn resume<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         index: u32,
         at: usize,
-        turn: Blocked,
-        tx: &mut X,
+        at_head: Blocked,
     ) {
         let Some(call) = &mut self.sessions[index as usize].slots[at].call else { return };
-        if call.waiting.take_if(|waiting| *waiting == turn).is_none() {
+        if call.waiting.take_if(|waiting| *waiting == at_head).is_none() {
             return;
         }
         if call.response.is_some() {
-            self.pull(shared, now, index, at, Some(turn), tx);
+            self.pull(turn, index, at, Some(at_head));
         } else {
-            self.transmit(shared, now, index, at, Some(turn), tx);
+            self.transmit(turn, index, at, Some(at_head));
         }
     }
 
@@ -467,39 +433,32 @@ impl<R: Route> ClientSide<R> {
     /// what was released: each pass over a line ends at the first call that finds no room.
     pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        tx: &mut X,
+        turn: &mut Turn<'_, X>,
     ) {
-        self.feed(shared, now, tx);
+        self.feed(turn);
         for at in 0..self.pulls.len() {
             let waiter = self.pulls[at];
             if let Some(slot) = self.waiter_slot(waiter) {
                 if let Some(response) = self.response_mut(waiter.index, slot) {
                     response.pull_pending = false;
                 }
-                self.pull(shared, now, waiter.index, slot, None, tx);
+                self.pull(turn, waiter.index, slot, None);
             }
         }
         self.pulls.clear();
-        self.serve_lines(shared, now, tx);
+        self.serve_lines(turn);
     }
 
     /// Lets calls go on that waited for what was released.
-    pub(super) fn serve_lines<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        tx: &mut X,
-    ) {
+    pub(super) fn serve_lines<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         while let Some(peer) = self.ready_peers.pop() {
             if let Some(entry) = self.peers.get_mut(peer as usize) {
                 entry.ready = false;
-                self.serve_line(shared, now, Line::Peer(peer), tx);
+                self.serve_line(turn, Line::Peer(peer));
             }
         }
         if !self.room_waiting.is_empty() {
-            self.serve_line(shared, now, Line::Room, tx);
+            self.serve_line(turn, Line::Room);
         }
     }
 
@@ -511,13 +470,7 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// Serves waiting calls in order until one has to stand in this very line again.
-    fn serve_line<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        line: Line,
-        tx: &mut X,
-    ) {
+    fn serve_line<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, line: Line) {
         let Some(bound) = self.line(line).map(|line| line.len()) else { return };
         for _ in 0..bound {
             let Some(waiter) = self.line(line).and_then(VecDeque::pop_front) else { return };
@@ -525,7 +478,7 @@ impl<R: Route> ClientSide<R> {
                 continue;
             }
             let slot = ClientSession::<R>::slot_of(waiter.number);
-            self.resume(shared, now, waiter.index, slot, line.lack(), tx);
+            self.resume(turn, waiter.index, slot, line.lack());
             if self.waits(waiter, line) {
                 // It got further than before or not at all; either way the line is used up, and its
                 // turn comes first again.

@@ -291,7 +291,7 @@ pub(super) struct ClientSession<R> {
     /// Bit per slot: waits for a credit.
     pub(super) starved: u8,
     /// The slot whose turn it is for the next credit.
-    pub(super) turn: u8,
+    pub(super) starved_turn: u8,
     /// How many short calls have gone before that one.
     pub(super) overtaken: u8,
     /// Bit per slot: waits for the session's next departure.
@@ -347,11 +347,11 @@ pub(super) struct ClientSession<R> {
 pub(super) const ALL_FREE: u8 = u8::MAX;
 const _: () = assert!(WINDOW == u8::BITS as usize);
 
-/// The first slot of the `waiting`, not none, from `turn` on.
+/// The first slot of the `waiting`, not none, from `from` on.
 #[inline]
-pub(super) fn turn_of(waiting: u8, turn: u8) -> usize {
-    let skipped = waiting.rotate_right(u32::from(turn)).trailing_zeros() as usize;
-    (usize::from(turn) + skipped) % WINDOW
+pub(super) fn turn_of(waiting: u8, from: u8) -> usize {
+    let skipped = waiting.rotate_right(u32::from(from)).trailing_zeros() as usize;
+    (usize::from(from) + skipped) % WINDOW
 }
 
 impl<R> ClientSession<R> {
@@ -360,7 +360,7 @@ impl<R> ClientSession<R> {
     pub(super) fn next_starved(&mut self) -> usize {
         /// In packets.
         const SHORT: u32 = 2;
-        let head = turn_of(self.starved, self.turn);
+        let head = turn_of(self.starved, self.starved_turn);
         let is_short = |at: &usize| {
             let call = self.slots[*at].call.as_ref();
             self.starved & 1 << at != 0 && call.is_some_and(|call| call.left() <= SHORT)
@@ -372,7 +372,7 @@ impl<R> ClientSession<R> {
         };
         self.starved &= !(1 << next);
         if next == head {
-            self.turn = ((head + 1) % WINDOW) as u8;
+            self.starved_turn = ((head + 1) % WINDOW) as u8;
             self.overtaken = 0;
         } else {
             self.overtaken += 1;

@@ -48,9 +48,9 @@ impl Patience {
     }
 
     /// When the silence becomes suspicious.
-    pub(super) fn due<R>(&self, shared: &Shared, session: &ClientSession<R>) -> Instant {
+    pub(super) fn due<R>(&self, endpoint: &EndpointState, session: &ClientSession<R>) -> Instant {
         if self.accepted {
-            let config = &shared.config;
+            let config = &endpoint.config;
             let answered = self.retries == 0;
             return self.active_at
                 + if answered { session.ping_interval(config) } else { config.ping_again() };
@@ -76,13 +76,11 @@ impl<R: Route> ClientSide<R> {
     /// The session's timer has fired.
     pub(in crate::protocol) fn on_timer<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         index: u32,
-        tx: &mut X,
     ) {
         let Some(session) = self.sessions.get_mut(index as usize) else { return };
-        if let Some(since) = shared.config.back_since(now, session.timer_at) {
+        if let Some(since) = turn.endpoint.config.back_since(turn.now, session.timer_at) {
             session.last_heard = session.last_heard.max(since);
             session.repeats = if session.is_open() { 0 } else { session.repeats };
             for patience in session.slots.iter_mut().filter_map(Slot::patience) {
@@ -90,90 +88,92 @@ impl<R: Route> ClientSide<R> {
             }
         }
         session.timer_at = Instant::NEVER;
-        self.end_late_calls(shared, now, index, tx);
+        self.end_late_calls(turn, index);
         let Some(session) = self.sessions.get(index as usize) else { return };
         if !session.is_open() {
-            self.handshake_timer(shared, now, index, tx);
+            self.handshake_timer(turn, index);
             return;
         }
-        let config = &shared.config;
-        if now >= session.death(config)
+        let config = &turn.endpoint.config;
+        if turn.now >= session.death(config)
             && session.last_ping > session.last_heard
             && session.repeats >= LEAST_PINGS
         {
-            self.remove(shared, index, Cause::PeerDead, tx);
+            self.remove(turn, index, Cause::PeerDead);
             return;
         }
-        let mut ping = now >= session.liveness_deadline(config);
+        let mut ping = turn.now >= session.liveness_deadline(config);
         let mut busy = !session.free;
         while busy != 0 {
             let at = busy.trailing_zeros() as usize;
             busy &= busy - 1;
-            match self.slot_timer(shared, now, index, at, tx) {
+            match self.slot_timer(turn, index, at) {
                 Suspicion::None => {}
                 Suspicion::Ping => ping = true,
                 Suspicion::Blocked => {
-                    self.remove(shared, index, Cause::NoProgress, tx);
+                    self.remove(turn, index, Cause::NoProgress);
                     return;
                 }
             }
         }
-        self.done_timer(shared, now, index, tx);
+        self.done_timer(turn, index);
         if ping {
-            self.ping(shared, now, index, tx);
+            self.ping(turn, index);
         }
         let session = &mut self.sessions[index as usize];
-        let mut deadline = session.liveness_deadline(&shared.config);
-        let death = session.death(&shared.config);
-        if death > now {
+        let mut deadline = session.liveness_deadline(&turn.endpoint.config);
+        let death = session.death(&turn.endpoint.config);
+        if death > turn.now {
             deadline = deadline.min(death);
         }
         deadline = deadline.min(session.queue_deadline);
         for slot in &session.slots {
             if let Some(call) = &slot.call {
-                let due = Self::due(shared, session, call).unwrap_or(Instant::NEVER);
+                let due = Self::due(turn.endpoint, session, call).unwrap_or(Instant::NEVER);
                 deadline = deadline.min(due).min(call.deadline());
             }
             if let Some(quarantine) = &slot.quarantine {
-                deadline = deadline.min(quarantine.patience.due(shared, session));
+                deadline = deadline.min(quarantine.patience.due(turn.endpoint, session));
             }
         }
         if !mutant!(TimerNotArmedAgain) {
-            Self::arm(shared, index, session, deadline);
+            Self::arm(turn.endpoint, index, session, deadline);
         }
     }
 
     /// When a call's silence becomes suspicious; `None` if nothing is owed to it.
-    pub(super) fn due(shared: &Shared, session: &ClientSession<R>, call: &Call) -> Option<Instant> {
+    pub(super) fn due(
+        endpoint: &EndpointState,
+        session: &ClientSession<R>,
+        call: &Call,
+    ) -> Option<Instant> {
         let forgotten = mutant!(ProbeForgotten) && call.patience.accepted;
         let served = if call.awaits_handler() { session.rtt.service() } else { 0 };
         (call.awaits_packets() && !forgotten)
-            .then(|| call.patience.due(shared, session).plus_nanos(served))
+            .then(|| call.patience.due(endpoint, session).plus_nanos(served))
     }
 
     /// Retransmits a call whose time is up, or what says that nobody waits for it any more.
     fn slot_timer<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         index: u32,
         at: usize,
-        tx: &mut X,
     ) -> Suspicion {
         let session = &mut self.sessions[index as usize];
         let slot = &session.slots[at];
         let due = match (&slot.call, &slot.quarantine) {
-            (Some(call), _) => Self::due(shared, session, call),
-            (None, Some(quarantine)) => Some(quarantine.patience.due(shared, session)),
+            (Some(call), _) => Self::due(turn.endpoint, session, call),
+            (None, Some(quarantine)) => Some(quarantine.patience.due(turn.endpoint, session)),
             (None, None) => None,
         };
-        if due.is_none_or(|due| due > now) {
+        if due.is_none_or(|due| due > turn.now) {
             return Suspicion::None;
         }
-        shared.stats.timeouts += 1;
+        turn.endpoint.stats.timeouts += 1;
         let slot = &mut session.slots[at];
         let Some(patience) = slot.patience() else { return Suspicion::None };
-        if !patience.time_out(now, shared.config.liveness_timeout) {
+        if !patience.time_out(turn.now, turn.endpoint.config.liveness_timeout) {
             return Suspicion::Blocked;
         }
         let (accepted, retries) = (patience.accepted, patience.retries);
@@ -182,38 +182,32 @@ impl<R: Route> ClientSide<R> {
         // What is out may be lost, or waiting in the queue of a peer that was not scheduled: it keeps its
         // credits and room until something comes back, and one packet asks for that.
         let Some(call) = &mut slot.call else {
-            shared.stats.retransmissions += 1;
-            self.send_cancel(index, at, tx);
+            turn.endpoint.stats.retransmissions += 1;
+            self.send_cancel(turn, index, at);
             return suspicion;
         };
-        call.probe(now);
+        call.probe(turn.now);
         let (last, oldest) = (call.layout.packets() - 1, call.acked);
         let responding = call.response.is_some();
         if accepted {
-            self.send_again(shared, now, index, at, last, tx);
+            self.send_again(turn, index, at, last);
             return suspicion;
         }
-        session.heed_loss(now, shared.config.bypasses);
+        session.heed_loss(turn.now, turn.endpoint.config.bypasses);
         if responding {
-            self.ask_again(shared, now, index, at, tx);
+            self.ask_again(turn, index, at);
         } else {
-            self.send_again(shared, now, index, at, oldest, tx);
+            self.send_again(turn, index, at, oldest);
         }
         suspicion
     }
 
     /// Tells the server which kept responses it may drop: after a timeout without a new request in
     /// their slots, and, in case that was lost, once more a ping interval later.
-    fn done_timer<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &Shared,
-        now: Instant,
-        index: u32,
-        tx: &mut X,
-    ) {
+    fn done_timer<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: u32) {
         let session = &mut self.sessions[index as usize];
         let fresh = session.owes_done & session.free;
-        let is_old = now >= session.told_at + session.ping_interval(&shared.config);
+        let is_old = turn.now >= session.told_at + session.ping_interval(&turn.endpoint.config);
         let repeat = if is_old { session.told_done & session.free } else { 0 };
         if fresh | repeat == 0 || mutant!(DoneForgotten) {
             return;
@@ -235,30 +229,24 @@ impl<R: Route> ClientSide<R> {
                 len += 4;
             }
         }
-        tx.push_bytes(&session.route, ShortPacket::new(&header, &body[..len]).as_bytes());
+        turn.tx.push_bytes(&session.route, ShortPacket::new(&header, &body[..len]).as_bytes());
         session.owes_done &= !fresh;
         session.told_done = session.told_done & !repeat | fresh;
-        session.told_at = now;
+        session.told_at = turn.now;
     }
 
-    fn ping<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        index: u32,
-        tx: &mut X,
-    ) {
+    fn ping<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: u32) {
         let session = &mut self.sessions[index as usize];
         session.repeats = if session.last_ping > session.last_heard {
             session.repeats.saturating_add(1)
         } else {
             1
         };
-        session.last_ping = now;
-        let sender = Self::local_id(shared, index, session);
+        session.last_ping = turn.now;
+        let sender = Self::local_id(turn.endpoint, index, session);
         let nonce = u32::from(session.repeats);
         let packet = Control::Ping { sender }.emit(session.remote, nonce, ReplyInfo::default());
-        tx.push_bytes(&session.route, packet.as_bytes());
+        turn.tx.push_bytes(&session.route, packet.as_bytes());
     }
 }
 

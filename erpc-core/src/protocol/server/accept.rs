@@ -113,12 +113,12 @@ impl<R: Route> ServerSide<R> {
     /// A `Hello`: answered out of the packet alone.
     pub(in crate::protocol) fn hello<X: TxQueue<Route = R>>(
         &mut self,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         route: &R,
-        hello: (ConnectionId, u32, bool),
-        tx: &mut X,
+        client: ConnectionId,
+        version_fits: bool,
+        nonce: u32,
     ) {
-        let (client, nonce, version_fits) = hello;
         let refuse =
             |reason| Control::Refused { reason, low: VERSION.into(), high: VERSION.into() };
         let message = match &self.acceptor {
@@ -126,7 +126,7 @@ impl<R: Route> ServerSide<R> {
             Some(_) if !version_fits => refuse(Refusal::Version),
             Some(acceptor) => {
                 let (steer, port) = acceptor.choose(spread(client));
-                let cookie = acceptor.cookies().issue(now, route, client, steer);
+                let cookie = acceptor.cookies().issue(turn.now, route, client, steer);
                 let port = if port == acceptor.group.members[acceptor.steer as usize].port {
                     0
                 } else {
@@ -135,27 +135,25 @@ impl<R: Route> ServerSide<R> {
                 Control::Challenge { cookie, port, steer }
             }
         };
-        tx.push_bytes(route, message.emit(client, nonce, ReplyInfo::default()).as_bytes());
+        turn.tx.push_bytes(route, message.emit(client, nonce, ReplyInfo::default()).as_bytes());
     }
 
     /// An `Open`: checked, and if it is new, kept until the path is known.
     pub(in crate::protocol) fn open<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        route: &R,
-        open: (ConnectionId, Cookie, Parameters, u32),
-        tx: &mut X,
+        turn: &mut Turn<'_, X>,
+        open: PendingOpen<R>,
+        cookie: &Cookie,
     ) -> Result<(), DropReason> {
-        let (client, cookie, parameters, nonce) = open;
+        let PendingOpen { route, client, parameters, nonce } = open;
         let Some(acceptor) = &self.acceptor else { return Err(DropReason::Handshake) };
-        if !acceptor.cookies().check(now, &cookie, route, client, acceptor.steer) {
+        if !acceptor.cookies().check(turn.now, cookie, &route, client, acceptor.steer) {
             return Err(DropReason::Cookie);
         }
-        if let Some(&index) = self.by_client.get(&(*route, client))
+        if let Some(&index) = self.by_client.get(&(route, client))
             && !mutant!(OpenedTwice)
         {
-            self.send_opened(shared, index, nonce, tx);
+            self.send_opened(turn, index, nonce);
             return Ok(());
         }
         let fits = parameters.max_datagram as usize >= MIN_DATAGRAM
@@ -165,18 +163,21 @@ impl<R: Route> ServerSide<R> {
             && ChargeModel::from_u8(parameters.charge_model).is_some();
         let refusal = if !fits {
             Some(Refusal::Parameters)
-        } else if self.sessions.len() + self.pending.len() >= shared.config.max_sessions as usize {
+        } else if self.sessions.len() + self.pending.len()
+            >= turn.endpoint.config.max_sessions as usize
+        {
             Some(Refusal::Full)
         } else {
             None
         };
         if let Some(reason) = refusal {
-            shared.stats.refused += 1;
+            turn.endpoint.stats.refused += 1;
             let refused = Control::Refused { reason, low: VERSION.into(), high: VERSION.into() };
-            tx.push_bytes(route, refused.emit(client, nonce, ReplyInfo::default()).as_bytes());
+            turn.tx
+                .push_bytes(&route, refused.emit(client, nonce, ReplyInfo::default()).as_bytes());
             return Ok(());
         }
-        self.pending.push_back(PendingOpen { route: *route, client, parameters, nonce });
+        self.pending.push_back(PendingOpen { route, client, parameters, nonce });
         Ok(())
     }
 
@@ -188,32 +189,32 @@ impl<R: Route> ServerSide<R> {
     /// The path to the client carries datagrams of `path_datagram` bytes: the session opens.
     pub(in crate::protocol) fn accept<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         path_datagram: u32,
-        tx: &mut X,
     ) {
         let Some(open) = self.pending.pop_front() else { return };
         let PendingOpen { route, client, parameters, nonce } = open;
         if self.by_client.contains_key(&(route, client)) && !mutant!(OpenedTwice) {
             return;
         }
-        let fitting = shared.fitting_datagram(self.grants.share_with(&route, client.steer()));
+        let fitting =
+            turn.endpoint.fitting_datagram(self.grants.share_with(&route, client.steer()));
         let max_datagram = parameters.max_datagram.min(path_datagram).min(fitting);
         if (max_datagram as usize) < MIN_DATAGRAM {
-            shared.stats.refused += 1;
+            turn.endpoint.stats.refused += 1;
             let refused = Control::Refused {
                 reason: Refusal::Parameters,
                 low: VERSION.into(),
                 high: VERSION.into(),
             };
-            tx.push_bytes(&route, refused.emit(client, nonce, ReplyInfo::default()).as_bytes());
+            turn.tx
+                .push_bytes(&route, refused.emit(client, nonce, ReplyInfo::default()).as_bytes());
             return;
         }
         let asked = parameters.integrity && !mutant!(IntegrityIgnored);
-        let trailer = asked || shared.wants_trailer();
+        let trailer = asked || turn.endpoint.wants_trailer();
         let payload = max_datagram - overhead(trailer) as u32;
-        let generation = shared.ids.draw();
+        let generation = turn.endpoint.ids.draw();
         let slots = std::array::from_fn(|at| ServerSlot {
             number: RequestNumber::from_u32((at as u32).wrapping_sub(WINDOW as u32)),
             state: SlotState::Idle,
@@ -221,7 +222,7 @@ impl<R: Route> ServerSide<R> {
         });
         let index = self.sessions.insert(ServerSession {
             generation,
-            credits: parameters.credits.min(shared.config.credits),
+            credits: parameters.credits.min(turn.endpoint.config.credits),
             unanswered: 0,
             marked: false,
             flags: Flags::new(trailer, false),
@@ -230,8 +231,8 @@ impl<R: Route> ServerSide<R> {
             payload,
             eager: parameters.eager.min(payload),
             max_response: parameters.max_message,
-            last_heard: now,
-            last_ping: now,
+            last_heard: turn.now,
+            last_ping: turn.now,
             timer_at: Instant::NEVER,
             siblings: Siblings::NONE,
             held: 0,
@@ -249,27 +250,26 @@ impl<R: Route> ServerSide<R> {
             acceptor.session_began();
         }
         let session = &mut self.sessions[index as usize];
-        let deadline = now + shared.config.server_ping_interval();
-        Self::arm(shared, index, session, deadline);
-        self.send_opened(shared, index, nonce, tx);
+        let deadline = turn.now + turn.endpoint.config.server_ping_interval();
+        Self::arm(turn.endpoint, index, session, deadline);
+        self.send_opened(turn, index, nonce);
         if shrunk {
-            self.announce_window(shared, tx);
+            self.announce_window(turn);
         }
     }
 
     fn send_opened<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &Shared,
+        turn: &mut Turn<'_, X>,
         index: u32,
         nonce: u32,
-        tx: &mut X,
     ) {
         let session = &self.sessions[index as usize];
-        let server = Self::local_id(shared, index, session.generation);
+        let server = Self::local_id(turn.endpoint, index, session.generation);
         let parameters = Parameters {
             credits: session.credits,
             integrity: session.flags.trailer(),
-            ..shared.parameters(
+            ..turn.endpoint.parameters(
                 session.payload + overhead(session.flags.trailer()) as u32,
                 session.eager,
                 self.grants.share(),
@@ -280,19 +280,17 @@ impl<R: Route> ServerSide<R> {
             nonce,
             ReplyInfo::default(),
         );
-        tx.push_bytes(&session.route, packet.as_bytes());
+        turn.tx.push_bytes(&session.route, packet.as_bytes());
     }
 
     /// A control message to a session of ours.
     pub(in crate::protocol) fn control<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         route: &R,
-        packet: (&Header, Control),
-        tx: &mut X,
+        header: &Header,
+        message: Control,
     ) -> Result<(), DropReason> {
-        let (header, message) = packet;
         let index = header.connection.index();
         let share = self.grants.share();
         let session = self.sessions.get_mut(index as usize).ok_or(DropReason::UnknownConnection)?;
@@ -305,20 +303,20 @@ impl<R: Route> ServerSide<R> {
         let nonce = header.request.to_u32();
         let remote = session.remote;
         match message {
-            Control::Ping { .. } if mutant!(PingUnanswered) => session.last_heard = now,
+            Control::Ping { .. } if mutant!(PingUnanswered) => session.last_heard = turn.now,
             Control::Ping { sender } if sender == remote => {
-                session.last_heard = now;
+                session.last_heard = turn.now;
                 let pong = Control::Pong.emit(remote, nonce, ReplyInfo::new(0, share));
-                tx.push_bytes(route, pong.as_bytes());
+                turn.tx.push_bytes(route, pong.as_bytes());
             }
-            Control::Pong => session.last_heard = now,
+            Control::Pong => session.last_heard = turn.now,
             Control::Close { sender } if sender == remote => {
                 let closed = Control::Closed.emit(remote, nonce, ReplyInfo::default());
-                tx.push_bytes(route, closed.as_bytes());
-                self.remove(shared, index);
+                turn.tx.push_bytes(route, closed.as_bytes());
+                self.remove(turn.endpoint, index);
             }
             Control::Reset { unknown } if unknown == remote => {
-                self.remove(shared, index);
+                self.remove(turn.endpoint, index);
             }
             // The answer to the `Close` of a shutdown finds no session any more.
             _ => return Err(DropReason::Handshake),
@@ -329,13 +327,11 @@ impl<R: Route> ServerSide<R> {
     /// The session's timer has fired: has the client gone?
     pub(in crate::protocol) fn on_timer<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         index: u32,
-        tx: &mut X,
     ) {
         let Some(session) = self.sessions.get_mut(index as usize) else { return };
-        if let Some(since) = shared.config.back_since(now, session.timer_at) {
+        if let Some(since) = turn.endpoint.config.back_since(turn.now, session.timer_at) {
             session.last_heard = session.last_heard.max(since);
             session.unanswered = 0;
         }
@@ -343,40 +339,40 @@ impl<R: Route> ServerSide<R> {
         if session.last_heard >= session.last_ping {
             session.unanswered = 0;
         }
-        let silent_for = now - session.last_heard;
-        if silent_for >= shared.config.liveness_timeout && session.unanswered >= LEAST_PINGS {
-            self.remove(shared, index);
+        let silent_for = turn.now - session.last_heard;
+        if silent_for >= turn.endpoint.config.liveness_timeout && session.unanswered >= LEAST_PINGS
+        {
+            self.remove(turn.endpoint, index);
             return;
         }
-        if now >= session.ping_at(&shared.config) {
+        if turn.now >= session.ping_at(&turn.endpoint.config) {
             session.unanswered = session.unanswered.saturating_add(1);
-            session.last_ping = now;
-            Self::ping(shared, index, session, self.grants.share(), tx);
+            session.last_ping = turn.now;
+            Self::ping(turn, index, session, self.grants.share());
         }
-        let deadline = session.ping_at(&shared.config);
-        Self::arm(shared, index, session, deadline);
+        let deadline = session.ping_at(&turn.endpoint.config);
+        Self::arm(turn.endpoint, index, session, deadline);
     }
 
     fn ping<X: TxQueue<Route = R>>(
-        shared: &Shared,
+        turn: &mut Turn<'_, X>,
         index: u32,
         session: &ServerSession<R>,
         share: u32,
-        tx: &mut X,
     ) {
-        let sender = Self::local_id(shared, index, session.generation);
+        let sender = Self::local_id(turn.endpoint, index, session.generation);
         let packet = Control::Ping { sender }.emit(session.remote, 0, ReplyInfo::new(0, share));
-        tx.push_bytes(&session.route, packet.as_bytes());
+        turn.tx.push_bytes(&session.route, packet.as_bytes());
     }
 
     /// Tells one session of each client endpoint that the window has shrunk. Takes time in proportion to
     /// the client endpoints; once per doubling of their number, or while they are few.
     #[cold]
-    fn announce_window<X: TxQueue<Route = R>>(&mut self, shared: &Shared, tx: &mut X) {
+    fn announce_window<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         let share = self.grants.share();
         for index in self.grants.tell() {
             if let Some(session) = self.sessions.get(index as usize) {
-                Self::ping(shared, index, session, share, tx);
+                Self::ping(turn, index, session, share);
             }
         }
     }

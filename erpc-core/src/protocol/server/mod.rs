@@ -26,8 +26,9 @@ pub use self::accept::{Acceptor, ListenGroup};
 use self::grants::Grants;
 pub use self::respond::KEPT_CAPACITY;
 use self::slot::{ServerSession, ServerSlot, Siblings, SlotState};
-use super::core::Shared;
+use super::endpoint::EndpointState;
 use super::ids::KeyedHasher;
+use super::turn::Turn;
 use super::wheel::TimerId;
 use super::{ClientId, ClientStats, Notice, RequestHandle, WINDOW};
 use crate::mutants::mutant;
@@ -38,10 +39,10 @@ use crate::wire::{ConnectionId, ReplyInfo, RequestNumber, Stamp};
 
 /// An `Open` whose cookie is good, waiting for the path to its sender to be looked up.
 pub(super) struct PendingOpen<R> {
-    route: R,
-    client: ConnectionId,
-    parameters: Parameters,
-    nonce: u32,
+    pub(super) route: R,
+    pub(super) client: ConnectionId,
+    pub(super) parameters: Parameters,
+    pub(super) nonce: u32,
 }
 
 /// A slot that owes a credit return at the end of the burst.
@@ -93,10 +94,10 @@ impl<R: Route> ServerSide<R> {
     }
 
     /// See [`Core::may_keep`](super::Core::may_keep).
-    pub(super) fn may_keep(&self, shared: &Shared, id: ClientId, bytes: usize) -> bool {
+    pub(super) fn may_keep(&self, endpoint: &EndpointState, id: ClientId, bytes: usize) -> bool {
         let session = self.sessions.get(id.index as usize);
         let session = session.filter(|session| session.generation == id.generation);
-        session.is_some_and(|session| session.held + bytes <= shared.config.session_budget())
+        session.is_some_and(|session| session.held + bytes <= endpoint.config.session_budget())
     }
 
     /// See [`Core::keep`](super::Core::keep).
@@ -121,15 +122,15 @@ impl<R: Route> ServerSide<R> {
     }
 
     #[inline]
-    fn arm(shared: &mut Shared, index: u32, session: &mut ServerSession<R>, at: Instant) {
+    fn arm(endpoint: &mut EndpointState, index: u32, session: &mut ServerSession<R>, at: Instant) {
         if at < session.timer_at {
             session.timer_at = at;
-            shared.timers.arm(Self::timer(index), at);
+            endpoint.timers.arm(Self::timer(index), at);
         }
     }
 
-    fn local_id(shared: &Shared, index: u32, generation: u32) -> ConnectionId {
-        ConnectionId::new(shared.local.steer, true, index, generation)
+    fn local_id(endpoint: &EndpointState, index: u32, generation: u32) -> ConnectionId {
+        ConnectionId::new(endpoint.local.steer, true, index, generation)
     }
 
     /// The session of a handle, if it still is at that request.
@@ -143,9 +144,9 @@ impl<R: Route> ServerSide<R> {
     }
 
     /// Takes a session out of the table. Requests still executing answer into the void.
-    fn remove(&mut self, shared: &mut Shared, index: u32) {
+    fn remove(&mut self, endpoint: &mut EndpointState, index: u32) {
         let Some(session) = self.sessions.try_remove(index as usize) else { return };
-        shared.timers.cancel(Self::timer(index));
+        endpoint.timers.cancel(Self::timer(index));
         if !mutant!(SessionLeak) {
             self.by_client.remove(&(session.route, session.remote));
         }
@@ -168,22 +169,22 @@ impl<R: Route> ServerSide<R> {
             let untold = slot.state.is_executing() && !told;
             if untold && !mutant!(GoneUntold) {
                 let handle = RequestHandle { index, generation, number: slot.number };
-                shared.notices.push_back(Notice::Cancelled(handle));
+                endpoint.notices.push_back(Notice::Cancelled(handle));
             }
-            slot.discard(&mut shared.pool);
+            slot.discard(&mut endpoint.pool);
         }
-        shared.notices.push_back(Notice::ClientGone(ClientId { index, generation }));
+        endpoint.notices.push_back(Notice::ClientGone(ClientId { index, generation }));
     }
 
     /// Tells every client that this endpoint goes, once.
-    pub(super) fn shutdown<X: TxQueue<Route = R>>(&mut self, shared: &mut Shared, tx: &mut X) {
+    pub(super) fn shutdown<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         let indices: Vec<u32> = self.sessions.iter().map(|(index, _)| index as u32).collect();
         for index in indices {
             let session = &self.sessions[index as usize];
-            let sender = Self::local_id(shared, index, session.generation);
+            let sender = Self::local_id(turn.endpoint, index, session.generation);
             let packet = Control::Close { sender }.emit(session.remote, 0, ReplyInfo::default());
-            tx.push_bytes(&session.route, packet.as_bytes());
-            self.remove(shared, index);
+            turn.tx.push_bytes(&session.route, packet.as_bytes());
+            self.remove(turn.endpoint, index);
         }
     }
 

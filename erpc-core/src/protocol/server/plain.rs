@@ -11,10 +11,9 @@ use crate::wire::{Header, Kind, PacketLayout, PacketNumber};
 impl<R: Route> ServerSide<R> {
     /// Takes in a new request of one packet.
     #[inline(always)]
-    pub(in crate::protocol) fn plain_request(
+    pub(in crate::protocol) fn plain_request<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         route: &R,
         header: &Header,
         body_len: usize,
@@ -30,23 +29,23 @@ impl<R: Route> ServerSide<R> {
             && session.flags == header.flags
             && header.packet.get() == 0
             && header.size as usize == body_len
-            && header.size <= session.payload.min(shared.config.max_message)
+            && header.size <= session.payload.min(turn.endpoint.config.max_message)
             && header.request == slot.number.plus(WINDOW as u32)
             && matches!(slot.state, SlotState::Idle | SlotState::Responding { .. })
             && slot.buffer.as_ref().is_none_or(|buffer| buffer.capacity() <= KEPT_CAPACITY);
         if !ours {
             return None;
         }
-        session.last_heard = now;
-        session.marked |= shared.marked;
+        session.last_heard = turn.now;
+        session.marked |= turn.marked;
         slot.number = header.request;
         // Neither of the states that were let through holds anything.
         std::mem::forget(std::mem::replace(
             &mut slot.state,
-            SlotState::Executing { since: shared.arrival(now) },
+            SlotState::Executing { since: turn.arrived_at() },
         ));
         session.requests += 1;
-        shared.stats.requests += 1;
+        turn.endpoint.stats.requests += 1;
         Some(RequestHandle { index, generation: session.generation, number: header.request })
     }
 
@@ -54,10 +53,9 @@ impl<R: Route> ServerSide<R> {
     #[inline(always)]
     pub(super) fn plain_respond<X: TxQueue<Route = R>>(
         &mut self,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         handle: &RequestHandle,
         mut response: MsgBuf,
-        tx: &mut X,
     ) -> Result<(), MsgBuf> {
         let Some(session) = self.sessions.get_mut(handle.index as usize) else {
             return Err(response);
@@ -72,7 +70,7 @@ impl<R: Route> ServerSide<R> {
         if !ours {
             return Err(response);
         }
-        let processing = now.nanos_since(since);
+        let processing = turn.now.nanos_since(since);
         let size = response.len() as u32;
         let header = Header {
             connection: session.remote,
@@ -83,7 +81,7 @@ impl<R: Route> ServerSide<R> {
             size,
             flags: session.flags,
         };
-        tx.push(&session.route, response.single_packet(&header));
+        turn.tx.push(&session.route, response.single_packet(&header));
         let layout = PacketLayout::new(size, session.eager, session.payload);
         let state = SlotState::Responding {
             layout,

@@ -9,9 +9,7 @@ use crate::protocol::stats::DropReason;
 use crate::protocol::{Body, Event, Request};
 use crate::status::{Code, Status};
 use crate::wire::extension::deadline_of;
-use crate::wire::{
-    CANCEL, HEADER_LEN, Header, Kind, PacketLayout, PacketNumber, ShortPacket, Stamp,
-};
+use crate::wire::{CANCEL, Header, Kind, PacketLayout, PacketNumber, ShortPacket, Stamp};
 
 /// The deadline that the first packet of a request tells.
 fn told_deadline(header: &Header, body: &[u8], now: Instant) -> Instant {
@@ -23,13 +21,11 @@ impl<R: Route> ServerSide<R> {
     #[inline]
     pub(in crate::protocol) fn receive<'p, X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         route: &R,
-        packet: (&Header, &'p [u8]),
-        tx: &mut X,
+        header: &Header,
+        body: &'p [u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let (header, bytes) = packet;
         let index = header.connection.index();
         let session = self.sessions.get_mut(index as usize).ok_or(DropReason::UnknownConnection)?;
         if session.generation != header.connection.generation() && !mutant!(StaleGenerationAtServer)
@@ -42,22 +38,21 @@ impl<R: Route> ServerSide<R> {
         if session.flags.trailer() != header.flags.trailer() {
             return Err(DropReason::Trailer);
         }
-        let body = &bytes[HEADER_LEN..];
-        session.marked |= shared.marked;
+        session.marked |= turn.marked;
         match header.kind {
-            Kind::Request => self.request_packet(shared, now, header, body, tx),
+            Kind::Request => self.request_packet(turn, header, body),
             Kind::RequestForResponse => {
                 if !body.is_empty() {
                     return Err(DropReason::LyingSize);
                 }
-                session.last_heard = now;
-                self.request_for_response(shared, header, tx).map(|()| Event::None)
+                session.last_heard = turn.now;
+                self.request_for_response(turn, header).map(|()| Event::None)
             }
             Kind::Done => {
-                session.last_heard = now;
+                session.last_heard = turn.now;
                 match header.packet.get() {
-                    0 => self.done(shared, index, body).map(|()| Event::None),
-                    CANCEL if body.is_empty() => self.cancel(shared, now, header, tx),
+                    0 => self.done(turn.endpoint, index, body).map(|()| Event::None),
+                    CANCEL if body.is_empty() => self.cancel(turn, header),
                     CANCEL => Err(DropReason::LyingSize),
                     _ => Err(DropReason::Control),
                 }
@@ -73,17 +68,15 @@ impl<R: Route> ServerSide<R> {
     #[inline]
     fn request_packet<'p, X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         header: &Header,
         body: &'p [u8],
-        tx: &mut X,
     ) -> Result<Event<'p, R>, DropReason> {
         let index = header.connection.index();
         let session = &mut self.sessions[index as usize];
         let layout = PacketLayout::new(header.size, session.payload, session.payload);
         let (packet, packets) = (header.packet.get(), layout.packets());
-        if header.size > shared.config.max_message
+        if header.size > turn.endpoint.config.max_message
             || packet >= packets
             || layout.len(packet) != body.len() && !(mutant!(SizeNotChecked) && packets == 1)
         {
@@ -96,8 +89,8 @@ impl<R: Route> ServerSide<R> {
             && packets == 1
             && matches!(slot.state, SlotState::Responding { .. });
         if ahead == 0 && !again {
-            session.last_heard = now;
-            return self.repeated_packet(shared, now, header, (&layout, body), tx);
+            session.last_heard = turn.now;
+            return self.repeated_packet(turn, header, &layout, body);
         }
         if ahead < 0 {
             return Err(DropReason::OldRequest);
@@ -108,25 +101,31 @@ impl<R: Route> ServerSide<R> {
         if slot.state.is_busy() {
             return Err(DropReason::SlotBusy);
         }
-        session.last_heard = now;
+        session.last_heard = turn.now;
         if packet != 0 {
             // The first packet was lost: the client has to start again. Nothing is kept for that.
             let marked = std::mem::take(&mut session.marked);
-            let info = self.grants.reply_info(shared.waited(), marked);
-            let told = (true, Stamp::from_u32(header.aux));
-            let reply = Self::credit_return(session, header.request, 0, told, info);
-            tx.push_bytes(&session.route, reply.as_bytes());
+            let info = self.grants.reply_info(turn.queue_wait.longest(), marked);
+            let echo = Stamp::from_u32(header.aux);
+            let reply = Self::credit_return(session, header.request, 0, true, echo, info);
+            turn.tx.push_bytes(&session.route, reply.as_bytes());
             return Err(DropReason::OutOfOrder);
         }
         // A new request in the slot: the client has the earlier response.
         slot.number = header.request;
-        Self::keep_small_buffer(&mut session.held, slot, shared);
+        Self::keep_small_buffer(&mut session.held, slot, turn.endpoint);
         if packets == 1 {
-            slot.state = SlotState::Executing { since: shared.arrival(now) };
-            let deadline = told_deadline(header, body, now);
-            return Ok(Self::hand_out(shared, header, session, deadline, Body::Packet(body)));
+            slot.state = SlotState::Executing { since: turn.arrived_at() };
+            let deadline = told_deadline(header, body, turn.now);
+            return Ok(Self::hand_out(
+                turn.endpoint,
+                header,
+                session,
+                deadline,
+                Body::Packet(body),
+            ));
         }
-        match Self::begin_assembly(shared, session.held + session.kept, layout, body) {
+        match Self::begin_assembly(turn.endpoint, session.held + session.kept, layout, body) {
             Ok(assembly) => {
                 if !mutant!(HeldNotCounted) {
                     session.held += assembly.footprint();
@@ -135,7 +134,7 @@ impl<R: Route> ServerSide<R> {
                     assembly,
                     method: header.aux,
                     extended: header.flags.extended(),
-                    deadline: told_deadline(header, body, now),
+                    deadline: told_deadline(header, body, turn.now),
                     owed: false,
                     gap: false,
                     echo: Stamp::NONE,
@@ -144,7 +143,7 @@ impl<R: Route> ServerSide<R> {
                 slot.state = SlotState::Receiving(Box::new(receiving));
                 self.owe_credit(index, header, false);
             }
-            Err(error) => self.turn_down(shared, now, header, &error, tx),
+            Err(error) => self.turn_down(turn, header, &error),
         }
         Ok(Event::None)
     }
@@ -152,13 +151,11 @@ impl<R: Route> ServerSide<R> {
     /// A packet of the slot's current request.
     fn repeated_packet<'p, X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         header: &Header,
-        packet: (&PacketLayout, &'p [u8]),
-        tx: &mut X,
+        layout: &PacketLayout,
+        body: &'p [u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let (layout, body) = packet;
         let index = header.connection.index();
         let grants = &self.grants;
         let session = &mut self.sessions[index as usize];
@@ -168,18 +165,18 @@ impl<R: Route> ServerSide<R> {
             SlotState::Executing { .. } | SlotState::Accepted { .. }
                 if mutant!(ExecutedTwice) && layout.packets() == 1 =>
             {
-                let deadline = told_deadline(header, body, now);
-                Ok(Self::hand_out(shared, header, session, deadline, Body::Packet(body)))
+                let deadline = told_deadline(header, body, turn.now);
+                Ok(Self::hand_out(turn.endpoint, header, session, deadline, Body::Packet(body)))
             }
             SlotState::Executing { since } | SlotState::Accepted { since, .. } => {
                 let marked = std::mem::take(&mut session.marked);
-                let info = grants.reply_info(now.nanos_since(*since), marked);
+                let info = grants.reply_info(turn.now.nanos_since(*since), marked);
                 slot.state.accept();
-                Self::accept_request(session, header, info, tx);
+                Self::accept_request(turn, session, header, info);
                 Err(DropReason::Duplicate)
             }
             SlotState::Responding { .. } => {
-                self.respond_again(shared, now, header, tx);
+                self.respond_again(turn, header);
                 Err(DropReason::Duplicate)
             }
             SlotState::Receiving(receiving) => {
@@ -196,18 +193,19 @@ impl<R: Route> ServerSide<R> {
                     return Err(if gap { DropReason::OutOfOrder } else { DropReason::Duplicate });
                 }
                 let before = receiving.assembly.footprint();
-                let over_budget = session.held + session.kept > shared.config.session_budget();
+                let over_budget =
+                    session.held + session.kept > turn.endpoint.config.session_budget();
                 let taken = if over_budget {
                     Err(NoMemory {
                         wanted: layout.size() as usize,
-                        limit: shared.config.session_memory(),
+                        limit: turn.endpoint.config.session_memory(),
                     })
                 } else {
-                    receiving.assembly.take(body, &mut shared.pool)
+                    receiving.assembly.take(body, &mut turn.endpoint.pool)
                 };
                 session.held = session.held - before + receiving.assembly.footprint();
                 if let Err(error) = taken {
-                    self.turn_down(shared, now, header, &error, tx);
+                    self.turn_down(turn, header, &error);
                     return Ok(Event::None);
                 }
                 if !receiving.assembly.is_complete() {
@@ -217,7 +215,7 @@ impl<R: Route> ServerSide<R> {
                 session.held -= receiving.assembly.footprint();
                 let state = std::mem::replace(
                     &mut slot.state,
-                    SlotState::Executing { since: shared.arrival(now) },
+                    SlotState::Executing { since: turn.arrived_at() },
                 );
                 let SlotState::Receiving(receiving) = state else { return Ok(Event::None) };
                 let Receiving { assembly, method, deadline, told, .. } = *receiving;
@@ -229,17 +227,17 @@ impl<R: Route> ServerSide<R> {
                     self.owed.push(OwedCredit { index, generation, number, last });
                 }
                 let header = &Header { aux: method, ..*header };
-                Ok(Self::hand_out(shared, header, session, deadline, body))
+                Ok(Self::hand_out(turn.endpoint, header, session, deadline, body))
             }
         }
     }
 
     /// Tells the client that its request is executing.
     fn accept_request<X: TxQueue<Route = R>>(
+        turn: &mut Turn<'_, X>,
         session: &ServerSession<R>,
         header: &Header,
         info: u32,
-        tx: &mut X,
     ) {
         let reply = Header {
             connection: session.remote,
@@ -250,47 +248,39 @@ impl<R: Route> ServerSide<R> {
             size: 0,
             flags: session.flags,
         };
-        tx.push_bytes(&session.route, ShortPacket::new(&reply, &[]).as_bytes());
+        turn.tx.push_bytes(&session.route, ShortPacket::new(&reply, &[]).as_bytes());
     }
 
     /// Answers a packet of a request that was answered before. Once for a burst of them: a roll-back may
     /// have crossed the response.
-    fn respond_again<X: TxQueue<Route = R>>(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        header: &Header,
-        tx: &mut X,
-    ) {
+    fn respond_again<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, header: &Header) {
         let index = header.connection.index();
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
         let SlotState::Responding { again, layout, announced, .. } = &mut slot.state else {
             return;
         };
-        if std::mem::replace(again, now) == now {
+        if std::mem::replace(again, turn.now) == turn.now {
             return;
         }
         let all = layout.packets();
         if mutant!(AnnouncedOnce) && *announced {
             return;
         }
-        tx.flush();
-        shared.stats.retransmissions += 1;
+        turn.tx.flush();
+        turn.endpoint.stats.retransmissions += 1;
         if mutant!(RepeatAnsweredInFull) {
-            return self.send_response(index, header.request, 0..all, (Stamp::NONE, 0), tx);
+            return self.send_response(turn, index, header.request, 0..all, Stamp::NONE, 0);
         }
-        self.send_first(index, header.request, tx);
+        self.send_first(turn, index, header.request);
     }
 
     /// Nobody waits for the response to a request any more. It may be anywhere: on its way still, or done
     /// with. What it takes is that the number is taken, and that the client is answered.
     fn cancel<'p, X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         header: &Header,
-        tx: &mut X,
     ) -> Result<Event<'p, R>, DropReason> {
         let index = header.connection.index();
         let grants = &self.grants;
@@ -311,9 +301,9 @@ impl<R: Route> ServerSide<R> {
         match &mut slot.state {
             SlotState::Executing { since } | SlotState::Accepted { since, .. } if ahead == 0 => {
                 let marked = std::mem::take(&mut session.marked);
-                let info = grants.reply_info(now.nanos_since(*since), marked);
+                let info = grants.reply_info(turn.now.nanos_since(*since), marked);
                 let told = slot.state.cancel();
-                Self::accept_request(session, header, info, tx);
+                Self::accept_request(turn, session, header, info);
                 if told && !mutant!(CancelledTwice) {
                     return Err(DropReason::Duplicate);
                 }
@@ -321,7 +311,7 @@ impl<R: Route> ServerSide<R> {
                 return Ok(Event::Cancelled(handle));
             }
             SlotState::Responding { .. } if ahead == 0 => {
-                self.respond_again(shared, now, header, tx);
+                self.respond_again(turn, header);
                 return Err(DropReason::Duplicate);
             }
             SlotState::Idle if ahead == 0 => return Err(DropReason::Duplicate),
@@ -330,22 +320,22 @@ impl<R: Route> ServerSide<R> {
         // What has come of the request is dropped; what comes late finds its number taken.
         if ahead != 0 && !mutant!(CancelTakesNoNumber) {
             slot.number = header.request;
-            Self::keep_small_buffer(&mut session.held, slot, shared);
+            Self::keep_small_buffer(&mut session.held, slot, turn.endpoint);
         }
         let status = Status::new(Code::Cancelled, "the client has cancelled the call");
-        self.fail_unexecuted(shared, now, header, &status, tx);
+        self.fail_unexecuted(turn, header, &status);
         Ok(Event::None)
     }
 
     #[inline]
     fn hand_out<'p>(
-        shared: &mut Shared,
+        endpoint: &mut EndpointState,
         header: &Header,
         session: &mut ServerSession<R>,
         deadline: Instant,
         body: Body<'p>,
     ) -> Event<'p, R> {
-        shared.stats.requests += 1;
+        endpoint.stats.requests += 1;
         session.requests += 1;
         let index = header.connection.index();
         Event::Request(Request {
@@ -359,59 +349,55 @@ impl<R: Route> ServerSide<R> {
     }
 
     fn begin_assembly(
-        shared: &mut Shared,
+        endpoint: &mut EndpointState,
         held: usize,
         layout: PacketLayout,
         body: &[u8],
     ) -> Result<Assembly, NoMemory> {
-        if held + body.len() > shared.config.session_budget() {
-            let limit = shared.config.session_memory();
+        if held + body.len() > endpoint.config.session_budget() {
+            let limit = endpoint.config.session_memory();
             return Err(NoMemory { wanted: layout.size() as usize, limit });
         }
-        Assembly::begin(layout, body, &mut shared.pool)
+        Assembly::begin(layout, body, &mut endpoint.pool)
     }
 
     /// There is no memory for the rest of a request: it is answered before it is whole.
     #[cold]
     fn turn_down<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         header: &Header,
         error: &NoMemory,
-        tx: &mut X,
     ) {
-        shared.stats.turned_down += 1;
+        turn.endpoint.stats.turned_down += 1;
         let status = Status::new(Code::ResourceExhausted, error.to_string());
-        self.fail_unexecuted(shared, now, header, &status, tx);
+        self.fail_unexecuted(turn, header, &status);
     }
 
     /// Answers the slot's request, which no handler has seen, and drops what has come of it.
     fn fail_unexecuted<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         header: &Header,
         status: &Status,
-        tx: &mut X,
     ) {
         let index = header.connection.index();
         let session = &mut self.sessions[index as usize];
         let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
         if let SlotState::Receiving(receiving) =
-            std::mem::replace(&mut slot.state, SlotState::Executing { since: shared.arrival(now) })
+            std::mem::replace(&mut slot.state, SlotState::Executing { since: turn.arrived_at() })
         {
             session.held -= receiving.assembly.footprint();
-            receiving.assembly.discard(&mut shared.pool);
+            receiving.assembly.discard(&mut turn.endpoint.pool);
         }
         let handle =
             RequestHandle { index, generation: session.generation, number: header.request };
-        self.respond_status(shared, now, handle, status, tx);
+        self.respond_status(turn, handle, status);
     }
 
     /// Large responses go back to the pool; small ones stay as the slot's next buffer.
     #[inline]
-    fn keep_small_buffer(held: &mut usize, slot: &mut ServerSlot, shared: &mut Shared) {
+    fn keep_small_buffer(held: &mut usize, slot: &mut ServerSlot, endpoint: &mut EndpointState) {
         if let Some(buffer) =
             slot.buffer.take_if(|buffer| buffer.capacity() > super::respond::KEPT_CAPACITY)
         {
@@ -420,7 +406,7 @@ impl<R: Route> ServerSide<R> {
                 std::mem::forget(buffer);
                 return;
             }
-            shared.pool.recycle(buffer);
+            endpoint.pool.recycle(buffer);
         }
     }
 
@@ -428,10 +414,10 @@ impl<R: Route> ServerSide<R> {
         session: &ServerSession<R>,
         request: RequestNumber,
         next: u32,
-        told: (bool, Stamp),
+        gap: bool,
+        echo: Stamp,
         info: u32,
     ) -> ShortPacket {
-        let (gap, echo) = told;
         let header = Header {
             connection: session.remote,
             kind: Kind::CreditReturn,
@@ -465,8 +451,7 @@ impl<R: Route> ServerSide<R> {
     /// Sends the credit returns of the burst.
     pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &Shared,
-        tx: &mut X,
+        turn: &mut Turn<'_, X>,
     ) {
         if mutant!(CreditReturnForgotten) {
             return;
@@ -478,31 +463,36 @@ impl<R: Route> ServerSide<R> {
             if session.generation != generation || slot.number != number {
                 continue;
             }
-            let (next, told) = match &mut slot.state {
+            let (next, gap, echo) = match &mut slot.state {
                 SlotState::Receiving(receiving) => {
                     receiving.owed = false;
                     let gap = std::mem::take(&mut receiving.gap);
                     receiving.told = receiving.assembly.next();
-                    (receiving.assembly.next(), (gap, std::mem::take(&mut receiving.echo)))
+                    (receiving.assembly.next(), gap, std::mem::take(&mut receiving.echo))
                 }
                 // Whole, and its handler takes its time: others want the credits meanwhile. The last packet's
                 // comes back with the response, as all do of a request that is answered by now.
                 SlotState::Executing { .. } => match last {
-                    Some((last, echo)) => (last, (false, echo)),
+                    Some((last, echo)) => (last, false, echo),
                     None => continue,
                 },
                 _ => continue,
             };
             let marked = std::mem::take(&mut session.marked);
-            let info = self.grants.reply_info(shared.waited(), marked);
-            let reply = Self::credit_return(session, number, next, told, info);
-            tx.push_bytes(&session.route, reply.as_bytes());
+            let info = self.grants.reply_info(turn.queue_wait.longest(), marked);
+            let reply = Self::credit_return(session, number, next, gap, echo, info);
+            turn.tx.push_bytes(&session.route, reply.as_bytes());
         }
         self.owed.clear();
     }
 
     /// The client has these responses.
-    fn done(&mut self, shared: &mut Shared, index: u32, body: &[u8]) -> Result<(), DropReason> {
+    fn done(
+        &mut self,
+        endpoint: &mut EndpointState,
+        index: u32,
+        body: &[u8],
+    ) -> Result<(), DropReason> {
         let (numbers, rest) = body.as_chunks::<4>();
         if !rest.is_empty() || numbers.is_empty() || numbers.len() > WINDOW {
             return Err(DropReason::LyingSize);
@@ -514,7 +504,7 @@ impl<R: Route> ServerSide<R> {
             let same = slot.number == number || mutant!(DoneOfAnyRequest);
             if same && matches!(slot.state, SlotState::Responding { .. }) {
                 slot.state = SlotState::Idle;
-                Self::keep_small_buffer(&mut session.held, slot, shared);
+                Self::keep_small_buffer(&mut session.held, slot, endpoint);
             }
         }
         Ok(())

@@ -31,7 +31,7 @@ impl<R: Route> ServerSide<R> {
     #[inline(always)]
     pub(in crate::protocol) fn response_buffer(
         &mut self,
-        shared: &mut Shared,
+        endpoint: &mut EndpointState,
         handle: &RequestHandle,
         len: usize,
     ) -> Result<MsgBuf, NoMemory> {
@@ -44,14 +44,14 @@ impl<R: Route> ServerSide<R> {
                 return Ok(buffer);
             }
         }
-        self.new_buffer(shared, handle, len)
+        self.new_buffer(endpoint, handle, len)
     }
 
     /// A buffer from the pool, in exchange for the slot's own.
     #[inline(never)]
     fn new_buffer(
         &mut self,
-        shared: &mut Shared,
+        endpoint: &mut EndpointState,
         handle: &RequestHandle,
         len: usize,
     ) -> Result<MsgBuf, NoMemory> {
@@ -60,27 +60,25 @@ impl<R: Route> ServerSide<R> {
                 session.slots[handle.number.to_u32() as usize % WINDOW].buffer.take()
         {
             session.held -= buffer.footprint();
-            shared.pool.recycle(buffer);
+            endpoint.pool.recycle(buffer);
         }
-        shared.pool.alloc(len.max(FIRST_BUFFER))
+        endpoint.pool.alloc(len.max(FIRST_BUFFER))
     }
 
     /// Sends a response and keeps it.
     #[inline(always)]
     pub(in crate::protocol) fn respond<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         handle: RequestHandle,
-        response: (MsgBuf, bool),
-        tx: &mut X,
+        response: MsgBuf,
+        extended: bool,
     ) {
-        let (response, extended) = response;
         if extended || mutant!(ResponseForgotten) {
-            return self.respond_any(shared, now, handle, (response, extended), tx);
+            return self.respond_any(turn, handle, response, extended);
         }
-        if let Err(response) = self.plain_respond(now, &handle, response, tx) {
-            self.respond_any(shared, now, handle, (response, false), tx);
+        if let Err(response) = self.plain_respond(turn, &handle, response) {
+            self.respond_any(turn, handle, response, false);
         }
     }
 
@@ -88,16 +86,14 @@ impl<R: Route> ServerSide<R> {
     #[inline(never)]
     fn respond_any<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         handle: RequestHandle,
-        response: (MsgBuf, bool),
-        tx: &mut X,
+        response: MsgBuf,
+        extended: bool,
     ) {
-        let (response, extended) = response;
         let Some(session) = self.executing(&handle) else {
-            shared.stats.orphaned_responses += 1;
-            shared.pool.recycle(response);
+            turn.endpoint.stats.orphaned_responses += 1;
+            turn.endpoint.pool.recycle(response);
             return;
         };
         let limit = session.max_response;
@@ -106,39 +102,32 @@ impl<R: Route> ServerSide<R> {
                 "the response has {} bytes, the client takes at most {limit}",
                 response.len()
             );
-            shared.pool.recycle(response);
-            self.respond_status(shared, now, handle, &Status::new(Code::OutOfRange, message), tx);
+            turn.endpoint.pool.recycle(response);
+            self.respond_status(turn, handle, &Status::new(Code::OutOfRange, message));
             return;
         }
-        let over_budget = session.held + response.footprint() > shared.config.session_budget();
+        let over_budget =
+            session.held + response.footprint() > turn.endpoint.config.session_budget();
         // Responses of other threads come in memory of their own; what is kept of them counts here.
-        let adopted = if over_budget { None } else { shared.pool.adopt(response).ok() };
+        let adopted = if over_budget { None } else { turn.endpoint.pool.adopt(response).ok() };
         let Some(response) = adopted else {
             let message = "the server keeps as many responses as its memory limits allow";
-            self.respond_status(
-                shared,
-                now,
-                handle,
-                &Status::new(Code::ResourceExhausted, message),
-                tx,
-            );
+            self.respond_status(turn, handle, &Status::new(Code::ResourceExhausted, message));
             return;
         };
         let message = Message { bytes: response, failure: false, extended };
-        self.put(shared, now, handle, message, tx);
+        self.put(turn, handle, message);
     }
 
     /// Sends a status instead of a response.
     pub(in crate::protocol) fn respond_status<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         handle: RequestHandle,
         status: &Status,
-        tx: &mut X,
     ) {
         let Some(session) = self.executing(&handle) else {
-            shared.stats.orphaned_responses += 1;
+            turn.endpoint.stats.orphaned_responses += 1;
             return;
         };
         let mut bytes = Vec::new();
@@ -149,23 +138,22 @@ impl<R: Route> ServerSide<R> {
             encode_status(&short, &mut bytes);
         }
         // Outside of the pool if need be: a status says that memory is short.
-        let buffer = shared.pool.alloc(bytes.len()).ok().or_else(|| MsgBuf::detached(bytes.len()));
+        let buffer =
+            turn.endpoint.pool.alloc(bytes.len()).ok().or_else(|| MsgBuf::detached(bytes.len()));
         let Some(mut buffer) = buffer else { return };
         buffer.write_at(0, &bytes);
         buffer.resize(bytes.len());
         let message = Message { bytes: buffer, failure: true, extended: false };
-        self.put(shared, now, handle, message, tx);
+        self.put(turn, handle, message);
     }
 
     /// Puts the message into its slot and sends the first packet.
     #[inline]
     fn put<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
-        now: Instant,
+        turn: &mut Turn<'_, X>,
         handle: RequestHandle,
         message: Message,
-        tx: &mut X,
     ) {
         let Message { bytes: message, failure, extended } = message;
         let session = &mut self.sessions[handle.index as usize];
@@ -174,7 +162,7 @@ impl<R: Route> ServerSide<R> {
         let accepted = matches!(slot.state, SlotState::Accepted { .. });
         let first = if mutant!(EagerIgnored) { session.payload } else { session.eager };
         let layout = PacketLayout::new(message.len() as u32, first, session.payload);
-        let processing = now.nanos_since(since);
+        let processing = turn.now.nanos_since(since);
         let announced = accepted && !message.is_empty() && !mutant!(AcceptedNotAnnounced);
         slot.state = SlotState::Responding {
             layout,
@@ -189,9 +177,9 @@ impl<R: Route> ServerSide<R> {
         session.held += message.footprint();
         if let Some(old) = slot.buffer.replace(message) {
             session.held -= old.footprint();
-            shared.pool.recycle(old);
+            turn.endpoint.pool.recycle(old);
         }
-        self.send_first(handle.index, handle.number, tx);
+        self.send_first(turn, handle.index, handle.number);
         if mutant!(ResponseForgotten) {
             self.sessions[handle.index as usize].slots[handle.number.to_u32() as usize % WINDOW]
                 .state = SlotState::Idle;
@@ -202,9 +190,9 @@ impl<R: Route> ServerSide<R> {
     /// sends it again flushes before.
     pub(super) fn send_first<X: TxQueue<Route = R>>(
         &mut self,
+        turn: &mut Turn<'_, X>,
         index: u32,
         number: RequestNumber,
-        tx: &mut X,
     ) {
         let session = &mut self.sessions[index as usize];
         let slot = &session.slots[number.to_u32() as usize % WINDOW];
@@ -214,7 +202,7 @@ impl<R: Route> ServerSide<R> {
             return;
         };
         if !announced {
-            return self.send_response(index, number, 0..1, (Stamp::NONE, 0), tx);
+            return self.send_response(turn, index, number, 0..1, Stamp::NONE, 0);
         }
         let header = Header {
             connection: session.remote,
@@ -225,7 +213,7 @@ impl<R: Route> ServerSide<R> {
             size: layout.size(),
             flags: session.flags.and_extended(extended),
         };
-        tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
+        turn.tx.push_bytes(&session.route, ShortPacket::new(&header, &[]).as_bytes());
     }
 
     /// Sends packets of the response in a slot, all but the first with the stamp of what asked for them and
@@ -233,11 +221,12 @@ impl<R: Route> ServerSide<R> {
     #[inline]
     pub(super) fn send_response<X: TxQueue<Route = R>>(
         &mut self,
+        turn: &mut Turn<'_, X>,
         index: u32,
         number: RequestNumber,
         packets: Range<u32>,
-        (echo, waited): (Stamp, u64),
-        tx: &mut X,
+        echo: Stamp,
+        waited: u64,
     ) {
         let grants = &self.grants;
         let session = &mut self.sessions[index as usize];
@@ -259,16 +248,15 @@ impl<R: Route> ServerSide<R> {
                 size,
                 flags: session.flags.and_extended(extended),
             };
-            tx.push(&session.route, buffer.packet(packet, &header, &layout));
+            turn.tx.push(&session.route, buffer.packet(packet, &header, &layout));
         }
     }
 
     /// The client asks for packets of a response: for the first only if it was announced.
     pub(super) fn request_for_response<X: TxQueue<Route = R>>(
         &mut self,
-        shared: &mut Shared,
+        turn: &mut Turn<'_, X>,
         header: &Header,
-        tx: &mut X,
     ) -> Result<(), DropReason> {
         let index = header.connection.index();
         let session = &mut self.sessions[index as usize];
@@ -302,13 +290,13 @@ impl<R: Route> ServerSide<R> {
         *sent = to.max(*sent);
         if again {
             if !mutant!(ResponseAgainWithoutFlush) {
-                tx.flush();
+                turn.tx.flush();
             }
-            shared.stats.retransmissions += u64::from(count);
+            turn.endpoint.stats.retransmissions += u64::from(count);
         }
         let to = if mutant!(PullOneTooFew) { to - 1 } else { to };
-        let asked = (Stamp::from_u32(header.aux), shared.waited());
-        self.send_response(index, header.request, from..to, asked, tx);
+        let (echo, waited) = (Stamp::from_u32(header.aux), turn.queue_wait.longest());
+        self.send_response(turn, index, header.request, from..to, echo, waited);
         Ok(())
     }
 }

@@ -421,7 +421,7 @@ fn the_requests_of_a_session_that_goes_are_cancelled_once_and_then_it_is_gone() 
     assert!(pair.cancel(session, 1));
     pair.settle();
     assert_eq!(pair.cancelled, [handles[1]]);
-    pair.client.shutdown(&mut pair.to_server);
+    pair.client.shutdown(pair.now, &mut pair.to_server);
     pair.settle();
     assert_eq!(pair.cancelled, [handles[1], handles[0], handles[2]]);
     assert_eq!(pair.gone, [client]);

@@ -136,7 +136,7 @@ fn a_client_that_shuts_down_tells_its_servers_and_ends_its_calls() {
     pair.echo = false;
     pair.call(session, 1, b"executing");
     pair.settle();
-    pair.client.shutdown(&mut pair.to_server);
+    pair.client.shutdown(pair.now, &mut pair.to_server);
     pair.housekeeping();
     assert_eq!(pair.error(), CallError::MaybeExecuted(Cause::Shutdown));
     assert_eq!(pair.closed(session), Some(Cause::Shutdown));

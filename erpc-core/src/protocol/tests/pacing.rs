@@ -153,7 +153,7 @@ fn a_session_that_ends_leaves_nothing_in_the_wheel() {
     let (mut pair, session) = Pair::connected(1_472, at_line());
     let message = pair.message(10);
     pair.call(session, 1, &message);
-    pair.server.shutdown(&mut pair.to_client);
+    pair.server.shutdown(pair.now, &mut pair.to_client);
     pair.settle();
     assert!(pair.closed(session).is_some());
     pair.take_to_server();
@@ -218,7 +218,7 @@ fn the_time_that_nobody_looked_at_the_queue_is_no_congestion() {
     let timely = CongestionControl::Timely(TimelyConfig::new().low(us(2_000)));
     let (mut pair, session) = Pair::connected(1_472, controlled(timely));
     for _ in 0..10 {
-        pair.client.absent(19_000_000);
+        pair.client_wait.absence = 19_000_000;
         round_trip(&mut pair, session, ms(20));
     }
     assert_eq!(rate(&pair, session), None, "at line");
@@ -227,7 +227,7 @@ fn the_time_that_nobody_looked_at_the_queue_is_no_congestion() {
     pair.call(session, 1, &message);
     let sent = pair.take_to_server();
     pair.now = pair.now + ms(20);
-    pair.server.absent(19_000_000);
+    pair.server_wait.absence = 19_000_000;
     pair.burst_at_server(CLIENT, &sent[..4]);
     let credits = pair.take_to_client();
     assert_eq!(kinds(&credits), [Kind::CreditReturn]);
@@ -246,9 +246,9 @@ fn responses_tell_that_the_server_was_away() {
         let away = |pair: &mut Pair| {
             let sent = pair.take_to_server();
             pair.now = pair.now + ms(20);
-            pair.server.absent(if told { 19_500_000 } else { 0 });
+            pair.server_wait.absence = if told { 19_500_000 } else { 0 };
             pair.burst_at_server(CLIENT, &sent);
-            pair.server.absent(0);
+            pair.server_wait.absence = 0;
         };
         pair.call(session, 1, b"ping");
         away(&mut pair);

@@ -9,7 +9,8 @@ use bytes::BufMut;
 use super::wire::Wire;
 use crate::protocol::{
     Acceptor, Body, CallError, Cause, ClientId, Core, DropReason, EndpointConfig, Event,
-    ListenGroup, Local, NewCall, Notice, Rejected, Reply, RequestHandle, SessionEvent, SessionId,
+    ListenGroup, Local, NewCall, Notice, QueueWait, Rejected, Reply, RequestHandle, SessionEvent,
+    SessionId,
 };
 use crate::status::{Code, Status};
 use crate::time::Instant;
@@ -107,6 +108,9 @@ pub(crate) struct Pair {
     pub(crate) now: Instant,
     pub(crate) client: Core<TestRoute>,
     pub(crate) server: Core<TestRoute>,
+    /// How long packets wait in each side's receive queue.
+    pub(crate) client_wait: QueueWait,
+    pub(crate) server_wait: QueueWait,
     pub(crate) to_server: Wire,
     pub(crate) to_client: Wire,
     pub(crate) asked: VecDeque<Asked>,
@@ -166,6 +170,8 @@ impl Pair {
             now: Instant::from_nanos(1_000_000_000),
             client: client_side.core(1),
             server: server_side.core(2),
+            client_wait: QueueWait::default(),
+            server_wait: QueueWait::default(),
             to_server: Wire::default(),
             to_client: Wire::default(),
             asked: VecDeque::new(),
@@ -246,7 +252,7 @@ impl Pair {
     }
 
     pub(crate) fn shutdown_server(&mut self) {
-        self.server.shutdown(&mut self.to_client);
+        self.server.shutdown(self.now, &mut self.to_client);
         self.housekeeping();
     }
 
@@ -338,13 +344,13 @@ impl Pair {
         for bytes in packets {
             self.server_takes(from, bytes.as_ref());
         }
-        self.server.end_of_burst(self.now, &mut self.to_client);
+        self.server.end_of_burst(self.now, self.server_wait, &mut self.to_client);
         self.housekeeping();
     }
 
     fn server_takes(&mut self, route: TestRoute, bytes: &[u8]) {
         let packet = RxPacket { route, bytes, marked: self.marked };
-        let event = self.server.receive(self.now, packet, &mut self.to_client);
+        let event = self.server.receive(self.now, self.server_wait, packet, &mut self.to_client);
         if let Event::Cancelled(handle) = event {
             self.cancelled.push(handle);
         } else if let Event::Request(request) = event {
@@ -378,7 +384,7 @@ impl Pair {
         for bytes in packets {
             self.client_takes(from, bytes.as_ref());
         }
-        self.client.end_of_burst(self.now, &mut self.to_server);
+        self.client.end_of_burst(self.now, self.client_wait, &mut self.to_server);
         self.housekeeping();
     }
 
@@ -389,7 +395,7 @@ impl Pair {
             (self.server_id, self.terms) = (server, parameters);
         }
         let packet = RxPacket { route, bytes, marked: self.marked };
-        let event = self.client.receive(self.now, packet, &mut self.to_server);
+        let event = self.client.receive(self.now, self.client_wait, packet, &mut self.to_server);
         if let Event::Reply { token, result, mut request } = event {
             // The request is the user's again: writing it must not meet a queue that still reads it.
             request.as_mut_slice().fill(0xEE);

@@ -42,7 +42,7 @@ fn every_packet_carries_its_own_bytes_when_it_was_asked_for_and_how_long_that_ma
     let mut pair = responding(3);
     let message = pair.message(3);
     let packet = pair.pull(0, 1, 2).bytes();
-    pair.server.absent(300_000);
+    pair.server_wait.absence = 300_000;
     pair.at_server(CLIENT, &packet);
     let answers = pair.take_to_client();
     assert_eq!(answers.len(), 2);

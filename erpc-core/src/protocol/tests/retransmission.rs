@@ -147,12 +147,12 @@ fn a_server_that_is_away_as_usual_is_not_asked_whether_it_is_there() {
         }
         // The first one is before all measurements, and the second says how long it takes.
         assert_eq!(sent.len() > 1, call == 1, "call {call} was sent {} times", sent.len());
-        pair.server.absent(2_000_000);
+        pair.server_wait.absence = 2_000_000;
         // Its handler runs in its loop, before the copies are looked at.
         pair.at_server(CLIENT, &sent[0]);
         pair.answer(b"at last");
         pair.burst_at_server(CLIENT, &sent[1..]);
-        pair.server.absent(0);
+        pair.server_wait.absence = 0;
         pair.settle();
         assert!(pair.outcome().result.is_ok());
     }
