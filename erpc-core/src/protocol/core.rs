@@ -6,6 +6,7 @@ use super::client::ClientSide;
 use super::config::EndpointConfig;
 use super::endpoint::{EndpointState, Local};
 use super::ids::IdSource;
+use super::index::SessionIndex;
 use super::server::{Acceptor, PendingOpen, ServerSide};
 use super::stats::{DropReason, ProtocolStats};
 use super::turn::{QueueWait, Turn};
@@ -310,7 +311,7 @@ impl<R: Route> Core<R> {
         for _ in 0..MAX_EXPIRED {
             let Some(TimerId(id)) = turn.endpoint.timers.expire(now) else { break };
             any = true;
-            let index = id / 2;
+            let index = SessionIndex::new(id / 2);
             if id % 2 == 0 {
                 self.client.on_timer(turn, index);
             } else {

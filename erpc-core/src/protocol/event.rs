@@ -4,13 +4,14 @@ use crate::buf::MsgBuf;
 use crate::time::Instant;
 use crate::wire::RequestNumber;
 
+use super::index::SessionIndex;
 use super::{CallError, Cause};
 
 /// Names a session that this endpoint opened. A closed session's id names nothing, also after its
 /// place in the table has been taken again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SessionId {
-    pub(super) index: u32,
+    pub(super) index: SessionIndex,
     pub(super) generation: u32,
 }
 
@@ -18,7 +19,7 @@ pub struct SessionId {
 /// session is gone, so is the response.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RequestHandle {
-    pub(super) index: u32,
+    pub(super) index: SessionIndex,
     pub(super) generation: u32,
     pub(super) number: RequestNumber,
 }
@@ -35,7 +36,7 @@ impl RequestHandle {
 /// table has been taken again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ClientId {
-    pub(super) index: u32,
+    pub(super) index: SessionIndex,
     pub(super) generation: u32,
 }
 
@@ -177,6 +178,6 @@ pub enum SessionEvent {
 impl RequestHandle {
     /// Names nothing, for tests of code that only passes handles on.
     pub(crate) fn for_tests() -> Self {
-        Self { index: 0, generation: 0, number: RequestNumber::default() }
+        Self { index: SessionIndex::new(0), generation: 0, number: RequestNumber::default() }
     }
 }

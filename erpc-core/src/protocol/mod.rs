@@ -37,6 +37,7 @@ mod error;
 mod error_status;
 mod event;
 mod ids;
+mod index;
 pub mod measurement;
 mod rtt;
 mod server;

@@ -43,13 +43,14 @@ impl<R: Route> ClientSide<R> {
         token: u64,
         cause: Cause,
     ) -> bool {
-        let session = self
-            .sessions
-            .get_mut(id.index as usize)
-            .filter(|session| session.generation == id.generation);
+        let session =
+            self.sessions.get_mut(id.index).filter(|session| session.generation == id.generation);
         let Some(session) = session else { return false };
-        let has_token = |slot: &Slot| slot.call.as_ref().is_some_and(|call| call.token == token);
-        if let Some(at) = session.slots.iter().position(has_token) {
+        let has_token = |(at, slot): (SlotIndex, &Slot)| {
+            slot.call.as_ref().is_some_and(|call| call.token == token).then_some(at)
+        };
+        let slot = session.slots.iter().find_map(has_token);
+        if let Some(at) = slot {
             self.end_early(turn, id.index, at, cause);
             self.feed(turn);
             self.serve_lines(turn);
@@ -68,12 +69,12 @@ impl<R: Route> ClientSide<R> {
     pub(super) fn end_late_calls<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
+        index: SessionIndex,
     ) {
         if mutant!(DeadlineForgotten) {
             return;
         }
-        let session = &mut self.sessions[index as usize];
+        let session = &mut self.sessions[index];
         if turn.now >= session.queue_deadline && !mutant!(QueuedDeadlineForgotten) {
             // Looks at every call that waits, once per deadline that passes among them.
             for _ in 0..session.queue.len() {
@@ -87,8 +88,8 @@ impl<R: Route> ClientSide<R> {
             let deadlines = session.queue.iter().map(|queued| queued.deadline);
             session.queue_deadline = deadlines.min().unwrap_or(Instant::NEVER);
         }
-        for at in 0..WINDOW {
-            let call = self.sessions[index as usize].slots[at].call.as_ref();
+        for at in SlotIndex::all() {
+            let call = self.sessions[index].slots[at].call.as_ref();
             if call.is_some_and(|call| call.deadline() <= turn.now) {
                 self.end_early(turn, index, at, Cause::DeadlineExceeded);
             }
@@ -101,11 +102,11 @@ impl<R: Route> ClientSide<R> {
     fn end_early<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
-        at: usize,
+        index: SessionIndex,
+        at: SlotIndex,
         cause: Cause,
     ) {
-        let session = &mut self.sessions[index as usize];
+        let session = &mut self.sessions[index];
         let slot = &mut session.slots[at];
         let Some(mut call) = slot.call.take() else { return };
         let place = Waiter { index, generation: session.generation, number: slot.number };
@@ -117,14 +118,14 @@ impl<R: Route> ClientSide<R> {
         if let Some(line) = line {
             self.leave_line(place, line);
         }
-        let session = &mut self.sessions[index as usize];
+        let session = &mut self.sessions[index];
         let slot = &mut session.slots[at];
         turn.tx.reclaim();
         if (call.retransmitted || !call.request.is_unique()) && !mutant!(FlushForgottenAtCancel) {
             turn.tx.flush();
         }
-        session.starved &= !(1 << at);
-        session.paced &= !(1 << at);
+        session.starved.remove(at);
+        session.paced.remove(at);
         let error = call.error(cause);
         let in_quarantine = call.ever_sent > 0 && call.response.is_none();
         if in_quarantine && !mutant!(NoQuarantine) {
@@ -143,11 +144,11 @@ impl<R: Route> ClientSide<R> {
             // The server would wait for this number: the slot's next call takes it.
             slot.number = slot.number.plus((WINDOW as u32).wrapping_neg());
         }
-        let peer = &mut self.peers[session.peer as usize];
+        let peer = &mut self.peers[session.peer];
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         Self::release_outstanding(&session.charges, &mut call, &mut flow);
-        if call.response.is_some() || session.owes_done & 1 << at != 0 {
+        if call.response.is_some() || session.owes_done.contains(at) {
             self.owe_done(turn, index, at);
         }
         Self::fail(turn.endpoint, call, error);
@@ -169,10 +170,10 @@ impl<R: Route> ClientSide<R> {
     pub(super) fn send_cancel<X: TxQueue<Route = R>>(
         &self,
         turn: &mut Turn<'_, X>,
-        index: u32,
-        at: usize,
+        index: SessionIndex,
+        at: SlotIndex,
     ) {
-        let session = &self.sessions[index as usize];
+        let session = &self.sessions[index];
         let header = Header {
             connection: session.remote,
             kind: Kind::Done,
@@ -195,9 +196,9 @@ impl<R: Route> ClientSide<R> {
         header: &Header,
         body: &[u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let index = header.connection.index();
-        let session = &mut self.sessions[index as usize];
-        let at = ClientSession::<R>::slot_of(header.request);
+        let index = SessionIndex::of(header.connection);
+        let session = &mut self.sessions[index];
+        let at = SlotIndex::of(header.request);
         let slot = &mut session.slots[at];
         let Some(quarantine) = &mut slot.quarantine else { return Err(DropReason::Duplicate) };
         let failure = header.kind == Kind::Failure;
@@ -216,7 +217,7 @@ impl<R: Route> ClientSide<R> {
             Kind::CreditReturn => return Err(DropReason::Duplicate),
             _ => return Err(DropReason::Unsolicited),
         }
-        let peer = &mut self.peers[session.peer as usize];
+        let peer = &mut self.peers[session.peer];
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         quarantine.release(&mut flow);
@@ -245,21 +246,21 @@ impl<R: Route> ClientSide<R> {
     pub(super) fn vacate<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
-        at: usize,
+        index: SessionIndex,
+        at: SlotIndex,
     ) {
-        let session = &mut self.sessions[index as usize];
-        session.free |= 1 << at;
-        session.starved &= !(1 << at);
-        session.paced &= !(1 << at);
-        let peer = &mut self.peers[session.peer as usize];
+        let session = &mut self.sessions[index];
+        session.free.insert(at);
+        session.starved.remove(at);
+        session.paced.remove(at);
+        let peer = &mut self.peers[session.peer];
         Self::note_release(peer, session.peer, &mut self.ready_peers);
         self.feed_later(index);
-        let session = &mut self.sessions[index as usize];
+        let session = &mut self.sessions[index];
         if !session.queue.is_empty() && !mutant!(QueueForgotten) {
             self.start_queued(turn, index);
         }
-        if self.sessions[index as usize].draining {
+        if self.sessions[index].draining {
             self.close_if_drained(turn, index);
         }
     }

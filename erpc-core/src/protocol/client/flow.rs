@@ -10,13 +10,14 @@
 use std::collections::VecDeque;
 
 use crate::mutants::mutant;
+use crate::protocol::index::SessionIndex;
 use crate::transport::ChargeModel;
 use crate::wire::{ReplyInfo, RequestNumber};
 
 /// A call that waits for room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Waiter {
-    pub(super) index: u32,
+    pub(super) index: SessionIndex,
     pub(super) generation: u32,
     pub(super) number: RequestNumber,
 }

@@ -21,7 +21,7 @@ use crate::protocol::stats::DropReason;
 use crate::transport::{ChargeModel, MIN_DATAGRAM, Path, TxQueue};
 use crate::wire::checksum::overhead;
 use crate::wire::control::{Control, Parameters, Refusal};
-use crate::wire::{Flags, HEADER_LEN, Header, ReplyInfo, RequestNumber, VERSION};
+use crate::wire::{Flags, HEADER_LEN, Header, ReplyInfo, VERSION};
 
 /// First pause between two copies of a handshake message, doubled once. Nanoseconds. Forty copies within the
 /// default time-out open a session on a path that loses every third packet in bursts of eight.
@@ -48,22 +48,18 @@ impl<R: Route> ClientSide<R> {
             eager_reply: 0,
             full_reply: 0,
         };
-        let mut slots: [Slot; WINDOW] = Default::default();
-        for (at, slot) in slots.iter_mut().enumerate() {
-            // The first request in slot `at` gets number `at`.
-            slot.number = RequestNumber::from_u32((at as u32).wrapping_sub(WINDOW as u32));
-        }
+        let slots = Slots::from_fn(Slot::new);
         let index = self.sessions.insert(ClientSession {
             generation,
             credits: 0,
-            free: ALL_FREE,
-            starved: 0,
-            starved_turn: 0,
+            free: SlotSet::ALL,
+            starved: SlotSet::EMPTY,
+            starved_turn: SlotIndex::FIRST,
             overtaken: 0,
-            paced: 0,
-            paced_turn: 0,
-            owes_done: 0,
-            told_done: 0,
+            paced: SlotSet::EMPTY,
+            paced_turn: SlotIndex::FIRST,
+            owes_done: SlotSet::EMPTY,
+            told_done: SlotSet::EMPTY,
             told_at: turn.now,
             draining: false,
             flags: Flags::NONE,
@@ -71,7 +67,7 @@ impl<R: Route> ClientSide<R> {
             route,
             asked: route,
             remote: ConnectionId::default(),
-            peer: u32::MAX,
+            peer: PeerIndex::NONE,
             charges,
             granted: 0,
             payload: 0,
@@ -91,7 +87,7 @@ impl<R: Route> ClientSide<R> {
             queue: VecDeque::new(),
             queue_deadline: Instant::NEVER,
             slots,
-        }) as u32;
+        });
         self.send_handshake(turn, index);
         Ok(SessionId { index, generation })
     }
@@ -102,10 +98,8 @@ impl<R: Route> ClientSide<R> {
         turn: &mut Turn<'_, X>,
         id: SessionId,
     ) {
-        let session = self
-            .sessions
-            .get_mut(id.index as usize)
-            .filter(|session| session.generation == id.generation);
+        let session =
+            self.sessions.get_mut(id.index).filter(|session| session.generation == id.generation);
         let Some(session) = session else { return };
         if session.draining {
             return;
@@ -118,9 +112,9 @@ impl<R: Route> ClientSide<R> {
     pub(super) fn close_if_drained<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
+        index: SessionIndex,
     ) {
-        let Some(session) = self.sessions.get(index as usize) else { return };
+        let Some(session) = self.sessions.get(index) else { return };
         if !session.draining || !session.is_drained() {
             return;
         }
@@ -132,8 +126,12 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// The session is drained and says good-bye.
-    fn begin_closing<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: u32) {
-        let session = &mut self.sessions[index as usize];
+    fn begin_closing<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        index: SessionIndex,
+    ) {
+        let session = &mut self.sessions[index];
         session.state = State::Closing;
         session.since = turn.now;
         session.repeats = 0;
@@ -144,7 +142,7 @@ impl<R: Route> ClientSide<R> {
     pub(in crate::protocol) fn shutdown<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         let ids: Vec<SessionId> = self.ids().collect();
         for id in ids {
-            let session = &self.sessions[id.index as usize];
+            let session = &self.sessions[id.index];
             if matches!(session.state, State::Open | State::Closing) {
                 let sender = Self::local_id(turn.endpoint, id.index, session);
                 let packet =
@@ -156,8 +154,12 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// The current handshake message or `Close`, and the timer for its next copy.
-    fn send_handshake<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: u32) {
-        let session = &mut self.sessions[index as usize];
+    fn send_handshake<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        index: SessionIndex,
+    ) {
+        let session = &mut self.sessions[index];
         let client = Self::local_id(turn.endpoint, index, session);
         let nonce = u32::from(session.repeats);
         let none = ReplyInfo::default();
@@ -197,9 +199,9 @@ impl<R: Route> ClientSide<R> {
     pub(super) fn handshake_timer<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
+        index: SessionIndex,
     ) {
-        let session = &mut self.sessions[index as usize];
+        let session = &mut self.sessions[index];
         if turn.now < session.repeat_at {
             let deadline = session.repeat_at.min(session.queue_deadline);
             Self::arm(turn.endpoint, index, session, deadline);
@@ -227,7 +229,7 @@ impl<R: Route> ClientSide<R> {
     /// The session whose path is to be looked up next, with the address.
     pub(in crate::protocol) fn next_routing(&mut self) -> Option<(SessionId, R)> {
         while let Some(&id) = self.routing.last() {
-            if let Some(session) = self.sessions.get(id.index as usize)
+            if let Some(session) = self.sessions.get(id.index)
                 && session.generation == id.generation
                 && matches!(session.state, State::Routing { .. })
             {
@@ -246,7 +248,7 @@ impl<R: Route> ClientSide<R> {
         path: Path,
     ) {
         self.routing.retain(|routing| *routing != id);
-        let Some(session) = self.sessions.get_mut(id.index as usize) else { return };
+        let Some(session) = self.sessions.get_mut(id.index) else { return };
         let State::Routing { cookie, steer } = session.state else { return };
         let path_datagram = path.datagram.min(u32::MAX as usize) as u32;
         let told = path.link_rate.map(|rate| rate.clamp(LINK_RATES.0, LINK_RATES.1));
@@ -274,8 +276,8 @@ impl<R: Route> ClientSide<R> {
         header: &Header,
         message: Control,
     ) -> Result<(), DropReason> {
-        let index = header.connection.index();
-        let session = self.sessions.get_mut(index as usize).ok_or(DropReason::UnknownConnection)?;
+        let index = SessionIndex::of(header.connection);
+        let session = self.sessions.get_mut(index).ok_or(DropReason::UnknownConnection)?;
         if session.generation != header.connection.generation() {
             return Err(DropReason::UnknownConnection);
         }
@@ -317,7 +319,7 @@ impl<R: Route> ClientSide<R> {
             }
             (Control::Ping { sender }, State::Open) if sender == session.remote => {
                 session.last_heard = turn.now;
-                self.peers[session.peer as usize].heed(ReplyInfo::from_u32(header.aux));
+                self.peers[session.peer].heed(ReplyInfo::from_u32(header.aux));
                 let pong = Control::Pong.emit(
                     session.remote,
                     header.request.to_u32(),
@@ -329,7 +331,7 @@ impl<R: Route> ClientSide<R> {
             (Control::Pong, State::Open) if mutant!(PongIgnored) => Ok(()),
             (Control::Pong, State::Open) => {
                 session.last_heard = turn.now;
-                self.peers[session.peer as usize].heed(ReplyInfo::from_u32(header.aux));
+                self.peers[session.peer].heed(ReplyInfo::from_u32(header.aux));
                 Ok(())
             }
             (Control::Close { sender }, State::Open | State::Closing)
@@ -365,19 +367,19 @@ impl<R: Route> ClientSide<R> {
     fn opened<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
+        index: SessionIndex,
         server: ConnectionId,
         steer: u8,
         parameters: &Parameters,
     ) -> Result<(), DropReason> {
-        let offered = self.sessions[index as usize].offered;
+        let offered = self.sessions[index].offered;
         let model = ChargeModel::from_u8(parameters.charge_model);
         let overhead = overhead(parameters.integrity);
         let fits = (MIN_DATAGRAM as u32..=offered).contains(&parameters.max_datagram)
             && (1..=turn.endpoint.config.credits).contains(&parameters.credits)
             && (MIN_PAYLOAD as u32..=parameters.max_datagram - overhead as u32)
                 .contains(&parameters.eager)
-            && parameters.eager <= self.sessions[index as usize].eager
+            && parameters.eager <= self.sessions[index].eager
             && parameters.max_message >= 1
             && (parameters.integrity
                 || !turn.endpoint.wants_trailer()
@@ -386,7 +388,7 @@ impl<R: Route> ClientSide<R> {
             self.remove(turn, index, Cause::Connect(ConnectError::Parameters));
             return Err(DropReason::Handshake);
         };
-        let session = &mut self.sessions[index as usize];
+        let session = &mut self.sessions[index];
         let payload = parameters.max_datagram - overhead as u32;
         // What the server has noted, from whichever `Open` reached it; both sides must cut alike.
         let eager = parameters.eager;
@@ -422,10 +424,10 @@ impl<R: Route> ClientSide<R> {
                 window: Capacity::new(parameters.window),
                 waiting: VecDeque::new(),
                 ready: false,
-            }) as u32
+            })
         });
         session.peer = key;
-        let peer = &mut self.peers[key as usize];
+        let peer = &mut self.peers[key];
         peer.sessions += 1;
         peer.window.limit = parameters.window;
         let deadline = session.liveness_deadline(&turn.endpoint.config);
@@ -439,8 +441,8 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// Requests that were queued before the server's limit was known.
-    fn fail_oversized(&mut self, endpoint: &mut EndpointState, index: u32) {
-        let session = &mut self.sessions[index as usize];
+    fn fail_oversized(&mut self, endpoint: &mut EndpointState, index: SessionIndex) {
+        let session = &mut self.sessions[index];
         let limit = session.max_request as usize;
         for _ in 0..session.queue.len() {
             let Some(queued) = session.queue.pop_front() else { return };

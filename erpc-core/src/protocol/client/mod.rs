@@ -24,17 +24,14 @@ mod timeout;
 
 use std::collections::{HashMap, VecDeque};
 
-use slab::Slab;
-
 use self::flow::{Blocked, Capacity, Charges, Flow, Peer, Waiter};
 use self::pace::Pace;
 use self::send::Line;
-use self::session::{
-    ALL_FREE, Call, ClientSession, Patience, Quarantine, Response, Slot, State, turn_of,
-};
+use self::session::{Call, ClientSession, Patience, Quarantine, Response, Slot, State};
 use super::congestion::{Congestion, Controller};
 use super::endpoint::EndpointState;
 use super::ids::KeyedHasher;
+use super::index::{PeerIndex, SessionIndex, SlotIndex, SlotSet, Slots, Table, TableIndex};
 use super::rtt::MAX_RTO;
 use super::turn::Turn;
 use super::wheel::{PaceWheel, TimerId};
@@ -50,17 +47,17 @@ const LONGEST_PAUSE: u64 = MAX_RTO + MAX_RTO / 4;
 
 /// All sessions of one role.
 pub(super) struct ClientSide<R> {
-    sessions: Slab<ClientSession<R>>,
+    sessions: Table<SessionIndex, ClientSession<R>>,
     /// The server endpoints that sessions go to, by address and place in their group.
-    peers: Slab<Peer>,
-    peer_index: HashMap<(R, u8), u32, KeyedHasher>,
+    peers: Table<PeerIndex, Peer>,
+    peer_index: HashMap<(R, u8), PeerIndex, KeyedHasher>,
     /// This endpoint's room for replies.
     room: Capacity,
     room_waiting: VecDeque<Waiter>,
     /// Peers whose window has opened while calls wait for it.
-    ready_peers: Vec<u32>,
+    ready_peers: Vec<PeerIndex>,
     /// Sessions that got credits back for which calls wait; fed at the end of the burst.
-    released: Vec<u32>,
+    released: Vec<SessionIndex>,
     /// Responses to be asked on for at the end of the burst.
     pulls: Vec<Waiter>,
     /// Sessions that wait for their next departure, one entry each, by their index.
@@ -72,8 +69,8 @@ pub(super) struct ClientSide<R> {
 impl<R: Route> ClientSide<R> {
     pub(super) fn new(room: u32, hasher: KeyedHasher) -> Self {
         Self {
-            sessions: Slab::new(),
-            peers: Slab::new(),
+            sessions: Table::new(),
+            peers: Table::new(),
             peer_index: HashMap::with_hasher(hasher),
             room: Capacity::new(room),
             room_waiting: VecDeque::new(),
@@ -100,15 +97,15 @@ impl<R: Route> ClientSide<R> {
     }
 
     pub(super) fn stats(&self, id: SessionId) -> Option<SessionStats> {
-        let session = self.sessions.get(id.index as usize)?;
+        let session = self.sessions.get(id.index)?;
         (session.generation == id.generation).then(|| SessionStats {
             rtt: session.rtt.smoothed(),
             rate: session.pace.is_limited().then(|| session.congestion.rate()),
-            in_flight: session.slots.iter().filter(|slot| slot.call.is_some()).count(),
-            quarantined: session.slots.iter().filter(|slot| slot.quarantine.is_some()).count(),
+            in_flight: session.slots.iter().filter(|(_, slot)| slot.call.is_some()).count(),
+            quarantined: session.slots.iter().filter(|(_, slot)| slot.quarantine.is_some()).count(),
             queued: session.queue.len(),
             credits: session.credits,
-            window: self.peers.get(session.peer as usize).map_or(0, |peer| peer.window.limit),
+            window: self.peers.get(session.peer).map_or(0, |peer| peer.window.limit),
             payload: session.payload,
             max_request: session.max_request,
             integrity: session.flags.trailer(),
@@ -117,19 +114,23 @@ impl<R: Route> ClientSide<R> {
 
     /// Ids of all sessions, open or not.
     pub(super) fn ids(&self) -> impl Iterator<Item = SessionId> + '_ {
-        self.sessions.iter().map(|(index, session)| SessionId {
-            index: index as u32,
-            generation: session.generation,
-        })
+        self.sessions
+            .iter()
+            .map(|(index, session)| SessionId { index, generation: session.generation })
     }
 
-    fn timer(index: u32) -> TimerId {
-        TimerId(index * 2)
+    fn timer(index: SessionIndex) -> TimerId {
+        TimerId(index.get() * 2)
     }
 
     /// Makes sure that the session's timer fires at `at` or earlier.
     #[inline]
-    fn arm(endpoint: &mut EndpointState, index: u32, session: &mut ClientSession<R>, at: Instant) {
+    fn arm(
+        endpoint: &mut EndpointState,
+        index: SessionIndex,
+        session: &mut ClientSession<R>,
+        at: Instant,
+    ) {
         if at < session.timer_at {
             session.timer_at = at;
             endpoint.timers.arm(Self::timer(index), at);
@@ -137,8 +138,12 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// The session's own name in packets to it.
-    fn local_id(endpoint: &EndpointState, index: u32, session: &ClientSession<R>) -> ConnectionId {
-        ConnectionId::new(endpoint.local.steer, false, index, session.generation)
+    fn local_id(
+        endpoint: &EndpointState,
+        index: SessionIndex,
+        session: &ClientSession<R>,
+    ) -> ConnectionId {
+        ConnectionId::new(endpoint.local.steer, false, index.get(), session.generation)
     }
 
     /// What a packet of a call takes of the window and of the room.
@@ -167,7 +172,7 @@ impl<R: Route> ClientSide<R> {
 
     /// After something was released: whoever waits for it is looked at when the burst ends.
     #[inline]
-    fn note_release(peer: &mut Peer, peer_key: u32, ready_peers: &mut Vec<u32>) {
+    fn note_release(peer: &mut Peer, peer_key: PeerIndex, ready_peers: &mut Vec<PeerIndex>) {
         if !peer.waiting.is_empty() && !peer.ready && !mutant!(WaiterForgotten) {
             peer.ready = true;
             ready_peers.push(peer_key);
@@ -176,19 +181,24 @@ impl<R: Route> ClientSide<R> {
 
     /// Takes a session out of the table; every call on it ends with `cause`, and the owner is told. No
     /// queue refers to the requests any more that go back to the user (thesis section 6.3.2.2).
-    fn remove<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: u32, cause: Cause) {
-        let Some(mut session) = self.sessions.try_remove(index as usize) else { return };
+    fn remove<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        index: SessionIndex,
+        cause: Cause,
+    ) {
+        let Some(mut session) = self.sessions.remove(index) else { return };
         turn.endpoint.timers.cancel(Self::timer(index));
-        self.pacing.cancel(TimerId(index));
+        self.pacing.cancel(TimerId(index.get()));
         turn.tx.reclaim();
-        let calls = session.slots.iter().filter_map(|slot| slot.call.as_ref());
+        let calls = session.slots.iter().filter_map(|(_, slot)| slot.call.as_ref());
         if calls.into_iter().any(|call| !call.request.is_unique()) && !mutant!(FlushForgottenAtEnd)
         {
             turn.tx.flush();
         }
         let peer = session.peer;
-        if let Some(entry) = self.peers.get_mut(peer as usize) {
-            for slot in 0..WINDOW {
+        if let Some(entry) = self.peers.get_mut(peer) {
+            for slot in SlotIndex::all() {
                 let mut flow = Flow {
                     credits: &mut session.credits,
                     window: &mut entry.window,
@@ -241,11 +251,11 @@ impl<R: Route> ClientSide<R> {
         endpoint.notices.push_back(Notice::CallFailed { token, error, request });
     }
 
-    fn leave_peer(&mut self, key: u32) {
-        let Some(peer) = self.peers.get_mut(key as usize) else { return };
+    fn leave_peer(&mut self, key: PeerIndex) {
+        let Some(peer) = self.peers.get_mut(key) else { return };
         peer.sessions -= 1;
         if peer.sessions == 0 {
-            self.peers.remove(key as usize);
+            self.peers.remove(key);
             self.peer_index.retain(|_, value| *value != key);
             self.ready_peers.retain(|ready| *ready != key);
         }
@@ -260,7 +270,7 @@ impl<R: Route> ClientSide<R> {
     /// Credits, windows and room are where they are said to be.
     fn check_conservation(&self) {
         let mut room = 0;
-        let keys = self.peers.iter().map(|(key, _)| key + 1).max().unwrap_or(0);
+        let keys = self.peers.iter().map(|(key, _)| key.place() + 1).max().unwrap_or(0);
         let (mut few, mut many) = ([(0, 0); 8], Vec::new());
         let windows = match few.get_mut(..keys) {
             Some(few) => few,
@@ -269,34 +279,34 @@ impl<R: Route> ClientSide<R> {
                 &mut many[..]
             }
         };
-        for (_, session) in &self.sessions {
-            if let Some((_, sessions)) = windows.get_mut(session.peer as usize) {
+        for (_, session) in self.sessions.iter() {
+            if let Some((_, sessions)) = windows.get_mut(session.peer.place()) {
                 *sessions += 1;
             }
             let mut outstanding = 0;
-            for (index, slot) in session.slots.iter().enumerate() {
-                let free = session.free & 1 << index != 0;
+            for (index, slot) in session.slots.iter() {
+                let free = session.free.contains(index);
                 let taken = slot.call.is_some() || slot.quarantine.is_some();
                 assert_eq!(free, !taken, "the free mask tells the truth");
                 assert!(slot.call.is_none() || slot.quarantine.is_none(), "one thing in a slot");
                 if let Some(quarantine) = &slot.quarantine {
                     let (credits, units, reply) = quarantine.taken;
-                    windows[session.peer as usize].0 += units;
+                    windows[session.peer.place()].0 += units;
                     room += reply;
                     outstanding += credits;
                 }
                 let Some(call) = &slot.call else { continue };
-                assert_eq!(ClientSession::<R>::slot_of(slot.number), index);
+                assert_eq!(SlotIndex::of(slot.number), index);
                 assert!(call.acked <= call.sent && call.sent <= call.layout.packets());
                 for packet in call.acked..call.sent {
                     let (units, reply) = Self::charge(&session.charges, call, packet);
-                    windows[session.peer as usize].0 += units;
+                    windows[session.peer.place()].0 += units;
                     room += reply;
                     outstanding += 1;
                 }
                 if let Some(response) = &call.response {
                     let pulled = response.asked - response.assembly.next();
-                    windows[session.peer as usize].0 += pulled * session.charges.bare;
+                    windows[session.peer.place()].0 += pulled * session.charges.bare;
                     room += pulled * session.charges.full_reply;
                     outstanding += pulled;
                 }
@@ -310,8 +320,8 @@ impl<R: Route> ClientSide<R> {
         assert_eq!(room, self.room.taken(), "room conserves");
         assert_eq!(self.peer_index.len(), self.peers.len(), "peers are found by their address");
         assert!(self.peers.iter().all(|(_, peer)| peer.sessions > 0), "a peer has sessions");
-        for (key, peer) in &self.peers {
-            let (taken, sessions) = windows[key];
+        for (key, peer) in self.peers.iter() {
+            let (taken, sessions) = windows[key.place()];
             assert_eq!(taken, peer.window.taken(), "the window conserves");
             assert_eq!(sessions, peer.sessions, "a peer goes with its last session");
         }
@@ -323,11 +333,11 @@ impl<R: Route> ClientSide<R> {
         let lines = self.peers.iter().flat_map(|(_, peer)| peer.waiting.iter());
         let mut in_line: Vec<_> = lines
             .chain(&self.room_waiting)
-            .map(|waiter| (waiter.index, waiter.number.to_u32()))
+            .map(|waiter| (waiter.index.get(), waiter.number.to_u32()))
             .collect();
         in_line.sort_unstable();
-        for (index, session) in &self.sessions {
-            for (at, slot) in session.slots.iter().enumerate() {
+        for (index, session) in self.sessions.iter() {
+            for (at, slot) in session.slots.iter() {
                 let armed = |due: Instant| session.timer_at <= due.plus_nanos(LONGEST_PAUSE);
                 if let Some(quarantine) = &slot.quarantine
                     && session.is_open()
@@ -338,11 +348,11 @@ impl<R: Route> ClientSide<R> {
                 let Some(call) = &slot.call else { continue };
                 assert!(armed(call.deadline()), "a timer is armed for the deadline");
                 if let Some(lack) = call.waiting {
-                    let starved = session.starved & 1 << at != 0;
-                    let place = (index as u32, slot.number.to_u32());
+                    let starved = session.starved.contains(at);
+                    let place = (index.get(), slot.number.to_u32());
                     let stands = in_line.binary_search(&place).is_ok();
                     let standing = match lack {
-                        Blocked::Pace => session.paced & 1 << at != 0,
+                        Blocked::Pace => session.paced.contains(at),
                         Blocked::Credits => starved,
                         Blocked::Window | Blocked::Room => stands,
                     };
@@ -359,21 +369,20 @@ impl<R: Route> ClientSide<R> {
                     assert!(armed(due), "a timer is armed for what may be lost");
                 }
             }
-            let is_fed_later = self.released.contains(&(index as u32));
+            let is_fed_later = self.released.contains(&index);
             assert!(
-                session.starved == 0 || session.credits == 0 || is_fed_later,
+                session.starved.is_empty() || session.credits == 0 || is_fed_later,
                 "no credit lies idle beyond the end of the burst while a call waits for it"
             );
-            assert!(session.starved == 0 || session.granted > 0, "a credit will come back");
+            assert!(session.starved.is_empty() || session.granted > 0, "a credit will come back");
             assert!(
-                session.paced == 0 || self.pacing.is_armed(TimerId(index as u32)),
+                session.paced.is_empty() || self.pacing.is_armed(TimerId(index.get())),
                 "who waits for the session's time is in the wheel"
             );
             assert!(session.timer_at <= session.queue_deadline, "a timer is armed for the queue");
         }
-        for (key, peer) in &self.peers {
-            let waits =
-                peer.waiting.iter().any(|waiter| self.waits(*waiter, Line::Peer(key as u32)));
+        for (key, peer) in self.peers.iter() {
+            let waits = peer.waiting.iter().any(|waiter| self.waits(*waiter, Line::Peer(key)));
             assert!(
                 !waits || peer.ready || peer.window.taken() > 0,
                 "room at the server will come back"

@@ -61,14 +61,16 @@ impl<R> ClientSession<R> {
 
 impl<R: Route> ClientSide<R> {
     /// A session has calls that may go on at its next departure.
-    pub(super) fn wait_for_departure(&mut self, now: Instant, index: u32) {
-        let session = &mut self.sessions[index as usize];
-        if session.paced == 0 || self.pacing.is_armed(TimerId(index)) || mutant!(DepartureForgotten)
+    pub(super) fn wait_for_departure(&mut self, now: Instant, index: SessionIndex) {
+        let session = &mut self.sessions[index];
+        if session.paced.is_empty()
+            || self.pacing.is_armed(TimerId(index.get()))
+            || mutant!(DepartureForgotten)
         {
             return;
         }
         self.pacing.begin(now);
-        self.pacing.arm(TimerId(index), session.pace.await_next());
+        self.pacing.arm(TimerId(index.get()), session.pace.await_next());
     }
 
     /// Lets sessions go on whose time has come: 32 of them, and the others the next time.
@@ -77,7 +79,7 @@ impl<R: Route> ClientSide<R> {
         for _ in 0..MAX_EXPIRED {
             let Some(TimerId(index)) = self.pacing.expire(turn.now) else { return };
             turn.endpoint.stats.departures += 1;
-            self.feed_paced(turn, index);
+            self.feed_paced(turn, SessionIndex::new(index));
         }
     }
 
@@ -87,18 +89,18 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// Lets the calls of a session go on that wait for its time, slot by slot in turn, one packet each.
-    fn feed_paced<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: u32) {
-        while let Some(session) = self.sessions.get_mut(index as usize) {
-            if session.paced == 0 || session.pace.holds(turn.now) {
+    fn feed_paced<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: SessionIndex) {
+        while let Some(session) = self.sessions.get_mut(index) {
+            if session.paced.is_empty() || session.pace.holds(turn.now) {
                 break;
             }
-            let at = turn_of(session.paced, session.paced_turn);
-            session.paced &= !(1 << at);
-            session.paced_turn = ((at + 1) % WINDOW) as u8;
+            let at = session.paced.first_from(session.paced_turn);
+            session.paced.remove(at);
+            session.paced_turn = at.next();
             self.resume(turn, index, at, Blocked::Pace);
         }
-        let Some(session) = self.sessions.get_mut(index as usize) else { return };
-        if session.paced == 0 {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        if session.paced.is_empty() {
             session.pace.forget_wait();
         }
         self.wait_for_departure(turn.now, index);

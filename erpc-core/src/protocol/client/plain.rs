@@ -20,10 +20,10 @@ impl<R: Route> ClientSide<R> {
         id: SessionId,
         new: NewCall,
     ) -> Result<(), NewCall> {
-        let Some(session) = self.sessions.get_mut(id.index as usize) else { return Err(new) };
+        let Some(session) = self.sessions.get_mut(id.index) else { return Err(new) };
         let size = new.request.len();
         let ready = session.generation == id.generation
-            && session.free != 0
+            && !session.free.is_empty()
             && !new.extended
             && session.is_open()
             && session.is_quiet()
@@ -32,7 +32,7 @@ impl<R: Route> ClientSide<R> {
         if !ready {
             return Err(new);
         }
-        let peer = &mut self.peers[session.peer as usize];
+        let peer = &mut self.peers[session.peer];
         if !(peer.waiting.is_empty() && self.room_waiting.is_empty()) {
             return Err(new);
         }
@@ -43,11 +43,10 @@ impl<R: Route> ClientSide<R> {
             return Err(new);
         }
         let NewCall { mut request, token, method, .. } = new;
-        let at = session.free.trailing_zeros() as usize % WINDOW;
-        let bit = 1 << at;
-        session.free &= !bit;
-        session.owes_done &= !bit;
-        session.told_done &= !bit;
+        let at = session.free.first();
+        session.free.remove(at);
+        session.owes_done.remove(at);
+        session.told_done.remove(at);
         let slot = &mut session.slots[at];
         slot.number = slot.number.plus(WINDOW as u32);
         let header = Header {
@@ -101,8 +100,8 @@ impl<R: Route> ClientSide<R> {
         if header.connection.is_server_role() {
             return None;
         }
-        let session = self.sessions.get_mut(header.connection.index() as usize)?;
-        let at = ClientSession::<R>::slot_of(header.request);
+        let session = self.sessions.get_mut(SessionIndex::of(header.connection))?;
+        let at = SlotIndex::of(header.request);
         let ours = session.generation == header.connection.generation()
             && session.route == *route
             && session.flags == header.flags
@@ -116,7 +115,7 @@ impl<R: Route> ClientSide<R> {
             return None;
         }
         let slot = &mut session.slots[at];
-        let peer = &mut self.peers[session.peer as usize];
+        let peer = &mut self.peers[session.peer];
         if !slot.call.as_ref()?.is_plain() || !peer.waiting.is_empty() {
             return None;
         }
@@ -143,7 +142,7 @@ impl<R: Route> ClientSide<R> {
         if info.is_marked() | turn.marked {
             session.heed_mark(turn.now, turn.endpoint.config.bypasses);
         }
-        session.free |= 1 << at;
+        session.free.insert(at);
         Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room }
             .release(last_cost.0, last_cost.1);
         turn.endpoint.stats.responses += 1;

@@ -51,8 +51,8 @@ impl<R: Route> ClientSide<R> {
         header: &Header,
         body: &'p [u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let index = header.connection.index();
-        let session = self.sessions.get_mut(index as usize).ok_or(DropReason::UnknownConnection)?;
+        let index = SessionIndex::of(header.connection);
+        let session = self.sessions.get_mut(index).ok_or(DropReason::UnknownConnection)?;
         if session.generation != header.connection.generation() && !mutant!(StaleGenerationAtClient)
         {
             return Err(DropReason::UnknownConnection);
@@ -66,7 +66,7 @@ impl<R: Route> ClientSide<R> {
         if session.flags.trailer() != header.flags.trailer() {
             return Err(DropReason::Trailer);
         }
-        let at = ClientSession::<R>::slot_of(header.request);
+        let at = SlotIndex::of(header.request);
         let slot = &mut session.slots[at];
         if slot.number != header.request && !mutant!(OldResponseTaken) {
             let ahead = header.request.ahead_of(slot.number) > 0;
@@ -77,7 +77,7 @@ impl<R: Route> ClientSide<R> {
         }
         session.last_heard = turn.now;
         let info = header.reply_info();
-        self.peers[session.peer as usize].heed(info);
+        self.peers[session.peer].heed(info);
         if info.is_marked() || turn.marked {
             session.heed_mark(turn.now, turn.endpoint.config.bypasses);
         }
@@ -133,10 +133,10 @@ impl<R: Route> ClientSide<R> {
     fn credit_return<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, header: &Header) {
         let (expected, gap) = (header.packet.get(), header.size & 1 != 0);
         let echo = Stamp::from_u32(header.size);
-        let index = header.connection.index();
-        let at = ClientSession::<R>::slot_of(header.request);
-        let session = &mut self.sessions[index as usize];
-        let peer = &mut self.peers[session.peer as usize];
+        let index = SessionIndex::of(header.connection);
+        let at = SlotIndex::of(header.request);
+        let session = &mut self.sessions[index];
+        let peer = &mut self.peers[session.peer];
         let Some(call) = &mut session.slots[at].call else { return };
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
@@ -174,9 +174,9 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// The server is executing: the packets are answered, the response will be announced.
-    fn accepted(&mut self, index: u32, at: usize) {
-        let session = &mut self.sessions[index as usize];
-        let peer = &mut self.peers[session.peer as usize];
+    fn accepted(&mut self, index: SessionIndex, at: SlotIndex) {
+        let session = &mut self.sessions[index];
+        let peer = &mut self.peers[session.peer];
         let Some(call) = &mut session.slots[at].call else { return };
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
@@ -198,9 +198,9 @@ impl<R: Route> ClientSide<R> {
         header: &Header,
         body: &'p [u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let index = header.connection.index();
-        let session = &mut self.sessions[index as usize];
-        let at = ClientSession::<R>::slot_of(header.request);
+        let index = SessionIndex::of(header.connection);
+        let session = &mut self.sessions[index];
+        let at = SlotIndex::of(header.request);
         let Some(call) = &mut session.slots[at].call else { return Err(DropReason::Duplicate) };
         let failure = header.kind == Kind::Failure;
         // A failure may come before the whole request is there: the server turned it down.
@@ -274,7 +274,7 @@ impl<R: Route> ClientSide<R> {
             });
         }
         // The request is done with: its packets' room is free for response packets.
-        let peer = &mut self.peers[session.peer as usize];
+        let peer = &mut self.peers[session.peer];
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         for packet in call.acked..call.sent {
@@ -300,9 +300,9 @@ impl<R: Route> ClientSide<R> {
         header: &Header,
         body: &[u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let index = header.connection.index();
-        let session = &mut self.sessions[index as usize];
-        let at = ClientSession::<R>::slot_of(header.request);
+        let index = SessionIndex::of(header.connection);
+        let session = &mut self.sessions[index];
+        let at = SlotIndex::of(header.request);
         let Some(call) = &mut session.slots[at].call else { return Err(DropReason::Duplicate) };
         let Some(response) = &mut call.response else { return Err(DropReason::Unsolicited) };
         let (packet, next) = (header.packet.get(), response.assembly.next());
@@ -335,7 +335,7 @@ impl<R: Route> ClientSide<R> {
         }
         let Some(call) = &mut session.slots[at].call else { return Err(DropReason::Duplicate) };
         let Some(response) = &mut call.response else { return Err(DropReason::Unsolicited) };
-        let peer = &mut self.peers[session.peer as usize];
+        let peer = &mut self.peers[session.peer];
         let mut flow =
             Flow { credits: &mut session.credits, window: &mut peer.window, room: &mut self.room };
         if packet > next && !mutant!(ResponseGapTaken) {
@@ -398,8 +398,8 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// Asks on for the slot's response when the burst is over.
-    fn pull_later(&mut self, index: u32, at: usize) {
-        let session = &mut self.sessions[index as usize];
+    fn pull_later(&mut self, index: SessionIndex, at: SlotIndex) {
+        let session = &mut self.sessions[index];
         let slot = &mut session.slots[at];
         let response = slot.call.as_mut().and_then(|call| call.response.as_deref_mut());
         if let Some(response) = response
@@ -415,11 +415,11 @@ impl<R: Route> ClientSide<R> {
     pub(super) fn owe_done<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
-        at: usize,
+        index: SessionIndex,
+        at: SlotIndex,
     ) {
-        let session = &mut self.sessions[index as usize];
-        session.owes_done |= 1 << at;
+        let session = &mut self.sessions[index];
+        session.owes_done.insert(at);
         let deadline = turn.now.plus_nanos(session.rtt.rto(0));
         Self::arm(turn.endpoint, index, session, deadline);
     }
@@ -430,11 +430,11 @@ impl<R: Route> ClientSide<R> {
     fn finish<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
-        at: usize,
+        index: SessionIndex,
+        at: SlotIndex,
     ) -> (u64, MsgBuf) {
-        let session = &mut self.sessions[index as usize];
-        let peer = &mut self.peers[session.peer as usize];
+        let session = &mut self.sessions[index];
+        let peer = &mut self.peers[session.peer];
         let mut call =
             session.slots[at].call.take().expect("the caller has found a call in the slot");
         let mut flow =

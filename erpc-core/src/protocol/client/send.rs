@@ -34,10 +34,8 @@ impl<R: Route> ClientSide<R> {
             "the server is told deadlines"
         );
         let reject = |reason, request| Err(Rejected { reason, request });
-        let session = self
-            .sessions
-            .get_mut(id.index as usize)
-            .filter(|session| session.generation == id.generation);
+        let session =
+            self.sessions.get_mut(id.index).filter(|session| session.generation == id.generation);
         let Some(session) = session else {
             return reject(RejectReason::NoSession, new.request);
         };
@@ -51,7 +49,7 @@ impl<R: Route> ClientSide<R> {
         if new.deadline <= turn.now {
             return reject(RejectReason::DeadlineExceeded, new.request);
         }
-        if session.free != 0 && session.queue.is_empty() && session.is_open() {
+        if !session.free.is_empty() && session.queue.is_empty() && session.is_open() {
             turn.endpoint.stats.calls += 1;
             self.start(turn, id.index, new);
             return Ok(());
@@ -70,10 +68,10 @@ impl<R: Route> ClientSide<R> {
     pub(super) fn start_queued<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
+        index: SessionIndex,
     ) {
-        while let Some(session) = self.sessions.get_mut(index as usize) {
-            if session.free == 0 || !session.is_open() {
+        while let Some(session) = self.sessions.get_mut(index) {
+            if session.free.is_empty() || !session.is_open() {
                 return;
             }
             let Some(new) = session.queue.pop_front() else { return };
@@ -87,10 +85,15 @@ impl<R: Route> ClientSide<R> {
 
     /// Puts a call into a free slot and sends what there is room for.
     #[inline]
-    fn start<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: u32, new: NewCall) {
-        let session = &mut self.sessions[index as usize];
-        let at = session.free.trailing_zeros() as usize;
-        session.free &= !(1 << at);
+    fn start<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        index: SessionIndex,
+        new: NewCall,
+    ) {
+        let session = &mut self.sessions[index];
+        let at = session.free.first();
+        session.free.remove(at);
         Self::arm(turn.endpoint, index, session, new.deadline);
         let slot = &mut session.slots[at];
         slot.number = slot.number.plus(WINDOW as u32);
@@ -123,11 +126,11 @@ impl<R: Route> ClientSide<R> {
     pub(super) fn transmit<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
-        at: usize,
+        index: SessionIndex,
+        at: SlotIndex,
         at_head: Option<Blocked>,
     ) {
-        let Some(call) = &self.sessions[index as usize].slots[at].call else { return };
+        let Some(call) = &self.sessions[index].slots[at].call else { return };
         let before = call.sent;
         if call.waiting.is_some()
             || call.patience.accepted
@@ -137,8 +140,8 @@ impl<R: Route> ClientSide<R> {
             return;
         }
         let mut lack = self.line_ahead(index, at_head);
-        let session = &mut self.sessions[index as usize];
-        let peer = &mut self.peers[session.peer as usize];
+        let session = &mut self.sessions[index];
+        let peer = &mut self.peers[session.peer];
         let to = (session.remote, session.slots[at].number, session.flags);
         let overhead = session.charges.overhead;
         while lack.is_none() {
@@ -171,8 +174,8 @@ impl<R: Route> ClientSide<R> {
             } else {
                 call.ever_sent = call.sent;
                 // It also says that the slot's last response may be dropped.
-                session.owes_done &= !(1 << at);
-                session.told_done &= !(1 << at);
+                session.owes_done.remove(at);
+                session.told_done.remove(at);
             }
             session.spend(turn.now, bytes, turn.endpoint.config.bypasses);
         }
@@ -192,11 +195,11 @@ impl<R: Route> ClientSide<R> {
     pub(super) fn send_again<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
-        at: usize,
+        index: SessionIndex,
+        at: SlotIndex,
         packet: u32,
     ) {
-        let session = &mut self.sessions[index as usize];
+        let session = &mut self.sessions[index];
         let slot = &mut session.slots[at];
         let Some(call) = &mut slot.call else { return };
         let header = call.header((session.remote, slot.number, session.flags), packet, turn.now);
@@ -215,10 +218,10 @@ impl<R: Route> ClientSide<R> {
     pub(super) fn ask_again<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
-        at: usize,
+        index: SessionIndex,
+        at: SlotIndex,
     ) {
-        let session = &mut self.sessions[index as usize];
+        let session = &mut self.sessions[index];
         let slot = &session.slots[at];
         let Some(call) = &slot.call else { return };
         let Some(response) = &call.response else { return };
@@ -242,11 +245,11 @@ impl<R: Route> ClientSide<R> {
     pub(super) fn pull<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
-        at: usize,
+        index: SessionIndex,
+        at: SlotIndex,
         at_head: Option<Blocked>,
     ) {
-        let session = &self.sessions[index as usize];
+        let session = &self.sessions[index];
         let Some(call) = &session.slots[at].call else { return };
         let Some(response) = &call.response else { return };
         let left = response.assembly.layout().packets() - response.asked;
@@ -257,8 +260,8 @@ impl<R: Route> ClientSide<R> {
             return;
         }
         let mut lack = self.line_ahead(index, at_head);
-        let session = &mut self.sessions[index as usize];
-        let peer = &mut self.peers[session.peer as usize];
+        let session = &mut self.sessions[index];
+        let peer = &mut self.peers[session.peer];
         let Some(call) = &session.slots[at].call else { return };
         let Some(response) = &call.response else { return };
         let (layout, asked) = (*response.assembly.layout(), response.asked);
@@ -302,7 +305,7 @@ impl<R: Route> ClientSide<R> {
         // What is on its way will remind us of credits and room; nothing reminds us of time.
         let unasked = count == 0 && on_their_way == 0;
         if let Some(lack) = lack.filter(|lack| unasked || *lack == Blocked::Pace)
-            && let Some(call) = &mut self.sessions[index as usize].slots[at].call
+            && let Some(call) = &mut self.sessions[index].slots[at].call
         {
             call.waiting = Some(lack);
             self.stand_in_line(turn.now, index, at, lack);
@@ -313,13 +316,13 @@ impl<R: Route> ClientSide<R> {
     /// calls that come and go would keep them waiting for ever. Who stands at the head of a line, `at_head`,
     /// has nobody ahead in that one.
     #[inline]
-    fn line_ahead(&mut self, index: u32, at_head: Option<Blocked>) -> Option<Blocked> {
-        let session = &self.sessions[index as usize];
+    fn line_ahead(&mut self, index: SessionIndex, at_head: Option<Blocked>) -> Option<Blocked> {
+        let session = &self.sessions[index];
         let peer = session.peer;
-        if session.paced != 0 && at_head != Some(Blocked::Pace) {
+        if !session.paced.is_empty() && at_head != Some(Blocked::Pace) {
             return Some(Blocked::Pace);
         }
-        if session.starved != 0 && at_head != Some(Blocked::Credits) {
+        if !session.starved.is_empty() && at_head != Some(Blocked::Credits) {
             return Some(Blocked::Credits);
         }
         if at_head != Some(Blocked::Window) && self.somebody_waits(Line::Peer(peer)) {
@@ -341,22 +344,22 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// Puts the call in a slot into the line for what it lacks.
-    fn stand_in_line(&mut self, now: Instant, index: u32, at: usize, lack: Blocked) {
-        let session = &mut self.sessions[index as usize];
+    fn stand_in_line(&mut self, now: Instant, index: SessionIndex, at: SlotIndex, lack: Blocked) {
+        let session = &mut self.sessions[index];
         let number = session.slots[at].number;
         let waiter = Waiter { index, generation: session.generation, number };
         match lack {
             Blocked::Pace => {
-                session.paced |= 1 << at;
+                session.paced.insert(at);
                 self.wait_for_departure(now, index);
             }
             Blocked::Credits => {
-                if session.starved == 0 {
-                    session.starved_turn = at as u8;
+                if session.starved.is_empty() {
+                    session.starved_turn = at;
                 }
-                session.starved |= 1 << at;
+                session.starved.insert(at);
             }
-            Blocked::Window => self.peers[session.peer as usize].waiting.push_back(waiter),
+            Blocked::Window => self.peers[session.peer].waiting.push_back(waiter),
             Blocked::Room => self.room_waiting.push_back(waiter),
         }
     }
@@ -385,8 +388,8 @@ impl<R: Route> ClientSide<R> {
     /// If each credit return fed the next in line, that call would send as few packets as it is for, and be answered
     /// for those alone: runs that were cut short once would stay short, down to a credit return for every 4 packets.
     #[inline]
-    pub(super) fn feed_later(&mut self, index: u32) {
-        if self.sessions[index as usize].starved != 0 && self.released.last() != Some(&index) {
+    pub(super) fn feed_later(&mut self, index: SessionIndex) {
+        if !self.sessions[index].starved.is_empty() && self.released.last() != Some(&index) {
             self.released.push(index);
         }
     }
@@ -400,9 +403,9 @@ impl<R: Route> ClientSide<R> {
     }
 
     /// Lets calls go on that waited for a credit of this session, one after the other.
-    fn feed_starved<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: u32) {
-        while let Some(session) = self.sessions.get_mut(index as usize) {
-            if session.starved == 0 || session.credits == 0 {
+    fn feed_starved<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: SessionIndex) {
+        while let Some(session) = self.sessions.get_mut(index) {
+            if session.starved.is_empty() || session.credits == 0 {
                 return;
             }
             let at = session.next_starved();
@@ -414,11 +417,11 @@ impl<R: Route> ClientSide<R> {
     pub(super) fn resume<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
-        at: usize,
+        index: SessionIndex,
+        at: SlotIndex,
         at_head: Blocked,
     ) {
-        let Some(call) = &mut self.sessions[index as usize].slots[at].call else { return };
+        let Some(call) = &mut self.sessions[index].slots[at].call else { return };
         if call.waiting.take_if(|waiting| *waiting == at_head).is_none() {
             return;
         }
@@ -452,7 +455,7 @@ impl<R: Route> ClientSide<R> {
     /// Lets calls go on that waited for what was released.
     pub(super) fn serve_lines<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         while let Some(peer) = self.ready_peers.pop() {
-            if let Some(entry) = self.peers.get_mut(peer as usize) {
+            if let Some(entry) = self.peers.get_mut(peer) {
                 entry.ready = false;
                 self.serve_line(turn, Line::Peer(peer));
             }
@@ -464,7 +467,7 @@ impl<R: Route> ClientSide<R> {
 
     fn line(&mut self, line: Line) -> Option<&mut VecDeque<Waiter>> {
         match line {
-            Line::Peer(peer) => self.peers.get_mut(peer as usize).map(|peer| &mut peer.waiting),
+            Line::Peer(peer) => self.peers.get_mut(peer).map(|peer| &mut peer.waiting),
             Line::Room => Some(&mut self.room_waiting),
         }
     }
@@ -477,7 +480,7 @@ impl<R: Route> ClientSide<R> {
             if !self.waits(waiter, line) {
                 continue;
             }
-            let slot = ClientSession::<R>::slot_of(waiter.number);
+            let slot = SlotIndex::of(waiter.number);
             self.resume(turn, waiter.index, slot, line.lack());
             if self.waits(waiter, line) {
                 // It got further than before or not at all; either way the line is used up, and its
@@ -492,15 +495,14 @@ impl<R: Route> ClientSide<R> {
 
     /// Whether the call behind an entry of a line still waits there.
     pub(super) fn waits(&self, waiter: Waiter, line: Line) -> bool {
-        let call =
-            self.waiter_slot(waiter).map(|at| &self.sessions[waiter.index as usize].slots[at].call);
+        let call = self.waiter_slot(waiter).map(|at| &self.sessions[waiter.index].slots[at].call);
         call.and_then(Option::as_ref).is_some_and(|call| call.waiting == Some(line.lack()))
     }
 
     /// The slot of a waiter whose call is still there.
-    pub(super) fn waiter_slot(&self, waiter: Waiter) -> Option<usize> {
-        let session = self.sessions.get(waiter.index as usize)?;
-        let at = ClientSession::<R>::slot_of(waiter.number);
+    pub(super) fn waiter_slot(&self, waiter: Waiter) -> Option<SlotIndex> {
+        let session = self.sessions.get(waiter.index)?;
+        let at = SlotIndex::of(waiter.number);
         let slot = &session.slots[at];
         let same = session.generation == waiter.generation
             && slot.number == waiter.number
@@ -508,15 +510,15 @@ impl<R: Route> ClientSide<R> {
         same.then_some(at)
     }
 
-    fn response_mut(&mut self, index: u32, at: usize) -> Option<&mut Response> {
-        self.sessions[index as usize].slots[at].call.as_mut()?.response.as_deref_mut()
+    fn response_mut(&mut self, index: SessionIndex, at: SlotIndex) -> Option<&mut Response> {
+        self.sessions[index].slots[at].call.as_mut()?.response.as_deref_mut()
     }
 }
 
 /// A line that calls wait in.
 #[derive(Clone, Copy)]
 pub(super) enum Line {
-    Peer(u32),
+    Peer(PeerIndex),
     Room,
 }
 

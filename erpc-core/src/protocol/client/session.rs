@@ -8,6 +8,7 @@ use crate::mutants::mutant;
 use crate::protocol::assembly::Assembly;
 use crate::protocol::config::EndpointConfig;
 use crate::protocol::congestion::Congestion;
+use crate::protocol::index::{PeerIndex, SlotIndex, SlotSet, Slots};
 use crate::protocol::rtt::RttEstimator;
 use crate::protocol::{CallError, Cause, NewCall, WINDOW};
 use crate::time::Instant;
@@ -258,7 +259,6 @@ impl Call {
 }
 
 /// A request slot (`SSlot` in the original).
-#[derive(Default)]
 pub(super) struct Slot {
     /// The current request's number, or the last one's.
     pub(super) number: RequestNumber,
@@ -268,6 +268,10 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    pub(super) fn new(at: SlotIndex) -> Self {
+        Self { number: at.number_before_first(), call: None, quarantine: None }
+    }
+
     /// Of whatever waits for an answer in it.
     pub(super) fn patience(&mut self) -> Option<&mut Patience> {
         match (&mut self.call, &mut self.quarantine) {
@@ -286,22 +290,22 @@ pub(super) struct ClientSession<R> {
     pub(super) generation: u32,
     /// Packets that may be sent before one comes back.
     pub(super) credits: u16,
-    /// Bit per slot: free.
-    pub(super) free: u8,
-    /// Bit per slot: waits for a credit.
-    pub(super) starved: u8,
+    /// Slots without a call or a quarantine.
+    pub(super) free: SlotSet,
+    /// Slots that wait for a credit.
+    pub(super) starved: SlotSet,
     /// The slot whose turn it is for the next credit.
-    pub(super) starved_turn: u8,
+    pub(super) starved_turn: SlotIndex,
     /// How many short calls have gone before that one.
     pub(super) overtaken: u8,
-    /// Bit per slot: waits for the session's next departure.
-    pub(super) paced: u8,
+    /// Slots that wait for the session's next departure.
+    pub(super) paced: SlotSet,
     /// The slot whose turn it is then.
-    pub(super) paced_turn: u8,
-    /// Bit per slot: the last response was large and the server is to be told that it may drop it.
-    pub(super) owes_done: u8,
-    /// Bit per slot: that was told, and may have been lost.
-    pub(super) told_done: u8,
+    pub(super) paced_turn: SlotIndex,
+    /// Slots whose last response was large and the server is to be told that it may drop it.
+    pub(super) owes_done: SlotSet,
+    /// Slots of which that was told, and may have been lost.
+    pub(super) told_done: SlotSet,
     /// When it was told.
     pub(super) told_at: Instant,
     /// `disconnect` was called: no new calls, `Close` when drained.
@@ -314,7 +318,7 @@ pub(super) struct ClientSession<R> {
     pub(super) asked: R,
     /// The server's id for the session.
     pub(super) remote: ConnectionId,
-    pub(super) peer: u32,
+    pub(super) peer: PeerIndex,
     pub(super) charges: Charges,
     pub(super) granted: u16,
     pub(super) payload: u32,
@@ -340,39 +344,27 @@ pub(super) struct ClientSession<R> {
     pub(super) queue: VecDeque<NewCall>,
     /// No call that waits for a slot has an earlier deadline.
     pub(super) queue_deadline: Instant,
-    pub(super) slots: [Slot; WINDOW],
-}
-
-/// All slots free.
-pub(super) const ALL_FREE: u8 = u8::MAX;
-const _: () = assert!(WINDOW == u8::BITS as usize);
-
-/// The first slot of the `waiting`, not none, from `from` on.
-#[inline]
-pub(super) fn turn_of(waiting: u8, from: u8) -> usize {
-    let skipped = waiting.rotate_right(u32::from(from)).trailing_zeros() as usize;
-    (usize::from(from) + skipped) % WINDOW
+    pub(super) slots: Slots<Slot>,
 }
 
 impl<R> ClientSession<R> {
     /// The slot of the call that gets the next credits: each in turn what there is, which may be a burst's. Calls that need
     /// but few packets do not wait for all of those before them to have had their bursts, and go first, up to eight of them.
-    pub(super) fn next_starved(&mut self) -> usize {
+    pub(super) fn next_starved(&mut self) -> SlotIndex {
         /// In packets.
         const SHORT: u32 = 2;
-        let head = turn_of(self.starved, self.starved_turn);
-        let is_short = |at: &usize| {
+        let head = self.starved.first_from(self.starved_turn);
+        let is_short = |at: &SlotIndex| {
             let call = self.slots[*at].call.as_ref();
-            self.starved & 1 << at != 0 && call.is_some_and(|call| call.left() <= SHORT)
+            self.starved.contains(*at) && call.is_some_and(|call| call.left() <= SHORT)
         };
-        let mut in_turn = (0..WINDOW).map(|after| (head + after) % WINDOW);
         let next = match usize::from(self.overtaken) < WINDOW {
-            true => in_turn.find(is_short).unwrap_or(head),
+            true => head.circle().find(is_short).unwrap_or(head),
             false => head,
         };
-        self.starved &= !(1 << next);
+        self.starved.remove(next);
         if next == head {
-            self.starved_turn = ((head + 1) % WINDOW) as u8;
+            self.starved_turn = head.next();
             self.overtaken = 0;
         } else {
             self.overtaken += 1;
@@ -380,17 +372,10 @@ impl<R> ClientSession<R> {
         next
     }
 
-    /// The slot that a request number belongs to.
-    #[inline]
-    pub(super) fn slot_of(number: RequestNumber) -> usize {
-        let window = if mutant!(WrongSlot) { WINDOW - 1 } else { WINDOW };
-        number.to_u32() as usize % window
-    }
-
     /// Whether the end of a call makes no difference to others.
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
-        self.starved == 0 && self.queue.is_empty() && !self.draining
+        self.starved.is_empty() && self.queue.is_empty() && !self.draining
     }
 
     #[inline]
@@ -401,7 +386,7 @@ impl<R> ClientSession<R> {
     /// Whether no call is on its way or waits. Of those that have ended early, the end of the session says
     /// all that there is to say.
     pub(super) fn is_drained(&self) -> bool {
-        self.queue.is_empty() && self.slots.iter().all(|slot| slot.call.is_none())
+        self.queue.is_empty() && self.slots.iter().all(|(_, slot)| slot.call.is_none())
     }
 
     /// After how long a silence it asks, its own part of an eighth later than configured: sessions that were opened

@@ -77,19 +77,19 @@ impl<R: Route> ClientSide<R> {
     pub(in crate::protocol) fn on_timer<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
+        index: SessionIndex,
     ) {
-        let Some(session) = self.sessions.get_mut(index as usize) else { return };
+        let Some(session) = self.sessions.get_mut(index) else { return };
         if let Some(since) = turn.endpoint.config.back_since(turn.now, session.timer_at) {
             session.last_heard = session.last_heard.max(since);
             session.repeats = if session.is_open() { 0 } else { session.repeats };
-            for patience in session.slots.iter_mut().filter_map(Slot::patience) {
+            for patience in session.slots.iter_mut().filter_map(|(_, slot)| slot.patience()) {
                 patience.stalled_at = patience.stalled_at.max(since);
             }
         }
         session.timer_at = Instant::NEVER;
         self.end_late_calls(turn, index);
-        let Some(session) = self.sessions.get(index as usize) else { return };
+        let Some(session) = self.sessions.get(index) else { return };
         if !session.is_open() {
             self.handshake_timer(turn, index);
             return;
@@ -103,10 +103,7 @@ impl<R: Route> ClientSide<R> {
             return;
         }
         let mut ping = turn.now >= session.liveness_deadline(config);
-        let mut busy = !session.free;
-        while busy != 0 {
-            let at = busy.trailing_zeros() as usize;
-            busy &= busy - 1;
+        for at in session.free.complement().iter() {
             match self.slot_timer(turn, index, at) {
                 Suspicion::None => {}
                 Suspicion::Ping => ping = true,
@@ -120,14 +117,14 @@ impl<R: Route> ClientSide<R> {
         if ping {
             self.ping(turn, index);
         }
-        let session = &mut self.sessions[index as usize];
+        let session = &mut self.sessions[index];
         let mut deadline = session.liveness_deadline(&turn.endpoint.config);
         let death = session.death(&turn.endpoint.config);
         if death > turn.now {
             deadline = deadline.min(death);
         }
         deadline = deadline.min(session.queue_deadline);
-        for slot in &session.slots {
+        for (_, slot) in session.slots.iter() {
             if let Some(call) = &slot.call {
                 let due = Self::due(turn.endpoint, session, call).unwrap_or(Instant::NEVER);
                 deadline = deadline.min(due).min(call.deadline());
@@ -157,10 +154,10 @@ impl<R: Route> ClientSide<R> {
     fn slot_timer<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
-        at: usize,
+        index: SessionIndex,
+        at: SlotIndex,
     ) -> Suspicion {
-        let session = &mut self.sessions[index as usize];
+        let session = &mut self.sessions[index];
         let slot = &session.slots[at];
         let due = match (&slot.call, &slot.quarantine) {
             (Some(call), _) => Self::due(turn.endpoint, session, call),
@@ -204,12 +201,14 @@ impl<R: Route> ClientSide<R> {
 
     /// Tells the server which kept responses it may drop: after a timeout without a new request in
     /// their slots, and, in case that was lost, once more a ping interval later.
-    fn done_timer<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: u32) {
-        let session = &mut self.sessions[index as usize];
-        let fresh = session.owes_done & session.free;
+    fn done_timer<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: SessionIndex) {
+        let session = &mut self.sessions[index];
+        let fresh = session.owes_done.intersection(session.free);
         let is_old = turn.now >= session.told_at + session.ping_interval(&turn.endpoint.config);
-        let repeat = if is_old { session.told_done & session.free } else { 0 };
-        if fresh | repeat == 0 || mutant!(DoneForgotten) {
+        let told = session.told_done.intersection(session.free);
+        let repeat = if is_old { told } else { SlotSet::EMPTY };
+        let listed = fresh.union(repeat);
+        if listed.is_empty() || mutant!(DoneForgotten) {
             return;
         }
         let header = Header {
@@ -223,20 +222,19 @@ impl<R: Route> ClientSide<R> {
         };
         let mut body = [0; 4 * WINDOW];
         let mut len = 0;
-        for (at, slot) in session.slots.iter().enumerate() {
-            if (fresh | repeat) & 1 << at != 0 {
-                body[len..len + 4].copy_from_slice(&slot.number.to_u32().to_le_bytes());
-                len += 4;
-            }
+        for at in listed.iter() {
+            let number = session.slots[at].number.to_u32();
+            body[len..len + 4].copy_from_slice(&number.to_le_bytes());
+            len += 4;
         }
         turn.tx.push_bytes(&session.route, ShortPacket::new(&header, &body[..len]).as_bytes());
-        session.owes_done &= !fresh;
-        session.told_done = session.told_done & !repeat | fresh;
+        session.owes_done = session.owes_done.intersection(fresh.complement());
+        session.told_done = session.told_done.intersection(repeat.complement()).union(fresh);
         session.told_at = turn.now;
     }
 
-    fn ping<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: u32) {
-        let session = &mut self.sessions[index as usize];
+    fn ping<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, index: SessionIndex) {
+        let session = &mut self.sessions[index];
         session.repeats = if session.last_ping > session.last_heard {
             session.repeats.saturating_add(1)
         } else {

@@ -215,8 +215,8 @@ impl<R: Route> ServerSide<R> {
         let trailer = asked || turn.endpoint.wants_trailer();
         let payload = max_datagram - overhead(trailer) as u32;
         let generation = turn.endpoint.ids.draw();
-        let slots = std::array::from_fn(|at| ServerSlot {
-            number: RequestNumber::from_u32((at as u32).wrapping_sub(WINDOW as u32)),
+        let slots = Slots::from_fn(|at| ServerSlot {
+            number: at.number_before_first(),
             state: SlotState::Idle,
             buffer: None,
         });
@@ -239,17 +239,17 @@ impl<R: Route> ServerSide<R> {
             kept: 0,
             requests: 0,
             slots,
-        }) as u32;
+        });
         self.by_client.insert((route, client), index);
         let (shrunk, after) = self.grants.join(route, client.steer(), index);
-        self.sessions[index as usize].siblings.after = after;
-        if let Some(sibling) = self.sessions.get_mut(after as usize) {
+        self.sessions[index].siblings.after = after;
+        if let Some(sibling) = self.sessions.get_mut(after) {
             sibling.siblings.before = index;
         }
         if let Some(acceptor) = &self.acceptor {
             acceptor.session_began();
         }
-        let session = &mut self.sessions[index as usize];
+        let session = &mut self.sessions[index];
         let deadline = turn.now + turn.endpoint.config.server_ping_interval();
         Self::arm(turn.endpoint, index, session, deadline);
         self.send_opened(turn, index, nonce);
@@ -261,10 +261,10 @@ impl<R: Route> ServerSide<R> {
     fn send_opened<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
+        index: SessionIndex,
         nonce: u32,
     ) {
-        let session = &self.sessions[index as usize];
+        let session = &self.sessions[index];
         let server = Self::local_id(turn.endpoint, index, session.generation);
         let parameters = Parameters {
             credits: session.credits,
@@ -291,9 +291,9 @@ impl<R: Route> ServerSide<R> {
         header: &Header,
         message: Control,
     ) -> Result<(), DropReason> {
-        let index = header.connection.index();
+        let index = SessionIndex::of(header.connection);
         let share = self.grants.share();
-        let session = self.sessions.get_mut(index as usize).ok_or(DropReason::UnknownConnection)?;
+        let session = self.sessions.get_mut(index).ok_or(DropReason::UnknownConnection)?;
         if session.generation != header.connection.generation() {
             return Err(DropReason::UnknownConnection);
         }
@@ -328,9 +328,9 @@ impl<R: Route> ServerSide<R> {
     pub(in crate::protocol) fn on_timer<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
+        index: SessionIndex,
     ) {
-        let Some(session) = self.sessions.get_mut(index as usize) else { return };
+        let Some(session) = self.sessions.get_mut(index) else { return };
         if let Some(since) = turn.endpoint.config.back_since(turn.now, session.timer_at) {
             session.last_heard = session.last_heard.max(since);
             session.unanswered = 0;
@@ -356,7 +356,7 @@ impl<R: Route> ServerSide<R> {
 
     fn ping<X: TxQueue<Route = R>>(
         turn: &mut Turn<'_, X>,
-        index: u32,
+        index: SessionIndex,
         session: &ServerSession<R>,
         share: u32,
     ) {
@@ -371,7 +371,7 @@ impl<R: Route> ServerSide<R> {
     fn announce_window<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         let share = self.grants.share();
         for index in self.grants.tell() {
-            if let Some(session) = self.sessions.get(index as usize) {
+            if let Some(session) = self.sessions.get(index) {
                 Self::ping(turn, index, session, share);
             }
         }

@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 
 use crate::protocol::ids::KeyedHasher;
+use crate::protocol::index::SessionIndex;
 use crate::transport::Route;
 use crate::wire::ReplyInfo;
 
 /// No session.
-pub(super) const NONE: u32 = u32::MAX;
+pub(super) const NONE: SessionIndex = SessionIndex::new(u32::MAX);
 
 struct Grant {
     /// One of its sessions; the others follow as its [`Siblings`](super::slot::Siblings).
-    head: u32,
+    head: SessionIndex,
     /// The largest window that this client endpoint may have been told.
     told: u32,
 }
@@ -86,7 +87,12 @@ impl<R: Route> Grants<R> {
 
     /// Session `index` of the client endpoint opens. Returns whether the others' share has shrunk, and the
     /// session that `index` now stands in front of, [`NONE`] if it is the client endpoint's only one.
-    pub(super) fn join(&mut self, route: R, steer: u8, index: u32) -> (bool, u32) {
+    pub(super) fn join(
+        &mut self,
+        route: R,
+        steer: u8,
+        index: SessionIndex,
+    ) -> (bool, SessionIndex) {
         let before = self.share();
         let grant = self.clients.entry((route, steer)).or_insert(Grant { head: NONE, told: 0 });
         let after = std::mem::replace(&mut grant.head, index);
@@ -99,7 +105,7 @@ impl<R: Route> Grants<R> {
     }
 
     /// Session `index` of the client endpoint has ended, which stood in front of `after`.
-    pub(super) fn leave(&mut self, route: &R, steer: u8, index: u32, after: u32) {
+    pub(super) fn leave(&mut self, route: &R, steer: u8, index: SessionIndex, after: SessionIndex) {
         if let Some(grant) = self.clients.get_mut(&(*route, steer)) {
             if grant.head == index {
                 grant.head = after;
@@ -117,13 +123,13 @@ impl<R: Route> Grants<R> {
     }
 
     /// A session of each client endpoint, the first of its list.
-    pub(super) fn heads(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(super) fn heads(&self) -> impl Iterator<Item = SessionIndex> + '_ {
         self.clients.values().map(|grant| grant.head)
     }
 
     /// A session of each client endpoint that was told more than its share; from now on they count as
     /// told.
-    pub(super) fn tell(&mut self) -> Vec<u32> {
+    pub(super) fn tell(&mut self) -> Vec<SessionIndex> {
         let share = self.share;
         let told = |grant: &mut Grant| std::mem::replace(&mut grant.told, share) > share;
         self.clients.values_mut().filter_map(|grant| told(grant).then_some(grant.head)).collect()
@@ -149,15 +155,15 @@ mod tests {
         let mut grants = Grants::new(1_000_000, IdSource::new((1, 2)).table_hasher());
         let mut shrunk = 0;
         for client in 0..100u32 {
-            shrunk += u32::from(grants.join(TestRoute(client), 0, client).0);
+            shrunk += u32::from(grants.join(TestRoute(client), 0, SessionIndex::new(client)).0);
             assert!(grants.share() as usize * (client as usize + 1) <= 1_000_000);
         }
         assert_eq!(shrunk, 7, "once per doubling");
         let told = grants.tell();
-        assert!(told.contains(&0), "the first client was told the whole");
+        assert!(told.contains(&SessionIndex::new(0)), "the first client was told the whole");
         assert!(grants.tell().is_empty(), "once");
         for client in 0..100 {
-            grants.leave(&TestRoute(client), 0, client, NONE);
+            grants.leave(&TestRoute(client), 0, SessionIndex::new(client), NONE);
         }
         assert_eq!(grants.share(), 1_000_000);
     }
@@ -167,7 +173,7 @@ mod tests {
         let mut grants = Grants::new(1_000_000, IdSource::new((1, 2)).table_hasher());
         for client in 0..70 {
             let promised = grants.share_with(&TestRoute(client), 0);
-            grants.join(TestRoute(client), 0, client);
+            grants.join(TestRoute(client), 0, SessionIndex::new(client));
             assert_eq!(grants.share(), promised, "client {client}");
             assert_eq!(
                 grants.share_with(&TestRoute(client), 0),
@@ -182,36 +188,36 @@ mod tests {
     fn who_comes_and_goes_where_the_share_halves_has_nobody_told_twice() {
         let mut grants = Grants::new(1_000_000, IdSource::new((1, 2)).table_hasher());
         for client in 0..64 {
-            grants.join(TestRoute(client), 0, client);
+            grants.join(TestRoute(client), 0, SessionIndex::new(client));
         }
         grants.tell();
         let (mut told, mut shrunk) = (0, 0);
         for _ in 0..100 {
-            shrunk += u32::from(grants.join(TestRoute(64), 0, 64).0);
+            shrunk += u32::from(grants.join(TestRoute(64), 0, SessionIndex::new(64)).0);
             told += grants.tell().len();
-            grants.leave(&TestRoute(64), 0, 64, NONE);
+            grants.leave(&TestRoute(64), 0, SessionIndex::new(64), NONE);
         }
         assert_eq!((shrunk, told), (1, 64), "the 64 are told once");
         for client in 33..64 {
-            grants.leave(&TestRoute(client), 0, client, NONE);
+            grants.leave(&TestRoute(client), 0, SessionIndex::new(client), NONE);
         }
         assert_eq!(
             grants.share(),
             1_000_000 / 128,
             "made for 128, and more than a quarter is left"
         );
-        grants.leave(&TestRoute(32), 0, 32, NONE);
+        grants.leave(&TestRoute(32), 0, SessionIndex::new(32), NONE);
         assert_eq!(grants.share(), 1_000_000 / 32);
     }
 
     #[test]
     fn a_client_endpoint_is_gone_with_its_last_session_whichever_that_is() {
         let mut grants = Grants::new(1_000, IdSource::new((1, 2)).table_hasher());
-        assert_eq!(grants.join(TestRoute(1), 0, 5).1, NONE);
-        assert_eq!(grants.join(TestRoute(1), 0, 9).1, 5);
-        grants.leave(&TestRoute(1), 0, 5, NONE);
+        assert_eq!(grants.join(TestRoute(1), 0, SessionIndex::new(5)).1, NONE);
+        assert_eq!(grants.join(TestRoute(1), 0, SessionIndex::new(9)).1, SessionIndex::new(5));
+        grants.leave(&TestRoute(1), 0, SessionIndex::new(5), NONE);
         assert!(grants.clients.contains_key(&(TestRoute(1), 0)));
-        grants.leave(&TestRoute(1), 0, 9, NONE);
+        grants.leave(&TestRoute(1), 0, SessionIndex::new(9), NONE);
         assert!(grants.clients.is_empty());
     }
 }

@@ -20,14 +20,13 @@ mod slot;
 
 use std::collections::{HashMap, VecDeque};
 
-use slab::Slab;
-
 pub use self::accept::{Acceptor, ListenGroup};
 use self::grants::Grants;
 pub use self::respond::KEPT_CAPACITY;
 use self::slot::{ServerSession, ServerSlot, Siblings, SlotState};
 use super::endpoint::EndpointState;
 use super::ids::KeyedHasher;
+use super::index::{SessionIndex, SlotIndex, Slots, Table};
 use super::turn::Turn;
 use super::wheel::TimerId;
 use super::{ClientId, ClientStats, Notice, RequestHandle, WINDOW};
@@ -47,7 +46,7 @@ pub(super) struct PendingOpen<R> {
 
 /// A slot that owes a credit return at the end of the burst.
 struct OwedCredit {
-    index: u32,
+    index: SessionIndex,
     generation: u32,
     number: RequestNumber,
     /// The last packet, if it has come, and its stamp.
@@ -56,9 +55,9 @@ struct OwedCredit {
 
 /// All sessions of one role.
 pub(super) struct ServerSide<R> {
-    sessions: Slab<ServerSession<R>>,
+    sessions: Table<SessionIndex, ServerSession<R>>,
     /// Sessions by the client's address and id: a repeated `Open` finds its session.
-    by_client: HashMap<(R, ConnectionId), u32, KeyedHasher>,
+    by_client: HashMap<(R, ConnectionId), SessionIndex, KeyedHasher>,
     grants: Grants<R>,
     acceptor: Option<Acceptor>,
     pending: VecDeque<PendingOpen<R>>,
@@ -68,7 +67,7 @@ pub(super) struct ServerSide<R> {
 impl<R: Route> ServerSide<R> {
     pub(super) fn new(hasher: KeyedHasher) -> Self {
         Self {
-            sessions: Slab::new(),
+            sessions: Table::new(),
             by_client: HashMap::with_hasher(hasher.clone()),
             grants: Grants::new(0, hasher),
             acceptor: None,
@@ -82,7 +81,7 @@ impl<R: Route> ServerSide<R> {
     }
 
     pub(super) fn client_stats(&self, id: ClientId) -> Option<ClientStats> {
-        let session = self.sessions.get(id.index as usize)?;
+        let session = self.sessions.get(id.index)?;
         (session.generation == id.generation).then_some(ClientStats {
             credits: session.credits,
             payload: session.payload,
@@ -95,14 +94,14 @@ impl<R: Route> ServerSide<R> {
 
     /// See [`Core::may_keep`](super::Core::may_keep).
     pub(super) fn may_keep(&self, endpoint: &EndpointState, id: ClientId, bytes: usize) -> bool {
-        let session = self.sessions.get(id.index as usize);
+        let session = self.sessions.get(id.index);
         let session = session.filter(|session| session.generation == id.generation);
         session.is_some_and(|session| session.held + bytes <= endpoint.config.session_budget())
     }
 
     /// See [`Core::keep`](super::Core::keep).
     pub(super) fn keep(&mut self, id: ClientId, bytes: usize) {
-        let session = self.sessions.get_mut(id.index as usize);
+        let session = self.sessions.get_mut(id.index);
         if let Some(session) = session.filter(|session| session.generation == id.generation) {
             session.kept = bytes;
         }
@@ -117,26 +116,31 @@ impl<R: Route> ServerSide<R> {
         !self.pending.is_empty()
     }
 
-    fn timer(index: u32) -> TimerId {
-        TimerId(index * 2 + 1)
+    fn timer(index: SessionIndex) -> TimerId {
+        TimerId(index.get() * 2 + 1)
     }
 
     #[inline]
-    fn arm(endpoint: &mut EndpointState, index: u32, session: &mut ServerSession<R>, at: Instant) {
+    fn arm(
+        endpoint: &mut EndpointState,
+        index: SessionIndex,
+        session: &mut ServerSession<R>,
+        at: Instant,
+    ) {
         if at < session.timer_at {
             session.timer_at = at;
             endpoint.timers.arm(Self::timer(index), at);
         }
     }
 
-    fn local_id(endpoint: &EndpointState, index: u32, generation: u32) -> ConnectionId {
-        ConnectionId::new(endpoint.local.steer, true, index, generation)
+    fn local_id(endpoint: &EndpointState, index: SessionIndex, generation: u32) -> ConnectionId {
+        ConnectionId::new(endpoint.local.steer, true, index.get(), generation)
     }
 
     /// The session of a handle, if it still is at that request.
     fn executing(&mut self, handle: &RequestHandle) -> Option<&mut ServerSession<R>> {
-        let session = self.sessions.get_mut(handle.index as usize)?;
-        let slot = &session.slots[handle.number.to_u32() as usize % WINDOW];
+        let session = self.sessions.get_mut(handle.index)?;
+        let slot = &session.slots[SlotIndex::of(handle.number)];
         let at_it = session.generation == handle.generation
             && slot.number == handle.number
             && slot.state.is_executing();
@@ -144,17 +148,17 @@ impl<R: Route> ServerSide<R> {
     }
 
     /// Takes a session out of the table. Requests still executing answer into the void.
-    fn remove(&mut self, endpoint: &mut EndpointState, index: u32) {
-        let Some(session) = self.sessions.try_remove(index as usize) else { return };
+    fn remove(&mut self, endpoint: &mut EndpointState, index: SessionIndex) {
+        let Some(session) = self.sessions.remove(index) else { return };
         endpoint.timers.cancel(Self::timer(index));
         if !mutant!(SessionLeak) {
             self.by_client.remove(&(session.route, session.remote));
         }
         let Siblings { before, after } = session.siblings;
-        if let Some(sibling) = self.sessions.get_mut(before as usize) {
+        if let Some(sibling) = self.sessions.get_mut(before) {
             sibling.siblings.after = after;
         }
-        if let Some(sibling) = self.sessions.get_mut(after as usize) {
+        if let Some(sibling) = self.sessions.get_mut(after) {
             sibling.siblings.before = before;
         }
         if !mutant!(GrantLeak) {
@@ -164,7 +168,7 @@ impl<R: Route> ServerSide<R> {
             acceptor.session_ended();
         }
         let generation = session.generation;
-        for slot in session.slots {
+        for slot in session.slots.into_values() {
             let told = matches!(slot.state, SlotState::Accepted { cancelled: true, .. });
             let untold = slot.state.is_executing() && !told;
             if untold && !mutant!(GoneUntold) {
@@ -178,9 +182,9 @@ impl<R: Route> ServerSide<R> {
 
     /// Tells every client that this endpoint goes, once.
     pub(super) fn shutdown<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
-        let indices: Vec<u32> = self.sessions.iter().map(|(index, _)| index as u32).collect();
+        let indices: Vec<SessionIndex> = self.sessions.iter().map(|(index, _)| index).collect();
         for index in indices {
-            let session = &self.sessions[index as usize];
+            let session = &self.sessions[index];
             let sender = Self::local_id(turn.endpoint, index, session.generation);
             let packet = Control::Close { sender }.emit(session.remote, 0, ReplyInfo::default());
             turn.tx.push_bytes(&session.route, packet.as_bytes());
@@ -194,18 +198,18 @@ impl<R: Route> ServerSide<R> {
         let mut listed = 0;
         for head in self.grants.heads() {
             let (mut before, mut at) = (grants::NONE, head);
-            while let Some(session) = self.sessions.get(at as usize) {
+            while let Some(session) = self.sessions.get(at) {
                 assert_eq!(session.siblings.before, before, "a client's list of sessions is whole");
                 (before, at) = (at, session.siblings.after);
                 listed += 1;
             }
         }
         assert_eq!(listed, self.sessions.len(), "every session counts for its client endpoint");
-        for (_, session) in &self.sessions {
-            let held: usize = session.slots.iter().map(ServerSlot::footprint).sum();
+        for (_, session) in self.sessions.iter() {
+            let held: usize = session.slots.iter().map(|(_, slot)| slot.footprint()).sum();
             assert_eq!(held, session.held, "held memory is counted");
-            for (at, slot) in session.slots.iter().enumerate() {
-                assert_eq!(slot.number.to_u32() as usize % WINDOW, at);
+            for (at, slot) in session.slots.iter() {
+                assert_eq!(SlotIndex::of(slot.number), at);
                 assert!(
                     slot.buffer.is_some() || !matches!(slot.state, SlotState::Responding { .. })
                 );

@@ -21,9 +21,9 @@ impl<R: Route> ServerSide<R> {
         if !header.connection.is_server_role() {
             return None;
         }
-        let index = header.connection.index();
-        let session = self.sessions.get_mut(index as usize)?;
-        let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
+        let index = SessionIndex::of(header.connection);
+        let session = self.sessions.get_mut(index)?;
+        let slot = &mut session.slots[SlotIndex::of(header.request)];
         let ours = session.generation == header.connection.generation()
             && session.route == *route
             && session.flags == header.flags
@@ -57,10 +57,10 @@ impl<R: Route> ServerSide<R> {
         handle: &RequestHandle,
         mut response: MsgBuf,
     ) -> Result<(), MsgBuf> {
-        let Some(session) = self.sessions.get_mut(handle.index as usize) else {
+        let Some(session) = self.sessions.get_mut(handle.index) else {
             return Err(response);
         };
-        let slot = &mut session.slots[handle.number.to_u32() as usize % WINDOW];
+        let slot = &mut session.slots[SlotIndex::of(handle.number)];
         let ours = session.generation == handle.generation
             && slot.number == handle.number
             && slot.buffer.is_none()

@@ -26,8 +26,8 @@ impl<R: Route> ServerSide<R> {
         header: &Header,
         body: &'p [u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let index = header.connection.index();
-        let session = self.sessions.get_mut(index as usize).ok_or(DropReason::UnknownConnection)?;
+        let index = SessionIndex::of(header.connection);
+        let session = self.sessions.get_mut(index).ok_or(DropReason::UnknownConnection)?;
         if session.generation != header.connection.generation() && !mutant!(StaleGenerationAtServer)
         {
             return Err(DropReason::UnknownConnection);
@@ -72,8 +72,8 @@ impl<R: Route> ServerSide<R> {
         header: &Header,
         body: &'p [u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let index = header.connection.index();
-        let session = &mut self.sessions[index as usize];
+        let index = SessionIndex::of(header.connection);
+        let session = &mut self.sessions[index];
         let layout = PacketLayout::new(header.size, session.payload, session.payload);
         let (packet, packets) = (header.packet.get(), layout.packets());
         if header.size > turn.endpoint.config.max_message
@@ -82,7 +82,7 @@ impl<R: Route> ServerSide<R> {
         {
             return Err(DropReason::LyingSize);
         }
-        let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
+        let slot = &mut session.slots[SlotIndex::of(header.request)];
         let ahead = header.request.ahead_of(slot.number);
         let again = mutant!(DedupeOffByOne)
             && ahead == 0
@@ -156,10 +156,10 @@ impl<R: Route> ServerSide<R> {
         layout: &PacketLayout,
         body: &'p [u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let index = header.connection.index();
+        let index = SessionIndex::of(header.connection);
         let grants = &self.grants;
-        let session = &mut self.sessions[index as usize];
-        let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
+        let session = &mut self.sessions[index];
+        let slot = &mut session.slots[SlotIndex::of(header.request)];
         match &mut slot.state {
             SlotState::Idle => Err(DropReason::Duplicate),
             SlotState::Executing { .. } | SlotState::Accepted { .. }
@@ -254,9 +254,9 @@ impl<R: Route> ServerSide<R> {
     /// Answers a packet of a request that was answered before. Once for a burst of them: a roll-back may
     /// have crossed the response.
     fn respond_again<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, header: &Header) {
-        let index = header.connection.index();
-        let session = &mut self.sessions[index as usize];
-        let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
+        let index = SessionIndex::of(header.connection);
+        let session = &mut self.sessions[index];
+        let slot = &mut session.slots[SlotIndex::of(header.request)];
         let SlotState::Responding { again, layout, announced, .. } = &mut slot.state else {
             return;
         };
@@ -282,11 +282,11 @@ impl<R: Route> ServerSide<R> {
         turn: &mut Turn<'_, X>,
         header: &Header,
     ) -> Result<Event<'p, R>, DropReason> {
-        let index = header.connection.index();
+        let index = SessionIndex::of(header.connection);
         let grants = &self.grants;
-        let session = &mut self.sessions[index as usize];
+        let session = &mut self.sessions[index];
         let generation = session.generation;
-        let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
+        let slot = &mut session.slots[SlotIndex::of(header.request)];
         let ahead = header.request.ahead_of(slot.number);
         let busy = slot.state.is_busy();
         if ahead < 0 {
@@ -337,7 +337,7 @@ impl<R: Route> ServerSide<R> {
     ) -> Event<'p, R> {
         endpoint.stats.requests += 1;
         session.requests += 1;
-        let index = header.connection.index();
+        let index = SessionIndex::of(header.connection);
         Event::Request(Request {
             handle: RequestHandle { index, generation: session.generation, number: header.request },
             method: header.aux,
@@ -381,9 +381,9 @@ impl<R: Route> ServerSide<R> {
         header: &Header,
         status: &Status,
     ) {
-        let index = header.connection.index();
-        let session = &mut self.sessions[index as usize];
-        let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
+        let index = SessionIndex::of(header.connection);
+        let session = &mut self.sessions[index];
+        let slot = &mut session.slots[SlotIndex::of(header.request)];
         if let SlotState::Receiving(receiving) =
             std::mem::replace(&mut slot.state, SlotState::Executing { since: turn.arrived_at() })
         {
@@ -431,10 +431,10 @@ impl<R: Route> ServerSide<R> {
     }
 
     /// A credit return goes out when the burst is over: one for all of its packets.
-    fn owe_credit(&mut self, index: u32, header: &Header, gap: bool) {
+    fn owe_credit(&mut self, index: SessionIndex, header: &Header, gap: bool) {
         let number = header.request;
-        let session = &mut self.sessions[index as usize];
-        let slot = &mut session.slots[number.to_u32() as usize % WINDOW];
+        let session = &mut self.sessions[index];
+        let slot = &mut session.slots[SlotIndex::of(number)];
         if let SlotState::Receiving(receiving) = &mut slot.state {
             receiving.gap |= gap;
             // Once there is a gap, what counts is who has told of it.
@@ -458,8 +458,8 @@ impl<R: Route> ServerSide<R> {
         }
         for at in 0..self.owed.len() {
             let OwedCredit { index, generation, number, last } = self.owed[at];
-            let Some(session) = self.sessions.get_mut(index as usize) else { continue };
-            let slot = &mut session.slots[number.to_u32() as usize % WINDOW];
+            let Some(session) = self.sessions.get_mut(index) else { continue };
+            let slot = &mut session.slots[SlotIndex::of(number)];
             if session.generation != generation || slot.number != number {
                 continue;
             }
@@ -490,17 +490,17 @@ impl<R: Route> ServerSide<R> {
     fn done(
         &mut self,
         endpoint: &mut EndpointState,
-        index: u32,
+        index: SessionIndex,
         body: &[u8],
     ) -> Result<(), DropReason> {
         let (numbers, rest) = body.as_chunks::<4>();
         if !rest.is_empty() || numbers.is_empty() || numbers.len() > WINDOW {
             return Err(DropReason::LyingSize);
         }
-        let session = &mut self.sessions[index as usize];
+        let session = &mut self.sessions[index];
         for number in numbers {
             let number = RequestNumber::from_u32(u32::from_le_bytes(*number));
-            let slot = &mut session.slots[number.to_u32() as usize % WINDOW];
+            let slot = &mut session.slots[SlotIndex::of(number)];
             let same = slot.number == number || mutant!(DoneOfAnyRequest);
             if same && matches!(slot.state, SlotState::Responding { .. }) {
                 slot.state = SlotState::Idle;

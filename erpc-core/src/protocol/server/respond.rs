@@ -36,7 +36,7 @@ impl<R: Route> ServerSide<R> {
         len: usize,
     ) -> Result<MsgBuf, NoMemory> {
         if let Some(session) = self.executing(handle) {
-            let slot = &mut session.slots[handle.number.to_u32() as usize % WINDOW];
+            let slot = &mut session.slots[SlotIndex::of(handle.number)];
             let fits = |buffer: &mut MsgBuf| buffer.capacity() >= len && buffer.is_unique();
             if let Some(mut buffer) = slot.buffer.take_if(fits) {
                 session.held -= buffer.footprint();
@@ -56,8 +56,7 @@ impl<R: Route> ServerSide<R> {
         len: usize,
     ) -> Result<MsgBuf, NoMemory> {
         if let Some(session) = self.executing(handle)
-            && let Some(buffer) =
-                session.slots[handle.number.to_u32() as usize % WINDOW].buffer.take()
+            && let Some(buffer) = session.slots[SlotIndex::of(handle.number)].buffer.take()
         {
             session.held -= buffer.footprint();
             endpoint.pool.recycle(buffer);
@@ -156,8 +155,8 @@ impl<R: Route> ServerSide<R> {
         message: Message,
     ) {
         let Message { bytes: message, failure, extended } = message;
-        let session = &mut self.sessions[handle.index as usize];
-        let slot = &mut session.slots[handle.number.to_u32() as usize % WINDOW];
+        let session = &mut self.sessions[handle.index];
+        let slot = &mut session.slots[SlotIndex::of(handle.number)];
         let Some(since) = slot.state.executing_since() else { return };
         let accepted = matches!(slot.state, SlotState::Accepted { .. });
         let first = if mutant!(EagerIgnored) { session.payload } else { session.eager };
@@ -181,8 +180,7 @@ impl<R: Route> ServerSide<R> {
         }
         self.send_first(turn, handle.index, handle.number);
         if mutant!(ResponseForgotten) {
-            self.sessions[handle.index as usize].slots[handle.number.to_u32() as usize % WINDOW]
-                .state = SlotState::Idle;
+            self.sessions[handle.index].slots[SlotIndex::of(handle.number)].state = SlotState::Idle;
         }
     }
 
@@ -191,11 +189,11 @@ impl<R: Route> ServerSide<R> {
     pub(super) fn send_first<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
+        index: SessionIndex,
         number: RequestNumber,
     ) {
-        let session = &mut self.sessions[index as usize];
-        let slot = &session.slots[number.to_u32() as usize % WINDOW];
+        let session = &mut self.sessions[index];
+        let slot = &session.slots[SlotIndex::of(number)];
         let SlotState::Responding { layout, failure, extended, announced, processing, .. } =
             slot.state
         else {
@@ -222,15 +220,15 @@ impl<R: Route> ServerSide<R> {
     pub(super) fn send_response<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        index: u32,
+        index: SessionIndex,
         number: RequestNumber,
         packets: Range<u32>,
         echo: Stamp,
         waited: u64,
     ) {
         let grants = &self.grants;
-        let session = &mut self.sessions[index as usize];
-        let slot = &mut session.slots[number.to_u32() as usize % WINDOW];
+        let session = &mut self.sessions[index];
+        let slot = &mut session.slots[SlotIndex::of(number)];
         let SlotState::Responding { layout, failure, extended, processing, .. } = slot.state else {
             return;
         };
@@ -258,9 +256,9 @@ impl<R: Route> ServerSide<R> {
         turn: &mut Turn<'_, X>,
         header: &Header,
     ) -> Result<(), DropReason> {
-        let index = header.connection.index();
-        let session = &mut self.sessions[index as usize];
-        let slot = &mut session.slots[header.request.to_u32() as usize % WINDOW];
+        let index = SessionIndex::of(header.connection);
+        let session = &mut self.sessions[index];
+        let slot = &mut session.slots[SlotIndex::of(header.request)];
         let ahead = header.request.ahead_of(slot.number);
         if ahead != 0 {
             return Err(if ahead < 0 { DropReason::OldRequest } else { DropReason::RequestLeap });

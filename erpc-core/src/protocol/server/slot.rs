@@ -2,9 +2,9 @@
 
 use super::grants::NONE;
 use crate::buf::{MsgBuf, Pool};
-use crate::protocol::WINDOW;
 use crate::protocol::assembly::Assembly;
 use crate::protocol::config::EndpointConfig;
+use crate::protocol::index::{SessionIndex, Slots};
 use crate::time::Instant;
 use crate::wire::{ConnectionId, Flags, PacketLayout, RequestNumber, Stamp};
 
@@ -116,8 +116,8 @@ impl Repeated {
 /// The sessions of one client endpoint, in a list: those before and after this one.
 #[derive(Clone, Copy)]
 pub(super) struct Siblings {
-    pub(super) before: u32,
-    pub(super) after: u32,
+    pub(super) before: SessionIndex,
+    pub(super) after: SessionIndex,
 }
 
 impl Siblings {
@@ -202,7 +202,7 @@ pub(super) struct ServerSession<R> {
     pub(super) kept: usize,
     /// Requests taken in.
     pub(super) requests: u64,
-    pub(super) slots: [ServerSlot; WINDOW],
+    pub(super) slots: Slots<ServerSlot>,
 }
 
 impl<R> ServerSession<R> {
