@@ -9,6 +9,14 @@
 //! ```
 //!
 //! [`stream`] makes streams out of calls, as pure as the protocol; [`buf`] is the memory they share, [`time`] the clock value that they pass along.
+//!
+//! Folder order is import order: a module imports only from those before it. `tests/layers.rs` checks that.
+//!
+//! ```text
+//!   time < sync < mutants < clock < status < wire < buf < transport < protocol < stream < service
+//!     < executor < event_loop < calling < serving < endpoint < client < server
+//! ```
+//!
 //! `ARCHITECTURE.md` in the repository tells the whole story, `WIRE.md` draws the bytes.
 
 pub mod buf;

@@ -1,0 +1,23 @@
+//! Reads the source of a crate, for tests of its structure.
+//!
+//! ```text
+//!   tree      the files of a crate as modules, and which names each module has
+//!   resolve   which file defines what a path names, through imports, re-exports and globs
+//!   imports   every path of every file, resolved
+//!   graph     the files that import each other
+//!   layers    the rules: order of folders, cycles, globs, nesting of modules
+//! ```
+//!
+//! Only the syntax is known, not the types. A call of a method that another file defines is no import here; the path that
+//! brought the receiver's type is one.
+
+#![forbid(unsafe_code)]
+
+pub mod graph;
+pub mod imports;
+pub mod layers;
+pub mod nesting;
+pub mod resolve;
+pub mod tree;
+
+mod cfg;
