@@ -27,14 +27,14 @@
 //! | [`lab`] | experiments: how fast, how fair, how long the queues |
 //! | [`fuzz`] | the bodies of the fuzz targets |
 
-mod absence;
-mod agenda;
+mod call_behaviour;
 mod clock;
-mod course;
+mod event_queue;
 mod feature;
 pub mod fuzz;
 pub mod hostile;
 pub mod lab;
+mod loop_pauses;
 #[cfg(erpc_mutants)]
 pub mod mutants;
 pub mod net;
@@ -49,16 +49,16 @@ pub mod runner;
 mod scenario;
 mod shelf;
 pub mod shrink;
-mod silence;
+mod stream_script;
+mod timeout_budget;
 pub mod transport;
-mod whim;
 pub mod world;
 
-pub use absence::Absence;
-pub use course::Courses;
+pub use call_behaviour::Whims;
 pub use erpc_test_tools::random::Random;
 pub use feature::{Feature, Features};
+pub use loop_pauses::Absence;
 pub use output::print_line;
 pub use route::SimRoute;
 pub use scenario::Scenario;
-pub use whim::Whims;
+pub use stream_script::Courses;

@@ -12,7 +12,7 @@ use erpc_test_tools::random::mix;
 use crate::clock::Clock;
 use crate::party::Party;
 use crate::plan::EndpointPlan;
-use crate::silence::Silence;
+use crate::timeout_budget::Silence;
 use crate::transport::{Port, SimTransport};
 use crate::{Absence, Random};
 

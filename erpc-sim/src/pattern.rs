@@ -6,7 +6,7 @@ use bytes::BufMut;
 use erpc_core::wire::extension::{push_entry, put_extension};
 use erpc_test_tools::random::mix;
 
-use crate::course::Direction;
+use crate::stream_script::Direction;
 
 /// Bytes of noise that contents are cut from: a prime, so that no distance between two packets of a
 /// message is a multiple of it.

@@ -18,9 +18,9 @@ use erpc_core::transport::RxPacket;
 use erpc_core::wire::control::{Control, Cookie, Parameters};
 use erpc_core::wire::{self, ConnectionId, Kind, PacketLayout};
 
+use super::harness::{self, CREDITS, HONEST, MAX_SESSIONS, Place, Session, Side, Slot, Stage};
 use super::input::Input;
-use super::mischief::STRANGER;
-use super::stage::{self, CREDITS, HONEST, MAX_SESSIONS, Place, Session, Side, Slot, Stage};
+use super::packet_mutator::STRANGER;
 use super::steps::client::{CANCEL, DONE, HELLO, OPEN, PULL};
 use super::{MAX_MESSAGE, pattern};
 use crate::SimRoute;
@@ -39,7 +39,7 @@ const RESPONSES: [usize; 10] = [0, 8, 700, 1_024, 1_025, 1_448, 3_000, 9_000, 20
 /// # Panics
 /// If one of these does not hold, or the endpoint panics.
 pub fn hostile_client(data: &[u8]) {
-    stage::play::<Client>(data);
+    harness::play::<Client>(data);
 }
 
 /// A request that the handler has not answered.
@@ -67,7 +67,7 @@ impl Side for Client {
     const AUX: u32 = 7;
     const SIZES: &'static [u32] = &[0, 8, 32, 1_448, 1_449, 4_000, 9_000, 20_000, 40_000, 40_001];
     const STRIDE: u32 = 8;
-    const AT_ONCE: usize = stage::BURST;
+    const AT_ONCE: usize = harness::BURST;
     const SENDERS: &'static [SimRoute] = &[LIARS[0], LIARS[1], STRANGER];
     const ANSWERS: usize = CREDITS as usize;
     /// An answer, and a smaller window for everybody.
@@ -234,7 +234,7 @@ impl Stage<Client> {
     /// Another session, or the same once more; with the cookie that it got, or with a changed one.
     fn open_again(&mut self, input: &mut Input<'_>) {
         let Some((from, client, mut cookie)) = self.side.challenged else { return };
-        let parameters = stage::terms(input);
+        let parameters = harness::terms(input);
         let other = input.u8();
         cookie[usize::from(other >> 4)] ^= if other & 8 != 0 { 1 } else { 0 };
         let client = if other & 1 != 0 { client_id(other) } else { client };
@@ -337,7 +337,7 @@ impl Stage<Client> {
         };
         match response {
             Some(mut response) => {
-                stage::fill(&mut response, len);
+                harness::fill(&mut response, len);
                 self.core.respond(self.now, handle, response, false, &mut self.out);
             }
             None => {

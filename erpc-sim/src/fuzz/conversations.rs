@@ -533,10 +533,10 @@ const LATE_CALLS: &[&[u8]] = &[
 mod tests {
     use super::*;
     use crate::fuzz::client::Client;
+    use crate::fuzz::harness::{Side, Stage};
     use crate::fuzz::input::Input;
     use crate::fuzz::seed_of;
     use crate::fuzz::server::Server;
-    use crate::fuzz::stage::{Side, Stage};
 
     /// A step that reads less has found no session or packet to use, one that reads more takes the next
     /// one's bytes: either way the conversation is not the one that its steps say.

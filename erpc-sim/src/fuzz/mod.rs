@@ -9,13 +9,13 @@
 
 mod client;
 mod conversations;
+mod harness;
 mod input;
-mod mischief;
 mod outbox;
+mod packet_mutator;
 mod parsers;
 mod seeds;
 mod server;
-mod stage;
 mod steps;
 mod streams;
 

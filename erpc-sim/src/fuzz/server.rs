@@ -17,9 +17,11 @@ use erpc_core::wire::control::{Control, Parameters, Refusal};
 use erpc_core::wire::extension::EXTENSION_HEAD;
 use erpc_core::wire::{ANNOUNCEMENT, ConnectionId, Header, HeaderError, Kind, PacketLayout};
 
+use super::harness::{
+    self, BURST, CREDITS, HONEST, MAX_SESSIONS, Place, Session, Side, Slot, Stage,
+};
 use super::input::Input;
-use super::mischief::STRANGER;
-use super::stage::{self, BURST, CREDITS, HONEST, MAX_SESSIONS, Place, Session, Side, Slot, Stage};
+use super::packet_mutator::STRANGER;
 use super::steps::server::{ACCEPTED, CALL, HANDSHAKE, LEAVE, RETURN};
 use crate::SimRoute;
 use crate::hostile::LyingServer;
@@ -47,7 +49,7 @@ const REFUSALS: [Refusal; 4] =
 /// # Panics
 /// If one of these does not hold, or the endpoint panics.
 pub fn hostile_server(data: &[u8]) {
-    stage::play::<Server>(data);
+    harness::play::<Server>(data);
 }
 
 /// A `Hello` of the client's, or an `Open` with what it proposes.
@@ -258,7 +260,7 @@ impl Stage<Server> {
     fn call(&mut self, (session, kind): (usize, usize), size: usize) {
         let Some(id) = self.side.ids.get(session).copied() else { return };
         let Ok(mut request) = self.core.pool().alloc(size) else { return };
-        stage::fill(&mut request, size);
+        harness::fill(&mut request, size);
         let token = self.side.ended.len() as u64;
         let deadline = match kind {
             2 => self.now.plus_nanos(5_000_000),
@@ -350,7 +352,7 @@ impl Stage<Server> {
             },
             (_, Some(_)) => Control::Opened {
                 server: LyingServer::name(asked.client),
-                parameters: stage::terms(input),
+                parameters: harness::terms(input),
             },
         };
         let from = if input.u8() < 230 { asked.route } else { LIARS_OTHER };

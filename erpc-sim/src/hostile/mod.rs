@@ -12,16 +12,16 @@
 pub mod craft;
 
 mod bench;
-mod liar;
-mod lying_server;
+mod malicious_client;
+mod malicious_server;
 mod pace;
-mod stranger;
+mod spoofer;
 
 pub use bench::{Bench, PACKET_NANOS, Report, TURN_NANOS, VICTIM};
-pub use liar::{Liar, Lie};
-pub use lying_server::LyingServer;
+pub use malicious_client::{Liar, Lie};
+pub use malicious_server::LyingServer;
 pub use pace::Pace;
-pub use stranger::{Strange, Stranger};
+pub use spoofer::{Strange, Stranger};
 
 use erpc_core::time::Instant;
 

@@ -12,7 +12,7 @@ use erpc_core::transport::MAX_BURST;
 
 use super::caller::Caller;
 use super::{Load, Meter, Samples, Setting};
-use crate::agenda::Agenda;
+use crate::event_queue::Agenda;
 use crate::net::{Network, Packet};
 use crate::transport::{Port, Sent, SimTransport};
 use crate::{Random, SimRoute};

@@ -13,12 +13,12 @@
 //! The network loses packets only where queues are full. Faults are put in front of it or behind it
 //! by whoever sends and receives.
 
-mod agenda;
 mod network;
 mod port;
 mod stats;
 mod switch;
 mod topology;
+mod tournament;
 
 #[cfg(test)]
 mod properties;

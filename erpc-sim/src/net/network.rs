@@ -2,10 +2,10 @@
 
 use erpc_core::time::Instant;
 
-use super::agenda::Agenda;
 use super::port::Port;
 use super::switch::{Switch, Verdict};
 use super::topology::Node;
+use super::tournament::Agenda;
 use super::{LinkId, NetworkStats, Packet, Topology};
 
 /// Packet buffers that are kept for reuse.

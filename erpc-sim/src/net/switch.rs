@@ -1,7 +1,7 @@
 //! A switch with output queues in one shared buffer.
 
-use super::agenda::Agenda;
 use super::port::Port;
+use super::tournament::Agenda;
 
 /// The unit of alpha: runs must not depend on how floating point is done, so decisions are made
 /// with integers.

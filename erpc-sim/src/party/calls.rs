@@ -6,10 +6,10 @@ use erpc_core::time::Instant;
 use erpc_core::wire::extension::MAX_EXTENSION;
 
 use super::{Cx, Party, Session};
+use crate::call_behaviour::Whim;
 use crate::oracle::Oracle;
 use crate::pattern;
 use crate::plan::Plan;
-use crate::whim::Whim;
 
 impl Party {
     /// Makes the calls that are owed, as many at a time as the plan says.

@@ -17,8 +17,8 @@ use super::times::Times;
 use super::{
     EndpointPlan, HOUR, Handlers, Happening, MOST_CREDITS, MS, Plan, SECOND, SLOWEST_PACE, Sizes,
 };
+use crate::call_behaviour::Whims;
 use crate::transport::Nic;
-use crate::whim::Whims;
 use crate::{Absence, Courses, Feature, Features, Random, Scenario, SimRoute};
 
 /// Streams of randomness, one per purpose; features have theirs behind these.

@@ -15,9 +15,9 @@ use erpc_core::transport::fault::Faults;
 use self::draft::{Draft, purpose};
 pub use self::sizes::Sizes;
 use self::times::Times;
+use crate::call_behaviour::Whims;
 use crate::net::Topology;
 use crate::transport::Nic;
-use crate::whim::Whims;
 use crate::{Absence, Courses, Feature, Features, Random, Scenario, SimRoute};
 
 /// A run's whole future, but for what the endpoints do.

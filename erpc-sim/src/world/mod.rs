@@ -15,7 +15,7 @@ use erpc_core::time::Instant;
 use erpc_core::transport::fault::FaultCounts;
 use erpc_test_tools::random::mix;
 
-use crate::agenda::Agenda;
+use crate::event_queue::Agenda;
 use crate::net::{Network, Packet};
 use crate::node::Node;
 use crate::oracle::{Hardships, Oracle, Outcomes};

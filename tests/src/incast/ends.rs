@@ -9,7 +9,7 @@ use erpc::raw::{
 };
 use erpc::{CallError, EndpointConfig, Udp, UdpConfig};
 
-use super::presence::Presence;
+use super::scheduling::Presence;
 use crate::raw::listening;
 
 /// The one method: answered with the request's length.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::presence::{Haste, go_first};
+use super::scheduling::{Haste, go_first};
 use erpc_test_tools::limit::millis;
 
 /// What a frame has besides its packet, so that the port's rate means the same as a kernel's.

@@ -4,8 +4,8 @@
 mod bottleneck;
 mod ends;
 mod hop;
-mod presence;
 mod probe;
+mod scheduling;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,8 +15,8 @@ use erpc::EndpointConfig;
 use erpc::raw::protocol::CongestionControl;
 
 use self::ends::{Clients, Progress, Snapshot, serve};
-use self::presence::{Haste, go_first};
 use self::probe::Trip;
+use self::scheduling::{Haste, go_first};
 use erpc_test_tools::limit::millis;
 use erpc_test_tools::statistics::jain;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::presence::{Haste, go_first};
+use super::scheduling::{Haste, go_first};
 use erpc_test_tools::limit::millis;
 
 /// How often one is sent.

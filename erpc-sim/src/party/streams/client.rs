@@ -7,8 +7,8 @@ use erpc_core::time::Instant;
 
 use super::users::{Reader, Writer};
 use super::{STREAM, Stage, Who};
-use crate::course::{Course, Direction};
 use crate::pattern;
+use crate::stream_script::{Course, Direction};
 
 /// A stream, its user, and the session that it has to itself.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use erpc_core::protocol::{CallError, Cause, Reply, SessionId};
 
 use super::client::ClientStream;
 use super::{Stage, Streams, Wake, owned, stream_of_token};
-use crate::course::Course;
 use crate::oracle::Oracle;
 use crate::party::{Cx, Party};
 use crate::plan::Plan;
+use crate::stream_script::Course;
 
 /// What a session that carries streams is at.
 #[derive(Default)]

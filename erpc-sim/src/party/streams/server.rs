@@ -9,10 +9,10 @@ use erpc_core::wire::extension::Extension;
 use super::users::{Reader, Writer};
 use super::{Stage, Streams, Wake, Who, owned, stream_of};
 use crate::SimRoute;
-use crate::course::{Course, Direction, Order};
 use crate::oracle::Oracle;
 use crate::party::{Cx, Party};
 use crate::pattern;
+use crate::stream_script::{Course, Direction, Order};
 
 /// The streams of one session, of which one lives at a time.
 #[derive(Debug)]

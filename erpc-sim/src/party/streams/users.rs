@@ -2,8 +2,8 @@
 
 use erpc_core::stream::Batch;
 
-use crate::course::{Direction, Flow, Pauses};
 use crate::oracle::Oracle;
+use crate::stream_script::{Direction, Flow, Pauses};
 
 /// Pauses as they come.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use erpc_core::stream::{Ask, BATCH, End, MAX_PULLS, MAX_UNREAD};
 use erpc_core::time::Instant;
 
 use super::{Incarnation, Oracle};
-use crate::course::{Course, Direction, Flow};
 use crate::pattern;
+use crate::stream_script::{Course, Direction, Flow};
 
 /// Batches of the client's that are on their way, unread or being read, and the one that gathers.
 const MOST_UP: usize = MAX_UNREAD + 1;

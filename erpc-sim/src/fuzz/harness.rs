@@ -13,8 +13,8 @@ use erpc_core::wire::control::Parameters;
 use erpc_core::wire::{ConnectionId, HEADER_LEN, Kind, PacketLayout};
 
 use super::input::Input;
-use super::mischief::{Mischief, STRANGER};
 use super::outbox::Outbox;
+use super::packet_mutator::{Mischief, STRANGER};
 use super::steps;
 use super::{MAX_MESSAGE, MEMORY, capabilities, is_pattern, pattern, seed_of};
 use crate::SimRoute;

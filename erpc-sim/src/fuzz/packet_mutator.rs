@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use erpc_core::wire::control::{Control, Refusal};
 use erpc_core::wire::{ConnectionId, Kind, ReplyInfo};
 
+use super::harness;
 use super::input::Input;
-use super::stage;
 use crate::SimRoute;
 use crate::hostile::craft::{self, Craft};
 
@@ -94,11 +94,11 @@ impl Mischief {
                 port: u16::from(input.u8()),
                 steer: input.u8(),
             },
-            4 => Control::Opened { server: sender, parameters: stage::terms(input) },
+            4 => Control::Opened { server: sender, parameters: harness::terms(input) },
             5 => Control::Refused { reason: Refusal::Full, low: 1, high: 1 },
             6 => Control::Hello { client: sender, low: 1, high: u16::from(input.u8()) },
             7 => {
-                let parameters = stage::terms(input);
+                let parameters = harness::terms(input);
                 Control::Open { client: sender, cookie: [2; 16], parameters }
             }
             8 => Control::Reset { unknown: sender },

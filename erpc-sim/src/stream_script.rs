@@ -3,7 +3,7 @@
 use erpc_core::status::{Code, Status};
 use erpc_core::stream::BATCH;
 
-use crate::whim::Whims;
+use crate::call_behaviour::Whims;
 use crate::{Random, pattern};
 
 /// What the streams of a run are like.
