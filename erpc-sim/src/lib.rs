@@ -29,6 +29,7 @@
 
 mod call_behaviour;
 mod clock;
+mod driver;
 mod event_queue;
 mod feature;
 pub mod fuzz;
@@ -47,7 +48,6 @@ pub mod plan;
 mod route;
 pub mod runner;
 mod scenario;
-mod shelf;
 pub mod shrink;
 mod stream_script;
 mod timeout_budget;

@@ -34,12 +34,6 @@ pub(crate) struct Node {
     pub(crate) tx: Injector,
     absence: Option<Absence>,
     absences: Random,
-    /// When its last turn is over.
-    pub(crate) busy_until: Instant,
-    /// When its next turn is planned for.
-    pub(crate) turn_at: Option<Instant>,
-    /// The earliest event on the agenda that will look whether its turn is due; perhaps before that.
-    pub(crate) alarm_at: Option<Instant>,
     pub(crate) turns: u64,
     pub(crate) silence: Silence,
     /// Forged packets that it was handed in this life.
@@ -65,9 +59,6 @@ impl Node {
             tx: Injector::new(seed ^ 2, tx.clone(), start),
             absence: plan.absence,
             absences: Random::new(seed).fork(3),
-            busy_until: start,
-            turn_at: None,
-            alarm_at: None,
             turns: 0,
             silence: Silence::default(),
             forged: 0,
@@ -97,7 +88,6 @@ impl Node {
     /// It dies; nothing of it remains but what is on its way.
     pub(crate) fn die(&mut self) {
         self.rpc = None;
-        self.turn_at = None;
     }
 
     /// How long its loop is away after this turn, in nanoseconds.

@@ -1,6 +1,6 @@
 //! The clock, the endpoints and the network of an experiment.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,21 +12,16 @@ use erpc_core::transport::MAX_BURST;
 
 use super::caller::Caller;
 use super::{Load, Meter, Samples, Setting};
-use crate::event_queue::Agenda;
-use crate::net::{Network, Packet};
+use crate::driver::{Driver, Step};
+use crate::net::Packet;
 use crate::transport::{Port, Sent, SimTransport};
 use crate::{Random, SimRoute};
 
 /// When runs begin.
 const START: Instant = Instant::from_nanos(1_000_000_000);
 
-#[derive(Clone, Copy)]
-enum Event {
-    /// A turn of an endpoint may be due.
-    Turn(u32),
-    /// What an endpoint has sent in its last turn reaches its cable.
-    Leave(u32),
-}
+/// What an endpoint has sent in its last turn reaches its cable.
+struct Leave(usize);
 
 /// An endpoint and its user.
 struct Place {
@@ -36,11 +31,6 @@ struct Place {
     caller: Caller,
     /// What its absences are drawn from.
     absences: Random,
-    busy_until: Instant,
-    /// When its next turn is planned for.
-    turn_at: Option<Instant>,
-    /// The earliest event that will look whether its turn is due.
-    alarm_at: Option<Instant>,
     leaving: Vec<Sent>,
 }
 
@@ -68,12 +58,9 @@ pub struct Counts {
 /// An experiment under way.
 pub struct Lab {
     setting: Setting,
-    now: Instant,
-    network: Network,
+    driver: Driver<Leave>,
     places: Vec<Place>,
-    by_route: BTreeMap<SimRoute, u32>,
-    agenda: Agenda<Event>,
-    ready: VecDeque<u32>,
+    by_route: BTreeMap<SimRoute, usize>,
     chance: Random,
     /// A packet is lost if the word that is drawn for it is below this.
     loses_below: u64,
@@ -91,12 +78,9 @@ impl Lab {
     pub fn new(setting: Setting) -> Self {
         let chance = Random::new(setting.seed);
         Self {
-            now: START,
-            network: Network::new(&setting.topology),
+            driver: Driver::new(&setting.topology, START),
             places: Vec::new(),
             by_route: BTreeMap::new(),
-            agenda: Agenda::new(),
-            ready: VecDeque::new(),
             chance: chance.fork(1),
             loses_below: (setting.loss * u64::MAX as f64) as u64,
             lost: 0,
@@ -111,7 +95,7 @@ impl Lab {
     /// If the endpoints' settings are out of bounds, or the network has no such host.
     pub fn add(&mut self, route: SimRoute, load: Load) -> usize {
         assert!(route.host < self.setting.topology.hosts(), "no host {}", route.host);
-        let index = self.places.len();
+        let index = self.driver.add_endpoint();
         let random = Random::new(self.setting.seed).fork(16 + index as u64);
         let port = Port::new(route, self.setting.nic);
         let config = self.setting.config.clone().seed(random.clone().word());
@@ -126,37 +110,40 @@ impl Lab {
             port,
             caller,
             absences: random.fork(3),
-            busy_until: self.now,
-            turn_at: None,
-            alarm_at: None,
             leaving: Vec::new(),
         });
-        self.by_route.insert(route, index as u32);
-        self.plan_turn(index, start);
+        self.by_route.insert(route, index);
+        self.driver.plan_turn(index, start);
         index
     }
 
     /// Lets so much time pass.
     pub fn run_for(&mut self, time: Duration) {
-        let until = self.now + time;
-        while self.step(until) {}
-        self.now = until;
+        let until = self.driver.now() + time;
+        while let Some(step) = self.driver.step(until) {
+            match step {
+                Step::Turn(index) => self.turn(index),
+                Step::Arrival(packet) => self.arrive(packet),
+                Step::Event(Leave(index)) => self.leave(index),
+                Step::Nothing => {}
+            }
+        }
+        self.driver.advance_to(until);
     }
 
     /// The loop of an endpoint takes no turn for so long, and does not know it: what waits for it looks as if the network
     /// had kept it.
     pub fn stall(&mut self, index: usize, time: Duration) {
-        let place = &mut self.places[index];
-        place.turn_at = None;
-        place.busy_until = place.busy_until.max(self.now + time);
-        let until = place.busy_until;
-        self.plan_turn(index, until);
+        let until = self.driver.busy_until(index).max(self.driver.now() + time);
+        self.driver.cancel_turn(index);
+        self.driver.set_busy_until(index, until);
+        self.driver.plan_turn(index, until);
     }
 
     /// The time since the beginning.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
-        self.now - START
+        self.driver.now() - START
     }
 
     /// What was seen on the cables.
@@ -196,13 +183,13 @@ impl Lab {
 
     /// Bytes that wait at the switch for the cable to `host`.
     pub fn queue(&mut self, host: u32) -> u64 {
-        self.network.queue_towards(self.now, host)
+        self.driver.queue_towards(host)
     }
 
     /// The rates at which an endpoint's sessions send and ask, in bytes per second; `None` where nothing limits them.
     pub fn rates(&mut self, index: usize) -> Vec<Option<u64>> {
         let place = &mut self.places[index];
-        let cx = place.rpc.context_at(self.now);
+        let cx = place.rpc.context_at(self.driver.now());
         let rate = |&session| cx.session_stats(session).and_then(|stats| stats.rate);
         place.caller.sessions().iter().map(rate).collect()
     }
@@ -215,7 +202,7 @@ impl Lab {
             protocol += place.rpc.stats().protocol;
             overflows += place.port.stats().rx_overflow;
         }
-        let network = self.network.stats();
+        let network = self.driver.network().stats();
         Counts {
             packets: network.sent,
             lost: self.lost,
@@ -228,97 +215,59 @@ impl Lab {
         }
     }
 
-    /// The next event, unless it comes after `until`.
-    fn step(&mut self, until: Instant) -> bool {
-        if let Some(index) = self.ready.pop_front() {
-            self.turn(index as usize);
-            return true;
-        }
-        let due = self.agenda.next_at().unwrap_or(Instant::NEVER);
-        let arrival = self.network.next_event().unwrap_or(Instant::NEVER);
-        if due.min(arrival) > until {
-            return false;
-        }
-        self.now = due.min(arrival);
-        if arrival <= due {
-            if let Some(packet) = self.network.step() {
-                self.arrive(packet);
-            }
-        } else if let Some((_, event)) = self.agenda.take() {
-            match event {
-                Event::Turn(index) => self.alarm(index as usize),
-                Event::Leave(index) => self.leave(index as usize),
-            }
-        }
-        true
-    }
-
     fn arrive(&mut self, packet: Packet) {
         let indices = (self.by_route.get(&packet.from), self.by_route.get(&packet.to));
         let (Some(&from), Some(&to)) = indices else {
-            return self.network.recycle(packet.bytes);
+            return self.driver.network_mut().recycle(packet.bytes);
         };
         if self.loses_below > 0 && self.chance.word() < self.loses_below {
             self.lost += 1;
-            return self.network.recycle(packet.bytes);
+            return self.driver.network_mut().recycle(packet.bytes);
         }
         if let Some(meter) = &mut self.meter {
-            meter.look_at(self.now, from as usize, &packet);
+            meter.look_at(self.driver.now(), from, &packet);
         }
-        self.places[to as usize].port.deliver(packet.from, packet.bytes, packet.marked);
-        self.plan_turn(to as usize, self.now);
+        self.places[to].port.deliver(packet.from, packet.bytes, packet.marked);
+        self.driver.plan_turn_now(to);
     }
 
-    fn alarm(&mut self, index: usize) {
-        let place = &mut self.places[index];
-        if place.alarm_at == Some(self.now) {
-            place.alarm_at = None;
-            match place.turn_at {
-                Some(at) if at > self.now => self.set_alarm(index, at),
-                _ => self.turn(index),
-            }
-        }
-    }
-
-    /// One turn of an endpoint's loop, if it is due.
+    /// One turn of an endpoint's loop.
     fn turn(&mut self, index: usize) {
+        let now = self.driver.now();
         let place = &mut self.places[index];
-        if place.turn_at != Some(self.now) {
-            return;
-        }
-        place.turn_at = None;
         let waiting = place.port.waiting().min(MAX_BURST);
-        place.port.set_now(self.now);
-        place.rpc.run_once_at(self.now, &mut place.caller);
+        place.port.set_now(now);
+        place.rpc.run_once_at(now, &mut place.caller);
         let absence = self.setting.absence;
         let away = absence.map_or(0, |absence| absence.after_turn(&mut place.absences));
         if away == 0 {
             // Its next turn is when something comes.
             place.rpc.rested();
         }
-        if self.now >= START + place.caller.start() {
-            place.caller.begin(&mut place.rpc.context_at(self.now));
+        if now >= START + place.caller.start() {
+            place.caller.begin(&mut place.rpc.context_at(now));
             place.rpc.ring_doorbell();
         }
         if let Some(rule) = place.port.take_misuse() {
             panic!("{rule}");
         }
         let (per_turn, per_packet) = self.setting.turn_nanos;
-        let sent_by = self.now.plus_nanos(per_turn + per_packet * waiting as u64);
-        place.busy_until = sent_by.plus_nanos(away);
+        let sent_by = now.plus_nanos(per_turn + per_packet * waiting as u64);
+        let busy_until = sent_by.plus_nanos(away);
+        self.driver.set_busy_until(index, busy_until);
         place.port.take_sent(&mut place.leaving);
         let next = if away > 0 || place.port.waiting() > 0 {
-            Some(place.busy_until)
+            Some(busy_until)
         } else {
             place.rpc.next_deadline()
         };
         if per_packet == 0 {
             self.leave(index);
         } else if !place.leaving.is_empty() {
-            self.agenda.put(sent_by, Event::Leave(index as u32));
+            self.driver.schedule(sent_by, Leave(index));
         }
         if let Some(next) = next {
-            self.plan_turn(index, next);
+            self.driver.plan_turn(index, next);
         }
     }
 
@@ -326,32 +275,7 @@ impl Lab {
     fn leave(&mut self, index: usize) {
         let place = &mut self.places[index];
         for Sent { to, bytes } in place.leaving.drain(..) {
-            let packet = Packet { from: place.route, to, bytes, marked: false, forged: false };
-            self.network.send(self.now, place.route.host, packet);
-        }
-    }
-
-    /// Plans a turn for `at`, or earlier if one is planned.
-    fn plan_turn(&mut self, index: usize, at: Instant) {
-        let place = &mut self.places[index];
-        let at = at.max(place.busy_until).max(self.now);
-        if place.turn_at.is_some_and(|planned| planned <= at) {
-            return;
-        }
-        place.turn_at = Some(at);
-        if at == self.now {
-            self.ready.push_back(index as u32);
-        } else {
-            self.set_alarm(index, at);
-        }
-    }
-
-    /// Sees to it that somebody looks after an endpoint at `at` or earlier.
-    fn set_alarm(&mut self, index: usize, at: Instant) {
-        let place = &mut self.places[index];
-        if place.alarm_at.is_none_or(|alarm| at < alarm) {
-            place.alarm_at = Some(at);
-            self.agenda.put(at, Event::Turn(index as u32));
+            self.driver.send(place.route.host, Packet::new(place.route, to, bytes));
         }
     }
 }

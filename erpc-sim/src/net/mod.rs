@@ -57,6 +57,13 @@ pub struct Packet {
 }
 
 impl Packet {
+    /// A packet that no switch has marked, from an honest sender or one that nothing tells from it.
+    #[must_use]
+    #[inline]
+    pub fn new(from: SimRoute, to: SimRoute, bytes: Vec<u8>) -> Self {
+        Self { from, to, bytes, marked: false, forged: false }
+    }
+
     /// Bytes on the cable and in queues: payload and [`WIRE_OVERHEAD_BYTES`].
     #[must_use]
     #[inline]

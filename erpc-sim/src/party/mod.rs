@@ -19,7 +19,7 @@ use crate::plan::{EndpointPlan, Plan};
 use crate::transport::SimTransport;
 use crate::{Feature, Random, SimRoute};
 
-type Cx<'a> = Context<'a, SimTransport>;
+pub(crate) type Cx<'a> = Context<'a, SimTransport>;
 
 /// What a session is opened for.
 #[derive(Clone, Copy)]

@@ -25,43 +25,38 @@ impl World<'_> {
         match *happening {
             Happening::Crash(index, down) => self.crash(index, down),
             Happening::Stop(link) => {
-                self.network.stop_link(self.now, LinkId(link));
+                self.driver.stop_link(LinkId(link));
                 self.happened.stops += 1;
             }
-            Happening::Resume(link) => self.network.resume_link(self.now, LinkId(link)),
+            Happening::Resume(link) => self.driver.resume_link(LinkId(link)),
             Happening::Replay(count) => self.replay(count),
             Happening::Forge(count) => self.forge(count),
             Happening::Stall(index, nanos) => {
                 for index in self.neighbours(index) {
-                    self.nodes[index].clock.stop(self.now);
-                    self.agenda.put(self.now.plus_nanos(nanos), Event::Unstall(index as u32));
+                    self.nodes[index].clock.stop(self.driver.now());
+                    self.driver.schedule_in(nanos, Event::Unstall(index));
                 }
                 self.happened.stalls += 1;
             }
             Happening::Leap(index, nanos) => {
                 for index in self.neighbours(index) {
                     self.nodes[index].clock.leap(nanos);
-                    self.plan_turn(index, self.now);
+                    self.driver.plan_turn_now(index);
                 }
                 self.happened.leaps += 1;
             }
             Happening::Hoard(index, nanos) => {
                 let node = &mut self.nodes[index];
-                let now = node.clock.at(self.now);
+                let now = node.clock.at(self.driver.now());
                 if let Some(rpc) = &mut node.rpc {
                     node.party.take_hoard(&mut rpc.context_at(now));
-                    self.agenda.put(self.now.plus_nanos(nanos), Event::Unhoard(index as u32));
+                    self.driver.schedule_in(nanos, Event::Unhoard(index));
                     self.happened.hoards += 1;
                 }
             }
             Happening::Reconnect(index) => {
-                let node = &mut self.nodes[index];
-                let now = node.clock.at(self.now);
-                if let Some(rpc) = &mut node.rpc {
-                    node.party.reconnect(&mut rpc.context_at(now), &mut self.oracle);
-                    self.happened.reconnects += 1;
-                    self.between_turns(index);
-                }
+                self.happened.reconnects += u64::from(self.nodes[index].rpc.is_some());
+                self.act(index, |party, cx, oracle, _| party.reconnect(cx, oracle));
             }
         }
     }
@@ -83,8 +78,9 @@ impl World<'_> {
             let node = &mut self.nodes[other];
             node.party.abandon(&mut self.oracle);
             node.die();
+            self.driver.cancel_turn(other);
             self.happened.crashes += 1;
-            self.agenda.put(self.now.plus_nanos(down), Event::Restart(other as u32));
+            self.driver.schedule_in(down, Event::Restart(other));
         }
     }
 
@@ -118,8 +114,8 @@ impl World<'_> {
             for _ in 0..4 {
                 let random = &mut self.chances.replay;
                 let soon = 1 << random.within(12, 21);
-                let at = self.now.plus_nanos(soon + random.below(soon));
-                self.agenda.put(at, Event::ReplayOf(index as u32));
+                let nanos = soon + random.below(soon);
+                self.driver.schedule_in(nanos, Event::ReplayOf(index));
             }
         }
     }

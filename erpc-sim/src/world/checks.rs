@@ -36,7 +36,7 @@ impl World<'_> {
         let Some(rpc) = &mut node.rpc else { return };
         let sent = node.port.pushed() as u64;
         let sessions = rpc.sessions();
-        let now = node.clock.at(self.now);
+        let now = node.clock.at(self.driver.now());
         if let Some(what) =
             node.silence.check(now, received, sessions.0, self.plan.probes_every_nanos(), || {
                 rpc.stats().protocol.timeouts
@@ -134,7 +134,7 @@ impl World<'_> {
         for node in &mut self.nodes {
             let Some(rpc) = &mut node.rpc else { continue };
             rpc.check_invariants();
-            let now = node.clock.at(self.now);
+            let now = node.clock.at(self.driver.now());
             node.party.check(&rpc.context_at(now), self.plan, &mut self.oracle);
         }
     }

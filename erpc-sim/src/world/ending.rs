@@ -24,14 +24,14 @@ impl World<'_> {
             node.party.retire();
             node.party.drop_hoard();
         }
-        for link in 0..self.network.links() {
-            self.network.resume_link(self.now, LinkId(link));
+        for link in 0..self.driver.network().links() {
+            self.driver.resume_link(LinkId(link));
         }
         let (bytes, items, pauses) = self.oracle.stream_backlog();
         let bytes = self.oracle.backlog_bytes() + bytes;
         let bound = self.plan.bound_nanos(bytes, self.oracle.under_way() + items);
-        let until = self.now.plus_nanos(bound + pauses);
-        self.phase = Phase::Draining { since: self.now, until };
+        let until = self.driver.now().plus_nanos(bound + pauses);
+        self.phase = Phase::Draining { since: self.driver.now(), until };
     }
 
     /// Goes on to the next phase if this one is over; false when all are.
@@ -40,7 +40,7 @@ impl World<'_> {
             Phase::Faults => true,
             Phase::Draining { since, until } => {
                 let (calls, streams) = (self.oracle.under_way(), self.oracle.streams_under_way());
-                let now = self.now;
+                let now = self.driver.now();
                 let everybody_is_there = self.nodes.iter().all(|node| node.rpc.is_some());
                 if calls + streams == 0 && everybody_is_there {
                     let (used, given) = (now.nanos_since(since), until.nanos_since(since));
@@ -48,8 +48,8 @@ impl World<'_> {
                     // Long enough for what clients say of responses that they have, also if it is lost once,
                     // and longer than the liveness timeout: idle sessions live by their pings.
                     let rest = self.plan.probes_every_nanos() * 32 * 4 + 1_000_000_000;
-                    let until_rested = self.now.plus_nanos(rest);
-                    self.agenda.put(until_rested, Event::Rested);
+                    let until_rested = self.driver.now().plus_nanos(rest);
+                    self.driver.schedule(until_rested, Event::Rested);
                     self.phase =
                         Phase::Resting { until: until_rested, leave_by: until.plus_nanos(rest) };
                 } else if now > until {
@@ -62,7 +62,7 @@ impl World<'_> {
                 true
             }
             Phase::Resting { until, leave_by } => {
-                if self.now >= until {
+                if self.driver.now() >= until {
                     if self.plan.spares_sessions() {
                         self.check_streams();
                     }
@@ -78,7 +78,7 @@ impl World<'_> {
                     self.check_rest();
                     return false;
                 }
-                if self.now > until {
+                if self.driver.now() > until {
                     let sessions: Vec<_> = self
                         .nodes
                         .iter()
@@ -95,12 +95,7 @@ impl World<'_> {
     fn leave(&mut self, until: Instant) {
         self.phase = Phase::Leaving { until: until.plus_nanos(LEAVING) };
         for index in 0..self.nodes.len() {
-            let node = &mut self.nodes[index];
-            let now = node.clock.at(self.now);
-            if let Some(rpc) = &mut node.rpc {
-                node.party.leave(&mut rpc.context_at(now));
-                self.between_turns(index);
-            }
+            self.act(index, |party, cx, _, _| party.leave(cx));
         }
     }
 
@@ -134,7 +129,7 @@ impl World<'_> {
     /// Every call that ended early on its way has been answered by now, and its slot is free.
     fn check_quarantines(&mut self) {
         for (index, node) in self.nodes.iter_mut().enumerate() {
-            let now = node.clock.at(self.now);
+            let now = node.clock.at(self.driver.now());
             let Some(rpc) = &mut node.rpc else { continue };
             let left = node.party.quarantined(&rpc.context_at(now));
             if left > 0 {
@@ -159,7 +154,7 @@ impl World<'_> {
     fn check_windows(&mut self) {
         for index in 0..self.nodes.len() {
             let node = &mut self.nodes[index];
-            let now = node.clock.at(self.now);
+            let now = node.clock.at(self.driver.now());
             let Some(rpc) = &mut node.rpc else { continue };
             for (server, known) in node.party.windows(&rpc.context_at(now)) {
                 // Any endpoint of the host may have accepted the session.
@@ -185,7 +180,7 @@ impl World<'_> {
 
     /// Nothing is left behind: no buffer in use, every packet accounted for.
     fn check_rest(&mut self) {
-        self.network.check();
+        self.driver.network().check();
         for (index, node) in self.nodes.iter_mut().enumerate() {
             let Some(rpc) = &mut node.rpc else { continue };
             // The device has long read what it was given; the next doorbell lets go of it.

@@ -7,7 +7,7 @@ mod packets;
 mod report;
 mod turns;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use erpc_core::protocol::ListenGroup;
@@ -15,40 +15,39 @@ use erpc_core::time::Instant;
 use erpc_core::transport::fault::FaultCounts;
 use erpc_test_tools::random::mix;
 
-use crate::event_queue::Agenda;
-use crate::net::{Network, Packet};
+use crate::driver::{Driver, Step};
+use crate::net::Packet;
 use crate::node::Node;
-use crate::oracle::{Hardships, Oracle, Outcomes};
+use crate::oracle::{Hardships, Incarnation, Oracle, Outcomes};
 use crate::party::{Answer, Wake};
 use crate::plan::Plan;
-use crate::shelf::Shelf;
 use crate::transport::Sent;
 use crate::{Feature, Random, SimRoute};
 
 use self::packets::Way;
 pub use self::report::{Happened, Report};
 
-#[derive(Clone, Copy)]
 enum Event {
-    /// A turn of an endpoint may be due.
-    Alarm(u32),
     /// A packet goes on that was held back.
-    GoOn(u32),
+    GoOn(Packet, Way),
     /// An answer that was put off is given.
-    Answer(u32),
-    /// A caller has waited long enough.
-    Cancel(u32),
+    Answer(Incarnation, Answer),
+    /// The caller of this call has waited long enough.
+    Cancel(Incarnation, u32),
     /// A user of a stream goes on.
-    Wake(u32),
-    Round(u32, u32),
-    StreamRound(u32, u32),
-    Happens(u32),
-    Restart(u32),
-    Unstall(u32),
-    Unhoard(u32),
+    Wake(Incarnation, Wake),
+    /// An endpoint begins so many calls.
+    Round(usize, u32),
+    /// An endpoint begins so many streams.
+    StreamRound(usize, u32),
+    /// Something of the plan happens, by its place there.
+    Happens(usize),
+    Restart(usize),
+    Unstall(usize),
+    Unhoard(usize),
     /// Packets of the past that an endpoint sent or received come again.
-    ReplayOf(u32),
-    /// Everybody has rested.
+    ReplayOf(usize),
+    /// All endpoints have rested.
     Rested,
     Heal,
 }
@@ -76,22 +75,12 @@ enum Phase {
 /// A world in motion.
 pub struct World<'p> {
     plan: &'p Plan,
-    now: Instant,
-    network: Network,
+    driver: Driver<Event>,
     nodes: Vec<Node>,
     /// Endpoints by address.
     places: BTreeMap<SimRoute, usize>,
     /// What the endpoints of a host listen as, by host and life.
     groups: BTreeMap<(u32, u32), Arc<ListenGroup>>,
-    agenda: Agenda<Event>,
-    /// Endpoints whose turn is now.
-    ready: VecDeque<u32>,
-    waiting: Shelf<(Packet, Way)>,
-    answers: Shelf<(usize, u32, Answer)>,
-    /// Calls to be cancelled: whose, in which life, which.
-    cancels: Shelf<(usize, u32, u32)>,
-    /// Users of streams who have paused: whose, in which life, which.
-    wakes: Shelf<(usize, u32, Wake)>,
     /// Requests that servers have accepted: whose, to whom, and the session and the number there.
     accepted: BTreeSet<(SimRoute, SimRoute, u64, u32)>,
     /// The long requests under way.
@@ -130,17 +119,10 @@ impl<'p> World<'p> {
             plan.endpoints.iter().enumerate().map(|(at, endpoint)| (endpoint.route, at)).collect();
         let mut world = Self {
             plan,
-            now: start,
-            network: Network::new(&plan.topology),
+            driver: Driver::new(&plan.topology, start),
             nodes,
             places,
             groups: BTreeMap::new(),
-            agenda: Agenda::new(),
-            ready: VecDeque::new(),
-            waiting: Shelf::new(),
-            answers: Shelf::new(),
-            cancels: Shelf::new(),
-            wakes: Shelf::new(),
             accepted: BTreeSet::new(),
             requests: packets::Requests::default(),
             pulls: packets::Pulls::default(),
@@ -157,18 +139,19 @@ impl<'p> World<'p> {
             bound_used: 0,
         };
         for index in 0..plan.endpoints.len() {
+            world.driver.add_endpoint();
             world.start(index);
             for &(at, calls) in &plan.endpoints[index].rounds {
-                world.agenda.put(at, Event::Round(index as u32, calls));
+                world.driver.schedule(at, Event::Round(index, calls));
             }
             for &(at, streams) in &plan.endpoints[index].stream_rounds {
-                world.agenda.put(at, Event::StreamRound(index as u32, streams));
+                world.driver.schedule(at, Event::StreamRound(index, streams));
             }
         }
         for (at, (when, _)) in plan.events.iter().enumerate() {
-            world.agenda.put(*when, Event::Happens(at as u32));
+            world.driver.schedule(*when, Event::Happens(at));
         }
-        world.agenda.put(plan.heal_at, Event::Heal);
+        world.driver.schedule(plan.heal_at, Event::Heal);
         world
     }
 
@@ -179,7 +162,7 @@ impl<'p> World<'p> {
 
     /// How far the run has come, if an assertion ends it: the time, packets and calls.
     pub(crate) fn progress(&self) -> (Instant, u64, u64) {
-        (self.now, self.network.stats().sent, self.oracle.calls())
+        (self.driver.now(), self.driver.network().stats().sent, self.oracle.calls())
     }
 
     pub(crate) fn report(mut self) -> Report {
@@ -197,7 +180,7 @@ impl<'p> World<'p> {
                 self.happened.late_responses += stats.late_responses;
             }
         }
-        let network = self.network.stats();
+        let network = self.driver.network().stats();
         self.happened.nic_drops = network.dropped_full_nic;
         self.happened.switch_drops = network.dropped_full_port + network.dropped_full_buffer;
         self.happened.marks = network.marked;
@@ -214,7 +197,7 @@ impl<'p> World<'p> {
         }
         Report {
             violation: self.oracle.violation().cloned(),
-            packets: self.network.stats().sent,
+            packets: self.driver.network().stats().sent,
             calls: self.oracle.calls(),
             outcomes,
             streams: self.oracle.stream_counts(),
@@ -222,7 +205,7 @@ impl<'p> World<'p> {
             faults: self.faults,
             happened: self.happened,
             trace_hash: self.trace,
-            nanos: self.now.as_nanos(),
+            nanos: self.driver.now().as_nanos(),
             bound_used: self.bound_used,
         }
     }
@@ -232,83 +215,59 @@ impl<'p> World<'p> {
         if self.phase != Phase::Faults && !self.next_phase() {
             return false;
         }
-        if let Some(index) = self.ready.pop_front() {
-            self.turn(index as usize);
-            return true;
-        }
-        let due = self.agenda.next_at();
-        match self.network.next_event() {
-            Some(at) if due.is_none_or(|due| at <= due) => {
-                self.set_now(at);
-                if let Some(packet) = self.network.step() {
-                    self.arrive(packet);
-                }
-            }
-            _ => {
-                let Some((at, event)) = self.agenda.take() else {
-                    self.oracle
-                        .blame("nothing will ever happen again, and calls or sessions remain");
-                    return false;
-                };
-                self.set_now(at);
-                self.happen(event);
-            }
+        let Some(step) = self.driver.step(Instant::NEVER) else {
+            self.oracle.blame("nothing will ever happen again, and calls or sessions remain");
+            return false;
+        };
+        self.oracle.set_now(self.driver.now());
+        match step {
+            Step::Turn(index) => self.turn(index),
+            Step::Arrival(packet) => self.arrive(packet),
+            Step::Event(event) => self.happen(event),
+            Step::Nothing => {}
         }
         true
     }
 
-    fn set_now(&mut self, now: Instant) {
-        debug_assert!(now >= self.now);
-        self.now = now;
-        self.oracle.set_now(now);
-    }
-
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Alarm(index) => {
-                let node = &mut self.nodes[index as usize];
-                if node.alarm_at == Some(self.now) {
-                    node.alarm_at = None;
-                    match node.turn_at {
-                        Some(at) if at > self.now => self.set_alarm(index as usize, at),
-                        _ => self.turn(index as usize),
-                    }
-                }
+            Event::GoOn(packet, way) => self.go_on(packet, way),
+            Event::Answer(of, answer) => {
+                self.act_in_life(of, |party, cx, _, _| party.answer_late(cx, answer));
             }
-            Event::GoOn(place) => {
-                let (packet, way) = self.waiting.take(place);
-                self.go_on(packet, way);
+            Event::Cancel(of, id) => {
+                self.act_in_life(of, |party, cx, oracle, _| party.cancel(cx, id, oracle));
             }
-            Event::Answer(place) => self.answer(place),
-            Event::Cancel(place) => self.cancel(place),
-            Event::Wake(place) => self.wake(place),
-            Event::StreamRound(index, streams) => self.begin_streams(index as usize, streams),
+            Event::Wake(of, wake) => {
+                self.act_in_life(of, |party, cx, oracle, plan| party.wake(cx, wake, oracle, plan));
+            }
+            Event::StreamRound(index, streams) => {
+                self.act(index, |party, cx, oracle, plan| {
+                    party.begin_streams(cx, streams, oracle, plan);
+                });
+            }
             Event::Round(index, calls) => {
-                let (oracle, plan) = (&mut self.oracle, self.plan);
-                let node = &mut self.nodes[index as usize];
-                let now = node.clock.at(self.now);
-                if let Some(rpc) = &mut node.rpc {
-                    node.party.begin_round(&mut rpc.context_at(now), calls, oracle, plan);
-                    self.between_turns(index as usize);
-                }
+                self.act(index, |party, cx, oracle, plan| {
+                    party.begin_round(cx, calls, oracle, plan);
+                });
             }
             Event::Happens(at) => {
                 let plan = self.plan;
-                self.happens(&plan.events[at as usize].1);
+                self.happens(&plan.events[at].1);
             }
             Event::Restart(index) => {
-                self.start(index as usize);
-                self.replay_past(index as usize);
+                self.start(index);
+                self.replay_past(index);
             }
             Event::Unstall(index) => {
                 // The same for all endpoints of a host.
-                let host = u64::from(self.plan.endpoints[index as usize].route.host);
-                let catch_up = mix(host ^ self.now.as_nanos()) & 1 == 0;
-                self.nodes[index as usize].clock.go_on(self.now, catch_up);
-                self.plan_turn(index as usize, self.now);
+                let host = u64::from(self.plan.endpoints[index].route.host);
+                let catch_up = mix(host ^ self.driver.now().as_nanos()) & 1 == 0;
+                self.nodes[index].clock.go_on(self.driver.now(), catch_up);
+                self.driver.plan_turn_now(index);
             }
-            Event::Unhoard(index) => self.nodes[index as usize].party.drop_hoard(),
-            Event::ReplayOf(index) => self.replay_of(index as usize),
+            Event::Unhoard(index) => self.nodes[index].party.drop_hoard(),
+            Event::ReplayOf(index) => self.replay_of(index),
             // The phase looks at the clock.
             Event::Rested => {}
             Event::Heal => self.heal(),

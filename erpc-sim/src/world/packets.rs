@@ -108,8 +108,8 @@ impl World<'_> {
                 }
                 self.check_announced(from, to, &header);
             }
-            let fate = self.nodes[index].tx.judge(self.now, bytes.len());
-            let packet = Packet { from, to, bytes, marked: false, forged: false };
+            let fate = self.nodes[index].tx.judge(self.driver.now(), bytes.len());
+            let packet = Packet::new(from, to, bytes);
             if fate.is_intact() {
                 self.send(packet);
             } else {
@@ -125,9 +125,9 @@ impl World<'_> {
     pub(super) fn arrive(&mut self, packet: Packet) {
         let Some(&index) = self.places.get(&packet.to) else {
             // Forged packets bring answers to addresses that nobody has.
-            return self.network.recycle(packet.bytes);
+            return self.driver.network_mut().recycle(packet.bytes);
         };
-        let fate = self.nodes[index].rx.judge(self.now, packet.bytes.len());
+        let fate = self.nodes[index].rx.judge(self.driver.now(), packet.bytes.len());
         if fate.is_intact() {
             self.deliver(packet);
         } else {
@@ -148,12 +148,11 @@ impl World<'_> {
             if delay.is_zero() {
                 self.go_on(copy, way);
             } else {
-                let place = self.waiting.put((copy, way));
-                self.agenda.put(self.now + delay, Event::GoOn(place));
+                self.driver.schedule(self.driver.now() + delay, Event::GoOn(copy, way));
             }
         }
         if let Some(lost) = original {
-            self.network.recycle(lost.bytes);
+            self.driver.network_mut().recycle(lost.bytes);
         }
     }
 
@@ -173,7 +172,7 @@ impl World<'_> {
     pub(super) fn send_from(&mut self, host: u32, packet: Packet) {
         self.note_packet(&packet, "sent");
         self.record(&packet);
-        self.network.send(self.now, host, packet);
+        self.driver.send(host, packet);
     }
 
     /// A packet goes into its receiver's queue, if there is one and it has room.
@@ -182,14 +181,14 @@ impl World<'_> {
         let Some(&index) = self.places.get(&packet.to) else { return };
         let node = &mut self.nodes[index];
         if node.rpc.is_none() {
-            self.network.recycle(packet.bytes);
+            self.driver.network_mut().recycle(packet.bytes);
             return;
         }
         let asks_for = answers_asked_for(&packet, &mut self.pulls);
         if node.port.deliver(packet.from, packet.bytes, packet.marked) {
             node.forged += u64::from(packet.forged);
             node.answers.asked_for += asks_for;
-            self.plan_turn(index, self.now);
+            self.driver.plan_turn_now(index);
         }
     }
 
@@ -197,7 +196,7 @@ impl World<'_> {
     #[inline]
     fn note_packet(&mut self, packet: &Packet, what: &str) {
         if self.plan.prints {
-            print(self.now, what, packet);
+            print(self.driver.now(), what, packet);
         }
         let word = |at: usize| {
             let chunk = packet.bytes.get(at..at + 8).and_then(|bytes| bytes.first_chunk());
@@ -205,7 +204,7 @@ impl World<'_> {
         };
         let ends = u64::from(packet.from.host) << 32 | u64::from(packet.to.host);
         let what = word(0) ^ word(8).rotate_left(17) ^ word(16).rotate_left(34);
-        let header = self.now.as_nanos() ^ (packet.bytes.len() as u64) << 48;
+        let header = self.driver.now().as_nanos() ^ (packet.bytes.len() as u64) << 48;
         self.trace = mix(self.trace ^ header).wrapping_add(what ^ ends.rotate_left(7));
     }
 }
