@@ -336,7 +336,7 @@ fn a_server_that_closes_a_session_at_once_does_not_hand_back_a_request_that_is_s
         rpc.run_once_at(now, &mut app);
         port.take_sent(&mut sent);
         for Sent { to, bytes } in sent.drain(..) {
-            let packet = Packet { from: port_route(), to, bytes, marked: false, forged: false };
+            let packet = Packet::new(port_route(), to, bytes);
             liar.receive(now, &packet, &mut answers);
         }
         for Forged { bytes, .. } in answers.drain(..) {

@@ -99,8 +99,7 @@ impl Both {
                     // One host too many: there are addresses that nobody has.
                     let (from, to) = (from % self.hosts, to % (self.hosts + 1));
                     let (from_route, to) = (SimRoute::new(from, 1), SimRoute::new(to, 1));
-                    let packet =
-                        Packet { from: from_route, to, bytes, marked: false, forged: false };
+                    let packet = Packet::new(from_route, to, bytes);
                     self.network.send(now, from, packet.clone());
                     self.reference.send(self.now, from, packet);
                 }

@@ -41,11 +41,7 @@ fn speed() {
                 let mut bytes = network.buffer();
                 bytes.resize(random.within(20, 80) as usize, 0);
                 let (from, to) = (SimRoute::new(from, 1), SimRoute::new(to % receivers, 1));
-                network.send(
-                    now,
-                    from.host,
-                    Packet { from, to, bytes, marked: false, forged: false },
-                );
+                network.send(now, from.host, Packet::new(from, to, bytes));
             }
             now = network.next_event().unwrap();
             if let Some(packet) = network.step() {

@@ -19,7 +19,7 @@ fn at(nanos: u64) -> Instant {
 
 fn packet(from: u32, to: u32, len: usize) -> Packet {
     let (from, to) = (SimRoute::new(from, 7), SimRoute::new(to, 7));
-    Packet { from, to, bytes: vec![0; len], marked: false, forged: false }
+    Packet::new(from, to, vec![0; len])
 }
 
 /// Sends a packet whose first byte is `label`.

@@ -22,7 +22,8 @@ use bytes::BufMut;
 
 use self::victim::Victim;
 use super::{Attacker, Forged};
-use crate::net::{Link, Network, Packet, SwitchConfig, Topology};
+use crate::driver::{Driver, Step};
+use crate::net::{Link, Packet, SwitchConfig, Topology};
 use crate::transport::{Nic, Port, Sent, SimTransport};
 use crate::{Random, SimRoute};
 
@@ -126,7 +127,7 @@ impl Bench {
     /// If an endpoint breaks a rule of its transport, or its own invariants do not hold.
     pub fn run(&self, attacker: Option<&mut dyn Attacker>) -> Report {
         let mut stage = Stage::new(self);
-        stage.run(Instant::from_nanos(self.nanos), attacker);
+        stage.run(attacker);
         stage.report()
     }
 }
@@ -151,7 +152,7 @@ fn port(route: SimRoute, rx_packets: u32) -> Rc<Port> {
 
 /// An honest client.
 struct Client {
-    host: u32,
+    route: SimRoute,
     rpc: Rpc<SimTransport>,
     port: Rc<Port>,
     app: Caller,
@@ -214,7 +215,7 @@ impl Client {
         let mut random = Random::new(bench.seed).fork(u64::from(route.host));
         let next_call = Instant::from_nanos(CALLS_FROM + random.below(2 * mean_gap));
         let (app, size) = (Caller::default(), if is_large { 16_384 } else { 32 });
-        Self { host: route.host, rpc, port, app, session, random, next_call, mean_gap, size }
+        Self { route, rpc, port, app, session, random, next_call, mean_gap, size }
     }
 
     fn next_at(&self) -> Instant {
@@ -239,8 +240,15 @@ impl Client {
     }
 }
 
+/// The victim's place among the endpoints; the clients have those that follow, and the attacker has the last one.
+const VICTIM_INDEX: usize = 0;
+
+/// What the victim has sent in its last turn leaves.
+struct Leave;
+
 struct Stage {
-    network: Network,
+    driver: Driver<Leave>,
+    end: Instant,
     victim: Victim,
     clients: Vec<Client>,
     attackers_host: u32,
@@ -257,8 +265,13 @@ impl Stage {
         // As fast as the cluster of the thesis; 1 us from host to host.
         let link = Link { rate_mbps: 25_000, delay_nanos: 500 };
         let topology = Topology::star(bench.clients + 2, link, SwitchConfig::default());
+        let mut driver = Driver::new(&topology, Instant::ZERO);
+        for _ in 0..bench.clients + 2 {
+            driver.add_endpoint();
+        }
         Self {
-            network: Network::new(&topology),
+            driver,
+            end: Instant::from_nanos(bench.nanos),
             victim: Victim::new(bench),
             clients: (0..bench.clients).map(|index| Client::new(bench, index)).collect(),
             attackers_host: bench.attackers_host(),
@@ -270,89 +283,97 @@ impl Stage {
         }
     }
 
-    fn run(&mut self, end: Instant, mut attacker: Option<&mut dyn Attacker>) {
-        for at in 0..self.clients.len() {
-            self.client_turn(at, Instant::ZERO);
+    fn run(&mut self, mut attacker: Option<&mut dyn Attacker>) {
+        let attackers_index = self.clients.len() + 1;
+        for index in 1..attackers_index {
+            self.driver.plan_turn_now(index);
         }
-        loop {
-            let network = self.network.next_event().unwrap_or(Instant::NEVER);
-            let attack = attacker.as_ref().and_then(|attacker| attacker.next_at());
-            let attack = attack.unwrap_or(Instant::NEVER);
-            let (client, called) = (0..self.clients.len())
-                .map(|at| (at, self.clients[at].next_at()))
-                .min_by_key(|(_, at)| *at)
-                .unwrap_or((0, Instant::NEVER));
-            let victim = self.victim.next_at();
-            let now = network.min(attack).min(called).min(victim);
-            if now >= end {
-                return;
-            }
-            if now == network {
-                if let Some(packet) = self.network.step() {
-                    self.arrive(now, packet, &mut attacker);
+        if self.victim.has_calls() {
+            self.driver.plan_turn_now(VICTIM_INDEX);
+        }
+        self.plan_attack(&attacker);
+        while let Some(step) = self.driver.step(self.end.minus_nanos(1)) {
+            match step {
+                Step::Turn(VICTIM_INDEX) => self.victim_turn(),
+                Step::Turn(index) if index < attackers_index => self.client_turn(index),
+                Step::Turn(_) => {
+                    if let Some(attacker) = &mut attacker {
+                        attacker.act(self.driver.now(), &mut self.forged);
+                        self.forge();
+                    }
+                    self.plan_attack(&attacker);
                 }
-            } else if now == victim {
-                self.victim_acts(now);
-            } else if now == called {
-                self.client_turn(client, now);
-            } else if let Some(attacker) = &mut attacker {
-                attacker.act(now, &mut self.forged);
-                self.forge(now);
+                Step::Event(Leave) => self.victim_sends(),
+                Step::Arrival(packet) => self.arrive(packet, &mut attacker),
+                Step::Nothing => {}
             }
         }
     }
 
-    fn arrive(&mut self, now: Instant, packet: Packet, attacker: &mut Option<&mut dyn Attacker>) {
-        let host = packet.to.host;
-        if host == VICTIM.host {
-            self.victim.arrive(now, packet);
-        } else if host == self.attackers_host {
+    /// An attacker may act another time than it wanted to before.
+    fn plan_attack(&mut self, attacker: &Option<&mut dyn Attacker>) {
+        let index = self.clients.len() + 1;
+        self.driver.cancel_turn(index);
+        if let Some(at) = attacker.as_ref().and_then(|attacker| attacker.next_at()) {
+            self.driver.plan_turn(index, at);
+        }
+    }
+
+    fn arrive(&mut self, packet: Packet, attacker: &mut Option<&mut dyn Attacker>) {
+        let index = packet.to.host as usize;
+        if index == VICTIM_INDEX {
+            self.victim.arrive(packet);
+            self.driver.plan_turn_now(VICTIM_INDEX);
+        } else if packet.to.host == self.attackers_host {
             if let Some(attacker) = attacker {
-                attacker.receive(now, &packet, &mut self.forged);
-                self.forge(now);
+                attacker.receive(self.driver.now(), &packet, &mut self.forged);
+                self.forge();
             }
+            self.plan_attack(attacker);
         } else {
-            let at = host as usize - 1;
-            self.clients[at].port.deliver(packet.from, packet.bytes, packet.marked);
-            self.client_turn(at, now);
+            let client = &self.clients[index - 1];
+            client.port.deliver(packet.from, packet.bytes, packet.marked);
+            self.driver.plan_turn_now(index);
         }
     }
 
-    fn client_turn(&mut self, at: usize, now: Instant) {
-        let client = &mut self.clients[at];
-        client.turn(now, &mut self.sent);
-        let (host, from) = (client.host, SimRoute::new(client.host, 2));
+    fn client_turn(&mut self, index: usize) {
+        let client = &mut self.clients[index - 1];
+        client.turn(self.driver.now(), &mut self.sent);
         for Sent { to, bytes } in self.sent.drain(..) {
-            self.network.send(now, host, Packet { from, to, bytes, marked: false, forged: false });
+            self.driver.send(client.route.host, Packet::new(client.route, to, bytes));
+        }
+        self.driver.plan_turn(index, client.next_at());
+    }
+
+    fn victim_turn(&mut self) {
+        let next = self.victim.turn(self.driver.now());
+        if !self.victim.leaving.is_empty() {
+            self.driver.schedule(self.victim.busy_until(), Leave);
+        }
+        self.driver.set_busy_until(VICTIM_INDEX, self.victim.busy_until());
+        if let Some(next) = next {
+            self.driver.plan_turn(VICTIM_INDEX, next);
         }
     }
 
-    fn victim_acts(&mut self, now: Instant) {
-        self.victim.act(now, &mut self.sent);
-        for Sent { to, bytes } in self.sent.drain(..) {
+    fn victim_sends(&mut self) {
+        for Sent { to, bytes } in self.victim.leaving.drain(..) {
             if let Some((received, sent)) = self.strangers.get_mut(&to) {
                 *sent += bytes.len() as u64;
                 self.worst_excess = self.worst_excess.max(sent.saturating_sub(*received));
             }
-            self.network.send(
-                now,
-                VICTIM.host,
-                Packet { from: VICTIM, to, bytes, marked: false, forged: false },
-            );
+            self.driver.send(VICTIM.host, Packet::new(VICTIM, to, bytes));
         }
     }
 
-    fn forge(&mut self, now: Instant) {
+    fn forge(&mut self) {
         for Forged { from, to, bytes } in self.forged.drain(..) {
             if from.host > self.attackers_host {
                 self.strangers.entry(from).or_default().0 += bytes.len() as u64;
             }
             self.attack_packets += 1;
-            self.network.send(
-                now,
-                self.attackers_host,
-                Packet { from, to, bytes, marked: false, forged: false },
-            );
+            self.driver.send(self.attackers_host, Packet::new(from, to, bytes));
         }
     }
 

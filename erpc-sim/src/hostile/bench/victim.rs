@@ -28,11 +28,9 @@ pub(super) struct Victim {
     rpc: Rpc<SimTransport>,
     port: Rc<Port>,
     app: Echo,
-    /// The turn that has begun ends here, and what it has sent leaves.
+    /// When the last turn ends, and what it has sent leaves.
     busy_until: Instant,
-    leaving: Vec<Sent>,
-    /// When the packets that wait have begun to wait.
-    arrived: Instant,
+    pub(super) leaving: Vec<Sent>,
     turns: u64,
     report: Report,
 }
@@ -97,34 +95,27 @@ impl Victim {
             app: Echo { calls, ..Echo::default() },
             busy_until: Instant::ZERO,
             leaving: Vec::new(),
-            arrived: if bench.victim_calls.is_some() { Instant::ZERO } else { Instant::NEVER },
             turns: 0,
             report: Report::default(),
         }
     }
 
-    /// When the next turn ends or begins.
-    pub(super) fn next_at(&self) -> Instant {
-        if !self.leaving.is_empty() {
-            return self.busy_until;
-        }
-        let deadline = self.rpc.next_deadline().unwrap_or(Instant::NEVER);
-        deadline.min(self.arrived).max(self.busy_until)
+    /// Whether it has a session, which a first turn opens.
+    pub(super) fn has_calls(&self) -> bool {
+        self.app.calls.is_some()
+    }
+
+    pub(super) fn busy_until(&self) -> Instant {
+        self.busy_until
     }
 
     /// A packet has come in.
-    pub(super) fn arrive(&mut self, now: Instant, packet: Packet) {
-        if self.port.deliver(packet.from, packet.bytes, packet.marked) {
-            self.arrived = self.arrived.min(now);
-        }
+    pub(super) fn arrive(&mut self, packet: Packet) {
+        self.port.deliver(packet.from, packet.bytes, packet.marked);
     }
 
-    /// A turn ends: what it sent leaves. Or one begins.
-    pub(super) fn act(&mut self, now: Instant, sent: &mut Vec<Sent>) {
-        if !self.leaving.is_empty() {
-            sent.append(&mut self.leaving);
-            return;
-        }
+    /// One turn. Returns when the next one is due; not before this one ends.
+    pub(super) fn turn(&mut self, now: Instant) -> Option<Instant> {
         let before = self.port.stats();
         self.port.set_now(now);
         self.call_others(now);
@@ -137,12 +128,12 @@ impl Victim {
         let nanos = TURN_NANOS + packets * PACKET_NANOS;
         self.busy_until = now.plus_nanos(nanos);
         self.report.busy_nanos += nanos;
-        self.arrived = if self.port.waiting() > 0 { self.busy_until } else { Instant::NEVER };
         self.report.most_sent_in_a_turn = self.report.most_sent_in_a_turn.max(sent_now);
         self.turns += 1;
         if self.turns.is_multiple_of(LOOK_EVERY) {
             self.look();
         }
+        if self.port.waiting() > 0 { Some(self.busy_until) } else { self.rpc.next_deadline() }
     }
 
     fn call_others(&mut self, now: Instant) {
