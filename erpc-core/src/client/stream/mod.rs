@@ -1,7 +1,7 @@
 //! Streams over sessions: the two ends of [`crate::stream`] bound to an endpoint.
 //!
 //! ```text
-//!   Incoming, Outgoing   what users hold                          service/streaming.rs
+//!   Incoming, Outgoing   what users hold                          service/streaming/
 //!        |
 //!   ClientStream         one stream that this endpoint began      client.rs
 //!   ServerStreams        those of one client's session            server.rs
