@@ -262,7 +262,7 @@ impl<'s> Doze<'s> {
         let bell = &shared.mailbox().bell;
         let sleeps = !shared.is_busy()
             && bell.begin_sleep()
-            && shared.rpc().is_some_and(|rpc| rpc.transport().lie_down());
+            && shared.rpc().is_some_and(|rpc| rpc.transport().begin_sleep());
         sleeps.then_some(doze)
     }
 }
@@ -270,7 +270,7 @@ impl<'s> Doze<'s> {
 impl Drop for Doze<'_> {
     fn drop(&mut self) {
         if let Some(mut rpc) = self.shared.rpc() {
-            rpc.transport().get_up(self.rung);
+            rpc.transport().end_sleep(self.rung);
             rpc.rested();
         }
         self.shared.mailbox().bell.end_sleep();

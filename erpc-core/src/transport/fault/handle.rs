@@ -1,11 +1,11 @@
 //! What other threads see of a faulty transport.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[cfg(doc)]
 use super::Faulty;
-use super::{FaultCounts, FaultPlan, lock};
+use super::{FaultCounts, FaultPlan};
 use crate::clock;
 use crate::time::Instant;
 
@@ -69,4 +69,9 @@ impl Shared {
     pub(super) fn publish(&self, stats: FaultStats) {
         *lock(&self.stats) = stats;
     }
+}
+
+/// A lock that only one thread at a time has a use for; a panic elsewhere does not spoil it.
+pub(super) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,8 +5,10 @@ use std::net::{Ipv6Addr, SocketAddr};
 
 use rustix::io::Errno;
 
-use super::MAX_DATAGRAM;
 use crate::transport::MIN_DATAGRAM;
+
+/// Largest datagram there is, in bytes: what IPv4's 16-bit length leaves for the payload.
+pub const MAX_DATAGRAM: usize = 65_507;
 
 /// Settings of a [`UdpTransport`](super::UdpTransport).
 ///

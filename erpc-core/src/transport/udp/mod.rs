@@ -4,7 +4,7 @@
 //!   UdpTransport
 //!   +-- UdpRx   recvmsg / recvmmsg, 32 buffers, GRO      rx.rs
 //!   +-- UdpTx   sendto / sendmmsg, staging area, GSO     tx.rs
-//!   +-- Bed     ppoll on socket and eventfd              wait.rs
+//!   +-- Poller  ppoll on socket and eventfd              poller.rs
 //! ```
 //!
 //! The system calls dominate: everything here serves to make few of them, and none that allocates.
@@ -15,248 +15,20 @@ mod config;
 mod egress;
 mod interface;
 mod path;
+mod poller;
 mod route;
 mod rx;
 mod socket;
 mod steer;
 mod stray;
 mod sys;
-mod tx;
-mod wait;
-
-use std::cell::Cell;
-use std::fmt;
-#[cfg(feature = "tokio")]
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
-use std::time::Duration;
-
-pub use config::{UdpConfig, UdpError};
-use path::Paths;
-pub use route::UdpRoute;
-pub use rx::UdpRx;
-use socket::UdpSocket;
-use stray::{Inboxes, Member};
-pub use tx::UdpTx;
-use wait::Bed;
-
-use super::{
-    Capabilities, ChargeModel, MAX_BURST, NoMarks, Path, Transport, TransportStats, Waker,
-};
-
-/// Largest datagram there is, in bytes: what IPv4's 16-bit length leaves for the payload.
-pub const MAX_DATAGRAM: usize = 65_507;
-
-/// What to tell an operator whose [`TransportStats::rx_overflow`] grows.
-pub const OVERFLOW_HINT: &str = "the kernel dropped datagrams because this endpoint's receive buffer was full: \
-    raise it with `sysctl -w net.core.rmem_max=8388608` and UdpConfig::recv_buffer, or use more endpoints";
-
-/// Some wake-ups of a sleeping thread. Longer delays by a busy machine's scheduler are still mistaken for
-/// losses now and then, each for the price of one packet sent again.
-const MIN_RTO: Duration = Duration::from_millis(1);
-
-/// What round trips take and scatter by without a queue in the network: system calls, interrupts, a peer that has to be
-/// woken, and a path of some switches, of all of which congestion control must not make much. More than it takes for
-/// peers that spin; less, and peers that sleep would be given a small part of an idle link.
-const RTT_NOISE: Duration = Duration::from_micros(200);
-
-/// An endpoint on a kernel UDP socket.
-///
-/// # Cost
-/// Receive buffers reserve 2 MiB of address space; only pages that datagrams reach become memory. No
-/// method but [`Transport::path`] allocates after construction.
-pub struct UdpTransport {
-    rx: UdpRx,
-    tx: UdpTx,
-    socket: Arc<UdpSocket>,
-    bed: Bed,
-    capabilities: Capabilities,
-    overflow: Overflow,
-    paths: Paths,
-}
-
-impl UdpTransport {
-    /// Opens a socket of its own.
-    ///
-    /// # Errors
-    /// [`UdpError`], whose message says what to do.
-    pub fn bind(config: &UdpConfig) -> Result<Self, UdpError> {
-        config.check()?;
-        Self::new(config, UdpSocket::bind(config)?, 0, None)
-    }
-
-    /// Opens `members` sockets on one port; the kernel delivers a packet to the one that the packet's
-    /// first byte names, and spreads the packets of clients that are new by their addresses.
-    ///
-    /// The port is refused if anybody has it, another group of this user's included. Later, sockets of
-    /// the same user that ask for `SO_REUSEPORT` by themselves can join, which Linux cannot prevent.
-    /// Keep the members together: dropping one while others serve misdirects packets.
-    ///
-    /// Where the kernel cannot steer, every member has a port of its own, the first the one asked for:
-    /// see [`Transport::local_route`].
-    ///
-    /// # Errors
-    /// [`UdpError`], whose message says what to do.
-    pub fn bind_group(config: &UdpConfig, members: usize) -> Result<Vec<Self>, UdpError> {
-        config.check()?;
-        let (group, shared) = steer::bind_group(config, members)?;
-        let inboxes = shared.then(|| Inboxes::new(members));
-        let open = |(socket, steer)| Self::new(config, socket, steer, inboxes.as_ref());
-        group.into_iter().zip(0..=u8::MAX).map(open).collect()
-    }
-
-    fn new(
-        config: &UdpConfig,
-        socket: UdpSocket,
-        steer: u8,
-        inboxes: Option<&Arc<Inboxes>>,
-    ) -> Result<Self, UdpError> {
-        let address = socket.address();
-        let bed = Bed::new().map_err(|errno| UdpError::Os {
-            doing: "create an eventfd",
-            address,
-            errno,
-        })?;
-        let socket = Arc::new(socket);
-        let capabilities = Capabilities {
-            max_datagram: config.max_datagram.unwrap_or_else(|| path::largest(&socket)),
-            burst: MAX_BURST,
-            inline: tx::COPY_LIMIT,
-            charge: ChargeModel::LinuxUdp,
-            rx_capacity: usable(socket.recv_buffer()),
-            min_rto: MIN_RTO,
-            rtt_noise: RTT_NOISE,
-            steer,
-            // Sixteen bits of UDP's checksum, which a damaged packet passes once in 65,536 times, behind
-            // the 32 of each Ethernet link. On paths whose routers damage packets between the links,
-            // `Integrity::Always` is for you.
-            integrity: true,
-        };
-        let member = inboxes.map(|inboxes| Member::new(inboxes, steer, bed.waker()));
-        Ok(Self {
-            rx: UdpRx::new(Arc::clone(&socket), capabilities.max_datagram, member),
-            tx: UdpTx::new(Arc::clone(&socket)),
-            overflow: Overflow::new(&socket),
-            paths: Paths::new(address, capabilities.max_datagram),
-            socket,
-            bed,
-            capabilities,
-        })
-    }
-
-    /// Bytes that the kernel really queues for this endpoint, by its own count of payload and
-    /// bookkeeping.
-    #[must_use]
-    pub fn recv_buffer(&self) -> usize {
-        self.socket.recv_buffer()
-    }
-}
-
-/// For loops that sleep elsewhere than in [`Transport::wait`].
-#[cfg(feature = "tokio")]
-impl UdpTransport {
-    /// What a sleeper watches: the socket, and what wakers make readable.
-    pub(crate) fn watched(&self) -> [BorrowedFd<'_>; 2] {
-        [self.socket.fd(), self.bed.event()]
-    }
-
-    /// Begins a sleep, after a turn that found nothing to receive; false if there is no time for it.
-    pub(crate) fn lie_down(&self) -> bool {
-        !self.rx.has_pending() && self.bed.lie_down()
-    }
-
-    /// Ends a sleep. `rung`: what wakers make readable was so.
-    pub(crate) fn get_up(&self, rung: bool) {
-        self.bed.get_up(rung);
-    }
-}
-
-/// The part of a receive buffer of `effective` bytes that senders can rely on: the kernel returns what
-/// was read in portions of up to a quarter of it.
-fn usable(effective: usize) -> u32 {
-    u32::try_from(effective - effective / 4).unwrap_or(u32::MAX)
-}
-
-/// The socket's count of drops, extended to 64 bits.
-struct Overflow {
-    seen: Cell<u32>,
-    total: Cell<u64>,
-}
-
-impl Overflow {
-    fn new(socket: &UdpSocket) -> Self {
-        Self { seen: Cell::new(sys::dropped(socket.fd()).unwrap_or(0)), total: Cell::new(0) }
-    }
-
-    fn total(&self, socket: &UdpSocket) -> u64 {
-        if let Some(now) = sys::dropped(socket.fd()) {
-            let more = now.wrapping_sub(self.seen.replace(now));
-            self.total.set(self.total.get() + u64::from(more));
-        }
-        self.total.get()
-    }
-}
-
-impl Transport for UdpTransport {
-    type Route = UdpRoute;
-    type Rx = UdpRx;
-    type Tx = UdpTx;
-
-    #[inline]
-    fn split(&mut self) -> (&mut UdpRx, &mut UdpTx) {
-        (&mut self.rx, &mut self.tx)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.capabilities
-    }
-
-    fn local_route(&self) -> UdpRoute {
-        self.socket.address().into()
-    }
-
-    fn path(&mut self, peer: &UdpRoute) -> Path {
-        self.paths.to(peer.socket_addr())
-    }
-
-    /// Without it, single packets are received without ancillary data. With it, each brings its mark
-    /// along: see [`UdpRx`].
-    fn enable_ecn(&mut self) -> Result<(), NoMarks> {
-        self.rx.enable_ecn().map_err(|_| NoMarks)
-    }
-
-    fn wait(&mut self, timeout: Option<Duration>) {
-        if !self.rx.has_pending() {
-            self.bed.sleep(self.socket.fd(), timeout);
-        }
-    }
-
-    fn waker(&self) -> Waker {
-        self.bed.waker()
-    }
-
-    /// Asks the kernel for its count of drops: one system call.
-    fn stats(&self) -> TransportStats {
-        let (rx, tx) = (self.rx.counters(), self.tx.counters());
-        TransportStats {
-            rx_packets: rx.packets,
-            rx_bytes: rx.bytes,
-            tx_packets: tx.packets,
-            tx_bytes: tx.bytes,
-            rx_overflow: self.overflow.total(&self.socket) + rx.overflow,
-            tx_dropped: tx.dropped,
-            rx_truncated: rx.truncated,
-        }
-    }
-}
-
-impl fmt::Debug for UdpTransport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UdpTransport")
-            .field("address", &self.socket.address())
-            .finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests;
+mod transport;
+mod tx;
+
+pub use config::{MAX_DATAGRAM, UdpConfig, UdpError};
+pub use route::UdpRoute;
+pub use rx::UdpRx;
+pub use transport::{OVERFLOW_HINT, UdpTransport};
+pub use tx::UdpTx;

@@ -11,6 +11,7 @@ mod injector;
 use std::time::Duration;
 
 use super::*;
+use crate::transport::{RxQueue, Transport, TxPacket, TxQueue};
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)

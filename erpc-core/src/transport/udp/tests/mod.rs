@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::buf::MsgBuf;
-use crate::transport::{MAX_BURST, MIN_DATAGRAM, Route, RxQueue, TxPacket, TxQueue};
+use crate::transport::{
+    MAX_BURST, MIN_DATAGRAM, Path, Route, RxQueue, Transport, TxPacket, TxQueue,
+};
 use crate::wire::HEADER_LEN;
 use crate::wire::checksum::{check, overhead};
 

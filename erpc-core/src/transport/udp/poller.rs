@@ -10,15 +10,15 @@ use rustix::io::Errno;
 
 use crate::transport::Waker;
 
-/// Nobody sleeps, nobody called.
+/// The owner is awake, and no waker was used since its last sleep.
 const IDLE: u8 = 0;
-/// The owner sleeps, or is about to: the caller must write the eventfd.
+/// The owner sleeps, or is about to: a waker must write the eventfd.
 const ASLEEP: u8 = 1;
-/// Somebody called since the last sleep; the next one ends at once.
+/// A waker was used since the last sleep; the next sleep ends at once.
 const CALLED: u8 = 2;
 
-/// Where the owner sleeps.
-pub(super) struct Bed {
+/// Lets the thread of an endpoint sleep until its socket is readable or a waker is used.
+pub(super) struct Poller {
     bell: Arc<Bell>,
 }
 
@@ -27,7 +27,7 @@ struct Bell {
     event: OwnedFd,
 }
 
-impl Bed {
+impl Poller {
     pub(super) fn new() -> Result<Self, Errno> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self { bell: Arc::new(Bell { state: AtomicU8::new(IDLE), event }) })
@@ -41,7 +41,7 @@ impl Bed {
 
     /// Sleeps until `socket` is readable, a waker is used, or `timeout` has passed.
     pub(super) fn sleep(&self, socket: BorrowedFd<'_>, timeout: Option<Duration>) {
-        if !self.lie_down() {
+        if !self.begin_sleep() {
             return;
         }
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
@@ -52,7 +52,7 @@ impl Bed {
         // A signal may end it early, like anything else.
         let _ = poll(&mut fds, timeout.as_ref());
         let rung = !fds[1].revents().is_empty();
-        self.get_up(rung);
+        self.end_sleep(rung);
     }
 
     /// What a call makes readable while the owner sleeps.
@@ -62,7 +62,7 @@ impl Bed {
 
     /// Begins a sleep; false if there was a call since the last one. From here on, callers write the
     /// eventfd; a call that came earlier is found in the state.
-    pub(super) fn lie_down(&self) -> bool {
+    pub(super) fn begin_sleep(&self) -> bool {
         let state = &self.bell.state;
         let slept =
             state.compare_exchange(IDLE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok();
@@ -74,7 +74,7 @@ impl Bed {
     }
 
     /// Ends a sleep. `rung`: the event was seen to be readable.
-    pub(super) fn get_up(&self, rung: bool) {
+    pub(super) fn end_sleep(&self, rung: bool) {
         self.bell.state.swap(IDLE, Ordering::AcqRel);
         if rung {
             // Emptied, so that one call ends one sleep. A caller who is late with its write ends one

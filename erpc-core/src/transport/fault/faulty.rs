@@ -1,0 +1,162 @@
+//! A transport between two injectors.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::FaultPlan;
+use super::handle::{FaultHandle, Shared, lock};
+use super::line::Line;
+use super::packets::{Lent, Outgoing};
+use crate::transport::{
+    Arena, Capabilities, NoMarks, Path, RxPacket, RxQueue, Transport, TransportStats, TxPacket,
+    TxQueue, Waker,
+};
+
+/// A transport whose packets suffer from a [`FaultPlan`].
+///
+/// Packets are copied once more on their way in, and cost a lock that nobody contends on their way out.
+/// A plan without faults changes nothing else, and asks no clock.
+///
+/// Time is the system's monotonic clock, read once per burst, doorbell and wait; a packet that is held
+/// back goes on with the first burst or doorbell at which it is due, and a wait ends for it. At most
+/// 65,536 packets are held back in each direction; further ones are lost, and counted as the transport
+/// counts packets that it has no room for. What grows beyond the largest datagram is lost, too.
+pub struct Faulty<T: Transport> {
+    /// Shared with the halves, which are borrowed at once. Only one thread at a time can use any of the
+    /// three.
+    line: Arc<Mutex<Line<T>>>,
+    rx: FaultyRx<T>,
+    tx: FaultyTx<T>,
+    shared: Arc<Shared>,
+}
+
+impl<T: Transport> Faulty<T> {
+    /// Wraps `inner`. The plan takes effect now.
+    #[must_use]
+    pub fn new(inner: T, plan: FaultPlan) -> Self {
+        let shared = Arc::new(Shared::new(plan));
+        let line = Arc::new(Mutex::new(Line::new(inner, Arc::clone(&shared))));
+        let rx = FaultyRx { line: Arc::clone(&line), lent: Lent::new() };
+        let tx = FaultyTx { line: Arc::clone(&line) };
+        Self { line, rx, tx, shared }
+    }
+
+    /// A handle to the plan and its counters.
+    #[must_use]
+    pub fn handle(&self) -> FaultHandle {
+        FaultHandle(Arc::clone(&self.shared))
+    }
+}
+
+impl<T: Transport> Transport for Faulty<T> {
+    type Route = T::Route;
+    type Rx = FaultyRx<T>;
+    type Tx = FaultyTx<T>;
+
+    fn split(&mut self) -> (&mut FaultyRx<T>, &mut FaultyTx<T>) {
+        (&mut self.rx, &mut self.tx)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        // Damage happens here, where nothing below can find it.
+        Capabilities { integrity: false, ..lock(&self.line).inner.capabilities() }
+    }
+
+    fn local_route(&self) -> T::Route {
+        lock(&self.line).inner.local_route()
+    }
+
+    fn arena(&self) -> Option<Arc<dyn Arena>> {
+        lock(&self.line).inner.arena()
+    }
+
+    fn path(&mut self, peer: &T::Route) -> Path {
+        lock(&self.line).inner.path(peer)
+    }
+
+    fn enable_ecn(&mut self) -> Result<(), NoMarks> {
+        lock(&self.line).inner.enable_ecn()
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        lock(&self.line).wait(timeout);
+    }
+
+    fn waker(&self) -> Waker {
+        lock(&self.line).inner.waker()
+    }
+
+    fn stats(&self) -> TransportStats {
+        lock(&self.line).stats()
+    }
+}
+
+impl<T: Transport> fmt::Debug for Faulty<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faulty").field("plan", &self.shared.plan().0).finish_non_exhaustive()
+    }
+}
+
+/// The receiving half of a [`Faulty`] transport.
+pub struct FaultyRx<T: Transport> {
+    line: Arc<Mutex<Line<T>>>,
+    lent: Lent<T::Route>,
+}
+
+impl<T: Transport> RxQueue for FaultyRx<T> {
+    type Route = T::Route;
+
+    fn burst(&mut self) -> usize {
+        lock(&self.line).receive(&mut self.lent);
+        self.lent.len()
+    }
+
+    #[inline]
+    fn packet(&self, index: usize) -> RxPacket<'_, T::Route> {
+        self.lent.packet(index)
+    }
+}
+
+impl<T: Transport> fmt::Debug for FaultyRx<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyRx").field("lent", &self.lent.len()).finish_non_exhaustive()
+    }
+}
+
+/// The sending half of a [`Faulty`] transport.
+pub struct FaultyTx<T: Transport> {
+    line: Arc<Mutex<Line<T>>>,
+}
+
+impl<T: Transport> TxQueue for FaultyTx<T> {
+    type Route = T::Route;
+
+    #[inline]
+    fn push_bytes(&mut self, route: &T::Route, bytes: &[u8]) {
+        lock(&self.line).send(route, Outgoing::Bytes(bytes));
+    }
+
+    #[inline]
+    fn push(&mut self, route: &T::Route, packet: TxPacket<'_>) {
+        lock(&self.line).send(route, Outgoing::Message(packet));
+    }
+
+    fn flush(&mut self) {
+        lock(&self.line).end_turn(TxQueue::flush);
+    }
+
+    fn doorbell(&mut self) {
+        lock(&self.line).end_turn(TxQueue::doorbell);
+    }
+
+    fn reclaim(&mut self) {
+        lock(&self.line).inner.split().1.reclaim();
+    }
+}
+
+impl<T: Transport> fmt::Debug for FaultyTx<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyTx").finish_non_exhaustive()
+    }
+}
