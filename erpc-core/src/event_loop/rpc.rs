@@ -6,14 +6,13 @@ use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::clock;
 use crate::event_loop::turn::Turns;
 use crate::protocol::{
-    Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, ConnectError, Core,
-    EndpointConfig, Event, Local, NewCall, Notice, Plain, ProtocolStats, QueueWait, Rejected,
-    Reply, Request, RequestHandle, SessionEvent, SessionId, SessionStats,
+    Acceptor, CallError, Cause, ClientId, ClientStats, ConfigError, ConnectError, Core,
+    EndpointConfig, Event, Local, NewCall, Notice, ProtocolStats, QueueWait, Rejected, Reply,
+    Request, RequestHandle, SessionEvent, SessionId, SessionStats,
 };
 use crate::status::Status;
 use crate::time::Instant;
 use crate::transport::{RxQueue, Transport, TransportStats, TxQueue, Waker};
-use crate::wire::HEADER_LEN;
 
 /// An endpoint at its barest, eRPC's `Rpc`: a transport, the protocol over it, and a loop that somebody
 /// else turns. It belongs to one thread; handlers and continuations are methods of an [`App`].
@@ -276,50 +275,22 @@ impl<T: Transport> Rpc<T> {
         let watched = turns.are_watched();
         let mut work = received;
         for at in 0..received {
-            let mut packet = rx.packet(at);
             if self.stamps_packets && at > 0 {
                 now = clock::now();
             }
-            let mut handled = false;
-            let plain = self.core.receive_plain(now, queue_wait, &mut packet, tx);
-            let body = || Body::Packet(&packet.bytes[HEADER_LEN..]);
-            match plain {
-                Plain::Request { handle, method } => {
-                    handled = true;
-                    if watched {
-                        turns.let_go(&mut self.core, now, queue_wait, tx);
-                    }
-                    let mut cx = Context { core: &mut self.core, tx, turns, now };
-                    let (extended, deadline) = (false, Instant::NEVER);
-                    let (body, peer) = (body(), packet.route);
-                    app.on_request(
-                        &mut cx,
-                        Request { handle, method, body, peer, extended, deadline },
-                    );
+            let event = self.core.receive(now, queue_wait, rx.packet(at), tx);
+            let handled = matches!(event, Event::Request(_));
+            if watched && handled {
+                turns.let_go(&mut self.core, now, queue_wait, tx);
+            }
+            let mut cx = Context { core: &mut self.core, tx, turns, now };
+            match event {
+                Event::None => {}
+                Event::Request(request) => app.on_request(&mut cx, request),
+                Event::Reply { token, result, request } => {
+                    app.on_reply(&mut cx, token, result, request)
                 }
-                Plain::Reply { token, request } => {
-                    let mut cx = Context { core: &mut self.core, tx, turns, now };
-                    let reply = Reply { body: body(), extended: false };
-                    app.on_reply(&mut cx, token, Ok(reply), request);
-                }
-                Plain::Neither(parsed) => {
-                    let event = self.core.receive_any(now, queue_wait, packet, parsed, tx);
-                    let mut cx = Context { core: &mut self.core, tx, turns, now };
-                    match event {
-                        Event::None => {}
-                        Event::Request(request) => {
-                            handled = true;
-                            if watched {
-                                cx.turns.let_go(cx.core, now, queue_wait, cx.tx);
-                            }
-                            app.on_request(&mut cx, request);
-                        }
-                        Event::Reply { token, result, request } => {
-                            app.on_reply(&mut cx, token, result, request)
-                        }
-                        Event::Cancelled(request) => app.on_cancel(&mut cx, request),
-                    }
-                }
+                Event::Cancelled(request) => app.on_cancel(&mut cx, request),
             }
             if watched && handled {
                 // The packets behind it have waited for it.

@@ -27,16 +27,6 @@ use crate::wire::{HEADER_LEN, Header, HeaderError, Kind, ReplyInfo, VERSION};
 /// Timers that one call of [`Core::expire`] looks at; the next call goes on.
 pub const MAX_EXPIRED: usize = 32;
 
-/// What [`Core::receive_plain`] made of a packet.
-pub(crate) enum Plain {
-    /// A request of one packet; its body is the packet's.
-    Request { handle: RequestHandle, method: u32 },
-    /// A response of one packet; its body is the packet's.
-    Reply { token: u64, request: MsgBuf },
-    /// Another packet, for [`Core::receive_any`].
-    Neither(Result<Header, HeaderError>),
-}
-
 /// One endpoint's protocol state; see the [module](super).
 ///
 /// Aligned to cache lines, so that its speed does not depend on where it happens to lie.
@@ -93,119 +83,90 @@ impl<R: Route> Core<R> {
         self.server.listen(acceptor, self.endpoint.local.capacity - replies);
     }
 
-    /// Takes in a packet. What it asks for in return is pushed into `tx`; what it means for the owner
-    /// is returned.
-    #[inline]
+    /// Receives a packet: pushes what it asks for in return into `tx`, and returns what the owner has to do.
+    ///
+    /// The common case, a request or a response of one packet, is written out here and inlined into the event loop.
+    #[inline(always)]
     pub fn receive<'p, X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
         queue_wait: QueueWait,
-        mut packet: RxPacket<'p, R>,
+        packet: RxPacket<'p, R>,
         tx: &mut X,
     ) -> Event<'p, R> {
-        let plain = self.receive_plain(now, queue_wait, &mut packet, tx);
-        let body = || Body::Packet(&packet.bytes[HEADER_LEN..]);
-        match plain {
-            Plain::Request { handle, method } => {
-                let (extended, deadline, peer) = (false, Instant::NEVER, packet.route);
-                let body = body();
-                Event::Request(Request { handle, method, body, peer, extended, deadline })
-            }
-            Plain::Reply { token, request } => {
-                let reply = Reply { body: body(), extended: false };
-                Event::Reply { token, result: Ok(reply), request }
-            }
-            Plain::Neither(parsed) => self.receive_any(now, queue_wait, packet, parsed, tx),
-        }
-    }
-
-    /// Takes in a packet if it is the common case. A packet with a trailer is checked, before anything
-    /// else is looked at, and loses it: what is left of its bytes is header and body. The event loop asks for it first, because the parts
-    /// of an answer that fits into registers need not be put together in memory, and taken apart again
-    /// before the store buffer is through with them.
-    #[inline(always)]
-    pub(crate) fn receive_plain<X: TxQueue<Route = R>>(
-        &mut self,
-        now: Instant,
-        queue_wait: QueueWait,
-        packet: &mut RxPacket<'_, R>,
-        tx: &mut X,
-    ) -> Plain {
         let RxPacket { route, bytes, marked } = packet;
-        let marked = *marked;
         let turn = &mut Turn { now, queue_wait, marked, endpoint: &mut self.endpoint, tx };
         turn.endpoint.stats.rx_packets += 1;
-        let parsed = Header::parse(bytes);
-        if let Ok(header) = &parsed {
-            if header.flags.trailer() {
-                match checksum::check(bytes) {
-                    Ok(rest) => *bytes = rest,
-                    Err(HeaderError::Checksum) if mutant!(ChecksumNotVerified) => {
-                        *bytes = &bytes[..bytes.len() - crate::wire::checksum::TRAILER_LEN];
-                    }
-                    Err(error) => return Plain::Neither(Err(error)),
-                }
-            }
-            let len = bytes.len() - HEADER_LEN;
+        let parsed = parse(bytes);
+        if let Ok(Parsed { header, body }) = &parsed {
+            let len = body.len();
             if header.kind == Kind::Request {
-                if let Some(handle) = self.server.plain_request(turn, route, header, len) {
+                if let Some(handle) = self.server.plain_request(turn, &route, header, len) {
                     turn.endpoint.stats.rx_delivered += 1;
-                    return Plain::Request { handle, method: header.aux };
+                    return Event::Request(Request {
+                        handle,
+                        method: header.aux,
+                        body: Body::Packet(body),
+                        peer: route,
+                        extended: false,
+                        deadline: Instant::NEVER,
+                    });
                 }
             } else if header.kind == Kind::Response
-                && let Some((token, request)) = self.client.plain_response(turn, route, header, len)
+                && let Some((token, request)) =
+                    self.client.plain_response(turn, &route, header, len)
             {
                 turn.endpoint.stats.rx_delivered += 1;
-                return Plain::Reply { token, request };
+                let reply = Reply { body: Body::Packet(body), extended: false };
+                return Event::Reply { token, result: Ok(reply), request };
             }
         }
-        Plain::Neither(parsed)
+        self.receive_any(now, queue_wait, packet, parsed, tx)
     }
 
-    /// Takes in a packet that [`Core::receive_plain`] has left.
+    /// Receives a packet that is not the common case.
     #[inline(never)]
-    pub(crate) fn receive_any<'p, X: TxQueue<Route = R>>(
+    fn receive_any<'p, X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
         queue_wait: QueueWait,
         packet: RxPacket<'p, R>,
-        parsed: Result<Header, HeaderError>,
+        parsed: Result<Parsed<'p>, HeaderError>,
         tx: &mut X,
     ) -> Event<'p, R> {
         let RxPacket { route, bytes, marked } = packet;
         let turn = &mut Turn { now, queue_wait, marked, endpoint: &mut self.endpoint, tx };
         let outcome = match parsed {
-            Ok(header) => match header.kind {
-                Kind::RequestForResponse
-                | Kind::Done
-                | Kind::CreditReturn
-                | Kind::Accepted
-                | Kind::Control
-                    if header.flags.extended() =>
-                {
-                    Err(DropReason::Flags)
-                }
-                Kind::Request | Kind::RequestForResponse | Kind::Done
-                    if header.connection.is_server_role() =>
-                {
-                    self.server.receive(turn, &route, &header, &bytes[HEADER_LEN..])
-                }
-                Kind::Response | Kind::Failure if !header.connection.is_server_role() => {
-                    self.client.receive(turn, &route, &header, &bytes[HEADER_LEN..])
-                }
-                Kind::CreditReturn | Kind::Accepted if !header.connection.is_server_role() => {
-                    if bytes.len() == HEADER_LEN {
-                        self.client.receive(turn, &route, &header, &bytes[HEADER_LEN..])
-                    } else {
+            Ok(Parsed { header, body }) => {
+                let to_server = header.connection.is_server_role();
+                match header.kind {
+                    Kind::RequestForResponse
+                    | Kind::Done
+                    | Kind::CreditReturn
+                    | Kind::Accepted
+                    | Kind::Control
+                        if header.flags.extended() =>
+                    {
+                        Err(DropReason::Flags)
+                    }
+                    Kind::Request | Kind::RequestForResponse | Kind::Done if to_server => {
+                        self.server.receive(turn, &route, &header, body)
+                    }
+                    Kind::CreditReturn | Kind::Accepted if !to_server && !body.is_empty() => {
                         Err(DropReason::LyingSize)
                     }
+                    Kind::Response | Kind::Failure | Kind::CreditReturn | Kind::Accepted
+                        if !to_server =>
+                    {
+                        self.client.receive(turn, &route, &header, body)
+                    }
+                    Kind::Control => {
+                        self.control(now, &route, &header, body, tx).map(|()| Event::None)
+                    }
+                    _ => Err(DropReason::WrongRole),
                 }
-                Kind::Control => self
-                    .control(now, &route, &header, &bytes[HEADER_LEN..], tx)
-                    .map(|()| Event::None),
-                _ => Err(DropReason::WrongRole),
-            },
-            Err(error) => self.bad_header(&route, bytes, error, tx),
+            }
+            Err(error) => Err(self.bad_header(&route, bytes, error, tx)),
         };
         match outcome {
             Ok(event) => {
@@ -220,14 +181,14 @@ impl<R: Route> Core<R> {
     }
 
     #[cold]
-    fn bad_header<'p, X: TxQueue<Route = R>>(
+    fn bad_header<X: TxQueue<Route = R>>(
         &mut self,
         route: &R,
         bytes: &[u8],
         error: HeaderError,
         tx: &mut X,
-    ) -> Result<Event<'p, R>, DropReason> {
-        Err(match error {
+    ) -> DropReason {
+        match error {
             HeaderError::Truncated => DropReason::Truncated,
             HeaderError::Flags(_) => DropReason::Flags,
             HeaderError::Checksum => DropReason::Checksum,
@@ -239,7 +200,7 @@ impl<R: Route> Core<R> {
                 }
                 DropReason::Version
             }
-        })
+        }
     }
 
     #[cold]
@@ -558,4 +519,28 @@ impl<R: Route> Core<R> {
             self.endpoint.pool.recycle(msgbuf);
         }
     }
+}
+
+/// A packet's header and body, the trailer checked and taken off.
+struct Parsed<'p> {
+    header: Header,
+    body: &'p [u8],
+}
+
+/// Parses a packet. The checksum, if there is one, is verified before anything else is used.
+#[inline(always)]
+fn parse(bytes: &[u8]) -> Result<Parsed<'_>, HeaderError> {
+    let header = Header::parse(bytes)?;
+    let bytes = if header.flags.trailer() { verify(bytes)? } else { bytes };
+    Ok(Parsed { header, body: &bytes[HEADER_LEN..] })
+}
+
+/// A packet without its trailer, if its checksum is right.
+#[inline]
+fn verify(bytes: &[u8]) -> Result<&[u8], HeaderError> {
+    let verified = checksum::check(bytes);
+    if verified == Err(HeaderError::Checksum) && mutant!(ChecksumNotVerified) {
+        return Ok(&bytes[..bytes.len() - checksum::TRAILER_LEN]);
+    }
+    verified
 }

@@ -47,7 +47,6 @@ mod tests;
 mod turn;
 mod wheel;
 
-pub(crate) use self::core::Plain;
 pub use self::core::{Core, MAX_EXPIRED};
 pub use config::{ConfigError, EndpointConfig, Integrity, WINDOW};
 pub use congestion::{CongestionControl, DcqcnConfig, TimelyConfig};
