@@ -36,7 +36,7 @@ impl<T: Transport> App<T> for Answers {
             method => panic!("method {method} is none of ours"),
         };
         let mut response =
-            cx.response_buffer(&request.handle, len).expect("memory for the response");
+            cx.response_buffer(request.buffer, len).expect("memory for the response");
         response.resize(len);
         match (request.method, produced) {
             (_, Some(id)) => fill(id, response.as_mut_slice()),

@@ -1,6 +1,6 @@
 //! What answers: the raw layer's methods, and the typed service behind them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,11 +113,12 @@ impl Answerer {
         cx: &mut Context<'_, T>,
         method: u32,
         handle: RequestHandle,
+        kept: Option<MsgBuf>,
         body: &[u8],
     ) -> Result<Option<MsgBuf>, Status> {
         let entry =
             self.routes.get(method).ok_or_else(|| Status::unimplemented("no such method"))?;
-        let host = Host { cx: RefCell::new(cx), sink: &self.sink };
+        let host = Host { cx: RefCell::new(cx), buffer: Cell::new(kept), sink: &self.sink };
         match entry.call(&CallContext::new(entry, handle, &host), body) {
             Outcome::Reply(reply) => Ok(Some(reply.bytes)),
             Outcome::Failed(status) => Err(status),
@@ -131,9 +132,10 @@ impl Answerer {
         &mut self,
         cx: &mut Context<'_, T>,
         handle: RequestHandle,
+        kept: Option<MsgBuf>,
         body: &[u8],
     ) -> bool {
-        let Ok(mut answer) = cx.response_buffer(&handle, body.len()) else { return false };
+        let Ok(mut answer) = cx.response_buffer(kept, body.len()) else { return false };
         answer.put_slice(body);
         if self.damages {
             self.damage(answer.as_mut_slice());
@@ -148,10 +150,11 @@ impl Answerer {
         &mut self,
         cx: &mut Context<'_, T>,
         handle: RequestHandle,
+        kept: Option<MsgBuf>,
         body: &[u8],
     ) -> bool {
         let Some(len) = payload::wanted(body) else { return false };
-        let Ok(mut answer) = cx.response_buffer(&handle, len) else { return false };
+        let Ok(mut answer) = cx.response_buffer(kept, len) else { return false };
         answer.resize(len);
         let bytes = answer.as_mut_slice();
         payload::answer_echo(body, bytes);
@@ -165,17 +168,18 @@ impl Answerer {
         cx: &mut Context<'_, T>,
         method: u32,
         handle: RequestHandle,
+        kept: Option<MsgBuf>,
         body: &[u8],
     ) -> Result<Option<MsgBuf>, Status> {
         let bad = || Status::invalid_argument("no request of this benchmark");
         let mut answer = match method {
             methods::ECHO | methods::MIRROR => return Err(bad()),
-            methods::SINK => filled(cx, handle, &payload::answer_sink(body))?,
+            methods::SINK => filled(cx, kept, &payload::answer_sink(body))?,
             methods::CONTROL => {
                 let state = self.control(body).ok_or_else(bad)?;
-                return filled(cx, handle, &state).map(Some);
+                return filled(cx, kept, &state).map(Some);
             }
-            _ => match self.typed(cx, method, handle, body)? {
+            _ => match self.typed(cx, method, handle, kept, body)? {
                 Some(answer) => answer,
                 None => return Ok(None),
             },
@@ -189,13 +193,14 @@ impl<T: Transport> App<T> for Answerer {
     #[inline(always)]
     fn on_request(&mut self, cx: &mut Context<'_, T>, request: erpc::raw::Request<'_, T::Route>) {
         let (method, body) = (request.method, request.body.as_slice());
+        let mut kept = request.buffer;
         let is_answered = match method {
-            methods::MIRROR => self.mirror(cx, request.handle, body),
-            methods::ECHO => self.echo(cx, request.handle, body),
+            methods::MIRROR => self.mirror(cx, request.handle, kept.take(), body),
+            methods::ECHO => self.echo(cx, request.handle, kept.take(), body),
             _ => false,
         };
         if !is_answered {
-            match self.answer(cx, method, request.handle, body) {
+            match self.answer(cx, method, request.handle, kept, body) {
                 Ok(Some(answer)) => cx.respond(request.handle, answer, false),
                 Ok(None) => {}
                 Err(status) => cx.respond_status(request.handle, &status),
@@ -219,18 +224,18 @@ impl<T: Transport> App<T> for Answerer {
 
 fn buffer<T: Transport>(
     cx: &mut Context<'_, T>,
-    handle: RequestHandle,
+    kept: Option<MsgBuf>,
     len: usize,
 ) -> Result<MsgBuf, Status> {
-    cx.response_buffer(&handle, len).map_err(|error| Status::resource_exhausted(error.to_string()))
+    cx.response_buffer(kept, len).map_err(|error| Status::resource_exhausted(error.to_string()))
 }
 
 fn filled<T: Transport>(
     cx: &mut Context<'_, T>,
-    handle: RequestHandle,
+    kept: Option<MsgBuf>,
     bytes: &[u8],
 ) -> Result<MsgBuf, Status> {
-    let mut answer = buffer(cx, handle, bytes.len())?;
+    let mut answer = buffer(cx, kept, bytes.len())?;
     answer.resize(bytes.len());
     answer.as_mut_slice().copy_from_slice(bytes);
     Ok(answer)
@@ -239,13 +244,15 @@ fn filled<T: Transport>(
 /// Where typed handlers run. They encode into the slot's own buffer.
 struct Host<'a, 'c, T: Transport> {
     cx: RefCell<&'a mut Context<'c, T>>,
+    /// Came with the request.
+    buffer: Cell<Option<MsgBuf>>,
     sink: &'a Arc<dyn ReplySink>,
 }
 
 impl<T: Transport> CallHost for Host<'_, '_, T> {
     #[inline]
-    fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
-        buffer(&mut self.cx.borrow_mut(), *call, len)
+    fn buffer(&self, _: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
+        buffer(&mut self.cx.borrow_mut(), self.buffer.take(), len)
     }
 
     fn peer(&self) -> Option<SocketAddr> {

@@ -140,17 +140,18 @@ impl<T: Transport> Context<'_, T> {
         self.core.cancel(self.now, session, token, cause, self.tx)
     }
 
-    /// A buffer for the response to `request`; the slot's own if it is large enough.
+    /// A buffer for a response of `len` bytes: the one that came with the [request](Request::buffer), if it is
+    /// large enough. Responses that come later need not keep it.
     ///
     /// # Errors
     /// [`NoMemory`] beyond the endpoint's memory limit.
     #[inline(always)]
     pub fn response_buffer(
         &mut self,
-        request: &RequestHandle,
+        kept: Option<MsgBuf>,
         len: usize,
     ) -> Result<MsgBuf, NoMemory> {
-        self.core.response_buffer(request, len)
+        self.core.response_buffer(kept, len)
     }
 
     /// Answers a request; `extended` if the response begins with an

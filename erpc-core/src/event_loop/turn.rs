@@ -203,7 +203,7 @@ mod tests {
         ) {
             let began = clock::now();
             while clock::now() - began < self.0 {}
-            let response = cx.response_buffer(&request.handle, 0).expect("memory");
+            let response = cx.response_buffer(request.buffer, 0).expect("memory");
             cx.respond(request.handle, response, false);
         }
 

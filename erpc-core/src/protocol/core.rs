@@ -27,6 +27,9 @@ use crate::wire::{HEADER_LEN, Header, HeaderError, Kind, ReplyInfo, VERSION};
 /// Timers that one call of [`Core::expire`] looks at; the next call goes on.
 pub const MAX_EXPIRED: usize = 32;
 
+/// What a slot's first response buffer holds at least, in bytes.
+const FIRST_BUFFER: usize = 40;
+
 /// One endpoint's protocol state; see the [module](super).
 ///
 /// Aligned to cache lines, so that its speed does not depend on where it happens to lie.
@@ -101,7 +104,8 @@ impl<R: Route> Core<R> {
         if let Ok(Parsed { header, body }) = &parsed {
             let len = body.len();
             if header.kind == Kind::Request {
-                if let Some(handle) = self.server.plain_request(turn, &route, header, len) {
+                if let Some((handle, buffer)) = self.server.plain_request(turn, &route, header, len)
+                {
                     turn.endpoint.stats.rx_delivered += 1;
                     return Event::Request(Request {
                         handle,
@@ -110,6 +114,7 @@ impl<R: Route> Core<R> {
                         peer: route,
                         extended: false,
                         deadline: Instant::NEVER,
+                        buffer,
                     });
                 }
             } else if header.kind == Kind::Response
@@ -382,17 +387,38 @@ impl<R: Route> Core<R> {
         self.client.disconnect(&mut Turn::new(now, &mut self.endpoint, tx), session);
     }
 
-    /// A buffer for the response to `request`: the slot's own if it holds `len` bytes and is free.
+    /// A buffer for a response of `len` bytes: the one that came with the [request](Request::buffer), if it is
+    /// large enough and no queue reads it any more.
     ///
     /// # Errors
     /// [`NoMemory`] if it is not and the pool has none.
     #[inline(always)]
     pub fn response_buffer(
         &mut self,
-        request: &RequestHandle,
+        kept: Option<MsgBuf>,
         len: usize,
     ) -> Result<MsgBuf, NoMemory> {
-        self.server.response_buffer(&mut self.endpoint, request, len)
+        match kept {
+            Some(mut buffer) if buffer.capacity() >= len && buffer.is_unique() => {
+                buffer.clear();
+                Ok(buffer)
+            }
+            kept => self.other_response_buffer(kept, len),
+        }
+    }
+
+    /// A buffer from the pool, in exchange for the one that was kept.
+    #[inline(never)]
+    fn other_response_buffer(
+        &mut self,
+        kept: Option<MsgBuf>,
+        len: usize,
+    ) -> Result<MsgBuf, NoMemory> {
+        let pool = &mut self.endpoint.pool;
+        if let Some(buffer) = kept {
+            pool.recycle(buffer);
+        }
+        pool.alloc(len.max(FIRST_BUFFER))
     }
 
     /// Answers a request; `extended` if the response begins with an [extension](crate::wire::extension).

@@ -103,6 +103,9 @@ pub struct Request<'p, R> {
     /// When the client stops waiting: the time left that its first packet told, from when that arrived;
     /// so never earlier than by the client's own count. [`Instant::NEVER`] if it waits for ever.
     pub deadline: Instant,
+    /// The slot's last response buffer, to write this response into: see
+    /// [`response_buffer`](super::Core::response_buffer). `None` if the slot kept none.
+    pub buffer: Option<MsgBuf>,
 }
 
 /// A response.

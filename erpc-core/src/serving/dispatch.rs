@@ -1,7 +1,7 @@
 //! From packets to handlers and callbacks: the typed layer's [`App`].
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
             && let Some(entry) = serving.routes.get(request.method)
             && entry.is_plain()
         {
-            let host = SlotHost { cx: RefCell::new(cx), peer: &request.peer, shared: self.shared };
+            let host = SlotHost::new(cx, request.buffer, &request.peer, self.shared);
             match entry.call(&CallContext::new(entry, request.handle, &host), message) {
                 Outcome::Reply(Encoded { bytes, extended }) => {
                     cx.respond(request.handle, bytes, extended);
@@ -151,10 +151,11 @@ impl<T: Transport> Dispatch<'_, T> {
         &self,
         cx: &mut Context<'_, T>,
         entry: &Arc<Entry>,
-        request: Request<'_, T::Route>,
+        mut request: Request<'_, T::Route>,
     ) -> Result<(), Status> {
+        let buffer = request.buffer.take();
         let outcome = self.opened(&request).map(|Opened { deadline, metadata, message }| {
-            let host = SlotHost { cx: RefCell::new(cx), peer: &request.peer, shared: self.shared };
+            let host = SlotHost::new(cx, buffer, &request.peer, self.shared);
             let context =
                 CallContext::new(entry, request.handle, &host).with_extension(deadline, metadata);
             entry.call(&context, message)
@@ -285,14 +286,28 @@ pub(crate) fn answer<T: Transport>(cx: &mut Context<'_, T>, call: RequestHandle,
 /// Where dispatch handlers run. Their responses go into the slot's own buffer.
 struct SlotHost<'a, 'c, T: Transport> {
     cx: RefCell<&'a mut Context<'c, T>>,
+    /// Came with the request.
+    buffer: Cell<Option<MsgBuf>>,
     peer: &'a T::Route,
     shared: &'a Shared<T>,
 }
 
+impl<'a, 'c, T: Transport> SlotHost<'a, 'c, T> {
+    #[inline(always)]
+    fn new(
+        cx: &'a mut Context<'c, T>,
+        buffer: Option<MsgBuf>,
+        peer: &'a T::Route,
+        shared: &'a Shared<T>,
+    ) -> Self {
+        Self { cx: RefCell::new(cx), buffer: Cell::new(buffer), peer, shared }
+    }
+}
+
 impl<T: Transport> CallHost for SlotHost<'_, '_, T> {
     #[inline]
-    fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
-        let buffer = self.cx.borrow_mut().response_buffer(call, len);
+    fn buffer(&self, _: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
+        let buffer = self.cx.borrow_mut().response_buffer(self.buffer.take(), len);
         buffer.map_err(|_| no_memory())
     }
 

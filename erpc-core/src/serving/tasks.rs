@@ -159,12 +159,11 @@ impl<T: Transport> TaskPort for Port<T> {
         self.shared.upgrade().map_or(Instant::NEVER, |shared| shared.now())
     }
 
-    /// The slot's own buffer, as for a dispatch handler.
-    fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
+    fn buffer(&self, _: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
         let shared = self.shared.upgrade().ok_or_else(no_memory)?;
         let mut rpc = shared.rpc().ok_or_else(no_memory)?;
         let mut cx = rpc.context_at(shared.running.turn.get());
-        cx.response_buffer(call, len).map_err(|_| no_memory())
+        cx.response_buffer(None, len).map_err(|_| no_memory())
     }
 
     fn sleep(&self, until: Instant) -> Timer {

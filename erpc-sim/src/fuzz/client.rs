@@ -47,6 +47,7 @@ struct Waiting {
     handle: RequestHandle,
     /// Kept until the answer, as a worker would.
     body: Option<MsgBuf>,
+    buffer: Option<MsgBuf>,
 }
 
 /// The server's clients, and its handler.
@@ -191,7 +192,7 @@ impl Side for Client {
         let Some(Waiting { handle, .. }) = stage.side.waiting.pop_back() else {
             unreachable!("it was handed out just now")
         };
-        stage.respond(handle, Some(8), false);
+        stage.respond(handle, None, Some(8), false);
         let is_answer = |(to, packet): (SimRoute, &[u8])| {
             let Some((header, _)) = craft::read(packet) else { return false };
             let is_reply = matches!(header.kind, Kind::Response | Kind::Failure);
@@ -293,13 +294,13 @@ impl Stage<Client> {
     }
 
     fn handle(&mut self, request: Request<'_, SimRoute>) {
-        let Request { handle, body, extended, deadline, .. } = request;
+        let Request { handle, body, extended, deadline, buffer, .. } = request;
         assert!(extended || deadline == Instant::NEVER, "only extensions tell deadlines");
         assert!(!self.side.handed.contains(&handle), "a request is handed out once");
         self.assert_intact(body.as_slice());
         self.side.handed.push(handle);
         let body = if let Body::Message(message) = body { Some(message) } else { None };
-        self.side.waiting.push_back(Waiting { handle, body });
+        self.side.waiting.push_back(Waiting { handle, body, buffer });
     }
 
     /// The handler answers one of the requests that wait, or one that it has answered.
@@ -315,8 +316,9 @@ impl Stage<Client> {
         } else {
             let waiting = &mut self.side.waiting;
             let waiting = if how & 0x40 != 0 { waiting.pop_back() } else { waiting.pop_front() };
-            let Some(Waiting { handle, body }) = waiting else { return };
-            self.respond(handle, RESPONSES.get(usize::from(how & 0xF)).copied(), how & 0x20 != 0);
+            let Some(Waiting { handle, body, buffer }) = waiting else { return };
+            let len = RESPONSES.get(usize::from(how & 0xF)).copied();
+            self.respond(handle, buffer, len, how & 0x20 != 0);
             if let Some(body) = body {
                 self.core.pool().recycle(body);
             }
@@ -325,7 +327,13 @@ impl Stage<Client> {
     }
 
     /// Answers with so many bytes, or with an error.
-    fn respond(&mut self, handle: RequestHandle, len: Option<usize>, is_detached: bool) {
+    fn respond(
+        &mut self,
+        handle: RequestHandle,
+        buffer: Option<MsgBuf>,
+        len: Option<usize>,
+        is_detached: bool,
+    ) {
         let Some(len) = len else {
             let status = Status::new(Code::NotFound, "not here").with_details(&[7; 40]);
             return self.core.respond_status(self.now, handle, &status, &mut self.out);
@@ -333,7 +341,7 @@ impl Stage<Client> {
         let response = if is_detached {
             MsgBuf::detached(len)
         } else {
-            self.core.response_buffer(&handle, len).ok()
+            self.core.response_buffer(buffer, len).ok()
         };
         match response {
             Some(mut response) => {

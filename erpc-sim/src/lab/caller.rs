@@ -98,7 +98,7 @@ impl App<SimTransport> for Caller {
     fn on_request(&mut self, cx: &mut Cx<'_>, request: Request<'_, SimRoute>) {
         let len = request.method as usize;
         let mut response =
-            cx.response_buffer(&request.handle, len).expect("there is memory for responses");
+            cx.response_buffer(request.buffer, len).expect("there is memory for responses");
         response.resize(len);
         cx.respond(request.handle, response, false);
     }

@@ -55,7 +55,7 @@ impl Party {
             pattern::fill(&mut response, asked.response_key, asked.response_len);
             return cx.respond(handle, response, asked.extended);
         }
-        match cx.response_buffer(&handle, len) {
+        match cx.response_buffer(None, len) {
             Ok(mut response) => {
                 response.put_slice(&extension);
                 pattern::fill(&mut response, asked.response_key, asked.response_len);

@@ -25,7 +25,7 @@ impl App<Udp> for Server {
         request: Request<'_, erpc::transport::udp::UdpRoute>,
     ) {
         let len = request.body.as_slice().len() as u64;
-        let mut response = cx.response_buffer(&request.handle, 8).expect("memory for 8 bytes");
+        let mut response = cx.response_buffer(request.buffer, 8).expect("memory for 8 bytes");
         response.resize(8);
         response.as_mut_slice().copy_from_slice(&len.to_le_bytes());
         if let Body::Message(message) = request.body {

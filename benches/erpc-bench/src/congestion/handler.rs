@@ -108,7 +108,7 @@ impl<T: Transport> Answers<T> for Workers {
             return;
         }
         self.working.pop_front();
-        if let Ok(mut response) = cx.response_buffer(&handle, answer.len()) {
+        if let Ok(mut response) = cx.response_buffer(None, answer.len()) {
             response.resize(answer.len());
             response.as_mut_slice().copy_from_slice(&answer);
             cx.respond(handle, response, false);

@@ -1,7 +1,7 @@
 //! The call through the raw layer's loop, with typed messages and a typed handler: what the service layer
 //! costs by itself.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -176,7 +176,8 @@ impl<T: Transport> App<T> for Answers {
         let handle = request.handle;
         let outcome = match self.routes.get(request.method) {
             Some(entry) => {
-                let host = Host { cx: RefCell::new(cx), sink: &self.sink };
+                let buffer = Cell::new(request.buffer);
+                let host = Host { cx: RefCell::new(cx), buffer, sink: &self.sink };
                 entry.call(&CallContext::new(entry, handle, &host), request.body.as_slice())
             }
             None => Outcome::Failed(Status::unimplemented("no such method")),
@@ -205,13 +206,15 @@ impl<T: Transport> App<T> for Answers {
 /// Where the handlers run.
 struct Host<'a, 'c, T: Transport> {
     cx: RefCell<&'a mut Context<'c, T>>,
+    /// Came with the request.
+    buffer: Cell<Option<MsgBuf>>,
     sink: &'a Arc<dyn ReplySink>,
 }
 
 impl<T: Transport> CallHost for Host<'_, '_, T> {
     #[inline]
-    fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
-        let buffer = self.cx.borrow_mut().response_buffer(call, len);
+    fn buffer(&self, _: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
+        let buffer = self.cx.borrow_mut().response_buffer(self.buffer.take(), len);
         buffer.map_err(|error| Status::resource_exhausted(error.to_string()))
     }
 

@@ -141,7 +141,7 @@ impl<T: Transport> App<T> for Answers {
         let handle = request.handle;
         let key = request.body.as_slice().first_chunk().map(|key| u64::from_le_bytes(*key));
         if let Some(key) = key
-            && let Ok(mut answer) = cx.response_buffer(&handle, ANSWER)
+            && let Ok(mut answer) = cx.response_buffer(request.buffer, ANSWER)
         {
             let (value, found) = self.0.get(key);
             answer.resize(ANSWER);

@@ -9,7 +9,7 @@ use crate::buf::MsgBuf;
 use crate::wire::{Header, Kind, PacketLayout, PacketNumber};
 
 impl<R: Route> ServerSide<R> {
-    /// Takes in a new request of one packet.
+    /// Takes in a new request of one packet; returns it with the slot's last response buffer.
     #[inline(always)]
     pub(in crate::protocol) fn plain_request<X: TxQueue<Route = R>>(
         &mut self,
@@ -17,7 +17,7 @@ impl<R: Route> ServerSide<R> {
         route: &R,
         header: &Header,
         body_len: usize,
-    ) -> Option<RequestHandle> {
+    ) -> Option<(RequestHandle, Option<MsgBuf>)> {
         if !header.connection.is_server_role() {
             return None;
         }
@@ -46,7 +46,10 @@ impl<R: Route> ServerSide<R> {
         ));
         session.requests += 1;
         turn.endpoint.stats.requests += 1;
-        Some(RequestHandle { index, generation: session.generation, number: header.request })
+        let buffer = slot.buffer.take();
+        session.held -= buffer.as_ref().map_or(0, MsgBuf::footprint);
+        let generation = session.generation;
+        Some((RequestHandle { index, generation, number: header.request }, buffer))
     }
 
     /// Sends a response of one packet and keeps it, or hands it back.

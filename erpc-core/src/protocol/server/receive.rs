@@ -2,7 +2,7 @@
 
 use super::slot::Receiving;
 use super::*;
-use crate::buf::NoMemory;
+use crate::buf::{MsgBuf, NoMemory};
 use crate::mutants::mutant;
 use crate::protocol::assembly::Assembly;
 use crate::protocol::stats::DropReason;
@@ -338,6 +338,8 @@ impl<R: Route> ServerSide<R> {
         endpoint.stats.requests += 1;
         session.requests += 1;
         let index = SessionIndex::of(header.connection);
+        let buffer = session.slots[SlotIndex::of(header.request)].buffer.take();
+        session.held -= buffer.as_ref().map_or(0, MsgBuf::footprint);
         Event::Request(Request {
             handle: RequestHandle { index, generation: session.generation, number: header.request },
             method: header.aux,
@@ -345,6 +347,7 @@ impl<R: Route> ServerSide<R> {
             peer: session.route,
             extended: header.flags.extended(),
             deadline,
+            buffer,
         })
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::slot::Repeated;
 use super::*;
-use crate::buf::{MsgBuf, NoMemory};
+use crate::buf::MsgBuf;
 use crate::mutants::mutant;
 use crate::protocol::stats::DropReason;
 use crate::status::{Code, Status};
@@ -14,8 +14,6 @@ use crate::wire::{
 
 /// Capacity up to which a slot keeps its response buffer for the next response, in bytes.
 pub const KEPT_CAPACITY: usize = 768;
-/// What a slot's first response buffer holds at least, in bytes.
-const FIRST_BUFFER: usize = 40;
 
 /// What answers a request.
 struct Message {
@@ -27,43 +25,6 @@ struct Message {
 }
 
 impl<R: Route> ServerSide<R> {
-    /// A buffer for the response to `handle`: the slot's own, if it is large enough.
-    #[inline(always)]
-    pub(in crate::protocol) fn response_buffer(
-        &mut self,
-        endpoint: &mut EndpointState,
-        handle: &RequestHandle,
-        len: usize,
-    ) -> Result<MsgBuf, NoMemory> {
-        if let Some(session) = self.executing(handle) {
-            let slot = &mut session.slots[SlotIndex::of(handle.number)];
-            let fits = |buffer: &mut MsgBuf| buffer.capacity() >= len && buffer.is_unique();
-            if let Some(mut buffer) = slot.buffer.take_if(fits) {
-                session.held -= buffer.footprint();
-                buffer.clear();
-                return Ok(buffer);
-            }
-        }
-        self.new_buffer(endpoint, handle, len)
-    }
-
-    /// A buffer from the pool, in exchange for the slot's own.
-    #[inline(never)]
-    fn new_buffer(
-        &mut self,
-        endpoint: &mut EndpointState,
-        handle: &RequestHandle,
-        len: usize,
-    ) -> Result<MsgBuf, NoMemory> {
-        if let Some(session) = self.executing(handle)
-            && let Some(buffer) = session.slots[SlotIndex::of(handle.number)].buffer.take()
-        {
-            session.held -= buffer.footprint();
-            endpoint.pool.recycle(buffer);
-        }
-        endpoint.pool.alloc(len.max(FIRST_BUFFER))
-    }
-
     /// Sends a response and keeps it.
     #[inline(always)]
     pub(in crate::protocol) fn respond<X: TxQueue<Route = R>>(

@@ -31,7 +31,7 @@ fn call_extended(pair: &mut Pair, session: SessionId, bytes: &[u8]) {
 /// The client's call is answered with these bytes, which are extended.
 fn answer_extended(pair: &mut Pair, bytes: &[u8]) {
     let asked = pair.asked.pop_front().expect("a request waits");
-    let mut response = pair.server.response_buffer(&asked.handle, bytes.len()).expect("memory");
+    let mut response = pair.server.response_buffer(asked.buffer, bytes.len()).expect("memory");
     response.put_slice(bytes);
     pair.server.respond(pair.now, asked.handle, response, true, &mut pair.to_client);
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::BufMut;
 
 use super::wire::Wire;
+use crate::buf::MsgBuf;
 use crate::protocol::{
     Acceptor, Body, CallError, Cause, ClientId, Core, DropReason, EndpointConfig, Event,
     ListenGroup, Local, NewCall, Notice, QueueWait, Rejected, Reply, RequestHandle, SessionEvent,
@@ -65,6 +66,7 @@ pub(crate) struct Asked {
     pub(crate) body: Vec<u8>,
     pub(crate) extended: bool,
     pub(crate) deadline: Instant,
+    pub(crate) buffer: Option<MsgBuf>,
 }
 
 /// What one of the two cores is made of.
@@ -310,7 +312,12 @@ impl Pair {
     }
 
     pub(crate) fn respond(&mut self, handle: RequestHandle, body: &[u8]) {
-        let mut response = self.server.response_buffer(&handle, body.len()).expect("memory");
+        self.respond_in(None, handle, body);
+    }
+
+    /// Responds in the buffer that came with the request.
+    fn respond_in(&mut self, buffer: Option<MsgBuf>, handle: RequestHandle, body: &[u8]) {
+        let mut response = self.server.response_buffer(buffer, body.len()).expect("memory");
         response.put_slice(body);
         self.server.respond(self.now, handle, response, false, &mut self.to_client);
         self.check();
@@ -319,7 +326,7 @@ impl Pair {
     /// Answers the oldest request that waits for it.
     pub(crate) fn answer(&mut self, body: &[u8]) {
         let asked = self.asked.pop_front().expect("a request waits");
-        self.respond(asked.handle, body);
+        self.respond_in(asked.buffer, asked.handle, body);
     }
 
     /// Fails the oldest request that waits for an answer.
@@ -364,10 +371,11 @@ impl Pair {
                 body: request.body.as_slice().to_vec(),
                 extended: request.extended,
                 deadline: request.deadline,
+                buffer: request.buffer,
             };
             self.server.recycle(request.body);
             if self.echo {
-                self.respond(asked.handle, &asked.body);
+                self.respond_in(asked.buffer, asked.handle, &asked.body);
             } else {
                 self.asked.push_back(asked);
             }

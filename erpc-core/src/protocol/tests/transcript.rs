@@ -145,7 +145,7 @@ impl Scribe {
         self.client_says(&["Request, extended: 50,000 us left, one entry"]);
         let asked = self.pair.asked.pop_front().expect("it came");
         let Pair { server, now, to_client, .. } = &mut self.pair;
-        let mut response = server.response_buffer(&asked.handle, 100).expect("memory");
+        let mut response = server.response_buffer(asked.buffer, 100).expect("memory");
         put_extension(1, &entries, &mut response);
         response.put_slice(b"world");
         server.respond(*now, asked.handle, response, true, to_client);

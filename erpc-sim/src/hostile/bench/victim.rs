@@ -45,9 +45,9 @@ struct Echo {
 
 impl App<SimTransport> for Echo {
     fn on_request(&mut self, cx: &mut Context<'_, SimTransport>, request: Request<'_, SimRoute>) {
-        let Request { handle, body, .. } = request;
+        let Request { handle, body, buffer, .. } = request;
         let bytes = body.as_slice();
-        match cx.response_buffer(&handle, bytes.len()) {
+        match cx.response_buffer(buffer, bytes.len()) {
             Ok(mut response) => {
                 response.put_slice(bytes);
                 cx.respond(handle, response, false);
