@@ -1,4 +1,4 @@
-//! Both halves together: where packets are told apart.
+//! Both roles together: the door of the protocol.
 
 use std::collections::VecDeque;
 
@@ -30,7 +30,52 @@ pub const MAX_EXPIRED: usize = 32;
 /// What a slot's first response buffer holds at least, in bytes.
 const FIRST_BUFFER: usize = 40;
 
-/// One endpoint's protocol state; see the [module](super).
+/// An endpoint's half of all its sessions: a state machine without input, output or clock.
+///
+/// The owner is a loop with a transport and a clock, such as [`Rpc`](crate::event_loop::Rpc). It feeds packets and the
+/// time in; the core pushes packets into the owner's [`TxQueue`] and returns what the owner has to do.
+///
+/// # One turn of the loop
+///
+/// 1. Call [`receive`](Self::receive) for each packet of a burst, in order, and handle its [`Event`]:
+///    * [`Event::Request`]: run the handler. Answer with [`respond`](Self::respond) or
+///      [`respond_status`](Self::respond_status), once, in this turn or any later one. The request occupies one of the
+///      client's slots until then. Answers to sessions that are gone are counted and dropped.
+///    * [`Event::Reply`]: a call has ended. `token` says which one, and `request` is the caller's msgbuf again.
+///    * [`Event::Cancelled`]: the client does not wait for this request any more. Answer it all the same.
+///
+///    A body of one packet is borrowed from the receive queue; [`recycle`](Self::recycle) takes the others back.
+/// 2. Call [`end_of_burst`](Self::end_of_burst) once if there was a packet. It sends one credit return and one request for
+///    response for all packets of a message in the burst, and lets calls go on that waited for credits or room. Call it
+///    earlier as well if the next handler is expected to take long.
+/// 3. Call [`expire`](Self::expire). It costs a few comparisons if nothing is due.
+/// 4. While [`wants_route`](Self::wants_route), look up the path to [`next_unrouted`](Self::next_unrouted) and tell it with
+///    [`routed`](Self::routed). A handshake waits for that.
+/// 5. Take every [`Notice`] with [`pop_notice`](Self::pop_notice): failed calls, sessions that opened or closed.
+/// 6. Ring the queue's [`doorbell`](TxQueue::doorbell).
+///
+/// Between and within turns the owner may [`connect`](Self::connect), [`call`](Self::call), [`cancel`](Self::cancel),
+/// [`disconnect`](Self::disconnect) and answer; the packets leave with the next doorbell. Every accepted call ends exactly
+/// once, with an [`Event::Reply`] or a [`Notice::CallFailed`]. To sleep, wait for a packet, or until
+/// [`next_deadline`](Self::next_deadline).
+///
+/// # Clock
+///
+/// `now` is the owner's monotonic clock: it never runs backwards from one call to the next, whichever methods they are. One
+/// reading per burst is enough. What the loop adds to a packet's round trip goes into [`QueueWait`], so that it is not
+/// mistaken for congestion. A late `expire` delays retransmissions and loses nothing; after a long pause the core asks
+/// peers for a sign of life before it gives them up.
+///
+/// # Buffers
+///
+/// The transmit queue may refer to a msgbuf after it was pushed. The core flushes the queue before it rewrites or returns
+/// such a msgbuf, so the owner need not care.
+///
+/// # Bounds
+///
+/// `receive` takes constant time, but for a session that ends, whose calls all end with it. `end_of_burst` takes time in
+/// proportion to what the burst made possible, `expire` looks at 32 sessions at most. No packet makes the core panic: what it
+/// does not understand or expect is dropped for a [`DropReason`] and counted in [`stats`](Self::stats).
 ///
 /// Aligned to cache lines, so that its speed does not depend on where it happens to lie.
 #[repr(align(64))]

@@ -1,27 +1,24 @@
 //! The protocol, without input or output (thesis chapter 6).
 //!
-//! [`Core`] is an endpoint's half of every session it takes part in. It is fed packets and the time and
-//! pushes packets into a [`TxQueue`](crate::transport::TxQueue); it knows no socket, thread or clock.
+//! [`Core`] is an endpoint's half of every session it takes part in; its documentation says how to drive it. It is fed
+//! packets and the time and pushes packets into a [`TxQueue`](crate::transport::TxQueue); it knows no socket, thread or
+//! clock.
 //!
 //! ```text
-//!             receive(now, route, bytes)  ->  Event: a request to handle or to drop, a reply to deliver
+//!             receive(now, .., packet)    ->  Event: a request to handle, a reply to deliver, or nothing
 //!   call(..) cancel(..) respond(..)       ->  packets into the transmit queue
-//!             end_of_burst(now)           ->  credit returns, requests for response, what had to wait
-//!             expire(now)                 ->  what is paced, retransmissions, pings, calls that are too late
-//!             pop_notice()                ->  calls that failed, sessions that opened or closed, clients
-//!                                             that are gone
+//!             end_of_burst(now)           ->  credit returns, requests for response, calls that waited
+//!             expire(now)                 ->  paced packets, retransmissions, pings, deadlines
+//!             pop_notice()                ->  failed calls, sessions that opened or closed
 //! ```
 //!
-//! # Contract
-//!
-//! `now` never runs backwards. After a burst of [`Core::receive`] comes one [`Core::end_of_burst`].
-//! [`Core::expire`] is called at [`Core::next_deadline`] or later, and notices are popped after either.
+//! Each entry makes a `Turn`: the time, the queue, and the state that both roles share. Every step inside takes it.
 //!
 //! # Roles
 //!
-//! `client` holds the sessions this endpoint opened, `server` those it accepted. Clients drive:
-//! every packet of a server answers one of its client's, retransmission is the client's alone, and a
-//! server that loses its state loses nothing that a client cannot find out.
+//! `client` holds the sessions that this endpoint opened, `server` the sessions that it accepted. Clients drive: every
+//! packet of a server answers one of its client's, only clients retransmit, and a client notices when a server has lost
+//! its state.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
