@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes};
 use erpc::raw::{App, Body, ClientStats, Context, MsgBuf, Reply, RequestHandle};
 use erpc::service::{
-    CallContext, CallHost, Encoded, MethodCollision, Outcome, ReplySink, Routes, Service as _,
+    CallHost, Encoded, HandlerOutcome, MethodCollision, ReplySink, Routes, Service as _,
 };
 use erpc::{CallError, Request, Response, Status, Transport};
 
@@ -119,10 +119,10 @@ impl Answerer {
         let entry =
             self.routes.get(method).ok_or_else(|| Status::unimplemented("no such method"))?;
         let host = Host { cx: RefCell::new(cx), buffer: Cell::new(kept), sink: &self.sink };
-        match entry.call(&CallContext::new(entry, handle, &host), body) {
-            Outcome::Reply(reply) => Ok(Some(reply.bytes)),
-            Outcome::Failed(status) => Err(status),
-            Outcome::Deferred => Ok(None),
+        match entry.call(&entry.context(handle, &host), body) {
+            HandlerOutcome::Reply(reply) => Ok(Some(reply.bytes)),
+            HandlerOutcome::Failed(status) => Err(status),
+            HandlerOutcome::Deferred => Ok(None),
         }
     }
 

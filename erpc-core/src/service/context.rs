@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::response::Deferred;
-use super::{Entry, MetadataRef, ReplySink};
+use super::info::MethodInfo;
+use super::{MetadataRef, ReplySink};
 use crate::buf::MsgBuf;
 use crate::clock;
 use crate::protocol::{ClientStats, RequestHandle};
@@ -44,7 +44,7 @@ pub trait CallHost {
 /// A call as its handler and [interceptors](super::Interceptor) see it. Made per call on the stack;
 /// what is not asked for costs nothing.
 pub struct CallContext<'a> {
-    entry: &'a Arc<Entry>,
+    method: &'a Arc<MethodInfo>,
     call: RequestHandle,
     host: &'a dyn CallHost,
     deadline: Instant,
@@ -55,12 +55,15 @@ pub struct CallContext<'a> {
 }
 
 impl<'a> CallContext<'a> {
-    /// A call of `entry` without deadline and metadata.
-    #[must_use]
+    /// A call of `method` without deadline and metadata.
     #[inline]
-    pub fn new(entry: &'a Arc<Entry>, call: RequestHandle, host: &'a dyn CallHost) -> Self {
+    pub(super) fn new(
+        method: &'a Arc<MethodInfo>,
+        call: RequestHandle,
+        host: &'a dyn CallHost,
+    ) -> Self {
         Self {
-            entry,
+            method,
             call,
             host,
             deadline: Instant::NEVER,
@@ -79,7 +82,7 @@ impl<'a> CallContext<'a> {
     /// The method's full name.
     #[must_use]
     pub fn method(&self) -> &'static str {
-        self.entry.full_name()
+        self.method.full_name()
     }
 
     /// Whether handling a request of the method twice is no worse than handling it once, as the `.proto`
@@ -87,7 +90,7 @@ impl<'a> CallContext<'a> {
     /// has to refuse some calls may take these first.
     #[must_use]
     pub fn is_idempotent(&self) -> bool {
-        self.entry.is_idempotent()
+        self.method.is_idempotent()
     }
 
     /// The address that the request came from, `None` on transports that have other addresses.
@@ -130,8 +133,8 @@ impl<'a> CallContext<'a> {
     }
 
     #[inline]
-    pub(super) fn entry(&self) -> &'a Arc<Entry> {
-        self.entry
+    pub(super) fn info(&self) -> &'a Arc<MethodInfo> {
+        self.method
     }
 
     /// A buffer for the response.
@@ -146,10 +149,10 @@ impl<'a> CallContext<'a> {
         self.deferred.get()
     }
 
-    /// The answer will come from elsewhere.
-    pub(super) fn defer(&self) -> Deferred {
+    /// Notes that the answer will come from elsewhere: to the sink that is returned, under that handle.
+    pub(super) fn defer(&self) -> (RequestHandle, Arc<dyn ReplySink>) {
         self.deferred.set(true);
-        Deferred::new(self, self.call, self.host.sink())
+        (self.call, self.host.sink())
     }
 }
 

@@ -3,13 +3,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::info::MethodInfo;
 use super::interceptor::Passage;
 use super::reply::encode_reply;
-use super::{CallContext, Codec, DecodeError, Entry, Outcome, Request, Response};
+use super::{CallContext, Codec, DecodeError, HandlerOutcome, Request, Response};
 use crate::status::Status;
 
 /// A handler with its types erased. Does not unwind.
-pub(super) type ErasedHandler = dyn Fn(&CallContext<'_>, &[u8]) -> Outcome + Send + Sync;
+pub(super) type ErasedHandler = dyn Fn(&CallContext<'_>, &[u8]) -> HandlerOutcome + Send + Sync;
 
 /// Erases a handler's types.
 pub(super) fn answering<S, Req, Resp, C, D>(
@@ -30,7 +31,7 @@ where
         // a thread that dies and leaves others running.
         let run = AssertUnwindSafe(|| {
             let run = || run::<S, Req, Resp, C, D>(&service, &handler, context, body);
-            match context.entry().interceptors() {
+            match context.info().interceptors() {
                 [] => run(),
                 _ => intercepted(context, run),
             }
@@ -47,11 +48,11 @@ fn run<S, Req, Resp: 'static, C: Codec<Req>, D: Codec<Resp>>(
     handler: impl for<'a> Fn(&S, Request<'a, C::View<'a>>) -> Result<Response<Resp>, Status>,
     context: &CallContext<'_>,
     body: &[u8],
-) -> Outcome {
+) -> HandlerOutcome {
     let message =
-        match check_size(context.entry(), body).and_then(|()| C::view(body).map_err(malformed)) {
+        match check_size(context.info(), body).and_then(|()| C::view(body).map_err(malformed)) {
             Ok(message) => message,
-            Err(status) => return Outcome::Failed(status),
+            Err(status) => return HandlerOutcome::Failed(status),
         };
     let result = handler(service, Request::received::<D, Resp>(message, context));
     outcome::<D, Resp>(result, context)
@@ -59,10 +60,10 @@ fn run<S, Req, Resp: 'static, C: Codec<Req>, D: Codec<Resp>>(
 
 /// The call between its interceptors.
 #[inline(never)]
-fn intercepted(context: &CallContext<'_>, run: impl FnOnce() -> Outcome) -> Outcome {
+fn intercepted(context: &CallContext<'_>, run: impl FnOnce() -> HandlerOutcome) -> HandlerOutcome {
     let mut passage = match Passage::enter(context) {
         Ok(passage) => passage,
-        Err(status) => return Outcome::Failed(status),
+        Err(status) => return HandlerOutcome::Failed(status),
     };
     let outcome = run();
     passage.leave(outcome.as_result());
@@ -74,24 +75,24 @@ fn intercepted(context: &CallContext<'_>, run: impl FnOnce() -> Outcome) -> Outc
 pub(super) fn outcome<D: Codec<M>, M>(
     result: Result<Response<M>, Status>,
     context: &CallContext<'_>,
-) -> Outcome {
+) -> HandlerOutcome {
     if context.is_deferred() {
-        return Outcome::Deferred;
+        return HandlerOutcome::Deferred;
     }
     let response = match result {
         // By reference: messages may be large.
         Ok(ref response) => response,
-        Err(status) => return Outcome::Failed(status),
+        Err(status) => return HandlerOutcome::Failed(status),
     };
     let Some(message) = response.message() else { return promised_elsewhere() };
-    let limit = context.entry().max_response();
+    let limit = context.info().max_response();
     encode_reply::<D, M>(message, response.metadata(), limit, |len| context.buffer(len)).into()
 }
 
 /// Whether the request is within the method's limit.
 #[inline]
-pub(super) fn check_size(entry: &Entry, body: &[u8]) -> Result<(), Status> {
-    let limit = entry.max_request();
+pub(super) fn check_size(method: &MethodInfo, body: &[u8]) -> Result<(), Status> {
+    let limit = method.max_request();
     if body.len() > limit as usize { Err(too_large(body.len(), limit)) } else { Ok(()) }
 }
 
@@ -107,16 +108,18 @@ fn too_large(len: usize, limit: u32) -> Status {
 }
 
 #[cold]
-pub(super) fn panicked(context: &CallContext<'_>) -> Outcome {
+pub(super) fn panicked(context: &CallContext<'_>) -> HandlerOutcome {
     match context.is_deferred() {
         // The responder answers, if only by having been dropped.
-        true => Outcome::Deferred,
-        false => Outcome::Failed(Status::internal("the handler panicked")),
+        true => HandlerOutcome::Deferred,
+        false => HandlerOutcome::Failed(Status::internal("the handler panicked")),
     }
 }
 
 /// The handler kept an earlier call's "deferred" and returned it for this one, which nobody answers.
 #[cold]
-fn promised_elsewhere() -> Outcome {
-    Outcome::Failed(Status::internal("the handler returned another call's deferred response"))
+fn promised_elsewhere() -> HandlerOutcome {
+    HandlerOutcome::Failed(Status::internal(
+        "the handler returned another call's deferred response",
+    ))
 }

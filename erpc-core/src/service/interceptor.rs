@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::panicking;
 use std::time::Duration;
 
-use super::{CallContext, late};
+use super::CallContext;
 use crate::status::Status;
 
 /// Sees every call of a server before its handler runs and after it has, whatever the method and
@@ -94,7 +94,7 @@ impl<'a> Passage<'a> {
     }
 
     fn interceptors(&self) -> &'a [Arc<dyn Interceptor>] {
-        self.call.entry().interceptors()
+        self.call.info().interceptors()
     }
 }
 
@@ -112,4 +112,10 @@ impl Drop for Passage<'_> {
             drop(catch_unwind(AssertUnwindSafe(|| self.leave(Err(&status)))));
         }
     }
+}
+
+/// What a call gets whose handler was dropped at its deadline.
+#[cold]
+pub(crate) fn late() -> Status {
+    Status::deadline_exceeded("the deadline passed before the handler had ended")
 }

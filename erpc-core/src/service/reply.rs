@@ -18,7 +18,7 @@ pub struct Encoded {
 
 /// What came of a handler.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum HandlerOutcome {
     /// The response.
     Reply(Encoded),
     /// The call failed.
@@ -33,7 +33,7 @@ pub trait ReplySink: Send + Sync {
     fn reply(&self, call: RequestHandle, result: Result<Encoded, Status>);
 }
 
-impl Outcome {
+impl HandlerOutcome {
     /// The outcome as interceptors are told of it.
     pub(super) fn as_result(&self) -> Result<(), &Status> {
         match self {
@@ -43,7 +43,7 @@ impl Outcome {
     }
 }
 
-impl From<Result<Encoded, Status>> for Outcome {
+impl From<Result<Encoded, Status>> for HandlerOutcome {
     #[inline]
     fn from(result: Result<Encoded, Status>) -> Self {
         result.map_or_else(Self::Failed, Self::Reply)

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::response::Encoder;
+use super::responder::{Deferred, Encoder};
 use super::{CallContext, Codec, MetadataRef, Responder, Response};
 use crate::protocol::ClientStats;
 use crate::time::Instant;
@@ -144,7 +144,7 @@ impl<'a, M> Request<'a, M> {
     pub fn defer<R: 'static>(self, start: impl FnOnce(M, Responder<R>)) -> Response<R> {
         let reply = self
             .origin
-            .map(|Origin { context, encoder }| (context.defer(), encoder.downcast_ref()));
+            .map(|Origin { context, encoder }| (Deferred::of(context), encoder.downcast_ref()));
         start(self.message, Responder::new(reply));
         Response::deferred()
     }

@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use super::handler::{check_size, malformed, outcome, panicked};
-use super::interceptor::Passage;
+use super::info::MethodInfo;
+use super::interceptor::{Passage, late};
 use super::method::Types;
 use super::reply::ReplySink;
-use super::{CallContext, CallHost, Codec, Entry, Metadata, Outcome, Request, Response};
+use super::{CallContext, CallHost, Codec, HandlerOutcome, Metadata, Request, Response};
 use crate::buf::MsgBuf;
 use crate::protocol::{ClientStats, RequestHandle};
 use crate::status::Status;
@@ -32,7 +33,7 @@ pub(crate) type Timer = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Makes a method's tasks for one endpoint.
 pub(super) type TaskMaker =
-    dyn Fn(&Arc<Entry>, &Rc<dyn TaskPort>) -> Rc<dyn TaskMethod> + Send + Sync;
+    dyn Fn(&Arc<MethodInfo>, &Rc<dyn TaskPort>) -> Rc<dyn TaskMethod> + Send + Sync;
 
 /// What tasks want of the endpoint.
 pub(crate) trait TaskPort {
@@ -55,7 +56,7 @@ pub(crate) trait TaskPort {
     fn sink(&self) -> Arc<dyn ReplySink>;
 
     /// Takes what came of a call.
-    fn finish(&self, call: RequestHandle, outcome: Outcome);
+    fn finish(&self, call: RequestHandle, outcome: HandlerOutcome);
 }
 
 /// A request for an asynchronous method.
@@ -91,9 +92,9 @@ where
     D: Codec<Resp>,
 {
     let handler = Arc::new(handler);
-    Arc::new(move |entry: &Arc<Entry>, port: &Rc<dyn TaskPort>| {
+    Arc::new(move |method: &Arc<MethodInfo>, port: &Rc<dyn TaskPort>| {
         Rc::new(Unary::<S, _, Req, Resp, C, D> {
-            entry: Arc::clone(entry),
+            method: Arc::clone(method),
             port: Rc::clone(port),
             service: Arc::clone(&service),
             handler: Arc::clone(&handler),
@@ -103,7 +104,7 @@ where
 }
 
 struct Unary<S, H, Req, Resp, C, D> {
-    entry: Arc<Entry>,
+    method: Arc<MethodInfo>,
     port: Rc<dyn TaskPort>,
     service: Arc<S>,
     handler: Arc<H>,
@@ -120,13 +121,13 @@ where
     D: Codec<Resp>,
 {
     fn start(self: Rc<Self>, arrival: Arrival, body: &[u8]) -> Result<CallTask, Status> {
-        check_size(&self.entry, body)?;
+        check_size(&self.method, body)?;
         let message = C::decode(body).map_err(malformed)?;
         Ok(Box::pin(async move {
             let outcome = match self.port.in_time(arrival.deadline) {
-                Ok(()) if self.entry.has_deadline() => self.timed(&arrival, message).await,
+                Ok(()) if self.method.has_deadline() => self.timed(&arrival, message).await,
                 Ok(()) => self.contained(&arrival, message).await,
-                Err(status) => Outcome::Failed(status),
+                Err(status) => HandlerOutcome::Failed(status),
             };
             self.port.finish(arrival.call, outcome);
         }))
@@ -141,7 +142,7 @@ where
 {
     /// The call, which ends at its deadline. Callers cancel late calls themselves; those that have been
     /// given their deadline here do not.
-    async fn timed(&self, arrival: &Arrival, message: Req) -> Outcome {
+    async fn timed(&self, arrival: &Arrival, message: Req) -> HandlerOutcome {
         let mut timer = self.port.sleep(arrival.deadline);
         let mut call = Box::pin(self.contained(arrival, message));
         let ended = poll_fn(|cx| match call.as_mut().poll(cx) {
@@ -151,14 +152,14 @@ where
         ended.await.unwrap_or_else(|| {
             // What a handler holds may panic when it is dropped; the panic hook has told.
             drop(catch_unwind(AssertUnwindSafe(|| drop(call))));
-            Outcome::Failed(late())
+            HandlerOutcome::Failed(late())
         })
     }
 
     /// The call; a panic becomes its outcome.
-    async fn contained(&self, arrival: &Arrival, message: Req) -> Outcome {
+    async fn contained(&self, arrival: &Arrival, message: Req) -> HandlerOutcome {
         let host = TaskHost { port: &*self.port, peer: arrival.peer };
-        let context = CallContext::new(&self.entry, arrival.call, &host)
+        let context = CallContext::new(&self.method, arrival.call, &host)
             .with_extension(arrival.deadline, arrival.metadata.as_ref());
         let mut call = pin!(self.run(&context, message));
         poll_fn(|cx| {
@@ -170,12 +171,12 @@ where
     }
 
     /// The call between its interceptors.
-    async fn run(&self, context: &CallContext<'_>, message: Req) -> Outcome {
-        let mut passage = match self.entry.interceptors() {
+    async fn run(&self, context: &CallContext<'_>, message: Req) -> HandlerOutcome {
+        let mut passage = match self.method.interceptors() {
             [] => None,
             _ => match Passage::enter(context) {
                 Ok(passage) => Some(passage),
-                Err(status) => return Outcome::Failed(status),
+                Err(status) => return HandlerOutcome::Failed(status),
             },
         };
         let request = Request::received::<D, Resp>(message, context);
@@ -186,12 +187,6 @@ where
         }
         outcome
     }
-}
-
-/// What a call gets whose handler was dropped at its deadline.
-#[cold]
-pub(crate) fn late() -> Status {
-    Status::deadline_exceeded("the deadline passed before the handler had ended")
 }
 
 /// Where a task runs.

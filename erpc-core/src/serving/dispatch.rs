@@ -14,7 +14,7 @@ use crate::protocol::{
     Body, CallError, ClientId, ClientStats, Reply, Request, RequestHandle, SessionEvent, SessionId,
 };
 use crate::service::{
-    Arrival, CallContext, CallHost, Encoded, Entry, MetadataRef, Mode, Outcome, ReplySink, Routes,
+    Arrival, CallHost, Encoded, HandlerOutcome, MetadataRef, Mode, ReplySink, RouteEntry, Routes,
     StreamMethod, TaskMethod, TaskPort,
 };
 use crate::serving::tasks::Port;
@@ -67,8 +67,8 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
             && entry.is_plain()
         {
             let host = SlotHost::new(cx, request.buffer, &request.peer, self.shared);
-            match entry.call(&CallContext::new(entry, request.handle, &host), message) {
-                Outcome::Reply(Encoded { bytes, extended }) => {
+            match entry.call(&entry.context(request.handle, &host), message) {
+                HandlerOutcome::Reply(Encoded { bytes, extended }) => {
                     cx.respond(request.handle, bytes, extended);
                 }
                 outcome => answer(cx, request.handle, outcome),
@@ -150,14 +150,13 @@ impl<T: Transport> Dispatch<'_, T> {
     fn dispatch(
         &self,
         cx: &mut Context<'_, T>,
-        entry: &Arc<Entry>,
+        entry: &Arc<RouteEntry>,
         mut request: Request<'_, T::Route>,
     ) -> Result<(), Status> {
         let buffer = request.buffer.take();
         let outcome = self.opened(&request).map(|Opened { deadline, metadata, message }| {
             let host = SlotHost::new(cx, buffer, &request.peer, self.shared);
-            let context =
-                CallContext::new(entry, request.handle, &host).with_extension(deadline, metadata);
+            let context = entry.context(request.handle, &host).with_extension(deadline, metadata);
             entry.call(&context, message)
         });
         if let Body::Message(message) = request.body {
@@ -194,7 +193,7 @@ impl<T: Transport> Dispatch<'_, T> {
     fn to_worker(
         &self,
         serving: &Serving<T>,
-        entry: &Arc<Entry>,
+        entry: &Arc<RouteEntry>,
         request: Request<'_, T::Route>,
     ) -> Result<(), Status> {
         let front = request.body.as_slice().len() - self.opened(&request)?.message.len();
@@ -275,11 +274,15 @@ struct Opened<'m> {
 
 /// Sends what came of a handler, unless somebody else will.
 #[inline]
-pub(crate) fn answer<T: Transport>(cx: &mut Context<'_, T>, call: RequestHandle, outcome: Outcome) {
+pub(crate) fn answer<T: Transport>(
+    cx: &mut Context<'_, T>,
+    call: RequestHandle,
+    outcome: HandlerOutcome,
+) {
     match outcome {
-        Outcome::Reply(Encoded { bytes, extended }) => cx.respond(call, bytes, extended),
-        Outcome::Failed(status) => cx.respond_status(call, &status),
-        Outcome::Deferred => {}
+        HandlerOutcome::Reply(Encoded { bytes, extended }) => cx.respond(call, bytes, extended),
+        HandlerOutcome::Failed(status) => cx.respond_status(call, &status),
+        HandlerOutcome::Deferred => {}
     }
 }
 

@@ -10,7 +10,7 @@ use crate::buf::MsgBuf;
 use crate::event_loop::mailbox::{Answer, Mailbox};
 use crate::event_loop::parker::Bed;
 use crate::protocol::RequestHandle;
-use crate::service::{Entry, Method, Mode, Request, Response, Routes};
+use crate::service::{Method, Mode, Request, Response, RouteEntry, Routes};
 use crate::serving::worker::{Job, Refused, WorkerPool, WorkerQueue};
 use crate::status::Status;
 use crate::sync::atomic::AtomicBool;
@@ -28,7 +28,7 @@ fn mailbox() -> Arc<Mailbox<MemTransport>> {
 fn push(
     queue: &WorkerQueue<MemTransport>,
     mailbox: &Arc<Mailbox<MemTransport>>,
-    entry: &Arc<Entry>,
+    entry: &Arc<RouteEntry>,
 ) -> Result<(), Refused> {
     queue.push(Job {
         entry: Arc::clone(entry),
@@ -49,7 +49,7 @@ fn replies(mailbox: &Mailbox<MemTransport>) -> usize {
 }
 
 /// A method that does something and fails.
-fn method(handler: impl Fn() + Send + Sync + 'static) -> Arc<Entry> {
+fn method(handler: impl Fn() + Send + Sync + 'static) -> Arc<RouteEntry> {
     const METHOD: Method<u32, u32> = Method::new("test.Schedules/Method");
     let mut routes = Routes::new();
     let handler = move |_: &(), _: Request<'_, u32>| {

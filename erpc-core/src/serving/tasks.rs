@@ -14,7 +14,7 @@ use crate::event_loop::Context;
 use crate::executor::tasks::TaskId;
 use crate::executor::timers::Sleep;
 use crate::protocol::{ClientStats, RequestHandle};
-use crate::service::{CallTask, Outcome, ReplySink, TaskPort, Timer};
+use crate::service::{CallTask, HandlerOutcome, ReplySink, TaskPort, Timer};
 use crate::serving::dispatch::{answer, no_memory};
 use crate::status::Status;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -182,7 +182,7 @@ impl<T: Transport> TaskPort for Port<T> {
         Arc::clone(&self.sink)
     }
 
-    fn finish(&self, call: RequestHandle, outcome: Outcome) {
+    fn finish(&self, call: RequestHandle, outcome: HandlerOutcome) {
         let Some(shared) = self.shared.upgrade() else { return };
         // Gone if the call was cancelled, and so answered, from within its own poll.
         if shared.running.calls.borrow_mut().remove(&call).is_none() {

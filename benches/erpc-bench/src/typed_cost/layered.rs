@@ -11,7 +11,7 @@ use erpc::raw::{
     SessionEvent, SessionId,
 };
 use erpc::service::{
-    CallContext, CallHost, Codec, Encoded, Method, Outcome, ReplySink, Routes, encode_into,
+    CallHost, Codec, Encoded, HandlerOutcome, Method, ReplySink, Routes, encode_into,
 };
 use erpc::transport::mem::{MemConfig, MemHub, MemTransport};
 use erpc::{CallError, EndpointConfig, Status, Transport};
@@ -178,17 +178,19 @@ impl<T: Transport> App<T> for Answers {
             Some(entry) => {
                 let buffer = Cell::new(request.buffer);
                 let host = Host { cx: RefCell::new(cx), buffer, sink: &self.sink };
-                entry.call(&CallContext::new(entry, handle, &host), request.body.as_slice())
+                entry.call(&entry.context(handle, &host), request.body.as_slice())
             }
-            None => Outcome::Failed(Status::unimplemented("no such method")),
+            None => HandlerOutcome::Failed(Status::unimplemented("no such method")),
         };
         if let Body::Message(message) = request.body {
             cx.recycle(message);
         }
         match outcome {
-            Outcome::Reply(Encoded { bytes, extended }) => cx.respond(handle, bytes, extended),
-            Outcome::Failed(status) => cx.respond_status(handle, &status),
-            Outcome::Deferred => {}
+            HandlerOutcome::Reply(Encoded { bytes, extended }) => {
+                cx.respond(handle, bytes, extended)
+            }
+            HandlerOutcome::Failed(status) => cx.respond_status(handle, &status),
+            HandlerOutcome::Deferred => {}
         }
     }
 

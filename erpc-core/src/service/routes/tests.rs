@@ -2,11 +2,15 @@ use std::net::SocketAddr;
 use std::sync::{LazyLock, Mutex};
 use std::thread;
 
+use std::sync::Arc;
+
 use super::*;
 use crate::buf::MsgBuf;
 use crate::protocol::{ClientStats, RequestHandle};
-use crate::service::{CallHost, Encoded, ReplySink, Responder};
-use crate::status::Code;
+use crate::service::{
+    CallHost, Encoded, HandlerOutcome, Method, Mode, ReplySink, Request, Responder, Response,
+};
+use crate::status::{Code, Status};
 
 const DOUBLE: Method<u32, u32> = Method::new("test.Math/Double");
 const LATER: Method<u32, u32> = Method::new("test.Math/Later");
@@ -71,10 +75,10 @@ fn encoded(number: u32) -> Vec<u8> {
 }
 
 /// Calls a method the way a runtime does; returns the outcome and where deferred answers arrive.
-fn call(routes: &Routes, id: u32, body: &[u8]) -> (Outcome, Arc<Answers>) {
+fn call(routes: &Routes, id: u32, body: &[u8]) -> (HandlerOutcome, Arc<Answers>) {
     let host = Host(Arc::default());
     let entry = routes.get(id).expect("the method is registered");
-    let outcome = entry.call(&CallContext::new(entry, RequestHandle::for_tests(), &host), body);
+    let outcome = entry.call(&entry.context(RequestHandle::for_tests(), &host), body);
     (outcome, host.0)
 }
 
@@ -92,9 +96,9 @@ fn later(start: impl Fn(u32, Responder<u32>) + Send + Sync + 'static) -> Routes 
     routes
 }
 
-fn failure(outcome: Outcome) -> Status {
+fn failure(outcome: HandlerOutcome) -> Status {
     match outcome {
-        Outcome::Failed(status) => status,
+        HandlerOutcome::Failed(status) => status,
         other => panic!("expected a failure, not {other:?}"),
     }
 }
@@ -102,7 +106,7 @@ fn failure(outcome: Outcome) -> Status {
 #[test]
 fn a_call_is_answered_by_its_handler() {
     let (outcome, _) = call(&math(), DOUBLE.id(), &encoded(21));
-    let Outcome::Reply(reply) = outcome else { panic!("{outcome:?}") };
+    let HandlerOutcome::Reply(reply) = outcome else { panic!("{outcome:?}") };
     assert_eq!(reply.bytes.as_slice(), encoded(42));
 }
 
@@ -129,7 +133,7 @@ fn a_deferred_call_is_answered_from_another_thread() {
         thread::spawn(move || responder.send(&(number + 1))).join().unwrap();
     });
     let (outcome, answers) = call(&routes, LATER.id(), &encoded(1));
-    assert!(matches!(outcome, Outcome::Deferred));
+    assert!(matches!(outcome, HandlerOutcome::Deferred));
     assert_eq!(*answers.0.lock().unwrap(), [Ok(encoded(2))]);
 }
 
@@ -143,7 +147,7 @@ fn a_deferred_call_may_fail() {
 #[test]
 fn a_dropped_responder_fails_the_call_once() {
     let (outcome, answers) = call(&later(|_, responder| drop(responder)), LATER.id(), &[]);
-    assert!(matches!(outcome, Outcome::Deferred));
+    assert!(matches!(outcome, HandlerOutcome::Deferred));
     let answers = answers.0.lock().unwrap();
     assert_eq!(answers.len(), 1);
     assert_eq!(answers[0].as_ref().unwrap_err().code(), Code::Internal);
@@ -152,7 +156,7 @@ fn a_dropped_responder_fails_the_call_once() {
 #[test]
 fn a_panic_after_deferring_fails_the_call_once() {
     let (outcome, answers) = call(&later(|_, _responder| panic!("late")), LATER.id(), &[]);
-    assert!(matches!(outcome, Outcome::Deferred));
+    assert!(matches!(outcome, HandlerOutcome::Deferred));
     assert_eq!(answers.0.lock().unwrap().len(), 1);
 }
 
@@ -165,7 +169,7 @@ fn a_failure_returned_after_deferring_does_not_answer_twice() {
     };
     routes.unary(LATER, Mode::Dispatch, &Arc::new(()), handler).unwrap();
     let (outcome, answers) = call(&routes, LATER.id(), &[]);
-    assert!(matches!(outcome, Outcome::Deferred));
+    assert!(matches!(outcome, HandlerOutcome::Deferred));
     assert_eq!(*answers.0.lock().unwrap(), [Ok(encoded(7))]);
 }
 

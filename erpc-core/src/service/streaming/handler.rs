@@ -12,10 +12,11 @@ use std::task::Poll;
 use super::{Incoming, Outgoing, Sink, Source};
 use crate::buf::MsgBuf;
 use crate::protocol::{ClientStats, RequestHandle};
+use crate::service::info::MethodInfo;
 use crate::service::interceptor::Passage;
 use crate::service::task::{Arrival, CallTask};
 use crate::service::{
-    CallContext, CallHost, Codec, Encoded, Entry, MetadataRef, ReplySink, Request, Response,
+    CallContext, CallHost, Codec, Encoded, MetadataRef, ReplySink, Request, Response,
 };
 use crate::status::Status;
 use crate::stream::End;
@@ -39,7 +40,8 @@ pub(crate) trait StreamMethod {
 }
 
 /// Makes a streaming method for one endpoint.
-pub(in crate::service) type StreamMaker = dyn Fn(&Arc<Entry>) -> Rc<dyn StreamMethod> + Send + Sync;
+pub(in crate::service) type StreamMaker =
+    dyn Fn(&Arc<MethodInfo>) -> Rc<dyn StreamMethod> + Send + Sync;
 
 /// How a kind of handler is run on a stream: what it takes and returns.
 pub(in crate::service) trait Shape<S, H, Req, Resp, C, D>: 'static {
@@ -127,14 +129,14 @@ fn ends<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
     context: &CallContext<'_>,
     stream: Rc<dyn ServerStream>,
 ) -> (Incoming<Req>, Outgoing<Resp>) {
-    let entry = context.entry();
-    let incoming = Incoming::new::<C>(Rc::clone(&stream) as _, entry.max_request());
-    (incoming, Outgoing::new::<D>(stream as _, entry.max_response()))
+    let method = context.info();
+    let incoming = Incoming::new::<C>(Rc::clone(&stream) as _, method.max_request());
+    (incoming, Outgoing::new::<D>(stream as _, method.max_response()))
 }
 
 /// A method with a handler of shape `K`.
 struct Streaming<K, S, H, Req, Resp, C, D> {
-    entry: Arc<Entry>,
+    method: Arc<MethodInfo>,
     service: Arc<S>,
     handler: Arc<H>,
     types: PhantomData<Types<K, Req, Resp, C, D>>,
@@ -157,9 +159,9 @@ where
     D: 'static,
 {
     let handler = Arc::new(handler);
-    Arc::new(move |entry: &Arc<Entry>| {
+    Arc::new(move |method: &Arc<MethodInfo>| {
         Rc::new(Streaming::<K, S, H, Req, Resp, C, D> {
-            entry: Arc::clone(entry),
+            method: Arc::clone(method),
             service: Arc::clone(&service),
             handler: Arc::clone(&handler),
             types: PhantomData,
@@ -192,7 +194,7 @@ where
     /// The handler; a panic becomes its status.
     async fn contained(&self, arrival: &Arrival, stream: &Rc<dyn ServerStream>) -> End {
         let host = StreamHost { stream: &**stream, peer: arrival.peer };
-        let context = CallContext::new(&self.entry, arrival.call, &host)
+        let context = CallContext::new(&self.method, arrival.call, &host)
             .with_extension(arrival.deadline, arrival.metadata.as_ref());
         let mut call = pin!(self.run(&context, Rc::clone(stream)));
         poll_fn(|cx| {
@@ -206,7 +208,7 @@ where
 
     /// The handler between its interceptors.
     async fn run(&self, context: &CallContext<'_>, stream: Rc<dyn ServerStream>) -> End {
-        let mut passage = match self.entry.interceptors() {
+        let mut passage = match self.method.interceptors() {
             [] => None,
             _ => Some(Passage::enter(context)?),
         };

@@ -11,7 +11,7 @@ use crate::buf::MsgBuf;
 use crate::clock;
 use crate::event_loop::mailbox::Mailbox;
 use crate::protocol::{ClientStats, RequestHandle};
-use crate::service::{CallContext, CallHost, Entry, MetadataRef, Outcome, ReplySink};
+use crate::service::{CallHost, HandlerOutcome, MetadataRef, ReplySink, RouteEntry};
 use crate::serving::dispatch::no_memory;
 use crate::serving::tasks::in_time;
 use crate::serving::worker::queue::JobQueue;
@@ -42,7 +42,7 @@ pub(crate) struct WorkerQueue<T: Transport>(Arc<JobQueue<Job<T>>>);
 
 /// A request for a worker.
 pub(crate) struct Job<T: Transport> {
-    pub(crate) entry: Arc<Entry>,
+    pub(crate) entry: Arc<RouteEntry>,
     pub(crate) body: MsgBuf,
     /// Bytes of the body that are its extension.
     pub(crate) front: usize,
@@ -145,18 +145,20 @@ fn run<T: Transport>(job: Job<T>) {
     let outcome = match job.starts() {
         Ok(()) => {
             let (entries, message) = job.parts();
-            let context = CallContext::new(&job.entry, call, &job)
+            let context = job
+                .entry
+                .context(call, &job)
                 .with_extension(job.deadline, MetadataRef::new(entries));
             job.entry.call(&context, message)
         }
-        Err(status) => Outcome::Failed(status),
+        Err(status) => HandlerOutcome::Failed(status),
     };
     ORIGIN.set(None);
     drop(job);
     match outcome {
-        Outcome::Reply(reply) => mailbox.reply(call, Ok(reply)),
-        Outcome::Failed(status) => mailbox.reply(call, Err(status)),
-        Outcome::Deferred => {}
+        HandlerOutcome::Reply(reply) => mailbox.reply(call, Ok(reply)),
+        HandlerOutcome::Failed(status) => mailbox.reply(call, Err(status)),
+        HandlerOutcome::Deferred => {}
     }
 }
 

@@ -1,0 +1,31 @@
+//! A service: a set of methods.
+
+use std::sync::Arc;
+
+use super::{MethodCollision, Routes};
+
+/// What a service's state has to be; all that is `Send + Sync + 'static` is. State that changes needs a
+/// `Mutex` or atomics. Clients, channels and sessions belong to the thread of an endpoint, so they are no
+/// state: handlers keep them with [`Endpoint::local`](crate::endpoint::Endpoint::local).
+///
+/// A trait of its own because the compiler names it, and what it is for, to those whose state is not.
+pub trait SharedByThreads: Send + Sync + 'static {}
+
+impl<S: Send + Sync + 'static> SharedByThreads for S {}
+
+/// A set of methods and how they are called, implemented by `#[derive(erpc::Service)]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a service",
+    label = "not a service",
+    note = "add `#[derive(erpc::Service)]` and `#[erpc(service = path::to::Trait)]` to `{Self}`"
+)]
+pub trait Service: Send + Sync + 'static {
+    /// The service's full name, `package.Service`.
+    const NAME: &'static str;
+
+    /// Adds the service's methods.
+    ///
+    /// # Errors
+    /// [`MethodCollision`] if one of them is there already, or another method has its id.
+    fn register(self: Arc<Self>, routes: &mut Routes) -> Result<(), MethodCollision>;
+}

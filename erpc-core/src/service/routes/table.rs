@@ -1,0 +1,286 @@
+//! From method ids to handlers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::RouteEntry;
+use super::entry::Run;
+use crate::service::handler::answering;
+use crate::service::info::MethodInfo;
+use crate::service::streaming::handler::{Both, Client, Server, Shape, streams};
+use crate::service::task::tasks;
+use crate::service::{Codec, Incoming, Interceptor, Method, Mode, Outgoing, Request, Response};
+use crate::status::Status;
+
+/// Two methods that cannot be served side by side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MethodCollision {
+    /// Full name of the method that was there first.
+    pub first: &'static str,
+    /// Full name of the method that was refused.
+    pub second: &'static str,
+}
+
+impl fmt::Display for MethodCollision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, second } = self;
+        if first == second {
+            write!(f, "{first} is registered twice; add each service to a server once")
+        } else {
+            write!(
+                f,
+                "{first} and {second} have the same 32-bit method id; rename one, or serve them apart"
+            )
+        }
+    }
+}
+
+impl std::error::Error for MethodCollision {}
+
+/// The methods of a server, and the interceptors around them.
+///
+/// A hash table with open addressing and linear probing, at most half full. Ids are hashes already, so
+/// a lookup is a mask, a compare and seldom a second compare: a few nanoseconds, also for ids that a
+/// hostile client makes up, since only the server's own ids are in the table.
+#[derive(Default)]
+pub struct Routes {
+    /// Method id (0: free) and index into `entries`; the length is 0 or a power of two.
+    slots: Vec<(u32, u32)>,
+    entries: Vec<Arc<RouteEntry>>,
+    interceptors: Vec<Arc<dyn Interceptor>>,
+}
+
+impl Routes {
+    /// A table without methods.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a method that `handler` answers, with `service` as its state.
+    ///
+    /// The handler gets the request as its codec's [view](Codec::View) of the received bytes: decoded by
+    /// [`Prost`](crate::service::Prost), in place by [`Borrowed`](crate::service::Borrowed) and [`Fixed`](crate::service::Fixed).
+    ///
+    /// # Errors
+    /// [`MethodCollision`] if the method, or another with its id, is there.
+    pub fn unary<S, Req, Resp, C, D>(
+        &mut self,
+        method: Method<Req, Resp, C, D>,
+        mode: Mode,
+        service: &Arc<S>,
+        handler: impl for<'a> Fn(&S, Request<'a, C::View<'a>>) -> Result<Response<Resp>, Status>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<(), MethodCollision>
+    where
+        S: Send + Sync + 'static,
+        Resp: 'static,
+        C: Codec<Req>,
+        D: Codec<Resp>,
+    {
+        let handler = answering::<S, Req, Resp, C, D>(Arc::clone(service), handler);
+        self.insert(&method, Run::Sync(mode, handler))
+    }
+
+    /// Adds a method that the asynchronous `handler` answers, with `service` as its state.
+    ///
+    /// Each call is a task of the endpoint that received it: it may await other calls
+    /// ([`Endpoint::current`](crate::endpoint::Endpoint::current)), runs on the endpoint's thread, needs
+    /// not be `Send`, and must not block. The request is decoded for good, as the received bytes
+    /// are gone when the handler first waits. If the caller gives the call up, or goes, the task
+    /// is dropped where it waits.
+    ///
+    /// # Errors
+    /// [`MethodCollision`] if the method, or another with its id, is there.
+    pub fn unary_async<S, Req, Resp, C, D>(
+        &mut self,
+        method: Method<Req, Resp, C, D>,
+        service: &Arc<S>,
+        handler: impl AsyncFn(&S, Request<'_, Req>) -> Result<Response<Resp>, Status>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<(), MethodCollision>
+    where
+        S: Send + Sync + 'static,
+        Req: 'static,
+        Resp: 'static,
+        C: Codec<Req>,
+        D: Codec<Resp>,
+    {
+        let tasks = tasks::<S, Req, Resp, C, D>(Arc::clone(service), handler);
+        self.insert(&method, Run::Task(tasks))
+    }
+
+    /// Adds a method whose asynchronous `handler` answers one request with many messages, with `service` as
+    /// its state. The stream ends when the handler does, with its status.
+    ///
+    /// Each stream is a task of the endpoint, as with [`Routes::unary_async`], and is dropped where it
+    /// waits if the caller gives the stream up, or goes.
+    ///
+    /// # Errors
+    /// [`MethodCollision`] if the method, or another with its id, is there.
+    pub fn server_streaming<S, Req, Resp, C, D>(
+        &mut self,
+        method: Method<Req, Resp, C, D>,
+        service: &Arc<S>,
+        handler: impl AsyncFn(&S, Request<'_, Req>, Outgoing<Resp>) -> Result<(), Status>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<(), MethodCollision>
+    where
+        S: Send + Sync + 'static,
+        Req: 'static,
+        Resp: 'static,
+        C: Codec<Req>,
+        D: Codec<Resp>,
+    {
+        self.streaming::<Server, S, _, Req, Resp, C, D>(method, service, handler)
+    }
+
+    /// Adds a method whose asynchronous `handler` reads many messages and answers with one; otherwise as
+    /// [`Routes::server_streaming`]. The handler may answer before it has read them all.
+    ///
+    /// # Errors
+    /// [`MethodCollision`] if the method, or another with its id, is there.
+    pub fn client_streaming<S, Req, Resp, C, D>(
+        &mut self,
+        method: Method<Req, Resp, C, D>,
+        service: &Arc<S>,
+        handler: impl AsyncFn(&S, Request<'_, Incoming<Req>>) -> Result<Response<Resp>, Status>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<(), MethodCollision>
+    where
+        S: Send + Sync + 'static,
+        Req: 'static,
+        Resp: 'static,
+        C: Codec<Req>,
+        D: Codec<Resp>,
+    {
+        self.streaming::<Client, S, _, Req, Resp, C, D>(method, service, handler)
+    }
+
+    /// Adds a method whose asynchronous `handler` reads many messages and sends many, in whatever order it
+    /// likes; otherwise as [`Routes::server_streaming`].
+    ///
+    /// # Errors
+    /// [`MethodCollision`] if the method, or another with its id, is there.
+    pub fn bidi_streaming<S, Req, Resp, C, D>(
+        &mut self,
+        method: Method<Req, Resp, C, D>,
+        service: &Arc<S>,
+        handler: impl AsyncFn(&S, Request<'_, Incoming<Req>>, Outgoing<Resp>) -> Result<(), Status>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<(), MethodCollision>
+    where
+        S: Send + Sync + 'static,
+        Req: 'static,
+        Resp: 'static,
+        C: Codec<Req>,
+        D: Codec<Resp>,
+    {
+        self.streaming::<Both, S, _, Req, Resp, C, D>(method, service, handler)
+    }
+
+    /// Adds a method whose handler has the shape `K`.
+    fn streaming<K, S, H, Req, Resp, C, D>(
+        &mut self,
+        method: Method<Req, Resp, C, D>,
+        service: &Arc<S>,
+        handler: H,
+    ) -> Result<(), MethodCollision>
+    where
+        K: Shape<S, H, Req, Resp, C, D>,
+        S: Send + Sync + 'static,
+        H: Send + Sync + 'static,
+        Req: 'static,
+        Resp: 'static,
+        C: 'static,
+        D: 'static,
+    {
+        let streams = streams::<K, S, H, Req, Resp, C, D>(Arc::clone(service), handler);
+        self.insert(&method, Run::Stream(streams))
+    }
+
+    /// Has every call of every method, also of those that are added later, pass `interceptor`, within
+    /// those that were added before.
+    pub fn intercept(&mut self, interceptor: impl Interceptor) {
+        let interceptor: Arc<dyn Interceptor> = Arc::new(interceptor);
+        for entry in &mut self.entries {
+            Arc::make_mut(entry).intercept(Arc::clone(&interceptor));
+        }
+        self.interceptors.push(interceptor);
+    }
+
+    /// The method with that id.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, id: u32) -> Option<&Arc<RouteEntry>> {
+        match self.slots.get(self.position(id)) {
+            Some(&(found, index)) if found != 0 => self.entries.get(index as usize),
+            _ => None,
+        }
+    }
+
+    /// Every method, in the order of registration.
+    pub fn entries(&self) -> impl Iterator<Item = &Arc<RouteEntry>> {
+        self.entries.iter()
+    }
+
+    /// The slot that has `id`, or the free one where it would go; out of bounds in a table without slots.
+    /// Ends because the table is never more than half full.
+    #[inline]
+    fn position(&self, id: u32) -> usize {
+        let mask = self.slots.len().wrapping_sub(1);
+        let mut at = id as usize & mask;
+        while let Some(&(found, _)) = self.slots.get(at) {
+            if found == id || found == 0 {
+                break;
+            }
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    fn insert<Req, Resp, C, D>(
+        &mut self,
+        method: &Method<Req, Resp, C, D>,
+        run: Run,
+    ) -> Result<(), MethodCollision> {
+        let (id, second) = (method.id(), method.full_name());
+        if let Some(there) = self.get(id) {
+            return Err(MethodCollision { first: there.full_name(), second });
+        }
+        if (self.entries.len() + 1) * 2 > self.slots.len() {
+            self.grow();
+        }
+        let at = self.position(id);
+        let index = self.entries.len() as u32;
+        let info = MethodInfo::new(method, &self.interceptors);
+        self.slots[at] = (id, index);
+        self.entries.push(Arc::new(RouteEntry::new(info, index, run)));
+        Ok(())
+    }
+
+    fn grow(&mut self) {
+        let larger = (self.slots.len() * 2).max(16);
+        let old = std::mem::replace(&mut self.slots, vec![(0, 0); larger]);
+        for slot in old.into_iter().filter(|&(id, _)| id != 0) {
+            let at = self.position(slot.0);
+            self.slots[at] = slot;
+        }
+    }
+}
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.entries).finish()
+    }
+}
