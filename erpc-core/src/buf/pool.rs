@@ -133,6 +133,37 @@ impl Pool {
         }
     }
 
+    /// A msgbuf with a copy of `bytes`.
+    ///
+    /// # Errors
+    /// As [`Pool::alloc`].
+    #[inline]
+    pub(crate) fn copy(&mut self, bytes: &[u8]) -> Result<MsgBuf, NoMemory> {
+        let mut copy = self.alloc(bytes.len())?;
+        copy.resize(bytes.len());
+        copy.as_mut_slice().copy_from_slice(bytes);
+        Ok(copy)
+    }
+
+    /// The same in `spare`, if that is large enough and has no other owner; it is taken back otherwise.
+    ///
+    /// # Errors
+    /// As [`Pool::alloc`].
+    #[inline]
+    pub(crate) fn copy_into(
+        &mut self,
+        mut spare: MsgBuf,
+        bytes: &[u8],
+    ) -> Result<MsgBuf, NoMemory> {
+        if spare.capacity() < bytes.len() || !spare.is_unique() {
+            self.recycle(spare);
+            return self.copy(bytes);
+        }
+        spare.resize(bytes.len());
+        spare.as_mut_slice().copy_from_slice(bytes);
+        Ok(spare)
+    }
+
     /// A msgbuf for at least `len` bytes out of memory that the pool has idle, `None` if that would
     /// take new memory.
     pub(crate) fn alloc_idle(&mut self, len: usize) -> Option<MsgBuf> {

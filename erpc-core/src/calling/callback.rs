@@ -9,29 +9,29 @@ use std::cell::RefCell;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
-use crate::client::call::{MALFORMED, named, too_large};
+use super::response::{MALFORMED, named, too_large};
 use crate::protocol::CallError;
 use crate::service::{Codec, Method};
 
 /// Stacks of spare boxes.
-const SHELVES: usize = 16;
+const STACKS: usize = 16;
 /// Spare boxes in a stack at most, and bytes of one.
 const SPARES: usize = 256;
 const SPARE_BYTES: usize = 512;
 
 /// A callback that waits for its call's outcome, and is told it once.
-pub(crate) trait Waiting: Any {
+pub(crate) trait Callback: Any {
     /// The reply has come; these are the message's bytes.
     fn reply(&mut self, bytes: &[u8]);
 
     fn fail(&mut self, error: CallError);
 
     /// The stack for the box that this is in.
-    fn shelf(&self) -> usize;
+    fn stack(&self) -> usize;
 }
 
 /// A callback that is told messages of type `M` as `D` decodes them.
-struct Typed<M, D, F> {
+struct TypedCallback<M, D, F> {
     /// The method's full name.
     method: &'static str,
     /// Most bytes of a message.
@@ -41,7 +41,7 @@ struct Typed<M, D, F> {
     types: PhantomData<fn() -> (M, D)>,
 }
 
-impl<M, D, F> Waiting for Typed<M, D, F>
+impl<M, D, F> Callback for TypedCallback<M, D, F>
 where
     M: 'static,
     D: Codec<M>,
@@ -66,15 +66,15 @@ where
         }
     }
 
-    fn shelf(&self) -> usize {
-        shelf_of::<Self>()
+    fn stack(&self) -> usize {
+        stack_of::<Self>()
     }
 }
 
 /// The spare boxes of an endpoint.
 #[derive(Default)]
 pub(crate) struct Callbacks {
-    shelves: [RefCell<Vec<Box<dyn Waiting>>>; SHELVES],
+    stacks: [RefCell<Vec<Box<dyn Callback>>>; STACKS],
 }
 
 impl Callbacks {
@@ -84,44 +84,50 @@ impl Callbacks {
         &self,
         method: &Method<Req, M, C, D>,
         done: F,
-    ) -> Box<dyn Waiting>
+    ) -> Box<dyn Callback>
     where
         F: FnOnce(Result<M, CallError>) + 'static,
     {
         let (method, limit) = (method.full_name(), method.response_limit());
-        let shelf = self.shelves.get(shelf_of::<Typed<M, D, F>>());
-        let spare = shelf.and_then(|shelf| shelf.borrow_mut().pop());
-        let fitting = spare.map(|spare| (spare as Box<dyn Any>).downcast::<Typed<M, D, F>>());
+        let stack = self.stacks.get(stack_of::<TypedCallback<M, D, F>>());
+        let spare = stack.and_then(|stack| stack.borrow_mut().pop());
+        let fitting =
+            spare.map(|spare| (spare as Box<dyn Any>).downcast::<TypedCallback<M, D, F>>());
         match fitting {
             Some(Ok(mut place)) => {
                 (place.method, place.limit) = (method, limit);
                 place.done = Some(done);
                 place
             }
-            _ => Box::new(Typed::<M, D, F> { method, limit, done: Some(done), types: PhantomData }),
+            _ => Box::new(TypedCallback::<M, D, F> {
+                method,
+                limit,
+                done: Some(done),
+                types: PhantomData,
+            }),
         }
     }
 
     /// Takes the box of a callback back that was told.
     #[inline]
-    pub(crate) fn keep(&self, told: Box<dyn Waiting>) {
-        let Some(shelf) = self.shelves.get(told.shelf()) else { return };
-        let mut shelf = shelf.borrow_mut();
-        if shelf.len() < SPARES {
-            shelf.push(told);
+    pub(crate) fn keep(&self, told: Box<dyn Callback>) {
+        let Some(stack) = self.stacks.get(told.stack()) else { return };
+        let mut stack = stack.borrow_mut();
+        if stack.len() < SPARES {
+            stack.push(told);
         }
     }
 }
 
 /// The stack for boxes of type `W`, none for large ones; a constant to the compiler.
 #[inline(always)]
-fn shelf_of<W: 'static>() -> usize {
+fn stack_of<W: 'static>() -> usize {
     if size_of::<W>() > SPARE_BYTES {
-        return SHELVES;
+        return STACKS;
     }
     let mut number = Number(0);
     TypeId::of::<W>().hash(&mut number);
-    number.0 as usize % SHELVES
+    number.0 as usize % STACKS
 }
 
 /// What a type's id hashes to: it is a hash already.
@@ -174,7 +180,7 @@ mod tests {
         let callbacks = Callbacks::default();
         let large = [0u8; SPARE_BYTES];
         callbacks.keep(callbacks.wrap(&DOUBLE, move |_| assert_eq!(large[0], 0)));
-        let spares = || callbacks.shelves.iter().map(|shelf| shelf.borrow().len()).sum::<usize>();
+        let spares = || callbacks.stacks.iter().map(|stack| stack.borrow().len()).sum::<usize>();
         assert_eq!(spares(), 0);
         let many: Vec<_> = (0..2 * SPARES).map(|_| callbacks.wrap(&DOUBLE, |_| {})).collect();
         many.into_iter().for_each(|callback| callbacks.keep(callback));

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::retry::RetryPolicy;
 use crate::buf::{MsgBuf, Pool};
-use crate::calling::retry::RetryPolicy;
 use crate::protocol::RejectReason;
 use crate::service::{Codec, Metadata, Method, encode_sized};
 use crate::time::Instant;
@@ -122,7 +122,7 @@ impl CallOptions {
 
 /// A request, encoded, and the terms that it is sent on.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedCall {
     pub(crate) method: u32,
     pub(crate) request: MsgBuf,
     pub(crate) extended: bool,
@@ -142,7 +142,7 @@ pub(crate) fn prepare<Req, Resp, C: Codec<Req>, D>(
     options: Option<&CallOptions>,
     pool: &mut Pool,
     now: impl FnOnce() -> Instant,
-) -> Result<Prepared, RejectReason> {
+) -> Result<PreparedCall, RejectReason> {
     let within = CallOptions::time_limit(options, method);
     let deadline = within.map_or(Instant::NEVER, |within| now() + within);
     let entries = CallOptions::entries(options);
@@ -168,5 +168,5 @@ pub(crate) fn prepare<Req, Resp, C: Codec<Req>, D>(
         encode_sized::<C, Req>(message, len, &mut request);
         request
     };
-    Ok(Prepared { method: method.id(), request, extended, deadline })
+    Ok(PreparedCall { method: method.id(), request, extended, deadline })
 }

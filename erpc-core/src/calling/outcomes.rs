@@ -1,43 +1,44 @@
-//! How calls end: from the protocol, or from what stopped them on their way there, to who waits.
+//! How calls end: the way of an outcome to the future or the callback that gets it.
 
 use std::cell::RefMut;
 
-use crate::buf::MsgBuf;
-use crate::calling::callback::Waiting;
-use crate::calling::table::{Calls, Kept, Outcome, lasting};
-use crate::client::call::message;
-use crate::endpoint::state::Shared;
+use super::callback::Callback;
+use super::calls::Calls;
+use super::response::{KeptReply, message};
+use super::table::{CallOutcome, CallTable};
+use crate::buf::{MsgBuf, NoMemory};
 use crate::event_loop::Context;
-use crate::protocol::{Body, CallError, Reply};
+use crate::executor::scheduler::Lifecycle;
+use crate::protocol::{Body, CallError, Cause, Reply};
 use crate::transport::Transport;
 
-/// What waits for its future.
+/// The outcome that waits for its future.
 #[inline(always)]
-fn kept(bytes: Result<MsgBuf, CallError>, extended: bool) -> Outcome {
+fn kept(bytes: Result<MsgBuf, NoMemory>, extended: bool) -> CallOutcome {
     match bytes {
-        Ok(bytes) => Outcome::Done(Some(Kept { bytes, extended })),
-        Err(error) => Outcome::Failed(Box::new(error)),
+        Ok(bytes) => CallOutcome::Done(Some(KeptReply { bytes, extended })),
+        Err(_) => CallOutcome::Failed(Box::new(CallError::ResponseLost(Cause::NoMemory))),
     }
 }
 
-impl<T: Transport> Shared<T> {
+impl<T: Transport> Calls<T> {
     /// A reply has come that is one packet and nothing but the message: the common case.
     #[inline]
     pub(crate) fn plain_reply(&self, key: usize, bytes: &[u8], request: MsgBuf) {
-        let mut calls = self.calls();
+        let mut calls = self.table();
         let Some(entry) = calls.get(key) else {
             return debug_assert!(false, "call {key} ends twice");
         };
         let _link = entry.leave_session();
-        if let Outcome::Awaited(_) = entry.outcome {
-            let lasting = lasting(bytes, request, &mut self.pool());
-            let ended = calls.finish(key, || kept(lasting, false));
+        if let CallOutcome::Awaited(_) = entry.outcome {
+            let copy = self.pool().copy_into(request, bytes);
+            let ended = calls.finish(key, || kept(copy, false));
             drop(calls);
-            return ended.wake(&self.executor);
+            return ended.wake(self.scheduler().executor());
         }
         let callback = calls.take_callback(key);
         if callback.is_none() {
-            Self::forsaken(calls, key);
+            Self::drop_unwanted(calls, key);
         } else {
             drop(calls);
         }
@@ -60,26 +61,26 @@ impl<T: Transport> Shared<T> {
             Ok(reply) => reply,
             Err(error) => return self.broken_off(key, error, request),
         };
-        let mut calls = self.calls();
+        let mut calls = self.table();
         let Some(entry) = calls.get(key) else {
             return debug_assert!(false, "call {key} ends twice");
         };
         let _link = entry.leave_session();
-        if let Outcome::Awaited(_) = entry.outcome {
+        if let CallOutcome::Awaited(_) = entry.outcome {
             let bytes = match body {
                 Body::Message(message) => {
                     self.pool().recycle(request);
                     Ok(message)
                 }
-                Body::Packet(bytes) => lasting(bytes, request, &mut self.pool()),
+                Body::Packet(bytes) => self.pool().copy_into(request, bytes),
             };
             let ended = calls.finish(key, || kept(bytes, extended));
             drop(calls);
-            return ended.wake(&self.executor);
+            return ended.wake(self.scheduler().executor());
         }
         let callback = calls.take_callback(key);
         if callback.is_none() {
-            Self::forsaken(calls, key);
+            Self::drop_unwanted(calls, key);
         } else {
             drop(calls);
         }
@@ -98,7 +99,7 @@ impl<T: Transport> Shared<T> {
     /// A call that was sent has failed.
     #[cold]
     fn broken_off(&self, key: usize, error: CallError, request: MsgBuf) {
-        let link = self.calls().leave_session(key);
+        let link = self.table().leave_session(key);
         if let Err((error, request)) = self.again(key, link, error, request) {
             self.pool().recycle(request);
             self.end_with_error(key, error);
@@ -108,7 +109,7 @@ impl<T: Transport> Shared<T> {
     /// A call has failed, of which nothing was sent in this attempt.
     #[cold]
     pub(crate) fn failed(&self, key: usize, error: CallError, request: Option<MsgBuf>) {
-        let link = self.calls().leave_session(key);
+        let link = self.table().leave_session(key);
         let error = match request {
             None => error,
             Some(request) => match self.again(key, link, error, request) {
@@ -122,39 +123,39 @@ impl<T: Transport> Shared<T> {
         self.fail(key, error);
     }
 
-    /// Ends a call that is nowhere any more. A callback is not run here, as this may be within the call
+    /// Ends a call that neither the protocol nor a queue has any more. A callback is not run here, as this may be within the call
     /// that it was given to.
     pub(crate) fn fail(&self, key: usize, error: CallError) {
-        if self.calls().has_callback(key) {
-            if self.is_orphaned() {
-                return self.forget(key);
+        if self.table().has_callback(key) {
+            if self.scheduler().lifecycle() == Lifecycle::Orphaned {
+                return self.drop_callback(key);
             }
             self.failures.borrow_mut().push_back((key, error));
-            self.stir();
+            self.scheduler().wake_loop();
         } else {
             self.end_with_error(key, error);
         }
     }
 
     pub(crate) fn end_with_error(&self, key: usize, error: CallError) {
-        let mut calls = self.calls();
+        let mut calls = self.table();
         if calls.is_awaited(key) {
-            let ended = calls.finish(key, || Outcome::Failed(Box::new(error)));
+            let ended = calls.finish(key, || CallOutcome::Failed(Box::new(error)));
             drop(calls);
-            return ended.wake(&self.executor);
+            return ended.wake(self.scheduler().executor());
         }
         match calls.take_callback(key) {
             Some((callback, _plan)) => {
                 drop(calls);
                 self.tell(callback, |callback| callback.fail(error));
             }
-            None => Self::forsaken(calls, key),
+            None => Self::drop_unwanted(calls, key),
         }
     }
 
-    /// A call has ended whose outcome nobody wants.
+    /// A call has ended that was cancelled: its outcome is dropped.
     #[cold]
-    fn forsaken(mut calls: RefMut<'_, Calls<T>>, key: usize) {
+    fn drop_unwanted(mut calls: RefMut<'_, CallTable<T::Route>>, key: usize) {
         let ended = calls.remove(key);
         drop(calls);
         debug_assert!(ended.is_some(), "call {key} ends twice");
@@ -174,8 +175,8 @@ impl<T: Transport> Shared<T> {
 
     /// Runs a callback.
     #[inline(always)]
-    fn tell(&self, mut callback: Box<dyn Waiting>, tell: impl FnOnce(&mut dyn Waiting)) {
-        self.guard(|| tell(&mut *callback));
-        self.callbacks.keep(callback);
+    fn tell(&self, mut callback: Box<dyn Callback>, tell: impl FnOnce(&mut dyn Callback)) {
+        self.scheduler().run_callback(|| tell(&mut *callback));
+        self.callbacks().keep(callback);
     }
 }

@@ -91,7 +91,7 @@ impl RetryPolicy {
 
     /// The pause after `made` attempts; `random` cuts it by up to a half.
     pub(crate) fn pause(&self, made: u32, random: u64) -> Duration {
-        exponential((self.backoff, Duration::from_secs(1)), made, random)
+        Backoff { base: self.backoff, cap: Duration::from_secs(1) }.pause(made, random)
     }
 }
 
@@ -131,21 +131,28 @@ fn is_final(cause: Cause) -> bool {
     )
 }
 
-/// The pause after `failures` failures in a row, at least one: `base`, doubled with each, up to `cap`; less
-/// up to a half, by chance.
-pub(crate) fn exponential(
-    (base, cap): (Duration, Duration),
-    failures: u32,
-    random: u64,
-) -> Duration {
-    let doubled = base.saturating_mul(1 << (failures.max(1) - 1).min(24)).min(cap);
-    doubled - doubled.mul_f64(0.5 * (random >> 11) as f64 / (1u64 << 53) as f64)
+/// Pauses that grow with the failures in a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backoff {
+    /// The longest pause after the first failure.
+    pub(crate) base: Duration,
+    /// The longest pause at all.
+    pub(crate) cap: Duration,
+}
+
+impl Backoff {
+    /// The pause after `failures` failures in a row, at least one: `base`, doubled with each, up to `cap`; less
+    /// up to a half, by chance.
+    pub(crate) fn pause(self, failures: u32, random: u64) -> Duration {
+        let doubled = self.base.saturating_mul(1 << (failures.max(1) - 1).min(24)).min(self.cap);
+        doubled - doubled.mul_f64(0.5 * (random >> 11) as f64 / (1u64 << 53) as f64)
+    }
 }
 
 /// What is left of a channel's retries, as a token bucket in billionths: one per nanosecond and retry per
 /// second, so that nothing is rounded away however often it is asked.
 #[derive(Default)]
-pub(crate) struct Budget {
+pub(crate) struct RetryBudget {
     tokens: Cell<u64>,
     /// When the part that comes with time was last added.
     filled: Cell<Option<Instant>>,
@@ -160,7 +167,7 @@ const KEPT: Duration = Duration::from_secs(10);
 /// A token, of which a retry takes one.
 const TOKEN: u64 = 1_000_000_000;
 
-impl Budget {
+impl RetryBudget {
     /// A call is made under `policy`.
     pub(crate) fn earn(&self, policy: &RetryPolicy) {
         // Negative and absurd ratios saturate.
@@ -239,10 +246,10 @@ mod tests {
     #[test]
     fn pauses_double_up_to_the_cap_and_vary_by_half() {
         let ms = Duration::from_millis;
-        let bounds = (ms(50), ms(300));
+        let backoff = Backoff { base: ms(50), cap: ms(300) };
         for (failures, longest) in [(1, 50), (2, 100), (3, 200), (4, 300), (99, 300)] {
-            assert_eq!(exponential(bounds, failures, 0), ms(longest));
-            let shortest = exponential(bounds, failures, u64::MAX);
+            assert_eq!(backoff.pause(failures, 0), ms(longest));
+            let shortest = backoff.pause(failures, u64::MAX);
             assert!((ms(longest) / 2..ms(longest) / 2 + ms(1)).contains(&shortest), "{shortest:?}");
         }
     }
@@ -250,10 +257,10 @@ mod tests {
     #[test]
     fn the_budget_comes_with_calls_and_with_time() {
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
-        let spend = |budget: &Budget, policy: &RetryPolicy, now: Instant| {
+        let spend = |budget: &RetryBudget, policy: &RetryPolicy, now: Instant| {
             std::iter::from_fn(|| budget.spend(policy, now).then_some(())).count()
         };
-        let (budget, policy) = (Budget::default(), RetryPolicy::new(2).budget(0.1, 2));
+        let (budget, policy) = (RetryBudget::default(), RetryPolicy::new(2).budget(0.1, 2));
         assert_eq!(spend(&budget, &policy, at(5)), 20, "at first, ten seconds' worth");
         assert_eq!(spend(&budget, &policy, at(5)), 0);
         assert_eq!(spend(&budget, &policy, at(1_505)), 3);
@@ -263,7 +270,7 @@ mod tests {
         assert_eq!(spend(&budget, &policy, at(900_000)), 100, "it does not grow for ever");
         let boundless = RetryPolicy::new(2).budget(f32::INFINITY, u32::MAX);
         assert!(budget.spend(&boundless, at(1_000_000)));
-        let (budget, none) = (Budget::default(), RetryPolicy::new(2).budget(-1.0, 0));
+        let (budget, none) = (RetryBudget::default(), RetryPolicy::new(2).budget(-1.0, 0));
         budget.earn(&none);
         assert_eq!(spend(&budget, &none, at(5)), 0);
     }
@@ -271,7 +278,7 @@ mod tests {
     fn time_brings_as_much_however_often_the_budget_is_asked() {
         let policy = RetryPolicy::new(2).budget(0.0, 10);
         for pause in [70_001, 400_000, 1_999_999, 150_000_000] {
-            let (budget, end) = (Budget::default(), 20_000_000_000);
+            let (budget, end) = (RetryBudget::default(), 20_000_000_000);
             let asked = (0..=end).step_by(pause).map(Instant::from_nanos);
             let retries = asked.filter(|&now| budget.spend(&policy, now)).count();
             // Ten seconds' worth at first, and what the twenty seconds bring.

@@ -4,19 +4,20 @@
 
 use std::rc::Rc;
 
+use super::calls::Calls;
+use super::link::{Link, Phase};
+use super::options::PreparedCall;
+use super::table::{CallEntry, CallOutcome};
 use crate::buf::MsgBuf;
-use crate::calling::link::{Link, Phase};
-use crate::calling::options::Prepared;
-use crate::calling::table::{Entry, Outcome};
-use crate::endpoint::state::Shared;
 use crate::event_loop::Context;
+use crate::executor::scheduler::Lifecycle;
 use crate::protocol::{CallError, Cause, NewCall, RejectReason};
 use crate::transport::Transport;
 
 /// Submissions that are gathered, outside of the loop, before they are handed to the protocol.
 const GATHER: usize = 32;
 
-/// Something that a user asked for and that needs the raw endpoint.
+/// What a user asked for and the raw endpoint is to do.
 pub(crate) enum Submission<R> {
     Connect(Rc<Link<R>>),
     /// The call with that key is to be sent.
@@ -25,19 +26,19 @@ pub(crate) enum Submission<R> {
     Disconnect(Rc<Link<R>>),
 }
 
-impl<T: Transport> Shared<T> {
+impl<T: Transport> Calls<T> {
     /// Makes a call on `link`, to be sent with the next turn, and returns its key.
     #[inline(always)]
     pub(crate) fn start(
         &self,
         link: Rc<Link<T::Route>>,
-        call: Result<Prepared, RejectReason>,
-        outcome: impl FnOnce() -> Outcome,
+        call: Result<PreparedCall, RejectReason>,
+        outcome: impl FnOnce() -> CallOutcome,
     ) -> usize {
         match call {
-            Ok(call) if !self.is_closed() => {
+            Ok(call) if !self.scheduler().is_closed() => {
                 link.call_made();
-                let key = self.calls().insert(outcome, Some(link), None, Some(call));
+                let key = self.table().insert(outcome, Some(link), None, Some(call));
                 self.queue(Submission::Call(key));
                 key
             }
@@ -48,24 +49,24 @@ impl<T: Transport> Shared<T> {
 
     /// A call that fails before it is made; its key.
     #[cold]
-    pub(crate) fn refuse(&self, error: CallError, outcome: Outcome) -> usize {
-        let key = self.calls().insert(|| outcome, None, None, None);
+    pub(crate) fn refuse(&self, error: CallError, outcome: CallOutcome) -> usize {
+        let key = self.table().insert(|| outcome, None, None, None);
         self.fail(key, error);
         key
     }
 
-    /// Nobody waits for the call any more.
+    /// Cancels a call: its outcome is dropped.
     pub(crate) fn cancel(&self, key: usize) {
-        let mut calls = self.calls();
+        let mut calls = self.table();
         let Some(entry) = calls.get(key) else { return };
         let waits = entry.plan.as_deref_mut().is_some_and(|plan| self.withdraw(plan));
         let dropped = if waits || entry.is_done() {
             (calls.remove(key), None)
         } else {
-            (None, Some(std::mem::replace(&mut entry.outcome, Outcome::Cancelled)))
+            (None, Some(std::mem::replace(&mut entry.outcome, CallOutcome::Cancelled)))
         };
         drop(calls);
-        if dropped.1.is_some() && !self.is_closed() {
+        if dropped.1.is_some() && !self.scheduler().is_closed() {
             self.submit(Submission::Cancel(key));
         }
         // Wakers, and what a plan holds, may run anything when they are dropped.
@@ -74,7 +75,7 @@ impl<T: Transport> Shared<T> {
 
     /// Queues a submission.
     pub(crate) fn submit(&self, submission: Submission<T::Route>) {
-        if self.has_ended() {
+        if self.scheduler().lifecycle() >= Lifecycle::Ended {
             return self.too_late(submission);
         }
         self.queue(submission);
@@ -83,29 +84,19 @@ impl<T: Transport> Shared<T> {
     /// The same while the endpoint has not ended.
     #[inline(always)]
     fn queue(&self, submission: Submission<T::Route>) {
-        let mut submissions = self.submissions.borrow_mut();
-        submissions.push_back(submission);
-        let many = submissions.len() >= GATHER;
-        drop(submissions);
-        if many {
-            self.hand_over();
-        }
-        self.stir();
+        self.submissions.borrow_mut().push_back(submission);
+        self.scheduler().wake_loop();
     }
 
-    /// Hands what was gathered to the protocol, unless its turn is running.
-    #[cold]
-    fn hand_over(&self) {
-        if let Ok(mut rpc) = self.rpc.try_borrow_mut() {
-            self.drain(&mut rpc.context_at(self.now()));
-            drop(rpc);
-            self.finish_ending();
-        }
+    /// Whether so much is queued that it is to be handed to the protocol early.
+    #[inline]
+    pub(crate) fn has_gathered(&self) -> bool {
+        self.submissions.borrow().len() >= GATHER
     }
 
     /// Hands what is queued to the protocol; what comes to the queue meanwhile stays there.
     pub(crate) fn drain(&self, cx: &mut Context<'_, T>) {
-        let count = self.submissions.borrow().len();
+        let count = self.queued();
         for _ in 0..count {
             let submission = self.submissions.borrow_mut().pop_front();
             match submission {
@@ -118,14 +109,14 @@ impl<T: Transport> Shared<T> {
 
     #[inline(always)]
     fn drain_call(&self, cx: &mut Context<'_, T>, key: usize) {
-        let mut calls = self.calls();
+        let mut calls = self.table();
         let Some(entry) = calls.get(key) else { return };
-        let Some(Prepared { method, request, extended, deadline }) = entry.unsent.take() else {
+        let Some(PreparedCall { method, request, extended, deadline }) = entry.unsent.take() else {
             return;
         };
         let usable = match (&entry.outcome, &entry.link) {
             // Given up before it was sent; there is nothing to tell the server.
-            (Outcome::Cancelled, _) => Err(Cause::Cancelled),
+            (CallOutcome::Cancelled, _) => Err(Cause::Cancelled),
             (_, Some(link)) => link.usable(),
             (_, None) => Err(Cause::Disconnected),
         };
@@ -153,7 +144,9 @@ impl<T: Transport> Shared<T> {
                     link.started(id);
                     self.links.borrow_mut().insert(id, link);
                 }
-                Err(error) => link.enter(Phase::Closed(Cause::Connect(error)), &self.executor),
+                Err(error) => {
+                    link.enter(Phase::Closed(Cause::Connect(error)), self.scheduler().executor())
+                }
             },
             Submission::Disconnect(link) => {
                 if let Ok(id) = link.usable() {
@@ -165,8 +158,10 @@ impl<T: Transport> Shared<T> {
 
     fn drain_cancel(&self, cx: &mut Context<'_, T>, key: usize) {
         // If the call has ended, its key may be another's; that one then waits to be cancelled, too.
-        let session = match self.calls().get(key) {
-            Some(Entry { outcome: Outcome::Cancelled, link: Some(link), .. }) => link.usable(),
+        let session = match self.table().get(key) {
+            Some(CallEntry { outcome: CallOutcome::Cancelled, link: Some(link), .. }) => {
+                link.usable()
+            }
             _ => return,
         };
         if let Ok(session) = session {
@@ -176,6 +171,35 @@ impl<T: Transport> Shared<T> {
 
     /// Takes the request of a call back that was not handed to the protocol.
     pub(crate) fn take_unsent(&self, key: usize) -> Option<MsgBuf> {
-        self.calls().get(key)?.unsent.take().map(|unsent| unsent.request)
+        self.table().get(key)?.unsent.take().map(|unsent| unsent.request)
+    }
+
+    /// Submissions that are queued.
+    #[inline]
+    pub(crate) fn queued(&self) -> usize {
+        self.submissions.borrow().len()
+    }
+
+    /// The endpoint has ended: what is queued fails.
+    pub(crate) fn fail_queued(&self) {
+        let late = self.submissions.take();
+        late.into_iter().for_each(|submission| self.too_late(submission));
+    }
+
+    /// The endpoint has ended: a submission fails.
+    #[cold]
+    fn too_late(&self, submission: Submission<T::Route>) {
+        match submission {
+            Submission::Connect(link) => {
+                link.enter(Phase::Closed(Cause::Shutdown), self.scheduler().executor());
+            }
+            Submission::Call(key) => {
+                let request = self.take_unsent(key);
+                if request.is_some() {
+                    self.failed(key, CallError::NotExecuted(Cause::Shutdown), request);
+                }
+            }
+            Submission::Cancel(_) | Submission::Disconnect(_) => {}
+        }
     }
 }

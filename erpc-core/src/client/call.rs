@@ -7,13 +7,12 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use crate::calling::table::Kept;
-use crate::endpoint::state::Shared;
-use crate::protocol::{CallError, Cause};
-use crate::service::{Codec, Metadata, MetadataRef, Method, method_id};
+use crate::calling::response::{KeptReply, decoded, message, named};
+use crate::endpoint::state::EndpointState;
+use crate::protocol::CallError;
+use crate::service::{Codec, Metadata, Method};
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
-use crate::wire::extension::Extension;
 
 /// A call on its way: the future of its response.
 ///
@@ -24,7 +23,7 @@ use crate::wire::extension::Extension;
 /// [`Endpoint::block_on`](crate::endpoint::Endpoint::block_on) waits for it where there is no async code.
 #[must_use = "dropping the call cancels it; to send without waiting, use a callback"]
 pub struct Call<M, T: Transport = UdpTransport> {
-    shared: Rc<Shared<T>>,
+    endpoint: Rc<EndpointState<T>>,
     /// `None` once the output was taken.
     key: Option<usize>,
     /// The method's full name.
@@ -37,12 +36,12 @@ pub struct Call<M, T: Transport = UdpTransport> {
 
 impl<M, T: Transport> Call<M, T> {
     pub(crate) fn new<Req, C, D: Codec<M>>(
-        shared: &Rc<Shared<T>>,
+        endpoint: &Rc<EndpointState<T>>,
         method: &Method<Req, M, C, D>,
         key: usize,
     ) -> Self {
         Self {
-            shared: Rc::clone(shared),
+            endpoint: Rc::clone(endpoint),
             key: Some(key),
             method: method.full_name(),
             limit: method.response_limit(),
@@ -54,7 +53,7 @@ impl<M, T: Transport> Call<M, T> {
     /// Whether the output is there, so that awaiting the call does not wait.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.key.is_some_and(|key| self.shared.calls().is_done(key))
+        self.key.is_some_and(|key| self.endpoint.calls().table().is_done(key))
     }
 
     /// The same call, whose future also brings the metadata that came with the response.
@@ -64,9 +63,9 @@ impl<M, T: Transport> Call<M, T> {
 
     /// The reply; what the protocol copied of it is to be recycled.
     #[inline(always)]
-    fn poll_reply(&mut self, cx: &Context<'_>) -> Poll<Result<Kept, CallError>> {
+    fn poll_reply(&mut self, cx: &Context<'_>) -> Poll<Result<KeptReply, CallError>> {
         let key = self.key.expect("a call is not polled after it has ended");
-        let kept = self.shared.calls().take_reply(key);
+        let kept = self.endpoint.calls().table().take_reply(key);
         match kept {
             Some(kept) => {
                 self.key = None;
@@ -78,14 +77,14 @@ impl<M, T: Transport> Call<M, T> {
 
     #[inline(never)]
     fn wait(&mut self, key: usize, cx: &Context<'_>) -> Poll<CallError> {
-        let executor = self.shared.executor();
+        let executor = self.endpoint.scheduler().executor();
         if let Some(task) = executor.own_task(cx)
-            && self.shared.calls().wait_as(key, task)
+            && self.endpoint.calls().table().wait_as(key, task)
         {
             return Poll::Pending;
         }
         let waiter = executor.wake_slot(cx);
-        let waits = self.shared.calls().wait(key, waiter);
+        let waits = self.endpoint.calls().table().wait(key, waiter);
         // Who waited before may run anything when it is dropped; the table is no longer borrowed.
         waits.map_or(Poll::Pending, |error| {
             self.key = None;
@@ -99,7 +98,7 @@ impl<M, T: Transport> Future for Call<M, T> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Kept { bytes, extended } = match self.poll_reply(cx) {
+        let KeptReply { bytes, extended } = match self.poll_reply(cx) {
             Poll::Ready(Ok(kept)) => kept,
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => return Poll::Pending,
@@ -109,7 +108,7 @@ impl<M, T: Transport> Future for Call<M, T> {
             true => message(bytes.as_slice(), true)
                 .and_then(|message| (self.decode)(message, self.limit)),
         };
-        self.shared.pool().recycle(bytes);
+        self.endpoint.pool().recycle(bytes);
         Poll::Ready(message)
     }
 }
@@ -117,7 +116,7 @@ impl<M, T: Transport> Future for Call<M, T> {
 impl<M, T: Transport> Drop for Call<M, T> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            self.shared.cancel(key);
+            self.endpoint.cancel(key);
         }
     }
 }
@@ -144,63 +143,8 @@ impl<M, T: Transport> Future for WithMetadata<M, T> {
             let reply = reply?;
             let metadata = reply.metadata();
             let message = reply.message().and_then(|bytes| (call.decode)(bytes, call.limit));
-            call.shared.pool().recycle(reply.bytes);
+            call.endpoint.pool().recycle(reply.bytes);
             Ok((message?, metadata?))
         })
     }
-}
-
-impl Kept {
-    fn message(&self) -> Result<&[u8], CallError> {
-        message(self.bytes.as_slice(), self.extended)
-    }
-
-    fn metadata(&self) -> Result<Metadata, CallError> {
-        if !self.extended {
-            return Ok(Metadata::new());
-        }
-        let (extension, _) = Extension::split(self.bytes.as_slice()).map_err(|_| MALFORMED)?;
-        Ok(MetadataRef::new(extension.as_bytes()).to_owned())
-    }
-}
-
-pub(crate) const MALFORMED: CallError = CallError::ResponseLost(Cause::Malformed);
-
-/// The message proper.
-#[inline]
-pub(crate) fn message(bytes: &[u8], extended: bool) -> Result<&[u8], CallError> {
-    if !extended {
-        return Ok(bytes);
-    }
-    Extension::split(bytes).map(|(_, message)| message).map_err(|_| MALFORMED)
-}
-
-/// An error as who called the method of that full name is to be told it.
-#[cold]
-pub(crate) fn named(error: CallError, method: &'static str) -> CallError {
-    match error {
-        CallError::Status(status) if status.is_no_such_method(method_id(method)) => {
-            CallError::NoSuchMethod(method)
-        }
-        error => error,
-    }
-}
-
-/// The message, if it has no more than `limit` bytes and decodes.
-#[inline]
-fn decoded<M, D: Codec<M>>(bytes: &[u8], limit: u32) -> Result<M, CallError> {
-    if bytes.len() > limit as usize {
-        return Err(too_large(bytes));
-    }
-    // Not by way of `map_err`: the message would be copied once more on its way.
-    match D::decode(bytes) {
-        Ok(message) => Ok(message),
-        Err(_) => Err(MALFORMED),
-    }
-}
-
-#[cold]
-pub(crate) fn too_large(bytes: &[u8]) -> CallError {
-    let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-    CallError::ResponseLost(Cause::ResponseTooLarge(size))
 }

@@ -2,11 +2,18 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod call;
-pub(crate) mod channel;
-pub(crate) mod session;
-pub(crate) mod stream;
+mod call;
+mod channel;
+mod connect;
+mod connect_error;
+mod link_guard;
+mod session;
+mod stream;
+mod target;
 
 pub use call::{Call, WithMetadata};
 pub use channel::{BackendStats, Balance, Channel, ChannelBuilder, ChannelStats, Lookup, Resolver};
-pub use session::{Connect, ConnectFailed, ConnectFailure, Disconnect, Session, Target};
+pub use connect::Connect;
+pub use connect_error::{ConnectFailed, ConnectFailure};
+pub use session::{Disconnect, Session};
+pub use target::Target;

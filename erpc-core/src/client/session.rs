@@ -3,25 +3,24 @@
 use std::cell::OnceCell;
 use std::fmt;
 use std::future::Future;
-use std::io;
-use std::net::ToSocketAddrs;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use super::call::Call;
+use super::connect_error::ConnectFailed;
+use super::link_guard::LinkGuard;
+use super::stream::pool::StreamPool;
 use crate::calling::link::{Link, Phase};
 use crate::calling::options::prepare;
-use crate::calling::table::Outcome;
-use crate::client::call::Call;
-use crate::client::stream::StreamPool;
-use crate::endpoint::state::{Shared, Submission};
+use crate::calling::submissions::Submission;
+use crate::calling::table::CallOutcome;
+use crate::endpoint::state::EndpointState;
 use crate::executor::tasks::WakeSlot;
-use crate::protocol::{CallError, Cause, ConnectError, SessionStats};
+use crate::protocol::{CallError, SessionStats};
 use crate::service::{Codec, Method};
-use crate::status::Status;
 use crate::transport::Transport;
-use crate::transport::mem::MemRoute;
-use crate::transport::udp::{UdpRoute, UdpTransport};
+use crate::transport::udp::UdpTransport;
 
 /// A connection to a peer, opened by this endpoint. Cheap to clone; all clones are the same session.
 ///
@@ -29,32 +28,21 @@ use crate::transport::udp::{UdpRoute, UdpTransport};
 /// order. Dropping the last clone disconnects as [`Session::disconnect`] does, in the background: calls
 /// that were made still end.
 pub struct Session<T: Transport = UdpTransport> {
-    lease: Rc<Lease<T>>,
+    shared: Rc<SessionParts<T>>,
 }
 
-/// The right to use a link; ends the session when it goes.
-struct Lease<T: Transport> {
-    link: Rc<Link<T::Route>>,
-    shared: Rc<Shared<T>>,
+/// What the clones of a session share.
+struct SessionParts<T: Transport> {
+    guard: LinkGuard<T>,
     /// Once there was a stream.
     streams: OnceCell<Rc<StreamPool<T>>>,
 }
 
-impl<T: Transport> Drop for Lease<T> {
-    fn drop(&mut self) {
-        if !matches!(self.link.phase(), Phase::Closed(_)) {
-            self.shared.submit(Submission::Disconnect(Rc::clone(&self.link)));
-        }
-    }
-}
-
 impl<T: Transport> Session<T> {
     /// Starts opening a session; it is usable at once.
-    pub(crate) fn open(shared: &Rc<Shared<T>>, peer: T::Route) -> Self {
-        let link = Rc::new(Link::new(peer));
-        shared.submit(Submission::Connect(Rc::clone(&link)));
-        let streams = OnceCell::new();
-        Self { lease: Rc::new(Lease { link, shared: Rc::clone(shared), streams }) }
+    pub(super) fn open(endpoint: &Rc<EndpointState<T>>, peer: T::Route) -> Self {
+        let guard = LinkGuard::open(endpoint, peer);
+        Self { shared: Rc::new(SessionParts { guard, streams: OnceCell::new() }) }
     }
 
     /// Calls `method`. The request is encoded now and sent with the endpoint's next turn; the future
@@ -74,8 +62,8 @@ impl<T: Transport> Session<T> {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        let key = self.start(method, request, || Outcome::Awaited(WakeSlot::Empty));
-        Call::new(&self.lease.shared, method, key)
+        let key = self.start(method, request, || CallOutcome::Awaited(WakeSlot::Empty));
+        Call::new(self.endpoint(), method, key)
     }
 
     /// Calls `method` and hands the outcome to `done`, which runs within the endpoint's loop, never
@@ -97,8 +85,8 @@ impl<T: Transport> Session<T> {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        let callback = self.lease.shared.callbacks.wrap(method, done);
-        self.start(method, request, || Outcome::Callback(Some(callback)));
+        let callback = self.endpoint().calls().callbacks().wrap(method, done);
+        self.start(method, request, || CallOutcome::Callback(Some(callback)));
     }
 
     #[inline]
@@ -106,38 +94,40 @@ impl<T: Transport> Session<T> {
         &self,
         method: &Method<Req, Resp, C, D>,
         request: &Req,
-        outcome: impl FnOnce() -> Outcome,
+        outcome: impl FnOnce() -> CallOutcome,
     ) -> usize {
-        let Lease { link, shared, .. } = &*self.lease;
-        let call = prepare(method, request, None, &mut shared.pool(), || shared.now());
-        shared.start(Rc::clone(link), call, outcome)
-    }
-
-    pub(crate) fn shared(&self) -> &Rc<Shared<T>> {
-        &self.lease.shared
+        let (endpoint, link) = (self.endpoint(), self.link());
+        let now = || endpoint.scheduler().now();
+        let call = prepare(method, request, None, &mut endpoint.pool(), now);
+        endpoint.start(Rc::clone(link), call, outcome)
     }
 
     #[inline]
-    pub(crate) fn link(&self) -> &Rc<Link<T::Route>> {
-        &self.lease.link
+    pub(super) fn endpoint(&self) -> &Rc<EndpointState<T>> {
+        self.shared.guard.endpoint()
+    }
+
+    #[inline]
+    pub(super) fn link(&self) -> &Rc<Link<T::Route>> {
+        self.shared.guard.link()
     }
 
     /// Further sessions to the peer, for streams.
-    pub(crate) fn streams(&self) -> &Rc<StreamPool<T>> {
-        self.lease.streams.get_or_init(StreamPool::new)
+    pub(super) fn streams(&self) -> &Rc<StreamPool<T>> {
+        self.shared.streams.get_or_init(StreamPool::new)
     }
 
     /// Ends the session once its calls have ended, and brings when that is so. New calls are refused
     /// from now on. The future needs not be awaited.
     pub fn disconnect(&self) -> Disconnect<T> {
-        self.lease.shared.submit(Submission::Disconnect(Rc::clone(&self.lease.link)));
-        Disconnect { link: Rc::clone(&self.lease.link), shared: Rc::clone(&self.lease.shared) }
+        self.endpoint().submit(Submission::Disconnect(Rc::clone(self.link())));
+        Disconnect { link: Rc::clone(self.link()), endpoint: Rc::clone(self.endpoint()) }
     }
 
     /// Waits until the session is open.
     pub(crate) async fn opened(&self) -> Result<(), ConnectFailed> {
-        let Lease { link, shared, .. } = &*self.lease;
-        match link.after(Phase::Opening, shared.executor()).await {
+        let link = self.link();
+        match link.after(Phase::Opening, self.endpoint().scheduler().executor()).await {
             Phase::Closed(cause) => Err(ConnectFailed::new(link.peer.to_string(), cause.into())),
             Phase::Opening | Phase::Open => Ok(()),
         }
@@ -146,84 +136,41 @@ impl<T: Transport> Session<T> {
     /// The address that the session was opened to.
     #[must_use]
     pub fn peer(&self) -> T::Route {
-        self.lease.link.peer
+        self.link().peer
     }
 
     /// Whether the handshake is done and the session has not ended.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.lease.link.phase() == Phase::Open
+        self.link().phase() == Phase::Open
     }
 
     /// Round-trip time, queue and credits now. `None` before the session is open, after it has closed,
     /// and within handlers and callbacks.
     #[must_use]
     pub fn stats(&self) -> Option<SessionStats> {
-        let id = self.lease.link.id()?;
-        self.lease.shared.rpc()?.context().session_stats(id)
+        let id = self.link().id()?;
+        self.endpoint().rpc()?.context().session_stats(id)
     }
 }
 
 impl<T: Transport> Clone for Session<T> {
     fn clone(&self) -> Self {
-        Self { lease: Rc::clone(&self.lease) }
+        Self { shared: Rc::clone(&self.shared) }
     }
 }
 
 impl<T: Transport> fmt::Debug for Session<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let link = &self.lease.link;
+        let link = self.link();
         f.debug_struct("Session").field("peer", &link.peer).field("phase", &link.phase()).finish()
-    }
-}
-
-/// A session being opened; see [`Endpoint::connect_async`](crate::endpoint::Endpoint::connect_async).
-///
-/// Dropping it gives the session up.
-#[must_use = "dropping it gives the session up"]
-pub struct Connect<T: Transport = UdpTransport> {
-    session: Option<Session<T>>,
-}
-
-impl<T: Transport> Connect<T> {
-    pub(crate) fn new(session: Session<T>) -> Self {
-        Self { session: Some(session) }
-    }
-}
-
-impl<T: Transport> Future for Connect<T> {
-    type Output = Result<Session<T>, ConnectFailed>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let session = self.session.as_ref().expect("a connect is not polled after it has ended");
-        let Lease { link, shared, .. } = &*session.lease;
-        let failed = match link.phase() {
-            Phase::Opening => {
-                link.wait(shared.executor().wake_slot(cx));
-                return Poll::Pending;
-            }
-            Phase::Open => None,
-            Phase::Closed(cause) => Some(ConnectFailed::new(link.peer.to_string(), cause.into())),
-        };
-        let session = self.session.take();
-        Poll::Ready(match (failed, session) {
-            (None, Some(session)) => Ok(session),
-            (Some(error), _) => Err(error),
-            (None, None) => unreachable!("checked above"),
-        })
-    }
-}
-
-impl<T: Transport> fmt::Debug for Connect<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Connect").field(&self.session).finish()
     }
 }
 
 /// A session being closed; see [`Session::disconnect`].
 pub struct Disconnect<T: Transport = UdpTransport> {
     link: Rc<Link<T::Route>>,
-    shared: Rc<Shared<T>>,
+    endpoint: Rc<EndpointState<T>>,
 }
 
 impl<T: Transport> Future for Disconnect<T> {
@@ -233,7 +180,7 @@ impl<T: Transport> Future for Disconnect<T> {
         if matches!(self.link.phase(), Phase::Closed(_)) {
             return Poll::Ready(());
         }
-        self.link.wait(self.shared.executor().wake_slot(cx));
+        self.link.wait(self.endpoint.scheduler().executor().wake_slot(cx));
         Poll::Pending
     }
 }
@@ -241,108 +188,5 @@ impl<T: Transport> Future for Disconnect<T> {
 impl<T: Transport> fmt::Debug for Disconnect<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Disconnect").field("peer", &self.link.peer).finish()
-    }
-}
-
-/// A session could not be opened: to which address, and why.
-#[derive(Debug)]
-pub struct ConnectFailed {
-    address: String,
-    reason: ConnectFailure,
-}
-
-/// Why a session could not be opened.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ConnectFailure {
-    /// The name could not be looked up.
-    Resolve(io::Error),
-    /// The name has no address.
-    NoAddress,
-    /// The handshake failed.
-    Handshake(ConnectError),
-    /// The session was ended before it had opened.
-    Ended(Cause),
-}
-
-impl ConnectFailed {
-    pub(crate) fn new(address: String, reason: ConnectFailure) -> Self {
-        Self { address, reason }
-    }
-
-    /// The address that was tried last; empty if there was none to try.
-    #[must_use]
-    pub fn address(&self) -> &str {
-        &self.address
-    }
-
-    /// Why.
-    #[must_use]
-    pub fn reason(&self) -> &ConnectFailure {
-        &self.reason
-    }
-}
-
-/// For handlers that connect to others.
-impl From<ConnectFailed> for Status {
-    fn from(error: ConnectFailed) -> Self {
-        Self::unavailable(error.to_string())
-    }
-}
-
-impl From<Cause> for ConnectFailure {
-    fn from(cause: Cause) -> Self {
-        match cause {
-            Cause::Connect(error) => Self::Handshake(error),
-            cause => Self::Ended(cause),
-        }
-    }
-}
-
-impl fmt::Display for ConnectFailed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let address = &self.address;
-        match &self.reason {
-            ConnectFailure::Resolve(error) => {
-                write!(f, "cannot look up the server's address: {error}; give it as host:port")
-            }
-            ConnectFailure::NoAddress => f.write_str("the server's name has no address"),
-            ConnectFailure::Handshake(error) => write!(f, "cannot connect to {address}: {error}"),
-            ConnectFailure::Ended(cause) => write!(f, "cannot connect to {address}: {cause}"),
-        }
-    }
-}
-
-impl std::error::Error for ConnectFailed {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.reason {
-            ConnectFailure::Resolve(error) => Some(error),
-            ConnectFailure::NoAddress => None,
-            ConnectFailure::Handshake(error) => Some(error),
-            ConnectFailure::Ended(cause) => Some(cause),
-        }
-    }
-}
-
-/// What [`Endpoint::connect`](crate::endpoint::Endpoint::connect) takes: everything that leads to routes of the
-/// endpoint's transport. For UDP whatever implements [`ToSocketAddrs`]: `"10.0.0.7:31850"`,
-/// `("node7", 31850)`, a `SocketAddr`.
-pub trait Target<R> {
-    /// The routes to try, in order.
-    ///
-    /// # Errors
-    /// If a name does not resolve.
-    fn routes(&self) -> io::Result<Vec<R>>;
-}
-
-impl<A: ToSocketAddrs + ?Sized> Target<UdpRoute> for A {
-    fn routes(&self) -> io::Result<Vec<UdpRoute>> {
-        Ok(self.to_socket_addrs()?.map(UdpRoute::from).collect())
-    }
-}
-
-impl Target<Self> for MemRoute {
-    fn routes(&self) -> io::Result<Vec<Self>> {
-        Ok(vec![*self])
     }
 }

@@ -1,22 +1,26 @@
 //! Reaching an endpoint from other threads.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::endpoint::open::Endpoint;
-use crate::event_loop::mailbox::{MAILBOX_LIMIT, Mailbox, Refused};
+use super::open::Endpoint;
+use crate::event_loop::mailbox::{MAILBOX_LIMIT, Mailbox, PushError};
 use crate::serving::worker;
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 
 /// Reaches an endpoint from any thread. Cheap to clone; does not keep the endpoint alive.
 pub struct Handle<T: Transport = UdpTransport> {
-    mailbox: Arc<Mailbox<T>>,
+    mailbox: Arc<Mailbox>,
+    transport: PhantomData<fn(T)>,
 }
 
 impl<T: Transport> Handle<T> {
-    pub(crate) fn new(mailbox: Arc<Mailbox<T>>) -> Self {
-        Self { mailbox }
+    /// The handle of the endpoint with that mailbox, which is one over a `T`.
+    pub(super) fn new(mailbox: Arc<Mailbox>) -> Self {
+        debug_assert!(mailbox.is_of::<T>());
+        Self { mailbox, transport: PhantomData }
     }
 
     /// The handle of the endpoint that this thread works for: in a worker's handler that which received
@@ -24,7 +28,7 @@ impl<T: Transport> Handle<T> {
     /// is not `T`.
     #[must_use]
     pub fn current() -> Option<Self> {
-        let of_worker = worker::origin().map(Self::new);
+        let of_worker = worker::origin().filter(|mailbox| mailbox.is_of::<T>()).map(Self::new);
         of_worker.or_else(|| Endpoint::current().map(|endpoint| endpoint.handle()))
     }
 
@@ -38,21 +42,27 @@ impl<T: Transport> Handle<T> {
         &self,
         job: impl FnOnce(&Endpoint<T>) + Send + 'static,
     ) -> Result<(), SubmitError> {
+        let job = move || {
+            // Jobs run within the endpoint's own loop.
+            if let Some(endpoint) = Endpoint::current() {
+                job(&endpoint);
+            }
+        };
         self.mailbox.submit(Box::new(job)).map_err(|refused| match refused {
-            Refused::Full => SubmitError::Full,
-            Refused::Closed => SubmitError::Gone,
+            PushError::Full => SubmitError::Full,
+            PushError::Closed => SubmitError::Gone,
         })
     }
 
     /// Wakes the endpoint if it sleeps, so that [`Endpoint::run_until`] looks at its condition again.
     pub fn wake(&self) {
-        self.mailbox.bell.nudge();
+        self.mailbox.bell().nudge();
     }
 }
 
 impl<T: Transport> Clone for Handle<T> {
     fn clone(&self) -> Self {
-        Self { mailbox: Arc::clone(&self.mailbox) }
+        Self { mailbox: Arc::clone(&self.mailbox), transport: PhantomData }
     }
 }
 

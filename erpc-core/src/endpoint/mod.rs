@@ -11,6 +11,7 @@ mod schedules;
 pub(crate) mod state;
 #[cfg(feature = "tokio")]
 pub mod tokio;
+mod turn;
 mod watch;
 
 pub use handle::{Handle, SubmitError};

@@ -13,19 +13,17 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::entered::{self, Entered};
+use super::handle::Handle;
+use super::state::EndpointState;
+use super::watch::Watch;
 use crate::buf::{MsgBuf, NoMemory};
-use crate::client::session::{Connect, ConnectFailed, ConnectFailure, Session, Target};
-use crate::endpoint::handle::Handle;
-use crate::endpoint::state::Shared;
-use crate::endpoint::watch::Watch;
 use crate::event_loop::idle::{IdlePolicy, Idler};
-use crate::event_loop::rpc::random_key;
 use crate::event_loop::{EndpointStats, Rpc};
 use crate::executor::join::JoinHandle;
-use crate::executor::timers::{Elapsed, Sleep};
+use crate::executor::sleep::{Elapsed, Sleep};
 use crate::protocol::{Acceptor, ConfigError, EndpointConfig, ListenGroup};
+use crate::random::{random_key, secret};
 use crate::service::Routes;
-use crate::serving::dispatch::Serving;
 use crate::serving::worker::{WorkerPool, WorkerQueue};
 use crate::time::Instant;
 use crate::transport::udp::{UdpConfig, UdpError, UdpTransport};
@@ -40,7 +38,7 @@ use crate::transport::{Route, Transport};
 /// on the way of a call.
 ///
 /// Cheap to clone; all clones are the same endpoint. When the last is dropped, its tasks are dropped, its
-/// sessions end and its calls fail. Tasks and callbacks should hold [`Session`]s, which do not keep
+/// sessions end and its calls fail. Tasks and callbacks should hold [`Session`](crate::client::Session)s, which do not keep
 /// the endpoint alive, rather than endpoints, which would keep it for ever; [`Endpoint::current`] finds
 /// the endpoint there.
 ///
@@ -61,7 +59,7 @@ pub struct Endpoint<T: Transport = UdpTransport> {
 
 /// What dies with the last [`Endpoint`], while sessions and calls may still hold the rest.
 struct Anchor<T: Transport> {
-    shared: Rc<Shared<T>>,
+    state: Rc<EndpointState<T>>,
     idle: Cell<IdlePolicy>,
     /// See [`Endpoint::local`].
     locals: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
@@ -71,8 +69,8 @@ struct Anchor<T: Transport> {
 impl<T: Transport> Drop for Anchor<T> {
     fn drop(&mut self) {
         drop(self.locals.take());
-        self.shared.shut_down();
-        self.shared.orphan();
+        self.state.shut_down();
+        self.state.orphan();
     }
 }
 
@@ -103,9 +101,10 @@ impl<T: Transport> Endpoint<T> {
     pub fn new(transport: T, config: EndpointConfig) -> Result<Self, ConfigError> {
         let (memory, (_, liveness)) = (config.memory(), config.timeouts());
         let seed = config.fixed_seed().unwrap_or_else(|| random_key().0);
-        let shared = Rc::new(Shared::new(Rpc::new(transport, config)?, memory, seed, liveness));
+        let state =
+            Rc::new(EndpointState::new(Rpc::new(transport, config)?, memory, seed, liveness));
         let anchor = Anchor {
-            shared,
+            state,
             idle: Cell::default(),
             locals: RefCell::default(),
             watch: Watch::default(),
@@ -119,51 +118,16 @@ impl<T: Transport> Endpoint<T> {
         self.anchor.idle.set(policy);
     }
 
-    /// Opens a session and waits until it is open: with the first of the target's addresses that
-    /// answers. Each takes at most the connect time-out.
-    ///
-    /// # Errors
-    /// [`ConnectFailed`] with the address that was tried last.
-    ///
-    /// # Panics
-    /// Within a handler or callback, as [`Endpoint::block_on`].
-    pub fn connect(&self, target: impl Target<T::Route>) -> Result<Session<T>, ConnectFailed> {
-        let routes = target.routes();
-        let routes = routes
-            .map_err(|error| ConnectFailed::new(String::new(), ConnectFailure::Resolve(error)))?;
-        let mut failed = ConnectFailed::new(String::new(), ConnectFailure::NoAddress);
-        for route in routes {
-            match self.block_on(self.connect_async(route)) {
-                Ok(session) => return Ok(session),
-                Err(error) => failed = error,
-            }
-        }
-        Err(failed)
-    }
-
-    /// Opens a session; the future brings it when it is open.
-    pub fn connect_async(&self, peer: T::Route) -> Connect<T> {
-        Connect::new(self.open(peer))
-    }
-
-    /// Starts to open a session and returns it at once. Calls on it wait until it is open; if it cannot
-    /// be opened, they fail and say why.
-    #[must_use]
-    pub fn open(&self, peer: T::Route) -> Session<T> {
-        Session::open(&self.anchor.shared, peer)
-    }
-
     /// Serves `routes` on this endpoint. Worker methods need a pool; endpoints may share one.
     ///
     /// Sessions are accepted after [`Endpoint::listen`]. An endpoint serves once: a second call changes
     /// nothing and returns `false`.
-    pub fn serve(&self, routes: Arc<Routes>, workers: Option<&WorkerPool<T>>) -> bool {
+    pub fn serve(&self, routes: Arc<Routes>, workers: Option<&WorkerPool>) -> bool {
         self.serve_with(routes, workers.map(WorkerPool::queue))
     }
 
-    pub(crate) fn serve_with(&self, routes: Arc<Routes>, workers: Option<WorkerQueue<T>>) -> bool {
-        let shared = &self.anchor.shared;
-        shared.serving.set(Serving::new(routes, workers, shared)).is_ok()
+    pub(crate) fn serve_with(&self, routes: Arc<Routes>, workers: Option<WorkerQueue>) -> bool {
+        self.anchor.state.requests().serve(routes, workers)
     }
 
     /// Accepts sessions of peers, as the only endpoint at its address.
@@ -171,9 +135,8 @@ impl<T: Transport> Endpoint<T> {
     /// # Panics
     /// Within a handler or callback, and if the system has no randomness to give.
     pub fn listen(&self) {
-        let mut rpc = self.anchor.shared.rpc().expect(NOT_HERE);
-        let group =
-            ListenGroup::new(crate::server::nexus::secret(), vec![rpc.local_route().port()]);
+        let mut rpc = self.anchor.state.rpc().expect(NOT_HERE);
+        let group = ListenGroup::new(secret(), vec![rpc.local_route().port()]);
         rpc.listen(Acceptor::new(Arc::new(group), 0));
     }
 
@@ -182,7 +145,7 @@ impl<T: Transport> Endpoint<T> {
     /// # Panics
     /// Within a handler or callback.
     pub fn listen_in(&self, acceptor: Acceptor) {
-        self.anchor.shared.rpc().expect(NOT_HERE).listen(acceptor);
+        self.anchor.state.rpc().expect(NOT_HERE).listen(acceptor);
     }
 
     /// Runs the loop until `future` is done, and tasks and calls along with it.
@@ -193,7 +156,7 @@ impl<T: Transport> Endpoint<T> {
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let _entered = self.enter();
         let mut future = pin!(future);
-        let root = self.anchor.shared.executor().root();
+        let root = self.anchor.state.scheduler().executor().root();
         let mut idler = Idler::new(self.anchor.idle.get());
         loop {
             if root.is_woken()
@@ -265,7 +228,7 @@ impl<T: Transport> Endpoint<T> {
     /// As [`Endpoint::block_on`].
     pub fn run_once_at(&self, now: Instant) -> usize {
         let _entered = self.enter();
-        self.anchor.shared.set_time(now);
+        self.anchor.state.scheduler().set_time(now);
         self.turn()
     }
 
@@ -273,13 +236,13 @@ impl<T: Transport> Endpoint<T> {
     /// [`Instant::NEVER`] if nothing is due. Without the protocol's timers within handlers and callbacks.
     #[must_use]
     pub fn next_deadline(&self) -> Instant {
-        self.anchor.shared.next_deadline()
+        self.anchor.state.next_deadline()
     }
 
     /// What time it is now, on the clock that deadlines are told by.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.anchor.shared.now()
+        self.anchor.state.scheduler().now()
     }
 
     /// Waits for `duration`; to the turn of the loop, which with [`IdlePolicy::Sleep`] is as exact as the
@@ -293,13 +256,13 @@ impl<T: Transport> Endpoint<T> {
     /// endpoint.block_on(endpoint.sleep(Duration::from_millis(2)));
     /// # Ok::<(), erpc_core::endpoint::OpenError>(())
     /// ```
-    pub fn sleep(&self, duration: Duration) -> Sleep<T> {
+    pub fn sleep(&self, duration: Duration) -> Sleep {
         self.sleep_until(self.now() + duration)
     }
 
     /// Waits until `deadline`; over with the next turn if it has passed.
-    pub fn sleep_until(&self, deadline: Instant) -> Sleep<T> {
-        Sleep::new(&self.anchor.shared, deadline)
+    pub fn sleep_until(&self, deadline: Instant) -> Sleep {
+        Sleep::new(self.anchor.state.scheduler(), deadline)
     }
 
     /// Waits for `future`, but no longer than `within` from here. What the future was at is dropped then: a
@@ -320,7 +283,7 @@ impl<T: Transport> Endpoint<T> {
     /// dropping the last handle does; does nothing the second time. Within a handler or callback: no more
     /// calls are taken from now on, and the rest comes at the end of the turn.
     pub fn shutdown(&self) {
-        self.anchor.shared.shut_down();
+        self.anchor.state.shut_down();
     }
 
     /// Starts a task. It runs within this endpoint's loop and needs not be `Send`.
@@ -328,15 +291,13 @@ impl<T: Transport> Endpoint<T> {
     /// A task that holds an `Endpoint` keeps it alive for as long as the task runs: hold sessions, ask
     /// [`Endpoint::current`] when it is needed, or end the endpoint with [`Endpoint::shutdown`].
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
-        let handle = self.anchor.shared.executor().spawn(future);
-        self.anchor.shared.stir();
-        handle
+        self.anchor.state.scheduler().spawn(future)
     }
 
     /// A handle for other threads.
     #[must_use]
     pub fn handle(&self) -> Handle<T> {
-        Handle::new(Arc::clone(self.anchor.shared.mailbox()))
+        Handle::new(Arc::clone(self.anchor.state.mailbox()))
     }
 
     /// The endpoint whose loop this thread is in: for handlers, callbacks and tasks that want to call
@@ -375,48 +336,41 @@ impl<T: Transport> Endpoint<T> {
     /// # Errors
     /// [`NoMemory`] if the endpoint's limit is reached.
     pub fn alloc(&self, len: usize) -> Result<MsgBuf, NoMemory> {
-        self.anchor.shared.pool().alloc(len)
+        self.anchor.state.pool().alloc(len)
     }
 
     /// The address that peers see, as far as it is known here; `None` within handlers and callbacks.
     #[must_use]
     pub fn local_route(&self) -> Option<T::Route> {
-        self.anchor.shared.rpc().map(|rpc| rpc.local_route())
+        self.anchor.state.rpc().map(|rpc| rpc.local_route())
     }
 
     /// What was counted so far; `None` within handlers and callbacks.
     #[must_use]
     pub fn stats(&self) -> Option<EndpointStats> {
-        let mut stats = self.anchor.shared.rpc()?.stats();
+        let mut stats = self.anchor.state.rpc()?.stats();
         // Requests are encoded into buffers of a pool of their own.
-        stats.pool += self.anchor.shared.pool().stats();
-        stats.late_requests = self.anchor.shared.late_requests();
+        stats.pool += self.anchor.state.pool().stats();
+        stats.late_requests = self.anchor.state.requests().late();
         Some(stats)
     }
 
-    pub(crate) fn shared(&self) -> &Rc<Shared<T>> {
-        &self.anchor.shared
+    pub(crate) fn state(&self) -> &Rc<EndpointState<T>> {
+        &self.anchor.state
     }
 
     fn turn(&self) -> usize {
         let work = self.turn_containing_panics();
-        if let Some(panic) = self.anchor.shared.take_panic() {
+        if let Some(panic) = self.anchor.state.scheduler().take_panic() {
             resume_unwind(panic);
         }
         work
     }
 
     fn turn_containing_panics(&self) -> usize {
-        let shared = &self.anchor.shared;
-        let mut work = shared.turn();
-        if let Some(mut jobs) = shared.take_jobs() {
-            for job in jobs.drain(..) {
-                shared.guard(|| job(self));
-                work += 1;
-            }
-            shared.reuse_jobs(jobs);
-        }
-        self.anchor.watch.look(shared);
+        let state = &*self.anchor.state;
+        let work = state.turn() + state.run_jobs();
+        self.anchor.watch.look(state);
         work
     }
 
@@ -431,7 +385,7 @@ impl<T: Transport> Endpoint<T> {
             } else {
                 idler.worked();
             }
-            drop(self.anchor.shared.take_panic());
+            drop(self.anchor.state.scheduler().take_panic());
         }
     }
 
@@ -439,14 +393,14 @@ impl<T: Transport> Endpoint<T> {
     #[inline]
     fn rest(&self, idler: &mut Idler, limit: Option<Duration>) {
         if idler.should_sleep(|| self.now()) {
-            self.anchor.shared.sleep(limit);
+            self.anchor.state.sleep(limit);
         } else {
             std::hint::spin_loop();
         }
     }
 
     fn enter(&self) -> Entered {
-        Entered::enter(Rc::clone(&self.anchor) as _, self.anchor.shared.executor())
+        Entered::enter(Rc::clone(&self.anchor) as _, self.anchor.state.scheduler().executor())
     }
 }
 

@@ -50,9 +50,9 @@ use ::tokio::sync::oneshot;
 use ::tokio::task::yield_now;
 use ::tokio::time::sleep;
 
-use crate::endpoint::handle::{Handle, SubmitError};
-use crate::endpoint::open::Endpoint;
-use crate::endpoint::state::Shared;
+use super::handle::{Handle, SubmitError};
+use super::open::Endpoint;
+use super::state::EndpointState;
 use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
@@ -174,11 +174,11 @@ const TURNS: usize = 16;
 /// # Panics
 /// Outside of a tokio runtime with I/O and time. Panics of callbacks pass through.
 pub async fn drive(endpoint: &Endpoint) -> io::Result<()> {
-    let shared = endpoint.shared();
-    let _driven = shared.executor().standstill.driven();
-    let watch = Watch::new(shared)?;
+    let state = endpoint.state();
+    let _driven = state.scheduler().executor().standstill.driven();
+    let watch = Watch::new(state)?;
     let mut ready: Option<Ready<'_>> = None;
-    while !shared.is_closed() {
+    while !state.is_closed() {
         if (0..TURNS).all(|_| endpoint.run_once() > 0) {
             yield_now().await;
             continue;
@@ -187,12 +187,12 @@ pub async fn drive(endpoint: &Endpoint) -> io::Result<()> {
         if let Some(mut seen) = ready.take() {
             seen.clear_ready();
         }
-        if shared.next_deadline() - shared.now() < TIMER_GRAIN {
+        if state.next_deadline() - state.scheduler().now() < TIMER_GRAIN {
             // Tokio would oversleep, and a session that is paced would send one packet where it may send many.
             yield_now().await;
             continue;
         }
-        ready = watch.doze(shared).await?;
+        ready = watch.sleep(state).await?;
     }
     Ok(())
 }
@@ -207,17 +207,17 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(shared: &Shared<UdpTransport>) -> io::Result<Self> {
-        let rpc = shared.rpc().ok_or_else(|| io::Error::other(BUSY))?;
+    fn new(state: &EndpointState<UdpTransport>) -> io::Result<Self> {
+        let rpc = state.rpc().ok_or_else(|| io::Error::other(BUSY))?;
         let [socket, event] = rpc.transport().watched();
         Ok(Self { socket: watched(socket)?, event: watched(event)? })
     }
 
     /// Waits until there is something to do. Brings what has to be cleared when the socket was found empty.
-    async fn doze(&self, shared: &Shared<UdpTransport>) -> io::Result<Option<Ready<'_>>> {
-        let deadline = shared.next_deadline();
-        let timer = (deadline != Instant::NEVER).then(|| deadline - shared.now());
-        let Some(mut doze) = Doze::begin(shared) else { return Ok(None) };
+    async fn sleep(&self, state: &EndpointState<UdpTransport>) -> io::Result<Option<Ready<'_>>> {
+        let deadline = state.next_deadline();
+        let timer = (deadline != Instant::NEVER).then(|| deadline - state.scheduler().now());
+        let Some(mut asleep) = ReactorSleep::begin(state) else { return Ok(None) };
         let mut timer = pin!(async move {
             match timer {
                 Some(time) => sleep(time).await,
@@ -226,7 +226,7 @@ impl Watch {
         });
         poll_fn(|cx| {
             if let Poll::Ready(event) = self.event.poll_read_ready(cx) {
-                doze.rung = true;
+                asleep.rung = true;
                 event?.clear_ready();
                 return Poll::Ready(Ok(None));
             }
@@ -248,33 +248,33 @@ fn watched(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
 }
 
 /// An endpoint that sleeps until this is dropped.
-struct Doze<'s> {
-    shared: &'s Shared<UdpTransport>,
+struct ReactorSleep<'s> {
+    state: &'s EndpointState<UdpTransport>,
     /// Whether what wakers write to was readable.
     rung: bool,
 }
 
-impl<'s> Doze<'s> {
+impl<'s> ReactorSleep<'s> {
     /// `None` if there is something to do.
-    fn begin(shared: &'s Shared<UdpTransport>) -> Option<Self> {
-        let doze = Self { shared, rung: false };
-        shared.dozing.set(true);
-        let bell = &shared.mailbox().bell;
-        let sleeps = !shared.is_busy()
+    fn begin(state: &'s EndpointState<UdpTransport>) -> Option<Self> {
+        let asleep = Self { state, rung: false };
+        state.scheduler().set_in_reactor(true);
+        let bell = state.mailbox().bell();
+        let sleeps = !state.is_busy()
             && bell.begin_sleep()
-            && shared.rpc().is_some_and(|rpc| rpc.transport().begin_sleep());
-        sleeps.then_some(doze)
+            && state.rpc().is_some_and(|rpc| rpc.transport().begin_sleep());
+        sleeps.then_some(asleep)
     }
 }
 
-impl Drop for Doze<'_> {
+impl Drop for ReactorSleep<'_> {
     fn drop(&mut self) {
-        if let Some(mut rpc) = self.shared.rpc() {
+        if let Some(mut rpc) = self.state.rpc() {
             rpc.transport().end_sleep(self.rung);
             rpc.rested();
         }
-        self.shared.mailbox().bell.end_sleep();
-        self.shared.dozing.set(false);
+        self.state.mailbox().bell().end_sleep();
+        self.state.scheduler().set_in_reactor(false);
     }
 }
 

@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::cell::Cell;
 use std::time::Duration;
 
-use crate::endpoint::state::Shared;
+use super::state::EndpointState;
 use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::udp::{OVERFLOW_HINT, UdpTransport};
@@ -21,22 +21,22 @@ impl Watch {
     const INTERVAL: Duration = Duration::from_secs(1);
 
     #[inline]
-    pub(crate) fn look<T: Transport>(&self, shared: &Shared<T>) {
+    pub(crate) fn look<T: Transport>(&self, endpoint: &EndpointState<T>) {
         let turns = self.turns.get().wrapping_add(1);
         self.turns.set(turns);
         if turns.is_multiple_of(1_024) && !self.reported.get() {
-            self.look_slow(shared);
+            self.look_slow(endpoint);
         }
     }
 
     #[cold]
-    fn look_slow<T: Transport>(&self, shared: &Shared<T>) {
-        let now = shared.now();
+    fn look_slow<T: Transport>(&self, endpoint: &EndpointState<T>) {
+        let now = endpoint.scheduler().now();
         if now - self.looked.get() < Self::INTERVAL {
             return;
         }
         self.looked.set(now);
-        let Some(mut rpc) = shared.rpc() else { return };
+        let Some(mut rpc) = endpoint.rpc() else { return };
         let overflow = rpc.stats().transport.rx_overflow;
         let is_udp = TypeId::of::<T>() == TypeId::of::<UdpTransport>();
         if overflow > 0 && is_udp {

@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+pub(crate) mod bell;
+pub(crate) mod flush;
 pub(crate) mod idle;
 pub(crate) mod mailbox;
 #[cfg(all(test, loom))]

@@ -10,6 +10,7 @@ use crate::protocol::{
     EndpointConfig, Event, Local, NewCall, Notice, ProtocolStats, QueueWait, Rejected, Reply,
     Request, RequestHandle, SessionEvent, SessionId, SessionStats,
 };
+use crate::random::random_key;
 use crate::status::Status;
 use crate::time::Instant;
 use crate::transport::{RxQueue, Transport, TransportStats, TxQueue, Waker};
@@ -441,10 +442,4 @@ impl<T: Transport> Rpc<T> {
             late_requests: 0,
         }
     }
-}
-
-/// A key from the operating system.
-pub(crate) fn random_key() -> (u64, u64) {
-    let word = || getrandom::u64().expect("the operating system has randomness to give");
-    (word(), word())
 }

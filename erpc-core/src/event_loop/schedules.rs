@@ -5,13 +5,14 @@ use std::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-use crate::event_loop::mailbox::{Bell, Queue, Refused};
-use crate::event_loop::parker::Bed;
+use crate::event_loop::bell::Bell;
+use crate::event_loop::mailbox::{PushError, Queue};
+use crate::event_loop::parker::Parker;
 
 #[test]
 fn nothing_that_was_posted_is_slept_through() {
     loom::model(|| {
-        let (bed, bell) = Bed::new();
+        let (parker, bell) = Parker::new();
         let queue = Arc::new(Queue::new());
         let posters = [1, 2].map(|item| {
             let (bell, queue) = (Arc::clone(&bell), Arc::clone(&queue));
@@ -26,7 +27,7 @@ fn nothing_that_was_posted_is_slept_through() {
                 queue.swap(&mut items);
                 sum += items.drain(..).sum::<u32>();
             } else {
-                bell.sleep(|| bed.wait());
+                bell.sleep(|| parker.wait());
             }
         }
         posters.into_iter().for_each(|poster| poster.join().expect("no panic"));
@@ -36,7 +37,7 @@ fn nothing_that_was_posted_is_slept_through() {
 #[test]
 fn kinds_do_not_hide_each_other() {
     loom::model(|| {
-        let (bed, bell) = Bed::new();
+        let (parker, bell) = Parker::new();
         let queues = [(); 2].map(|()| Arc::new(Queue::new()));
         let kinds = [Bell::REPLIES, Bell::JOBS];
         let posters = [0, 1].map(|index: usize| {
@@ -48,7 +49,7 @@ fn kinds_do_not_hide_each_other() {
         });
         let (mut sum, mut items) = (0, Vec::new());
         while sum != 2 {
-            bell.sleep(|| bed.wait());
+            bell.sleep(|| parker.wait());
             for (kind, queue) in kinds.into_iter().zip(&queues) {
                 if bell.answer(kind) != 0 {
                     queue.swap(&mut items);
@@ -63,7 +64,7 @@ fn kinds_do_not_hide_each_other() {
 #[test]
 fn a_nudge_makes_its_condition_seen() {
     loom::model(|| {
-        let (bed, bell) = Bed::new();
+        let (parker, bell) = Parker::new();
         let condition = Arc::new(AtomicU32::new(0));
         let nudgers = [(); 2].map(|()| {
             let (bell, condition) = (Arc::clone(&bell), Arc::clone(&condition));
@@ -74,7 +75,7 @@ fn a_nudge_makes_its_condition_seen() {
         });
         while condition.load(Ordering::Relaxed) < 2 {
             if !(bell.is_rung() && bell.answer_nudge()) {
-                bell.sleep(|| bed.wait());
+                bell.sleep(|| parker.wait());
             }
         }
         nudgers.into_iter().for_each(|nudger| nudger.join().expect("no panic"));
@@ -88,8 +89,8 @@ fn an_item_is_taken_or_dropped_or_refused() {
         let posters = [(); 2].map(|()| {
             let queue = Arc::clone(&queue);
             thread::spawn(move || match queue.push(Arc::new(()), 1) {
-                Ok(()) | Err(Refused::Closed) => 1,
-                Err(Refused::Full) => 0,
+                Ok(()) | Err(PushError::Closed) => 1,
+                Err(PushError::Full) => 0,
             })
         });
         let (mut items, mut taken) = (Vec::new(), 0);
@@ -101,6 +102,6 @@ fn an_item_is_taken_or_dropped_or_refused() {
         let posted: usize =
             posters.into_iter().map(|poster| poster.join().expect("no panic")).sum();
         assert!(taken <= posted && posted > 0);
-        assert_eq!(queue.push(Arc::new(()), 1), Err(Refused::Closed));
+        assert_eq!(queue.push(Arc::new(()), 1), Err(PushError::Closed));
     });
 }

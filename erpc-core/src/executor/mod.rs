@@ -1,14 +1,17 @@
-//! Tasks of one thread, their timers, and waiting for them.
+//! What runs on an endpoint's thread besides its packets: tasks, timers, and waiting for them.
 
 #![forbid(unsafe_code)]
 
 pub(crate) mod join;
+pub(crate) mod scheduler;
 #[cfg(all(test, loom))]
 mod schedules;
+pub(crate) mod sleep;
 #[cfg(feature = "tokio")]
 pub(crate) mod standstill;
 pub(crate) mod tasks;
 pub(crate) mod timers;
+pub(crate) mod waiters;
 
 pub use join::{JoinAll, JoinHandle, join_all};
-pub use timers::{Elapsed, Sleep};
+pub use sleep::{Elapsed, Sleep};

@@ -10,19 +10,19 @@ use std::time::Duration;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-use crate::event_loop::mailbox::Bell;
-use crate::event_loop::parker::Bed;
+use crate::event_loop::bell::Bell;
+use crate::event_loop::parker::Parker;
 use crate::executor::join::JoinHandle;
 use crate::executor::tasks::Executor;
 
 /// Turns as the endpoint's, until `done`.
-fn run(executor: &Executor, bed: &Bed, bell: &Bell, done: impl Fn() -> bool) {
+fn run(executor: &Executor, parker: &Parker, bell: &Bell, done: impl Fn() -> bool) {
     while !done() {
         if bell.is_rung() && bell.answer(Bell::WAKES) != 0 {
             executor.take_remote();
         }
         if executor.run_ready() == 0 {
-            bell.sleep(|| bed.wait());
+            bell.sleep(|| parker.wait());
         }
     }
 }
@@ -76,11 +76,11 @@ fn spawn(
 #[test]
 fn a_task_sees_what_each_of_its_wakers_did() {
     loom::model(|| {
-        let (bed, bell) = Bed::new();
+        let (parker, bell) = Parker::new();
         let (executor, wakers) =
             (Executor::new(Arc::clone(&bell), Duration::MAX), Wakers::default());
         let (task, _) = spawn(&executor, &wakers, 2, 2);
-        run(&executor, &bed, &bell, || task.is_finished());
+        run(&executor, &parker, &bell, || task.is_finished());
         wakers.join();
     });
 }
@@ -88,14 +88,14 @@ fn a_task_sees_what_each_of_its_wakers_did() {
 #[test]
 fn a_late_wake_of_a_finished_task_harms_nobody() {
     loom::model(|| {
-        let (bed, bell) = Bed::new();
+        let (parker, bell) = Parker::new();
         let (executor, wakers) =
             (Executor::new(Arc::clone(&bell), Duration::MAX), Wakers::default());
         let (first, _) = spawn(&executor, &wakers, 1, 0);
-        run(&executor, &bed, &bell, || first.is_finished());
+        run(&executor, &parker, &bell, || first.is_finished());
         // In the same slot, so that the wake may be taken for one of its own.
         let (second, polls) = spawn(&executor, &wakers, 1, 2);
-        run(&executor, &bed, &bell, || second.is_finished());
+        run(&executor, &parker, &bell, || second.is_finished());
         assert!((1..=3).contains(&polls.get()), "a wake costs a poll at most");
         wakers.join();
     });
@@ -104,7 +104,7 @@ fn a_late_wake_of_a_finished_task_harms_nobody() {
 #[test]
 fn wakes_of_an_ended_executor_are_lost_in_peace() {
     loom::model(|| {
-        let (_bed, bell) = Bed::new();
+        let (_parker, bell) = Parker::new();
         let (executor, wakers) = (Executor::new(bell, Duration::MAX), Wakers::default());
         let (_task, polls) = spawn(&executor, &wakers, 2, 3);
         executor.run_ready();

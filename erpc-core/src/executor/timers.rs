@@ -1,26 +1,15 @@
-//! Time for tasks: sleeping until an instant, and waiting no longer than that.
-//!
 //! The timers of an endpoint are a binary heap by deadline whose entries know where they are, so that one
 //! that is not needed any more, as most time limits are not, is taken out at once: O(log n) for each
 //! change, O(1) to see what is due next. The loop looks once per turn, with the time of the turn.
 
-use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
-use std::rc::Rc;
-use std::task::{Context, Poll};
-
 use slab::Slab;
 
-use crate::endpoint::state::Shared;
-use crate::executor::tasks::WakeSlot;
+use super::tasks::WakeSlot;
 use crate::time::Instant;
-use crate::transport::Transport;
-use crate::transport::udp::UdpTransport;
 
 /// What happens when a timer is due.
 pub(crate) enum Alarm {
-    /// Whoever waits is woken; the timer stays until it is removed.
+    /// The waiter is woken; the timer stays until it is removed.
     Wake(WakeSlot),
     /// The call with that key is looked at; the timer is gone.
     Call(usize),
@@ -67,7 +56,7 @@ impl Timers {
 
     /// Lets `waiter` wait for the timer from now on, unless it was due. Returns the alarm until now, to be
     /// dropped when the timers are not borrowed any more.
-    fn wait(&mut self, key: usize, waiter: WakeSlot) -> Option<Alarm> {
+    pub(crate) fn wait(&mut self, key: usize, waiter: WakeSlot) -> Option<Alarm> {
         match &mut self.timers[key] {
             Timer::Armed { alarm, .. } => Some(std::mem::replace(alarm, Alarm::Wake(waiter))),
             Timer::Fired => None,
@@ -148,88 +137,6 @@ impl Timers {
         }
     }
 }
-
-/// A wait for an instant; see [`Endpoint::sleep`](crate::endpoint::Endpoint::sleep).
-///
-/// Costs nothing until it is polled, and O(log n) with n timers of the endpoint then. Over at once if the
-/// endpoint is gone.
-#[must_use = "futures do nothing unless polled"]
-pub struct Sleep<T: Transport = UdpTransport> {
-    shared: Rc<Shared<T>>,
-    deadline: Instant,
-    timer: Option<usize>,
-}
-
-impl<T: Transport> Sleep<T> {
-    pub(crate) fn new(shared: &Rc<Shared<T>>, deadline: Instant) -> Self {
-        Self { shared: Rc::clone(shared), deadline, timer: None }
-    }
-
-    /// When it ends.
-    #[must_use]
-    pub fn deadline(&self) -> Instant {
-        self.deadline
-    }
-
-    /// Waits for `future`, but no longer than until `self` ends.
-    pub(crate) async fn limit<F: Future>(mut self, future: F) -> Result<F::Output, Elapsed> {
-        let mut future = pin!(future);
-        poll_fn(|cx| {
-            if let Poll::Ready(output) = future.as_mut().poll(cx) {
-                return Poll::Ready(Ok(output));
-            }
-            Pin::new(&mut self).poll(cx).map(|()| Err(Elapsed))
-        })
-        .await
-    }
-}
-
-impl<T: Transport> Future for Sleep<T> {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.shared.is_closed() {
-            return Poll::Ready(());
-        }
-        let waiter = self.shared.executor().wake_slot(cx);
-        let Some(key) = self.timer else {
-            let timer = self.shared.timers().arm(self.deadline, Alarm::Wake(waiter));
-            self.timer = Some(timer);
-            self.shared.stir();
-            return Poll::Pending;
-        };
-        let before = self.shared.timers().wait(key, waiter);
-        if before.is_some() { Poll::Pending } else { Poll::Ready(()) }
-    }
-}
-
-impl<T: Transport> Drop for Sleep<T> {
-    fn drop(&mut self) {
-        if let Some(key) = self.timer {
-            let alarm = self.shared.timers().remove(key);
-            // A waker may run anything when it is dropped; the timers are no longer borrowed.
-            drop(alarm);
-        }
-    }
-}
-
-impl<T: Transport> fmt::Debug for Sleep<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sleep").field("deadline", &self.deadline).finish_non_exhaustive()
-    }
-}
-
-/// A future took longer than [`Endpoint::timeout`](crate::endpoint::Endpoint::timeout) let it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Elapsed;
-
-impl fmt::Display for Elapsed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("it took longer than the time-out allows")
-    }
-}
-
-impl std::error::Error for Elapsed {}
 
 #[cfg(test)]
 mod tests {

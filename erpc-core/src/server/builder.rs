@@ -19,7 +19,7 @@ use crate::server::nexus::{Nexus, Seat};
 use crate::service::{Interceptor, MethodCollision, Mode, Routes, Service};
 use crate::serving::worker::{WorkerPool, WorkerQueue, is_current};
 use crate::sync::thread::{Builder, JoinHandle};
-use crate::transport::udp::{UdpConfig, UdpError, UdpTransport};
+use crate::transport::udp::{UdpConfig, UdpError};
 
 /// Serves services over UDP.
 ///
@@ -225,7 +225,7 @@ fn bind(
 struct Setup {
     seat: Seat,
     routes: Arc<Routes>,
-    workers: Option<WorkerQueue<UdpTransport>>,
+    workers: Option<WorkerQueue>,
     idle: IdlePolicy,
     config: EndpointConfig,
     core: Option<usize>,

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::endpoint::open::Endpoint;
-use crate::event_loop::rpc::random_key;
 use crate::protocol::{Acceptor, ConfigError, EndpointConfig, ListenGroup};
+use crate::random::secret;
 use crate::transport::udp::{UdpConfig, UdpError, UdpRoute, UdpTransport};
 use crate::transport::{Route, Transport};
 
@@ -96,13 +96,4 @@ impl fmt::Debug for Seat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Seat").field("transport", &self.transport).finish_non_exhaustive()
     }
-}
-
-/// What authenticates the cookies of one listening address.
-pub(crate) fn secret() -> [u8; 16] {
-    let (a, b) = random_key();
-    let mut secret = [0; 16];
-    secret[..8].copy_from_slice(&a.to_ne_bytes());
-    secret[8..].copy_from_slice(&b.to_ne_bytes());
-    secret
 }

@@ -1,72 +1,47 @@
-//! From packets to handlers and callbacks: the typed layer's [`App`].
+//! From requests to handlers.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 
+use super::answer::{answer, no_memory};
+use super::methods::Methods;
+use super::port::Port;
+use super::requests::Requests;
+use super::worker::{JobRefused, WorkerJob, WorkerQueue};
 use crate::buf::MsgBuf;
-use crate::client::stream::Streams;
-use crate::endpoint::state::Shared;
-use crate::event_loop::{App, Context};
-use crate::protocol::{
-    Body, CallError, ClientId, ClientStats, Reply, Request, RequestHandle, SessionEvent, SessionId,
-};
+use crate::event_loop::Context;
+use crate::protocol::{Body, ClientStats, Request, RequestHandle};
 use crate::service::{
     Arrival, CallHost, Encoded, HandlerOutcome, MetadataRef, Mode, ReplySink, RouteEntry, Routes,
-    StreamMethod, TaskMethod, TaskPort,
+    TaskMethod,
 };
-use crate::serving::tasks::Port;
-use crate::serving::worker::{Job, Refused, WorkerQueue};
 use crate::status::Status;
 use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::udp::UdpRoute;
 use crate::wire::extension::Extension;
 
-/// What an endpoint serves.
-pub(crate) struct Serving<T: Transport> {
-    routes: Arc<Routes>,
-    workers: Option<WorkerQueue<T>>,
-    /// The asynchronous methods, by their place in the table.
-    tasks: Vec<Option<Rc<dyn TaskMethod>>>,
-    /// The streaming methods, likewise.
-    streams: Vec<Option<Rc<dyn StreamMethod>>>,
-    /// The endpoint's own.
-    shared: Weak<Shared<T>>,
-}
-
-impl<T: Transport> Serving<T> {
-    pub(crate) fn new(
-        routes: Arc<Routes>,
-        workers: Option<WorkerQueue<T>>,
-        shared: &Rc<Shared<T>>,
-    ) -> Self {
-        let port: Rc<dyn TaskPort> = Rc::new(Port::new(shared));
-        let tasks = routes.entries().map(|entry| entry.tasks(&port)).collect();
-        let streams = routes.entries().map(|entry| entry.streams()).collect();
-        Self { routes, workers, tasks, streams, shared: Rc::downgrade(shared) }
+impl<T: Transport> Requests<T> {
+    /// Serves `routes` from now on; false if the endpoint serves already.
+    pub(crate) fn serve(&self, routes: Arc<Routes>, workers: Option<WorkerQueue>) -> bool {
+        let port = Rc::new(Port::new(self.downgrade(), Arc::clone(self.mailbox()) as _));
+        self.methods.set(Methods::new(routes, workers, port)).is_ok()
     }
-}
 
-/// Borrowed for one turn.
-pub(crate) struct Dispatch<'s, T: Transport> {
-    pub(crate) shared: &'s Shared<T>,
-}
-
-impl<T: Transport> App<T> for Dispatch<'_, T> {
-    /// The common case is written out: a handler that runs here, on a message of one packet without an
-    /// extension, and no deadline of the method's own.
+    /// A request has come. The common case is written out: a handler that runs here, on a message of one
+    /// packet without an extension, and no deadline of the method's own.
     #[inline(always)]
-    fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
+    pub(crate) fn request(&self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
         if let Body::Packet(message) = request.body
             && !request.extended
-            && let Some(serving) = self.shared.serving.get()
-            && let Some(entry) = serving.routes.get(request.method)
+            && let Some(methods) = self.methods.get()
+            && let Some(entry) = methods.routes.get(request.method)
             && entry.is_plain()
         {
-            let host = SlotHost::new(cx, request.buffer, &request.peer, self.shared);
+            let host = SlotHost::new(cx, request.buffer, &request.peer, self);
             match entry.call(&entry.context(request.handle, &host), message) {
                 HandlerOutcome::Reply(Encoded { bytes, extended }) => {
                     cx.respond(request.handle, bytes, extended);
@@ -74,70 +49,30 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
                 outcome => answer(cx, request.handle, outcome),
             }
         } else {
-            self.on_other_request(cx, request);
+            self.other_request(cx, request);
         }
-        self.shared.after_upcall(cx);
     }
 
-    /// Likewise: a reply of one packet without an extension, to a call that is no stream's.
-    #[inline(always)]
-    fn on_reply(
-        &mut self,
-        cx: &mut Context<'_, T>,
-        token: u64,
-        reply: Result<Reply<'_>, CallError>,
-        request: MsgBuf,
-    ) {
-        match reply {
-            Ok(Reply { body: Body::Packet(bytes), extended: false })
-                if !Streams::<T>::is_token(token) =>
-            {
-                self.shared.plain_reply(token as usize, bytes, request);
-            }
-            reply if Streams::<T>::is_token(token) => {
-                self.shared.stream_replied(cx, token, reply, request);
-            }
-            reply => self.shared.replied(cx, token as usize, reply, request),
-        }
-        self.shared.after_upcall(cx);
-    }
-
-    fn on_session(&mut self, _: &mut Context<'_, T>, session: SessionId, event: SessionEvent) {
-        self.shared.session_event(session, event);
-    }
-
-    fn on_cancel(&mut self, cx: &mut Context<'_, T>, request: RequestHandle) {
-        self.shared.call_cancelled(cx, request);
-        self.shared.stream_cancelled(cx, request);
-        self.shared.after_upcall(cx);
-    }
-
-    fn on_client_gone(&mut self, _: &mut Context<'_, T>, client: ClientId) {
-        self.shared.stream_client_gone(client);
-    }
-}
-
-impl<T: Transport> Dispatch<'_, T> {
     #[inline(never)]
-    fn on_other_request(&self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
+    fn other_request(&self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
         let handle = request.handle;
-        let serving = self.shared.serving.get();
+        let methods = self.methods.get();
         let entry =
-            serving.and_then(|serving| Some((serving, serving.routes.get(request.method)?)));
-        let Some((serving, entry)) = entry else {
-            return cx.respond_status(handle, &unknown(request.method, serving.is_some()));
+            methods.and_then(|methods| Some((methods, methods.routes.get(request.method)?)));
+        let Some((methods, entry)) = entry else {
+            return cx.respond_status(handle, &unknown(request.method, methods.is_some()));
         };
-        let deadline = entry.due(request.deadline, || self.shared.now());
+        let deadline = entry.due(request.deadline, || self.scheduler().now());
         let request = Request { deadline, ..request };
         let index = entry.index();
-        let passed = match (&serving.tasks[index], &serving.streams[index]) {
+        let passed = match (&methods.tasks[index], &methods.streams[index]) {
             (Some(method), _) => self.to_task(cx, method, request),
             (None, Some(method)) => {
                 let peer = address(&request.peer);
-                self.shared.stream_request(cx, (&serving.shared, method), request, peer)
+                self.stream_request(cx, method, request, peer)
             }
             (None, None) if entry.mode() == Some(Mode::Worker) => {
-                self.to_worker(serving, entry, request)
+                self.to_worker(methods, entry, request)
             }
             (None, None) => self.dispatch(cx, entry, request),
         };
@@ -155,7 +90,7 @@ impl<T: Transport> Dispatch<'_, T> {
     ) -> Result<(), Status> {
         let buffer = request.buffer.take();
         let outcome = self.opened(&request).map(|Opened { deadline, metadata, message }| {
-            let host = SlotHost::new(cx, buffer, &request.peer, self.shared);
+            let host = SlotHost::new(cx, buffer, &request.peer, self);
             let context = entry.context(request.handle, &host).with_extension(deadline, metadata);
             entry.call(&context, message)
         });
@@ -185,52 +120,45 @@ impl<T: Transport> Dispatch<'_, T> {
         if let Body::Message(message) = request.body {
             cx.recycle(message);
         }
-        self.shared.start_call(request.handle, task?);
+        self.start_task(request.handle, task?);
         Ok(())
     }
 
     /// Queues the request, as an owned buffer, for a worker.
     fn to_worker(
         &self,
-        serving: &Serving<T>,
+        methods: &Methods,
         entry: &Arc<RouteEntry>,
         request: Request<'_, T::Route>,
     ) -> Result<(), Status> {
         let front = request.body.as_slice().len() - self.opened(&request)?.message.len();
         let Request { handle, body, peer, deadline, .. } = request;
-        let workers = serving.workers.as_ref().ok_or_else(|| {
+        let workers = methods.workers.as_ref().ok_or_else(|| {
             Status::failed_precondition("the method needs a worker thread and the server has none")
         })?;
         let body = match body {
             Body::Message(message) => message,
-            Body::Packet(bytes) => self.copied(bytes).ok_or_else(|| {
+            Body::Packet(bytes) => self.pool().copy(bytes).map_err(|_| {
                 Status::resource_exhausted("the server has no memory for the request")
             })?,
         };
-        let job = Job {
+        let job = WorkerJob {
             entry: Arc::clone(entry),
             body,
             front,
             call: handle,
             peer: address(&peer),
             deadline,
-            cancelled: self.shared.running.worker(handle),
-            mailbox: Arc::clone(self.shared.mailbox()),
+            cancelled: self.running.worker(handle),
+            mailbox: Arc::clone(self.mailbox()),
         };
         workers.push(job).map_err(|refused| {
-            self.shared.running.ended(handle);
+            self.running.ended(handle);
             match refused {
-                Refused::Full => Status::resource_exhausted("the server's worker queue is full"),
-                Refused::Stopped => Status::unavailable("the server is shutting down"),
+                JobRefused::Full => Status::resource_exhausted("the server's worker queue is full"),
+                JobRefused::Stopped => Status::unavailable("the server is shutting down"),
             }
         })
-    }
-
-    fn copied(&self, bytes: &[u8]) -> Option<MsgBuf> {
-        let mut copy = self.shared.pool().alloc(bytes.len()).ok()?;
-        copy.resize(bytes.len());
-        copy.as_mut_slice().copy_from_slice(bytes);
-        Some(copy)
     }
 
     /// Takes the extension off a request, if it has one, and looks whether it comes in time.
@@ -252,7 +180,7 @@ impl<T: Transport> Dispatch<'_, T> {
         deadline: Instant,
         message: &'m [u8],
     ) -> Result<Opened<'m>, Status> {
-        self.shared.running.in_time(deadline, || self.shared.now())?;
+        self.running.in_time(deadline, || self.scheduler().now())?;
         let (extension, message) = Extension::split(message).map_err(|error| {
             Status::invalid_argument(format!("the request's extension is malformed: {error:?}"))
         })?;
@@ -272,27 +200,13 @@ struct Opened<'m> {
     message: &'m [u8],
 }
 
-/// Sends what came of a handler, unless somebody else will.
-#[inline]
-pub(crate) fn answer<T: Transport>(
-    cx: &mut Context<'_, T>,
-    call: RequestHandle,
-    outcome: HandlerOutcome,
-) {
-    match outcome {
-        HandlerOutcome::Reply(Encoded { bytes, extended }) => cx.respond(call, bytes, extended),
-        HandlerOutcome::Failed(status) => cx.respond_status(call, &status),
-        HandlerOutcome::Deferred => {}
-    }
-}
-
 /// Where dispatch handlers run. Their responses go into the slot's own buffer.
 struct SlotHost<'a, 'c, T: Transport> {
     cx: RefCell<&'a mut Context<'c, T>>,
     /// Came with the request.
     buffer: Cell<Option<MsgBuf>>,
     peer: &'a T::Route,
-    shared: &'a Shared<T>,
+    requests: &'a Requests<T>,
 }
 
 impl<'a, 'c, T: Transport> SlotHost<'a, 'c, T> {
@@ -301,9 +215,9 @@ impl<'a, 'c, T: Transport> SlotHost<'a, 'c, T> {
         cx: &'a mut Context<'c, T>,
         buffer: Option<MsgBuf>,
         peer: &'a T::Route,
-        shared: &'a Shared<T>,
+        requests: &'a Requests<T>,
     ) -> Self {
-        Self { cx: RefCell::new(cx), buffer: Cell::new(buffer), peer, shared }
+        Self { cx: RefCell::new(cx), buffer: Cell::new(buffer), peer, requests }
     }
 }
 
@@ -328,11 +242,11 @@ impl<T: Transport> CallHost for SlotHost<'_, '_, T> {
     }
 
     fn now(&self) -> Instant {
-        self.shared.now()
+        self.requests.scheduler().now()
     }
 
     fn sink(&self) -> Arc<dyn ReplySink> {
-        Arc::clone(self.shared.mailbox()) as _
+        Arc::clone(self.requests.mailbox()) as _
     }
 }
 
@@ -340,11 +254,6 @@ impl<T: Transport> CallHost for SlotHost<'_, '_, T> {
 #[inline]
 fn address<R: 'static>(route: &R) -> Option<SocketAddr> {
     (route as &dyn Any).downcast_ref::<UdpRoute>().map(UdpRoute::socket_addr)
-}
-
-#[cold]
-pub(crate) fn no_memory() -> Status {
-    Status::resource_exhausted("the server has no memory for the response")
 }
 
 #[cold]

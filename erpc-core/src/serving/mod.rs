@@ -2,11 +2,15 @@
 
 #![forbid(unsafe_code)]
 
-pub(crate) mod dispatch;
+mod answer;
+mod dispatch;
+mod methods;
+mod port;
+pub(crate) mod requests;
+mod running;
 #[cfg(all(test, loom))]
 mod schedules;
-pub(crate) mod stream;
-pub(crate) mod tasks;
+mod stream;
 pub(crate) mod worker;
 
 pub use worker::WorkerPool;

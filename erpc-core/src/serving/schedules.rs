@@ -8,29 +8,27 @@ use loom::thread;
 
 use crate::buf::MsgBuf;
 use crate::event_loop::mailbox::{Answer, Mailbox};
-use crate::event_loop::parker::Bed;
+use crate::event_loop::parker::Parker;
 use crate::protocol::RequestHandle;
 use crate::service::{Method, Mode, Request, Response, RouteEntry, Routes};
-use crate::serving::worker::{Job, Refused, WorkerPool, WorkerQueue};
+use crate::serving::worker::{JobRefused, WorkerJob, WorkerPool, WorkerQueue};
 use crate::status::Status;
 use crate::sync::atomic::AtomicBool;
 use crate::time::Instant;
 use crate::transport::mem::MemTransport;
 
-type Pool = WorkerPool<MemTransport>;
-
-fn mailbox() -> Arc<Mailbox<MemTransport>> {
-    let (_bed, bell) = Bed::new();
-    Arc::new(Mailbox::new(bell))
+fn mailbox() -> Arc<Mailbox> {
+    let (_parker, bell) = Parker::new();
+    Arc::new(Mailbox::new::<MemTransport>(bell))
 }
 
 /// Queues a job; 1 if the queue took it.
 fn push(
-    queue: &WorkerQueue<MemTransport>,
-    mailbox: &Arc<Mailbox<MemTransport>>,
+    queue: &WorkerQueue,
+    mailbox: &Arc<Mailbox>,
     entry: &Arc<RouteEntry>,
-) -> Result<(), Refused> {
-    queue.push(Job {
+) -> Result<(), JobRefused> {
+    queue.push(WorkerJob {
         entry: Arc::clone(entry),
         body: MsgBuf::detached(0).expect("memory"),
         front: 0,
@@ -42,9 +40,9 @@ fn push(
     })
 }
 
-fn replies(mailbox: &Mailbox<MemTransport>) -> usize {
+fn replies(mailbox: &Mailbox) -> usize {
     let mut replies: Vec<Answer> = Vec::new();
-    mailbox.replies.swap(&mut replies);
+    mailbox.take_answers(&mut replies);
     replies.len()
 }
 
@@ -64,7 +62,7 @@ fn method(handler: impl Fn() + Send + Sync + 'static) -> Arc<RouteEntry> {
 fn every_job_that_is_taken_is_answered_however_the_pool_ends() {
     loom::model(|| {
         let mailbox = mailbox();
-        let pool = Pool::new(1, 1).expect("a thread");
+        let pool = WorkerPool::new(1, 1).expect("a thread");
         let queue = pool.queue();
         let endpoint = thread::spawn({
             let mailbox = Arc::clone(&mailbox);
@@ -84,7 +82,7 @@ fn every_job_that_is_taken_is_answered_however_the_pool_ends() {
 fn two_workers_share_a_queue() {
     loom::model(|| {
         let mailbox = mailbox();
-        let pool = Pool::new(2, 2).expect("two threads");
+        let pool = WorkerPool::new(2, 2).expect("two threads");
         let entry = method(|| {});
         for _ in 0..2 {
             assert_eq!(push(&pool.queue(), &mailbox, &entry), Ok(()));
@@ -98,7 +96,7 @@ fn two_workers_share_a_queue() {
 fn a_handler_ends_its_own_pool() {
     loom::model(|| {
         let mailbox = mailbox();
-        let pool = Pool::new(1, 1).expect("a thread");
+        let pool = WorkerPool::new(1, 1).expect("a thread");
         let queue = pool.queue();
         let owner = Arc::new(Mutex::new(Some(pool)));
         let ending = method({

@@ -6,13 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 use std::task::{Context as TaskContext, Poll};
 
+use super::requests::Requests;
 use crate::buf::MsgBuf;
-use crate::client::stream::{Dirty, Woken, owned};
-use crate::endpoint::state::Shared;
 use crate::event_loop::Context;
+use crate::event_loop::flush::Flush;
+use crate::executor::sleep::Sleep;
 use crate::executor::tasks::{TaskId, WakeSlot};
-use crate::executor::timers::Sleep;
-use crate::protocol::{self, CallError, ClientId, ClientStats, RejectReason, RequestHandle};
+use crate::executor::waiters::StreamWaiters;
+use crate::protocol::{self, Body, CallError, ClientId, ClientStats, RejectReason, RequestHandle};
 use crate::service::{
     Arrival, CallTask, DecodeError, MetadataRef, ServerStream, Sink, Source, StreamMethod, late,
 };
@@ -27,20 +28,20 @@ pub(crate) struct ServerStreams<T: Transport> {
     me: Weak<Self>,
     client: ClientId,
     /// Weak, because the endpoint holds the handlers' tasks, which hold this.
-    shared: Weak<Shared<T>>,
-    state: RefCell<State>,
+    requests: Weak<Requests<T>>,
+    state: RefCell<SessionStreams>,
     /// In the list of those to be flushed.
     dirty: Cell<bool>,
 }
 
-struct State {
+struct SessionStreams {
     machine: Server<RequestHandle>,
     /// The handler of the stream that lives.
     task: Option<TaskId>,
-    waiting: Woken,
+    waiting: StreamWaiters,
 }
 
-impl<T: Transport> Shared<T> {
+impl<T: Transport> Requests<T> {
     /// A call of a stream has come.
     ///
     /// # Errors
@@ -48,7 +49,7 @@ impl<T: Transport> Shared<T> {
     pub(crate) fn stream_request(
         &self,
         cx: &mut Context<'_, T>,
-        (shared, method): (&Weak<Self>, &Rc<dyn StreamMethod>),
+        method: &Rc<dyn StreamMethod>,
         request: protocol::Request<'_, T::Route>,
         peer: Option<SocketAddr>,
     ) -> Result<(), Status> {
@@ -62,13 +63,13 @@ impl<T: Transport> Shared<T> {
         let (request, metadata, offset) = parse(bytes)?;
         let arrival = match request.ask {
             Ask::Open => {
-                self.running.in_time(deadline, || self.now())?;
+                self.running.in_time(deadline, || self.scheduler().now())?;
                 Some(Arrival { call, peer, deadline, metadata: metadata.to_owned() })
             }
             _ => None,
         };
         let limit = cx.client_stats(call.client()).map_or(0, |stats| stats.max_response);
-        let streams = self.streams_of(call.client(), shared, limit as usize);
+        let streams = self.streams_of(call.client(), limit as usize);
         let unread = streams.state.borrow().machine.unread();
         // One batch may always be there, or a stream of large messages could not go on.
         if unread > 0 && !cx.may_keep(call.client(), unread + bytes.len()) {
@@ -77,9 +78,10 @@ impl<T: Transport> Shared<T> {
         let batch = match request.items.count {
             0 => None,
             _ => {
-                let mut pool = self.pool();
-                let nothing = pool.alloc(0).map_err(|_| no_memory())?;
-                let message = owned(body, nothing, &mut pool).map_err(|_| no_memory())?;
+                let message = match body {
+                    Body::Message(message) => message,
+                    Body::Packet(bytes) => self.pool().copy(bytes).map_err(|_| no_memory())?,
+                };
                 Some(Batch::new(message, offset, request.items))
             }
         };
@@ -89,55 +91,49 @@ impl<T: Transport> Shared<T> {
             let end = StreamEnd { streams: Rc::clone(&streams), number: request.stream };
             let end: Rc<dyn ServerStream> = Rc::new(end);
             let task = Rc::clone(method).start(arrival, Rc::clone(&end));
-            let timed = shared.upgrade().filter(|_| deadline != Instant::NEVER);
-            let task = match timed.map(|shared| Sleep::new(&shared, deadline)) {
-                Some(sleep) => Box::pin(in_time(sleep, task, end)),
-                None => task,
+            let task = match deadline {
+                Instant::NEVER => task,
+                _ => Box::pin(in_time(Sleep::new(self.scheduler(), deadline), task, end)),
             };
-            let task = self.executor().start_boxed(task);
+            let task = self.scheduler().executor().start_boxed(task);
             streams.state.borrow_mut().task = Some(task);
         }
-        streams.flush(cx, self);
+        streams.flush_to(cx, self);
         Ok(())
     }
 
-    /// The client waits for a call no more. Whether that was a stream's.
-    pub(crate) fn stream_cancelled(&self, cx: &mut Context<'_, T>, call: RequestHandle) {
-        let streams = self.streams.clients.borrow().get(&call.client()).cloned();
+    /// The client has cancelled a call, which may be a stream's.
+    pub(super) fn stream_cancelled(&self, cx: &mut Context<'_, T>, call: RequestHandle) {
+        let streams = self.streams.borrow().get(&call.client()).cloned();
         // Of a session that is gone, all streams end, in a moment.
         let Some(streams) = streams.filter(|_| cx.client_stats(call.client()).is_some()) else {
             return;
         };
         let effect = streams.state.borrow_mut().machine.cancelled(call);
         streams.affect(self, effect);
-        streams.flush(cx, self);
+        streams.flush_to(cx, self);
     }
 
     /// A client's session is gone, and its streams with it.
-    pub(crate) fn stream_client_gone(&self, client: ClientId) {
-        let streams = self.streams.clients.borrow_mut().remove(&client);
+    pub(crate) fn client_gone(&self, client: ClientId) {
+        let streams = self.streams.borrow_mut().remove(&client);
         if let Some(streams) = streams {
             streams.end_task(self);
         }
     }
 
     /// The streams of that client, which takes messages of up to `limit` bytes, from the first on.
-    fn streams_of(
-        &self,
-        client: ClientId,
-        shared: &Weak<Self>,
-        limit: usize,
-    ) -> Rc<ServerStreams<T>> {
-        let mut clients = self.streams.clients.borrow_mut();
+    fn streams_of(&self, client: ClientId, limit: usize) -> Rc<ServerStreams<T>> {
+        let mut clients = self.streams.borrow_mut();
         let streams = clients.entry(client).or_insert_with(|| {
             Rc::new_cyclic(|me| ServerStreams {
                 me: Weak::clone(me),
                 client,
-                shared: Weak::clone(shared),
-                state: RefCell::new(State {
+                requests: self.downgrade(),
+                state: RefCell::new(SessionStreams {
                     machine: Server::new(limit),
                     task: None,
-                    waiting: Woken::default(),
+                    waiting: StreamWaiters::default(),
                 }),
                 dirty: Cell::new(false),
             })
@@ -147,7 +143,7 @@ impl<T: Transport> Shared<T> {
 }
 
 /// Runs a handler until its stream's deadline.
-async fn in_time<T: Transport>(sleep: Sleep<T>, mut task: CallTask, end: Rc<dyn ServerStream>) {
+async fn in_time(sleep: Sleep, mut task: CallTask, end: Rc<dyn ServerStream>) {
     if sleep.limit(&mut task).await.is_err() {
         // What a handler holds may panic when it is dropped; the panic hook has told.
         drop(catch_unwind(AssertUnwindSafe(|| drop(task))));
@@ -180,25 +176,25 @@ fn no_memory() -> Status {
 
 impl<T: Transport> ServerStreams<T> {
     /// Does to the handlers what a call of the client's means for them; a new one is started by the caller.
-    fn affect(&self, shared: &Shared<T>, effect: Effect) {
+    fn affect(&self, requests: &Requests<T>, effect: Effect) {
         if effect.stop {
-            self.end_task(shared);
+            self.end_task(requests);
         }
     }
 
-    fn end_task(&self, shared: &Shared<T>) {
+    fn end_task(&self, requests: &Requests<T>) {
         let task = self.state.borrow_mut().task.take();
         if let Some(task) = task {
             // What a handler holds may panic when it is dropped; the panic hook has told.
-            drop(catch_unwind(AssertUnwindSafe(|| shared.executor().abort(task))));
+            drop(catch_unwind(AssertUnwindSafe(|| requests.scheduler().executor().abort(task))));
         }
     }
 
     /// Sends what is to be answered, and wakes the handler if it can go on.
-    pub(crate) fn flush(&self, cx: &mut Context<'_, T>, shared: &Shared<T>) {
+    fn flush_to(&self, cx: &mut Context<'_, T>, requests: &Requests<T>) {
         self.dirty.set(false);
         loop {
-            let answer = self.state.borrow_mut().machine.poll_answer(&mut shared.pool());
+            let answer = self.state.borrow_mut().machine.poll_answer(&mut requests.pool());
             match answer {
                 Some((call, Answer::Reply(message))) => cx.respond(call, message, true),
                 Some((call, Answer::Failed(status))) => cx.respond_status(call, &status),
@@ -206,9 +202,9 @@ impl<T: Transport> ServerStreams<T> {
             }
         }
         let mut state = self.state.borrow_mut();
-        let State { machine, waiting, .. } = &mut *state;
+        let SessionStreams { machine, waiting, .. } = &mut *state;
         cx.keep(self.client, machine.unread());
-        let mut woken = Woken::default();
+        let mut woken = StreamWaiters::default();
         let stream = machine.newest();
         if machine.is_readable(stream) {
             woken.reader = std::mem::take(&mut waiting.reader);
@@ -217,19 +213,29 @@ impl<T: Transport> ServerStreams<T> {
             woken.writers = std::mem::take(&mut waiting.writers);
         }
         drop(state);
-        woken.wake(shared.executor());
+        woken.wake(requests.scheduler().executor());
     }
 
     /// Something may have to be answered: at the end of the turn.
     fn mark(&self) {
         if !self.dirty.replace(true)
-            && let (Some(shared), Some(streams)) = (self.shared.upgrade(), self.me.upgrade())
-            && !shared.is_closed()
+            && let (Some(requests), Some(streams)) = (self.requests.upgrade(), self.me.upgrade())
+            && !requests.scheduler().is_closed()
         {
-            shared.streams.dirty.borrow_mut().push(Dirty::Server(streams));
-            shared.stir();
+            requests.flushes().push(streams);
+            requests.scheduler().wake_loop();
         }
     }
+}
+
+impl<T: Transport> Flush<T> for ServerStreams<T> {
+    fn flush(&self, cx: &mut Context<'_, T>) {
+        if let Some(requests) = self.requests.upgrade() {
+            self.flush_to(cx, &requests);
+        }
+    }
+
+    fn shut_down(&self) {}
 }
 
 /// One stream of a session, as its handler has it.
@@ -240,14 +246,14 @@ struct StreamEnd<T: Transport> {
 
 impl<T: Transport> Source for StreamEnd<T> {
     fn poll_batch(&self, cx: &TaskContext<'_>) -> Poll<Result<Option<Batch>, CallError>> {
-        let Some(shared) = self.streams.shared.upgrade() else { return Poll::Ready(Ok(None)) };
+        let Some(requests) = self.streams.requests.upgrade() else { return Poll::Ready(Ok(None)) };
         let mut state = self.streams.state.borrow_mut();
         let mut earlier = WakeSlot::Empty;
         let next = match state.machine.next_batch(self.number) {
             ServerNext::Batch(batch) => Poll::Ready(Ok(Some(batch))),
             ServerNext::End => Poll::Ready(Ok(None)),
             ServerNext::Wait => {
-                let waiter = shared.executor().wake_slot(cx);
+                let waiter = requests.scheduler().executor().wake_slot(cx);
                 earlier = std::mem::replace(&mut state.waiting.reader, waiter);
                 Poll::Pending
             }
@@ -262,8 +268,8 @@ impl<T: Transport> Source for StreamEnd<T> {
     }
 
     fn batch_read(&self, memory: MsgBuf) {
-        if let Some(shared) = self.streams.shared.upgrade() {
-            shared.pool().recycle(memory);
+        if let Some(requests) = self.streams.requests.upgrade() {
+            requests.pool().recycle(memory);
         }
     }
 
@@ -286,7 +292,9 @@ impl<T: Transport> Sink for StreamEnd<T> {
         encode: &mut dyn FnMut(&mut &mut [u8]),
     ) -> Poll<Result<(), CallError>> {
         let ended = CallError::Rejected(RejectReason::StreamEnded);
-        let Some(shared) = self.streams.shared.upgrade() else { return Poll::Ready(Err(ended)) };
+        let Some(requests) = self.streams.requests.upgrade() else {
+            return Poll::Ready(Err(ended));
+        };
         let mut state = self.streams.state.borrow_mut();
         if !state.machine.is_sending(self.number) {
             return Poll::Ready(Err(ended));
@@ -296,10 +304,10 @@ impl<T: Transport> Sink for StreamEnd<T> {
             return Poll::Ready(Err(CallError::Rejected(reason)));
         }
         if !state.machine.has_room(len) {
-            state.waiting.writers.add(shared.executor(), cx);
+            state.waiting.writers.add(requests.scheduler().executor(), cx);
             return Poll::Pending;
         }
-        let put = state.machine.put(len, encode, &mut shared.pool());
+        let put = state.machine.put(len, encode, &mut requests.pool());
         drop(state);
         self.streams.mark();
         Poll::Ready(put.map_err(|error| CallError::Rejected(RejectReason::NoMemory(error))))
@@ -332,8 +340,8 @@ impl<T: Transport> ServerStream for StreamEnd<T> {
     }
 
     fn session_stats(&self) -> Option<ClientStats> {
-        let shared = self.streams.shared.upgrade()?;
-        let mut rpc = shared.rpc()?;
+        let requests = self.streams.requests.upgrade()?;
+        let mut rpc = requests.rpc()?;
         rpc.context().client_stats(self.streams.client)
     }
 }

@@ -89,7 +89,7 @@ fn shutdown_ends_an_endpoint_that_one_of_its_tasks_holds() {
 
 #[test]
 fn a_pool_without_threads_is_refused() {
-    let error = WorkerPool::<MemTransport>::new(0, 8).expect_err("nobody would do the work");
+    let error = WorkerPool::new(0, 8).expect_err("nobody would do the work");
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
 }
 
@@ -156,7 +156,7 @@ fn responses_of_worker_threads_count_against_the_endpoints_memory() {
 
 /// Ends, in a handler, the pool that runs the handler, once it is told to.
 struct Ending {
-    pool: Mutex<Option<WorkerPool<MemTransport>>>,
+    pool: Mutex<Option<WorkerPool>>,
     arrived: AtomicBool,
     go: Mutex<Receiver<()>>,
 }

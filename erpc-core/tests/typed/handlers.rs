@@ -71,7 +71,7 @@ fn code(outcome: Outcome) -> Code {
     outcome.expect_err("the call fails").code()
 }
 
-fn pool<T: Transport>() -> WorkerPool<T> {
+fn pool() -> WorkerPool {
     WorkerPool::new(1, 16).unwrap()
 }
 
@@ -100,7 +100,7 @@ over_both! {
     sizes_are_limited
 }
 
-fn metadata_travels_both_ways<T: Transport>(pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>) {
+fn metadata_travels_both_ways<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -> Pair<T>) {
     fn handler(_: &(), request: Request<'_, Number>) -> Result<Response<Number>> {
         let mut reply = Metadata::new();
         for (key, value) in request.metadata().iter() {
@@ -125,9 +125,7 @@ fn metadata_travels_both_ways<T: Transport>(pair: impl Fn(Routes, &WorkerPool<T>
     }
 }
 
-fn a_malformed_extension_is_refused<T: Transport>(
-    pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>,
-) {
+fn a_malformed_extension_is_refused<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -> Pair<T>) {
     let handler = |_: &(), _: Request<'_, Number>| panic!("there is no request");
     let workers = pool();
     let mut pair = pair(in_all_modes(&Arc::new(()), handler), &workers);
@@ -153,7 +151,7 @@ const SHORT: Duration = Duration::from_millis(2);
 /// The same where the request must get to the server in time, even if this thread is held up.
 const LONG: Duration = Duration::from_millis(100);
 
-fn late_requests_are_not_started<T: Transport>(pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>) {
+fn late_requests_are_not_started<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -> Pair<T>) {
     let slow = Arc::new(Slow::default());
     let count = |slow: &Slow, request: Request<'_, Number>| {
         slow.started.fetch_add(1, Ordering::Relaxed);
@@ -219,7 +217,7 @@ fn pass_time(time: Duration) {
 }
 
 fn a_request_tells_its_deadline_and_its_session<T: Transport>(
-    pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>,
+    pair: impl Fn(Routes, &WorkerPool) -> Pair<T>,
 ) {
     fn handler(_: &(), request: Request<'_, Number>) -> Result<Response<Number>> {
         let left = request.time_left().map_or(0, |left| left.as_millis() as u64);
@@ -281,9 +279,7 @@ impl Endless {
     }
 }
 
-fn what_a_client_left_behind_is_ended<T: Transport>(
-    pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>,
-) {
+fn what_a_client_left_behind_is_ended<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -> Pair<T>) {
     let endless = Arc::new(Endless::default());
     let workers = pool();
     let mut pair = pair(endless.routes(), &workers);
@@ -294,9 +290,7 @@ fn what_a_client_left_behind_is_ended<T: Transport>(
     pair.run_until(|_| endless.counts() == (2, 2));
 }
 
-fn cancelled_calls_end_at_the_server<T: Transport>(
-    pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>,
-) {
+fn cancelled_calls_end_at_the_server<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -> Pair<T>) {
     let endless = Arc::new(Endless::default());
     let seen = Arc::new(Mutex::new(Vec::new()));
     let mut routes = endless.routes();
@@ -342,7 +336,7 @@ impl Interceptor for Watch {
     }
 }
 
-fn interceptors_reject_and_observe<T: Transport>(pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>) {
+fn interceptors_reject_and_observe<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -> Pair<T>) {
     /// Of 0 it says `NOT_FOUND`, of 13 it panics, and 7 it answers later.
     fn handler(_: &(), request: Request<'_, Number>) -> Result<Response<Number>> {
         match request.message().value {
@@ -392,7 +386,7 @@ fn interceptors_reject_and_observe<T: Transport>(pair: impl Fn(Routes, &WorkerPo
     }
 }
 
-fn panics_become_statuses<T: Transport>(pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>) {
+fn panics_become_statuses<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -> Pair<T>) {
     fn handler(_: &(), request: Request<'_, Number>) -> Result<Response<Number>> {
         match request.message().value {
             13 => panic!("unlucky"),
@@ -461,7 +455,7 @@ fn follows(metadata: &[u8], message: *const u8) -> bool {
 }
 
 fn requests_are_read_where_they_were_received<T: Transport>(
-    pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>,
+    pair: impl Fn(Routes, &WorkerPool) -> Pair<T>,
 ) {
     fn put(_: &(), request: Request<'_, PutView<'_>>) -> Result<Response<Number>> {
         let PutView { key, value } = *request.message();
@@ -499,7 +493,7 @@ fn requests_are_read_where_they_were_received<T: Transport>(
     assert_eq!(code(short), Code::InvalidArgument);
 }
 
-fn sizes_are_limited<T: Transport>(pair: impl Fn(Routes, &WorkerPool<T>) -> Pair<T>) {
+fn sizes_are_limited<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -> Pair<T>) {
     const UP_TO: Method<Number, Number> =
         Method::new("test.Limits/UpTo").max_request(10).max_response(100);
     const ASYNC_UP_TO: Method<Number, Number> =

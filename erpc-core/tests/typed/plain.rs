@@ -114,19 +114,19 @@ pub(crate) struct Pair<T: Transport> {
     pub(crate) client: Client<T>,
 }
 
-pub(crate) fn mem_pair(routes: Routes, workers: &WorkerPool<MemTransport>) -> Pair<MemTransport> {
+pub(crate) fn mem_pair(routes: Routes, workers: &WorkerPool) -> Pair<MemTransport> {
     let hub = MemHub::new();
     Pair::new(|| hub.port(MemConfig::default()), routes, workers)
 }
 
-pub(crate) fn udp_pair(routes: Routes, workers: &WorkerPool<UdpTransport>) -> Pair<UdpTransport> {
+pub(crate) fn udp_pair(routes: Routes, workers: &WorkerPool) -> Pair<UdpTransport> {
     let config = UdpConfig::new().address(([127, 0, 0, 1], 0).into());
     Pair::new(|| UdpTransport::bind(&config).unwrap(), routes, workers)
 }
 
 impl<T: Transport> Pair<T> {
     /// A server of `routes` and a client whose session is open.
-    fn new(transport: impl Fn() -> T, routes: Routes, workers: &WorkerPool<T>) -> Self {
+    fn new(transport: impl Fn() -> T, routes: Routes, workers: &WorkerPool) -> Self {
         let server = Endpoint::new(transport(), EndpointConfig::new()).unwrap();
         server.listen();
         assert!(server.serve(Arc::new(routes), Some(workers)));

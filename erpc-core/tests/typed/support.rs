@@ -128,11 +128,7 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    pub(crate) fn start(
-        hub: &MemHub,
-        routes: Arc<Routes>,
-        workers: Option<WorkerPool<MemTransport>>,
-    ) -> Self {
+    pub(crate) fn start(hub: &MemHub, routes: Arc<Routes>, workers: Option<WorkerPool>) -> Self {
         let (hub, stop) = (hub.clone(), Arc::new(AtomicBool::new(false)));
         let (send, receive) = channel();
         let stopped = Arc::clone(&stop);

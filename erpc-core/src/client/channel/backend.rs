@@ -3,15 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
+use super::balance::next_turn;
+use super::balancer::Balancer;
 use crate::calling::link::{Link, Phase};
-use crate::calling::retry::exponential;
-use crate::client::channel::balance::next_turn;
-use crate::client::channel::balancer::Balancer;
-use crate::client::session::Session;
-use crate::client::stream::Load;
-use crate::endpoint::state::Shared;
+use crate::client::link_guard::LinkGuard;
+use crate::client::stream::pool::StreamLoad;
+use crate::endpoint::state::EndpointState;
+use crate::executor::sleep::Sleep;
 use crate::executor::tasks::TaskId;
-use crate::executor::timers::Sleep;
 use crate::transport::Transport;
 
 /// A server of a channel as it is now; see [`Channel::backends`](crate::client::channel::Channel::backends).
@@ -28,7 +27,7 @@ pub struct BackendStats<R> {
 
 /// A server, and the tasks that keep its sessions; they end with it.
 pub(crate) struct Backend<T: Transport> {
-    shared: Rc<Shared<T>>,
+    endpoint: Rc<EndpointState<T>>,
     peer: T::Route,
     /// The sessions that are open, as far as their tasks have noticed.
     open: RefCell<Vec<Rc<Link<T::Route>>>>,
@@ -38,15 +37,15 @@ pub(crate) struct Backend<T: Transport> {
     trying: Cell<usize>,
     tasks: RefCell<Vec<TaskId>>,
     /// Streams have sessions of their own.
-    streams: Load,
+    streams: StreamLoad,
 }
 
 impl<T: Transport> Backend<T> {
     /// Starts to open `sessions` sessions to `peer`.
     pub(crate) fn start(balancer: &Rc<Balancer<T>>, peer: T::Route, sessions: usize) -> Rc<Self> {
-        let shared = balancer.shared();
+        let endpoint = balancer.endpoint();
         let backend = Rc::new(Self {
-            shared: Rc::clone(shared),
+            endpoint: Rc::clone(endpoint),
             peer,
             open: RefCell::default(),
             turn: Cell::new(0),
@@ -55,13 +54,13 @@ impl<T: Transport> Backend<T> {
             streams: balancer.streams().load(peer),
         });
         for _ in 0..sessions {
-            let keeper = Keeper {
-                shared: Rc::clone(shared),
+            let keeper = SessionKeeper {
+                endpoint: Rc::clone(endpoint),
                 balancer: Rc::downgrade(balancer),
                 backend: Rc::downgrade(&backend),
                 peer,
             };
-            backend.tasks.borrow_mut().push(shared.spawn_quietly(keeper.keep()));
+            backend.tasks.borrow_mut().push(endpoint.scheduler().spawn_internal(keeper.keep()));
         }
         backend
     }
@@ -114,28 +113,28 @@ impl<T: Transport> Backend<T> {
 impl<T: Transport> Drop for Backend<T> {
     fn drop(&mut self) {
         for task in self.tasks.take() {
-            self.shared.executor().abort(task);
+            self.endpoint.scheduler().executor().abort(task);
         }
     }
 }
 
 /// Keeps a session: opens it, waits for its end, and begins again.
-struct Keeper<T: Transport> {
-    shared: Rc<Shared<T>>,
+struct SessionKeeper<T: Transport> {
+    endpoint: Rc<EndpointState<T>>,
     balancer: Weak<Balancer<T>>,
     backend: Weak<Backend<T>>,
     peer: T::Route,
 }
 
-impl<T: Transport> Keeper<T> {
+impl<T: Transport> SessionKeeper<T> {
     async fn keep(self) {
         let (mut failures, mut trying, mut had_one) = (0, true, false);
         loop {
-            let session = Session::open(&self.shared, self.peer);
+            let session = LinkGuard::open(&self.endpoint, self.peer);
             let link = Rc::clone(session.link());
-            let executor = self.shared.executor();
+            let executor = self.endpoint.scheduler().executor();
             let phase = link.after(Phase::Opening, executor).await;
-            let Some(Channel { balancer, backend }) = self.channel() else { return };
+            let Some(KeptFor { balancer, backend }) = self.kept_for() else { return };
             if std::mem::take(&mut trying) {
                 backend.tried();
             }
@@ -143,7 +142,7 @@ impl<T: Transport> Keeper<T> {
                 failures += 1;
                 balancer.failed(backend.peer, cause);
             } else {
-                let opened = self.shared.now();
+                let opened = self.endpoint.scheduler().now();
                 backend.open.borrow_mut().push(Rc::clone(&link));
                 if std::mem::replace(&mut had_one, true) {
                     balancer.reconnected();
@@ -151,12 +150,12 @@ impl<T: Transport> Keeper<T> {
                 balancer.opened(&backend);
                 drop((balancer, backend));
                 let phase = link.after(Phase::Open, executor).await;
-                let Some(Channel { balancer, backend }) = self.channel() else { return };
+                let Some(KeptFor { balancer, backend }) = self.kept_for() else { return };
                 backend.open.borrow_mut().retain(|open| !Rc::ptr_eq(open, &link));
-                let (base, _) = balancer.backoff();
+                let base = balancer.backoff().base;
                 let Phase::Closed(cause) = phase else { return };
                 // A server that takes sessions only to end them is not to be asked without a pause.
-                if self.shared.now() - opened < base {
+                if self.endpoint.scheduler().now() - opened < base {
                     failures += 1;
                 } else {
                     failures = 0;
@@ -170,9 +169,9 @@ impl<T: Transport> Keeper<T> {
         }
     }
 
-    /// `None` if nobody wants the session any more.
-    fn channel(&self) -> Option<Channel<T>> {
-        Some(Channel { balancer: self.balancer.upgrade()?, backend: self.backend.upgrade()? })
+    /// `None` if the channel or the backend is gone.
+    fn kept_for(&self) -> Option<KeptFor<T>> {
+        Some(KeptFor { balancer: self.balancer.upgrade()?, backend: self.backend.upgrade()? })
     }
 
     async fn pause(&self, failures: u32) {
@@ -180,14 +179,14 @@ impl<T: Transport> Keeper<T> {
             return;
         };
         if failures > 0 {
-            let pause = exponential(backoff, failures, self.shared.random());
-            Sleep::new(&self.shared, self.shared.now() + pause).await;
+            let pause = backoff.pause(failures, self.endpoint.scheduler().random());
+            Sleep::new(self.endpoint.scheduler(), self.endpoint.scheduler().now() + pause).await;
         }
     }
 }
 
-/// What a keeper works for, held for as long as it does something to it.
-struct Channel<T: Transport> {
+/// What a session is kept for. Held only while something is done to it.
+struct KeptFor<T: Transport> {
     balancer: Rc<Balancer<T>>,
     backend: Rc<Backend<T>>,
 }

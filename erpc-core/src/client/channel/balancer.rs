@@ -4,49 +4,52 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use super::backend::{Backend, BackendStats};
+use super::balance::{Balance, next_turn};
+use super::stale::StaleFlag;
 use crate::calling::link::Link;
-use crate::calling::retry::Budget;
-use crate::client::channel::backend::Backend;
-use crate::client::channel::balance::next_turn;
-use crate::client::channel::builder::Start;
-use crate::client::channel::resolver::Doubt;
-use crate::client::channel::{BackendStats, Balance, Unpicked};
-use crate::client::session::{ConnectFailed, ConnectFailure};
-use crate::client::stream::{StreamPool, is_same};
-use crate::endpoint::state::Shared;
+use crate::calling::plan::{NoSession, SessionSource};
+use crate::calling::retry::{Backoff, RetryBudget};
+use crate::client::connect_error::{ConnectFailed, ConnectFailure};
+use crate::client::stream::pool::StreamPool;
+use crate::endpoint::state::EndpointState;
 use crate::executor::tasks::{TaskId, WakeSlot};
 use crate::protocol::Cause;
 use crate::transport::Transport;
 
+/// Starts the task that asks the resolver; called when the channel is first used.
+pub(super) type StartResolving<T> = Box<dyn FnOnce(&Rc<Balancer<T>>)>;
+
 /// See [`ChannelBuilder`](crate::client::channel::ChannelBuilder).
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct BalancerSettings {
     pub(crate) balance: Balance,
     pub(crate) sessions: usize,
-    pub(crate) backoff: (Duration, Duration),
+    pub(crate) backoff: Backoff,
     pub(crate) resolve_pause: Duration,
     pub(crate) queue_limit: usize,
 }
 
-impl Default for Settings {
+impl Default for BalancerSettings {
     fn default() -> Self {
         Self {
             balance: Balance::default(),
             sessions: 1,
-            backoff: (Duration::from_millis(50), Duration::from_secs(5)),
+            backoff: Backoff { base: Duration::from_millis(50), cap: Duration::from_secs(5) },
             resolve_pause: Duration::from_secs(1),
             queue_limit: 1_024,
         }
     }
 }
 
-pub(crate) struct Balancer<T: Transport> {
-    shared: Rc<Shared<T>>,
-    settings: Settings,
+pub(in crate::client) struct Balancer<T: Transport> {
+    me: Weak<Self>,
+    endpoint: Rc<EndpointState<T>>,
+    settings: BalancerSettings,
     backends: RefCell<Vec<Rc<Backend<T>>>>,
     /// Those that are open, as far as they have noticed.
     ready: RefCell<Vec<Rc<Backend<T>>>>,
@@ -57,26 +60,26 @@ pub(crate) struct Balancer<T: Transport> {
     /// Who waits for [`Balancer::ready`].
     waiters: RefCell<Vec<WakeSlot>>,
     /// How it went wrong last.
-    failure: RefCell<Option<Failure<T::Route>>>,
-    start: Cell<Option<Start<T>>>,
+    failure: RefCell<Option<ConnectProblem<T::Route>>>,
+    start: Cell<Option<StartResolving<T>>>,
     asking: Cell<Option<TaskId>>,
     /// Whether the resolver has not answered yet.
     unresolved: Cell<bool>,
-    doubt: Rc<Doubt>,
-    budget: Budget,
+    stale: Rc<StaleFlag>,
+    budget: RetryBudget,
     reconnects: Cell<u64>,
     /// Further sessions to the servers, for streams.
     streams: Rc<StreamPool<T>>,
 }
 
 /// Why there is no server.
-enum Failure<R> {
+enum ConnectProblem<R> {
     Resolve(io::Error),
     NoAddress,
     Session(R, Cause),
 }
 
-impl<R> Failure<R> {
+impl<R> ConnectProblem<R> {
     fn cause(&self) -> Cause {
         match self {
             Self::Resolve(_) | Self::NoAddress => Cause::Unresolved,
@@ -86,9 +89,14 @@ impl<R> Failure<R> {
 }
 
 impl<T: Transport> Balancer<T> {
-    pub(crate) fn new(shared: Rc<Shared<T>>, settings: Settings, start: Start<T>) -> Rc<Self> {
-        Rc::new(Self {
-            shared,
+    pub(crate) fn new(
+        endpoint: Rc<EndpointState<T>>,
+        settings: BalancerSettings,
+        start: StartResolving<T>,
+    ) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            endpoint,
             settings,
             backends: RefCell::default(),
             ready: RefCell::default(),
@@ -100,31 +108,31 @@ impl<T: Transport> Balancer<T> {
             start: Cell::new(Some(start)),
             asking: Cell::new(None),
             unresolved: Cell::new(true),
-            doubt: Rc::default(),
-            budget: Budget::default(),
+            stale: Rc::default(),
+            budget: RetryBudget::default(),
             reconnects: Cell::new(0),
             streams: StreamPool::new(),
         })
     }
 
     #[inline]
-    pub(crate) fn shared(&self) -> &Rc<Shared<T>> {
-        &self.shared
+    pub(in crate::client) fn endpoint(&self) -> &Rc<EndpointState<T>> {
+        &self.endpoint
     }
 
-    pub(crate) fn streams(&self) -> &Rc<StreamPool<T>> {
+    pub(in crate::client) fn streams(&self) -> &Rc<StreamPool<T>> {
         &self.streams
     }
 
-    pub(crate) fn budget(&self) -> &Budget {
+    pub(crate) fn budget(&self) -> &RetryBudget {
         &self.budget
     }
 
-    pub(crate) fn doubt(&self) -> &Rc<Doubt> {
-        &self.doubt
+    pub(crate) fn stale(&self) -> &Rc<StaleFlag> {
+        &self.stale
     }
 
-    pub(crate) fn backoff(&self) -> (Duration, Duration) {
+    pub(crate) fn backoff(&self) -> Backoff {
         self.settings.backoff
     }
 
@@ -139,19 +147,20 @@ impl<T: Transport> Balancer<T> {
 
     /// A session to call on; of another server than `avoid` is of, if there is one.
     #[inline]
-    pub(crate) fn pick(
-        self: &Rc<Self>,
+    pub(in crate::client) fn pick(
+        &self,
         avoid: Option<&Rc<Link<T::Route>>>,
-    ) -> Result<Rc<Link<T::Route>>, Unpicked> {
+    ) -> Result<Rc<Link<T::Route>>, NoSession> {
         let ready = self.ready.borrow();
         let count = ready.len();
         if count == 0 {
             drop(ready);
-            return Err(self.unpicked());
+            return Err(self.no_session());
         }
         let load = |index: usize| ready[index].load();
         let turn = next_turn(&self.turn, count);
-        let first = self.settings.balance.choose(count, turn, load, || self.shared.random());
+        let first =
+            self.settings.balance.choose(count, turn, load, || self.endpoint.scheduler().random());
         if avoid.is_none()
             && let Some(session) = ready[first].session()
         {
@@ -159,42 +168,28 @@ impl<T: Transport> Balancer<T> {
         }
         let session = next_best(&ready, first, avoid);
         drop(ready);
-        session.ok_or_else(|| self.unpicked())
+        session.ok_or_else(|| self.no_session())
     }
 
     /// No server is open.
     #[cold]
-    fn unpicked(self: &Rc<Self>) -> Unpicked {
-        if self.shared.is_closed() {
-            return Unpicked::Down(Cause::Shutdown);
+    fn no_session(&self) -> NoSession {
+        if self.endpoint.is_closed() {
+            return NoSession::Down(Cause::Shutdown);
         }
-        if let Some(start) = self.start.take() {
-            start(self);
+        if let Some(me) = self.me.upgrade()
+            && let Some(start) = self.start.take()
+        {
+            start(&me);
         }
         // A backend that is open has just lost its sessions and will notice.
         let backends = self.backends.borrow();
         let soon = self.unresolved.get() || backends.iter().any(|b| b.is_trying() || b.is_open());
-        if soon { Unpicked::Soon } else { Unpicked::Down(self.cause()) }
+        if soon { NoSession::Pending } else { NoSession::Down(self.cause()) }
     }
 
     fn cause(&self) -> Cause {
-        self.failure.borrow().as_ref().map_or(Cause::Unresolved, Failure::cause)
-    }
-
-    /// Puts a call into the line; returns its ticket, `None` if the line is full.
-    pub(crate) fn join_line(&self, key: usize) -> Option<u64> {
-        let mut line = self.line.borrow_mut();
-        if line.len() >= self.settings.queue_limit {
-            return None;
-        }
-        let ticket = self.tickets.get();
-        self.tickets.set(ticket + 1);
-        line.insert(ticket, key);
-        Some(ticket)
-    }
-
-    pub(crate) fn leave_line(&self, ticket: u64) {
-        self.line.borrow_mut().remove(&ticket);
+        self.failure.borrow().as_ref().map_or(Cause::Unresolved, ConnectProblem::cause)
     }
 
     /// The calls in the line, first come first.
@@ -210,7 +205,7 @@ impl<T: Transport> Balancer<T> {
         }
         drop(ready);
         for key in self.waiting() {
-            self.shared.unline(key);
+            self.endpoint.calls().unline(key);
         }
         self.tell();
     }
@@ -235,11 +230,11 @@ impl<T: Transport> Balancer<T> {
 
     /// A session could not be opened, or has ended.
     pub(crate) fn failed(&self, peer: T::Route, cause: Cause) {
-        self.fails(Failure::Session(peer, cause));
-        self.doubt.raise(&self.shared);
+        self.fails(ConnectProblem::Session(peer, cause));
+        self.stale.set(self.endpoint.scheduler().executor());
     }
 
-    fn fails(&self, failure: Failure<T::Route>) {
+    fn fails(&self, failure: ConnectProblem<T::Route>) {
         let before = self.failure.replace(Some(failure));
         drop(before);
         if !self.is_down() {
@@ -247,8 +242,8 @@ impl<T: Transport> Balancer<T> {
         }
         let cause = self.cause();
         for key in self.waiting() {
-            if !self.shared.is_patient(key) {
-                self.shared.fail_in_line(key, cause);
+            if !self.endpoint.calls().waits_for_server(key) {
+                self.endpoint.calls().fail_in_line(key, cause);
             }
         }
         self.tell();
@@ -262,7 +257,7 @@ impl<T: Transport> Balancer<T> {
 
     fn tell(&self) {
         for waiter in self.waiters.take() {
-            waiter.wake(self.shared.executor());
+            waiter.wake(self.endpoint.scheduler().executor());
         }
     }
 
@@ -270,18 +265,18 @@ impl<T: Transport> Balancer<T> {
     pub(crate) fn resolved(self: &Rc<Self>, found: io::Result<Vec<T::Route>>) {
         self.unresolved.set(false);
         match found {
-            Ok(routes) if routes.is_empty() => self.unanswered(Failure::NoAddress),
+            Ok(routes) if routes.is_empty() => self.unanswered(ConnectProblem::NoAddress),
             Ok(routes) => self.replace(&routes),
-            Err(error) => self.unanswered(Failure::Resolve(error)),
+            Err(error) => self.unanswered(ConnectProblem::Resolve(error)),
         }
     }
 
     /// There is no answer to go by; what was known stays, and the resolver is asked again.
-    fn unanswered(&self, failure: Failure<T::Route>) {
+    fn unanswered(&self, failure: ConnectProblem<T::Route>) {
         if self.backends.borrow().is_empty() {
             self.fails(failure);
         }
-        self.doubt.raise(&self.shared);
+        self.stale.set(self.endpoint.scheduler().executor());
     }
 
     /// Goes on with the servers at `routes` and no others.
@@ -303,17 +298,17 @@ impl<T: Transport> Balancer<T> {
     }
 
     /// See [`Channel::ready`](crate::client::channel::Channel::ready).
-    pub(crate) async fn ready(self: &Rc<Self>) -> Result<(), ConnectFailed> {
+    pub(crate) async fn ready(&self) -> Result<(), ConnectFailed> {
         poll_fn(|cx| {
             match self.pick(None) {
                 Ok(_) => return Poll::Ready(Ok(())),
-                Err(Unpicked::Down(_)) => return Poll::Ready(Err(self.connect_failed())),
-                Err(Unpicked::Soon) => {}
+                Err(NoSession::Down(_)) => return Poll::Ready(Err(self.connect_failed())),
+                Err(NoSession::Pending) => {}
             }
-            let waiter = self.shared.executor().wake_slot(cx);
+            let waiter = self.endpoint.scheduler().executor().wake_slot(cx);
             let mut waiters = self.waiters.borrow_mut();
             // Noted once, however often it is polled.
-            if !waiters.iter().any(|there| is_same(there, &waiter)) {
+            if !waiters.iter().any(|there| there.is_same(&waiter)) {
                 waiters.push(waiter);
             }
             Poll::Pending
@@ -323,14 +318,14 @@ impl<T: Transport> Balancer<T> {
 
     fn connect_failed(&self) -> ConnectFailed {
         match &*self.failure.borrow() {
-            Some(Failure::Session(peer, cause)) => {
+            Some(ConnectProblem::Session(peer, cause)) => {
                 ConnectFailed::new(peer.to_string(), (*cause).into())
             }
-            Some(Failure::Resolve(error)) => {
+            Some(ConnectProblem::Resolve(error)) => {
                 let error = io::Error::new(error.kind(), error.to_string());
                 ConnectFailed::new(String::new(), ConnectFailure::Resolve(error))
             }
-            Some(Failure::NoAddress) | None => {
+            Some(ConnectProblem::NoAddress) | None => {
                 ConnectFailed::new(String::new(), ConnectFailure::NoAddress)
             }
         }
@@ -338,6 +333,31 @@ impl<T: Transport> Balancer<T> {
 
     pub(crate) fn stats(&self) -> Vec<BackendStats<T::Route>> {
         self.backends.borrow().iter().map(|backend| backend.stats()).collect()
+    }
+}
+
+impl<T: Transport> SessionSource<T::Route> for Balancer<T> {
+    fn pick(&self, avoid: Option<&Rc<Link<T::Route>>>) -> Result<Rc<Link<T::Route>>, NoSession> {
+        self.pick(avoid)
+    }
+
+    fn join_line(&self, key: usize) -> Option<u64> {
+        let mut line = self.line.borrow_mut();
+        if line.len() >= self.settings.queue_limit {
+            return None;
+        }
+        let ticket = self.tickets.get();
+        self.tickets.set(ticket + 1);
+        line.insert(ticket, key);
+        Some(ticket)
+    }
+
+    fn leave_line(&self, ticket: u64) {
+        self.line.borrow_mut().remove(&ticket);
+    }
+
+    fn budget(&self) -> &RetryBudget {
+        &self.budget
     }
 }
 
@@ -356,7 +376,7 @@ fn next_best<T: Transport>(
 impl<T: Transport> Drop for Balancer<T> {
     fn drop(&mut self) {
         if let Some(task) = self.asking.take() {
-            self.shared.executor().abort(task);
+            self.endpoint.scheduler().executor().abort(task);
         }
     }
 }

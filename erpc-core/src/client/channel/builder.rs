@@ -4,31 +4,34 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::Channel;
+use super::balance::Balance;
+use super::balancer::{Balancer, BalancerSettings, StartResolving};
+use super::follow::follow;
+use super::resolver::Resolver;
 use crate::calling::options::CallOptions;
-use crate::client::channel::balancer::{Balancer, Settings};
-use crate::client::channel::resolver::follow;
-use crate::client::channel::{Balance, Channel, Resolver};
-use crate::endpoint::state::Shared;
+use crate::calling::retry::Backoff;
+use crate::client::connect_error::{ConnectFailed, ConnectFailure};
+use crate::client::target::Target;
+use crate::endpoint::Endpoint;
+use crate::endpoint::state::EndpointState;
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 
 /// Describes a channel; see [`Channel::to`].
 #[must_use = "a builder connects nothing until `build`"]
 pub struct ChannelBuilder<T: Transport = UdpTransport> {
-    shared: Rc<Shared<T>>,
-    settings: Settings,
+    endpoint: Rc<EndpointState<T>>,
+    settings: BalancerSettings,
     options: Option<CallOptions>,
-    start: Start<T>,
+    start: StartResolving<T>,
 }
 
-/// Starts the task that asks the resolver; called when the channel is first used.
-pub(crate) type Start<T> = Box<dyn FnOnce(&Rc<Balancer<T>>)>;
-
 impl<T: Transport> ChannelBuilder<T> {
-    pub(crate) fn new(shared: &Rc<Shared<T>>, resolver: impl Resolver<T::Route>) -> Self {
+    fn new(endpoint: &Rc<EndpointState<T>>, resolver: impl Resolver<T::Route>) -> Self {
         Self {
-            shared: Rc::clone(shared),
-            settings: Settings::default(),
+            endpoint: Rc::clone(endpoint),
+            settings: BalancerSettings::default(),
             options: None,
             start: Box::new(|balancer| follow(balancer, resolver)),
         }
@@ -51,7 +54,7 @@ impl<T: Transport> ChannelBuilder<T> {
     /// cut by up to a half at random. Default 50 ms and 5 s. A session that was open is opened again
     /// at once.
     pub const fn backoff(mut self, base: Duration, cap: Duration) -> Self {
-        self.settings.backoff = (base, cap);
+        self.settings.backoff = Backoff { base, cap };
         self
     }
 
@@ -78,7 +81,7 @@ impl<T: Transport> ChannelBuilder<T> {
     /// The channel. Nothing happens before it is used.
     #[must_use]
     pub fn build(self) -> Channel<T> {
-        Channel::balanced(Balancer::new(self.shared, self.settings, self.start), self.options)
+        Channel::balanced(Balancer::new(self.endpoint, self.settings, self.start), self.options)
     }
 }
 
@@ -88,5 +91,37 @@ impl<T: Transport> fmt::Debug for ChannelBuilder<T> {
             .field("settings", &self.settings)
             .field("options", &self.options)
             .finish_non_exhaustive()
+    }
+}
+
+impl<T: Transport> Channel<T> {
+    /// Describes a channel to the servers that `resolver` names: a `Vec` of routes, a [`Lookup`] of a name,
+    /// or a resolver of one's own. Nothing is looked up or connected before the first call or
+    /// [`Channel::ready`].
+    pub fn to(endpoint: &Endpoint<T>, resolver: impl Resolver<T::Route>) -> ChannelBuilder<T> {
+        ChannelBuilder::new(endpoint.state(), resolver)
+    }
+
+    /// A channel to the servers at `target`, with the defaults of [`ChannelBuilder`]; runs the endpoint
+    /// until one of them is connected. The target's name is looked up once, here.
+    ///
+    /// # Errors
+    /// [`ConnectFailed`] if none of them can be reached, with the address that was tried last.
+    ///
+    /// # Panics
+    /// Within a handler or callback, as [`Endpoint::block_on`].
+    pub fn connect(
+        endpoint: &Endpoint<T>,
+        target: impl Target<T::Route>,
+    ) -> Result<Self, ConnectFailed> {
+        let routes = target.routes();
+        let routes = routes
+            .map_err(|error| ConnectFailed::new(String::new(), ConnectFailure::Resolve(error)))?;
+        if routes.is_empty() {
+            return Err(ConnectFailed::new(String::new(), ConnectFailure::NoAddress));
+        }
+        let channel = Self::to(endpoint, routes).build();
+        endpoint.block_on(channel.ready())?;
+        Ok(channel)
     }
 }

@@ -13,30 +13,31 @@ mod backend;
 mod balance;
 mod balancer;
 mod builder;
+mod follow;
 mod resolver;
+pub(super) mod sessions;
+mod stale;
 
 use std::fmt;
 use std::rc::Rc;
 
-use crate::calling::link::Link;
+pub use self::backend::BackendStats;
+pub use self::balance::Balance;
+use self::balancer::Balancer;
+pub use self::builder::ChannelBuilder;
+pub use self::resolver::{Lookup, Resolver};
+use self::sessions::{ChannelSessions, OneSession};
+use super::call::Call;
+use super::connect_error::ConnectFailed;
+use super::session::Session;
 use crate::calling::options::{CallOptions, prepare};
-use crate::calling::plan::Wishes;
-use crate::calling::retry::Budget;
-use crate::calling::table::Outcome;
-use crate::client::call::Call;
-use crate::client::session::{ConnectFailed, ConnectFailure, Session, Target};
-use crate::endpoint::open::Endpoint;
-use crate::endpoint::state::Shared;
+use crate::calling::plan::PlanTerms;
+use crate::calling::table::CallOutcome;
 use crate::executor::tasks::WakeSlot;
-use crate::protocol::{CallError, Cause};
+use crate::protocol::CallError;
 use crate::service::{Codec, Method};
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
-pub use backend::BackendStats;
-pub use balance::Balance;
-use balancer::Balancer;
-pub use builder::ChannelBuilder;
-pub use resolver::{Lookup, Resolver};
 
 /// Where a service is called: one server or several, reconnected to when they come back. What generated
 /// clients call over.
@@ -64,7 +65,7 @@ pub use resolver::{Lookup, Resolver};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Channel<T: Transport = UdpTransport> {
-    place: Place<T>,
+    sessions: ChannelSessions<T>,
     options: Option<Rc<CallOptions>>,
 }
 
@@ -80,54 +81,9 @@ pub struct ChannelStats {
     pub reconnects: u64,
 }
 
-/// Where sessions come from.
-pub(crate) enum Place<T: Transport> {
-    /// Always this one.
-    Session(Session<T>, Rc<Budget>),
-    Balanced(Rc<Balancer<T>>),
-}
-
-/// Why there is no session for a call.
-pub(crate) enum Unpicked {
-    /// It is not known yet whether a server can be reached.
-    Soon,
-    /// None can, and that is how the last attempt failed.
-    Down(Cause),
-}
-
 impl<T: Transport> Channel<T> {
-    /// Describes a channel to the servers that `resolver` names: a `Vec` of routes, a [`Lookup`] of a name,
-    /// or a resolver of one's own. Nothing is looked up or connected before the first call or
-    /// [`Channel::ready`].
-    pub fn to(endpoint: &Endpoint<T>, resolver: impl Resolver<T::Route>) -> ChannelBuilder<T> {
-        ChannelBuilder::new(endpoint.shared(), resolver)
-    }
-
-    /// A channel to the servers at `target`, with the defaults of [`ChannelBuilder`]; runs the endpoint
-    /// until one of them is connected. The target's name is looked up once, here.
-    ///
-    /// # Errors
-    /// [`ConnectFailed`] if none of them can be reached, with the address that was tried last.
-    ///
-    /// # Panics
-    /// Within a handler or callback, as [`Endpoint::block_on`].
-    pub fn connect(
-        endpoint: &Endpoint<T>,
-        target: impl Target<T::Route>,
-    ) -> Result<Self, ConnectFailed> {
-        let routes = target.routes();
-        let routes = routes
-            .map_err(|error| ConnectFailed::new(String::new(), ConnectFailure::Resolve(error)))?;
-        if routes.is_empty() {
-            return Err(ConnectFailed::new(String::new(), ConnectFailure::NoAddress));
-        }
-        let channel = Self::to(endpoint, routes).build();
-        endpoint.block_on(channel.ready())?;
-        Ok(channel)
-    }
-
-    fn balanced(balancer: Rc<Balancer<T>>, options: Option<CallOptions>) -> Self {
-        Self { place: Place::Balanced(balancer), options: options.map(Rc::new) }
+    pub(super) fn balanced(balancer: Rc<Balancer<T>>, options: Option<CallOptions>) -> Self {
+        Self { sessions: ChannelSessions::Balanced(balancer), options: options.map(Rc::new) }
     }
 
     /// The same channel, whose calls are made with `options`; what they do not set is as it was.
@@ -137,7 +93,7 @@ impl<T: Transport> Channel<T> {
             Some(defaults) => options.or(defaults),
             None => options,
         };
-        Self { place: self.place.clone(), options: Some(Rc::new(options)) }
+        Self { sessions: self.sessions.clone(), options: Some(Rc::new(options)) }
     }
 
     /// Calls `method`. The request is encoded now and sent with the endpoint's next turn, or when there is
@@ -155,8 +111,8 @@ impl<T: Transport> Channel<T> {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        let key = self.start(method, request, || Outcome::Awaited(WakeSlot::Empty));
-        Call::new(self.place.shared(), method, key)
+        let key = self.start(method, request, || CallOutcome::Awaited(WakeSlot::Empty));
+        Call::new(self.sessions.endpoint(), method, key)
     }
 
     /// Calls `method` and hands the outcome to `done`; see [`Session::call_with`].
@@ -170,8 +126,8 @@ impl<T: Transport> Channel<T> {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        let callback = self.place.shared().callbacks.wrap(method, done);
-        self.start(method, request, || Outcome::Callback(Some(callback)));
+        let callback = self.sessions.endpoint().calls().callbacks().wrap(method, done);
+        self.start(method, request, || CallOutcome::Callback(Some(callback)));
     }
 
     #[inline]
@@ -179,33 +135,37 @@ impl<T: Transport> Channel<T> {
         &self,
         method: &Method<Req, Resp, C, D>,
         request: &Req,
-        outcome: impl FnOnce() -> Outcome,
+        outcome: impl FnOnce() -> CallOutcome,
     ) -> usize {
-        let shared = self.place.shared();
+        let endpoint = self.sessions.endpoint();
         let options = self.options.as_deref();
-        let call = prepare(method, request, options, &mut shared.pool(), || shared.now());
+        let now = || endpoint.scheduler().now();
+        let call = prepare(method, request, options, &mut endpoint.pool(), now);
         let policy = options.and_then(CallOptions::policy);
         let policy = policy.filter(|policy| policy.covers(method.is_idempotent()));
         if policy.is_none()
-            && let Ok(link) = self.place.pick(None)
+            && let Ok(link) = self.sessions.pick(None)
         {
-            return shared.start(link, call, outcome);
+            return endpoint.start(link, call, outcome);
         }
         match call {
-            Err(reason) => shared.refuse(CallError::Rejected(reason), outcome()),
+            Err(reason) => endpoint.calls().refuse(CallError::Rejected(reason), outcome()),
             Ok(call) => {
-                let wishes = Wishes {
+                let terms = PlanTerms {
                     waits: options.is_some_and(CallOptions::waits),
                     idempotent: method.is_idempotent(),
                     policy: policy.cloned(),
                 };
-                shared.start_planned(&self.place, call, wishes, outcome())
+                let key =
+                    endpoint.calls().start_planned(self.sessions.source(), call, terms, outcome());
+                endpoint.hand_over();
+                key
             }
         }
     }
 
-    pub(crate) fn place(&self) -> &Place<T> {
-        &self.place
+    pub(super) fn sessions(&self) -> &ChannelSessions<T> {
+        &self.sessions
     }
 
     pub(crate) fn options(&self) -> Option<&CallOptions> {
@@ -218,23 +178,24 @@ impl<T: Transport> Channel<T> {
     /// [`ConnectFailed`] if all servers have been tried and none could be reached. The channel goes on
     /// trying.
     pub async fn ready(&self) -> Result<(), ConnectFailed> {
-        match &self.place {
-            Place::Session(session, _) => session.opened().await,
-            Place::Balanced(balancer) => balancer.ready().await,
+        match &self.sessions {
+            ChannelSessions::One(one) => one.session().opened().await,
+            ChannelSessions::Balanced(balancer) => balancer.ready().await,
         }
     }
 
     /// The servers as they are now; one for a channel over a session.
     #[must_use]
     pub fn backends(&self) -> Vec<BackendStats<T::Route>> {
-        match &self.place {
-            Place::Session(session, _) => {
+        match &self.sessions {
+            ChannelSessions::One(one) => {
+                let session = one.session();
                 let sessions = usize::from(session.is_open());
                 let peer = session.peer();
                 let calls = session.link().calls() + session.streams().load(peer).streams();
                 vec![BackendStats { peer, sessions, calls }]
             }
-            Place::Balanced(balancer) => balancer.stats(),
+            ChannelSessions::Balanced(balancer) => balancer.stats(),
         }
     }
 
@@ -242,76 +203,24 @@ impl<T: Transport> Channel<T> {
     /// made of the session.
     #[must_use]
     pub fn stats(&self) -> ChannelStats {
-        let budget = self.place.budget();
-        let reconnects = match &self.place {
-            Place::Session(..) => 0,
-            Place::Balanced(balancer) => balancer.reconnects(),
+        let budget = self.sessions.budget();
+        let reconnects = match &self.sessions {
+            ChannelSessions::One(_) => 0,
+            ChannelSessions::Balanced(balancer) => balancer.reconnects(),
         };
         ChannelStats { retries: budget.granted(), retries_refused: budget.refused(), reconnects }
     }
 }
 
-impl<T: Transport> Place<T> {
-    #[inline]
-    pub(crate) fn shared(&self) -> &Rc<Shared<T>> {
-        match self {
-            Self::Session(session, _) => session.shared(),
-            Self::Balanced(balancer) => balancer.shared(),
-        }
-    }
-
-    /// A session to call on; not that at `avoid` if there is another. Allocates nothing.
-    #[inline]
-    pub(crate) fn pick(
-        &self,
-        avoid: Option<&Rc<Link<T::Route>>>,
-    ) -> Result<Rc<Link<T::Route>>, Unpicked> {
-        match self {
-            Self::Session(session, _) => Ok(Rc::clone(session.link())),
-            Self::Balanced(balancer) => balancer.pick(avoid),
-        }
-    }
-
-    /// Puts a call into the line for a session; returns its ticket, `None` if there is no more room.
-    pub(crate) fn join_line(&self, key: usize) -> Option<u64> {
-        match self {
-            Self::Session(..) => None,
-            Self::Balanced(balancer) => balancer.join_line(key),
-        }
-    }
-
-    pub(crate) fn leave_line(&self, ticket: u64) {
-        if let Self::Balanced(balancer) = self {
-            balancer.leave_line(ticket);
-        }
-    }
-
-    pub(crate) fn budget(&self) -> &Budget {
-        match self {
-            Self::Session(_, budget) => budget,
-            Self::Balanced(balancer) => balancer.budget(),
-        }
-    }
-}
-
-impl<T: Transport> Clone for Place<T> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Session(session, budget) => Self::Session(session.clone(), Rc::clone(budget)),
-            Self::Balanced(balancer) => Self::Balanced(Rc::clone(balancer)),
-        }
-    }
-}
-
 impl<T: Transport> From<Session<T>> for Channel<T> {
     fn from(session: Session<T>) -> Self {
-        Self { place: Place::Session(session, Rc::default()), options: None }
+        Self { sessions: ChannelSessions::One(Rc::new(OneSession::new(session))), options: None }
     }
 }
 
 impl<T: Transport> Clone for Channel<T> {
     fn clone(&self) -> Self {
-        Self { place: self.place.clone(), options: self.options.clone() }
+        Self { sessions: self.sessions.clone(), options: self.options.clone() }
     }
 }
 

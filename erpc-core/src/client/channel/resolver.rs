@@ -1,22 +1,14 @@
 //! Where the servers are.
 
-use std::cell::Cell;
 use std::future::{Future, poll_fn, ready};
 use std::io;
-use std::pin::pin;
-use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::client::channel::balancer::Balancer;
-use crate::client::session::Target;
-use crate::endpoint::state::Shared;
-use crate::executor::tasks::WakeSlot;
-use crate::executor::timers::Sleep;
+use crate::client::target::Target;
 use crate::sync::thread::Builder;
-use crate::time::Instant;
-use crate::transport::{Route, Transport};
+use crate::transport::Route;
 
 /// Names the servers of a channel. A `Vec` of routes is a resolver that always gives the same answer.
 ///
@@ -83,7 +75,7 @@ impl<A> Lookup<A> {
 
 impl<R: Route, A: Target<R> + Send + Sync + 'static> Resolver<R> for Lookup<A> {
     async fn resolve(&mut self) -> io::Result<Vec<R>> {
-        let answer = Arc::new(Answer::default());
+        let answer = Arc::new(LookupAnswer::default());
         let (target, asked) = (Arc::clone(&self.target), Arc::clone(&answer));
         let thread = Builder::new().name("erpc-lookup".into());
         // The thread is nobody's to wait for: the system's lookup cannot be ended.
@@ -97,20 +89,20 @@ impl<R: Route, A: Target<R> + Send + Sync + 'static> Resolver<R> for Lookup<A> {
 }
 
 /// What a thread has found, and who waits for it.
-struct Answer<R>(Mutex<Asked<R>>);
+struct LookupAnswer<R>(Mutex<LookupState<R>>);
 
-struct Asked<R> {
+struct LookupState<R> {
     found: Option<io::Result<Vec<R>>>,
     waiter: Option<Waker>,
 }
 
-impl<R> Default for Answer<R> {
+impl<R> Default for LookupAnswer<R> {
     fn default() -> Self {
-        Self(Mutex::new(Asked { found: None, waiter: None }))
+        Self(Mutex::new(LookupState { found: None, waiter: None }))
     }
 }
 
-impl<R> Answer<R> {
+impl<R> LookupAnswer<R> {
     fn give(&self, found: io::Result<Vec<R>>) {
         let waiter = {
             let mut answer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,70 +123,5 @@ impl<R> Answer<R> {
                 Poll::Pending
             }
         }
-    }
-}
-
-/// Whether the resolver's last answer may be wrong.
-#[derive(Default)]
-pub(crate) struct Doubt {
-    raised: Cell<bool>,
-    waiter: Cell<WakeSlot>,
-}
-
-impl Doubt {
-    pub(crate) fn raise<T: Transport>(&self, shared: &Shared<T>) {
-        self.raised.set(true);
-        self.waiter.take().wake(shared.executor());
-    }
-
-    fn settle(&self) {
-        self.raised.set(false);
-    }
-
-    async fn raised<T: Transport>(&self, shared: &Shared<T>) {
-        poll_fn(|cx| {
-            if self.raised.get() {
-                return Poll::Ready(());
-            }
-            // Whoever waited is this same task.
-            drop(self.waiter.replace(shared.executor().wake_slot(cx)));
-            Poll::Pending
-        })
-        .await;
-    }
-}
-
-/// Starts the task that keeps a channel's servers up to date.
-pub(crate) fn follow<T: Transport>(balancer: &Rc<Balancer<T>>, resolver: impl Resolver<T::Route>) {
-    let task = ask(
-        Rc::downgrade(balancer),
-        Rc::clone(balancer.shared()),
-        Rc::clone(balancer.doubt()),
-        resolver,
-    );
-    balancer.asks(balancer.shared().spawn_quietly(task));
-}
-
-async fn ask<T: Transport>(
-    balancer: Weak<Balancer<T>>,
-    shared: Rc<Shared<T>>,
-    doubt: Rc<Doubt>,
-    mut resolver: impl Resolver<T::Route>,
-) {
-    loop {
-        // What fails from here on may be mended by the next answer, not by this one.
-        doubt.settle();
-        let found = resolver.resolve().await;
-        let asked = shared.now();
-        let Some(channel) = balancer.upgrade() else { return };
-        let pause = channel.resolve_pause();
-        channel.resolved(found);
-        drop(channel);
-        let good_for = resolver.good_for();
-        let old = good_for.map_or(Instant::NEVER, |time| asked + time);
-        // Over when it is in doubt or has become old, whichever is first.
-        let in_doubt = pin!(doubt.raised(&shared));
-        Sleep::new(&shared, old).limit(in_doubt).await.unwrap_or(());
-        Sleep::new(&shared, asked + pause).await;
     }
 }

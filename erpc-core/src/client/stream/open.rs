@@ -3,22 +3,23 @@
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+use super::caller::ClientStream;
+use super::pool::StreamLease;
 use crate::calling::options::CallOptions;
-use crate::client::Channel;
-use crate::client::channel::{Place, Unpicked};
+use crate::calling::plan::NoSession;
+use crate::client::channel::Channel;
+use crate::client::channel::sessions::ChannelSessions;
 use crate::client::session::Session;
-use crate::client::stream::client::ClientStream;
-use crate::client::stream::pool::Lease;
-use crate::endpoint::state::Shared;
-use crate::executor::timers::Sleep;
+use crate::endpoint::state::EndpointState;
+use crate::executor::sleep::Sleep;
 use crate::protocol::{CallError, Cause};
 use crate::service::{Codec, Incoming, Method, Outgoing, Upload};
 use crate::time::Instant;
 use crate::transport::Transport;
 
-/// How often a stream that waits for a server asks whether there is one, when none could be reached; and
-/// whether it is still wanted.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// How often a stream that waits for a server looks whether there is one, when none could be reached, and
+/// whether it was dropped.
+const POLL_PERIOD: Duration = Duration::from_millis(50);
 
 fn server_streaming<T: Transport, Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
     stream: Rc<ClientStream<T>>,
@@ -85,8 +86,8 @@ impl<T: Transport> Session<T> {
         method: &Method<Req, Resp, C, D>,
         options: Option<&CallOptions>,
     ) -> Rc<ClientStream<T>> {
-        let lease = self.streams().take(self.shared(), self.peer());
-        new(self.shared(), method, options, Some(lease))
+        let lease = self.streams().take(self.endpoint(), self.peer());
+        new(self.endpoint(), method, options, Some(lease))
     }
 }
 
@@ -128,17 +129,17 @@ impl<T: Transport> Channel<T> {
 
     fn stream<Req, Resp, C, D>(&self, method: &Method<Req, Resp, C, D>) -> Rc<ClientStream<T>> {
         let options = self.options();
-        let balancer = match self.place() {
-            Place::Session(session, _) => return session.stream(method, options),
-            Place::Balanced(balancer) => balancer,
+        let balancer = match self.sessions() {
+            ChannelSessions::One(one) => return one.session().stream(method, options),
+            ChannelSessions::Balanced(balancer) => balancer,
         };
-        let shared = balancer.shared();
+        let endpoint = balancer.endpoint();
         if let Ok(link) = balancer.pick(None) {
-            let lease = balancer.streams().take(shared, link.peer);
-            return new(shared, method, options, Some(lease));
+            let lease = balancer.streams().take(endpoint, link.peer);
+            return new(endpoint, method, options, Some(lease));
         }
-        let stream = new(shared, method, options, None);
-        if shared.is_closed() {
+        let stream = new(endpoint, method, options, None);
+        if endpoint.is_closed() {
             // No task would run.
             stream.end_unbound(CallError::NotExecuted(Cause::Shutdown));
             return stream;
@@ -148,21 +149,21 @@ impl<T: Transport> Channel<T> {
             channel: self.clone(),
             waits: options.is_some_and(CallOptions::waits),
         };
-        shared.spawn_quietly(search.run(stream.deadline()));
+        endpoint.scheduler().spawn_internal(search.run(stream.deadline()));
         stream
     }
 }
 
 fn new<T: Transport, Req, Resp, C, D>(
-    shared: &Rc<Shared<T>>,
+    endpoint: &Rc<EndpointState<T>>,
     method: &Method<Req, Resp, C, D>,
     options: Option<&CallOptions>,
-    lease: Option<Lease<T>>,
+    lease: Option<StreamLease<T>>,
 ) -> Rc<ClientStream<T>> {
     let time = CallOptions::time_limit(options, method);
-    let deadline = time.map_or(Instant::NEVER, |time| shared.now() + time);
+    let deadline = time.map_or(Instant::NEVER, |time| endpoint.scheduler().now() + time);
     let entries = CallOptions::entries(options).to_vec();
-    ClientStream::new(shared, (method.id(), method.full_name()), deadline, entries, lease)
+    ClientStream::new(endpoint, (method.id(), method.full_name()), deadline, entries, lease)
 }
 
 /// Looks for a server for a stream that has none. Dropped on the way, it ends the stream. The channel stays
@@ -175,38 +176,40 @@ struct Search<T: Transport> {
 
 impl<T: Transport> Search<T> {
     async fn run(self, deadline: Instant) {
-        let shared = Rc::clone(self.channel.place().shared());
+        let endpoint = Rc::clone(self.channel.sessions().endpoint());
         let found = match deadline {
             Instant::NEVER => self.find().await,
-            _ => Sleep::new(&shared, deadline)
+            _ => Sleep::new(endpoint.scheduler(), deadline)
                 .limit(self.find())
                 .await
                 .unwrap_or(Err(Cause::DeadlineExceeded)),
         };
-        let (Some(stream), Place::Balanced(balancer)) =
-            (self.stream.upgrade(), self.channel.place())
+        let (Some(stream), ChannelSessions::Balanced(balancer)) =
+            (self.stream.upgrade(), self.channel.sessions())
         else {
             return;
         };
         match found {
-            Ok(peer) => stream.bind(balancer.streams().take(&shared, peer)),
+            Ok(peer) => stream.bind(balancer.streams().take(&endpoint, peer)),
             Err(cause) => stream.end(CallError::NotExecuted(cause)),
         }
     }
 
     async fn find(&self) -> Result<T::Route, Cause> {
-        let shared = self.channel.place().shared();
+        let scheduler = self.channel.sessions().endpoint().scheduler();
         while self.stream.strong_count() > 0 {
-            let unpicked = match self.channel.place().pick(None) {
+            let no_session = match self.channel.sessions().pick(None) {
                 Ok(link) => return Ok(link.peer),
-                Err(unpicked) => unpicked,
+                Err(no_session) => no_session,
             };
-            let pause = Sleep::new(shared, shared.now() + PATIENCE);
-            match unpicked {
-                Unpicked::Down(cause) if !self.waits || shared.is_closed() => return Err(cause),
-                Unpicked::Down(_) => pause.await,
+            let pause = Sleep::new(scheduler, scheduler.now() + POLL_PERIOD);
+            match no_session {
+                NoSession::Down(cause) if !self.waits || scheduler.is_closed() => {
+                    return Err(cause);
+                }
+                NoSession::Down(_) => pause.await,
                 // How it went is asked above. Nobody says when the stream is dropped.
-                Unpicked::Soon => drop(pause.limit(self.channel.ready()).await),
+                NoSession::Pending => drop(pause.limit(self.channel.ready()).await),
             }
         }
         Err(Cause::Cancelled)

@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 
-use crate::calling::link::{Link, Phase};
-use crate::client::session::Session;
-use crate::endpoint::state::Shared;
+use crate::calling::link::Link;
+use crate::client::link_guard::LinkGuard;
+use crate::endpoint::state::EndpointState;
 use crate::transport::Transport;
 
 /// Sessions to one peer that a pool keeps for streams to come; those beyond are closed when their stream
@@ -16,55 +16,55 @@ const MAX_IDLE: usize = 16;
 /// Sessions, each for one stream at a time. Belongs to a session or a channel, and ends with it; streams
 /// that run then go on.
 pub(crate) struct StreamPool<T: Transport> {
-    peers: RefCell<HashMap<T::Route, Peer<T>>>,
+    peers: RefCell<HashMap<T::Route, PeerSessions<T>>>,
 }
 
 /// What there is of one peer.
-struct Peer<T: Transport> {
-    idle: Vec<Idle<T>>,
-    load: Load,
+struct PeerSessions<T: Transport> {
+    idle: Vec<IdleSession<T>>,
+    load: StreamLoad,
 }
 
-impl<T: Transport> Default for Peer<T> {
+impl<T: Transport> Default for PeerSessions<T> {
     fn default() -> Self {
-        Self { idle: Vec::new(), load: Load::default() }
+        Self { idle: Vec::new(), load: StreamLoad::default() }
     }
 }
 
-struct Idle<T: Transport> {
-    session: Session<T>,
+struct IdleSession<T: Transport> {
+    session: LinkGuard<T>,
     /// Streams that the session has had.
     streams: u32,
 }
 
-impl<T: Transport> Idle<T> {
+impl<T: Transport> IdleSession<T> {
     fn is_dead(&self) -> bool {
-        matches!(self.session.link().phase(), Phase::Closed(_))
+        self.session.is_closed()
     }
 }
 
 /// How many streams a peer has, counted where they begin and end.
 #[derive(Clone, Default)]
-pub(crate) struct Load(Rc<Cell<u32>>);
+pub(crate) struct StreamLoad(Rc<Cell<u32>>);
 
-impl Load {
+impl StreamLoad {
     #[inline]
     pub(crate) fn streams(&self) -> u32 {
         self.0.get()
     }
 
-    fn more(&self) -> Running {
+    fn more(&self) -> RunningStream {
         self.0.set(self.0.get() + 1);
-        Running(self.clone())
+        RunningStream(self.clone())
     }
 }
 
 /// A stream that runs.
-struct Running(Load);
+struct RunningStream(StreamLoad);
 
-impl Drop for Running {
+impl Drop for RunningStream {
     fn drop(&mut self) {
-        let Self(Load(count)) = self;
+        let Self(StreamLoad(count)) = self;
         count.set(count.get() - 1);
     }
 }
@@ -75,18 +75,22 @@ impl<T: Transport> StreamPool<T> {
     }
 
     /// A session to `peer` for one stream: the one used last, or a new one.
-    pub(crate) fn take(self: &Rc<Self>, shared: &Rc<Shared<T>>, peer: T::Route) -> Lease<T> {
+    pub(crate) fn take(
+        self: &Rc<Self>,
+        endpoint: &Rc<EndpointState<T>>,
+        peer: T::Route,
+    ) -> StreamLease<T> {
         let running = self.load(peer).more();
         let next = || self.peers.borrow_mut().get_mut(&peer)?.idle.pop();
         // Those that have died are dropped on the way.
         let found = std::iter::from_fn(next).find(|idle| !idle.is_dead());
-        let fresh = || Idle { session: Session::open(shared, peer), streams: 0 };
-        let Idle { session, streams } = found.unwrap_or_else(fresh);
-        Lease { session, number: streams + 1, pool: Rc::downgrade(self), _running: running }
+        let fresh = || IdleSession { session: LinkGuard::open(endpoint, peer), streams: 0 };
+        let IdleSession { session, streams } = found.unwrap_or_else(fresh);
+        StreamLease { session, number: streams + 1, pool: Rc::downgrade(self), _running: running }
     }
 
     /// How many streams `peer` has, from here on until it is forgotten.
-    pub(crate) fn load(&self, peer: T::Route) -> Load {
+    pub(crate) fn load(&self, peer: T::Route) -> StreamLoad {
         self.peers.borrow_mut().entry(peer).or_default().load.clone()
     }
 
@@ -99,22 +103,23 @@ impl<T: Transport> StreamPool<T> {
     /// Lets go of sessions that have died.
     pub(crate) fn sweep(&self) {
         let mut peers = self.peers.borrow_mut();
-        let dead = |peer: &mut Peer<T>| peer.idle.extract_if(.., |idle| idle.is_dead()).collect();
+        let dead =
+            |peer: &mut PeerSessions<T>| peer.idle.extract_if(.., |idle| idle.is_dead()).collect();
         let dead: Vec<Vec<_>> = peers.values_mut().map(dead).collect();
         drop((peers, dead));
     }
 }
 
 /// The right to one stream on a session.
-pub(crate) struct Lease<T: Transport> {
-    session: Session<T>,
+pub(crate) struct StreamLease<T: Transport> {
+    session: LinkGuard<T>,
     /// The stream's number.
     number: u32,
     pool: Weak<StreamPool<T>>,
-    _running: Running,
+    _running: RunningStream,
 }
 
-impl<T: Transport> Lease<T> {
+impl<T: Transport> StreamLease<T> {
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
@@ -128,8 +133,10 @@ impl<T: Transport> Lease<T> {
         let Some(pool) = self.pool.upgrade() else { return };
         let mut peers = pool.peers.borrow_mut();
         // A peer that was forgotten meanwhile has no place any more; its session is closed, too.
-        let Some(Peer { idle, .. }) = peers.get_mut(&self.session.peer()) else { return };
-        let given = Idle { session: self.session, streams: self.number };
+        let Some(PeerSessions { idle, .. }) = peers.get_mut(&self.session.link().peer) else {
+            return;
+        };
+        let given = IdleSession { session: self.session, streams: self.number };
         let useful = !given.is_dead() && !spoilt && given.streams < u32::MAX;
         let rest = if useful && idle.len() < MAX_IDLE {
             idle.push(given);

@@ -17,9 +17,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::event_loop::mailbox::{Bell, Queue};
-use crate::executor::join::{JoinHandle, joined};
-use crate::executor::tasks::slots::{Kind, Parked, State};
+use self::slots::{Kind, Parked, Slots};
+use super::join::{JoinHandle, joined};
+use crate::event_loop::bell::Bell;
+use crate::event_loop::mailbox::Queue;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
@@ -49,6 +50,15 @@ impl WakeSlot {
             Self::Other(waker) => waker.wake(),
         }
     }
+
+    /// Whether both wake the same task.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Task(one), Self::Task(other)) => one == other,
+            (Self::Other(one), Self::Other(other)) => one.will_wake(other),
+            _ => false,
+        }
+    }
 }
 
 /// Names a task. When the task has ended, it names nothing, also after another has taken its slot.
@@ -60,14 +70,14 @@ pub(crate) struct TaskId {
 
 /// The executor of an endpoint.
 pub(crate) struct Executor {
-    state: Rc<RefCell<State>>,
+    slots: Rc<RefCell<Slots>>,
     /// The task that is being polled, as its waker's data pointer and its slot. Only compared.
     polling: Cell<(*const (), u32)>,
     remote: Arc<Remote>,
     /// The buffer that `take_remote` swaps in.
     spare: Cell<Vec<u32>>,
     #[cfg(feature = "tokio")]
-    pub(crate) standstill: crate::executor::standstill::Standstill,
+    pub(crate) standstill: super::standstill::Standstill,
 }
 
 /// What a waker refers to.
@@ -114,7 +124,7 @@ struct Running(RefCell<Option<Local>>);
 #[derive(Clone)]
 struct Local {
     remote: Arc<Remote>,
-    state: Rc<RefCell<State>>,
+    slots: Rc<RefCell<Slots>>,
 }
 
 impl Running {
@@ -131,8 +141,8 @@ impl Running {
             return false;
         }
         // Borrowed only by what never wakes.
-        let Ok(mut state) = local.state.try_borrow_mut() else { return false };
-        state.wake(signal.id);
+        let Ok(mut slots) = local.slots.try_borrow_mut() else { return false };
+        slots.wake(signal.id);
         true
     }
 }
@@ -165,14 +175,14 @@ impl Executor {
     )]
     pub(crate) fn new(bell: Arc<Bell>, liveness: Duration) -> Self {
         let remote = Arc::new(Remote { woken: Queue::new(), bell });
-        let state = State { slots: Vec::new(), free: NONE, head: NONE, tail: NONE, ready: 0 };
+        let slots = Slots { all: Vec::new(), free: NONE, head: NONE, tail: NONE, ready: 0 };
         Self {
-            state: Rc::new(RefCell::new(state)),
+            slots: Rc::new(RefCell::new(slots)),
             polling: Cell::new((null(), NONE)),
             remote,
             spare: Cell::new(Vec::new()),
             #[cfg(feature = "tokio")]
-            standstill: crate::executor::standstill::Standstill::new(liveness),
+            standstill: super::standstill::Standstill::new(liveness),
         }
     }
 
@@ -191,100 +201,100 @@ impl Executor {
 
     /// The same for a future that has its allocation.
     pub(crate) fn start_boxed(&self, future: LocalFuture) -> TaskId {
-        let mut state = self.state.borrow_mut();
-        let id = state.claim(&self.remote, Kind::Task);
-        let slot = &mut state.slots[id as usize];
+        let mut slots = self.slots.borrow_mut();
+        let id = slots.claim(&self.remote, Kind::Task);
+        let slot = &mut slots.all[id as usize];
         let generation = slot.generation;
         if let Some(parked) = &mut slot.parked {
             parked.future = Some(future);
         }
-        state.wake(id);
+        slots.wake(id);
         TaskId { slot: id, generation }
     }
 
     /// Ends a task without finishing it: drops its future, or, if the task is being polled, sees that it is
     /// dropped when the poll returns. Does nothing if the task has ended.
     pub(crate) fn abort(&self, task: TaskId) {
-        let future = self.state.borrow_mut().abort(task);
-        // It may run arbitrary code, so that the state must not be borrowed.
+        let future = self.slots.borrow_mut().abort(task);
+        // It may run arbitrary code, so that the slots must not be borrowed.
         drop(future);
     }
 
     /// A place for a future that stays on the caller's stack; it counts as woken at first.
     pub(crate) fn root(&self) -> Root<'_> {
-        let mut state = self.state.borrow_mut();
-        let id = state.claim(&self.remote, Kind::Root);
-        state.wake(id);
+        let mut slots = self.slots.borrow_mut();
+        let id = slots.claim(&self.remote, Kind::Root);
+        slots.wake(id);
         Root { executor: self, id }
     }
 
     /// Puts a task on the ready queue. Only from the endpoint's thread; bounded, and allocates nothing.
     #[inline]
     pub(crate) fn wake(&self, id: u32) {
-        self.state.borrow_mut().wake(id);
+        self.slots.borrow_mut().wake(id);
     }
 
     /// Whether a task is ready.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {
-        self.state.borrow().ready != 0
+        self.slots.borrow().ready != 0
     }
 
     /// Moves what other wakers left to the ready queue.
     pub(crate) fn take_remote(&self) {
         let mut woken = self.spare.take();
         self.remote.woken.swap(&mut woken);
-        let mut state = self.state.borrow_mut();
+        let mut slots = self.slots.borrow_mut();
         for id in woken.drain(..) {
             // Cleared first: a wake from here on queues the task again rather than being lost. A swap,
             // not a store: what a waker did that found the flag set must be seen by the poll.
-            state.slots[id as usize].signal.notified.swap(false, Ordering::AcqRel);
-            state.wake(id);
+            slots.all[id as usize].signal.notified.swap(false, Ordering::AcqRel);
+            slots.wake(id);
         }
-        drop(state);
+        drop(slots);
         self.spare.set(woken);
     }
 
     /// Polls each task once that was ready when the call began; returns how many.
     #[inline]
     pub(crate) fn run_ready(&self) -> usize {
-        let count = self.state.borrow().ready;
+        let count = self.slots.borrow().ready;
         (0..count).for_each(|_| self.run_one());
         count
     }
 
     /// Tells wakers that this thread runs the executor, until the guard is dropped.
     pub(crate) fn enter(&self) -> Entered {
-        let local = Local { remote: Arc::clone(&self.remote), state: Rc::clone(&self.state) };
+        let local = Local { remote: Arc::clone(&self.remote), slots: Rc::clone(&self.slots) };
         Entered(RUNNING.try_with(|running| running.0.replace(Some(local))).ok().flatten())
     }
 
     #[inline]
     fn run_one(&self) {
-        let Some((id, mut parked)) = self.state.borrow_mut().pop() else { return };
+        let Some((id, mut parked)) = self.slots.borrow_mut().pop() else { return };
         let done = match &mut parked.future {
             Some(future) => self.poll(id, &parked.waker, future.as_mut()).is_ready(),
             None => true,
         };
-        let mut state = self.state.borrow_mut();
-        let slot = &mut state.slots[id as usize];
+        let mut slots = self.slots.borrow_mut();
+        let slot = &mut slots.all[id as usize];
         if done || slot.aborted {
-            drop(state);
+            drop(slots);
             return self.finish(id, parked);
         }
         slot.parked = Some(parked);
         if std::mem::take(&mut slot.missed) {
-            state.wake(id);
+            slots.wake(id);
         }
     }
 
     /// Ends the task that was taken out of its slot.
     fn finish(&self, id: u32, mut parked: Parked) {
-        // The future may run arbitrary code when it is dropped, so that the state must not be borrowed.
+        // The future may run arbitrary code when it is dropped, so that the slots must not be borrowed.
         drop(parked.future.take());
-        let mut state = self.state.borrow_mut();
-        state.slots[id as usize].parked = Some(parked);
-        state.release(id);
+        let mut slots = self.slots.borrow_mut();
+        slots.all[id as usize].parked = Some(parked);
+        slots.release(id);
     }
 
     /// Polls `future` as the task in slot `id`.
@@ -331,12 +341,12 @@ impl Executor {
     pub(crate) fn clear(&self) {
         self.remote.woken.close();
         let mut futures = Vec::new();
-        let mut state = self.state.borrow_mut();
-        for slot in 0..state.slots.len() as u32 {
-            let generation = state.slots[slot as usize].generation;
-            futures.extend(state.abort(TaskId { slot, generation }));
+        let mut slots = self.slots.borrow_mut();
+        for slot in 0..slots.all.len() as u32 {
+            let generation = slots.all[slot as usize].generation;
+            futures.extend(slots.abort(TaskId { slot, generation }));
         }
-        drop(state);
+        drop(slots);
         drop(futures);
     }
 }
@@ -351,14 +361,14 @@ impl Root<'_> {
     /// Whether the root was woken since it was polled last.
     #[inline]
     pub(crate) fn is_woken(&self) -> bool {
-        self.executor.state.borrow().slots[self.id as usize].queued
+        self.executor.slots.borrow().all[self.id as usize].queued
     }
 
     /// Polls the root's future.
     pub(crate) fn poll<F: Future>(&self, future: Pin<&mut F>) -> Poll<F::Output> {
         let waker = {
-            let mut state = self.executor.state.borrow_mut();
-            let slot = &mut state.slots[self.id as usize];
+            let mut slots = self.executor.slots.borrow_mut();
+            let slot = &mut slots.all[self.id as usize];
             slot.queued = false;
             slot.parked.as_ref().map(|parked| parked.waker.clone())
         };
@@ -369,7 +379,7 @@ impl Root<'_> {
 
 impl Drop for Root<'_> {
     fn drop(&mut self) {
-        self.executor.state.borrow_mut().release(self.id);
+        self.executor.slots.borrow_mut().release(self.id);
     }
 }
 

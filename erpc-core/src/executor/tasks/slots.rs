@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use crate::executor::tasks::{LocalFuture, NONE, Remote, Signal, TaskId};
+use super::{LocalFuture, NONE, Remote, Signal, TaskId};
 use crate::sync::atomic::AtomicBool;
 
-pub(crate) struct State {
-    pub(crate) slots: Vec<Slot>,
+pub(crate) struct Slots {
+    pub(crate) all: Vec<Slot>,
     /// Free slots, linked by `next`.
     pub(crate) free: u32,
     /// Ready tasks, linked by `next`.
@@ -48,24 +48,24 @@ pub(crate) struct Parked {
     pub(crate) waker: Waker,
 }
 
-impl State {
+impl Slots {
     /// Takes a free slot, or makes one.
     pub(crate) fn claim(&mut self, remote: &Arc<Remote>, kind: Kind) -> u32 {
         if self.free != NONE {
             let id = self.free;
-            let slot = &mut self.slots[id as usize];
+            let slot = &mut self.all[id as usize];
             self.free = std::mem::replace(&mut slot.next, NONE);
             slot.kind = kind;
             return id;
         }
-        let id = u32::try_from(self.slots.len())
+        let id = u32::try_from(self.all.len())
             .ok()
             .filter(|&id| id != NONE)
             .expect("fewer than 2^32 - 1 tasks");
         let signal =
             Arc::new(Signal { id, notified: AtomicBool::new(false), remote: Arc::clone(remote) });
         let parked = Some(Parked { future: None, waker: Waker::from(Arc::clone(&signal)) });
-        self.slots.push(Slot {
+        self.all.push(Slot {
             kind,
             generation: 0,
             parked,
@@ -80,7 +80,7 @@ impl State {
 
     /// Takes out the future of a task that is not to go on.
     pub(crate) fn abort(&mut self, task: TaskId) -> Option<LocalFuture> {
-        let slot = self.slots.get_mut(task.slot as usize)?;
+        let slot = self.all.get_mut(task.slot as usize)?;
         if slot.kind != Kind::Task || slot.generation != task.generation {
             return None;
         }
@@ -99,7 +99,7 @@ impl State {
 
     #[inline]
     pub(crate) fn wake(&mut self, id: u32) {
-        let slot = &mut self.slots[id as usize];
+        let slot = &mut self.all[id as usize];
         if slot.queued || slot.kind == Kind::Free {
             return;
         }
@@ -109,7 +109,7 @@ impl State {
         }
         match self.tail {
             NONE => self.head = id,
-            tail => self.slots[tail as usize].next = id,
+            tail => self.all[tail as usize].next = id,
         }
         self.tail = id;
         self.ready += 1;
@@ -123,7 +123,7 @@ impl State {
             return None;
         }
         let id = self.head;
-        let slot = &mut self.slots[id as usize];
+        let slot = &mut self.all[id as usize];
         self.head = std::mem::replace(&mut slot.next, NONE);
         slot.queued = false;
         let ended = slot.kind == Kind::Free;
@@ -141,7 +141,7 @@ impl State {
 
     /// The slot's task has ended.
     pub(crate) fn release(&mut self, id: u32) {
-        let slot = &mut self.slots[id as usize];
+        let slot = &mut self.all[id as usize];
         let in_list = slot.queued && slot.kind == Kind::Task;
         slot.kind = Kind::Free;
         slot.generation = slot.generation.wrapping_add(1);
@@ -154,7 +154,7 @@ impl State {
     }
 
     fn link_free(&mut self, id: u32) {
-        self.slots[id as usize].next = self.free;
+        self.all[id as usize].next = self.free;
         self.free = id;
     }
 }

@@ -5,8 +5,8 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::mpsc;
 
+use super::*;
 use crate::executor::join::join_all;
-use crate::executor::tasks::*;
 use crate::transport::Waker as TransportWaker;
 
 fn executor() -> (Executor, Arc<Bell>) {
@@ -70,7 +70,7 @@ fn a_slot_is_reused_even_if_its_task_was_woken_while_it_ended() {
         }));
         assert_eq!(block_on(&executor, handle), round);
     }
-    assert!(executor.state.borrow().slots.len() <= 3);
+    assert!(executor.slots.borrow().all.len() <= 3);
 }
 
 #[test]

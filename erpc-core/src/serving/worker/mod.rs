@@ -1,6 +1,5 @@
 //! Threads for handlers that compute long or block.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
@@ -12,18 +11,16 @@ use crate::clock;
 use crate::event_loop::mailbox::Mailbox;
 use crate::protocol::{ClientStats, RequestHandle};
 use crate::service::{CallHost, HandlerOutcome, MetadataRef, ReplySink, RouteEntry};
-use crate::serving::dispatch::no_memory;
-use crate::serving::tasks::in_time;
+use crate::serving::answer::no_memory;
+use crate::serving::running::in_time;
 use crate::serving::worker::queue::JobQueue;
 use crate::status::Status;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::{Builder, JoinHandle, current};
 use crate::time::Instant;
-use crate::transport::Transport;
-use crate::transport::udp::UdpTransport;
 use crate::wire::extension::EXTENSION_HEAD;
 
-pub(crate) use crate::serving::worker::queue::Refused;
+pub(crate) use crate::serving::worker::queue::JobRefused;
 
 mod queue;
 
@@ -32,16 +29,16 @@ mod queue;
 ///
 /// Dropping the pool lets the workers finish what is queued, and waits for them. Endpoints that still
 /// use it then answer worker methods with [`Code::Unavailable`](crate::status::Code::Unavailable).
-pub struct WorkerPool<T: Transport = UdpTransport> {
-    queue: WorkerQueue<T>,
+pub struct WorkerPool {
+    queue: WorkerQueue,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// Where endpoints leave jobs.
-pub(crate) struct WorkerQueue<T: Transport>(Arc<JobQueue<Job<T>>>);
+pub(crate) struct WorkerQueue(Arc<JobQueue<WorkerJob>>);
 
 /// A request for a worker.
-pub(crate) struct Job<T: Transport> {
+pub(crate) struct WorkerJob {
     pub(crate) entry: Arc<RouteEntry>,
     pub(crate) body: MsgBuf,
     /// Bytes of the body that are its extension.
@@ -52,10 +49,10 @@ pub(crate) struct Job<T: Transport> {
     /// Set when the caller has given the call up.
     pub(crate) cancelled: Arc<AtomicBool>,
     /// The endpoint that received the request, and gets the answer.
-    pub(crate) mailbox: Arc<Mailbox<T>>,
+    pub(crate) mailbox: Arc<Mailbox>,
 }
 
-impl<T: Transport> WorkerPool<T> {
+impl WorkerPool {
     /// `threads` workers and a queue of `queue` requests; a request beyond that is answered
     /// [`Code::ResourceExhausted`](crate::status::Code::ResourceExhausted).
     ///
@@ -77,12 +74,12 @@ impl<T: Transport> WorkerPool<T> {
         Ok(pool)
     }
 
-    pub(crate) fn queue(&self) -> WorkerQueue<T> {
+    pub(crate) fn queue(&self) -> WorkerQueue {
         self.queue.clone()
     }
 }
 
-impl<T: Transport> Drop for WorkerPool<T> {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         self.queue.0.stop();
         for thread in self.threads.drain(..) {
@@ -95,21 +92,21 @@ impl<T: Transport> Drop for WorkerPool<T> {
     }
 }
 
-impl<T: Transport> fmt::Debug for WorkerPool<T> {
+impl fmt::Debug for WorkerPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WorkerPool").field("threads", &self.threads.len()).finish_non_exhaustive()
     }
 }
 
-impl<T: Transport> WorkerQueue<T> {
+impl WorkerQueue {
     /// Queues a job without waiting. Every job that is queued is run; one that is not is the caller's to
     /// answer.
-    pub(crate) fn push(&self, job: Job<T>) -> Result<(), Refused> {
+    pub(crate) fn push(&self, job: WorkerJob) -> Result<(), JobRefused> {
         self.0.push(job).map_err(|(refused, _)| refused)
     }
 }
 
-impl<T: Transport> Clone for WorkerQueue<T> {
+impl Clone for WorkerQueue {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
@@ -117,16 +114,16 @@ impl<T: Transport> Clone for WorkerQueue<T> {
 
 thread_local! {
     /// The mailbox of the endpoint whose request this worker thread is handling.
-    static ORIGIN: RefCell<Option<Arc<dyn Any + Send + Sync>>> = const { RefCell::new(None) };
+    static ORIGIN: RefCell<Option<Arc<Mailbox>>> = const { RefCell::new(None) };
 }
 
-/// The mailbox of the endpoint that the request came from which this worker thread is handling.
-pub(crate) fn origin<T: Transport>() -> Option<Arc<Mailbox<T>>> {
-    ORIGIN.with_borrow(|origin| origin.clone()?.downcast().ok())
+/// The mailbox of the endpoint whose request this worker thread is handling.
+pub(crate) fn origin() -> Option<Arc<Mailbox>> {
+    ORIGIN.with_borrow(Clone::clone)
 }
 
 /// A worker thread.
-fn work<T: Transport>(queue: &WorkerQueue<T>) {
+fn work(queue: &WorkerQueue) {
     while let Some(job) = queue.0.pop() {
         run(job);
     }
@@ -138,10 +135,10 @@ pub(crate) fn is_current<V>(thread: &JoinHandle<V>) -> bool {
     thread.thread().id() == current().id()
 }
 
-fn run<T: Transport>(job: Job<T>) {
+fn run(job: WorkerJob) {
     let call = job.call;
     let mailbox = Arc::clone(&job.mailbox);
-    ORIGIN.set(Some(job.mailbox.clone()));
+    ORIGIN.set(Some(Arc::clone(&job.mailbox)));
     let outcome = match job.starts() {
         Ok(()) => {
             let (entries, message) = job.parts();
@@ -162,14 +159,14 @@ fn run<T: Transport>(job: Job<T>) {
     }
 }
 
-impl<T: Transport> Job<T> {
-    /// Whether somebody still waits for the answer, now that there is a worker for it.
+impl WorkerJob {
+    /// Whether the caller still waits for the answer, now that there is a worker for the request.
     fn starts(&self) -> Result<(), Status> {
         if self.is_cancelled() {
             return Err(Status::cancelled("the caller has given the call up"));
         }
         in_time(self.deadline, clock::now).inspect_err(|_| {
-            self.mailbox.late.fetch_add(1, Ordering::Relaxed);
+            self.mailbox.count_late();
         })
     }
 
@@ -180,7 +177,7 @@ impl<T: Transport> Job<T> {
     }
 }
 
-impl<T: Transport> CallHost for Job<T> {
+impl CallHost for WorkerJob {
     /// A buffer of its own: the endpoint's pool belongs to its thread.
     fn buffer(&self, _: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
         MsgBuf::detached(len).ok_or_else(no_memory)

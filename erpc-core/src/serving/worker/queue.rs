@@ -25,7 +25,7 @@ struct State<J> {
 
 /// Why a job was not queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refused {
+pub(crate) enum JobRefused {
     Full,
     Stopped,
 }
@@ -43,13 +43,13 @@ impl<J> JobQueue<J> {
     }
 
     /// Queues a job without waiting for room, or gives it back.
-    pub(crate) fn push(&self, job: J) -> Result<(), (Refused, J)> {
+    pub(crate) fn push(&self, job: J) -> Result<(), (JobRefused, J)> {
         let mut state = self.lock();
         if state.stopped {
-            return Err((Refused::Stopped, job));
+            return Err((JobRefused::Stopped, job));
         }
         if state.jobs.len() >= self.limit {
-            return Err((Refused::Full, job));
+            return Err((JobRefused::Full, job));
         }
         state.jobs.push_back(job);
         let somebody_waits = state.idle > 0;
@@ -128,11 +128,11 @@ mod tests {
         let queue = JobQueue::new(2);
         assert_eq!(queue.push(1), Ok(()));
         assert_eq!(queue.push(2), Ok(()));
-        assert_eq!(queue.push(3), Err((Refused::Full, 3)));
+        assert_eq!(queue.push(3), Err((JobRefused::Full, 3)));
         assert_eq!(queue.pop(), Some(1));
         assert_eq!(queue.push(3), Ok(()));
         queue.stop();
-        assert_eq!(queue.push(4), Err((Refused::Stopped, 4)));
+        assert_eq!(queue.push(4), Err((JobRefused::Stopped, 4)));
         let jobs = move || [queue.pop(), queue.pop(), queue.pop()];
         let jobs = within_limit("a worker waits for jobs of a stopped queue", jobs);
         assert_eq!(jobs, [Some(2), Some(3), None]);

@@ -4,15 +4,18 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::rc::{Rc, Weak};
 use std::task::{Context as TaskContext, Poll};
 
+use super::pool::StreamLease;
 use crate::buf::MsgBuf;
 use crate::calling::link::Phase;
-use crate::client::call::named;
-use crate::client::stream::pool::Lease;
-use crate::client::stream::{Dirty, STREAM, Woken};
-use crate::endpoint::state::Shared;
+use crate::calling::response::named;
+use crate::calling::streams::StreamCaller;
+use crate::endpoint::state::EndpointState;
 use crate::event_loop::Context;
+use crate::event_loop::flush::Flush;
+use crate::executor::scheduler::Scheduler;
+use crate::executor::sleep::Sleep;
 use crate::executor::tasks::{TaskId, WakeSlot};
-use crate::executor::timers::Sleep;
+use crate::executor::waiters::StreamWaiters;
 use crate::protocol::{CallError, Cause, NewCall, RejectReason, SessionId, SessionStats};
 use crate::service::{DecodeError, Metadata, MetadataRef, Sink, Source};
 use crate::stream::{Ask, BATCH, Batch, Client, ClientNext};
@@ -22,43 +25,43 @@ use crate::transport::Transport;
 /// A stream and the session that it has to itself.
 pub(crate) struct ClientStream<T: Transport> {
     me: Weak<Self>,
-    shared: Rc<Shared<T>>,
+    endpoint: Rc<EndpointState<T>>,
     method: u32,
     /// The method's full name.
     name: &'static str,
     /// Of each of its calls, so that the protocol ends the stream in time.
     deadline: Instant,
-    state: RefCell<State<T>>,
+    state: RefCell<StreamState<T>>,
     /// In the list of those to be flushed.
     dirty: Cell<bool>,
 }
 
-struct State<T: Transport> {
+struct StreamState<T: Transport> {
     machine: Client,
     /// Until the stream is over.
-    lease: Option<Lease<T>>,
+    lease: Option<StreamLease<T>>,
     /// The machine knows what the server takes.
     knows_limit: bool,
     /// Ends the stream in time, if it has a deadline and until it is over.
-    timer: Option<Timer<T>>,
+    timer: Option<DeadlineTask>,
     /// The deadline has passed.
     late: bool,
-    waiting: Woken,
+    waiting: StreamWaiters,
 }
 
 /// A task that waits for a stream's deadline; ends when this is dropped.
-struct Timer<T: Transport> {
-    shared: Rc<Shared<T>>,
+struct DeadlineTask {
+    scheduler: Rc<Scheduler>,
     task: TaskId,
 }
 
-impl<T: Transport> Drop for Timer<T> {
+impl Drop for DeadlineTask {
     fn drop(&mut self) {
-        self.shared.executor().abort(self.task);
+        self.scheduler.executor().abort(self.task);
     }
 }
 
-impl<T: Transport> State<T> {
+impl<T: Transport> StreamState<T> {
     /// Ends a stream that has no call on its way which would tell more.
     fn end_early(&mut self, cause: Cause) {
         self.machine.fail(match self.machine.has_begun() {
@@ -86,26 +89,26 @@ impl<T: Transport> ClientStream<T> {
     /// A stream on the session of `lease`, or one that waits for [`ClientStream::bind`]; `entries` are those
     /// of its first extension.
     pub(crate) fn new(
-        shared: &Rc<Shared<T>>,
+        endpoint: &Rc<EndpointState<T>>,
         (method, name): (u32, &'static str),
         deadline: Instant,
         entries: Vec<u8>,
-        lease: Option<Lease<T>>,
+        lease: Option<StreamLease<T>>,
     ) -> Rc<Self> {
-        let machine = Client::new(lease.as_ref().map_or(0, Lease::number), entries);
+        let machine = Client::new(lease.as_ref().map_or(0, StreamLease::number), entries);
         let stream = Rc::new_cyclic(|me| Self {
             me: Weak::clone(me),
-            shared: Rc::clone(shared),
+            endpoint: Rc::clone(endpoint),
             method,
             name,
             deadline,
-            state: RefCell::new(State {
+            state: RefCell::new(StreamState {
                 machine,
                 lease,
                 knows_limit: false,
                 timer: None,
                 late: false,
-                waiting: Woken::default(),
+                waiting: StreamWaiters::default(),
             }),
             dirty: Cell::new(false),
         });
@@ -117,27 +120,28 @@ impl<T: Transport> ClientStream<T> {
 
     /// Sets the timer. Calls have the deadline, too, but a stream whose reader does not read makes none.
     fn arm(&self) {
-        if self.deadline == Instant::NEVER || self.shared.is_closed() {
+        if self.deadline == Instant::NEVER || self.endpoint.is_closed() {
             return;
         }
-        let (stream, sleep) = (Weak::clone(&self.me), Sleep::new(&self.shared, self.deadline));
-        let task = self.shared.spawn_quietly(async move {
+        let (stream, sleep) =
+            (Weak::clone(&self.me), Sleep::new(self.endpoint.scheduler(), self.deadline));
+        let task = self.endpoint.scheduler().spawn_internal(async move {
             sleep.await;
             if let Some(stream) = stream.upgrade() {
                 stream.state.borrow_mut().late = true;
                 stream.settle();
             }
         });
-        let timer = Timer { shared: Rc::clone(&self.shared), task };
+        let timer = DeadlineTask { scheduler: Rc::clone(self.endpoint.scheduler()), task };
         self.state.borrow_mut().timer = Some(timer);
     }
 
     /// Finds out what the server takes, unless a turn runs: then the end of the turn does.
-    fn learn_now(&self, state: &mut State<T>) {
+    fn learn_now(&self, state: &mut StreamState<T>) {
         if let Some(id) = state.may_learn()
-            && let Some(mut rpc) = self.shared.rpc()
+            && let Some(mut rpc) = self.endpoint.rpc()
         {
-            state.learn(rpc.context_at(self.shared.now()).session_stats(id));
+            state.learn(rpc.context_at(self.endpoint.scheduler().now()).session_stats(id));
         }
     }
 
@@ -147,7 +151,7 @@ impl<T: Transport> ClientStream<T> {
     }
 
     /// Gives a stream that was made without one its session.
-    pub(crate) fn bind(&self, lease: Lease<T>) {
+    pub(crate) fn bind(&self, lease: StreamLease<T>) {
         let mut state = self.state.borrow_mut();
         state.machine.bind(lease.number());
         state.lease = Some(lease);
@@ -155,7 +159,7 @@ impl<T: Transport> ClientStream<T> {
         // Large items wait for the session from here on.
         let writers = std::mem::take(&mut state.waiting.writers);
         drop(state);
-        writers.wake(self.shared.executor());
+        writers.wake(self.endpoint.scheduler().executor());
         self.mark();
     }
 
@@ -175,7 +179,7 @@ impl<T: Transport> ClientStream<T> {
             true => Err(RejectReason::TooLarge { size: len, limit }),
             false => state
                 .machine
-                .put(len, encode, &mut self.shared.pool())
+                .put(len, encode, &mut self.endpoint.pool())
                 .map_err(RejectReason::NoMemory),
         };
         match put {
@@ -187,17 +191,120 @@ impl<T: Transport> ClientStream<T> {
     /// Something may have to be sent: at the end of the turn. An endpoint that has ended has no more of
     /// those; what were marked then would keep it in memory.
     fn mark(&self) {
-        if !self.shared.is_closed()
+        if !self.endpoint.is_closed()
             && !self.dirty.replace(true)
             && let Some(stream) = self.me.upgrade()
         {
-            self.shared.streams.dirty.borrow_mut().push(Dirty::Client(stream));
-            self.shared.stir();
+            self.endpoint.flushes().push(stream);
+            self.endpoint.scheduler().wake_loop();
         }
     }
 
+    fn call(
+        &self,
+        cx: &mut Context<'_, T>,
+        session: SessionId,
+        ask: Ask,
+        request: MsgBuf,
+    ) -> Result<(), CallError> {
+        let Some(stream) = self.me.upgrade() else { return Ok(()) };
+        let deadline = if ask == Ask::Close { Instant::NEVER } else { self.deadline };
+        let call = NewCall { method: self.method, request, token: 0, extended: true, deadline };
+        let called = self.endpoint.calls().streams().call(cx, session, stream, ask, call);
+        called.map_err(|rejected| {
+            self.endpoint.pool().recycle(rejected.request);
+            CallError::Rejected(rejected.reason)
+        })
+    }
+
+    /// There is no memory to close the stream with: cancelled calls tell the server as much.
+    #[cold]
+    fn give_up(&self, cx: &mut Context<'_, T>) {
+        let state = self.state.borrow();
+        let id = state.lease.as_ref().and_then(|lease| lease.link().usable().ok());
+        drop(state);
+        if let Some(id) = id {
+            self.endpoint.calls().streams().cancel(cx, id, self, Cause::NoMemory);
+        }
+    }
+
+    /// Ends the stream for a reason of this side's.
+    pub(crate) fn end(&self, error: CallError) {
+        self.state.borrow_mut().machine.fail(error);
+        self.settle();
+        self.mark();
+    }
+
+    /// The same, if it has had no session.
+    pub(crate) fn end_unbound(&self, error: CallError) {
+        if self.state.borrow().lease.is_none() {
+            self.end(error);
+        }
+    }
+
+    /// Wakes the tasks that can go on, and gives the session back if the stream is done with it.
+    fn settle(&self) {
+        let mut state = self.state.borrow_mut();
+        // A call on its way ends in time by itself, and knows more: whether anything has run.
+        let late = state.late && !state.machine.is_calling();
+        if late {
+            state.late = false;
+            state.end_early(Cause::DeadlineExceeded);
+        }
+        let StreamState { machine, lease, waiting, timer, .. } = &mut *state;
+        let mut woken = StreamWaiters::default();
+        if machine.is_readable() {
+            woken.reader = std::mem::take(&mut waiting.reader);
+        }
+        if machine.has_room(BATCH) || machine.sending().is_err() {
+            woken.writers = std::mem::take(&mut waiting.writers);
+        }
+        let over = if machine.is_over() { lease.take() } else { None };
+        let timer = if machine.is_over() { timer.take() } else { None };
+        let spoilt = machine.is_spoilt();
+        drop(state);
+        drop(timer);
+        if late {
+            // The server is to be told.
+            self.mark();
+        }
+        woken.wake(self.endpoint.scheduler().executor());
+        if let Some(lease) = over {
+            lease.give_back(spoilt);
+        }
+    }
+
+    /// A large item waits until it is known whether the server takes it, so until the session is open.
+    fn wait_for_room(
+        &self,
+        state: RefMut<'_, StreamState<T>>,
+        cx: &TaskContext<'_>,
+    ) -> Poll<Result<(), CallError>> {
+        let link = state.lease.as_ref().filter(|_| !state.knows_limit).map(StreamLease::link);
+        let opening = link.is_some_and(|link| link.phase() == Phase::Opening);
+        if opening && let Some(link) = link {
+            link.wait(self.endpoint.scheduler().executor().wake_slot(cx));
+        }
+        let late = link.is_some() && !opening;
+        drop(state);
+        if late {
+            // It opened in this turn, at the end of which the stream looks.
+            self.mark();
+        }
+        Poll::Pending
+    }
+
+    /// A task that waits on an endpoint that was shut down would wait for ever: ends the stream then.
+    fn look_for_shutdown(&self, state: &mut StreamState<T>) {
+        if self.endpoint.is_closed() {
+            state.end_early(Cause::Shutdown);
+        }
+    }
+}
+
+impl<T: Transport> Flush<T> for ClientStream<T> {
     /// Makes the calls that are to be made.
-    pub(crate) fn flush(&self, cx: &mut Context<'_, T>) {
+    fn flush(&self, cx: &mut Context<'_, T>) {
         self.dirty.set(false);
         loop {
             let mut state = self.state.borrow_mut();
@@ -206,7 +313,7 @@ impl<T: Transport> ClientStream<T> {
             }
             // Without a session there is nothing to call on yet, or nothing to be called any more.
             let Some(id) = state.lease.as_ref().map(|lease| lease.link().usable()) else { break };
-            let call = state.machine.poll_call(&mut self.shared.pool());
+            let call = state.machine.poll_call(&mut self.endpoint.pool());
             match call {
                 Ok(Some((ask, request))) => {
                     drop(state);
@@ -230,125 +337,18 @@ impl<T: Transport> ClientStream<T> {
         self.settle();
     }
 
-    fn call(
-        &self,
-        cx: &mut Context<'_, T>,
-        session: SessionId,
-        ask: Ask,
-        request: MsgBuf,
-    ) -> Result<(), CallError> {
-        let Some(stream) = self.me.upgrade() else { return Ok(()) };
-        let key = self.shared.streams.calls.borrow_mut().insert((stream, ask));
-        let deadline = if ask == Ask::Close { Instant::NEVER } else { self.deadline };
-        let token = STREAM | key as u64;
-        let call = NewCall { method: self.method, request, token, extended: true, deadline };
-        cx.call(session, call).map_err(|rejected| {
-            self.shared.streams.calls.borrow_mut().remove(key);
-            self.shared.pool().recycle(rejected.request);
-            CallError::Rejected(rejected.reason)
-        })
-    }
-
-    /// There is no memory to close the stream with: cancelled calls tell the server as much.
-    #[cold]
-    fn give_up(&self, cx: &mut Context<'_, T>) {
-        let state = self.state.borrow();
-        let id = state.lease.as_ref().and_then(|lease| lease.link().usable().ok());
-        drop(state);
-        let Some(id) = id else { return };
-        let calls = self.shared.streams.calls.borrow();
-        let own = calls.iter().filter(|(_, (stream, _))| std::ptr::eq(&raw const **stream, self));
-        let keys: Vec<usize> = own.map(|(key, _)| key).collect();
-        drop(calls);
-        for key in keys {
-            cx.cancel(id, STREAM | key as u64, Cause::NoMemory);
-        }
-    }
-
-    /// A call has ended.
-    pub(crate) fn replied(&self, ask: Ask, result: Result<Option<MsgBuf>, CallError>) {
-        let result = result.map_err(|error| named(error, self.name));
-        self.state.borrow_mut().machine.replied(ask, result);
-        self.settle();
-    }
-
-    /// Ends the stream for a reason of this side's.
-    pub(crate) fn end(&self, error: CallError) {
-        self.state.borrow_mut().machine.fail(error);
-        self.settle();
-        self.mark();
-    }
-
-    /// The same, if it has had no session.
-    pub(crate) fn end_unbound(&self, error: CallError) {
-        if self.state.borrow().lease.is_none() {
-            self.end(error);
-        }
-    }
-
-    /// Wakes whoever can go on, and gives the session back if the stream is done with it.
-    fn settle(&self) {
-        let mut state = self.state.borrow_mut();
-        // A call on its way ends in time by itself, and knows more: whether anything has run.
-        let late = state.late && !state.machine.is_calling();
-        if late {
-            state.late = false;
-            state.end_early(Cause::DeadlineExceeded);
-        }
-        let State { machine, lease, waiting, timer, .. } = &mut *state;
-        let mut woken = Woken::default();
-        if machine.is_readable() {
-            woken.reader = std::mem::take(&mut waiting.reader);
-        }
-        if machine.has_room(BATCH) || machine.sending().is_err() {
-            woken.writers = std::mem::take(&mut waiting.writers);
-        }
-        let over = if machine.is_over() { lease.take() } else { None };
-        let timer = if machine.is_over() { timer.take() } else { None };
-        let spoilt = machine.is_spoilt();
-        drop(state);
-        drop(timer);
-        if late {
-            // The server is to be told.
-            self.mark();
-        }
-        woken.wake(self.shared.executor());
-        if let Some(lease) = over {
-            lease.give_back(spoilt);
-        }
-    }
-
-    /// A large item waits until it is known whether the server takes it, so until the session is open.
-    fn wait_for_room(
-        &self,
-        state: RefMut<'_, State<T>>,
-        cx: &TaskContext<'_>,
-    ) -> Poll<Result<(), CallError>> {
-        let link = state.lease.as_ref().filter(|_| !state.knows_limit).map(Lease::link);
-        let opening = link.is_some_and(|link| link.phase() == Phase::Opening);
-        if opening && let Some(link) = link {
-            link.wait(self.shared.executor().wake_slot(cx));
-        }
-        let late = link.is_some() && !opening;
-        drop(state);
-        if late {
-            // It opened in this turn, at the end of which the stream looks.
-            self.mark();
-        }
-        Poll::Pending
-    }
-
     /// Ends the stream because the endpoint has ended.
-    pub(crate) fn shut_down(&self) {
+    fn shut_down(&self) {
         self.state.borrow_mut().end_early(Cause::Shutdown);
         self.settle();
     }
+}
 
-    /// Whoever waits on an endpoint that was shut down would wait for ever.
-    fn look_for_shutdown(&self, state: &mut State<T>) {
-        if self.shared.is_closed() {
-            state.end_early(Cause::Shutdown);
-        }
+impl<T: Transport> StreamCaller<T> for ClientStream<T> {
+    fn replied(&self, ask: Ask, result: Result<Option<MsgBuf>, CallError>) {
+        let result = result.map_err(|error| named(error, self.name));
+        self.state.borrow_mut().machine.replied(ask, result);
+        self.settle();
     }
 }
 
@@ -361,7 +361,7 @@ impl<T: Transport> Source for ClientStream<T> {
             ClientNext::Batch(batch) => Poll::Ready(Ok(Some(batch))),
             ClientNext::End(end) => Poll::Ready(end.map(|()| None)),
             ClientNext::Wait => {
-                let waiter = self.shared.executor().wake_slot(cx);
+                let waiter = self.endpoint.scheduler().executor().wake_slot(cx);
                 earlier = std::mem::replace(&mut state.waiting.reader, waiter);
                 Poll::Pending
             }
@@ -375,7 +375,7 @@ impl<T: Transport> Source for ClientStream<T> {
 
     fn batch_read(&self, memory: MsgBuf) {
         self.state.borrow_mut().machine.batch_read();
-        self.shared.pool().recycle(memory);
+        self.endpoint.pool().recycle(memory);
         self.mark();
     }
 
@@ -412,10 +412,10 @@ impl<T: Transport> Sink for ClientStream<T> {
             return Poll::Ready(Err(CallError::Rejected(reason)));
         }
         if !state.machine.has_room(len) {
-            state.waiting.writers.add(self.shared.executor(), cx);
+            state.waiting.writers.add(self.endpoint.scheduler().executor(), cx);
             return self.wait_for_room(state, cx);
         }
-        let put = state.machine.put(len, encode, &mut self.shared.pool());
+        let put = state.machine.put(len, encode, &mut self.endpoint.pool());
         drop(state);
         self.mark();
         Poll::Ready(put.map_err(|error| CallError::Rejected(RejectReason::NoMemory(error))))

@@ -1,0 +1,203 @@
+//! What a plan does with its call: has it wait for a session, and tries it again.
+
+use std::rc::Rc;
+
+use super::calls::Calls;
+use super::link::Link;
+use super::options::PreparedCall;
+use super::plan::{NoSession, Plan, PlanStage, PlanTerms, SessionSource};
+use super::submissions::Submission;
+use super::table::{CallEntry, CallOutcome};
+use crate::buf::MsgBuf;
+use crate::executor::timers::Alarm;
+use crate::protocol::{CallError, Cause, RejectReason};
+use crate::time::Instant;
+use crate::transport::Transport;
+
+impl<T: Transport> Calls<T> {
+    /// Makes a call that `place` finds a session for, and looks after; returns its key.
+    pub(crate) fn start_planned(
+        &self,
+        source: Rc<dyn SessionSource<T::Route>>,
+        prepared: PreparedCall,
+        terms: PlanTerms,
+        outcome: CallOutcome,
+    ) -> usize {
+        let PreparedCall { method, request, extended, deadline } = prepared;
+        let PlanTerms { waits, idempotent, policy } = terms;
+        if let Some(policy) = &policy {
+            source.budget().earn(policy);
+        }
+        let plan = Plan {
+            source,
+            method,
+            extended,
+            deadline,
+            waits,
+            idempotent,
+            policy,
+            attempts: 1,
+            stage: PlanStage::OnSession,
+            request: None,
+            avoid: None,
+            earlier: None,
+        };
+        let key = self.table().insert(|| outcome, None, Some(Box::new(plan)), None);
+        self.place(key, request);
+        key
+    }
+
+    /// The plan of the call, to be looked at or changed.
+    fn with_plan<O>(&self, key: usize, look: impl FnOnce(&mut Plan<T::Route>) -> O) -> Option<O> {
+        self.table().get(key).and_then(|entry| entry.plan.as_deref_mut()).map(look)
+    }
+
+    /// Finds a session for a planned call that is nowhere.
+    fn place(&self, key: usize, request: MsgBuf) {
+        let found =
+            self.with_plan(key, |plan| (Rc::clone(&plan.source), plan.avoid.clone(), plan.waits));
+        let Some((source, avoid, waits)) = found else { return };
+        if self.scheduler().is_closed() {
+            return self.failed(key, CallError::NotExecuted(Cause::Shutdown), Some(request));
+        }
+        match source.pick(avoid.as_ref()) {
+            Ok(link) => self.submit_planned(key, link, request),
+            Err(NoSession::Down(cause)) if !waits => {
+                self.failed(key, CallError::NotExecuted(cause), Some(request));
+            }
+            Err(_) => self.line_up(key, request, source.join_line(key)),
+        }
+    }
+
+    fn submit_planned(&self, key: usize, link: Rc<Link<T::Route>>, request: MsgBuf) {
+        link.call_made();
+        let mut calls = self.table();
+        let Some(CallEntry { link: place, plan: Some(plan), unsent, .. }) = calls.get(key) else {
+            return;
+        };
+        *place = Some(link);
+        let Plan { method, extended, deadline, .. } = **plan;
+        *unsent = Some(PreparedCall { method, request, extended, deadline });
+        drop(calls);
+        self.submit(Submission::Call(key));
+    }
+
+    fn line_up(&self, key: usize, request: MsgBuf, ticket: Option<u64>) {
+        let Some(ticket) = ticket else {
+            return self.failed(key, CallError::Rejected(RejectReason::QueueFull), Some(request));
+        };
+        self.with_plan(key, |plan| {
+            let timed = plan.deadline != Instant::NEVER;
+            let timer =
+                timed.then(|| self.scheduler().timers().arm(plan.deadline, Alarm::Call(key)));
+            plan.stage = PlanStage::InLine { ticket, timer };
+            plan.request = Some(request);
+        });
+    }
+
+    /// The call's turn in the line has come.
+    pub(crate) fn unline(&self, key: usize) {
+        let request = self.with_plan(key, |plan| plan.leave(self.scheduler())).flatten();
+        if let Some(request) = request {
+            self.place(key, request);
+        }
+    }
+
+    /// Whether a call in the line of its channel waits there until its deadline.
+    pub(crate) fn waits_for_server(&self, key: usize) -> bool {
+        self.with_plan(key, |plan| plan.waits).unwrap_or(false)
+    }
+
+    /// A call in the line fails, as no server can be reached.
+    pub(crate) fn fail_in_line(&self, key: usize, cause: Cause) {
+        let request = self.with_plan(key, |plan| plan.leave(self.scheduler())).flatten();
+        self.failed(key, CallError::NotExecuted(cause), request);
+    }
+
+    /// A planned call's timer was due.
+    pub(crate) fn call_is_due(&self, key: usize) {
+        let due = self.with_plan(key, |plan| {
+            let stage = plan.stage;
+            match &mut plan.stage {
+                PlanStage::InLine { timer, .. } => *timer = None,
+                // The timer is gone; there is nothing to take the call out of.
+                PlanStage::BackingOff { .. } => plan.stage = PlanStage::OnSession,
+                PlanStage::OnSession => {}
+            }
+            plan.attempts += u32::from(matches!(stage, PlanStage::BackingOff { .. }));
+            (stage, plan.leave(self.scheduler()))
+        });
+        match due {
+            Some((PlanStage::BackingOff { .. }, Some(request))) => self.place(key, request),
+            Some((PlanStage::InLine { .. }, request)) => {
+                self.failed(key, CallError::NotExecuted(Cause::DeadlineExceeded), request);
+            }
+            _ => {}
+        }
+    }
+
+    /// The call was on `link`, or nowhere, and failed. Plans another attempt, or gives the request back with
+    /// what is to be told.
+    #[cold]
+    pub(crate) fn again(
+        &self,
+        key: usize,
+        link: Option<Rc<Link<T::Route>>>,
+        error: CallError,
+        request: MsgBuf,
+    ) -> Result<(), (CallError, MsgBuf)> {
+        let mut calls = self.table();
+        let Some(CallEntry { outcome, plan: Some(plan), .. }) = calls.get(key) else {
+            return Err((error, request));
+        };
+        let Plan { policy, attempts, idempotent, deadline, .. } = &**plan;
+        let allowed = policy.as_ref().filter(|policy| {
+            !matches!(outcome, CallOutcome::Cancelled)
+                && !self.scheduler().is_closed()
+                && policy.allows(*attempts, *idempotent, &error)
+        });
+        let Some(policy) = allowed else { return Err((plan.truth(error), request)) };
+        let now = self.scheduler().now();
+        let due = now + policy.pause(*attempts, self.scheduler().random());
+        if due >= *deadline || !plan.source.budget().spend(policy, now) {
+            return Err((plan.truth(error), request));
+        }
+        plan.stage =
+            PlanStage::BackingOff { timer: self.scheduler().timers().arm(due, Alarm::Call(key)) };
+        plan.request = Some(request);
+        let before = std::mem::replace(&mut plan.avoid, link);
+        if !matches!(error, CallError::NotExecuted(_) | CallError::Rejected(_)) {
+            plan.earlier = Some(error);
+        }
+        drop(calls);
+        // A link's waiters may run anything when they are dropped.
+        drop(before);
+        Ok(())
+    }
+
+    /// Ends a call that the protocol does not know, as the endpoint ends.
+    pub(crate) fn abandon(&self, key: usize) {
+        let link = self.table().leave_session(key);
+        // What was handed on and has not come back may be anywhere.
+        let error = match link {
+            Some(_) => CallError::MaybeExecuted(Cause::Shutdown),
+            None => CallError::NotExecuted(Cause::Shutdown),
+        };
+        let planned =
+            self.with_plan(key, |plan| (plan.leave(self.scheduler()), plan.truth(error.clone())));
+        let (request, error) = planned.unwrap_or((None, error));
+        drop(request);
+        self.end_with_error(key, error);
+    }
+
+    /// Takes a call that was cancelled out of the line or its pause; false if it was in neither.
+    pub(crate) fn withdraw(&self, plan: &mut Plan<T::Route>) -> bool {
+        match plan.leave(self.scheduler()) {
+            Some(request) => {
+                self.pool().recycle(request);
+                true
+            }
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Calls that belong to streams.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use slab::Slab;
+
+use super::calls::Calls;
+use crate::buf::MsgBuf;
+use crate::event_loop::Context;
+use crate::event_loop::flush::Flush;
+use crate::protocol::{Body, CallError, Cause, NewCall, Rejected, Reply, SessionId};
+use crate::stream::Ask;
+use crate::transport::Transport;
+
+/// Set in the tokens of streams' calls; the rest is the place in [`StreamCalls`].
+const STREAM: u64 = 1 << 63;
+
+/// The client's end of a stream, which makes calls to move messages.
+pub(crate) trait StreamCaller<T: Transport>: Flush<T> {
+    /// A call has ended. `None` if the response is no message of a stream.
+    fn replied(&self, ask: Ask, result: Result<Option<MsgBuf>, CallError>);
+}
+
+/// The calls of streams that are on their way, by token.
+pub(crate) struct StreamCalls<T: Transport> {
+    calls: RefCell<Slab<StreamCall<T>>>,
+}
+
+struct StreamCall<T: Transport> {
+    stream: Rc<dyn StreamCaller<T>>,
+    ask: Ask,
+}
+
+impl<T: Transport> Default for StreamCalls<T> {
+    fn default() -> Self {
+        Self { calls: RefCell::default() }
+    }
+}
+
+impl<T: Transport> StreamCalls<T> {
+    /// Whether a call's token is a stream's.
+    #[inline]
+    pub(crate) fn is_token(token: u64) -> bool {
+        token & STREAM != 0
+    }
+
+    /// Makes a call of `stream`; the token of `call` is set here.
+    ///
+    /// # Errors
+    /// [`Rejected`] as [`Context::call`].
+    pub(crate) fn call(
+        &self,
+        cx: &mut Context<'_, T>,
+        session: SessionId,
+        stream: Rc<dyn StreamCaller<T>>,
+        ask: Ask,
+        call: NewCall,
+    ) -> Result<(), Rejected> {
+        let key = self.calls.borrow_mut().insert(StreamCall { stream, ask });
+        let call = NewCall { token: STREAM | key as u64, ..call };
+        cx.call(session, call).inspect_err(|_| {
+            let call = self.calls.borrow_mut().remove(key);
+            drop(call);
+        })
+    }
+
+    /// Cancels all calls of a stream on its session.
+    #[cold]
+    pub(crate) fn cancel(
+        &self,
+        cx: &mut Context<'_, T>,
+        session: SessionId,
+        stream: &dyn StreamCaller<T>,
+        cause: Cause,
+    ) {
+        let calls = self.calls.borrow();
+        let own =
+            calls.iter().filter(|(_, call)| std::ptr::addr_eq(&raw const *call.stream, stream));
+        let keys: Vec<usize> = own.map(|(key, _)| key).collect();
+        drop(calls);
+        for key in keys {
+            cx.cancel(session, STREAM | key as u64, cause);
+        }
+    }
+
+    /// The endpoint has ended: all calls have.
+    pub(crate) fn end_all(&self) {
+        let calls = std::mem::take(&mut *self.calls.borrow_mut());
+        for (_, StreamCall { stream, ask }) in calls {
+            stream.replied(ask, Err(CallError::MaybeExecuted(Cause::Shutdown)));
+        }
+    }
+}
+
+impl<T: Transport> Calls<T> {
+    /// A call of a stream has ended.
+    pub(crate) fn stream_replied(
+        &self,
+        cx: &mut Context<'_, T>,
+        token: u64,
+        reply: Result<Reply<'_>, CallError>,
+        request: MsgBuf,
+    ) {
+        let call = self.streams().calls.borrow_mut().try_remove((token & !STREAM) as usize);
+        debug_assert!(call.is_some(), "a stream's call ends twice");
+        let Some(StreamCall { stream, ask }) = call else { return };
+        let result = match reply {
+            Ok(Reply { body: Body::Message(message), extended: true }) => {
+                self.pool().recycle(request);
+                Ok(Some(message))
+            }
+            Ok(Reply { body: Body::Packet(bytes), extended: true }) => {
+                let message = self.pool().copy_into(request, bytes);
+                message.map(Some).map_err(|_| CallError::ResponseLost(Cause::NoMemory))
+            }
+            Ok(Reply { extended: false, .. }) => Ok(None),
+            Err(error) => {
+                self.pool().recycle(request);
+                Err(error)
+            }
+        };
+        stream.replied(ask, result);
+        stream.flush(cx);
+    }
+}

@@ -1,0 +1,47 @@
+//! The task that keeps a channel's servers up to date.
+
+use std::pin::pin;
+use std::rc::{Rc, Weak};
+
+use super::balancer::Balancer;
+use super::resolver::Resolver;
+use super::stale::StaleFlag;
+use crate::executor::scheduler::Scheduler;
+use crate::executor::sleep::Sleep;
+use crate::time::Instant;
+use crate::transport::Transport;
+
+/// Starts the task that keeps a channel's servers up to date.
+pub(super) fn follow<T: Transport>(balancer: &Rc<Balancer<T>>, resolver: impl Resolver<T::Route>) {
+    let task = resolve_again(
+        Rc::downgrade(balancer),
+        Rc::clone(balancer.endpoint().scheduler()),
+        Rc::clone(balancer.stale()),
+        resolver,
+    );
+    balancer.asks(balancer.endpoint().scheduler().spawn_internal(task));
+}
+
+async fn resolve_again<T: Transport>(
+    balancer: Weak<Balancer<T>>,
+    scheduler: Rc<Scheduler>,
+    stale: Rc<StaleFlag>,
+    mut resolver: impl Resolver<T::Route>,
+) {
+    loop {
+        // What fails from here on may be mended by the next answer, not by this one.
+        stale.clear();
+        let found = resolver.resolve().await;
+        let asked = scheduler.now();
+        let Some(channel) = balancer.upgrade() else { return };
+        let pause = channel.resolve_pause();
+        channel.resolved(found);
+        drop(channel);
+        let good_for = resolver.good_for();
+        let good_until = good_for.map_or(Instant::NEVER, |time| asked + time);
+        // Over when the flag is set or the answer has become old, whichever is first.
+        let stale = pin!(stale.wait(scheduler.executor()));
+        Sleep::new(&scheduler, good_until).limit(stale).await.unwrap_or(());
+        Sleep::new(&scheduler, asked + pause).await;
+    }
+}

@@ -1,0 +1,98 @@
+//! The sessions that a channel calls on.
+
+use std::rc::Rc;
+
+use super::balancer::Balancer;
+use crate::calling::link::Link;
+use crate::calling::plan::{NoSession, SessionSource};
+use crate::calling::retry::RetryBudget;
+use crate::client::session::Session;
+use crate::endpoint::state::EndpointState;
+use crate::transport::Transport;
+
+/// The sessions that a channel calls on.
+pub(in crate::client) enum ChannelSessions<T: Transport> {
+    /// Always the same one.
+    One(Rc<OneSession<T>>),
+    /// Sessions to many servers.
+    Balanced(Rc<Balancer<T>>),
+}
+
+impl<T: Transport> ChannelSessions<T> {
+    #[inline]
+    pub(in crate::client) fn endpoint(&self) -> &Rc<EndpointState<T>> {
+        match self {
+            Self::One(one) => one.session.endpoint(),
+            Self::Balanced(balancer) => balancer.endpoint(),
+        }
+    }
+
+    /// A session to call on; not that at `avoid` if there is another. Allocates nothing.
+    #[inline]
+    pub(in crate::client) fn pick(
+        &self,
+        avoid: Option<&Rc<Link<T::Route>>>,
+    ) -> Result<Rc<Link<T::Route>>, NoSession> {
+        match self {
+            Self::One(one) => Ok(Rc::clone(one.session.link())),
+            Self::Balanced(balancer) => balancer.pick(avoid),
+        }
+    }
+
+    /// For calls that are planned.
+    pub(super) fn source(&self) -> Rc<dyn SessionSource<T::Route>> {
+        match self {
+            Self::One(one) => Rc::clone(one) as _,
+            Self::Balanced(balancer) => Rc::clone(balancer) as _,
+        }
+    }
+
+    pub(super) fn budget(&self) -> &RetryBudget {
+        match self {
+            Self::One(one) => &one.budget,
+            Self::Balanced(balancer) => balancer.budget(),
+        }
+    }
+}
+
+impl<T: Transport> Clone for ChannelSessions<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::One(one) => Self::One(Rc::clone(one)),
+            Self::Balanced(balancer) => Self::Balanced(Rc::clone(balancer)),
+        }
+    }
+}
+
+/// The session of a channel that has only this one.
+pub(in crate::client) struct OneSession<T: Transport> {
+    session: Session<T>,
+    budget: RetryBudget,
+}
+
+impl<T: Transport> OneSession<T> {
+    pub(super) fn new(session: Session<T>) -> Self {
+        Self { session, budget: RetryBudget::default() }
+    }
+
+    pub(in crate::client) fn session(&self) -> &Session<T> {
+        &self.session
+    }
+}
+
+impl<T: Transport> SessionSource<T::Route> for OneSession<T> {
+    fn pick(&self, _: Option<&Rc<Link<T::Route>>>) -> Result<Rc<Link<T::Route>>, NoSession> {
+        Ok(Rc::clone(self.session.link()))
+    }
+
+    /// There is always a session, so there is no line.
+    fn join_line(&self, _: usize) -> Option<u64> {
+        None
+    }
+
+    fn leave_line(&self, _: u64) {}
+
+    fn budget(&self) -> &RetryBudget {
+        &self.budget
+    }
+}

@@ -1,0 +1,93 @@
+//! Opening sessions.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::connect_error::{ConnectFailed, ConnectFailure};
+use super::session::Session;
+use super::target::Target;
+use crate::calling::link::Phase;
+use crate::endpoint::Endpoint;
+use crate::transport::Transport;
+use crate::transport::udp::UdpTransport;
+
+impl<T: Transport> Endpoint<T> {
+    /// Opens a session and waits until it is open: with the first of the target's addresses that
+    /// answers. Each takes at most the connect time-out.
+    ///
+    /// # Errors
+    /// [`ConnectFailed`] with the address that was tried last.
+    ///
+    /// # Panics
+    /// Within a handler or callback, as [`Endpoint::block_on`].
+    pub fn connect(&self, target: impl Target<T::Route>) -> Result<Session<T>, ConnectFailed> {
+        let routes = target.routes();
+        let routes = routes
+            .map_err(|error| ConnectFailed::new(String::new(), ConnectFailure::Resolve(error)))?;
+        let mut failed = ConnectFailed::new(String::new(), ConnectFailure::NoAddress);
+        for route in routes {
+            match self.block_on(self.connect_async(route)) {
+                Ok(session) => return Ok(session),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// Opens a session; the future brings it when it is open.
+    pub fn connect_async(&self, peer: T::Route) -> Connect<T> {
+        Connect::new(self.open(peer))
+    }
+
+    /// Starts to open a session and returns it at once. Calls on it wait until it is open; if it cannot
+    /// be opened, they fail and say why.
+    #[must_use]
+    pub fn open(&self, peer: T::Route) -> Session<T> {
+        Session::open(self.state(), peer)
+    }
+}
+
+/// A session being opened; see [`Endpoint::connect_async`](crate::endpoint::Endpoint::connect_async).
+///
+/// Dropping it gives the session up.
+#[must_use = "dropping it gives the session up"]
+pub struct Connect<T: Transport = UdpTransport> {
+    session: Option<Session<T>>,
+}
+
+impl<T: Transport> Connect<T> {
+    fn new(session: Session<T>) -> Self {
+        Self { session: Some(session) }
+    }
+}
+
+impl<T: Transport> Future for Connect<T> {
+    type Output = Result<Session<T>, ConnectFailed>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let session = self.session.as_ref().expect("a connect is not polled after it has ended");
+        let link = session.link();
+        let failed = match link.phase() {
+            Phase::Opening => {
+                link.wait(session.endpoint().scheduler().executor().wake_slot(cx));
+                return Poll::Pending;
+            }
+            Phase::Open => None,
+            Phase::Closed(cause) => Some(ConnectFailed::new(link.peer.to_string(), cause.into())),
+        };
+        let session = self.session.take();
+        Poll::Ready(match (failed, session) {
+            (None, Some(session)) => Ok(session),
+            (Some(error), _) => Err(error),
+            (None, None) => unreachable!("checked above"),
+        })
+    }
+}
+
+impl<T: Transport> fmt::Debug for Connect<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Connect").field(&self.session).finish()
+    }
+}

@@ -1,0 +1,46 @@
+//! The owner of a session that this endpoint has opened.
+
+use std::rc::Rc;
+
+use crate::calling::link::{Link, Phase};
+use crate::calling::submissions::Submission;
+use crate::endpoint::state::EndpointState;
+use crate::transport::Transport;
+
+/// Owns a session: disconnects it when it is dropped.
+pub(super) struct LinkGuard<T: Transport> {
+    link: Rc<Link<T::Route>>,
+    endpoint: Rc<EndpointState<T>>,
+}
+
+impl<T: Transport> LinkGuard<T> {
+    /// Starts to open a session; it is usable at once.
+    pub(super) fn open(endpoint: &Rc<EndpointState<T>>, peer: T::Route) -> Self {
+        let link = Rc::new(Link::new(peer));
+        endpoint.submit(Submission::Connect(Rc::clone(&link)));
+        Self { link, endpoint: Rc::clone(endpoint) }
+    }
+
+    #[inline]
+    pub(super) fn link(&self) -> &Rc<Link<T::Route>> {
+        &self.link
+    }
+
+    #[inline]
+    pub(super) fn endpoint(&self) -> &Rc<EndpointState<T>> {
+        &self.endpoint
+    }
+
+    /// Whether the session has ended.
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.link.phase(), Phase::Closed(_))
+    }
+}
+
+impl<T: Transport> Drop for LinkGuard<T> {
+    fn drop(&mut self) {
+        if !self.is_closed() {
+            self.endpoint.submit(Submission::Disconnect(Rc::clone(&self.link)));
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! One turn of an endpoint, and who gets what comes in with it.
+
+use super::state::EndpointState;
+use crate::buf::MsgBuf;
+use crate::calling::streams::StreamCalls;
+use crate::event_loop::bell::Bell;
+use crate::event_loop::{App, Context};
+use crate::executor::timers::Alarm;
+use crate::protocol::{
+    Body, CallError, ClientId, Reply, Request, RequestHandle, SessionEvent, SessionId,
+};
+use crate::time::Instant;
+use crate::transport::Transport;
+
+impl<T: Transport> EndpointState<T> {
+    /// Everything of a turn but the closures of other threads; returns what there was to do.
+    #[inline]
+    pub(super) fn turn(&self) -> usize {
+        let scheduler = &**self.scheduler();
+        #[cfg(feature = "tokio")]
+        scheduler.executor().standstill.turn();
+        let now = scheduler.now();
+        let mut work = 0;
+        let mut rpc = self.rpc.try_borrow_mut().expect(
+            "the endpoint's loop is run from within one of its handlers or callbacks; use callbacks or `spawn` there",
+        );
+        let bell = self.mailbox().bell();
+        if bell.is_rung() {
+            // Work, so that the loop looks at its condition before it sleeps.
+            work += usize::from(bell.answer_nudge());
+            if bell.answer(Bell::WAKES) != 0 {
+                scheduler.executor().take_remote();
+            }
+            work += self.requests().take_answers(&mut rpc.context_at(now));
+        }
+        let submitted = self.calls().queued();
+        if submitted > 0 {
+            work += submitted;
+            self.calls().drain(&mut rpc.context_at(now));
+        }
+        if !self.flushes().is_empty() {
+            work += self.flushes().flush(&mut rpc.context_at(now));
+        }
+        work += rpc.turn(now, scheduler.has_virtual_time(), &mut Dispatch(self));
+        drop(rpc);
+        work += self.finish_ending();
+        self.requests().begin_turn(now);
+        work +=
+            self.calls().run_failures() + self.run_alarms(now) + scheduler.executor().run_ready();
+        if self.requests().take_answered() || !self.flushes().is_empty() {
+            // Not with the next turn, which receives first.
+            self.send_now(now);
+        }
+        work
+    }
+
+    #[cold]
+    fn send_now(&self, now: Instant) {
+        if let Some(mut rpc) = self.rpc() {
+            let mut cx = rpc.context_at(now);
+            self.calls().drain(&mut cx);
+            self.flushes().flush(&mut cx);
+            rpc.ring_doorbell();
+        }
+    }
+
+    /// Runs what is due; returns how much. Bounded by the timers that there are.
+    #[inline]
+    pub(super) fn run_alarms(&self, now: Instant) -> usize {
+        let mut due = 0;
+        while self.scheduler().timers().next() <= now {
+            let Some(alarm) = self.scheduler().timers().pop(now) else { break };
+            due += 1;
+            match alarm {
+                Alarm::Wake(waiter) => waiter.wake(self.scheduler().executor()),
+                Alarm::Call(key) => self.calls().call_is_due(key),
+            }
+        }
+        due
+    }
+}
+
+/// Hands what comes in to the part of the endpoint that it is for. Borrowed for one turn.
+pub(super) struct Dispatch<'e, T: Transport>(pub(super) &'e EndpointState<T>);
+
+impl<T: Transport> Dispatch<'_, T> {
+    /// After a handler or a callback: sends what it asked for.
+    #[inline]
+    fn after_upcall(&self, cx: &mut Context<'_, T>) {
+        if self.0.calls().queued() > 0 {
+            self.0.calls().drain(cx);
+        }
+        if self.0.mailbox().bell().is_rung() {
+            self.0.requests().take_answers(cx);
+        }
+    }
+}
+
+impl<T: Transport> App<T> for Dispatch<'_, T> {
+    #[inline(always)]
+    fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
+        self.0.requests().request(cx, request);
+        self.after_upcall(cx);
+    }
+
+    /// The common case is written out: a reply of one packet without an extension, to a call that is no
+    /// stream's.
+    #[inline(always)]
+    fn on_reply(
+        &mut self,
+        cx: &mut Context<'_, T>,
+        token: u64,
+        reply: Result<Reply<'_>, CallError>,
+        request: MsgBuf,
+    ) {
+        let calls = self.0.calls();
+        match reply {
+            Ok(Reply { body: Body::Packet(bytes), extended: false })
+                if !StreamCalls::<T>::is_token(token) =>
+            {
+                calls.plain_reply(token as usize, bytes, request);
+            }
+            reply if StreamCalls::<T>::is_token(token) => {
+                calls.stream_replied(cx, token, reply, request);
+            }
+            reply => calls.replied(cx, token as usize, reply, request),
+        }
+        self.after_upcall(cx);
+    }
+
+    fn on_session(&mut self, _: &mut Context<'_, T>, session: SessionId, event: SessionEvent) {
+        self.0.calls().session_event(session, event);
+    }
+
+    fn on_cancel(&mut self, cx: &mut Context<'_, T>, request: RequestHandle) {
+        self.0.requests().cancelled(cx, request);
+        self.after_upcall(cx);
+    }
+
+    fn on_client_gone(&mut self, _: &mut Context<'_, T>, client: ClientId) {
+        self.0.requests().client_gone(client);
+    }
+}

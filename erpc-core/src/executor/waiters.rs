@@ -1,0 +1,51 @@
+//! Tasks that wait for the same thing.
+
+use std::task::Context;
+
+use super::tasks::{Executor, WakeSlot};
+
+/// Tasks that wait for the same thing: mostly one, which costs no allocation. Each is noted once, however
+/// often it is polled.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    first: WakeSlot,
+    others: Vec<WakeSlot>,
+}
+
+impl Waiters {
+    /// The task that polls with `cx` waits, too.
+    pub(crate) fn add(&mut self, executor: &Executor, cx: &Context<'_>) {
+        let slot = executor.wake_slot(cx);
+        if let WakeSlot::Empty = self.first {
+            self.first = slot;
+        } else if !self.slots().any(|there| there.is_same(&slot)) {
+            self.others.push(slot);
+        }
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &WakeSlot> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    /// Wakes all of them.
+    pub(crate) fn wake(self, executor: &Executor) {
+        self.first.wake(executor);
+        for waiter in self.others {
+            waiter.wake(executor);
+        }
+    }
+}
+
+/// The tasks that wait for a stream. To be taken out and woken when nothing is borrowed any more.
+#[derive(Default)]
+pub(crate) struct StreamWaiters {
+    pub(crate) reader: WakeSlot,
+    pub(crate) writers: Waiters,
+}
+
+impl StreamWaiters {
+    pub(crate) fn wake(self, executor: &Executor) {
+        self.reader.wake(executor);
+        self.writers.wake(executor);
+    }
+}

@@ -1,0 +1,43 @@
+//! Random numbers: those that are only spread evenly, and those that are secret.
+
+/// Mixes a number so that each bit of the result depends on all bits of `x`: the finalizer of SplitMix64,
+/// <https://prng.di.unimi.it/splitmix64.c>.
+pub(crate) const fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// The generator SplitMix64: a counter that is mixed when it is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SplitMix64 {
+    counter: u64,
+}
+
+impl SplitMix64 {
+    /// A generator whose numbers follow from `seed`.
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self { counter: seed }
+    }
+
+    /// The next number.
+    pub(crate) const fn next(&mut self) -> u64 {
+        self.counter = self.counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.counter)
+    }
+}
+
+/// A key from the operating system.
+pub(crate) fn random_key() -> (u64, u64) {
+    let word = || getrandom::u64().expect("the operating system has randomness to give");
+    (word(), word())
+}
+
+/// What authenticates the cookies of one listening address, from the operating system.
+pub(crate) fn secret() -> [u8; 16] {
+    let (a, b) = random_key();
+    let mut secret = [0; 16];
+    secret[..8].copy_from_slice(&a.to_ne_bytes());
+    secret[8..].copy_from_slice(&b.to_ne_bytes());
+    secret
+}

@@ -1,0 +1,26 @@
+//! Answers of handlers on their way to the protocol.
+
+use crate::event_loop::Context;
+use crate::protocol::RequestHandle;
+use crate::service::{Encoded, HandlerOutcome};
+use crate::status::Status;
+use crate::transport::Transport;
+
+/// Sends the outcome of a handler, unless a responder of its will.
+#[inline]
+pub(crate) fn answer<T: Transport>(
+    cx: &mut Context<'_, T>,
+    call: RequestHandle,
+    outcome: HandlerOutcome,
+) {
+    match outcome {
+        HandlerOutcome::Reply(Encoded { bytes, extended }) => cx.respond(call, bytes, extended),
+        HandlerOutcome::Failed(status) => cx.respond_status(call, &status),
+        HandlerOutcome::Deferred => {}
+    }
+}
+
+#[cold]
+pub(crate) fn no_memory() -> Status {
+    Status::resource_exhausted("the server has no memory for the response")
+}

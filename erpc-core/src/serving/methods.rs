@@ -1,0 +1,29 @@
+//! The methods that an endpoint serves.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::worker::WorkerQueue;
+use crate::service::{Routes, StreamMethod, TaskMethod, TaskPort};
+
+/// What an endpoint serves.
+pub(crate) struct Methods {
+    pub(super) routes: Arc<Routes>,
+    pub(super) workers: Option<WorkerQueue>,
+    /// The asynchronous methods, by their place in the table.
+    pub(super) tasks: Vec<Option<Rc<dyn TaskMethod>>>,
+    /// The streaming methods, likewise.
+    pub(super) streams: Vec<Option<Rc<dyn StreamMethod>>>,
+}
+
+impl Methods {
+    pub(crate) fn new(
+        routes: Arc<Routes>,
+        workers: Option<WorkerQueue>,
+        port: Rc<dyn TaskPort>,
+    ) -> Self {
+        let tasks = routes.entries().map(|entry| entry.tasks(&port)).collect();
+        let streams = routes.entries().map(|entry| entry.streams()).collect();
+        Self { routes, workers, tasks, streams }
+    }
+}

@@ -1,0 +1,77 @@
+//! What the tasks of handlers see of their endpoint.
+
+use std::future::ready;
+use std::rc::Weak;
+use std::sync::Arc;
+
+use super::answer::{answer, no_memory};
+use super::requests::Requests;
+use crate::buf::MsgBuf;
+use crate::executor::sleep::Sleep;
+use crate::protocol::{ClientStats, RequestHandle};
+use crate::service::{HandlerOutcome, ReplySink, TaskPort, Timer};
+use crate::status::Status;
+use crate::time::Instant;
+use crate::transport::Transport;
+
+/// What tasks see of their endpoint.
+pub(crate) struct Port<T: Transport> {
+    /// Weak, because the endpoint holds the tasks.
+    requests: Weak<Requests<T>>,
+    sink: Arc<dyn ReplySink>,
+}
+
+impl<T: Transport> Port<T> {
+    pub(crate) fn new(requests: Weak<Requests<T>>, sink: Arc<dyn ReplySink>) -> Self {
+        Self { requests, sink }
+    }
+}
+
+// Tasks run behind the raw endpoint's turn, so that it is there for them; and if it were not, failing is
+// better than a panic within a task.
+impl<T: Transport> TaskPort for Port<T> {
+    fn in_time(&self, deadline: Instant) -> Result<(), Status> {
+        if deadline == Instant::NEVER {
+            return Ok(());
+        }
+        let Some(requests) = self.requests.upgrade() else { return Ok(()) };
+        requests.running.in_time(deadline, || requests.scheduler().now())
+    }
+
+    fn now(&self) -> Instant {
+        self.requests.upgrade().map_or(Instant::NEVER, |requests| requests.scheduler().now())
+    }
+
+    fn buffer(&self, _: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
+        let requests = self.requests.upgrade().ok_or_else(no_memory)?;
+        let mut rpc = requests.rpc().ok_or_else(no_memory)?;
+        let mut cx = rpc.context_at(requests.running.turn());
+        cx.response_buffer(None, len).map_err(|_| no_memory())
+    }
+
+    fn sleep(&self, until: Instant) -> Timer {
+        match self.requests.upgrade() {
+            Some(requests) => Box::pin(Sleep::new(requests.scheduler(), until)),
+            None => Box::pin(ready(())),
+        }
+    }
+
+    fn session_stats(&self, call: &RequestHandle) -> Option<ClientStats> {
+        let requests = self.requests.upgrade()?;
+        requests.rpc()?.context_at(requests.running.turn()).client_stats(call.client())
+    }
+
+    fn sink(&self) -> Arc<dyn ReplySink> {
+        Arc::clone(&self.sink)
+    }
+
+    fn finish(&self, call: RequestHandle, outcome: HandlerOutcome) {
+        let Some(requests) = self.requests.upgrade() else { return };
+        if !requests.running.task_ended(call) {
+            return;
+        }
+        if let Some(mut rpc) = requests.rpc() {
+            answer(&mut rpc.context_at(requests.running.turn()), call, outcome);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The requests of an endpoint.
+
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use super::answer::answer;
+use super::methods::Methods;
+use super::running::RunningRequests;
+use super::stream::ServerStreams;
+use crate::buf::Pool;
+use crate::event_loop::flush::FlushQueue;
+use crate::event_loop::mailbox::{Answer, Mailbox};
+use crate::event_loop::{Context, Rpc};
+use crate::executor::scheduler::Scheduler;
+use crate::protocol::{ClientId, RequestHandle};
+use crate::service::CallTask;
+use crate::status::Status;
+use crate::transport::Transport;
+
+/// The parts of an endpoint that requests need.
+pub(crate) struct RequestParts<T: Transport> {
+    pub(crate) scheduler: Rc<Scheduler>,
+    pub(crate) rpc: Rc<RefCell<Rpc<T>>>,
+    pub(crate) pool: Rc<RefCell<Pool>>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) flushes: Rc<FlushQueue<T>>,
+}
+
+/// What an endpoint serves, and the requests that are not answered yet.
+pub(crate) struct Requests<T: Transport> {
+    me: Weak<Self>,
+    parts: RequestParts<T>,
+    pub(super) methods: OnceCell<Methods>,
+    pub(super) running: RunningRequests,
+    /// The streams of each client session that has had one.
+    pub(super) streams: RefCell<HashMap<ClientId, Rc<ServerStreams<T>>>>,
+    /// The buffer that the mailbox's answers are exchanged for.
+    answers: Cell<Vec<Answer>>,
+}
+
+impl<T: Transport> Requests<T> {
+    pub(crate) fn new(parts: RequestParts<T>) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            parts,
+            methods: OnceCell::new(),
+            running: RunningRequests::default(),
+            streams: RefCell::default(),
+            answers: Cell::default(),
+        })
+    }
+
+    /// For what the endpoint holds itself, directly or by a task.
+    pub(super) fn downgrade(&self) -> Weak<Self> {
+        Weak::clone(&self.me)
+    }
+
+    #[inline]
+    pub(super) fn scheduler(&self) -> &Rc<Scheduler> {
+        &self.parts.scheduler
+    }
+
+    /// The raw endpoint, unless its turn is running.
+    pub(super) fn rpc(&self) -> Option<RefMut<'_, Rpc<T>>> {
+        self.parts.rpc.try_borrow_mut().ok()
+    }
+
+    pub(super) fn pool(&self) -> RefMut<'_, Pool> {
+        self.parts.pool.borrow_mut()
+    }
+
+    pub(super) fn mailbox(&self) -> &Arc<Mailbox> {
+        &self.parts.mailbox
+    }
+
+    pub(super) fn flushes(&self) -> &FlushQueue<T> {
+        &self.parts.flushes
+    }
+
+    /// Tasks will be polled in the turn that began then.
+    #[inline]
+    pub(crate) fn begin_turn(&self, now: crate::time::Instant) {
+        self.running.begin_turn(now);
+    }
+
+    /// Whether tasks have answered since this was called last.
+    #[inline]
+    pub(crate) fn take_answered(&self) -> bool {
+        self.running.take_answered()
+    }
+
+    /// Requests that came too late for their handlers.
+    pub(crate) fn late(&self) -> u64 {
+        self.running.late() + self.mailbox().late()
+    }
+
+    /// Sends the answers that came from outside of handlers; returns how many.
+    pub(crate) fn take_answers(&self, cx: &mut Context<'_, T>) -> usize {
+        let mut answers = self.answers.take();
+        if !self.mailbox().take_answers(&mut answers) {
+            return 0;
+        }
+        let count = answers.len();
+        for Answer { call, result } in answers.drain(..) {
+            self.running.ended(call);
+            answer(cx, call, result.into());
+        }
+        self.answers.set(answers);
+        count
+    }
+
+    /// Starts the task of a request.
+    pub(super) fn start_task(&self, call: RequestHandle, task: CallTask) {
+        let task = self.scheduler().executor().start_boxed(task);
+        self.running.task(call, task);
+    }
+
+    /// The caller has cancelled a call: its task ends where it is, a worker is told.
+    pub(crate) fn cancelled(&self, cx: &mut Context<'_, T>, call: RequestHandle) {
+        if let Some(task) = self.running.cancel(call) {
+            // What a handler holds may panic when it is dropped; the panic hook has told.
+            let abort = || self.scheduler().executor().abort(task);
+            drop(catch_unwind(AssertUnwindSafe(abort)));
+            if cx.client_stats(call.client()).is_some() {
+                cx.respond_status(call, &Status::cancelled("the caller has given the call up"));
+            }
+        }
+        self.stream_cancelled(cx, call);
+    }
+
+    /// The endpoint has ended: drops the streams of clients.
+    pub(crate) fn end_streams(&self) {
+        drop(self.streams.take());
+    }
+}

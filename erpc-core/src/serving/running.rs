@@ -1,0 +1,151 @@
+//! Requests that are not answered where they arrive: tasks of asynchronous handlers, and jobs of workers.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use crate::executor::tasks::TaskId;
+use crate::protocol::RequestHandle;
+use crate::status::Status;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::time::Instant;
+
+/// Cancel flags that are kept for the next jobs.
+const SPARE_FLAGS: usize = 64;
+
+/// The calls of an endpoint that run elsewhere than in its turn, by request.
+#[derive(Default)]
+pub(crate) struct RunningRequests {
+    calls: RefCell<HashMap<RequestHandle, Work, BuildHasherDefault<HandleHasher>>>,
+    spare: RefCell<Vec<Arc<AtomicBool>>>,
+    late: Cell<u64>,
+    /// When the turn began in which tasks run; spares every answer a look at the clock.
+    turn: Cell<Instant>,
+    /// Whether a task has answered since [`RunningRequests::take_answered`].
+    answered: Cell<bool>,
+}
+
+/// What works on a call.
+enum Work {
+    Task(TaskId),
+    /// A worker, which looks at the flag.
+    Worker(Arc<AtomicBool>),
+}
+
+impl RunningRequests {
+    /// Notes that a worker will get the call; returns the flag that tells it when to stop.
+    pub(crate) fn worker(&self, call: RequestHandle) -> Arc<AtomicBool> {
+        let flag = self.spare.borrow_mut().pop();
+        let flag = flag.unwrap_or_else(|| Arc::new(AtomicBool::new(false)));
+        self.calls.borrow_mut().insert(call, Work::Worker(Arc::clone(&flag)));
+        flag
+    }
+
+    /// Notes that `task` works on the call.
+    pub(crate) fn task(&self, call: RequestHandle, task: TaskId) {
+        self.calls.borrow_mut().insert(call, Work::Task(task));
+    }
+
+    /// The call's task has ended; whether the call was still running: not if it was cancelled, and so
+    /// answered, from within the task's own poll.
+    pub(crate) fn task_ended(&self, call: RequestHandle) -> bool {
+        let running = self.calls.borrow_mut().remove(&call).is_some();
+        self.answered.set(self.answered.get() || running);
+        running
+    }
+
+    /// The call is cancelled: tells its worker, or returns its task, which the caller ends.
+    pub(crate) fn cancel(&self, call: RequestHandle) -> Option<TaskId> {
+        let mut calls = self.calls.borrow_mut();
+        match calls.get(&call)? {
+            Work::Task(task) => {
+                let task = *task;
+                calls.remove(&call);
+                Some(task)
+            }
+            Work::Worker(flag) => {
+                // It answers all the same. Only a hint, so no order is asked of it.
+                flag.store(true, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+
+    /// When the turn began in which tasks run.
+    pub(crate) fn turn(&self) -> Instant {
+        self.turn.get()
+    }
+
+    /// The call is answered, from wherever.
+    pub(crate) fn ended(&self, call: RequestHandle) {
+        let Some(Work::Worker(mut flag)) = self.calls.borrow_mut().remove(&call) else { return };
+        let mut spare = self.spare.borrow_mut();
+        // A handler that answered through a responder may still look at its flag.
+        if spare.len() < SPARE_FLAGS
+            && let Some(unused) = Arc::get_mut(&mut flag)
+        {
+            *unused = AtomicBool::new(false);
+            spare.push(flag);
+        }
+    }
+
+    /// Whether a handler may start on a request with that deadline; counts it if not.
+    pub(crate) fn in_time(
+        &self,
+        deadline: Instant,
+        now: impl FnOnce() -> Instant,
+    ) -> Result<(), Status> {
+        let in_time = in_time(deadline, now);
+        self.late.set(self.late.get() + u64::from(in_time.is_err()));
+        in_time
+    }
+
+    /// Requests that came after their deadline, but for those that workers saw.
+    pub(crate) fn late(&self) -> u64 {
+        self.late.get()
+    }
+
+    /// Tasks will be polled in the turn that began then.
+    #[inline]
+    pub(crate) fn begin_turn(&self, now: Instant) {
+        self.turn.set(now);
+    }
+
+    /// Whether tasks have answered since this was asked last.
+    #[inline]
+    pub(crate) fn take_answered(&self) -> bool {
+        self.answered.get() && self.answered.replace(false)
+    }
+}
+
+/// Whether the deadline is still to come. Asks for the time, if there is a deadline: handlers that ran
+/// since the turn began took theirs.
+pub(crate) fn in_time(deadline: Instant, now: impl FnOnce() -> Instant) -> Result<(), Status> {
+    if deadline != Instant::NEVER && now() >= deadline {
+        return Err(Status::deadline_exceeded(
+            "the deadline passed before the handler could start",
+        ));
+    }
+    Ok(())
+}
+
+/// Mixes the three numbers of a [`RequestHandle`]. Two of them are this endpoint's own, and a client
+/// picks none of the third: no peer can make handles that collide.
+#[derive(Default)]
+struct HandleHasher(u64);
+
+impl Hasher for HandleHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u32(byte.into()));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // The map looks at the lowest bits and the highest ones; a rotation brings the best there.
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(26);
+    }
+}
