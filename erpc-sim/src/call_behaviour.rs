@@ -1,10 +1,10 @@
-//! What callers want besides a response.
+//! What clients do with calls: extensions, deadlines, cancellation.
 
 use crate::Random;
 
-/// What callers want besides a response: in a hundred calls, how many.
+/// How many of a hundred calls have which behaviour.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Whims {
+pub struct CallMix {
     /// Have an extension.
     pub extended_percent: u32,
     /// Have a deadline.
@@ -13,33 +13,32 @@ pub struct Whims {
     pub cancel_percent: u32,
 }
 
-/// The longest that a caller waits, in nanoseconds, as a power of two: about a second.
+/// The longest deadline or time to a cancellation, in nanoseconds, as a power of two: about a second.
 const LONGEST_WAIT: u64 = 30;
 
-impl Whims {
-    /// After how many nanoseconds the caller has waited long enough: of every order of magnitude alike, and now
-    /// and then at once.
+impl CallMix {
+    /// Nanoseconds after which the caller stops waiting: every order of magnitude is as likely, and zero occurs.
     pub(crate) fn wait(random: &mut Random) -> u64 {
         let order = random.below(LONGEST_WAIT - 9);
         if order == 0 { 0 } else { random.below(1 << (9 + order)) + 1 }
     }
 }
 
-/// What the caller of one call wants besides a response.
-pub(crate) struct Whim {
-    /// An extension.
+/// What the client does with one call.
+pub(crate) struct CallBehaviour {
+    /// The request has an extension.
     pub(crate) extended: bool,
-    /// A deadline in so many nanoseconds.
+    /// The deadline, in nanoseconds from now.
     pub(crate) deadline: Option<u64>,
-    /// To cancel it after so many nanoseconds.
+    /// The client cancels the call after so many nanoseconds.
     pub(crate) cancel: Option<u64>,
 }
 
-impl Whim {
-    pub(crate) fn draw(random: &mut Random, whims: &Whims) -> Self {
-        let deadline = random.percent(whims.deadline_percent).then(|| Whims::wait(random));
-        let cancel = random.percent(whims.cancel_percent).then(|| Whims::wait(random));
-        let extended = deadline.is_some() || random.percent(whims.extended_percent);
+impl CallBehaviour {
+    pub(crate) fn draw(random: &mut Random, mix: &CallMix) -> Self {
+        let deadline = random.percent(mix.deadline_percent).then(|| CallMix::wait(random));
+        let cancel = random.percent(mix.cancel_percent).then(|| CallMix::wait(random));
+        let extended = deadline.is_some() || random.percent(mix.extended_percent);
         Self { extended, deadline, cancel }
     }
 }

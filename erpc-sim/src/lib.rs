@@ -54,11 +54,11 @@ mod timeout_budget;
 pub mod transport;
 pub mod world;
 
-pub use call_behaviour::Whims;
+pub use call_behaviour::CallMix;
 pub use erpc_test_tools::random::Random;
 pub use feature::{Feature, Features};
-pub use loop_pauses::Absence;
+pub use loop_pauses::LoopPauses;
 pub use output::print_line;
 pub use route::SimRoute;
 pub use scenario::Scenario;
-pub use stream_script::Courses;
+pub use stream_script::StreamMix;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use erpc_sim::plan::{Cut, Plan};
-use erpc_sim::runner::{Outcome, run_seeds, silence_panics};
+use erpc_sim::runner::{SeedOutcome, run_seeds, silence_panics};
 use erpc_sim::shrink::shrink;
 use erpc_sim::{Feature, Features, Scenario, say};
 
@@ -200,7 +200,7 @@ impl Run {
         };
         let began = Instant::now();
         let verbose = self.verbose;
-        let each = |seed: u64, outcome: &Outcome| {
+        let each = |seed: u64, outcome: &SeedOutcome| {
             if verbose && self.seeds <= 20 {
                 say!("{seed}: {outcome:?}");
             }

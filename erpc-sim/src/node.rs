@@ -12,9 +12,9 @@ use erpc_test_tools::random::mix;
 use crate::clock::Clock;
 use crate::party::Party;
 use crate::plan::EndpointPlan;
-use crate::timeout_budget::Silence;
+use crate::timeout_budget::TimeoutBudget;
 use crate::transport::{Port, SimTransport};
-use crate::{Absence, Random};
+use crate::{LoopPauses, Random};
 
 /// Packets of sessions in one life of an endpoint.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,10 +32,10 @@ pub(crate) struct Node {
     pub(crate) clock: Clock,
     pub(crate) rx: Injector,
     pub(crate) tx: Injector,
-    absence: Option<Absence>,
-    absences: Random,
+    loop_pauses: Option<LoopPauses>,
+    pause_random: Random,
     pub(crate) turns: u64,
-    pub(crate) silence: Silence,
+    pub(crate) timeout_budget: TimeoutBudget,
     /// Forged packets that it was handed in this life.
     pub(crate) forged: u64,
     pub(crate) answers: Answers,
@@ -57,10 +57,10 @@ impl Node {
             clock: Clock::new((mix(world_seed ^ u64::from(plan.route.host)) >> 24) as i64),
             rx: Injector::new(seed ^ 1, rx.clone(), start),
             tx: Injector::new(seed ^ 2, tx.clone(), start),
-            absence: plan.absence,
-            absences: Random::new(seed).fork(3),
+            loop_pauses: plan.loop_pauses,
+            pause_random: Random::new(seed).fork(3),
             turns: 0,
-            silence: Silence::default(),
+            timeout_budget: TimeoutBudget::default(),
             forged: 0,
             answers: Answers::default(),
             seed,
@@ -80,7 +80,7 @@ impl Node {
         }
         self.party = self.party.reborn(&Random::new(seed).fork(2), plan.config.memory());
         self.rpc = Some(rpc);
-        self.silence = Silence::default();
+        self.timeout_budget = TimeoutBudget::default();
         self.forged = 0;
         self.answers = Answers::default();
     }
@@ -92,14 +92,14 @@ impl Node {
 
     /// How long its loop is away after this turn, in nanoseconds.
     pub(crate) fn absent_for(&mut self) -> u64 {
-        self.absence.map_or(0, |absence| absence.after_turn(&mut self.absences))
+        self.loop_pauses.map_or(0, |loop_pauses| loop_pauses.after_turn(&mut self.pause_random))
     }
 
     /// Nothing happens to its packets any more, and its loop turns when something comes.
     pub(crate) fn heal(&mut self) -> FaultCounts {
         let mut counts = self.rx.counts();
         counts += self.tx.counts();
-        self.absence = None;
+        self.loop_pauses = None;
         self.rx = Injector::new(0, Faults::none(), Instant::ZERO);
         self.tx = Injector::new(0, Faults::none(), Instant::ZERO);
         counts

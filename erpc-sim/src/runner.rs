@@ -16,7 +16,7 @@ use erpc_test_tools::random::mix;
 use crate::Scenario;
 use crate::oracle::{Outcomes, Streams, Violation};
 use crate::plan::{Cut, Plan};
-use crate::world::{Happened, Report, World};
+use crate::world::{Happened, RunReport, World};
 
 thread_local! {
     /// A run is under way on this thread.
@@ -44,9 +44,9 @@ pub fn silence_panics() {
 
 /// What came of a seed, also if it panicked.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum SeedOutcome {
     /// The run came to its end, or to a violation.
-    Ran(Box<Report>),
+    Ran(Box<RunReport>),
     /// An assertion of the code under test failed.
     Panicked(Box<Panic>),
 }
@@ -68,7 +68,7 @@ impl fmt::Display for Panic {
     }
 }
 
-impl Outcome {
+impl SeedOutcome {
     /// The rule that did not hold.
     #[must_use]
     pub fn violation(&self) -> Option<Violation> {
@@ -89,14 +89,14 @@ impl Outcome {
 
 /// Runs one seed.
 #[must_use]
-pub fn run_seed(seed: u64, scenario: Option<Scenario>, cut: &Cut) -> Outcome {
+pub fn run_seed(seed: u64, scenario: Option<Scenario>, cut: &Cut) -> SeedOutcome {
     let scenario = scenario.unwrap_or_else(|| Scenario::of_seed(seed));
     run_plan(&Plan::draw(seed, scenario, cut))
 }
 
 /// Runs a plan.
 #[must_use]
-pub fn run_plan(plan: &Plan) -> Outcome {
+pub fn run_plan(plan: &Plan) -> SeedOutcome {
     PANIC.set(None);
     RUNNING.set(true);
     let outcome = run_to_the_end(plan);
@@ -104,7 +104,7 @@ pub fn run_plan(plan: &Plan) -> Outcome {
     outcome
 }
 
-fn run_to_the_end(plan: &Plan) -> Outcome {
+fn run_to_the_end(plan: &Plan) -> SeedOutcome {
     let mut world = match catch_unwind(|| World::new(plan)) {
         Ok(world) => world,
         Err(payload) => return panicked(&*payload, (Instant::ZERO, 0, 0)),
@@ -118,15 +118,15 @@ fn run_to_the_end(plan: &Plan) -> Outcome {
         return outcome;
     }
     match catch_unwind(AssertUnwindSafe(|| Box::new(world.report()))) {
-        Ok(report) => Outcome::Ran(report),
+        Ok(report) => SeedOutcome::Ran(report),
         Err(payload) => panicked(&*payload, progress),
     }
 }
 
-fn panicked(payload: &(dyn Any + Send), (at, packets, calls): (Instant, u64, u64)) -> Outcome {
+fn panicked(payload: &(dyn Any + Send), (at, packets, calls): (Instant, u64, u64)) -> SeedOutcome {
     let place = PANIC.take().unwrap_or_default();
     let what = format!("panic: {} ({place})", message(payload));
-    Outcome::Panicked(Box::new(Panic { violation: Violation { at, what }, packets, calls }))
+    SeedOutcome::Panicked(Box::new(Panic { violation: Violation { at, what }, packets, calls }))
 }
 
 fn message(payload: &(dyn Any + Send)) -> &str {
@@ -171,7 +171,7 @@ pub struct Summary {
     pub failure: Option<(u64, Violation)>,
     /// A hash over the trace hashes of all seeds, in order: equal for equal arguments.
     pub trace_hash: u64,
-    /// The largest [`Report::bound_used`].
+    /// The largest [`RunReport::bound_used`].
     pub bound_used: u64,
     /// How often packet faults acted.
     pub faults: FaultCounts,
@@ -194,7 +194,7 @@ pub fn run_seeds(
     scenario: Option<Scenario>,
     threads: usize,
     cut: &Cut,
-    each: &(dyn Fn(u64, &Outcome) + Sync),
+    each: &(dyn Fn(u64, &SeedOutcome) + Sync),
 ) -> Summary {
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let sums = Mutex::new((Summary::default(), Hashes::new(from)));
@@ -215,7 +215,7 @@ pub fn run_seeds(
                     summary.seeds += 1;
                     summary.packets += packets;
                     summary.calls += calls;
-                    if let Outcome::Ran(report) = &outcome {
+                    if let SeedOutcome::Ran(report) = &outcome {
                         summary.faults += report.faults;
                         summary.happened += report.happened;
                         summary.outcomes += report.outcomes;

@@ -3,12 +3,12 @@
 use erpc_core::status::{Code, Status};
 use erpc_core::stream::BATCH;
 
-use crate::call_behaviour::Whims;
+use crate::call_behaviour::CallMix;
 use crate::{Random, pattern};
 
 /// What the streams of a run are like.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Courses {
+pub struct StreamMix {
     /// Bytes of the largest item.
     pub largest: u32,
     /// In a hundred readers and writers, how many pause.
@@ -77,11 +77,11 @@ pub(crate) struct Pauses {
 impl Pauses {
     const NONE: Self = Self { every: u32::MAX, nanos: 0 };
 
-    fn draw(random: &mut Random, courses: &Courses, items: u32) -> Self {
+    fn draw(random: &mut Random, stream_mix: &StreamMix, items: u32) -> Self {
         let (pauses, count) =
-            (random.percent(courses.pause_percent), random.within(1, MOST_PAUSES.into()));
+            (random.percent(stream_mix.pause_percent), random.within(1, MOST_PAUSES.into()));
         // Of every order of magnitude alike, from about a microsecond on.
-        let order = random.within(10, u64::from(courses.longest_pause.max(1_024).ilog2()));
+        let order = random.within(10, u64::from(stream_mix.longest_pause.max(1_024).ilog2()));
         let nanos = random.within(1 << (order - 1), 1 << order);
         let every = (items / count as u32).max(1);
         if pauses { Self { every, nanos } } else { Self::NONE }
@@ -99,8 +99,8 @@ impl Pauses {
 }
 
 impl Flow {
-    fn draw(random: &mut Random, courses: &Courses, items: Option<u32>) -> Self {
-        let largest = u64::from(courses.largest);
+    fn draw(random: &mut Random, stream_mix: &StreamMix, items: Option<u32>) -> Self {
+        let largest = u64::from(stream_mix.largest);
         let half = (BATCH as u64 / 2).min(largest);
         let (lengths, mean) = match random.below(8) {
             0 | 1 => (Lengths::Below(17), 8),
@@ -116,9 +116,9 @@ impl Flow {
             _ => random.within(1, most) as u32,
         };
         let items = items.unwrap_or(drawn).min(most as u32);
-        let writer = Pauses::draw(random, courses, items);
-        let reader = Pauses::draw(random, courses, items);
-        let leaves = random.percent(courses.leave_percent);
+        let writer = Pauses::draw(random, stream_mix, items);
+        let reader = Pauses::draw(random, stream_mix, items);
+        let leaves = random.percent(stream_mix.leave_percent);
         let after = random.below(u64::from(items) + 1) as u32;
         Self { items, lengths, writer, reader, leaves_after: leaves.then_some(after) }
     }
@@ -158,7 +158,7 @@ pub(crate) enum Order {
 
 /// A stream's whole future, but for what the network does to it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Course {
+pub(crate) struct StreamScript {
     pub(crate) up: Flow,
     pub(crate) down: Flow,
     pub(crate) order: Order,
@@ -172,16 +172,16 @@ pub(crate) struct Course {
     pub(crate) closes_in: Option<u64>,
 }
 
-impl Course {
-    pub(crate) fn draw(random: &mut Random, courses: &Courses) -> Self {
+impl StreamScript {
+    pub(crate) fn draw(random: &mut Random, stream_mix: &StreamMix) -> Self {
         let shape = random.below(10);
-        let mut up = Flow::draw(random, courses, (shape < 3).then_some(1));
+        let mut up = Flow::draw(random, stream_mix, (shape < 3).then_some(1));
         let down = match shape {
             3..5 => Some(1),
             8.. => Some(up.items),
             _ => None,
         };
-        let mut down = Flow::draw(random, courses, down);
+        let mut down = Flow::draw(random, stream_mix, down);
         let order = match shape {
             0..5 => Order::ReadFirst,
             5..8 => Order::Apart,
@@ -195,13 +195,13 @@ impl Course {
             }
         }
         let careless = random.percent(30) && order == Order::Apart;
-        let fails = random.percent(courses.fail_percent);
+        let fails = random.percent(stream_mix.fail_percent);
         let after = random.below(u64::from(down.items) + 1) as u32;
-        let deadline = random.percent(courses.deadline_percent).then(|| Whims::wait(random));
+        let deadline = random.percent(stream_mix.deadline_percent).then(|| CallMix::wait(random));
         // Now and then so soon that CLOSE may overtake OPEN.
         let soon = random.percent(60);
-        let closes = if soon { random.below(SOON) } else { Whims::wait(random) };
-        let closes_in = random.percent(courses.leave_percent).then_some(closes);
+        let closes = if soon { random.below(SOON) } else { CallMix::wait(random) };
+        let closes_in = random.percent(stream_mix.leave_percent).then_some(closes);
         let fails_after = fails.then_some(after);
         Self { up, down, order, careless, fails_after, deadline, closes_in }
     }
@@ -255,7 +255,7 @@ mod tests {
 
     use super::*;
 
-    const COURSES: Courses = Courses {
+    const MIX: StreamMix = StreamMix {
         largest: 2 * BATCH as u32,
         pause_percent: 50,
         longest_pause: 1_000_000_000,
@@ -267,33 +267,34 @@ mod tests {
     #[test]
     fn streams_are_of_every_kind_and_within_their_bounds() {
         let mut random = Random::new(1);
-        let courses: Vec<_> = (0..2_000).map(|_| Course::draw(&mut random, &COURSES)).collect();
-        let any = |of: &dyn Fn(&Course) -> bool| courses.iter().any(of);
-        assert!(any(&|course| course.up.items == 0 && course.down.items == 0));
-        assert!(any(&|course| course.up.items == 1 && course.down.items > 100));
-        assert!(any(&|course| course.up.items > 100 && course.down.items == 1));
-        assert!(any(&|course| course.up.longest() > BATCH && course.up.items > 1));
-        assert!(any(&|course| course.deadline.is_none() && course.closes_in.is_some()));
-        for course in &courses {
-            assert!(course.order != Order::Echo || course.up.items == course.down.items);
-            for flow in [&course.up, &course.down] {
+        let stream_mix: Vec<_> =
+            (0..2_000).map(|_| StreamScript::draw(&mut random, &MIX)).collect();
+        let any = |of: &dyn Fn(&StreamScript) -> bool| stream_mix.iter().any(of);
+        assert!(any(&|script| script.up.items == 0 && script.down.items == 0));
+        assert!(any(&|script| script.up.items == 1 && script.down.items > 100));
+        assert!(any(&|script| script.up.items > 100 && script.down.items == 1));
+        assert!(any(&|script| script.up.longest() > BATCH && script.up.items > 1));
+        assert!(any(&|script| script.deadline.is_none() && script.closes_in.is_some()));
+        for script in &stream_mix {
+            assert!(script.order != Order::Echo || script.up.items == script.down.items);
+            for flow in [&script.up, &script.down] {
                 let lens = (0..flow.items).map(|at| flow.len(mix(at.into())));
-                assert!(lens.clone().all(|len| len <= flow.longest()), "{course:?}");
-                assert!(lens.sum::<usize>() as u64 <= 3 * MOST_BYTES, "{course:?}");
+                assert!(lens.clone().all(|len| len <= flow.longest()), "{script:?}");
+                assert!(lens.sum::<usize>() as u64 <= 3 * MOST_BYTES, "{script:?}");
                 assert!(flow.leaves_after.is_none_or(|after| after <= flow.items));
             }
-            let most = 4 * u64::from(MOST_PAUSES) * 2 * COURSES.longest_pause;
-            assert!(course.pauses() <= most, "{course:?}");
+            let most = 4 * u64::from(MOST_PAUSES) * 2 * MIX.longest_pause;
+            assert!(script.pauses() <= most, "{script:?}");
         }
     }
 
     #[test]
     fn a_verdict_is_a_status_of_its_own() {
-        let mut course = Course::draw(&mut Random::new(1), &COURSES);
-        course.fails_after = None;
-        assert_eq!(course.verdict(7), Ok(()));
-        course.fails_after = Some(0);
-        assert_eq!(course.verdict(7), course.verdict(7));
-        assert_ne!(course.verdict(7), course.verdict(8));
+        let mut script = StreamScript::draw(&mut Random::new(1), &MIX);
+        script.fails_after = None;
+        assert_eq!(script.verdict(7), Ok(()));
+        script.fails_after = Some(0);
+        assert_eq!(script.verdict(7), script.verdict(7));
+        assert_ne!(script.verdict(7), script.verdict(8));
     }
 }

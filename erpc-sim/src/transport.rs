@@ -343,7 +343,7 @@ impl SimTx {
     }
 
     /// The device is through with so many packets.
-    fn let_go(&mut self, count: usize) {
+    fn complete(&mut self, count: usize) {
         if !self.held.drain(..count).all(|held| held.is_as_it_was()) {
             self.port.misuse.set(Some("a packet has changed before the device read it"));
         }
@@ -385,7 +385,7 @@ impl TxQueue for SimTx {
     }
 
     fn flush(&mut self) {
-        self.let_go(self.held.len());
+        self.complete(self.held.len());
         self.rung = 0;
     }
 
@@ -401,7 +401,7 @@ impl TxQueue for SimTx {
     fn reclaim(&mut self) {
         let now = self.port.now.get();
         let read = self.held[..self.rung].iter().take_while(|held| held.read_at <= now).count();
-        self.let_go(read);
+        self.complete(read);
         self.rung -= read;
     }
 }

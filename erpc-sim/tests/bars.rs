@@ -6,8 +6,8 @@ use erpc_core::protocol::EndpointConfig;
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::{Faults, Outage};
 use erpc_sim::plan::{Cut, EndpointPlan, Happening, Plan};
-use erpc_sim::runner::{Outcome, run_plan};
-use erpc_sim::world::Report;
+use erpc_sim::runner::{SeedOutcome, run_plan};
+use erpc_sim::world::RunReport;
 use erpc_sim::{Feature, Features, Scenario, SimRoute};
 
 /// The world's clock starts here.
@@ -50,13 +50,13 @@ fn configure(plan: &mut Plan, config: &EndpointConfig) {
 
 /// Runs a plan that must not break any rule.
 #[track_caller]
-fn survives(plan: &Plan) -> Report {
+fn survives(plan: &Plan) -> RunReport {
     match run_plan(plan) {
-        Outcome::Ran(report) => {
+        SeedOutcome::Ran(report) => {
             assert_eq!(report.violation, None);
             *report
         }
-        Outcome::Panicked(what) => panic!("{what}"),
+        SeedOutcome::Panicked(what) => panic!("{what}"),
     }
 }
 

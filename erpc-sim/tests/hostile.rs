@@ -17,8 +17,8 @@ use erpc_core::wire::ConnectionId;
 use erpc_core::wire::control::Control;
 use erpc_sim::SimRoute;
 use erpc_sim::hostile::{
-    Attacker, Bench, Forged, Liar, Lie, LyingServer, PACKET_NANOS, Pace, Report, Strange, Stranger,
-    TURN_NANOS, VICTIM, craft,
+    AttackReport, Attacker, Bench, ClientAttack, Forged, MaliciousClient, MaliciousServer,
+    PACKET_NANOS, Pace, Spoof, Spoofer, TURN_NANOS, VICTIM, craft,
 };
 use erpc_sim::net::Packet;
 use erpc_sim::transport::{Nic, Port, Sent, SimTransport};
@@ -39,12 +39,12 @@ fn pace(per_second: u64) -> Pace {
     Pace::new(Instant::from_nanos(3_000_000), 37_000_000, per_second)
 }
 
-fn liars_address(bench: &Bench) -> SimRoute {
+fn attackers_address(bench: &Bench) -> SimRoute {
     SimRoute::new(bench.attackers_host(), 9)
 }
 
 /// The run without the attack and the one with it.
-fn compare(bench: &Bench, attacker: &mut dyn Attacker) -> (Report, Report) {
+fn compare(bench: &Bench, attacker: &mut dyn Attacker) -> (AttackReport, AttackReport) {
     let calm = bench.run(None);
     assert!(calm.calls > 10_000 && calm.failed == 0 && calm.overflowed == 0, "{calm:?}");
     let attacked = bench.run(Some(attacker));
@@ -67,13 +67,16 @@ const NOTHING: Allowed = Allowed { memory: 0, answers: 0 };
 const ANSWERS: Allowed = Allowed { memory: 0, answers: 1 };
 
 /// The limits that every attack is held to: those that were passed, with what was found instead.
-fn effects((calm, attacked): &(Report, Report), allowed: Allowed) -> Vec<(&'static str, u64)> {
+fn effects(
+    (calm, attacked): &(AttackReport, AttackReport),
+    allowed: Allowed,
+) -> Vec<(&'static str, u64)> {
     let fifth_more = |nanos: u64| nanos * 12 / 10;
     // The last calls may be under way when the run ends.
     let few = 20;
     // A turn of its own for each packet, its way in, and the way out of the answers.
     let a_packet = TURN_NANOS + PACKET_NANOS * (1 + allowed.answers);
-    let sent = |report: &Report| report.stats.transport.tx_packets;
+    let sent = |report: &AttackReport| report.stats.transport.tx_packets;
     // A turn that takes in more packets has more responses of honest clients under way.
     let memory = calm.most_pool_bytes * 5 / 4 + allowed.memory;
     let limits = [
@@ -93,14 +96,14 @@ fn effects((calm, attacked): &(Report, Report), allowed: Allowed) -> Vec<(&'stat
 
 /// Honest clients have not noticed, and the server has not spent more than it may.
 #[track_caller]
-fn assert_unaffected(reports: &(Report, Report), allowed: Allowed) {
+fn assert_unaffected(reports: &(AttackReport, AttackReport), allowed: Allowed) {
     let effects = effects(reports, allowed);
     assert!(effects.is_empty(), "{effects:?}: without {:?} with {:?}", reports.0, reports.1);
 }
 
 /// Nothing is kept for strangers, and none of them was sent more than had come in its name.
 #[track_caller]
-fn assert_no_state((calm, attacked): &(Report, Report)) {
+fn assert_no_state((calm, attacked): &(AttackReport, AttackReport)) {
     assert_eq!(attacked.most_sessions, calm.most_sessions);
     assert_eq!(
         attacked.stats.protocol.requests, calm.stats.protocol.requests,
@@ -114,7 +117,7 @@ fn assert_no_state((calm, attacked): &(Report, Report)) {
 #[test]
 fn a_million_hellos_per_second_from_forged_addresses() {
     let bench = Bench::default();
-    let reports = compare(&bench, &mut Stranger::new(VICTIM, Strange::Hellos, pace(MILLION), 5));
+    let reports = compare(&bench, &mut Spoofer::new(VICTIM, Spoof::Hellos, pace(MILLION), 5));
     assert_no_state(&reports);
     assert_unaffected(&reports, ANSWERS);
     let (received, sent) = reports.1.strangers_bytes;
@@ -124,8 +127,7 @@ fn a_million_hellos_per_second_from_forged_addresses() {
 #[test]
 fn a_million_opens_per_second_with_forged_cookies() {
     let bench = Bench::default();
-    let reports =
-        compare(&bench, &mut Stranger::new(VICTIM, Strange::ForgedOpens, pace(MILLION), 5));
+    let reports = compare(&bench, &mut Spoofer::new(VICTIM, Spoof::ForgedOpens, pace(MILLION), 5));
     assert_no_state(&reports);
     assert_unaffected(&reports, NOTHING);
     assert_eq!(reports.1.strangers_bytes.1, 0, "a bad cookie is not answered");
@@ -134,8 +136,7 @@ fn a_million_opens_per_second_with_forged_cookies() {
 #[test]
 fn a_million_pings_per_second_to_be_reflected() {
     let bench = Bench::default();
-    let reports =
-        compare(&bench, &mut Stranger::new(VICTIM, Strange::Reflections, pace(MILLION), 5));
+    let reports = compare(&bench, &mut Spoofer::new(VICTIM, Spoof::Reflections, pace(MILLION), 5));
     assert_no_state(&reports);
     assert_unaffected(&reports, ANSWERS);
 }
@@ -143,8 +144,8 @@ fn a_million_pings_per_second_to_be_reflected() {
 #[test]
 fn a_million_guesses_per_second_at_connection_ids() {
     let bench = Bench::default();
-    let guesses = Strange::Guesses { pretend: bench.client(0) };
-    let reports = compare(&bench, &mut Stranger::new(VICTIM, guesses, pace(MILLION), 5));
+    let guesses = Spoof::Guesses { pretend: bench.client(0) };
+    let reports = compare(&bench, &mut Spoofer::new(VICTIM, guesses, pace(MILLION), 5));
     assert_no_state(&reports);
     assert_unaffected(&reports, NOTHING);
     let dropped = reports.1.stats.protocol.dropped_in_all();
@@ -154,26 +155,27 @@ fn a_million_guesses_per_second_at_connection_ids() {
 #[test]
 fn a_million_resets_per_second_from_off_path() {
     let bench = Bench::default();
-    let resets = Strange::Resets { client: bench.client(0) };
+    let resets = Spoof::Resets { client: bench.client(0) };
     // Half go to the client; the report says if it lost its session.
-    let reports = compare(&bench, &mut Stranger::new(VICTIM, resets, pace(MILLION), 5));
+    let reports = compare(&bench, &mut Spoofer::new(VICTIM, resets, pace(MILLION), 5));
     assert_no_state(&reports);
     assert_unaffected(&reports, ANSWERS);
 }
 
-/// A liar with one session.
-fn lie(lie: Lie, per_second: u64) -> (Report, Report) {
+/// A malicious client with one session.
+fn attack(attack: ClientAttack, per_second: u64) -> (AttackReport, AttackReport) {
     let bench = Bench::default();
-    let mut liar = Liar::new(liars_address(&bench), VICTIM, lie, pace(per_second), 1, false);
-    let reports = compare(&bench, &mut liar);
-    assert_eq!(liar.open_sessions(), 1, "the liar was let in");
+    let mut attacker =
+        MaliciousClient::new(attackers_address(&bench), VICTIM, attack, pace(per_second), 1, false);
+    let reports = compare(&bench, &mut attacker);
+    assert_eq!(attacker.open_sessions(), 1, "the attacker was let in");
     assert_eq!(reports.1.most_sessions, reports.0.most_sessions + 1);
     reports
 }
 
 #[test]
 fn more_packets_than_credits() {
-    let reports = lie(Lie::Overrun { packets: 40 }, MILLION / 3);
+    let reports = attack(ClientAttack::Overrun { packets: 40 }, MILLION / 3);
     // One message at a time in each slot, and its response.
     let memory = SLOTS * 2 * FORTY_PACKETS;
     assert_unaffected(&reports, Allowed { memory, answers: 1 });
@@ -181,7 +183,7 @@ fn more_packets_than_credits() {
 
 #[test]
 fn small_requests_without_waiting_for_answers() {
-    let reports = lie(Lie::Overrun { packets: 1 }, MILLION / 3);
+    let reports = attack(ClientAttack::Overrun { packets: 1 }, MILLION / 3);
     // The last response of each slot.
     let memory = SLOTS * 1_600;
     assert_unaffected(&reports, Allowed { memory, answers: 1 });
@@ -189,13 +191,13 @@ fn small_requests_without_waiting_for_answers() {
 
 #[test]
 fn gaps_without_end() {
-    let reports = lie(Lie::Gaps, MILLION / 3);
+    let reports = attack(ClientAttack::Gaps, MILLION / 3);
     assert_unaffected(&reports, Allowed { memory: SLOTS * FIRST_BUFFER, answers: 1 });
 }
 
 #[test]
 fn request_number_leaps() {
-    let reports = lie(Lie::Leaps, MILLION);
+    let reports = attack(ClientAttack::Leaps, MILLION);
     assert_unaffected(&reports, ANSWERS);
     let executed = reports.1.stats.protocol.requests - reports.0.stats.protocol.requests;
     // In each slot there are eight numbers to leap to, and the packets leap to them thousands of times.
@@ -204,30 +206,37 @@ fn request_number_leaps() {
 
 #[test]
 fn declared_sizes_allocate_nothing() {
-    let reports = lie(Lie::DeclaredSizes { allowed: 1 << 20 }, MILLION / 3);
+    let reports = attack(ClientAttack::DeclaredSizes { allowed: 1 << 20 }, MILLION / 3);
     assert_unaffected(&reports, Allowed { memory: SLOTS * FIRST_BUFFER, answers: 1 });
 }
 
 #[test]
 fn declared_sizes_in_many_sessions_cost_a_first_buffer_each() {
     let bench = Bench::default();
-    let lie = Lie::DeclaredSizes { allowed: 1 << 20 };
-    let mut liar = Liar::new(liars_address(&bench), VICTIM, lie, pace(MILLION / 3), 64, false);
-    let reports = compare(&bench, &mut liar);
-    assert_eq!(liar.open_sessions(), 64);
+    let attack = ClientAttack::DeclaredSizes { allowed: 1 << 20 };
+    let mut attacker = MaliciousClient::new(
+        attackers_address(&bench),
+        VICTIM,
+        attack,
+        pace(MILLION / 3),
+        64,
+        false,
+    );
+    let reports = compare(&bench, &mut attacker);
+    assert_eq!(attacker.open_sessions(), 64);
     assert_unaffected(&reports, Allowed { memory: 64 * SLOTS * FIRST_BUFFER, answers: 1 });
 }
 
 #[test]
 fn requests_that_are_cancelled_without_end() {
-    let reports = lie(Lie::Cancels, MILLION / 3);
+    let reports = attack(ClientAttack::Cancels, MILLION / 3);
     // What has begun to come, and the last answer of each slot.
     assert_unaffected(&reports, Allowed { memory: SLOTS * (FIRST_BUFFER + 1_600), answers: 1 });
 }
 
 #[test]
 fn words_that_only_servers_say() {
-    let reports = lie(Lie::ServersWords, MILLION);
+    let reports = attack(ClientAttack::ServersWords, MILLION);
     assert_unaffected(&reports, NOTHING);
     let stats = reports.1.stats.protocol;
     assert!(stats.dropped_in_all() + 20 >= reports.1.attack_packets, "all are dropped");
@@ -236,10 +245,10 @@ fn words_that_only_servers_say() {
 #[test]
 fn forged_credit_returns_from_a_lying_server() {
     let bench = Bench::default();
-    let server = liars_address(&bench);
+    let server = attackers_address(&bench);
     let bench = Bench { victim_calls: Some(server), ..bench };
     let pace = Pace::new(Instant::ZERO, bench.nanos, MILLION / 10);
-    let reports = compare(&bench, &mut LyingServer::new(server, pace, 5));
+    let reports = compare(&bench, &mut MaliciousServer::new(server, pace, 5));
     // Four calls under way, with the headers of 14 packets each.
     let memory = 4 * (20_000 + 14 * 128);
     assert_unaffected(&reports, Allowed { memory, answers: 1 });
@@ -251,7 +260,7 @@ fn forged_credit_returns_from_a_lying_server() {
 
 #[test]
 fn pulling_a_response_over_and_over() {
-    let reports = lie(Lie::PullStorm, MILLION / 10);
+    let reports = attack(ClientAttack::PullStorm, MILLION / 10);
     // The request while it grows, and its response.
     let memory = 2 * FORTY_PACKETS;
     assert_unaffected(&reports, Allowed { memory, answers: 1 });
@@ -259,16 +268,16 @@ fn pulling_a_response_over_and_over() {
 
 /// 247 sessions that stay, each as if of another endpoint; with 9 honest clients, every one that comes
 /// makes 257 endpoints.
-fn crowd(bench: &Bench, lie: Lie) -> Liar {
-    Liar::new(liars_address(bench), VICTIM, lie, pace(MILLION / 10), 248, true)
+fn crowd(bench: &Bench, attack: ClientAttack) -> MaliciousClient {
+    MaliciousClient::new(attackers_address(bench), VICTIM, attack, pace(MILLION / 10), 248, true)
 }
 
 #[test]
 fn coming_and_going_where_the_window_halves() {
     let bench = Bench::default();
     // The window of a server is shared. What is measured is what coming and going adds to being many.
-    let stays = bench.run(Some(&mut crowd(&bench, Lie::Sessions)));
-    let (_, attacked) = compare(&bench, &mut crowd(&bench, Lie::Churn { keep: 247 }));
+    let stays = bench.run(Some(&mut crowd(&bench, ClientAttack::Sessions)));
+    let (_, attacked) = compare(&bench, &mut crowd(&bench, ClientAttack::Churn { keep: 247 }));
     assert_unaffected(&(stays, attacked), ANSWERS);
 }
 
@@ -280,8 +289,15 @@ fn all_sessions_that_there_are_taken_and_idle() {
     let bench = Bench { nanos: 5_000_000_000, ..bench };
     let sessions = 65_536 - bench.clients;
     let pace = Pace::new(Instant::from_nanos(3_000_000), 200_000_000, MILLION / 2);
-    let mut liar = Liar::new(liars_address(&bench), VICTIM, Lie::Sessions, pace, sessions, false);
-    let reports = compare(&bench, &mut liar);
+    let mut attacker = MaliciousClient::new(
+        attackers_address(&bench),
+        VICTIM,
+        ClientAttack::Sessions,
+        pace,
+        sessions,
+        false,
+    );
+    let reports = compare(&bench, &mut attacker);
     assert_eq!(reports.1.most_sessions, 65_536);
     assert_unaffected(&reports, ANSWERS);
 }
@@ -326,7 +342,7 @@ fn a_server_that_closes_a_session_at_once_does_not_hand_back_a_request_that_is_s
     let port = Port::new(port_route(), nic);
     let config = EndpointConfig::new().eager(1_024);
     let mut rpc = Rpc::new(SimTransport::new(Rc::clone(&port)), config).expect("valid");
-    let (mut app, mut liar) = (Caller::default(), LyingServer::new(server, pace(1), 1));
+    let (mut app, mut attacker) = (Caller::default(), MaliciousServer::new(server, pace(1), 1));
     let mut now = Instant::from_nanos(1_000);
     let session = rpc.context_at(now).connect(server).expect("room for a session");
     let (mut sent, mut answers) = (Vec::new(), Vec::new());
@@ -337,7 +353,7 @@ fn a_server_that_closes_a_session_at_once_does_not_hand_back_a_request_that_is_s
         port.take_sent(&mut sent);
         for Sent { to, bytes } in sent.drain(..) {
             let packet = Packet::new(port_route(), to, bytes);
-            liar.receive(now, &packet, &mut answers);
+            attacker.receive(now, &packet, &mut answers);
         }
         for Forged { bytes, .. } in answers.drain(..) {
             client = craft::read(&bytes).expect("a packet").0.connection;
@@ -350,7 +366,7 @@ fn a_server_that_closes_a_session_at_once_does_not_hand_back_a_request_that_is_s
     request.put_bytes(1, 3_000);
     assert!(cx.call(session, NewCall::new(7, request, 0)).is_ok());
     rpc.run_once_at(now, &mut app);
-    let close = Control::Close { sender: LyingServer::name(client) };
+    let close = Control::Close { sender: MaliciousServer::name(client) };
     port.deliver(server, craft::control(client, 0, close), false);
     now = now.plus_nanos(1_000);
     port.set_now(now);
@@ -367,7 +383,7 @@ fn port_route() -> SimRoute {
 fn a_run_repeats_itself() {
     let bench = Bench { nanos: 10_000_000, ..Bench::default() };
     let run = |bench: &Bench| {
-        let mut attacker = Stranger::new(VICTIM, Strange::Hellos, pace(MILLION), 5);
+        let mut attacker = Spoofer::new(VICTIM, Spoof::Hellos, pace(MILLION), 5);
         format!("{:?}", bench.run(Some(&mut attacker)))
     };
     assert_eq!(run(&bench), run(&bench));
@@ -377,7 +393,7 @@ fn a_run_repeats_itself() {
 
 /// Every one of `expected` is among the effects.
 #[track_caller]
-fn assert_shows(reports: &(Report, Report), allowed: Allowed, expected: &[&str]) {
+fn assert_shows(reports: &(AttackReport, AttackReport), allowed: Allowed, expected: &[&str]) {
     let effects = effects(reports, allowed);
     for name in expected {
         assert!(effects.iter().any(|(what, _)| what == name), "{name} is not in {effects:?}");
@@ -388,7 +404,7 @@ fn assert_shows(reports: &(Report, Report), allowed: Allowed, expected: &[&str])
 fn the_bench_shows_an_attack_that_takes_the_processor() {
     // A packet in and one out for each `Hello`, without a pause.
     let per_second = 1_000_000_000 / PACKET_NANOS / 2 * 9 / 10;
-    let flood = || Stranger::new(VICTIM, Strange::Hellos, pace(per_second), 5);
+    let flood = || Spoofer::new(VICTIM, Spoof::Hellos, pace(per_second), 5);
     let bench = Bench::default();
     let reports = compare(&bench, &mut flood());
     let slower = ["a slower median", "a slower p99", "a slower p99 of large calls"];
@@ -402,16 +418,23 @@ fn the_bench_shows_an_attack_that_takes_the_processor() {
 #[test]
 fn the_bench_shows_what_an_attack_takes() {
     let bench = Bench::default();
-    let mut hellos = Stranger::new(VICTIM, Strange::Hellos, pace(MILLION), 5);
+    let mut hellos = Spoofer::new(VICTIM, Spoof::Hellos, pace(MILLION), 5);
     assert_shows(&compare(&bench, &mut hellos), NOTHING, &["answers", "processor"]);
-    let declared = Lie::DeclaredSizes { allowed: 1 << 20 };
-    assert_shows(&lie(declared, MILLION / 3), ANSWERS, &["memory"]);
+    let declared = ClientAttack::DeclaredSizes { allowed: 1 << 20 };
+    assert_shows(&attack(declared, MILLION / 3), ANSWERS, &["memory"]);
     // Being many narrows the window of all, who are told at once.
-    let reports = compare(&bench, &mut crowd(&bench, Lie::Sessions));
+    let reports = compare(&bench, &mut crowd(&bench, ClientAttack::Sessions));
     assert_shows(&reports, ANSWERS, &["a slower p99 of large calls", "a long turn"]);
     // Being many takes all of the memory, too.
     let config = bench.config.clone().memory_limit(2 << 20);
     let bench = Bench { config, ..bench };
-    let mut liar = Liar::new(liars_address(&bench), VICTIM, declared, pace(MILLION / 3), 64, false);
-    assert_shows(&compare(&bench, &mut liar), ANSWERS, &["failed calls"]);
+    let mut attacker = MaliciousClient::new(
+        attackers_address(&bench),
+        VICTIM,
+        declared,
+        pace(MILLION / 3),
+        64,
+        false,
+    );
+    assert_shows(&compare(&bench, &mut attacker), ANSWERS, &["failed calls"]);
 }

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use erpc_core::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
-use erpc_sim::lab::incast::{Incast, Report};
+use erpc_sim::lab::incast::{Incast, IncastReport};
 use erpc_sim::lab::loss::{Goodput, Loss};
 use erpc_sim::lab::scale::Scale;
 use erpc_sim::lab::{Lab, Load, Samples, Setting, Spread, incast, loss, scale};
-use erpc_sim::{Absence, SimRoute};
+use erpc_sim::{LoopPauses, SimRoute};
 
 const NONE: CongestionControl = CongestionControl::None;
 const TIMELY: CongestionControl = CongestionControl::Timely(TimelyConfig::new());
@@ -19,8 +19,8 @@ fn millis(millis: u64) -> Duration {
 }
 
 fn lossy(rate: f64, request: usize, outstanding: usize, seed: u64) -> Goodput {
-    let (control, absence, time) = (TIMELY, None, millis(20));
-    loss::run(&Loss { rate, request, outstanding, control, absence, time, seed })
+    let (control, loop_pauses, time) = (TIMELY, None, millis(20));
+    loss::run(&Loss { rate, request, outstanding, control, loop_pauses, time, seed })
 }
 
 #[test]
@@ -91,16 +91,20 @@ fn a_loop_that_is_away_is_no_congestion() {
     // From a tenth of a round trip's length to a thousand of them.
     for (one_in, longest_nanos) in [(50, 20_000), (500, 200_000), (2_000, 2_000_000)] {
         let run = |control| {
-            let absence = Some(Absence { one_in, longest_nanos });
+            let loop_pauses = Some(LoopPauses { one_in, longest_nanos });
             let (rate, request, outstanding, time) = (0.0, 8 << 20, 1, millis(100));
-            loss::run(&Loss { rate, request, outstanding, control, absence, time, seed: 9 })
+            loss::run(&Loss { rate, request, outstanding, control, loop_pauses, time, seed: 9 })
         };
         let (free, controlled) = (run(NONE), run(TIMELY));
         assert!(controlled.gbps >= 0.9 * free.gbps, "{controlled:?}, without control {free:?}");
     }
 }
 
-fn run_incast(ways: u32, control: CongestionControl, more: impl FnOnce(&mut Incast)) -> Report {
+fn run_incast(
+    ways: u32,
+    control: CongestionControl,
+    more: impl FnOnce(&mut Incast),
+) -> IncastReport {
     let mut incast =
         Incast { request: 1 << 20, warm_up: millis(30), seed: 11, ..Incast::new(ways, control) };
     incast.time = millis(30);
@@ -109,7 +113,7 @@ fn run_incast(ways: u32, control: CongestionControl, more: impl FnOnce(&mut Inca
 }
 
 /// Median and 99 % of the round trips, in microseconds.
-fn rtts(report: &mut Report) -> (f64, f64) {
+fn rtts(report: &mut IncastReport) -> (f64, f64) {
     let [median, p99] = [0.5, 0.99].map(|quantile| report.rtts.micros(quantile));
     (median.expect("there were packets"), p99.expect("there were packets"))
 }
@@ -126,7 +130,7 @@ fn timely_keeps_queues_short(pulls: bool) {
         let (usual, most) = rtts(&mut timely);
         assert!(usual <= long / median, "{ways} ways: {usual} of {long} us");
         assert!(most <= longest / p99, "{ways} ways: {most} of {longest} us");
-        let Report { gbps, achievable_gbps, jain, counts, .. } = timely;
+        let IncastReport { gbps, achievable_gbps, jain, counts, .. } = timely;
         assert!(gbps >= 0.8 * achievable_gbps, "{ways} ways: {gbps} of {achievable_gbps} Gb/s");
         assert!(jain >= 0.9, "{ways} ways: {jain}");
         assert_eq!(counts.drops + counts.host_drops, 0, "{ways} ways");

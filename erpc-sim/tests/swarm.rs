@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use erpc_core::transport::fault::FaultCounts;
 use erpc_sim::plan::{Cut, EndpointPlan, Happening, Plan};
-use erpc_sim::runner::{Outcome, Summary, run_plan, run_seed, run_seeds};
+use erpc_sim::runner::{SeedOutcome, Summary, run_plan, run_seed, run_seeds};
 use erpc_sim::world::Happened;
 use erpc_sim::{Feature, Features, Scenario, SimRoute};
 
@@ -74,7 +74,7 @@ fn every_fault_acts_alone() {
         let has = |seed: &u64| Plan::draw(*seed, scenario, &cut).features.has(feature);
         let (mut faults, mut happened) = (FaultCounts::default(), Happened::default());
         let acts = (0..).filter(has).take(PATIENCE).any(|seed| {
-            let Outcome::Ran(report) = run_seed(seed, Some(scenario), &cut) else {
+            let SeedOutcome::Ran(report) = run_seed(seed, Some(scenario), &cut) else {
                 panic!("seed {seed} with {} alone panics", feature.name());
             };
             assert_eq!(report.violation, None, "seed {seed} with {} alone", feature.name());
@@ -120,8 +120,8 @@ fn a_fault_that_is_cut_from_a_run_changes_nothing_of_its_work() {
 fn one_seed_is_one_run_to_the_last_bit() {
     for seed in [3, 14, 159, 2_653, 58_979] {
         let [first, second] = [(); 2].map(|()| match run_seed(seed, None, &Cut::default()) {
-            Outcome::Ran(report) => *report,
-            Outcome::Panicked(what) => panic!("seed {seed}: {what}"),
+            SeedOutcome::Ran(report) => *report,
+            SeedOutcome::Panicked(what) => panic!("seed {seed}: {what}"),
         });
         assert_eq!(format!("{first:?}"), format!("{second:?}"), "seed {seed}");
         assert!(first.packets > 0, "seed {seed}");
@@ -133,7 +133,7 @@ fn a_panic_tells_when_it_was_and_what_had_been_done() {
     let mut plan = Plan::draw(3, Scenario::Pair, &Cut::default());
     let nobody = plan.endpoints.len();
     plan.events = vec![(plan.heal_at, Happening::Leap(nobody, 1))];
-    let Outcome::Panicked(panic) = run_plan(&plan) else { panic!("nobody has no clock") };
+    let SeedOutcome::Panicked(panic) = run_plan(&plan) else { panic!("nobody has no clock") };
     assert_eq!(panic.violation.at, plan.heal_at);
     assert!(panic.violation.what.contains("index out of bounds"), "{panic}");
     assert!(panic.packets > 0 && panic.calls > 0, "{panic:?}");
@@ -142,8 +142,8 @@ fn a_panic_tells_when_it_was_and_what_had_been_done() {
 #[test]
 fn threads_change_nothing_and_seeds_do() {
     let hashes = Mutex::new(Vec::new());
-    let note = |_: u64, outcome: &Outcome| {
-        if let Outcome::Ran(report) = outcome {
+    let note = |_: u64, outcome: &SeedOutcome| {
+        if let SeedOutcome::Ran(report) = outcome {
             hashes.lock().expect("no panic").push(report.trace_hash);
         }
     };

@@ -38,7 +38,7 @@ pub fn client(config: EndpointConfig) -> Endpoint {
 }
 
 /// How a [`Lab`] says that it has executed a piece of work.
-type Witness = dyn Fn(u64) + Send + Sync;
+type ExecutionLog = dyn Fn(u64) + Send + Sync;
 
 /// The service. All threads of a server share it.
 #[derive(erpc::Service)]
@@ -46,7 +46,7 @@ type Witness = dyn Fn(u64) + Send + Sync;
 pub struct LabService {
     values: Mutex<BTreeMap<String, Bytes>>,
     waiting: Mutex<HashMap<u64, Vec<Responder<AwaitReply>>>>,
-    witness: Box<Witness>,
+    witness: Box<ExecutionLog>,
 }
 
 fn locked<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {

@@ -17,7 +17,7 @@ const SESSIONS: usize = 3;
 
 /// How a call has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub enum CallOutcome {
     /// With the right answer.
     Answered,
     /// The server has not executed it.
@@ -30,7 +30,7 @@ pub enum Outcome {
 
 /// The same without its cause: what can be held against what servers did.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[expect(missing_docs, reason = "as those of `Outcome`")]
+#[expect(missing_docs, reason = "as those of `CallOutcome`")]
 pub enum Ending {
     Answered,
     NotExecuted,
@@ -38,7 +38,7 @@ pub enum Ending {
     ResponseLost,
 }
 
-impl Outcome {
+impl CallOutcome {
     /// Why it has failed.
     #[must_use]
     pub fn cause(self) -> Option<Cause> {
@@ -78,7 +78,7 @@ pub struct Load<T: Transport = Udp> {
     next: Cell<u64>,
     under_way: Cell<usize>,
     answered: Cell<usize>,
-    outcomes: RefCell<HashMap<u64, Outcome>>,
+    outcomes: RefCell<HashMap<u64, CallOutcome>>,
     /// No more calls for now.
     halted: Cell<bool>,
 }
@@ -121,11 +121,11 @@ impl<T: Transport> Load<T> {
                 match reply {
                     Ok(reply) => {
                         assert!(reply == expected, "call {id} brings a wrong answer");
-                        Outcome::Answered
+                        CallOutcome::Answered
                     }
-                    Err(CallError::NotExecuted(cause)) => Outcome::NotExecuted(cause),
-                    Err(CallError::MaybeExecuted(cause)) => Outcome::MaybeExecuted(cause),
-                    Err(CallError::ResponseLost(cause)) => Outcome::ResponseLost(cause),
+                    Err(CallError::NotExecuted(cause)) => CallOutcome::NotExecuted(cause),
+                    Err(CallError::MaybeExecuted(cause)) => CallOutcome::MaybeExecuted(cause),
+                    Err(CallError::ResponseLost(cause)) => CallOutcome::ResponseLost(cause),
                     Err(error) => panic!("call {id} ends with {error:?}"),
                 },
             );
@@ -135,12 +135,12 @@ impl<T: Transport> Load<T> {
         });
     }
 
-    fn end(&self, id: u64, outcome: Outcome) {
+    fn end(&self, id: u64, outcome: CallOutcome) {
         let before = self.outcomes.borrow_mut().insert(id, outcome);
         assert_eq!(before, None, "call {id} ends twice");
         self.under_way.set(self.under_way.get() - 1);
         match outcome {
-            Outcome::Answered => self.answered.set(self.answered.get() + 1),
+            CallOutcome::Answered => self.answered.set(self.answered.get() + 1),
             _ => self.halted.set(true),
         }
     }
@@ -187,7 +187,7 @@ impl<T: Transport> Load<T> {
     /// # Panics
     /// If one has not.
     #[must_use]
-    pub fn outcomes(&self) -> Ref<'_, HashMap<u64, Outcome>> {
+    pub fn outcomes(&self) -> Ref<'_, HashMap<u64, CallOutcome>> {
         let outcomes = self.outcomes.borrow();
         assert_eq!(outcomes.len() as u64, self.made(), "every call has ended");
         outcomes

@@ -25,9 +25,9 @@ use proto::{Address, Kinds, Letter, LetterView, Mirror, MirrorClient, Scalars, S
 
 #[derive(erpc::Service)]
 #[erpc(service = proto::Mirror)]
-struct Glass;
+struct MirrorService;
 
-impl Mirror for Glass {
+impl Mirror for MirrorService {
     fn reflect(&self, request: Request<'_, Kinds>) -> Result<Response<Kinds>, Status> {
         Ok(Response::new(request.into_message()))
     }
@@ -113,7 +113,7 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let builder = Server::builder().add_service(Glass).add_service(Echo).workers(1);
+        let builder = Server::builder().add_service(MirrorService).add_service(Echo).workers(1);
         let server = builder.udp(loopback()).spawn("127.0.0.1:0").expect("the server starts");
         let endpoint = client(EndpointConfig::new());
         let session = endpoint.connect(server.local_addr()).expect("the server answers");
@@ -223,36 +223,36 @@ fn stamped() -> impl Strategy<Value = Stamped> {
 
 /// What can happen to bytes.
 #[derive(Clone, Debug)]
-enum Harm {
+enum Damage {
     Cut(prop::sample::Index),
     Flip(prop::sample::Index, u8),
     Insert(prop::sample::Index, Vec<u8>),
     Replace(Vec<u8>),
 }
 
-fn harm() -> impl Strategy<Value = Harm> {
+fn harm() -> impl Strategy<Value = Damage> {
     let at = any::<prop::sample::Index>();
     prop_oneof![
-        3 => at.clone().prop_map(Harm::Cut),
-        3 => (at.clone(), 0..8_u8).prop_map(|(at, bit)| Harm::Flip(at, bit)),
-        1 => (at, vec(any::<u8>(), 1..12)).prop_map(|(at, bytes)| Harm::Insert(at, bytes)),
-        1 => vec(any::<u8>(), 0..60).prop_map(Harm::Replace),
+        3 => at.clone().prop_map(Damage::Cut),
+        3 => (at.clone(), 0..8_u8).prop_map(|(at, bit)| Damage::Flip(at, bit)),
+        1 => (at, vec(any::<u8>(), 1..12)).prop_map(|(at, bytes)| Damage::Insert(at, bytes)),
+        1 => vec(any::<u8>(), 0..60).prop_map(Damage::Replace),
     ]
 }
 
-fn harmed(mut bytes: Vec<u8>, harm: &Harm) -> Vec<u8> {
+fn harmed(mut bytes: Vec<u8>, harm: &Damage) -> Vec<u8> {
     match harm {
-        Harm::Cut(at) => bytes.truncate(at.index(bytes.len() + 1)),
-        Harm::Flip(..) if bytes.is_empty() => {}
-        Harm::Flip(at, bit) => {
+        Damage::Cut(at) => bytes.truncate(at.index(bytes.len() + 1)),
+        Damage::Flip(..) if bytes.is_empty() => {}
+        Damage::Flip(at, bit) => {
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
         }
-        Harm::Insert(at, inserted) => {
+        Damage::Insert(at, inserted) => {
             let at = at.index(bytes.len() + 1);
             bytes.splice(at..at, inserted.iter().copied());
         }
-        Harm::Replace(others) => bytes.clone_from(others),
+        Damage::Replace(others) => bytes.clone_from(others),
     }
     bytes
 }

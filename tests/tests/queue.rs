@@ -9,7 +9,7 @@ use std::time::Duration;
 use erpc::raw::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
 use erpc_test_tools::netns::skip;
 use erpc_test_tools::statistics::quantile;
-use erpc_tests::incast::{Bottleneck, Incast, Report};
+use erpc_tests::incast::{Bottleneck, Incast, QueueReport};
 
 /// 10^6 bits per second: what test builds keep up with, so that the queue is at the port.
 const RATE: u64 = 200;
@@ -19,7 +19,7 @@ const ROUNDS: usize = 2;
 const MARK_ABOVE: u64 = 75_000;
 
 /// The median queueing delay.
-fn median(report: &Report) -> Duration {
+fn median(report: &QueueReport) -> Duration {
     quantile(&report.delays, 0.5).expect("packets were sent")
 }
 
@@ -31,7 +31,7 @@ struct Means {
 }
 
 impl Means {
-    fn add(&mut self, report: &Report) {
+    fn add(&mut self, report: &QueueReport) {
         self.delay += median(report) / ROUNDS as u32;
         self.gbps += report.gbps / ROUNDS as f64;
     }
@@ -51,7 +51,11 @@ const TRIES: usize = 3;
 
 /// # Errors
 /// That something else needed the cores all the time.
-fn measure(name: &str, control: CongestionControl, net: &Bottleneck) -> Result<Report, String> {
+fn measure(
+    name: &str,
+    control: CongestionControl,
+    net: &Bottleneck,
+) -> Result<QueueReport, String> {
     for _ in 0..TRIES {
         let report = Incast::new(control).run(net);
         let [p50, p99] = [0.5, 0.99].map(|part| quantile(&report.delays, part));

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::load::Load;
 use crate::methods::Control;
 use crate::payload::SINK_ANSWER;
-use crate::report::{Latencies, Outcome};
+use crate::report::{Latencies, LoopOutcome};
 use crate::typed::GetLoad;
 use crate::{control, machine};
 
@@ -196,7 +196,7 @@ pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
     let cpu_client = machine::cpu_time() - client_before;
     let cpu_server =
         server_cpu().zip(server_before).map(|(after, before)| after.saturating_sub(before));
-    Outcome {
+    LoopOutcome {
         workload: match args.workload {
             Workload::W1 => "w1",
             Workload::W2 => "w2",

@@ -12,11 +12,11 @@ use crate::client::socket_to;
 use crate::failure::Failure;
 use crate::load::Load;
 use crate::machine;
-use crate::methods::{Control, State};
+use crate::methods::{Control, ServerState};
 use crate::payload;
 
 /// Asks the server at `server`.
-pub(crate) fn ask(server: SocketAddr, control: Control) -> Result<State, Failure> {
+pub(crate) fn ask(server: SocketAddr, control: Control) -> Result<ServerState, Failure> {
     let socket = Udp::bind(&socket_to(server)).map_err(Failure::of("no socket"))?;
     let mut rpc = Rpc::new(socket, EndpointConfig::new()).map_err(Failure::of("no endpoint"))?;
     let mut load = Load::new(payload::MIN_ECHO, payload::MIN_ECHO)?;

@@ -14,7 +14,7 @@ use erpc::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 use erpc::transport::{RxQueue, Transport, TxQueue};
 use erpc::{EndpointConfig, Integrity};
 
-use crate::congestion::{Cost, Which, Without, cost};
+use crate::congestion::{Controlled, Cost, Without, cost};
 use crate::failure::Failure;
 use crate::load::Load;
 use crate::machine;
@@ -51,7 +51,7 @@ pub(crate) struct CpuArgs {
     typed: Option<Form>,
     /// Measure with congestion control, without, or both by turns, instead
     #[arg(long, value_enum, conflicts_with_all = ["typed", "integrity", "inject_corruption"])]
-    cc: Option<Which>,
+    cc: Option<Controlled>,
     /// What congestion control shall not save itself while there is no congestion
     #[arg(long, value_enum, default_value = "none", requires = "cc")]
     without: Without,

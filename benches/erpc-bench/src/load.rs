@@ -241,7 +241,7 @@ impl Load {
         &mut self,
         rpc: &mut Rpc<T>,
         control: methods::Control,
-    ) -> Result<methods::State, Failure> {
+    ) -> Result<methods::ServerState, Failure> {
         let mut cx = rpc.context();
         let mut request = cx.alloc(methods::Control::LEN).map_err(Failure::of("no request"))?;
         request.resize(methods::Control::LEN);
@@ -253,7 +253,7 @@ impl Load {
             rpc.run_once(self);
             self.check()?;
             if let Some(answer) = self.control.take() {
-                return methods::State::from_bytes(&answer)
+                return methods::ServerState::from_bytes(&answer)
                     .ok_or_else(|| Failure::new("the server speaks another version"));
             }
         }

@@ -56,36 +56,36 @@ pub(crate) const PING_PONG_TIME: Duration = Duration::from_millis(400);
 /// `None` if the cores are the same, or one of them is not to be had.
 pub(crate) fn ping_pong(here: usize, there: usize) -> Option<f64> {
     #[repr(align(128))]
-    struct Ball(AtomicU64);
+    struct SharedLine(AtomicU64);
     if here == there {
         return None;
     }
-    let ball = Ball(AtomicU64::new(0));
+    let line = SharedLine(AtomicU64::new(0));
     let start = Instant::now();
     let is_over = || start.elapsed() > PING_PONG_TIME;
     // Whoever gives up says so with a number that ends the other one.
     const OVER: u64 = u64::MAX;
-    let await_ball = |number: u64| -> bool {
+    let await_number = |number: u64| -> bool {
         for spins in 1u64.. {
-            match ball.0.load(Ordering::Acquire) {
+            match line.0.load(Ordering::Acquire) {
                 OVER => return false,
                 seen if seen == number => return true,
                 _ if spins % 65_536 == 0 && is_over() => break,
                 _ => {}
             }
         }
-        ball.0.store(OVER, Ordering::Release);
+        line.0.store(OVER, Ordering::Release);
         false
     };
     thread::scope(|scope| {
         scope.spawn(|| {
             if pin(there).is_err() {
-                ball.0.store(OVER, Ordering::Release);
+                line.0.store(OVER, Ordering::Release);
                 return;
             }
             let mut number = 1;
-            while await_ball(number) {
-                ball.0.store(number + 1, Ordering::Release);
+            while await_number(number) {
+                line.0.store(number + 1, Ordering::Release);
                 number += 2;
             }
         });
@@ -97,11 +97,11 @@ pub(crate) fn ping_pong(here: usize, there: usize) -> Option<f64> {
                 let start = Instant::now();
                 for _ in 0..ROUNDS {
                     // Not a plain store: the other side may have given up meanwhile.
-                    ball.0
+                    line.0
                         .compare_exchange(number, number + 1, Ordering::AcqRel, Ordering::Relaxed)
                         .ok()?;
                     number += 2;
-                    if !await_ball(number) {
+                    if !await_number(number) {
                         return best;
                     }
                 }
@@ -112,7 +112,7 @@ pub(crate) fn ping_pong(here: usize, there: usize) -> Option<f64> {
         };
         // On a thread of its own, so that the caller's affinity stays what it was.
         let best = scope.spawn(serve).join().ok().flatten();
-        ball.0.store(OVER, Ordering::Release);
+        line.0.store(OVER, Ordering::Release);
         best
     })
 }

@@ -10,7 +10,7 @@ pub(crate) const MIRROR: u32 = method_id("bench.v1.Raw/Mirror");
 pub(crate) const ECHO: u32 = method_id("bench.v1.Raw/Echo");
 /// Takes large requests.
 pub(crate) const SINK: u32 = method_id("bench.v1.Raw/Sink");
-/// Answers a [`Control`] with a [`State`].
+/// Answers a [`Control`] with a [`ServerState`].
 pub(crate) const CONTROL: u32 = method_id("bench.v1.Raw/Control");
 
 /// A request to the server's process rather than to a service.
@@ -47,7 +47,7 @@ impl Control {
 
 /// How the server is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct State {
+pub(crate) struct ServerState {
     /// CPU time of its process.
     pub(crate) cpu_time: Duration,
     /// The core that the endpoint which answered runs on.
@@ -56,7 +56,7 @@ pub(crate) struct State {
     pub(crate) boot_id: [u8; 16],
 }
 
-impl State {
+impl ServerState {
     /// Bytes of an answer.
     pub(crate) const LEN: usize = 28;
 
@@ -92,9 +92,12 @@ mod tests {
             Control::from_bytes(&u32::MAX.to_le_bytes()),
             Some(Control::Park(Control::MAX_PARK))
         );
-        let state =
-            State { cpu_time: Duration::from_nanos(123_456_789_012), core: 3, boot_id: [7; 16] };
-        assert_eq!(State::from_bytes(&state.to_bytes()), Some(state));
-        assert_eq!(State::from_bytes(&[0; State::LEN + 1]), None);
+        let state = ServerState {
+            cpu_time: Duration::from_nanos(123_456_789_012),
+            core: 3,
+            boot_id: [7; 16],
+        };
+        assert_eq!(ServerState::from_bytes(&state.to_bytes()), Some(state));
+        assert_eq!(ServerState::from_bytes(&[0; ServerState::LEN + 1]), None);
     }
 }

@@ -96,7 +96,7 @@ impl Latencies {
 }
 
 /// What a closed loop of calls came to.
-pub(crate) struct Outcome {
+pub(crate) struct LoopOutcome {
     pub(crate) workload: &'static str,
     pub(crate) outstanding: usize,
     /// Calls within the measured time, and with those of the warm-up.
@@ -112,7 +112,7 @@ pub(crate) struct Outcome {
     pub(crate) pp_ns: Option<f64>,
 }
 
-impl Outcome {
+impl LoopOutcome {
     /// Prints the line, and a summary for people on standard error.
     pub(crate) fn print(&self) {
         let rps = self.ops as f64 / self.elapsed.as_secs_f64();

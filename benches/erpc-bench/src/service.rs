@@ -13,7 +13,7 @@ use erpc::service::{
 use erpc::{CallError, Request, Response, Status, Transport};
 
 use crate::machine;
-use crate::methods::{self, Control, State};
+use crate::methods::{self, Control, ServerState};
 use crate::payload;
 
 /// Code that `erpc-build` made of `proto/bench.proto`.
@@ -82,7 +82,7 @@ impl Answerer {
     pub(crate) fn new(damages: bool) -> Result<Self, MethodCollision> {
         let mut routes = Routes::new();
         Arc::new(Store::new()).register(&mut routes)?;
-        Ok(Self { routes, sink: Arc::new(Nowhere), damages, answers: 0, park: None })
+        Ok(Self { routes, sink: Arc::new(NoDeferral), damages, answers: 0, park: None })
     }
 
     /// How long the core is to be left alone; asked after the answer is sent.
@@ -99,13 +99,16 @@ impl Answerer {
         }
     }
 
-    fn control(&mut self, request: &[u8]) -> Option<[u8; State::LEN]> {
+    fn control(&mut self, request: &[u8]) -> Option<[u8; ServerState::LEN]> {
         match Control::from_bytes(request)? {
             Control::State => {}
             Control::Park(time) => self.park = Some(time),
         }
         let core = rustix::thread::sched_getcpu() as u32;
-        Some(State { cpu_time: machine::cpu_time(), core, boot_id: machine::boot_id() }.to_bytes())
+        Some(
+            ServerState { cpu_time: machine::cpu_time(), core, boot_id: machine::boot_id() }
+                .to_bytes(),
+        )
     }
 
     fn typed<T: Transport>(
@@ -273,8 +276,8 @@ impl<T: Transport> CallHost for Host<'_, '_, T> {
 }
 
 /// Where deferred answers would go; the store defers none.
-struct Nowhere;
+struct NoDeferral;
 
-impl ReplySink for Nowhere {
+impl ReplySink for NoDeferral {
     fn reply(&self, _: RequestHandle, _: Result<Encoded, Status>) {}
 }

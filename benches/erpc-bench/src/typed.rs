@@ -15,12 +15,12 @@ use crate::service::{self, proto};
 /// Calls `Get` over and over.
 pub(crate) struct GetLoad {
     endpoint: Endpoint,
-    shared: Rc<Shared>,
+    shared: Rc<CallbackState>,
     outstanding: usize,
 }
 
 /// What the callbacks share.
-struct Shared {
+struct CallbackState {
     clients: Vec<proto::BenchClient>,
     end: Cell<Instant>,
     is_running: Cell<bool>,
@@ -46,7 +46,7 @@ impl GetLoad {
         let endpoint = Endpoint::udp_with(socket, config).map_err(Failure::of("no endpoint"))?;
         endpoint.set_idle_policy(IdlePolicy::Spin);
         let clients = (0..sessions).map(|_| proto::BenchClient::connect(&endpoint, server));
-        let shared = Shared {
+        let shared = CallbackState {
             clients: clients.collect::<Result<_, _>>().map_err(Failure::of("cannot connect"))?,
             end: Cell::new(Instant::now()),
             is_running: Cell::new(false),
@@ -87,7 +87,7 @@ impl GetLoad {
     }
 }
 
-impl Shared {
+impl CallbackState {
     fn call(self: Rc<Self>, client: usize, now: Instant) {
         let key = self.next_key.get();
         self.next_key.set(key + 1);

@@ -18,7 +18,9 @@ use erpc_core::transport::RxPacket;
 use erpc_core::wire::control::{Control, Cookie, Parameters};
 use erpc_core::wire::{self, ConnectionId, Kind, PacketLayout};
 
-use super::harness::{self, CREDITS, HONEST, MAX_SESSIONS, Place, Session, Side, Slot, Stage};
+use super::harness::{
+    self, AttackerSession, CREDITS, HONEST, Harness, MAX_SESSIONS, Place, Side, Slot,
+};
 use super::input::Input;
 use super::packet_mutator::STRANGER;
 use super::steps::client::{CANCEL, DONE, HELLO, OPEN, PULL};
@@ -39,7 +41,7 @@ const RESPONSES: [usize; 10] = [0, 8, 700, 1_024, 1_025, 1_448, 3_000, 9_000, 20
 /// # Panics
 /// If one of these does not hold, or the endpoint panics.
 pub fn hostile_client(data: &[u8]) {
-    harness::play::<Client>(data);
+    harness::play::<HostileClients>(data);
 }
 
 /// A request that the handler has not answered.
@@ -51,8 +53,8 @@ struct Waiting {
 }
 
 /// The server's clients, and its handler.
-pub(super) struct Client {
-    honest: Option<Session>,
+pub(super) struct HostileClients {
+    honest: Option<AttackerSession>,
     /// What the last `Hello` of the attacker brought: whose it was, and the cookie.
     challenged: Option<(SimRoute, ConnectionId, Cookie)>,
     handed: Vec<RequestHandle>,
@@ -63,7 +65,7 @@ pub(super) struct Client {
     gone: Vec<ClientId>,
 }
 
-impl Side for Client {
+impl Side for HostileClients {
     const MESSAGES: &'static [Kind] = &[Kind::Request];
     const AUX: u32 = 7;
     const SIZES: &'static [u32] = &[0, 8, 32, 1_448, 1_449, 4_000, 9_000, 20_000, 40_000, 40_001];
@@ -91,16 +93,16 @@ impl Side for Client {
         }
     }
 
-    fn begin(stage: &mut Stage<Self>, seed: u64, how: u8) {
+    fn begin(harness: &mut Harness<Self>, seed: u64, how: u8) {
         let secret = u128::from(seed).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
         let group = ListenGroup::new(secret.to_le_bytes(), vec![0]);
-        stage.core.listen(Acceptor::new(Arc::new(group), 0));
-        stage.open(HONEST, ConnectionId::new(0, false, 1, 0x0A11_CE00), PARAMETERS);
+        harness.core.listen(Acceptor::new(Arc::new(group), 0));
+        harness.open(HONEST, ConnectionId::new(0, false, 1, 0x0A11_CE00), PARAMETERS);
         let integrity = how & 4 != 0;
-        stage.open(LIARS[0], client_id(0), Parameters { integrity, ..PARAMETERS });
+        harness.open(LIARS[0], client_id(0), Parameters { integrity, ..PARAMETERS });
         if how & 2 != 0 {
             let terms = Parameters { eager: 1_448, credits: 1_024, ..PARAMETERS };
-            stage.open(LIARS[1], client_id(1), terms);
+            harness.open(LIARS[1], client_id(1), terms);
         }
     }
 
@@ -108,49 +110,49 @@ impl Side for Client {
         request_layout(terms, size)
     }
 
-    fn step(stage: &mut Stage<Self>, what: u8, place: Place, input: &mut Input<'_>) {
+    fn step(harness: &mut Harness<Self>, what: u8, place: Place, input: &mut Input<'_>) {
         match what {
-            PULL => stage.pull(place, input),
-            DONE => stage.done(place, input),
-            HELLO => stage.hello(LIARS[place.session], client_id(input.u8())),
-            OPEN => stage.open_again(input),
-            CANCEL => stage.cancel(place, input),
-            _ => stage.answer(input),
+            PULL => harness.pull(place, input),
+            DONE => harness.done(place, input),
+            HELLO => harness.hello(LIARS[place.session], client_id(input.u8())),
+            OPEN => harness.open_again(input),
+            CANCEL => harness.cancel(place, input),
+            _ => harness.answer(input),
         }
     }
 
-    fn heard(stage: &mut Stage<Self>, from: SimRoute, event: Event<'_, SimRoute>) {
+    fn heard(harness: &mut Harness<Self>, from: SimRoute, event: Event<'_, SimRoute>) {
         match event {
             Event::Request(request) => {
                 assert_eq!(request.peer, from);
-                stage.handle(request);
+                harness.handle(request);
             }
-            Event::Cancelled(handle) => stage.note_cancel(handle),
+            Event::Cancelled(handle) => harness.note_cancel(handle),
             Event::None | Event::Reply { .. } => {}
         }
     }
 
-    fn turn_ends(stage: &mut Stage<Self>, last: usize) {
-        assert!(last <= stage.burst, "at most one credit return per packet");
-        while let Some(notice) = stage.core.pop_notice() {
+    fn turn_ends(harness: &mut Harness<Self>, last: usize) {
+        assert!(last <= harness.burst, "at most one credit return per packet");
+        while let Some(notice) = harness.core.pop_notice() {
             match notice {
-                Notice::Cancelled(handle) => stage.note_cancel(handle),
+                Notice::Cancelled(handle) => harness.note_cancel(handle),
                 Notice::ClientGone(client) => {
-                    assert!(!stage.side.gone.contains(&client), "a client goes once");
-                    stage.side.gone.push(client);
+                    assert!(!harness.side.gone.contains(&client), "a client goes once");
+                    harness.side.gone.push(client);
                 }
                 other => panic!("a server has no calls: {other:?}"),
             }
         }
     }
 
-    fn learn(stage: &mut Stage<Self>) {
+    fn learn(harness: &mut Harness<Self>) {
         let (mut opened, mut asked) = (Vec::new(), None);
-        for (to, packet) in stage.out.packets() {
+        for (to, packet) in harness.out.packets() {
             match craft::read_control(packet) {
                 Some((header, Control::Opened { server, parameters })) => {
                     let ids = (server, header.connection);
-                    opened.push(Session::new::<Self>(to, ids, parameters));
+                    opened.push(AttackerSession::new::<Self>(to, ids, parameters));
                 }
                 Some((header, Control::Ping { .. })) if to == HONEST => {
                     asked = Some(header.request.to_u32());
@@ -158,56 +160,57 @@ impl Side for Client {
                 _ => {}
             }
         }
-        stage.out.clear();
+        harness.out.clear();
         for session in opened {
             if session.route == HONEST {
-                stage.side.honest = Some(session);
-            } else if stage.sessions.iter().all(|known| known.to != session.to) {
-                stage.admit(session);
+                harness.side.honest = Some(session);
+            } else if harness.sessions.iter().all(|known| known.to != session.to) {
+                harness.admit(session);
             }
         }
-        if let (Some(nonce), Some(honest)) = (asked, &stage.side.honest) {
+        if let (Some(nonce), Some(honest)) = (asked, &harness.side.honest) {
             let pong = craft::control(honest.to, nonce, Control::Pong);
-            stage.now = stage.now.plus_nanos(1_000);
+            harness.now = harness.now.plus_nanos(1_000);
             let packet = RxPacket { route: HONEST, bytes: &pong, marked: false };
-            let event = stage.core.receive(stage.now, QueueWait::default(), packet, &mut stage.out);
+            let event =
+                harness.core.receive(harness.now, QueueWait::default(), packet, &mut harness.out);
             assert!(matches!(event, Event::None));
         }
     }
 
-    fn check(stage: &Stage<Self>) {
-        let (opened, accepted) = stage.core.sessions();
+    fn check(harness: &Harness<Self>) {
+        let (opened, accepted) = harness.core.sessions();
         assert!(opened == 0 && accepted <= MAX_SESSIONS);
-        assert_eq!(stage.core.stats().requests, stage.side.handed.len() as u64);
+        assert_eq!(harness.core.stats().requests, harness.side.handed.len() as u64);
     }
 
-    fn honest_call(stage: &mut Stage<Self>) {
-        let honest = stage.side.honest.as_ref().expect("the honest client's session opened");
+    fn honest_call(harness: &mut Harness<Self>) {
+        let honest = harness.side.honest.as_ref().expect("the honest client's session opened");
         let client = honest.own;
         let craft = Craft { aux: Self::AUX, size: 8, ..honest.craft(Kind::Request) };
-        stage.packet = craft.bytes(pattern(0, 8));
-        let before = stage.side.handed.len();
-        stage.feed(HONEST);
-        assert_eq!(stage.side.handed.len(), before + 1, "an honest call is handed out");
-        let Some(Waiting { handle, .. }) = stage.side.waiting.pop_back() else {
+        harness.packet = craft.bytes(pattern(0, 8));
+        let before = harness.side.handed.len();
+        harness.feed(HONEST);
+        assert_eq!(harness.side.handed.len(), before + 1, "an honest call is handed out");
+        let Some(Waiting { handle, .. }) = harness.side.waiting.pop_back() else {
             unreachable!("it was handed out just now")
         };
-        stage.respond(handle, None, Some(8), false);
+        harness.respond(handle, None, Some(8), false);
         let is_answer = |(to, packet): (SimRoute, &[u8])| {
             let Some((header, _)) = craft::read(packet) else { return false };
             let is_reply = matches!(header.kind, Kind::Response | Kind::Failure);
             to == HONEST && header.connection == client && is_reply
         };
-        assert!(stage.out.packets().any(is_answer), "an honest call is answered");
-        stage.end_turn();
+        assert!(harness.out.packets().any(is_answer), "an honest call is answered");
+        harness.end_turn();
     }
 
-    fn gone(stage: &mut Stage<Self>) {
-        stage.side.waiting.clear();
+    fn gone(harness: &mut Harness<Self>) {
+        harness.side.waiting.clear();
     }
 }
 
-impl Stage<Client> {
+impl Harness<HostileClients> {
     /// The true handshake.
     fn open(&mut self, from: SimRoute, client: ConnectionId, parameters: Parameters) {
         self.hello(from, client);
@@ -273,7 +276,7 @@ impl Stage<Client> {
         let Some(session) = self.session_mut(place) else { return };
         let at = &mut session.slots[place.slot];
         if is_next {
-            *at = Slot::idle(at.number.wrapping_add(Client::STRIDE));
+            *at = Slot::idle(at.number.wrapping_add(HostileClients::STRIDE));
         }
         let number = at.number;
         let craft = Craft {

@@ -532,28 +532,28 @@ const LATE_CALLS: &[&[u8]] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fuzz::client::Client;
-    use crate::fuzz::harness::{Side, Stage};
+    use crate::fuzz::client::HostileClients;
+    use crate::fuzz::harness::{Harness, Side};
     use crate::fuzz::input::Input;
     use crate::fuzz::seed_of;
-    use crate::fuzz::server::Server;
+    use crate::fuzz::server::HostileServers;
 
     /// A step that reads less has found no session or packet to use, one that reads more takes the next
     /// one's bytes: either way the conversation is not the one that its steps say.
     fn assert_steps_are_read_as_written<S: Side>((name, steps): Conversation) {
         const NEXT_STEPS: [u8; 16] = [TURN; 16];
-        let mut stage = Stage::<S>::new(seed_of(&steps.concat()), steps[0][0]);
+        let mut harness = Harness::<S>::new(seed_of(&steps.concat()), steps[0][0]);
         for (at, step) in steps.iter().enumerate().skip(1) {
             let bytes = [*step, &NEXT_STEPS].concat();
             let mut input = Input::new(&bytes);
-            stage.step(&mut input);
+            harness.step(&mut input);
             assert_eq!(input.len(), NEXT_STEPS.len(), "{name}, step {at}: {step:?}");
         }
     }
 
     #[test]
     fn every_step_takes_the_bytes_that_it_has() {
-        CLIENTS.into_iter().for_each(assert_steps_are_read_as_written::<Client>);
-        SERVERS.into_iter().for_each(assert_steps_are_read_as_written::<Server>);
+        CLIENTS.into_iter().for_each(assert_steps_are_read_as_written::<HostileClients>);
+        SERVERS.into_iter().for_each(assert_steps_are_read_as_written::<HostileServers>);
     }
 }

@@ -1,4 +1,4 @@
-//! What the two stateful targets share: an endpoint on a stage, and how input becomes steps.
+//! What the two stateful targets share: an endpoint with its peers, and how input becomes steps.
 //!
 //! A [`Side`] plays the peers of the endpoint, hostile and honest, and says what it owes them.
 
@@ -14,7 +14,7 @@ use erpc_core::wire::{ConnectionId, HEADER_LEN, Kind, PacketLayout};
 
 use super::input::Input;
 use super::outbox::Outbox;
-use super::packet_mutator::{Mischief, STRANGER};
+use super::packet_mutator::{PacketMutator, STRANGER};
 use super::steps;
 use super::{MAX_MESSAGE, MEMORY, capabilities, is_pattern, pattern, seed_of};
 use crate::SimRoute;
@@ -64,31 +64,31 @@ pub(super) trait Side: Sized {
     fn new() -> Self;
 
     /// What happens before the first step: sessions open.
-    fn begin(stage: &mut Stage<Self>, seed: u64, how: u8);
+    fn begin(harness: &mut Harness<Self>, seed: u64, how: u8);
 
     /// How a message of `size` bytes is cut.
     fn layout(terms: &Parameters, size: u32) -> PacketLayout;
 
     /// The steps that only this side has.
-    fn step(stage: &mut Stage<Self>, what: u8, place: Place, input: &mut Input<'_>);
+    fn step(harness: &mut Harness<Self>, what: u8, place: Place, input: &mut Input<'_>);
 
     /// What came of a packet from `from`.
-    fn heard(stage: &mut Stage<Self>, from: SimRoute, event: Event<'_, SimRoute>);
+    fn heard(harness: &mut Harness<Self>, from: SimRoute, event: Event<'_, SimRoute>);
 
     /// A turn ends; the endpoint sent `last` packets for it.
-    fn turn_ends(stage: &mut Stage<Self>, last: usize);
+    fn turn_ends(harness: &mut Harness<Self>, last: usize);
 
     /// What the peers learn from what the endpoint has sent, and what the honest one answers.
-    fn learn(stage: &mut Stage<Self>);
+    fn learn(harness: &mut Harness<Self>);
 
     /// What holds after every step, besides what holds for both sides.
-    fn check(stage: &Stage<Self>);
+    fn check(harness: &Harness<Self>);
 
     /// At the end an honest peer is served.
-    fn honest_call(stage: &mut Stage<Self>);
+    fn honest_call(harness: &mut Harness<Self>);
 
     /// The endpoint has gone: whatever the side has of it is given back.
-    fn gone(stage: &mut Stage<Self>);
+    fn gone(harness: &mut Harness<Self>);
 }
 
 /// Which of the attacker's sessions, and which of its slots.
@@ -124,7 +124,7 @@ impl Slot {
 }
 
 /// A session from the attacker's side.
-pub(super) struct Session {
+pub(super) struct AttackerSession {
     pub(super) route: SimRoute,
     /// The endpoint's name for it, which stands in packets to the endpoint.
     pub(super) to: ConnectionId,
@@ -134,7 +134,7 @@ pub(super) struct Session {
     pub(super) slots: [Slot; 8],
 }
 
-impl Session {
+impl AttackerSession {
     /// A new session of side `S`.
     pub(super) fn new<S: Side>(
         route: SimRoute,
@@ -152,13 +152,13 @@ impl Session {
 }
 
 /// An endpoint and everybody who talks to it.
-pub(super) struct Stage<S> {
+pub(super) struct Harness<S> {
     pub(super) now: Instant,
     pub(super) core: Core<SimRoute>,
     pub(super) out: Outbox,
     /// The attacker's sessions, the newest first.
-    pub(super) sessions: Vec<Session>,
-    pub(super) mischief: Mischief,
+    pub(super) sessions: Vec<AttackerSession>,
+    pub(super) mutator: PacketMutator,
     /// The packet that comes in next, or came in last.
     pub(super) packet: Vec<u8>,
     /// Packets since the last end of a turn.
@@ -169,20 +169,20 @@ pub(super) struct Stage<S> {
 /// Plays `data` to an endpoint.
 pub(super) fn play<S: Side>(data: &[u8]) {
     let mut input = Input::new(data);
-    let mut stage = Stage::<S>::new(seed_of(data), input.u8());
+    let mut harness = Harness::<S>::new(seed_of(data), input.u8());
     for _ in 0..MAX_STEPS {
         if input.is_empty() {
             break;
         }
-        stage.step(&mut input);
-        stage.check();
+        harness.step(&mut input);
+        harness.check();
     }
-    stage.end_turn();
-    S::honest_call(&mut stage);
-    stage.leave();
+    harness.end_turn();
+    S::honest_call(&mut harness);
+    harness.leave();
 }
 
-impl<S: Side> Stage<S> {
+impl<S: Side> Harness<S> {
     pub(super) fn new(seed: u64, how: u8) -> Self {
         let config = EndpointConfig::new()
             .credits(CREDITS)
@@ -193,18 +193,18 @@ impl<S: Side> Stage<S> {
             .liveness_timeout(Duration::from_secs(3))
             .seed(seed);
         let core = Core::new(Local::from(capabilities()), S::config(config, how), (0, 0));
-        let mut stage = Self {
+        let mut harness = Self {
             now: Instant::from_nanos(1_000_000_000),
             core: core.expect("a valid configuration"),
             out: Outbox::new(how & 1 != 0),
             sessions: Vec::new(),
-            mischief: Mischief::default(),
+            mutator: PacketMutator::default(),
             packet: Vec::new(),
             burst: 0,
             side: S::new(),
         };
-        S::begin(&mut stage, seed, how);
-        stage
+        S::begin(&mut harness, seed, how);
+        harness
     }
 
     /// One step, whose first byte is read as [`steps`] says.
@@ -217,15 +217,15 @@ impl<S: Side> Stage<S> {
             steps::CRAFTED => self.crafted_packet(place, input),
             steps::CONTROL => self.control(place, input),
             steps::AGAIN => {
-                let from = self.mischief.again(input, &mut self.packet);
+                let from = self.mutator.again(input, &mut self.packet);
                 from.into_iter().for_each(|from| self.feed(from));
             }
             steps::CHANGED => {
-                let from = self.mischief.changed(input, &mut self.packet);
+                let from = self.mutator.changed(input, &mut self.packet);
                 from.into_iter().for_each(|from| self.feed(from));
             }
             steps::RAW => {
-                let from = self.mischief.any_bytes(input, S::SENDERS, &mut self.packet);
+                let from = self.mutator.any_bytes(input, S::SENDERS, &mut self.packet);
                 self.feed(from);
             }
             steps::PASS => self.pass(input),
@@ -239,17 +239,17 @@ impl<S: Side> Stage<S> {
     }
 
     /// The session at a place: the newest, if there are not so many.
-    pub(super) fn session(&self, place: Place) -> Option<&Session> {
+    pub(super) fn session(&self, place: Place) -> Option<&AttackerSession> {
         self.sessions.get(place.session).or(self.sessions.first())
     }
 
-    pub(super) fn session_mut(&mut self, place: Place) -> Option<&mut Session> {
+    pub(super) fn session_mut(&mut self, place: Place) -> Option<&mut AttackerSession> {
         let at = if place.session < self.sessions.len() { place.session } else { 0 };
         self.sessions.get_mut(at)
     }
 
     /// A session has opened with an attacker.
-    pub(super) fn admit(&mut self, session: Session) {
+    pub(super) fn admit(&mut self, session: AttackerSession) {
         self.sessions.insert(0, session);
         self.sessions.truncate(KNOWN);
     }
@@ -326,7 +326,7 @@ impl<S: Side> Stage<S> {
     fn control(&mut self, place: Place, input: &mut Input<'_>) {
         let Some(session) = self.session(place) else { return };
         let ids = [session.to, session.own];
-        self.mischief.any_control(input, ids, &mut self.packet);
+        self.mutator.any_control(input, ids, &mut self.packet);
         self.feed_as(place, input);
     }
 
@@ -335,7 +335,7 @@ impl<S: Side> Stage<S> {
         let Some(session) = self.session(place) else { return };
         let ids = [session.to, session.own, ConnectionId::endpoint(0)];
         let number = session.slots[place.slot].number;
-        self.mischief.any_packet(input, ids, number, &mut self.packet);
+        self.mutator.any_packet(input, ids, number, &mut self.packet);
         self.feed_as(place, input);
     }
 
@@ -378,7 +378,7 @@ impl<S: Side> Stage<S> {
             assert!(packets <= 1 && bytes <= packet.len(), "{bytes} bytes to a stranger");
         }
         if from != HONEST && packet.len() >= HEADER_LEN {
-            self.mischief.note(from, &packet);
+            self.mutator.note(from, &packet);
         }
         self.packet = packet;
     }
@@ -386,7 +386,7 @@ impl<S: Side> Stage<S> {
     /// A message has come out of the endpoint: whole and as it was sent.
     pub(super) fn assert_intact(&self, body: &[u8]) {
         assert!(body.len() <= MAX_MESSAGE);
-        assert!(self.mischief.has_changed_bodies || is_pattern(body), "a message as it was sent");
+        assert!(self.mutator.has_changed_bodies || is_pattern(body), "a message as it was sent");
     }
 
     /// The end of a turn of the loop.

@@ -30,14 +30,14 @@ const KINDS: [Kind; 8] = [
 
 /// Makes packets, and remembers what was sent.
 #[derive(Default)]
-pub(super) struct Mischief {
+pub(super) struct PacketMutator {
     /// The last packets that were sent, the oldest first, with the addresses they came from.
     past: VecDeque<(SimRoute, Vec<u8>)>,
     /// Bodies were changed: messages need not be the pattern any more.
     pub(super) has_changed_bodies: bool,
 }
 
-impl Mischief {
+impl PacketMutator {
     /// Remembers a packet, in the memory of the one that it makes forgotten.
     pub(super) fn note(&mut self, from: SimRoute, packet: &[u8]) {
         let oldest = if self.past.len() == REMEMBERED { self.past.pop_front() } else { None };

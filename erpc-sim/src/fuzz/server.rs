@@ -18,13 +18,13 @@ use erpc_core::wire::extension::EXTENSION_HEAD;
 use erpc_core::wire::{ANNOUNCEMENT, ConnectionId, Header, HeaderError, Kind, PacketLayout};
 
 use super::harness::{
-    self, BURST, CREDITS, HONEST, MAX_SESSIONS, Place, Session, Side, Slot, Stage,
+    self, AttackerSession, BURST, CREDITS, HONEST, Harness, MAX_SESSIONS, Place, Side, Slot,
 };
 use super::input::Input;
 use super::packet_mutator::STRANGER;
 use super::steps::server::{ACCEPTED, CALL, HANDSHAKE, LEAVE, RETURN};
 use crate::SimRoute;
-use crate::hostile::LyingServer;
+use crate::hostile::MaliciousServer;
 use crate::hostile::craft::{self, Craft, PARAMETERS, request_layout, response_layout};
 
 /// The attacker's address, and another that answers from the same port.
@@ -49,7 +49,7 @@ const REFUSALS: [Refusal; 4] =
 /// # Panics
 /// If one of these does not hold, or the endpoint panics.
 pub fn hostile_server(data: &[u8]) {
-    harness::play::<Server>(data);
+    harness::play::<HostileServers>(data);
 }
 
 /// A `Hello` of the client's, or an `Open` with what it proposes.
@@ -61,7 +61,7 @@ struct Asked {
 }
 
 /// The client's servers, and its user.
-pub(super) struct Server {
+pub(super) struct HostileServers {
     ids: Vec<SessionId>,
     /// Handshake messages that were not answered.
     asked: VecDeque<Asked>,
@@ -71,7 +71,7 @@ pub(super) struct Server {
     ended: Vec<bool>,
 }
 
-impl Side for Server {
+impl Side for HostileServers {
     const MESSAGES: &'static [Kind] = &[Kind::Response, Kind::Failure];
     const AUX: u32 = 0;
     const SIZES: &'static [u32] = &[8, 0, 512, 513, 1_024, 1_025, 3_000, 20_000, 40_000, 40_001];
@@ -94,35 +94,35 @@ impl Side for Server {
         Self { ids: Vec::new(), asked: VecDeque::new(), is_willing: true, ended: Vec::new() }
     }
 
-    fn begin(stage: &mut Stage<Self>, _: u64, how: u8) {
-        stage.side.is_willing = how & 2 == 0;
-        stage.connect(LIAR);
+    fn begin(harness: &mut Harness<Self>, _: u64, how: u8) {
+        harness.side.is_willing = how & 2 == 0;
+        harness.connect(LIAR);
         if how & 4 != 0 {
-            stage.connect(LIAR);
+            harness.connect(LIAR);
         }
         for size in [8, 1_449] {
-            stage.call((0, 0), size);
+            harness.call((0, 0), size);
         }
-        stage.end_turn();
+        harness.end_turn();
     }
 
     fn layout(terms: &Parameters, size: u32) -> PacketLayout {
         response_layout(terms, size)
     }
 
-    fn step(stage: &mut Stage<Self>, what: u8, place: Place, input: &mut Input<'_>) {
+    fn step(harness: &mut Harness<Self>, what: u8, place: Place, input: &mut Input<'_>) {
         match what {
-            RETURN => stage.credit_return(place, input),
-            ACCEPTED => stage.accepted(place, input),
-            CALL => stage.call((place.session, place.slot), input.pick(&REQUESTS)),
-            LEAVE if place.slot == 0 => stage.disconnect(place.session, input),
-            LEAVE => stage.cancel(place.session, place.slot),
-            HANDSHAKE => stage.answer_handshake(input),
-            _ => stage.connect(LIAR),
+            RETURN => harness.credit_return(place, input),
+            ACCEPTED => harness.accepted(place, input),
+            CALL => harness.call((place.session, place.slot), input.pick(&REQUESTS)),
+            LEAVE if place.slot == 0 => harness.disconnect(place.session, input),
+            LEAVE => harness.cancel(place.session, place.slot),
+            HANDSHAKE => harness.answer_handshake(input),
+            _ => harness.connect(LIAR),
         }
     }
 
-    fn heard(stage: &mut Stage<Self>, _: SimRoute, event: Event<'_, SimRoute>) {
+    fn heard(harness: &mut Harness<Self>, _: SimRoute, event: Event<'_, SimRoute>) {
         match event {
             Event::None => {}
             Event::Request(_) | Event::Cancelled(_) => {
@@ -130,25 +130,25 @@ impl Side for Server {
             }
             Event::Reply { token, result, request } => {
                 if let Ok(body) = &result {
-                    stage.assert_intact(body.as_slice());
+                    harness.assert_intact(body.as_slice());
                 }
                 if let Ok(Reply { body: Body::Message(message), .. }) = result {
-                    stage.core.pool().recycle(message);
+                    harness.core.pool().recycle(message);
                 }
-                stage.end(token, request);
+                harness.end(token, request);
             }
         }
     }
 
-    fn turn_ends(stage: &mut Stage<Self>, _: usize) {
-        while let Some(notice) = stage.core.pop_notice() {
+    fn turn_ends(harness: &mut Harness<Self>, _: usize) {
+        while let Some(notice) = harness.core.pop_notice() {
             match notice {
                 Notice::CallFailed { token, request, error } => {
                     assert!(!matches!(error, CallError::Status(_)), "a status comes with a packet");
-                    stage.end(token, request);
+                    harness.end(token, request);
                 }
                 Notice::Session(id, SessionEvent::Closed(_)) => {
-                    stage.side.ids.retain(|known| *known != id);
+                    harness.side.ids.retain(|known| *known != id);
                 }
                 Notice::Session(..) => {}
                 Notice::Cancelled(_) | Notice::ClientGone(_) => {
@@ -156,17 +156,17 @@ impl Side for Server {
                 }
             }
         }
-        let stats = stage.core.stats();
-        let ended = stage.side.ended.iter().filter(|ended| **ended).count() as u64;
+        let stats = harness.core.stats();
+        let ended = harness.side.ended.iter().filter(|ended| **ended).count() as u64;
         assert_eq!(stats.responses + stats.failures, ended, "each end is counted and told");
-        let sent = stage.out.load().0;
+        let sent = harness.out.load().0;
         assert!(sent <= Self::EXPIRED + BURST * Self::ANSWERS, "{sent} packets in a turn");
     }
 
     /// A willing server answers handshakes.
-    fn learn(stage: &mut Stage<Self>) {
+    fn learn(harness: &mut Harness<Self>) {
         let mut honest = Vec::new();
-        for (to, packet) in stage.out.packets() {
+        for (to, packet) in harness.out.packets() {
             let Some((header, _)) = craft::read(packet) else {
                 // A `Hello` of another version is refused in that version.
                 let parsed = Header::parse(packet);
@@ -186,29 +186,29 @@ impl Side for Server {
                 Some((_, Control::Open { client, parameters, .. })) => (client, Some(parameters)),
                 Some(_) => continue,
                 None => {
-                    note_request(&mut stage.sessions, &header);
+                    note_request(&mut harness.sessions, &header);
                     continue;
                 }
             };
-            stage.side.asked.push_back(Asked { route, client, nonce, proposed });
+            harness.side.asked.push_back(Asked { route, client, nonce, proposed });
         }
-        stage.out.clear();
-        stage.side.asked.truncate(ASKED);
+        harness.out.clear();
+        harness.side.asked.truncate(ASKED);
         for packet in honest {
-            stage.answer_honestly(&packet);
+            harness.answer_honestly(&packet);
         }
-        while stage.side.is_willing
-            && let Some(asked) = stage.side.asked.pop_front()
+        while harness.side.is_willing
+            && let Some(asked) = harness.side.asked.pop_front()
         {
-            stage.answer_truly(&asked);
+            harness.answer_truly(&asked);
         }
     }
 
-    fn check(stage: &Stage<Self>) {
-        let (opened, accepted) = stage.core.sessions();
+    fn check(harness: &Harness<Self>) {
+        let (opened, accepted) = harness.core.sessions();
         assert!(opened <= MAX_SESSIONS && accepted == 0);
-        for id in &stage.side.ids {
-            let Some(stats) = stage.core.session_stats(*id) else { continue };
+        for id in &harness.side.ids {
+            let Some(stats) = harness.core.session_stats(*id) else { continue };
             assert!(
                 stats.credits <= CREDITS
                     && stats.in_flight + stats.quarantined <= WINDOW
@@ -217,31 +217,31 @@ impl Side for Server {
         }
     }
 
-    fn honest_call(stage: &mut Stage<Self>) {
-        if stage.core.sessions().0 == MAX_SESSIONS {
+    fn honest_call(harness: &mut Harness<Self>) {
+        if harness.core.sessions().0 == MAX_SESSIONS {
             // No room for another. One goes; it may have calls that never end by themselves.
-            let id = stage.side.ids.pop().expect("sessions have ids");
-            return stage.core.disconnect(stage.now, id, &mut stage.out);
+            let id = harness.side.ids.pop().expect("sessions have ids");
+            return harness.core.disconnect(harness.now, id, &mut harness.out);
         }
-        stage.side.is_willing = true;
-        stage.side.asked.clear();
-        stage.connect(HONEST);
-        let before = stage.side.ended.len();
-        stage.call((stage.side.ids.len() - 1, 0), 8);
-        stage.end_turn();
+        harness.side.is_willing = true;
+        harness.side.asked.clear();
+        harness.connect(HONEST);
+        let before = harness.side.ended.len();
+        harness.call((harness.side.ids.len() - 1, 0), 8);
+        harness.end_turn();
         // The hostile sessions may hold all memory, and then the call is refused; never may it hang.
-        let ended = stage.side.ended[before..].iter().all(|ended| *ended);
+        let ended = harness.side.ended[before..].iter().all(|ended| *ended);
         assert!(ended, "an honest server's answer is heard");
     }
 
-    fn gone(stage: &mut Stage<Self>) {
-        stage.side.is_willing = false;
-        stage.end_turn();
-        assert!(stage.side.ended.iter().all(|ended| *ended), "every call has ended");
+    fn gone(harness: &mut Harness<Self>) {
+        harness.side.is_willing = false;
+        harness.end_turn();
+        assert!(harness.side.ended.iter().all(|ended| *ended), "every call has ended");
     }
 }
 
-impl Stage<Server> {
+impl Harness<HostileServers> {
     fn connect(&mut self, to: SimRoute) {
         if let Ok(id) = self.core.connect(self.now, to, &mut self.out) {
             self.side.ids.push(id);
@@ -351,7 +351,7 @@ impl Stage<Server> {
                 steer: input.u8() & 3,
             },
             (_, Some(_)) => Control::Opened {
-                server: LyingServer::name(asked.client),
+                server: MaliciousServer::name(asked.client),
                 parameters: harness::terms(input),
             },
         };
@@ -364,7 +364,7 @@ impl Stage<Server> {
         let message = match asked.proposed {
             None => Control::Challenge { cookie: [3; 16], port: 0, steer: 0 },
             Some(parameters) => {
-                Control::Opened { server: LyingServer::name(asked.client), parameters }
+                Control::Opened { server: MaliciousServer::name(asked.client), parameters }
             }
         };
         self.answer(asked, message, asked.route);
@@ -377,7 +377,11 @@ impl Stage<Server> {
                 (MIN_DATAGRAM as u32..=1_472).contains(&terms.max_datagram) && terms.eager > 0;
             let is_new = self.sessions.iter().all(|known| known.to != asked.client);
             if asked.route != HONEST && sane && is_new {
-                self.admit(Session::new::<Server>(asked.route, (asked.client, server), terms));
+                self.admit(AttackerSession::new::<HostileServers>(
+                    asked.route,
+                    (asked.client, server),
+                    terms,
+                ));
             }
         }
         self.packet = craft::control(asked.client, asked.nonce, message);
@@ -421,7 +425,7 @@ impl Stage<Server> {
 }
 
 /// The client has sent a packet of a request.
-fn note_request(sessions: &mut [Session], header: &Header) {
+fn note_request(sessions: &mut [AttackerSession], header: &Header) {
     let known = sessions.iter_mut().find(|session| session.own == header.connection);
     let (Some(session), Kind::Request) = (known, header.kind) else { return };
     let number = header.request.to_u32();

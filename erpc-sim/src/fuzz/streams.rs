@@ -124,14 +124,14 @@ impl Handlers {
 
 /// The hostile client: it keeps to the rules of calls, and says anything with them.
 #[derive(Default)]
-struct Client {
+struct StreamClient {
     session: Option<SessionId>,
     /// Calls on their way, by token.
     calls: BTreeMap<u64, ()>,
     next: u64,
 }
 
-impl App<MemTransport> for Client {
+impl App<MemTransport> for StreamClient {
     fn on_request(&mut self, _: &mut Context<'_, MemTransport>, _: RawRequest<'_, MemRoute>) {
         panic!("a server calls nobody");
     }
@@ -164,11 +164,11 @@ impl App<MemTransport> for Client {
 }
 
 /// Both, in virtual time.
-struct Stage {
+struct StreamHarness {
     server: Endpoint<MemTransport>,
     handlers: Arc<Handlers>,
     rpc: Rpc<MemTransport>,
-    client: Client,
+    client: StreamClient,
     peer: MemRoute,
     now: Instant,
     /// What an honest client would say next.
@@ -176,7 +176,7 @@ struct Stage {
     seq: u32,
 }
 
-impl Stage {
+impl StreamHarness {
     fn new(seed: u64) -> Self {
         let hub = MemHub::new();
         let config =
@@ -196,10 +196,10 @@ impl Stage {
         let rpc = Rpc::new(hub.port(MemConfig::default()), config());
         let rpc = rpc.expect("a valid configuration");
         let now = Instant::from_nanos(1_000_000_000);
-        let client = Client::default();
-        let mut stage = Self { server, handlers, rpc, client, peer, now, stream: 0, seq: 0 };
-        stage.connect();
-        stage
+        let client = StreamClient::default();
+        let mut harness = Self { server, handlers, rpc, client, peer, now, stream: 0, seq: 0 };
+        harness.connect();
+        harness
     }
 
     fn turn(&mut self) {
@@ -345,11 +345,11 @@ impl Stage {
 /// memory when the client is gone.
 pub fn hostile_streams(data: &[u8]) {
     let mut input = Input::new(data);
-    let mut stage = Stage::new(seed_of(data));
+    let mut harness = StreamHarness::new(seed_of(data));
     while !input.is_empty() {
-        stage.step(&mut input);
+        harness.step(&mut input);
     }
-    stage.end();
+    harness.end();
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! Packets made by hand, honest and otherwise.
+//! Packets made by hand: by the rules, or against them.
 //!
-//! Whoever speaks the protocol without an endpoint does it through here: attackers and fuzz targets.
-//! [`seal`] is the one place that knows what a receiver checks before it looks at a packet's meaning.
+//! Attackers and fuzz targets, which speak the protocol without an endpoint, make their packets here. (Unit tests of
+//! `erpc-core` cannot: this crate depends on another copy of its types.) [`seal`] is the one place that knows what a
+//! receiver checks before it looks at a packet's meaning.
 
 use erpc_core::wire::checksum::{self, TRAILER_LEN, overhead};
 use erpc_core::wire::control::{Control, Parameters};
@@ -10,7 +11,7 @@ use erpc_core::wire::{
     RequestNumber,
 };
 
-/// What a data packet says of itself. What it starts as is up to whoever makes it.
+/// The header fields of a data packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Craft {
     /// The receiver's name for the session.
@@ -128,7 +129,7 @@ pub const fn response_layout(terms: &Parameters, size: u32) -> PacketLayout {
     PacketLayout::new(size, first, payload)
 }
 
-/// What an attacker says that it can take: enough that nobody refuses it.
+/// What an attacker says that it can take: enough for any server to accept it.
 pub const PARAMETERS: Parameters = Parameters {
     max_datagram: 1_472,
     max_message: 1 << 20,

@@ -1,4 +1,4 @@
-//! A client that was let in and lies from then on.
+//! A client that opens sessions by the rules and breaks them afterwards.
 
 use erpc_core::time::Instant;
 use erpc_core::wire::control::{Control, Parameters};
@@ -9,9 +9,9 @@ use super::{Attacker, Forged, Pace};
 use crate::net::Packet;
 use crate::{Random, SimRoute};
 
-/// What a liar does with its sessions, one packet at a time, in turn over sessions and slots.
+/// How a malicious client uses its sessions: one packet at a time, round robin over sessions and slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lie {
+pub enum ClientAttack {
     /// Requests one after the other, whole, without regard to credits, window or answers.
     Overrun {
         /// Packets of each request, at least 1.
@@ -43,17 +43,17 @@ pub enum Lie {
     Sessions,
 }
 
-/// A session on its way or open.
-struct Session {
+/// A session that is opening or open.
+struct AttackSession {
     client: ConnectionId,
     cookie: Option<[u8; 16]>,
-    open: Option<Open>,
+    open: Option<OpenSession>,
     slots: [Slot; SLOTS],
 }
 
-/// What the server has agreed to.
+/// The server's side of the session, once it is open.
 #[derive(Clone, Copy)]
-struct Open {
+struct OpenSession {
     server: ConnectionId,
     terms: Parameters,
 }
@@ -67,34 +67,34 @@ struct Slot {
 
 const SLOTS: usize = 8;
 
-/// An admitted client that lies: it performs the true handshake for each of its sessions, reading what
-/// the server answers, and then does as its [`Lie`] says.
-pub struct Liar {
+/// A client that attacks after its handshakes: it opens its sessions by the rules, with what the server answers, and
+/// then sends the packets of its [`ClientAttack`].
+pub struct MaliciousClient {
     me: SimRoute,
     victim: SimRoute,
-    lie: Lie,
+    attack: ClientAttack,
     pace: Pace,
     random: Random,
     parameters: Parameters,
-    sessions: Vec<Session>,
+    sessions: Vec<AttackSession>,
     /// Packets sent after the handshakes.
-    told: u64,
+    attack_packets: u64,
     at: usize,
 }
 
-impl Liar {
-    /// A liar at `me` with `sessions` sessions to `victim`, each with another steer byte if `steers`: as
+impl MaliciousClient {
+    /// A client at `me` with `sessions` sessions to `victim`, each with another steer byte if `steers`: as
     /// if each were another endpoint's. The handshakes keep to the pace, too.
     #[must_use]
     pub fn new(
         me: SimRoute,
         victim: SimRoute,
-        lie: Lie,
+        attack: ClientAttack,
         pace: Pace,
         sessions: u32,
         steers: bool,
     ) -> Self {
-        let session = |index: u32| Session {
+        let session = |index: u32| AttackSession {
             client: ConnectionId::new(if steers { index as u8 } else { 0 }, false, index, 0x5EED),
             cookie: None,
             open: None,
@@ -103,7 +103,7 @@ impl Liar {
         Self {
             me,
             victim,
-            lie,
+            attack,
             pace,
             random: Random::new(u64::from(me.host)),
             parameters: Parameters {
@@ -113,12 +113,12 @@ impl Liar {
                 ..PARAMETERS
             },
             sessions: (0..sessions.max(1)).map(session).collect(),
-            told: 0,
+            attack_packets: 0,
             at: 0,
         }
     }
 
-    /// Sessions that are open, as far as the liar knows.
+    /// Sessions that are open, as far as the attacker knows.
     #[must_use]
     pub fn open_sessions(&self) -> usize {
         self.sessions.iter().filter(|session| session.open.is_some()).count()
@@ -129,7 +129,7 @@ impl Liar {
     }
 
     /// The handshake message that the session waits for an answer to.
-    fn knock(&self, session: &Session) -> Forged {
+    fn knock(&self, session: &AttackSession) -> Forged {
         let client = session.client;
         let message = match session.cookie {
             None => Control::Hello { client, low: 1, high: 1 },
@@ -138,40 +138,44 @@ impl Liar {
         self.forged(craft::control(ConnectionId::endpoint(0), 0, message))
     }
 
-    /// The next lie in a session, `None` if it has nothing to say there.
-    fn lie(&mut self, at: usize) -> Option<Forged> {
-        let slot = match self.lie {
-            Lie::Overrun { packets } => (self.told / u64::from(packets)) as usize % SLOTS,
+    /// The next attack in a session, `None` if it has nothing to say there.
+    fn attack(&mut self, at: usize) -> Option<Forged> {
+        let slot = match self.attack {
+            ClientAttack::Overrun { packets } => {
+                (self.attack_packets / u64::from(packets)) as usize % SLOTS
+            }
             // The one whose response is large.
-            Lie::PullStorm => 0,
+            ClientAttack::PullStorm => 0,
             _ => self.random.below(SLOTS as u64) as usize,
         };
         let session = &mut self.sessions[at];
         let open = session.open?;
         let slot = &mut session.slots[slot];
-        self.told += 1;
-        let (craft, len) = match self.lie {
-            Lie::Overrun { packets } => open.overrun(slot, packets),
-            Lie::Gaps => open.gap(slot, &mut self.random),
-            Lie::PullStorm => open.storm(slot),
-            Lie::Leaps => open.leap(slot, &mut self.random),
-            Lie::DeclaredSizes { allowed } => open.declared(slot, allowed, &mut self.random),
-            Lie::Cancels => open.cancel(slot, &mut self.random),
-            Lie::ServersWords => open.servers_word(slot, &mut self.random),
-            Lie::Churn { keep } if at >= keep as usize => {
+        self.attack_packets += 1;
+        let (craft, len) = match self.attack {
+            ClientAttack::Overrun { packets } => open.overrun(slot, packets),
+            ClientAttack::Gaps => open.gap(slot, &mut self.random),
+            ClientAttack::PullStorm => open.storm(slot),
+            ClientAttack::Leaps => open.leap(slot, &mut self.random),
+            ClientAttack::DeclaredSizes { allowed } => {
+                open.declared(slot, allowed, &mut self.random)
+            }
+            ClientAttack::Cancels => open.cancel(slot, &mut self.random),
+            ClientAttack::ServersWords => open.servers_word(slot, &mut self.random),
+            ClientAttack::Churn { keep } if at >= keep as usize => {
                 session.open = None;
                 let close = Control::Close { sender: session.client };
                 return Some(self.forged(craft::control(open.server, 0, close)));
             }
-            Lie::Churn { .. } | Lie::Sessions => return None,
+            ClientAttack::Churn { .. } | ClientAttack::Sessions => return None,
         };
         Some(self.forged(craft.bytes(&FILLING[..len as usize])))
     }
 
     /// The session whose turn it is: all in turn, or, once they are open, those that do something.
     fn turn(&mut self) -> usize {
-        let idle = match self.lie {
-            Lie::Churn { keep } if self.at >= self.sessions.len() * 2 => keep as usize,
+        let idle = match self.attack {
+            ClientAttack::Churn { keep } if self.at >= self.sessions.len() * 2 => keep as usize,
             _ => 0,
         };
         let at = idle + self.at % (self.sessions.len() - idle).max(1);
@@ -180,8 +184,8 @@ impl Liar {
     }
 }
 
-/// One function for each [`Lie`] that is told with data packets: the header, and how long the body is.
-impl Open {
+/// One function for each [`ClientAttack`] with data packets. Returns the header and the length of the body.
+impl OpenSession {
     fn payload(&self) -> u32 {
         craft::payload(&self.terms)
     }
@@ -254,10 +258,10 @@ impl Open {
 /// Packets of the request whose response is pulled without end. A server that echoes answers as much.
 const STORM_PACKETS: u32 = 40;
 
-/// Bodies are of zeros: nobody reads them.
+/// Bodies are zeros, as the server does not read them.
 static FILLING: [u8; 65_536] = [0; 65_536];
 
-impl Attacker for Liar {
+impl Attacker for MaliciousClient {
     fn next_at(&self) -> Option<Instant> {
         self.pace.next_at()
     }
@@ -267,7 +271,7 @@ impl Attacker for Liar {
         let at = self.turn();
         let forged = match &self.sessions[at] {
             session if session.open.is_none() => Some(self.knock(session)),
-            _ => self.lie(at),
+            _ => self.attack(at),
         };
         out.extend(forged);
     }
@@ -285,9 +289,9 @@ impl Attacker for Liar {
                 out.push(self.knock(&self.sessions[index]));
             }
             Control::Opened { server, parameters } if session.open.is_none() => {
-                session.open = Some(Open { server, terms: parameters });
+                session.open = Some(OpenSession { server, terms: parameters });
             }
-            // To be believed alive costs an answer.
+            // The server closes a session that does not answer.
             Control::Ping { sender } => {
                 out.push(self.forged(craft::control(
                     sender,

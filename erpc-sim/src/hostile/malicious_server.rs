@@ -12,15 +12,15 @@ use crate::{Random, SimRoute};
 /// A server that answers handshakes truly and requests with lies: forged credit returns for packets that
 /// were never sent or long returned, gaps where there are none, windows of nothing and of everything,
 /// responses to what was not asked.
-pub struct LyingServer {
+pub struct MaliciousServer {
     me: SimRoute,
     pace: Pace,
     random: Random,
-    sessions: Vec<Session>,
+    sessions: Vec<ClientSession>,
 }
 
 /// A client's session, and the latest request in it.
-struct Session {
+struct ClientSession {
     route: SimRoute,
     client: ConnectionId,
     terms: Parameters,
@@ -28,7 +28,7 @@ struct Session {
     packets: u32,
 }
 
-impl LyingServer {
+impl MaliciousServer {
     /// A server at `me` that lies at this pace to whoever has a session with it.
     #[must_use]
     pub fn new(me: SimRoute, pace: Pace, seed: u64) -> Self {
@@ -58,7 +58,8 @@ impl LyingServer {
                 let terms = Parameters { eager, ..parameters };
                 reply(client, Control::Opened { server: Self::name(client), parameters: terms });
                 if self.sessions.iter().all(|session| session.client != client) {
-                    let session = Session { route: from, client, terms, request: 0, packets: 1 };
+                    let session =
+                        ClientSession { route: from, client, terms, request: 0, packets: 1 };
                     self.sessions.push(session);
                 }
             }
@@ -68,7 +69,7 @@ impl LyingServer {
     }
 }
 
-impl Attacker for LyingServer {
+impl Attacker for MaliciousServer {
     fn next_at(&self) -> Option<Instant> {
         self.pace.next_at()
     }
@@ -79,7 +80,7 @@ impl Attacker for LyingServer {
             return;
         }
         let at = self.random.below(self.sessions.len() as u64) as usize;
-        let Session { route, client, terms, request, packets } = &self.sessions[at];
+        let ClientSession { route, client, terms, request, packets } = &self.sessions[at];
         let kind = match self.random.below(8) {
             0 => Kind::Accepted,
             1 => Kind::Response,

@@ -1,10 +1,10 @@
-//! Peers that lie.
+//! Peers that attack.
 //!
 //! | attacker | what it may do | what it does |
 //! |---|---|---|
-//! | [`Stranger`] | send anything from any address, see no answers | floods of `Hello`s and forged `Open`s, guesses at connection ids, resets |
-//! | [`Liar`] | the true handshake, then anything | more packets than credits, pulls without end, request-number leaps, declared sizes, sessions without end |
-//! | [`LyingServer`] | accept a client's session, then anything | forged credit returns, windows, replies to what was not asked |
+//! | [`Spoofer`] | send anything from any address, see no answers | floods of `Hello`s and forged `Open`s, guesses at connection ids, resets |
+//! | [`MaliciousClient`] | the true handshake, then anything | more packets than credits, pulls without end, request-number leaps, declared sizes, sessions without end |
+//! | [`MaliciousServer`] | accept a client's session, then anything | forged credit returns, windows, replies to what was not asked |
 //!
 //! They speak the protocol by themselves, packet by packet, through [`craft`]. [`Bench`] runs one of them
 //! against a server with honest clients and says what the server and the clients noticed.
@@ -17,11 +17,11 @@ mod malicious_server;
 mod pace;
 mod spoofer;
 
-pub use bench::{Bench, PACKET_NANOS, Report, TURN_NANOS, VICTIM};
-pub use malicious_client::{Liar, Lie};
-pub use malicious_server::LyingServer;
+pub use bench::{AttackReport, Bench, PACKET_NANOS, TURN_NANOS, VICTIM};
+pub use malicious_client::{ClientAttack, MaliciousClient};
+pub use malicious_server::MaliciousServer;
 pub use pace::Pace;
-pub use spoofer::{Strange, Stranger};
+pub use spoofer::{Spoof, Spoofer};
 
 use erpc_core::time::Instant;
 

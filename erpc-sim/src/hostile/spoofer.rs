@@ -1,4 +1,4 @@
-//! Whoever was not let in: floods from addresses that are not the sender's.
+//! An attacker without a session: floods from forged source addresses.
 
 use erpc_core::time::Instant;
 use erpc_core::wire::control::Control;
@@ -9,9 +9,9 @@ use super::{Attacker, Forged, Pace};
 use crate::net::Packet;
 use crate::{Random, SimRoute};
 
-/// What a stranger sends.
+/// What a spoofer sends.
 #[derive(Clone, Copy, Debug)]
-pub enum Strange {
+pub enum Spoof {
     /// `Hello`s, each from another address and for another session.
     Hellos,
     /// `Open`s with cookies that nobody issued, each from another address.
@@ -28,32 +28,35 @@ pub enum Strange {
         client: SimRoute,
     },
     /// `Ping`s and `Close`s to sessions that do not exist, each from another address: every one is
-    /// answered, to whoever has that address.
+    /// answered, to the host with that address.
     Reflections,
 }
 
-/// A stranger: it forges addresses and sees no answers.
+/// Forges source addresses and sees no answers.
 #[derive(Debug)]
-pub struct Stranger {
+pub struct Spoofer {
     victim: SimRoute,
-    what: Strange,
+    what: Spoof,
     pace: Pace,
     random: Random,
 }
 
-/// Hosts from here on are in no topology: addresses that nobody has.
-const NOBODY: u32 = 1 << 24;
+/// Hosts from here on are in no topology.
+const UNUSED_HOSTS: u32 = 1 << 24;
 
-impl Stranger {
-    /// A stranger that sends `what` to `victim`. Addresses and guesses come from `seed`.
+impl Spoofer {
+    /// Sends `what` to `victim`. Addresses and guesses come from `seed`.
     #[must_use]
-    pub fn new(victim: SimRoute, what: Strange, pace: Pace, seed: u64) -> Self {
+    pub fn new(victim: SimRoute, what: Spoof, pace: Pace, seed: u64) -> Self {
         Self { victim, what, pace, random: Random::new(seed) }
     }
 
-    /// An address that is not the stranger's and that nobody else has.
+    /// A random address that no host has.
     fn anywhere(&mut self) -> SimRoute {
-        SimRoute::new(NOBODY + self.random.below(1 << 20) as u32, self.random.word() as u16 | 1)
+        SimRoute::new(
+            UNUSED_HOSTS + self.random.below(1 << 20) as u32,
+            self.random.word() as u16 | 1,
+        )
     }
 
     /// A session's name as far as it can be known: what is not random in it is small.
@@ -103,7 +106,7 @@ impl Stranger {
     }
 }
 
-impl Attacker for Stranger {
+impl Attacker for Spoofer {
     fn next_at(&self) -> Option<Instant> {
         self.pace.next_at()
     }
@@ -115,10 +118,10 @@ impl Attacker for Stranger {
         let client =
             ConnectionId::new(self.random.word() as u8, false, 1, self.random.word() as u32);
         let forged = match self.what {
-            Strange::Hellos => {
+            Spoof::Hellos => {
                 self.control(from, endpoint, Control::Hello { client, low: 1, high: 1 })
             }
-            Strange::ForgedOpens => {
+            Spoof::ForgedOpens => {
                 // The time in a cookie can be guessed; its MAC cannot.
                 let mut cookie = [0; 16];
                 cookie[..8].copy_from_slice(&now.as_nanos().to_le_bytes());
@@ -129,9 +132,9 @@ impl Attacker for Stranger {
                     Control::Open { client, cookie, parameters: PARAMETERS },
                 )
             }
-            Strange::Guesses { pretend } => self.any_data(pretend),
-            Strange::Resets { client } => self.any_end(client),
-            Strange::Reflections => {
+            Spoof::Guesses { pretend } => self.any_data(pretend),
+            Spoof::Resets { client } => self.any_end(client),
+            Spoof::Reflections => {
                 let unknown = self.guess(true);
                 let message = if self.random.percent(50) {
                     Control::Ping { sender: client }

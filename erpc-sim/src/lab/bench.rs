@@ -24,13 +24,13 @@ const START: Instant = Instant::from_nanos(1_000_000_000);
 struct Leave(usize);
 
 /// An endpoint and its user.
-struct Place {
+struct Endpoint {
     route: SimRoute,
     rpc: Rpc<SimTransport>,
     port: Rc<Port>,
     caller: Caller,
-    /// What its absences are drawn from.
-    absences: Random,
+    /// What the pauses of its loop are drawn from.
+    pause_random: Random,
     leaving: Vec<Sent>,
 }
 
@@ -59,7 +59,7 @@ pub struct Counts {
 pub struct Lab {
     setting: Setting,
     driver: Driver<Leave>,
-    places: Vec<Place>,
+    endpoints: Vec<Endpoint>,
     by_route: BTreeMap<SimRoute, usize>,
     chance: Random,
     /// A packet is lost if the word that is drawn for it is below this.
@@ -79,7 +79,7 @@ impl Lab {
         let chance = Random::new(setting.seed);
         Self {
             driver: Driver::new(&setting.topology, START),
-            places: Vec::new(),
+            endpoints: Vec::new(),
             by_route: BTreeMap::new(),
             chance: chance.fork(1),
             loses_below: (setting.loss * u64::MAX as f64) as u64,
@@ -104,12 +104,12 @@ impl Lab {
         rpc.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![route.port])), 0));
         let caller = Caller::new(load, random.fork(2));
         let start = START + caller.start();
-        self.places.push(Place {
+        self.endpoints.push(Endpoint {
             route,
             rpc,
             port,
             caller,
-            absences: random.fork(3),
+            pause_random: random.fork(3),
             leaving: Vec::new(),
         });
         self.by_route.insert(route, index);
@@ -159,16 +159,16 @@ impl Lab {
         if let Some(meter) = &mut self.meter {
             meter.clear();
         }
-        for place in &mut self.places {
-            place.caller.latencies.clear();
-            place.caller.calls = 0;
+        for endpoint in &mut self.endpoints {
+            endpoint.caller.latencies.clear();
+            endpoint.caller.calls = 0;
         }
     }
 
     /// Calls of an endpoint that have ended.
     #[must_use]
     pub fn calls(&self, index: usize) -> u64 {
-        self.places[index].caller.calls
+        self.endpoints[index].caller.calls
     }
 
     /// How long the calls of these endpoints took.
@@ -176,7 +176,7 @@ impl Lab {
     pub fn latencies(&self, indices: impl IntoIterator<Item = usize>) -> Samples {
         let mut all = Samples::default();
         for index in indices {
-            all.append(&self.places[index].caller.latencies);
+            all.append(&self.endpoints[index].caller.latencies);
         }
         all
     }
@@ -188,19 +188,19 @@ impl Lab {
 
     /// The rates at which an endpoint's sessions send and ask, in bytes per second; `None` where nothing limits them.
     pub fn rates(&mut self, index: usize) -> Vec<Option<u64>> {
-        let place = &mut self.places[index];
-        let cx = place.rpc.context_at(self.driver.now());
+        let endpoint = &mut self.endpoints[index];
+        let cx = endpoint.rpc.context_at(self.driver.now());
         let rate = |&session| cx.session_stats(session).and_then(|stats| stats.rate);
-        place.caller.sessions().iter().map(rate).collect()
+        endpoint.caller.sessions().iter().map(rate).collect()
     }
 
     /// What was counted since the beginning.
     pub fn counts(&mut self) -> Counts {
         let mut protocol = ProtocolStats::default();
         let mut overflows = 0;
-        for place in &mut self.places {
-            protocol += place.rpc.stats().protocol;
-            overflows += place.port.stats().rx_overflow;
+        for endpoint in &mut self.endpoints {
+            protocol += endpoint.rpc.stats().protocol;
+            overflows += endpoint.port.stats().rx_overflow;
         }
         let network = self.driver.network().stats();
         Counts {
@@ -227,43 +227,44 @@ impl Lab {
         if let Some(meter) = &mut self.meter {
             meter.look_at(self.driver.now(), from, &packet);
         }
-        self.places[to].port.deliver(packet.from, packet.bytes, packet.marked);
+        self.endpoints[to].port.deliver(packet.from, packet.bytes, packet.marked);
         self.driver.plan_turn_now(to);
     }
 
     /// One turn of an endpoint's loop.
     fn turn(&mut self, index: usize) {
         let now = self.driver.now();
-        let place = &mut self.places[index];
-        let waiting = place.port.waiting().min(MAX_BURST);
-        place.port.set_now(now);
-        place.rpc.run_once_at(now, &mut place.caller);
-        let absence = self.setting.absence;
-        let away = absence.map_or(0, |absence| absence.after_turn(&mut place.absences));
+        let endpoint = &mut self.endpoints[index];
+        let waiting = endpoint.port.waiting().min(MAX_BURST);
+        endpoint.port.set_now(now);
+        endpoint.rpc.run_once_at(now, &mut endpoint.caller);
+        let loop_pauses = self.setting.loop_pauses;
+        let away =
+            loop_pauses.map_or(0, |loop_pauses| loop_pauses.after_turn(&mut endpoint.pause_random));
         if away == 0 {
             // Its next turn is when something comes.
-            place.rpc.rested();
+            endpoint.rpc.rested();
         }
-        if now >= START + place.caller.start() {
-            place.caller.begin(&mut place.rpc.context_at(now));
-            place.rpc.ring_doorbell();
+        if now >= START + endpoint.caller.start() {
+            endpoint.caller.begin(&mut endpoint.rpc.context_at(now));
+            endpoint.rpc.ring_doorbell();
         }
-        if let Some(rule) = place.port.take_misuse() {
+        if let Some(rule) = endpoint.port.take_misuse() {
             panic!("{rule}");
         }
         let (per_turn, per_packet) = self.setting.turn_nanos;
         let sent_by = now.plus_nanos(per_turn + per_packet * waiting as u64);
         let busy_until = sent_by.plus_nanos(away);
         self.driver.set_busy_until(index, busy_until);
-        place.port.take_sent(&mut place.leaving);
-        let next = if away > 0 || place.port.waiting() > 0 {
+        endpoint.port.take_sent(&mut endpoint.leaving);
+        let next = if away > 0 || endpoint.port.waiting() > 0 {
             Some(busy_until)
         } else {
-            place.rpc.next_deadline()
+            endpoint.rpc.next_deadline()
         };
         if per_packet == 0 {
             self.leave(index);
-        } else if !place.leaving.is_empty() {
+        } else if !endpoint.leaving.is_empty() {
             self.driver.schedule(sent_by, Leave(index));
         }
         if let Some(next) = next {
@@ -273,9 +274,9 @@ impl Lab {
 
     /// What an endpoint has sent goes out.
     fn leave(&mut self, index: usize) {
-        let place = &mut self.places[index];
-        for Sent { to, bytes } in place.leaving.drain(..) {
-            self.driver.send(place.route.host, Packet::new(place.route, to, bytes));
+        let endpoint = &mut self.endpoints[index];
+        for Sent { to, bytes } in endpoint.leaving.drain(..) {
+            self.driver.send(endpoint.route.host, Packet::new(endpoint.route, to, bytes));
         }
     }
 }

@@ -80,7 +80,7 @@ pub struct Moment {
 
 /// What was seen.
 #[derive(Debug)]
-pub struct Report {
+pub struct IncastReport {
     /// Bytes of messages that arrived in order, in bits per nanosecond.
     pub gbps: f64,
     /// What of the receiver's cable is left for messages.
@@ -101,7 +101,7 @@ pub struct Report {
 
 /// Runs it.
 #[must_use]
-pub fn run(incast: &Incast) -> Report {
+pub fn run(incast: &Incast) -> IncastReport {
     let setting = Setting::star(incast.ways + 1, GBPS, BASE_RTT, incast.seed)
         .control(incast.control)
         .credits(incast.credits);
@@ -117,7 +117,7 @@ pub fn run(incast: &Incast) -> Report {
     let nanos = incast.time.as_nanos() as f64;
     let shares: Vec<f64> =
         senders.iter().map(|&sender| lab.meter().delivered(sender) as f64 * 8.0 / nanos).collect();
-    Report {
+    IncastReport {
         gbps: shares.iter().sum(),
         achievable_gbps,
         jain: jain(&shares),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use erpc_core::protocol::{CongestionControl, WINDOW};
 
 use super::{Counts, Lab, Load, Setting, Spread};
-use crate::{Absence, SimRoute};
+use crate::{LoopPauses, SimRoute};
 
 /// What is asked.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub struct Loss {
     /// Who controls the rate.
     pub control: CongestionControl,
     /// How both loops are away.
-    pub absence: Option<Absence>,
+    pub loop_pauses: Option<LoopPauses>,
     /// Time that is measured, after a tenth as much of warming up.
     pub time: Duration,
     /// Everything random comes from it.
@@ -41,7 +41,7 @@ pub struct Goodput {
 #[must_use]
 pub fn run(loss: &Loss) -> Goodput {
     let setting = Setting::pair(100, Duration::from_nanos(2_500), loss.seed).control(loss.control);
-    let mut lab = Lab::new(Setting { loss: loss.rate, absence: loss.absence, ..setting });
+    let mut lab = Lab::new(Setting { loss: loss.rate, loop_pauses: loss.loop_pauses, ..setting });
     let (server, client) = (SimRoute::new(0, 1), SimRoute::new(1, 1));
     let load = Load {
         peers: vec![server; loss.outstanding.div_ceil(WINDOW)],

@@ -60,7 +60,7 @@ impl Scale {
 
 /// What was seen.
 #[derive(Debug)]
-pub struct Report {
+pub struct ScaleReport {
     /// How long calls took.
     pub latencies: Samples,
     /// Calls per second and node.
@@ -78,7 +78,7 @@ pub struct Report {
 /// # Panics
 /// Without threads.
 #[must_use]
-pub fn run(scale: &Scale) -> Report {
+pub fn run(scale: &Scale) -> ScaleReport {
     let (racks, hosts) = RACKS;
     let switch = SwitchConfig::default();
     let topology = Topology::two_tier(racks, hosts, OVERSUBSCRIPTION, CABLE, switch);
@@ -113,7 +113,7 @@ pub fn run(scale: &Scale) -> Report {
     let latencies = lab.latencies(0..routes.len());
     let seconds = scale.time.as_secs_f64();
     let per_node = |count: u64| count as f64 / seconds / f64::from(nodes);
-    Report {
+    ScaleReport {
         calls_per_second: per_node(latencies.len() as u64),
         retransmissions_per_second: per_node(counts.retransmissions - before.retransmissions),
         sessions,

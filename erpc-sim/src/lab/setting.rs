@@ -6,7 +6,7 @@ use erpc_core::protocol::{CongestionControl, EndpointConfig};
 use erpc_core::transport::{ChargeModel, MIN_DATAGRAM};
 use erpc_core::wire::HEADER_LEN;
 
-use crate::Absence;
+use crate::LoopPauses;
 use crate::net::{Link, SwitchConfig, Topology, WIRE_OVERHEAD_BYTES};
 use crate::transport::Nic;
 
@@ -37,7 +37,7 @@ pub struct Setting {
     /// measured.
     pub turn_nanos: (u64, u64),
     /// How every endpoint's loop is away; `None` if it never is.
-    pub absence: Option<Absence>,
+    pub loop_pauses: Option<LoopPauses>,
     /// Whether there is a [`Meter`](super::Meter) at the cables, which remembers every session.
     pub meters: bool,
     /// Everything random comes from it.
@@ -81,7 +81,7 @@ impl Setting {
             config,
             loss: 0.0,
             turn_nanos: (TURN_NANOS, 0),
-            absence: None,
+            loop_pauses: None,
             meters: true,
             seed,
         }

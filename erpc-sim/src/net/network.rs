@@ -5,7 +5,7 @@ use erpc_core::time::Instant;
 use super::port::Port;
 use super::switch::{Switch, Verdict};
 use super::topology::Node;
-use super::tournament::Agenda;
+use super::tournament::Tournament;
 use super::{LinkId, NetworkStats, Packet, Topology};
 
 /// Packet buffers that are kept for reuse.
@@ -36,7 +36,7 @@ pub struct Network {
     ports: Vec<Port>,
     switches: Vec<Switch>,
     /// Ports by when their next packet arrives at the other end.
-    arrivals: Agenda,
+    arrivals: Tournament,
     stats: NetworkStats,
     spare: Vec<Vec<u8>>,
 }
@@ -63,7 +63,7 @@ impl Network {
             switches: switches
                 .map(|(config, routes)| Switch::new(config, routes, ports.len()))
                 .collect(),
-            arrivals: Agenda::new(ports.len()),
+            arrivals: Tournament::new(ports.len()),
             ports,
             stats: NetworkStats::default(),
             spare: Vec::new(),
@@ -218,7 +218,11 @@ impl Network {
             port.check();
             in_flight += port.packets() as u64;
             let arrival = port.next_arrival().map(|(nanos, _)| nanos);
-            assert_eq!(self.arrivals.due(index), arrival, "the agenda is wrong about port {index}");
+            assert_eq!(
+                self.arrivals.due(index),
+                arrival,
+                "the tournament is wrong about port {index}"
+            );
         }
         assert_eq!(self.stats.in_flight, in_flight, "packets in flight");
         for (switch, number) in self.switches.iter().zip(0..) {
@@ -285,7 +289,7 @@ impl Network {
         }
     }
 
-    /// Puts a port where it belongs in the agenda.
+    /// Updates when a port is due.
     #[inline]
     fn reschedule(&mut self, index: u32) {
         self.arrivals.set(index, self.ports[index as usize].next_arrival());

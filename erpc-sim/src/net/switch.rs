@@ -1,7 +1,7 @@
 //! A switch with output queues in one shared buffer.
 
 use super::port::Port;
-use super::tournament::Agenda;
+use super::tournament::Tournament;
 
 /// The unit of alpha: runs must not depend on how floating point is done, so decisions are made
 /// with integers.
@@ -67,7 +67,7 @@ pub(super) struct Switch {
     /// used, and all at once before a packet is dropped.
     used_bytes: u64,
     /// Ports that may have something in the buffer, by when the first of it leaves, or earlier.
-    leaving: Agenda,
+    leaving: Tournament,
 }
 
 impl Switch {
@@ -79,7 +79,7 @@ impl Switch {
             mark_bytes: config.mark_bytes,
             routes,
             used_bytes: 0,
-            leaving: Agenda::new(ports),
+            leaving: Tournament::new(ports),
         }
     }
 
@@ -160,7 +160,7 @@ impl Switch {
         for (index, port) in ports {
             queued += port.queued_bytes();
             let Some(first) = port.next_departure() else { continue };
-            let due = self.leaving.due(index).expect("a port in use is on the agenda");
+            let due = self.leaving.due(index).expect("a port in use is due");
             assert!(due <= first, "port {index} would be settled too late");
         }
         assert_eq!(self.used_bytes, queued, "the buffer is not the sum of its queues");

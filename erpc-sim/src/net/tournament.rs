@@ -44,12 +44,12 @@ impl Due {
 /// known places and no jumps to mispredict: with an indexed heap of four children per node the
 /// whole network took 1.4 to 1.7 times as long.
 #[derive(Debug)]
-pub(super) struct Agenda {
+pub(super) struct Tournament {
     rounds: Vec<Due>,
     count: usize,
 }
 
-impl Agenda {
+impl Tournament {
     /// Nothing is due of the numbers below `count`.
     ///
     /// # Panics
@@ -106,20 +106,20 @@ mod tests {
     fn keeps_order_through_changes_and_removals() {
         const ITEMS: u64 = 37;
         let mut random = Random::new(1);
-        let mut agenda = Agenda::new(ITEMS as usize);
+        let mut tournament = Tournament::new(ITEMS as usize);
         let mut model: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for sequence in 0..20_000 {
             let item = random.below(ITEMS) as u32;
             let due = random.percent(60).then(|| (random.below(50), sequence));
-            agenda.set(item, due);
+            tournament.set(item, due);
             match due {
                 Some(due) => drop(model.insert(item, due)),
                 None => drop(model.remove(&item)),
             }
-            agenda.check();
+            tournament.check();
             let first = model.iter().map(|(item, due)| (*due, *item)).min();
-            assert_eq!(agenda.first(), first.map(|((nanos, _), item)| (nanos, item)));
-            assert_eq!(agenda.due(item), due.map(|(nanos, _)| nanos));
+            assert_eq!(tournament.first(), first.map(|((nanos, _), item)| (nanos, item)));
+            assert_eq!(tournament.due(item), due.map(|(nanos, _)| nanos));
         }
     }
 

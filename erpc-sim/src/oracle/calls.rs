@@ -9,7 +9,7 @@ use crate::pattern;
 
 /// Where a call is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
+pub(super) enum CallPhase {
     UnderWay,
     Ended,
     /// It ended, and its error said that it was never executed. So it must stay.
@@ -23,7 +23,7 @@ pub(super) struct Call {
     pub(super) request_len: u32,
     pub(super) response_len: u32,
     pub(super) session: u32,
-    pub(super) stage: Stage,
+    pub(super) phase: CallPhase,
     /// Bytes of its request that its caller put on the network, those of second copies included.
     pub(super) sent: u64,
     /// The same in packets.
@@ -73,13 +73,13 @@ pub(crate) struct Asked {
 impl Oracle {
     /// A call is about to be made. Its number goes with it as method and token.
     pub(crate) fn begin(&mut self, session: u32, request_len: u32, response_len: u32) -> u32 {
-        let stage = Stage::UnderWay;
+        let phase = CallPhase::UnderWay;
         let (sent, executions, panicked) = (0, 0, false);
         self.calls.push(Call {
             request_len,
             response_len,
             session,
-            stage,
+            phase,
             sent,
             packets: 0,
             executions,
@@ -128,14 +128,14 @@ impl Oracle {
 
     /// The call was not accepted, its request handed back.
     pub(crate) fn rejected(&mut self, id: u32, request: &[u8]) {
-        self.end(id, Stage::EndedNotExecuted);
+        self.end(id, CallPhase::EndedNotExecuted);
         self.outcomes.rejected += 1;
         self.check_request(id, request);
     }
 
     /// The caller has died.
     pub(crate) fn abandoned(&mut self, id: u32) {
-        self.end(id, Stage::Abandoned);
+        self.end(id, CallPhase::Abandoned);
         self.outcomes.abandoned += 1;
     }
 
@@ -150,7 +150,7 @@ impl Oracle {
         };
         let response_len = call.response_len as usize;
         call.executions = call.executions.saturating_add(1);
-        let Call { executions, stage, request_len, session, extension_len, .. } = *call;
+        let Call { executions, phase, request_len, session, extension_len, .. } = *call;
         let request_key = pattern::key(self.seed, method);
         let response_key = pattern::answer(request_key, body.len());
         let extended = extension_len.is_some() && pattern::answers_extended(response_key);
@@ -161,7 +161,7 @@ impl Oracle {
         if executions > 1 {
             self.blame(format!("call {method} is executed {executions} times"));
         }
-        if stage == Stage::EndedNotExecuted {
+        if phase == CallPhase::EndedNotExecuted {
             self.blame(format!("call {method} is executed, and was said not to be"));
         }
         if body.len() != request_len as usize || !pattern::matches(body, request_key) {
@@ -185,24 +185,24 @@ impl Oracle {
         if let Some(call) = self.calls.get_mut(method as usize) {
             call.panicked = true;
         }
-        self.hardships.panics += 1;
+        self.handler_events.panics += 1;
     }
 
     /// A call has ended.
     pub(crate) fn ended(&mut self, id: u32, result: Result<&[u8], &CallError>, request: &[u8]) {
-        if self.calls.get(id as usize).is_none_or(|call| call.stage != Stage::UnderWay) {
+        if self.calls.get(id as usize).is_none_or(|call| call.phase != CallPhase::UnderWay) {
             return self.blame(format!("call {id} ends, and is not under way: {result:?}"));
         }
         self.check_request(id, request);
         let call = self.calls[id as usize];
         let Call { session, sent, executions, panicked, .. } = call;
-        let latest = LATEST + self.longest_absence;
+        let latest = LATEST + self.longest_pause;
         if call.deadline.is_some_and(|deadline| self.now > deadline.plus_nanos(latest))
             && self.clocks_are_true
         {
             self.blame(format!("call {id} ends long after its deadline: {result:?}"));
         }
-        let mut stage = Stage::Ended;
+        let mut phase = CallPhase::Ended;
         if matches!(result, Ok(_) | Err(CallError::Status(_))) {
             self.sessions[session as usize].heard_at = self.now;
         }
@@ -227,7 +227,7 @@ impl Oracle {
             }
             Err(CallError::NotExecuted(cause)) => {
                 self.outcomes.not_executed += 1;
-                stage = Stage::EndedNotExecuted;
+                phase = CallPhase::EndedNotExecuted;
                 if self.is_trusted && executions > 0 {
                     self.blame(format!(
                         "call {id} was executed, and its error says that it was not"
@@ -256,11 +256,11 @@ impl Oracle {
             result,
             Err(CallError::NotExecuted(cause) | CallError::MaybeExecuted(cause)) if early.contains(cause)
         );
-        self.end(id, stage);
+        self.end(id, phase);
     }
 
-    pub(super) fn end(&mut self, id: u32, stage: Stage) {
-        self.calls[id as usize].stage = stage;
+    pub(super) fn end(&mut self, id: u32, phase: CallPhase) {
+        self.calls[id as usize].phase = phase;
         self.under_way -= 1;
     }
 

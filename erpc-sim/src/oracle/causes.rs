@@ -2,7 +2,7 @@
 
 use erpc_core::protocol::{Cause, ConnectError};
 
-use super::{Oracle, Session};
+use super::{Oracle, SessionRecord};
 
 impl Oracle {
     /// A session has closed.
@@ -22,7 +22,7 @@ impl Oracle {
                 if !has_passed && (call.deadline.is_none() || self.clocks_are_true) {
                     self.blame(format!("{what}, and it is not too late"));
                 }
-                self.hardships.late += 1;
+                self.handler_events.late += 1;
                 return;
             }
             _ => {}
@@ -40,7 +40,8 @@ impl Oracle {
         if self.spares_sessions && !is_late {
             self.blame(format!("{what}, and nothing happened to its session: {cause}"));
         }
-        let Session { of, asked_at, opened_at, heard_at, .. } = self.sessions[session as usize];
+        let SessionRecord { of, asked_at, opened_at, heard_at, .. } =
+            self.sessions[session as usize];
         let (connect, liveness) = self.timeouts[of];
         let was_open = opened_at.is_some();
         // How long it has been so, and how long it must be.

@@ -1,7 +1,7 @@
 //! What must be true of calls that carry more than their messages, and of those that end early.
 
 use super::Oracle;
-use super::calls::Stage;
+use super::calls::CallPhase;
 use crate::pattern;
 
 impl Oracle {
@@ -9,7 +9,7 @@ impl Oracle {
     /// extension.
     pub(crate) fn extend(&mut self, id: u32, deadline: Option<u64>) -> Vec<u8> {
         let extension = pattern::extension(self.request_key(id));
-        self.hardships.extended += 1;
+        self.handler_events.extended += 1;
         let call = &mut self.calls[id as usize];
         call.extension_len = Some(extension.len() as u32);
         call.deadline = deadline.map(|nanos| self.now.plus_nanos(nanos));
@@ -33,7 +33,7 @@ impl Oracle {
     /// The handler of a call is told that nobody waits for it.
     pub(crate) fn told_of_cancel(&mut self, id: u32) {
         let Some(call) = self.calls.get(id as usize) else { return };
-        let waits = call.stage == Stage::UnderWay && !call.cancelled;
+        let waits = call.phase == CallPhase::UnderWay && !call.cancelled;
         if self.is_trusted && self.spares_sessions && waits {
             self.blame(format!("a handler is told that nobody waits for call {id}, and one does"));
         }

@@ -17,8 +17,8 @@ use std::time::Duration;
 use erpc_core::time::Instant;
 
 pub(crate) use self::calls::Asked;
-use self::calls::{Call, Stage};
-pub use self::outcomes::{Hardships, Outcomes};
+use self::calls::{Call, CallPhase};
+pub use self::outcomes::{HandlerEvents, Outcomes};
 use self::streams::Stream;
 pub use self::streams::Streams;
 use crate::Feature;
@@ -45,7 +45,7 @@ pub(crate) type Incarnation = (usize, u32);
 
 /// What the oracle knows of a session.
 #[derive(Clone, Copy, Debug)]
-struct Session {
+struct SessionRecord {
     /// Which endpoint has opened it.
     of: usize,
     /// Which endpoint, in which of its lives, executes its calls.
@@ -73,14 +73,14 @@ pub struct Oracle {
     /// counts as dead.
     timeouts: Vec<(Duration, Duration)>,
     /// For how long a loop may be away, in nanoseconds: so much later may be what it is to do.
-    longest_absence: u64,
+    longest_pause: u64,
     /// Bytes of the largest message.
     largest_message: usize,
     /// What happens to streams is printed.
     prints: bool,
     now: Instant,
     calls: Vec<Call>,
-    sessions: Vec<Session>,
+    sessions: Vec<SessionRecord>,
     streams: Vec<Stream>,
     streams_under_way: u64,
     stream_counts: Streams,
@@ -89,7 +89,7 @@ pub struct Oracle {
     /// Calls that may have been executed, as their errors say, and not all of whose packets were seen to go
     /// out; perhaps they are in the queue of this turn.
     unsent: Vec<u32>,
-    hardships: Hardships,
+    handler_events: HandlerEvents,
     outcomes: Outcomes,
     violation: Option<Violation>,
 }
@@ -105,9 +105,9 @@ impl Oracle {
             memory_is_short: plan.features.has(Feature::Memory),
             clocks_are_true: !plan.features.has_any(&[Feature::ClockStall, Feature::ClockLeap]),
             timeouts: plan.endpoints.iter().map(|endpoint| endpoint.config.timeouts()).collect(),
-            longest_absence: {
-                let absences = plan.endpoints.iter().filter_map(|endpoint| endpoint.absence);
-                absences.map(|absence| absence.longest_nanos).max().unwrap_or(0)
+            longest_pause: {
+                let pauses = plan.endpoints.iter().filter_map(|endpoint| endpoint.loop_pauses);
+                pauses.map(|loop_pauses| loop_pauses.longest_nanos).max().unwrap_or(0)
             },
             largest_message: plan.sizes.longest as usize,
             prints: plan.prints,
@@ -120,7 +120,7 @@ impl Oracle {
             under_way: 0,
             opened: 0,
             unsent: Vec::new(),
-            hardships: Hardships::default(),
+            handler_events: HandlerEvents::default(),
             outcomes: Outcomes::default(),
             violation: None,
         }
@@ -164,7 +164,7 @@ impl Oracle {
     /// Bytes of the messages of calls that have not ended.
     #[must_use]
     pub fn backlog_bytes(&self) -> u64 {
-        let open = self.calls.iter().filter(|call| call.stage == Stage::UnderWay);
+        let open = self.calls.iter().filter(|call| call.phase == CallPhase::UnderWay);
         open.map(|call| u64::from(call.request_len) + u64::from(call.response_len)).sum()
     }
 
@@ -172,7 +172,7 @@ impl Oracle {
     pub(crate) fn session(&mut self, of: usize) -> u32 {
         let (home, opened_at) = (None, None);
         let (asked_at, heard_at) = (self.now, self.now);
-        self.sessions.push(Session { of, home, asked_at, opened_at, heard_at });
+        self.sessions.push(SessionRecord { of, home, asked_at, opened_at, heard_at });
         self.sessions.len() as u32 - 1
     }
 
@@ -194,7 +194,7 @@ impl Oracle {
 
     /// There was no memory for a request.
     pub(crate) fn no_memory(&mut self) {
-        self.hardships.allocations_refused += 1;
+        self.handler_events.allocations_refused += 1;
         if !self.memory_is_short {
             self.blame("there is no memory for a request, and nothing happened to the memory");
         }
@@ -202,7 +202,7 @@ impl Oracle {
 
     /// What was hard for users so far.
     #[must_use]
-    pub fn hardships(&self) -> Hardships {
-        self.hardships
+    pub fn handler_events(&self) -> HandlerEvents {
+        self.handler_events
     }
 }

@@ -33,9 +33,9 @@ impl AddAssign for Outcomes {
     }
 }
 
-/// What is hard or special for users, and no fault of anybody's.
+/// What handlers and callers met that is no violation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Hardships {
+pub struct HandlerEvents {
     /// Handlers that panicked.
     pub panics: u64,
     /// Requests that there was no memory for.

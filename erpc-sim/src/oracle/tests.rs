@@ -15,13 +15,13 @@ const SERVER: Incarnation = (1, 0);
 const START: u64 = 1_000;
 
 /// A session, a call of it, and whoever tells of them.
-struct Scene {
+struct Fixture {
     oracle: Oracle,
     session: u32,
     id: u32,
 }
 
-impl Scene {
+impl Fixture {
     /// A session and a call, asked for and not more, in a run with these faults.
     fn new(features: &[Feature]) -> Self {
         let mut plan = Plan::draw(1, Scenario::Calm, &Cut::default());
@@ -149,10 +149,10 @@ const UNTRUSTED: &[Feature] = &[Feature::Crashes, Feature::Corruption];
 const LIVENESS: u64 = 10_000_000_000;
 const CONNECT: u64 = 2_000_000_000;
 
-type Story = fn(&mut Scene);
+type Steps = fn(&mut Fixture);
 
 /// What may happen, what is told, and words of what is wrong with it.
-const WRONG: &[(&[Feature], Story, &str)] = &[
+const WRONG: &[(&[Feature], Steps, &str)] = &[
     // Executions.
     (
         CALM,
@@ -570,7 +570,7 @@ const WRONG: &[(&[Feature], Story, &str)] = &[
 ];
 
 /// The same without a mistake.
-const TRUE: &[(&[Feature], Story)] = &[
+const TRUE: &[(&[Feature], Steps)] = &[
     (CALM, |s| {
         s.opens().is_sent().is_executed().is_answered().closes(Cause::Disconnected);
     }),
@@ -641,41 +641,41 @@ const TRUE: &[(&[Feature], Story)] = &[
 #[test]
 fn every_wrong_story_is_seen_through() {
     for (at, (features, tell, words)) in WRONG.iter().enumerate() {
-        let mut scene = Scene::new(features);
-        tell(&mut scene);
-        scene.oracle.all_is_sent();
-        let violation = scene.oracle.violation();
+        let mut fixture = Fixture::new(features);
+        tell(&mut fixture);
+        fixture.oracle.all_is_sent();
+        let violation = fixture.oracle.violation();
         let what = violation.map_or("nothing", |violation| &violation.what);
-        assert!(what.contains(words), "story {at} ({words}) is answered with: {what}");
+        assert!(what.contains(words), "case {at} ({words}) is answered with: {what}");
     }
 }
 
 #[test]
 fn nothing_is_wrong_with_a_true_story() {
     for (at, (features, tell)) in TRUE.iter().enumerate() {
-        let mut scene = Scene::new(features);
-        tell(&mut scene);
-        scene.oracle.all_is_sent();
-        assert_eq!(scene.oracle.violation(), None, "story {at}");
+        let mut fixture = Fixture::new(features);
+        tell(&mut fixture);
+        fixture.oracle.all_is_sent();
+        assert_eq!(fixture.oracle.violation(), None, "case {at}");
     }
 }
 
 #[test]
 fn the_first_violation_is_the_one_that_counts() {
-    let mut scene = Scene::new(CALM);
-    scene.oracle.blame("one");
-    scene.after(1).oracle.blame("two");
-    let violation = scene.oracle.violation().map(ToString::to_string);
+    let mut fixture = Fixture::new(CALM);
+    fixture.oracle.blame("one");
+    fixture.after(1).oracle.blame("two");
+    let violation = fixture.oracle.violation().map(ToString::to_string);
     assert_eq!(violation.as_deref(), Some("at 0.000001000 s: one"));
 }
 
 #[test]
 fn what_has_not_ended_is_under_way_and_counted_once() {
-    let mut scene = Scene::new(CALM);
-    scene.calls_again();
-    assert_eq!((scene.oracle.under_way(), scene.oracle.calls()), (2, 2));
-    assert_eq!(scene.oracle.backlog_bytes(), u64::from(2 * (REQUEST + RESPONSE)));
-    scene.is_executed().is_answered();
-    assert_eq!((scene.oracle.under_way(), scene.oracle.outcomes().responses), (1, 1));
-    assert_eq!(scene.oracle.backlog_bytes(), u64::from(REQUEST + RESPONSE));
+    let mut fixture = Fixture::new(CALM);
+    fixture.calls_again();
+    assert_eq!((fixture.oracle.under_way(), fixture.oracle.calls()), (2, 2));
+    assert_eq!(fixture.oracle.backlog_bytes(), u64::from(2 * (REQUEST + RESPONSE)));
+    fixture.is_executed().is_answered();
+    assert_eq!((fixture.oracle.under_way(), fixture.oracle.outcomes().responses), (1, 1));
+    assert_eq!(fixture.oracle.backlog_bytes(), u64::from(REQUEST + RESPONSE));
 }

@@ -5,8 +5,8 @@ use erpc_core::protocol::{Cause, NewCall, RejectReason};
 use erpc_core::time::Instant;
 use erpc_core::wire::extension::MAX_EXTENSION;
 
-use super::{Cx, Party, Session};
-use crate::call_behaviour::Whim;
+use super::{Cx, Party, UserSession};
+use crate::call_behaviour::CallBehaviour;
 use crate::oracle::Oracle;
 use crate::pattern;
 use crate::plan::Plan;
@@ -17,7 +17,7 @@ impl Party {
         while self.owed > 0 && self.under_way < plan.outstanding {
             // Mostly on sessions that are open; now and then on one that is about to be.
             let eager = self.chances.sessions.percent(2);
-            let ready = |session: &Session| {
+            let ready = |session: &UserSession| {
                 session.lane.is_none() && !session.closing && (session.open || eager)
             };
             let count = self.sessions.iter().filter(|session| ready(session)).count();
@@ -26,29 +26,31 @@ impl Party {
             let Some(session) = ready.nth(at) else { return };
             let random = &mut self.chances.sizes;
             let (len, response_len) = (plan.sizes.draw(random), plan.sizes.draw(random));
-            let whim = Whim::draw(&mut self.chances.whims, &plan.whims);
+            let behaviour = CallBehaviour::draw(&mut self.chances.behaviour, &plan.call_mix);
             // There is to be room for extensions.
             let most = plan.sizes.longest.saturating_sub(MAX_EXTENSION as u32);
-            let (len, response_len) = match whim.extended {
+            let (len, response_len) = match behaviour.extended {
                 true => (len.min(most), response_len.min(most)),
                 false => (len, response_len),
             };
             let Ok(mut request) =
-                cx.alloc(MAX_EXTENSION * usize::from(whim.extended) + len as usize)
+                cx.alloc(MAX_EXTENSION * usize::from(behaviour.extended) + len as usize)
             else {
                 oracle.no_memory();
                 self.owed -= 1;
                 continue;
             };
             let id = oracle.begin(session.number, len, response_len);
-            if whim.extended {
-                request.put_slice(&oracle.extend(id, whim.deadline));
+            if behaviour.extended {
+                request.put_slice(&oracle.extend(id, behaviour.deadline));
             }
             pattern::fill(&mut request, oracle.request_key(id), len as usize);
             self.handed_over += 1;
             let call = NewCall {
-                extended: whim.extended,
-                deadline: whim.deadline.map_or(Instant::NEVER, |left| cx.now().plus_nanos(left)),
+                extended: behaviour.extended,
+                deadline: behaviour
+                    .deadline
+                    .map_or(Instant::NEVER, |left| cx.now().plus_nanos(left)),
                 ..NewCall::new(id, request, u64::from(id))
             };
             match cx.call(session.id, call) {
@@ -56,7 +58,7 @@ impl Party {
                     session.calls.push(id);
                     self.under_way += 1;
                     self.owed -= 1;
-                    match whim.cancel {
+                    match behaviour.cancel {
                         Some(0) => self.cancel(cx, id, oracle),
                         Some(later) => self.to_cancel.push((later, id)),
                         None => {}
@@ -70,7 +72,7 @@ impl Party {
                         // When something comes back, or the session opens, there is room again.
                         RejectReason::QueueFull => return,
                         RejectReason::NoSession | RejectReason::Disconnecting => self.owed -= 1,
-                        RejectReason::DeadlineExceeded if whim.deadline == Some(0) => {
+                        RejectReason::DeadlineExceeded if behaviour.deadline == Some(0) => {
                             self.owed -= 1
                         }
                         other => oracle.blame(format!("call {id} is rejected: {other}")),

@@ -30,7 +30,7 @@ struct Target {
 }
 
 /// A session that a party has opened.
-struct Session {
+struct UserSession {
     id: SessionId,
     server: SimRoute,
     /// Its number at the oracle.
@@ -45,7 +45,7 @@ struct Session {
     open: bool,
 }
 
-impl Session {
+impl UserSession {
     fn target(&self) -> Target {
         Target { server: self.server, streams: self.lane.is_some() }
     }
@@ -60,7 +60,7 @@ struct Chances {
     delays: Random,
     memory: Random,
     churn: Random,
-    whims: Random,
+    behaviour: Random,
     /// Of handlers that are told that nobody waits.
     obedience: Random,
     streams: Random,
@@ -75,7 +75,7 @@ impl Chances {
             delays: random.fork(4),
             memory: random.fork(5),
             churn: random.fork(6),
-            whims: random.fork(7),
+            behaviour: random.fork(7),
             obedience: random.fork(8),
             streams: random.fork(9),
         }
@@ -86,7 +86,7 @@ impl Chances {
 pub(crate) struct Party {
     me: Incarnation,
     chances: Chances,
-    sessions: Vec<Session>,
+    sessions: Vec<UserSession>,
     /// Calls to be made.
     owed: u32,
     under_way: u32,
@@ -177,7 +177,7 @@ impl Party {
         let Target { server, streams } = target;
         let Ok(id) = cx.connect(server) else { return self.missed.push(target) };
         let number = oracle.session(self.me.0);
-        self.sessions.push(Session {
+        self.sessions.push(UserSession {
             id,
             server,
             number,
@@ -302,7 +302,7 @@ impl Party {
     /// The windows that its sessions know, and whose they are.
     pub(crate) fn windows(&self, cx: &Cx<'_>) -> Vec<(SimRoute, u32)> {
         let window =
-            |session: &Session| Some((session.server, cx.session_stats(session.id)?.window));
+            |session: &UserSession| Some((session.server, cx.session_stats(session.id)?.window));
         self.sessions.iter().filter(|session| session.open).filter_map(window).collect()
     }
 

@@ -17,9 +17,9 @@ use super::times::Times;
 use super::{
     EndpointPlan, HOUR, Handlers, Happening, MOST_CREDITS, MS, Plan, SECOND, SLOWEST_PACE, Sizes,
 };
-use crate::call_behaviour::Whims;
+use crate::call_behaviour::CallMix;
 use crate::transport::Nic;
-use crate::{Absence, Courses, Feature, Features, Random, Scenario, SimRoute};
+use crate::{Feature, Features, LoopPauses, Random, Scenario, SimRoute, StreamMix};
 
 /// Streams of randomness, one per purpose; features have theirs behind these.
 pub(super) mod purpose {
@@ -110,7 +110,7 @@ impl<'a> Draft<'a> {
                 nic: Nic { rx_capacity, ..nic },
                 config: EndpointConfig::new(),
                 faults: (Faults::none(), Faults::none()),
-                absence: None,
+                loop_pauses: None,
                 servers: Vec::new(),
                 rounds: Vec::new(),
                 lanes: Vec::new(),
@@ -119,8 +119,8 @@ impl<'a> Draft<'a> {
             events: Vec::new(),
             heal_at: healed,
             handlers: Handlers::default(),
-            whims: Whims::default(),
-            courses: Courses::default(),
+            call_mix: CallMix::default(),
+            stream_mix: StreamMix::default(),
             sizes,
             outstanding: shape.within(1, 48) as u32,
             turn_nanos: (300, 100),
@@ -251,7 +251,7 @@ impl<'a> Draft<'a> {
         // An item, its stream's extension and frame, and a status fit the largest message.
         let largest = self.plan.sizes.longest - MAX_EXTENSION as u32 - MOST_BESIDE_ITEM;
         let deadline_percent = random.within(1, 30) as u32;
-        self.plan.courses = Courses {
+        self.plan.stream_mix = StreamMix {
             largest: largest.min(2 * BATCH as u32),
             pause_percent: random.below(60) as u32,
             longest_pause: *random.pick(&[20_000, MS, 20 * MS, SECOND]),
@@ -346,7 +346,7 @@ impl<'a> Draft<'a> {
             let one_in = *random.pick(&[2, 16, 128, 1_024]);
             let longest_nanos = *random.pick(&[40_000, 200_000, 2 * MS, 20 * MS]);
             if random.percent(70) {
-                endpoint.absence = Some(Absence { one_in, longest_nanos });
+                endpoint.loop_pauses = Some(LoopPauses { one_in, longest_nanos });
             }
         }
     }
@@ -398,7 +398,7 @@ impl<'a> Draft<'a> {
         let percent = |feature: Feature, most: u64| {
             self.feature(feature).map_or(0, |mut random| random.within(1, most) as u32)
         };
-        self.plan.whims = Whims {
+        self.plan.call_mix = CallMix {
             extended_percent: percent(Feature::Metadata, 100),
             deadline_percent: percent(Feature::Deadlines, 60),
             cancel_percent: percent(Feature::Cancels, 60),

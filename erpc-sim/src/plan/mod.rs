@@ -15,10 +15,10 @@ use erpc_core::transport::fault::Faults;
 use self::draft::{Draft, purpose};
 pub use self::sizes::Sizes;
 use self::times::Times;
-use crate::call_behaviour::Whims;
+use crate::call_behaviour::CallMix;
 use crate::net::Topology;
 use crate::transport::Nic;
-use crate::{Absence, Courses, Feature, Features, Random, Scenario, SimRoute};
+use crate::{Feature, Features, LoopPauses, Random, Scenario, SimRoute, StreamMix};
 
 /// A run's whole future, but for what the endpoints do.
 #[derive(Clone, Debug)]
@@ -42,9 +42,9 @@ pub struct Plan {
     /// What handlers do.
     pub handlers: Handlers,
     /// What calls are like besides their sizes.
-    pub whims: Whims,
+    pub call_mix: CallMix,
     /// What streams are like.
-    pub courses: Courses,
+    pub stream_mix: StreamMix,
     /// How long messages are.
     pub sizes: Sizes,
     /// Calls that one endpoint has under way at most, over all sessions.
@@ -70,7 +70,7 @@ pub struct EndpointPlan {
     /// What happens to packets that it receives, and to packets that it sends.
     pub faults: (Faults, Faults),
     /// How its loop is away; `None` if it never is.
-    pub absence: Option<Absence>,
+    pub loop_pauses: Option<LoopPauses>,
     /// The servers it opens a session to, one per entry.
     pub servers: Vec<SimRoute>,
     /// When it makes calls, and how many.

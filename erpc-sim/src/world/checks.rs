@@ -37,11 +37,13 @@ impl World<'_> {
         let sent = node.port.pushed() as u64;
         let sessions = rpc.sessions();
         let now = node.clock.at(self.driver.now());
-        if let Some(what) =
-            node.silence.check(now, received, sessions.0, self.plan.probes_every_nanos(), || {
-                rpc.stats().protocol.timeouts
-            })
-        {
+        if let Some(what) = node.timeout_budget.check(
+            now,
+            received,
+            sessions.0,
+            self.plan.probes_every_nanos(),
+            || rpc.stats().protocol.timeouts,
+        ) {
             self.oracle.blame(format!("endpoint {index} {what}"));
         }
         let stats = rpc.stats();

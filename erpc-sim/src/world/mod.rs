@@ -18,14 +18,14 @@ use erpc_test_tools::random::mix;
 use crate::driver::{Driver, Step};
 use crate::net::Packet;
 use crate::node::Node;
-use crate::oracle::{Hardships, Incarnation, Oracle, Outcomes};
+use crate::oracle::{HandlerEvents, Incarnation, Oracle, Outcomes};
 use crate::party::{Answer, Wake};
 use crate::plan::Plan;
 use crate::transport::Sent;
 use crate::{Feature, Random, SimRoute};
 
 use self::packets::Way;
-pub use self::report::{Happened, Report};
+pub use self::report::{Happened, RunReport};
 
 enum Event {
     /// A packet goes on that was held back.
@@ -165,7 +165,7 @@ impl<'p> World<'p> {
         (self.driver.now(), self.driver.network().stats().sent, self.oracle.calls())
     }
 
-    pub(crate) fn report(mut self) -> Report {
+    pub(crate) fn report(mut self) -> RunReport {
         for node in &mut self.nodes {
             self.faults += node.heal();
             self.happened.overflows += node.port.stats().rx_overflow;
@@ -184,7 +184,8 @@ impl<'p> World<'p> {
         self.happened.nic_drops = network.dropped_full_nic;
         self.happened.switch_drops = network.dropped_full_port + network.dropped_full_buffer;
         self.happened.marks = network.marked;
-        let Hardships { panics, allocations_refused, extended, late } = self.oracle.hardships();
+        let HandlerEvents { panics, allocations_refused, extended, late } =
+            self.oracle.handler_events();
         (self.happened.panics, self.happened.allocations_refused) = (panics, allocations_refused);
         (self.happened.extended, self.happened.late) = (extended, late);
         self.happened.streams = self.oracle.stream_counts().begun;
@@ -195,7 +196,7 @@ impl<'p> World<'p> {
         for count in counts {
             self.trace = mix(self.trace ^ count);
         }
-        Report {
+        RunReport {
             violation: self.oracle.violation().cloned(),
             packets: self.driver.network().stats().sent,
             calls: self.oracle.calls(),

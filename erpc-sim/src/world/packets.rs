@@ -113,7 +113,7 @@ impl World<'_> {
             if fate.is_intact() {
                 self.send(packet);
             } else {
-                self.suffer(packet, &fate, Way::Out);
+                self.apply(packet, &fate, Way::Out);
             }
         }
         self.sent = sent;
@@ -131,12 +131,12 @@ impl World<'_> {
         if fate.is_intact() {
             self.deliver(packet);
         } else {
-            self.suffer(packet, &fate, Way::In);
+            self.apply(packet, &fate, Way::In);
         }
     }
 
     /// The copies of a packet that there will be go on, now or later.
-    fn suffer(&mut self, packet: Packet, fate: &Fate, way: Way) {
+    fn apply(&mut self, packet: Packet, fate: &Fate, way: Way) {
         let count = fate.copies().len();
         let mut original = Some(packet);
         for (at, PacketCopy { delay, damage }) in fate.copies().enumerate() {

@@ -8,7 +8,7 @@ use crate::oracle::{Outcomes, Streams, Violation};
 
 /// What came of a run.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct RunReport {
     /// The first rule that did not hold.
     pub violation: Option<Violation>,
     /// Packets that were put on the network.

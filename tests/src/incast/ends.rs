@@ -9,16 +9,16 @@ use erpc::raw::{
 };
 use erpc::{CallError, EndpointConfig, Udp, UdpConfig};
 
-use super::scheduling::Presence;
+use super::scheduling::LoopGaps;
 use crate::raw::listening;
 
 /// The one method: answered with the request's length.
 const LENGTH: u32 = 1;
 
 /// Answers requests, and counts nothing: its transport does.
-struct Server;
+struct IncastServer;
 
-impl App<Udp> for Server {
+impl App<Udp> for IncastServer {
     fn on_request(
         &mut self,
         cx: &mut Context<'_, Udp>,
@@ -62,30 +62,30 @@ pub(super) fn serve(
 ) {
     let socket = Udp::bind(&UdpConfig::new().address(address)).expect("the server's socket");
     let mut rpc = listening(socket, config);
-    let mut presence = Presence::new();
+    let mut gaps = LoopGaps::new();
     while !stop.load(Ordering::Relaxed) {
-        progress.away.store(presence.turn().as_nanos() as u64, Ordering::Relaxed);
-        if rpc.run_once(&mut Server) > 0 {
+        progress.away.store(gaps.turn().as_nanos() as u64, Ordering::Relaxed);
+        if rpc.run_once(&mut IncastServer) > 0 {
             progress.received.store(rpc.stats().transport.rx_bytes, Ordering::Relaxed);
         }
     }
 }
 
-/// One request after the other.
-struct Client {
+/// Sends one request after the other.
+struct IncastClient {
     request: usize,
     session: Option<SessionId>,
     is_over: bool,
 }
 
-impl Client {
+impl IncastClient {
     fn call(&mut self, cx: &mut Context<'_, Udp>, request: MsgBuf) {
         let session = self.session.expect("it is open");
         cx.call(session, NewCall::new(LENGTH, request, 0)).expect("one call at a time");
     }
 }
 
-impl App<Udp> for Client {
+impl App<Udp> for IncastClient {
     fn on_request(
         &mut self,
         _: &mut Context<'_, Udp>,
@@ -123,7 +123,7 @@ impl App<Udp> for Client {
 
 /// What one client has done.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Sent {
+pub(super) struct ClientTotals {
     pub(super) bytes: u64,
     pub(super) retransmissions: u64,
     pub(super) timeouts: u64,
@@ -136,16 +136,16 @@ pub(super) struct Snapshot {
     pub(super) received: u64,
     /// How long the clients and the server were kept from their cores.
     pub(super) away: [Duration; 2],
-    pub(super) clients: Vec<Sent>,
+    pub(super) clients: Vec<ClientTotals>,
     /// The sessions' own idea of round trips.
     pub(super) rtts: Vec<Duration>,
 }
 
 /// The clients, turned by one thread.
 pub(super) struct Clients<'a> {
-    clients: Vec<(Rpc<Udp>, Client)>,
+    clients: Vec<(Rpc<Udp>, IncastClient)>,
     progress: &'a Progress,
-    presence: Presence,
+    gaps: LoopGaps,
     away: Duration,
 }
 
@@ -163,16 +163,16 @@ impl<'a> Clients<'a> {
             let socket = Udp::bind(&UdpConfig::new().address(from)).expect("a client's socket");
             let mut rpc = Rpc::new(socket, config.clone()).expect("the settings are within bounds");
             rpc.context().connect(server.into()).expect("the first session");
-            (rpc, Client { request, session: None, is_over: false })
+            (rpc, IncastClient { request, session: None, is_over: false })
         };
         let clients = (0..ways).map(client).collect();
-        Self { clients, progress, presence: Presence::new(), away: Duration::ZERO }
+        Self { clients, progress, gaps: LoopGaps::new(), away: Duration::ZERO }
     }
 
     pub(super) fn run_for(&mut self, time: Duration) {
         let start = Instant::now();
         while start.elapsed() < time {
-            self.away = self.presence.turn();
+            self.away = self.gaps.turn();
             for (rpc, client) in &mut self.clients {
                 rpc.run_once(client);
             }
@@ -180,15 +180,15 @@ impl<'a> Clients<'a> {
     }
 
     pub(super) fn snapshot(&mut self) -> Snapshot {
-        let sent = |(rpc, _): &mut (Rpc<Udp>, Client)| {
+        let sent = |(rpc, _): &mut (Rpc<Udp>, IncastClient)| {
             let stats = rpc.stats();
-            Sent {
+            ClientTotals {
                 bytes: stats.transport.tx_bytes,
                 retransmissions: stats.protocol.retransmissions,
                 timeouts: stats.protocol.timeouts,
             }
         };
-        let rtt = |(rpc, client): &mut (Rpc<Udp>, Client)| {
+        let rtt = |(rpc, client): &mut (Rpc<Udp>, IncastClient)| {
             rpc.context().session_stats(client.session?)?.rtt
         };
         Snapshot {

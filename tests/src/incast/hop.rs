@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::scheduling::{Haste, go_first};
+use super::scheduling::{Priority, raise_priority};
 use erpc_test_tools::limit::millis;
 
 /// What a frame has besides its packet, so that the port's rate means the same as a kernel's.
@@ -56,7 +56,7 @@ impl Hop {
         let counts = Arc::new(Counts::default());
         let shared = Arc::clone(&counts);
         let thread = thread::spawn(move || {
-            go_first(Haste::Probe);
+            raise_priority(Priority::Probe);
             let [clients, server] = devices;
             let queue = Queue { port, waiting: VecDeque::new(), bytes: 0, free: Instant::now() };
             Router { clients, server, queue, counts: shared }.run();

@@ -16,7 +16,7 @@ use erpc::raw::protocol::CongestionControl;
 
 use self::ends::{Clients, Progress, Snapshot, serve};
 use self::probe::Trip;
-use self::scheduling::{Haste, go_first};
+use self::scheduling::{Priority, raise_priority};
 use erpc_test_tools::limit::millis;
 use erpc_test_tools::statistics::jain;
 
@@ -49,7 +49,7 @@ pub struct Incast {
 
 /// What came of it.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct QueueReport {
     /// Datagrams that the server got, less retransmissions, in 10^9 bits per second.
     pub gbps: f64,
     /// Of the port, frames with their headers.
@@ -86,7 +86,7 @@ impl Incast {
     /// # Panics
     /// If a call fails, or nothing comes through.
     #[must_use]
-    pub fn run(&self, net: &Bottleneck) -> Report {
+    pub fn run(&self, net: &Bottleneck) -> QueueReport {
         let (stop, progress, epoch) = (AtomicBool::new(false), Progress::default(), Instant::now());
         let (stop, progress) = (&stop, &progress);
         let config = EndpointConfig::new().congestion(self.control).link_rate(net.link_rate());
@@ -95,7 +95,7 @@ impl Incast {
             let probes = Bottleneck::server_at(PROBES);
             scope.spawn(|| {
                 net.server.enter();
-                go_first(Haste::Endpoint);
+                raise_priority(Priority::Endpoint);
                 serve(Bottleneck::server_at(CALLS), config.clone(), progress, stop);
             });
             scope.spawn(move || {
@@ -109,7 +109,7 @@ impl Incast {
             let backlogs = scope.spawn(move || watch(net, stop));
             let clients = scope.spawn(|| {
                 net.clients.enter();
-                go_first(Haste::Endpoint);
+                raise_priority(Priority::Endpoint);
                 let snapshots = self.send(&config, progress);
                 stop.store(true, Ordering::Relaxed);
                 snapshots
@@ -155,7 +155,7 @@ fn report(
     trips: &[Trip],
     backlogs: Vec<(Instant, u64)>,
     drops: u64,
-) -> Report {
+) -> QueueReport {
     let time = (after.at - before.at).as_secs_f64();
     let clients = || before.clients.iter().zip(&after.clients);
     let resent = clients()
@@ -179,7 +179,7 @@ fn report(
     let away = away.fold(0.0, f64::max);
     let mut rtts = after.rtts;
     rtts.sort_unstable();
-    Report {
+    QueueReport {
         gbps: bytes as f64 * 8.0 / time / 1e9,
         link_gbps: net.link_rate() as f64 * 8.0 / 1e9,
         delays,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::scheduling::{Haste, go_first};
+use super::scheduling::{Priority, raise_priority};
 use erpc_test_tools::limit::millis;
 
 /// How often one is sent.
@@ -22,7 +22,7 @@ pub(super) struct Trip {
 
 /// Sends what time it is until `stop`. Both ends are in one process and have one clock.
 pub(super) fn send(from: SocketAddr, to: SocketAddr, epoch: Instant, stop: &AtomicBool) {
-    go_first(Haste::Probe);
+    raise_priority(Priority::Probe);
     let socket = UdpSocket::bind(from).expect("a socket");
     while !stop.load(Ordering::Relaxed) {
         let nanos = epoch.elapsed().as_nanos() as u64;
@@ -33,7 +33,7 @@ pub(super) fn send(from: SocketAddr, to: SocketAddr, epoch: Instant, stop: &Atom
 
 /// Receives until `stop`, and what is still on its way then.
 pub(super) fn receive(at: SocketAddr, epoch: Instant, stop: &AtomicBool) -> Vec<Trip> {
-    go_first(Haste::Probe);
+    raise_priority(Priority::Probe);
     let socket = UdpSocket::bind(at).expect("a socket");
     socket.set_read_timeout(Some(LOST)).expect("a limit");
     let mut trips = Vec::new();

@@ -1,46 +1,46 @@
-//! What else the machine does is not the network's doing.
+//! Keeps other load of the machine out of the measurement, and notices what is left of it.
 
 use std::time::{Duration, Instant};
 
 use rustix::process::nice;
 
-/// Who goes before whom, and both before everybody else.
+/// Scheduling priority of a thread; both are above that of other processes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Haste {
-    /// Woken at once, though endpoints spin.
+pub(super) enum Priority {
+    /// Above endpoints, which spin: a probe must be woken at once.
     Probe,
     /// An endpoint that is kept from its core for milliseconds cannot tell that from a queue.
     Endpoint,
 }
 
-/// For the calling thread.
+/// Raises the priority of the calling thread.
 ///
 /// # Panics
-/// If it may not, which root may.
-pub(super) fn go_first(haste: Haste) {
-    let niceness = match haste {
-        Haste::Probe => -20,
-        Haste::Endpoint => -15,
+/// Without the right to do so, which root has.
+pub(super) fn raise_priority(priority: Priority) {
+    let niceness = match priority {
+        Priority::Probe => -20,
+        Priority::Endpoint => -15,
     };
-    nice(niceness).expect("root may go first");
+    nice(niceness).expect("root may raise priorities");
 }
 
-/// How long a loop that spins was kept from its core.
+/// Measures how long a spinning loop was kept from its core.
 #[derive(Debug)]
-pub(super) struct Presence {
+pub(super) struct LoopGaps {
     last: Instant,
     away: Duration,
 }
 
-impl Presence {
-    /// Turns take some ten microseconds; what is so long is none.
+impl LoopGaps {
+    /// Turns take some ten microseconds; a longer gap is none.
     const LONG: Duration = Duration::from_micros(500);
 
     pub(super) fn new() -> Self {
         Self { last: Instant::now(), away: Duration::ZERO }
     }
 
-    /// To be called once per turn. Returns how long the loop was away in all.
+    /// To be called once per turn. Returns the sum of all gaps so far.
     pub(super) fn turn(&mut self) -> Duration {
         let now = Instant::now();
         let gap = now - self.last;

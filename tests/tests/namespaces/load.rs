@@ -1,4 +1,4 @@
-//! Calls through bad weather, made by one process and executed by another.
+//! Calls through a faulty network, made by one process and executed by another.
 
 use std::rc::Rc;
 

@@ -51,7 +51,7 @@ fn numbers(counts: &FaultCounts) -> [u64; 9] {
 }
 
 /// What the network does in a test, and what is expected of the calls.
-struct Weather {
+struct NetworkFaults {
     /// The test's name.
     test: &'static str,
     plan: FaultPlan,
@@ -68,7 +68,7 @@ struct Weather {
     only_damage: bool,
 }
 
-impl Weather {
+impl NetworkFaults {
     fn new(test: &'static str, plan: FaultPlan, acted: fn(&FaultCounts) -> Vec<u64>) -> Self {
         let (liveness, lasts) = (secs(10), Duration::ZERO);
         Self { test, plan, acted, liveness, answers: 5_000, lasts, fatal: None, only_damage: false }
@@ -82,7 +82,7 @@ impl Weather {
     }
 
     /// The test, in whichever of its roles.
-    fn blow(self) {
+    fn run(self) {
         match env::var(ROLE).as_deref() {
             Ok("server") => self.serve(),
             Ok("client") => within(LIMIT, move || self.call()),
@@ -108,7 +108,7 @@ impl Weather {
         server.wait().expect("the server goes on");
     }
 
-    /// Calls through the weather, then says how each call has ended.
+    /// Calls through the faults, then says how each call has ended.
     fn call(&self) {
         end_with_input();
         let socket = Udp::bind(&loopback().address(CLIENT)).expect("the client's socket");
@@ -197,85 +197,87 @@ fn outage(seed: u64, from: Duration, until: Duration, over: usize) -> FaultPlan 
 #[test]
 fn a_third_is_lost_each_way() {
     let plan = FaultPlan::new(1).both(Faults::none().drop(0.3));
-    Weather::new("a_third_is_lost_each_way", plan, |acted| vec![acted.dropped]).blow();
+    NetworkFaults::new("a_third_is_lost_each_way", plan, |acted| vec![acted.dropped]).run();
 }
 
 #[test]
 fn losses_come_in_bursts() {
     let plan = FaultPlan::new(2).both(Faults::none().bursts(0.02, 10.0, 0.9));
-    Weather::new("losses_come_in_bursts", plan, |acted| vec![acted.burst_dropped]).blow();
+    NetworkFaults::new("losses_come_in_bursts", plan, |acted| vec![acted.burst_dropped]).run();
 }
 
 #[test]
 fn packets_come_again_and_out_of_order() {
     let faults = Faults::none().duplicate(0.2, 5, millis(30)).reorder(0.2, millis(3));
-    Weather::new("packets_come_again_and_out_of_order", FaultPlan::new(3).both(faults), |acted| {
-        vec![acted.duplicated, acted.reordered]
-    })
-    .blow();
+    NetworkFaults::new(
+        "packets_come_again_and_out_of_order",
+        FaultPlan::new(3).both(faults),
+        |acted| vec![acted.duplicated, acted.reordered],
+    )
+    .run();
 }
 
 #[test]
 fn bits_are_flipped() {
     let plan = FaultPlan::new(4).both(Faults::none().corrupt(0.1));
-    let weather = Weather::new("bits_are_flipped", plan, |acted| vec![acted.corrupted]);
-    Weather { only_damage: true, ..weather }.blow();
+    let faults = NetworkFaults::new("bits_are_flipped", plan, |acted| vec![acted.corrupted]);
+    NetworkFaults { only_damage: true, ..faults }.run();
 }
 
 #[test]
 fn packets_are_cut_short() {
     let plan = FaultPlan::new(11).both(Faults::none().truncate(0.1));
-    let weather = Weather::new("packets_are_cut_short", plan, |acted| vec![acted.truncated]);
-    Weather { only_damage: true, ..weather }.blow();
+    let faults = NetworkFaults::new("packets_are_cut_short", plan, |acted| vec![acted.truncated]);
+    NetworkFaults { only_damage: true, ..faults }.run();
 }
 
 #[test]
 fn packets_grow() {
     let plan = FaultPlan::new(12).both(Faults::none().extend(0.1));
-    let weather = Weather::new("packets_grow", plan, |acted| vec![acted.extended]);
-    Weather { only_damage: true, ..weather }.blow();
+    let faults = NetworkFaults::new("packets_grow", plan, |acted| vec![acted.extended]);
+    NetworkFaults { only_damage: true, ..faults }.run();
 }
 
 #[test]
 fn some_packets_take_long() {
     let plan = FaultPlan::new(5).both(Faults::none().spike(0.01, millis(600)));
-    let weather = Weather::new("some_packets_take_long", plan, |acted| vec![acted.spiked]);
+    let faults = NetworkFaults::new("some_packets_take_long", plan, |acted| vec![acted.spiked]);
     // So long that the late ones come back to calls that are long over.
-    Weather { lasts: millis(1_500), ..weather }.blow();
+    NetworkFaults { lasts: millis(1_500), ..faults }.run();
 }
 
 #[test]
 fn an_outage_shorter_than_the_liveness_timeout_loses_no_call() {
     const NAME: &str = "an_outage_shorter_than_the_liveness_timeout_loses_no_call";
     let plan = outage(6, millis(200), millis(900), 0);
-    let weather = Weather::new(NAME, plan, |acted| vec![acted.outage_dropped]);
-    Weather { liveness: secs(5), lasts: millis(1_200), ..weather }.blow();
+    let faults = NetworkFaults::new(NAME, plan, |acted| vec![acted.outage_dropped]);
+    NetworkFaults { liveness: secs(5), lasts: millis(1_200), ..faults }.run();
 }
 
 #[test]
 fn after_an_outage_longer_than_the_liveness_timeout_new_sessions_work() {
     const NAME: &str = "after_an_outage_longer_than_the_liveness_timeout_new_sessions_work";
     let plan = outage(7, millis(300), millis(2_800), 0);
-    let weather = Weather::new(NAME, plan, |acted| vec![acted.outage_dropped]);
+    let faults = NetworkFaults::new(NAME, plan, |acted| vec![acted.outage_dropped]);
     let fatal = Some(Cause::PeerDead);
-    Weather { liveness: millis(1_000), lasts: millis(3_200), fatal, ..weather }.blow();
+    NetworkFaults { liveness: millis(1_000), lasts: millis(3_200), fatal, ..faults }.run();
 }
 
 #[test]
 fn an_mtu_that_shrinks_for_a_while_loses_no_call() {
     const NAME: &str = "an_mtu_that_shrinks_for_a_while_loses_no_call";
     let plan = outage(8, millis(200), millis(900), 1_400);
-    let weather = Weather::new(NAME, plan, |acted| vec![acted.outage_dropped]);
-    Weather { liveness: secs(5), lasts: millis(1_200), ..weather }.blow();
+    let faults = NetworkFaults::new(NAME, plan, |acted| vec![acted.outage_dropped]);
+    NetworkFaults { liveness: secs(5), lasts: millis(1_200), ..faults }.run();
 }
 
 #[test]
 fn an_mtu_that_shrinks_for_long_ends_sessions_that_notice() {
     const NAME: &str = "an_mtu_that_shrinks_for_long_ends_sessions_that_notice";
     let plan = outage(9, millis(200), millis(2_800), 1_400);
-    let weather = Weather::new(NAME, plan, |acted| vec![acted.outage_dropped]);
+    let faults = NetworkFaults::new(NAME, plan, |acted| vec![acted.outage_dropped]);
     let fatal = Some(Cause::NoProgress);
-    Weather { liveness: millis(1_000), lasts: millis(3_200), fatal, ..weather }.blow();
+    NetworkFaults { liveness: millis(1_000), lasts: millis(3_200), fatal, ..faults }.run();
 }
 
 #[test]
@@ -291,8 +293,9 @@ fn everything_at_once() {
         .extend(0.02)
         .outage(Outage { from: millis(300), until: millis(600), over: 0 })
         .outage(Outage { from: millis(700), until: millis(900), over: 1_400 });
-    let weather = Weather::new("everything_at_once", FaultPlan::new(10).both(faults), |acted| {
-        numbers(acted).to_vec()
-    });
-    Weather { lasts: millis(1_200), ..weather }.blow();
+    let faults =
+        NetworkFaults::new("everything_at_once", FaultPlan::new(10).both(faults), |acted| {
+            numbers(acted).to_vec()
+        });
+    NetworkFaults { lasts: millis(1_200), ..faults }.run();
 }

@@ -9,13 +9,13 @@ use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
 /// `struct ifreq`, as far as `TUNSETIFF` reads it.
 #[repr(C)]
-struct Request {
+struct InterfaceRequest {
     name: [u8; 16],
     flags: u16,
     _rest: [u8; 22],
 }
 
-const _: () = assert!(size_of::<Request>() == 40);
+const _: () = assert!(size_of::<InterfaceRequest>() == 40);
 
 /// Names the device. The kernel reads a request, and writes the name back, whatever the number says.
 const TUNSETIFF: Opcode = opcode::write::<i32>(b'T', 202);
@@ -34,10 +34,11 @@ pub fn open(name: &str) -> Result<File, String> {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).custom_flags(flags);
     let file = options.open("/dev/net/tun").map_err(failed)?;
-    let mut request = Request { name: [0; 16], flags: IFF_TUN | IFF_NO_PI, _rest: [0; 22] };
+    let mut request =
+        InterfaceRequest { name: [0; 16], flags: IFF_TUN | IFF_NO_PI, _rest: [0; 22] };
     request.name[..15].iter_mut().zip(name.bytes()).for_each(|(to, byte)| *to = byte);
     // SAFETY: this opcode takes a pointer to an `ifreq`, which is what is passed.
-    let call = unsafe { Updater::<'_, TUNSETIFF, Request>::new(&mut request) };
+    let call = unsafe { Updater::<'_, TUNSETIFF, InterfaceRequest>::new(&mut request) };
     // SAFETY: the file is the device that the opcode belongs to; the kernel reads and writes the request alone.
     unsafe { ioctl(file.as_fd(), call) }.map_err(|errno| failed(errno.into()))?;
     Ok(file)

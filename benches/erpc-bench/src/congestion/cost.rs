@@ -15,9 +15,9 @@ use crate::machine;
 use crate::report::Line;
 use crate::service::Answerer;
 
-/// Which endpoints are measured.
+/// Whether the endpoints that are measured control congestion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Which {
+pub(crate) enum Controlled {
     /// With Timely, on a link of 100 Gb/s
     On,
     /// Without control
@@ -54,7 +54,7 @@ impl Without {
 
 /// What is measured.
 pub(crate) struct Cost {
-    pub(crate) which: Which,
+    pub(crate) which: Controlled,
     pub(crate) without: Without,
     /// Bytes of a request and its answer.
     pub(crate) size: usize,
@@ -70,9 +70,9 @@ const LINK: u64 = 12_500_000_000;
 const TURN: Duration = Duration::from_millis(20);
 const WARMUP: Duration = Duration::from_millis(200);
 
-type Ends = Pair<MemTransport, MemTransport, Answerer>;
+type EndpointPair = Pair<MemTransport, MemTransport, Answerer>;
 
-fn connect(cost: &Cost, config: &EndpointConfig) -> Result<Ends, Failure> {
+fn connect(cost: &Cost, config: &EndpointConfig) -> Result<EndpointPair, Failure> {
     let hub = MemHub::new();
     let (client, serving) = (hub.port(MemConfig::default()), hub.port(MemConfig::default()));
     let peer = serving.local_route();
@@ -84,7 +84,7 @@ fn connect(cost: &Cost, config: &EndpointConfig) -> Result<Ends, Failure> {
 }
 
 /// CPU time of a call, in nanoseconds.
-fn slice(ends: &mut Ends, rpcs: &mut u64) -> Result<f64, Failure> {
+fn slice(ends: &mut EndpointPair, rpcs: &mut u64) -> Result<f64, Failure> {
     let before = machine::cpu_time();
     let (calls, _) = ends.run(TURN)?;
     *rpcs += calls;
@@ -108,10 +108,10 @@ pub(crate) fn run(cost: &Cost) -> Result<(), Failure> {
     let on = new.clone().congestion(CongestionControl::Timely(timely)).link_rate(LINK);
     let on = cost.without.bypasses().applied_to(on);
     let off = new.congestion(CongestionControl::None);
-    let mut on = if cost.which == Which::Off { None } else { Some(connect(cost, &on)?) };
-    let mut off = if cost.which == Which::On { None } else { Some(connect(cost, &off)?) };
+    let mut on = if cost.which == Controlled::Off { None } else { Some(connect(cost, &on)?) };
+    let mut off = if cost.which == Controlled::On { None } else { Some(connect(cost, &off)?) };
     let (mut with, mut without, mut more, mut rpcs) = (vec![], vec![], vec![], 0);
-    let turns = if cost.which == Which::Both { 2 } else { 1 };
+    let turns = if cost.which == Controlled::Both { 2 } else { 1 };
     let rounds = cost.time.as_secs_f64() / TURN.as_secs_f64() / f64::from(turns);
     for _ in 0..rounds.ceil().max(1.0) as u64 {
         let one = on.as_mut().map(|ends| slice(ends, &mut rpcs)).transpose()?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use erpc_sim::lab::incast::{Incast, Report, run};
+use erpc_sim::lab::incast::{Incast, IncastReport, run};
 
 use super::{Control, millis};
 use crate::failure::Failure;
@@ -95,7 +95,7 @@ pub(crate) fn incast(args: &IncastArgs) -> Result<(), Failure> {
 }
 
 /// Queue and rates, averaged over so long.
-fn trace(report: &Report, every: Duration) {
+fn trace(report: &IncastReport, every: Duration) {
     eprintln!("   ms   queue kB  Gb/s  first's rate  sum of rates");
     let slice = |at: Duration| at.as_nanos() / every.as_nanos();
     for moments in report.moments.chunk_by(|a, b| slice(a.at) == slice(b.at)) {

@@ -142,7 +142,7 @@ fn simulated(args: &LossArgs) -> [Rate; 2] {
             request: args.size,
             outstanding: args.outstanding as usize,
             control: args.control().config(),
-            absence: None,
+            loop_pauses: None,
             time: args.millis.unwrap_or(Duration::from_millis(100)),
             seed: args.seed,
         });

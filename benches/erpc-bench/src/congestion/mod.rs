@@ -16,7 +16,7 @@ use clap::ValueEnum;
 use erpc::raw::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
 use erpc::{Udp, UdpConfig};
 
-pub(crate) use cost::{Cost, Which, Without, run as cost};
+pub(crate) use cost::{Controlled, Cost, Without, run as cost};
 pub(crate) use figures::{FiguresArgs, figures};
 pub(crate) use handler::{HandlerArgs, handler};
 pub(crate) use idle::{IdleArgs, idle};

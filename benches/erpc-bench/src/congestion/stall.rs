@@ -112,7 +112,7 @@ struct Round {
     recovery: Option<Duration>,
 }
 
-type Ends<T> = Pair<T, T, Answerer>;
+type EndpointPair<T> = Pair<T, T, Answerer>;
 
 pub(crate) fn stall(args: &StallArgs) -> Result<(), Failure> {
     machine::pin(args.core)?;
@@ -131,7 +131,8 @@ fn measure<T: Transport>(args: &StallArgs, client: T, serving: T) -> Result<(), 
         EndpointConfig::new().congestion(args.cc.config()).link_rate(args.gbps * 125_000_000);
     let load = Load::new(args.size, payload::SINK_ANSWER)?;
     let outstanding = args.outstanding as usize;
-    let mut pair = Ends::connect((client, serving), peer, &config, answerer()?, load, outstanding)?;
+    let mut pair =
+        EndpointPair::connect((client, serving), peer, &config, answerer()?, load, outstanding)?;
     pair.run(BEFORE)?;
     let mut rounds = Vec::new();
     for _ in 0..args.rounds {
@@ -169,7 +170,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Runs, stalls, runs on.
-fn round<T: Transport>(args: &StallArgs, pair: &mut Ends<T>) -> Result<Round, Failure> {
+fn round<T: Transport>(args: &StallArgs, pair: &mut EndpointPair<T>) -> Result<Round, Failure> {
     let Pair { client, server, answerer, load, .. } = pair;
     let start = Instant::now();
     let (stops, goes_on) = (start + BEFORE, start + BEFORE + args.stall);

@@ -23,7 +23,7 @@ pub(crate) use server::{ServerArgs, serve};
 
 use crate::failure::Failure;
 use crate::payload::{MIN_ECHO, SINK_ANSWER};
-use crate::report::{Latencies, Outcome};
+use crate::report::{Latencies, LoopOutcome};
 use crate::{machine, payload};
 
 /// Receive buffers that are asked for; Linux grants up to `net.core.rmem_max`.
@@ -137,12 +137,12 @@ fn prepare_tcp(stream: &TcpStream, block: bool) -> io::Result<()> {
 }
 
 /// The server process; ends with its owner.
-struct Server {
+struct ServerProcess {
     child: Child,
     address: SocketAddr,
 }
 
-impl Server {
+impl ServerProcess {
     fn start(args: &RawArgs, sizes: Sizes) -> Result<Self, Failure> {
         let program =
             env::current_exe().map_err(Failure::of("this program's own path is unknown"))?;
@@ -177,7 +177,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -189,7 +189,7 @@ pub(crate) fn run(args: &RawArgs) -> Result<(), Failure> {
     let sizes = args.sizes()?;
     let pp_ns = machine::ping_pong(args.core, args.server_core);
     machine::pin(args.core)?;
-    let server = Server::start(args, sizes)?;
+    let server = ServerProcess::start(args, sizes)?;
     let io = Failure::of::<io::Error>("the raw client's socket failed");
     let measure = Measure { args, sizes, server: &server, pp_ns };
     let connect_udp = || -> io::Result<UdpSocket> {
@@ -246,7 +246,7 @@ pub(crate) fn run(args: &RawArgs) -> Result<(), Failure> {
 struct Measure<'a> {
     args: &'a RawArgs,
     sizes: Sizes,
-    server: &'a Server,
+    server: &'a ServerProcess,
     pp_ns: Option<f64>,
 }
 
@@ -262,7 +262,7 @@ impl Measure<'_> {
         let (start, client, server) = (Instant::now(), machine::cpu_time(), self.server.cpu_time());
         let ops = phase(Duration::from_secs_f64(self.args.secs), &mut latencies)?;
         let elapsed = start.elapsed();
-        Outcome {
+        LoopOutcome {
             workload: match self.args.workload {
                 Workload::W1 => "w1",
                 Workload::W2 => "w2",

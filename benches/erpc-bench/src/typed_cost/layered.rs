@@ -25,7 +25,7 @@ struct Layered<Req, Resp, C, D> {
     client: Rpc<MemTransport>,
     calls: Calls<Req, Resp, C, D>,
     server: Rpc<MemTransport>,
-    answers: Answers,
+    answers: StoreServer,
     outstanding: usize,
 }
 
@@ -63,7 +63,7 @@ where
         calls.sessions.push(session);
     }
     let routes = Store::routes().map_err(Failure::of("the service does not register"))?;
-    let mut answers = Answers { routes, sink: Arc::new(Nowhere) };
+    let mut answers = StoreServer { routes, sink: Arc::new(NoDeferral) };
     while calls.opened < sessions {
         client.run_once(&mut calls);
         server.run_once(&mut answers);
@@ -165,12 +165,12 @@ where
 }
 
 /// The server's side.
-struct Answers {
+struct StoreServer {
     routes: Routes,
     sink: Arc<dyn ReplySink>,
 }
 
-impl<T: Transport> App<T> for Answers {
+impl<T: Transport> App<T> for StoreServer {
     #[inline(always)]
     fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
         let handle = request.handle;
@@ -238,8 +238,8 @@ impl<T: Transport> CallHost for Host<'_, '_, T> {
 }
 
 /// Where deferred answers would go; the store defers none.
-struct Nowhere;
+struct NoDeferral;
 
-impl ReplySink for Nowhere {
+impl ReplySink for NoDeferral {
     fn reply(&self, _: RequestHandle, _: Result<Encoded, Status>) {}
 }

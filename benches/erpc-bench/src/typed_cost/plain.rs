@@ -22,7 +22,7 @@ pub(super) struct Raw {
     client: Rpc<MemTransport>,
     calls: Calls,
     server: Rpc<MemTransport>,
-    answers: Answers,
+    answers: StoreServer,
     outstanding: usize,
 }
 
@@ -41,7 +41,7 @@ impl Raw {
             let session = client.context().connect(peer).map_err(Failure::of("cannot connect"))?;
             calls.sessions.push(session);
         }
-        let mut answers = Answers(Store::new());
+        let mut answers = StoreServer(Store::new());
         while calls.opened < sessions {
             client.run_once(&mut calls);
             server.run_once(&mut answers);
@@ -133,9 +133,9 @@ impl<T: Transport> App<T> for Calls {
 }
 
 /// The server's side.
-struct Answers(Store);
+struct StoreServer(Store);
 
-impl<T: Transport> App<T> for Answers {
+impl<T: Transport> App<T> for StoreServer {
     #[inline(always)]
     fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
         let handle = request.handle;

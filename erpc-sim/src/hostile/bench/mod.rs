@@ -77,7 +77,7 @@ impl Default for Bench {
 
 /// What was seen.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct AttackReport {
     /// Calls of honest clients that were measured, and those that failed.
     pub calls: u64,
     /// Calls of honest clients that ended with an error.
@@ -125,10 +125,10 @@ impl Bench {
     ///
     /// # Panics
     /// If an endpoint breaks a rule of its transport, or its own invariants do not hold.
-    pub fn run(&self, attacker: Option<&mut dyn Attacker>) -> Report {
-        let mut stage = Stage::new(self);
-        stage.run(attacker);
-        stage.report()
+    pub fn run(&self, attacker: Option<&mut dyn Attacker>) -> AttackReport {
+        let mut run = BenchRun::new(self);
+        run.run(attacker);
+        run.report()
     }
 }
 
@@ -246,7 +246,7 @@ const VICTIM_INDEX: usize = 0;
 /// What the victim has sent in its last turn leaves.
 struct Leave;
 
-struct Stage {
+struct BenchRun {
     driver: Driver<Leave>,
     end: Instant,
     victim: Victim,
@@ -260,7 +260,7 @@ struct Stage {
     forged: Vec<Forged>,
 }
 
-impl Stage {
+impl BenchRun {
     fn new(bench: &Bench) -> Self {
         // As fast as the cluster of the thesis; 1 us from host to host.
         let link = Link { rate_mbps: 25_000, delay_nanos: 500 };
@@ -377,7 +377,7 @@ impl Stage {
         }
     }
 
-    fn report(&mut self) -> Report {
+    fn report(&mut self) -> AttackReport {
         let mut report = self.victim.report();
         let (mut latencies, mut large) = (Vec::new(), Vec::new());
         let last = self.clients.len() - 1;

@@ -12,7 +12,7 @@ use erpc_core::protocol::{
 use erpc_core::status::{Code, Status};
 use erpc_core::time::Instant;
 
-use super::{Bench, CALLS_FROM, PACKET_NANOS, Report, TURN_NANOS, VICTIM, port};
+use super::{AttackReport, Bench, CALLS_FROM, PACKET_NANOS, TURN_NANOS, VICTIM, port};
 use crate::SimRoute;
 use crate::net::Packet;
 use crate::transport::{Port, Sent, SimTransport};
@@ -32,7 +32,7 @@ pub(super) struct Victim {
     busy_until: Instant,
     pub(super) leaving: Vec<Sent>,
     turns: u64,
-    report: Report,
+    report: AttackReport,
 }
 
 /// Answers every request with its own bytes; calls another server, if there is one to call.
@@ -96,7 +96,7 @@ impl Victim {
             busy_until: Instant::ZERO,
             leaving: Vec::new(),
             turns: 0,
-            report: Report::default(),
+            report: AttackReport::default(),
         }
     }
 
@@ -155,9 +155,9 @@ impl Victim {
         self.report.most_pool_bytes = self.report.most_pool_bytes.max(stats.pool.in_use_bytes);
     }
 
-    pub(super) fn report(&mut self) -> Report {
+    pub(super) fn report(&mut self) -> AttackReport {
         self.look();
         let stats = self.rpc.stats();
-        Report { stats, overflowed: stats.transport.rx_overflow, ..self.report.clone() }
+        AttackReport { stats, overflowed: stats.transport.rx_overflow, ..self.report.clone() }
     }
 }

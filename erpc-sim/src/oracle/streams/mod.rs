@@ -12,7 +12,7 @@ use erpc_core::time::Instant;
 
 use super::{Incarnation, Oracle};
 use crate::pattern;
-use crate::stream_script::{Course, Direction, Flow};
+use crate::stream_script::{Direction, Flow, StreamScript};
 
 /// Batches of the client's that are on their way, unread or being read, and the one that gathers.
 const MOST_UP: usize = MAX_UNREAD + 1;
@@ -38,7 +38,7 @@ struct Lane {
 
 /// Where a stream is, for its client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum StreamPhase {
     Running,
     /// Its session is free for the next.
     Over,
@@ -59,9 +59,9 @@ enum Handler {
 }
 
 pub(super) struct Stream {
-    course: Course,
+    script: StreamScript,
     session: u32,
-    stage: Stage,
+    phase: StreamPhase,
     handler: Handler,
     up: Lane,
     down: Lane,
@@ -111,12 +111,12 @@ impl AddAssign for Streams {
 
 impl Oracle {
     /// A stream begins on a session. It has a number from now on.
-    pub(crate) fn stream_begins(&mut self, session: u32, course: Course) -> u32 {
-        let deadline = course.deadline.map(|nanos| self.now.plus_nanos(nanos));
+    pub(crate) fn stream_begins(&mut self, session: u32, script: StreamScript) -> u32 {
+        let deadline = script.deadline.map(|nanos| self.now.plus_nanos(nanos));
         self.streams.push(Stream {
-            course,
+            script,
             session,
-            stage: Stage::Running,
+            phase: StreamPhase::Running,
             handler: Handler::NotStarted,
             up: Lane::default(),
             down: Lane::default(),
@@ -128,7 +128,7 @@ impl Oracle {
         self.streams_under_way += 1;
         self.stream_counts.begun += 1;
         let id = self.streams.len() as u32 - 1;
-        self.tell(id, || format!("begins on session {session}: {course:?}"));
+        self.tell(id, || format!("begins on session {session}: {script:?}"));
         id
     }
 
@@ -146,21 +146,21 @@ impl Oracle {
 
     /// What is left of the streams that are under way, at most: bytes, items, and nanoseconds of pauses.
     pub(crate) fn stream_backlog(&self) -> (u64, u64, u64) {
-        let open = self.streams.iter().filter(|stream| stream.stage != Stage::Abandoned);
+        let open = self.streams.iter().filter(|stream| stream.phase != StreamPhase::Abandoned);
         let left = |flow: &Flow, lane: &Lane| {
             let items = u64::from(flow.items - lane.read.min(flow.items));
             (items * (flow.longest() + ITEM_HEAD) as u64, items)
         };
-        open.filter(|stream| stream.stage != Stage::Ended).fold((0, 0, 0), |sum, stream| {
-            let Stream { course, up, down, .. } = stream;
-            let (up, down) = (left(&course.up, up), left(&course.down, down));
-            (sum.0 + up.0 + down.0, sum.1 + up.1 + down.1 + 4, sum.2 + course.pauses())
+        open.filter(|stream| stream.phase != StreamPhase::Ended).fold((0, 0, 0), |sum, stream| {
+            let Stream { script, up, down, .. } = stream;
+            let (up, down) = (left(&script.up, up), left(&script.down, down));
+            (sum.0 + up.0 + down.0, sum.1 + up.1 + down.1 + 4, sum.2 + script.pauses())
         })
     }
 
     /// What stream `id` is like, if there is one.
-    pub(crate) fn course(&self, id: u32) -> Option<Course> {
-        self.streams.get(id as usize).map(|stream| stream.course)
+    pub(crate) fn script(&self, id: u32) -> Option<StreamScript> {
+        self.streams.get(id as usize).map(|stream| stream.script)
     }
 
     /// What item `number` of a side is made from.
@@ -171,7 +171,7 @@ impl Oracle {
     /// How the handler of a stream ends by itself.
     pub(crate) fn verdict(&self, id: u32) -> End {
         let key = self.item_key(id, Direction::Down, u32::MAX);
-        self.streams[id as usize].course.verdict(key)
+        self.streams[id as usize].script.verdict(key)
     }
 
     /// Something happens to a stream that must not.
@@ -189,8 +189,8 @@ impl Oracle {
     fn lane(&mut self, id: u32, of: Direction) -> (&mut Lane, Flow) {
         let stream = &mut self.streams[id as usize];
         match of {
-            Direction::Up => (&mut stream.up, stream.course.up),
-            Direction::Down => (&mut stream.down, stream.course.down),
+            Direction::Up => (&mut stream.up, stream.script.up),
+            Direction::Down => (&mut stream.down, stream.script.down),
         }
     }
 
@@ -273,7 +273,7 @@ impl Oracle {
     pub(crate) fn items_are_over(&mut self, id: u32) {
         let stream = &mut self.streams[id as usize];
         stream.up.is_over = true;
-        let (Lane { sent, read, .. }, items) = (stream.up, stream.course.up.items);
+        let (Lane { sent, read, .. }, items) = (stream.up, stream.script.up.items);
         if read < sent || sent < items {
             self.blame_stream(
                 id,
@@ -403,7 +403,7 @@ impl Oracle {
         match cause {
             Cause::DeadlineExceeded => {
                 self.check_late(id, "fails");
-                self.hardships.late += 1;
+                self.handler_events.late += 1;
             }
             // Also where sessions are spared.
             Cause::NoMemory if self.memory_is_short => {}
@@ -416,11 +416,11 @@ impl Oracle {
     pub(crate) fn stream_is_over(&mut self, id: u32, spoilt: bool) {
         self.tell(id, || format!("is over, its session spoilt: {spoilt}"));
         let stream = &mut self.streams[id as usize];
-        let before = std::mem::replace(&mut stream.stage, Stage::Over);
+        let before = std::mem::replace(&mut stream.phase, StreamPhase::Over);
         stream.must_not_start |= !spoilt;
         let runs = stream.handler == Handler::Runs;
         let was_open = self.sessions[stream.session as usize].opened_at.is_some();
-        if before != Stage::Running {
+        if before != StreamPhase::Running {
             self.blame_stream(id, format!("is over, and was {before:?}"));
         }
         if runs && !spoilt {
@@ -434,11 +434,11 @@ impl Oracle {
     /// Its client is done with it.
     pub(crate) fn stream_has_ended(&mut self, id: u32) {
         let stream = &mut self.streams[id as usize];
-        let before = std::mem::replace(&mut stream.stage, Stage::Ended);
+        let before = std::mem::replace(&mut stream.phase, StreamPhase::Ended);
         let (told, left) = (stream.told, stream.down.has_left);
         self.streams_under_way -= 1;
         self.stream_counts.left += u64::from(left && !told);
-        if before != Stage::Over || !(told || left) {
+        if before != StreamPhase::Over || !(told || left) {
             self.blame_stream(id, format!("has ended, and was {before:?}; told: {told}"));
         }
     }
@@ -448,7 +448,7 @@ impl Oracle {
         self.tell(id, || "loses its client".to_owned());
         let stream = &mut self.streams[id as usize];
         stream.given_up = true;
-        stream.stage = Stage::Abandoned;
+        stream.phase = StreamPhase::Abandoned;
         self.streams_under_way -= 1;
         self.stream_counts.abandoned += 1;
     }

@@ -12,14 +12,14 @@ const ITEMS: u32 = 3;
 const LIVENESS: u64 = 10_000_000_000;
 
 /// An open session, a stream on it, and whoever tells of them.
-struct Scene {
+struct Fixture {
     oracle: Oracle,
     session: u32,
     id: u32,
     now: u64,
 }
 
-impl Scene {
+impl Fixture {
     fn new(features: &[Feature]) -> Self {
         let mut plan = Plan::draw(1, Scenario::Calm, &Cut::default());
         plan.features = Features::of(features);
@@ -27,14 +27,14 @@ impl Scene {
         let mut oracle = Oracle::new(&plan);
         let session = oracle.session(0);
         oracle.opened(session);
-        let id = oracle.stream_begins(session, Course::plain(ITEMS, ITEMS));
+        let id = oracle.stream_begins(session, StreamScript::plain(ITEMS, ITEMS));
         Self { oracle, session, id, now: 0 }
     }
 
     /// Another stream begins, with a deadline in so many nanoseconds.
     fn is_due_in(&mut self, nanos: u64) -> &mut Self {
-        let course = Course { deadline: Some(nanos), ..Course::plain(ITEMS, ITEMS) };
-        self.id = self.oracle.stream_begins(self.session, course);
+        let script = StreamScript { deadline: Some(nanos), ..StreamScript::plain(ITEMS, ITEMS) };
+        self.id = self.oracle.stream_begins(self.session, script);
         self
     }
 
@@ -56,7 +56,7 @@ impl Scene {
     fn item(&self, of: Direction, number: u32) -> Vec<u8> {
         let key = self.oracle.item_key(self.id, of, number);
         let mut bytes = Vec::new();
-        pattern::fill(&mut bytes, key, Course::plain(ITEMS, ITEMS).up.len(key));
+        pattern::fill(&mut bytes, key, StreamScript::plain(ITEMS, ITEMS).up.len(key));
         bytes
     }
 
@@ -142,10 +142,10 @@ const CALM: &[Feature] = &[];
 /// Sessions may die, and nothing else is excused.
 const DEADLY: &[Feature] = &[Feature::Crashes];
 
-type Story = fn(&mut Scene);
+type Steps = fn(&mut Fixture);
 
 /// What may happen, what is told, and words of what is wrong with it.
-const WRONG: &[(&[Feature], Story, &str)] = &[
+const WRONG: &[(&[Feature], Steps, &str)] = &[
     // Items.
     (
         CALM,
@@ -487,7 +487,7 @@ const WRONG: &[(&[Feature], Story, &str)] = &[
 ];
 
 /// The same without a mistake.
-const TRUE: &[(&[Feature], Story)] = &[
+const TRUE: &[(&[Feature], Steps)] = &[
     (CALM, |s| {
         s.goes_well().is_over().is_told(Ok(())).has_ended();
     }),
@@ -565,33 +565,36 @@ const TRUE: &[(&[Feature], Story)] = &[
 #[test]
 fn every_wrong_story_is_seen_through() {
     for (at, (features, tell, words)) in WRONG.iter().enumerate() {
-        let mut scene = Scene::new(features);
-        tell(&mut scene);
-        let violation = scene.oracle.violation();
+        let mut fixture = Fixture::new(features);
+        tell(&mut fixture);
+        let violation = fixture.oracle.violation();
         let what = violation.map_or("nothing", |violation| &violation.what);
-        assert!(what.contains(words), "story {at} ({words}) is answered with: {what}");
+        assert!(what.contains(words), "case {at} ({words}) is answered with: {what}");
     }
 }
 
 #[test]
 fn nothing_is_wrong_with_a_true_story() {
     for (at, (features, tell)) in TRUE.iter().enumerate() {
-        let mut scene = Scene::new(features);
-        tell(&mut scene);
-        assert_eq!(scene.oracle.violation(), None, "story {at}");
+        let mut fixture = Fixture::new(features);
+        tell(&mut fixture);
+        assert_eq!(fixture.oracle.violation(), None, "case {at}");
     }
 }
 
 #[test]
 fn streams_are_under_way_until_their_clients_are_done_with_them() {
-    let mut scene = Scene::new(CALM);
-    assert_eq!(scene.oracle.streams_under_way(), 1);
-    let (bytes, items, pauses) = scene.oracle.stream_backlog();
+    let mut fixture = Fixture::new(CALM);
+    assert_eq!(fixture.oracle.streams_under_way(), 1);
+    let (bytes, items, pauses) = fixture.oracle.stream_backlog();
     assert!(bytes >= 6 * 16 && items >= 6 && pauses == 0, "{bytes} {items} {pauses}");
-    scene.goes_well().is_over().is_told(Ok(()));
-    assert_eq!(scene.oracle.streams_under_way(), 1);
-    scene.has_ended();
-    assert_eq!((scene.oracle.streams_under_way(), scene.oracle.stream_backlog()), (0, (0, 0, 0)));
-    let counts = scene.oracle.stream_counts();
+    fixture.goes_well().is_over().is_told(Ok(()));
+    assert_eq!(fixture.oracle.streams_under_way(), 1);
+    fixture.has_ended();
+    assert_eq!(
+        (fixture.oracle.streams_under_way(), fixture.oracle.stream_backlog()),
+        (0, (0, 0, 0))
+    );
+    let counts = fixture.oracle.stream_counts();
     assert_eq!((counts.begun, counts.items, counts.finished), (1, 6, 1));
 }

@@ -6,9 +6,9 @@ use erpc_core::stream::{Ask, Client, ClientNext};
 use erpc_core::time::Instant;
 
 use super::users::{Reader, Writer};
-use super::{STREAM, Stage, Who};
+use super::{STREAM, StreamContext, Who};
 use crate::pattern;
-use crate::stream_script::{Course, Direction};
+use crate::stream_script::{Direction, StreamScript};
 
 /// A stream, its user, and the session that it has to itself.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct ClientStream {
     /// Its session is open, so that it is known what the server takes.
     open: bool,
     knows_limit: bool,
-    course: Course,
+    script: StreamScript,
     deadline: Instant,
     writer: Writer,
     reader: Reader,
@@ -39,26 +39,26 @@ impl ClientStream {
     pub(super) fn begin(
         id: u32,
         (session, number, open): (SessionId, u32, bool),
-        course: Course,
-        stage: &mut Stage<'_, '_>,
+        script: StreamScript,
+        context: &mut StreamContext<'_, '_>,
     ) -> Self {
-        let now = stage.cx.now();
-        let deadline = course.deadline.map_or(Instant::NEVER, |nanos| now.plus_nanos(nanos));
-        stage.wake_at(deadline, id, Who::ClientIsLate);
-        if let Some(nanos) = course.closes_in {
-            stage.wake_in(nanos, id, Who::ClientLeaves);
+        let now = context.cx.now();
+        let deadline = script.deadline.map_or(Instant::NEVER, |nanos| now.plus_nanos(nanos));
+        context.wake_at(deadline, id, Who::ClientIsLate);
+        if let Some(nanos) = script.closes_in {
+            context.wake_in(nanos, id, Who::ClientLeaves);
         }
-        let entries = pattern::entries(stage.oracle.item_key(id, Direction::Up, u32::MAX));
+        let entries = pattern::entries(context.oracle.item_key(id, Direction::Up, u32::MAX));
         Self {
             id,
             machine: Client::new(number, entries),
             session: Ok(session),
             open,
             knows_limit: false,
-            course,
+            script,
             deadline,
-            writer: Writer::new(&course.up),
-            reader: Reader::new(&course.down),
+            writer: Writer::new(&script.up),
+            reader: Reader::new(&script.down),
             calls: Vec::new(),
             late: false,
             failed: false,
@@ -113,47 +113,47 @@ impl ClientStream {
     }
 
     /// It is time for something.
-    pub(super) fn wake(&mut self, who: Who, stage: &mut Stage<'_, '_>) {
+    pub(super) fn wake(&mut self, who: Who, context: &mut StreamContext<'_, '_>) {
         match who {
             Who::ClientWriter => self.writer.go_on(),
             Who::ClientReader => self.reader.go_on(),
-            Who::ClientLeaves => self.leave(stage),
+            Who::ClientLeaves => self.leave(context),
             Who::ClientIsLate if self.known_over => {}
-            Who::ClientIsLate if stage.cx.now() < self.deadline => {
-                stage.wake_again(self.deadline, self.id, Who::ClientIsLate);
+            Who::ClientIsLate if context.cx.now() < self.deadline => {
+                context.wake_again(self.deadline, self.id, Who::ClientIsLate);
             }
             _ => self.late = true,
         }
     }
 
     /// Does all that can be done now.
-    pub(super) fn go_on(&mut self, stage: &mut Stage<'_, '_>) {
+    pub(super) fn go_on(&mut self, context: &mut StreamContext<'_, '_>) {
         loop {
-            self.learn(stage);
-            self.end_in_time(stage);
-            self.write(stage);
-            self.read(stage);
-            if !self.flush(stage) {
+            self.learn(context);
+            self.end_in_time(context);
+            self.write(context);
+            self.read(context);
+            if !self.flush(context) {
                 return;
             }
         }
     }
 
     /// Finds out what the server takes, once that is known.
-    fn learn(&mut self, stage: &mut Stage<'_, '_>) {
+    fn learn(&mut self, context: &mut StreamContext<'_, '_>) {
         let stats = self.session.ok().filter(|_| self.open && !self.knows_limit);
-        if let Some(stats) = stats.and_then(|id| stage.cx.session_stats(id)) {
+        if let Some(stats) = stats.and_then(|id| context.cx.session_stats(id)) {
             self.knows_limit = true;
             self.machine.set_limit(stats.max_request as usize);
         }
     }
 
     /// A call on its way ends in time by itself, and knows more: whether anything has run.
-    fn end_in_time(&mut self, stage: &mut Stage<'_, '_>) {
+    fn end_in_time(&mut self, context: &mut StreamContext<'_, '_>) {
         if self.late && !self.machine.is_calling() {
             self.late = false;
             if !self.reader.is_done {
-                stage.oracle.stream_is_late(self.id);
+                context.oracle.stream_is_late(self.id);
             }
             let cause = Cause::DeadlineExceeded;
             self.machine.fail(match self.machine.has_begun() {
@@ -164,63 +164,63 @@ impl ClientStream {
     }
 
     /// Nobody reads any more, which ends the stream.
-    fn leave(&mut self, stage: &mut Stage<'_, '_>) {
+    fn leave(&mut self, context: &mut StreamContext<'_, '_>) {
         if self.reader.is_done {
             return;
         }
-        stage.oracle.reader_leaves(self.id, Direction::Down);
+        context.oracle.reader_leaves(self.id, Direction::Down);
         (self.reader.is_done, self.writer.is_done) = (true, true);
         self.reader.batch = None;
         self.machine.drop_reader();
     }
 
-    fn write(&mut self, stage: &mut Stage<'_, '_>) {
-        let Self { id, machine, writer, course, .. } = self;
+    fn write(&mut self, context: &mut StreamContext<'_, '_>) {
+        let Self { id, machine, writer, script, .. } = self;
         while !writer.is_done {
             if let Err(error) = machine.sending() {
                 writer.is_done = true;
-                return stage.oracle.sending_is_refused(*id, &error);
+                return context.oracle.sending_is_refused(*id, &error);
             }
-            if writer.sent == course.up.items {
+            if writer.sent == script.up.items {
                 writer.is_done = true;
                 return machine.end_items();
             }
-            let key = stage.oracle.item_key(*id, Direction::Up, writer.sent);
-            let len = course.up.len(key);
+            let key = context.oracle.item_key(*id, Direction::Up, writer.sent);
+            let len = script.up.len(key);
             if let Some(most) = machine.too_large(len) {
-                return stage
+                return context
                     .oracle
                     .blame(format!("stream {id} cannot send {len} bytes, only {most}"));
             }
-            if writer.waits(|nanos| stage.wake_in(nanos, *id, Who::ClientWriter))
+            if writer.waits(|nanos| context.wake_in(nanos, *id, Who::ClientWriter))
                 || !machine.has_room(len)
             {
                 return;
             }
             let encode = &mut |out: &mut &mut [u8]| pattern::fill(out, key, len);
-            if machine.put(len, encode, &mut stage.means.pool).is_err() {
-                stage.oracle.no_memory();
-                return self.leave(stage);
+            if machine.put(len, encode, &mut context.means.pool).is_err() {
+                context.oracle.no_memory();
+                return self.leave(context);
             }
             writer.sent += 1;
-            stage.oracle.item_sent(*id, Direction::Up, len);
+            context.oracle.item_sent(*id, Direction::Up, len);
         }
     }
 
-    fn read(&mut self, stage: &mut Stage<'_, '_>) {
+    fn read(&mut self, context: &mut StreamContext<'_, '_>) {
         while !self.reader.is_done {
             if self.reader.leaves() {
-                return self.leave(stage);
+                return self.leave(context);
             }
             let Self { id, reader, machine, .. } = self;
             if reader.batch.is_some() {
-                if reader.waits(|nanos| stage.wake_in(nanos, *id, Who::ClientReader)) {
+                if reader.waits(|nanos| context.wake_in(nanos, *id, Who::ClientReader)) {
                     return;
                 }
-                reader.read(*id, Direction::Down, stage.oracle);
+                reader.read(*id, Direction::Down, context.oracle);
                 if let Some(batch) = reader.take_read() {
                     machine.batch_read();
-                    stage.means.pool.recycle(batch.into_message());
+                    context.means.pool.recycle(batch.into_message());
                 }
                 continue;
             }
@@ -228,7 +228,7 @@ impl ClientStream {
                 ClientNext::Batch(batch) => reader.batch = Some(batch),
                 ClientNext::Wait => return,
                 ClientNext::End(end) => {
-                    stage.oracle.end_is_told(*id, end.as_ref().copied());
+                    context.oracle.end_is_told(*id, end.as_ref().copied());
                     (reader.is_done, self.writer.is_done) = (true, true);
                     // What held the stream is dropped.
                     machine.drop_reader();
@@ -238,15 +238,15 @@ impl ClientStream {
     }
 
     /// Makes the calls that are to be made; whether there were any.
-    fn flush(&mut self, stage: &mut Stage<'_, '_>) -> bool {
+    fn flush(&mut self, context: &mut StreamContext<'_, '_>) -> bool {
         let mut any = false;
         loop {
-            match self.machine.poll_call(&mut stage.means.pool) {
+            match self.machine.poll_call(&mut context.means.pool) {
                 Ok(None) => return any,
                 Ok(Some((ask, request))) => {
                     any = true;
                     let failed = match self.session {
-                        Ok(session) => self.call(stage, session, ask, request).err(),
+                        Ok(session) => self.call(context, session, ask, request).err(),
                         Err(cause) => Some(CallError::NotExecuted(cause)),
                     };
                     if let Some(error) = failed {
@@ -254,9 +254,9 @@ impl ClientStream {
                     }
                 }
                 Err(error) => {
-                    stage.oracle.no_memory();
+                    context.oracle.no_memory();
                     self.machine.fail(CallError::Rejected(RejectReason::NoMemory(error)));
-                    self.give_up(stage);
+                    self.give_up(context);
                     // Its user is woken, once, and hears of it.
                     return !std::mem::replace(&mut self.failed, true);
                 }
@@ -266,29 +266,29 @@ impl ClientStream {
 
     fn call(
         &mut self,
-        stage: &mut Stage<'_, '_>,
+        context: &mut StreamContext<'_, '_>,
         session: SessionId,
         ask: Ask,
         request: MsgBuf,
     ) -> Result<(), CallError> {
         let method = STREAM | self.id;
-        stage.means.calls += 1;
-        stage.means.handed_over += 1;
-        let token = u64::from(method) << 32 | stage.means.calls & u64::from(u32::MAX);
+        context.means.calls += 1;
+        context.means.handed_over += 1;
+        let token = u64::from(method) << 32 | context.means.calls & u64::from(u32::MAX);
         let deadline = if ask == Ask::Close { Instant::NEVER } else { self.deadline };
         let call = NewCall { method, request, token, extended: true, deadline };
-        let made = stage.cx.call(session, call);
+        let made = context.cx.call(session, call);
         made.map(|()| self.calls.push((token, ask))).map_err(|rejected| {
-            stage.means.pool.recycle(rejected.request);
+            context.means.pool.recycle(rejected.request);
             CallError::Rejected(rejected.reason)
         })
     }
 
     /// There is no memory to close the stream with: cancelled calls tell the server as much.
-    fn give_up(&mut self, stage: &mut Stage<'_, '_>) {
+    fn give_up(&mut self, context: &mut StreamContext<'_, '_>) {
         let Ok(session) = self.session else { return };
         for &(token, _) in &self.calls {
-            stage.cx.cancel(session, token, Cause::NoMemory);
+            context.cx.cancel(session, token, Cause::NoMemory);
         }
     }
 }

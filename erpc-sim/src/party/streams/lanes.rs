@@ -4,11 +4,11 @@ use erpc_core::buf::MsgBuf;
 use erpc_core::protocol::{CallError, Cause, Reply, SessionId};
 
 use super::client::ClientStream;
-use super::{Stage, Streams, Wake, owned, stream_of_token};
+use super::{StreamContext, Streams, Wake, owned, stream_of_token};
 use crate::oracle::Oracle;
 use crate::party::{Cx, Party};
 use crate::plan::Plan;
-use crate::stream_script::Course;
+use crate::stream_script::StreamScript;
 
 /// What a session that carries streams is at.
 #[derive(Default)]
@@ -69,15 +69,15 @@ impl Party {
                 free.then_some((id, number, session.open, lane))
             });
             let Some((session, number, open, lane)) = free else { return };
-            let course = Course::draw(&mut self.chances.streams, &plan.courses);
-            let id = oracle.stream_begins(number, course);
+            let script = StreamScript::draw(&mut self.chances.streams, &plan.stream_mix);
+            let id = oracle.stream_begins(number, script);
             lane.streams += 1;
             lane.stream = Some(id);
             let number = lane.streams;
             self.streams.owed -= 1;
             let Streams { begun, means, .. } = &mut self.streams;
-            let mut stage = Stage { cx: &mut *cx, means, oracle: &mut *oracle };
-            begun.push(ClientStream::begin(id, (session, number, open), course, &mut stage));
+            let mut context = StreamContext { cx: &mut *cx, means, oracle: &mut *oracle };
+            begun.push(ClientStream::begin(id, (session, number, open), script, &mut context));
             let at = begun.len() - 1;
             self.go_on_with(cx, at, oracle);
         }
@@ -87,7 +87,7 @@ impl Party {
     fn go_on_with(&mut self, cx: &mut Cx<'_>, at: usize, oracle: &mut Oracle) {
         let Streams { begun, means, .. } = &mut self.streams;
         let stream = &mut begun[at];
-        stream.go_on(&mut Stage { cx: &mut *cx, means, oracle: &mut *oracle });
+        stream.go_on(&mut StreamContext { cx: &mut *cx, means, oracle: &mut *oracle });
         let (id, spoilt) = (stream.id(), stream.is_spoilt());
         let is_over = stream.is_newly_over();
         if is_over {
@@ -183,7 +183,8 @@ impl Party {
     pub(super) fn wake_client(&mut self, cx: &mut Cx<'_>, wake: Wake, oracle: &mut Oracle) {
         let Streams { begun, means, .. } = &mut self.streams;
         if let Some(at) = begun.iter().position(|stream| stream.id() == wake.stream) {
-            begun[at].wake(wake.who, &mut Stage { cx: &mut *cx, means, oracle: &mut *oracle });
+            begun[at]
+                .wake(wake.who, &mut StreamContext { cx: &mut *cx, means, oracle: &mut *oracle });
             self.go_on_with(cx, at, oracle);
         }
     }

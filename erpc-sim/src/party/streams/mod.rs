@@ -74,13 +74,13 @@ struct Means {
 }
 
 /// What an end of a stream acts through.
-struct Stage<'a, 'c> {
+struct StreamContext<'a, 'c> {
     cx: &'a mut Cx<'c>,
     means: &'a mut Means,
     oracle: &'a mut Oracle,
 }
 
-impl Stage<'_, '_> {
+impl StreamContext<'_, '_> {
     fn wake_in(&mut self, nanos: u64, stream: u32, who: Who) {
         self.means.wakes.push((nanos, Wake { stream, who }));
     }

@@ -7,12 +7,12 @@ use erpc_core::time::Instant;
 use erpc_core::wire::extension::Extension;
 
 use super::users::{Reader, Writer};
-use super::{Stage, Streams, Wake, Who, owned, stream_of};
+use super::{StreamContext, Streams, Wake, Who, owned, stream_of};
 use crate::SimRoute;
 use crate::oracle::Oracle;
 use crate::party::{Cx, Party};
 use crate::pattern;
-use crate::stream_script::{Course, Direction, Order};
+use crate::stream_script::{Direction, Order, StreamScript};
 
 /// The streams of one session, of which one lives at a time.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ struct Handler {
     id: u32,
     /// The stream's number on its session.
     number: u32,
-    course: Course,
+    script: StreamScript,
     deadline: Instant,
     writer: Writer,
     reader: Reader,
@@ -39,12 +39,12 @@ struct Handler {
 impl Handler {
     /// Items that it sends, unless it is stopped.
     fn most(&self) -> u32 {
-        self.course.fails_after.unwrap_or(self.course.down.items)
+        self.script.fails_after.unwrap_or(self.script.down.items)
     }
 
     /// Items that it may send now.
     fn may_send(&self) -> u32 {
-        match self.course.order {
+        match self.script.order {
             Order::Apart => self.most(),
             Order::ReadFirst if self.reader.is_done => self.most(),
             Order::ReadFirst => 0,
@@ -54,7 +54,7 @@ impl Handler {
 
     /// Whether there is nothing that it waits for.
     fn is_done(&self) -> bool {
-        let Course { fails_after, careless, .. } = self.course;
+        let StreamScript { fails_after, careless, .. } = self.script;
         let all_sent = self.writer.sent == self.most();
         match self.reader.is_done {
             true => self.writer.sent == self.may_send(),
@@ -65,50 +65,50 @@ impl Handler {
     fn write(
         &mut self,
         machine: &mut Server<RequestHandle>,
-        stage: &mut Stage<'_, '_>,
+        context: &mut StreamContext<'_, '_>,
     ) -> Result<(), End> {
         while self.writer.sent < self.may_send() {
-            let Self { id, writer, course, number, .. } = self;
+            let Self { id, writer, script, number, .. } = self;
             if !machine.is_sending(*number) {
-                stage.oracle.blame(format!("stream {id} is over, and its handler runs"));
+                context.oracle.blame(format!("stream {id} is over, and its handler runs"));
                 return Ok(());
             }
-            let key = stage.oracle.item_key(*id, Direction::Down, writer.sent);
-            let len = course.down.len(key);
+            let key = context.oracle.item_key(*id, Direction::Down, writer.sent);
+            let len = script.down.len(key);
             if let Some(most) = machine.too_large(len) {
-                stage.oracle.blame(format!("stream {id} cannot send {len} bytes, only {most}"));
+                context.oracle.blame(format!("stream {id} cannot send {len} bytes, only {most}"));
             }
-            if writer.waits(|nanos| stage.wake_in(nanos, *id, Who::HandlerWriter))
+            if writer.waits(|nanos| context.wake_in(nanos, *id, Who::HandlerWriter))
                 || !machine.has_room(len)
             {
                 return Ok(());
             }
             let encode = &mut |out: &mut &mut [u8]| pattern::fill(out, key, len);
-            if machine.put(len, encode, &mut stage.means.pool).is_err() {
-                stage.oracle.no_memory();
+            if machine.put(len, encode, &mut context.means.pool).is_err() {
+                context.oracle.no_memory();
                 return Err(Err(Status::resource_exhausted("the handler has no memory")));
             }
             writer.sent += 1;
-            stage.oracle.item_sent(*id, Direction::Down, len);
+            context.oracle.item_sent(*id, Direction::Down, len);
         }
         Ok(())
     }
 
-    fn read(&mut self, machine: &mut Server<RequestHandle>, stage: &mut Stage<'_, '_>) {
+    fn read(&mut self, machine: &mut Server<RequestHandle>, context: &mut StreamContext<'_, '_>) {
         let Self { id, reader, number, .. } = self;
         while !reader.is_done {
             if reader.leaves() {
-                stage.oracle.reader_leaves(*id, Direction::Up);
+                context.oracle.reader_leaves(*id, Direction::Up);
                 (reader.is_done, reader.batch) = (true, None);
                 return machine.drop_reader(*number);
             }
             if reader.batch.is_some() {
-                if reader.waits(|nanos| stage.wake_in(nanos, *id, Who::HandlerReader)) {
+                if reader.waits(|nanos| context.wake_in(nanos, *id, Who::HandlerReader)) {
                     return;
                 }
-                reader.read(*id, Direction::Up, stage.oracle);
+                reader.read(*id, Direction::Up, context.oracle);
                 if let Some(batch) = reader.take_read() {
-                    stage.means.pool.recycle(batch.into_message());
+                    context.means.pool.recycle(batch.into_message());
                 }
                 continue;
             }
@@ -117,7 +117,7 @@ impl Handler {
                 ServerNext::Wait => return,
                 ServerNext::End => {
                     reader.is_done = true;
-                    stage.oracle.items_are_over(*id);
+                    context.oracle.items_are_over(*id);
                 }
             }
         }
@@ -151,75 +151,81 @@ impl Served {
         }
     }
 
-    fn start(&mut self, id: u32, number: u32, deadline: Instant, stage: &mut Stage<'_, '_>) {
-        let Some(course) = stage.oracle.course(id) else { return };
+    fn start(
+        &mut self,
+        id: u32,
+        number: u32,
+        deadline: Instant,
+        context: &mut StreamContext<'_, '_>,
+    ) {
+        let Some(script) = context.oracle.script(id) else { return };
         if let Some(handler) = &self.handler {
             let before = handler.id;
-            stage.oracle.blame(format!("stream {id} begins, and the handler of {before} runs"));
+            context.oracle.blame(format!("stream {id} begins, and the handler of {before} runs"));
         }
-        stage.wake_at(deadline, id, Who::HandlerIsLate);
-        let (writer, reader) = (Writer::new(&course.down), Reader::new(&course.up));
-        self.handler = Some(Handler { id, number, course, deadline, writer, reader });
+        context.wake_at(deadline, id, Who::HandlerIsLate);
+        let (writer, reader) = (Writer::new(&script.down), Reader::new(&script.up));
+        self.handler = Some(Handler { id, number, script, deadline, writer, reader });
     }
 
     /// Does all that can be done now.
-    fn go_on(&mut self, stage: &mut Stage<'_, '_>) {
+    fn go_on(&mut self, context: &mut StreamContext<'_, '_>) {
         loop {
-            self.run(stage);
-            if !self.flush(stage) {
+            self.run(context);
+            if !self.flush(context) {
                 return;
             }
         }
     }
 
     /// Lets the handler go on.
-    fn run(&mut self, stage: &mut Stage<'_, '_>) {
+    fn run(&mut self, context: &mut StreamContext<'_, '_>) {
         let Some(handler) = &mut self.handler else { return };
-        handler.read(&mut self.machine, stage);
-        let end = match handler.write(&mut self.machine, stage) {
+        handler.read(&mut self.machine, context);
+        let end = match handler.write(&mut self.machine, context) {
             Err(end) => end,
-            Ok(()) if handler.is_done() => stage.oracle.verdict(handler.id),
+            Ok(()) if handler.is_done() => context.oracle.verdict(handler.id),
             Ok(()) => return,
         };
-        self.finish(end, stage);
+        self.finish(end, context);
     }
 
-    fn finish(&mut self, end: End, stage: &mut Stage<'_, '_>) {
+    fn finish(&mut self, end: End, context: &mut StreamContext<'_, '_>) {
         let Some(handler) = self.handler.take() else { return };
-        stage.oracle.handler_ends(handler.id, &end);
+        context.oracle.handler_ends(handler.id, &end);
         self.machine.finish(handler.number, end);
     }
 
     /// Gives the answers that are to be given; whether there were any.
-    fn flush(&mut self, stage: &mut Stage<'_, '_>) -> bool {
+    fn flush(&mut self, context: &mut StreamContext<'_, '_>) -> bool {
         let mut any = false;
-        while let Some((call, answer)) = self.machine.poll_answer(&mut stage.means.pool) {
+        while let Some((call, answer)) = self.machine.poll_answer(&mut context.means.pool) {
             any = true;
-            stage.means.handed_over += 1;
+            context.means.handed_over += 1;
             match self.waiting.iter().position(|waiting| *waiting == call) {
                 Some(at) => drop(self.waiting.swap_remove(at)),
-                None => stage.oracle.blame("a call of a stream is answered twice, or never came"),
+                None => context.oracle.blame("a call of a stream is answered twice, or never came"),
             }
             match answer {
-                Answer::Reply(message) => stage.cx.respond(call, message, true),
-                Answer::Failed(status) => stage.cx.respond_status(call, &status),
+                Answer::Reply(message) => context.cx.respond(call, message, true),
+                Answer::Failed(status) => context.cx.respond_status(call, &status),
             }
         }
         any
     }
 
     /// Somebody at the handler's end goes on.
-    fn wake(&mut self, who: Who, stage: &mut Stage<'_, '_>) {
+    fn wake(&mut self, who: Who, context: &mut StreamContext<'_, '_>) {
         let Some(handler) = &mut self.handler else { return };
         match who {
             Who::HandlerWriter => handler.writer.go_on(),
             Who::HandlerReader => handler.reader.go_on(),
-            _ if stage.cx.now() < handler.deadline => {
-                stage.wake_again(handler.deadline, handler.id, Who::HandlerIsLate);
+            _ if context.cx.now() < handler.deadline => {
+                context.wake_again(handler.deadline, handler.id, Who::HandlerIsLate);
             }
-            _ => self.finish(Err(Status::deadline_exceeded("the handler is too late")), stage),
+            _ => self.finish(Err(Status::deadline_exceeded("the handler is too late")), context),
         }
-        self.go_on(stage);
+        self.go_on(context);
     }
 }
 
@@ -234,25 +240,25 @@ impl Party {
         let (me, handle) = (self.me, call.handle);
         let client = handle.client();
         let Streams { served, means, .. } = &mut self.streams;
-        let mut stage = Stage { cx, means, oracle };
-        let (id, deadline, request, batch) = match read_call(call, &mut stage) {
+        let mut context = StreamContext { cx, means, oracle };
+        let (id, deadline, request, batch) = match read_call(call, &mut context) {
             Ok(read) => read,
-            Err(status) => return stage.cx.respond_status(handle, &status),
+            Err(status) => return context.cx.respond_status(handle, &status),
         };
         let at = served.iter().position(|served| served.client == client).unwrap_or_else(|| {
-            let limit = stage.cx.client_stats(client).map_or(0, |stats| stats.max_response);
+            let limit = context.cx.client_stats(client).map_or(0, |stats| stats.max_response);
             served.push(Served::new(client, limit as usize));
             served.len() - 1
         });
         let served = &mut served[at];
         served.waiting.push(handle);
         let effect = served.machine.request(handle, request, batch);
-        served.affect(effect, stage.oracle);
+        served.affect(effect, context.oracle);
         if effect.start {
-            stage.oracle.handler_starts(id, me);
-            served.start(id, request.stream, deadline, &mut stage);
+            context.oracle.handler_starts(id, me);
+            served.start(id, request.stream, deadline, &mut context);
         }
-        served.go_on(&mut stage);
+        served.go_on(&mut context);
     }
 
     /// The client waits for a call no more; whether that was a stream's.
@@ -270,7 +276,7 @@ impl Party {
         if cx.client_stats(call.client()).is_some() {
             let effect = served.machine.cancelled(call);
             served.affect(effect, oracle);
-            served.go_on(&mut Stage { cx, means, oracle });
+            served.go_on(&mut StreamContext { cx, means, oracle });
         }
         true
     }
@@ -290,7 +296,7 @@ impl Party {
             served.handler.as_ref().is_some_and(|handler| handler.id == wake.stream)
         };
         if let Some(served) = served.iter_mut().find(runs) {
-            served.wake(wake.who, &mut Stage { cx, means, oracle });
+            served.wake(wake.who, &mut StreamContext { cx, means, oracle });
         }
     }
 }
@@ -298,16 +304,16 @@ impl Party {
 /// Reads a call: which stream at the oracle, until when, the request and its items; or how it is turned down.
 fn read_call(
     call: Call<'_, SimRoute>,
-    stage: &mut Stage<'_, '_>,
+    context: &mut StreamContext<'_, '_>,
 ) -> Result<(u32, Instant, Request, Option<Batch>), Status> {
     let Call { method, body, extended, deadline, .. } = call;
     let nonsense = |oracle: &mut Oracle, what: &str| {
         oracle.blame(format!("method {method:x} {what}"));
         Status::invalid_argument("no call of a stream")
     };
-    let known = stream_of(method).filter(|&id| stage.oracle.course(id).is_some());
+    let known = stream_of(method).filter(|&id| context.oracle.script(id).is_some());
     let Some(id) = known.filter(|_| extended) else {
-        return Err(nonsense(stage.oracle, "is of no stream, or not extended"));
+        return Err(nonsense(context.oracle, "is of no stream, or not extended"));
     };
     let bytes = body.as_slice();
     let parsed = Extension::split(bytes).ok().and_then(|(extension, frame)| {
@@ -315,20 +321,20 @@ fn read_call(
         Some((request, extension.as_bytes().to_vec(), bytes.len() - frame.len()))
     });
     let Some((request, entries, offset)) = parsed else {
-        return Err(nonsense(stage.oracle, "has a call that says nothing"));
+        return Err(nonsense(context.oracle, "has a call that says nothing"));
     };
     if request.ask == Ask::Open {
-        if entries != pattern::entries(stage.oracle.item_key(id, Direction::Up, u32::MAX)) {
-            return Err(nonsense(stage.oracle, "begins with the entries of another"));
+        if entries != pattern::entries(context.oracle.item_key(id, Direction::Up, u32::MAX)) {
+            return Err(nonsense(context.oracle, "begins with the entries of another"));
         }
-        if deadline <= stage.cx.now() {
+        if deadline <= context.cx.now() {
             return Err(Status::deadline_exceeded("it is too late to begin"));
         }
     }
     let batch = match request.items.count {
         0 => None,
         _ => {
-            let message = owned(body, &mut stage.means.pool).map_err(|_| {
+            let message = owned(body, &mut context.means.pool).map_err(|_| {
                 Status::resource_exhausted("the server has no memory for the stream's messages")
             })?;
             Some(Batch::new(message, offset, request.items))
