@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::slot::Repeated;
 use super::*;
 use crate::buf::MsgBuf;
 use crate::mutants::mutant;
+use crate::protocol::server::slot::Repeated;
 use crate::protocol::stats::DropReason;
 use crate::status::{Code, Status};
 use crate::wire::{
@@ -147,7 +147,7 @@ impl<R: Route> ServerSide<R> {
 
     /// Sends what comes unasked of the response in a slot: its first packet, or the announcement. Who
     /// sends it again flushes before.
-    pub(super) fn send_first<X: TxQueue<Route = R>>(
+    pub(in crate::protocol::server) fn send_first<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
         index: SessionIndex,
@@ -178,7 +178,7 @@ impl<R: Route> ServerSide<R> {
     /// Sends packets of the response in a slot, all but the first with the stamp of what asked for them and
     /// how long that has `waited` here. Who sends one again flushes before.
     #[inline]
-    pub(super) fn send_response<X: TxQueue<Route = R>>(
+    pub(in crate::protocol::server) fn send_response<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
         index: SessionIndex,
@@ -212,7 +212,7 @@ impl<R: Route> ServerSide<R> {
     }
 
     /// The client asks for packets of a response: for the first only if it was announced.
-    pub(super) fn request_for_response<X: TxQueue<Route = R>>(
+    pub(in crate::protocol::server) fn request_for_response<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
         header: &Header,

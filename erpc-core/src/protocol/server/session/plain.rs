@@ -3,9 +3,9 @@
 //! As in the client's `plain`: each function does what the general path would, or nothing.
 
 use super::respond::KEPT_CAPACITY;
-use super::slot::Repeated;
 use super::*;
 use crate::buf::MsgBuf;
+use crate::protocol::server::slot::Repeated;
 use crate::wire::{Header, Kind, PacketLayout, PacketNumber};
 
 impl<R: Route> ServerSide<R> {
@@ -54,7 +54,7 @@ impl<R: Route> ServerSide<R> {
 
     /// Sends a response of one packet and keeps it, or hands it back.
     #[inline(always)]
-    pub(super) fn plain_respond<X: TxQueue<Route = R>>(
+    pub(in crate::protocol::server) fn plain_respond<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
         handle: &RequestHandle,

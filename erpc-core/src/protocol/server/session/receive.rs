@@ -1,10 +1,10 @@
 //! A request's way in.
 
-use super::slot::Receiving;
 use super::*;
 use crate::buf::{MsgBuf, NoMemory};
 use crate::mutants::mutant;
 use crate::protocol::assembly::Assembly;
+use crate::protocol::server::slot::Receiving;
 use crate::protocol::stats::DropReason;
 use crate::protocol::{Body, Event, Request};
 use crate::status::{Code, Status};
