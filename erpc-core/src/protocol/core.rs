@@ -7,7 +7,7 @@ use super::config::EndpointConfig;
 use super::endpoint::{EndpointState, Local};
 use super::ids::IdSource;
 use super::index::SessionIndex;
-use super::server::{Acceptor, PendingOpen, ServerSide};
+use super::server::{Acceptor, Open, ServerTable};
 use super::stats::{DropReason, ProtocolStats};
 use super::turn::{QueueWait, Turn};
 use super::wheel::{TimerId, Timers};
@@ -82,7 +82,7 @@ const FIRST_BUFFER: usize = 40;
 pub struct Core<R> {
     endpoint: EndpointState,
     client: ClientSide<R>,
-    server: ServerSide<R>,
+    server: ServerTable<R>,
 }
 
 impl<R: Route> Core<R> {
@@ -110,7 +110,7 @@ impl<R: Route> Core<R> {
         let key = config.seed.map_or(key, |seed| (seed, !seed));
         let mut ids = IdSource::new(key);
         let client = ClientSide::new(local.capacity, ids.table_hasher());
-        let server = ServerSide::new(ids.table_hasher());
+        let server = ServerTable::new(ids.table_hasher());
         let endpoint = EndpointState {
             config,
             local,
@@ -244,7 +244,7 @@ impl<R: Route> Core<R> {
             HeaderError::Checksum => DropReason::Checksum,
             HeaderError::Version(_) => {
                 if let Some(client) = Control::hello_of_any_version(bytes) {
-                    let mut refused = self.server.version_refusal(client);
+                    let mut refused = self.server.accepting().version_refusal(client);
                     refused.set_version(bytes[8]);
                     tx.push_bytes(route, refused.as_bytes());
                 }
@@ -272,11 +272,11 @@ impl<R: Route> Core<R> {
             return match message {
                 Control::Hello { client, low, high } => {
                     let version_fits = (low..=high).contains(&u16::from(VERSION));
-                    self.server.hello(turn, route, client, version_fits, nonce);
+                    self.server.accepting().hello(turn, route, client, version_fits, nonce);
                     Ok(())
                 }
                 Control::Open { client, cookie, parameters } => {
-                    let open = PendingOpen { route: *route, client, parameters, nonce };
+                    let open = Open { route: *route, client, parameters, nonce };
                     self.server.open(turn, open, &cookie)
                 }
                 _ => Err(DropReason::Handshake),
@@ -348,7 +348,7 @@ impl<R: Route> Core<R> {
 
     /// The address of a handshake that waits to know its path; answer with [`Core::routed`].
     pub fn next_unrouted(&mut self) -> Option<R> {
-        self.client.next_routing().map(|(_, route)| route).or_else(|| self.server.next_pending())
+        self.client.next_routing().map(|(_, route)| route).or_else(|| self.server.next_unrouted())
     }
 
     /// The path to the address that [`Core::next_unrouted`] last returned is `path`; its handshake goes

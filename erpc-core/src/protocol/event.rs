@@ -27,6 +27,7 @@ pub struct RequestHandle {
 impl RequestHandle {
     /// The session that the request came in.
     #[must_use]
+    #[inline(always)]
     pub const fn client(&self) -> ClientId {
         ClientId { index: self.index, generation: self.generation }
     }
@@ -38,6 +39,14 @@ impl RequestHandle {
 pub struct ClientId {
     pub(super) index: SessionIndex,
     pub(super) generation: u32,
+}
+
+impl ClientId {
+    /// A request of the session.
+    #[inline(always)]
+    pub(super) const fn request(self, number: RequestNumber) -> RequestHandle {
+        RequestHandle { index: self.index, generation: self.generation, number }
+    }
 }
 
 /// A call to be made, besides the session that it is made on.

@@ -253,6 +253,11 @@ impl<I: TableIndex, T> Table<I, T> {
         self.entries.get_mut(index.place())
     }
 
+    /// The place of the next entry that is inserted.
+    pub(super) fn next_index(&self) -> I {
+        I::from_place(self.entries.vacant_key())
+    }
+
     pub(super) fn insert(&mut self, value: T) -> I {
         I::from_place(self.entries.insert(value))
     }

@@ -1,31 +1,36 @@
-//! The server's half: sessions this endpoint accepted, and the requests in their slots.
+//! The server's half: sessions that this endpoint has accepted, and the requests in their slots.
 //!
 //! Servers are passive (thesis section 6.4): no retransmission timer, every packet answers one.
 //!
-//! | file | what happens there |
+//! | file | content |
 //! |---|---|
-//! | `accept` | a session opens, stays alive, ends |
-//! | `session` | a session's requests and responses |
-//! | `grants` | what clients may have on their way to us |
-//! | `table` | all sessions |
-//! | `slot` | the state they work on |
+//! | `table` | all sessions: finds them, tells them of packets and of the time |
+//! | `accept` | handshakes, until a session opens |
+//! | `listen` | the endpoints that listen at one address |
+//! | `session` | one session: its requests, its responses, its life |
+//! | `liveness` | whether the client is still there |
+//! | `slot` | one request of a session: its state |
+//! | `receiving` | a request of several packets on its way in |
+//! | `kept_response` | a response, from the first packet until the client confirms it |
+//! | `reply` | headers of what goes out |
+//! | `credit_returns` | credits that clients get back at the end of a burst |
+//! | `grants` | the clients' shares of the receive queue |
+//! | `memory` | accounting of a session's memory |
 
 mod accept;
+mod credit_returns;
 mod grants;
+mod kept_response;
+mod listen;
+mod liveness;
+mod memory;
+mod receiving;
+mod reply;
 mod session;
 mod slot;
 mod table;
 
-pub use self::accept::{Acceptor, ListenGroup};
-pub use self::session::KEPT_CAPACITY;
-use self::slot::{ServerSession, ServerSlot, SlotState};
-use self::table::OwedCredit;
-pub(super) use self::table::{PendingOpen, ServerSide};
-use crate::protocol::endpoint::EndpointState;
-use crate::protocol::index::{SessionIndex, SlotIndex, Slots};
-use crate::protocol::turn::Turn;
-use crate::protocol::{RequestHandle, WINDOW};
-use crate::time::Instant;
-use crate::transport::{Route, TxQueue};
-use crate::wire::control::{Control, Cookie, Parameters};
-use crate::wire::{ConnectionId, ReplyInfo, RequestNumber};
+pub(super) use self::accept::Open;
+pub use self::listen::{Acceptor, ListenGroup};
+pub use self::slot::KEPT_CAPACITY;
+pub(super) use self::table::ServerTable;

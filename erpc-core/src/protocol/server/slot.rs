@@ -1,234 +1,334 @@
-//! A session as its server sees it.
+//! A request slot of a server session (`SSlot` in the original).
 
-use super::grants::NONE;
+use super::kept_response::KeptResponse;
+use super::memory::SessionMemory;
+use super::receiving::{Received, Receiving};
 use crate::buf::{MsgBuf, Pool};
-use crate::protocol::assembly::Assembly;
-use crate::protocol::config::EndpointConfig;
-use crate::protocol::index::{SessionIndex, Slots};
+use crate::mutants::mutant;
+use crate::protocol::WINDOW;
 use crate::time::Instant;
-use crate::wire::{ConnectionId, Flags, PacketLayout, RequestNumber, Stamp};
+use crate::wire::{Header, RequestNumber};
 
-/// Where the request in a slot is.
+/// Capacity up to which a slot keeps its response buffer for the next response, in bytes.
+pub const KEPT_CAPACITY: usize = 768;
+
+/// The progress of a slot's current request.
 ///
 /// ```text
-/// Idle -> [Receiving ->] Executing [-> Accepted] -> Responding -> Idle, on the client's word
+/// Idle -> [Receiving ->] Executing [-> Accepted] -> Responding -> Idle, when the client confirms the response
 ///   ^           |                                     ^ | the slot's next request
 ///   |           +-------------- Cancel ---------------+ |
 ///   +---------------------------------------------------+
 /// ```
+///
+/// A slot keeps a small buffer of one response for the next (thesis section 6.3.3, preallocated responses). The next
+/// request brings it to the handler.
 pub(super) enum SlotState {
-    /// No request yet, or the client has its response and said so.
-    Idle,
-    /// Request packets are coming in.
+    /// No request yet, or the client has confirmed its response.
+    Idle { kept: Option<MsgBuf> },
+    /// Some packets of the request are here.
     Receiving(Box<Receiving>),
-    /// The handler has it.
+    /// The handler has the request.
     Executing {
-        /// When the last request packet came in, at the earliest.
+        /// The earliest time at which the last request packet may have arrived.
         since: Instant,
     },
-    /// The same, and the client was told and has given back the room for the response: it is to be
+    /// The handler has the request, the client knows, and has given back the room for the response, which is to be
     /// announced.
     Accepted {
         since: Instant,
-        /// The owner was told that the client has cancelled it.
+        /// The client has cancelled the request, and the handler was told.
         cancelled: bool,
     },
-    /// The response is kept, to be sent again or on.
-    Responding {
-        layout: PacketLayout,
-        /// It is a status.
-        failure: bool,
-        /// It begins with an extension.
-        extended: bool,
-        /// Its first packet has gone out without its body, which is pulled like any other.
-        announced: bool,
-        /// The server's time as it was when the response was first sent, in nanoseconds.
-        processing: u64,
-        /// Response packets that were sent at least once, with their bodies.
-        sent: u32,
-        repeated: Repeated,
-        /// When a repeated request last brought the first one again.
-        again: Instant,
-    },
+    /// The response is kept: the client may need packets of it again, or for the first time.
+    Responding(KeptResponse),
 }
 
 impl SlotState {
-    /// Since when the handler has it.
-    pub(super) const fn executing_since(&self) -> Option<Instant> {
+    /// Ends the request. Returns the response's buffer, or the one that was kept for it.
+    fn into_buffer(self, memory: &mut SessionMemory, pool: &mut Pool) -> Option<MsgBuf> {
         match self {
-            Self::Executing { since } | Self::Accepted { since, .. } => Some(*since),
-            Self::Idle | Self::Receiving(_) | Self::Responding { .. } => None,
+            Self::Idle { kept } => kept,
+            Self::Executing { .. } | Self::Accepted { .. } => None,
+            Self::Receiving(receiving) => receiving.discard(memory, pool),
+            Self::Responding(response) => Some(response.into_message()),
+        }
+    }
+}
+
+/// A request that its handler has.
+#[derive(Clone, Copy)]
+pub(super) struct Execution {
+    /// The earliest time at which the last request packet may have arrived.
+    pub(super) since: Instant,
+    /// The client knows, and has given back the room for the response.
+    pub(super) is_accepted: bool,
+}
+
+/// How a request number relates to a slot's current request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Position {
+    Earlier,
+    Current,
+    Next,
+    /// The slot cannot have reached it yet.
+    Leap,
+}
+
+/// One of a session's places for requests.
+pub(super) struct ServerSlot {
+    /// The current request's number, or the last one's.
+    number: RequestNumber,
+    state: SlotState,
+}
+
+impl ServerSlot {
+    /// A slot whose first request is the one after `before_first`.
+    pub(super) fn new(before_first: RequestNumber) -> Self {
+        Self { number: before_first, state: SlotState::Idle { kept: None } }
+    }
+
+    #[inline]
+    pub(super) fn number(&self) -> RequestNumber {
+        self.number
+    }
+
+    #[inline]
+    pub(super) fn position(&self, number: RequestNumber) -> Position {
+        match number.ahead_of(self.number) {
+            0 => Position::Current,
+            ahead if ahead < 0 => Position::Earlier,
+            ahead if ahead == WINDOW as i32 => Position::Next,
+            _ => Position::Leap,
         }
     }
 
-    /// The client is told that the handler has it.
-    pub(super) fn accept(&mut self) {
-        if let Self::Executing { since } = *self {
-            *self = Self::Accepted { since, cancelled: false };
+    /// Whether a planted bug makes the slot take its current request, of one packet, for the next one.
+    #[inline]
+    pub(super) fn mistakes_repetition(&self) -> bool {
+        match self.state {
+            SlotState::Responding(_) => mutant!(DedupeOffByOne),
+            SlotState::Executing { .. } | SlotState::Accepted { .. } => mutant!(ExecutedTwice),
+            SlotState::Idle { .. } | SlotState::Receiving(_) => false,
         }
     }
 
-    /// The client is told, too, and has cancelled it; returns whether the owner was told of that before.
-    pub(super) fn cancel(&mut self) -> bool {
-        self.accept();
-        match self {
-            Self::Accepted { cancelled, .. } => std::mem::replace(cancelled, true),
+    #[inline]
+    pub(super) fn state(&mut self) -> &mut SlotState {
+        &mut self.state
+    }
+
+    /// Whether the handler has the current request.
+    #[inline]
+    pub(super) fn is_executing(&self) -> bool {
+        matches!(self.state, SlotState::Executing { .. } | SlotState::Accepted { .. })
+    }
+
+    /// Whether the current request is not answered.
+    #[inline]
+    pub(super) fn is_busy(&self) -> bool {
+        self.is_executing() || matches!(self.state, SlotState::Receiving(_))
+    }
+
+    /// Whether the owner has to hear that the current request's client is gone: the request is executing, and not
+    /// cancelled.
+    pub(super) fn needs_cancel(&self) -> bool {
+        self.is_executing() && !matches!(self.state, SlotState::Accepted { cancelled: true, .. })
+    }
+
+    /// The execution of the current request, if its handler has it.
+    #[inline]
+    pub(super) fn execution(&self) -> Option<Execution> {
+        match self.state {
+            SlotState::Executing { since } => Some(Execution { since, is_accepted: false }),
+            SlotState::Accepted { since, .. } => Some(Execution { since, is_accepted: true }),
+            SlotState::Idle { .. } | SlotState::Receiving(_) | SlotState::Responding(_) => None,
+        }
+    }
+
+    /// Takes the number of the slot's next request. The client has the earlier response.
+    pub(super) fn claim(
+        &mut self,
+        number: RequestNumber,
+        memory: &mut SessionMemory,
+        pool: &mut Pool,
+    ) {
+        debug_assert!(!self.is_busy() || mutant!(ExecutedTwice), "the last request has no answer");
+        self.number = number;
+        self.clear(memory, pool);
+    }
+
+    /// Makes the slot idle. A small buffer stays for the next response, a large one goes back to the pool.
+    pub(super) fn clear(&mut self, memory: &mut SessionMemory, pool: &mut Pool) {
+        let mut kept = self.take_state().into_buffer(memory, pool);
+        if let Some(buffer) = kept.take_if(|buffer| buffer.capacity() > KEPT_CAPACITY) {
+            memory.remove(buffer.footprint());
+            if mutant!(BufferLeak) { std::mem::forget(buffer) } else { pool.recycle(buffer) }
+        }
+        self.state = SlotState::Idle { kept };
+    }
+
+    /// The handler gets the request whose number the slot has [claimed](Self::claim). Returns the kept buffer.
+    pub(super) fn execute(&mut self, since: Instant, memory: &mut SessionMemory) -> Option<MsgBuf> {
+        debug_assert!(matches!(self.state, SlotState::Idle { .. }));
+        let kept = self.take_kept();
+        memory.remove(kept.as_ref().map_or(0, MsgBuf::footprint));
+        self.state = SlotState::Executing { since };
+        kept
+    }
+
+    /// The first of several packets is here, of the request whose number the slot has [claimed](Self::claim).
+    pub(super) fn receive(&mut self, mut receiving: Receiving, memory: &mut SessionMemory) {
+        debug_assert!(matches!(self.state, SlotState::Idle { .. }));
+        memory.add(if mutant!(HeldNotCounted) { 0 } else { receiving.footprint() });
+        receiving.keep(self.take_kept());
+        self.state = SlotState::Receiving(Box::new(receiving));
+    }
+
+    /// Notes that a packet of the request that is being received has arrived. Returns whether the slot owes a credit
+    /// return that it did not owe before.
+    pub(super) fn owe_credit(&mut self, header: &Header, gap: bool) -> bool {
+        match &mut self.state {
+            SlotState::Receiving(receiving) => receiving.owe_credit(header, gap),
             _ => false,
         }
     }
 
-    /// Whether the handler has it.
-    #[inline]
-    pub(super) const fn is_executing(&self) -> bool {
-        matches!(self, Self::Executing { .. } | Self::Accepted { .. })
-    }
-
-    /// Whether a request in it has not been answered.
-    pub(super) const fn is_busy(&self) -> bool {
-        self.is_executing() || matches!(self, Self::Receiving(_))
-    }
-}
-
-/// How many response packets the client has had sent again.
-///
-/// It goes back once per position, seldom a few times, and perhaps in pieces if its credits are contended; after a timeout
-/// it asks for one packet, which costs nothing here. Without a limit, 24 bytes would bring a session's
-/// credits of full packets over and over.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Repeated(u32);
-
-impl Repeated {
-    /// Whether `count` packets may be sent again, of a response of so many `packets`, in a session with
-    /// so many `credits`. A roll-back repeats half the credits on average; the limit has one for every
-    /// second packet, and two whole ones.
-    pub(super) fn admits(&mut self, count: u32, packets: u32, credits: u16) -> bool {
-        let sum = self.0.saturating_add(count);
-        let credits = u32::from(credits);
-        let limit = packets.saturating_mul(1 + credits / 4).saturating_add(2 * credits);
-        let admitted = sum <= limit;
-        if admitted {
-            self.0 = sum;
+    /// The request, once all its packets are here: the handler gets it.
+    pub(super) fn complete(
+        &mut self,
+        since: Instant,
+        memory: &mut SessionMemory,
+    ) -> Option<Received> {
+        let SlotState::Receiving(receiving) = &self.state else { return None };
+        if !receiving.is_complete() {
+            return None;
         }
-        admitted
+        match std::mem::replace(&mut self.state, SlotState::Executing { since }) {
+            SlotState::Receiving(receiving) => Some(receiving.into_request(memory)),
+            _ => None,
+        }
     }
-}
 
-/// The sessions of one client endpoint, in a list: those before and after this one.
-#[derive(Clone, Copy)]
-pub(super) struct Siblings {
-    pub(super) before: SessionIndex,
-    pub(super) after: SessionIndex,
-}
+    /// The client was told that the request is executing.
+    pub(super) fn accept(&mut self) {
+        if let SlotState::Executing { since } = self.state {
+            self.state = SlotState::Accepted { since, cancelled: false };
+        }
+    }
 
-impl Siblings {
-    pub(super) const NONE: Self = Self { before: NONE, after: NONE };
-}
+    /// The client has cancelled the request, and was told that it is executing. Returns whether the handler has to be
+    /// told, too: the first time.
+    pub(super) fn cancel(&mut self) -> bool {
+        self.accept();
+        match &mut self.state {
+            SlotState::Accepted { cancelled, .. } => !std::mem::replace(cancelled, true),
+            _ => false,
+        }
+    }
 
-/// A request under way.
-pub(super) struct Receiving {
-    pub(super) assembly: Assembly,
-    pub(super) method: u32,
-    pub(super) extended: bool,
-    /// By the time that the first packet told.
-    pub(super) deadline: Instant,
-    /// A credit return is owed at the end of the burst.
-    pub(super) owed: bool,
-    /// A packet came that was later than the next one.
-    pub(super) gap: bool,
-    /// The stamp of the last packet that came.
-    pub(super) echo: Stamp,
-    /// Which packet the last credit return named.
-    pub(super) told: u32,
-}
+    /// Puts the response into the slot, in place of the kept buffer.
+    #[inline]
+    pub(super) fn respond(
+        &mut self,
+        response: KeptResponse,
+        memory: &mut SessionMemory,
+        pool: &mut Pool,
+    ) {
+        memory.add(response.footprint());
+        if let Some(buffer) = self.take_kept() {
+            memory.remove(buffer.footprint());
+            pool.recycle(buffer);
+        }
+        self.state = SlotState::Responding(response);
+    }
 
-/// A request slot (`SSlot` in the original).
-pub(super) struct ServerSlot {
-    /// The current request's number, or the last one's.
-    pub(super) number: RequestNumber,
-    pub(super) state: SlotState,
-    /// The response while responding; else, memory kept for the next one (thesis section 6.3.3,
-    /// preallocated responses).
-    pub(super) buffer: Option<MsgBuf>,
-}
-
-impl ServerSlot {
-    /// Bytes of memory held.
-    pub(super) fn footprint(&self) -> usize {
-        let receiving = match &self.state {
-            SlotState::Receiving(receiving) => receiving.assembly.footprint(),
-            _ => 0,
+    /// Whether [`Self::plain_execute`] fits: the request is the slot's next, and there is no large buffer to give back.
+    #[inline(always)]
+    pub(super) fn is_plain_next(&self, number: RequestNumber) -> bool {
+        let buffer = match &self.state {
+            SlotState::Idle { kept } => kept.as_ref(),
+            SlotState::Responding(response) => Some(response.message()),
+            _ => return false,
         };
-        receiving + self.buffer.as_ref().map_or(0, MsgBuf::footprint)
+        number == self.number.plus(WINDOW as u32)
+            && buffer.is_none_or(|buffer| buffer.capacity() <= KEPT_CAPACITY)
+    }
+
+    /// The common case of [`Self::claim`] and [`Self::execute`].
+    #[inline(always)]
+    pub(super) fn plain_execute(
+        &mut self,
+        number: RequestNumber,
+        since: Instant,
+        memory: &mut SessionMemory,
+    ) -> Option<MsgBuf> {
+        debug_assert!(self.is_plain_next(number));
+        self.number = number;
+        let buffer = match std::mem::replace(&mut self.state, SlotState::Executing { since }) {
+            SlotState::Idle { kept } => kept,
+            SlotState::Responding(response) => Some(response.into_message()),
+            _ => None,
+        };
+        memory.remove(buffer.as_ref().map_or(0, MsgBuf::footprint));
+        buffer
+    }
+
+    /// The common case of [`Self::execution`]: the client was told nothing. Returns since when the request is executing.
+    #[inline(always)]
+    pub(super) fn plain_executing_since(&self) -> Option<Instant> {
+        match self.state {
+            SlotState::Executing { since } => Some(since),
+            _ => None,
+        }
+    }
+
+    /// The common case of [`Self::respond`], after [`Self::plain_executing_since`].
+    #[inline(always)]
+    pub(super) fn plain_respond(&mut self, response: KeptResponse, memory: &mut SessionMemory) {
+        debug_assert!(self.plain_executing_since().is_some());
+        memory.add(response.footprint());
+        // The state holds no buffer, so there is nothing to drop.
+        std::mem::forget(std::mem::replace(&mut self.state, SlotState::Responding(response)));
+    }
+
+    /// Bytes of memory that the slot holds.
+    pub(super) fn footprint(&self) -> usize {
+        match &self.state {
+            SlotState::Idle { kept } => kept.as_ref().map_or(0, MsgBuf::footprint),
+            SlotState::Executing { .. } | SlotState::Accepted { .. } => 0,
+            SlotState::Receiving(receiving) => receiving.footprint(),
+            SlotState::Responding(response) => response.footprint(),
+        }
     }
 
     /// Gives all memory back.
-    pub(super) fn discard(self, pool: &mut Pool) {
-        if let SlotState::Receiving(receiving) = self.state {
-            receiving.assembly.discard(pool);
-        }
-        if let Some(buffer) = self.buffer {
+    pub(super) fn discard(self, memory: &mut SessionMemory, pool: &mut Pool) {
+        if let Some(buffer) = self.state.into_buffer(memory, pool) {
+            memory.remove(buffer.footprint());
             pool.recycle(buffer);
         }
     }
-}
 
-/// A session this endpoint accepted.
-///
-/// Aligned to cache lines, so that its speed does not depend on where it happens to lie.
-#[repr(align(64))]
-pub(super) struct ServerSession<R> {
-    pub(super) generation: u32,
-    pub(super) credits: u16,
-    /// Pings without an answer.
-    pub(super) unanswered: u8,
-    /// A packet has come with a congestion mark since the last reply.
-    pub(super) marked: bool,
-    /// Of every packet: whether there is a trailer.
-    pub(super) flags: Flags,
-    pub(super) route: R,
-    /// The client's id for the session.
-    pub(super) remote: ConnectionId,
-    pub(super) payload: u32,
-    pub(super) eager: u32,
-    /// Largest response that the client takes.
-    pub(super) max_response: u32,
-    pub(super) last_heard: Instant,
-    pub(super) last_ping: Instant,
-    pub(super) timer_at: Instant,
-    pub(super) siblings: Siblings,
-    /// Bytes held by the slots.
-    pub(super) held: usize,
-    /// Bytes of requests that were handed out and that the endpoint's owner keeps, as it has said last.
-    pub(super) kept: usize,
-    /// Requests taken in.
-    pub(super) requests: u64,
-    pub(super) slots: Slots<ServerSlot>,
-}
-
-impl<R> ServerSession<R> {
-    /// When the client is to be asked next whether it is there.
-    pub(super) fn ping_at(&self, config: &EndpointConfig) -> Instant {
-        if self.last_ping > self.last_heard {
-            self.last_ping + config.ping_again()
-        } else {
-            self.last_heard + config.server_ping_interval()
+    /// # Panics
+    /// If the slot does not add up.
+    pub(super) fn check_invariants(&self) {
+        match &self.state {
+            SlotState::Receiving(receiving) => receiving.check_invariants(),
+            SlotState::Responding(response) => response.check_invariants(),
+            SlotState::Idle { .. } | SlotState::Executing { .. } | SlotState::Accepted { .. } => {}
         }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// Takes an idle slot's buffer.
+    fn take_kept(&mut self) -> Option<MsgBuf> {
+        match &mut self.state {
+            SlotState::Idle { kept } => kept.take(),
+            _ => None,
+        }
+    }
 
-    #[test]
-    fn as_many_packets_are_repeated_as_half_the_credits_for_every_second_packet_and_two_whole_ones()
-    {
-        // 10 packets, 8 credits: 10 * (1 + 8 / 4) + 2 * 8.
-        let mut repeated = Repeated::default();
-        assert!(repeated.admits(40, 10, 8));
-        assert!(!repeated.admits(7, 10, 8), "one too many is not counted");
-        assert!(repeated.admits(6, 10, 8));
-        assert!(!repeated.admits(1, 10, 8));
-        assert!(Repeated(u32::MAX).admits(1, u32::MAX, 1_024), "no overflow");
+    fn take_state(&mut self) -> SlotState {
+        std::mem::replace(&mut self.state, SlotState::Idle { kept: None })
     }
 }

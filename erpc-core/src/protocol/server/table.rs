@@ -1,60 +1,44 @@
-//! All sessions that this endpoint accepted.
+//! All sessions that this endpoint has accepted: finds them, and tells them of packets and of the time.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
-use super::accept::Acceptor;
-use super::grants::{self, Grants};
-use super::slot::{ServerSession, Siblings, SlotState};
+use super::accept::{Accepting, Open};
+use super::credit_returns::CreditReturns;
+use super::grants::Grants;
+use super::listen::Acceptor;
+use super::session::{ControlEffect, ServerSession};
+use crate::buf::MsgBuf;
 use crate::mutants::mutant;
 use crate::protocol::endpoint::EndpointState;
 use crate::protocol::ids::KeyedHasher;
-use crate::protocol::index::{SessionIndex, SlotIndex, Table};
+use crate::protocol::index::{SessionIndex, Table};
+use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
 use crate::protocol::wheel::TimerId;
-use crate::protocol::{ClientId, ClientStats, Notice, RequestHandle};
-use crate::time::Instant;
+use crate::protocol::{ClientId, ClientStats, Event, RequestHandle};
+use crate::status::Status;
 use crate::transport::{Route, TxQueue};
-use crate::wire::control::{Control, Parameters};
-use crate::wire::{ConnectionId, ReplyInfo, RequestNumber, Stamp};
+use crate::wire::control::{Control, Cookie};
+use crate::wire::{ConnectionId, Header};
 
-/// An `Open` whose cookie is good, waiting for the path to its sender to be looked up.
-pub(in crate::protocol) struct PendingOpen<R> {
-    pub(in crate::protocol) route: R,
-    pub(in crate::protocol) client: ConnectionId,
-    pub(in crate::protocol) parameters: Parameters,
-    pub(in crate::protocol) nonce: u32,
-}
-
-/// A slot that owes a credit return at the end of the burst.
-pub(super) struct OwedCredit {
-    pub(in crate::protocol::server) index: SessionIndex,
-    pub(in crate::protocol::server) generation: u32,
-    pub(in crate::protocol::server) number: RequestNumber,
-    /// The last packet, if it has come, and its stamp.
-    pub(in crate::protocol::server) last: Option<(u32, Stamp)>,
-}
-
-/// All sessions of one role.
-pub(in crate::protocol) struct ServerSide<R> {
-    pub(in crate::protocol::server) sessions: Table<SessionIndex, ServerSession<R>>,
+/// The server sessions of an endpoint.
+pub(in crate::protocol) struct ServerTable<R> {
+    sessions: Table<SessionIndex, ServerSession<R>>,
     /// Sessions by the client's address and id: a repeated `Open` finds its session.
-    pub(in crate::protocol::server) by_client:
-        HashMap<(R, ConnectionId), SessionIndex, KeyedHasher>,
-    pub(in crate::protocol::server) grants: Grants<R>,
-    pub(in crate::protocol::server) acceptor: Option<Acceptor>,
-    pub(in crate::protocol::server) pending: VecDeque<PendingOpen<R>>,
-    pub(in crate::protocol::server) owed: Vec<OwedCredit>,
+    by_client: HashMap<(R, ConnectionId), SessionIndex, KeyedHasher>,
+    grants: Grants<R>,
+    accepting: Accepting<R>,
+    returns: CreditReturns,
 }
 
-impl<R: Route> ServerSide<R> {
+impl<R: Route> ServerTable<R> {
     pub(in crate::protocol) fn new(hasher: KeyedHasher) -> Self {
         Self {
             sessions: Table::new(),
             by_client: HashMap::with_hasher(hasher.clone()),
             grants: Grants::new(0, hasher),
-            acceptor: None,
-            pending: VecDeque::new(),
-            owed: Vec::new(),
+            accepting: Accepting::new(),
+            returns: CreditReturns::default(),
         }
     }
 
@@ -62,19 +46,208 @@ impl<R: Route> ServerSide<R> {
         self.sessions.len()
     }
 
-    pub(in crate::protocol) fn client_stats(&self, id: ClientId) -> Option<ClientStats> {
-        let session = self.sessions.get(id.index)?;
-        (session.generation == id.generation).then_some(ClientStats {
-            credits: session.credits,
-            payload: session.payload,
-            max_response: session.max_response,
-            integrity: session.flags.trailer(),
-            held: session.held + session.kept,
-            requests: session.requests,
-        })
+    /// The endpoint accepts sessions from now on, and grants `capacity` units of the receive queue.
+    pub(in crate::protocol) fn listen(&mut self, acceptor: Acceptor, capacity: u32) {
+        self.accepting.listen(acceptor);
+        self.grants.set_capacity(capacity);
     }
 
-    /// See [`Core::may_keep`](super::Core::may_keep).
+    pub(in crate::protocol) fn accepting(&self) -> &Accepting<R> {
+        &self.accepting
+    }
+
+    /// Takes in an `Open`. A new one waits until the path to its sender is known.
+    pub(in crate::protocol) fn open<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        open: Open<R>,
+        cookie: &Cookie,
+    ) -> Result<(), DropReason> {
+        self.accepting.check_cookie(turn.now, &open, cookie)?;
+        match self.by_client.get(&(open.route, open.client)) {
+            Some(&index) if !mutant!(OpenedTwice) => {
+                self.sessions[index].send_opened(turn, self.grants.share(), open.nonce);
+            }
+            _ => self.accepting.enqueue(turn, open, self.sessions.len()),
+        }
+        Ok(())
+    }
+
+    /// The address of the `Open` whose path is to be looked up next.
+    pub(in crate::protocol) fn next_unrouted(&self) -> Option<R> {
+        self.accepting.next().map(|open| open.route)
+    }
+
+    #[inline]
+    pub(in crate::protocol) fn wants_route(&self) -> bool {
+        self.accepting.is_waiting()
+    }
+
+    /// The path to the [next](Self::next_unrouted) address carries datagrams of `path_datagram` bytes: the session opens.
+    pub(in crate::protocol) fn accept<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        path_datagram: u32,
+    ) {
+        let Some(open) = self.accepting.pop() else { return };
+        let (route, remote) = (open.route, open.client);
+        if self.by_client.contains_key(&(route, remote)) && !mutant!(OpenedTwice) {
+            return;
+        }
+        let share = self.grants.share_with(&route, remote.steer());
+        let Some(agreed) = open.agree(turn, path_datagram, share) else { return };
+        let index = self.sessions.next_index();
+        let id = ClientId { index, generation: turn.endpoint.ids.draw() };
+        let session = ServerSession::new(turn, id, remote, route, agreed);
+        turn.endpoint.timers.arm(timer(index), session.timer_due());
+        self.by_client.insert((route, remote), index);
+        let shrunk = self.grants.join(route, remote.steer(), index);
+        if let Some(acceptor) = self.accepting.acceptor() {
+            acceptor.session_began();
+        }
+        session.send_opened(turn, self.grants.share(), open.nonce);
+        self.sessions.insert(session);
+        if shrunk {
+            self.announce_window(turn);
+        }
+    }
+
+    /// Takes in a packet of kind `Request`, `RequestForResponse` or `Done`.
+    #[inline]
+    pub(in crate::protocol) fn receive<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        route: &R,
+        header: &Header,
+        body: &'p [u8],
+    ) -> Result<Event<'p, R>, DropReason> {
+        let session = self.sessions.get_mut(SessionIndex::of(header.connection));
+        let session = session.ok_or(DropReason::UnknownConnection)?;
+        session.check_sender(header.connection, route)?;
+        session.on_packet(turn, self.grants.window(), &mut self.returns, header, body)
+    }
+
+    /// Takes in a new request of one packet, if it is the common case. Returns the slot's last response buffer with it.
+    #[inline(always)]
+    pub(in crate::protocol) fn plain_request<X>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        route: &R,
+        header: &Header,
+        body_len: usize,
+    ) -> Option<(RequestHandle, Option<MsgBuf>)> {
+        if !header.connection.is_server_role() {
+            return None;
+        }
+        let session = self.sessions.get_mut(SessionIndex::of(header.connection))?;
+        session.plain_request(turn, route, header, body_len)
+    }
+
+    /// Takes in a control message to a session.
+    pub(in crate::protocol) fn control<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        route: &R,
+        header: &Header,
+        message: Control,
+    ) -> Result<(), DropReason> {
+        let index = SessionIndex::of(header.connection);
+        let session = self.sessions.get_mut(index).ok_or(DropReason::UnknownConnection)?;
+        session.check_sender(header.connection, route)?;
+        let nonce = header.request.to_u32();
+        match session.on_control(turn, self.grants.window(), message, nonce)? {
+            ControlEffect::Stays => {}
+            ControlEffect::Ends => self.remove(turn.endpoint, index),
+        }
+        Ok(())
+    }
+
+    /// A session's timer has fired.
+    pub(in crate::protocol) fn on_timer<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        index: SessionIndex,
+    ) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        match session.on_timer(turn, self.grants.window()) {
+            ControlEffect::Stays => {
+                turn.endpoint.timers.arm(timer(index), session.timer_due());
+            }
+            ControlEffect::Ends => self.remove(turn.endpoint, index),
+        }
+    }
+
+    /// Sends the credit returns of the burst.
+    #[inline]
+    pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+    ) {
+        if mutant!(CreditReturnForgotten) {
+            return;
+        }
+        let window = self.grants.window();
+        for owed in self.returns.drain() {
+            if let Some(session) = self.sessions.get_mut(owed.session.index)
+                && session.is(owed.session)
+            {
+                session.return_credit(turn, window, &owed);
+            }
+        }
+    }
+
+    /// Sends a response and keeps it.
+    #[inline(always)]
+    pub(in crate::protocol) fn respond<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        request: RequestHandle,
+        response: MsgBuf,
+        extended: bool,
+    ) {
+        let window = self.grants.window();
+        let Some(session) = self.session(request.client()) else {
+            return orphaned(turn.endpoint, Some(response));
+        };
+        let response = if extended {
+            response
+        } else {
+            match session.plain_respond(turn, window, request.number, response) {
+                Ok(()) => return,
+                Err(response) => response,
+            }
+        };
+        match session.execution(request.number) {
+            Some(execution) => {
+                session.respond(turn, window, request.number, execution, response, extended);
+            }
+            None => orphaned(turn.endpoint, Some(response)),
+        }
+    }
+
+    /// Sends a status in place of a response.
+    pub(in crate::protocol) fn respond_status<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        request: RequestHandle,
+        status: &Status,
+    ) {
+        let window = self.grants.window();
+        let session = self.session(request.client());
+        match session.and_then(|session| Some((session.execution(request.number)?, session))) {
+            Some((execution, session)) => {
+                session.respond_status(turn, window, request.number, execution, status);
+            }
+            None => orphaned(turn.endpoint, None),
+        }
+    }
+
+    pub(in crate::protocol) fn client_stats(&self, id: ClientId) -> Option<ClientStats> {
+        let session = self.sessions.get(id.index)?;
+        session.is(id).then(|| session.stats())
+    }
+
+    /// See [`Core::may_keep`](crate::protocol::Core::may_keep).
     pub(in crate::protocol) fn may_keep(
         &self,
         endpoint: &EndpointState,
@@ -82,136 +255,86 @@ impl<R: Route> ServerSide<R> {
         bytes: usize,
     ) -> bool {
         let session = self.sessions.get(id.index);
-        let session = session.filter(|session| session.generation == id.generation);
-        session.is_some_and(|session| session.held + bytes <= endpoint.config.session_budget())
+        session.is_some_and(|session| session.is(id) && session.may_keep(endpoint, bytes))
     }
 
-    /// See [`Core::keep`](super::Core::keep).
+    /// See [`Core::keep`](crate::protocol::Core::keep).
     pub(in crate::protocol) fn keep(&mut self, id: ClientId, bytes: usize) {
-        let session = self.sessions.get_mut(id.index);
-        if let Some(session) = session.filter(|session| session.generation == id.generation) {
-            session.kept = bytes;
+        if let Some(session) = self.session(id) {
+            session.keep(bytes);
         }
     }
 
+    /// See [`Core::granted`](crate::protocol::Core::granted).
     pub(in crate::protocol) fn granted(&self) -> u32 {
         self.grants.told()
     }
 
-    #[inline]
-    pub(in crate::protocol) fn wants_route(&self) -> bool {
-        !self.pending.is_empty()
-    }
-
-    pub(in crate::protocol::server) fn timer(index: SessionIndex) -> TimerId {
-        TimerId(index.get() * 2 + 1)
-    }
-
-    #[inline]
-    pub(in crate::protocol::server) fn arm(
-        endpoint: &mut EndpointState,
-        index: SessionIndex,
-        session: &mut ServerSession<R>,
-        at: Instant,
-    ) {
-        if at < session.timer_at {
-            session.timer_at = at;
-            endpoint.timers.arm(Self::timer(index), at);
-        }
-    }
-
-    pub(in crate::protocol::server) fn local_id(
-        endpoint: &EndpointState,
-        index: SessionIndex,
-        generation: u32,
-    ) -> ConnectionId {
-        ConnectionId::new(endpoint.local.steer, true, index.get(), generation)
-    }
-
-    /// The session of a handle, if it still is at that request.
-    pub(in crate::protocol::server) fn executing(
-        &mut self,
-        handle: &RequestHandle,
-    ) -> Option<&mut ServerSession<R>> {
-        let session = self.sessions.get_mut(handle.index)?;
-        let slot = &session.slots[SlotIndex::of(handle.number)];
-        let at_it = session.generation == handle.generation
-            && slot.number == handle.number
-            && slot.state.is_executing();
-        at_it.then_some(session)
-    }
-
-    /// Takes a session out of the table. Requests still executing answer into the void.
-    pub(in crate::protocol::server) fn remove(
-        &mut self,
-        endpoint: &mut EndpointState,
-        index: SessionIndex,
-    ) {
-        let Some(session) = self.sessions.remove(index) else { return };
-        endpoint.timers.cancel(Self::timer(index));
-        if !mutant!(SessionLeak) {
-            self.by_client.remove(&(session.route, session.remote));
-        }
-        let Siblings { before, after } = session.siblings;
-        if let Some(sibling) = self.sessions.get_mut(before) {
-            sibling.siblings.after = after;
-        }
-        if let Some(sibling) = self.sessions.get_mut(after) {
-            sibling.siblings.before = before;
-        }
-        if !mutant!(GrantLeak) {
-            self.grants.leave(&session.route, session.remote.steer(), index, after);
-        }
-        if let Some(acceptor) = &self.acceptor {
-            acceptor.session_ended();
-        }
-        let generation = session.generation;
-        for slot in session.slots.into_values() {
-            let told = matches!(slot.state, SlotState::Accepted { cancelled: true, .. });
-            let untold = slot.state.is_executing() && !told;
-            if untold && !mutant!(GoneUntold) {
-                let handle = RequestHandle { index, generation, number: slot.number };
-                endpoint.notices.push_back(Notice::Cancelled(handle));
-            }
-            slot.discard(&mut endpoint.pool);
-        }
-        endpoint.notices.push_back(Notice::ClientGone(ClientId { index, generation }));
-    }
-
-    /// Tells every client that this endpoint goes, once.
+    /// Tells every client that this endpoint shuts down, once, and ends all sessions.
     pub(in crate::protocol) fn shutdown<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         let indices: Vec<SessionIndex> = self.sessions.iter().map(|(index, _)| index).collect();
         for index in indices {
-            let session = &self.sessions[index];
-            let sender = Self::local_id(turn.endpoint, index, session.generation);
-            let packet = Control::Close { sender }.emit(session.remote, 0, ReplyInfo::default());
-            turn.tx.push_bytes(&session.route, packet.as_bytes());
+            self.sessions[index].send_close(turn);
             self.remove(turn.endpoint, index);
         }
     }
 
-    /// Everything of ours adds up.
+    /// # Panics
+    /// If something does not add up.
     pub(in crate::protocol) fn check_invariants(&self) {
         assert_eq!(self.by_client.len(), self.sessions.len());
-        let mut listed = 0;
-        for head in self.grants.heads() {
-            let (mut before, mut at) = (grants::NONE, head);
-            while let Some(session) = self.sessions.get(at) {
-                assert_eq!(session.siblings.before, before, "a client's list of sessions is whole");
-                (before, at) = (at, session.siblings.after);
-                listed += 1;
+        let granted = self.grants.check_invariants();
+        assert_eq!(granted, self.sessions.len(), "every session counts for its client endpoint");
+        for (index, session) in self.sessions.iter() {
+            assert_eq!(self.by_client.get(&session.client()), Some(&index));
+            session.check_invariants(index);
+        }
+    }
+
+    #[inline(always)]
+    fn session(&mut self, id: ClientId) -> Option<&mut ServerSession<R>> {
+        self.sessions.get_mut(id.index).filter(|session| session.is(id))
+    }
+
+    /// Takes a session out of the table and ends it.
+    fn remove(&mut self, endpoint: &mut EndpointState, index: SessionIndex) {
+        let Some(session) = self.sessions.remove(index) else { return };
+        endpoint.timers.cancel(timer(index));
+        let (route, remote) = session.client();
+        if !mutant!(SessionLeak) {
+            self.by_client.remove(&(route, remote));
+        }
+        if !mutant!(GrantLeak) {
+            self.grants.leave(&route, remote.steer(), index);
+        }
+        if let Some(acceptor) = self.accepting.acceptor() {
+            acceptor.session_ended();
+        }
+        session.end(endpoint);
+    }
+
+    /// Tells one session of each client endpoint that the window has shrunk. Takes time in proportion to
+    /// the client endpoints; once per doubling of their number, or while they are few.
+    #[cold]
+    fn announce_window<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
+        let window = self.grants.window();
+        for index in self.grants.tell() {
+            if let Some(session) = self.sessions.get(index) {
+                session.send_ping(turn, window);
             }
         }
-        assert_eq!(listed, self.sessions.len(), "every session counts for its client endpoint");
-        for (_, session) in self.sessions.iter() {
-            let held: usize = session.slots.iter().map(|(_, slot)| slot.footprint()).sum();
-            assert_eq!(held, session.held, "held memory is counted");
-            for (at, slot) in session.slots.iter() {
-                assert_eq!(SlotIndex::of(slot.number), at);
-                assert!(
-                    slot.buffer.is_some() || !matches!(slot.state, SlotState::Responding { .. })
-                );
-            }
-        }
+    }
+}
+
+fn timer(index: SessionIndex) -> TimerId {
+    TimerId(index.get() * 2 + 1)
+}
+
+/// The session or the request of a response is gone.
+#[cold]
+fn orphaned(endpoint: &mut EndpointState, response: Option<MsgBuf>) {
+    endpoint.stats.orphaned_responses += 1;
+    if let Some(response) = response {
+        endpoint.pool.recycle(response);
     }
 }

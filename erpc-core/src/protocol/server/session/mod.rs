@@ -1,14 +1,189 @@
-//! A session's requests and responses.
+//! A session that a client has opened to this endpoint.
 //!
-//! | file | what happens there |
+//! | file | content |
 //! |---|---|
-//! | `receive` | request packets in order, credit returns, requests for response |
-//! | `respond` | a response's way out |
-//! | `plain` | the common case of both, alone |
+//! | `receive` | requests, cancels and confirmations in; credit returns out |
+//! | `respond` | responses and statuses out |
+//! | `control` | the session opens, stays alive, ends |
+//! | `plain` | the common case: a request of one packet, a response of one packet |
 
+mod control;
 mod plain;
 mod receive;
 mod respond;
 
-pub use self::respond::KEPT_CAPACITY;
-use super::*;
+use super::liveness::Liveness;
+use super::memory::SessionMemory;
+use super::reply::ReplyHead;
+use super::slot::ServerSlot;
+use crate::mutants::mutant;
+use crate::protocol::endpoint::EndpointState;
+use crate::protocol::index::{SessionIndex, SlotIndex, Slots};
+use crate::protocol::stats::DropReason;
+use crate::protocol::turn::Turn;
+use crate::protocol::{ClientId, ClientStats, Notice};
+use crate::transport::Route;
+use crate::wire::{ConnectionId, Flags, ReplyInfo, RequestNumber};
+
+pub(super) use self::control::ControlEffect;
+
+/// Values that both sides have agreed on in the handshake.
+#[derive(Clone, Copy)]
+pub(super) struct Agreement {
+    /// Packets that the client may have on their way.
+    pub(super) credits: u16,
+    /// Largest payload of a packet.
+    pub(super) payload: u32,
+    /// Largest payload of a first response packet.
+    pub(super) eager: u32,
+    /// Largest response that the client takes.
+    pub(super) max_response: u32,
+    /// Whether packets carry a trailer.
+    pub(super) trailer: bool,
+}
+
+/// A session as its server sees it.
+///
+/// Aligned to cache lines, so that its speed does not depend on its address.
+#[repr(align(64))]
+pub(super) struct ServerSession<R> {
+    id: ClientId,
+    /// The client's id for the session.
+    remote: ConnectionId,
+    route: R,
+    agreed: Agreement,
+    /// Of every packet: whether there is a trailer.
+    flags: Flags,
+    /// A packet has come with a congestion mark since the last reply.
+    marked: bool,
+    liveness: Liveness,
+    memory: SessionMemory,
+    /// Requests that were handed out.
+    requests: u64,
+    slots: Slots<ServerSlot>,
+}
+
+/// A slot with the parts of its session that it works with.
+struct Step<'s, R> {
+    slot: &'s mut ServerSlot,
+    memory: &'s mut SessionMemory,
+    head: ReplyHead<'s, R>,
+}
+
+impl<R: Route> ServerSession<R> {
+    /// A session that opens now. `remote` is the client's id for it.
+    pub(super) fn new<X>(
+        turn: &Turn<'_, X>,
+        id: ClientId,
+        remote: ConnectionId,
+        route: R,
+        agreed: Agreement,
+    ) -> Self {
+        Self {
+            id,
+            remote,
+            route,
+            agreed,
+            flags: Flags::new(agreed.trailer, false),
+            marked: false,
+            liveness: Liveness::new(turn.now, &turn.endpoint.config),
+            memory: SessionMemory::default(),
+            requests: 0,
+            slots: Slots::from_fn(|slot| ServerSlot::new(slot.number_before_first())),
+        }
+    }
+
+    /// The client's address and id.
+    pub(super) fn client(&self) -> (R, ConnectionId) {
+        (self.route, self.remote)
+    }
+
+    #[inline(always)]
+    pub(super) fn is(&self, id: ClientId) -> bool {
+        self.id == id
+    }
+
+    /// Whether a packet to the session `connection` that came over `route` is from its client.
+    #[inline]
+    pub(super) fn check_sender(
+        &self,
+        connection: ConnectionId,
+        route: &R,
+    ) -> Result<(), DropReason> {
+        if self.id.generation != connection.generation() && !mutant!(StaleGenerationAtServer) {
+            return Err(DropReason::UnknownConnection);
+        }
+        if self.route != *route && !mutant!(WrongRouteAtServer) {
+            return Err(DropReason::WrongRoute);
+        }
+        Ok(())
+    }
+
+    pub(super) fn stats(&self) -> ClientStats {
+        ClientStats {
+            credits: self.agreed.credits,
+            payload: self.agreed.payload,
+            max_response: self.agreed.max_response,
+            integrity: self.flags.trailer(),
+            held: self.memory.total(),
+            requests: self.requests,
+        }
+    }
+
+    /// See [`Core::may_keep`](crate::protocol::Core::may_keep).
+    pub(super) fn may_keep(&self, endpoint: &EndpointState, bytes: usize) -> bool {
+        self.memory.slots() + bytes <= endpoint.config.session_budget()
+    }
+
+    /// See [`Core::keep`](crate::protocol::Core::keep).
+    pub(super) fn keep(&mut self, bytes: usize) {
+        self.memory.set_kept_by_owner(bytes);
+    }
+
+    /// Gives the session's memory back, and tells the owner of it and of its requests that still execute. Their responses
+    /// will find no session.
+    pub(super) fn end(mut self, endpoint: &mut EndpointState) {
+        for slot in self.slots.into_values() {
+            if slot.needs_cancel() && !mutant!(GoneUntold) {
+                let handle = self.id.request(slot.number());
+                endpoint.notices.push_back(Notice::Cancelled(handle));
+            }
+            slot.discard(&mut self.memory, &mut endpoint.pool);
+        }
+        debug_assert!(
+            self.memory.slots() == 0 || mutant!(HeldNotCounted),
+            "all memory is given back"
+        );
+        endpoint.notices.push_back(Notice::ClientGone(self.id));
+    }
+
+    /// # Panics
+    /// If something does not add up.
+    pub(super) fn check_invariants(&self, index: SessionIndex) {
+        assert_eq!(self.id.index, index, "a session knows its place");
+        self.liveness.check_invariants();
+        let held: usize = self.slots.iter().map(|(_, slot)| slot.footprint()).sum();
+        assert_eq!(held, self.memory.slots(), "held memory is counted");
+        for (index, slot) in self.slots.iter() {
+            assert_eq!(SlotIndex::of(slot.number()), index);
+            slot.check_invariants();
+        }
+    }
+
+    /// The slot of a request. Replies tell the `window`.
+    #[inline(always)]
+    fn step(&mut self, number: RequestNumber, window: ReplyInfo) -> Step<'_, R> {
+        Step {
+            slot: &mut self.slots[SlotIndex::of(number)],
+            memory: &mut self.memory,
+            head: ReplyHead {
+                route: &self.route,
+                connection: self.remote,
+                flags: self.flags,
+                request: number,
+                window,
+                marked: &mut self.marked,
+            },
+        }
+    }
+}

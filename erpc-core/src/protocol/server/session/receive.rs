@@ -1,58 +1,58 @@
 //! A request's way in.
 
-use super::*;
-use crate::buf::{MsgBuf, NoMemory};
+use super::{ServerSession, Step};
+use crate::buf::NoMemory;
 use crate::mutants::mutant;
 use crate::protocol::assembly::Assembly;
-use crate::protocol::server::slot::Receiving;
+use crate::protocol::index::SlotIndex;
+use crate::protocol::server::credit_returns::{CreditReturns, LastPacket, OwedCredit};
+use crate::protocol::server::kept_response::{Pull, PullEcho};
+use crate::protocol::server::memory::SessionMemory;
+use crate::protocol::server::receiving::{CreditReturn, Received, Receiving};
+use crate::protocol::server::slot::{Position, SlotState};
 use crate::protocol::stats::DropReason;
-use crate::protocol::{Body, Event, Request};
+use crate::protocol::turn::Turn;
+use crate::protocol::{Body, Event, Request, RequestHandle, WINDOW};
 use crate::status::{Code, Status};
+use crate::time::Instant;
+use crate::transport::{Route, TxQueue};
 use crate::wire::extension::deadline_of;
-use crate::wire::{CANCEL, Header, Kind, PacketLayout, PacketNumber, ShortPacket, Stamp};
+use crate::wire::{CANCEL, Header, Kind, PacketLayout, ReplyInfo, RequestNumber, Stamp};
 
 /// The deadline that the first packet of a request tells.
 fn told_deadline(header: &Header, body: &[u8], now: Instant) -> Instant {
     if header.flags.extended() { deadline_of(body, now) } else { Instant::NEVER }
 }
 
-impl<R: Route> ServerSide<R> {
-    /// Takes in a packet of kind `Request`, `RequestForResponse` or `Done`.
+impl<R: Route> ServerSession<R> {
+    /// Takes in a packet of kind `Request`, `RequestForResponse` or `Done` from the session's client.
     #[inline]
-    pub(in crate::protocol) fn receive<'p, X: TxQueue<Route = R>>(
+    pub(in crate::protocol::server) fn on_packet<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
-        route: &R,
+        window: ReplyInfo,
+        returns: &mut CreditReturns,
         header: &Header,
         body: &'p [u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let index = SessionIndex::of(header.connection);
-        let session = self.sessions.get_mut(index).ok_or(DropReason::UnknownConnection)?;
-        if session.generation != header.connection.generation() && !mutant!(StaleGenerationAtServer)
-        {
-            return Err(DropReason::UnknownConnection);
-        }
-        if session.route != *route && !mutant!(WrongRouteAtServer) {
-            return Err(DropReason::WrongRoute);
-        }
-        if session.flags.trailer() != header.flags.trailer() {
+        if self.flags.trailer() != header.flags.trailer() {
             return Err(DropReason::Trailer);
         }
-        session.marked |= turn.marked;
+        self.marked |= turn.marked;
         match header.kind {
-            Kind::Request => self.request_packet(turn, header, body),
+            Kind::Request => self.on_request(turn, window, returns, header, body),
             Kind::RequestForResponse => {
                 if !body.is_empty() {
                     return Err(DropReason::LyingSize);
                 }
-                session.last_heard = turn.now;
-                self.request_for_response(turn, header).map(|()| Event::None)
+                self.liveness.heard(turn.now);
+                self.on_pull(turn, window, header).map(|()| Event::None)
             }
             Kind::Done => {
-                session.last_heard = turn.now;
+                self.liveness.heard(turn.now);
                 match header.packet.get() {
-                    0 => self.done(turn.endpoint, index, body).map(|()| Event::None),
-                    CANCEL if body.is_empty() => self.cancel(turn, header),
+                    0 => self.on_done(turn, body).map(|()| Event::None),
+                    CANCEL if body.is_empty() => self.on_cancel(turn, window, header),
                     CANCEL => Err(DropReason::LyingSize),
                     _ => Err(DropReason::Control),
                 }
@@ -66,15 +66,15 @@ impl<R: Route> ServerSide<R> {
     }
 
     #[inline]
-    fn request_packet<'p, X: TxQueue<Route = R>>(
+    fn on_request<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
+        window: ReplyInfo,
+        returns: &mut CreditReturns,
         header: &Header,
         body: &'p [u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let index = SessionIndex::of(header.connection);
-        let session = &mut self.sessions[index];
-        let layout = PacketLayout::new(header.size, session.payload, session.payload);
+        let layout = PacketLayout::new(header.size, self.agreed.payload, self.agreed.payload);
         let (packet, packets) = (header.packet.get(), layout.packets());
         if header.size > turn.endpoint.config.max_message
             || packet >= packets
@@ -82,434 +82,272 @@ impl<R: Route> ServerSide<R> {
         {
             return Err(DropReason::LyingSize);
         }
-        let slot = &mut session.slots[SlotIndex::of(header.request)];
-        let ahead = header.request.ahead_of(slot.number);
-        let again = mutant!(DedupeOffByOne)
-            && ahead == 0
-            && packets == 1
-            && matches!(slot.state, SlotState::Responding { .. });
-        if ahead == 0 && !again {
-            session.last_heard = turn.now;
-            return self.repeated_packet(turn, header, &layout, body);
+        let slot = &self.slots[SlotIndex::of(header.request)];
+        match slot.position(header.request) {
+            Position::Current if !(packets == 1 && slot.mistakes_repetition()) => {
+                self.liveness.heard(turn.now);
+                return self.on_repeated_packet(turn, window, returns, header, body);
+            }
+            Position::Earlier => return Err(DropReason::OldRequest),
+            Position::Leap => return Err(DropReason::RequestLeap),
+            Position::Next if slot.is_busy() => return Err(DropReason::SlotBusy),
+            Position::Current | Position::Next => {}
         }
-        if ahead < 0 {
-            return Err(DropReason::OldRequest);
-        }
-        if ahead != WINDOW as i32 && !again {
-            return Err(DropReason::RequestLeap);
-        }
-        if slot.state.is_busy() {
-            return Err(DropReason::SlotBusy);
-        }
-        session.last_heard = turn.now;
+        self.liveness.heard(turn.now);
+        let Step { slot, memory, mut head } = self.step(header.request, window);
         if packet != 0 {
-            // The first packet was lost: the client has to start again. Nothing is kept for that.
-            let marked = std::mem::take(&mut session.marked);
-            let info = self.grants.reply_info(turn.queue_wait.longest(), marked);
-            let echo = Stamp::from_u32(header.aux);
-            let reply = Self::credit_return(session, header.request, 0, true, echo, info);
-            turn.tx.push_bytes(&session.route, reply.as_bytes());
+            // The first packet was lost: the client has to start again. The server keeps nothing for that.
+            let credit = CreditReturn { next: 0, gap: true, echo: Stamp::from_u32(header.aux) };
+            let reply = head.credit_return(credit, turn.queue_wait.longest());
+            turn.tx.push_bytes(head.route, reply.as_bytes());
             return Err(DropReason::OutOfOrder);
         }
-        // A new request in the slot: the client has the earlier response.
-        slot.number = header.request;
-        Self::keep_small_buffer(&mut session.held, slot, turn.endpoint);
+        slot.claim(header.request, memory, &mut turn.endpoint.pool);
+        let deadline = told_deadline(header, body, turn.now);
         if packets == 1 {
-            slot.state = SlotState::Executing { since: turn.arrived_at() };
-            let deadline = told_deadline(header, body, turn.now);
-            return Ok(Self::hand_out(
-                turn.endpoint,
-                header,
-                session,
+            let buffer = slot.execute(turn.arrived_at(), memory);
+            let handle = self.hand_out(turn, header.request);
+            return Ok(Event::Request(Request {
+                handle,
+                method: header.aux,
+                body: Body::Packet(body),
+                peer: self.route,
+                extended: header.flags.extended(),
                 deadline,
-                Body::Packet(body),
-            ));
+                buffer,
+            }));
         }
-        match Self::begin_assembly(turn.endpoint, session.held + session.kept, layout, body) {
+        let assembly = check_budget(turn, memory, body.len(), &layout)
+            .and_then(|()| Assembly::begin(layout, body, &mut turn.endpoint.pool));
+        match assembly {
             Ok(assembly) => {
-                if !mutant!(HeldNotCounted) {
-                    session.held += assembly.footprint();
-                }
-                let receiving = Receiving {
-                    assembly,
-                    method: header.aux,
-                    extended: header.flags.extended(),
-                    deadline: told_deadline(header, body, turn.now),
-                    owed: false,
-                    gap: false,
-                    echo: Stamp::NONE,
-                    told: 0,
-                };
-                slot.state = SlotState::Receiving(Box::new(receiving));
-                self.owe_credit(index, header, false);
+                slot.receive(Receiving::new(header, assembly, deadline), memory);
+                self.owe_credit(returns, header, false);
             }
-            Err(error) => self.turn_down(turn, header, &error),
+            Err(error) => self.turn_down(turn, window, header.request, &error),
         }
         Ok(Event::None)
     }
 
-    /// A packet of the slot's current request.
-    fn repeated_packet<'p, X: TxQueue<Route = R>>(
+    /// Takes in a packet of the slot's current request.
+    fn on_repeated_packet<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
+        window: ReplyInfo,
+        returns: &mut CreditReturns,
         header: &Header,
-        layout: &PacketLayout,
         body: &'p [u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let index = SessionIndex::of(header.connection);
-        let grants = &self.grants;
-        let session = &mut self.sessions[index];
-        let slot = &mut session.slots[SlotIndex::of(header.request)];
-        match &mut slot.state {
-            SlotState::Idle => Err(DropReason::Duplicate),
-            SlotState::Executing { .. } | SlotState::Accepted { .. }
-                if mutant!(ExecutedTwice) && layout.packets() == 1 =>
-            {
-                let deadline = told_deadline(header, body, turn.now);
-                Ok(Self::hand_out(turn.endpoint, header, session, deadline, Body::Packet(body)))
-            }
-            SlotState::Executing { since } | SlotState::Accepted { since, .. } => {
-                let marked = std::mem::take(&mut session.marked);
-                let info = grants.reply_info(turn.now.nanos_since(*since), marked);
-                slot.state.accept();
-                Self::accept_request(turn, session, header, info);
-                Err(DropReason::Duplicate)
-            }
-            SlotState::Responding { .. } => {
-                self.respond_again(turn, header);
-                Err(DropReason::Duplicate)
-            }
-            SlotState::Receiving(receiving) => {
-                let (packet, next) = (header.packet.get(), receiving.assembly.next());
-                if header.size != receiving.assembly.layout().size()
-                    || packet == 0 && header.aux != receiving.method
-                    || header.flags.extended() != receiving.extended
-                {
-                    return Err(DropReason::LyingSize);
-                }
-                if packet != next && !(packet > next && mutant!(OutOfOrderTaken)) {
-                    let gap = packet > next;
-                    self.owe_credit(index, header, gap);
-                    return Err(if gap { DropReason::OutOfOrder } else { DropReason::Duplicate });
-                }
-                let before = receiving.assembly.footprint();
-                let over_budget =
-                    session.held + session.kept > turn.endpoint.config.session_budget();
-                let taken = if over_budget {
-                    Err(NoMemory {
-                        wanted: layout.size() as usize,
-                        limit: turn.endpoint.config.session_memory(),
-                    })
-                } else {
-                    receiving.assembly.take(body, &mut turn.endpoint.pool)
-                };
-                session.held = session.held - before + receiving.assembly.footprint();
-                if let Err(error) = taken {
-                    self.turn_down(turn, header, &error);
-                    return Ok(Event::None);
-                }
-                if !receiving.assembly.is_complete() {
-                    self.owe_credit(index, header, false);
-                    return Ok(Event::None);
-                }
-                session.held -= receiving.assembly.footprint();
-                let state = std::mem::replace(
-                    &mut slot.state,
-                    SlotState::Executing { since: turn.arrived_at() },
-                );
-                let SlotState::Receiving(receiving) = state else { return Ok(Event::None) };
-                let Receiving { assembly, method, deadline, told, .. } = *receiving;
-                let body = Body::Message(assembly.into_message());
-                let last = layout.packets() - 1;
-                if last > told {
-                    let last = Some((last, Stamp::from_u32(header.aux)));
-                    let (generation, number) = (session.generation, header.request);
-                    self.owed.push(OwedCredit { index, generation, number, last });
-                }
-                let header = &Header { aux: method, ..*header };
-                Ok(Self::hand_out(turn.endpoint, header, session, deadline, body))
-            }
-        }
-    }
-
-    /// Tells the client that its request is executing.
-    fn accept_request<X: TxQueue<Route = R>>(
-        turn: &mut Turn<'_, X>,
-        session: &ServerSession<R>,
-        header: &Header,
-        info: u32,
-    ) {
-        let reply = Header {
-            connection: session.remote,
-            kind: Kind::Accepted,
-            packet: header.packet,
-            request: header.request,
-            aux: info,
-            size: 0,
-            flags: session.flags,
-        };
-        turn.tx.push_bytes(&session.route, ShortPacket::new(&reply, &[]).as_bytes());
-    }
-
-    /// Answers a packet of a request that was answered before. Once for a burst of them: a roll-back may
-    /// have crossed the response.
-    fn respond_again<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, header: &Header) {
-        let index = SessionIndex::of(header.connection);
-        let session = &mut self.sessions[index];
-        let slot = &mut session.slots[SlotIndex::of(header.request)];
-        let SlotState::Responding { again, layout, announced, .. } = &mut slot.state else {
-            return;
-        };
-        if std::mem::replace(again, turn.now) == turn.now {
-            return;
-        }
-        let all = layout.packets();
-        if mutant!(AnnouncedOnce) && *announced {
-            return;
-        }
-        turn.tx.flush();
-        turn.endpoint.stats.retransmissions += 1;
-        if mutant!(RepeatAnsweredInFull) {
-            return self.send_response(turn, index, header.request, 0..all, Stamp::NONE, 0);
-        }
-        self.send_first(turn, index, header.request);
-    }
-
-    /// Nobody waits for the response to a request any more. It may be anywhere: on its way still, or done
-    /// with. What it takes is that the number is taken, and that the client is answered.
-    fn cancel<'p, X: TxQueue<Route = R>>(
-        &mut self,
-        turn: &mut Turn<'_, X>,
-        header: &Header,
-    ) -> Result<Event<'p, R>, DropReason> {
-        let index = SessionIndex::of(header.connection);
-        let grants = &self.grants;
-        let session = &mut self.sessions[index];
-        let generation = session.generation;
-        let slot = &mut session.slots[SlotIndex::of(header.request)];
-        let ahead = header.request.ahead_of(slot.number);
-        let busy = slot.state.is_busy();
-        if ahead < 0 {
-            return Err(DropReason::OldRequest);
-        }
-        if ahead != 0 && ahead != WINDOW as i32 {
-            return Err(DropReason::RequestLeap);
-        }
-        if ahead != 0 && busy {
-            return Err(DropReason::SlotBusy);
-        }
-        match &mut slot.state {
-            SlotState::Executing { since } | SlotState::Accepted { since, .. } if ahead == 0 => {
-                let marked = std::mem::take(&mut session.marked);
-                let info = grants.reply_info(turn.now.nanos_since(*since), marked);
-                let told = slot.state.cancel();
-                Self::accept_request(turn, session, header, info);
-                if told && !mutant!(CancelledTwice) {
-                    return Err(DropReason::Duplicate);
-                }
-                let handle = RequestHandle { index, generation, number: header.request };
-                return Ok(Event::Cancelled(handle));
-            }
-            SlotState::Responding { .. } if ahead == 0 => {
-                self.respond_again(turn, header);
+        let Step { slot, memory, mut head } = self.step(header.request, window);
+        match slot.state() {
+            SlotState::Idle { .. } => return Err(DropReason::Duplicate),
+            SlotState::Executing { since, .. } | SlotState::Accepted { since, .. } => {
+                let nanos = turn.now.nanos_since(*since);
+                slot.accept();
+                let reply = head.accepted(header.packet.get(), nanos);
+                turn.tx.push_bytes(head.route, reply.as_bytes());
                 return Err(DropReason::Duplicate);
             }
-            SlotState::Idle if ahead == 0 => return Err(DropReason::Duplicate),
-            _ => {}
+            SlotState::Responding(response) => {
+                response.send_again(&mut head, turn);
+                return Err(DropReason::Duplicate);
+            }
+            SlotState::Receiving(receiving) => {
+                if !receiving.agrees_with(header) {
+                    return Err(DropReason::LyingSize);
+                }
+                if let Err(reason) = receiving.check_order(header.packet.get()) {
+                    self.owe_credit(returns, header, reason == DropReason::OutOfOrder);
+                    return Err(reason);
+                }
+                let taken = check_budget(turn, memory, 0, receiving.layout())
+                    .and_then(|()| receiving.take(body, memory, &mut turn.endpoint.pool));
+                if let Err(error) = taken {
+                    self.turn_down(turn, window, header.request, &error);
+                    return Ok(Event::None);
+                }
+            }
         }
-        // What has come of the request is dropped; what comes late finds its number taken.
-        if ahead != 0 && !mutant!(CancelTakesNoNumber) {
-            slot.number = header.request;
-            Self::keep_small_buffer(&mut session.held, slot, turn.endpoint);
+        let Some(received) = slot.complete(turn.arrived_at(), memory) else {
+            self.owe_credit(returns, header, false);
+            return Ok(Event::None);
+        };
+        let Received { message, method, deadline, buffer, last_untold } = received;
+        if let Some(packet) = last_untold {
+            let last = Some(LastPacket { packet, echo: Stamp::from_u32(header.aux) });
+            returns.owe(OwedCredit { session: self.id, request: header.request, last });
         }
-        let status = Status::new(Code::Cancelled, "the client has cancelled the call");
-        self.fail_unexecuted(turn, header, &status);
-        Ok(Event::None)
-    }
-
-    #[inline]
-    fn hand_out<'p>(
-        endpoint: &mut EndpointState,
-        header: &Header,
-        session: &mut ServerSession<R>,
-        deadline: Instant,
-        body: Body<'p>,
-    ) -> Event<'p, R> {
-        endpoint.stats.requests += 1;
-        session.requests += 1;
-        let index = SessionIndex::of(header.connection);
-        let buffer = session.slots[SlotIndex::of(header.request)].buffer.take();
-        session.held -= buffer.as_ref().map_or(0, MsgBuf::footprint);
-        Event::Request(Request {
-            handle: RequestHandle { index, generation: session.generation, number: header.request },
-            method: header.aux,
-            body,
-            peer: session.route,
+        Ok(Event::Request(Request {
+            handle: self.hand_out(turn, header.request),
+            method,
+            body: Body::Message(message),
+            peer: self.route,
             extended: header.flags.extended(),
             deadline,
             buffer,
-        })
+        }))
     }
 
-    fn begin_assembly(
-        endpoint: &mut EndpointState,
-        held: usize,
-        layout: PacketLayout,
-        body: &[u8],
-    ) -> Result<Assembly, NoMemory> {
-        if held + body.len() > endpoint.config.session_budget() {
-            let limit = endpoint.config.session_memory();
-            return Err(NoMemory { wanted: layout.size() as usize, limit });
-        }
-        Assembly::begin(layout, body, &mut endpoint.pool)
-    }
-
-    /// There is no memory for the rest of a request: it is answered before it is whole.
-    #[cold]
-    fn turn_down<X: TxQueue<Route = R>>(
+    /// The client has cancelled a request, which may still be on its way, or answered. Claims its number, then
+    /// answers.
+    fn on_cancel<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
+        window: ReplyInfo,
         header: &Header,
-        error: &NoMemory,
-    ) {
-        turn.endpoint.stats.turned_down += 1;
-        let status = Status::new(Code::ResourceExhausted, error.to_string());
-        self.fail_unexecuted(turn, header, &status);
-    }
-
-    /// Answers the slot's request, which no handler has seen, and drops what has come of it.
-    fn fail_unexecuted<X: TxQueue<Route = R>>(
-        &mut self,
-        turn: &mut Turn<'_, X>,
-        header: &Header,
-        status: &Status,
-    ) {
-        let index = SessionIndex::of(header.connection);
-        let session = &mut self.sessions[index];
-        let slot = &mut session.slots[SlotIndex::of(header.request)];
-        if let SlotState::Receiving(receiving) =
-            std::mem::replace(&mut slot.state, SlotState::Executing { since: turn.arrived_at() })
-        {
-            session.held -= receiving.assembly.footprint();
-            receiving.assembly.discard(&mut turn.endpoint.pool);
-        }
-        let handle =
-            RequestHandle { index, generation: session.generation, number: header.request };
-        self.respond_status(turn, handle, status);
-    }
-
-    /// Large responses go back to the pool; small ones stay as the slot's next buffer.
-    #[inline]
-    fn keep_small_buffer(held: &mut usize, slot: &mut ServerSlot, endpoint: &mut EndpointState) {
-        if let Some(buffer) =
-            slot.buffer.take_if(|buffer| buffer.capacity() > super::respond::KEPT_CAPACITY)
-        {
-            *held -= buffer.footprint();
-            if mutant!(BufferLeak) {
-                std::mem::forget(buffer);
-                return;
+    ) -> Result<Event<'p, R>, DropReason> {
+        let handle = self.id.request(header.request);
+        let Step { slot, memory, mut head } = self.step(header.request, window);
+        match slot.position(header.request) {
+            Position::Earlier => return Err(DropReason::OldRequest),
+            Position::Leap => return Err(DropReason::RequestLeap),
+            Position::Next if slot.is_busy() => return Err(DropReason::SlotBusy),
+            // A packet of the request that arrives later finds its number taken.
+            Position::Next if !mutant!(CancelTakesNoNumber) => {
+                slot.claim(header.request, memory, &mut turn.endpoint.pool);
             }
-            endpoint.pool.recycle(buffer);
-        }
-    }
-
-    fn credit_return(
-        session: &ServerSession<R>,
-        request: RequestNumber,
-        next: u32,
-        gap: bool,
-        echo: Stamp,
-        info: u32,
-    ) -> ShortPacket {
-        let header = Header {
-            connection: session.remote,
-            kind: Kind::CreditReturn,
-            packet: PacketNumber::new(next),
-            request,
-            aux: info,
-            size: echo.to_u32() | u32::from(gap),
-            flags: session.flags,
-        };
-        ShortPacket::new(&header, &[])
-    }
-
-    /// A credit return goes out when the burst is over: one for all of its packets.
-    fn owe_credit(&mut self, index: SessionIndex, header: &Header, gap: bool) {
-        let number = header.request;
-        let session = &mut self.sessions[index];
-        let slot = &mut session.slots[SlotIndex::of(number)];
-        if let SlotState::Receiving(receiving) = &mut slot.state {
-            receiving.gap |= gap;
-            // Once there is a gap, what counts is who has told of it.
-            if header.packet.get() > 0 && (gap || !receiving.gap) {
-                receiving.echo = Stamp::from_u32(header.aux);
-            }
-            if !std::mem::replace(&mut receiving.owed, true) {
-                let generation = session.generation;
-                self.owed.push(OwedCredit { index, generation, number, last: None });
-            }
-        }
-    }
-
-    /// Sends the credit returns of the burst.
-    pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(
-        &mut self,
-        turn: &mut Turn<'_, X>,
-    ) {
-        if mutant!(CreditReturnForgotten) {
-            return;
-        }
-        for at in 0..self.owed.len() {
-            let OwedCredit { index, generation, number, last } = self.owed[at];
-            let Some(session) = self.sessions.get_mut(index) else { continue };
-            let slot = &mut session.slots[SlotIndex::of(number)];
-            if session.generation != generation || slot.number != number {
-                continue;
-            }
-            let (next, gap, echo) = match &mut slot.state {
-                SlotState::Receiving(receiving) => {
-                    receiving.owed = false;
-                    let gap = std::mem::take(&mut receiving.gap);
-                    receiving.told = receiving.assembly.next();
-                    (receiving.assembly.next(), gap, std::mem::take(&mut receiving.echo))
+            Position::Next => {}
+            Position::Current => match slot.state() {
+                SlotState::Idle { .. } => return Err(DropReason::Duplicate),
+                SlotState::Receiving(_) => {}
+                SlotState::Executing { since, .. } | SlotState::Accepted { since, .. } => {
+                    let nanos = turn.now.nanos_since(*since);
+                    let is_first = slot.cancel();
+                    let reply = head.accepted(header.packet.get(), nanos);
+                    turn.tx.push_bytes(head.route, reply.as_bytes());
+                    if is_first || mutant!(CancelledTwice) {
+                        return Ok(Event::Cancelled(handle));
+                    }
+                    return Err(DropReason::Duplicate);
                 }
-                // Whole, and its handler takes its time: others want the credits meanwhile. The last packet's
-                // comes back with the response, as all do of a request that is answered by now.
-                SlotState::Executing { .. } => match last {
-                    Some((last, echo)) => (last, false, echo),
-                    None => continue,
-                },
-                _ => continue,
-            };
-            let marked = std::mem::take(&mut session.marked);
-            let info = self.grants.reply_info(turn.queue_wait.longest(), marked);
-            let reply = Self::credit_return(session, number, next, gap, echo, info);
-            turn.tx.push_bytes(&session.route, reply.as_bytes());
+                SlotState::Responding(response) => {
+                    response.send_again(&mut head, turn);
+                    return Err(DropReason::Duplicate);
+                }
+            },
         }
-        self.owed.clear();
+        let status = Status::new(Code::Cancelled, "the client has cancelled the call");
+        self.fail(turn, window, header.request, &status);
+        Ok(Event::None)
     }
 
     /// The client has these responses.
-    fn done(
+    fn on_done<X: TxQueue<Route = R>>(
         &mut self,
-        endpoint: &mut EndpointState,
-        index: SessionIndex,
+        turn: &mut Turn<'_, X>,
         body: &[u8],
     ) -> Result<(), DropReason> {
         let (numbers, rest) = body.as_chunks::<4>();
         if !rest.is_empty() || numbers.is_empty() || numbers.len() > WINDOW {
             return Err(DropReason::LyingSize);
         }
-        let session = &mut self.sessions[index];
         for number in numbers {
             let number = RequestNumber::from_u32(u32::from_le_bytes(*number));
-            let slot = &mut session.slots[SlotIndex::of(number)];
-            let same = slot.number == number || mutant!(DoneOfAnyRequest);
-            if same && matches!(slot.state, SlotState::Responding { .. }) {
-                slot.state = SlotState::Idle;
-                Self::keep_small_buffer(&mut session.held, slot, endpoint);
+            let slot = &mut self.slots[SlotIndex::of(number)];
+            let is_current = slot.number() == number || mutant!(DoneOfAnyRequest);
+            if is_current && matches!(slot.state(), SlotState::Responding(_)) {
+                slot.clear(&mut self.memory, &mut turn.endpoint.pool);
             }
         }
         Ok(())
     }
+
+    /// Takes in a request for response packets: for the first only if it was announced.
+    fn on_pull<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        window: ReplyInfo,
+        header: &Header,
+    ) -> Result<(), DropReason> {
+        let credits = self.agreed.credits;
+        let Step { slot, mut head, .. } = self.step(header.request, window);
+        match slot.position(header.request) {
+            Position::Current => {}
+            Position::Earlier => return Err(DropReason::OldRequest),
+            Position::Next | Position::Leap => return Err(DropReason::RequestLeap),
+        }
+        let SlotState::Responding(response) = slot.state() else {
+            return Err(DropReason::Unsolicited);
+        };
+        let Pull { mut packets, again } =
+            response.pull(header.packet.get(), header.size, credits)?;
+        if again {
+            if !mutant!(ResponseAgainWithoutFlush) {
+                turn.tx.flush();
+            }
+            turn.endpoint.stats.retransmissions += u64::from(packets.end - packets.start);
+        }
+        packets.end -= u32::from(mutant!(PullOneTooFew));
+        let waited = turn.queue_wait.longest();
+        let echo = PullEcho { stamp: Stamp::from_u32(header.aux), waited };
+        response.send(&mut head, packets, echo, turn.tx);
+        Ok(())
+    }
+
+    /// Counts a request that the handler gets.
+    #[inline]
+    fn hand_out<X>(&mut self, turn: &mut Turn<'_, X>, request: RequestNumber) -> RequestHandle {
+        turn.endpoint.stats.requests += 1;
+        self.requests += 1;
+        self.id.request(request)
+    }
+
+    /// There is no memory for the rest of a request: the server answers before the request is complete.
+    #[cold]
+    fn turn_down<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        window: ReplyInfo,
+        request: RequestNumber,
+        error: &NoMemory,
+    ) {
+        turn.endpoint.stats.turned_down += 1;
+        let status = Status::new(Code::ResourceExhausted, error.to_string());
+        self.fail(turn, window, request, &status);
+    }
+
+    /// A credit return goes out when the burst is over: one for all of its packets.
+    fn owe_credit(&mut self, returns: &mut CreditReturns, header: &Header, gap: bool) {
+        if self.slots[SlotIndex::of(header.request)].owe_credit(header, gap) {
+            returns.owe(OwedCredit { session: self.id, request: header.request, last: None });
+        }
+    }
+
+    /// Sends a credit return that was owed, unless the request was answered meanwhile: the response returns its credits.
+    pub(in crate::protocol::server) fn return_credit<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        window: ReplyInfo,
+        owed: &OwedCredit,
+    ) {
+        let Step { slot, mut head, .. } = self.step(owed.request, window);
+        if slot.number() != owed.request {
+            return;
+        }
+        let credit = match (slot.state(), &owed.last) {
+            (SlotState::Receiving(receiving), _) => receiving.return_credit(),
+            // The request is complete, and its handler takes its time: other requests want the credits meanwhile. The
+            // credit of the last packet comes back with the response.
+            (SlotState::Executing { .. }, Some(last)) => {
+                CreditReturn { next: last.packet, gap: false, echo: last.echo }
+            }
+            _ => return,
+        };
+        let reply = head.credit_return(credit, turn.queue_wait.longest());
+        turn.tx.push_bytes(head.route, reply.as_bytes());
+    }
+}
+
+/// Whether the session's memory limit leaves room for `more` bytes of a request of this layout.
+fn check_budget<X>(
+    turn: &Turn<'_, X>,
+    memory: &SessionMemory,
+    more: usize,
+    layout: &PacketLayout,
+) -> Result<(), NoMemory> {
+    let config = &turn.endpoint.config;
+    if memory.total() + more <= config.session_budget() {
+        return Ok(());
+    }
+    Err(NoMemory { wanted: layout.size() as usize, limit: config.session_memory() })
 }

@@ -1,0 +1,221 @@
+//! A response that its slot keeps until the client confirms it.
+
+use std::ops::Range;
+
+use super::reply::ReplyHead;
+use crate::buf::MsgBuf;
+use crate::mutants::mutant;
+use crate::protocol::stats::DropReason;
+use crate::protocol::turn::Turn;
+use crate::time::Instant;
+use crate::transport::{Route, TxQueue};
+use crate::wire::{ANNOUNCEMENT, PacketLayout, ShortPacket, Stamp};
+
+/// A response or a status, before it is cut into packets.
+pub(super) struct Response {
+    pub(super) message: MsgBuf,
+    /// It is an encoded status.
+    pub(super) failure: bool,
+    /// It begins with an extension.
+    pub(super) extended: bool,
+}
+
+/// A response, kept to be sent again or pulled further.
+pub(super) struct KeptResponse {
+    response: Response,
+    layout: PacketLayout,
+    /// The first packet has gone out without its body, which the client pulls like any other.
+    announced: bool,
+    /// The server's time until the response was first sent, in nanoseconds.
+    processing: u64,
+    /// Response packets that were sent at least once, with their bodies.
+    sent: u32,
+    repeated: Repeated,
+    /// When a repeated request last brought the first packet again.
+    last_repeat: Instant,
+}
+
+/// The packets that a request for response brings.
+pub(super) struct Pull {
+    pub(super) packets: Range<u32>,
+    /// They were sent before.
+    pub(super) again: bool,
+}
+
+/// The request for response that packets answer: its stamp, and how long it has waited here, in nanoseconds.
+#[derive(Clone, Copy)]
+pub(super) struct PullEcho {
+    pub(super) stamp: Stamp,
+    pub(super) waited: u64,
+}
+
+impl PullEcho {
+    /// Of packets that answer no request for response.
+    pub(super) const NONE: Self = Self { stamp: Stamp::NONE, waited: 0 };
+}
+
+impl KeptResponse {
+    /// A response that was not sent yet, and took `processing` nanoseconds. If `announced`, the first thing to go out is
+    /// the announcement, else the first packet.
+    #[inline(always)]
+    pub(super) fn new(
+        response: Response,
+        layout: PacketLayout,
+        announced: bool,
+        processing: u64,
+    ) -> Self {
+        Self {
+            response,
+            layout,
+            announced,
+            processing,
+            sent: u32::from(!announced),
+            repeated: Repeated::default(),
+            last_repeat: Instant::ZERO,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn message(&self) -> &MsgBuf {
+        &self.response.message
+    }
+
+    #[inline(always)]
+    pub(super) fn into_message(self) -> MsgBuf {
+        self.response.message
+    }
+
+    /// Bytes of memory held.
+    #[inline(always)]
+    pub(super) fn footprint(&self) -> usize {
+        self.response.message.footprint()
+    }
+
+    /// Sends what leaves without a request for it: the announcement, or the first packet. To send it again, flush before.
+    #[inline]
+    pub(super) fn send_first<R: Route, X: TxQueue<Route = R>>(
+        &mut self,
+        head: &mut ReplyHead<'_, R>,
+        tx: &mut X,
+    ) {
+        if !self.announced {
+            return self.send(head, 0..1, PullEcho::NONE, tx);
+        }
+        let Response { failure, extended, .. } = self.response;
+        let header =
+            head.response(failure, extended, ANNOUNCEMENT, self.processing, self.layout.size());
+        tx.push_bytes(head.route, ShortPacket::new(&header, &[]).as_bytes());
+    }
+
+    /// Sends packets. To send them again, flush before.
+    #[inline]
+    pub(super) fn send<R: Route, X: TxQueue<Route = R>>(
+        &mut self,
+        head: &mut ReplyHead<'_, R>,
+        packets: Range<u32>,
+        echo: PullEcho,
+        tx: &mut X,
+    ) {
+        let Response { message, failure, extended } = &mut self.response;
+        for packet in packets {
+            let extended = *extended && !(mutant!(ExtendedOnce) && packet > 0);
+            let (nanos, size) = match packet {
+                0 => (self.processing, self.layout.size()),
+                _ => (echo.waited, echo.stamp.to_u32()),
+            };
+            let header = head.response(*failure, extended, packet, nanos, size);
+            tx.push(head.route, message.packet(packet, &header, &self.layout));
+        }
+    }
+
+    /// Answers a packet of the request, which was answered before: once per burst, because a client that goes back may
+    /// have crossed the response.
+    pub(super) fn send_again<R: Route, X: TxQueue<Route = R>>(
+        &mut self,
+        head: &mut ReplyHead<'_, R>,
+        turn: &mut Turn<'_, X>,
+    ) {
+        let repeated_now = std::mem::replace(&mut self.last_repeat, turn.now) == turn.now;
+        if repeated_now || mutant!(AnnouncedOnce) && self.announced {
+            return;
+        }
+        turn.tx.flush();
+        turn.endpoint.stats.retransmissions += 1;
+        if mutant!(RepeatAnsweredInFull) {
+            return self.send(head, 0..self.layout.packets(), PullEcho::NONE, turn.tx);
+        }
+        self.send_first(head, turn.tx);
+    }
+
+    /// Takes a request for `count` packets from packet `from` on, in a session with so many `credits`.
+    pub(super) fn pull(&mut self, from: u32, count: u32, credits: u16) -> Result<Pull, DropReason> {
+        let Some(to) = from.checked_add(count).filter(|to| *to <= self.layout.packets()) else {
+            return Err(DropReason::Overrun);
+        };
+        let is_first = from == 0 && !self.announced;
+        if is_first || count == 0 || count > u32::from(credits) {
+            return Err(DropReason::Overrun);
+        }
+        // If the request for response before this one was lost, this one stands for both. Its credits are the client's.
+        let from = from.min(self.sent);
+        let count = to - from;
+        if count > u32::from(credits) {
+            return Err(DropReason::OutOfOrder);
+        }
+        let again = from < self.sent;
+        if again && count > 1 && !self.repeated.admits(count, self.layout.packets(), credits) {
+            return Err(DropReason::Duplicate);
+        }
+        self.sent = to.max(self.sent);
+        Ok(Pull { packets: from..to, again })
+    }
+
+    /// # Panics
+    /// If something does not add up.
+    pub(super) fn check_invariants(&self) {
+        assert_eq!(self.layout.size() as usize, self.response.message.len(), "the layout fits");
+        assert!(self.sent <= self.layout.packets(), "no packet was sent that does not exist");
+        assert!(self.announced || self.sent > 0, "the first packet goes out at once");
+    }
+}
+
+/// How many response packets the client has had sent again.
+///
+/// A client goes back once per position, seldom a few times, and perhaps in pieces if its credits are contended; after a
+/// timeout it asks for one packet, which costs nothing here. Without a limit, 24 bytes would bring a session's
+/// credits of full packets over and over.
+#[derive(Clone, Copy, Default)]
+struct Repeated(u32);
+
+impl Repeated {
+    /// Whether `count` packets may be sent again, of a response of so many `packets`, in a session with
+    /// so many `credits`. A roll-back repeats half the credits on average; the limit has one for every
+    /// second packet, and two whole ones.
+    fn admits(&mut self, count: u32, packets: u32, credits: u16) -> bool {
+        let sum = self.0.saturating_add(count);
+        let credits = u32::from(credits);
+        let limit = packets.saturating_mul(1 + credits / 4).saturating_add(2 * credits);
+        let admitted = sum <= limit;
+        if admitted {
+            self.0 = sum;
+        }
+        admitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_packets_are_repeated_as_half_the_credits_for_every_second_packet_and_two_whole_ones()
+    {
+        // 10 packets, 8 credits: 10 * (1 + 8 / 4) + 2 * 8.
+        let mut repeated = Repeated::default();
+        assert!(repeated.admits(40, 10, 8));
+        assert!(!repeated.admits(7, 10, 8), "one too many is not counted");
+        assert!(repeated.admits(6, 10, 8));
+        assert!(!repeated.admits(1, 10, 8));
+        assert!(Repeated(u32::MAX).admits(1, u32::MAX, 1_024), "no overflow");
+    }
+}

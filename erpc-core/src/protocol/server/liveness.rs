@@ -1,0 +1,132 @@
+//! Whether the client of a session is still there.
+
+use crate::protocol::config::{EndpointConfig, LEAST_PINGS};
+use crate::time::Instant;
+
+/// What the server knows of its client's life. A server pings a silent client, and gives it up after the liveness timeout.
+pub(super) struct Liveness {
+    last_heard: Instant,
+    last_ping: Instant,
+    /// Pings without an answer.
+    unanswered: u8,
+    /// When the session's timer fires.
+    due: Instant,
+}
+
+/// The session's timer has fired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// Nothing to do but to wait for the next timer.
+    Alive,
+    /// The client was silent for long: ping it.
+    Ping,
+    /// The client does not answer any more.
+    Gone,
+}
+
+impl Liveness {
+    /// Of a client that was just heard.
+    pub(super) fn new(now: Instant, config: &EndpointConfig) -> Self {
+        let due = now + config.server_ping_interval();
+        Self { last_heard: now, last_ping: now, unanswered: 0, due }
+    }
+
+    /// A valid packet has arrived.
+    #[inline(always)]
+    pub(super) fn heard(&mut self, now: Instant) {
+        self.last_heard = now;
+    }
+
+    /// When to look next, at the time of [`Self::new`] or [`Self::on_timer`].
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Looks at the time, and sets the next time at which to look.
+    pub(super) fn on_timer(&mut self, now: Instant, config: &EndpointConfig) -> Verdict {
+        if let Some(since) = config.back_since(now, self.due) {
+            self.last_heard = self.last_heard.max(since);
+            self.unanswered = 0;
+        }
+        if self.last_heard >= self.last_ping {
+            self.unanswered = 0;
+        }
+        let silent_for = now - self.last_heard;
+        if silent_for >= config.liveness_timeout && self.unanswered >= LEAST_PINGS {
+            return Verdict::Gone;
+        }
+        let ping = now >= self.next_ping(config);
+        if ping {
+            self.unanswered = self.unanswered.saturating_add(1);
+            self.last_ping = now;
+        }
+        self.due = self.next_ping(config);
+        if ping { Verdict::Ping } else { Verdict::Alive }
+    }
+
+    fn next_ping(&self, config: &EndpointConfig) -> Instant {
+        if self.last_ping > self.last_heard {
+            self.last_ping + config.ping_again()
+        } else {
+            self.last_heard + config.server_ping_interval()
+        }
+    }
+
+    /// # Panics
+    /// If something does not add up.
+    pub(super) fn check_invariants(&self) {
+        assert!(self.due < Instant::NEVER, "a session always has a timer");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn config() -> EndpointConfig {
+        EndpointConfig::new().ping_interval(2 * SECOND).liveness_timeout(10 * SECOND)
+    }
+
+    #[test]
+    fn a_client_that_is_heard_is_not_pinged() {
+        let config = config();
+        let mut now = Instant::ZERO + SECOND;
+        let mut liveness = Liveness::new(now, &config);
+        for _ in 0..10 {
+            assert_eq!(liveness.due(), now + 3 * SECOND);
+            now = liveness.due();
+            liveness.heard(now);
+            assert_eq!(liveness.on_timer(now, &config), Verdict::Alive);
+        }
+    }
+
+    #[test]
+    fn a_silent_client_is_pinged_often_and_gone_after_the_liveness_timeout() {
+        let config = config();
+        let begin = Instant::ZERO + SECOND;
+        let mut liveness = Liveness::new(begin, &config);
+        let mut pings = 0;
+        loop {
+            let now = liveness.due();
+            match liveness.on_timer(now, &config) {
+                Verdict::Ping => pings += 1,
+                Verdict::Gone => break assert!(now - begin >= 10 * SECOND),
+                Verdict::Alive => panic!("the client is silent"),
+            }
+        }
+        assert!(pings >= u32::from(LEAST_PINGS), "{pings} pings");
+    }
+
+    #[test]
+    fn after_a_stop_of_this_process_the_client_has_time_to_answer() {
+        let config = config();
+        let mut liveness = Liveness::new(Instant::ZERO, &config);
+        let late = liveness.due() + 60 * SECOND;
+        assert_eq!(liveness.on_timer(late, &config), Verdict::Ping);
+        assert!(liveness.due() < late + SECOND);
+    }
+}

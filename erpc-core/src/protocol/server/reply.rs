@@ -1,0 +1,60 @@
+//! Headers of the packets with which a server session replies.
+
+use crate::wire::{
+    ConnectionId, Flags, Header, Kind, PacketNumber, ReplyInfo, RequestNumber, ShortPacket,
+};
+
+use super::receiving::CreditReturn;
+
+/// The common part of all replies to one request.
+pub(super) struct ReplyHead<'s, R> {
+    pub(super) route: &'s R,
+    pub(super) connection: ConnectionId,
+    pub(super) flags: Flags,
+    pub(super) request: RequestNumber,
+    /// The window that replies tell.
+    pub(super) window: ReplyInfo,
+    /// A congestion mark is to be echoed, once.
+    pub(super) marked: &'s mut bool,
+}
+
+impl<R> ReplyHead<'_, R> {
+    #[inline(always)]
+    fn header(&mut self, kind: Kind, packet: u32, nanos: u64, size: u32) -> Header {
+        Header {
+            connection: self.connection,
+            kind,
+            packet: PacketNumber::new(packet),
+            request: self.request,
+            aux: self.window.after(nanos).with_mark(std::mem::take(self.marked)).to_u32(),
+            size,
+            flags: self.flags,
+        }
+    }
+
+    /// Of a response packet, which the server took `nanos` nanoseconds for.
+    #[inline(always)]
+    pub(super) fn response(
+        &mut self,
+        failure: bool,
+        extended: bool,
+        packet: u32,
+        nanos: u64,
+        size: u32,
+    ) -> Header {
+        let kind = if failure { Kind::Failure } else { Kind::Response };
+        let flags = self.flags.and_extended(extended);
+        Header { flags, ..self.header(kind, packet, nanos, size) }
+    }
+
+    /// Says that the request has been executing for `nanos` nanoseconds. `packet` is the one that this answers.
+    pub(super) fn accepted(&mut self, packet: u32, nanos: u64) -> ShortPacket {
+        ShortPacket::new(&self.header(Kind::Accepted, packet, nanos, 0), &[])
+    }
+
+    /// Returns credits for packets that have waited here for `waited` nanoseconds at most.
+    pub(super) fn credit_return(&mut self, credit: CreditReturn, waited: u64) -> ShortPacket {
+        let size = credit.echo.to_u32() | u32::from(credit.gap);
+        ShortPacket::new(&self.header(Kind::CreditReturn, credit.next, waited, size), &[])
+    }
+}
