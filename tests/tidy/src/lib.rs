@@ -5,6 +5,7 @@
 //!   resolve   which file defines what a path names, through imports, re-exports and globs
 //!   imports   every path of every file, resolved
 //!   graph     the files that import each other
+//!   surface   what a crate makes public, one line each
 //!   layers    the rules: order of folders, cycles, globs, nesting of modules
 //! ```
 //!
@@ -18,6 +19,7 @@ pub mod imports;
 pub mod layers;
 pub mod nesting;
 pub mod resolve;
+pub mod surface;
 pub mod tree;
 
 mod cfg;

@@ -31,8 +31,10 @@ pub struct Module {
     pub file: FileId,
     /// The module around it; `None` for the root.
     pub parent: Option<ModuleId>,
-    /// Its items, in order, those left out that exist only in tests.
+    /// Its items, in order, but for modules and those that exist only in tests.
     pub items: Vec<Item>,
+    /// Public modules in it.
+    pub public_children: Vec<(String, ModuleId)>,
     pub(crate) scope: Scope,
 }
 
@@ -119,6 +121,7 @@ impl SourceTree {
             file: FileId(self.files.len() - 1),
             parent,
             items: Vec::new(),
+            public_children: Vec::new(),
             scope: Scope::default(),
         };
         self.add_module(place, folder, syntax.items, text_of)
@@ -146,10 +149,17 @@ impl SourceTree {
             let path = [path.clone(), vec![name.clone()]].concat();
             let below = format!("{folder}{name}/");
             let parent = Some(id);
+            let is_public = matches!(child.vis, Visibility::Public(_));
             let child = match child.content {
                 Some((_, items)) => {
-                    let module =
-                        Module { path, file, parent, items: vec![], scope: Scope::default() };
+                    let module = Module {
+                        path,
+                        file,
+                        parent,
+                        items: vec![],
+                        public_children: vec![],
+                        scope: Scope::default(),
+                    };
                     self.add_module(module, &below, items, text_of)?
                 }
                 None => {
@@ -159,7 +169,11 @@ impl SourceTree {
                     self.add_file(&file, &below, path, parent, text_of)?
                 }
             };
-            self.modules[id.0].scope.add(name, Binding::Module(child));
+            let module = &mut self.modules[id.0];
+            if is_public {
+                module.public_children.push((name.clone(), child));
+            }
+            module.scope.add(name, Binding::Module(child));
         }
         Ok(id)
     }

@@ -1,0 +1,35 @@
+//! What users of `erpc` can name, written down.
+//!
+//! After a change that is meant, `UPDATE_API=1 cargo test -p erpc-tidy --test api` writes `docs/api.txt`; review the
+//! difference, and tell users in `CHANGELOG.md` what they have to change.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use erpc_tidy::surface::{Crate, surface};
+use erpc_tidy::tree::SourceTree;
+
+#[test]
+fn the_public_surface_is_the_one_that_is_written_down() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let facade = SourceTree::load(&root.join("src")).unwrap();
+    let core = SourceTree::load(&root.join("erpc-core/src")).unwrap();
+    let crates = [Crate { name: "erpc", tree: &facade }, Crate { name: "erpc_core", tree: &core }];
+    let found = surface(&crates);
+    let golden = root.join("docs/api.txt");
+    if std::env::var_os("UPDATE_API").is_some() {
+        fs::write(&golden, found.join("\n") + "\n").unwrap();
+    }
+    let expected = fs::read_to_string(&golden).unwrap();
+    let expected: BTreeSet<&str> = expected.lines().collect();
+    let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
+    let removed = expected.difference(&found).map(|line| format!("- {line}"));
+    let added = found.difference(&expected).map(|line| format!("+ {line}"));
+    let difference: Vec<_> = removed.chain(added).collect();
+    assert!(
+        difference.is_empty(),
+        "docs/api.txt differs; UPDATE_API=1 accepts this:\n{}",
+        difference.join("\n")
+    );
+}
