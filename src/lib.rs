@@ -160,28 +160,66 @@ pub use erpc_core::server::{
     DEFAULT_PORT, Nexus, Seat, ServeError, Server, ServerBuilder, ServerHandle,
 };
 pub use erpc_core::service::{
-    self, CallContext, FixedLayout, Incoming, Interceptor, Metadata, MetadataError, MetadataRef,
+    CallContext, FixedLayout, Incoming, Interceptor, Metadata, MetadataError, MetadataRef,
     Outgoing, Request, Responder, Response, Service, Upload,
 };
 pub use erpc_core::serving::WorkerPool;
 pub use erpc_core::status::{Code, Status};
+pub use erpc_core::transport::Transport;
 pub use erpc_core::transport::udp::{UdpConfig, UdpTransport as Udp};
-pub use erpc_core::transport::{self, Transport};
 pub use erpc_core::zerocopy;
 pub use erpc_derive::{FixedLayout, Service};
 /// The well-known types of protocol buffers, such as `Timestamp`, as generated code uses them.
 pub use prost_types;
+
+/// What generated code uses: methods, codecs and the table of a server's methods.
+pub mod service {
+    pub use erpc_core::service::{
+        Borrowed, Codec, DecodeError, Field, Fields, Fixed, FixedLayout, Method, MethodCollision,
+        MethodOptions, Mode, Prost, Routes, ServiceOptions, SharedByThreads, Viewable, method_id,
+    };
+}
+
+/// Datagrams in bursts: the networks there are, and the traits of one that is not there yet.
+///
+/// A [`Transport`](crate::Transport) is one queue pair of one endpoint. Its halves, [`RxQueue`](transport::RxQueue) and
+/// [`TxQueue`](transport::TxQueue), are borrowed at once, as packets are handled in place.
+pub mod transport {
+    pub use erpc_core::transport::{
+        Arena, Capabilities, ChargeModel, MAX_BURST, MIN_DATAGRAM, NoMarks, Path, Route, RxPacket,
+        RxQueue, TransportStats, TxPacket, TxQueue, Waker,
+    };
+
+    /// A transport that loses, repeats, delays and damages packets, for tests.
+    pub mod fault {
+        pub use erpc_core::transport::fault::{
+            FaultCounts, FaultHandle, FaultPlan, FaultStats, Faults, Faulty, FaultyRx, FaultyTx,
+            Outage,
+        };
+    }
+
+    /// Datagrams between endpoints of one process, through shared memory.
+    pub mod mem {
+        pub use erpc_core::transport::mem::{
+            MemConfig, MemHub, MemRoute, MemRx, MemTransport, MemTx, PortTaken,
+        };
+    }
+
+    /// Kernel UDP.
+    pub mod udp {
+        pub use erpc_core::transport::udp::{OVERFLOW_HINT, UdpError, UdpRoute, UdpRx, UdpTx};
+    }
+}
 
 /// The layer below types: what [`Endpoint`] is made of.
 pub mod raw {
     pub use erpc_core::buf::{MsgBuf, NoMemory, Pool, PoolStats};
     pub use erpc_core::event_loop::{App, Context, Rpc};
     pub use erpc_core::protocol::{
-        Acceptor, Body, ClientId, ClientStats, NewCall, RejectReason, Rejected, Reply, Request,
-        RequestHandle, SessionEvent, SessionId,
+        Acceptor, Body, ClientId, ClientStats, DropReason, ListenGroup, NewCall, ProtocolStats,
+        Rejected, Reply, Request, RequestHandle, SessionEvent, SessionId,
     };
     pub use erpc_core::time::Instant;
-    pub use erpc_core::{protocol, wire};
 }
 
 /// Includes what `erpc-build` generated for a package, named as in the `.proto` file.

@@ -1,4 +1,5 @@
-//! The erpc runtime. Users depend on the `erpc` facade; this crate is where the work is done.
+//! The erpc runtime. Users depend on the `erpc` facade; this crate is where the work is done. Its own surface is not stable:
+//! the simulator, the fuzzers and the benchmarks reach into modules that `erpc` does not show.
 //!
 //! A request goes down the folders of its caller and up those of the server; the response takes the same way
 //! back:

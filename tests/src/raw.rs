@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use erpc::raw::protocol::{Cause, ListenGroup};
+use erpc::Cause;
+use erpc::raw::ListenGroup;
 use erpc::raw::{
     Acceptor, App, Body, Context, MsgBuf, Reply, Request, Rpc, SessionEvent, SessionId,
 };

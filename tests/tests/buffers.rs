@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use erpc::raw::protocol::DropReason;
+use erpc::raw::DropReason;
 use erpc::{Endpoint, EndpointConfig, EndpointStats, Server, ServerHandle, Udp, UdpConfig};
 use erpc_test_tools::limit::{millis, secs, within};
 use erpc_tests::lab::{LabService, client, loopback, work};

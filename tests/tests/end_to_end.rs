@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use erpc::raw::RejectReason;
+use erpc::RejectReason;
 use erpc::service::Method;
 use erpc::{CallError, Cause, Code, Endpoint, EndpointConfig, Server, ServerHandle, join_all};
 use erpc_test_tools::data::bytes_of;

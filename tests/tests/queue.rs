@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use erpc::raw::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
+use erpc::{CongestionControl, DcqcnConfig, TimelyConfig};
 use erpc_test_tools::netns::skip;
 use erpc_test_tools::statistics::quantile;
 use erpc_tests::incast::{Bottleneck, Incast, QueueReport};

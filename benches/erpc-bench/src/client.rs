@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use erpc::UdpConfig;
 use erpc::raw::Rpc;
-use erpc::transport::udp::UdpConfig;
 use erpc::{EndpointConfig, Integrity, Udp};
 
 use crate::failure::Failure;

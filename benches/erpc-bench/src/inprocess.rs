@@ -7,12 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use erpc::raw::protocol::ListenGroup;
-use erpc::raw::wire::HEADER_LEN;
+use erpc::Transport;
+use erpc::raw::ListenGroup;
 use erpc::raw::{Acceptor, Rpc};
 use erpc::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
-use erpc::transport::{RxQueue, Transport, TxQueue};
+use erpc::transport::{RxQueue, TxQueue};
 use erpc::{EndpointConfig, Integrity};
+use erpc_core::wire::HEADER_LEN;
 
 use crate::congestion::{Controlled, Cost, Without, cost};
 use crate::failure::Failure;

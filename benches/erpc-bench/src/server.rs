@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread;
 
 use clap::Args;
-use erpc::raw::protocol::ListenGroup;
+use erpc::UdpConfig;
+use erpc::raw::ListenGroup;
 use erpc::raw::{Acceptor, Rpc};
-use erpc::transport::udp::UdpConfig;
 use erpc::{EndpointConfig, Transport, Udp};
 
 use crate::failure::Failure;

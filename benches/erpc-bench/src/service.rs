@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
+use erpc::Service as _;
 use erpc::raw::{App, Body, ClientStats, Context, MsgBuf, Reply, RequestHandle};
-use erpc::service::{
-    CallHost, Encoded, HandlerOutcome, MethodCollision, ReplySink, Routes, Service as _,
-};
+use erpc::service::{MethodCollision, Routes};
 use erpc::{CallError, Request, Response, Status, Transport};
+use erpc_core::service::{CallHost, Encoded, HandlerOutcome, ReplySink};
 
 use crate::machine;
 use crate::methods::{self, Control, ServerState};

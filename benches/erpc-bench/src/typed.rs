@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use erpc::transport::udp::UdpConfig;
+use erpc::UdpConfig;
 use erpc::{CallError, Endpoint, EndpointConfig, IdlePolicy};
 
 use crate::failure::Failure;

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use erpc::CongestionControl;
 use erpc::EndpointConfig;
-use erpc::raw::protocol::CongestionControl;
 
 use self::ends::{Clients, Progress, Snapshot, serve};
 use self::probe::Trip;

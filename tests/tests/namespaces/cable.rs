@@ -5,9 +5,10 @@ use std::fs;
 use std::net::UdpSocket;
 use std::time::Instant;
 
+use erpc::Transport;
 use erpc::Udp;
-use erpc::transport::udp::UdpConfig;
-use erpc::transport::{RxQueue, Transport};
+use erpc::UdpConfig;
+use erpc::transport::RxQueue;
 use erpc_test_tools::limit::{secs, within};
 use erpc_test_tools::netns::skip;
 use erpc_test_tools::process::end_with_input;

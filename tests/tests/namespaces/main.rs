@@ -17,7 +17,7 @@ mod net;
 use std::env;
 use std::time::{Duration, Instant};
 
-use erpc::raw::protocol::DropReason;
+use erpc::raw::DropReason;
 use erpc::transport::fault::{FaultCounts, FaultPlan, FaultStats, Faults, Faulty, Outage};
 use erpc::{Cause, Endpoint, EndpointConfig, EndpointStats, Server, Udp};
 use erpc_test_tools::limit::{millis, secs, within};

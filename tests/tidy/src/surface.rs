@@ -124,7 +124,9 @@ impl Walk<'_> {
             return self.resolve(other, root, &inside);
         }
         let known = |target| match target {
-            Target::Other { .. } => Public::Foreign(path.join("::")),
+            Target::Other { .. } => {
+                Public::Foreign(path.join("::").trim_start_matches("crate::").to_owned())
+            }
             target => Public::Known(krate, target),
         };
         self.crates[krate].tree.resolve(module, path).into_iter().map(known).collect()

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use erpc::raw::protocol::measurement::Bypasses;
-use erpc::raw::protocol::{CongestionControl, TimelyConfig};
 use erpc::transport::mem::{MemConfig, MemHub, MemTransport};
+use erpc::{CongestionControl, TimelyConfig};
 use erpc::{EndpointConfig, Transport};
+use erpc_core::protocol::measurement::Bypasses;
 
 use super::pair::{Pair, answerer};
 use crate::failure::Failure;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use erpc::raw::protocol::ProtocolStats;
+use erpc::raw::ProtocolStats;
 use erpc::raw::{App, Body, Context, Instant, MsgBuf, Reply, Request, RequestHandle, Rpc};
 use erpc::transport::mem::{MemConfig, MemHub};
 use erpc::{CallError, EndpointConfig, Transport};

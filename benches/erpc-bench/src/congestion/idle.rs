@@ -4,10 +4,10 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use erpc::raw::wire::HEADER_LEN;
 use erpc::transport::mem::{MemConfig, MemHub};
 use erpc::transport::{RxQueue, TxQueue};
 use erpc::{EndpointConfig, Transport};
+use erpc_core::wire::HEADER_LEN;
 
 use super::pair::{Pair, answerer};
 use super::{Carrier, Control, socket};

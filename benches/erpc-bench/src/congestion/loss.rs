@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use erpc::raw::ProtocolStats;
 use erpc::raw::Rpc;
-use erpc::raw::protocol::ProtocolStats;
 use erpc::transport::MIN_DATAGRAM;
 use erpc::transport::fault::{FaultHandle, FaultPlan, Faults, Faulty};
 use erpc::transport::mem::{MemConfig, MemHub};

@@ -13,7 +13,7 @@ mod stall;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use erpc::raw::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
+use erpc::{CongestionControl, DcqcnConfig, TimelyConfig};
 use erpc::{Udp, UdpConfig};
 
 pub(crate) use cost::{Controlled, Cost, Without, run as cost};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use erpc::raw::protocol::ListenGroup;
+use erpc::raw::ListenGroup;
 use erpc::raw::{Acceptor, App, Rpc};
 use erpc::{EndpointConfig, Transport};
 

@@ -5,16 +5,15 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use erpc::raw::protocol::ListenGroup;
+use erpc::raw::ListenGroup;
 use erpc::raw::{
     Acceptor, App, Body, ClientStats, Context, MsgBuf, NewCall, Reply, Request, RequestHandle, Rpc,
     SessionEvent, SessionId,
 };
-use erpc::service::{
-    CallHost, Codec, Encoded, HandlerOutcome, Method, ReplySink, Routes, encode_into,
-};
+use erpc::service::{Codec, Method, Routes};
 use erpc::transport::mem::{MemConfig, MemHub, MemTransport};
 use erpc::{CallError, EndpointConfig, Status, Transport};
+use erpc_core::service::{CallHost, Encoded, HandlerOutcome, ReplySink, encode_into};
 
 use super::messages::{Checked, Keyed, Store};
 use super::{Subject, Width};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::BufMut;
-use erpc::raw::protocol::ListenGroup;
+use erpc::raw::ListenGroup;
 use erpc::raw::{
     Acceptor, App, Body, Context, MsgBuf, NewCall, Reply, Request, Rpc, SessionEvent, SessionId,
 };

@@ -95,7 +95,7 @@ impl<T: Transport> fmt::Debug for ChannelBuilder<T> {
 }
 
 impl<T: Transport> Channel<T> {
-    /// Describes a channel to the servers that `resolver` names: a `Vec` of routes, a [`Lookup`] of a name,
+    /// Describes a channel to the servers that `resolver` names: a `Vec` of routes, a [`Lookup`](crate::client::Lookup) of a name,
     /// or a resolver of one's own. Nothing is looked up or connected before the first call or
     /// [`Channel::ready`].
     pub fn to(endpoint: &Endpoint<T>, resolver: impl Resolver<T::Route>) -> ChannelBuilder<T> {
