@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::Prost;
+use crate::random::mix;
 
 /// The 32-bit id of a method, from its full name `package.Service/Method`.
 ///
@@ -24,10 +25,7 @@ pub const fn method_id(full_name: &str) -> u32 {
         hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0000_0100_0000_01b3);
         at += 1;
     }
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^= hash >> 31;
-    match (hash >> 32) as u32 {
+    match (mix(hash) >> 32) as u32 {
         0 => 1,
         id => id,
     }

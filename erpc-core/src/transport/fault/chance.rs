@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use crate::random::SplitMix64;
+
 /// What a stream is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Use {
@@ -32,9 +34,6 @@ pub(super) enum Use {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream(u64);
 
-/// The step of SplitMix64 (Steele, Lea, Flood 2014).
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-
 impl Stream {
     /// The stream for one use, out of those that `seed` has.
     pub(super) fn new(seed: u64, of: Use) -> Self {
@@ -49,10 +48,7 @@ impl Stream {
     /// The number at `place`: SplitMix64's output after `place + 1` steps.
     #[inline]
     pub(super) fn at(self, place: u64) -> u64 {
-        let mut z = self.0.wrapping_add(STEP.wrapping_mul(place.wrapping_add(1)));
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+        SplitMix64::at(self.0, place)
     }
 
     /// A number of `0..bound`, 0 if that is empty. The bias is below 2^-29 for the bounds used here.
