@@ -6,6 +6,7 @@ mod ending;
 mod entered;
 pub(crate) mod handle;
 pub(crate) mod open;
+mod run;
 #[cfg(all(test, loom))]
 mod schedules;
 pub(crate) mod state;

@@ -1,0 +1,144 @@
+//! Running the loop of an endpoint.
+
+use std::future::Future;
+use std::panic::resume_unwind;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::entered::Entered;
+use super::open::Endpoint;
+use crate::event_loop::idle::Idler;
+use crate::time::Instant;
+use crate::transport::Transport;
+
+impl<T: Transport> Endpoint<T> {
+    /// Runs the loop until `future` is done, and tasks and calls along with it.
+    ///
+    /// # Panics
+    /// Within a handler or a callback: they run within the loop. Use [`Endpoint::spawn`] there. Panics
+    /// of the future and of callbacks pass through.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let _entered = self.enter();
+        let mut future = pin!(future);
+        let root = self.anchor.state.scheduler().executor().root();
+        let mut idler = Idler::new(self.anchor.idle.get());
+        loop {
+            if root.is_woken()
+                && let Poll::Ready(output) = root.poll(future.as_mut())
+            {
+                return output;
+            }
+            if self.turn() == 0 && !root.is_woken() {
+                self.rest(&mut idler, None);
+            } else {
+                idler.worked();
+            }
+        }
+    }
+
+    /// Runs the loop until `done` says so; it is asked after every turn. What changes the condition from
+    /// another thread must [`Handle::wake`] a loop that may sleep.
+    ///
+    /// # Panics
+    /// As [`Endpoint::block_on`].
+    pub fn run_until(&self, mut done: impl FnMut() -> bool) {
+        let _entered = self.enter();
+        let mut idler = Idler::new(self.anchor.idle.get());
+        while !done() {
+            if self.turn() == 0 {
+                self.rest(&mut idler, None);
+            } else {
+                idler.worked();
+            }
+        }
+    }
+
+    /// Runs the loop for `duration`.
+    ///
+    /// # Panics
+    /// As [`Endpoint::block_on`].
+    pub fn run_for(&self, duration: Duration) {
+        let _entered = self.enter();
+        let mut idler = Idler::new(self.anchor.idle.get());
+        let end = self.now() + duration;
+        loop {
+            let now = self.now();
+            if now >= end {
+                return;
+            }
+            if self.turn() == 0 {
+                self.rest(&mut idler, Some(end - now));
+            } else {
+                idler.worked();
+            }
+        }
+    }
+
+    /// One turn: receives up to a burst of packets and runs their handlers and callbacks, runs what other
+    /// threads sent and every task that is ready, and sends what came of it with the next turn at the
+    /// latest. Returns how much there was to do. Does not wait.
+    ///
+    /// # Panics
+    /// As [`Endpoint::block_on`].
+    pub fn run_once(&self) -> usize {
+        let _entered = self.enter();
+        self.turn()
+    }
+
+    /// One turn as [`Endpoint::run_once`], at a time that the caller says, for virtual clocks: until the next
+    /// turn that is the time for all that the endpoint does. Do not mix with loops that read the clock.
+    ///
+    /// # Panics
+    /// As [`Endpoint::block_on`].
+    pub fn run_once_at(&self, now: Instant) -> usize {
+        let _entered = self.enter();
+        self.anchor.state.scheduler().set_time(now);
+        self.turn()
+    }
+
+    fn turn(&self) -> usize {
+        let work = self.turn_containing_panics();
+        if let Some(panic) = self.anchor.state.scheduler().take_panic() {
+            resume_unwind(panic);
+        }
+        work
+    }
+
+    fn turn_containing_panics(&self) -> usize {
+        let state = &*self.anchor.state;
+        let work = state.turn() + state.run_jobs();
+        self.anchor.watch.look(state);
+        work
+    }
+
+    /// The loop of a server's thread: what callbacks and jobs panic with has been reported by the panic
+    /// hook, and does not end the server.
+    pub(crate) fn run_server(&self, mut done: impl FnMut() -> bool) {
+        let _entered = self.enter();
+        let mut idler = Idler::new(self.anchor.idle.get());
+        while !done() {
+            if self.turn_containing_panics() == 0 {
+                self.rest(&mut idler, None);
+            } else {
+                idler.worked();
+            }
+            drop(self.anchor.state.scheduler().take_panic());
+        }
+    }
+
+    /// After a turn without work.
+    #[inline]
+    fn rest(&self, idler: &mut Idler, limit: Option<Duration>) {
+        if idler.should_sleep(|| self.now()) {
+            self.anchor.state.sleep(limit);
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn enter(&self) -> Entered {
+        Entered::enter(Rc::clone(&self.anchor) as _, self.anchor.state.scheduler().executor())
+    }
+}
