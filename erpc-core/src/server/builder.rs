@@ -1,25 +1,19 @@
 //! A server: threads, each with an endpoint, behind one address.
 
-use std::fmt;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::ToSocketAddrs;
+use std::sync::Arc;
 use std::thread::available_parallelism;
 
-use crossbeam_channel::{Sender, bounded};
-use rustix::thread::{CpuSet, sched_setaffinity};
-
-use crate::endpoint::handle::Handle;
-use crate::event_loop::EndpointStats;
+use super::error::ServeError;
+use super::handle::ServerHandle;
+use super::nexus::Nexus;
+use super::thread::{LoopSetup, LoopThread, StopSignal};
 use crate::event_loop::idle::IdlePolicy;
-use crate::protocol::{ConfigError, EndpointConfig};
-use crate::server::nexus::{Nexus, Seat};
+use crate::protocol::EndpointConfig;
 use crate::service::{Interceptor, MethodCollision, Mode, Routes, Service};
-use crate::serving::worker::{WorkerPool, WorkerQueue, is_current};
-use crate::sync::thread::{Builder, JoinHandle};
-use crate::transport::udp::{UdpConfig, UdpError};
+use crate::serving::worker::WorkerPool;
+use crate::transport::udp::UdpConfig;
 
 /// Serves services over UDP.
 ///
@@ -78,13 +72,13 @@ impl Default for ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// Adds the methods of a service. If one of them cannot stand beside those that are there,
-    /// [`ServerBuilder::spawn`] says so.
+    /// Adds the methods of a service. If one of them collides with a method that was added before,
+    /// [`ServerBuilder::spawn`] fails.
     pub fn add_service<S: Service>(self, service: S) -> Self {
         self.add_shared(Arc::new(service))
     }
 
-    /// As [`ServerBuilder::add_service`], for a service that others hold, too.
+    /// As [`ServerBuilder::add_service`], for a service that is used elsewhere, too.
     pub fn add_shared<S: Service>(mut self, service: Arc<S>) -> Self {
         if let Err(collision) = service.register(&mut self.routes) {
             self.collision.get_or_insert(collision);
@@ -173,25 +167,21 @@ impl ServerBuilder {
                 Some(WorkerPool::new(threads, self.worker_queue).map_err(ServeError::Thread)?)
             }
         };
-        let mut server = ServerHandle {
-            address: nexus.local_addr(),
-            loops: Vec::new(),
-            workers,
-            stop: Arc::new(Stop::default()),
-        };
+        let stop = Arc::new(StopSignal::default());
+        let mut server = ServerHandle::new(nexus.local_addr(), workers, Arc::clone(&stop));
         let routes = Arc::new(self.routes);
         for (index, seat) in nexus.into_seats().into_iter().enumerate() {
-            let setup = Setup {
+            let setup = LoopSetup {
                 seat,
                 routes: Arc::clone(&routes),
-                workers: server.workers.as_ref().map(WorkerPool::queue),
+                workers: server.worker_queue(),
                 idle: self.idle,
                 config: self.config.clone(),
                 core: self.core.map(|first| first + index),
-                stop: Arc::clone(&server.stop),
+                stop: Arc::clone(&stop),
             };
             // On an error the handle is dropped, which ends the threads that have been started.
-            server.loops.push(start(index, setup)?);
+            server.add(LoopThread::start(index, setup)?);
         }
         Ok(server)
     }
@@ -219,255 +209,4 @@ fn bind(
         }
     }
     Err(failed)
-}
-
-/// What an event loop's thread starts with.
-struct Setup {
-    seat: Seat,
-    routes: Arc<Routes>,
-    workers: Option<WorkerQueue>,
-    idle: IdlePolicy,
-    config: EndpointConfig,
-    core: Option<usize>,
-    stop: Arc<Stop>,
-}
-
-/// Ends all event loops of a server.
-#[derive(Default)]
-struct Stop {
-    flag: AtomicBool,
-    loops: Mutex<Vec<Handle>>,
-}
-
-impl Stop {
-    fn loops(&self) -> MutexGuard<'_, Vec<Handle>> {
-        self.loops.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_set(&self) -> bool {
-        self.flag.load(Ordering::Acquire)
-    }
-
-    fn set(&self) {
-        self.flag.store(true, Ordering::Release);
-        for event_loop in self.loops().iter() {
-            event_loop.wake();
-        }
-    }
-}
-
-/// An event loop's thread.
-struct Loop {
-    handle: Handle,
-    thread: JoinHandle<Result<(), ServeError>>,
-}
-
-/// Starts an event loop and waits until it has an endpoint.
-#[expect(clippy::disallowed_methods, reason = "a server is its threads")]
-fn start(index: usize, setup: Setup) -> Result<Loop, ServeError> {
-    let (ready, started) = bounded(1);
-    let builder = Builder::new().name(format!("erpc-{index}"));
-    let thread = builder.spawn(move || run(setup, &ready)).map_err(ServeError::Thread)?;
-    match started.recv() {
-        Ok(handle) => Ok(Loop { handle, thread }),
-        // It has ended instead.
-        Err(_) => Err(thread
-            .join()
-            .unwrap_or(Err(ServeError::Panicked))
-            .err()
-            .unwrap_or(ServeError::Panicked)),
-    }
-}
-
-/// An event loop.
-fn run(setup: Setup, ready: &Sender<Handle>) -> Result<(), ServeError> {
-    if let Some(core) = setup.core {
-        pin(core)?;
-    }
-    let endpoint = setup.seat.open(setup.config).map_err(ServeError::Config)?;
-    endpoint.set_idle_policy(setup.idle);
-    endpoint.serve_with(setup.routes, setup.workers);
-    setup.stop.loops().push(endpoint.handle());
-    if ready.send(endpoint.handle()).is_err() {
-        return Ok(());
-    }
-    let looped = catch_unwind(AssertUnwindSafe(|| {
-        endpoint.run_server(|| setup.stop.is_set());
-        // What the last turn answered goes out with the next.
-        endpoint.run_once();
-    }));
-    // One loop's end is the server's: the address would go on leading clients to it.
-    looped.map_err(|_panic| {
-        setup.stop.set();
-        ServeError::Panicked
-    })
-}
-
-fn pin(core: usize) -> Result<(), ServeError> {
-    let refused = |error| ServeError::Pin { core, error };
-    if core >= CpuSet::MAX_CPU {
-        return Err(refused(io::ErrorKind::InvalidInput.into()));
-    }
-    let mut set = CpuSet::new();
-    set.set(core);
-    sched_setaffinity(None, &set).map_err(|errno| refused(errno.into()))
-}
-
-/// A running server. Dropping it shuts it down.
-#[must_use = "dropping it shuts the server down"]
-pub struct ServerHandle {
-    address: SocketAddr,
-    loops: Vec<Loop>,
-    workers: Option<WorkerPool>,
-    stop: Arc<Stop>,
-}
-
-impl ServerHandle {
-    /// The address that clients connect to.
-    #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// The counters of all endpoints, added up. Asks every event loop and waits for its answer, which
-    /// takes as long as the longest handler that is running in one.
-    #[must_use]
-    pub fn stats(&self) -> EndpointStats {
-        let mut sum = EndpointStats::default();
-        self.endpoint_stats().into_iter().for_each(|stats| sum += stats);
-        sum
-    }
-
-    /// The counters of each endpoint; see [`ServerHandle::stats`].
-    #[must_use]
-    pub fn endpoint_stats(&self) -> Vec<EndpointStats> {
-        let (send, answers) = bounded(self.loops.len());
-        for event_loop in &self.loops {
-            let send = send.clone();
-            // An endpoint that is gone or overrun drops its sender and is left out.
-            let _asked = event_loop.handle.submit(move |endpoint| {
-                if let Some(stats) = endpoint.stats() {
-                    // The asker waits for it.
-                    send.send(stats).unwrap_or(());
-                }
-            });
-        }
-        drop(send);
-        answers.iter().collect()
-    }
-
-    /// Handles of the endpoints, one per event loop.
-    pub fn handles(&self) -> impl Iterator<Item = Handle> {
-        self.loops.iter().map(|event_loop| event_loop.handle.clone())
-    }
-
-    /// Ends the server and waits for its threads. Requests that wait for a worker are answered first,
-    /// later ones refused.
-    pub fn shutdown(mut self) {
-        self.end(true).unwrap_or(());
-    }
-
-    /// Waits until the server ends, which it does by itself only if an event loop panics.
-    ///
-    /// # Errors
-    /// [`ServeError::Panicked`] then.
-    pub fn wait(mut self) -> Result<(), ServeError> {
-        self.end(false)
-    }
-
-    fn end(&mut self, now: bool) -> Result<(), ServeError> {
-        if now {
-            // Workers first: their answers travel through the event loops.
-            drop(self.workers.take());
-            self.stop.set();
-        }
-        let mut result = Ok(());
-        for event_loop in self.loops.drain(..) {
-            // A handler may be who ends the server; its loop cannot wait for itself, and ends by the flag.
-            if !is_current(&event_loop.thread) {
-                result = result.and(event_loop.thread.join().unwrap_or(Err(ServeError::Panicked)));
-            }
-        }
-        result
-    }
-}
-
-impl Drop for ServerHandle {
-    fn drop(&mut self) {
-        // Whoever wants to know about a panicked loop waits.
-        self.end(true).unwrap_or(());
-    }
-}
-
-impl fmt::Debug for ServerHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerHandle")
-            .field("address", &self.address)
-            .field("threads", &self.loops.len())
-            .finish()
-    }
-}
-
-/// Why a server could not start, or ended.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// Two methods cannot be served side by side.
-    Collision(MethodCollision),
-    /// There is nothing to serve.
-    NoService,
-    /// A setting is out of bounds.
-    Config(ConfigError),
-    /// The listening address could not be looked up.
-    Resolve(io::Error),
-    /// The listening address could not be bound.
-    Bind(UdpError),
-    /// An event loop could not be pinned.
-    Pin {
-        /// The core.
-        core: usize,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// The system refused a thread.
-    Thread(io::Error),
-    /// An event loop panicked; the panic hook has reported where.
-    Panicked,
-}
-
-impl fmt::Display for ServeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cannot serve: ")?;
-        match self {
-            Self::Collision(error) => error.fmt(f),
-            Self::NoService => f.write_str("there is no method; add a service with `add_service`"),
-            Self::Config(error) => error.fmt(f),
-            Self::Resolve(error) => {
-                write!(f, "the listening address is not known: {error}; give it as host:port")
-            }
-            Self::Bind(error) => error.fmt(f),
-            Self::Pin { core, error } => {
-                write!(
-                    f,
-                    "no thread can be pinned to core {core}: {error}; `core` and `threads` name cores beyond those allowed"
-                )
-            }
-            Self::Thread(error) => {
-                write!(f, "the system refuses a thread: {error}; raise its limit or use fewer")
-            }
-            Self::Panicked => f.write_str("an event loop panicked"),
-        }
-    }
-}
-
-impl std::error::Error for ServeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Collision(error) => Some(error),
-            Self::Config(error) => Some(error),
-            Self::Resolve(error) | Self::Thread(error) | Self::Pin { error, .. } => Some(error),
-            Self::Bind(error) => Some(error),
-            Self::NoService | Self::Panicked => None,
-        }
-    }
 }

@@ -3,7 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod builder;
-pub(crate) mod nexus;
+mod error;
+mod handle;
+mod nexus;
+mod thread;
 
-pub use builder::{ServeError, Server, ServerBuilder, ServerHandle};
+pub use builder::{Server, ServerBuilder};
+pub use error::ServeError;
+pub use handle::ServerHandle;
 pub use nexus::{DEFAULT_PORT, Nexus, Seat};

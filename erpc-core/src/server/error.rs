@@ -1,0 +1,72 @@
+//! Why a server could not start, or ended.
+
+use std::fmt;
+use std::io;
+
+use crate::protocol::ConfigError;
+use crate::service::MethodCollision;
+use crate::transport::udp::UdpError;
+
+/// Why a server could not start, or ended.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Two methods cannot be served side by side.
+    Collision(MethodCollision),
+    /// There is nothing to serve.
+    NoService,
+    /// A setting is out of bounds.
+    Config(ConfigError),
+    /// The listening address could not be looked up.
+    Resolve(io::Error),
+    /// The listening address could not be bound.
+    Bind(UdpError),
+    /// An event loop could not be pinned.
+    Pin {
+        /// The core.
+        core: usize,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The system refused a thread.
+    Thread(io::Error),
+    /// An event loop panicked; the panic hook has reported where.
+    Panicked,
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cannot serve: ")?;
+        match self {
+            Self::Collision(error) => error.fmt(f),
+            Self::NoService => f.write_str("there is no method; add a service with `add_service`"),
+            Self::Config(error) => error.fmt(f),
+            Self::Resolve(error) => {
+                write!(f, "the listening address is not known: {error}; give it as host:port")
+            }
+            Self::Bind(error) => error.fmt(f),
+            Self::Pin { core, error } => {
+                write!(
+                    f,
+                    "no thread can be pinned to core {core}: {error}; `core` and `threads` name cores beyond those allowed"
+                )
+            }
+            Self::Thread(error) => {
+                write!(f, "the system refuses a thread: {error}; raise its limit or use fewer")
+            }
+            Self::Panicked => f.write_str("an event loop panicked"),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Collision(error) => Some(error),
+            Self::Config(error) => Some(error),
+            Self::Resolve(error) | Self::Thread(error) | Self::Pin { error, .. } => Some(error),
+            Self::Bind(error) => Some(error),
+            Self::NoService | Self::Panicked => None,
+        }
+    }
+}

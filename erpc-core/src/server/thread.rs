@@ -1,0 +1,125 @@
+//! The threads of a server, each with an event loop.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::error::ServeError;
+use super::nexus::Seat;
+use crate::endpoint::handle::Handle;
+use crate::event_loop::idle::IdlePolicy;
+use crate::protocol::EndpointConfig;
+use crate::service::Routes;
+use crate::serving::worker::{WorkerQueue, is_current};
+use crate::sync::thread::{Builder, JoinHandle};
+
+/// What an event loop's thread starts with.
+pub(super) struct LoopSetup {
+    pub(super) seat: Seat,
+    pub(super) routes: Arc<Routes>,
+    pub(super) workers: Option<WorkerQueue>,
+    pub(super) idle: IdlePolicy,
+    pub(super) config: EndpointConfig,
+    pub(super) core: Option<usize>,
+    pub(super) stop: Arc<StopSignal>,
+}
+
+/// Ends all event loops of a server.
+#[derive(Default)]
+pub(super) struct StopSignal {
+    flag: AtomicBool,
+    loops: Mutex<Vec<Handle>>,
+}
+
+impl StopSignal {
+    fn loops(&self) -> MutexGuard<'_, Vec<Handle>> {
+        self.loops.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_set(&self) -> bool {
+        self.flag.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set(&self) {
+        self.flag.store(true, Ordering::Release);
+        for event_loop in self.loops().iter() {
+            event_loop.wake();
+        }
+    }
+}
+
+/// An event loop's thread.
+pub(super) struct LoopThread {
+    handle: Handle,
+    thread: JoinHandle<Result<(), ServeError>>,
+}
+
+impl LoopThread {
+    /// Starts an event loop and waits until it has an endpoint.
+    #[expect(clippy::disallowed_methods, reason = "a server is its threads")]
+    pub(super) fn start(index: usize, setup: LoopSetup) -> Result<Self, ServeError> {
+        let (ready, started) = sync_channel(1);
+        let builder = Builder::new().name(format!("erpc-{index}"));
+        let thread = builder.spawn(move || run(setup, &ready)).map_err(ServeError::Thread)?;
+        match started.recv() {
+            Ok(handle) => Ok(Self { handle, thread }),
+            // It has ended instead.
+            Err(_) => Err(thread
+                .join()
+                .unwrap_or(Err(ServeError::Panicked))
+                .err()
+                .unwrap_or(ServeError::Panicked)),
+        }
+    }
+
+    /// The handle of the loop's endpoint.
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Waits until the loop has ended, unless this is its own thread: a handler may be what ends the server.
+    pub(super) fn join(self) -> Result<(), ServeError> {
+        if is_current(&self.thread) {
+            return Ok(());
+        }
+        self.thread.join().unwrap_or(Err(ServeError::Panicked))
+    }
+}
+
+/// An event loop.
+fn run(setup: LoopSetup, ready: &SyncSender<Handle>) -> Result<(), ServeError> {
+    if let Some(core) = setup.core {
+        pin(core)?;
+    }
+    let endpoint = setup.seat.open(setup.config).map_err(ServeError::Config)?;
+    endpoint.set_idle_policy(setup.idle);
+    endpoint.serve_with(setup.routes, setup.workers);
+    setup.stop.loops().push(endpoint.handle());
+    if ready.send(endpoint.handle()).is_err() {
+        return Ok(());
+    }
+    let looped = catch_unwind(AssertUnwindSafe(|| {
+        endpoint.run_server(|| setup.stop.is_set());
+        // What the last turn answered goes out with the next.
+        endpoint.run_once();
+    }));
+    // The end of one loop ends the server: the address would go on leading clients to it.
+    looped.map_err(|_panic| {
+        setup.stop.set();
+        ServeError::Panicked
+    })
+}
+
+fn pin(core: usize) -> Result<(), ServeError> {
+    let refused = |error| ServeError::Pin { core, error };
+    if core >= CpuSet::MAX_CPU {
+        return Err(refused(io::ErrorKind::InvalidInput.into()));
+    }
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(None, &set).map_err(|errno| refused(errno.into()))
+}
