@@ -56,13 +56,13 @@ impl<R> Link<R> {
 
     /// A call is made on the session.
     #[inline]
-    pub(crate) fn call_made(&self) {
+    pub(super) fn call_made(&self) {
         self.calls.set(self.calls.get() + 1);
     }
 
     /// A call on the session has ended.
     #[inline]
-    pub(crate) fn call_ended(&self) {
+    pub(super) fn call_ended(&self) {
         debug_assert!(self.calls.get() > 0, "a call ends twice");
         self.calls.set(self.calls.get().saturating_sub(1));
     }
@@ -81,7 +81,7 @@ impl<R> Link<R> {
         self.id.set(Some(id));
     }
 
-    /// Moves on and wakes who waits for that.
+    /// Enters a phase, and wakes the tasks that wait for it.
     pub(crate) fn enter(&self, phase: Phase, executor: &Executor) {
         self.phase.set(phase);
         let waiters = self.waiters.take();

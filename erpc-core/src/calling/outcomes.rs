@@ -137,7 +137,7 @@ impl<T: Transport> Calls<T> {
         }
     }
 
-    pub(crate) fn end_with_error(&self, key: usize, error: CallError) {
+    pub(super) fn end_with_error(&self, key: usize, error: CallError) {
         let mut calls = self.table();
         if calls.is_awaited(key) {
             let ended = calls.finish(key, || CallOutcome::Failed(Box::new(error)));

@@ -1,4 +1,4 @@
-//! Calls that a channel looks after: those that wait for a session, and those that may be tried again.
+//! Planned calls: calls that wait for a session of their channel, or may be tried again.
 //!
 //! ```text
 //!   start --> on a session --> ended
@@ -42,26 +42,26 @@ pub(crate) enum NoSession {
 
 /// How a channel retries a call or has it wait. Other calls have none.
 pub(crate) struct Plan<R> {
-    pub(crate) source: Rc<dyn SessionSource<R>>,
-    pub(crate) method: u32,
-    pub(crate) extended: bool,
-    pub(crate) deadline: Instant,
+    pub(super) source: Rc<dyn SessionSource<R>>,
+    pub(super) method: u32,
+    pub(super) extended: bool,
+    pub(super) deadline: Instant,
     /// Stands in line also while no server can be reached.
-    pub(crate) waits: bool,
-    pub(crate) idempotent: bool,
-    pub(crate) policy: Option<RetryPolicy>,
+    pub(super) waits: bool,
+    pub(super) idempotent: bool,
+    pub(super) policy: Option<RetryPolicy>,
     /// Attempts, the present one included.
-    pub(crate) attempts: u32,
-    pub(crate) stage: PlanStage,
+    pub(super) attempts: u32,
+    pub(super) stage: PlanStage,
     /// The request, while no session has it.
-    pub(crate) request: Option<MsgBuf>,
+    pub(super) request: Option<MsgBuf>,
     /// Where the last attempt was made.
-    pub(crate) avoid: Option<Rc<Link<R>>>,
+    pub(super) avoid: Option<Rc<Link<R>>>,
     /// How an earlier attempt failed that may have been executed.
-    pub(crate) earlier: Option<CallError>,
+    pub(super) earlier: Option<CallError>,
 }
 
-/// Where such a call is.
+/// Where a planned call is.
 #[derive(Clone, Copy)]
 pub(crate) enum PlanStage {
     OnSession,

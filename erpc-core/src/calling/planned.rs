@@ -1,4 +1,4 @@
-//! What a plan does with its call: has it wait for a session, and tries it again.
+//! The way of a planned call: to a session, into the line for one, and to its next attempt.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use crate::time::Instant;
 use crate::transport::Transport;
 
 impl<T: Transport> Calls<T> {
-    /// Makes a call that `place` finds a session for, and looks after; returns its key.
+    /// Makes a call on a session of `source`, or in the line for one; returns its key.
     pub(crate) fn start_planned(
         &self,
         source: Rc<dyn SessionSource<T::Route>>,
@@ -43,7 +43,7 @@ impl<T: Transport> Calls<T> {
             earlier: None,
         };
         let key = self.table().insert(|| outcome, None, Some(Box::new(plan)), None);
-        self.place(key, request);
+        self.assign(key, request);
         key
     }
 
@@ -52,8 +52,8 @@ impl<T: Transport> Calls<T> {
         self.table().get(key).and_then(|entry| entry.plan.as_deref_mut()).map(look)
     }
 
-    /// Finds a session for a planned call that is nowhere.
-    fn place(&self, key: usize, request: MsgBuf) {
+    /// Finds a session for a planned call, or puts it into the line.
+    fn assign(&self, key: usize, request: MsgBuf) {
         let found =
             self.with_plan(key, |plan| (Rc::clone(&plan.source), plan.avoid.clone(), plan.waits));
         let Some((source, avoid, waits)) = found else { return };
@@ -99,7 +99,7 @@ impl<T: Transport> Calls<T> {
     pub(crate) fn unline(&self, key: usize) {
         let request = self.with_plan(key, |plan| plan.leave(self.scheduler())).flatten();
         if let Some(request) = request {
-            self.place(key, request);
+            self.assign(key, request);
         }
     }
 
@@ -128,7 +128,7 @@ impl<T: Transport> Calls<T> {
             (stage, plan.leave(self.scheduler()))
         });
         match due {
-            Some((PlanStage::BackingOff { .. }, Some(request))) => self.place(key, request),
+            Some((PlanStage::BackingOff { .. }, Some(request))) => self.assign(key, request),
             Some((PlanStage::InLine { .. }, request)) => {
                 self.failed(key, CallError::NotExecuted(Cause::DeadlineExceeded), request);
             }
@@ -136,8 +136,8 @@ impl<T: Transport> Calls<T> {
         }
     }
 
-    /// The call was on `link`, or nowhere, and failed. Plans another attempt, or gives the request back with
-    /// what is to be told.
+    /// The call was on `link`, or on no session, and failed. Plans another attempt, or hands the request back with
+    /// the error to report.
     #[cold]
     pub(crate) fn again(
         &self,
@@ -191,7 +191,7 @@ impl<T: Transport> Calls<T> {
     }
 
     /// Takes a call that was cancelled out of the line or its pause; false if it was in neither.
-    pub(crate) fn withdraw(&self, plan: &mut Plan<T::Route>) -> bool {
+    pub(super) fn withdraw(&self, plan: &mut Plan<T::Route>) -> bool {
         match plan.leave(self.scheduler()) {
             Some(request) => {
                 self.pool().recycle(request);

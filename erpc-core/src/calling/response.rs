@@ -25,7 +25,7 @@ impl KeptReply {
     }
 }
 
-pub(crate) const MALFORMED: CallError = CallError::ResponseLost(Cause::Malformed);
+pub(super) const MALFORMED: CallError = CallError::ResponseLost(Cause::Malformed);
 
 /// The message proper.
 #[inline]

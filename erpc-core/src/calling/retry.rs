@@ -156,7 +156,7 @@ pub(crate) struct RetryBudget {
     tokens: Cell<u64>,
     /// When the part that comes with time was last added.
     filled: Cell<Option<Instant>>,
-    /// Retries that it has granted, and those that it has not.
+    /// Retries that the budget has granted, and retries that it has refused.
     granted: Cell<u64>,
     refused: Cell<u64>,
 }
@@ -169,7 +169,7 @@ const TOKEN: u64 = 1_000_000_000;
 
 impl RetryBudget {
     /// A call is made under `policy`.
-    pub(crate) fn earn(&self, policy: &RetryPolicy) {
+    pub(super) fn earn(&self, policy: &RetryPolicy) {
         // Negative and absurd ratios saturate.
         self.add((f64::from(policy.ratio) * TOKEN as f64) as u64, policy);
     }

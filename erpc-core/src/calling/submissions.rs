@@ -170,7 +170,7 @@ impl<T: Transport> Calls<T> {
     }
 
     /// Takes the request of a call back that was not handed to the protocol.
-    pub(crate) fn take_unsent(&self, key: usize) -> Option<MsgBuf> {
+    fn take_unsent(&self, key: usize) -> Option<MsgBuf> {
         self.table().get(key)?.unsent.take().map(|unsent| unsent.request)
     }
 

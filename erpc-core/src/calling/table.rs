@@ -18,13 +18,13 @@ use crate::protocol::CallError;
 
 /// A call in progress.
 pub(crate) struct CallEntry<R> {
-    pub(crate) outcome: CallOutcome,
+    pub(super) outcome: CallOutcome,
     /// The session that it is made on; `None` while a channel looks for one.
-    pub(crate) link: Option<Rc<Link<R>>>,
+    pub(super) link: Option<Rc<Link<R>>>,
     /// How a channel retries the call or has it wait.
-    pub(crate) plan: Option<Box<Plan<R>>>,
+    pub(super) plan: Option<Box<Plan<R>>>,
     /// The request, from when it is made on a session until the protocol has it.
-    pub(crate) unsent: Option<PreparedCall>,
+    pub(super) unsent: Option<PreparedCall>,
 }
 
 /// What a call's outcome is for, and the outcome until it is fetched.
@@ -63,7 +63,7 @@ impl<R> CallEntry<R> {
     /// Notes that the call is not on its session any more; returns the session, to be dropped when the
     /// table is not borrowed.
     #[inline]
-    pub(crate) fn leave_session(&mut self) -> Option<Rc<Link<R>>> {
+    pub(super) fn leave_session(&mut self) -> Option<Rc<Link<R>>> {
         let link = self.link.take()?;
         link.call_ended();
         Some(link)
@@ -148,7 +148,7 @@ impl<R> CallTable<R> {
     /// Takes a call out that has left its session, if a callback gets its outcome; what is to be dropped
     /// when that was told is returned beside it.
     #[inline(always)]
-    pub(crate) fn take_callback(&mut self, key: usize) -> Option<(Box<dyn Callback>, PlanLeft<R>)> {
+    pub(super) fn take_callback(&mut self, key: usize) -> Option<(Box<dyn Callback>, PlanLeft<R>)> {
         let free = self.free;
         let CallEntry { outcome, link, plan, unsent } = self.get(key)?;
         debug_assert!(link.is_none(), "the call has left its session");
@@ -162,11 +162,11 @@ impl<R> CallTable<R> {
     }
 
     /// As [`CallEntry::leave_session`].
-    pub(crate) fn leave_session(&mut self, key: usize) -> Option<Rc<Link<R>>> {
+    pub(super) fn leave_session(&mut self, key: usize) -> Option<Rc<Link<R>>> {
         self.get(key)?.leave_session()
     }
 
-    pub(crate) fn has_callback(&self, key: usize) -> bool {
+    pub(super) fn has_callback(&self, key: usize) -> bool {
         matches!(self.look(key), Some(CallEntry { outcome: CallOutcome::Callback(_), .. }))
     }
 
@@ -175,7 +175,7 @@ impl<R> CallTable<R> {
         self.look(key).is_some_and(CallEntry::is_done)
     }
 
-    pub(crate) fn is_awaited(&self, key: usize) -> bool {
+    pub(super) fn is_awaited(&self, key: usize) -> bool {
         matches!(self.look(key), Some(CallEntry { outcome: CallOutcome::Awaited(_), .. }))
     }
 
@@ -228,7 +228,7 @@ impl<R> CallTable<R> {
     }
 
     /// Takes out every callback that is left, to be dropped once the table is not borrowed any more.
-    pub(crate) fn take_callbacks(&mut self) -> Vec<CallEntry<R>> {
+    pub(super) fn take_callbacks(&mut self) -> Vec<CallEntry<R>> {
         let keys = self.keys(|entry| matches!(entry.outcome, CallOutcome::Callback(_)));
         keys.into_iter().filter_map(|key| self.remove(key)).collect()
     }

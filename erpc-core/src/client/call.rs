@@ -85,7 +85,7 @@ impl<M, T: Transport> Call<M, T> {
         }
         let waiter = executor.wake_slot(cx);
         let waits = self.endpoint.calls().table().wait(key, waiter);
-        // Who waited before may run anything when it is dropped; the table is no longer borrowed.
+        // The previous waiter may run anything when it is dropped; the table is no longer borrowed.
         waits.map_or(Poll::Pending, |error| {
             self.key = None;
             Poll::Ready(named(error, self.method))

@@ -71,8 +71,8 @@ impl<T: Transport> Session<T> {
     ///
     /// The fastest way to call: the response is decoded where it was received. `done` may make further
     /// calls, on any session of the endpoint; it must not run the loop ([`Endpoint::block_on`] and
-    /// its like) and should not take long. A panic in it surfaces from whoever runs the loop. Given after
-    /// the last handle of the endpoint is gone, it is dropped untold: there is no loop left to run it.
+    /// its like) and should not take long. A panic in it surfaces from the loop. Given after the last
+    /// handle of the endpoint is gone, it is dropped and not called: there is no loop left to run it.
     ///
     /// [`Endpoint::block_on`]: crate::endpoint::Endpoint::block_on
     pub fn call_with<Req, Resp, C, D>(

@@ -29,7 +29,7 @@ use crate::transport::{Route, Transport};
 /// An endpoint: sessions to peers, calls on them, handlers for others' calls, and the loop that moves
 /// all of it. Belongs to one thread; a thread may have several.
 ///
-/// Nothing happens by itself. Packets move while somebody runs the loop: [`Endpoint::block_on`],
+/// Nothing happens by itself. Packets move while the loop runs: [`Endpoint::block_on`],
 /// [`Endpoint::run_until`] or [`Endpoint::run_once`]. Tasks, callbacks and handlers run within it, one
 /// after the other, on this thread. There is no lock and no reference count that another thread touches
 /// on the way of a call.
@@ -145,7 +145,7 @@ impl<T: Transport> Endpoint<T> {
         self.anchor.state.rpc().expect(NOT_HERE).listen(acceptor);
     }
 
-    /// When a turn is due at the latest, if no packet comes and nobody asks for anything;
+    /// When a turn is due at the latest, if no packet comes and no user asks for anything;
     /// [`Instant::NEVER`] if nothing is due. Without the protocol's timers within handlers and callbacks.
     #[must_use]
     pub fn next_deadline(&self) -> Instant {
@@ -191,7 +191,7 @@ impl<T: Transport> Endpoint<T> {
         self.sleep(within).limit(future)
     }
 
-    /// Ends the endpoint now, whoever else holds it: its tasks are dropped, its sessions end, its calls
+    /// Ends the endpoint now, also if there are other handles: its tasks are dropped, its sessions end, its calls
     /// fail with [`Cause::Shutdown`](crate::protocol::Cause::Shutdown), and so do later ones. What
     /// dropping the last handle does; does nothing the second time. Within a handler or callback: no more
     /// calls are taken from now on, and the rest comes at the end of the turn.

@@ -54,7 +54,7 @@ fn a_closure_runs_or_is_dropped_or_refused() {
         drop(endpoint);
         let submitted = submitter.join().expect("no panic");
         assert!(submitted || ran.load(Ordering::Relaxed) == 0);
-        assert_eq!(Arc::strong_count(&held), 1, "nobody keeps the closure");
+        assert_eq!(Arc::strong_count(&held), 1, "the closure is dropped");
         assert!(handle.submit(|_| ()).is_err());
     });
 }

@@ -15,7 +15,7 @@
 //! let (send, receive) = std::sync::mpsc::channel();
 //! std::thread::spawn(move || {
 //!     let endpoint = Endpoint::udp().expect("a socket");
-//!     send.send(Remote::from(endpoint.handle())).expect("somebody waits");
+//!     send.send(Remote::from(endpoint.handle())).expect("the receiver waits");
 //!     endpoint.block_on(std::future::pending::<()>())
 //! });
 //! let remote: Remote = receive.recv()?;
@@ -33,7 +33,7 @@
 //! Or the endpoint lives among the tasks of one tokio thread, where [`drive`] runs it: simpler, and slower
 //! by what tokio's reactor takes, some microseconds per wake.
 //!
-//! A future of an endpoint, awaited in a tokio task while nobody runs the endpoint's loop, panics after the
+//! A future of an endpoint, awaited in a tokio task while no thread runs the endpoint's loop, panics after the
 //! liveness time-out, with what to do instead: it would wait for ever.
 
 use std::fmt;
@@ -100,7 +100,7 @@ impl<T: Transport> Remote<T> {
     }
 }
 
-/// Sends the future's output, or drops the future when nobody waits for that any more.
+/// Sends the future's output, or drops the future when the receiver is dropped.
 async fn answer<F: Future>(future: F, mut sender: oneshot::Sender<F::Output>) {
     let mut future = pin!(future);
     let output = poll_fn(|cx| {
@@ -111,7 +111,7 @@ async fn answer<F: Future>(future: F, mut sender: oneshot::Sender<F::Output>) {
     })
     .await;
     if let Some(output) = output {
-        // Nobody may wait since just now.
+        // The receiver may have been dropped just now.
         drop(sender.send(output));
     }
 }

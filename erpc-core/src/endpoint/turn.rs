@@ -1,4 +1,4 @@
-//! One turn of an endpoint, and who gets what comes in with it.
+//! One turn of an endpoint, and which part gets which event.
 
 use super::state::EndpointState;
 use crate::buf::MsgBuf;

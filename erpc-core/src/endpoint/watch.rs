@@ -1,4 +1,4 @@
-//! Telling whoever reads the log that packets are lost at the door.
+//! A line in the log when the receive queue loses packets.
 
 use std::any::TypeId;
 use std::cell::Cell;

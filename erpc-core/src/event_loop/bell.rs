@@ -15,11 +15,11 @@ pub(crate) struct Bell {
 
 impl Bell {
     /// Replies of workers and continuations wait.
-    pub(crate) const REPLIES: u8 = 1;
+    pub(super) const REPLIES: u8 = 1;
     /// Tasks were woken.
     pub(crate) const WAKES: u8 = 2;
     /// Closures wait.
-    pub(crate) const JOBS: u8 = 4;
+    pub(super) const JOBS: u8 = 4;
     /// Nothing waits in a queue; the condition of a loop, as of `run_until`, may have changed.
     const NUDGE: u8 = 8;
 

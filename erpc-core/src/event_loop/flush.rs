@@ -15,7 +15,7 @@ pub(crate) trait Flush<T: Transport> {
     fn shut_down(&self);
 }
 
-/// What is to be flushed at the end of the turn. Each member sees to it that it is here once.
+/// What is to be flushed at the end of the turn. Each member makes sure that it is here once.
 pub(crate) struct FlushQueue<T: Transport> {
     members: RefCell<Vec<Rc<dyn Flush<T>>>>,
 }
@@ -36,7 +36,8 @@ impl<T: Transport> FlushQueue<T> {
         self.members.borrow_mut().push(member);
     }
 
-    /// Flushes those that are here now; returns how many. What comes meanwhile is for the next time.
+    /// Flushes the members that are here now; returns how many. Members that are pushed meanwhile wait for the
+    /// next call.
     pub(crate) fn flush(&self, cx: &mut Context<'_, T>) -> usize {
         let mut flushed = self.members.take();
         let count = flushed.len();

@@ -1,6 +1,6 @@
 //! The event loop: a transport, the protocol over it, and the turns that move packets between them.
 //!
-//! [`Rpc`] is one endpoint at its barest, [`App`] what its owner does with what comes in.
+//! [`Rpc`] is one raw endpoint, [`App`] what its owner does with requests and replies.
 
 #![forbid(unsafe_code)]
 

@@ -15,8 +15,8 @@ use crate::status::Status;
 use crate::time::Instant;
 use crate::transport::{RxQueue, Transport, TransportStats, TxQueue, Waker};
 
-/// An endpoint at its barest, eRPC's `Rpc`: a transport, the protocol over it, and a loop that somebody
-/// else turns. It belongs to one thread; handlers and continuations are methods of an [`App`].
+/// A raw endpoint, eRPC's `Rpc`: a transport, the protocol over it, and the turns of a loop that the caller
+/// runs. It belongs to one thread; handlers and continuations are methods of an [`App`].
 ///
 /// [`Endpoint`](crate::endpoint::Endpoint) is the comfortable form of it.
 ///
@@ -49,7 +49,7 @@ pub struct Rpc<T: Transport> {
 
 /// What an endpoint's owner does with what comes in.
 ///
-/// The methods run on the endpoint's thread, inside its loop: whatever they take, everybody waits for.
+/// The methods run on the endpoint's thread, inside its loop, which waits until they return.
 pub trait App<T: Transport> {
     /// A request is to be answered, with [`Context::respond`] or [`Context::respond_status`], now or in
     /// a later turn. A request of one packet is lent in place and gone when this returns.
@@ -69,8 +69,8 @@ pub trait App<T: Transport> {
         let _ = (cx, session, event);
     }
 
-    /// Nobody waits for the response to this request any more, which has not been answered: its client
-    /// has cancelled it, its deadline has passed there, or its session is gone. By default nothing.
+    /// The client does not wait any more for the response to this request, which has not been answered: the
+    /// client has cancelled it, its deadline has passed there, or its session is gone. By default nothing.
     ///
     /// Told at most once per request. The request is to be answered all the same, with whatever there is:
     /// that frees its slot.
@@ -283,7 +283,7 @@ impl<T: Transport> Rpc<T> {
             let event = self.core.receive(now, queue_wait, rx.packet(at), tx);
             let handled = matches!(event, Event::Request(_));
             if watched && handled {
-                turns.let_go(&mut self.core, now, queue_wait, tx);
+                turns.send_before_handler(&mut self.core, now, queue_wait, tx);
             }
             let mut cx = Context { core: &mut self.core, tx, turns, now };
             match event {
@@ -438,7 +438,7 @@ impl<T: Transport> Rpc<T> {
             pool: self.core.pool_stats(),
             client_sessions,
             server_sessions,
-            // Whoever runs handlers knows.
+            // Counted where handlers are run.
             late_requests: 0,
         }
     }

@@ -1,17 +1,17 @@
-//! How long an endpoint's turns take, so that the network is not blamed for it.
+//! How long an endpoint's turns take, so that peers do not count that time as the network's.
 //!
 //! The clock is read once per turn, which is as good as once per packet while handlers take nanoseconds (thesis
 //! section 6.4.2.2). A handler of 200 us makes it wrong: its response would claim to have been ready at once, and
-//! whatever else the burst is answered with would wait, and seem to have waited in the network. How long a turn took
-//! shows for nothing when the next begins. After a long one the clock is read for every response, for a while; what is
-//! slow leaves at once, and what is ready leaves before the next handler that is likely to be slow, too.
+//! the other responses of the burst would wait, and seem to have waited in the network. The next turn's clock read
+//! gives the duration of a turn free. After a long turn the clock is read for every response, for a while; a slow
+//! response leaves at once, and ready responses leave before the next handler that is likely to be slow.
 
 use crate::clock;
 use crate::protocol::{Core, QueueWait};
 use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
 
-/// A loop that has not looked for so many nanoseconds spins, and has not been away.
+/// A loop spins, and has not been absent, if its turns are at most so many nanoseconds apart.
 const SPINNING: u64 = 4_000;
 /// A turn is long that takes so many nanoseconds, and so many more for each packet that it took in.
 const LONG: (u64, u64) = (20_000, 4_000);
@@ -23,22 +23,22 @@ const SLOW: u64 = 10_000;
 /// The clock of one endpoint's turns.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// When the receive queue was last looked at, if nobody has slept since.
+    /// When the receive queue was last polled; `None` if the loop has slept since.
     looked_at: Option<Instant>,
     /// Packets that the last turn took in.
     received: u64,
     /// Turns with packets for which responses are still watched.
     watched: u32,
-    /// When the last watched response was there, and whether it was slow.
+    /// When the last watched response was ready, and whether it was slow.
     answered_at: Instant,
     slow: bool,
-    /// When the last one was there of those before the handler that runs.
+    /// The same of the last response before the handler that runs.
     resumed_at: Instant,
 }
 
 impl Turns {
-    /// A turn begins that takes in `received` packets. Returns for how long nobody has looked whether there are
-    /// any, in nanoseconds, 0 if not for long. The clock is the caller's if `is_virtual`, and never read.
+    /// A turn begins that takes in `received` packets. Returns for how long the receive queue was not polled, in
+    /// nanoseconds, 0 if not for long. The clock is the caller's if `is_virtual`, and never read.
     #[inline]
     pub(crate) fn begin(&mut self, now: Instant, received: usize, is_virtual: bool) -> u64 {
         let absence = self.looked_at.replace(now).map_or(0, |before| now.nanos_since(before));
@@ -54,20 +54,20 @@ impl Turns {
         if absence < SPINNING { 0 } else { absence }
     }
 
-    /// The loop has slept: nobody has waited for the next turn.
+    /// The loop has slept until a packet came: no packet has waited for the next turn.
     pub(crate) fn rest(&mut self) {
         (self.looked_at, self.received) = (None, 0);
     }
 
     /// Whether the responses of this turn are watched.
     #[inline]
-    pub(crate) fn are_watched(&self) -> bool {
+    pub(super) fn are_watched(&self) -> bool {
         self.watched > 0
     }
 
-    /// Sends what would otherwise wait for a handler that is likely to take its time: the last one did.
+    /// Sends what would otherwise wait for a handler that is likely to be slow: the last one was.
     #[cold]
-    pub(crate) fn let_go<R: Route, X: TxQueue<Route = R>>(
+    pub(super) fn send_before_handler<R: Route, X: TxQueue<Route = R>>(
         &self,
         core: &mut Core<R>,
         now: Instant,
@@ -80,15 +80,15 @@ impl Turns {
         }
     }
 
-    /// A handler is through, in a turn that began at `now`: how long ago that was when it answered, in nanoseconds. If it
-    /// has not answered, the next one is not likely to be slow.
+    /// A handler has returned, in a turn that began at `now`. Returns how long after `now` it answered, in nanoseconds.
+    /// If it has not answered, the next handler is not likely to be slow.
     pub(crate) fn resume(&mut self, now: Instant) -> u64 {
         self.slow &= self.answered_at > self.resumed_at;
         self.resumed_at = self.answered_at;
         self.answered_at.nanos_since(now)
     }
 
-    /// The time at which a response is there, for whose turn it is `now`.
+    /// When a response is ready; `now` is the start of its turn.
     #[inline(always)]
     pub(crate) fn answered(&mut self, now: Instant) -> Answered {
         if self.watched == 0 { Answered { at: now, slow: false } } else { self.watch(now) }
@@ -104,7 +104,7 @@ impl Turns {
     }
 }
 
-/// When a response is there.
+/// When a response is ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Answered {
     pub(crate) at: Instant,
@@ -214,7 +214,7 @@ mod tests {
             _: Result<Reply<'_>, CallError>,
             _: MsgBuf,
         ) {
-            unreachable!("it calls nobody");
+            unreachable!("it makes no calls");
         }
     }
 
@@ -250,7 +250,7 @@ mod tests {
     }
 
     /// The smoothed round trip of calls, one at a time, to a server whose handlers take so long: the shortest that
-    /// was seen, for whoever shares this core takes its time, too.
+    /// was seen, as other processes may share this core.
     fn round_trip(work: Duration) -> Duration {
         let hub = MemHub::new();
         let rpc = || {

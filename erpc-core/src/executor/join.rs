@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 /// Waits for a task that [`Endpoint::spawn`](crate::endpoint::Endpoint::spawn) started, and brings its output.
 ///
-/// Dropping it lets the task run on. If the task panicked, so does who awaits it, with the same payload.
+/// Dropping it lets the task run on. If the task panicked, awaiting it panics with the same payload.
 pub struct JoinHandle<O> {
     join: Rc<Join<O>>,
 }
@@ -111,7 +111,7 @@ impl<F: Future + Unpin> Future for JoinAll<F> {
 }
 
 /// A future that does what `future` does, and a handle that brings its output.
-pub(crate) fn joined<F: Future>(future: F) -> (impl Future<Output = ()>, JoinHandle<F::Output>) {
+pub(super) fn joined<F: Future>(future: F) -> (impl Future<Output = ()>, JoinHandle<F::Output>) {
     let join = Rc::new(Join { output: RefCell::new(None), waiter: Cell::new(None) });
     let handle = JoinHandle { join: Rc::clone(&join) };
     let body = async move {
@@ -125,7 +125,7 @@ pub(crate) fn joined<F: Future>(future: F) -> (impl Future<Output = ()>, JoinHan
 }
 
 /// The future, with a panic of it as an error.
-pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
+pub(super) async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
         Ok(Poll::Pending) => Poll::Pending,

@@ -1,12 +1,12 @@
-//! Waiting for an endpoint that nobody runs.
+//! Futures of an endpoint whose loop does not run.
 //!
-//! A future of an endpoint that is polled by somebody else's executor waits for ever if nobody runs the
-//! endpoint's loop. One poll cannot tell: the loop may be about to begin, in the same task even. So the time is taken
-//! from there, and if it has come to the liveness time-out with not one turn of the loop, after which
-//! peers would have given up anyway, the future is woken, and panics with what to do instead.
+//! A future of an endpoint that another executor polls waits for ever if no thread runs the endpoint's loop. One
+//! poll cannot tell: the loop may be about to begin, in the same task even. So the time is measured from that poll.
+//! If the liveness time-out passes without one turn of the loop, after which peers would have given up anyway, the
+//! future is woken, and panics with what to do instead.
 //!
-//! What is polled after a long pause, because its process was stopped or an earlier future was dropped,
-//! has not waited that long. So the last part of the time only counts for who is woken at its end.
+//! A future that is polled after a long pause, because its process was stopped or an earlier future was dropped,
+//! has not waited that long. So the last part of the time counts only for a future that is woken at its end.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ use crate::time::Instant;
 /// The last part of the time is this part of the whole.
 const LAST_PART: u32 = 4;
 
-/// Sees that tasks of a tokio runtime do not wait for an endpoint in vain.
+/// Ends the wait of tokio tasks for an endpoint whose loop does not run.
 pub(crate) struct Standstill {
     /// How long a loop that goes on may take from one turn to the next.
     limit: Duration,
@@ -34,7 +34,7 @@ pub(crate) struct Standstill {
     watch: RefCell<Watch>,
 }
 
-/// What somebody who waits has seen, and when somebody is to look next.
+/// The turns that a waiting future has seen, and when it is to look again.
 struct Watch {
     turns: u64,
     due: Instant,
@@ -43,7 +43,7 @@ struct Watch {
     alarm: Arc<Alarm>,
 }
 
-/// Wakes who waited last, when time is up.
+/// Wakes the last waiter when the time is up.
 #[derive(Default)]
 struct Alarm {
     armed: AtomicBool,
@@ -69,16 +69,16 @@ impl Standstill {
         self.turns.set(self.turns.get() + 1);
     }
 
-    /// Somebody drives the endpoint until this is dropped.
+    /// [`drive`](crate::endpoint::tokio::drive) runs the endpoint until this is dropped.
     pub(crate) fn driven(&self) -> Driven<'_> {
         self.drivers.set(self.drivers.get() + 1);
         Driven(self)
     }
 
-    /// A future waits that is polled with `cx`, by nobody whom this endpoint runs.
+    /// A future waits that another executor polls with `cx`.
     ///
     /// # Panics
-    /// If it has waited for long, in a tokio runtime, while nobody ran the endpoint.
+    /// If it has waited for long, in a tokio runtime, without a turn of the endpoint.
     pub(crate) fn look(&self, cx: &Context<'_>) {
         if self.drivers.get() > 0 {
             return;
@@ -91,10 +91,10 @@ impl Standstill {
             watch.last = false;
         } else if now >= watch.due {
             if watch.last && now < watch.due + last {
-                // Who waits beside it, and is polled again, has its own time.
+                // Another future that waits, and is polled again, has its own time.
                 watch.due = Instant::ZERO;
                 drop(watch);
-                panic!("{NOBODY_RUNS_IT}");
+                panic!("{NOT_RUNNING}");
             }
             (watch.due, watch.last) = (now + last, true);
         }
@@ -116,7 +116,7 @@ impl Standstill {
     }
 }
 
-/// Somebody drives the endpoint.
+/// An endpoint that `drive` runs.
 pub(crate) struct Driven<'s>(&'s Standstill);
 
 impl Drop for Driven<'_> {
@@ -125,6 +125,6 @@ impl Drop for Driven<'_> {
     }
 }
 
-const NOBODY_RUNS_IT: &str = "a future of an endpoint is awaited, and nobody runs the endpoint: host it with \
+const NOT_RUNNING: &str = "a future of an endpoint is awaited, and no loop runs the endpoint: host it with \
     `erpc::tokio::drive` on this thread, give it a thread and reach it with `erpc::tokio::Remote`, or wait \
     with `Endpoint::block_on`";

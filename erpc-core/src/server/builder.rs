@@ -86,7 +86,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Has every call of every method pass `interceptor`, within those that were added before; see
+    /// Has every call of every method pass `interceptor`, within the interceptors that were added before; see
     /// [`Interceptor`].
     pub fn intercept(mut self, interceptor: impl Interceptor) -> Self {
         self.routes.intercept(interceptor);

@@ -49,7 +49,7 @@ impl RunningRequests {
 
     /// The call's task has ended; whether the call was still running: not if it was cancelled, and so
     /// answered, from within the task's own poll.
-    pub(crate) fn task_ended(&self, call: RequestHandle) -> bool {
+    pub(super) fn task_ended(&self, call: RequestHandle) -> bool {
         let running = self.calls.borrow_mut().remove(&call).is_some();
         self.answered.set(self.answered.get() || running);
         running
@@ -101,7 +101,7 @@ impl RunningRequests {
         in_time
     }
 
-    /// Requests that came after their deadline, but for those that workers saw.
+    /// Requests that came after their deadline, without the requests of workers.
     pub(crate) fn late(&self) -> u64 {
         self.late.get()
     }

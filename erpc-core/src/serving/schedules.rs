@@ -112,7 +112,7 @@ fn a_handler_ends_its_own_pool() {
             taken += usize::from(push(&queue, &mailbox, &ending).is_ok());
         }
         drop(ending);
-        // The worker is nobody's to wait for; it has ended when all of what it holds is gone.
+        // No handle of the worker's thread is left; it has ended when all that it holds is gone.
         while Arc::strong_count(&mailbox) > 1 {
             thread::yield_now();
         }

@@ -46,7 +46,7 @@ impl<T: Transport> Requests<T> {
     ///
     /// # Errors
     /// The status that it is to be answered with, if it is no such thing.
-    pub(crate) fn stream_request(
+    pub(super) fn stream_request(
         &self,
         cx: &mut Context<'_, T>,
         method: &Rc<dyn StreamMethod>,

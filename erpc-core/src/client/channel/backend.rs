@@ -32,8 +32,7 @@ pub(crate) struct Backend<T: Transport> {
     /// The sessions that are open, as far as their tasks have noticed.
     open: RefCell<Vec<Rc<Link<T::Route>>>>,
     turn: Cell<usize>,
-    /// Sessions of which it is not known whether they will open: those that have not failed since they
-    /// were open or were first tried.
+    /// Sessions that may still open: they have not failed since they were open or were first tried.
     trying: Cell<usize>,
     tasks: RefCell<Vec<TaskId>>,
     /// Streams have sessions of their own.
@@ -69,7 +68,7 @@ impl<T: Transport> Backend<T> {
         self.peer
     }
 
-    pub(crate) fn is_trying(&self) -> bool {
+    pub(super) fn is_trying(&self) -> bool {
         self.trying.get() > 0
     }
 

@@ -51,7 +51,7 @@ impl Balance {
 
 /// Goes on to the next of `count`, one or more of which may have gone since, and returns which.
 #[inline]
-pub(crate) fn next_turn(turn: &Cell<usize>, count: usize) -> usize {
+pub(super) fn next_turn(turn: &Cell<usize>, count: usize) -> usize {
     let next = turn.get() + 1;
     let next = if next < count { next } else { 0 };
     turn.set(next);
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     /// Xorshift, seeded.
-    fn dice(seed: u64) -> impl Fn() -> u64 {
+    fn xorshift(seed: u64) -> impl Fn() -> u64 {
         let state = Cell::new(seed | 1);
         move || {
             let mut x = state.get();
@@ -98,7 +98,7 @@ mod tests {
             calls in 0..2_000usize,
             seed in any::<u64>(),
         ) {
-            let (mut loads, random) = (vec![0u32; servers], dice(seed));
+            let (mut loads, random) = (vec![0u32; servers], xorshift(seed));
             for turn in 0..calls {
                 let chosen = balance.choose(servers, turn % servers, |index| loads[index], &random);
                 loads[chosen] += 1;
@@ -117,7 +117,7 @@ mod tests {
             seed in any::<u64>(),
         ) {
             let (mut loads, mut got) = (vec![0u32; servers], vec![0u32; servers]);
-            let random = dice(seed);
+            let random = xorshift(seed);
             for turn in 0..4_000 {
                 let chosen = balance.choose(servers, turn % servers, |index| loads[index], &random);
                 loads[chosen] += 1;

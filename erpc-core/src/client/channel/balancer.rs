@@ -27,10 +27,10 @@ pub(super) type StartResolving<T> = Box<dyn FnOnce(&Rc<Balancer<T>>)>;
 /// See [`ChannelBuilder`](crate::client::channel::ChannelBuilder).
 #[derive(Clone, Debug)]
 pub(crate) struct BalancerSettings {
-    pub(crate) balance: Balance,
+    pub(super) balance: Balance,
     pub(crate) sessions: usize,
     pub(crate) backoff: Backoff,
-    pub(crate) resolve_pause: Duration,
+    pub(super) resolve_pause: Duration,
     pub(crate) queue_limit: usize,
 }
 
@@ -51,15 +51,15 @@ pub(in crate::client) struct Balancer<T: Transport> {
     endpoint: Rc<EndpointState<T>>,
     settings: BalancerSettings,
     backends: RefCell<Vec<Rc<Backend<T>>>>,
-    /// Those that are open, as far as they have noticed.
+    /// The backends that are open, as far as they have noticed.
     ready: RefCell<Vec<Rc<Backend<T>>>>,
     turn: Cell<usize>,
     /// Calls that wait for a session, in order.
     line: RefCell<BTreeMap<u64, usize>>,
     tickets: Cell<u64>,
-    /// Who waits for [`Balancer::ready`].
+    /// Tasks in [`Balancer::ready`].
     waiters: RefCell<Vec<WakeSlot>>,
-    /// How it went wrong last.
+    /// The last failure.
     failure: RefCell<Option<ConnectProblem<T::Route>>>,
     start: Cell<Option<StartResolving<T>>>,
     asking: Cell<Option<TaskId>>,
@@ -136,7 +136,7 @@ impl<T: Transport> Balancer<T> {
         self.settings.backoff
     }
 
-    pub(crate) fn resolve_pause(&self) -> Duration {
+    pub(super) fn resolve_pause(&self) -> Duration {
         self.settings.resolve_pause
     }
 
@@ -211,11 +211,11 @@ impl<T: Transport> Balancer<T> {
     }
 
     /// A session has opened that takes the place of an earlier one.
-    pub(crate) fn reconnected(&self) {
+    pub(super) fn reconnected(&self) {
         self.reconnects.set(self.reconnects.get() + 1);
     }
 
-    pub(crate) fn reconnects(&self) -> u64 {
+    pub(super) fn reconnects(&self) -> u64 {
         self.reconnects.get()
     }
 
@@ -262,7 +262,7 @@ impl<T: Transport> Balancer<T> {
     }
 
     /// The resolver has answered.
-    pub(crate) fn resolved(self: &Rc<Self>, found: io::Result<Vec<T::Route>>) {
+    pub(super) fn resolved(self: &Rc<Self>, found: io::Result<Vec<T::Route>>) {
         self.unresolved.set(false);
         match found {
             Ok(routes) if routes.is_empty() => self.unanswered(ConnectProblem::NoAddress),

@@ -60,8 +60,8 @@ use crate::transport::udp::UdpTransport;
 ///     .balance(Balance::LeastOutstanding)
 ///     .options(CallOptions::new().retry(RetryPolicy::new(3)))
 ///     .build();
-/// let patient = channel.with(CallOptions::new().deadline(Duration::from_millis(20)));
-/// assert_eq!(endpoint.block_on(patient.call(&DOUBLE, &21))?, 42);
+/// let within_20_ms = channel.with(CallOptions::new().deadline(Duration::from_millis(20)));
+/// assert_eq!(endpoint.block_on(within_20_ms.call(&DOUBLE, &21))?, 42);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Channel<T: Transport = UdpTransport> {
@@ -75,7 +75,7 @@ pub struct Channel<T: Transport = UdpTransport> {
 pub struct ChannelStats {
     /// Failed calls that were given another attempt, once for each.
     pub retries: u64,
-    /// Those that would have been, had the [`RetryPolicy`](crate::calling::RetryPolicy)'s budget not been used up.
+    /// Failed calls that got no other attempt because the budget of the [`RetryPolicy`](crate::calling::RetryPolicy) was used up.
     pub retries_refused: u64,
     /// Sessions that opened in the place of one that had ended.
     pub reconnects: u64,

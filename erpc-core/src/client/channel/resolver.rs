@@ -31,7 +31,7 @@ pub trait Resolver<R>: 'static {
     /// block it.
     ///
     /// # Errors
-    /// If they cannot be found out; the channel goes on with those that it knows.
+    /// If they cannot be found out; the channel goes on with the servers that it knows.
     fn resolve(&mut self) -> impl Future<Output = io::Result<Vec<R>>>;
 
     /// How long the last answer is good for. After that time the channel asks again, as it does earlier if a
@@ -78,7 +78,7 @@ impl<R: Route, A: Target<R> + Send + Sync + 'static> Resolver<R> for Lookup<A> {
         let answer = Arc::new(LookupAnswer::default());
         let (target, asked) = (Arc::clone(&self.target), Arc::clone(&answer));
         let thread = Builder::new().name("erpc-lookup".into());
-        // The thread is nobody's to wait for: the system's lookup cannot be ended.
+        // The thread is not waited for: the system's lookup cannot be ended.
         drop(thread.spawn(move || asked.give(target.routes()))?);
         poll_fn(|cx| answer.poll(cx.waker())).await
     }
@@ -88,7 +88,7 @@ impl<R: Route, A: Target<R> + Send + Sync + 'static> Resolver<R> for Lookup<A> {
     }
 }
 
-/// What a thread has found, and who waits for it.
+/// What a thread has found, and the task that waits for it.
 struct LookupAnswer<R>(Mutex<LookupState<R>>);
 
 struct LookupState<R> {

@@ -164,7 +164,7 @@ impl<T: Transport> ClientStream<T> {
     }
 
     /// Puts the only item of this side in; into nothing if the stream has ended already.
-    pub(crate) fn put_only(
+    pub(super) fn put_only(
         &self,
         len: usize,
         limit: usize,
@@ -236,7 +236,7 @@ impl<T: Transport> ClientStream<T> {
     }
 
     /// The same, if it has had no session.
-    pub(crate) fn end_unbound(&self, error: CallError) {
+    pub(super) fn end_unbound(&self, error: CallError) {
         if self.state.borrow().lease.is_none() {
             self.end(error);
         }

@@ -167,7 +167,7 @@ fn new<T: Transport, Req, Resp, C, D>(
 }
 
 /// Looks for a server for a stream that has none. Dropped on the way, it ends the stream. The channel stays
-/// for as long as somebody wants the stream, and not much longer.
+/// for as long as the stream has a handle, and not much longer.
 struct Search<T: Transport> {
     stream: Weak<ClientStream<T>>,
     channel: Channel<T>,
@@ -208,7 +208,7 @@ impl<T: Transport> Search<T> {
                     return Err(cause);
                 }
                 NoSession::Down(_) => pause.await,
-                // How it went is asked above. Nobody says when the stream is dropped.
+                // The loop looks at the outcome. A stream that is dropped does not wake this task.
                 NoSession::Pending => drop(pause.limit(self.channel.ready()).await),
             }
         }

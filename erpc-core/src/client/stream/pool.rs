@@ -82,7 +82,7 @@ impl<T: Transport> StreamPool<T> {
     ) -> StreamLease<T> {
         let running = self.load(peer).more();
         let next = || self.peers.borrow_mut().get_mut(&peer)?.idle.pop();
-        // Those that have died are dropped on the way.
+        // Sessions that have closed are dropped on the way.
         let found = std::iter::from_fn(next).find(|idle| !idle.is_dead());
         let fresh = || IdleSession { session: LinkGuard::open(endpoint, peer), streams: 0 };
         let IdleSession { session, streams } = found.unwrap_or_else(fresh);

@@ -1,9 +1,9 @@
 //! Tasks of one thread.
 //!
 //! A task lives in a slot; the ready queue is a list through the slots, so that waking and polling a
-//! task allocate nothing. Who wakes within the endpoint's own loop pays for a list insertion: by the
-//! slot's number, as every reply does ([`WakeSlot`]), or by a waker, which finds the executor whose
-//! tasks this thread is running. Other wakes, from any thread, go through a mutex and ring the
+//! task allocate nothing. A wake within the endpoint's own loop costs a list insertion: by the slot's
+//! number, as every reply does ([`WakeSlot`]), or by a waker, which finds the executor whose tasks this
+//! thread is running. Other wakes, from any thread, go through a mutex and ring the
 //! endpoint's [`Bell`].
 
 mod slots;
@@ -28,20 +28,20 @@ type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 /// End of a list.
 const NONE: u32 = u32::MAX;
 
-/// Who waits for an event on this thread.
+/// The task that waits for an event on this thread.
 #[derive(Default)]
 pub(crate) enum WakeSlot {
-    /// Nobody.
+    /// None.
     #[default]
     Empty,
     /// A task of the endpoint's own executor.
     Task(u32),
-    /// Somebody else's waker.
+    /// The waker of another executor.
     Other(Waker),
 }
 
 impl WakeSlot {
-    /// Wakes whoever waits, once.
+    /// Wakes the task that waits, once.
     #[inline]
     pub(crate) fn wake(self, executor: &Executor) {
         match self {
@@ -115,10 +115,10 @@ impl Wake for Signal {
 
 thread_local! {
     /// The executor whose loop this thread is in, innermost.
-    static RUNNING: Running = const { Running(RefCell::new(None)) };
+    static RUNNING: RunningHere = const { RunningHere(RefCell::new(None)) };
 }
 
-struct Running(RefCell<Option<Local>>);
+struct RunningHere(RefCell<Option<Local>>);
 
 /// An executor as its own thread reaches it.
 #[derive(Clone)]
@@ -127,7 +127,7 @@ struct Local {
     slots: Rc<RefCell<Slots>>,
 }
 
-impl Running {
+impl RunningHere {
     /// Wakes the task without a lock if it belongs to the executor that runs here.
     #[inline]
     fn wake(&self, signal: &Signal) -> bool {
@@ -148,7 +148,7 @@ impl Running {
 }
 
 #[cfg(feature = "tokio")]
-impl Running {
+impl RunningHere {
     /// Whether that executor's loop is what this thread is in.
     fn runs(&self, remote: &Arc<Remote>) -> bool {
         self.0.borrow().as_ref().is_some_and(|local| Arc::ptr_eq(&local.remote, remote))
@@ -193,7 +193,7 @@ impl Executor {
         handle
     }
 
-    /// Starts a task that nobody waits for, as [`Executor::spawn`] does, with one allocation. It must not
+    /// Starts a task without a handle, as [`Executor::spawn`] does, with one allocation. It must not
     /// panic: `caught` contains what may.
     pub(crate) fn start(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
         self.start_boxed(Box::pin(future))
@@ -310,8 +310,8 @@ impl Executor {
         poll
     }
 
-    /// Where to note that the caller, who polls with `cx`, waits: the slot if it is a task of this
-    /// executor, a clone of its waker otherwise.
+    /// How to wake the task that polls with `cx`: by its slot if it is a task of this executor, by a clone
+    /// of its waker otherwise.
     #[inline]
     pub(crate) fn wake_slot(&self, cx: &Context<'_>) -> WakeSlot {
         match self.own_task(cx) {
@@ -329,7 +329,7 @@ impl Executor {
         WakeSlot::Other(cx.waker().clone())
     }
 
-    /// The slot of the caller, who polls with `cx`, if it is a task of this executor.
+    /// The slot of the task that polls with `cx`, if it is one of this executor.
     #[inline]
     pub(crate) fn own_task(&self, cx: &Context<'_>) -> Option<u32> {
         let (data, id) = self.polling.get();

@@ -21,13 +21,13 @@ pub(crate) struct Slot {
     /// How many tasks the slot has had.
     pub(crate) generation: u32,
     /// Taken out while the task is being polled.
-    pub(crate) parked: Option<Parked>,
-    pub(crate) signal: Arc<Signal>,
+    pub(super) parked: Option<Parked>,
+    pub(super) signal: Arc<Signal>,
     pub(crate) next: u32,
     /// In the ready queue; for a root: woken.
     pub(crate) queued: bool,
     /// Woken while a loop that runs within its own poll had no future to poll.
-    pub(crate) missed: bool,
+    pub(super) missed: bool,
     /// To end when its poll returns.
     pub(crate) aborted: bool,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Parked {
 
 impl Slots {
     /// Takes a free slot, or makes one.
-    pub(crate) fn claim(&mut self, remote: &Arc<Remote>, kind: Kind) -> u32 {
+    pub(super) fn claim(&mut self, remote: &Arc<Remote>, kind: Kind) -> u32 {
         if self.free != NONE {
             let id = self.free;
             let slot = &mut self.all[id as usize];

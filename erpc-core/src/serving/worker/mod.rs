@@ -83,8 +83,8 @@ impl Drop for WorkerPool {
     fn drop(&mut self) {
         self.queue.0.stop();
         for thread in self.threads.drain(..) {
-            // A handler may be who ends the server; its thread cannot wait for itself, and finishes the
-            // queue when the handler is done. Handlers' panics are caught; there is nothing else to learn from a worker's end.
+            // A handler may end the server; its thread cannot wait for itself, and finishes the queue when the
+            // handler has returned. Panics of handlers are caught, so the thread's result says nothing.
             if !is_current(&thread) {
                 drop(thread.join());
             }
@@ -129,7 +129,7 @@ fn work(queue: &WorkerQueue) {
     }
 }
 
-/// Whether that is the thread that asks.
+/// Whether that is the current thread.
 #[expect(clippy::disallowed_methods, reason = "threads are what this module is about")]
 pub(crate) fn is_current<V>(thread: &JoinHandle<V>) -> bool {
     thread.thread().id() == current().id()

@@ -7,8 +7,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A queue of jobs from many threads to many.
 ///
-/// A lock and a flag under it, rather than a channel: who stops the queue must not have to wait for
-/// room in it, as a message to the workers would, and no job may come in behind the stop.
+/// A lock and a flag under it, rather than a channel: stopping the queue must not wait for room
+/// in it, as a message to the workers would, and no job may come in behind the stop.
 pub(crate) struct JobQueue<J> {
     state: Mutex<State<J>>,
     /// A job came, or the stop.
@@ -76,7 +76,7 @@ impl<J> JobQueue<J> {
         }
     }
 
-    /// Takes no more jobs; those that are queued are still handed out.
+    /// Takes no more jobs; queued jobs are still handed out.
     pub(crate) fn stop(&self) {
         self.lock().stopped = true;
         self.changed.notify_all();
