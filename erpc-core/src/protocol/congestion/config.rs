@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Path;
+use super::controller::Path;
 
 /// The lowest rate of a session, in bytes per second. The gap after any datagram then lies within the horizon of the wheel.
 pub(super) const LEAST_RATE: u64 = 100_000;

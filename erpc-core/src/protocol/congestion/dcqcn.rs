@@ -9,7 +9,8 @@
 //! A period is no shorter than the last round trip: behind a long queue replies come in bursts, one per round trip,
 //! and the rate would recover from each cut before the next marks arrive.
 
-use super::{Controller, DcqcnConfig, Path};
+use super::config::DcqcnConfig;
+use super::controller::{Controller, Path};
 use crate::time::Instant;
 
 /// `F`: steps of recovery before the target grows.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::bottleneck::{Bottleneck, MS, Outcome};
 use super::*;
+use crate::time::Instant;
 
 const GBIT: u64 = 125_000_000;
 

@@ -17,7 +17,8 @@
 //!
 //! No round trip is too short to count: a session that does not learn that the queue is gone stays slow.
 
-use super::{Controller, Path, TimelyConfig};
+use super::config::TimelyConfig;
+use super::controller::{Controller, Path};
 use crate::time::Instant;
 
 /// `T_high` in `T_low`s; in SIGCOMM'15 it is 500 us and 50 us.
