@@ -182,7 +182,7 @@ pub mod service {
 
 /// Datagrams in bursts: the networks there are, and the traits of one that is not there yet.
 ///
-/// A [`Transport`](crate::Transport) is one queue pair of one endpoint. Its halves, [`RxQueue`](transport::RxQueue) and
+/// A [`Transport`] is one queue pair of one endpoint. Its halves, [`RxQueue`](transport::RxQueue) and
 /// [`TxQueue`](transport::TxQueue), are borrowed at once, as packets are handled in place.
 pub mod transport {
     pub use erpc_core::transport::{

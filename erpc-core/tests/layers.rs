@@ -18,30 +18,52 @@ use erpc_tidy::layers::{Order, Violation, check};
 use erpc_tidy::nesting;
 use erpc_tidy::tree::SourceTree;
 
-const ORDERS: &[Order<'_>] = &[Order {
-    folder: "",
-    entries: &[
-        "time",
-        "sync",
-        "mutants",
-        "clock",
-        "random",
-        "status",
-        "wire",
-        "buf",
-        "transport",
-        "protocol",
-        "stream",
-        "service",
-        "event_loop",
-        "executor",
-        "calling",
-        "serving",
-        "endpoint",
-        "client",
-        "server",
-    ],
-}];
+const ORDERS: &[Order<'_>] = &[
+    Order {
+        folder: "",
+        entries: &[
+            "time",
+            "sync",
+            "mutants",
+            "clock",
+            "random",
+            "status",
+            "wire",
+            "buf",
+            "transport",
+            "protocol",
+            "stream",
+            "service",
+            "event_loop",
+            "executor",
+            "calling",
+            "serving",
+            "endpoint",
+            "client",
+            "server",
+        ],
+    },
+    Order {
+        folder: "wire",
+        entries: &[
+            "numbers",
+            "stamp",
+            "reply_info",
+            "layout",
+            "header",
+            "checksum",
+            "short",
+            "control",
+            "extension",
+            "status",
+        ],
+    },
+    Order { folder: "transport", entries: &["charge", "interface", "mem", "udp", "fault"] },
+    Order {
+        folder: "stream",
+        entries: &["mod", "frame", "batch", "outbox", "inbox", "client", "server"],
+    },
+];
 
 const KNOWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/layers.known");
 

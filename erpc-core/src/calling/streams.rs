@@ -10,7 +10,7 @@ use crate::buf::MsgBuf;
 use crate::event_loop::Context;
 use crate::event_loop::flush::Flush;
 use crate::protocol::{Body, CallError, Cause, NewCall, Rejected, Reply, SessionId};
-use crate::stream::Ask;
+use crate::stream::StreamOp;
 use crate::transport::Transport;
 
 /// Set in the tokens of streams' calls; the rest is the place in [`StreamCalls`].
@@ -19,7 +19,7 @@ const STREAM: u64 = 1 << 63;
 /// The client's end of a stream, which makes calls to move messages.
 pub(crate) trait StreamCaller<T: Transport>: Flush<T> {
     /// A call has ended. `None` if the response is no message of a stream.
-    fn replied(&self, ask: Ask, result: Result<Option<MsgBuf>, CallError>);
+    fn replied(&self, ask: StreamOp, result: Result<Option<MsgBuf>, CallError>);
 }
 
 /// The calls of streams that are on their way, by token.
@@ -29,7 +29,7 @@ pub(crate) struct StreamCalls<T: Transport> {
 
 struct StreamCall<T: Transport> {
     stream: Rc<dyn StreamCaller<T>>,
-    ask: Ask,
+    ask: StreamOp,
 }
 
 impl<T: Transport> Default for StreamCalls<T> {
@@ -54,7 +54,7 @@ impl<T: Transport> StreamCalls<T> {
         cx: &mut Context<'_, T>,
         session: SessionId,
         stream: Rc<dyn StreamCaller<T>>,
-        ask: Ask,
+        ask: StreamOp,
         call: NewCall,
     ) -> Result<(), Rejected> {
         let key = self.calls.borrow_mut().insert(StreamCall { stream, ask });

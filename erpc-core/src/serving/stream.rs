@@ -18,7 +18,10 @@ use crate::service::{
     Arrival, CallTask, DecodeError, MetadataRef, ServerStream, Sink, Source, StreamMethod, late,
 };
 use crate::status::Status;
-use crate::stream::{Answer, Ask, BATCH, Batch, Effect, End, Request, Server, ServerNext};
+use crate::stream::{
+    BATCH, Batch, Effect, ServerNext, StreamAnswer, StreamOp, StreamRequest, StreamResult,
+    StreamServer,
+};
 use crate::time::Instant;
 use crate::transport::Transport;
 use crate::wire::extension::Extension;
@@ -35,7 +38,7 @@ pub(crate) struct ServerStreams<T: Transport> {
 }
 
 struct SessionStreams {
-    machine: Server<RequestHandle>,
+    machine: StreamServer<RequestHandle>,
     /// The handler of the stream that lives.
     task: Option<TaskId>,
     waiting: StreamWaiters,
@@ -62,7 +65,7 @@ impl<T: Transport> Requests<T> {
         }
         let (request, metadata, offset) = parse(bytes)?;
         let arrival = match request.ask {
-            Ask::Open => {
+            StreamOp::Open => {
                 self.running.in_time(deadline, || self.scheduler().now())?;
                 Some(Arrival { call, peer, deadline, metadata: metadata.to_owned() })
             }
@@ -131,7 +134,7 @@ impl<T: Transport> Requests<T> {
                 client,
                 requests: self.downgrade(),
                 state: RefCell::new(SessionStreams {
-                    machine: Server::new(limit),
+                    machine: StreamServer::new(limit),
                     task: None,
                     waiting: StreamWaiters::default(),
                 }),
@@ -152,11 +155,11 @@ async fn in_time(sleep: Sleep, mut task: CallTask, end: Rc<dyn ServerStream>) {
 }
 
 /// A call of a stream, its metadata, and where its frame begins.
-fn parse(bytes: &[u8]) -> Result<(Request, MetadataRef<'_>, usize), Status> {
+fn parse(bytes: &[u8]) -> Result<(StreamRequest, MetadataRef<'_>, usize), Status> {
     let (extension, frame) = Extension::split(bytes).map_err(|error| {
         Status::invalid_argument(format!("the request's extension is malformed: {error:?}"))
     })?;
-    let request = Request::parse(extension.op(), frame).map_err(|error| {
+    let request = StreamRequest::parse(extension.op(), frame).map_err(|error| {
         Status::invalid_argument(format!("the request is no call of a stream: {error}"))
     })?;
     Ok((request, MetadataRef::new(extension.as_bytes()), bytes.len() - frame.len()))
@@ -196,8 +199,8 @@ impl<T: Transport> ServerStreams<T> {
         loop {
             let answer = self.state.borrow_mut().machine.poll_answer(&mut requests.pool());
             match answer {
-                Some((call, Answer::Reply(message))) => cx.respond(call, message, true),
-                Some((call, Answer::Failed(status))) => cx.respond_status(call, &status),
+                Some((call, StreamAnswer::Reply(message))) => cx.respond(call, message, true),
+                Some((call, StreamAnswer::Failed(status))) => cx.respond_status(call, &status),
                 None => break,
             }
         }
@@ -328,7 +331,7 @@ impl<T: Transport> ServerStream for StreamEnd<T> {
         self.streams.state.borrow_mut().machine.set_entries(self.number, entries);
     }
 
-    fn finish(&self, end: End) {
+    fn finish(&self, end: StreamResult) {
         let mut state = self.streams.state.borrow_mut();
         // If the client has begun another stream, the task is that one's.
         if state.machine.is_sending(self.number) {

@@ -1,7 +1,7 @@
 //! The client's end of a stream.
 
 use super::batch::Batch;
-use super::frame::{Ask, End, Reply};
+use super::frame::{StreamOp, StreamReply, StreamResult};
 use super::inbox::Inbox;
 use super::outbox::{Gather, Outbox};
 use super::{BATCH, MAX_PULLS, MAX_PUSHES};
@@ -19,10 +19,10 @@ use crate::wire::extension::Extension;
 ///   close, drop_reader     no more is wanted              is_over     the session is free again
 /// ```
 ///
-/// After anything was done to it, [`Client::poll_call`] is to be asked, at the latest at the end of the
-/// turn. What comes of it must be called, and [`Client::replied`] told of the outcome, once each.
+/// After anything was done to it, [`StreamClient::poll_call`] is to be asked, at the latest at the end of the
+/// turn. What comes of it must be called, and [`StreamClient::replied`] told of the outcome, once each.
 #[derive(Debug)]
-pub struct Client {
+pub struct StreamClient {
     /// The stream's number on its session.
     number: u32,
     inbox: Inbox<()>,
@@ -59,7 +59,7 @@ enum Close {
 enum Outcome {
     Running,
     /// With the last batch of the server's.
-    Ended(End),
+    Ended(StreamResult),
     /// From outside of the stream. What had come in order is still read.
     Failed(CallError),
     /// And the reader was told.
@@ -77,8 +77,8 @@ pub enum ClientNext {
     End(Result<(), CallError>),
 }
 
-impl Client {
-    /// A stream that begins with the next [`Client::poll_call`]; `entries` are those of OPEN's extension.
+impl StreamClient {
+    /// A stream that begins with the next [`StreamClient::poll_call`]; `entries` are those of OPEN's extension.
     #[must_use]
     pub fn new(number: u32, entries: Vec<u8>) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl Client {
         }
     }
 
-    /// The server takes requests of so many bytes. Until it is told, [`Client::has_room`] lets only small
+    /// The server takes requests of so many bytes. Until it is told, [`StreamClient::has_room`] lets only small
     /// items in, and few of them into one call.
     pub fn set_limit(&mut self, bytes: usize) {
         self.outbox.set_limit(bytes);
@@ -145,8 +145,8 @@ impl Client {
         self.outbox.has_room(len, lanes)
     }
 
-    /// Puts in an item of `len` bytes, which `encode` writes. To be asked before: [`Client::sending`] and
-    /// [`Client::has_room`].
+    /// Puts in an item of `len` bytes, which `encode` writes. To be asked before: [`StreamClient::sending`] and
+    /// [`StreamClient::has_room`].
     ///
     /// # Errors
     /// [`NoMemory`]; the item is not sent.
@@ -227,7 +227,7 @@ impl Client {
         self.reading = false;
     }
 
-    /// Whether [`Client::next_batch`] would not say to wait.
+    /// Whether [`StreamClient::next_batch`] would not say to wait.
     #[must_use]
     pub fn is_readable(&self) -> bool {
         self.inbox.is_readable()
@@ -241,15 +241,15 @@ impl Client {
     /// What is to be called next, an extended request, if anything.
     ///
     /// # Errors
-    /// [`NoMemory`]: the stream cannot go on; [`Client::fail`], give its calls up, and ask once more, for what
+    /// [`NoMemory`]: the stream cannot go on; [`StreamClient::fail`], give its calls up, and ask once more, for what
     /// tells the server. If there is no memory for that either, the stream [is spoilt](Client::is_spoilt).
-    pub fn poll_call(&mut self, pool: &mut Pool) -> Result<Option<(Ask, MsgBuf)>, NoMemory> {
+    pub fn poll_call(&mut self, pool: &mut Pool) -> Result<Option<(StreamOp, MsgBuf)>, NoMemory> {
         if self.close == Close::Wanted {
             // Without memory the server is not told, and the session not used again.
             self.close = Close::Lost;
-            let message = self.bare(Ask::Close, pool)?;
+            let message = self.bare(StreamOp::Close, pool)?;
             self.close = Close::Sent;
-            return Ok(Some((Ask::Close, message)));
+            return Ok(Some((StreamOp::Close, message)));
         }
         if self.close != Close::Not || !matches!(self.outcome, Outcome::Running) {
             return Ok(None);
@@ -264,13 +264,13 @@ impl Client {
         if self.dry || self.inbox.has_end() || self.pulls + unread >= self.depth {
             return Ok(None);
         }
-        let message = self.bare(Ask::Pull, pool)?;
+        let message = self.bare(StreamOp::Pull, pool)?;
         self.pulls += 1;
-        Ok(Some((Ask::Pull, message)))
+        Ok(Some((StreamOp::Pull, message)))
     }
 
     /// The call that brings the items that are there.
-    fn items(&mut self, pool: &mut Pool) -> Result<Option<(Ask, MsgBuf)>, NoMemory> {
+    fn items(&mut self, pool: &mut Pool) -> Result<Option<(StreamOp, MsgBuf)>, NoMemory> {
         let (seq, gather, last) = match self.outbox.take() {
             Some(taken) => (taken.seq, taken.gather, taken.last),
             None if self.opened => return Ok(None),
@@ -280,30 +280,30 @@ impl Client {
             Some(gather) => gather,
             None => self.outbox.empty(seq, pool)?,
         };
-        let ask = if self.opened { Ask::Push } else { Ask::Open };
+        let ask = if self.opened { StreamOp::Push } else { StreamOp::Open };
         match ask {
-            Ask::Open => (self.opened, self.pulls) = (true, 1),
+            StreamOp::Open => (self.opened, self.pulls) = (true, 1),
             _ => self.pushes += 1,
         }
         Ok(Some((ask, gather.finish(ask.op(last), self.number, seq))))
     }
 
     /// A call without items.
-    fn bare(&self, ask: Ask, pool: &mut Pool) -> Result<MsgBuf, NoMemory> {
+    fn bare(&self, ask: StreamOp, pool: &mut Pool) -> Result<MsgBuf, NoMemory> {
         Ok(Gather::new(&[], 0, pool)?.finish(ask.op(false), self.number, 0))
     }
 
     /// A call has ended: with an extended reply, with one that is not (`Ok(None)`), or with an error.
-    pub fn replied(&mut self, ask: Ask, result: Result<Option<MsgBuf>, CallError>) {
+    pub fn replied(&mut self, ask: StreamOp, result: Result<Option<MsgBuf>, CallError>) {
         match ask {
-            Ask::Open | Ask::Pull => self.pulls -= 1,
-            Ask::Push => self.pushes -= 1,
-            Ask::Close if result.is_err() => self.close = Close::Lost,
-            Ask::Close => self.close = Close::Done,
+            StreamOp::Open | StreamOp::Pull => self.pulls -= 1,
+            StreamOp::Push => self.pushes -= 1,
+            StreamOp::Close if result.is_err() => self.close = Close::Lost,
+            StreamOp::Close => self.close = Close::Done,
         }
         match result {
             // Its end is all that counts.
-            _ if ask == Ask::Close => {}
+            _ if ask == StreamOp::Close => {}
             Ok(Some(message)) => {
                 // What is known to be missing must come with a pull that is on its way.
                 let taken = self.take_reply(ask, message);
@@ -313,7 +313,7 @@ impl Client {
             }
             Ok(None) => self.fail(CallError::ResponseLost(Cause::Malformed)),
             Err(error) => {
-                let never_ran = ask == Ask::Open && never_ran(&error);
+                let never_ran = ask == StreamOp::Open && never_ran(&error);
                 self.fail(of_stream(ask, error));
                 // The server has nothing to close, unless it holds pushes for a stream to come.
                 if never_ran && self.pushes == 0 && self.close == Close::Wanted {
@@ -324,12 +324,12 @@ impl Client {
     }
 
     /// `None`: the reply is not one to that call.
-    fn take_reply(&mut self, ask: Ask, message: MsgBuf) -> Option<()> {
+    fn take_reply(&mut self, ask: StreamOp, message: MsgBuf) -> Option<()> {
         let (extension, frame) = Extension::split(message.as_slice()).ok()?;
         let (offset, size) = (message.len() - frame.len(), message.len());
         let entries = extension.as_bytes();
-        match (ask, Reply::parse(extension.op(), frame).ok()?) {
-            (Ask::Open | Ask::Pull, Reply::Items { stream, seq, items, end }) => {
+        match (ask, StreamReply::parse(extension.op(), frame).ok()?) {
+            (StreamOp::Open | StreamOp::Pull, StreamReply::Items { stream, seq, items, end }) => {
                 let entries = (seq == 0 && !entries.is_empty()).then(|| entries.to_vec());
                 let batch = (items.count > 0).then(|| Batch::new(message, offset, items));
                 if stream != self.number {
@@ -348,7 +348,7 @@ impl Client {
                     self.outbox.abandon();
                 }
             }
-            (Ask::Open | Ask::Pull, Reply::Empty { end: true }) => {
+            (StreamOp::Open | StreamOp::Pull, StreamReply::Empty { end: true }) => {
                 self.dry = true;
                 // Another pull must have brought the end.
                 if self.pulls == 0 && !self.inbox.is_complete() && !self.reader_gone {
@@ -358,7 +358,7 @@ impl Client {
                     )));
                 }
             }
-            (Ask::Push, Reply::Empty { end }) => {
+            (StreamOp::Push, StreamReply::Empty { end }) => {
                 if end {
                     self.outbox.abandon();
                 }
@@ -404,10 +404,10 @@ fn never_ran(error: &CallError) -> bool {
 }
 
 /// What a failed call means for its stream: if OPEN had been sent before, the handler may have run.
-fn of_stream(ask: Ask, error: CallError) -> CallError {
+fn of_stream(ask: StreamOp, error: CallError) -> CallError {
     match error {
-        CallError::NotExecuted(cause) if ask != Ask::Open => CallError::MaybeExecuted(cause),
-        CallError::Rejected(RejectReason::DeadlineExceeded) if ask != Ask::Open => {
+        CallError::NotExecuted(cause) if ask != StreamOp::Open => CallError::MaybeExecuted(cause),
+        CallError::Rejected(RejectReason::DeadlineExceeded) if ask != StreamOp::Open => {
             CallError::MaybeExecuted(Cause::DeadlineExceeded)
         }
         error => error,

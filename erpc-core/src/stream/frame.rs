@@ -35,7 +35,7 @@ const EMPTY: u8 = 2;
 
 /// What a client's call of a stream asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Ask {
+pub enum StreamOp {
     /// To begin the stream, with the client's first items. Waits for the server's first, as a pull does.
     Open,
     /// The server's next batch.
@@ -46,7 +46,7 @@ pub enum Ask {
     Close,
 }
 
-impl Ask {
+impl StreamOp {
     /// The extension's `op` of such a call; with `end`, no items come after these.
     #[must_use]
     pub const fn op(self, end: bool) -> u8 {
@@ -83,7 +83,7 @@ pub(super) const fn empty_op(end: bool) -> u8 {
 }
 
 /// How the server's half of a stream ended.
-pub type End = Result<(), Status>;
+pub type StreamResult = Result<(), Status>;
 
 /// Why bytes are no call of a stream, or no reply to one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -154,9 +154,9 @@ pub(super) fn item(bytes: &[u8], at: usize) -> Option<Range<usize>> {
 
 /// A call of a stream, as its server reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request {
+pub struct StreamRequest {
     /// What it asks for.
-    pub ask: Ask,
+    pub ask: StreamOp,
     /// No items of the client's come after these.
     pub end: bool,
     /// Which stream of the session, counted from 1.
@@ -167,19 +167,20 @@ pub struct Request {
     pub items: Items,
 }
 
-impl Request {
+impl StreamRequest {
     /// Reads the frame behind the extension of a request.
     ///
     /// # Errors
     /// [`FrameError`]; no bytes make it panic.
     pub fn parse(op: u8, frame: &[u8]) -> Result<Self, FrameError> {
-        let ask = Ask::from_op(op).ok_or(FrameError::Op(op))?;
+        let ask = StreamOp::from_op(op).ok_or(FrameError::Op(op))?;
         let end = op & END != 0;
         let (stream, seq, items) = batch(frame)?;
         if items.to < frame.len() {
             return Err(FrameError::Trailing(frame.len() - items.to));
         }
-        if !ask.has_items() && (end || seq != 0 || items.count != 0) || ask == Ask::Open && seq != 0
+        if !ask.has_items() && (end || seq != 0 || items.count != 0)
+            || ask == StreamOp::Open && seq != 0
         {
             return Err(FrameError::Misplaced);
         }
@@ -189,7 +190,7 @@ impl Request {
 
 /// A reply to a call of a stream, as its client reads it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Reply {
+pub enum StreamReply {
     /// A batch of the server's items.
     Items {
         /// Which stream of the session.
@@ -199,7 +200,7 @@ pub enum Reply {
         /// The batch.
         items: Items,
         /// How the stream ends with it, if it does.
-        end: Option<End>,
+        end: Option<StreamResult>,
     },
     /// The call is done with and brings nothing.
     Empty {
@@ -208,7 +209,7 @@ pub enum Reply {
     },
 }
 
-impl Reply {
+impl StreamReply {
     /// Reads the frame behind the extension of a reply.
     ///
     /// # Errors
@@ -254,7 +255,7 @@ pub(super) fn frame_head(stream: u32, seq: u32, count: u32) -> [u8; FRAME_HEAD] 
 }
 
 /// The status behind the last items, as `Failure`s carry it, but that it may be OK.
-fn parse_end(bytes: &[u8]) -> Result<End, FrameError> {
+fn parse_end(bytes: &[u8]) -> Result<StreamResult, FrameError> {
     let [c0, c1, c2, c3, l0, l1, l2, l3] = *bytes.first_chunk().ok_or(FrameError::Truncated)?;
     let message = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
     if bytes.len() - 8 < message {
@@ -292,7 +293,8 @@ mod tests {
                 frame.put_u32_le(len as u32);
                 frame.resize(frame.len() + len, 0);
             }
-            Request::parse(Ask::Push.op(false), &frame).map(|request| request.items.count)
+            StreamRequest::parse(StreamOp::Push.op(false), &frame)
+                .map(|request| request.items.count)
         };
         assert_eq!(frame(&[2 * BATCH]), Ok(1));
         assert_eq!(frame(&[BATCH - 8, 0]), Ok(2));
@@ -305,17 +307,17 @@ mod tests {
         let bytes = frame(1, 2, &[b"abc", b""], b"");
         assert_eq!(bytes, b"\x01\0\0\0\x02\0\0\0\x02\0\0\0\x03\0\0\0abc\0\0\0\0");
         let items = Items { count: 2, from: 12, to: bytes.len() };
-        let request = Request { ask: Ask::Push, end: true, stream: 1, seq: 2, items };
-        assert_eq!(Request::parse(0x83, &bytes), Ok(request));
-        let reply = Reply::Items { stream: 1, seq: 2, items, end: None };
-        assert_eq!(Reply::parse(1, &bytes), Ok(reply));
-        assert_eq!(Reply::parse(0x82, b""), Ok(Reply::Empty { end: true }));
+        let request = StreamRequest { ask: StreamOp::Push, end: true, stream: 1, seq: 2, items };
+        assert_eq!(StreamRequest::parse(0x83, &bytes), Ok(request));
+        let reply = StreamReply::Items { stream: 1, seq: 2, items, end: None };
+        assert_eq!(StreamReply::parse(1, &bytes), Ok(reply));
+        assert_eq!(StreamReply::parse(0x82, b""), Ok(StreamReply::Empty { end: true }));
     }
 
     #[test]
     fn an_end_has_a_status() {
-        let parsed = |tail: &[u8]| match Reply::parse(0x81, &frame(1, 0, &[b"x"], tail)) {
-            Ok(Reply::Items { end, items, .. }) => (items.count == 1).then_some(end.unwrap()),
+        let parsed = |tail: &[u8]| match StreamReply::parse(0x81, &frame(1, 0, &[b"x"], tail)) {
+            Ok(StreamReply::Items { end, items, .. }) => (items.count == 1).then_some(end.unwrap()),
             _ => None,
         };
         assert_eq!(parsed(&[0; 8]), Some(Ok(())));
@@ -327,7 +329,7 @@ mod tests {
 
     #[test]
     fn each_fault_has_its_name() {
-        let fault = |op, bytes: &[u8]| Request::parse(op, bytes).unwrap_err();
+        let fault = |op, bytes: &[u8]| StreamRequest::parse(op, bytes).unwrap_err();
         for op in [0, 5, 0x7F, 0x80, 0xFF] {
             assert_eq!(fault(op, &DEGENERATE), FrameError::Op(op));
         }
@@ -342,9 +344,9 @@ mod tests {
             assert_eq!(fault(op, &frame(1, 1, &[], b"")), FrameError::Misplaced);
         }
         assert_eq!(fault(1, &frame(1, 1, &[], b"")), FrameError::Misplaced, "OPEN has batch 0");
-        assert_eq!(Reply::parse(3, b""), Err(FrameError::Op(3)));
-        assert_eq!(Reply::parse(2, b"1"), Err(FrameError::Trailing(1)));
-        assert_eq!(Reply::parse(1, &frame(1, 0, &[], b"1")), Err(FrameError::Trailing(1)));
+        assert_eq!(StreamReply::parse(3, b""), Err(FrameError::Op(3)));
+        assert_eq!(StreamReply::parse(2, b"1"), Err(FrameError::Trailing(1)));
+        assert_eq!(StreamReply::parse(1, &frame(1, 0, &[], b"1")), Err(FrameError::Trailing(1)));
     }
 
     #[test]
@@ -352,15 +354,15 @@ mod tests {
         // 4,000,000,000 items claimed, 1,000 empty ones there.
         let mut bytes = frame_head(1, 0, 4_000_000_000).to_vec();
         bytes.resize(FRAME_HEAD + 4_000, 0);
-        assert_eq!(Request::parse(3, &bytes), Err(FrameError::Truncated));
+        assert_eq!(StreamRequest::parse(3, &bytes), Err(FrameError::Truncated));
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_a_parser_panic(op: u8, bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _request = Request::parse(op, &bytes);
-            let _reply = Reply::parse(op, &bytes);
-            let _end = Reply::parse(0x81, &bytes);
+            let _request = StreamRequest::parse(op, &bytes);
+            let _reply = StreamReply::parse(op, &bytes);
+            let _end = StreamReply::parse(0x81, &bytes);
         }
     }
 }

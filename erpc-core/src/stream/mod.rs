@@ -15,8 +15,8 @@
 //!                              <-           ITEMS 1 [z] end, status
 //! ```
 //!
-//! [`Client`] and [`Server`] are the two ends. They are told what came in and are asked what to send
-//! ([`Client::poll_call`], [`Server::poll_answer`]); they know no session, thread or clock, and nothing of
+//! [`StreamClient`] and [`StreamServer`] are the two ends. They are told what came in and are asked what to send
+//! ([`StreamClient::poll_call`], [`StreamServer::poll_answer`]); they know no session, thread or clock, and nothing of
 //! the items but their bytes. What is sent is gathered in a [`MsgBuf`](crate::buf::MsgBuf) in the form in
 //! which it travels, and what comes in is read out of the one that it came in ([`Batch`]).
 //!
@@ -47,9 +47,11 @@ mod server;
 mod tests;
 
 pub use batch::Batch;
-pub use client::{Client, ClientNext};
-pub use frame::{Ask, End, FRAME_HEAD, FrameError, Items, Reply, Request};
-pub use server::{Answer, Effect, Server, ServerNext};
+pub use client::{ClientNext, StreamClient};
+pub use frame::{
+    FRAME_HEAD, FrameError, Items, StreamOp, StreamReply, StreamRequest, StreamResult,
+};
+pub use server::{Effect, ServerNext, StreamAnswer, StreamServer};
 
 /// Bytes of items after which a batch is full. A larger item is a batch of its own.
 ///

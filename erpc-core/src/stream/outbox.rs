@@ -262,7 +262,7 @@ impl Gather {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::{Batch, Request};
+    use crate::stream::{Batch, StreamRequest};
     use crate::wire::extension::{Extension, push_entry};
 
     fn put(outbox: &mut Outbox, item: &[u8], pool: &mut Pool) {
@@ -274,7 +274,7 @@ mod tests {
         let bytes = message.as_slice();
         let (extension, frame) = Extension::split(bytes).unwrap();
         let offset = bytes.len() - frame.len();
-        let request = Request::parse(extension.op(), frame).unwrap();
+        let request = StreamRequest::parse(extension.op(), frame).unwrap();
         let entries = extension.entries().count();
         let mut batch = Batch::new(message, offset, request.items);
         (entries, std::iter::from_fn(|| batch.next_item().map(<[u8]>::to_vec)).collect())

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::MAX_HELD;
 use super::batch::Batch;
-use super::frame::{Ask, End, FRAME_HEAD, Request, empty_op, items_op};
+use super::frame::{FRAME_HEAD, StreamOp, StreamRequest, StreamResult, empty_op, items_op};
 use super::inbox::Inbox;
 use super::outbox::{Outbox, Taken};
 use crate::buf::{MsgBuf, NoMemory, Pool};
@@ -25,10 +25,10 @@ const OK: [u8; 8] = [0; 8];
 /// ```
 ///
 /// What the handler does names its stream: the client may have ended it, and begun another, before the
-/// handler knows. After anything was done, [`Server::poll_answer`] is to be asked, at the latest at the end
+/// handler knows. After anything was done, [`StreamServer::poll_answer`] is to be asked, at the latest at the end
 /// of the turn. Every call is answered once.
 #[derive(Debug)]
-pub struct Server<H> {
+pub struct StreamServer<H> {
     /// The newest stream that the client has opened, or closed before that; 0 none.
     newest: u32,
     /// That stream, while it lives.
@@ -56,7 +56,7 @@ struct Live<H> {
 #[derive(Debug)]
 struct Held<H> {
     call: H,
-    request: Request,
+    request: StreamRequest,
     batch: Option<Batch>,
 }
 
@@ -70,7 +70,7 @@ enum Short {
 
 /// How a call is answered.
 #[derive(Debug)]
-pub enum Answer {
+pub enum StreamAnswer {
     /// With an extended message.
     Reply(MsgBuf),
     /// With a failure.
@@ -98,7 +98,7 @@ pub enum ServerNext {
     End,
 }
 
-impl<H: Copy + PartialEq> Server<H> {
+impl<H: Copy + PartialEq> StreamServer<H> {
     /// For a client that takes responses of up to `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
@@ -106,12 +106,12 @@ impl<H: Copy + PartialEq> Server<H> {
     }
 
     /// A call has come; `batch` are its items, `None` if there are none.
-    pub fn request(&mut self, call: H, request: Request, batch: Option<Batch>) -> Effect {
+    pub fn request(&mut self, call: H, request: StreamRequest, batch: Option<Batch>) -> Effect {
         let mut effect = Effect::default();
-        let again = mutant!(StreamReopened) && request.ask == Ask::Open && self.live.is_none();
+        let again = mutant!(StreamReopened) && request.ask == StreamOp::Open && self.live.is_none();
         let is_new = request.stream > self.newest || again && request.stream == self.newest;
         match request.ask {
-            Ask::Open if is_new => {
+            StreamOp::Open if is_new => {
                 effect = Effect { stop: self.stop(), start: true };
                 self.newest = request.stream;
                 let mut live = Live::new(self.limit);
@@ -121,21 +121,21 @@ impl<H: Copy + PartialEq> Server<H> {
                 self.live = Some(live);
                 self.take_held();
             }
-            Ask::Close if is_new => {
+            StreamOp::Close if is_new => {
                 effect.stop = self.stop();
                 self.newest = request.stream;
                 self.take_held();
                 self.answer(call, Short::Empty(true));
             }
-            Ask::Pull | Ask::Push if is_new && self.held.len() < MAX_HELD => {
+            StreamOp::Pull | StreamOp::Push if is_new && self.held.len() < MAX_HELD => {
                 self.held.push(Held { call, request, batch });
             }
-            Ask::Pull | Ask::Push if is_new => {
+            StreamOp::Pull | StreamOp::Push if is_new => {
                 let status =
                     Status::resource_exhausted("too many calls for streams that are not open");
                 self.answer(call, Short::Failed(status));
             }
-            Ask::Close if request.stream == self.newest => {
+            StreamOp::Close if request.stream == self.newest => {
                 effect.stop = self.stop();
                 self.answer(call, Short::Empty(true));
             }
@@ -149,11 +149,11 @@ impl<H: Copy + PartialEq> Server<H> {
         let Held { call, request, batch } = held;
         let live = self.live.as_mut().filter(|_| request.stream == self.newest);
         let answer = match (live, request.ask) {
-            (Some(live), Ask::Pull) if live.pulls.len() < MAX_HELD => {
+            (Some(live), StreamOp::Pull) if live.pulls.len() < MAX_HELD => {
                 live.pulls.push_back(call);
                 return;
             }
-            (Some(live), Ask::Push) if !live.reader_gone => {
+            (Some(live), StreamOp::Push) if !live.reader_gone => {
                 let push = (!mutant!(StreamPushAnsweredEarly)).then_some(call);
                 match live.inbox.insert(request.seq, request.end, batch, push) {
                     Ok(()) if push.is_none() => Short::Empty(false),
@@ -163,7 +163,7 @@ impl<H: Copy + PartialEq> Server<H> {
                     )),
                 }
             }
-            (Some(_), Ask::Open | Ask::Pull) => {
+            (Some(_), StreamOp::Open | StreamOp::Pull) => {
                 Short::Failed(Status::invalid_argument("the stream is open, or pulled too often"))
             }
             // The stream is over, or its items are no longer read.
@@ -254,7 +254,7 @@ impl<H: Copy + PartialEq> Server<H> {
         if live.inbox.is_over() { ServerNext::End } else { ServerNext::Wait }
     }
 
-    /// Whether [`Server::next_batch`] would not say to wait.
+    /// Whether [`StreamServer::next_batch`] would not say to wait.
     #[must_use]
     pub fn is_readable(&self, stream: u32) -> bool {
         let live = self.live.as_ref().filter(|_| stream == self.newest);
@@ -288,8 +288,8 @@ impl<H: Copy + PartialEq> Server<H> {
         self.live.as_ref().is_some_and(|live| live.outbox.has_room(len, live.pulls.len()))
     }
 
-    /// Puts in an item of `len` bytes, which `encode` writes. To be asked before: [`Server::is_sending`] and
-    /// [`Server::has_room`].
+    /// Puts in an item of `len` bytes, which `encode` writes. To be asked before: [`StreamServer::is_sending`] and
+    /// [`StreamServer::has_room`].
     ///
     /// # Errors
     /// [`NoMemory`]; the item is not sent.
@@ -310,7 +310,7 @@ impl<H: Copy + PartialEq> Server<H> {
     }
 
     /// The handler is done: the stream ends behind the items that are there.
-    pub fn finish(&mut self, stream: u32, end: End) {
+    pub fn finish(&mut self, stream: u32, end: StreamResult) {
         let limit = self.limit;
         if let Some(live) = self.live(stream) {
             let mut bytes = if mutant!(StreamStatusLost) { OK.to_vec() } else { encoded(&end) };
@@ -327,13 +327,13 @@ impl<H: Copy + PartialEq> Server<H> {
     }
 
     /// What is to be answered next, if anything.
-    pub fn poll_answer(&mut self, pool: &mut Pool) -> Option<(H, Answer)> {
+    pub fn poll_answer(&mut self, pool: &mut Pool) -> Option<(H, StreamAnswer)> {
         if let Some((call, short)) = self.answers.pop_front() {
             return Some((
                 call,
                 match short {
                     Short::Empty(end) => empty(end, pool),
-                    Short::Failed(status) => Answer::Failed(status),
+                    Short::Failed(status) => StreamAnswer::Failed(status),
                 },
             ));
         }
@@ -350,7 +350,7 @@ impl<H: Copy + PartialEq> Server<H> {
             let running = self.stop();
             debug_assert!(!running, "a stream ended before its handler");
         }
-        Some((call, message.map_or_else(|error| no_memory(&error), Answer::Reply)))
+        Some((call, message.map_or_else(|error| no_memory(&error), StreamAnswer::Reply)))
     }
 }
 
@@ -381,7 +381,7 @@ impl<H: Copy + PartialEq> Live<H> {
 }
 
 /// The status that ends a stream.
-fn encoded(end: &End) -> Vec<u8> {
+fn encoded(end: &StreamResult) -> Vec<u8> {
     match end {
         Ok(()) => OK.to_vec(),
         Err(status) => {
@@ -393,18 +393,20 @@ fn encoded(end: &End) -> Vec<u8> {
 }
 
 /// A reply without items.
-fn empty(end: bool, pool: &mut Pool) -> Answer {
+fn empty(end: bool, pool: &mut Pool) -> StreamAnswer {
     let message = pool.alloc(EXTENSION_HEAD);
     match message {
         Ok(mut message) => {
             put_extension(empty_op(end), &[], &mut message);
-            Answer::Reply(message)
+            StreamAnswer::Reply(message)
         }
         Err(error) => no_memory(&error),
     }
 }
 
 #[cold]
-fn no_memory(_: &NoMemory) -> Answer {
-    Answer::Failed(Status::resource_exhausted("the server has no memory for the stream's items"))
+fn no_memory(_: &NoMemory) -> StreamAnswer {
+    StreamAnswer::Failed(Status::resource_exhausted(
+        "the server has no memory for the stream's items",
+    ))
 }

@@ -15,7 +15,7 @@ use erpc_core::protocol::{
 };
 use erpc_core::service::{Incoming, Method, Outgoing, Request, Routes};
 use erpc_core::status::Status;
-use erpc_core::stream::{self, Ask, Batch, FRAME_HEAD, Items};
+use erpc_core::stream::{self, Batch, FRAME_HEAD, Items, StreamOp};
 use erpc_core::time::Instant;
 use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 use erpc_core::wire::extension::{Extension, put_extension};
@@ -30,18 +30,18 @@ use super::{MEMORY, seed_of};
 /// If items are not what was announced, or do not survive the way back to bytes.
 pub fn stream_frame(data: &[u8]) {
     let Some((&op, frame)) = data.split_first() else { return };
-    if let Ok(request) = stream::Request::parse(op, frame) {
+    if let Ok(request) = stream::StreamRequest::parse(op, frame) {
         assert_eq!(request.ask.op(request.end), op);
         assert_eq!(request.items.to, frame.len());
         assert!(request.items.count == 0 || request.ask.has_items());
         items(frame, request.items);
     }
-    match stream::Reply::parse(op, frame) {
-        Ok(stream::Reply::Items { items: found, end, .. }) => {
+    match stream::StreamReply::parse(op, frame) {
+        Ok(stream::StreamReply::Items { items: found, end, .. }) => {
             assert_eq!(end.is_some(), op & 0x80 != 0);
             items(frame, found);
         }
-        Ok(stream::Reply::Empty { .. }) => assert!(frame.is_empty()),
+        Ok(stream::StreamReply::Empty { .. }) => assert!(frame.is_empty()),
         Err(_) => {}
     }
 }
@@ -147,7 +147,7 @@ impl App<MemTransport> for StreamClient {
         let Ok(reply) = reply else { return };
         assert!(reply.extended, "streams are answered with extended messages");
         let (extension, frame) = Extension::split(reply.as_slice()).expect("an extension");
-        let parsed = stream::Reply::parse(extension.op(), frame);
+        let parsed = stream::StreamReply::parse(extension.op(), frame);
         assert!(parsed.is_ok(), "the server says what is none of its words: {parsed:?}");
     }
 
@@ -226,11 +226,12 @@ impl StreamHarness {
     fn call(&mut self, input: &mut Input<'_>) {
         let (method, ask) = (input.u8(), input.u8());
         let end = ask & 0x80 != 0;
-        let ask = [Ask::Open, Ask::Push, Ask::Pull, Ask::Close][usize::from(ask) % 4];
+        let ask =
+            [StreamOp::Open, StreamOp::Push, StreamOp::Pull, StreamOp::Close][usize::from(ask) % 4];
         match ask {
-            Ask::Open => (self.stream, self.seq) = (self.stream + 1, 0),
-            Ask::Push => self.seq += 1,
-            Ask::Pull | Ask::Close => {}
+            StreamOp::Open => (self.stream, self.seq) = (self.stream + 1, 0),
+            StreamOp::Push => self.seq += 1,
+            StreamOp::Pull | StreamOp::Close => {}
         }
         let seq = if ask.has_items() { self.seq } else { 0 };
         let (stream, seq) = (input.near(self.stream), input.near(seq));
@@ -314,7 +315,7 @@ impl StreamHarness {
             self.stream = 1;
             let mut frame = Vec::new();
             frame.put_slice(&[1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0x0A, 1, 9]);
-            self.send(0, Ask::Open.op(true), &frame);
+            self.send(0, StreamOp::Open.op(true), &frame);
             self.settle();
             assert!(self.client.calls.len() <= before, "an honest stream is not served");
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use erpc_core::stream::Ask;
+use erpc_core::stream::StreamOp;
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::{Fate, PacketCopy};
 use erpc_core::wire::extension::Extension;
@@ -227,7 +227,7 @@ fn call_of_stream(method: u32, payload: &[u8]) -> Option<String> {
     let (extension, frame) = Extension::split(payload).ok()?;
     let word = |at: usize| Some(u32::from_le_bytes(*frame.get(at..)?.first_chunk()?));
     let (number, seq, count) = (word(0)?, word(4)?, word(8)?);
-    let asks = [Ask::Open, Ask::Pull, Ask::Push, Ask::Close];
+    let asks = [StreamOp::Open, StreamOp::Pull, StreamOp::Push, StreamOp::Close];
     let (end, op) = (extension.op() & 0x80 != 0, extension.op() & 0x7F);
     let ask = asks.into_iter().find(|ask| ask.op(false) == op)?;
     let end = if end { ", the last" } else { "" };

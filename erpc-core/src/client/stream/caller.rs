@@ -18,7 +18,7 @@ use crate::executor::tasks::{TaskId, WakeSlot};
 use crate::executor::waiters::StreamWaiters;
 use crate::protocol::{CallError, Cause, NewCall, RejectReason, SessionId, SessionStats};
 use crate::service::{DecodeError, Metadata, MetadataRef, Sink, Source};
-use crate::stream::{Ask, BATCH, Batch, Client, ClientNext};
+use crate::stream::{BATCH, Batch, ClientNext, StreamClient, StreamOp};
 use crate::time::Instant;
 use crate::transport::Transport;
 
@@ -37,7 +37,7 @@ pub(crate) struct ClientStream<T: Transport> {
 }
 
 struct StreamState<T: Transport> {
-    machine: Client,
+    machine: StreamClient,
     /// Until the stream is over.
     lease: Option<StreamLease<T>>,
     /// The machine knows what the server takes.
@@ -95,7 +95,7 @@ impl<T: Transport> ClientStream<T> {
         entries: Vec<u8>,
         lease: Option<StreamLease<T>>,
     ) -> Rc<Self> {
-        let machine = Client::new(lease.as_ref().map_or(0, StreamLease::number), entries);
+        let machine = StreamClient::new(lease.as_ref().map_or(0, StreamLease::number), entries);
         let stream = Rc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             endpoint: Rc::clone(endpoint),
@@ -204,11 +204,11 @@ impl<T: Transport> ClientStream<T> {
         &self,
         cx: &mut Context<'_, T>,
         session: SessionId,
-        ask: Ask,
+        ask: StreamOp,
         request: MsgBuf,
     ) -> Result<(), CallError> {
         let Some(stream) = self.me.upgrade() else { return Ok(()) };
-        let deadline = if ask == Ask::Close { Instant::NEVER } else { self.deadline };
+        let deadline = if ask == StreamOp::Close { Instant::NEVER } else { self.deadline };
         let call = NewCall { method: self.method, request, token: 0, extended: true, deadline };
         let called = self.endpoint.calls().streams().call(cx, session, stream, ask, call);
         called.map_err(|rejected| {
@@ -345,7 +345,7 @@ impl<T: Transport> Flush<T> for ClientStream<T> {
 }
 
 impl<T: Transport> StreamCaller<T> for ClientStream<T> {
-    fn replied(&self, ask: Ask, result: Result<Option<MsgBuf>, CallError>) {
+    fn replied(&self, ask: StreamOp, result: Result<Option<MsgBuf>, CallError>) {
         let result = result.map_err(|error| named(error, self.name));
         self.state.borrow_mut().machine.replied(ask, result);
         self.settle();

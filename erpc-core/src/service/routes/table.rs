@@ -7,7 +7,9 @@ use super::RouteEntry;
 use super::entry::Run;
 use crate::service::handler::answering;
 use crate::service::info::MethodInfo;
-use crate::service::streaming::handler::{Both, Client, Server, Shape, streams};
+use crate::service::streaming::handler::{
+    BidiStreaming, ClientStreaming, ServerStreaming, Shape, streams,
+};
 use crate::service::task::tasks;
 use crate::service::{Codec, Incoming, Interceptor, Method, Mode, Outgoing, Request, Response};
 use crate::status::Status;
@@ -138,7 +140,7 @@ impl Routes {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        self.streaming::<Server, S, _, Req, Resp, C, D>(method, service, handler)
+        self.streaming::<ServerStreaming, S, _, Req, Resp, C, D>(method, service, handler)
     }
 
     /// Adds a method whose asynchronous `handler` reads many messages and answers with one; otherwise as
@@ -162,7 +164,7 @@ impl Routes {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        self.streaming::<Client, S, _, Req, Resp, C, D>(method, service, handler)
+        self.streaming::<ClientStreaming, S, _, Req, Resp, C, D>(method, service, handler)
     }
 
     /// Adds a method whose asynchronous `handler` reads many messages and sends many, in whatever order it
@@ -186,7 +188,7 @@ impl Routes {
         C: Codec<Req>,
         D: Codec<Resp>,
     {
-        self.streaming::<Both, S, _, Req, Resp, C, D>(method, service, handler)
+        self.streaming::<BidiStreaming, S, _, Req, Resp, C, D>(method, service, handler)
     }
 
     /// Adds a method whose handler has the shape `K`.

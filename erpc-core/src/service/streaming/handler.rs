@@ -19,7 +19,7 @@ use crate::service::{
     CallContext, CallHost, Codec, Encoded, MetadataRef, ReplySink, Request, Response,
 };
 use crate::status::Status;
-use crate::stream::End;
+use crate::stream::StreamResult;
 
 /// A handler's end of a stream.
 pub(crate) trait ServerStream: Source + Sink {
@@ -27,7 +27,7 @@ pub(crate) trait ServerStream: Source + Sink {
     fn set_metadata(&self, metadata: MetadataRef<'_>);
 
     /// The handler is done.
-    fn finish(&self, end: End);
+    fn finish(&self, end: StreamResult);
 
     /// How the client's session is.
     fn session_stats(&self) -> Option<ClientStats>;
@@ -54,13 +54,13 @@ pub(in crate::service) trait Shape<S, H, Req, Resp, C, D>: 'static {
 }
 
 /// One request, many responses.
-pub(in crate::service) enum Server {}
+pub(in crate::service) enum ServerStreaming {}
 /// Many requests, one response.
-pub(in crate::service) enum Client {}
+pub(in crate::service) enum ClientStreaming {}
 /// Many of both.
-pub(in crate::service) enum Both {}
+pub(in crate::service) enum BidiStreaming {}
 
-impl<S, H, Req, Resp, C, D> Shape<S, H, Req, Resp, C, D> for Server
+impl<S, H, Req, Resp, C, D> Shape<S, H, Req, Resp, C, D> for ServerStreaming
 where
     H: AsyncFn(&S, Request<'_, Req>, Outgoing<Resp>) -> Result<(), Status>,
     C: Codec<Req>,
@@ -81,7 +81,7 @@ where
     }
 }
 
-impl<S, H, Req, Resp, C, D> Shape<S, H, Req, Resp, C, D> for Client
+impl<S, H, Req, Resp, C, D> Shape<S, H, Req, Resp, C, D> for ClientStreaming
 where
     H: AsyncFn(&S, Request<'_, Incoming<Req>>) -> Result<Response<Resp>, Status>,
     C: Codec<Req>,
@@ -106,7 +106,7 @@ where
     }
 }
 
-impl<S, H, Req, Resp, C, D> Shape<S, H, Req, Resp, C, D> for Both
+impl<S, H, Req, Resp, C, D> Shape<S, H, Req, Resp, C, D> for BidiStreaming
 where
     H: AsyncFn(&S, Request<'_, Incoming<Req>>, Outgoing<Resp>) -> Result<(), Status>,
     C: Codec<Req>,
@@ -192,7 +192,7 @@ where
     K: Shape<S, H, Req, Resp, C, D>,
 {
     /// The handler; a panic becomes its status.
-    async fn contained(&self, arrival: &Arrival, stream: &Rc<dyn ServerStream>) -> End {
+    async fn contained(&self, arrival: &Arrival, stream: &Rc<dyn ServerStream>) -> StreamResult {
         let host = StreamHost { stream: &**stream, peer: arrival.peer };
         let context = CallContext::new(&self.method, arrival.call, &host)
             .with_extension(arrival.deadline, arrival.metadata.as_ref());
@@ -207,7 +207,7 @@ where
     }
 
     /// The handler between its interceptors.
-    async fn run(&self, context: &CallContext<'_>, stream: Rc<dyn ServerStream>) -> End {
+    async fn run(&self, context: &CallContext<'_>, stream: Rc<dyn ServerStream>) -> StreamResult {
         let mut passage = match self.method.interceptors() {
             [] => None,
             _ => Some(Passage::enter(context)?),

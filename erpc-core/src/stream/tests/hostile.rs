@@ -7,7 +7,8 @@ use crate::buf::{MsgBuf, Pool};
 use crate::protocol::{CallError, Cause};
 use crate::status::{Code, Status};
 use crate::stream::{
-    Answer, Ask, Batch, Client, ClientNext, MAX_HELD, MAX_UNREAD, Request, Server, ServerNext,
+    Batch, ClientNext, MAX_HELD, MAX_UNREAD, ServerNext, StreamAnswer, StreamClient, StreamOp,
+    StreamRequest, StreamServer,
 };
 use crate::wire::extension::{Extension, put_extension};
 
@@ -31,29 +32,33 @@ fn end(stream: u32, seq: u32) -> MsgBuf {
     message
 }
 
-fn request(server: &mut Server<u32>, call: u32, message: MsgBuf) -> Option<crate::stream::Effect> {
+fn request(
+    server: &mut StreamServer<u32>,
+    call: u32,
+    message: MsgBuf,
+) -> Option<crate::stream::Effect> {
     let (extension, frame) = Extension::split(message.as_slice()).unwrap();
-    let request = Request::parse(extension.op(), frame).ok()?;
+    let request = StreamRequest::parse(extension.op(), frame).ok()?;
     let offset = message.len() - frame.len();
     let batch = Batch::new(message, offset, request.items);
     Some(server.request(call, request, (request.items.count > 0).then_some(batch)))
 }
 
 /// The codes of the failures among the answers, by call; 0 for a reply.
-fn answers(server: &mut Server<u32>) -> Vec<(u32, u32)> {
+fn answers(server: &mut StreamServer<u32>) -> Vec<(u32, u32)> {
     let mut pool = Pool::new(1 << 20);
     let mut answers = Vec::new();
     while let Some((call, answer)) = server.poll_answer(&mut pool) {
         let code = match answer {
-            Answer::Reply(_) => 0,
-            Answer::Failed(status) => status.code() as u32,
+            StreamAnswer::Reply(_) => 0,
+            StreamAnswer::Failed(status) => status.code() as u32,
         };
         answers.push((call, code));
     }
     answers
 }
 
-fn ask(server: &mut Server<u32>, call: u32, ask: Ask, stream: u32, seq: u32) {
+fn ask(server: &mut StreamServer<u32>, call: u32, ask: StreamOp, stream: u32, seq: u32) {
     let _ = request(server, call, message(ask.op(false), stream, seq, 0));
 }
 
@@ -61,27 +66,27 @@ const INVALID: u32 = Code::InvalidArgument as u32;
 
 #[test]
 fn a_server_refuses_batches_that_cannot_be_and_goes_on() {
-    let mut server = Server::new(1 << 20);
-    ask(&mut server, 0, Ask::Open, 1, 0);
-    ask(&mut server, 1, Ask::Push, 1, 0);
-    ask(&mut server, 2, Ask::Push, 1, 9);
-    ask(&mut server, 3, Ask::Push, 1, u32::MAX);
+    let mut server = StreamServer::new(1 << 20);
+    ask(&mut server, 0, StreamOp::Open, 1, 0);
+    ask(&mut server, 1, StreamOp::Push, 1, 0);
+    ask(&mut server, 2, StreamOp::Push, 1, 9);
+    ask(&mut server, 3, StreamOp::Push, 1, u32::MAX);
     assert_eq!(answers(&mut server), [(1, INVALID), (2, INVALID), (3, INVALID)]);
-    ask(&mut server, 4, Ask::Open, 1, 0);
+    ask(&mut server, 4, StreamOp::Open, 1, 0);
     assert_eq!(answers(&mut server), [(4, INVALID)], "it is open");
-    ask(&mut server, 5, Ask::Pull, 0, 0);
+    ask(&mut server, 5, StreamOp::Pull, 0, 0);
     assert_eq!(answers(&mut server), [(5, 0)], "an older one");
-    ask(&mut server, 6, Ask::Close, 1, 0);
+    ask(&mut server, 6, StreamOp::Close, 1, 0);
     assert_eq!(answers(&mut server), [(0, 0), (6, 0)]);
     assert!(server.is_idle());
 }
 
 #[test]
 fn a_server_holds_as_many_unread_batches_as_an_honest_client_pushes() {
-    let mut server = Server::new(1 << 20);
-    ask(&mut server, 0, Ask::Open, 1, 0);
+    let mut server = StreamServer::new(1 << 20);
+    ask(&mut server, 0, StreamOp::Open, 1, 0);
     for call in 1..8 {
-        ask(&mut server, call, Ask::Push, 1, call);
+        ask(&mut server, call, StreamOp::Push, 1, call);
     }
     let refused: Vec<(u32, u32)> = (MAX_UNREAD as u32..8).map(|call| (call, INVALID)).collect();
     assert_eq!(answers(&mut server), refused);
@@ -89,43 +94,43 @@ fn a_server_holds_as_many_unread_batches_as_an_honest_client_pushes() {
 
 #[test]
 fn a_server_holds_no_more_than_it_says() {
-    let mut server = Server::new(1 << 20);
+    let mut server = StreamServer::new(1 << 20);
     for call in 0..100 {
-        ask(&mut server, call, Ask::Push, 2 + call, 0);
+        ask(&mut server, call, StreamOp::Push, 2 + call, 0);
     }
     let refused = answers(&mut server);
     assert_eq!(refused.len(), 100 - MAX_HELD);
     assert!(refused.iter().all(|(_, code)| *code == Code::ResourceExhausted as u32));
-    ask(&mut server, 100, Ask::Close, u32::MAX, 0);
+    ask(&mut server, 100, StreamOp::Close, u32::MAX, 0);
     assert_eq!(answers(&mut server).len(), MAX_HELD + 1, "all are older now");
     assert!(server.is_idle());
-    ask(&mut server, 101, Ask::Open, u32::MAX, 0);
+    ask(&mut server, 101, StreamOp::Open, u32::MAX, 0);
     assert_eq!(answers(&mut server), [(101, 0)], "it was closed before it came");
 }
 
 #[test]
 fn a_server_counts_what_it_holds_unread_for_streams_that_live_and_those_to_come() {
-    let mut server = Server::new(1 << 20);
+    let mut server = StreamServer::new(1 << 20);
     let size = message(1, 1, 0, 1).footprint();
-    let push = Ask::Push.op(false);
+    let push = StreamOp::Push.op(false);
     for (call, stream, seq, unread) in [(0, 2, 0, 1), (1, 1, 1, 2), (2, 1, 2, 3)] {
         let _ = request(&mut server, call, message(push, stream, seq, 1));
         assert_eq!(server.unread(), unread * size, "before their streams are opened");
     }
-    let _ = request(&mut server, 3, message(Ask::Open.op(false), 1, 0, 1));
+    let _ = request(&mut server, 3, message(StreamOp::Open.op(false), 1, 0, 1));
     assert_eq!(server.unread(), 4 * size);
     assert!(matches!(server.next_batch(1), ServerNext::Batch(_)));
     assert_eq!(server.unread(), 3 * size);
     server.drop_reader(1);
     assert_eq!(server.unread(), size, "that of the stream to come");
-    ask(&mut server, 4, Ask::Close, 2, 0);
+    ask(&mut server, 4, StreamOp::Close, 2, 0);
     assert_eq!(server.unread(), 0);
 }
 
 #[test]
 fn a_newer_stream_ends_the_one_that_lives() {
-    let mut server = Server::new(1 << 20);
-    ask(&mut server, 0, Ask::Open, 1, 0);
+    let mut server = StreamServer::new(1 << 20);
+    ask(&mut server, 0, StreamOp::Open, 1, 0);
     let effect = request(&mut server, 1, message(1, 5, 0, 1)).unwrap();
     assert!(effect.stop && effect.start);
     assert!(!server.is_sending(1) && server.is_sending(5));
@@ -136,16 +141,16 @@ fn a_newer_stream_ends_the_one_that_lives() {
 }
 
 /// A client whose OPEN is on its way.
-fn opened() -> (Client, Pool) {
-    let (mut client, mut pool) = (Client::new(1, Vec::new()), Pool::new(1 << 20));
-    assert!(matches!(client.poll_call(&mut pool), Ok(Some((Ask::Open, _)))));
+fn opened() -> (StreamClient, Pool) {
+    let (mut client, mut pool) = (StreamClient::new(1, Vec::new()), Pool::new(1 << 20));
+    assert!(matches!(client.poll_call(&mut pool), Ok(Some((StreamOp::Open, _)))));
     (client, pool)
 }
 
 #[test]
 fn a_client_does_not_wait_for_what_cannot_come() {
     let lost = Err(CallError::ResponseLost(Cause::Malformed));
-    let gave_up = |client: &mut Client| match client.next_batch() {
+    let gave_up = |client: &mut StreamClient| match client.next_batch() {
         ClientNext::End(result) => result,
         other => panic!("{other:?}"),
     };
@@ -160,19 +165,19 @@ fn a_client_does_not_wait_for_what_cannot_come() {
     ] {
         let text = format!("{:?}", reply.as_slice());
         let (mut client, mut pool) = opened();
-        client.replied(Ask::Open, Ok(Some(reply)));
+        client.replied(StreamOp::Open, Ok(Some(reply)));
         assert_eq!(gave_up(&mut client), lost, "{text}");
-        assert!(matches!(client.poll_call(&mut pool), Ok(Some((Ask::Close, _)))), "{text}");
-        client.replied(Ask::Close, Err(CallError::NotExecuted(Cause::PeerDead)));
+        assert!(matches!(client.poll_call(&mut pool), Ok(Some((StreamOp::Close, _)))), "{text}");
+        client.replied(StreamOp::Close, Err(CallError::NotExecuted(Cause::PeerDead)));
         assert!(client.is_over() && client.is_spoilt());
     }
     let (mut client, _pool) = opened();
-    client.replied(Ask::Open, Ok(None));
+    client.replied(StreamOp::Open, Ok(None));
     assert_eq!(gave_up(&mut client), lost, "not extended");
     let (mut client, _pool) = opened();
     let mut empty = MsgBuf::detached(8).unwrap();
     put_extension(0x82, &[], &mut empty);
-    client.replied(Ask::Open, Ok(Some(empty)));
+    client.replied(StreamOp::Open, Ok(Some(empty)));
     assert!(
         matches!(gave_up(&mut client), Err(CallError::Status(status)) if status.code() == Code::Cancelled)
     );
@@ -182,11 +187,11 @@ fn a_client_does_not_wait_for_what_cannot_come() {
 fn an_open_that_fails_is_followed_by_close_if_its_handler_may_run() {
     let closes = |error: CallError| {
         let (mut client, mut pool) = opened();
-        client.replied(Ask::Open, Err(error.clone()));
+        client.replied(StreamOp::Open, Err(error.clone()));
         let next = client.poll_call(&mut pool).unwrap().map(|(ask, _)| ask);
         assert!(matches!(client.next_batch(), ClientNext::End(Err(told)) if told == error));
         assert_eq!(client.is_over(), next.is_none());
-        next == Some(Ask::Close)
+        next == Some(StreamOp::Close)
     };
     // The server's memory is full of answers, and the handler's was one too many.
     assert!(closes(CallError::Status(Status::resource_exhausted("no room"))));
@@ -203,7 +208,7 @@ fn a_client_without_memory_for_close_is_over_when_its_calls_have_ended() {
     let mut nothing = Pool::new(0);
     assert!(client.poll_call(&mut nothing).is_err());
     assert!(!client.is_over(), "OPEN is on its way");
-    client.replied(Ask::Open, Err(CallError::MaybeExecuted(Cause::NoMemory)));
+    client.replied(StreamOp::Open, Err(CallError::MaybeExecuted(Cause::NoMemory)));
     assert!(client.is_over() && client.is_spoilt());
     assert!(matches!(client.poll_call(&mut nothing), Ok(None)));
 }
@@ -212,7 +217,7 @@ proptest! {
     /// Whatever calls come, each is answered once, at the latest when the session closes the stream.
     #[test]
     fn a_server_answers_every_call(calls in proptest::collection::vec((1u8..6, 0u32..4, 0u32..12, 0u32..3, any::<bool>()), 0..60)) {
-        let mut server = Server::new(1 << 20);
+        let mut server = StreamServer::new(1 << 20);
         let mut open = std::collections::HashSet::new();
         let (mut started, mut stopped) = (0, 0);
         for (number, (op, stream, seq, items, end)) in calls.into_iter().enumerate() {
@@ -244,7 +249,7 @@ proptest! {
     #[test]
     fn a_client_ends_whatever_it_is_told(replies in proptest::collection::vec((0u8..5, 0u32..4, 0u32..3, any::<bool>()), 0..40)) {
         let (mut client, mut pool) = opened();
-        let mut out = vec![Ask::Open];
+        let mut out = vec![StreamOp::Open];
         for (op, seq, items, ends) in replies {
             let _ = client.next_batch();
             client.batch_read();

@@ -10,8 +10,8 @@ use crate::buf::{MsgBuf, Pool};
 use crate::protocol::{CallError, Cause};
 use crate::status::Status;
 use crate::stream::{
-    Answer, Ask, BATCH, Batch, Client, ClientNext, Effect, End, MAX_PULLS, MAX_PUSHES, Request,
-    Server, ServerNext,
+    BATCH, Batch, ClientNext, Effect, MAX_PULLS, MAX_PUSHES, ServerNext, StreamAnswer,
+    StreamClient, StreamOp, StreamRequest, StreamResult, StreamServer,
 };
 use crate::wire::extension::Extension;
 
@@ -24,7 +24,7 @@ enum Step {
     FlushClient,
     FlushServer,
     Deliver(u8),
-    Reply(u8),
+    StreamReply(u8),
     ClientSends(u8),
     ClientReads,
     ClientEnds,
@@ -45,7 +45,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => Just(Step::FlushClient),
         8 => Just(Step::FlushServer),
         12 => any::<u8>().prop_map(Step::Deliver),
-        12 => any::<u8>().prop_map(Step::Reply),
+        12 => any::<u8>().prop_map(Step::StreamReply),
         8 => (0..4u8).prop_map(Step::ClientSends),
         8 => Just(Step::ClientReads),
         1 => Just(Step::ClientEnds),
@@ -93,7 +93,7 @@ struct Stream {
     told: Option<Result<(), CallError>>,
     started: bool,
     stopped: bool,
-    finished: Option<End>,
+    finished: Option<StreamResult>,
     /// Somebody gave up, so that not everything needs to arrive.
     disturbed: bool,
 }
@@ -119,14 +119,14 @@ impl Stream {
 
 struct World {
     pool: Pool,
-    client: Client,
-    server: Server<u32>,
+    client: StreamClient,
+    server: StreamServer<u32>,
     stream: Stream,
     next_call: u32,
     /// On the way to the server.
-    calls: Vec<(u32, Ask, MsgBuf)>,
+    calls: Vec<(u32, StreamOp, MsgBuf)>,
     /// What the client waits for.
-    outstanding: HashMap<u32, Ask>,
+    outstanding: HashMap<u32, StreamOp>,
     /// At the server, unanswered.
     waiting: HashSet<u32>,
     /// Given up by the client, and the server has not heard of it.
@@ -136,8 +136,8 @@ struct World {
 }
 
 /// A client that knows what the server takes.
-fn client(number: u32) -> Client {
-    let mut client = Client::new(number, Vec::new());
+fn client(number: u32) -> StreamClient {
+    let mut client = StreamClient::new(number, Vec::new());
     client.set_limit(1 << 20);
     client
 }
@@ -147,7 +147,7 @@ impl World {
         Self {
             pool: Pool::new(64 << 20),
             client: client(1),
-            server: Server::new(1 << 20),
+            server: StreamServer::new(1 << 20),
             stream: Stream::new(1),
             next_call: 0,
             calls: Vec::new(),
@@ -163,7 +163,7 @@ impl World {
             Step::FlushClient => self.flush_client(),
             Step::FlushServer => self.flush_server(),
             Step::Deliver(at) => self.deliver(at),
-            Step::Reply(at) => self.reply(at),
+            Step::StreamReply(at) => self.reply(at),
             Step::ClientSends(size) => self.client_sends(SIZES[size as usize]),
             Step::ClientReads => self.client_reads(),
             Step::ClientEnds => {
@@ -207,17 +207,21 @@ impl World {
             self.calls.push((self.next_call, ask, message));
             self.next_call += 1;
         }
-        let count = |of: &[Ask]| self.outstanding.values().filter(|ask| of.contains(ask)).count();
-        assert!(count(&[Ask::Open, Ask::Pull]) <= MAX_PULLS && count(&[Ask::Push]) <= MAX_PUSHES);
-        assert!(count(&[Ask::Close]) <= 1);
+        let count =
+            |of: &[StreamOp]| self.outstanding.values().filter(|ask| of.contains(ask)).count();
+        assert!(
+            count(&[StreamOp::Open, StreamOp::Pull]) <= MAX_PULLS
+                && count(&[StreamOp::Push]) <= MAX_PUSHES
+        );
+        assert!(count(&[StreamOp::Close]) <= 1);
     }
 
     fn flush_server(&mut self) {
         while let Some((call, answer)) = self.server.poll_answer(&mut self.pool) {
             assert!(self.waiting.remove(&call), "call {call} is answered twice, or never came");
             let reply = match answer {
-                Answer::Reply(message) => Ok(message),
-                Answer::Failed(status) => Err(status),
+                StreamAnswer::Reply(message) => Ok(message),
+                StreamAnswer::Failed(status) => Err(status),
             };
             self.replies.push((call, reply));
         }
@@ -230,7 +234,7 @@ impl World {
         let (call, _, message) = self.calls.swap_remove(usize::from(at) % self.calls.len());
         let (extension, frame) = Extension::split(message.as_slice()).unwrap();
         let offset = message.len() - frame.len();
-        let request = Request::parse(extension.op(), frame).unwrap();
+        let request = StreamRequest::parse(extension.op(), frame).unwrap();
         self.waiting.insert(call);
         let batch = Batch::new(message, offset, request.items);
         let batch = (request.items.count > 0).then_some(batch);
@@ -310,7 +314,7 @@ impl World {
 
     /// Of calls that have not been answered: nobody can say how far they have come. CLOSE has no deadline.
     fn give_up(&mut self, at: u8) {
-        let calls = self.outstanding.iter().filter(|(_, ask)| **ask != Ask::Close);
+        let calls = self.outstanding.iter().filter(|(_, ask)| **ask != StreamOp::Close);
         let mut calls: Vec<u32> = calls.map(|(call, _)| *call).collect();
         calls.sort_unstable();
         if calls.is_empty() {

@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 
 use erpc_core::protocol::{CallError, Cause, RejectReason};
 use erpc_core::status::{Code, Status};
-use erpc_core::stream::{Ask, BATCH, End, MAX_PULLS, MAX_UNREAD};
+use erpc_core::stream::{BATCH, MAX_PULLS, MAX_UNREAD, StreamOp, StreamResult};
 use erpc_core::time::Instant;
 
 use super::{Incarnation, Oracle};
@@ -53,7 +53,7 @@ enum StreamPhase {
 enum Handler {
     NotStarted,
     Runs,
-    Ended(End),
+    Ended(StreamResult),
     /// It was told to stop, or has died.
     Stopped,
 }
@@ -169,7 +169,7 @@ impl Oracle {
     }
 
     /// How the handler of a stream ends by itself.
-    pub(crate) fn verdict(&self, id: u32) -> End {
+    pub(crate) fn verdict(&self, id: u32) -> StreamResult {
         let key = self.item_key(id, Direction::Down, u32::MAX);
         self.streams[id as usize].script.verdict(key)
     }
@@ -283,7 +283,7 @@ impl Oracle {
     }
 
     /// The handler ends.
-    pub(crate) fn handler_ends(&mut self, id: u32, end: &End) {
+    pub(crate) fn handler_ends(&mut self, id: u32, end: &StreamResult) {
         self.tell(id, || format!("has its handler end: {end:?}"));
         if matches!(end, Err(status) if status.code() == Code::DeadlineExceeded) {
             self.check_late(id, "has its handler end");
@@ -334,7 +334,7 @@ impl Oracle {
         if again {
             self.blame_stream(id, "ends twice for its client");
         }
-        let said: End = match end {
+        let said: StreamResult = match end {
             Ok(()) => Ok(()),
             Err(CallError::Status(status)) => Err(status.clone()),
             Err(error) => {
@@ -456,7 +456,7 @@ impl Oracle {
     /// A call's first packet goes out and says that so many microseconds are left, 0 for no deadline.
     pub(crate) fn stream_sent_deadline(&mut self, id: u32, op: u8, micros: u32) {
         let deadline = self.streams.get(id as usize).and_then(|stream| stream.deadline);
-        let deadline = deadline.filter(|_| op != Ask::Close.op(false));
+        let deadline = deadline.filter(|_| op != StreamOp::Close.op(false));
         let left =
             deadline.map_or(0, |deadline| deadline.nanos_since(self.now).div_ceil(1_000).max(1));
         if u64::from(micros) != left && self.clocks_are_true {

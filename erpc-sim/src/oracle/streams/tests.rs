@@ -85,7 +85,7 @@ impl Fixture {
         self
     }
 
-    fn handler_ends(&mut self, end: End) -> &mut Self {
+    fn handler_ends(&mut self, end: StreamResult) -> &mut Self {
         self.oracle.handler_ends(self.id, &end);
         self
     }
@@ -476,12 +476,12 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
     // What travels.
     (
         CALM,
-        |s| s.is_due_in(1_001).oracle.stream_sent_deadline(1, Ask::Pull.op(false), 1),
+        |s| s.is_due_in(1_001).oracle.stream_sent_deadline(1, StreamOp::Pull.op(false), 1),
         "stream 1 has 2 us left and says 1",
     ),
     (
         CALM,
-        |s| s.is_due_in(1_001).oracle.stream_sent_deadline(1, Ask::Close.op(false), 2),
+        |s| s.is_due_in(1_001).oracle.stream_sent_deadline(1, StreamOp::Close.op(false), 2),
         "stream 1 has 0 us left and says 2",
     ),
 ];
@@ -518,8 +518,8 @@ const TRUE: &[(&[Feature], Steps)] = &[
     }),
     // Too late, for either end.
     (CALM, |s| {
-        s.is_due_in(1_001).oracle.stream_sent_deadline(1, Ask::Push.op(true), 2);
-        s.oracle.stream_sent_deadline(1, Ask::Close.op(false), 0);
+        s.is_due_in(1_001).oracle.stream_sent_deadline(1, StreamOp::Push.op(true), 2);
+        s.oracle.stream_sent_deadline(1, StreamOp::Close.op(false), 0);
         s.starts().after(1_001).stops();
         s.is_told(Err(CallError::MaybeExecuted(Cause::DeadlineExceeded))).is_over().has_ended();
     }),

@@ -2,7 +2,7 @@
 
 use erpc_core::buf::MsgBuf;
 use erpc_core::protocol::{CallError, Cause, NewCall, RejectReason, SessionId};
-use erpc_core::stream::{Ask, Client, ClientNext};
+use erpc_core::stream::{ClientNext, StreamClient, StreamOp};
 use erpc_core::time::Instant;
 
 use super::users::{Reader, Writer};
@@ -14,7 +14,7 @@ use crate::stream_script::{Direction, StreamScript};
 #[derive(Debug)]
 pub(super) struct ClientStream {
     id: u32,
-    machine: Client,
+    machine: StreamClient,
     /// Or why it is gone.
     session: Result<SessionId, Cause>,
     /// Its session is open, so that it is known what the server takes.
@@ -25,7 +25,7 @@ pub(super) struct ClientStream {
     writer: Writer,
     reader: Reader,
     /// Its calls that have not ended.
-    calls: Vec<(u64, Ask)>,
+    calls: Vec<(u64, StreamOp)>,
     /// The deadline has passed.
     late: bool,
     /// There was no memory to go on with.
@@ -51,7 +51,7 @@ impl ClientStream {
         let entries = pattern::entries(context.oracle.item_key(id, Direction::Up, u32::MAX));
         Self {
             id,
-            machine: Client::new(number, entries),
+            machine: StreamClient::new(number, entries),
             session: Ok(session),
             open,
             knows_limit: false,
@@ -268,14 +268,14 @@ impl ClientStream {
         &mut self,
         context: &mut StreamContext<'_, '_>,
         session: SessionId,
-        ask: Ask,
+        ask: StreamOp,
         request: MsgBuf,
     ) -> Result<(), CallError> {
         let method = STREAM | self.id;
         context.means.calls += 1;
         context.means.handed_over += 1;
         let token = u64::from(method) << 32 | context.means.calls & u64::from(u32::MAX);
-        let deadline = if ask == Ask::Close { Instant::NEVER } else { self.deadline };
+        let deadline = if ask == StreamOp::Close { Instant::NEVER } else { self.deadline };
         let call = NewCall { method, request, token, extended: true, deadline };
         let made = context.cx.call(session, call);
         made.map(|()| self.calls.push((token, ask))).map_err(|rejected| {

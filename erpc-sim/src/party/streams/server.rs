@@ -2,7 +2,9 @@
 
 use erpc_core::protocol::{ClientId, Request as Call, RequestHandle};
 use erpc_core::status::Status;
-use erpc_core::stream::{Answer, Ask, Batch, Effect, End, Request, Server, ServerNext};
+use erpc_core::stream::{
+    Batch, Effect, ServerNext, StreamAnswer, StreamOp, StreamRequest, StreamResult, StreamServer,
+};
 use erpc_core::time::Instant;
 use erpc_core::wire::extension::Extension;
 
@@ -18,7 +20,7 @@ use crate::stream_script::{Direction, Order, StreamScript};
 #[derive(Debug)]
 pub(super) struct Served {
     client: ClientId,
-    machine: Server<RequestHandle>,
+    machine: StreamServer<RequestHandle>,
     /// Calls that have not been answered.
     waiting: Vec<RequestHandle>,
     handler: Option<Handler>,
@@ -64,9 +66,9 @@ impl Handler {
 
     fn write(
         &mut self,
-        machine: &mut Server<RequestHandle>,
+        machine: &mut StreamServer<RequestHandle>,
         context: &mut StreamContext<'_, '_>,
-    ) -> Result<(), End> {
+    ) -> Result<(), StreamResult> {
         while self.writer.sent < self.may_send() {
             let Self { id, writer, script, number, .. } = self;
             if !machine.is_sending(*number) {
@@ -94,7 +96,11 @@ impl Handler {
         Ok(())
     }
 
-    fn read(&mut self, machine: &mut Server<RequestHandle>, context: &mut StreamContext<'_, '_>) {
+    fn read(
+        &mut self,
+        machine: &mut StreamServer<RequestHandle>,
+        context: &mut StreamContext<'_, '_>,
+    ) {
         let Self { id, reader, number, .. } = self;
         while !reader.is_done {
             if reader.leaves() {
@@ -126,7 +132,7 @@ impl Handler {
 
 impl Served {
     fn new(client: ClientId, limit: usize) -> Self {
-        Self { client, machine: Server::new(limit), waiting: Vec::new(), handler: None }
+        Self { client, machine: StreamServer::new(limit), waiting: Vec::new(), handler: None }
     }
 
     /// Its endpoint has died, or its session is gone.
@@ -190,7 +196,7 @@ impl Served {
         self.finish(end, context);
     }
 
-    fn finish(&mut self, end: End, context: &mut StreamContext<'_, '_>) {
+    fn finish(&mut self, end: StreamResult, context: &mut StreamContext<'_, '_>) {
         let Some(handler) = self.handler.take() else { return };
         context.oracle.handler_ends(handler.id, &end);
         self.machine.finish(handler.number, end);
@@ -207,8 +213,8 @@ impl Served {
                 None => context.oracle.blame("a call of a stream is answered twice, or never came"),
             }
             match answer {
-                Answer::Reply(message) => context.cx.respond(call, message, true),
-                Answer::Failed(status) => context.cx.respond_status(call, &status),
+                StreamAnswer::Reply(message) => context.cx.respond(call, message, true),
+                StreamAnswer::Failed(status) => context.cx.respond_status(call, &status),
             }
         }
         any
@@ -305,7 +311,7 @@ impl Party {
 fn read_call(
     call: Call<'_, SimRoute>,
     context: &mut StreamContext<'_, '_>,
-) -> Result<(u32, Instant, Request, Option<Batch>), Status> {
+) -> Result<(u32, Instant, StreamRequest, Option<Batch>), Status> {
     let Call { method, body, extended, deadline, .. } = call;
     let nonsense = |oracle: &mut Oracle, what: &str| {
         oracle.blame(format!("method {method:x} {what}"));
@@ -317,13 +323,13 @@ fn read_call(
     };
     let bytes = body.as_slice();
     let parsed = Extension::split(bytes).ok().and_then(|(extension, frame)| {
-        let request = Request::parse(extension.op(), frame).ok()?;
+        let request = StreamRequest::parse(extension.op(), frame).ok()?;
         Some((request, extension.as_bytes().to_vec(), bytes.len() - frame.len()))
     });
     let Some((request, entries, offset)) = parsed else {
         return Err(nonsense(context.oracle, "has a call that says nothing"));
     };
-    if request.ask == Ask::Open {
+    if request.ask == StreamOp::Open {
         if entries != pattern::entries(context.oracle.item_key(id, Direction::Up, u32::MAX)) {
             return Err(nonsense(context.oracle, "begins with the entries of another"));
         }
