@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::BufMut;
 use erpc_core::buf::MsgBuf;
 use erpc_core::event_loop::{App, Context, Rpc};
-use erpc_core::protocol::{CallError, EndpointConfig, NewCall, Reply, Request};
+use erpc_core::protocol::{CallError, EndpointConfig, NewCall, Reply};
 use erpc_core::time::Instant;
 use erpc_core::transport::ChargeModel;
 use erpc_core::wire::ConnectionId;
@@ -309,10 +309,6 @@ struct Caller {
 }
 
 impl App<SimTransport> for Caller {
-    fn on_request(&mut self, _: &mut Context<'_, SimTransport>, _: Request<'_, SimRoute>) {
-        unreachable!("it does not listen");
-    }
-
     fn on_reply(
         &mut self,
         _: &mut Context<'_, SimTransport>,

@@ -272,10 +272,6 @@ impl Load {
 }
 
 impl<T: Transport> App<T> for Load {
-    fn on_request(&mut self, _: &mut Context<'_, T>, _: raw::Request<'_, T::Route>) {
-        // A client is called by nobody.
-    }
-
     #[inline(always)]
     fn on_reply(
         &mut self,

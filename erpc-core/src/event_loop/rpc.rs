@@ -6,7 +6,7 @@ use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::clock;
 use crate::event_loop::turn::Turns;
 use crate::protocol::{
-    Acceptor, CallError, Cause, ClientId, ClientStats, ConfigError, ConnectError, Core,
+    Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, ConnectError, Core,
     EndpointConfig, Event, Local, NewCall, Notice, ProtocolStats, QueueWait, Rejected, Reply,
     Request, RequestHandle, SessionEvent, SessionId, SessionStats,
 };
@@ -52,17 +52,26 @@ pub struct Rpc<T: Transport> {
 /// The methods run on the endpoint's thread, inside its loop, which waits until they return.
 pub trait App<T: Transport> {
     /// A request is to be answered, with [`Context::respond`] or [`Context::respond_status`], now or in
-    /// a later turn. A request of one packet is lent in place and gone when this returns.
-    fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>);
+    /// a later turn. A request of one packet is lent in place and gone when this returns. By default the
+    /// answer is [`Code::Unimplemented`](crate::status::Code::Unimplemented); an endpoint that does not listen gets no requests.
+    fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
+        cx.respond_status(request.handle, &Status::unimplemented("this endpoint has no methods"));
+        if let Body::Message(message) = request.body {
+            cx.recycle(message);
+        }
+    }
 
-    /// A call has ended; its request buffer is back.
+    /// A call has ended; its request buffer is back. By default nothing; an endpoint that makes no calls gets
+    /// no replies.
     fn on_reply(
         &mut self,
         cx: &mut Context<'_, T>,
         token: u64,
         reply: Result<Reply<'_>, CallError>,
         request: MsgBuf,
-    );
+    ) {
+        let _ = (cx, token, reply, request);
+    }
 
     /// A session has opened or is gone. By default nothing.
     fn on_session(&mut self, cx: &mut Context<'_, T>, session: SessionId, event: SessionEvent) {

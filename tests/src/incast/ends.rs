@@ -33,15 +33,6 @@ impl App<Udp> for IncastServer {
         }
         cx.respond(request.handle, response, false);
     }
-
-    fn on_reply(
-        &mut self,
-        _: &mut Context<'_, Udp>,
-        _: u64,
-        _: Result<Reply<'_>, CallError>,
-        _: MsgBuf,
-    ) {
-    }
 }
 
 /// What a server tells while it serves.
@@ -86,13 +77,6 @@ impl IncastClient {
 }
 
 impl App<Udp> for IncastClient {
-    fn on_request(
-        &mut self,
-        _: &mut Context<'_, Udp>,
-        _: Request<'_, erpc::transport::udp::UdpRoute>,
-    ) {
-    }
-
     fn on_reply(
         &mut self,
         cx: &mut Context<'_, Udp>,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use erpc::raw::ProtocolStats;
-use erpc::raw::{App, Body, Context, Instant, MsgBuf, Reply, Request, RequestHandle, Rpc};
+use erpc::raw::{App, Body, Context, Instant, Request, RequestHandle, Rpc};
 use erpc::transport::mem::{MemConfig, MemHub};
-use erpc::{CallError, EndpointConfig, Transport};
+use erpc::{EndpointConfig, Transport};
 
 use super::pair::{self, Answers, Pair};
 use super::{Carrier, Control, socket};
@@ -88,16 +88,6 @@ impl<T: Transport> App<T> for Workers {
             cx.recycle(message);
         }
     }
-
-    fn on_reply(
-        &mut self,
-        _: &mut Context<'_, T>,
-        _: u64,
-        _: Result<Reply<'_>, CallError>,
-        _: MsgBuf,
-    ) {
-        // A server calls nobody.
-    }
 }
 
 impl<T: Transport> Answers<T> for Workers {
@@ -129,16 +119,6 @@ impl<T: Transport> App<T> for Dispatching {
             std::hint::spin_loop();
         }
         self.answerer.on_request(cx, request);
-    }
-
-    fn on_reply(
-        &mut self,
-        _: &mut Context<'_, T>,
-        _: u64,
-        _: Result<Reply<'_>, CallError>,
-        _: MsgBuf,
-    ) {
-        // A server calls nobody.
     }
 }
 

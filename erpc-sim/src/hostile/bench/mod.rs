@@ -12,7 +12,7 @@ use std::rc::Rc;
 use erpc_core::buf::MsgBuf;
 use erpc_core::event_loop::{App, Context, EndpointStats, Rpc};
 use erpc_core::protocol::{
-    Body, CallError, Cause, EndpointConfig, NewCall, Reply, Request, SessionEvent, SessionId,
+    Body, CallError, Cause, EndpointConfig, NewCall, Reply, SessionEvent, SessionId,
 };
 use erpc_core::time::Instant;
 use erpc_core::transport::ChargeModel;
@@ -172,10 +172,6 @@ struct Caller {
 }
 
 impl App<SimTransport> for Caller {
-    fn on_request(&mut self, _: &mut Context<'_, SimTransport>, _: Request<'_, SimRoute>) {
-        unreachable!("clients do not listen");
-    }
-
     fn on_reply(
         &mut self,
         cx: &mut Context<'_, SimTransport>,
