@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
 use erpc::Service as _;
-use erpc::raw::{App, Body, ClientStats, Context, MsgBuf, Reply, RequestHandle};
+use erpc::raw::{App, Body, ClientStats, Context, MsgBuf, RequestHandle};
 use erpc::service::{MethodCollision, Routes};
-use erpc::{CallError, Request, Response, Status, Transport};
+use erpc::{Request, Response, Status, Transport};
 use erpc_core::service::{CallHost, Encoded, HandlerOutcome, ReplySink};
 
 use crate::machine;
@@ -213,16 +213,6 @@ impl<T: Transport> App<T> for Answerer {
             cx.recycle(message);
         }
     }
-
-    fn on_reply(
-        &mut self,
-        _: &mut Context<'_, T>,
-        _: u64,
-        _: Result<Reply<'_>, CallError>,
-        _: MsgBuf,
-    ) {
-        // A server calls nobody.
-    }
 }
 
 fn buffer<T: Transport>(
@@ -245,11 +235,11 @@ fn filled<T: Transport>(
 }
 
 /// Where typed handlers run. They encode into the slot's own buffer.
-struct Host<'a, 'c, T: Transport> {
-    cx: RefCell<&'a mut Context<'c, T>>,
+pub(crate) struct Host<'a, 'c, T: Transport> {
+    pub(crate) cx: RefCell<&'a mut Context<'c, T>>,
     /// Came with the request.
-    buffer: Cell<Option<MsgBuf>>,
-    sink: &'a Arc<dyn ReplySink>,
+    pub(crate) buffer: Cell<Option<MsgBuf>>,
+    pub(crate) sink: &'a Arc<dyn ReplySink>,
 }
 
 impl<T: Transport> CallHost for Host<'_, '_, T> {
@@ -276,7 +266,7 @@ impl<T: Transport> CallHost for Host<'_, '_, T> {
 }
 
 /// Where deferred answers would go; the store defers none.
-struct NoDeferral;
+pub(crate) struct NoDeferral;
 
 impl ReplySink for NoDeferral {
     fn reply(&self, _: RequestHandle, _: Result<Encoded, Status>) {}

@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::machine;
 use crate::report::Line;
 
+mod closed_loop;
 mod endpoints;
 mod layered;
 mod messages;
@@ -83,7 +84,7 @@ impl Form {
 
     fn subject(self, width: Width) -> Result<Box<dyn Subject>, Failure> {
         Ok(match self {
-            Self::All | Self::Raw => Box::new(plain::Raw::new(width)?),
+            Self::All | Self::Raw => plain::subject(width)?,
             Self::Prost => layered::subject(width, Get::METHOD)?,
             Self::Fixed => layered::subject(width, GetFixed::METHOD)?,
             Self::FixedCallback => endpoints::with_callbacks::<GetFixed>(width)?,
