@@ -29,6 +29,7 @@
 
 mod call_behaviour;
 mod clock;
+mod counters;
 mod driver;
 mod event_queue;
 mod feature;

@@ -10,10 +10,22 @@ use erpc::{CallError, Cause, Endpoint, Transport, Udp};
 use crate::lab::work;
 use crate::proto::LabClient;
 use erpc_test_tools::limit::millis;
+use erpc_test_tools::random::Random;
 
 /// Calls under way at once: the 8 slots of each session and some that wait.
 const OUTSTANDING: usize = 40;
 const SESSIONS: usize = 3;
+
+/// Bounds of requests' and responses' lengths, with their weights: see [`Random::below_one_of`].
+pub type Lengths = &'static [(u64, u64)];
+
+/// Lengths of request and response of call `id`.
+#[must_use]
+pub fn lengths_of(lengths: Lengths, id: u64) -> (usize, usize) {
+    let mut random = Random::new(id);
+    let mut one = || random.below_one_of(lengths) as usize;
+    (one(), one())
+}
 
 /// How a call has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,8 +84,7 @@ impl Ending {
 
 /// Calls without end, each with an id of its own and never repeated, until one of them fails.
 pub struct Load<T: Transport = Udp> {
-    /// Of a call's request and response.
-    lengths: fn(u64) -> (usize, usize),
+    lengths: Lengths,
     sessions: RefCell<Vec<LabClient<T>>>,
     next: Cell<u64>,
     under_way: Cell<usize>,
@@ -84,9 +95,9 @@ pub struct Load<T: Transport = Udp> {
 }
 
 impl<T: Transport> Load<T> {
-    /// No calls yet; `lengths` are those of request and response, by the call's id.
+    /// No calls yet; requests and responses have such `lengths`.
     #[must_use]
-    pub fn new(lengths: fn(u64) -> (usize, usize)) -> Rc<Self> {
+    pub fn new(lengths: Lengths) -> Rc<Self> {
         Rc::new(Self {
             lengths,
             sessions: RefCell::default(),
@@ -111,7 +122,7 @@ impl<T: Transport> Load<T> {
         let id = load.next.get();
         load.next.set(id + 1);
         load.under_way.set(load.under_way.get() + 1);
-        let (request, reply) = (load.lengths)(id);
+        let (request, reply) = lengths_of(load.lengths, id);
         let (request, expected) = work(id, request, reply);
         let again = Rc::clone(load);
         let lab = load.sessions.borrow()[id as usize % SESSIONS].clone();

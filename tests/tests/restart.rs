@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use erpc::{Cause, ConnectFailure, Endpoint, EndpointConfig};
 use erpc_test_tools::limit::{millis, secs, within};
 use erpc_test_tools::process::Process;
-use erpc_test_tools::random::Random;
 use erpc_tests::lab::client;
-use erpc_tests::load::{Ending, Load, judge};
+use erpc_tests::load::{Ending, Lengths, Load, judge};
 use erpc_tests::proto::LabClient;
 
 const LIVENESS: Duration = millis(500);
@@ -40,16 +39,8 @@ fn executed(server: &mut Process) -> Vec<u64> {
     server.rest().into_iter().map(number).collect()
 }
 
-/// Lengths of request and response: some in several packets, so that kills hit all phases of a call.
-fn lengths(id: u64) -> (usize, usize) {
-    let mut random = Random::new(id);
-    let mut one = || match random.below(20) {
-        0..16 => random.below(500) as usize,
-        16..19 => random.below(100_000) as usize,
-        _ => random.below(1 << 20) as usize,
-    };
-    (one(), one())
-}
+/// Some in several packets, so that kills hit all phases of a call.
+const LENGTHS: Lengths = &[(16, 500), (3, 100_000), (1, 1 << 20)];
 
 /// Opens sessions and starts calls on them.
 fn begin(load: &Rc<Load>, endpoint: &Endpoint, server: SocketAddr) {
@@ -67,7 +58,7 @@ fn check(load: &Load, executed: &[u64]) -> HashMap<Ending, usize> {
 fn a_server_that_comes_back_at_once() {
     within(secs(100), || {
         let endpoint = client(config());
-        let load = Load::new(lengths);
+        let load = Load::new(LENGTHS);
         let (mut server, address) = start("127.0.0.1:0");
         let mut did = Vec::new();
         for round in 1..=5 {
@@ -96,7 +87,7 @@ fn a_server_that_comes_back_at_once() {
 fn a_server_that_stays_away() {
     within(secs(60), || {
         let endpoint = client(config());
-        let load = Load::new(lengths);
+        let load = Load::new(LENGTHS);
         let (mut server, address) = start("127.0.0.1:0");
         begin(&load, &endpoint, address);
         load.run(&endpoint, 300);

@@ -33,12 +33,7 @@ const IDLE: Method<u64, u64> = Method::new("test.Streams/Idle");
 
 /// Message `number` of all streams: mostly small, some of several packets.
 fn message(number: u64) -> Bytes {
-    let mut random = Random::new(number);
-    let len = match random.below(200) {
-        0..160 => random.below(100),
-        160..199 => random.below(5_000),
-        _ => random.below(100_000),
-    };
+    let len = Random::new(number).below_one_of(&[(160, 100), (39, 5_000), (1, 100_000)]);
     bytes_of(number, len as usize).to_vec()
 }
 

@@ -1,9 +1,8 @@
 //! What is said of a run when it is over.
 
-use std::ops::AddAssign;
-
 use erpc_core::transport::fault::FaultCounts;
 
+use crate::counters::counters;
 use crate::oracle::{Outcomes, Streams, Violation};
 
 /// What came of a run.
@@ -34,65 +33,35 @@ pub struct RunReport {
     pub bound_used: u64,
 }
 
-/// How often single happenings acted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[expect(missing_docs, reason = "the names of plan::Happening, and of what a user does")]
-pub struct Happened {
-    pub crashes: u64,
-    pub stops: u64,
-    pub replayed: u64,
-    pub forged: u64,
-    pub stalls: u64,
-    pub leaps: u64,
-    pub hoards: u64,
-    pub reconnects: u64,
-    pub late_answers: u64,
-    pub extended: u64,
-    pub late: u64,
-    pub cancels: u64,
-    pub cancelled: u64,
-    pub late_responses: u64,
-    pub overflows: u64,
-    pub panics: u64,
-    pub allocations_refused: u64,
-    pub responses_refused: u64,
-    pub turned_down: u64,
-    pub given_up: u64,
-    pub nic_drops: u64,
-    pub switch_drops: u64,
-    pub marks: u64,
-    pub streams: u64,
-    pub departures: u64,
-    pub absences: u64,
-}
-
-impl AddAssign for Happened {
-    fn add_assign(&mut self, more: Self) {
-        self.crashes += more.crashes;
-        self.stops += more.stops;
-        self.replayed += more.replayed;
-        self.forged += more.forged;
-        self.stalls += more.stalls;
-        self.leaps += more.leaps;
-        self.hoards += more.hoards;
-        self.reconnects += more.reconnects;
-        self.late_answers += more.late_answers;
-        self.extended += more.extended;
-        self.late += more.late;
-        self.cancels += more.cancels;
-        self.cancelled += more.cancelled;
-        self.late_responses += more.late_responses;
-        self.overflows += more.overflows;
-        self.panics += more.panics;
-        self.allocations_refused += more.allocations_refused;
-        self.responses_refused += more.responses_refused;
-        self.turned_down += more.turned_down;
-        self.given_up += more.given_up;
-        self.nic_drops += more.nic_drops;
-        self.switch_drops += more.switch_drops;
-        self.marks += more.marks;
-        self.streams += more.streams;
-        self.departures += more.departures;
-        self.absences += more.absences;
+counters! {
+    /// How often single happenings acted.
+    #[expect(missing_docs, reason = "the names of plan::Happening, and of what a user does")]
+    pub struct Happened {
+        pub crashes: u64,
+        pub stops: u64,
+        pub replayed: u64,
+        pub forged: u64,
+        pub stalls: u64,
+        pub leaps: u64,
+        pub hoards: u64,
+        pub reconnects: u64,
+        pub late_answers: u64,
+        pub extended: u64,
+        pub late: u64,
+        pub cancels: u64,
+        pub cancelled: u64,
+        pub late_responses: u64,
+        pub overflows: u64,
+        pub panics: u64,
+        pub allocations_refused: u64,
+        pub responses_refused: u64,
+        pub turned_down: u64,
+        pub given_up: u64,
+        pub nic_drops: u64,
+        pub switch_drops: u64,
+        pub marks: u64,
+        pub streams: u64,
+        pub departures: u64,
+        pub absences: u64,
     }
 }

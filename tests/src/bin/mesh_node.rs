@@ -18,8 +18,8 @@ use erpc::raw::PoolStats;
 use erpc::{Endpoint, EndpointConfig, EndpointStats, Handle, join_all};
 use erpc_test_tools::limit::{millis, secs};
 use erpc_test_tools::process::end_with_input;
-use erpc_test_tools::random::Random;
 use erpc_tests::lab::{LabService, client, work};
+use erpc_tests::load::{Lengths, lengths_of};
 use erpc_tests::proto::LabClient;
 
 /// Calls under way per session: the window and two that wait.
@@ -148,7 +148,7 @@ fn take_part(orders: &Orders, time: Duration, report: &Sender<Report>) {
         endpoint.spawn(async move {
             while Instant::now() < end {
                 let id = IDS.fetch_add(1, Ordering::Relaxed);
-                let (there, back) = lengths(id);
+                let (there, back) = lengths_of(LENGTHS, id);
                 let (request, expected) = work(id, there, back);
                 let reply =
                     lab.work(request).await.unwrap_or_else(|error| panic!("call {id}: {error}"));
@@ -182,13 +182,5 @@ fn take_part(orders: &Orders, time: Duration, report: &Sender<Report>) {
     send(Report::Gone(Box::new(left)));
 }
 
-/// Lengths of request and response: now and then some of many packets.
-fn lengths(id: u64) -> (usize, usize) {
-    let mut random = Random::new(id);
-    let mut one = || match random.below(200) {
-        0..180 => random.below(300) as usize,
-        180..199 => random.below(20_000) as usize,
-        _ => random.below(400_000) as usize,
-    };
-    (one(), one())
-}
+/// Now and then some of many packets.
+const LENGTHS: Lengths = &[(180, 300), (19, 20_000), (1, 400_000)];

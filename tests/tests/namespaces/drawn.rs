@@ -17,7 +17,7 @@ use erpc_test_tools::process::end_with_input;
 use erpc_tests::lab::{LabService, loopback, work};
 use erpc_tests::proto::*;
 
-use crate::load::{Load, compare, lengths, round, tell};
+use crate::load::{LENGTHS, Load, compare, round, tell};
 use crate::net::{CLIENT, Net, ROLE, SERVER, say};
 use crate::numbers;
 
@@ -146,7 +146,7 @@ impl Drawn {
         assert_eq!(answered, Ok(answer));
 
         faults.set_plan(self.faults(false));
-        let (load, begun) = (Load::new(lengths), Instant::now());
+        let (load, begun) = (Load::new(LENGTHS), Instant::now());
         let mut rounds = 0;
         while begun.elapsed() < self.lasts {
             rounds += 1;

@@ -5,8 +5,7 @@ use std::rc::Rc;
 use erpc::transport::fault::Faulty;
 use erpc::{Endpoint, Udp};
 use erpc_test_tools::limit::{millis, secs};
-use erpc_test_tools::random::Random;
-use erpc_tests::load::{self, Ending, judge};
+use erpc_tests::load::{self, Ending, Lengths, judge};
 use erpc_tests::proto::LabClient;
 
 use crate::net::{SERVER, say};
@@ -16,16 +15,8 @@ pub(crate) type Load = load::Load<Faulty<Udp>>;
 /// How long calls may take to end once no more are made.
 const LIMIT: std::time::Duration = secs(120);
 
-/// Lengths of request and response: mostly small, some of several packets.
-pub(crate) fn lengths(id: u64) -> (usize, usize) {
-    let mut random = Random::new(id);
-    let mut one = || match random.below(20) {
-        0..17 => random.below(500) as usize,
-        17..19 => random.below(5_000) as usize,
-        _ => random.below(20_000) as usize,
-    };
-    (one(), one())
-}
+/// Mostly small, some of several packets.
+pub(crate) const LENGTHS: Lengths = &[(17, 500), (2, 5_000), (1, 20_000)];
 
 /// Opens sessions and makes calls on them until one fails or `is_over` says so, and lets those end that are
 /// under way.

@@ -25,7 +25,7 @@ use erpc_test_tools::netns::skip;
 use erpc_test_tools::process::end_with_input;
 use erpc_tests::lab::{LabService, loopback};
 
-use crate::load::{Load, compare, lengths, round, tell};
+use crate::load::{LENGTHS, Load, compare, round, tell};
 use crate::net::{CLIENT, Net, ROLE, SERVER, say};
 
 /// Of a client, on a machine that has other things to do.
@@ -115,7 +115,7 @@ impl NetworkFaults {
         let transport = Faulty::new(socket, self.plan.clone());
         let faults = transport.handle();
         let endpoint = Endpoint::new(transport, self.config()).expect("the client's endpoint");
-        let (load, begun, mut rounds) = (Load::new(lengths), Instant::now(), 0);
+        let (load, begun, mut rounds) = (Load::new(LENGTHS), Instant::now(), 0);
         let is_over = || load.answered() >= self.answers && begun.elapsed() >= self.lasts;
         while !is_over() {
             rounds += 1;

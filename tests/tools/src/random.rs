@@ -47,6 +47,20 @@ impl Random {
         low + self.below(high - low + 1)
     }
 
+    /// One of `0..bound`, whose bound is drawn first: each of `bounds` is as likely as its weight, the first number, says.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn below_one_of(&mut self, bounds: &[(u64, u64)]) -> u64 {
+        let mut drawn = self.below(bounds.iter().map(|(weight, _)| weight).sum());
+        let bound = bounds.iter().find(|(weight, _)| {
+            let is_it = drawn < *weight;
+            drawn = drawn.saturating_sub(*weight);
+            is_it
+        });
+        self.below(bound.expect("there are bounds").1)
+    }
+
     /// True with a chance of `percent` in a hundred.
     #[inline]
     pub fn percent(&mut self, percent: u32) -> bool {
@@ -80,5 +94,15 @@ mod tests {
         let mut random = Random::new(0);
         let words = [0xE220_A839_7B1D_CDAF, 0x6E78_9E6A_A1B9_65F4, 0x06C4_5D18_8009_454F];
         assert_eq!(words, [(); 3].map(|()| random.word()));
+    }
+
+    #[test]
+    fn bounds_are_as_likely_as_their_weights() {
+        let mut random = Random::new(1);
+        let drawn = [(); 10_000].map(|()| random.below_one_of(&[(1, 1), (3, 10), (0, 1 << 40)]));
+        assert!(drawn.iter().all(|number| *number < 10));
+        let zeros = drawn.iter().filter(|number| **number == 0).count();
+        // A quarter, and a tenth of the others.
+        assert!((3_000..3_500).contains(&zeros), "{zeros}");
     }
 }

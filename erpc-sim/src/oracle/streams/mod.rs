@@ -3,14 +3,13 @@
 #[cfg(test)]
 mod tests;
 
-use std::ops::AddAssign;
-
 use erpc_core::protocol::{CallError, Cause, RejectReason};
 use erpc_core::status::{Code, Status};
 use erpc_core::stream::{BATCH, MAX_PULLS, MAX_UNREAD, StreamOp, StreamResult};
 use erpc_core::time::Instant;
 
 use super::{Incarnation, Oracle};
+use crate::counters::counters;
 use crate::pattern;
 use crate::stream_script::{Direction, Flow, StreamScript};
 
@@ -75,37 +74,25 @@ pub(super) struct Stream {
     must_not_start: bool,
 }
 
-/// What became of streams.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Streams {
-    /// Those that were begun.
-    pub begun: u64,
-    /// Items that were read.
-    pub items: u64,
-    /// Streams that ended well.
-    pub finished: u64,
-    /// Streams that ended with their handler's status.
-    pub statuses: u64,
-    /// Streams that ended with another error.
-    pub failed: u64,
-    /// Streams whose reader left first.
-    pub left: u64,
-    /// Streams whose client died first.
-    pub abandoned: u64,
-    /// Handlers that were told to stop.
-    pub stopped: u64,
-}
-
-impl AddAssign for Streams {
-    fn add_assign(&mut self, more: Self) {
-        self.begun += more.begun;
-        self.items += more.items;
-        self.finished += more.finished;
-        self.statuses += more.statuses;
-        self.failed += more.failed;
-        self.left += more.left;
-        self.abandoned += more.abandoned;
-        self.stopped += more.stopped;
+counters! {
+    /// What became of streams.
+    pub struct Streams {
+        /// Those that were begun.
+        pub begun: u64,
+        /// Items that were read.
+        pub items: u64,
+        /// Streams that ended well.
+        pub finished: u64,
+        /// Streams that ended with their handler's status.
+        pub statuses: u64,
+        /// Streams that ended with another error.
+        pub failed: u64,
+        /// Streams whose reader left first.
+        pub left: u64,
+        /// Streams whose client died first.
+        pub abandoned: u64,
+        /// Handlers that were told to stop.
+        pub stopped: u64,
     }
 }
 
