@@ -1,4 +1,4 @@
-//! Putting a message together out of packets.
+//! Assembles a message from its packets.
 
 use crate::buf::{MsgBuf, NoMemory, Pool};
 use crate::mutants::mutant;
@@ -10,17 +10,17 @@ const FIRST_BUFFER: usize = 16 * 1_024;
 
 /// A message under way. Packets are taken in order only.
 ///
-/// Memory follows the bytes that have arrived: the buffer is at most four times what is there, unless the
+/// Memory follows the bytes that have arrived: the buffer is at most four times as long as they are, unless the
 /// pool has an idle one of the full size. The size that the peer declares allocates nothing.
 pub(super) struct Assembly {
-    /// There from the first packet on.
+    /// `Some` from the first packet on.
     buffer: Option<MsgBuf>,
     layout: PacketLayout,
     next: u32,
 }
 
 impl Assembly {
-    /// A message of which nothing has come.
+    /// A message without its first packet.
     pub(super) fn empty(layout: PacketLayout) -> Self {
         Self { buffer: None, layout, next: 0 }
     }

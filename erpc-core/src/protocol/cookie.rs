@@ -1,4 +1,4 @@
-//! The stateless cookie that validates a client's address before anything is kept for it.
+//! The stateless cookie that validates a client's address before the server keeps state for it.
 
 use std::hash::Hasher;
 
@@ -47,7 +47,7 @@ impl CookieMaker {
         cookie
     }
 
-    /// Whether the cookie was issued for just this, not too long ago.
+    /// Whether a cookie was issued to this client at `route`, for endpoint `steer`, within the last 10 s.
     pub(super) fn check<R: Route>(
         &self,
         now: Instant,

@@ -151,7 +151,7 @@ pub enum Event<'p, R> {
         /// The request, the caller's again.
         request: MsgBuf,
     },
-    /// The client has cancelled this request, which has not been answered. Whoever works on it may stop; it
+    /// The client has cancelled this request, which has not been answered. Its handler may stop; it
     /// is to be answered all the same, with whatever there is.
     Cancelled(RequestHandle),
 }
@@ -170,8 +170,8 @@ pub enum Notice {
     },
     /// A session has opened or is no more.
     Session(SessionId, SessionEvent),
-    /// As [`Event::Cancelled`], once per request: the request's session is gone. There is nobody to
-    /// answer to.
+    /// As [`Event::Cancelled`], once per request: the request's session is gone, and
+    /// its response will be dropped.
     Cancelled(RequestHandle),
     /// A session that a peer opened is gone. All its requests that were not answered were named before.
     ClientGone(ClientId),

@@ -12,12 +12,13 @@ pub const MAX_RTO: u64 = 500_000_000;
 /// Doublings that take a timeout of any length to the ceiling: a nanosecond is the shortest.
 const MAX_DOUBLINGS: u8 = 29;
 
-/// Doublings that outlast the call that they were for.
-const MOST_KEPT: u8 = 4;
+/// Doublings that outlast their call, at most.
+const MAX_KEPT_DOUBLINGS: u8 = 4;
 
-/// Floors that a server's own time adds to a timeout at most if it answers probes, and never more than the ceiling. Up to
-/// there it is waited for, as probing who is known to be slow costs packets; beyond, a probe costs less than a late recovery.
-const MOST_SERVED: u64 = 8;
+/// The server's own time adds so many floors to a timeout at most, if the server answers probes, and never more than the
+/// ceiling. Up to there the client waits, as probes of a slow server cost packets; beyond, a probe costs less than a late
+/// recovery.
+const SERVER_TIME_FLOORS: u64 = 8;
 
 /// Smoothed round-trip time and its variation, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -26,11 +27,11 @@ pub(super) struct RttEstimator {
     srtt8: u64,
     /// Four times the mean deviation.
     var4: u64,
-    /// What responses have lately taken: the most, which fades by an eighth with every response.
-    served: u64,
+    /// The most time of its own that the server has lately taken for a response; it fades by an eighth with every response.
+    server_time: u64,
     floor: u64,
-    /// Doublings of calls whose answers gave no sample, since the last one that did.
-    kept: u8,
+    /// Doublings of calls whose answers gave no sample, since the last sample.
+    kept_doublings: u8,
 }
 
 impl RttEstimator {
@@ -39,19 +40,19 @@ impl RttEstimator {
         Self {
             srtt8: 0,
             var4: 0,
-            served: 0,
+            server_time: 0,
             floor: (floor.as_nanos() as u64).min(MAX_RTO),
-            kept: 0,
+            kept_doublings: 0,
         }
     }
 
     /// Takes in a round trip, the server's own time already taken out.
     ///
-    /// Nothing may be left of it, for a server that was away says how long the packet has waited for it at most. That
+    /// It may be 0, because a server that was away tells the longest time that the packet may have waited for it. That
     /// counts as a nanosecond: zero stands for no sample, and cannot be doubled.
     #[inline]
     pub(super) fn sample(&mut self, nanos: u64) {
-        self.kept = 0;
+        self.kept_doublings = 0;
         let nanos = nanos.max(1);
         if self.srtt8 == 0 {
             self.srtt8 = nanos * 8;
@@ -63,32 +64,32 @@ impl RttEstimator {
         self.srtt8 = self.srtt8 - (self.srtt8 >> 3) + nanos;
     }
 
-    /// A call was answered after so many timeouts, and nobody knows which of its copies. If round trips have become longer
-    /// than the timeout, none would ever be measured again: so the timeout stays as long as it was, until one is
+    /// A call was answered after so many timeouts, and the answer does not tell to which copy. If round trips have become
+    /// longer than the timeout, no answer would give a sample again: so the timeout keeps its length until the next sample
     /// (Karn's algorithm, RFC 6298 section 5).
     pub(super) fn keep_backoff(&mut self, retries: u8) {
-        self.kept = self.kept.saturating_add(retries).min(MOST_KEPT);
+        self.kept_doublings = self.kept_doublings.saturating_add(retries).min(MAX_KEPT_DOUBLINGS);
     }
 
-    /// Takes in how much time of its own the server says that a response took; `asked_in_vain` if it has answered no probe
-    /// meanwhile. Who is not there to answer is not asked, but waited for: it may be away for as long as the ceiling.
+    /// Takes in the server's own time for a response, as it tells; `probes_unanswered` if it has answered no probe meanwhile.
+    /// An unresponsive server is waited for, not probed: it may be away for as long as the ceiling.
     #[inline]
-    pub(super) fn serve(&mut self, nanos: u64, asked_in_vain: bool) {
-        let known = (self.floor * MOST_SERVED).max(self.served);
-        let most = if asked_in_vain { MAX_RTO } else { known.min(MAX_RTO) };
-        self.served = nanos.min(most).max(self.served - (self.served >> 3));
+    pub(super) fn serve(&mut self, nanos: u64, probes_unanswered: bool) {
+        let known = (self.floor * SERVER_TIME_FLOORS).max(self.server_time);
+        let most = if probes_unanswered { MAX_RTO } else { known.min(MAX_RTO) };
+        self.server_time = nanos.min(most).max(self.server_time - (self.server_time >> 3));
     }
 
-    /// How much longer a response may be on its way than other answers, in nanoseconds.
+    /// The time that a response may take longer than other answers, in nanoseconds.
     pub(super) fn service(&self) -> u64 {
-        self.served
+        self.server_time
     }
 
     /// The timeout after `retries` retransmissions without progress: doubled each time, at most 500 ms.
     ///
-    /// The floor is what scheduling may add to any round trip, so it lies on top of the smoothed one (as Linux has it,
-    /// where RFC 6298 bounds the sum): behind a queue of constant length, many samples per round trip leave no deviation,
-    /// and the first answer that is late by a tick would be taken for lost.
+    /// The floor allows for the delay that scheduling adds to any round trip, so it lies on top of the smoothed one (as in
+    /// Linux; RFC 6298 bounds the sum): behind a queue of constant length, many samples per round trip leave no deviation,
+    /// and the first answer that is late by a tick would count as lost.
     #[inline]
     pub(super) fn rto(&self, retries: u8) -> u64 {
         let base = if self.srtt8 == 0 {
@@ -99,7 +100,7 @@ impl RttEstimator {
         let doublings = if mutant!(RtoNeverDoubled) {
             0
         } else {
-            retries.saturating_add(self.kept).min(MAX_DOUBLINGS)
+            retries.saturating_add(self.kept_doublings).min(MAX_DOUBLINGS)
         };
         base.saturating_mul(1 << doublings).min(MAX_RTO)
     }

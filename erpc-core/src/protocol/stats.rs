@@ -13,11 +13,11 @@ pub enum DropReason {
     Version,
     /// A flag that this version does not define.
     Flags,
-    /// Damaged: the packet is not what its checksum was computed over.
+    /// Damaged: the checksum does not fit the packet.
     Checksum,
     /// A checksum on a session without, or none on one with, or on a control packet.
     Trailer,
-    /// A control packet whose body is not what its type says, or a `Done` of no known form.
+    /// A control packet whose body does not fit its type, or a `Done` of no known form.
     Control,
     /// The connection id names no session: a stranger, or an earlier life of this endpoint.
     UnknownConnection,
@@ -29,7 +29,7 @@ pub enum DropReason {
     OldRequest,
     /// Of a request that the slot cannot be at yet.
     RequestLeap,
-    /// A request in a slot whose earlier request is not answered.
+    /// A request in a slot whose earlier request has no answer yet.
     SlotBusy,
     /// Received before: a duplicate, answered if the peer needs an answer.
     Duplicate,
@@ -37,7 +37,7 @@ pub enum DropReason {
     OutOfOrder,
     /// The sizes in the header contradict the packet, the message or the session's limits.
     LyingSize,
-    /// An acknowledgement or response for what was not sent.
+    /// An acknowledgement or response for a packet that was not sent.
     Unsolicited,
     /// A request for response packets that do not exist, or for more than the credits.
     Overrun,
@@ -181,8 +181,7 @@ impl fmt::Debug for Drops<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionStats {
     /// The smoothed round-trip time without the server's own, `None` before the first sample. Too short where
-    /// the server's loop is away now and then: what it takes in then may have come at any moment meanwhile, and is
-    /// taken to have come at the first.
+    /// the server's loop is away now and then: the server assumes the earliest arrival for the packets of that time.
     pub rtt: Option<std::time::Duration>,
     /// The rate that congestion control has found for it, in bytes per second; `None` while it sends as fast as its
     /// credits allow.

@@ -2,7 +2,7 @@
 //! Carousel (Saeed et al., SIGCOMM'17, section 4.2), for pacing.
 //!
 //! Four levels of 64 slots. An entry sits in the level whose slot width fits its distance and moves down
-//! as its time comes nearer. Arming and cancelling are O(1); advancing over an idle stretch costs a few
+//! as its time approaches. Arming and cancelling are O(1); advancing over an idle stretch costs a few
 //! bitmap operations per occupied slot, whatever the length of the stretch. A tick is a power of two in nanoseconds,
 //! so that which slot an instant belongs to is a shift, exact whatever clock the instant was read from.
 //!
@@ -14,14 +14,14 @@ use crate::time::Instant;
 
 /// Retransmissions, pings and deadlines: a tick is 16.4 us, the horizon 4.6 minutes.
 pub(super) type Timers = Wheel<14>;
-/// Whose turn it is to send: a tick is 1.02 us, the horizon 17 s.
+/// Departures of paced sessions: a tick is 1.02 us, the horizon 17 s.
 pub(super) type PaceWheel = Wheel<10>;
 
 /// Log2 of the slots per level.
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = 4;
-/// Farthest distance that is represented, in ticks. What is due later fires then, early.
+/// Farthest distance that the wheel represents, in ticks. An entry that is due later fires then, early.
 const HORIZON: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
 const NONE: u32 = u32::MAX;
 
@@ -52,8 +52,8 @@ pub(super) struct Wheel<const TICK_SHIFT: u32> {
     occupied: [u64; LEVELS],
     /// All entries up to and including this tick have been moved to the current slot of level 0.
     tick: u64,
-    /// Nothing has to be looked at before this tick; [`Self::IDLE`] if nothing is armed. May be too early
-    /// after something was cancelled.
+    /// No slot has to be looked at before this tick; [`Self::IDLE`] if no entry is armed. May be too early
+    /// after a cancel.
     soonest: u64,
     armed: usize,
 }
@@ -73,7 +73,7 @@ impl<const TICK_SHIFT: u32> Wheel<TICK_SHIFT> {
         }
     }
 
-    /// Says what time it is before the first entry is armed: how far an entry is away counts from there,
+    /// Sets the time before the first entry is armed: the distance of an entry counts from there,
     /// and the clock's origin may be long ago. Does nothing while entries are armed.
     pub(super) fn begin(&mut self, now: Instant) {
         if self.armed == 0 {
@@ -136,13 +136,13 @@ impl<const TICK_SHIFT: u32> Wheel<TICK_SHIFT> {
         }
     }
 
-    /// Nothing fires before this; [`Instant::NEVER`] if nothing is armed. Exact for what is less than 64 ticks
+    /// No entry fires before this; [`Instant::NEVER`] if none is armed. Exact for entries less than 64 ticks
     /// away, else a lower bound.
     pub(super) fn next(&self) -> Instant {
         if self.armed == 0 {
             return Instant::NEVER;
         }
-        // Whoever let entries expire may have left some for later.
+        // The caller of `expire` may have left due entries for later.
         let tick = if self.due().is_some() { self.tick } else { self.next_tick() };
         Instant::from_nanos(tick << TICK_SHIFT)
     }
@@ -277,7 +277,7 @@ mod tests {
             self.heap.push(Reverse((due, id)));
         }
 
-        /// The earliest deadline; what was moved or cancelled is skipped.
+        /// The earliest deadline; skips entries that were moved or cancelled.
         fn earliest(&mut self) -> Option<u64> {
             while let Some(&Reverse((due, id))) = self.heap.peek() {
                 if self.armed[id as usize] == Some(due) {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_at_the_horizon_waits_for_it_and_what_is_due_later_is_held_to_it() {
+    fn an_entry_due_at_or_beyond_the_horizon_fires_at_the_horizon() {
         fn horizon<const SHIFT: u32>() {
             let tick = Wheel::<SHIFT>::TICK;
             for begin in [0, 1, 62, 63, 64, 4_095, 4_097, (1 << 24) - 1, 1 << 24, 12_345_678] {
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn next_is_exact_for_64_ticks_and_says_so_while_some_that_are_due_are_left() {
+    fn next_is_exact_for_64_ticks_also_while_due_entries_are_left() {
         let mut timers = Timers::new();
         for ticks in [1, 2, 5, 63] {
             timers.arm(TimerId(1), at(ticks * Timers::TICK));
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_until_the_next_entry_is_woken_a_few_times_in_200_seconds() {
+    fn a_loop_that_sleeps_until_the_next_entry_wakes_a_few_times_in_200_seconds() {
         let mut timers = Timers::new();
         timers.arm(TimerId(1), at(2_000_000));
         timers.arm(TimerId(2), at(70_000_000));

@@ -332,3 +332,81 @@ impl ServerSlot {
         std::mem::replace(&mut self.state, SlotState::Idle { kept: None })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::server::kept_response::Response;
+    use crate::wire::PacketLayout;
+
+    const SECOND: Instant = Instant::from_nanos(1_000_000_000);
+
+    fn response(pool: &mut Pool, len: usize) -> KeptResponse {
+        let mut message = pool.alloc(len).expect("memory");
+        message.resize(len);
+        let response = Response { message, failure: false, extended: false };
+        KeptResponse::new(response, PacketLayout::new(len as u32, 1_024, 1_024), false, 0)
+    }
+
+    /// A slot that has responded to its first request with `len` bytes.
+    fn responded(len: usize) -> (ServerSlot, SessionMemory, Pool) {
+        let (mut memory, mut pool) = (SessionMemory::default(), Pool::new(1 << 20));
+        let first = RequestNumber::from_u32(0);
+        let mut slot = ServerSlot::new(RequestNumber::from_u32(0u32.wrapping_sub(WINDOW as u32)));
+        assert_eq!(slot.position(first), Position::Next);
+        slot.claim(first, &mut memory, &mut pool);
+        assert!(slot.execute(SECOND, &mut memory).is_none(), "no response before the first");
+        assert_eq!(memory.slots(), 0);
+        slot.respond(response(&mut pool, len), &mut memory, &mut pool);
+        assert_eq!(memory.slots(), slot.footprint());
+        slot.check_invariants();
+        (slot, memory, pool)
+    }
+
+    #[test]
+    fn positions_are_relative_to_the_current_request() {
+        let (slot, ..) = responded(10);
+        let position = |number: i32| slot.position(RequestNumber::from_u32(number as u32));
+        let window = WINDOW as i32;
+        assert_eq!(position(0), Position::Current);
+        assert_eq!(position(window), Position::Next);
+        assert_eq!(position(2 * window), Position::Leap);
+        assert_eq!(position(-window), Position::Earlier);
+    }
+
+    #[test]
+    fn the_next_request_brings_a_small_buffer_and_not_a_large_one() {
+        for (len, is_small) in [(10, true), (KEPT_CAPACITY * 4, false)] {
+            let (mut slot, mut memory, mut pool) = responded(len);
+            let next = RequestNumber::from_u32(WINDOW as u32);
+            assert_eq!(slot.is_plain_next(next), is_small);
+            slot.claim(next, &mut memory, &mut pool);
+            assert_eq!(memory.slots(), slot.footprint());
+            assert_eq!(slot.execute(SECOND, &mut memory).is_some(), is_small);
+            assert_eq!((memory.slots(), slot.footprint()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn the_common_case_does_what_the_general_one_does() {
+        let (mut slot, mut memory, mut pool) = responded(10);
+        let next = RequestNumber::from_u32(WINDOW as u32);
+        assert!(slot.is_plain_next(next));
+        assert!(slot.plain_execute(next, SECOND, &mut memory).is_some());
+        assert_eq!((slot.number(), slot.plain_executing_since()), (next, Some(SECOND)));
+        assert_eq!((memory.slots(), slot.footprint()), (0, 0));
+        slot.plain_respond(response(&mut pool, 20), &mut memory);
+        assert!(memory.slots() > 0 && memory.slots() == slot.footprint());
+    }
+
+    #[test]
+    fn a_handler_hears_of_the_first_cancel_only() {
+        let (mut slot, mut memory, mut pool) = responded(10);
+        slot.claim(RequestNumber::from_u32(WINDOW as u32), &mut memory, &mut pool);
+        slot.execute(SECOND, &mut memory);
+        assert!(slot.needs_cancel() && slot.plain_executing_since().is_some());
+        assert!(slot.cancel());
+        assert!(!slot.cancel() && !slot.needs_cancel());
+        assert!(slot.execution().is_some_and(|execution| execution.is_accepted));
+    }
+}
