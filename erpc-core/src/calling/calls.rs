@@ -30,10 +30,16 @@ pub(crate) struct Calls<T: Transport> {
     pub(super) submissions: RefCell<VecDeque<Submission<T::Route>>>,
     /// Callbacks that failed before anything was sent. They wait for the loop, so that no callback runs
     /// within the call that it was given to.
-    pub(super) failures: RefCell<VecDeque<(usize, CallError)>>,
+    pub(super) failures: RefCell<VecDeque<FailedCall>>,
     /// The sessions that the protocol has, as their handles see them.
     pub(super) links: RefCell<HashMap<SessionId, Rc<Link<T::Route>>>>,
     streams: StreamCalls<T>,
+}
+
+/// A call that failed before anything was sent.
+pub(super) struct FailedCall {
+    pub(super) key: usize,
+    pub(super) error: CallError,
 }
 
 impl<T: Transport> Calls<T> {
@@ -101,7 +107,7 @@ impl<T: Transport> Calls<T> {
     pub(crate) fn end_all(&self) {
         self.run_failures();
         // What callbacks have asked for meanwhile waits among the failures: it was never sent.
-        let unsent: Vec<usize> = self.failures.borrow().iter().map(|(key, _)| *key).collect();
+        let unsent: Vec<usize> = self.failures.borrow().iter().map(|failed| failed.key).collect();
         let pending = self.table().pending();
         for key in pending.into_iter().filter(|key| !unsent.contains(key)) {
             self.abandon(key);

@@ -3,7 +3,7 @@
 use std::cell::RefMut;
 
 use super::callback::Callback;
-use super::calls::Calls;
+use super::calls::{Calls, FailedCall};
 use super::response::{KeptReply, message};
 use super::table::{CallOutcome, CallTable};
 use crate::buf::{MsgBuf, NoMemory};
@@ -130,7 +130,7 @@ impl<T: Transport> Calls<T> {
             if self.scheduler().lifecycle() == Lifecycle::Orphaned {
                 return self.drop_callback(key);
             }
-            self.failures.borrow_mut().push_back((key, error));
+            self.failures.borrow_mut().push_back(FailedCall { key, error });
             self.scheduler().wake_loop();
         } else {
             self.end_with_error(key, error);
@@ -166,7 +166,7 @@ impl<T: Transport> Calls<T> {
         let count = self.failures.borrow().len();
         for _ in 0..count {
             let failure = self.failures.borrow_mut().pop_front();
-            if let Some((key, error)) = failure {
+            if let Some(FailedCall { key, error }) = failure {
                 self.end_with_error(key, error);
             }
         }

@@ -60,17 +60,19 @@ impl<T: Transport> Calls<T> {
         let mut calls = self.table();
         let Some(entry) = calls.get(key) else { return };
         let waits = entry.plan.as_deref_mut().is_some_and(|plan| self.withdraw(plan));
-        let dropped = if waits || entry.is_done() {
-            (calls.remove(key), None)
+        // Wakers, and what a plan holds, may run anything when they are dropped: the table is not borrowed then.
+        if waits || entry.is_done() {
+            let ended = calls.remove(key);
+            drop(calls);
+            drop(ended);
         } else {
-            (None, Some(std::mem::replace(&mut entry.outcome, CallOutcome::Cancelled)))
-        };
-        drop(calls);
-        if dropped.1.is_some() && !self.scheduler().is_closed() {
-            self.submit(Submission::Cancel(key));
+            let outcome = std::mem::replace(&mut entry.outcome, CallOutcome::Cancelled);
+            drop(calls);
+            if !self.scheduler().is_closed() {
+                self.submit(Submission::Cancel(key));
+            }
+            drop(outcome);
         }
-        // Wakers, and what a plan holds, may run anything when they are dropped.
-        drop(dropped);
     }
 
     /// Queues a submission.

@@ -90,7 +90,8 @@ impl<T: Transport> ClientStream<T> {
     /// of its first extension.
     pub(crate) fn new(
         endpoint: &Rc<EndpointState<T>>,
-        (method, name): (u32, &'static str),
+        method: u32,
+        name: &'static str,
         deadline: Instant,
         entries: Vec<u8>,
         lease: Option<StreamLease<T>>,

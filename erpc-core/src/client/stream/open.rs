@@ -163,7 +163,7 @@ fn new<T: Transport, Req, Resp, C, D>(
     let time = CallOptions::time_limit(options, method);
     let deadline = time.map_or(Instant::NEVER, |time| endpoint.scheduler().now() + time);
     let entries = CallOptions::entries(options).to_vec();
-    ClientStream::new(endpoint, (method.id(), method.full_name()), deadline, entries, lease)
+    ClientStream::new(endpoint, method.id(), method.full_name(), deadline, entries, lease)
 }
 
 /// Looks for a server for a stream that has none. Dropped on the way, it ends the stream. The channel stays
