@@ -12,12 +12,17 @@ use super::{Generator, package_type};
 use crate::options::field_size;
 use crate::types::escaped;
 
-/// A field on both of its sides: in the struct, and in the functions that set and get it.
+/// A field of a struct with a fixed layout, and its functions.
 struct Field {
     name: Ident,
     getter: Ident,
     setter: Ident,
     docs: TokenStream,
+    form: Form,
+}
+
+/// A field's type on both of its sides: in the struct, and in the functions that set and get it.
+struct Form {
     /// Bytes.
     size: u64,
     /// In the struct.
@@ -28,9 +33,10 @@ struct Field {
     native: TokenStream,
     /// From `native`, in a variable of the field's name, to `stored`.
     store: TokenStream,
-    /// What the getter returns, and how: `const` or not.
+    /// What the getter returns, and how.
     read_type: TokenStream,
     read: TokenStream,
+    /// Whether the getter is `const`.
     is_const: bool,
 }
 
@@ -43,7 +49,7 @@ impl Generator {
         fields.sort_by_key(FieldDescriptor::number);
         let fields: Vec<_> =
             fields.iter().map(|field| self.fixed_field(field, &mut taken)).collect();
-        let size: u64 = fields.iter().map(|field| field.size).sum();
+        let size: u64 = fields.iter().map(|field| field.form.size).sum();
         let layout = format!("{size} bytes, the fields in the order of their numbers.");
         let fallback = format!("`{}`.", message.full_name());
         let docs = docs::docs_or(
@@ -58,8 +64,11 @@ impl Generator {
             let name = ident(name);
             quote!(#erpc::zerocopy::#name)
         });
-        let stored = fields.iter().map(|Field { name, stored, .. }| quote!(#name: #stored));
-        let zeros = fields.iter().map(|Field { name, zero, .. }| quote!(#name: #zero));
+        let stored = fields
+            .iter()
+            .map(|Field { name, form: Form { stored, .. }, .. }| quote!(#name: #stored));
+        let zeros =
+            fields.iter().map(|Field { name, form: Form { zero, .. }, .. }| quote!(#name: #zero));
         let functions = fields.iter().map(Field::functions);
         let new_docs = docs::docs(&["All fields zero."]);
         let unused_docs = docs::docs(&["Unused itself, as is expected above."]);
@@ -98,98 +107,105 @@ impl Generator {
         let fallback = format!("`{}`.", field.name());
         let comments = docs::comments(&field.parent_message().parent_file(), field.path());
         let docs = docs::docs_or(&comments, &fallback, &[]);
-        let number = |size: u64, prefix: &str| {
-            let (stored, native) = (format_ident!("{prefix}{}", size * 8), native(prefix, size));
-            let erpc = &self.erpc;
-            let stored = quote!(#erpc::zerocopy::little_endian::#stored);
-            Field {
-                size,
-                zero: quote!(#stored::ZERO),
-                store: quote!(#stored::new(#name)),
-                read: quote!(self.#name.get()),
-                read_type: quote!(#native),
-                native: quote!(#native),
-                stored,
-                is_const: true,
-                name: name.clone(),
-                getter: getter.clone(),
-                setter: setter.clone(),
-                docs: docs.clone(),
-            }
-        };
+        let form = self.form(field, &name);
+        Field { name, getter, setter, docs, form }
+    }
+
+    fn form(&self, field: &FieldDescriptor, name: &Ident) -> Form {
         let package = field.parent_message().package_name().to_owned();
         match field.kind() {
-            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => number(4, "I"),
-            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => number(8, "I"),
-            Kind::Uint32 | Kind::Fixed32 => number(4, "U"),
-            Kind::Uint64 | Kind::Fixed64 => number(8, "U"),
-            Kind::Float => number(4, "F"),
-            Kind::Double => number(8, "F"),
-            Kind::Bool => Field {
-                size: 1,
-                stored: quote!(u8),
-                zero: quote!(0),
-                native: quote!(bool),
-                store: quote!(#name as u8),
-                read_type: quote!(bool),
-                read: quote!(self.#name != 0),
-                ..number(4, "U")
-            },
+            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => self.number(name, "I", 4),
+            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => self.number(name, "I", 8),
+            Kind::Uint32 | Kind::Fixed32 => self.number(name, "U", 4),
+            Kind::Uint64 | Kind::Fixed64 => self.number(name, "U", 8),
+            Kind::Float => self.number(name, "F", 4),
+            Kind::Double => self.number(name, "F", 8),
+            Kind::Bool => Form::boolean(name),
             Kind::Enum(of) => {
                 let of = self.types.enumeration(&package, &of);
-                let stored = number(4, "I");
-                let store = &stored.stored;
-                Field {
-                    store: quote!(#store::new(#name as i32)),
+                let number = self.number(name, "I", 4);
+                let stored = &number.stored;
+                Form {
+                    store: quote!(#stored::new(#name as i32)),
                     read: quote!(#of::try_from(self.#name.get()).ok()),
                     read_type: quote!(::core::option::Option<#of>),
                     native: of,
                     is_const: false,
-                    ..number(4, "I")
+                    ..number
                 }
             }
             Kind::Message(of) => {
                 let size = fixed_size(&of);
                 let of = self.types.message(&package, &of);
-                Field {
-                    size,
-                    zero: quote!(#of::new()),
-                    store: quote!(#name),
-                    read: quote!(&self.#name),
-                    read_type: quote!(&#of),
-                    native: of.clone(),
-                    stored: of,
-                    ..number(4, "U")
-                }
+                Form::in_place(name, size, quote!(#of::new()), of)
             }
             // Bytes; others have been refused.
             _ => {
                 let size = field_size(field);
                 let count = Literal::u32_unsuffixed(size);
-                let of = quote!([u8; #count]);
-                Field {
-                    size: size.into(),
-                    zero: quote!([0; #count]),
-                    store: quote!(#name),
-                    read: quote!(&self.#name),
-                    read_type: quote!(&#of),
-                    native: of.clone(),
-                    stored: of,
-                    ..number(4, "U")
-                }
+                Form::in_place(name, size.into(), quote!([0; #count]), quote!([u8; #count]))
             }
+        }
+    }
+
+    /// A number of `size` bytes; `prefix` is that of its type's name.
+    fn number(&self, name: &Ident, prefix: &str, size: u64) -> Form {
+        let (erpc, bits) = (&self.erpc, size * 8);
+        let stored = format_ident!("{prefix}{bits}");
+        let stored = quote!(#erpc::zerocopy::little_endian::#stored);
+        let native = format_ident!("{}{bits}", prefix.to_lowercase());
+        let native = quote!(#native);
+        Form {
+            size,
+            zero: quote!(#stored::ZERO),
+            store: quote!(#stored::new(#name)),
+            read: quote!(self.#name.get()),
+            read_type: native.clone(),
+            native,
+            stored,
+            is_const: true,
+        }
+    }
+}
+
+impl Form {
+    fn boolean(name: &Ident) -> Self {
+        Self {
+            size: 1,
+            stored: quote!(u8),
+            zero: quote!(0),
+            native: quote!(bool),
+            store: quote!(#name as u8),
+            read_type: quote!(bool),
+            read: quote!(self.#name != 0),
+            is_const: true,
+        }
+    }
+
+    /// What is stored as it is, and lent to readers.
+    fn in_place(name: &Ident, size: u64, zero: TokenStream, of: TokenStream) -> Self {
+        Self {
+            size,
+            zero,
+            store: quote!(#name),
+            read: quote!(&self.#name),
+            read_type: quote!(&#of),
+            native: of.clone(),
+            stored: of,
+            is_const: true,
         }
     }
 }
 
 impl Field {
     fn functions(&self) -> TokenStream {
-        let Self { name, getter, setter, docs, native, store, read_type, read, .. } = self;
-        let is_const = self.is_const.then(|| quote!(const));
+        let Self { name, getter, setter, docs, form } = self;
+        let Form { native, store, read_type, read, .. } = form;
+        let is_const = form.is_const.then(|| quote!(const));
         let setter_docs =
             docs::docs(&[&format!("The same with another `{}`.", plain(&getter.to_string()))]);
         let unknown =
-            (!self.is_const).then(|| docs::docs(&["", "`None` for a value of a later version."]));
+            (!form.is_const).then(|| docs::docs(&["", "`None` for a value of a later version."]));
         quote! {
             #docs
             #unknown
@@ -205,10 +221,6 @@ impl Field {
             }
         }
     }
-}
-
-fn native(prefix: &str, size: u64) -> Ident {
-    format_ident!("{}{}", prefix.to_lowercase(), size * 8)
 }
 
 /// Bytes of a message with a fixed layout.
