@@ -1,5 +1,7 @@
 //! Every path of every file, resolved.
 
+use std::collections::HashMap;
+
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Block, Item, Stmt, Visibility};
@@ -38,10 +40,18 @@ impl SourceTree {
     #[must_use]
     pub fn path_uses(&self) -> PathUses {
         let mut uses = PathUses::default();
+        let methods = self.methods();
         for id in self.modules() {
             let module = self.module(id);
-            let mut visitor =
-                Visitor { tree: self, id, module, blocks: Vec::new(), uses: &mut uses };
+            let mut visitor = Visitor {
+                tree: self,
+                methods: &methods,
+                id,
+                module,
+                of: Vec::new(),
+                blocks: Vec::new(),
+                uses: &mut uses,
+            };
             for item in &module.items {
                 visitor.visit_item(item);
             }
@@ -50,12 +60,53 @@ impl SourceTree {
         uses.crossing.dedup();
         uses
     }
+
+    fn methods(&self) -> Methods {
+        let mut methods = Methods::new();
+        for id in self.modules() {
+            for item in &self.module(id).items {
+                let Item::Impl(block) = item else { continue };
+                if block.trait_.is_some() {
+                    continue;
+                }
+                for of in self.implementor(id, block) {
+                    for item in &block.items {
+                        let name = match item {
+                            syn::ImplItem::Fn(item) if !is_test_only(&item.attrs) => {
+                                &item.sig.ident
+                            }
+                            syn::ImplItem::Const(item) => &item.ident,
+                            _ => continue,
+                        };
+                        methods.entry((of, name.to_string())).or_default().push(id);
+                    }
+                }
+            }
+        }
+        methods
+    }
+
+    /// The type that a block in a module implements something for.
+    pub(crate) fn implementor(&self, module: ModuleId, block: &syn::ItemImpl) -> Vec<Target> {
+        let syn::Type::Path(of) = &*block.self_ty else { return Vec::new() };
+        let path: Vec<_> =
+            of.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        let mut found = self.resolve(module, &path);
+        found.retain(|target| matches!(target, Target::Item { .. }));
+        found
+    }
 }
+
+/// By type and name, the modules that define a method or an associated constant of the type itself.
+type Methods = HashMap<(Target, String), Vec<ModuleId>>;
 
 struct Visitor<'a> {
     tree: &'a SourceTree,
+    methods: &'a Methods,
     id: ModuleId,
     module: &'a Module,
+    /// The types that `Self` means around the place of the visit, the innermost last.
+    of: Vec<Vec<Target>>,
     blocks: Vec<Scope>,
     uses: &'a mut PathUses,
 }
@@ -87,6 +138,16 @@ impl Visitor<'_> {
         if to != self.module.file {
             let from = self.module.file;
             self.uses.crossing.push(PathUse { from, line, path: path.join("::"), to });
+        }
+    }
+
+    /// Records that a method of one of these types is named.
+    fn method(&mut self, of: &[Target], name: &str, path: &str, line: usize) {
+        let methods = self.methods;
+        for of in of {
+            for module in methods.get(&(*of, name.to_owned())).into_iter().flatten() {
+                self.crossing(Target::Module(*module), &[path.to_owned()], line);
+            }
         }
     }
 
@@ -155,6 +216,12 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
         if !attributes(item).is_some_and(is_test_only) {
             visit::visit_item(self, item);
         }
+    }
+
+    fn visit_item_impl(&mut self, block: &'ast syn::ItemImpl) {
+        self.of.push(self.tree.implementor(self.id, block));
+        visit::visit_item_impl(self, block);
+        self.of.pop();
     }
 
     fn visit_impl_item(&mut self, item: &'ast syn::ImplItem) {
@@ -251,6 +318,15 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
             let segments: Vec<_> =
                 path.segments.iter().map(|segment| segment.ident.to_string()).collect();
             self.path(&segments, line);
+            if let [of @ .., name] = &*segments
+                && !of.is_empty()
+            {
+                let types = match of {
+                    [only] if only == "Self" => self.of.last().cloned().unwrap_or_default(),
+                    of => self.resolve(of),
+                };
+                self.method(&types, name, &segments.join("::"), line);
+            }
         }
         visit::visit_path(self, path);
     }

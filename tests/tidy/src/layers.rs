@@ -321,6 +321,32 @@ mod tests {
     }
 
     #[test]
+    fn a_method_counts_as_the_file_with_its_impl_block() {
+        let files = |call| {
+            [
+                ("lib.rs", "mod low; mod high;"),
+                ("high.rs", "impl crate::low::Low { pub fn rise() {} pub const MAX: u8 = 0; }"),
+                ("low.rs", call),
+            ]
+        };
+        for call in [
+            "pub struct Low; fn f() { Low::rise() }",
+            "pub struct Low; impl Low { fn f() { Self::rise() } }",
+            "pub struct Low; impl Clone for Low { fn clone(&self) -> Self { [0; Self::MAX as usize]; Low } }",
+        ] {
+            assert_eq!(
+                keys(&files(call)),
+                ["folders high.rs", "folders low.rs", UPWARD][2..],
+                "{call}"
+            );
+        }
+        assert_eq!(
+            keys(&files("pub struct Low; impl Low { fn f() { Self::other() } fn other() {} }")),
+            [""; 0]
+        );
+    }
+
+    #[test]
     fn four_files_may_not_import_each_other_and_three_may() {
         let ring = |count: usize| {
             let mut modules = String::new();

@@ -9,8 +9,8 @@
 //!   layers    the rules: order of folders, cycles, globs, nesting of modules
 //! ```
 //!
-//! Only the syntax is known, not the types. A call of a method that another file defines is no import here; the path that
-//! brought the receiver's type is one.
+//! Only the syntax is known, not the types. `Type::method` and `Self::method` count as the file with the `impl` block.
+//! `value.method()` counts as nothing; the path that brought the value's type does.
 
 #![forbid(unsafe_code)]
 
