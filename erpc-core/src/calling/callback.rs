@@ -125,15 +125,15 @@ fn stack_of<W: 'static>() -> usize {
     if size_of::<W>() > SPARE_BYTES {
         return STACKS;
     }
-    let mut number = Number(0);
+    let mut number = TypeIdHasher(0);
     TypeId::of::<W>().hash(&mut number);
     number.0 as usize % STACKS
 }
 
 /// What a type's id hashes to: it is a hash already.
-struct Number(u64);
+struct TypeIdHasher(u64);
 
-impl Hasher for Number {
+impl Hasher for TypeIdHasher {
     fn finish(&self) -> u64 {
         self.0
     }

@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use super::callback::Callbacks;
-use super::link::{Link, Phase};
+use super::link::{Link, LinkPhase};
 use super::streams::StreamCalls;
 use super::submissions::Submission;
 use super::table::CallTable;
@@ -96,8 +96,8 @@ impl<T: Transport> Calls<T> {
         // Sessions that peers opened have no link.
         let Some(link) = link else { return };
         let phase = match event {
-            SessionEvent::Opened => Phase::Open,
-            SessionEvent::Closed(cause) => Phase::Closed(cause),
+            SessionEvent::Opened => LinkPhase::Open,
+            SessionEvent::Closed(cause) => LinkPhase::Closed(cause),
         };
         link.enter(phase, self.scheduler.executor());
     }
@@ -114,7 +114,7 @@ impl<T: Transport> Calls<T> {
         }
         self.run_failures();
         for link in self.links.take().into_values() {
-            link.enter(Phase::Closed(Cause::Shutdown), self.scheduler.executor());
+            link.enter(LinkPhase::Closed(Cause::Shutdown), self.scheduler.executor());
         }
     }
 

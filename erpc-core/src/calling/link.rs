@@ -9,7 +9,7 @@ use crate::protocol::{Cause, SessionId};
 
 /// Where a session is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
+pub(crate) enum LinkPhase {
     /// The handshake is under way, or about to start.
     Opening,
     Open,
@@ -21,7 +21,7 @@ pub(crate) struct Link<R> {
     pub(crate) peer: R,
     /// `None` until the loop has started the handshake.
     id: Cell<Option<SessionId>>,
-    phase: Cell<Phase>,
+    phase: Cell<LinkPhase>,
     /// Calls on the session that have not ended.
     calls: Cell<u32>,
     waiters: RefCell<Vec<WakeSlot>>,
@@ -32,14 +32,14 @@ impl<R> Link<R> {
         Self {
             peer,
             id: Cell::new(None),
-            phase: Cell::new(Phase::Opening),
+            phase: Cell::new(LinkPhase::Opening),
             calls: Cell::new(0),
             waiters: RefCell::default(),
         }
     }
 
     #[inline]
-    pub(crate) fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> LinkPhase {
         self.phase.get()
     }
 
@@ -71,7 +71,7 @@ impl<R> Link<R> {
     #[inline]
     pub(crate) fn usable(&self) -> Result<SessionId, Cause> {
         match (self.phase.get(), self.id.get()) {
-            (Phase::Closed(cause), _) => Err(cause),
+            (LinkPhase::Closed(cause), _) => Err(cause),
             (_, Some(id)) => Ok(id),
             (_, None) => Err(Cause::Disconnected),
         }
@@ -82,7 +82,7 @@ impl<R> Link<R> {
     }
 
     /// Enters a phase, and wakes the tasks that wait for it.
-    pub(crate) fn enter(&self, phase: Phase, executor: &Executor) {
+    pub(crate) fn enter(&self, phase: LinkPhase, executor: &Executor) {
         self.phase.set(phase);
         let waiters = self.waiters.take();
         for waiter in waiters {
@@ -91,7 +91,7 @@ impl<R> Link<R> {
     }
 
     /// Waits until the session leaves `phase`, and brings where it is then.
-    pub(crate) async fn after(&self, phase: Phase, executor: &Executor) -> Phase {
+    pub(crate) async fn after(&self, phase: LinkPhase, executor: &Executor) -> LinkPhase {
         poll_fn(|cx| {
             let now = self.phase.get();
             if now != phase {

@@ -41,7 +41,7 @@ pub(crate) enum NoSession {
 }
 
 /// How a channel retries a call or has it wait. Other calls have none.
-pub(crate) struct Plan<R> {
+pub(crate) struct CallPlan<R> {
     pub(super) source: Rc<dyn SessionSource<R>>,
     pub(super) method: u32,
     pub(super) extended: bool,
@@ -83,7 +83,7 @@ pub(crate) struct PlanTerms {
     pub(crate) policy: Option<RetryPolicy>,
 }
 
-impl<R> Plan<R> {
+impl<R> CallPlan<R> {
     /// Takes the call out of whatever it waits in; returns its request.
     pub(crate) fn leave(&mut self, scheduler: &Scheduler) -> Option<MsgBuf> {
         match std::mem::replace(&mut self.stage, PlanStage::OnSession) {

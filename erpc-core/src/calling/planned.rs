@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::calls::Calls;
 use super::link::Link;
 use super::options::PreparedCall;
-use super::plan::{NoSession, Plan, PlanStage, PlanTerms, SessionSource};
+use super::plan::{CallPlan, NoSession, PlanStage, PlanTerms, SessionSource};
 use super::submissions::Submission;
 use super::table::{CallEntry, CallOutcome};
 use crate::buf::MsgBuf;
@@ -28,7 +28,7 @@ impl<T: Transport> Calls<T> {
         if let Some(policy) = &policy {
             source.budget().earn(policy);
         }
-        let plan = Plan {
+        let plan = CallPlan {
             source,
             method,
             extended,
@@ -48,7 +48,11 @@ impl<T: Transport> Calls<T> {
     }
 
     /// The plan of the call, to be looked at or changed.
-    fn with_plan<O>(&self, key: usize, look: impl FnOnce(&mut Plan<T::Route>) -> O) -> Option<O> {
+    fn with_plan<O>(
+        &self,
+        key: usize,
+        look: impl FnOnce(&mut CallPlan<T::Route>) -> O,
+    ) -> Option<O> {
         self.table().get(key).and_then(|entry| entry.plan.as_deref_mut()).map(look)
     }
 
@@ -76,7 +80,7 @@ impl<T: Transport> Calls<T> {
             return;
         };
         *place = Some(link);
-        let Plan { method, extended, deadline, .. } = **plan;
+        let CallPlan { method, extended, deadline, .. } = **plan;
         *unsent = Some(PreparedCall { method, request, extended, deadline });
         drop(calls);
         self.submit(Submission::Call(key));
@@ -150,7 +154,7 @@ impl<T: Transport> Calls<T> {
         let Some(CallEntry { outcome, plan: Some(plan), .. }) = calls.get(key) else {
             return Err((error, request));
         };
-        let Plan { policy, attempts, idempotent, deadline, .. } = &**plan;
+        let CallPlan { policy, attempts, idempotent, deadline, .. } = &**plan;
         let allowed = policy.as_ref().filter(|policy| {
             !matches!(outcome, CallOutcome::Cancelled)
                 && !self.scheduler().is_closed()
@@ -191,7 +195,7 @@ impl<T: Transport> Calls<T> {
     }
 
     /// Takes a call that was cancelled out of the line or its pause; false if it was in neither.
-    pub(super) fn withdraw(&self, plan: &mut Plan<T::Route>) -> bool {
+    pub(super) fn withdraw(&self, plan: &mut CallPlan<T::Route>) -> bool {
         match plan.leave(self.scheduler()) {
             Some(request) => {
                 self.pool().recycle(request);

@@ -83,9 +83,9 @@ impl RetryPolicy {
     pub(crate) fn allows(&self, made: u32, idempotent: bool, error: &CallError) -> bool {
         made < self.attempts
             && match failure(error) {
-                Failure::NotExecuted => idempotent || self.unexecuted,
-                Failure::Unknown => idempotent,
-                Failure::Final => false,
+                FailureKind::NotExecuted => idempotent || self.unexecuted,
+                FailureKind::Unknown => idempotent,
+                FailureKind::Final => false,
             }
     }
 
@@ -96,7 +96,7 @@ impl RetryPolicy {
 }
 
 /// What trying again would mean.
-enum Failure {
+enum FailureKind {
     NotExecuted,
     /// The handler has run, or may have.
     Unknown,
@@ -104,17 +104,17 @@ enum Failure {
     Final,
 }
 
-fn failure(error: &CallError) -> Failure {
+fn failure(error: &CallError) -> FailureKind {
     match error {
-        CallError::Status(status) if status.code() == Code::Unavailable => Failure::Unknown,
+        CallError::Status(status) if status.code() == Code::Unavailable => FailureKind::Unknown,
         CallError::Rejected(
             RejectReason::QueueFull | RejectReason::NoSession | RejectReason::Disconnecting,
-        ) => Failure::NotExecuted,
-        CallError::NotExecuted(cause) if !is_final(*cause) => Failure::NotExecuted,
+        ) => FailureKind::NotExecuted,
+        CallError::NotExecuted(cause) if !is_final(*cause) => FailureKind::NotExecuted,
         CallError::MaybeExecuted(cause) | CallError::ResponseLost(cause) if !is_final(*cause) => {
-            Failure::Unknown
+            FailureKind::Unknown
         }
-        _ => Failure::Final,
+        _ => FailureKind::Final,
     }
 }
 

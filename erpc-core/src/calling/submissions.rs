@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use super::calls::Calls;
-use super::link::{Link, Phase};
+use super::link::{Link, LinkPhase};
 use super::options::PreparedCall;
 use super::table::{CallEntry, CallOutcome};
 use crate::buf::MsgBuf;
@@ -146,9 +146,8 @@ impl<T: Transport> Calls<T> {
                     link.started(id);
                     self.links.borrow_mut().insert(id, link);
                 }
-                Err(error) => {
-                    link.enter(Phase::Closed(Cause::Connect(error)), self.scheduler().executor())
-                }
+                Err(error) => link
+                    .enter(LinkPhase::Closed(Cause::Connect(error)), self.scheduler().executor()),
             },
             Submission::Disconnect(link) => {
                 if let Ok(id) = link.usable() {
@@ -193,7 +192,7 @@ impl<T: Transport> Calls<T> {
     fn too_late(&self, submission: Submission<T::Route>) {
         match submission {
             Submission::Connect(link) => {
-                link.enter(Phase::Closed(Cause::Shutdown), self.scheduler().executor());
+                link.enter(LinkPhase::Closed(Cause::Shutdown), self.scheduler().executor());
             }
             Submission::Call(key) => {
                 let request = self.take_unsent(key);

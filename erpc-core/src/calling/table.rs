@@ -11,7 +11,7 @@ use std::rc::Rc;
 use super::callback::Callback;
 use super::link::Link;
 use super::options::PreparedCall;
-use super::plan::Plan;
+use super::plan::CallPlan;
 use super::response::KeptReply;
 use crate::executor::tasks::{Executor, WakeSlot};
 use crate::protocol::CallError;
@@ -22,7 +22,7 @@ pub(crate) struct CallEntry<R> {
     /// The session that it is made on; `None` while a channel looks for one.
     pub(super) link: Option<Rc<Link<R>>>,
     /// How a channel retries the call or has it wait.
-    pub(super) plan: Option<Box<Plan<R>>>,
+    pub(super) plan: Option<Box<CallPlan<R>>>,
     /// The request, from when it is made on a session until the protocol has it.
     pub(super) unsent: Option<PreparedCall>,
 }
@@ -44,7 +44,7 @@ pub(crate) enum CallOutcome {
 }
 
 /// A plan, if there was one, that is to be dropped when the table is not borrowed any more.
-type PlanLeft<R> = Option<Box<Plan<R>>>;
+type PlanLeft<R> = Option<Box<CallPlan<R>>>;
 
 /// What is left to do for a call that has ended.
 pub(crate) struct EndedCall<R> {
@@ -98,7 +98,7 @@ impl<R> CallTable<R> {
         &mut self,
         outcome: impl FnOnce() -> CallOutcome,
         link: Option<Rc<Link<R>>>,
-        plan: Option<Box<Plan<R>>>,
+        plan: Option<Box<CallPlan<R>>>,
         unsent: Option<PreparedCall>,
     ) -> usize {
         let key = self.free as usize;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::calling::response::{KeptReply, decoded, message, named};
-use crate::endpoint::state::EndpointState;
+use crate::endpoint::parts::EndpointParts;
 use crate::protocol::CallError;
 use crate::service::{Codec, Metadata, Method};
 use crate::transport::Transport;
@@ -23,7 +23,7 @@ use crate::transport::udp::UdpTransport;
 /// [`Endpoint::block_on`](crate::endpoint::Endpoint::block_on) waits for it where there is no async code.
 #[must_use = "dropping the call cancels it; to send without waiting, use a callback"]
 pub struct Call<M, T: Transport = UdpTransport> {
-    endpoint: Rc<EndpointState<T>>,
+    endpoint: Rc<EndpointParts<T>>,
     /// `None` once the output was taken.
     key: Option<usize>,
     /// The method's full name.
@@ -36,7 +36,7 @@ pub struct Call<M, T: Transport = UdpTransport> {
 
 impl<M, T: Transport> Call<M, T> {
     pub(crate) fn new<Req, C, D: Codec<M>>(
-        endpoint: &Rc<EndpointState<T>>,
+        endpoint: &Rc<EndpointParts<T>>,
         method: &Method<Req, M, C, D>,
         key: usize,
     ) -> Self {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use super::connect_error::{ConnectFailed, ConnectFailure};
 use super::session::Session;
 use super::target::Target;
-use crate::calling::link::Phase;
+use crate::calling::link::LinkPhase;
 use crate::endpoint::Endpoint;
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
@@ -45,7 +45,7 @@ impl<T: Transport> Endpoint<T> {
     /// be opened, they fail and say why.
     #[must_use]
     pub fn open(&self, peer: T::Route) -> Session<T> {
-        Session::open(self.state(), peer)
+        Session::open(self.parts(), peer)
     }
 }
 
@@ -70,12 +70,14 @@ impl<T: Transport> Future for Connect<T> {
         let session = self.session.as_ref().expect("a connect is not polled after it has ended");
         let link = session.link();
         let failed = match link.phase() {
-            Phase::Opening => {
+            LinkPhase::Opening => {
                 link.wait(session.endpoint().scheduler().executor().wake_slot(cx));
                 return Poll::Pending;
             }
-            Phase::Open => None,
-            Phase::Closed(cause) => Some(ConnectFailed::new(link.peer.to_string(), cause.into())),
+            LinkPhase::Open => None,
+            LinkPhase::Closed(cause) => {
+                Some(ConnectFailed::new(link.peer.to_string(), cause.into()))
+            }
         };
         let session = self.session.take();
         Poll::Ready(match (failed, session) {

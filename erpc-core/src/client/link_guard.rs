@@ -2,20 +2,20 @@
 
 use std::rc::Rc;
 
-use crate::calling::link::{Link, Phase};
+use crate::calling::link::{Link, LinkPhase};
 use crate::calling::submissions::Submission;
-use crate::endpoint::state::EndpointState;
+use crate::endpoint::parts::EndpointParts;
 use crate::transport::Transport;
 
 /// Owns a session: disconnects it when it is dropped.
 pub(super) struct LinkGuard<T: Transport> {
     link: Rc<Link<T::Route>>,
-    endpoint: Rc<EndpointState<T>>,
+    endpoint: Rc<EndpointParts<T>>,
 }
 
 impl<T: Transport> LinkGuard<T> {
     /// Starts to open a session; it is usable at once.
-    pub(super) fn open(endpoint: &Rc<EndpointState<T>>, peer: T::Route) -> Self {
+    pub(super) fn open(endpoint: &Rc<EndpointParts<T>>, peer: T::Route) -> Self {
         let link = Rc::new(Link::new(peer));
         endpoint.submit(Submission::Connect(Rc::clone(&link)));
         Self { link, endpoint: Rc::clone(endpoint) }
@@ -27,13 +27,13 @@ impl<T: Transport> LinkGuard<T> {
     }
 
     #[inline]
-    pub(super) fn endpoint(&self) -> &Rc<EndpointState<T>> {
+    pub(super) fn endpoint(&self) -> &Rc<EndpointParts<T>> {
         &self.endpoint
     }
 
     /// Whether the session has ended.
     pub(super) fn is_closed(&self) -> bool {
-        matches!(self.link.phase(), Phase::Closed(_))
+        matches!(self.link.phase(), LinkPhase::Closed(_))
     }
 }
 

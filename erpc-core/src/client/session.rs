@@ -11,11 +11,11 @@ use super::call::Call;
 use super::connect_error::ConnectFailed;
 use super::link_guard::LinkGuard;
 use super::stream::pool::StreamPool;
-use crate::calling::link::{Link, Phase};
+use crate::calling::link::{Link, LinkPhase};
 use crate::calling::options::prepare;
 use crate::calling::submissions::Submission;
 use crate::calling::table::CallOutcome;
-use crate::endpoint::state::EndpointState;
+use crate::endpoint::parts::EndpointParts;
 use crate::executor::tasks::WakeSlot;
 use crate::protocol::{CallError, SessionStats};
 use crate::service::{Codec, Method};
@@ -40,7 +40,7 @@ struct SessionParts<T: Transport> {
 
 impl<T: Transport> Session<T> {
     /// Starts opening a session; it is usable at once.
-    pub(super) fn open(endpoint: &Rc<EndpointState<T>>, peer: T::Route) -> Self {
+    pub(super) fn open(endpoint: &Rc<EndpointParts<T>>, peer: T::Route) -> Self {
         let guard = LinkGuard::open(endpoint, peer);
         Self { shared: Rc::new(SessionParts { guard, streams: OnceCell::new() }) }
     }
@@ -103,7 +103,7 @@ impl<T: Transport> Session<T> {
     }
 
     #[inline]
-    pub(super) fn endpoint(&self) -> &Rc<EndpointState<T>> {
+    pub(super) fn endpoint(&self) -> &Rc<EndpointParts<T>> {
         self.shared.guard.endpoint()
     }
 
@@ -127,9 +127,11 @@ impl<T: Transport> Session<T> {
     /// Waits until the session is open.
     pub(crate) async fn opened(&self) -> Result<(), ConnectFailed> {
         let link = self.link();
-        match link.after(Phase::Opening, self.endpoint().scheduler().executor()).await {
-            Phase::Closed(cause) => Err(ConnectFailed::new(link.peer.to_string(), cause.into())),
-            Phase::Opening | Phase::Open => Ok(()),
+        match link.after(LinkPhase::Opening, self.endpoint().scheduler().executor()).await {
+            LinkPhase::Closed(cause) => {
+                Err(ConnectFailed::new(link.peer.to_string(), cause.into()))
+            }
+            LinkPhase::Opening | LinkPhase::Open => Ok(()),
         }
     }
 
@@ -142,7 +144,7 @@ impl<T: Transport> Session<T> {
     /// Whether the handshake is done and the session has not ended.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.link().phase() == Phase::Open
+        self.link().phase() == LinkPhase::Open
     }
 
     /// Round-trip time, queue and credits now. `None` before the session is open, after it has closed,
@@ -170,14 +172,14 @@ impl<T: Transport> fmt::Debug for Session<T> {
 /// A session being closed; see [`Session::disconnect`].
 pub struct Disconnect<T: Transport = UdpTransport> {
     link: Rc<Link<T::Route>>,
-    endpoint: Rc<EndpointState<T>>,
+    endpoint: Rc<EndpointParts<T>>,
 }
 
 impl<T: Transport> Future for Disconnect<T> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if matches!(self.link.phase(), Phase::Closed(_)) {
+        if matches!(self.link.phase(), LinkPhase::Closed(_)) {
             return Poll::Ready(());
         }
         self.link.wait(self.endpoint.scheduler().executor().wake_slot(cx));

@@ -9,13 +9,13 @@
 //! Within a turn the protocol may have more to report, and hands tokens back that are keys of the tables. So
 //! the tables are emptied when the turn is over, and the calls that the protocol has are ended by it.
 
-use super::state::EndpointState;
+use super::parts::EndpointParts;
 use super::turn::Dispatch;
 use crate::executor::scheduler::Lifecycle;
 use crate::time::Instant;
 use crate::transport::Transport;
 
-impl<T: Transport> EndpointState<T> {
+impl<T: Transport> EndpointParts<T> {
     /// The last endpoint handle is gone, or the endpoint was shut down: ends tasks, calls and sessions, at
     /// the end of the turn if one is under way.
     pub(super) fn shut_down(&self) {
@@ -28,7 +28,7 @@ impl<T: Transport> EndpointState<T> {
         self.scheduler().wake_loop();
     }
 
-    /// Goes on with [`EndpointState::shut_down`] if that was called and no turn is under way. Returns how
+    /// Goes on with [`EndpointParts::shut_down`] if that was called and no turn is under way. Returns how
     /// much that was to do.
     #[inline]
     pub(super) fn finish_ending(&self) -> usize {
@@ -61,7 +61,7 @@ impl<T: Transport> EndpointState<T> {
         1
     }
 
-    /// The last endpoint handle is gone, after [`EndpointState::shut_down`]: calls the callbacks that wait
+    /// The last endpoint handle is gone, after [`EndpointParts::shut_down`]: calls the callbacks that wait
     /// for a turn, as none comes, and keeps nothing from here on. Sessions keep this, so what it kept could
     /// keep itself.
     pub(super) fn orphan(&self) {

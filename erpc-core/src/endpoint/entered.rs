@@ -17,11 +17,11 @@ pub(crate) fn current() -> Option<Rc<dyn Any>> {
 }
 
 /// Leaves the loop when dropped.
-pub(crate) struct Entered {
-    _executor: tasks::Entered,
+pub(crate) struct EnteredEndpoint {
+    _executor: tasks::EnteredExecutor,
 }
 
-impl Entered {
+impl EnteredEndpoint {
     /// This thread is in the loop of `endpoint` from here on.
     pub(crate) fn enter(endpoint: Rc<dyn Any>, executor: &Executor) -> Self {
         ENTERED.with_borrow_mut(|entered| entered.push(endpoint));
@@ -29,7 +29,7 @@ impl Entered {
     }
 }
 
-impl Drop for Entered {
+impl Drop for EnteredEndpoint {
     fn drop(&mut self) {
         // Dropped outside of the borrow: it may be the last reference.
         let left = ENTERED.with_borrow_mut(Vec::pop);

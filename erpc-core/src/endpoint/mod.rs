@@ -6,10 +6,10 @@ mod ending;
 mod entered;
 pub(crate) mod handle;
 pub(crate) mod open;
+pub(crate) mod parts;
 mod run;
 #[cfg(all(test, loom))]
 mod schedules;
-pub(crate) mod state;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod turn;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::entered;
 use super::handle::Handle;
-use super::state::EndpointState;
-use super::watch::Watch;
+use super::parts::EndpointParts;
+use super::watch::OverflowWatch;
 use crate::buf::{MsgBuf, NoMemory};
 use crate::event_loop::idle::IdlePolicy;
 use crate::event_loop::{EndpointStats, Rpc};
@@ -51,23 +51,23 @@ use crate::transport::{Route, Transport};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Endpoint<T: Transport = UdpTransport> {
-    pub(super) anchor: Rc<Anchor<T>>,
+    pub(super) owner: Rc<EndpointOwner<T>>,
 }
 
 /// What dies with the last [`Endpoint`], while sessions and calls may still hold the rest.
-pub(super) struct Anchor<T: Transport> {
-    pub(super) state: Rc<EndpointState<T>>,
+pub(super) struct EndpointOwner<T: Transport> {
+    pub(super) parts: Rc<EndpointParts<T>>,
     pub(super) idle: Cell<IdlePolicy>,
     /// See [`Endpoint::local`].
     pub(super) locals: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
-    pub(super) watch: Watch,
+    pub(super) watch: OverflowWatch,
 }
 
-impl<T: Transport> Drop for Anchor<T> {
+impl<T: Transport> Drop for EndpointOwner<T> {
     fn drop(&mut self) {
         drop(self.locals.take());
-        self.state.shut_down();
-        self.state.orphan();
+        self.parts.shut_down();
+        self.parts.orphan();
     }
 }
 
@@ -98,21 +98,21 @@ impl<T: Transport> Endpoint<T> {
     pub fn new(transport: T, config: EndpointConfig) -> Result<Self, ConfigError> {
         let (memory, (_, liveness)) = (config.memory(), config.timeouts());
         let seed = config.fixed_seed().unwrap_or_else(|| random_key().0);
-        let state =
-            Rc::new(EndpointState::new(Rpc::new(transport, config)?, memory, seed, liveness));
-        let anchor = Anchor {
-            state,
+        let parts =
+            Rc::new(EndpointParts::new(Rpc::new(transport, config)?, memory, seed, liveness));
+        let owner = EndpointOwner {
+            parts,
             idle: Cell::default(),
             locals: RefCell::default(),
-            watch: Watch::default(),
+            watch: OverflowWatch::default(),
         };
-        Ok(Self { anchor: Rc::new(anchor) })
+        Ok(Self { owner: Rc::new(owner) })
     }
 
     /// Sets what the loop does when there is nothing to do. Default: [`IdlePolicy::default`]. Takes
     /// effect when a loop starts.
     pub fn set_idle_policy(&self, policy: IdlePolicy) {
-        self.anchor.idle.set(policy);
+        self.owner.idle.set(policy);
     }
 
     /// Serves `routes` on this endpoint. Worker methods need a pool; endpoints may share one.
@@ -124,7 +124,7 @@ impl<T: Transport> Endpoint<T> {
     }
 
     pub(crate) fn serve_with(&self, routes: Arc<Routes>, workers: Option<WorkerQueue>) -> bool {
-        self.anchor.state.requests().serve(routes, workers)
+        self.owner.parts.requests().serve(routes, workers)
     }
 
     /// Accepts sessions of peers, as the only endpoint at its address.
@@ -132,7 +132,7 @@ impl<T: Transport> Endpoint<T> {
     /// # Panics
     /// Within a handler or callback, and if the system has no randomness to give.
     pub fn listen(&self) {
-        let mut rpc = self.anchor.state.rpc().expect(NOT_HERE);
+        let mut rpc = self.owner.parts.rpc().expect(NOT_HERE);
         let group = ListenGroup::new(secret(), vec![rpc.local_route().port()]);
         rpc.listen(Acceptor::new(Arc::new(group), 0));
     }
@@ -142,20 +142,20 @@ impl<T: Transport> Endpoint<T> {
     /// # Panics
     /// Within a handler or callback.
     pub fn listen_in(&self, acceptor: Acceptor) {
-        self.anchor.state.rpc().expect(NOT_HERE).listen(acceptor);
+        self.owner.parts.rpc().expect(NOT_HERE).listen(acceptor);
     }
 
     /// When a turn is due at the latest, if no packet comes and no user asks for anything;
     /// [`Instant::NEVER`] if nothing is due. Without the protocol's timers within handlers and callbacks.
     #[must_use]
     pub fn next_deadline(&self) -> Instant {
-        self.anchor.state.next_deadline()
+        self.owner.parts.next_deadline()
     }
 
     /// What time it is now, on the clock that deadlines are told by.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.anchor.state.scheduler().now()
+        self.owner.parts.scheduler().now()
     }
 
     /// Waits for `duration`; to the turn of the loop, which with [`IdlePolicy::Sleep`] is as exact as the
@@ -175,7 +175,7 @@ impl<T: Transport> Endpoint<T> {
 
     /// Waits until `deadline`; over with the next turn if it has passed.
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
-        Sleep::new(self.anchor.state.scheduler(), deadline)
+        Sleep::new(self.owner.parts.scheduler(), deadline)
     }
 
     /// Waits for `future`, but no longer than `within` from here. What the future was at is dropped then: a
@@ -196,7 +196,7 @@ impl<T: Transport> Endpoint<T> {
     /// dropping the last handle does; does nothing the second time. Within a handler or callback: no more
     /// calls are taken from now on, and the rest comes at the end of the turn.
     pub fn shutdown(&self) {
-        self.anchor.state.shut_down();
+        self.owner.parts.shut_down();
     }
 
     /// Starts a task. It runs within this endpoint's loop and needs not be `Send`.
@@ -204,20 +204,20 @@ impl<T: Transport> Endpoint<T> {
     /// A task that holds an `Endpoint` keeps it alive for as long as the task runs: hold sessions, ask
     /// [`Endpoint::current`] when it is needed, or end the endpoint with [`Endpoint::shutdown`].
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
-        self.anchor.state.scheduler().spawn(future)
+        self.owner.parts.scheduler().spawn(future)
     }
 
     /// A handle for other threads.
     #[must_use]
     pub fn handle(&self) -> Handle<T> {
-        Handle::new(Arc::clone(self.anchor.state.mailbox()))
+        Handle::new(Arc::clone(self.owner.parts.mailbox()))
     }
 
     /// The endpoint whose loop this thread is in: for handlers, callbacks and tasks that want to call
     /// others. `None` outside of a loop, and if the transport is not `T`.
     #[must_use]
     pub fn current() -> Option<Self> {
-        entered::current()?.downcast::<Anchor<T>>().ok().map(|anchor| Self { anchor })
+        entered::current()?.downcast::<EndpointOwner<T>>().ok().map(|owner| Self { owner })
     }
 
     /// The endpoint's own value of type `V`, made by `init` when it is first asked for. Handlers, which
@@ -235,12 +235,12 @@ impl<T: Transport> Endpoint<T> {
     /// }
     /// ```
     pub fn local<V: 'static>(&self, init: impl FnOnce(&Self) -> V) -> Rc<V> {
-        let found = self.anchor.locals.borrow().get(&TypeId::of::<V>()).cloned();
+        let found = self.owner.locals.borrow().get(&TypeId::of::<V>()).cloned();
         if let Some(value) = found.and_then(|value| value.downcast().ok()) {
             return value;
         }
         let value = Rc::new(init(self));
-        self.anchor.locals.borrow_mut().insert(TypeId::of::<V>(), Rc::clone(&value) as _);
+        self.owner.locals.borrow_mut().insert(TypeId::of::<V>(), Rc::clone(&value) as _);
         value
     }
 
@@ -249,33 +249,33 @@ impl<T: Transport> Endpoint<T> {
     /// # Errors
     /// [`NoMemory`] if the endpoint's limit is reached.
     pub fn alloc(&self, len: usize) -> Result<MsgBuf, NoMemory> {
-        self.anchor.state.pool().alloc(len)
+        self.owner.parts.pool().alloc(len)
     }
 
     /// The address that peers see, as far as it is known here; `None` within handlers and callbacks.
     #[must_use]
     pub fn local_route(&self) -> Option<T::Route> {
-        self.anchor.state.rpc().map(|rpc| rpc.local_route())
+        self.owner.parts.rpc().map(|rpc| rpc.local_route())
     }
 
     /// What was counted so far; `None` within handlers and callbacks.
     #[must_use]
     pub fn stats(&self) -> Option<EndpointStats> {
-        let mut stats = self.anchor.state.rpc()?.stats();
+        let mut stats = self.owner.parts.rpc()?.stats();
         // Requests are encoded into buffers of a pool of their own.
-        stats.pool += self.anchor.state.pool().stats();
-        stats.late_requests = self.anchor.state.requests().late();
+        stats.pool += self.owner.parts.pool().stats();
+        stats.late_requests = self.owner.parts.requests().late();
         Some(stats)
     }
 
-    pub(crate) fn state(&self) -> &Rc<EndpointState<T>> {
-        &self.anchor.state
+    pub(crate) fn parts(&self) -> &Rc<EndpointParts<T>> {
+        &self.owner.parts
     }
 }
 
 impl<T: Transport> Clone for Endpoint<T> {
     fn clone(&self) -> Self {
-        Self { anchor: Rc::clone(&self.anchor) }
+        Self { owner: Rc::clone(&self.owner) }
     }
 }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::entered::Entered;
+use super::entered::EnteredEndpoint;
 use super::open::Endpoint;
 use crate::event_loop::idle::Idler;
 use crate::time::Instant;
@@ -22,8 +22,8 @@ impl<T: Transport> Endpoint<T> {
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let _entered = self.enter();
         let mut future = pin!(future);
-        let root = self.anchor.state.scheduler().executor().root();
-        let mut idler = Idler::new(self.anchor.idle.get());
+        let root = self.owner.parts.scheduler().executor().root();
+        let mut idler = Idler::new(self.owner.idle.get());
         loop {
             if root.is_woken()
                 && let Poll::Ready(output) = root.poll(future.as_mut())
@@ -45,7 +45,7 @@ impl<T: Transport> Endpoint<T> {
     /// As [`Endpoint::block_on`].
     pub fn run_until(&self, mut done: impl FnMut() -> bool) {
         let _entered = self.enter();
-        let mut idler = Idler::new(self.anchor.idle.get());
+        let mut idler = Idler::new(self.owner.idle.get());
         while !done() {
             if self.turn() == 0 {
                 self.rest(&mut idler, None);
@@ -61,7 +61,7 @@ impl<T: Transport> Endpoint<T> {
     /// As [`Endpoint::block_on`].
     pub fn run_for(&self, duration: Duration) {
         let _entered = self.enter();
-        let mut idler = Idler::new(self.anchor.idle.get());
+        let mut idler = Idler::new(self.owner.idle.get());
         let end = self.now() + duration;
         loop {
             let now = self.now();
@@ -94,22 +94,22 @@ impl<T: Transport> Endpoint<T> {
     /// As [`Endpoint::block_on`].
     pub fn run_once_at(&self, now: Instant) -> usize {
         let _entered = self.enter();
-        self.anchor.state.scheduler().set_time(now);
+        self.owner.parts.scheduler().set_time(now);
         self.turn()
     }
 
     fn turn(&self) -> usize {
         let work = self.turn_containing_panics();
-        if let Some(panic) = self.anchor.state.scheduler().take_panic() {
+        if let Some(panic) = self.owner.parts.scheduler().take_panic() {
             resume_unwind(panic);
         }
         work
     }
 
     fn turn_containing_panics(&self) -> usize {
-        let state = &*self.anchor.state;
-        let work = state.turn() + state.run_jobs();
-        self.anchor.watch.look(state);
+        let parts = &*self.owner.parts;
+        let work = parts.turn() + parts.run_jobs();
+        self.owner.watch.look(parts);
         work
     }
 
@@ -117,14 +117,14 @@ impl<T: Transport> Endpoint<T> {
     /// hook, and does not end the server.
     pub(crate) fn run_server(&self, mut done: impl FnMut() -> bool) {
         let _entered = self.enter();
-        let mut idler = Idler::new(self.anchor.idle.get());
+        let mut idler = Idler::new(self.owner.idle.get());
         while !done() {
             if self.turn_containing_panics() == 0 {
                 self.rest(&mut idler, None);
             } else {
                 idler.worked();
             }
-            drop(self.anchor.state.scheduler().take_panic());
+            drop(self.owner.parts.scheduler().take_panic());
         }
     }
 
@@ -132,13 +132,13 @@ impl<T: Transport> Endpoint<T> {
     #[inline]
     fn rest(&self, idler: &mut Idler, limit: Option<Duration>) {
         if idler.should_sleep(|| self.now()) {
-            self.anchor.state.sleep(limit);
+            self.owner.parts.sleep(limit);
         } else {
             std::hint::spin_loop();
         }
     }
 
-    fn enter(&self) -> Entered {
-        Entered::enter(Rc::clone(&self.anchor) as _, self.anchor.state.scheduler().executor())
+    fn enter(&self) -> EnteredEndpoint {
+        EnteredEndpoint::enter(Rc::clone(&self.owner) as _, self.owner.parts.scheduler().executor())
     }
 }

@@ -52,7 +52,7 @@ use ::tokio::time::sleep;
 
 use super::handle::{Handle, SubmitError};
 use super::open::Endpoint;
-use super::state::EndpointState;
+use super::parts::EndpointParts;
 use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
@@ -174,11 +174,11 @@ const TURNS: usize = 16;
 /// # Panics
 /// Outside of a tokio runtime with I/O and time. Panics of callbacks pass through.
 pub async fn drive(endpoint: &Endpoint) -> io::Result<()> {
-    let state = endpoint.state();
-    let _driven = state.scheduler().executor().standstill.driven();
-    let watch = Watch::new(state)?;
+    let parts = endpoint.parts();
+    let _driven = parts.scheduler().executor().standstill.driven();
+    let watch = WatchedSockets::new(parts)?;
     let mut ready: Option<Ready<'_>> = None;
-    while !state.is_closed() {
+    while !parts.is_closed() {
         if (0..TURNS).all(|_| endpoint.run_once() > 0) {
             yield_now().await;
             continue;
@@ -187,12 +187,12 @@ pub async fn drive(endpoint: &Endpoint) -> io::Result<()> {
         if let Some(mut seen) = ready.take() {
             seen.clear_ready();
         }
-        if state.next_deadline() - state.scheduler().now() < TIMER_GRAIN {
+        if parts.next_deadline() - parts.scheduler().now() < TIMER_GRAIN {
             // Tokio would oversleep, and a session that is paced would send one packet where it may send many.
             yield_now().await;
             continue;
         }
-        ready = watch.sleep(state).await?;
+        ready = watch.sleep(parts).await?;
     }
     Ok(())
 }
@@ -201,23 +201,23 @@ pub async fn drive(endpoint: &Endpoint) -> io::Result<()> {
 type Ready<'w> = AsyncFdReadyGuard<'w, OwnedFd>;
 
 /// What an endpoint sleeps on.
-struct Watch {
+struct WatchedSockets {
     socket: AsyncFd<OwnedFd>,
     event: AsyncFd<OwnedFd>,
 }
 
-impl Watch {
-    fn new(state: &EndpointState<UdpTransport>) -> io::Result<Self> {
-        let rpc = state.rpc().ok_or_else(|| io::Error::other(BUSY))?;
+impl WatchedSockets {
+    fn new(parts: &EndpointParts<UdpTransport>) -> io::Result<Self> {
+        let rpc = parts.rpc().ok_or_else(|| io::Error::other(BUSY))?;
         let [socket, event] = rpc.transport().watched();
         Ok(Self { socket: watched(socket)?, event: watched(event)? })
     }
 
     /// Waits until there is something to do. Brings what has to be cleared when the socket was found empty.
-    async fn sleep(&self, state: &EndpointState<UdpTransport>) -> io::Result<Option<Ready<'_>>> {
-        let deadline = state.next_deadline();
-        let timer = (deadline != Instant::NEVER).then(|| deadline - state.scheduler().now());
-        let Some(mut asleep) = ReactorSleep::begin(state) else { return Ok(None) };
+    async fn sleep(&self, parts: &EndpointParts<UdpTransport>) -> io::Result<Option<Ready<'_>>> {
+        let deadline = parts.next_deadline();
+        let timer = (deadline != Instant::NEVER).then(|| deadline - parts.scheduler().now());
+        let Some(mut asleep) = ReactorSleep::begin(parts) else { return Ok(None) };
         let mut timer = pin!(async move {
             match timer {
                 Some(time) => sleep(time).await,
@@ -249,32 +249,32 @@ fn watched(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
 
 /// An endpoint that sleeps until this is dropped.
 struct ReactorSleep<'s> {
-    state: &'s EndpointState<UdpTransport>,
+    parts: &'s EndpointParts<UdpTransport>,
     /// Whether what wakers write to was readable.
     rung: bool,
 }
 
 impl<'s> ReactorSleep<'s> {
     /// `None` if there is something to do.
-    fn begin(state: &'s EndpointState<UdpTransport>) -> Option<Self> {
-        let asleep = Self { state, rung: false };
-        state.scheduler().set_in_reactor(true);
-        let bell = state.mailbox().bell();
-        let sleeps = !state.is_busy()
+    fn begin(parts: &'s EndpointParts<UdpTransport>) -> Option<Self> {
+        let asleep = Self { parts, rung: false };
+        parts.scheduler().set_in_reactor(true);
+        let bell = parts.mailbox().bell();
+        let sleeps = !parts.is_busy()
             && bell.begin_sleep()
-            && state.rpc().is_some_and(|rpc| rpc.transport().begin_sleep());
+            && parts.rpc().is_some_and(|rpc| rpc.transport().begin_sleep());
         sleeps.then_some(asleep)
     }
 }
 
 impl Drop for ReactorSleep<'_> {
     fn drop(&mut self) {
-        if let Some(mut rpc) = self.state.rpc() {
+        if let Some(mut rpc) = self.parts.rpc() {
             rpc.transport().end_sleep(self.rung);
             rpc.rested();
         }
-        self.state.mailbox().bell().end_sleep();
-        self.state.scheduler().set_in_reactor(false);
+        self.parts.mailbox().bell().end_sleep();
+        self.parts.scheduler().set_in_reactor(false);
     }
 }
 

@@ -1,6 +1,6 @@
 //! One turn of an endpoint, and which part gets which event.
 
-use super::state::EndpointState;
+use super::parts::EndpointParts;
 use crate::buf::MsgBuf;
 use crate::calling::streams::StreamCalls;
 use crate::event_loop::bell::Bell;
@@ -12,7 +12,7 @@ use crate::protocol::{
 use crate::time::Instant;
 use crate::transport::Transport;
 
-impl<T: Transport> EndpointState<T> {
+impl<T: Transport> EndpointParts<T> {
     /// Everything of a turn but the closures of other threads; returns what there was to do.
     #[inline]
     pub(super) fn turn(&self) -> usize {
@@ -81,7 +81,7 @@ impl<T: Transport> EndpointState<T> {
 }
 
 /// Hands what comes in to the part of the endpoint that it is for. Borrowed for one turn.
-pub(super) struct Dispatch<'e, T: Transport>(pub(super) &'e EndpointState<T>);
+pub(super) struct Dispatch<'e, T: Transport>(pub(super) &'e EndpointParts<T>);
 
 impl<T: Transport> Dispatch<'_, T> {
     /// After a handler or a callback: sends what it asked for.

@@ -4,24 +4,24 @@ use std::any::TypeId;
 use std::cell::Cell;
 use std::time::Duration;
 
-use super::state::EndpointState;
+use super::parts::EndpointParts;
 use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::udp::{OVERFLOW_HINT, UdpTransport};
 
 /// Looks once a second whether the receive queue overflowed, and says so once.
 #[derive(Default)]
-pub(crate) struct Watch {
+pub(crate) struct OverflowWatch {
     turns: Cell<u32>,
     looked: Cell<Instant>,
     reported: Cell<bool>,
 }
 
-impl Watch {
+impl OverflowWatch {
     const INTERVAL: Duration = Duration::from_secs(1);
 
     #[inline]
-    pub(crate) fn look<T: Transport>(&self, endpoint: &EndpointState<T>) {
+    pub(crate) fn look<T: Transport>(&self, endpoint: &EndpointParts<T>) {
         let turns = self.turns.get().wrapping_add(1);
         self.turns.set(turns);
         if turns.is_multiple_of(1_024) && !self.reported.get() {
@@ -30,7 +30,7 @@ impl Watch {
     }
 
     #[cold]
-    fn look_slow<T: Transport>(&self, endpoint: &EndpointState<T>) {
+    fn look_slow<T: Transport>(&self, endpoint: &EndpointParts<T>) {
         let now = endpoint.scheduler().now();
         if now - self.looked.get() < Self::INTERVAL {
             return;

@@ -9,12 +9,12 @@ use crate::transport::Waker;
 
 /// Sleeps and wakes as a transport's `wait` and waker do: a wake-up ends the present sleep or the next one.
 #[derive(Default)]
-pub(crate) struct Parker {
+pub(crate) struct LoomParker {
     called: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Parker {
+impl LoomParker {
     pub(crate) fn new() -> (Arc<Self>, Arc<Bell>) {
         let parker = Arc::new(Self::default());
         let caller = Arc::clone(&parker);

@@ -7,12 +7,12 @@ use loom::thread;
 
 use crate::event_loop::bell::Bell;
 use crate::event_loop::mailbox::{PushError, Queue};
-use crate::event_loop::parker::Parker;
+use crate::event_loop::parker::LoomParker;
 
 #[test]
 fn nothing_that_was_posted_is_slept_through() {
     loom::model(|| {
-        let (parker, bell) = Parker::new();
+        let (parker, bell) = LoomParker::new();
         let queue = Arc::new(Queue::new());
         let posters = [1, 2].map(|item| {
             let (bell, queue) = (Arc::clone(&bell), Arc::clone(&queue));
@@ -37,7 +37,7 @@ fn nothing_that_was_posted_is_slept_through() {
 #[test]
 fn kinds_do_not_hide_each_other() {
     loom::model(|| {
-        let (parker, bell) = Parker::new();
+        let (parker, bell) = LoomParker::new();
         let queues = [(); 2].map(|()| Arc::new(Queue::new()));
         let kinds = [Bell::REPLIES, Bell::JOBS];
         let posters = [0, 1].map(|index: usize| {
@@ -64,7 +64,7 @@ fn kinds_do_not_hide_each_other() {
 #[test]
 fn a_nudge_makes_its_condition_seen() {
     loom::model(|| {
-        let (parker, bell) = Parker::new();
+        let (parker, bell) = LoomParker::new();
         let condition = Arc::new(AtomicU32::new(0));
         let nudgers = [(); 2].map(|()| {
             let (bell, condition) = (Arc::clone(&bell), Arc::clone(&condition));

@@ -13,10 +13,10 @@ use std::task::{Context, Poll, Waker};
 ///
 /// Dropping it lets the task run on. If the task panicked, awaiting it panics with the same payload.
 pub struct JoinHandle<O> {
-    join: Rc<Join<O>>,
+    join: Rc<JoinState<O>>,
 }
 
-struct Join<O> {
+struct JoinState<O> {
     output: RefCell<Option<Result<O, Box<dyn Any + Send>>>>,
     waiter: Cell<Option<Waker>>,
 }
@@ -61,18 +61,18 @@ where
     I: IntoIterator,
     I::Item: Future + Unpin,
 {
-    let items: Vec<_> = futures.into_iter().map(Item::Pending).collect();
+    let items: Vec<_> = futures.into_iter().map(JoinItem::Pending).collect();
     JoinAll { pending: items.len(), items }
 }
 
 /// The future of [`join_all`].
 #[must_use = "futures do nothing unless polled"]
 pub struct JoinAll<F: Future> {
-    items: Vec<Item<F>>,
+    items: Vec<JoinItem<F>>,
     pending: usize,
 }
 
-enum Item<F: Future> {
+enum JoinItem<F: Future> {
     Pending(F),
     Done(F::Output),
 }
@@ -92,10 +92,10 @@ impl<F: Future + Unpin> Future for JoinAll<F> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         for item in &mut this.items {
-            if let Item::Pending(future) = item
+            if let JoinItem::Pending(future) = item
                 && let Poll::Ready(output) = Pin::new(future).poll(cx)
             {
-                *item = Item::Done(output);
+                *item = JoinItem::Done(output);
                 this.pending -= 1;
             }
         }
@@ -103,8 +103,8 @@ impl<F: Future + Unpin> Future for JoinAll<F> {
             return Poll::Pending;
         }
         let outputs = std::mem::take(&mut this.items).into_iter().filter_map(|item| match item {
-            Item::Done(output) => Some(output),
-            Item::Pending(_) => None,
+            JoinItem::Done(output) => Some(output),
+            JoinItem::Pending(_) => None,
         });
         Poll::Ready(outputs.collect())
     }
@@ -112,7 +112,7 @@ impl<F: Future + Unpin> Future for JoinAll<F> {
 
 /// A future that does what `future` does, and a handle that brings its output.
 pub(super) fn joined<F: Future>(future: F) -> (impl Future<Output = ()>, JoinHandle<F::Output>) {
-    let join = Rc::new(Join { output: RefCell::new(None), waiter: Cell::new(None) });
+    let join = Rc::new(JoinState { output: RefCell::new(None), waiter: Cell::new(None) });
     let handle = JoinHandle { join: Rc::clone(&join) };
     let body = async move {
         let output = caught(future).await;

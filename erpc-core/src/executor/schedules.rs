@@ -11,12 +11,12 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
 use crate::event_loop::bell::Bell;
-use crate::event_loop::parker::Parker;
+use crate::event_loop::parker::LoomParker;
 use crate::executor::join::JoinHandle;
 use crate::executor::tasks::Executor;
 
 /// Turns as the endpoint's, until `done`.
-fn run(executor: &Executor, parker: &Parker, bell: &Bell, done: impl Fn() -> bool) {
+fn run(executor: &Executor, parker: &LoomParker, bell: &Bell, done: impl Fn() -> bool) {
     while !done() {
         if bell.is_rung() && bell.answer(Bell::WAKES) != 0 {
             executor.take_remote();
@@ -76,7 +76,7 @@ fn spawn(
 #[test]
 fn a_task_sees_what_each_of_its_wakers_did() {
     loom::model(|| {
-        let (parker, bell) = Parker::new();
+        let (parker, bell) = LoomParker::new();
         let (executor, wakers) =
             (Executor::new(Arc::clone(&bell), Duration::MAX), Wakers::default());
         let (task, _) = spawn(&executor, &wakers, 2, 2);
@@ -88,7 +88,7 @@ fn a_task_sees_what_each_of_its_wakers_did() {
 #[test]
 fn a_late_wake_of_a_finished_task_harms_nobody() {
     loom::model(|| {
-        let (parker, bell) = Parker::new();
+        let (parker, bell) = LoomParker::new();
         let (executor, wakers) =
             (Executor::new(Arc::clone(&bell), Duration::MAX), Wakers::default());
         let (first, _) = spawn(&executor, &wakers, 1, 0);
@@ -104,7 +104,7 @@ fn a_late_wake_of_a_finished_task_harms_nobody() {
 #[test]
 fn wakes_of_an_ended_executor_are_lost_in_peace() {
     loom::model(|| {
-        let (_parker, bell) = Parker::new();
+        let (_parker, bell) = LoomParker::new();
         let (executor, wakers) = (Executor::new(bell, Duration::MAX), Wakers::default());
         let (_task, polls) = spawn(&executor, &wakers, 2, 3);
         executor.run_ready();

@@ -31,26 +31,26 @@ pub(crate) struct Standstill {
     turns: Cell<u64>,
     /// How many [`drive`](crate::endpoint::tokio::drive)s there are; while they sleep there are no turns.
     drivers: Cell<u32>,
-    watch: RefCell<Watch>,
+    watch: RefCell<StandstillWatch>,
 }
 
 /// The turns that a waiting future has seen, and when it is to look again.
-struct Watch {
+struct StandstillWatch {
     turns: u64,
     due: Instant,
     /// The last part of the time has begun.
     last: bool,
-    alarm: Arc<Alarm>,
+    alarm: Arc<StandstillAlarm>,
 }
 
 /// Wakes the last waiter when the time is up.
 #[derive(Default)]
-struct Alarm {
+struct StandstillAlarm {
     armed: AtomicBool,
     waiter: Mutex<Option<Waker>>,
 }
 
-impl Alarm {
+impl StandstillAlarm {
     fn wait(&self, waiter: Option<&Waker>) -> Option<Waker> {
         let mut place = self.waiter.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *place, waiter.cloned())
@@ -59,7 +59,8 @@ impl Alarm {
 
 impl Standstill {
     pub(crate) fn new(limit: Duration) -> Self {
-        let watch = Watch { turns: 0, due: Instant::ZERO, last: false, alarm: Arc::default() };
+        let watch =
+            StandstillWatch { turns: 0, due: Instant::ZERO, last: false, alarm: Arc::default() };
         Self { limit, turns: Cell::new(0), drivers: Cell::new(0), watch: RefCell::new(watch) }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::answer::{answer, no_memory};
 use super::methods::Methods;
-use super::port::Port;
+use super::port::HandlerPort;
 use super::requests::Requests;
 use super::worker::{JobRefused, WorkerJob, WorkerQueue};
 use crate::buf::MsgBuf;
@@ -27,7 +27,7 @@ use crate::wire::extension::Extension;
 impl<T: Transport> Requests<T> {
     /// Serves `routes` from now on; false if the endpoint serves already.
     pub(crate) fn serve(&self, routes: Arc<Routes>, workers: Option<WorkerQueue>) -> bool {
-        let port = Rc::new(Port::new(self.downgrade(), Arc::clone(self.mailbox()) as _));
+        let port = Rc::new(HandlerPort::new(self.downgrade(), Arc::clone(self.mailbox()) as _));
         self.methods.set(Methods::new(routes, workers, port)).is_ok()
     }
 
@@ -89,7 +89,7 @@ impl<T: Transport> Requests<T> {
         mut request: Request<'_, T::Route>,
     ) -> Result<(), Status> {
         let buffer = request.buffer.take();
-        let outcome = self.opened(&request).map(|Opened { deadline, metadata, message }| {
+        let outcome = self.opened(&request).map(|OpenedRequest { deadline, metadata, message }| {
             let host = SlotHost::new(cx, buffer, &request.peer, self);
             let context = entry.context(request.handle, &host).with_extension(deadline, metadata);
             entry.call(&context, message)
@@ -108,15 +108,16 @@ impl<T: Transport> Requests<T> {
         method: &Rc<dyn TaskMethod>,
         request: Request<'_, T::Route>,
     ) -> Result<(), Status> {
-        let task = self.opened(&request).and_then(|Opened { deadline, metadata, message }| {
-            let arrival = Arrival {
-                call: request.handle,
-                peer: address(&request.peer),
-                deadline,
-                metadata: metadata.to_owned(),
-            };
-            Rc::clone(method).start(arrival, message)
-        });
+        let task =
+            self.opened(&request).and_then(|OpenedRequest { deadline, metadata, message }| {
+                let arrival = Arrival {
+                    call: request.handle,
+                    peer: address(&request.peer),
+                    deadline,
+                    metadata: metadata.to_owned(),
+                };
+                Rc::clone(method).start(arrival, message)
+            });
         if let Body::Message(message) = request.body {
             cx.recycle(message);
         }
@@ -163,14 +164,16 @@ impl<T: Transport> Requests<T> {
 
     /// Takes the extension off a request, if it has one, and looks whether it comes in time.
     #[inline]
-    fn opened<'m>(&self, request: &'m Request<'_, T::Route>) -> Result<Opened<'m>, Status> {
+    fn opened<'m>(&self, request: &'m Request<'_, T::Route>) -> Result<OpenedRequest<'m>, Status> {
         let message = request.body.as_slice();
         match request.extended {
             true => self.opened_extended(request.deadline, message),
             // It has come right now, so it is in time, whatever the method's own deadline.
-            false => {
-                Ok(Opened { deadline: request.deadline, metadata: MetadataRef::default(), message })
-            }
+            false => Ok(OpenedRequest {
+                deadline: request.deadline,
+                metadata: MetadataRef::default(),
+                message,
+            }),
         }
     }
 
@@ -179,7 +182,7 @@ impl<T: Transport> Requests<T> {
         &self,
         deadline: Instant,
         message: &'m [u8],
-    ) -> Result<Opened<'m>, Status> {
+    ) -> Result<OpenedRequest<'m>, Status> {
         self.running.in_time(deadline, || self.scheduler().now())?;
         let (extension, message) = Extension::split(message).map_err(|error| {
             Status::invalid_argument(format!("the request's extension is malformed: {error:?}"))
@@ -189,12 +192,12 @@ impl<T: Transport> Requests<T> {
                 "the method takes one request and does not stream; are both sides built from the same .proto?",
             ));
         }
-        Ok(Opened { deadline, metadata: MetadataRef::new(extension.as_bytes()), message })
+        Ok(OpenedRequest { deadline, metadata: MetadataRef::new(extension.as_bytes()), message })
     }
 }
 
 /// A request that is to be handled.
-struct Opened<'m> {
+struct OpenedRequest<'m> {
     deadline: Instant,
     metadata: MetadataRef<'m>,
     message: &'m [u8],

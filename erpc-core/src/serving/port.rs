@@ -15,13 +15,13 @@ use crate::time::Instant;
 use crate::transport::Transport;
 
 /// What tasks see of their endpoint.
-pub(crate) struct Port<T: Transport> {
+pub(crate) struct HandlerPort<T: Transport> {
     /// Weak, because the endpoint holds the tasks.
     requests: Weak<Requests<T>>,
     sink: Arc<dyn ReplySink>,
 }
 
-impl<T: Transport> Port<T> {
+impl<T: Transport> HandlerPort<T> {
     pub(crate) fn new(requests: Weak<Requests<T>>, sink: Arc<dyn ReplySink>) -> Self {
         Self { requests, sink }
     }
@@ -29,7 +29,7 @@ impl<T: Transport> Port<T> {
 
 // Tasks run behind the raw endpoint's turn, so that it is there for them; and if it were not, failing is
 // better than a panic within a task.
-impl<T: Transport> TaskPort for Port<T> {
+impl<T: Transport> TaskPort for HandlerPort<T> {
     fn in_time(&self, deadline: Instant) -> Result<(), Status> {
         if deadline == Instant::NEVER {
             return Ok(());

@@ -17,7 +17,7 @@ const SPARE_FLAGS: usize = 64;
 /// The calls of an endpoint that run elsewhere than in its turn, by request.
 #[derive(Default)]
 pub(crate) struct RunningRequests {
-    calls: RefCell<HashMap<RequestHandle, Work, BuildHasherDefault<HandleHasher>>>,
+    calls: RefCell<HashMap<RequestHandle, RunsOn, BuildHasherDefault<HandleHasher>>>,
     spare: RefCell<Vec<Arc<AtomicBool>>>,
     late: Cell<u64>,
     /// When the turn began in which tasks run; spares every answer a look at the clock.
@@ -27,7 +27,7 @@ pub(crate) struct RunningRequests {
 }
 
 /// What works on a call.
-enum Work {
+enum RunsOn {
     Task(TaskId),
     /// A worker, which looks at the flag.
     Worker(Arc<AtomicBool>),
@@ -38,13 +38,13 @@ impl RunningRequests {
     pub(crate) fn worker(&self, call: RequestHandle) -> Arc<AtomicBool> {
         let flag = self.spare.borrow_mut().pop();
         let flag = flag.unwrap_or_else(|| Arc::new(AtomicBool::new(false)));
-        self.calls.borrow_mut().insert(call, Work::Worker(Arc::clone(&flag)));
+        self.calls.borrow_mut().insert(call, RunsOn::Worker(Arc::clone(&flag)));
         flag
     }
 
     /// Notes that `task` works on the call.
     pub(crate) fn task(&self, call: RequestHandle, task: TaskId) {
-        self.calls.borrow_mut().insert(call, Work::Task(task));
+        self.calls.borrow_mut().insert(call, RunsOn::Task(task));
     }
 
     /// The call's task has ended; whether the call was still running: not if it was cancelled, and so
@@ -59,12 +59,12 @@ impl RunningRequests {
     pub(crate) fn cancel(&self, call: RequestHandle) -> Option<TaskId> {
         let mut calls = self.calls.borrow_mut();
         match calls.get(&call)? {
-            Work::Task(task) => {
+            RunsOn::Task(task) => {
                 let task = *task;
                 calls.remove(&call);
                 Some(task)
             }
-            Work::Worker(flag) => {
+            RunsOn::Worker(flag) => {
                 // It answers all the same. Only a hint, so no order is asked of it.
                 flag.store(true, Ordering::Relaxed);
                 None
@@ -79,7 +79,7 @@ impl RunningRequests {
 
     /// The call is answered, from wherever.
     pub(crate) fn ended(&self, call: RequestHandle) {
-        let Some(Work::Worker(mut flag)) = self.calls.borrow_mut().remove(&call) else { return };
+        let Some(RunsOn::Worker(mut flag)) = self.calls.borrow_mut().remove(&call) else { return };
         let mut spare = self.spare.borrow_mut();
         // A handler that answered through a responder may still look at its flag.
         if spare.len() < SPARE_FLAGS

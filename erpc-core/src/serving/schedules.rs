@@ -8,7 +8,7 @@ use loom::thread;
 
 use crate::buf::MsgBuf;
 use crate::event_loop::mailbox::{Answer, Mailbox};
-use crate::event_loop::parker::Parker;
+use crate::event_loop::parker::LoomParker;
 use crate::protocol::RequestHandle;
 use crate::service::{Method, Mode, Request, Response, RouteEntry, Routes};
 use crate::serving::worker::{JobRefused, WorkerJob, WorkerPool, WorkerQueue};
@@ -18,7 +18,7 @@ use crate::time::Instant;
 use crate::transport::mem::MemTransport;
 
 fn mailbox() -> Arc<Mailbox> {
-    let (_parker, bell) = Parker::new();
+    let (_parker, bell) = LoomParker::new();
     Arc::new(Mailbox::new::<MemTransport>(bell))
 }
 

@@ -5,10 +5,10 @@ use std::rc::{Rc, Weak};
 
 use super::balance::next_turn;
 use super::balancer::Balancer;
-use crate::calling::link::{Link, Phase};
+use crate::calling::link::{Link, LinkPhase};
 use crate::client::link_guard::LinkGuard;
 use crate::client::stream::pool::StreamLoad;
-use crate::endpoint::state::EndpointState;
+use crate::endpoint::parts::EndpointParts;
 use crate::executor::sleep::Sleep;
 use crate::executor::tasks::TaskId;
 use crate::transport::Transport;
@@ -27,7 +27,7 @@ pub struct BackendStats<R> {
 
 /// A server, and the tasks that keep its sessions; they end with it.
 pub(crate) struct Backend<T: Transport> {
-    endpoint: Rc<EndpointState<T>>,
+    endpoint: Rc<EndpointParts<T>>,
     peer: T::Route,
     /// The sessions that are open, as far as their tasks have noticed.
     open: RefCell<Vec<Rc<Link<T::Route>>>>,
@@ -85,7 +85,7 @@ impl<T: Transport> Backend<T> {
 
     pub(crate) fn stats(&self) -> BackendStats<T::Route> {
         let open = self.open.borrow();
-        let sessions = open.iter().filter(|link| link.phase() == Phase::Open).count();
+        let sessions = open.iter().filter(|link| link.phase() == LinkPhase::Open).count();
         BackendStats { peer: self.peer, sessions, calls: self.load() }
     }
 
@@ -95,7 +95,7 @@ impl<T: Transport> Backend<T> {
         let open = self.open.borrow();
         let turn = next_turn(&self.turn, open.len());
         // A session that has just died is in the list until its task has run.
-        let is_open = |link: &&Rc<Link<T::Route>>| link.phase() == Phase::Open;
+        let is_open = |link: &&Rc<Link<T::Route>>| link.phase() == LinkPhase::Open;
         let session = open.get(turn).filter(is_open);
         session.or_else(|| open.iter().find(is_open)).cloned()
     }
@@ -119,7 +119,7 @@ impl<T: Transport> Drop for Backend<T> {
 
 /// Keeps a session: opens it, waits for its end, and begins again.
 struct SessionKeeper<T: Transport> {
-    endpoint: Rc<EndpointState<T>>,
+    endpoint: Rc<EndpointParts<T>>,
     balancer: Weak<Balancer<T>>,
     backend: Weak<Backend<T>>,
     peer: T::Route,
@@ -132,12 +132,12 @@ impl<T: Transport> SessionKeeper<T> {
             let session = LinkGuard::open(&self.endpoint, self.peer);
             let link = Rc::clone(session.link());
             let executor = self.endpoint.scheduler().executor();
-            let phase = link.after(Phase::Opening, executor).await;
-            let Some(KeptFor { balancer, backend }) = self.kept_for() else { return };
+            let phase = link.after(LinkPhase::Opening, executor).await;
+            let Some(KeeperTarget { balancer, backend }) = self.target() else { return };
             if std::mem::take(&mut trying) {
                 backend.tried();
             }
-            if let Phase::Closed(cause) = phase {
+            if let LinkPhase::Closed(cause) = phase {
                 failures += 1;
                 balancer.failed(backend.peer, cause);
             } else {
@@ -148,11 +148,11 @@ impl<T: Transport> SessionKeeper<T> {
                 }
                 balancer.opened(&backend);
                 drop((balancer, backend));
-                let phase = link.after(Phase::Open, executor).await;
-                let Some(KeptFor { balancer, backend }) = self.kept_for() else { return };
+                let phase = link.after(LinkPhase::Open, executor).await;
+                let Some(KeeperTarget { balancer, backend }) = self.target() else { return };
                 backend.open.borrow_mut().retain(|open| !Rc::ptr_eq(open, &link));
                 let base = balancer.backoff().base;
-                let Phase::Closed(cause) = phase else { return };
+                let LinkPhase::Closed(cause) = phase else { return };
                 // A server that takes sessions only to end them is not to be asked without a pause.
                 if self.endpoint.scheduler().now() - opened < base {
                     failures += 1;
@@ -169,8 +169,8 @@ impl<T: Transport> SessionKeeper<T> {
     }
 
     /// `None` if the channel or the backend is gone.
-    fn kept_for(&self) -> Option<KeptFor<T>> {
-        Some(KeptFor { balancer: self.balancer.upgrade()?, backend: self.backend.upgrade()? })
+    fn target(&self) -> Option<KeeperTarget<T>> {
+        Some(KeeperTarget { balancer: self.balancer.upgrade()?, backend: self.backend.upgrade()? })
     }
 
     async fn pause(&self, failures: u32) {
@@ -185,7 +185,7 @@ impl<T: Transport> SessionKeeper<T> {
 }
 
 /// What a session is kept for. Held only while something is done to it.
-struct KeptFor<T: Transport> {
+struct KeeperTarget<T: Transport> {
     balancer: Rc<Balancer<T>>,
     backend: Rc<Backend<T>>,
 }

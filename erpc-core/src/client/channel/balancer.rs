@@ -16,7 +16,7 @@ use crate::calling::plan::{NoSession, SessionSource};
 use crate::calling::retry::{Backoff, RetryBudget};
 use crate::client::connect_error::{ConnectFailed, ConnectFailure};
 use crate::client::stream::pool::StreamPool;
-use crate::endpoint::state::EndpointState;
+use crate::endpoint::parts::EndpointParts;
 use crate::executor::tasks::{TaskId, WakeSlot};
 use crate::protocol::Cause;
 use crate::transport::Transport;
@@ -48,7 +48,7 @@ impl Default for BalancerSettings {
 
 pub(in crate::client) struct Balancer<T: Transport> {
     me: Weak<Self>,
-    endpoint: Rc<EndpointState<T>>,
+    endpoint: Rc<EndpointParts<T>>,
     settings: BalancerSettings,
     backends: RefCell<Vec<Rc<Backend<T>>>>,
     /// The backends that are open, as far as they have noticed.
@@ -90,7 +90,7 @@ impl<R> ConnectProblem<R> {
 
 impl<T: Transport> Balancer<T> {
     pub(crate) fn new(
-        endpoint: Rc<EndpointState<T>>,
+        endpoint: Rc<EndpointParts<T>>,
         settings: BalancerSettings,
         start: StartResolving<T>,
     ) -> Rc<Self> {
@@ -116,7 +116,7 @@ impl<T: Transport> Balancer<T> {
     }
 
     #[inline]
-    pub(in crate::client) fn endpoint(&self) -> &Rc<EndpointState<T>> {
+    pub(in crate::client) fn endpoint(&self) -> &Rc<EndpointParts<T>> {
         &self.endpoint
     }
 

@@ -14,21 +14,21 @@ use crate::calling::retry::Backoff;
 use crate::client::connect_error::{ConnectFailed, ConnectFailure};
 use crate::client::target::Target;
 use crate::endpoint::Endpoint;
-use crate::endpoint::state::EndpointState;
+use crate::endpoint::parts::EndpointParts;
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 
 /// Describes a channel; see [`Channel::to`].
 #[must_use = "a builder connects nothing until `build`"]
 pub struct ChannelBuilder<T: Transport = UdpTransport> {
-    endpoint: Rc<EndpointState<T>>,
+    endpoint: Rc<EndpointParts<T>>,
     settings: BalancerSettings,
     options: Option<CallOptions>,
     start: StartResolving<T>,
 }
 
 impl<T: Transport> ChannelBuilder<T> {
-    fn new(endpoint: &Rc<EndpointState<T>>, resolver: impl Resolver<T::Route>) -> Self {
+    fn new(endpoint: &Rc<EndpointParts<T>>, resolver: impl Resolver<T::Route>) -> Self {
         Self {
             endpoint: Rc::clone(endpoint),
             settings: BalancerSettings::default(),
@@ -99,7 +99,7 @@ impl<T: Transport> Channel<T> {
     /// or a resolver of one's own. Nothing is looked up or connected before the first call or
     /// [`Channel::ready`].
     pub fn to(endpoint: &Endpoint<T>, resolver: impl Resolver<T::Route>) -> ChannelBuilder<T> {
-        ChannelBuilder::new(endpoint.state(), resolver)
+        ChannelBuilder::new(endpoint.parts(), resolver)
     }
 
     /// A channel to the servers at `target`, with the defaults of [`ChannelBuilder`]; runs the endpoint

@@ -7,7 +7,7 @@ use crate::calling::link::Link;
 use crate::calling::plan::{NoSession, SessionSource};
 use crate::calling::retry::RetryBudget;
 use crate::client::session::Session;
-use crate::endpoint::state::EndpointState;
+use crate::endpoint::parts::EndpointParts;
 use crate::transport::Transport;
 
 /// The sessions that a channel calls on.
@@ -20,7 +20,7 @@ pub(in crate::client) enum ChannelSessions<T: Transport> {
 
 impl<T: Transport> ChannelSessions<T> {
     #[inline]
-    pub(in crate::client) fn endpoint(&self) -> &Rc<EndpointState<T>> {
+    pub(in crate::client) fn endpoint(&self) -> &Rc<EndpointParts<T>> {
         match self {
             Self::One(one) => one.session.endpoint(),
             Self::Balanced(balancer) => balancer.endpoint(),

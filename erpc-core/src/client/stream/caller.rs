@@ -6,10 +6,10 @@ use std::task::{Context as TaskContext, Poll};
 
 use super::pool::StreamLease;
 use crate::buf::MsgBuf;
-use crate::calling::link::Phase;
+use crate::calling::link::LinkPhase;
 use crate::calling::response::named;
 use crate::calling::streams::StreamCaller;
-use crate::endpoint::state::EndpointState;
+use crate::endpoint::parts::EndpointParts;
 use crate::event_loop::Context;
 use crate::event_loop::flush::Flush;
 use crate::executor::scheduler::Scheduler;
@@ -25,18 +25,18 @@ use crate::transport::Transport;
 /// A stream and the session that it has to itself.
 pub(crate) struct ClientStream<T: Transport> {
     me: Weak<Self>,
-    endpoint: Rc<EndpointState<T>>,
+    endpoint: Rc<EndpointParts<T>>,
     method: u32,
     /// The method's full name.
     name: &'static str,
     /// Of each of its calls, so that the protocol ends the stream in time.
     deadline: Instant,
-    state: RefCell<StreamState<T>>,
+    state: RefCell<ClientStreamState<T>>,
     /// In the list of those to be flushed.
     dirty: Cell<bool>,
 }
 
-struct StreamState<T: Transport> {
+struct ClientStreamState<T: Transport> {
     machine: StreamClient,
     /// Until the stream is over.
     lease: Option<StreamLease<T>>,
@@ -61,7 +61,7 @@ impl Drop for DeadlineTask {
     }
 }
 
-impl<T: Transport> StreamState<T> {
+impl<T: Transport> ClientStreamState<T> {
     /// Ends a stream that has no call on its way which would tell more.
     fn end_early(&mut self, cause: Cause) {
         self.machine.fail(match self.machine.has_begun() {
@@ -73,7 +73,7 @@ impl<T: Transport> StreamState<T> {
     /// Whether the session is open and the machine has not been told what its server takes.
     fn may_learn(&self) -> Option<SessionId> {
         let lease = self.lease.as_ref().filter(|_| !self.knows_limit)?;
-        (lease.link().phase() == Phase::Open).then(|| lease.link().id()).flatten()
+        (lease.link().phase() == LinkPhase::Open).then(|| lease.link().id()).flatten()
     }
 
     /// Tells the machine what the server takes.
@@ -89,7 +89,7 @@ impl<T: Transport> ClientStream<T> {
     /// A stream on the session of `lease`, or one that waits for [`ClientStream::bind`]; `entries` are those
     /// of its first extension.
     pub(crate) fn new(
-        endpoint: &Rc<EndpointState<T>>,
+        endpoint: &Rc<EndpointParts<T>>,
         method: u32,
         name: &'static str,
         deadline: Instant,
@@ -103,7 +103,7 @@ impl<T: Transport> ClientStream<T> {
             method,
             name,
             deadline,
-            state: RefCell::new(StreamState {
+            state: RefCell::new(ClientStreamState {
                 machine,
                 lease,
                 knows_limit: false,
@@ -138,7 +138,7 @@ impl<T: Transport> ClientStream<T> {
     }
 
     /// Finds out what the server takes, unless a turn runs: then the end of the turn does.
-    fn learn_now(&self, state: &mut StreamState<T>) {
+    fn learn_now(&self, state: &mut ClientStreamState<T>) {
         if let Some(id) = state.may_learn()
             && let Some(mut rpc) = self.endpoint.rpc()
         {
@@ -252,7 +252,7 @@ impl<T: Transport> ClientStream<T> {
             state.late = false;
             state.end_early(Cause::DeadlineExceeded);
         }
-        let StreamState { machine, lease, waiting, timer, .. } = &mut *state;
+        let ClientStreamState { machine, lease, waiting, timer, .. } = &mut *state;
         let mut woken = StreamWaiters::default();
         if machine.is_readable() {
             woken.reader = std::mem::take(&mut waiting.reader);
@@ -278,11 +278,11 @@ impl<T: Transport> ClientStream<T> {
     /// A large item waits until it is known whether the server takes it, so until the session is open.
     fn wait_for_room(
         &self,
-        state: RefMut<'_, StreamState<T>>,
+        state: RefMut<'_, ClientStreamState<T>>,
         cx: &TaskContext<'_>,
     ) -> Poll<Result<(), CallError>> {
         let link = state.lease.as_ref().filter(|_| !state.knows_limit).map(StreamLease::link);
-        let opening = link.is_some_and(|link| link.phase() == Phase::Opening);
+        let opening = link.is_some_and(|link| link.phase() == LinkPhase::Opening);
         if opening && let Some(link) = link {
             link.wait(self.endpoint.scheduler().executor().wake_slot(cx));
         }
@@ -296,7 +296,7 @@ impl<T: Transport> ClientStream<T> {
     }
 
     /// A task that waits on an endpoint that was shut down would wait for ever: ends the stream then.
-    fn look_for_shutdown(&self, state: &mut StreamState<T>) {
+    fn look_for_shutdown(&self, state: &mut ClientStreamState<T>) {
         if self.endpoint.is_closed() {
             state.end_early(Cause::Shutdown);
         }

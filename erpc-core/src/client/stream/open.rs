@@ -10,7 +10,7 @@ use crate::calling::plan::NoSession;
 use crate::client::channel::Channel;
 use crate::client::channel::sessions::ChannelSessions;
 use crate::client::session::Session;
-use crate::endpoint::state::EndpointState;
+use crate::endpoint::parts::EndpointParts;
 use crate::executor::sleep::Sleep;
 use crate::protocol::{CallError, Cause};
 use crate::service::{Codec, Incoming, Method, Outgoing, Upload};
@@ -144,7 +144,7 @@ impl<T: Transport> Channel<T> {
             stream.end_unbound(CallError::NotExecuted(Cause::Shutdown));
             return stream;
         }
-        let search = Search {
+        let search = ServerSearch {
             stream: Rc::downgrade(&stream),
             channel: self.clone(),
             waits: options.is_some_and(CallOptions::waits),
@@ -155,7 +155,7 @@ impl<T: Transport> Channel<T> {
 }
 
 fn new<T: Transport, Req, Resp, C, D>(
-    endpoint: &Rc<EndpointState<T>>,
+    endpoint: &Rc<EndpointParts<T>>,
     method: &Method<Req, Resp, C, D>,
     options: Option<&CallOptions>,
     lease: Option<StreamLease<T>>,
@@ -168,13 +168,13 @@ fn new<T: Transport, Req, Resp, C, D>(
 
 /// Looks for a server for a stream that has none. Dropped on the way, it ends the stream. The channel stays
 /// for as long as the stream has a handle, and not much longer.
-struct Search<T: Transport> {
+struct ServerSearch<T: Transport> {
     stream: Weak<ClientStream<T>>,
     channel: Channel<T>,
     waits: bool,
 }
 
-impl<T: Transport> Search<T> {
+impl<T: Transport> ServerSearch<T> {
     async fn run(self, deadline: Instant) {
         let endpoint = Rc::clone(self.channel.sessions().endpoint());
         let found = match deadline {
@@ -216,7 +216,7 @@ impl<T: Transport> Search<T> {
     }
 }
 
-impl<T: Transport> Drop for Search<T> {
+impl<T: Transport> Drop for ServerSearch<T> {
     fn drop(&mut self) {
         if let Some(stream) = self.stream.upgrade() {
             stream.end_unbound(CallError::NotExecuted(Cause::Shutdown));

@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 
 use crate::calling::link::Link;
 use crate::client::link_guard::LinkGuard;
-use crate::endpoint::state::EndpointState;
+use crate::endpoint::parts::EndpointParts;
 use crate::transport::Transport;
 
 /// Sessions to one peer that a pool keeps for streams to come; those beyond are closed when their stream
@@ -77,7 +77,7 @@ impl<T: Transport> StreamPool<T> {
     /// A session to `peer` for one stream: the one used last, or a new one.
     pub(crate) fn take(
         self: &Rc<Self>,
-        endpoint: &Rc<EndpointState<T>>,
+        endpoint: &Rc<EndpointParts<T>>,
         peer: T::Route,
     ) -> StreamLease<T> {
         let running = self.load(peer).more();

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use self::slots::{Kind, Parked, Slots};
+use self::slots::{SlotKind, TaskBody, TaskSlots};
 use super::join::{JoinHandle, joined};
 use crate::event_loop::bell::Bell;
 use crate::event_loop::mailbox::Queue;
@@ -70,10 +70,10 @@ pub(crate) struct TaskId {
 
 /// The executor of an endpoint.
 pub(crate) struct Executor {
-    slots: Rc<RefCell<Slots>>,
+    slots: Rc<RefCell<TaskSlots>>,
     /// The task that is being polled, as its waker's data pointer and its slot. Only compared.
     polling: Cell<(*const (), u32)>,
-    remote: Arc<Remote>,
+    remote: Arc<RemoteWakes>,
     /// The buffer that `take_remote` swaps in.
     spare: Cell<Vec<u32>>,
     #[cfg(feature = "tokio")]
@@ -85,11 +85,11 @@ struct Signal {
     id: u32,
     /// In the remote queue already.
     notified: AtomicBool,
-    remote: Arc<Remote>,
+    remote: Arc<RemoteWakes>,
 }
 
 /// Where wakers leave the slots that they wake.
-struct Remote {
+struct RemoteWakes {
     woken: Queue<u32>,
     bell: Arc<Bell>,
 }
@@ -118,13 +118,13 @@ thread_local! {
     static RUNNING: RunningHere = const { RunningHere(RefCell::new(None)) };
 }
 
-struct RunningHere(RefCell<Option<Local>>);
+struct RunningHere(RefCell<Option<LocalExecutor>>);
 
 /// An executor as its own thread reaches it.
 #[derive(Clone)]
-struct Local {
-    remote: Arc<Remote>,
-    slots: Rc<RefCell<Slots>>,
+struct LocalExecutor {
+    remote: Arc<RemoteWakes>,
+    slots: Rc<RefCell<TaskSlots>>,
 }
 
 impl RunningHere {
@@ -150,15 +150,15 @@ impl RunningHere {
 #[cfg(feature = "tokio")]
 impl RunningHere {
     /// Whether that executor's loop is what this thread is in.
-    fn runs(&self, remote: &Arc<Remote>) -> bool {
+    fn runs(&self, remote: &Arc<RemoteWakes>) -> bool {
         self.0.borrow().as_ref().is_some_and(|local| Arc::ptr_eq(&local.remote, remote))
     }
 }
 
 /// Takes an executor off this thread when it goes, and puts back what ran before.
-pub(crate) struct Entered(Option<Local>);
+pub(crate) struct EnteredExecutor(Option<LocalExecutor>);
 
-impl Drop for Entered {
+impl Drop for EnteredExecutor {
     fn drop(&mut self) {
         let before = self.0.take();
         let left = RUNNING.try_with(|running| running.0.replace(before));
@@ -174,8 +174,8 @@ impl Executor {
         expect(unused_variables, reason = "only tokio's tasks are told")
     )]
     pub(crate) fn new(bell: Arc<Bell>, liveness: Duration) -> Self {
-        let remote = Arc::new(Remote { woken: Queue::new(), bell });
-        let slots = Slots { all: Vec::new(), free: NONE, head: NONE, tail: NONE, ready: 0 };
+        let remote = Arc::new(RemoteWakes { woken: Queue::new(), bell });
+        let slots = TaskSlots { all: Vec::new(), free: NONE, head: NONE, tail: NONE, ready: 0 };
         Self {
             slots: Rc::new(RefCell::new(slots)),
             polling: Cell::new((null(), NONE)),
@@ -202,11 +202,11 @@ impl Executor {
     /// The same for a future that has its allocation.
     pub(crate) fn start_boxed(&self, future: LocalFuture) -> TaskId {
         let mut slots = self.slots.borrow_mut();
-        let id = slots.claim(&self.remote, Kind::Task);
+        let id = slots.claim(&self.remote, SlotKind::Task);
         let slot = &mut slots.all[id as usize];
         let generation = slot.generation;
-        if let Some(parked) = &mut slot.parked {
-            parked.future = Some(future);
+        if let Some(body) = &mut slot.body {
+            body.future = Some(future);
         }
         slots.wake(id);
         TaskId { slot: id, generation }
@@ -223,7 +223,7 @@ impl Executor {
     /// A place for a future that stays on the caller's stack; it counts as woken at first.
     pub(crate) fn root(&self) -> Root<'_> {
         let mut slots = self.slots.borrow_mut();
-        let id = slots.claim(&self.remote, Kind::Root);
+        let id = slots.claim(&self.remote, SlotKind::Root);
         slots.wake(id);
         Root { executor: self, id }
     }
@@ -264,36 +264,37 @@ impl Executor {
     }
 
     /// Tells wakers that this thread runs the executor, until the guard is dropped.
-    pub(crate) fn enter(&self) -> Entered {
-        let local = Local { remote: Arc::clone(&self.remote), slots: Rc::clone(&self.slots) };
-        Entered(RUNNING.try_with(|running| running.0.replace(Some(local))).ok().flatten())
+    pub(crate) fn enter(&self) -> EnteredExecutor {
+        let local =
+            LocalExecutor { remote: Arc::clone(&self.remote), slots: Rc::clone(&self.slots) };
+        EnteredExecutor(RUNNING.try_with(|running| running.0.replace(Some(local))).ok().flatten())
     }
 
     #[inline]
     fn run_one(&self) {
-        let Some((id, mut parked)) = self.slots.borrow_mut().pop() else { return };
-        let done = match &mut parked.future {
-            Some(future) => self.poll(id, &parked.waker, future.as_mut()).is_ready(),
+        let Some((id, mut body)) = self.slots.borrow_mut().pop() else { return };
+        let done = match &mut body.future {
+            Some(future) => self.poll(id, &body.waker, future.as_mut()).is_ready(),
             None => true,
         };
         let mut slots = self.slots.borrow_mut();
         let slot = &mut slots.all[id as usize];
         if done || slot.aborted {
             drop(slots);
-            return self.finish(id, parked);
+            return self.finish(id, body);
         }
-        slot.parked = Some(parked);
+        slot.body = Some(body);
         if std::mem::take(&mut slot.missed) {
             slots.wake(id);
         }
     }
 
     /// Ends the task that was taken out of its slot.
-    fn finish(&self, id: u32, mut parked: Parked) {
+    fn finish(&self, id: u32, mut body: TaskBody) {
         // The future may run arbitrary code when it is dropped, so that the slots must not be borrowed.
-        drop(parked.future.take());
+        drop(body.future.take());
         let mut slots = self.slots.borrow_mut();
-        slots.all[id as usize].parked = Some(parked);
+        slots.all[id as usize].body = Some(body);
         slots.release(id);
     }
 
@@ -370,7 +371,7 @@ impl Root<'_> {
             let mut slots = self.executor.slots.borrow_mut();
             let slot = &mut slots.all[self.id as usize];
             slot.queued = false;
-            slot.parked.as_ref().map(|parked| parked.waker.clone())
+            slot.body.as_ref().map(|body| body.waker.clone())
         };
         let waker = waker.expect("a root is never taken out of its slot");
         self.executor.poll(self.id, &waker, future)

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::{LocalFuture, NONE, Remote, Signal, TaskId};
+use super::{LocalFuture, NONE, RemoteWakes, Signal, TaskId};
 use crate::sync::atomic::AtomicBool;
 
-pub(crate) struct Slots {
-    pub(crate) all: Vec<Slot>,
+pub(crate) struct TaskSlots {
+    pub(crate) all: Vec<TaskSlot>,
     /// Free slots, linked by `next`.
     pub(crate) free: u32,
     /// Ready tasks, linked by `next`.
@@ -16,12 +16,12 @@ pub(crate) struct Slots {
     pub(crate) ready: usize,
 }
 
-pub(crate) struct Slot {
-    pub(crate) kind: Kind,
+pub(crate) struct TaskSlot {
+    pub(crate) kind: SlotKind,
     /// How many tasks the slot has had.
     pub(crate) generation: u32,
     /// Taken out while the task is being polled.
-    pub(super) parked: Option<Parked>,
+    pub(super) body: Option<TaskBody>,
     pub(super) signal: Arc<Signal>,
     pub(crate) next: u32,
     /// In the ready queue; for a root: woken.
@@ -33,14 +33,14 @@ pub(crate) struct Slot {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SlotKind {
     Free,
     /// A future on the stack of `block_on`, which looks by itself whether it was woken.
     Root,
     Task,
 }
 
-pub(crate) struct Parked {
+pub(crate) struct TaskBody {
     /// `None` for roots and free slots.
     pub(crate) future: Option<LocalFuture>,
     /// The slot's waker, made once; a later task of the slot uses it too, and may see a wake that was
@@ -48,9 +48,9 @@ pub(crate) struct Parked {
     pub(crate) waker: Waker,
 }
 
-impl Slots {
+impl TaskSlots {
     /// Takes a free slot, or makes one.
-    pub(super) fn claim(&mut self, remote: &Arc<Remote>, kind: Kind) -> u32 {
+    pub(super) fn claim(&mut self, remote: &Arc<RemoteWakes>, kind: SlotKind) -> u32 {
         if self.free != NONE {
             let id = self.free;
             let slot = &mut self.all[id as usize];
@@ -64,11 +64,11 @@ impl Slots {
             .expect("fewer than 2^32 - 1 tasks");
         let signal =
             Arc::new(Signal { id, notified: AtomicBool::new(false), remote: Arc::clone(remote) });
-        let parked = Some(Parked { future: None, waker: Waker::from(Arc::clone(&signal)) });
-        self.all.push(Slot {
+        let body = Some(TaskBody { future: None, waker: Waker::from(Arc::clone(&signal)) });
+        self.all.push(TaskSlot {
             kind,
             generation: 0,
-            parked,
+            body,
             signal,
             next: NONE,
             queued: false,
@@ -81,12 +81,12 @@ impl Slots {
     /// Takes out the future of a task that is not to go on.
     pub(crate) fn abort(&mut self, task: TaskId) -> Option<LocalFuture> {
         let slot = self.all.get_mut(task.slot as usize)?;
-        if slot.kind != Kind::Task || slot.generation != task.generation {
+        if slot.kind != SlotKind::Task || slot.generation != task.generation {
             return None;
         }
-        match &mut slot.parked {
-            Some(parked) => {
-                let future = parked.future.take();
+        match &mut slot.body {
+            Some(body) => {
+                let future = body.future.take();
                 self.release(task.slot);
                 future
             }
@@ -100,11 +100,11 @@ impl Slots {
     #[inline]
     pub(crate) fn wake(&mut self, id: u32) {
         let slot = &mut self.all[id as usize];
-        if slot.queued || slot.kind == Kind::Free {
+        if slot.queued || slot.kind == SlotKind::Free {
             return;
         }
         slot.queued = true;
-        if slot.kind == Kind::Root {
+        if slot.kind == SlotKind::Root {
             return;
         }
         match self.tail {
@@ -118,7 +118,7 @@ impl Slots {
     /// Takes the first ready task out of its slot. `None` if there is none, or if it has ended since
     /// it was woken.
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<(u32, Parked)> {
+    pub(crate) fn pop(&mut self) -> Option<(u32, TaskBody)> {
         if self.head == NONE {
             return None;
         }
@@ -126,9 +126,9 @@ impl Slots {
         let slot = &mut self.all[id as usize];
         self.head = std::mem::replace(&mut slot.next, NONE);
         slot.queued = false;
-        let ended = slot.kind == Kind::Free;
-        let parked = if ended { None } else { slot.parked.take() };
-        slot.missed = !ended && parked.is_none();
+        let ended = slot.kind == SlotKind::Free;
+        let body = if ended { None } else { slot.body.take() };
+        slot.missed = !ended && body.is_none();
         if self.head == NONE {
             self.tail = NONE;
         }
@@ -136,14 +136,14 @@ impl Slots {
         if ended {
             self.link_free(id);
         }
-        parked.map(|parked| (id, parked))
+        body.map(|body| (id, body))
     }
 
     /// The slot's task has ended.
     pub(crate) fn release(&mut self, id: u32) {
         let slot = &mut self.all[id as usize];
-        let in_list = slot.queued && slot.kind == Kind::Task;
-        slot.kind = Kind::Free;
+        let in_list = slot.queued && slot.kind == SlotKind::Task;
+        slot.kind = SlotKind::Free;
         slot.generation = slot.generation.wrapping_add(1);
         (slot.missed, slot.aborted) = (false, false);
         // The ready queue runs through the slot while it is queued; `pop` frees it then.

@@ -10,13 +10,13 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 /// A lock and a flag under it, rather than a channel: stopping the queue must not wait for room
 /// in it, as a message to the workers would, and no job may come in behind the stop.
 pub(crate) struct JobQueue<J> {
-    state: Mutex<State<J>>,
+    state: Mutex<JobQueueState<J>>,
     /// A job came, or the stop.
     changed: Condvar,
     limit: usize,
 }
 
-struct State<J> {
+struct JobQueueState<J> {
     jobs: VecDeque<J>,
     /// Workers that wait for a job; spares a busy pool the system calls.
     idle: usize,
@@ -33,11 +33,11 @@ pub(crate) enum JobRefused {
 impl<J> JobQueue<J> {
     /// A queue of at most `limit` jobs.
     pub(crate) fn new(limit: usize) -> Self {
-        let state = State { jobs: VecDeque::new(), idle: 0, stopped: false };
+        let state = JobQueueState { jobs: VecDeque::new(), idle: 0, stopped: false };
         Self { state: Mutex::new(state), changed: Condvar::new(), limit }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<J>> {
+    fn lock(&self) -> MutexGuard<'_, JobQueueState<J>> {
         // Nothing that can panic runs under the lock but an allocation, which leaves the queue whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -22,7 +22,7 @@ use crate::time::Instant;
 use crate::transport::Transport;
 
 /// The parts of an endpoint. Each owns its state; this owns the parts and lends them to each other.
-pub(crate) struct EndpointState<T: Transport> {
+pub(crate) struct EndpointParts<T: Transport> {
     pub(super) rpc: Rc<RefCell<Rpc<T>>>,
     scheduler: Rc<Scheduler>,
     calls: Calls<T>,
@@ -34,7 +34,7 @@ pub(crate) struct EndpointState<T: Transport> {
     jobs: Cell<Vec<Job>>,
 }
 
-impl<T: Transport> EndpointState<T> {
+impl<T: Transport> EndpointParts<T> {
     pub(super) fn new(rpc: Rpc<T>, memory: usize, seed: u64, liveness: Duration) -> Self {
         let bell = Arc::new(Bell::new(rpc.waker()));
         let pool = Pool::in_arena(memory, rpc.transport().arena());
