@@ -63,6 +63,29 @@ const ORDERS: &[Order<'_>] = &[
         folder: "stream",
         entries: &["mod", "frame", "batch", "outbox", "inbox", "client", "server"],
     },
+    Order {
+        folder: "protocol",
+        entries: &[
+            "assembly",
+            "congestion",
+            "cookie",
+            "error",
+            "ids",
+            "rtt",
+            "stats",
+            "wheel",
+            "error_status",
+            "measurement",
+            "config",
+            "index",
+            "event",
+            "endpoint",
+            "turn",
+            "client",
+            "server",
+            "core",
+        ],
+    },
 ];
 
 const KNOWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/layers.known");

@@ -370,6 +370,16 @@ impl EndpointConfig {
     }
 }
 
+/// For benchmarks and simulations.
+impl Bypasses {
+    /// `config` with these bypasses.
+    #[must_use]
+    pub const fn applied_to(self, mut config: EndpointConfig) -> EndpointConfig {
+        config.bypasses = self;
+        config
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

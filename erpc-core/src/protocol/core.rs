@@ -10,7 +10,7 @@ use super::index::SessionIndex;
 use super::server::{Acceptor, Open, ServerTable};
 use super::stats::{DropReason, ProtocolStats};
 use super::turn::{QueueWait, Turn};
-use super::wheel::{TimerId, Timers};
+use super::wheel::{MAX_EXPIRED, TimerId, Timers};
 use super::{
     Body, Cause, ClientId, ClientStats, ConfigError, ConnectError, Event, NewCall, Notice,
     Rejected, Reply, Request, RequestHandle, SessionId, SessionStats,
@@ -23,9 +23,6 @@ use crate::transport::{Path, Route, RxPacket, TxQueue};
 use crate::wire::checksum;
 use crate::wire::control::Control;
 use crate::wire::{HEADER_LEN, Header, HeaderError, Kind, ReplyInfo, VERSION};
-
-/// Timers that one call of [`Core::expire`] looks at; the next call goes on.
-pub const MAX_EXPIRED: usize = 32;
 
 /// What a slot's first response buffer holds at least, in bytes.
 const FIRST_BUFFER: usize = 40;

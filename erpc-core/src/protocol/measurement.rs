@@ -1,7 +1,5 @@
 //! Switches for benchmarks and simulations. Applications have no use for them.
 
-use super::EndpointConfig;
-
 /// The shortcuts of congestion control while there is no congestion (thesis section 6.4.2). Benchmarks switch one off to
 /// measure its gain, simulations to test the long way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -20,11 +18,4 @@ impl Bypasses {
     pub const ALL: Self = Self { update: true, wheel: true, timestamp: true };
     /// None.
     pub const NONE: Self = Self { update: false, wheel: false, timestamp: false };
-
-    /// `config` with these bypasses.
-    #[must_use]
-    pub const fn applied_to(self, mut config: EndpointConfig) -> EndpointConfig {
-        config.bypasses = self;
-        config
-    }
 }

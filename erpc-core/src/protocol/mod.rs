@@ -44,7 +44,7 @@ mod tests;
 mod turn;
 mod wheel;
 
-pub use self::core::{Core, MAX_EXPIRED};
+pub use self::core::Core;
 pub use config::{ConfigError, EndpointConfig, Integrity, WINDOW};
 pub use congestion::{CongestionControl, DcqcnConfig, TimelyConfig};
 pub use endpoint::Local;
@@ -56,3 +56,4 @@ pub use rtt::MAX_RTO;
 pub use server::{Acceptor, KEPT_CAPACITY, ListenGroup};
 pub use stats::{ClientStats, DropReason, ProtocolStats, SessionStats};
 pub use turn::QueueWait;
+pub use wheel::MAX_EXPIRED;

@@ -12,6 +12,9 @@
 use crate::mutants::mutant;
 use crate::time::Instant;
 
+/// Timers that one call of [`Core::expire`](super::Core::expire) looks at; the next call goes on.
+pub const MAX_EXPIRED: usize = 32;
+
 /// Retransmissions, pings and deadlines: a tick is 16.4 us, the horizon 4.6 minutes.
 pub(super) type Timers = Wheel<14>;
 /// Departures of paced sessions: a tick is 1.02 us, the horizon 17 s.
