@@ -40,6 +40,24 @@ pub struct Nic {
     pub integrity: bool,
 }
 
+impl Nic {
+    /// An interface with a ring of so many packets, which copies what is pushed. Its cable's rate is not known.
+    #[must_use]
+    pub fn ring(max_datagram: usize, packets: u32) -> Self {
+        Self {
+            max_datagram,
+            inline: max_datagram,
+            charge: ChargeModel::Ring,
+            rx_capacity: packets * ChargeModel::Ring.charge(max_datagram),
+            dma_nanos: 0,
+            min_rto: Duration::from_millis(5),
+            rtt_noise: Duration::from_micros(5),
+            link_rate: None,
+            integrity: true,
+        }
+    }
+}
+
 /// Buffers that an interface keeps for reuse.
 const MOST_SPARE: usize = 64;
 /// One in so many lent packets is overwritten whole.
@@ -409,8 +427,6 @@ impl TxQueue for SimTx {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Scenario;
-    use crate::plan::{Cut, Plan};
 
     fn msgbuf(bytes: &[u8]) -> MsgBuf {
         let mut msgbuf = MsgBuf::detached(bytes.len()).expect("there is memory");
@@ -425,7 +441,7 @@ mod tests {
     }
 
     fn nic() -> Nic {
-        Plan::draw(1, Scenario::Calm, &Cut::default()).endpoints[0].nic
+        Nic::ring(1_472, 256)
     }
 
     #[test]

@@ -5,14 +5,12 @@
 //! [`effects`] is what every attack is held to; that each of these limits can be passed is a test, too.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use bytes::BufMut;
 use erpc_core::buf::MsgBuf;
 use erpc_core::event_loop::{App, Context, Rpc};
 use erpc_core::protocol::{CallError, EndpointConfig, NewCall, Reply};
 use erpc_core::time::Instant;
-use erpc_core::transport::ChargeModel;
 use erpc_core::wire::ConnectionId;
 use erpc_core::wire::control::Control;
 use erpc_sim::SimRoute;
@@ -324,17 +322,7 @@ impl App<SimTransport> for Caller {
 #[test]
 fn a_server_that_closes_a_session_at_once_does_not_hand_back_a_request_that_is_still_read() {
     let server = SimRoute::new(1, 1);
-    let nic = Nic {
-        max_datagram: 1_472,
-        inline: 0,
-        charge: ChargeModel::Ring,
-        rx_capacity: 1 << 20,
-        dma_nanos: 1_000_000,
-        min_rto: Duration::from_millis(5),
-        rtt_noise: Duration::from_micros(5),
-        link_rate: None,
-        integrity: true,
-    };
+    let nic = Nic { inline: 0, dma_nanos: 1_000_000, ..Nic::ring(1_472, 4_096) };
     let port = Port::new(port_route(), nic);
     let config = EndpointConfig::new().eager(1_024);
     let mut rpc = Rpc::new(SimTransport::new(Rc::clone(&port)), config).expect("valid");

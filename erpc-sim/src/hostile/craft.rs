@@ -11,6 +11,17 @@ use erpc_core::wire::{
     RequestNumber,
 };
 
+/// The kinds of packets that belong to sessions.
+pub const DATA_KINDS: [Kind; 7] = [
+    Kind::Request,
+    Kind::Response,
+    Kind::Failure,
+    Kind::CreditReturn,
+    Kind::RequestForResponse,
+    Kind::Accepted,
+    Kind::Done,
+];
+
 /// The header fields of a data packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Craft {

@@ -70,16 +70,7 @@ impl Spoofer {
     }
 
     fn any_data(&mut self, from: SimRoute) -> Forged {
-        const KINDS: [Kind; 7] = [
-            Kind::Request,
-            Kind::Response,
-            Kind::Failure,
-            Kind::CreditReturn,
-            Kind::RequestForResponse,
-            Kind::Accepted,
-            Kind::Done,
-        ];
-        let kind = *self.random.pick(&KINDS);
+        let kind = *self.random.pick(&craft::DATA_KINDS);
         let to_server = matches!(kind, Kind::Request | Kind::RequestForResponse | Kind::Done);
         let craft = Craft {
             request: self.random.below(64) as u32,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use erpc_core::protocol::{CongestionControl, EndpointConfig};
-use erpc_core::transport::{ChargeModel, MIN_DATAGRAM};
+use erpc_core::transport::MIN_DATAGRAM;
 use erpc_core::wire::HEADER_LEN;
 
 use crate::LoopPauses;
@@ -15,8 +15,6 @@ use crate::transport::Nic;
 const DATAGRAM: usize = MIN_DATAGRAM;
 /// Packets that a receive queue holds: what all clients of an incast may have on their way.
 const RX_PACKETS: u32 = 1 << 13;
-/// How far round trips scatter where hosts take no time: as far as the path is long.
-const NOISE: Duration = Duration::from_micros(5);
 /// As hardware whose endpoints spin: nobody is away for longer unless stopped.
 const MIN_RTO: Duration = Duration::from_micros(50);
 /// A turn of a loop takes some time, or a loop might turn for ever at one point in time.
@@ -64,15 +62,9 @@ impl Setting {
     #[must_use]
     pub fn new(topology: Topology, seed: u64) -> Self {
         let nic = Nic {
-            max_datagram: DATAGRAM,
-            inline: DATAGRAM,
-            charge: ChargeModel::Ring,
-            rx_capacity: RX_PACKETS * ChargeModel::Ring.charge(DATAGRAM),
-            dma_nanos: 0,
             min_rto: MIN_RTO,
-            rtt_noise: NOISE,
             link_rate: Some(topology.host_rate(0)),
-            integrity: true,
+            ..Nic::ring(DATAGRAM, RX_PACKETS)
         };
         let config = EndpointConfig::new().memory_limit(4 << 30);
         Self {

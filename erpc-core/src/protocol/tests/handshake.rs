@@ -50,15 +50,34 @@ fn to_client(pair: &mut Pair) -> Vec<u8> {
     packets.remove(0)
 }
 
+/// The only packet on its way to the server reaches it.
+fn reaches_server(pair: &mut Pair) -> Vec<u8> {
+    let packet = to_server(pair);
+    pair.at_server(CLIENT, &packet);
+    packet
+}
+
+/// The only packet on its way to the client reaches it.
+fn reaches_client(pair: &mut Pair) -> Vec<u8> {
+    let packet = to_client(pair);
+    pair.at_client(SERVER, &packet);
+    packet
+}
+
+/// The server has opened the session, and its answer is on its way. Returns the client's `Open`.
+fn accepted(pair: &mut Pair) -> Vec<u8> {
+    reaches_server(pair);
+    reaches_client(pair);
+    reaches_server(pair)
+}
+
 #[test]
 fn a_session_opens_in_four_steps() {
     let (mut pair, session) = connecting();
     let mut steps = Vec::new();
     for _ in 0..2 {
-        let request = to_server(&mut pair);
-        pair.at_server(CLIENT, &request);
-        let reply = to_client(&mut pair);
-        pair.at_client(SERVER, &reply);
+        let request = reaches_server(&mut pair);
+        let reply = reaches_client(&mut pair);
         steps.extend(names(&[request, reply]));
     }
     assert_eq!(steps, ["Hello", "Challenge", "Open", "Opened"]);
@@ -149,10 +168,8 @@ fn late_copies_of_handshake_messages_do_not_touch_an_open_session() {
     let (mut pair, session) = connecting();
     let mut late = (Vec::new(), Vec::new());
     for _ in 0..2 {
-        late.0.push(to_server(&mut pair));
-        pair.at_server(CLIENT, late.0.last().expect("just pushed"));
-        late.1.push(to_client(&mut pair));
-        pair.at_client(SERVER, late.1.last().expect("just pushed"));
+        late.0.push(reaches_server(&mut pair));
+        late.1.push(reaches_client(&mut pair));
     }
     pair.call(session, 1, b"works");
     let calls = pair.take_to_server();
@@ -172,12 +189,7 @@ fn late_copies_of_handshake_messages_do_not_touch_an_open_session() {
 #[test]
 fn a_repeated_open_gets_the_session_that_it_opened() {
     let (mut pair, _) = connecting();
-    let hello = to_server(&mut pair);
-    pair.at_server(CLIENT, &hello);
-    let challenge = to_client(&mut pair);
-    pair.at_client(SERVER, &challenge);
-    let open = to_server(&mut pair);
-    pair.at_server(CLIENT, &open);
+    let open = accepted(&mut pair);
     let opened = to_client(&mut pair);
     pair.at_server(CLIENT, &open);
     assert_eq!(to_client(&mut pair), opened);
@@ -249,12 +261,7 @@ fn disconnect_while_connecting_lets_queued_calls_finish() {
 #[test]
 fn a_session_that_was_given_up_while_opening_is_not_kept_by_the_server() {
     let (mut pair, session) = connecting();
-    let hello = to_server(&mut pair);
-    pair.at_server(CLIENT, &hello);
-    let challenge = to_client(&mut pair);
-    pair.at_client(SERVER, &challenge);
-    let open = to_server(&mut pair);
-    pair.at_server(CLIENT, &open);
+    accepted(&mut pair);
     pair.disconnect(session);
     assert_eq!(pair.server.sessions().1, 1);
     pair.live(ms(5_000));
@@ -286,8 +293,7 @@ fn a_cookie_that_is_forged_stale_of_another_address_or_client_opens_nothing() {
 #[test]
 fn a_server_that_restarts_between_challenge_and_open_is_asked_for_another_cookie() {
     let (mut pair, session) = connecting();
-    let hello = to_server(&mut pair);
-    pair.at_server(CLIENT, &hello);
+    reaches_server(&mut pair);
     pair.restart_server_with(77, acceptor_with(1));
     pair.settle();
     assert_eq!(pair.server.stats().dropped(DropReason::Cookie), 1);
@@ -367,10 +373,8 @@ fn a_client_without_room_opens_no_more() {
 #[test]
 fn a_refusal_ends_the_session_also_when_it_answers_the_open() {
     let (mut pair, session) = connecting();
-    let hello = to_server(&mut pair);
-    pair.at_server(CLIENT, &hello);
-    let challenge = to_client(&mut pair);
-    pair.at_client(SERVER, &challenge);
+    reaches_server(&mut pair);
+    let challenge = reaches_client(&mut pair);
     let id = super::pair::header(&challenge).connection;
     let refused = emit(id, Control::Refused { reason: Refusal::Parameters, low: 1, high: 1 });
     pair.at_client(SERVER, &refused);
@@ -383,8 +387,7 @@ fn a_client_that_was_answered_from_elsewhere_and_got_nowhere_asks_again_where_it
     let (asked, elsewhere) = (SERVER.with_port(9), STRANGER.with_port(9));
     let mut pair = Pair::new(1_472, EndpointConfig::new());
     pair.client.connect(pair.now, asked, &mut pair.to_server).expect("room for a session");
-    let hello = to_server(&mut pair);
-    pair.at_server(CLIENT, &hello);
+    reaches_server(&mut pair);
     let challenge = to_client(&mut pair);
     pair.at_client(elsewhere, &challenge);
     let (mut opens, mut hello) = (0, None);

@@ -33,16 +33,21 @@ fn keep_calling(pair: &mut Pair, from: SessionId, body: &[u8], turns: usize) -> 
     completed
 }
 
+/// How many calls of the session `busy` complete before one of `session`, which 20 of them precede.
+fn place_of(pair: &mut Pair, session: SessionId, body: &[u8], busy: SessionId) -> usize {
+    for token in 0..20 {
+        pair.call(busy, token, b"busy");
+    }
+    pair.call(session, 99, body);
+    let completed = keep_calling(pair, busy, b"busy", 200);
+    completed.iter().position(|token| *token == 99).expect("it completes")
+}
+
 #[test]
 fn a_busy_session_does_not_keep_another_from_the_window() {
     let (mut pair, sessions) = narrow(2, 1);
-    for token in 0..20 {
-        pair.call(sessions[0], token, b"busy");
-    }
-    pair.call(sessions[1], 99, b"one call");
-    let completed = keep_calling(&mut pair, sessions[0], b"busy", 100);
-    let place = completed.iter().position(|token| *token == 99);
-    assert!(place.is_some_and(|place| place <= 8), "{completed:?}");
+    let place = place_of(&mut pair, sessions[1], b"one call", sessions[0]);
+    assert!(place <= 8, "{place}");
 }
 
 #[test]
@@ -51,14 +56,9 @@ fn small_calls_do_not_keep_a_large_packet_from_the_window() {
     let server = side.clone().queue(ChargeModel::LinuxUdp, 32_000);
     let mut pair = Pair::of(side, server);
     let sessions = [pair.open(), pair.open()];
-    for token in 0..20 {
-        pair.call(sessions[0], token, b"small");
-    }
     // 16,640 units of the window's 24,000: fits only if small packets let it.
-    pair.call(sessions[1], 99, &pattern(1, 8_900));
-    let completed = keep_calling(&mut pair, sessions[0], b"small", 200);
-    let place = completed.iter().position(|token| *token == 99);
-    assert!(place.is_some_and(|place| place <= 32), "{place:?} of {}", completed.len());
+    let place = place_of(&mut pair, sessions[1], &pattern(1, 8_900), sessions[0]);
+    assert!(place <= 32, "{place}");
 }
 
 #[test]
@@ -67,13 +67,8 @@ fn a_busy_session_does_not_keep_another_from_the_room_for_replies() {
     let client = side.clone().queue(ChargeModel::Ring, ChargeModel::RING_ENTRY);
     let mut pair = Pair::of(client, side);
     let sessions = [pair.open(), pair.open()];
-    for token in 0..20 {
-        pair.call(sessions[0], token, b"busy");
-    }
-    pair.call(sessions[1], 99, b"one call");
-    let completed = keep_calling(&mut pair, sessions[0], b"busy", 100);
-    let place = completed.iter().position(|token| *token == 99);
-    assert!(place.is_some_and(|place| place <= 8), "{completed:?}");
+    let place = place_of(&mut pair, sessions[1], b"one call", sessions[0]);
+    assert!(place <= 8, "{place}");
 }
 
 #[test]

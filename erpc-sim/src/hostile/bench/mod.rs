@@ -15,7 +15,6 @@ use erpc_core::protocol::{
     Body, CallError, Cause, EndpointConfig, NewCall, Reply, SessionEvent, SessionId,
 };
 use erpc_core::time::Instant;
-use erpc_core::transport::ChargeModel;
 use erpc_test_tools::statistics::quantile;
 
 use bytes::BufMut;
@@ -134,20 +133,7 @@ impl Bench {
 
 /// A network interface with a ring of so many packets.
 fn port(route: SimRoute, rx_packets: u32) -> Rc<Port> {
-    Port::new(
-        route,
-        Nic {
-            max_datagram: 1_472,
-            inline: 1_472,
-            charge: ChargeModel::Ring,
-            rx_capacity: rx_packets * ChargeModel::RING_ENTRY,
-            dma_nanos: 0,
-            min_rto: std::time::Duration::from_millis(5),
-            rtt_noise: std::time::Duration::from_micros(5),
-            link_rate: None,
-            integrity: true,
-        },
-    )
+    Port::new(route, Nic::ring(1_472, rx_packets))
 }
 
 /// An honest client.
