@@ -1,16 +1,15 @@
 //! Responses to requests that were accepted: the client has given their room to others, so they come
 //! when they are asked for.
 
-use super::pair::{CLIENT, Pair, SERVER, Side, header, kinds, ms, pattern, shape};
-use crate::protocol::{CallError, DropReason, EndpointConfig, SessionId};
+use super::pair::{CLIENT, Pair, SERVER, Side, deferring, header, kinds, ms, pattern, shape};
+use crate::protocol::{CallError, DropReason, SessionId};
 use crate::status::Code;
 use crate::transport::ChargeModel;
 use crate::wire::{ANNOUNCEMENT, HEADER_LEN, Kind};
 
 /// A call of one packet that the server executes and has accepted.
 fn accepted() -> (Pair, SessionId) {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     pair.call(session, 1, b"slow");
     pair.settle();
     pair.pass(ms(25));
@@ -67,8 +66,7 @@ fn a_failure_is_announced_too() {
 
 #[test]
 fn a_response_to_a_request_that_was_not_accepted_comes_unasked() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     pair.call(session, 1, b"fast");
     pair.settle();
     pair.answer(b"answer");
@@ -77,8 +75,7 @@ fn a_response_to_a_request_that_was_not_accepted_comes_unasked() {
 
 #[test]
 fn an_announcement_counts_although_accepted_was_lost() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     pair.call(session, 1, b"slow");
     pair.settle();
     pair.pass(ms(25));

@@ -1,7 +1,7 @@
 //! Calls that end before their answer comes: the caller has no more to do with them, and the two sides
 //! find out where the request was.
 
-use super::pair::{CLIENT, Pair, SERVER, header, kinds, ms, pattern, shape};
+use super::pair::{CLIENT, Pair, SERVER, deferring_with, header, kinds, ms, pattern, shape};
 use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, SessionId, SessionStats};
 use crate::status::{Code, Status};
 use crate::wire::{CANCEL, Kind, ReplyInfo};
@@ -14,9 +14,7 @@ const CANCELS: [(Kind, u32); 1] = [(Kind::Done, CANCEL)];
 
 /// A session of few credits whose server answers nothing by itself.
 fn connected() -> (Pair, SessionId) {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(CREDITS));
-    pair.echo = false;
-    (pair, session)
+    deferring_with(EndpointConfig::new().credits(CREDITS))
 }
 
 /// A call of one packet, out and cancelled.

@@ -183,17 +183,32 @@ impl Pair {
         from: TestRoute,
         client: ConnectionId,
     ) -> (ConnectionId, Parameters) {
+        match self.ask_for_session(from, client, PARAMETERS) {
+            Some(Control::Opened { server, parameters }) => (server, parameters),
+            answer => panic!("not opened: {answer:?}"),
+        }
+    }
+
+    /// The cookie that the server gives `client`, which is at `from`.
+    pub(crate) fn cookie(&mut self, from: TestRoute, client: ConnectionId) -> [u8; 16] {
         let hello = Control::Hello { client, low: 1, high: 1 };
         let challenge = self.ask_server(from, ConnectionId::endpoint(0), hello);
-        let Some(Control::Challenge { cookie, .. }) = control(&challenge[0]) else {
-            panic!("not challenged")
-        };
-        let open = Control::Open { client, cookie, parameters: PARAMETERS };
-        let opened = self.ask_server(from, ConnectionId::endpoint(0), open);
-        let Some(Control::Opened { server, parameters }) = control(&opened[0]) else {
-            panic!("not opened")
-        };
-        (server, parameters)
+        match control(&challenge[0]) {
+            Some(Control::Challenge { cookie, .. }) => cookie,
+            answer => panic!("not challenged: {answer:?}"),
+        }
+    }
+
+    /// What the server answers a client at `from` that has a cookie and asks for a session with these parameters.
+    pub(crate) fn ask_for_session(
+        &mut self,
+        from: TestRoute,
+        client: ConnectionId,
+        parameters: Parameters,
+    ) -> Option<Control> {
+        let cookie = self.cookie(from, client);
+        let open = Control::Open { client, cookie, parameters };
+        control(&self.ask_server(from, ConnectionId::endpoint(0), open)[0])
     }
 
     /// Opens a session of [`STRANGER`]'s. Returns the server's id for it.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::pair::{CLIENT, Pair, SERVER, header, kinds, ms, pattern, shape};
-use crate::protocol::{CallError, Cause, EndpointConfig, RejectReason, SessionId};
+use super::pair::{CLIENT, Pair, SERVER, deferring_with, header, kinds, ms, pattern, shape};
+use crate::protocol::{CallError, Cause, EndpointConfig, RejectReason};
 use crate::time::Instant;
 use crate::wire::{CANCEL, HEADER_LEN, Kind};
 
@@ -12,13 +12,6 @@ const UNSENT: Result<Vec<u8>, CallError> = Err(CallError::NotExecuted(Cause::Dea
 
 /// A timer fires at most two ticks late.
 const TICKS: Duration = Duration::from_micros(200);
-
-/// A session whose server answers nothing by itself.
-fn connected(config: EndpointConfig) -> (Pair, SessionId) {
-    let (mut pair, session) = Pair::connected(1_472, config);
-    pair.echo = false;
-    (pair, session)
-}
 
 /// The time left that a request's first packet tells, in microseconds.
 fn told(packet: &[u8]) -> u32 {
@@ -29,7 +22,7 @@ fn told(packet: &[u8]) -> u32 {
 
 #[test]
 fn the_server_learns_the_deadline_and_never_takes_it_for_earlier() {
-    let (mut pair, session) = connected(EndpointConfig::new());
+    let (mut pair, session) = deferring_with(EndpointConfig::new());
     let deadline = pair.now.plus_nanos(5_000_500);
     pair.call_until(session, 1, b"soon", deadline);
     let sent = pair.take_to_server();
@@ -43,7 +36,7 @@ fn the_server_learns_the_deadline_and_never_takes_it_for_earlier() {
 
 #[test]
 fn what_is_sent_again_tells_how_much_time_is_left_by_then() {
-    let (mut pair, session) = connected(EndpointConfig::new());
+    let (mut pair, session) = deferring_with(EndpointConfig::new());
     pair.call_until(session, 1, b"soon", pair.now + ms(100));
     assert_eq!(told(&pair.take_to_server()[0]), 100_000);
     pair.pass(ms(25));
@@ -52,7 +45,7 @@ fn what_is_sent_again_tells_how_much_time_is_left_by_then() {
 
 #[test]
 fn a_call_that_has_waited_for_a_slot_tells_the_time_that_is_left() {
-    let (mut pair, session) = connected(EndpointConfig::new());
+    let (mut pair, session) = deferring_with(EndpointConfig::new());
     for token in 0..8 {
         pair.call(session, token, b"before");
     }
@@ -67,7 +60,7 @@ fn a_call_that_has_waited_for_a_slot_tells_the_time_that_is_left() {
 
 #[test]
 fn the_deadline_of_a_request_of_many_packets_counts_from_the_first() {
-    let (mut pair, session) = connected(EndpointConfig::new());
+    let (mut pair, session) = deferring_with(EndpointConfig::new());
     let deadline = pair.now + ms(50);
     pair.call_until(session, 1, &pattern(1, 4_000), deadline);
     let sent = pair.take_to_server();
@@ -79,7 +72,7 @@ fn the_deadline_of_a_request_of_many_packets_counts_from_the_first() {
 
 #[test]
 fn a_call_without_a_deadline_tells_none() {
-    let (mut pair, session) = connected(EndpointConfig::new());
+    let (mut pair, session) = deferring_with(EndpointConfig::new());
     pair.call_until(session, 1, b"whenever", Instant::NEVER);
     let sent = pair.take_to_server();
     assert_eq!(told(&sent[0]), 0);
@@ -89,7 +82,7 @@ fn a_call_without_a_deadline_tells_none() {
 
 #[test]
 fn a_call_that_is_late_when_it_is_made_is_rejected() {
-    let (mut pair, session) = connected(EndpointConfig::new());
+    let (mut pair, session) = deferring_with(EndpointConfig::new());
     let rejected = pair.try_call_until(session, 1, b"late", pair.now).expect_err("it is late");
     assert_eq!(rejected.reason, RejectReason::DeadlineExceeded);
     assert_eq!(pair.take_to_server().len(), 0);
@@ -97,7 +90,7 @@ fn a_call_that_is_late_when_it_is_made_is_rejected() {
 
 #[test]
 fn a_call_ends_at_its_deadline_and_the_server_is_told() {
-    let (mut pair, session) = connected(EndpointConfig::new());
+    let (mut pair, session) = deferring_with(EndpointConfig::new());
     let deadline = pair.now + ms(15);
     pair.call_until(session, 1, b"slow", deadline);
     pair.settle();
@@ -115,7 +108,7 @@ fn a_call_ends_at_its_deadline_and_the_server_is_told() {
 
 #[test]
 fn a_response_in_time_leaves_nothing_of_the_deadline() {
-    let (mut pair, session) = connected(EndpointConfig::new());
+    let (mut pair, session) = deferring_with(EndpointConfig::new());
     pair.call_until(session, 1, b"soon", pair.now + ms(15));
     pair.settle();
     pair.answer(b"in time");
@@ -127,7 +120,7 @@ fn a_response_in_time_leaves_nothing_of_the_deadline() {
 
 #[test]
 fn calls_that_wait_for_a_slot_end_at_their_deadlines_and_the_others_wait_on() {
-    let (mut pair, session) = connected(EndpointConfig::new());
+    let (mut pair, session) = deferring_with(EndpointConfig::new());
     for token in 0..8 {
         pair.call(session, token, b"busy");
     }
@@ -162,7 +155,7 @@ fn a_call_may_be_late_before_its_session_is_open_and_the_handshake_goes_on_as_be
 
 #[test]
 fn a_session_that_closes_when_drained_closes_when_its_last_call_is_late() {
-    let (mut pair, session) = connected(EndpointConfig::new());
+    let (mut pair, session) = deferring_with(EndpointConfig::new());
     pair.call_until(session, 1, b"slow", pair.now + ms(10));
     pair.settle();
     pair.disconnect(session);
@@ -174,7 +167,7 @@ fn a_session_that_closes_when_drained_closes_when_its_last_call_is_late() {
 
 #[test]
 fn a_call_of_which_a_packet_was_not_sent_is_not_executed() {
-    let (mut pair, session) = connected(EndpointConfig::new().credits(2));
+    let (mut pair, session) = deferring_with(EndpointConfig::new().credits(2));
     pair.call_until(session, 1, &pattern(1, 4_000), pair.now + ms(10));
     assert_eq!(pair.take_to_server().len(), 2);
     pair.pass(ms(11));

@@ -1,14 +1,10 @@
 //! How sessions end on purpose.
 
 use super::craft::emit;
-use super::pair::{CLIENT, Pair, SERVER, control, ms, pattern};
-use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, RejectReason, SessionId};
+use super::pair::{CLIENT, SERVER, connected, control, deferring, ms, pattern};
+use crate::protocol::{CallError, Cause, DropReason, RejectReason};
 use crate::wire::ConnectionId;
 use crate::wire::control::Control;
-
-fn connected() -> (Pair, SessionId) {
-    Pair::connected(1_472, EndpointConfig::new())
-}
 
 #[test]
 fn an_idle_session_says_close_and_is_gone_when_that_is_answered() {
@@ -102,8 +98,7 @@ fn a_close_that_is_never_answered_gives_up_after_the_connect_timeout() {
 
 #[test]
 fn a_server_that_shuts_down_tells_its_clients() {
-    let (mut pair, session) = connected();
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     pair.call(session, 1, b"executing");
     pair.settle();
     let message = pair.message(40);
@@ -132,8 +127,7 @@ fn a_lost_good_bye_of_a_server_is_found_out_at_the_next_ping() {
 
 #[test]
 fn a_client_that_shuts_down_tells_its_servers_and_ends_its_calls() {
-    let (mut pair, session) = connected();
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     pair.call(session, 1, b"executing");
     pair.settle();
     pair.client.shutdown(pair.now, &mut pair.to_server);

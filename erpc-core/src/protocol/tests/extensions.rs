@@ -1,16 +1,12 @@
 //! What travels in front of a message.
 
-use super::pair::{CLIENT, ECHO, Pair, SERVER, header, kinds, ms, pattern};
-use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, NewCall, SessionId};
+use super::pair::{CLIENT, ECHO, Pair, SERVER, connected, deferring, header, kinds, ms, pattern};
+use crate::protocol::{CallError, Cause, DropReason, NewCall, SessionId};
 use crate::status::{Code, Status};
 use crate::time::Instant;
 use crate::wire::extension::{Extension, push_entry, put_extension};
 use crate::wire::{HEADER_LEN, Kind};
 use bytes::BufMut;
-
-fn connected() -> (Pair, SessionId) {
-    Pair::connected(1_472, EndpointConfig::new())
-}
 
 /// A message with an entry in front.
 fn extended(message: &[u8]) -> Vec<u8> {
@@ -39,8 +35,7 @@ fn answer_extended(pair: &mut Pair, bytes: &[u8]) {
 #[test]
 fn a_request_and_its_response_carry_extensions_in_all_their_packets() {
     for len in [0, 100, 5_000] {
-        let (mut pair, session) = connected();
-        pair.echo = false;
+        let (mut pair, session) = deferring();
         let message = extended(&pattern(1, len));
         call_extended(&mut pair, session, &message);
         assert!(pair.to_server.packets.iter().all(|(_, bytes)| header(bytes).flags.extended()));
@@ -71,8 +66,7 @@ fn messages_without_extensions_do_not_say_that_they_have_one() {
 
 #[test]
 fn a_request_may_be_extended_and_its_response_not_and_the_other_way_round() {
-    let (mut pair, session) = connected();
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     call_extended(&mut pair, session, &extended(b"ask"));
     pair.settle();
     pair.answer(b"plain");
@@ -87,8 +81,7 @@ fn a_request_may_be_extended_and_its_response_not_and_the_other_way_round() {
 
 #[test]
 fn what_is_no_extension_is_handed_on_as_it_came() {
-    let (mut pair, _) = connected();
-    pair.echo = false;
+    let (mut pair, _) = deferring();
     for (number, body) in [(0, &b""[..]), (1, b"1234567"), (2, &[0xFF; 40])] {
         let packet = pair.request(number, 0, body).extended(true).bytes();
         pair.at_server(CLIENT, &packet);
@@ -147,8 +140,7 @@ fn a_status_stands_behind_the_extension_of_its_failure() {
 
 #[test]
 fn an_extended_request_that_is_sent_again_is_handed_out_once() {
-    let (mut pair, session) = connected();
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     call_extended(&mut pair, session, &extended(b"once"));
     pair.settle();
     pair.pass(ms(25));

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::pair::{CLIENT, Pair, SERVER, STRANGER, Side, control, header, kinds, pattern};
+use super::pair::{
+    CLIENT, Pair, SERVER, STRANGER, Side, connected, control, header, kinds, pattern,
+};
 use super::times;
 use crate::protocol::{DropReason, EndpointConfig, RejectReason};
 use crate::transport::{ChargeModel, MIN_DATAGRAM};
@@ -42,7 +44,7 @@ fn a_session_has_no_more_packets_on_their_way_than_credits() {
 
 #[test]
 fn eight_calls_are_on_their_way_and_the_others_wait_in_order() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    let (mut pair, session) = connected();
     for token in 0..20 {
         pair.call(session, token, b"x");
     }

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use super::pair::{CLIENT, Pair, SERVER, Side, control, header, kinds, ms, pattern};
+use super::pair::{
+    CLIENT, Pair, SERVER, Side, connected, control, deferring, header, kinds, ms, pattern,
+};
 use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, SessionEvent, SessionId};
 use crate::wire::Kind;
 use crate::wire::control::Control;
-
-fn connected() -> (Pair, SessionId) {
-    Pair::connected(1_472, EndpointConfig::new())
-}
 
 fn open(pair: &Pair, session: SessionId) -> bool {
     pair.sessions.get(&session) == Some(&SessionEvent::Opened)
@@ -211,8 +209,7 @@ fn a_server_that_restarted_under_an_idle_session_is_noticed_at_the_next_ping() {
 
 #[test]
 fn a_server_that_restarted_while_it_executed_is_noticed_at_the_next_ping() {
-    let (mut pair, session) = connected();
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     pair.call(session, 1, b"slow");
     pair.live(ms(100));
     pair.restart_server(50);
@@ -235,8 +232,7 @@ fn packets_of_an_earlier_life_are_dropped_by_a_server_that_restarted() {
 
 #[test]
 fn a_handler_that_takes_3_seconds_costs_at_most_3_extra_packets_and_gives_no_sample() {
-    let (mut pair, session) = connected();
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     pair.call(session, 1, b"slow");
     let mut sent = 0;
     let start = pair.now;
@@ -258,8 +254,7 @@ fn a_handler_that_takes_3_seconds_costs_at_most_3_extra_packets_and_gives_no_sam
 
 #[test]
 fn a_lost_response_to_a_slow_call_is_found_by_the_probe() {
-    let (mut pair, session) = connected();
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     pair.call(session, 1, b"slow");
     pair.live(ms(500));
     pair.answer(b"lost");
@@ -270,8 +265,7 @@ fn a_lost_response_to_a_slow_call_is_found_by_the_probe() {
 
 #[test]
 fn a_slow_call_outlives_the_liveness_timeout_while_the_server_answers() {
-    let (mut pair, session) = connected();
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     pair.call(session, 1, b"very slow");
     pair.live(Duration::from_secs(60));
     pair.answer(b"a minute later");
@@ -281,8 +275,7 @@ fn a_slow_call_outlives_the_liveness_timeout_while_the_server_answers() {
 
 #[test]
 fn a_server_gives_up_the_session_of_a_client_that_is_gone() {
-    let (mut pair, _) = connected();
-    pair.echo = false;
+    let (mut pair, _) = deferring();
     let message = pair.message(3);
     let half = pair.request(0, 0, &message).bytes();
     pair.at_server(CLIENT, &half);
@@ -320,8 +313,7 @@ fn a_server_that_pings_is_answered_and_keeps_the_session() {
 
 #[test]
 fn a_late_response_to_a_session_that_is_gone_is_counted() {
-    let (mut pair, session) = connected();
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     pair.call(session, 1, b"slow");
     pair.settle();
     pair.shutdown_server();
@@ -334,8 +326,7 @@ fn a_late_response_to_a_session_that_is_gone_is_counted() {
 
 #[test]
 fn a_late_failure_to_a_session_that_is_gone_is_counted_too() {
-    let (mut pair, session) = connected();
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     pair.call(session, 1, b"slow");
     pair.settle();
     pair.shutdown_server();
@@ -346,8 +337,7 @@ fn a_late_failure_to_a_session_that_is_gone_is_counted_too() {
 #[test]
 fn a_response_for_a_slot_that_has_gone_on_is_not_sent() {
     // A handle outlives its request only by a mistake of the owner's; it must not answer another one.
-    let (mut pair, session) = connected();
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     pair.call(session, 1, b"first");
     pair.settle();
     let first = pair.asked[0].handle;
@@ -407,8 +397,7 @@ fn a_path_that_works_again_before_the_liveness_timeout_costs_nothing_but_time() 
 
 #[test]
 fn a_call_that_executes_and_whose_probes_are_swallowed_ends_too() {
-    let (mut pair, session) = connected();
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     pair.call(session, 1, b"for how long?");
     pair.settle();
     pair.live(ms(100));
@@ -424,8 +413,7 @@ fn a_call_that_executes_and_whose_probes_are_swallowed_ends_too() {
 
 #[test]
 fn a_lost_probe_of_a_call_that_executes_is_repeated_soon() {
-    let (mut pair, session) = connected();
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     pair.call(session, 1, b"for how long?");
     pair.settle();
     pair.live(ms(100));

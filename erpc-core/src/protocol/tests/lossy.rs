@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::pair::{CLIENT, Pair, SERVER, Side, ms, pattern};
+use super::pair::{CLIENT, Pair, SERVER, Side, connected, ms, pattern};
 use super::times;
 use crate::protocol::ids::IdSource;
 use crate::protocol::{
@@ -404,7 +404,7 @@ fn what_an_error_says_of_the_execution_is_true_when_servers_restart_under_faults
 #[test]
 fn a_network_that_heals_lets_every_call_finish() {
     for seed in 0..times(20).into() {
-        let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+        let (mut pair, session) = connected();
         let mut air = Air::new(seed, Faults { loss: 100, ..Faults::default() });
         for token in 0..20 {
             pair.call(session, token, &pattern(token, 10_000));

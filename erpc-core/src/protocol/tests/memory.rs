@@ -1,6 +1,6 @@
 //! What messages may take: memory follows the bytes that have come in, within limits.
 
-use super::pair::{CLIENT, Pair, SERVER, Side, header, kinds, ms, pattern};
+use super::pair::{CLIENT, Pair, SERVER, Side, connected, deferring, header, kinds, ms, pattern};
 use crate::protocol::{CallError, DropReason, EndpointConfig, NewCall};
 use crate::status::Code;
 use crate::wire::Kind;
@@ -221,7 +221,7 @@ fn responses_that_are_kept_count_against_the_sessions_memory() {
 
 #[test]
 fn a_slot_keeps_a_small_response_buffer_and_reuses_it() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    let (mut pair, session) = connected();
     for token in 0..100 {
         pair.call(session, token, b"0123456789");
         pair.settle();
@@ -236,8 +236,7 @@ fn a_slot_keeps_a_small_response_buffer_and_reuses_it() {
 
 #[test]
 fn what_takes_the_place_of_a_kept_buffer_gives_it_back() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     for round in 0..5 {
         pair.call(session, round, b"keeps a small buffer");
         pair.settle();
@@ -253,7 +252,7 @@ fn what_takes_the_place_of_a_kept_buffer_gives_it_back() {
 
 #[test]
 fn at_rest_only_small_buffers_are_kept() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    let (mut pair, session) = connected();
     for token in 0..8 {
         pair.call(session, token, &pattern(token, 100_000));
     }

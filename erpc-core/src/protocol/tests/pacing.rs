@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::pair::{CLIENT, Pair, SERVER, header, kinds, ms, pattern, shape};
+use super::pair::{CLIENT, Pair, SERVER, connected, header, kinds, ms, pattern, shape};
 use crate::protocol::measurement::Bypasses;
 use crate::protocol::{CongestionControl, DcqcnConfig, EndpointConfig, SessionId, TimelyConfig};
 use crate::time::Instant;
@@ -177,7 +177,7 @@ fn a_lost_packet_is_sent_again_at_the_rate() {
 
 #[test]
 fn without_a_known_link_nothing_is_spaced() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    let (mut pair, session) = connected();
     let message = pair.message(32);
     pair.call(session, 1, &message);
     assert_eq!(pair.take_to_server().len(), 32);

@@ -573,6 +573,22 @@ impl Pair {
     }
 }
 
+/// An open session with the default configuration.
+pub(crate) fn connected() -> (Pair, SessionId) {
+    Pair::connected(1_472, EndpointConfig::new())
+}
+
+/// An open session whose server answers a request when the test says so: see [`Pair::answer`].
+pub(crate) fn deferring() -> (Pair, SessionId) {
+    deferring_with(EndpointConfig::new())
+}
+
+pub(crate) fn deferring_with(config: EndpointConfig) -> (Pair, SessionId) {
+    let (mut pair, session) = Pair::connected(1_472, config);
+    pair.echo = false;
+    (pair, session)
+}
+
 pub(crate) fn acceptor() -> Acceptor {
     acceptor_with(9)
 }

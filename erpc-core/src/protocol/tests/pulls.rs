@@ -1,13 +1,14 @@
 //! How large responses are asked on for, and when the server may drop them.
 
-use super::pair::{CLIENT, Pair, STRANGER, header, kinds, ms, pattern, shape};
-use crate::protocol::{DropReason, EndpointConfig, SessionId};
+use super::pair::{
+    CLIENT, Pair, STRANGER, connected, deferring, header, kinds, ms, pattern, shape,
+};
+use crate::protocol::{DropReason, SessionId};
 use crate::wire::{HEADER_LEN, Kind};
 
 /// A server that has sent the first of `packets` packets of the response to request 0.
 fn responding(packets: usize) -> Pair {
-    let (mut pair, _) = Pair::connected(1_472, EndpointConfig::new());
-    pair.echo = false;
+    let (mut pair, _) = deferring();
     let packet = pair.request(0, 0, b"ask").bytes();
     pair.at_server(CLIENT, &packet);
     let message = pair.message(packets);
@@ -119,8 +120,7 @@ fn a_pull_with_a_body_is_dropped() {
 
 #[test]
 fn a_pull_for_a_request_that_is_receiving_executing_or_done_is_dropped() {
-    let (mut pair, _) = Pair::connected(1_472, EndpointConfig::new());
-    pair.echo = false;
+    let (mut pair, _) = deferring();
     let pull = pair.pull(0, 1, 1).bytes();
     let message = pair.message(2);
     for packet in 0..2 {
@@ -179,8 +179,7 @@ fn done_for_another_number_in_the_slot_changes_nothing() {
 
 #[test]
 fn done_while_executing_changes_nothing() {
-    let (mut pair, _) = Pair::connected(1_472, EndpointConfig::new());
-    pair.echo = false;
+    let (mut pair, _) = deferring();
     let request = pair.request(0, 0, b"ask").bytes();
     let done = pair.done(&[0]).bytes();
     pair.at_server(CLIENT, &request);
@@ -201,7 +200,7 @@ fn done_of_a_length_that_cannot_be_is_dropped() {
 
 /// A client that has taken in a large response, and what it sends then.
 fn received(len: usize) -> (Pair, SessionId) {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    let (mut pair, session) = connected();
     pair.call(session, 1, &pattern(1, len));
     pair.settle();
     assert_eq!(pair.outcome().result, Ok(pattern(1, len)));
@@ -255,7 +254,7 @@ fn done_is_said_once_more_with_the_next_ping_and_then_no_more() {
 
 #[test]
 fn one_done_names_all_slots_that_are_owed_one() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    let (mut pair, session) = connected();
     for token in 0..8 {
         pair.call(session, token, &pattern(token, 2_000));
     }
@@ -277,7 +276,7 @@ fn named(done: &[u8]) -> Vec<u32> {
 fn a_new_call_takes_its_own_slot_out_of_the_next_done_and_no_other() {
     for request in [8, 2_000] {
         for is_told in [false, true] {
-            let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+            let (mut pair, session) = connected();
             for token in 0..3 {
                 pair.call(session, token, &pattern(token, 2_000));
             }
@@ -301,8 +300,7 @@ fn a_new_call_takes_its_own_slot_out_of_the_next_done_and_no_other() {
 
 #[test]
 fn a_done_that_was_lost_is_said_again_also_when_another_was_said_since() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     pair.call(session, 0, b"a");
     pair.call(session, 1, b"b");
     pair.live(ms(25));

@@ -1,6 +1,6 @@
 //! What a client does with credit returns and with the news that its request is executing.
 
-use super::pair::{Pair, SERVER, STRANGER, header, ms, shape};
+use super::pair::{Pair, SERVER, STRANGER, connected, header, ms, shape};
 use crate::protocol::{DropReason, EndpointConfig, SessionId};
 use crate::wire::{ConnectionId, Kind, ReplyInfo};
 
@@ -266,7 +266,7 @@ fn replies_from_another_address_or_to_another_id_are_dropped() {
 
 #[test]
 fn replies_on_a_closed_session_are_dropped() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    let (mut pair, session) = connected();
     pair.disconnect(session);
     pair.settle();
     for packet in [pair.credit_return(0, 1), pair.accepted(0), pair.response(0, 0, b"x")] {
@@ -285,7 +285,7 @@ fn kinds_that_a_client_does_not_receive_are_dropped() {
 
 #[test]
 fn every_reply_may_change_the_window_and_0_does_not() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    let (mut pair, session) = connected();
     let message = pair.message(10);
     pair.call(session, 1, &message);
     pair.take_to_server();

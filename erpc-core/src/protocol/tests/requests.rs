@@ -1,15 +1,13 @@
 //! What a server does with a request packet.
 
-use super::pair::{CLIENT, ECHO, Pair, STRANGER, header, kinds, shape};
+use super::pair::{CLIENT, ECHO, Pair, STRANGER, connected, deferring, header, kinds, shape};
 use crate::protocol::{DropReason, EndpointConfig};
 use crate::status::Code;
 use crate::wire::{ConnectionId, Kind, Stamp, decode_status};
 
 /// A server whose handler waits for [`Pair::answer`], and a session to it.
 fn server() -> Pair {
-    let (mut pair, _) = Pair::connected(1_472, EndpointConfig::new());
-    pair.echo = false;
-    pair
+    deferring().0
 }
 
 /// The kinds and packet numbers that the server sends on receiving `packets` in one burst.
@@ -355,7 +353,7 @@ fn kinds_that_a_server_does_not_receive_are_dropped() {
 
 #[test]
 fn a_request_of_a_closed_session_is_dropped() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    let (mut pair, session) = connected();
     let packet = pair.request(0, 0, b"late").bytes();
     pair.disconnect(session);
     pair.settle();
@@ -365,7 +363,7 @@ fn a_request_of_a_closed_session_is_dropped() {
 
 #[test]
 fn a_request_of_an_earlier_session_in_the_same_place_is_dropped() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    let (mut pair, session) = connected();
     let packet = pair.request(0, 0, b"late").bytes();
     let earlier = pair.server_id;
     pair.disconnect(session);

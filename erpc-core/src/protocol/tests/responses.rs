@@ -1,6 +1,6 @@
 //! What a client does with responses and failures.
 
-use super::pair::{Outcome, Pair, SERVER, STRANGER, Side, header, ms, pattern, shape};
+use super::pair::{Outcome, Pair, SERVER, STRANGER, Side, connected, header, ms, pattern, shape};
 use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, SessionId};
 use crate::status::{Code, Status};
 use crate::wire::{ConnectionId, Kind, encode_status};
@@ -80,7 +80,7 @@ fn a_response_from_another_address_or_to_another_id_is_dropped() {
 
 #[test]
 fn a_response_to_a_session_that_is_closing_is_dropped() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    let (mut pair, session) = connected();
     pair.disconnect(session);
     let response = pair.response(0u32.wrapping_sub(8), 0, b"late").bytes();
     pair.client_drops(SERVER, &response, DropReason::Unsolicited);
@@ -277,7 +277,7 @@ fn a_declared_size_of_4_gib_allocates_nothing() {
 
 #[test]
 fn a_call_of_which_nothing_is_lost_costs_no_flush_and_counts_once() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
+    let (mut pair, session) = connected();
     for (token, len) in [(0, 8), (1, 2_000), (2, 100_000)] {
         pair.call(session, token, &pattern(token, len));
         pair.settle();

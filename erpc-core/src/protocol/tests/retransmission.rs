@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
-use super::pair::{CLIENT, Pair, SERVER, Side, header, kinds, ms, shape};
+use super::pair::{CLIENT, Pair, SERVER, Side, connected, deferring, header, kinds, ms, shape};
 use crate::protocol::{DropReason, EndpointConfig, SessionId};
 use crate::transport::ChargeModel;
 use crate::wire::{Kind, ReplyInfo};
-
-fn connected() -> (Pair, SessionId) {
-    Pair::connected(1_472, EndpointConfig::new())
-}
 
 /// The times from now at which the client sends something, within `time`, nothing being delivered.
 fn sends_within(pair: &mut Pair, time: Duration) -> Vec<(u64, Kind)> {
@@ -160,8 +156,7 @@ fn a_server_that_is_away_as_usual_is_not_asked_whether_it_is_there() {
 
 #[test]
 fn a_handler_that_takes_its_usual_time_is_not_asked_whether_it_is_there() {
-    let (mut pair, session) = connected();
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     for call in 0..20 {
         let before = pair.client.stats().timeouts;
         pair.call(session, call, b"slow");
@@ -275,8 +270,7 @@ fn the_lost_tail_of_a_response_is_asked_for_again_after_a_timeout() {
 
 #[test]
 fn a_pull_that_follows_a_long_execution_is_sent_again_after_a_timeout_too() {
-    let (mut pair, session) = connected();
-    pair.echo = false;
+    let (mut pair, session) = deferring();
     pair.call(session, 1, b"slow");
     pair.live(ms(1_000));
     let message = pair.message(3);

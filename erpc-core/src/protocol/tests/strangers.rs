@@ -1,15 +1,11 @@
 //! Nobody but the two ends of a session can touch it: ids are 32 random bits, and bound to an address.
 
 use super::craft::{emit, sealed};
-use super::pair::{CLIENT, Pair, SERVER, STRANGER, control};
-use crate::protocol::{DropReason, EndpointConfig, SessionEvent, SessionId};
+use super::pair::{CLIENT, Pair, SERVER, STRANGER, connected, control};
+use crate::protocol::{DropReason, SessionEvent, SessionId};
 use crate::wire::checksum::TRAILER_LEN;
 use crate::wire::control::{Control, Refusal};
 use crate::wire::{ConnectionId, HEADER_LEN};
-
-fn connected() -> (Pair, SessionId) {
-    Pair::connected(1_472, EndpointConfig::new())
-}
 
 /// Every control message that could end or change a session, from `sender`.
 fn messages(sender: ConnectionId) -> Vec<Control> {
