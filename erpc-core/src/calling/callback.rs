@@ -19,7 +19,7 @@ const STACKS: usize = 16;
 const SPARES: usize = 256;
 const SPARE_BYTES: usize = 512;
 
-/// A callback that waits for its call's outcome, and is told it once.
+/// A callback that waits for its call's outcome, and runs once.
 pub(crate) trait Callback: Any {
     /// The reply has come; these are the message's bytes.
     fn reply(&mut self, bytes: &[u8]);
@@ -30,13 +30,13 @@ pub(crate) trait Callback: Any {
     fn stack(&self) -> usize;
 }
 
-/// A callback that is told messages of type `M` as `D` decodes them.
+/// A callback for messages of type `M`, which `D` decodes.
 struct TypedCallback<M, D, F> {
     /// The method's full name.
     method: &'static str,
     /// Most bytes of a message.
     limit: u32,
-    /// `None` once it was told.
+    /// `None` once it has run.
     done: Option<F>,
     types: PhantomData<fn() -> (M, D)>,
 }
@@ -108,13 +108,13 @@ impl Callbacks {
         }
     }
 
-    /// Takes the box of a callback back that was told.
+    /// Takes back the box of a callback that has run.
     #[inline]
-    pub(crate) fn keep(&self, told: Box<dyn Callback>) {
-        let Some(stack) = self.stacks.get(told.stack()) else { return };
+    pub(crate) fn keep(&self, spare: Box<dyn Callback>) {
+        let Some(stack) = self.stacks.get(spare.stack()) else { return };
         let mut stack = stack.borrow_mut();
         if stack.len() < SPARES {
-            stack.push(told);
+            stack.push(spare);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The calls of an endpoint, and the queue of what users ask the protocol for.
+//! The calls of an endpoint, and the queue of submissions to the protocol.
 //!
 //! The raw endpoint is borrowed while its turn runs, and handlers and callbacks run within the turn. So
 //! nothing that a user calls borrows it on the spot: calls become [`Submission`]s in a queue, which the loop
@@ -106,7 +106,7 @@ impl<T: Transport> Calls<T> {
     /// are left.
     pub(crate) fn end_all(&self) {
         self.run_failures();
-        // What callbacks have asked for meanwhile waits among the failures: it was never sent.
+        // Calls that callbacks have made meanwhile wait among the failures: they were never sent.
         let unsent: Vec<usize> = self.failures.borrow().iter().map(|failed| failed.key).collect();
         let pending = self.table().pending();
         for key in pending.into_iter().filter(|key| !unsent.contains(key)) {

@@ -1,4 +1,4 @@
-//! The calls of an endpoint that are in progress: from what users ask for to the protocol, and back.
+//! The calls of an endpoint that are in progress: on their way to the protocol, and their outcomes back.
 
 #![forbid(unsafe_code)]
 

@@ -133,7 +133,7 @@ pub(crate) struct PreparedCall {
 /// until its future looks, mostly fits.
 const REPLY_ROOM: usize = 104;
 
-/// Encodes a request of `method` into a buffer of the pool. `now` is asked only if the call has a
+/// Encodes a request of `method` into a buffer of the pool. `now` is called only if the call has a
 /// deadline.
 #[inline]
 pub(crate) fn prepare<Req, Resp, C: Codec<Req>, D>(

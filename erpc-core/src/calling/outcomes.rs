@@ -44,7 +44,7 @@ impl<T: Transport> Calls<T> {
         }
         self.pool().recycle(request);
         if let Some((callback, _plan)) = callback {
-            self.tell(callback, |callback| callback.reply(bytes));
+            self.run_callback(callback, |callback| callback.reply(bytes));
         }
     }
 
@@ -87,8 +87,8 @@ impl<T: Transport> Calls<T> {
         self.pool().recycle(request);
         if let Some((callback, _plan)) = callback {
             match message(body.as_slice(), extended) {
-                Ok(bytes) => self.tell(callback, |callback| callback.reply(bytes)),
-                Err(error) => self.tell(callback, |callback| callback.fail(error)),
+                Ok(bytes) => self.run_callback(callback, |callback| callback.reply(bytes)),
+                Err(error) => self.run_callback(callback, |callback| callback.fail(error)),
             }
         }
         if let Body::Message(message) = body {
@@ -147,7 +147,7 @@ impl<T: Transport> Calls<T> {
         match calls.take_callback(key) {
             Some((callback, _plan)) => {
                 drop(calls);
-                self.tell(callback, |callback| callback.fail(error));
+                self.run_callback(callback, |callback| callback.fail(error));
             }
             None => Self::drop_unwanted(calls, key),
         }
@@ -161,7 +161,7 @@ impl<T: Transport> Calls<T> {
         debug_assert!(ended.is_some(), "call {key} ends twice");
     }
 
-    /// Tells the callbacks whose calls failed before anything was sent; returns how many.
+    /// Runs the callbacks whose calls failed before anything was sent; returns how many.
     pub(crate) fn run_failures(&self) -> usize {
         let count = self.failures.borrow().len();
         for _ in 0..count {
@@ -175,8 +175,8 @@ impl<T: Transport> Calls<T> {
 
     /// Runs a callback.
     #[inline(always)]
-    fn tell(&self, mut callback: Box<dyn Callback>, tell: impl FnOnce(&mut dyn Callback)) {
-        self.scheduler().run_callback(|| tell(&mut *callback));
+    fn run_callback(&self, mut callback: Box<dyn Callback>, run: impl FnOnce(&mut dyn Callback)) {
+        self.scheduler().run_callback(|| run(&mut *callback));
         self.callbacks().keep(callback);
     }
 }

@@ -76,7 +76,7 @@ pub(crate) enum PlanStage {
     },
 }
 
-/// What a channel asks for with a planned call.
+/// What a channel wants for a planned call.
 pub(crate) struct PlanTerms {
     pub(crate) waits: bool,
     pub(crate) idempotent: bool,
@@ -98,8 +98,8 @@ impl<R> CallPlan<R> {
         self.request.take()
     }
 
-    /// The error to be told if the last attempt ended with `error`: what may have been executed in an earlier
-    /// one is never told to be not executed.
+    /// The error to report if the last attempt ended with `error`. A call that an earlier attempt may have
+    /// executed is never reported as not executed.
     pub(crate) fn truth(&mut self, error: CallError) -> CallError {
         match (self.earlier.take(), error) {
             (Some(_), CallError::NotExecuted(cause)) => CallError::MaybeExecuted(cause),

@@ -150,7 +150,7 @@ impl Backoff {
 }
 
 /// What is left of a channel's retries, as a token bucket in billionths: one per nanosecond and retry per
-/// second, so that nothing is rounded away however often it is asked.
+/// second, so that nothing is rounded away however often it is spent from.
 #[derive(Default)]
 pub(crate) struct RetryBudget {
     tokens: Cell<u64>,

@@ -1,4 +1,4 @@
-//! What users ask for, on its way to the protocol.
+//! Submissions: connects, calls, cancels and disconnects on their way to the protocol.
 //!
 //! A call waits in the endpoint's table, where its entry has to be anyway, and only its key is queued.
 
@@ -117,7 +117,7 @@ impl<T: Transport> Calls<T> {
             return;
         };
         let usable = match (&entry.outcome, &entry.link) {
-            // Given up before it was sent; there is nothing to tell the server.
+            // Cancelled before it was sent: the server need not know.
             (CallOutcome::Cancelled, _) => Err(Cause::Cancelled),
             (_, Some(link)) => link.usable(),
             (_, None) => Err(Cause::Disconnected),

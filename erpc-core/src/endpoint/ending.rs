@@ -44,7 +44,7 @@ impl<T: Transport> EndpointParts<T> {
         let now = self.scheduler().now();
         self.calls().drain(&mut rpc.context_at(now));
         rpc.shutdown();
-        // Brings the outcomes of the calls. What handlers ask for on the way comes too late.
+        // Brings the outcomes of the calls. Calls that handlers make on the way come too late.
         rpc.run_once_at(now, &mut Dispatch(self));
         self.scheduler().enter(Lifecycle::Ended);
         drop(rpc);

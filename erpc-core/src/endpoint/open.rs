@@ -54,7 +54,7 @@ pub struct Endpoint<T: Transport = UdpTransport> {
     pub(super) owner: Rc<EndpointOwner<T>>,
 }
 
-/// What dies with the last [`Endpoint`], while sessions and calls may still hold the rest.
+/// What is dropped with the last [`Endpoint`], while sessions and calls may still hold the parts.
 pub(super) struct EndpointOwner<T: Transport> {
     pub(super) parts: Rc<EndpointParts<T>>,
     pub(super) idle: Cell<IdlePolicy>,
@@ -145,14 +145,14 @@ impl<T: Transport> Endpoint<T> {
         self.owner.parts.rpc().expect(NOT_HERE).listen(acceptor);
     }
 
-    /// When a turn is due at the latest, if no packet comes and no user asks for anything;
+    /// When a turn is due at the latest, if no packet comes and no call is made;
     /// [`Instant::NEVER`] if nothing is due. Without the protocol's timers within handlers and callbacks.
     #[must_use]
     pub fn next_deadline(&self) -> Instant {
         self.owner.parts.next_deadline()
     }
 
-    /// What time it is now, on the clock that deadlines are told by.
+    /// What time it is now, on the clock of deadlines.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.owner.parts.scheduler().now()

@@ -38,7 +38,7 @@ impl<T: Transport> Endpoint<T> {
         }
     }
 
-    /// Runs the loop until `done` says so; it is asked after every turn. What changes the condition from
+    /// Runs the loop until `done` returns true; it is called after every turn. What changes the condition from
     /// another thread must [`Handle::wake`] a loop that may sleep.
     ///
     /// # Panics

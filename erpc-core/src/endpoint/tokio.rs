@@ -183,7 +183,7 @@ pub async fn drive(endpoint: &Endpoint) -> io::Result<()> {
             yield_now().await;
             continue;
         }
-        // The socket was empty after it was seen to be readable: what came since will be told.
+        // The socket was empty after it was seen to be readable: tokio reports what came since.
         if let Some(mut seen) = ready.take() {
             seen.clear_ready();
         }

@@ -84,7 +84,7 @@ impl<T: Transport> EndpointParts<T> {
 pub(super) struct Dispatch<'e, T: Transport>(pub(super) &'e EndpointParts<T>);
 
 impl<T: Transport> Dispatch<'_, T> {
-    /// After a handler or a callback: sends what it asked for.
+    /// After a handler or a callback: sends the calls and answers that it has made.
     #[inline]
     fn after_upcall(&self, cx: &mut Context<'_, T>) {
         if self.0.calls().queued() > 0 {

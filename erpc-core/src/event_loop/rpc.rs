@@ -87,8 +87,8 @@ pub trait App<T: Transport> {
         let _ = (cx, request);
     }
 
-    /// A session that a peer opened is gone, and [`App::on_cancel`] was told of its requests that were
-    /// not answered. By default nothing.
+    /// A session that a peer opened is gone. [`App::on_cancel`] was called before for each of its requests that
+    /// was not answered. By default nothing.
     fn on_client_gone(&mut self, cx: &mut Context<'_, T>, client: ClientId) {
         let _ = (cx, client);
     }

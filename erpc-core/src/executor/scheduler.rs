@@ -39,7 +39,7 @@ pub(crate) struct Scheduler {
     random: Cell<SplitMix64>,
     /// The first panic of a callback or of a task of the runtime's own in this turn.
     panic: Cell<Option<Box<dyn Any + Send>>>,
-    /// The loop sleeps in a reactor, among tasks that may ask the endpoint for something meanwhile.
+    /// The loop sleeps in a reactor, among tasks that may make calls meanwhile.
     in_reactor: Cell<bool>,
 }
 

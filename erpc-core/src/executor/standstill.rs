@@ -1,7 +1,7 @@
 //! Futures of an endpoint whose loop does not run.
 //!
 //! A future of an endpoint that another executor polls waits for ever if no thread runs the endpoint's loop. One
-//! poll cannot tell: the loop may be about to begin, in the same task even. So the time is measured from that poll.
+//! poll does not show it: the loop may be about to begin, in the same task even. So the time is measured from that poll.
 //! If the liveness time-out passes without one turn of the loop, after which peers would have given up anyway, the
 //! future is woken, and panics with what to do instead.
 //!

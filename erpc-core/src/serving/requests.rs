@@ -118,10 +118,10 @@ impl<T: Transport> Requests<T> {
         self.running.task(call, task);
     }
 
-    /// The caller has cancelled a call: its task ends where it is, a worker is told.
+    /// The caller has cancelled a call: its task is dropped, a worker sees its flag.
     pub(crate) fn cancelled(&self, cx: &mut Context<'_, T>, call: RequestHandle) {
         if let Some(task) = self.running.cancel(call) {
-            // What a handler holds may panic when it is dropped; the panic hook has told.
+            // What a handler holds may panic when it is dropped; the panic hook has reported it.
             let abort = || self.scheduler().executor().abort(task);
             drop(catch_unwind(AssertUnwindSafe(abort)));
             if cx.client_stats(call.client()).is_some() {

@@ -55,7 +55,7 @@ impl RunningRequests {
         running
     }
 
-    /// The call is cancelled: tells its worker, or returns its task, which the caller ends.
+    /// The call is cancelled: sets the flag of its worker, or returns its task, which the caller ends.
     pub(crate) fn cancel(&self, call: RequestHandle) -> Option<TaskId> {
         let mut calls = self.calls.borrow_mut();
         match calls.get(&call)? {
@@ -65,7 +65,7 @@ impl RunningRequests {
                 Some(task)
             }
             RunsOn::Worker(flag) => {
-                // It answers all the same. Only a hint, so no order is asked of it.
+                // The worker answers all the same. Only a hint, so the order does not matter.
                 flag.store(true, Ordering::Relaxed);
                 None
             }
@@ -77,7 +77,7 @@ impl RunningRequests {
         self.turn.get()
     }
 
-    /// The call is answered, from wherever.
+    /// The call is answered.
     pub(crate) fn ended(&self, call: RequestHandle) {
         let Some(RunsOn::Worker(mut flag)) = self.calls.borrow_mut().remove(&call) else { return };
         let mut spare = self.spare.borrow_mut();
@@ -112,7 +112,7 @@ impl RunningRequests {
         self.turn.set(now);
     }
 
-    /// Whether tasks have answered since this was asked last.
+    /// Whether tasks have answered since the last call.
     #[inline]
     pub(crate) fn take_answered(&self) -> bool {
         self.answered.get() && self.answered.replace(false)

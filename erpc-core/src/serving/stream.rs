@@ -148,7 +148,7 @@ impl<T: Transport> Requests<T> {
 /// Runs a handler until its stream's deadline.
 async fn in_time(sleep: Sleep, mut task: CallTask, end: Rc<dyn ServerStream>) {
     if sleep.limit(&mut task).await.is_err() {
-        // What a handler holds may panic when it is dropped; the panic hook has told.
+        // What a handler holds may panic when it is dropped; the panic hook has reported it.
         drop(catch_unwind(AssertUnwindSafe(|| drop(task))));
         end.finish(Err(late()));
     }
@@ -188,7 +188,7 @@ impl<T: Transport> ServerStreams<T> {
     fn end_task(&self, requests: &Requests<T>) {
         let task = self.state.borrow_mut().task.take();
         if let Some(task) = task {
-            // What a handler holds may panic when it is dropped; the panic hook has told.
+            // What a handler holds may panic when it is dropped; the panic hook has reported it.
             drop(catch_unwind(AssertUnwindSafe(|| requests.scheduler().executor().abort(task))));
         }
     }

@@ -2,7 +2,6 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests have threads and look at the clock")]
 
-mod bed;
 mod calls;
 mod channels;
 mod deferred;
@@ -17,6 +16,7 @@ mod stream_memory;
 mod streams;
 mod support;
 mod tasks;
+mod test_bed;
 mod timers;
 mod udp;
 mod workers;

@@ -15,8 +15,8 @@ use erpc_core::serving::WorkerPool;
 use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::MemHub;
 
-use crate::bed::Bed;
 use crate::support::{Background, Gate, Number, number};
+use crate::test_bed::TestBed;
 
 /// Says how many microseconds are left, 0 for ever.
 const LEFT: Method<Number, Number> = Method::new("test.Served/Left");
@@ -104,9 +104,9 @@ fn routes(served: &Arc<Served>, options: ServiceOptions<4>) -> Routes {
     routes
 }
 
-fn bed(options: ServiceOptions<4>) -> (Arc<Served>, Bed) {
+fn bed(options: ServiceOptions<4>) -> (Arc<Served>, TestBed) {
     let served = Arc::new(Served::default());
-    let bed = Bed::new(routes(&served, options));
+    let bed = TestBed::new(routes(&served, options));
     (served, bed)
 }
 
@@ -224,7 +224,7 @@ fn interceptors_are_told_what_the_server_says() {
         .with("Wait", MethodOptions::new().deadline(Duration::from_nanos(1)));
     let mut routes = routes(&served, options);
     routes.intercept(Note(Arc::clone(&notes)));
-    let bed = Bed::new(routes);
+    let bed = TestBed::new(routes);
     let session = bed.session();
     bed.wait(session.call(&LEFT, &number(0))).unwrap();
     assert_eq!(code(bed.wait(session.call(&WAIT, &number(1)))), Code::DeadlineExceeded);

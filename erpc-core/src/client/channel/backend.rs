@@ -153,7 +153,7 @@ impl<T: Transport> SessionKeeper<T> {
                 backend.open.borrow_mut().retain(|open| !Rc::ptr_eq(open, &link));
                 let base = balancer.backoff().base;
                 let LinkPhase::Closed(cause) = phase else { return };
-                // A server that takes sessions only to end them is not to be asked without a pause.
+                // A server that accepts sessions only to end them is not tried again without a pause.
                 if self.endpoint.scheduler().now() - opened < base {
                     failures += 1;
                 } else {

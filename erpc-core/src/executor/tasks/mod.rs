@@ -171,7 +171,7 @@ impl Executor {
     /// The endpoint's peers give up if it stands still for `liveness`.
     #[cfg_attr(
         not(feature = "tokio"),
-        expect(unused_variables, reason = "only tokio's tasks are told")
+        expect(unused_variables, reason = "only tokio's tasks need it")
     )]
     pub(crate) fn new(bell: Arc<Bell>, liveness: Duration) -> Self {
         let remote = Arc::new(RemoteWakes { woken: Queue::new(), bell });

@@ -13,8 +13,8 @@ use erpc_core::service::Outgoing;
 use erpc_core::status::Code;
 
 use super::{COUNT, FOREVER, GROW, MUTE, SUM, StreamBed, TIGHT, filled};
-use crate::bed::{SERVER, poll};
 use crate::support::{Number, number};
+use crate::test_bed::{SERVER, poll};
 
 #[test]
 fn a_stream_that_outlives_its_endpoint_does_not_keep_it() {

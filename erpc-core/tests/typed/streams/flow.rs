@@ -13,8 +13,8 @@ use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::{MemConfig, MemHub};
 
 use super::{COUNT, DOUBLE, FAIL, FOREVER, LATE, PANIC, SUM, StreamBed, all, filled};
-use crate::bed::{SERVER, poll};
 use crate::support::{Number, number};
+use crate::test_bed::{SERVER, poll};
 
 #[test]
 fn a_server_streams() {

@@ -14,8 +14,8 @@ use erpc_core::service::{
 };
 use erpc_core::status::Status;
 
-use crate::bed::Bed;
 use crate::support::{Math, Number, number};
+use crate::test_bed::TestBed;
 
 /// Counts from 0 to the request's value, with its ballast.
 const COUNT: Method<Number, Number> = Method::new("test.Streams/Count");
@@ -203,7 +203,7 @@ impl Service for Streams {
 
 /// A bed with the service on it.
 struct StreamBed {
-    bed: Bed,
+    bed: TestBed,
     streams: Arc<Streams>,
 }
 
@@ -217,7 +217,7 @@ impl StreamBed {
         let mut routes = Routes::new();
         Arc::clone(&streams).register(&mut routes).unwrap();
         Arc::new(Math::default()).register(&mut routes).unwrap();
-        Self { bed: Bed::with(routes, client, server), streams }
+        Self { bed: TestBed::with(routes, client, server), streams }
     }
 
     fn running(&self) -> u64 {
@@ -230,9 +230,9 @@ impl StreamBed {
 }
 
 impl Deref for StreamBed {
-    type Target = Bed;
+    type Target = TestBed;
 
-    fn deref(&self) -> &Bed {
+    fn deref(&self) -> &TestBed {
         &self.bed
     }
 }

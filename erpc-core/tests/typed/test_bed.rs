@@ -16,14 +16,14 @@ use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 const CLIENT: MemRoute = MemRoute::new(1);
 pub(crate) const SERVER: MemRoute = MemRoute::new(2);
 
-pub(crate) struct Bed {
+pub(crate) struct TestBed {
     hub: MemHub,
     now: Cell<Instant>,
     client: RefCell<Option<Endpoint<MemTransport>>>,
     server: Endpoint<MemTransport>,
 }
 
-impl Bed {
+impl TestBed {
     pub(crate) fn new(routes: Routes) -> Self {
         Self::with(routes, EndpointConfig::new(), EndpointConfig::new())
     }
