@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::client::ClientSide;
+use super::client::{ClientTable, Finished};
 use super::config::EndpointConfig;
 use super::endpoint::{EndpointState, Local};
 use super::ids::IdSource;
@@ -78,7 +78,7 @@ const FIRST_BUFFER: usize = 40;
 #[repr(align(64))]
 pub struct Core<R> {
     endpoint: EndpointState,
-    client: ClientSide<R>,
+    client: ClientTable<R>,
     server: ServerTable<R>,
 }
 
@@ -106,7 +106,7 @@ impl<R: Route> Core<R> {
         config.check()?;
         let key = config.seed.map_or(key, |seed| (seed, !seed));
         let mut ids = IdSource::new(key);
-        let client = ClientSide::new(local.capacity, ids.table_hasher());
+        let client = ClientTable::new(local.capacity, ids.table_hasher());
         let server = ServerTable::new(ids.table_hasher());
         let endpoint = EndpointState {
             config,
@@ -160,7 +160,7 @@ impl<R: Route> Core<R> {
                     });
                 }
             } else if header.kind == Kind::Response
-                && let Some((token, request)) =
+                && let Some(Finished { token, request }) =
                     self.client.plain_response(turn, &route, header, len)
             {
                 turn.endpoint.stats.rx_delivered += 1;
@@ -521,7 +521,7 @@ impl<R: Route> Core<R> {
     /// What a session is at, `None` if it is gone.
     #[must_use]
     pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
-        self.client.stats(session)
+        self.client.stats(&self.endpoint, session)
     }
 
     /// What a session is at that a peer opened, `None` if it is gone.

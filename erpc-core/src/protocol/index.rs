@@ -39,13 +39,8 @@ impl fmt::Debug for SessionIndex {
 }
 
 /// A place in the client's table of server endpoints.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct PeerIndex(u32);
-
-impl PeerIndex {
-    /// Of a session that has not opened.
-    pub(super) const NONE: Self = Self(u32::MAX);
-}
 
 /// One of a session's request slots: less than [`WINDOW`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -260,6 +255,13 @@ impl<I: TableIndex, T> Table<I, T> {
 
     pub(super) fn insert(&mut self, value: T) -> I {
         I::from_place(self.entries.insert(value))
+    }
+
+    /// Takes in what is made for its place.
+    pub(super) fn insert_with(&mut self, value: impl FnOnce(I) -> T) -> (I, &mut T) {
+        let entry = self.entries.vacant_entry();
+        let index = I::from_place(entry.key());
+        (index, entry.insert(value(index)))
     }
 
     /// Takes an entry out; `None` if the place is free.

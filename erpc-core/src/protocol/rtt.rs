@@ -74,14 +74,14 @@ impl RttEstimator {
     /// Takes in the server's own time for a response, as it tells; `probes_unanswered` if it has answered no probe meanwhile.
     /// An unresponsive server is waited for, not probed: it may be away for as long as the ceiling.
     #[inline]
-    pub(super) fn serve(&mut self, nanos: u64, probes_unanswered: bool) {
+    pub(super) fn on_server_time(&mut self, nanos: u64, probes_unanswered: bool) {
         let known = (self.floor * SERVER_TIME_FLOORS).max(self.server_time);
         let most = if probes_unanswered { MAX_RTO } else { known.min(MAX_RTO) };
         self.server_time = nanos.min(most).max(self.server_time - (self.server_time >> 3));
     }
 
     /// The time that a response may take longer than other answers, in nanoseconds.
-    pub(super) fn service(&self) -> u64 {
+    pub(super) fn server_time(&self) -> u64 {
         self.server_time
     }
 
@@ -153,17 +153,17 @@ mod tests {
         let mut rtt = RttEstimator::new(Duration::from_micros(50));
         for _ in 0..50 {
             rtt.sample(5_000);
-            rtt.serve(80_000, false);
+            rtt.on_server_time(80_000, false);
         }
-        assert_eq!((rtt.rto(0), rtt.service()), (55_000, 80_000));
+        assert_eq!((rtt.rto(0), rtt.server_time()), (55_000, 80_000));
         rtt.sample(5_000);
-        assert_eq!(rtt.service(), 80_000, "packets say nothing of handlers");
-        rtt.serve(u64::MAX, false);
-        assert_eq!(rtt.service(), 400_000, "it may take longer, but then one asks");
+        assert_eq!(rtt.server_time(), 80_000, "packets say nothing of handlers");
+        rtt.on_server_time(u64::MAX, false);
+        assert_eq!(rtt.server_time(), 400_000, "it may take longer, but then one asks");
         for _ in 0..100 {
-            rtt.serve(0, false);
+            rtt.on_server_time(0, false);
         }
-        assert!(rtt.service() < 10, "{}", rtt.service());
+        assert!(rtt.server_time() < 10, "{}", rtt.server_time());
     }
 
     #[test]
@@ -187,24 +187,24 @@ mod tests {
     #[test]
     fn a_server_that_answers_no_probes_is_waited_for_until_it_is_fast_again() {
         let mut rtt = RttEstimator::new(Duration::from_micros(50));
-        rtt.serve(2_000_000, true);
+        rtt.on_server_time(2_000_000, true);
         for _ in 0..50 {
-            rtt.serve(2_000_000, false);
-            assert_eq!(rtt.service(), 2_000_000);
+            rtt.on_server_time(2_000_000, false);
+            assert_eq!(rtt.server_time(), 2_000_000);
         }
-        rtt.serve(90_000_000, false);
-        assert_eq!(rtt.service(), 2_000_000, "whether it was away for longer is not known");
-        rtt.serve(u64::MAX, true);
-        assert_eq!(rtt.service(), MAX_RTO);
-        (0..200).for_each(|_| rtt.serve(0, false));
-        assert!(rtt.service() < 10, "{}", rtt.service());
+        rtt.on_server_time(90_000_000, false);
+        assert_eq!(rtt.server_time(), 2_000_000, "whether it was away for longer is not known");
+        rtt.on_server_time(u64::MAX, true);
+        assert_eq!(rtt.server_time(), MAX_RTO);
+        (0..200).for_each(|_| rtt.on_server_time(0, false));
+        assert!(rtt.server_time() < 10, "{}", rtt.server_time());
     }
 
     #[test]
     fn a_server_that_takes_its_time_is_not_waited_for_longer_than_the_ceiling() {
         let mut rtt = RttEstimator::new(Duration::from_millis(500));
-        rtt.serve(u64::MAX, false);
-        assert_eq!(rtt.service(), MAX_RTO);
+        rtt.on_server_time(u64::MAX, false);
+        assert_eq!(rtt.server_time(), MAX_RTO);
     }
 
     #[test]

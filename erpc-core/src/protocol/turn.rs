@@ -38,6 +38,13 @@ impl<'a, X> Turn<'a, X> {
         Self { now, queue_wait: QueueWait::default(), marked: false, endpoint, tx }
     }
 
+    /// The same turn for a function that is not inlined, so that this one stays in registers.
+    #[inline(always)]
+    pub(super) fn reborrow(&mut self) -> Turn<'_, X> {
+        let Self { now, queue_wait, marked, .. } = *self;
+        Turn { now, queue_wait, marked, endpoint: self.endpoint, tx: self.tx }
+    }
+
     /// The earliest time at which the packet may have arrived.
     #[inline]
     pub(super) fn arrived_at(&self) -> Instant {

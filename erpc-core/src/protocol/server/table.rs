@@ -219,6 +219,7 @@ impl<R: Route> ServerTable<R> {
         };
         match session.execution(request.number) {
             Some(execution) => {
+                let turn = &mut turn.reborrow();
                 session.respond(turn, window, request.number, execution, response, extended);
             }
             None => orphaned(turn.endpoint, Some(response)),

@@ -1,0 +1,171 @@
+//! What a session is in every phase of its life: its name, its address, its timer, and the calls that wait for a slot.
+
+use std::collections::VecDeque;
+
+use crate::protocol::endpoint::EndpointState;
+use crate::protocol::index::SessionIndex;
+use crate::protocol::wheel::{TimerId, Timers};
+use crate::protocol::{CallError, Cause, NewCall, Notice, SessionId};
+use crate::time::Instant;
+use crate::wire::ConnectionId;
+
+/// The part of a session that outlives its phases.
+#[derive(Debug)]
+pub(super) struct Common<R> {
+    pub(super) id: SessionId,
+    /// Where packets go.
+    pub(super) route: R,
+    pub(super) timer: SessionTimer,
+    pub(super) queue: CallQueue,
+    /// `disconnect` was called: no new calls, `Close` when drained.
+    pub(super) draining: bool,
+}
+
+impl<R: Copy> Common<R> {
+    pub(super) fn new(id: SessionId, route: R) -> Self {
+        Self {
+            id,
+            route,
+            timer: SessionTimer::new(id.index),
+            queue: CallQueue::default(),
+            draining: false,
+        }
+    }
+
+    /// The session's own name in packets to it.
+    pub(super) fn local_id(&self, endpoint: &EndpointState) -> ConnectionId {
+        ConnectionId::new(endpoint.local.steer, false, self.id.index.get(), self.id.generation)
+    }
+}
+
+/// A session's entry in the endpoint's timing wheel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SessionTimer {
+    id: TimerId,
+    /// When it fires, at the latest: it may have been armed for an event that has passed.
+    at: Instant,
+}
+
+impl SessionTimer {
+    fn new(index: SessionIndex) -> Self {
+        Self { id: TimerId(index.get() * 2), at: Instant::NEVER }
+    }
+
+    #[inline(always)]
+    pub(super) fn at(&self) -> Instant {
+        self.at
+    }
+
+    /// Makes sure that it fires at `at` or earlier.
+    #[inline]
+    pub(super) fn arm(&mut self, timers: &mut Timers, at: Instant) {
+        if at < self.at {
+            self.at = at;
+            timers.arm(self.id, at);
+        }
+    }
+
+    /// Arms it anew, for `at` and not earlier.
+    pub(super) fn rearm(&mut self, timers: &mut Timers, at: Instant) {
+        self.at = Instant::NEVER;
+        self.arm(timers, at);
+    }
+
+    /// It has fired.
+    pub(super) fn fired(&mut self) {
+        self.at = Instant::NEVER;
+    }
+
+    pub(super) fn cancel(&self, timers: &mut Timers) {
+        timers.cancel(self.id);
+    }
+}
+
+/// Calls that wait for a slot, or for the session to open.
+#[derive(Debug)]
+pub(super) struct CallQueue {
+    calls: VecDeque<NewCall>,
+    /// No call in the queue has an earlier deadline.
+    deadline: Instant,
+}
+
+impl Default for CallQueue {
+    fn default() -> Self {
+        Self { calls: VecDeque::new(), deadline: Instant::NEVER }
+    }
+}
+
+impl CallQueue {
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    pub(super) fn push(&mut self, call: NewCall) {
+        self.deadline = self.deadline.min(call.deadline);
+        self.calls.push_back(call);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<NewCall> {
+        self.calls.pop_front()
+    }
+
+    /// Takes the call with this token out. Takes time in proportion to the calls in the queue.
+    pub(super) fn remove(&mut self, token: u64) -> Option<NewCall> {
+        let place = self.calls.iter().position(|call| call.token == token)?;
+        self.calls.remove(place)
+    }
+
+    /// Fails calls whose deadline has passed. Looks at every call in the queue, once per deadline that passes among them.
+    pub(super) fn fail_late(&mut self, now: Instant, endpoint: &mut EndpointState) {
+        if now < self.deadline {
+            return;
+        }
+        self.fail_some(endpoint, |call| (call.deadline <= now).then_some(Cause::DeadlineExceeded));
+        self.deadline = self.calls.iter().map(|call| call.deadline).min().unwrap_or(Instant::NEVER);
+    }
+
+    /// Fails calls whose request is larger than `limit` bytes: they were queued before the limit was known.
+    pub(super) fn fail_oversized(&mut self, limit: u32, endpoint: &mut EndpointState) {
+        self.fail_some(endpoint, |call| {
+            let size = call.request.len() as u32;
+            (size > limit).then_some(Cause::RequestTooLarge(size))
+        });
+    }
+
+    /// Fails all calls.
+    pub(super) fn fail_all(&mut self, cause: Cause, endpoint: &mut EndpointState) {
+        self.fail_some(endpoint, |_| Some(cause));
+    }
+
+    /// Fails the calls for which there is a cause, in order.
+    fn fail_some(
+        &mut self,
+        endpoint: &mut EndpointState,
+        cause: impl Fn(&NewCall) -> Option<Cause>,
+    ) {
+        for _ in 0..self.calls.len() {
+            let Some(call) = self.calls.pop_front() else { return };
+            match cause(&call) {
+                Some(cause) => fail_unsent(call, cause, endpoint),
+                None => self.calls.push_back(call),
+            }
+        }
+    }
+}
+
+/// Ends a call of which nothing was sent.
+pub(super) fn fail_unsent(call: NewCall, cause: Cause, endpoint: &mut EndpointState) {
+    endpoint.stats.failures += 1;
+    let NewCall { token, request, .. } = call;
+    let error = CallError::NotExecuted(cause);
+    endpoint.notices.push_back(Notice::CallFailed { token, error, request });
+}

@@ -1,0 +1,249 @@
+//! A session opens.
+//!
+//! ```text
+//! client                                    server
+//!   Hello(client id, versions), padded  ->    any endpoint; keeps nothing
+//!   <-  Challenge(cookie, port, steer)
+//!   Open(client id, cookie, parameters) ->    the endpoint that was named; checks the cookie
+//!   <-  Opened(server id, parameters)
+//! ```
+//!
+//! `Open` goes the way that data will go, so it probes the path, the firewall and the steering.
+
+use super::common::Common;
+use super::followup::{Followup, Terms};
+use super::repeat::Repeat;
+use super::reservation::Charges;
+use crate::buf::MIN_PAYLOAD;
+use crate::mutants::mutant;
+use crate::protocol::config::LINK_RATES;
+use crate::protocol::endpoint::EndpointState;
+use crate::protocol::stats::DropReason;
+use crate::protocol::turn::Turn;
+use crate::protocol::{Cause, ConnectError};
+use crate::time::Instant;
+use crate::transport::{ChargeModel, MIN_DATAGRAM, Path, Route, TxQueue};
+use crate::wire::checksum::overhead;
+use crate::wire::control::{Control, Cookie, Parameters, Refusal};
+use crate::wire::{ConnectionId, Flags, ReplyInfo, VERSION};
+
+/// Unanswered `Open`s after which the client asks for another cookie: the server may have restarted.
+const OPENS_PER_COOKIE: u8 = 3;
+
+/// A session whose server has not accepted it.
+#[derive(Debug)]
+pub(super) struct Connecting<R> {
+    pub(super) common: Common<R>,
+    step: Step,
+    /// Where `Hello` goes. The rest goes where it was answered from, and to the port that the server names.
+    asked: R,
+    repeat: Repeat,
+    /// What `Open`s have offered so far.
+    offered: Option<Offered>,
+    /// What this endpoint's link carries on the way to the server, in bytes per second, if it is known.
+    link_rate: Option<u64>,
+}
+
+/// What the client is waiting for.
+///
+/// ```text
+/// Hello -Challenge-> Routing -path known-> Opening -Opened-> an open session
+///   ^                                          |
+///   +------------- no answer ------------------+
+/// ```
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// `Hello` is out.
+    Hello,
+    /// Challenged; the transport is being asked what the path to the chosen endpoint carries.
+    Routing { cookie: Cookie, steer: u8 },
+    /// `Open` is out.
+    Opening { cookie: Cookie, steer: u8, max_datagram: u32 },
+}
+
+/// What the server may have noted from any `Open` so far.
+#[derive(Clone, Copy, Debug)]
+struct Offered {
+    /// The same in every `Open`.
+    eager: u32,
+    /// The largest.
+    max_datagram: u32,
+}
+
+impl<R: Route> Connecting<R> {
+    pub(super) fn new(common: Common<R>, now: Instant) -> Self {
+        let asked = common.route;
+        Self {
+            common,
+            step: Step::Hello,
+            asked,
+            repeat: Repeat::new(now),
+            offered: None,
+            link_rate: None,
+        }
+    }
+
+    /// Sends the current handshake message, and arms the timer for its next copy. `room` is this endpoint's room for
+    /// replies.
+    pub(super) fn send<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, room: u32) {
+        let client = self.common.local_id(turn.endpoint);
+        let (to, message) = match (self.step, self.offered) {
+            (Step::Hello, _) => {
+                let hello = Control::Hello { client, low: VERSION.into(), high: VERSION.into() };
+                (0, Some(hello))
+            }
+            (Step::Opening { cookie, steer, max_datagram }, Some(Offered { eager, .. })) => {
+                let parameters = turn.endpoint.parameters(max_datagram, eager, room);
+                (steer, Some(Control::Open { client, cookie, parameters }))
+            }
+            (Step::Routing { .. } | Step::Opening { .. }, _) => (0, None),
+        };
+        if let Some(message) = message {
+            let packet =
+                message.emit(ConnectionId::endpoint(to), self.repeat.nonce(), ReplyInfo::default());
+            turn.tx.push_bytes(&self.common.route, packet.as_bytes());
+        }
+        self.repeat.arm(turn, &mut self.common);
+    }
+
+    /// The session's timer has fired: the message goes out again, or the session ends.
+    pub(super) fn on_timer<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        room: u32,
+    ) -> Followup {
+        if !self.repeat.is_due(turn, &mut self.common) {
+            return Followup::None;
+        }
+        if self.repeat.is_over(turn) {
+            return Followup::End(Cause::Connect(ConnectError::Timeout));
+        }
+        let repeats = self.repeat.count();
+        if matches!(self.step, Step::Opening { .. }) && repeats.is_multiple_of(OPENS_PER_COOKIE) {
+            self.step = Step::Hello;
+            // Whoever has answered since, and from wherever.
+            self.common.route = self.asked;
+        }
+        self.send(turn, room);
+        Followup::None
+    }
+
+    /// Whether the path to the server is to be looked up.
+    pub(super) fn wants_route(&self) -> bool {
+        matches!(self.step, Step::Routing { .. })
+    }
+
+    /// The path to the server is `path`.
+    pub(super) fn routed<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        path: Path,
+        room: u32,
+    ) -> Followup {
+        let Step::Routing { cookie, steer } = self.step else { return Followup::None };
+        let path_datagram = path.datagram.min(u32::MAX as usize) as u32;
+        let told = path.link_rate.map(|rate| rate.clamp(LINK_RATES.0, LINK_RATES.1));
+        self.link_rate = turn.endpoint.config.link_rate.or(told);
+        let max_datagram = path_datagram.min(turn.endpoint.fitting_datagram(room));
+        if (max_datagram as usize) < MIN_DATAGRAM {
+            return Followup::End(Cause::Connect(ConnectError::Parameters));
+        }
+        self.step = Step::Opening { cookie, steer, max_datagram };
+        self.offered = Some(match self.offered {
+            Some(Offered { eager, max_datagram: before }) => {
+                Offered { eager, max_datagram: before.max(max_datagram) }
+            }
+            None => Offered { eager: turn.endpoint.eager(room), max_datagram },
+        });
+        self.repeat.restart();
+        self.send(turn, room);
+        Followup::None
+    }
+
+    /// A control message came from `route`.
+    pub(super) fn on_control(
+        &mut self,
+        endpoint: &EndpointState,
+        route: &R,
+        message: Control,
+    ) -> Result<Followup, DropReason> {
+        if self.common.route != *route {
+            // A server with several addresses answers a `Hello` from the one that its kernel prefers.
+            // Whoever answers knows the session's 32 random bits, and could have forged its address as
+            // well; the session goes on with the address that answers, which `Open` then proves.
+            let answers_hello = matches!(self.step, Step::Hello)
+                && matches!(message, Control::Challenge { .. } | Control::Refused { .. })
+                && route.port() != 0
+                && route.port() == self.common.route.port();
+            if !answers_hello {
+                return Err(DropReason::WrongRoute);
+            }
+            self.common.route = *route;
+        }
+        match (message, self.step) {
+            (Control::Challenge { cookie, port, steer }, Step::Hello) => {
+                if port != 0 {
+                    self.common.route = self.common.route.with_port(port);
+                }
+                self.step = Step::Routing { cookie, steer };
+                Ok(Followup::Route)
+            }
+            (Control::Opened { server, parameters }, Step::Opening { steer, .. }) => {
+                let terms = self.terms(endpoint, server, steer, &parameters);
+                Ok(terms.map_or(Followup::Refuse, |terms| Followup::Open(Box::new(terms))))
+            }
+            (Control::Refused { reason, low, high }, Step::Hello | Step::Opening { .. }) => {
+                let error = match reason {
+                    Refusal::Version => ConnectError::Version(low, high),
+                    Refusal::Full => ConnectError::Full,
+                    Refusal::NotListening => ConnectError::NotListening,
+                    Refusal::Parameters => ConnectError::Parameters,
+                };
+                Ok(Followup::End(Cause::Connect(error)))
+            }
+            _ => Err(DropReason::Handshake),
+        }
+    }
+
+    /// Ends the calls that were queued.
+    pub(super) fn end(&mut self, endpoint: &mut EndpointState, cause: Cause) {
+        if !mutant!(QueuedCallsForgotten) {
+            self.common.queue.fail_all(cause, endpoint);
+        }
+    }
+
+    /// What the server has accepted, `None` if that is not what was offered.
+    fn terms(
+        &self,
+        endpoint: &EndpointState,
+        server: ConnectionId,
+        steer: u8,
+        parameters: &Parameters,
+    ) -> Option<Terms> {
+        let offered = self.offered?;
+        let model = ChargeModel::from_u8(parameters.charge_model)?;
+        let overhead = overhead(parameters.integrity);
+        let max_datagram = parameters.max_datagram;
+        // What the server has noted, from whichever `Open` reached it; both sides must cut alike.
+        let eager = parameters.eager;
+        let fits = (MIN_DATAGRAM as u32..=offered.max_datagram).contains(&max_datagram)
+            && (1..=endpoint.config.credits).contains(&parameters.credits)
+            && (MIN_PAYLOAD as u32..=max_datagram - overhead as u32).contains(&eager)
+            && eager <= offered.eager
+            && parameters.max_message >= 1
+            && (parameters.integrity || !endpoint.wants_trailer() || mutant!(IntegrityIgnored));
+        fits.then(|| Terms {
+            server,
+            steer,
+            flags: Flags::new(parameters.integrity, false),
+            credits: parameters.credits,
+            window: parameters.window,
+            payload: max_datagram - overhead as u32,
+            eager,
+            max_datagram,
+            max_request: parameters.max_message,
+            charges: Charges::new(model, endpoint.local.charge, overhead, eager, max_datagram),
+            link_rate: self.link_rate,
+        })
+    }
+}

@@ -1,0 +1,401 @@
+//! What calls of several sessions compete for, and the lines in which they wait for it.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::credits::Credits;
+use super::pacer::Pacer;
+use super::reservation::{Blocked, Capacity, Flow};
+use crate::mutants::mutant;
+use crate::protocol::ids::KeyedHasher;
+use crate::protocol::index::{PeerIndex, SessionIndex, Table};
+use crate::protocol::wheel::{PaceWheel, TimerId};
+use crate::time::Instant;
+use crate::transport::Route;
+use crate::wire::{ReplyInfo, RequestNumber};
+
+/// A call that waits. Names nothing any more once the call has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Waiter {
+    pub(super) index: SessionIndex,
+    pub(super) generation: u32,
+    pub(super) number: RequestNumber,
+}
+
+/// Which line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LineId {
+    /// For room at a server.
+    Peer(PeerIndex),
+    /// For room for replies here.
+    Room,
+}
+
+impl LineId {
+    /// What is waited for in it.
+    pub(super) fn lack(self) -> Blocked {
+        match self {
+            Self::Peer(_) => Blocked::Window,
+            Self::Room => Blocked::Room,
+        }
+    }
+}
+
+/// Calls in the order in which they began to wait. A place whose call has ended, or has got what it lacked in another
+/// way, is passed over when its turn comes.
+#[derive(Default)]
+struct Line {
+    places: VecDeque<Waiter>,
+    /// Calls that wait.
+    waiting: u32,
+}
+
+impl Line {
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    fn join(&mut self, waiter: Waiter) {
+        self.places.push_back(waiter);
+        self.waiting += 1;
+    }
+
+    /// A call does not wait any more. The last one takes the passed-over places with it.
+    fn leave(&mut self) {
+        debug_assert!(self.waiting > 0, "a call that leaves has waited");
+        self.waiting = self.waiting.saturating_sub(1);
+        if self.waiting == 0 {
+            self.places.clear();
+        }
+    }
+
+    /// Removes the place of a call that ends. Such a call came last, or has waited for longest: its place is searched for
+    /// at both ends, and left if it is further inside.
+    fn vacate(&mut self, place: Waiter) {
+        const LOOKED_AT: usize = 64;
+        let tail = self.places.len().saturating_sub(LOOKED_AT).max(LOOKED_AT);
+        let near = (0..self.places.len().min(LOOKED_AT)).chain(tail..self.places.len());
+        if let Some(at) = { near }.find(|at| self.places[*at] == place) {
+            self.places.remove(at);
+        }
+    }
+}
+
+/// What is on its way to one endpoint of a server, by all sessions to it.
+struct Peer {
+    sessions: u32,
+    window: Capacity,
+    line: Line,
+    /// In the list of peers whose waiting calls may go on.
+    ready: bool,
+}
+
+/// The server endpoints that sessions go to, the room for replies, the lines for both, and what is to be done at the end
+/// of the burst.
+pub(super) struct Lines<R> {
+    peers: Table<PeerIndex, Peer>,
+    /// By address and place in their group.
+    peer_index: HashMap<(R, u8), PeerIndex, KeyedHasher>,
+    /// This endpoint's room for replies.
+    room: Capacity,
+    room_line: Line,
+    /// Peers whose window has opened while calls wait for it.
+    ready_peers: Vec<PeerIndex>,
+    /// Sessions that got credits back for which calls wait.
+    released: Vec<SessionIndex>,
+    /// Responses to be asked on for.
+    pulls: Vec<Waiter>,
+    /// Sessions that wait for their next departure, one entry each.
+    departures: PaceWheel,
+}
+
+impl<R: Route> Lines<R> {
+    pub(super) fn new(room: u32, hasher: KeyedHasher) -> Self {
+        Self {
+            peers: Table::new(),
+            peer_index: HashMap::with_hasher(hasher),
+            room: Capacity::new(room),
+            room_line: Line::default(),
+            ready_peers: Vec::new(),
+            released: Vec::new(),
+            pulls: Vec::new(),
+            departures: PaceWheel::new(),
+        }
+    }
+
+    // Capacities.
+
+    /// How much of the receive queue is for replies.
+    pub(super) fn room(&self) -> u32 {
+        self.room.limit()
+    }
+
+    pub(super) fn set_room(&mut self, units: u32) {
+        self.room.set_limit(units);
+    }
+
+    pub(super) fn window(&self, peer: PeerIndex) -> u32 {
+        self.peers[peer].window.limit()
+    }
+
+    /// A session to the server endpoint `steer` of the group at `route` opens.
+    pub(super) fn join_peer(&mut self, route: R, steer: u8, window: u32) -> PeerIndex {
+        let peers = &mut self.peers;
+        let key = *self.peer_index.entry((route, steer)).or_insert_with(|| {
+            peers.insert(Peer {
+                sessions: 0,
+                window: Capacity::new(window),
+                line: Line::default(),
+                ready: false,
+            })
+        });
+        let peer = &mut peers[key];
+        peer.sessions += 1;
+        peer.window.set_limit(window);
+        key
+    }
+
+    /// A session has ended, which has given back what it took.
+    pub(super) fn leave_peer(&mut self, key: PeerIndex) {
+        let peer = &mut self.peers[key];
+        peer.sessions -= 1;
+        if peer.sessions == 0 {
+            self.peers.remove(key);
+            self.peer_index.retain(|_, value| *value != key);
+            self.ready_peers.retain(|ready| *ready != key);
+        }
+    }
+
+    /// A reply tells the peer's window, or does not.
+    #[inline(always)]
+    pub(super) fn on_reply_info(&mut self, peer: PeerIndex, info: ReplyInfo) {
+        if let Some(window) = info.window()
+            && !mutant!(WindowIgnored)
+        {
+            self.peers[peer].window.set_limit(window);
+        }
+    }
+
+    /// What limits a session, with its credits.
+    #[inline(always)]
+    pub(super) fn flow<'a>(&'a mut self, credits: &'a mut Credits, peer: PeerIndex) -> Flow<'a> {
+        Flow::new(credits, &mut self.peers[peer].window, &mut self.room)
+    }
+
+    // Waiting.
+
+    /// Whether no call waits for room at the peer, nor for room here.
+    #[inline(always)]
+    pub(super) fn are_empty(&self, peer: PeerIndex) -> bool {
+        self.is_empty(LineId::Peer(peer)) && self.is_empty(LineId::Room)
+    }
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self, line: LineId) -> bool {
+        match line {
+            LineId::Peer(peer) => self.peers[peer].line.is_empty(),
+            LineId::Room => self.room_line.is_empty(),
+        }
+    }
+
+    fn line(&mut self, line: LineId) -> Option<&mut Line> {
+        match line {
+            LineId::Peer(peer) => self.peers.get_mut(peer).map(|peer| &mut peer.line),
+            LineId::Room => Some(&mut self.room_line),
+        }
+    }
+
+    /// A call joins a line, at its end.
+    pub(super) fn join(&mut self, line: LineId, waiter: Waiter) {
+        if let Some(line) = self.line(line) {
+            line.join(waiter);
+        }
+    }
+
+    /// A call that waited in a line does not any more: it goes on, or is answered.
+    pub(super) fn leave(&mut self, line: LineId) {
+        if let Some(line) = self.line(line) {
+            line.leave();
+        }
+    }
+
+    /// A call that has left a line has ended early: it need not keep its place.
+    pub(super) fn vacate(&mut self, line: LineId, place: Waiter) {
+        if let Some(line) = self.line(line) {
+            line.vacate(place);
+        }
+    }
+
+    /// Places in the line, for those who serve it.
+    pub(super) fn places(&mut self, line: LineId) -> usize {
+        self.line(line).map_or(0, |line| line.places.len())
+    }
+
+    /// Takes the first place out of a line, whose call may have ended.
+    pub(super) fn pop(&mut self, line: LineId) -> Option<Waiter> {
+        self.line(line)?.places.pop_front()
+    }
+
+    /// A call that was served has joined its line again: its place is the first one.
+    pub(super) fn back_to_front(&mut self, line: LineId) {
+        if let Some(line) = self.line(line) {
+            line.places.rotate_right(1);
+        }
+    }
+
+    // What is done at the end of the burst.
+
+    /// Something was released at a peer: if calls wait for it, they go on when the burst ends.
+    #[inline(always)]
+    pub(super) fn note_release(&mut self, key: PeerIndex) {
+        let peer = &mut self.peers[key];
+        if !peer.line.is_empty() && !peer.ready && !mutant!(WaiterForgotten) {
+            peer.ready = true;
+            self.ready_peers.push(key);
+        }
+    }
+
+    /// A peer whose waiting calls may go on.
+    pub(super) fn next_ready(&mut self) -> Option<PeerIndex> {
+        let key = self.ready_peers.pop()?;
+        self.peers[key].ready = false;
+        Some(key)
+    }
+
+    /// A session may have got a credit back: its calls that wait for one go on when the burst is over.
+    ///
+    /// If each credit return fed the next in line, that call would send as few packets as it is for, and be answered
+    /// for those alone: runs that were cut short once would stay short, down to a credit return for every 4 packets.
+    #[inline]
+    pub(super) fn feed_later(&mut self, index: SessionIndex, credits: &Credits) {
+        if credits.is_short() && self.released.last() != Some(&index) {
+            self.released.push(index);
+        }
+    }
+
+    /// Sessions to be fed. They may be listed more than once.
+    pub(super) fn take_released(&mut self) -> Vec<SessionIndex> {
+        std::mem::take(&mut self.released)
+    }
+
+    /// Gives the list's memory back.
+    pub(super) fn return_released(&mut self, mut list: Vec<SessionIndex>) {
+        debug_assert!(self.released.is_empty());
+        list.clear();
+        self.released = list;
+    }
+
+    /// A response is to be asked on for.
+    pub(super) fn pull_later(&mut self, waiter: Waiter) {
+        self.pulls.push(waiter);
+    }
+
+    pub(super) fn take_pulls(&mut self) -> Vec<Waiter> {
+        std::mem::take(&mut self.pulls)
+    }
+
+    pub(super) fn return_pulls(&mut self, mut list: Vec<Waiter>) {
+        debug_assert!(self.pulls.is_empty());
+        list.clear();
+        self.pulls = list;
+    }
+
+    // Departures.
+
+    /// A session's calls go on at its next departure, if any wait for it.
+    pub(super) fn wait_for_departure(
+        &mut self,
+        now: Instant,
+        index: SessionIndex,
+        pacer: &mut Pacer,
+    ) {
+        let id = TimerId(index.get());
+        if pacer.is_awaited() && !self.departures.is_armed(id) && !mutant!(DepartureForgotten) {
+            self.departures.begin(now);
+            self.departures.arm(id, pacer.await_next());
+        }
+    }
+
+    /// A session ends.
+    pub(super) fn cancel_departure(&mut self, index: SessionIndex) {
+        self.departures.cancel(TimerId(index.get()));
+    }
+
+    /// The next session whose departure has come.
+    #[inline]
+    pub(super) fn depart(&mut self, now: Instant) -> Option<SessionIndex> {
+        self.departures.expire(now).map(|TimerId(index)| SessionIndex::new(index))
+    }
+
+    /// When the next session may send, [`Instant::NEVER`] if none waits.
+    pub(super) fn next_departure(&self) -> Instant {
+        self.departures.next()
+    }
+
+    // Checks.
+
+    /// How many places in lines are taken.
+    #[cfg(test)]
+    pub(super) fn taken_places(&self) -> usize {
+        let lines = self.peers.iter().map(|(_, peer)| peer.line.places.len());
+        lines.sum::<usize>() + self.room_line.places.len()
+    }
+
+    pub(super) fn is_departing(&self, index: SessionIndex) -> bool {
+        self.departures.is_armed(TimerId(index.get()))
+    }
+
+    pub(super) fn is_fed_later(&self, index: SessionIndex) -> bool {
+        self.released.contains(&index)
+    }
+
+    /// Every line and its length.
+    fn all_lines(&self) -> impl Iterator<Item = (LineId, &Line)> {
+        let peers = self.peers.iter().map(|(key, peer)| (LineId::Peer(key), &peer.line));
+        peers.chain([(LineId::Room, &self.room_line)])
+    }
+
+    /// Every place, with its line, sorted by session and request.
+    pub(super) fn sorted_places(&self) -> Vec<(SessionIndex, u32)> {
+        let places = self.all_lines().flat_map(|(_, line)| &line.places);
+        let mut places: Vec<_> =
+            places.map(|waiter| (waiter.index, waiter.number.to_u32())).collect();
+        places.sort_unstable();
+        places
+    }
+
+    /// Checks sums over all sessions: of what they have reserved, and of their calls that wait.
+    pub(super) fn check_invariants(&self, sums: &Sums) {
+        assert_eq!(sums.room, self.room.taken(), "room conserves");
+        assert_eq!(self.peer_index.len(), self.peers.len(), "peers are found by their address");
+        for (key, peer) in self.peers.iter() {
+            assert!(peer.sessions > 0, "a peer has sessions");
+            let sum = sums.peers.get(&key).copied().unwrap_or_default();
+            assert_eq!(sum.window, peer.window.taken(), "the window conserves");
+            assert_eq!(sum.sessions, peer.sessions, "a peer goes with its last session");
+            assert_eq!(sum.waiting, peer.line.waiting, "waiting calls are counted");
+            assert!(
+                peer.line.is_empty() || peer.ready || peer.window.taken() > 0,
+                "room at the server will come back"
+            );
+        }
+        assert_eq!(sums.waiting_for_room, self.room_line.waiting, "waiting calls are counted");
+        assert!(self.room_line.is_empty() || self.room.taken() > 0, "room here will come back");
+    }
+}
+
+/// What all sessions together have reserved, and how many of their calls wait.
+#[derive(Default)]
+pub(super) struct Sums {
+    pub(super) room: u32,
+    pub(super) waiting_for_room: u32,
+    pub(super) peers: std::collections::BTreeMap<PeerIndex, PeerSums>,
+}
+
+/// At one peer.
+#[derive(Clone, Copy, Default)]
+pub(super) struct PeerSums {
+    pub(super) sessions: u32,
+    pub(super) window: u32,
+    pub(super) waiting: u32,
+}

@@ -1,0 +1,144 @@
+//! How fast a session sends: what its controller learns, and which calls wait until it is time.
+//!
+//! Requests leave at the controller's rate, and so do requests for response, each charged for the packets that it
+//! brings: the server answers as fast as it is asked, so both directions obey the client
+//! (thesis section 6.4.2).
+
+use super::pace::Pace;
+use crate::protocol::congestion::{Congestion, Controller};
+use crate::protocol::index::{SlotIndex, SlotSet};
+use crate::protocol::measurement::Bypasses;
+use crate::time::Instant;
+
+/// A session's congestion controller, its departures, and the slots that wait for the next one.
+#[derive(Debug)]
+pub(super) struct Pacer {
+    congestion: Congestion,
+    pace: Pace,
+    /// Slots that wait for the session's next departure.
+    waiting: SlotSet,
+    /// The slot that goes first then.
+    next: SlotIndex,
+}
+
+impl Pacer {
+    pub(super) fn new(congestion: Congestion, bypasses: Bypasses) -> Self {
+        let mut pacer = Self { congestion, ..Self::unlimited() };
+        pacer.set_pace(bypasses);
+        pacer
+    }
+
+    /// No limit: the link's rate is not known.
+    pub(super) fn unlimited() -> Self {
+        Self {
+            congestion: Congestion::None,
+            pace: Pace::FREE,
+            waiting: SlotSet::EMPTY,
+            next: SlotIndex::FIRST,
+        }
+    }
+
+    /// The rate in bytes per second, if it limits the session.
+    pub(super) fn rate(&self) -> Option<u64> {
+        self.pace.is_limited().then(|| self.congestion.rate())
+    }
+
+    #[inline(always)]
+    pub(super) fn is_limited(&self) -> bool {
+        self.pace.is_limited()
+    }
+
+    /// Whether nothing may leave now.
+    #[inline]
+    pub(super) fn holds(&self, now: Instant) -> bool {
+        self.pace.holds(now)
+    }
+
+    /// The network took a packet and its answer so long, in nanoseconds.
+    #[inline(always)]
+    pub(super) fn on_rtt(&mut self, now: Instant, nanos: u64, bypasses: Bypasses) {
+        if !(bypasses.update && self.congestion.is_calm(nanos)) {
+            self.update_rtt(now, nanos, bypasses);
+        }
+    }
+
+    #[inline(never)]
+    fn update_rtt(&mut self, now: Instant, nanos: u64, bypasses: Bypasses) {
+        self.congestion.on_rtt(now, nanos);
+        self.set_pace(bypasses);
+    }
+
+    /// A packet came that was marked on its way, or the server says so of one of ours.
+    #[cold]
+    pub(super) fn on_mark(&mut self, now: Instant, bypasses: Bypasses) {
+        self.congestion.on_mark(now);
+        self.set_pace(bypasses);
+    }
+
+    /// A packet was lost.
+    #[cold]
+    pub(super) fn on_loss(&mut self, now: Instant, bypasses: Bypasses) {
+        self.congestion.on_loss(now);
+        self.set_pace(bypasses);
+    }
+
+    /// Takes over the controller's rate.
+    fn set_pace(&mut self, bypasses: Bypasses) {
+        let free = bypasses.wheel && self.congestion.is_at_line();
+        self.pace.set_rate(if free { 0 } else { self.congestion.rate() });
+    }
+
+    /// A packet of `bytes` leaves, or is asked for.
+    #[inline]
+    pub(super) fn spend(&mut self, now: Instant, bytes: usize, bypasses: Bypasses) {
+        if self.pace.is_limited() {
+            self.pace.spend(now, bytes);
+            self.congestion.on_sent(now, bytes as u32);
+            self.set_pace(bypasses);
+        }
+    }
+
+    /// Whether a call waits for the next departure.
+    #[inline(always)]
+    pub(super) fn is_awaited(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(super) fn is_waiting(&self, slot: SlotIndex) -> bool {
+        self.waiting.contains(slot)
+    }
+
+    /// The call in a slot waits for the next departure.
+    pub(super) fn wait(&mut self, slot: SlotIndex) {
+        self.waiting.insert(slot);
+    }
+
+    /// The call in a slot has ended.
+    #[inline(always)]
+    pub(super) fn leave(&mut self, slot: SlotIndex) {
+        self.waiting.remove(slot);
+    }
+
+    /// The slot whose turn it is to send a packet, if it is time for one.
+    pub(super) fn next(&mut self, now: Instant) -> Option<SlotIndex> {
+        if self.waiting.is_empty() || self.pace.holds(now) {
+            return None;
+        }
+        let slot = self.waiting.first_from(self.next);
+        self.waiting.remove(slot);
+        self.next = slot.next();
+        Some(slot)
+    }
+
+    /// When the next packet may leave, which a call waits for.
+    pub(super) fn await_next(&mut self) -> Instant {
+        self.pace.await_next()
+    }
+
+    /// If no call waits any more, none is late.
+    pub(super) fn forget_wait(&mut self) {
+        if self.waiting.is_empty() {
+            self.pace.forget_wait();
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! How much may be on its way: a session's credits, the server's window, this endpoint's own room. How fast
+//! it may go there is the matter of `pace`.
+//!
+//! The thesis counts credits per session and sizes receive queues for all of them (section 6.3.3.1).
+//! A kernel socket buffer cannot be sized so, and holds bytes, not packets. So a packet needs three
+//! things: a credit of its session; room in the *window* that its server's endpoint grants to this
+//! endpoint, shared by all sessions between the two; and room in this endpoint's own receive queue
+//! for the largest reply it may bring.
+
+use super::credits::Credits;
+use crate::mutants::mutant;
+use crate::transport::ChargeModel;
+use crate::wire::PacketLayout;
+
+/// What a packet lacks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Blocked {
+    /// Time: the session's next departure.
+    Pace,
+    /// A credit of its session.
+    Credits,
+    /// Room at the server.
+    Window,
+    /// Room for its reply.
+    Room,
+}
+
+/// A queue's capacity and how much of it is reserved, in charge units.
+///
+/// One packet is always admitted to an empty queue, however small the capacity is said to be:
+/// otherwise nothing would ever move.
+#[derive(Debug)]
+pub(super) struct Capacity {
+    limit: u32,
+    taken: u32,
+}
+
+impl Capacity {
+    pub(super) fn new(limit: u32) -> Self {
+        Self { limit, taken: 0 }
+    }
+
+    #[inline]
+    pub(super) fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
+    }
+
+    pub(super) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    pub(super) fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    #[inline]
+    fn admits(&self, units: u32) -> bool {
+        self.taken == 0 || self.taken.saturating_add(units) <= self.limit
+    }
+
+    #[inline]
+    fn take(&mut self, units: u32) {
+        self.taken = self.taken.saturating_add(units);
+    }
+
+    #[inline]
+    fn release(&mut self, units: u32) {
+        debug_assert!(self.taken >= units, "{units} units released, {} taken", self.taken);
+        self.taken = self.taken.saturating_sub(units);
+    }
+}
+
+/// What a packet reserves besides a credit, in charge units.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Cost {
+    /// Of the server's window.
+    pub(super) window: u32,
+    /// Of this endpoint's room for replies.
+    pub(super) room: u32,
+}
+
+/// What packets of a call have reserved.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Reserved {
+    credits: u32,
+    cost: Cost,
+}
+
+impl Reserved {
+    /// One more packet of this cost.
+    pub(super) fn add(&mut self, cost: Cost) {
+        self.credits += 1;
+        self.cost.window += cost.window;
+        self.cost.room += cost.room;
+    }
+
+    pub(super) fn credits(&self) -> u32 {
+        self.credits
+    }
+
+    pub(super) fn cost(&self) -> Cost {
+        self.cost
+    }
+}
+
+/// What one session's packets cost, worked out when it opens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Charges {
+    /// How the server counts.
+    model: ChargeModel,
+    /// Bytes of a packet besides its payload.
+    overhead: usize,
+    /// Of a packet without payload, here.
+    bare_reply: u32,
+    /// Of the first packet of a response, at most, here.
+    eager_reply: u32,
+    /// Of a later packet of a response: of what asks for it, and of itself.
+    pull: Cost,
+}
+
+impl Charges {
+    pub(super) fn new(
+        server: ChargeModel,
+        local: ChargeModel,
+        overhead: usize,
+        eager: u32,
+        max_datagram: u32,
+    ) -> Self {
+        let room = local.charge(max_datagram as usize);
+        Self {
+            model: server,
+            overhead,
+            bare_reply: local.charge(overhead),
+            eager_reply: local.charge(overhead + eager as usize),
+            pull: Cost { window: server.charge(overhead), room },
+        }
+    }
+
+    /// Bytes of a packet besides its payload.
+    #[inline]
+    pub(super) fn overhead(&self) -> usize {
+        self.overhead
+    }
+
+    /// Of a request's last packet, which carries so many bytes.
+    #[inline]
+    pub(super) fn last_packet(&self, payload: usize) -> Cost {
+        Cost { window: self.model.charge(self.overhead + payload), room: self.eager_reply }
+    }
+
+    /// Of another packet of a request.
+    #[inline]
+    pub(super) fn packet(&self, layout: &PacketLayout, packet: u32) -> Cost {
+        let window = self.model.charge(self.overhead + layout.len(packet));
+        Cost { window, room: self.bare_reply }
+    }
+
+    /// Of a later packet of a response.
+    #[inline]
+    pub(super) fn pull(&self) -> Cost {
+        self.pull
+    }
+}
+
+/// The three quantities that limit a session, borrowed together.
+pub(super) struct Flow<'a> {
+    credits: &'a mut Credits,
+    window: &'a mut Capacity,
+    room: &'a mut Capacity,
+}
+
+impl<'a> Flow<'a> {
+    #[inline(always)]
+    pub(super) fn new(
+        credits: &'a mut Credits,
+        window: &'a mut Capacity,
+        room: &'a mut Capacity,
+    ) -> Self {
+        Self { credits, window, room }
+    }
+
+    /// Takes a credit and the cost, or nothing.
+    #[inline(always)]
+    pub(super) fn take(&mut self, cost: Cost) -> Result<(), Blocked> {
+        if self.credits.available() == 0 && !mutant!(CreditsIgnored) {
+            return Err(Blocked::Credits);
+        }
+        if !self.window.admits(cost.window) {
+            return Err(Blocked::Window);
+        }
+        if !self.room.admits(cost.room) {
+            return Err(Blocked::Room);
+        }
+        self.credits.take();
+        self.window.take(cost.window);
+        self.room.take(cost.room);
+        Ok(())
+    }
+
+    /// Gives back what [`Flow::take`] took.
+    #[inline]
+    pub(super) fn release(&mut self, cost: Cost) {
+        self.credits.release(1);
+        self.window.release(cost.window);
+        self.room.release(cost.room);
+    }
+
+    /// Gives back what several packets took.
+    pub(super) fn release_all(&mut self, reserved: Reserved) {
+        self.credits.release(reserved.credits as u16);
+        self.window.release(reserved.cost.window);
+        self.room.release(reserved.cost.room);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_queue_takes_one_packet_of_any_size_and_a_full_one_none() {
+        let mut capacity = Capacity::new(100);
+        assert!(capacity.admits(1_000));
+        capacity.take(60);
+        assert!(capacity.admits(40) && !capacity.admits(41));
+        capacity.release(60);
+        assert!(capacity.admits(1_000));
+    }
+
+    #[test]
+    fn a_refused_packet_takes_nothing() {
+        let (mut window, mut room) = (Capacity::new(10), Capacity::new(10));
+        let mut credits = Credits::new(2);
+        let cost = |window, room| Cost { window, room };
+        let mut flow = Flow::new(&mut credits, &mut window, &mut room);
+        assert_eq!(flow.take(cost(6, 6)), Ok(()));
+        assert_eq!(flow.take(cost(6, 1)), Err(Blocked::Window));
+        assert_eq!(flow.take(cost(1, 6)), Err(Blocked::Room));
+        assert_eq!(flow.take(cost(1, 1)), Ok(()));
+        assert_eq!(flow.take(cost(1, 1)), Err(Blocked::Credits));
+        flow.release(cost(6, 6));
+        flow.release(cost(1, 1));
+        assert_eq!((credits.available(), window.taken(), room.taken()), (2, 0, 0));
+    }
+}

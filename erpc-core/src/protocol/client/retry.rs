@@ -1,0 +1,141 @@
+//! When an answer is overdue.
+
+use std::time::Duration;
+
+use crate::mutants::mutant;
+use crate::time::Instant;
+
+/// Timeouts of a call without progress after which the peer is also asked whether it still knows the
+/// session: if it restarted, it says so at once.
+const PING_AFTER_RETRIES: u8 = 2;
+
+/// Timeouts of a call without progress before the path is given up, however long they took: this side
+/// may have been away itself.
+const LEAST_RETRIES: u8 = 4;
+
+/// How long an answer has been waited for.
+#[derive(Debug)]
+pub(super) struct RetryTimer {
+    /// The last time that a packet went out or progress came in.
+    active_at: Instant,
+    /// Timeouts since the last progress.
+    retries: u8,
+    /// When the first of them was; means nothing while there is none.
+    stalled_at: Instant,
+    /// The server said that the request is executing: nothing is owed, the response is announced unasked.
+    accepted: bool,
+}
+
+/// The intervals that the session's timeouts follow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RetryIntervals {
+    /// The retransmission timeout after so many retries as the timer has counted, in nanoseconds.
+    pub(super) rto: u64,
+    /// Spreads the sessions' repeats.
+    pub(super) generation: u32,
+    /// After how long a silence an executing server is asked, and after an unanswered question.
+    pub(super) ping: Duration,
+    pub(super) ping_again: Duration,
+}
+
+/// Up to a quarter more, another part for each session and each repeat: clients that lost packets to the same
+/// full queue must not come back to it in step, for ever.
+fn jitter(rto: u64, generation: u32, retries: u8) -> u64 {
+    let draw = generation.rotate_left(u32::from(retries) * 7) & 0xFF;
+    if retries == 0 { 0 } else { rto / 1_024 * u64::from(draw) }
+}
+
+impl RetryTimer {
+    #[inline]
+    pub(super) fn new(now: Instant) -> Self {
+        Self { active_at: now, retries: 0, stalled_at: now, accepted: false }
+    }
+
+    #[inline]
+    pub(super) fn active_at(&self) -> Instant {
+        self.active_at
+    }
+
+    #[inline]
+    pub(super) fn retries(&self) -> u8 {
+        self.retries
+    }
+
+    #[inline]
+    pub(super) fn is_accepted(&self) -> bool {
+        self.accepted
+    }
+
+    /// A packet went out.
+    #[inline]
+    pub(super) fn restart(&mut self, now: Instant) {
+        self.active_at = now;
+    }
+
+    /// Something came that says that the server has got further.
+    pub(super) fn progress(&mut self, now: Instant) {
+        self.active_at = now;
+        self.retries = 0;
+    }
+
+    /// The server is executing the request.
+    pub(super) fn accept(&mut self) {
+        self.accepted = true;
+    }
+
+    /// This endpoint was away until `since`.
+    pub(super) fn back(&mut self, since: Instant) {
+        self.stalled_at = self.stalled_at.max(since);
+    }
+
+    /// When the silence becomes suspicious.
+    pub(super) fn due(&self, intervals: &RetryIntervals) -> Instant {
+        if self.accepted {
+            let answered = self.retries == 0;
+            return self.active_at + if answered { intervals.ping } else { intervals.ping_again };
+        }
+        let rto = intervals.rto;
+        self.active_at.plus_nanos(rto + jitter(rto, intervals.generation, self.retries))
+    }
+
+    /// Counts a timeout, after which something is sent; false if there were enough of them.
+    pub(super) fn time_out(&mut self, now: Instant, liveness_timeout: Duration) -> bool {
+        if self.retries == 0 {
+            self.stalled_at = now;
+        } else if self.retries >= LEAST_RETRIES && now - self.stalled_at >= liveness_timeout {
+            return false;
+        }
+        self.retries = self.retries.saturating_add(1);
+        self.active_at = now;
+        true
+    }
+
+    /// Whether the peer should be asked if it still knows the session.
+    pub(super) fn is_suspicious(&self) -> bool {
+        self.retries >= PING_AFTER_RETRIES && !self.accepted
+    }
+
+    /// Whether the probe of an executing request is left out.
+    pub(super) fn is_forgotten(&self) -> bool {
+        mutant!(ProbeForgotten) && self.accepted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeats_are_up_to_a_quarter_later_each_session_by_its_own_part() {
+        let rto = 1_024_000;
+        for retries in 1..12 {
+            let mut parts: Vec<_> =
+                (0..64u32).map(|at| jitter(rto, at.wrapping_mul(0x9E37_79B9), retries)).collect();
+            assert!(parts.iter().all(|part| *part <= rto / 4), "{parts:?}");
+            parts.sort_unstable();
+            assert!(parts[8] < rto / 16 && parts[56] > rto * 3 / 16, "spread out: {parts:?}");
+        }
+        assert_eq!(jitter(rto, u32::MAX, 0), 0, "the first one is on time");
+        assert_ne!(jitter(rto, 0x0102_0408, 1), jitter(rto, 0x0102_0408, 2));
+    }
+}

@@ -1,0 +1,171 @@
+//! Calls that end before their answer comes: cancelled, or too late.
+//!
+//! The owner is told at once, and has its request back. At the server the request may be anywhere, and
+//! nothing is known of it before the server says so. Until then the slot is in *quarantine*.
+//!
+//! ```text
+//! waits for a slot          ->  gone
+//! nothing of it was sent    ->  gone; its number is the next call's
+//! request out               ->  quarantine: Cancel, again and again
+//!                                 Accepted           what its packets took is given back; Cancel as a probe
+//!                                 Response, Failure  the slot is free
+//! response coming           ->  gone; the next request, or a Done, tells the server
+//! ```
+
+use super::OpenSession;
+use super::response::is_announcement;
+use crate::mutants::mutant;
+use crate::protocol::client::kept::KEPT_SMALL;
+use crate::protocol::client::lines::Lines;
+use crate::protocol::client::slot::{Quarantine, SlotState};
+use crate::protocol::index::SlotIndex;
+use crate::protocol::stats::DropReason;
+use crate::protocol::turn::Turn;
+use crate::protocol::{Cause, Event};
+use crate::transport::{Route, TxQueue};
+use crate::wire::{CANCEL, Header, Kind, PacketLayout};
+
+impl<R: Route> OpenSession<R> {
+    /// Ends the call in a slot with this token, if there is one.
+    pub(in crate::protocol::client) fn cancel<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        token: u64,
+        cause: Cause,
+    ) -> bool {
+        let found = SlotIndex::all()
+            .find(|at| self.slots[*at].call().is_some_and(|call| call.token() == token));
+        if let Some(at) = found {
+            self.end_early(turn, lines, at, cause);
+        }
+        found.is_some()
+    }
+
+    /// Ends the calls whose deadline has passed.
+    pub(in crate::protocol::client) fn end_late_calls<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+    ) {
+        for at in SlotIndex::all() {
+            if self.slots[at].call().is_some_and(|call| call.deadline() <= turn.now) {
+                self.end_early(turn, lines, at, Cause::DeadlineExceeded);
+            }
+        }
+    }
+
+    /// Ends the call in a slot before its answer has come. No queue refers to its request any more, which
+    /// goes back to the user (thesis section 6.3.2.2).
+    fn end_early<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        at: SlotIndex,
+        cause: Cause,
+    ) {
+        let place = self.waiter(at);
+        let Some(lack) = self.slots[at].call().map(|call| call.waiting()) else { return };
+        self.stop_waiting(lines, at);
+        if let Some(line) = lack.and_then(|lack| self.line(lack)) {
+            lines.vacate(line, place);
+        }
+        let Some(mut call) = self.slots[at].take_call() else { return };
+        turn.tx.reclaim();
+        if call.needs_flush() && !mutant!(FlushForgottenAtCancel) {
+            turn.tx.flush();
+        }
+        let error = call.error(cause);
+        let is_pending = call.was_sent() && call.response().is_none();
+        if is_pending && !mutant!(NoQuarantine) {
+            let reserved = call.outstanding(&self.charges);
+            let quarantine = Quarantine::new(turn.now, reserved, call.maybe_executed());
+            self.slots[at].state = SlotState::Quarantine(Box::new(quarantine));
+            let due = turn.now.plus_nanos(self.rtt.rto(0));
+            self.arm(turn, due);
+            self.send_cancel(turn, at);
+            call.fail(turn.endpoint, error);
+            return;
+        }
+        if !call.was_sent() && !mutant!(UnsentNumberLost) {
+            self.slots[at].step_back();
+        }
+        call.release_outstanding(&self.charges, &mut lines.flow(&mut self.credits, self.peer));
+        if call.response().is_some() || self.kept.is_owed(at) {
+            self.owe_done(turn, at);
+        }
+        call.fail(turn.endpoint, error);
+        self.vacate(turn, lines, at);
+    }
+
+    /// Tells the server that nobody waits for the response any more. Goes on the account of the request.
+    pub(super) fn send_cancel<X: TxQueue<Route = R>>(&self, turn: &mut Turn<'_, X>, at: SlotIndex) {
+        if !mutant!(CancelNotSent) {
+            let packet = self.short_packet(Kind::Done, self.slots[at].number, CANCEL, 0, 0);
+            turn.tx.push_bytes(&self.common.route, packet.as_bytes());
+        }
+    }
+
+    /// Takes in what a server says of a request that nobody waits for.
+    pub(super) fn on_quarantined<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        header: &Header,
+        body: &[u8],
+    ) -> Result<Event<'p, R>, DropReason> {
+        let at = SlotIndex::of(header.request);
+        let slot = &mut self.slots[at];
+        let SlotState::Quarantine(quarantine) = &mut slot.state else {
+            return Err(DropReason::Duplicate);
+        };
+        let failure = header.kind == Kind::Failure;
+        match header.kind {
+            Kind::Response | Kind::Failure => {
+                let layout = PacketLayout::new(header.size, self.eager, self.payload);
+                is_announcement(header, &layout, body)?;
+                if !(quarantine.is_whole() || failure) {
+                    return Err(DropReason::Unsolicited);
+                }
+            }
+            Kind::Accepted if quarantine.is_whole() => quarantine.accept(turn.now),
+            Kind::CreditReturn => return Err(DropReason::Duplicate),
+            _ => return Err(DropReason::Unsolicited),
+        }
+        quarantine.release(&mut lines.flow(&mut self.credits, self.peer));
+        if header.kind == Kind::Accepted {
+            lines.note_release(self.peer);
+            lines.feed_later(self.index(), &self.credits);
+            return Ok(Event::None);
+        }
+        if mutant!(QuarantineForEver) {
+            return Ok(Event::None);
+        }
+        slot.state = SlotState::Free;
+        let stats = &mut turn.endpoint.stats;
+        *(if failure { &mut stats.cancelled } else { &mut stats.late_responses }) += 1;
+        if header.size > KEPT_SMALL {
+            self.owe_done(turn, at);
+        }
+        self.vacate(turn, lines, at);
+        Ok(Event::None)
+    }
+
+    /// A slot is empty: what it took may serve others, and the next call gets in.
+    pub(super) fn vacate<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        at: SlotIndex,
+    ) {
+        debug_assert!(self.slots[at].is_free());
+        self.free.insert(at);
+        self.credits.leave(at);
+        self.pacer.leave(at);
+        lines.note_release(self.peer);
+        lines.feed_later(self.index(), &self.credits);
+        if !self.common.queue.is_empty() && !mutant!(QueueForgotten) {
+            self.start_queued(turn, lines);
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! An open session as its client sees it, and the calls in its slots.
+//!
+//! | file | what happens there |
+//! |---|---|
+//! | `plain` | the common case, alone: one packet out, one packet back |
+//! | `send` | a call takes a slot, its packets reserve what they need and go out, or it waits |
+//! | `receive` | credit returns, acceptance, roll-back on a gap |
+//! | `response` | responses of one packet or more |
+//! | `timeout` | retransmission, deadlines, liveness |
+//! | `cancel` | calls that end before their answer comes, and what is left of them |
+
+mod cancel;
+mod plain;
+mod receive;
+mod response;
+mod send;
+mod timeout;
+
+use super::call::Call;
+use super::common::Common;
+use super::credits::Credits;
+use super::followup::{Followup, Terms};
+use super::kept::KeptResponses;
+use super::lines::{LineId, Lines, Sums, Waiter};
+use super::liveness::Liveness;
+use super::pacer::Pacer;
+use super::reservation::{Blocked, Charges};
+use super::slot::{Slot, SlotState};
+use crate::mutants::mutant;
+use crate::protocol::congestion::{Congestion, Path};
+use crate::protocol::endpoint::EndpointState;
+use crate::protocol::index::{PeerIndex, SessionIndex, SlotIndex, SlotSet, Slots};
+use crate::protocol::rtt::{MAX_RTO, RttEstimator};
+use crate::protocol::stats::DropReason;
+use crate::protocol::turn::Turn;
+use crate::protocol::{Cause, SessionStats};
+use crate::time::Instant;
+use crate::transport::{Route, TxQueue};
+use crate::wire::control::Control;
+use crate::wire::{ConnectionId, Flags, Header, ReplyInfo};
+
+/// A timer may be left from a longer pause than the present one: at most the longest and its jitter, in
+/// nanoseconds.
+const LONGEST_PAUSE: u64 = MAX_RTO + MAX_RTO / 4;
+
+/// A session that its server has accepted.
+///
+/// Aligned to cache lines, so that its speed does not depend on where it happens to lie.
+#[repr(align(64))]
+pub(super) struct OpenSession<R> {
+    common: Common<R>,
+    /// The server's id for the session.
+    remote: ConnectionId,
+    /// Of every packet: whether there is a trailer.
+    flags: Flags,
+    /// Bytes of a message in a packet, and in the first one of a response.
+    payload: u32,
+    eager: u32,
+    max_request: u32,
+    charges: Charges,
+    peer: PeerIndex,
+    /// Slots that take a call.
+    free: SlotSet,
+    credits: Credits,
+    pacer: Pacer,
+    rtt: RttEstimator,
+    liveness: Liveness,
+    kept: KeptResponses,
+    slots: Slots<Slot>,
+}
+
+impl<R: Route> OpenSession<R> {
+    /// A session on these terms. Arms its timer.
+    pub(super) fn new<X>(
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        common: Common<R>,
+        terms: &Terms,
+    ) -> Self {
+        let config = &turn.endpoint.config;
+        let pacer = match terms.link_rate {
+            Some(line_rate) => {
+                let noise = turn.endpoint.local.rtt_noise;
+                let path = Path { line_rate, noise, datagram: terms.max_datagram };
+                Pacer::new(Congestion::new(&config.congestion, &path), config.bypasses)
+            }
+            None => Pacer::unlimited(),
+        };
+        let mut session = Self {
+            remote: terms.server,
+            flags: terms.flags,
+            payload: terms.payload,
+            eager: terms.eager,
+            max_request: terms.max_request,
+            charges: terms.charges,
+            peer: lines.join_peer(common.route, terms.steer, terms.window),
+            free: SlotSet::ALL,
+            credits: Credits::new(terms.credits),
+            pacer,
+            rtt: RttEstimator::new(turn.endpoint.min_rto()),
+            liveness: Liveness::new(turn.now, common.id.generation),
+            kept: KeptResponses::new(turn.now),
+            slots: Slots::from_fn(Slot::new),
+            common,
+        };
+        let deadline = session.liveness.ping_at(config);
+        session.common.timer.arm(&mut turn.endpoint.timers, deadline);
+        session
+    }
+
+    /// The requests that were queued while it opened are sent, those that its server does not take fail.
+    pub(super) fn begin<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+    ) {
+        self.common.queue.fail_oversized(self.max_request, turn.endpoint);
+        self.start_queued(turn, lines);
+    }
+
+    #[inline(always)]
+    pub(super) fn common(&self) -> &Common<R> {
+        &self.common
+    }
+
+    #[inline(always)]
+    pub(super) fn common_mut(&mut self) -> &mut Common<R> {
+        &mut self.common
+    }
+
+    #[inline(always)]
+    fn index(&self) -> SessionIndex {
+        self.common.id.index
+    }
+
+    pub(super) fn route(&self) -> &R {
+        &self.common.route
+    }
+
+    pub(super) fn remote(&self) -> ConnectionId {
+        self.remote
+    }
+
+    pub(super) fn max_request(&self) -> u32 {
+        self.max_request
+    }
+
+    /// Whether no call is on its way or waits. Of calls that have ended early, the end of the session says
+    /// all that there is to say.
+    pub(super) fn is_drained(&self) -> bool {
+        self.common.queue.is_empty() && self.slots.iter().all(|(_, slot)| slot.call().is_none())
+    }
+
+    /// Whether the end of a call makes no difference to others.
+    #[inline(always)]
+    fn is_quiet(&self) -> bool {
+        !self.credits.is_short() && self.common.queue.is_empty() && !self.common.draining
+    }
+
+    /// The call in a slot as lines know it.
+    fn waiter(&self, at: SlotIndex) -> Waiter {
+        let id = self.common.id;
+        Waiter { index: id.index, generation: id.generation, number: self.slots[at].number }
+    }
+
+    /// The slot of a waiter whose call is still there.
+    pub(super) fn slot_of(&self, waiter: Waiter) -> Option<SlotIndex> {
+        let at = SlotIndex::of(waiter.number);
+        let slot = &self.slots[at];
+        let same = self.common.id.generation == waiter.generation
+            && slot.number == waiter.number
+            && slot.call().is_some();
+        same.then_some(at)
+    }
+
+    /// Whether the call behind a place in a line still waits there.
+    pub(super) fn waits(&self, waiter: Waiter, lack: Blocked) -> bool {
+        let call = self.slot_of(waiter).and_then(|at| self.slots[at].call());
+        call.is_some_and(|call| call.waiting() == Some(lack))
+    }
+
+    /// A packet and its answer took so long, the handler's part taken out, of which they may have `waited` for
+    /// one loop or the other. Timeouts have to be longer than that; the network is not to blame for it.
+    #[inline(always)]
+    fn measured<X>(&mut self, turn: &Turn<'_, X>, nanos: u64, waited: u64) {
+        self.rtt.sample(nanos);
+        let nanos = nanos.saturating_sub(waited);
+        self.pacer.on_rtt(turn.now, nanos, turn.endpoint.config.bypasses);
+    }
+
+    /// Makes sure that the session's timer fires at `at` or earlier.
+    #[inline(always)]
+    fn arm<X>(&mut self, turn: &mut Turn<'_, X>, at: Instant) {
+        self.common.timer.arm(&mut turn.endpoint.timers, at);
+    }
+
+    /// A control message came from the server.
+    pub(super) fn on_control<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        header: &Header,
+        message: Control,
+    ) -> Result<Followup, DropReason> {
+        let nonce = header.request.to_u32();
+        match message {
+            Control::Ping { sender } if sender == self.remote => {
+                self.liveness.heard(turn.now);
+                lines.on_reply_info(self.peer, header.reply_info());
+                self.send_control(turn, Control::Pong, nonce);
+                Ok(Followup::None)
+            }
+            Control::Pong if mutant!(PongIgnored) => Ok(Followup::None),
+            Control::Pong => {
+                self.liveness.heard(turn.now);
+                lines.on_reply_info(self.peer, header.reply_info());
+                Ok(Followup::None)
+            }
+            Control::Close { sender } if sender == self.remote => {
+                self.send_control(turn, Control::Closed, nonce);
+                Ok(Followup::End(Cause::PeerClosed))
+            }
+            Control::Reset { unknown } if unknown == self.remote => {
+                Ok(Followup::End(Cause::PeerReset))
+            }
+            _ => Err(DropReason::Handshake),
+        }
+    }
+
+    fn send_control<X: TxQueue<Route = R>>(
+        &self,
+        turn: &mut Turn<'_, X>,
+        message: Control,
+        nonce: u32,
+    ) {
+        let packet = message.emit(self.remote, nonce, ReplyInfo::default());
+        turn.tx.push_bytes(&self.common.route, packet.as_bytes());
+    }
+
+    pub(super) fn send_close<X: TxQueue<Route = R>>(&self, turn: &mut Turn<'_, X>, nonce: u32) {
+        let sender = self.common.local_id(turn.endpoint);
+        self.send_control(turn, Control::Close { sender }, nonce);
+    }
+
+    /// Ends every call with `cause`, and gives back what the session has reserved. No queue refers to the requests any
+    /// more that go back to the user (thesis section 6.3.2.2).
+    pub(super) fn end<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        cause: Cause,
+    ) {
+        turn.tx.reclaim();
+        let is_queued = |slot: &Slot| slot.call().is_some_and(Call::is_queued);
+        if self.slots.iter().any(|(_, slot)| is_queued(slot)) && !mutant!(FlushForgottenAtEnd) {
+            turn.tx.flush();
+        }
+        for at in SlotIndex::all() {
+            self.stop_waiting(lines, at);
+            let mut flow = lines.flow(&mut self.credits, self.peer);
+            match std::mem::replace(&mut self.slots[at].state, SlotState::Free) {
+                SlotState::Free => {}
+                SlotState::Quarantine(mut quarantine) => quarantine.release(&mut flow),
+                SlotState::Call(mut call) => {
+                    if !mutant!(WindowLeakAtEnd) {
+                        call.release_outstanding(&self.charges, &mut flow);
+                    }
+                    let error = call.error(cause);
+                    call.fail(turn.endpoint, error);
+                }
+            }
+        }
+        lines.note_release(self.peer);
+        lines.leave_peer(self.peer);
+        lines.cancel_departure(self.index());
+        if !mutant!(QueuedCallsForgotten) {
+            self.common.queue.fail_all(cause, turn.endpoint);
+        }
+    }
+
+    pub(super) fn stats(&self, lines: &Lines<R>) -> SessionStats {
+        let count = |is: fn(&Slot) -> bool| self.slots.iter().filter(|(_, slot)| is(slot)).count();
+        SessionStats {
+            rtt: self.rtt.smoothed(),
+            rate: self.pacer.rate(),
+            in_flight: count(|slot| slot.call().is_some()),
+            quarantined: count(Slot::is_quarantined),
+            queued: self.common.queue.len(),
+            credits: self.credits.available(),
+            window: lines.window(self.peer),
+            payload: self.payload,
+            max_request: self.max_request,
+            integrity: self.flags.trailer(),
+        }
+    }
+
+    /// Whatever the session has reserved adds up, and whatever its calls wait for will come: a packet, or else a timer; or
+    /// a release of what they stand in line for. Adds its part to the sums. `places` are those in all lines, sorted.
+    pub(super) fn check_invariants(
+        &self,
+        endpoint: &EndpointState,
+        lines: &Lines<R>,
+        places: &[(SessionIndex, u32)],
+        is_open: bool,
+        sums: &mut Sums,
+    ) {
+        let peer = sums.peers.entry(self.peer).or_default();
+        peer.sessions += 1;
+        let timer_at = self.common.timer.at();
+        let armed = |due: Instant| timer_at <= due.plus_nanos(LONGEST_PAUSE);
+        let mut outstanding = 0;
+        for (at, slot) in self.slots.iter() {
+            assert_eq!(self.free.contains(at), slot.is_free(), "the free slots are known");
+            let reserved = match &slot.state {
+                SlotState::Free => continue,
+                SlotState::Quarantine(quarantine) => quarantine.reserved(),
+                SlotState::Call(call) => call.outstanding(&self.charges),
+            };
+            outstanding += reserved.credits();
+            peer.window += reserved.cost().window;
+            sums.room += reserved.cost().room;
+            let due = self.slot_due(endpoint, slot);
+            assert!(!is_open || due.is_none_or(armed), "a timer is armed for what may be lost");
+            let Some(call) = slot.call() else { continue };
+            assert_eq!(SlotIndex::of(slot.number), at, "a request is in its slot");
+            assert!(armed(call.deadline()), "a timer is armed for the deadline");
+            call.check_invariants();
+            let place = (self.index(), slot.number.to_u32());
+            let in_line = || places.binary_search(&place).is_ok();
+            match call.waiting() {
+                None => {}
+                Some(Blocked::Pace) => assert!(self.pacer.is_waiting(at), "a paced call is listed"),
+                Some(Blocked::Credits) => {
+                    assert!(self.credits.is_waiting(at), "a starved call is listed");
+                }
+                Some(Blocked::Window) => {
+                    peer.waiting += 1;
+                    assert!(in_line(), "a call that waits for the window stands in line");
+                }
+                Some(Blocked::Room) => {
+                    sums.waiting_for_room += 1;
+                    assert!(in_line(), "a call that waits for room stands in line");
+                }
+            }
+        }
+        self.credits.check_invariants(outstanding, lines.is_fed_later(self.index()));
+        assert!(
+            !self.pacer.is_awaited() || lines.is_departing(self.index()),
+            "a session whose calls wait for its time is in the wheel"
+        );
+    }
+
+    /// The line in which a call waits that lacks this.
+    fn line(&self, lack: Blocked) -> Option<LineId> {
+        match lack {
+            Blocked::Window => Some(LineId::Peer(self.peer)),
+            Blocked::Room => Some(LineId::Room),
+            Blocked::Pace | Blocked::Credits => None,
+        }
+    }
+}

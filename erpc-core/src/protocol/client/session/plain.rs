@@ -1,0 +1,120 @@
+//! The common case of a call, alone: one packet out, one packet back, room for both, no other call waiting.
+//!
+//! Each function does exactly what the general path in `send` and `response` would, or returns without
+//! having changed anything; the general path then does it. What is saved is asking, step by step, for
+//! everything that is not the case.
+
+use super::OpenSession;
+use crate::mutants::mutant;
+use crate::protocol::client::call::{Call, Finished};
+use crate::protocol::client::kept::KEPT_SMALL;
+use crate::protocol::client::lines::{LineId, Lines};
+use crate::protocol::client::slot::SlotState;
+use crate::protocol::index::SlotIndex;
+use crate::protocol::turn::Turn;
+use crate::protocol::{NewCall, SessionId};
+use crate::transport::{Route, TxQueue};
+use crate::wire::{Header, Kind, PacketLayout, PacketNumber, ReplyInfo};
+
+impl<R: Route> OpenSession<R> {
+    /// Sends a request of one packet, if nothing stands in its way; else hands it back.
+    #[inline(always)]
+    pub(in crate::protocol::client) fn plain_call<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        id: SessionId,
+        mut new: NewCall,
+    ) -> Result<(), NewCall> {
+        let size = new.request.len();
+        let ready = self.common.id.generation == id.generation
+            && !self.free.is_empty()
+            && !new.extended
+            && self.is_quiet()
+            && !self.pacer.is_limited()
+            && size <= (self.payload.min(self.max_request)) as usize;
+        if !ready || !lines.are_empty(self.peer) {
+            return Err(new);
+        }
+        let cost = self.charges.last_packet(size);
+        if lines.flow(&mut self.credits, self.peer).take(cost).is_err() {
+            return Err(new);
+        }
+        let at = self.free.first();
+        self.free.remove(at);
+        self.kept.superseded(at);
+        let slot = &mut self.slots[at];
+        let header = Header {
+            connection: self.remote,
+            kind: Kind::Request,
+            packet: PacketNumber::default(),
+            request: slot.advance(),
+            aux: new.method,
+            size: size as u32,
+            flags: self.flags,
+        };
+        turn.tx.push(&self.common.route, new.request.single_packet(&header));
+        let layout = PacketLayout::new(size as u32, self.payload, self.payload);
+        let call = Call::sent_whole(new, layout, cost, turn.now);
+        // The slot is free: there is nothing to drop.
+        debug_assert!(slot.is_free());
+        std::mem::forget(std::mem::replace(&mut slot.state, SlotState::Call(call)));
+        // A timeout is never below the floor: a timer before that serves as it is.
+        if self.common.timer.at() > turn.now.plus_nanos(self.rtt.floor()) {
+            let deadline = turn.now.plus_nanos(self.rtt.rto(0));
+            self.common.timer.arm(&mut turn.endpoint.timers, deadline);
+        }
+        turn.endpoint.stats.calls += 1;
+        Ok(())
+    }
+
+    /// Takes in a response of one packet to a plain call.
+    #[inline(always)]
+    pub(in crate::protocol::client) fn plain_response<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        route: &R,
+        header: &Header,
+        body_len: usize,
+    ) -> Option<Finished> {
+        let at = SlotIndex::of(header.request);
+        let ours = self.common.id.generation == header.connection.generation()
+            && self.common.route == *route
+            && self.flags == header.flags
+            && header.packet.get() == 0
+            && header.size as usize == body_len
+            && header.size <= self.eager.min(KEPT_SMALL)
+            && self.is_quiet()
+            && self.slots[at].number == header.request;
+        if !ours || !lines.is_empty(LineId::Peer(self.peer)) {
+            return None;
+        }
+        let slot = &mut self.slots[at];
+        if !slot.call()?.is_plain() {
+            return None;
+        }
+        let (finished, cost, sent_at) = slot.take_call()?.finish_plain();
+        let info = ReplyInfo::from_u32(header.aux);
+        lines.on_reply_info(self.peer, info);
+        // One sample per burst: the others would be the same but for the time of the burst itself.
+        if self.liveness.heard(turn.now) {
+            let trip = turn.now.nanos_since(sent_at);
+            let served = info.processing_nanos();
+            self.rtt.on_server_time(served, false);
+            self.measured(turn, trip.saturating_sub(served), turn.queue_wait.absence);
+        }
+        if info.is_marked() | turn.marked {
+            self.pacer.on_mark(turn.now, turn.endpoint.config.bypasses);
+        }
+        self.free.insert(at);
+        lines.flow(&mut self.credits, self.peer).release(cost);
+        turn.endpoint.stats.responses += 1;
+        turn.tx.reclaim();
+        if !finished.request.is_unique() && !mutant!(FlushForgottenPlain) {
+            // A queue still refers to it (thesis section 6.3.2.2).
+            turn.tx.flush();
+        }
+        Some(finished)
+    }
+}

@@ -1,0 +1,128 @@
+//! A reply's way in.
+
+use super::OpenSession;
+use crate::mutants::mutant;
+use crate::protocol::Event;
+use crate::protocol::client::lines::Lines;
+use crate::protocol::client::slot::SlotState;
+use crate::protocol::index::SlotIndex;
+use crate::protocol::stats::DropReason;
+use crate::protocol::turn::Turn;
+use crate::transport::{Route, TxQueue};
+use crate::wire::{ANNOUNCEMENT, Header, Kind, Stamp};
+
+impl<R: Route> OpenSession<R> {
+    /// Takes in a packet of kind `Response`, `Failure`, `CreditReturn` or `Accepted`.
+    #[inline]
+    pub(in crate::protocol::client) fn on_packet<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        header: &Header,
+        body: &'p [u8],
+    ) -> Result<Event<'p, R>, DropReason> {
+        if self.flags.trailer() != header.flags.trailer() {
+            return Err(DropReason::Trailer);
+        }
+        let at = SlotIndex::of(header.request);
+        let slot = &mut self.slots[at];
+        if slot.number != header.request && !mutant!(OldResponseTaken) {
+            let ahead = header.request.ahead_of(slot.number) > 0;
+            return Err(if ahead { DropReason::Unsolicited } else { DropReason::OldRequest });
+        }
+        if slot.is_free() {
+            return Err(DropReason::Duplicate);
+        }
+        self.liveness.heard(turn.now);
+        let info = header.reply_info();
+        lines.on_reply_info(self.peer, info);
+        if info.is_marked() || turn.marked {
+            self.pacer.on_mark(turn.now, turn.endpoint.config.bypasses);
+        }
+        let SlotState::Call(call) = &slot.state else {
+            return self.on_quarantined(turn, lines, header, body);
+        };
+        match header.kind {
+            // The first packet comes unasked, unless the response was announced.
+            Kind::Response | Kind::Failure
+                if call.response().is_none() || header.packet.get() == ANNOUNCEMENT =>
+            {
+                self.on_first_response_packet(turn, lines, header, body)
+            }
+            Kind::Response | Kind::Failure => self.on_response_packet(turn, lines, header, body),
+            Kind::CreditReturn => self.on_credit_return(turn, lines, header).map(|()| Event::None),
+            Kind::Accepted => self.on_accepted(turn, lines, at).map(|()| Event::None),
+            Kind::Request | Kind::RequestForResponse | Kind::Done | Kind::Control => {
+                Err(DropReason::WrongRole)
+            }
+        }
+    }
+
+    /// The server has every request packet before the one expected; with a gap, it dropped a later one.
+    fn on_credit_return<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        header: &Header,
+    ) -> Result<(), DropReason> {
+        let at = SlotIndex::of(header.request);
+        let (expected, gap) = (header.packet.get(), header.size & 1 != 0);
+        let echo = Stamp::from_u32(header.size);
+        let Some(call) = self.slots[at].call() else { return Err(DropReason::Duplicate) };
+        if !call.may_expect(expected) {
+            return Err(DropReason::Unsolicited);
+        }
+        if expected < call.acked() || call.response().is_some() {
+            return Err(DropReason::Duplicate);
+        }
+        // A copy of an earlier one may have been anywhere meanwhile.
+        let is_news =
+            expected > call.acked() || gap && call.recovery().is_news(expected, echo, turn.now);
+        if let Some(trip) = echo.nanos_until(turn.now).filter(|_| is_news) {
+            let processing = header.reply_info().processing_nanos();
+            self.measured(turn, trip, turn.queue_wait.absence.saturating_add(processing));
+        }
+        let Some(call) = self.slots[at].call_mut() else { return Err(DropReason::Duplicate) };
+        let mut flow = lines.flow(&mut self.credits, self.peer);
+        // After a timeout, whatever was out before the packet that has now got through was lost or came
+        // and was answered.
+        let stalled = expected > call.acked()
+            && call.retry().retries() > 0
+            && call.recovery().answers_probe(echo);
+        if expected > call.acked() {
+            call.acknowledge(expected, turn.now, &self.charges, &mut flow);
+        }
+        let behind = stalled || gap && call.recovery().is_news(expected, echo, turn.now);
+        if behind && call.has_unacknowledged() {
+            call.roll_back(turn.now, &self.charges, &mut flow);
+            self.pacer.on_loss(turn.now, turn.endpoint.config.bypasses);
+            turn.tx.flush();
+        }
+        lines.note_release(self.peer);
+        self.transmit(turn, lines, at, None);
+        lines.feed_later(self.index(), &self.credits);
+        Ok(())
+    }
+
+    /// The server is executing: the packets are answered, the response will be announced.
+    fn on_accepted<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        at: SlotIndex,
+    ) -> Result<(), DropReason> {
+        let Some(call) = self.slots[at].call_mut() else { return Err(DropReason::Duplicate) };
+        if !call.maybe_executed() {
+            return Err(DropReason::Unsolicited);
+        }
+        if call.response().is_some() {
+            return Err(DropReason::Duplicate);
+        }
+        call.retry_mut().progress(turn.now);
+        call.accept(&self.charges, &mut lines.flow(&mut self.credits, self.peer));
+        self.stop_waiting(lines, at);
+        lines.note_release(self.peer);
+        lines.feed_later(self.index(), &self.credits);
+        Ok(())
+    }
+}

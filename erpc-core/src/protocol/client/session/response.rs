@@ -1,0 +1,315 @@
+//! Responses, of one packet or more.
+
+use super::OpenSession;
+use crate::mutants::mutant;
+use crate::protocol::assembly::Assembly;
+use crate::protocol::client::call::Finished;
+use crate::protocol::client::kept::KEPT_SMALL;
+use crate::protocol::client::lines::Lines;
+use crate::protocol::client::response::{Complete, Response};
+use crate::protocol::index::SlotIndex;
+use crate::protocol::stats::DropReason;
+use crate::protocol::turn::Turn;
+use crate::protocol::{Body, CallError, Cause, Event, Reply};
+use crate::status::{Code, Status};
+use crate::transport::{Route, TxQueue};
+use crate::wire::extension::Extension;
+use crate::wire::{ANNOUNCEMENT, Header, Kind, PacketLayout, Stamp, decode_status};
+
+/// The status in a failure: whatever its extension says is nobody's business here.
+fn status_of(message: &[u8], extended: bool) -> Status {
+    if !extended {
+        return decode_status(message);
+    }
+    match Extension::split(message) {
+        Ok((_, body)) => decode_status(body),
+        Err(_) => Status::new(Code::Unknown, "the peer sent a failure with a malformed extension"),
+    }
+}
+
+/// Whether the packet that a response begins with, as its header says, announces it; else it is the first.
+pub(super) fn is_announcement(
+    header: &Header,
+    layout: &PacketLayout,
+    body: &[u8],
+) -> Result<bool, DropReason> {
+    let (announced, body_len) = match header.packet.get() {
+        0 => (false, layout.len(0)),
+        ANNOUNCEMENT if header.size > 0 => (true, 0),
+        ANNOUNCEMENT => return Err(DropReason::LyingSize),
+        _ => return Err(DropReason::Unsolicited),
+    };
+    if body.len() == body_len { Ok(announced) } else { Err(DropReason::LyingSize) }
+}
+
+impl<R: Route> OpenSession<R> {
+    /// What a response begins with: its first packet, or its announcement.
+    pub(super) fn on_first_response_packet<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        header: &Header,
+        body: &'p [u8],
+    ) -> Result<Event<'p, R>, DropReason> {
+        let at = SlotIndex::of(header.request);
+        let Some(call) = self.slots[at].call() else { return Err(DropReason::Duplicate) };
+        let failure = header.kind == Kind::Failure;
+        // A failure may come before the whole request is there: the server turned it down.
+        if !(call.maybe_executed() || failure && call.was_sent()) {
+            return Err(DropReason::Unsolicited);
+        }
+        if call.response().is_some() {
+            return Err(DropReason::Duplicate);
+        }
+        let layout = PacketLayout::new(header.size, self.eager, self.payload);
+        let announced = is_announcement(header, &layout, body)?;
+        let (retries, accepted) = (call.retry().retries(), call.retry().is_accepted());
+        let ambiguous = call.recovery().was_retransmitted() && !mutant!(AmbiguousSample);
+        let sent_at = call.retry().active_at();
+        let is_single = call.layout().packets() == 1;
+        let served = header.reply_info().processing_nanos();
+        self.rtt.on_server_time(served, retries > 0 && !accepted);
+        if ambiguous && is_single {
+            self.rtt.keep_backoff(retries);
+        }
+        if layout.packets() > 1 || announced {
+            return Ok(self.begin_response(turn, lines, header, layout, announced, body));
+        }
+        if !ambiguous && !accepted && is_single {
+            let trip = turn.now.nanos_since(sent_at);
+            self.measured(turn, trip.saturating_sub(served), turn.queue_wait.absence);
+        }
+        let extended = header.flags.extended();
+        let result = if failure {
+            Err(CallError::Status(status_of(body, extended)))
+        } else {
+            Ok(Reply { body: Body::Packet(body), extended })
+        };
+        Ok(self.reply(turn, lines, at, header.size > KEPT_SMALL, result))
+    }
+
+    /// A response begins that is more than one packet, or was announced.
+    fn begin_response<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        header: &Header,
+        layout: PacketLayout,
+        announced: bool,
+        body: &[u8],
+    ) -> Event<'p, R> {
+        let at = SlotIndex::of(header.request);
+        if header.size > turn.endpoint.config.max_message {
+            return self.give_up(turn, lines, at, Cause::ResponseTooLarge(header.size));
+        }
+        let assembly = if announced {
+            Ok(Assembly::empty(layout))
+        } else {
+            Assembly::begin(layout, body, &mut turn.endpoint.pool)
+        };
+        let Ok(assembly) = assembly else {
+            return self.give_up(turn, lines, at, Cause::NoMemory);
+        };
+        let failure = header.kind == Kind::Failure;
+        let response = Response::new(assembly, failure, header.flags.extended());
+        let mut flow = lines.flow(&mut self.credits, self.peer);
+        if let Some(call) = self.slots[at].call_mut() {
+            call.begin_response(response, turn.now, &self.charges, &mut flow);
+        }
+        self.stop_waiting(lines, at);
+        lines.note_release(self.peer);
+        self.pull_later(lines, at);
+        lines.feed_later(self.index(), &self.credits);
+        Event::None
+    }
+
+    /// A packet of the response that was asked for.
+    pub(super) fn on_response_packet<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        header: &Header,
+        body: &[u8],
+    ) -> Result<Event<'p, R>, DropReason> {
+        let at = SlotIndex::of(header.request);
+        let slot = &mut self.slots[at];
+        let response = slot.call_mut().and_then(|call| call.response_mut());
+        let Some(response) = response else { return Err(DropReason::Unsolicited) };
+        let (packet, next) = (header.packet.get(), response.next());
+        let layout = *response.layout();
+        let (told, echo) = match packet {
+            0 => (header.size, Stamp::NONE),
+            _ => (layout.size(), Stamp::from_u32(header.size)),
+        };
+        if told != layout.size()
+            || header.flags.extended() != response.is_extended()
+            || packet >= layout.packets()
+            || body.len() != layout.len(packet)
+        {
+            return Err(DropReason::LyingSize);
+        }
+        if packet < next {
+            return Err(DropReason::Duplicate);
+        }
+        if packet >= response.asked() {
+            return Err(DropReason::Unsolicited);
+        }
+        // The first of those that were asked for at once: the others have waited for it.
+        if let Some(trip) = echo.nanos_until(turn.now)
+            && response.is_first_with(echo)
+        {
+            let processing = header.reply_info().processing_nanos();
+            self.measured(turn, trip, turn.queue_wait.absence.saturating_add(processing));
+        }
+        if packet > next && !mutant!(ResponseGapTaken) {
+            self.on_response_gap(turn, lines, at, echo);
+            return Err(DropReason::OutOfOrder);
+        }
+        Ok(self.take_response_packet(turn, lines, at, echo, body))
+    }
+
+    /// The next packet of a response was lost, or overtaken. Goes back to it, once.
+    fn on_response_gap<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        at: SlotIndex,
+        echo: Stamp,
+    ) {
+        let Some(call) = self.slots[at].call_mut() else { return };
+        let Some((next, lost)) =
+            call.response().map(|response| (response.next(), response.on_their_way()))
+        else {
+            return;
+        };
+        if !call.recovery().is_news(next, echo, turn.now) {
+            return;
+        }
+        turn.endpoint.stats.retransmissions += u64::from(lost);
+        let mut flow = lines.flow(&mut self.credits, self.peer);
+        call.roll_back(turn.now, &self.charges, &mut flow);
+        self.pacer.on_loss(turn.now, turn.endpoint.config.bypasses);
+        lines.note_release(self.peer);
+        self.pull(turn, lines, at, None);
+        lines.feed_later(self.index(), &self.credits);
+    }
+
+    /// The next packet of a response has come.
+    fn take_response_packet<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        at: SlotIndex,
+        echo: Stamp,
+        body: &[u8],
+    ) -> Event<'p, R> {
+        let Some(call) = self.slots[at].call_mut() else { return Event::None };
+        let Some(response) = call.response_mut() else { return Event::None };
+        if response.take(body, &mut turn.endpoint.pool).is_err() {
+            return self.give_up(turn, lines, at, Cause::NoMemory);
+        }
+        let mut flow = lines.flow(&mut self.credits, self.peer);
+        flow.release(self.charges.pull());
+        if call.retry().retries() > 0 && call.recovery().answers_probe(echo) {
+            // After a timeout: what else was asked for was lost, or comes and is dropped.
+            call.release_outstanding(&self.charges, &mut flow);
+        }
+        call.retry_mut().progress(turn.now);
+        if let Some(complete) = call.take_response() {
+            return self.complete(turn, lines, at, complete);
+        }
+        lines.note_release(self.peer);
+        self.pull_later(lines, at);
+        lines.feed_later(self.index(), &self.credits);
+        Event::None
+    }
+
+    /// A response of several packets is whole.
+    fn complete<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        at: SlotIndex,
+        complete: Complete,
+    ) -> Event<'p, R> {
+        let Complete { message, failure, extended } = complete;
+        let is_large = message.len() > KEPT_SMALL as usize;
+        let result = if failure {
+            let status = status_of(message.as_slice(), extended);
+            turn.endpoint.pool.recycle(message);
+            Err(CallError::Status(status))
+        } else {
+            Ok(Reply { body: Body::Message(message), extended })
+        };
+        self.reply(turn, lines, at, is_large, result)
+    }
+
+    /// A response cannot be taken.
+    fn give_up<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        at: SlotIndex,
+        cause: Cause,
+    ) -> Event<'p, R> {
+        turn.endpoint.stats.given_up += 1;
+        self.reply(turn, lines, at, true, Err(CallError::ResponseLost(cause)))
+    }
+
+    /// Ends the call in a slot with this result. If the response `is_kept` by the server, it is to be told.
+    fn reply<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        at: SlotIndex,
+        is_kept: bool,
+        result: Result<Reply<'p>, CallError>,
+    ) -> Event<'p, R> {
+        if is_kept {
+            self.owe_done(turn, at);
+        }
+        match self.finish(turn, lines, at) {
+            Some(Finished { token, request }) => Event::Reply { token, result, request },
+            None => Event::None,
+        }
+    }
+
+    /// Asks on for the slot's response when the burst is over.
+    fn pull_later(&mut self, lines: &mut Lines<R>, at: SlotIndex) {
+        let waiter = self.waiter(at);
+        let response = self.slots[at].call_mut().and_then(|call| call.response_mut());
+        if response.is_some_and(Response::pull_later) {
+            lines.pull_later(waiter);
+        }
+    }
+
+    /// The server keeps a large response until it is told, by the slot's next request or, one timeout
+    /// from now, by a `Done`.
+    pub(super) fn owe_done<X>(&mut self, turn: &mut Turn<'_, X>, at: SlotIndex) {
+        self.kept.owe(at);
+        let deadline = turn.now.plus_nanos(self.rtt.rto(0));
+        self.arm(turn, deadline);
+    }
+
+    /// Empties the slot of a call that has its outcome, lets the next one in, and returns the call's
+    /// tag and its request, which no queue refers to any more (thesis section 6.3.2.2).
+    #[inline]
+    fn finish<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        at: SlotIndex,
+    ) -> Option<Finished> {
+        self.stop_waiting(lines, at);
+        let mut call = self.slots[at].take_call()?;
+        call.release_outstanding(&self.charges, &mut lines.flow(&mut self.credits, self.peer));
+        turn.tx.reclaim();
+        if call.needs_flush() && !mutant!(FlushForgotten) {
+            turn.tx.flush();
+        }
+        turn.endpoint.stats.responses += 1;
+        let finished = call.finish(&mut turn.endpoint.pool);
+        self.vacate(turn, lines, at);
+        Some(finished)
+    }
+}

@@ -1,0 +1,365 @@
+//! A request's way out.
+
+use super::OpenSession;
+use crate::mutants::mutant;
+use crate::protocol::client::call::Call;
+use crate::protocol::client::common::fail_unsent;
+use crate::protocol::client::lines::{LineId, Lines, Waiter};
+use crate::protocol::client::reservation::Blocked;
+use crate::protocol::client::response::Response;
+use crate::protocol::client::slot::SlotState;
+use crate::protocol::index::SlotIndex;
+use crate::protocol::turn::Turn;
+use crate::protocol::{Cause, NewCall};
+use crate::transport::{Route, TxQueue};
+use crate::wire::{Header, Kind, PacketLayout, PacketNumber, RequestNumber, ShortPacket};
+
+impl<R: Route> OpenSession<R> {
+    /// Whether a new call takes a slot at once, rather than wait behind others.
+    pub(in crate::protocol::client) fn takes_calls(&self) -> bool {
+        !self.free.is_empty() && self.common.queue.is_empty()
+    }
+
+    /// Fills free slots from the queue.
+    pub(super) fn start_queued<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+    ) {
+        while !self.free.is_empty() {
+            let Some(new) = self.common.queue.pop() else { return };
+            if new.deadline <= turn.now {
+                fail_unsent(new, Cause::DeadlineExceeded, turn.endpoint);
+            } else {
+                self.start(turn, lines, new);
+            }
+        }
+    }
+
+    /// Puts a call into a free slot and sends what there is room for.
+    #[inline]
+    pub(in crate::protocol::client) fn start<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        new: NewCall,
+    ) {
+        let at = self.free.first();
+        self.free.remove(at);
+        self.arm(turn, new.deadline);
+        let layout = PacketLayout::new(new.request.len() as u32, self.payload, self.payload);
+        let last_cost = self.charges.last_packet(layout.len(layout.packets() - 1));
+        let slot = &mut self.slots[at];
+        slot.advance();
+        slot.state = SlotState::Call(Call::new(new, layout, last_cost, turn.now));
+        self.transmit(turn, lines, at, None);
+    }
+
+    /// Sends the request packets that there is room for; what is missing is waited for. `at_head` is
+    /// what the call has waited for, at the head of the line for it.
+    #[inline]
+    pub(super) fn transmit<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        at: SlotIndex,
+        at_head: Option<Blocked>,
+    ) {
+        let Some(call) = self.slots[at].call() else { return };
+        if call.waiting().is_some() || call.next_to_send().is_none() {
+            return;
+        }
+        let mut lack = self.line_ahead(lines, at_head);
+        let slot = &mut self.slots[at];
+        let SlotState::Call(call) = &mut slot.state else { return };
+        let mut any_sent = false;
+        while lack.is_none() {
+            let Some(packet) = call.next_to_send() else { break };
+            if self.pacer.holds(turn.now) {
+                lack = Some(Blocked::Pace);
+                break;
+            }
+            let cost = call.cost(&self.charges, packet);
+            lack = lines.flow(&mut self.credits, self.peer).take(cost).err();
+            if lack.is_some() {
+                break;
+            }
+            let layout = *call.layout();
+            let header = Header {
+                connection: self.remote,
+                kind: Kind::Request,
+                packet: PacketNumber::new(packet),
+                request: slot.number,
+                aux: call.aux(packet, turn.now),
+                size: layout.size(),
+                flags: self.flags.and_extended(call.is_extended()),
+            };
+            let request = call.request_for(packet, turn.now);
+            turn.tx.push(&self.common.route, request.packet(packet, &header, &layout));
+            any_sent = true;
+            if call.note_sent(turn.now) {
+                // It also says that the slot's last response may be dropped.
+                self.kept.superseded(at);
+            } else {
+                turn.endpoint.stats.retransmissions += 1;
+            }
+            let bytes = self.charges.overhead() + layout.len(packet);
+            self.pacer.spend(turn.now, bytes, turn.endpoint.config.bypasses);
+        }
+        let retries = call.retry().retries();
+        if any_sent {
+            let deadline = turn.now.plus_nanos(self.rtt.rto(retries));
+            self.arm(turn, deadline);
+        }
+        if let Some(lack) = lack {
+            self.wait_for(turn, lines, at, lack);
+        }
+    }
+
+    /// Sends a request packet once more, on the account of the copy that is out.
+    pub(super) fn send_again<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        at: SlotIndex,
+        packet: u32,
+    ) {
+        let slot = &mut self.slots[at];
+        let number = slot.number;
+        let Some(call) = slot.call_mut() else { return };
+        let layout = *call.layout();
+        let header = Header {
+            connection: self.remote,
+            kind: Kind::Request,
+            packet: PacketNumber::new(packet),
+            request: number,
+            aux: call.aux(packet, turn.now),
+            size: layout.size(),
+            flags: self.flags.and_extended(call.is_extended()),
+        };
+        // The first copy may still be queued here, and its header is about to be written again.
+        if !mutant!(ResendWithoutFlush) {
+            turn.tx.flush();
+        }
+        let request = call.request_for(packet, turn.now);
+        turn.tx.push(&self.common.route, request.packet(packet, &header, &layout));
+        call.note_sent_again(turn.now);
+        turn.endpoint.stats.retransmissions += 1;
+    }
+
+    /// A packet without a body, about this request.
+    pub(super) fn short_packet(
+        &self,
+        kind: Kind,
+        request: RequestNumber,
+        packet: u32,
+        aux: u32,
+        size: u32,
+    ) -> ShortPacket {
+        let packet = PacketNumber::new(packet);
+        let (connection, flags) = (self.remote, self.flags);
+        ShortPacket::new(&Header { connection, kind, packet, request, aux, size, flags }, &[])
+    }
+
+    /// Asks once more for the next response packet, on the account of the request that is out.
+    pub(super) fn ask_again<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        at: SlotIndex,
+    ) {
+        let slot = &self.slots[at];
+        let Some(call) = slot.call() else { return };
+        let Some(response) = call.response() else { return };
+        let stamp = call.recovery().stamp_at(turn.now).to_u32();
+        let packet =
+            self.short_packet(Kind::RequestForResponse, slot.number, response.next(), stamp, 1);
+        turn.tx.push_bytes(&self.common.route, packet.as_bytes());
+        turn.endpoint.stats.retransmissions += 1;
+    }
+
+    /// Asks for as many response packets as there is room for.
+    ///
+    /// To ask rarely, it waits while more is on its way than it could ask for now, unless it can ask
+    /// for all the rest: one request for response then covers half a window.
+    pub(super) fn pull<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        at: SlotIndex,
+        at_head: Option<Blocked>,
+    ) {
+        let Some(call) = self.slots[at].call() else { return };
+        let Some(response) = call.response() else { return };
+        let (left, on_their_way) = (response.left(), response.on_their_way());
+        let affordable = u32::from(self.credits.available()).min(left);
+        let soon = !self.pacer.is_limited() && affordable < on_their_way && affordable < left;
+        if call.waiting().is_some() || left == 0 || soon {
+            return;
+        }
+        let (layout, asked) = (*response.layout(), response.asked());
+        let stamp = call.recovery().stamp_at(turn.now).to_u32();
+        let mut lack = self.line_ahead(lines, at_head);
+        let mut count = 0;
+        while lack.is_none() && count < left {
+            if self.pacer.holds(turn.now) {
+                lack = Some(Blocked::Pace);
+                break;
+            }
+            let cost = self.charges.pull();
+            lack = lines.flow(&mut self.credits, self.peer).take(cost).err();
+            if lack.is_none() {
+                let bytes = self.charges.overhead() + layout.len(asked + count);
+                self.pacer.spend(turn.now, bytes, turn.endpoint.config.bypasses);
+                count += 1;
+            }
+        }
+        if count > 0 {
+            self.send_pull(turn, at, asked, count, stamp);
+        }
+        // What is on its way will remind us of credits and room; nothing reminds us of time.
+        let unasked = count == 0 && on_their_way == 0;
+        if let Some(lack) = lack.filter(|lack| unasked || *lack == Blocked::Pace) {
+            self.wait_for(turn, lines, at, lack);
+        }
+    }
+
+    /// Asks for `count` response packets from `from` on.
+    fn send_pull<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        at: SlotIndex,
+        from: u32,
+        count: u32,
+        stamp: u32,
+    ) {
+        let number = self.slots[at].number;
+        let packet = self.short_packet(Kind::RequestForResponse, number, from, stamp, count);
+        turn.tx.push_bytes(&self.common.route, packet.as_bytes());
+        let Some(call) = self.slots[at].call_mut() else { return };
+        if let Some(response) = call.response_mut() {
+            response.note_asked(count);
+        }
+        call.retry_mut().restart(turn.now);
+        let deadline = turn.now.plus_nanos(self.rtt.rto(call.retry().retries()));
+        self.arm(turn, deadline);
+    }
+
+    /// The end of the burst has come: asks on for a response.
+    pub(in crate::protocol::client) fn pull_pending<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        waiter: Waiter,
+    ) {
+        let Some(at) = self.slot_of(waiter) else { return };
+        let call = self.slots[at].call_mut();
+        call.and_then(Call::response_mut).into_iter().for_each(Response::pulled);
+        self.pull(turn, lines, at, None);
+    }
+
+    /// What a call has to wait for although there may be room: others wait for it already, and
+    /// calls that come and go would keep them waiting for ever. A call at the head of a line has nobody ahead in that
+    /// one.
+    #[inline]
+    fn line_ahead(&self, lines: &Lines<R>, at_head: Option<Blocked>) -> Option<Blocked> {
+        if self.pacer.is_awaited() && at_head != Some(Blocked::Pace) {
+            return Some(Blocked::Pace);
+        }
+        if self.credits.is_short() && at_head != Some(Blocked::Credits) {
+            return Some(Blocked::Credits);
+        }
+        if at_head != Some(Blocked::Window) && !lines.is_empty(LineId::Peer(self.peer)) {
+            return Some(Blocked::Window);
+        }
+        let behind = at_head != Some(Blocked::Room) && !lines.is_empty(LineId::Room);
+        behind.then_some(Blocked::Room)
+    }
+
+    /// The call in a slot waits for what it lacks.
+    fn wait_for<X>(
+        &mut self,
+        turn: &Turn<'_, X>,
+        lines: &mut Lines<R>,
+        at: SlotIndex,
+        lack: Blocked,
+    ) {
+        let waiter = self.waiter(at);
+        let Some(call) = self.slots[at].call_mut() else { return };
+        debug_assert_eq!(call.waiting(), None, "a call waits for one thing at a time");
+        call.set_waiting(Some(lack));
+        match lack {
+            Blocked::Pace => {
+                self.pacer.wait(at);
+                lines.wait_for_departure(turn.now, self.common.id.index, &mut self.pacer);
+            }
+            Blocked::Credits => self.credits.wait(at),
+            Blocked::Window => lines.join(LineId::Peer(self.peer), waiter),
+            Blocked::Room => lines.join(LineId::Room, waiter),
+        }
+    }
+
+    /// The call in a slot does not wait any more, if it has: it was answered.
+    pub(super) fn stop_waiting(&mut self, lines: &mut Lines<R>, at: SlotIndex) {
+        self.credits.leave(at);
+        self.pacer.leave(at);
+        let Some(call) = self.slots[at].call_mut() else { return };
+        let Some(lack) = call.waiting() else { return };
+        call.set_waiting(None);
+        if let Some(line) = self.line(lack) {
+            lines.leave(line);
+        }
+    }
+
+    /// A call goes on that stands at the head of a line.
+    pub(in crate::protocol::client) fn resume<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+        at: SlotIndex,
+        at_head: Blocked,
+    ) {
+        let Some(call) = self.slots[at].call_mut() else { return };
+        if call.waiting() != Some(at_head) {
+            return;
+        }
+        call.set_waiting(None);
+        let is_pulling = call.response().is_some();
+        if let Some(line) = self.line(at_head) {
+            lines.leave(line);
+        }
+        if is_pulling {
+            self.pull(turn, lines, at, Some(at_head));
+        } else {
+            self.transmit(turn, lines, at, Some(at_head));
+        }
+    }
+
+    /// Lets calls go on that waited for a credit of this session, one after the other.
+    pub(in crate::protocol::client) fn feed<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+    ) {
+        /// In packets.
+        const SHORT: u32 = 2;
+        loop {
+            let slots = &self.slots;
+            let is_short =
+                |at: SlotIndex| slots[at].call().is_some_and(|call| call.left() <= SHORT);
+            let Some(at) = self.credits.next(is_short) else { return };
+            self.resume(turn, lines, at, Blocked::Credits);
+        }
+    }
+
+    /// The session's departure has come: lets calls go on that wait for it, slot by slot in turn, one packet each.
+    pub(in crate::protocol::client) fn depart<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        lines: &mut Lines<R>,
+    ) {
+        while let Some(at) = self.pacer.next(turn.now) {
+            self.resume(turn, lines, at, Blocked::Pace);
+        }
+        self.pacer.forget_wait();
+        lines.wait_for_departure(turn.now, self.common.id.index, &mut self.pacer);
+    }
+}

@@ -1,0 +1,177 @@
+//! What happens when nothing comes: retransmission, probes, pings, the end.
+
+use super::OpenSession;
+use crate::mutants::mutant;
+use crate::protocol::client::call::Call;
+use crate::protocol::client::followup::Followup;
+use crate::protocol::client::retry::{RetryIntervals, RetryTimer};
+use crate::protocol::client::slot::{Slot, SlotState};
+use crate::protocol::endpoint::EndpointState;
+use crate::protocol::index::SlotIndex;
+use crate::protocol::turn::Turn;
+use crate::protocol::{Cause, WINDOW};
+use crate::time::Instant;
+use crate::transport::{Route, TxQueue};
+use crate::wire::control::Control;
+use crate::wire::{Header, Kind, PacketNumber, RequestNumber, ShortPacket};
+
+/// What a call's timeout says of its session.
+enum Suspicion {
+    /// Nothing.
+    None,
+    /// The peer may be gone: ask.
+    Ping,
+    /// The peer is there, for the session is not silent, and yet nothing of this call has got through
+    /// for the liveness timeout: the path swallows its packets, most likely because they are too large.
+    Blocked,
+}
+
+impl<R: Route> OpenSession<R> {
+    /// This endpoint was away and cannot have heard the server: it counts as heard at `since`.
+    pub(in crate::protocol::client) fn back(&mut self, since: Instant) {
+        self.liveness.back(since);
+        for retry in self.slots.iter_mut().filter_map(|(_, slot)| slot.retry_mut()) {
+            retry.back(since);
+        }
+    }
+
+    /// The session's timer has fired.
+    pub(in crate::protocol::client) fn on_timer<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+    ) -> Followup {
+        let config = &turn.endpoint.config;
+        if self.liveness.is_dead(turn.now, config) {
+            return Followup::End(Cause::PeerDead);
+        }
+        let mut ping = turn.now >= self.liveness.ping_at(config);
+        for at in self.free.complement().iter() {
+            match self.slot_timer(turn, at) {
+                Suspicion::None => {}
+                Suspicion::Ping => ping = true,
+                Suspicion::Blocked => return Followup::End(Cause::NoProgress),
+            }
+        }
+        self.send_done(turn);
+        if ping {
+            self.send_ping(turn);
+        }
+        if !mutant!(TimerNotArmedAgain) {
+            let deadline = self.next_deadline(turn.now, turn.endpoint);
+            self.arm(turn, deadline);
+        }
+        Followup::None
+    }
+
+    /// When the session next needs looking at.
+    fn next_deadline(&self, now: Instant, endpoint: &EndpointState) -> Instant {
+        let mut deadline = self.liveness.due(now, &endpoint.config);
+        deadline = deadline.min(self.common.queue.deadline());
+        for (_, slot) in self.slots.iter() {
+            let due = self.slot_due(endpoint, slot).unwrap_or(Instant::NEVER);
+            let late = slot.call().map_or(Instant::NEVER, Call::deadline);
+            deadline = deadline.min(due).min(late);
+        }
+        deadline
+    }
+
+    /// When the silence about what is in a slot becomes suspicious; `None` if nothing is owed to it.
+    pub(super) fn slot_due(&self, endpoint: &EndpointState, slot: &Slot) -> Option<Instant> {
+        match &slot.state {
+            SlotState::Free => None,
+            SlotState::Quarantine(quarantine) => Some(self.due(endpoint, quarantine.retry())),
+            SlotState::Call(call) if call.awaits_packets() && !call.retry().is_forgotten() => {
+                let served = if call.awaits_handler() { self.rtt.server_time() } else { 0 };
+                Some(self.due(endpoint, call.retry()).plus_nanos(served))
+            }
+            SlotState::Call(_) => None,
+        }
+    }
+
+    fn due(&self, endpoint: &EndpointState, retry: &RetryTimer) -> Instant {
+        retry.due(&RetryIntervals {
+            rto: self.rtt.rto(retry.retries()),
+            generation: self.common.id.generation,
+            ping: self.liveness.interval(&endpoint.config),
+            ping_again: endpoint.config.ping_again(),
+        })
+    }
+
+    /// Retransmits a call whose time is up, or what says that nobody waits for it any more.
+    fn slot_timer<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        at: SlotIndex,
+    ) -> Suspicion {
+        let due = self.slot_due(turn.endpoint, &self.slots[at]);
+        if due.is_none_or(|due| due > turn.now) {
+            return Suspicion::None;
+        }
+        turn.endpoint.stats.timeouts += 1;
+        let slot = &mut self.slots[at];
+        let Some(retry) = slot.retry_mut() else { return Suspicion::None };
+        if !retry.time_out(turn.now, turn.endpoint.config.liveness_timeout) {
+            return Suspicion::Blocked;
+        }
+        let accepted = retry.is_accepted();
+        let suspicion = if retry.is_suspicious() { Suspicion::Ping } else { Suspicion::None };
+        // What is out may be lost, or waiting in the queue of a peer that was not scheduled: it keeps its
+        // credits and room until something comes back, and one packet asks for that.
+        let Some(call) = slot.call_mut() else {
+            turn.endpoint.stats.retransmissions += 1;
+            self.send_cancel(turn, at);
+            return suspicion;
+        };
+        call.recovery_mut().probe(turn.now);
+        let (last, oldest) = (call.layout().packets() - 1, call.acked());
+        let responding = call.response().is_some();
+        if accepted {
+            self.send_again(turn, at, last);
+            return suspicion;
+        }
+        self.pacer.on_loss(turn.now, turn.endpoint.config.bypasses);
+        if responding {
+            self.ask_again(turn, at);
+        } else {
+            self.send_again(turn, at, oldest);
+        }
+        suspicion
+    }
+
+    /// Tells the server which kept responses it may drop: after a timeout without a new request in
+    /// their slots, and, in case that was lost, once more a ping interval later.
+    fn send_done<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
+        if mutant!(DoneForgotten) {
+            return;
+        }
+        let interval = self.liveness.interval(&turn.endpoint.config);
+        let listed = self.kept.due(turn.now, interval, self.free);
+        if listed.is_empty() {
+            return;
+        }
+        let header = Header {
+            connection: self.remote,
+            kind: Kind::Done,
+            packet: PacketNumber::default(),
+            request: RequestNumber::default(),
+            aux: 0,
+            size: 0,
+            flags: self.flags,
+        };
+        let mut body = [0; 4 * WINDOW];
+        let mut len = 0;
+        for at in listed.iter() {
+            let number = self.slots[at].number.to_u32();
+            body[len..len + 4].copy_from_slice(&number.to_le_bytes());
+            len += 4;
+        }
+        let packet = ShortPacket::new(&header, &body[..len]);
+        turn.tx.push_bytes(&self.common.route, packet.as_bytes());
+    }
+
+    fn send_ping<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
+        let nonce = u32::from(self.liveness.ping(turn.now));
+        let sender = self.common.local_id(turn.endpoint);
+        self.send_control(turn, Control::Ping { sender }, nonce);
+    }
+}

@@ -1,0 +1,553 @@
+//! All sessions of the client's role: finds the one that a packet, a timer or a caller names, lets it take its step, and
+//! does what the step asks for.
+
+use super::call::Finished;
+use super::closing::Closing;
+use super::common::{Common, fail_unsent};
+use super::connecting::Connecting;
+use super::followup::{Followup, Terms};
+use super::lines::{LineId, Lines, Sums};
+use super::phases::ClientSession;
+use super::session::OpenSession;
+use crate::mutants::mutant;
+use crate::protocol::endpoint::EndpointState;
+use crate::protocol::ids::KeyedHasher;
+use crate::protocol::index::{SessionIndex, SlotIndex, Table};
+use crate::protocol::stats::DropReason;
+use crate::protocol::turn::Turn;
+use crate::protocol::wheel::MAX_EXPIRED;
+use crate::protocol::{
+    Cause, ConnectError, Event, NewCall, Notice, RejectReason, Rejected, SessionEvent, SessionId,
+    SessionStats,
+};
+use crate::time::Instant;
+use crate::transport::{Path, Route, TxQueue};
+use crate::wire::control::Control;
+use crate::wire::{ConnectionId, Header};
+
+/// All sessions of one role.
+pub(in crate::protocol) struct ClientTable<R> {
+    sessions: Table<SessionIndex, ClientSession<R>>,
+    lines: Lines<R>,
+    /// Sessions whose path is to be looked up.
+    routing: Vec<SessionId>,
+}
+
+impl<R: Route> ClientTable<R> {
+    pub(in crate::protocol) fn new(room: u32, hasher: KeyedHasher) -> Self {
+        Self { sessions: Table::new(), lines: Lines::new(room, hasher), routing: Vec::new() }
+    }
+
+    /// Sets how much of the receive queue is for replies.
+    pub(in crate::protocol) fn set_room(&mut self, units: u32) {
+        self.lines.set_room(units);
+    }
+
+    pub(in crate::protocol) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// The session of this name, if it is not gone.
+    fn named(&self, id: SessionId) -> Option<&ClientSession<R>> {
+        let session = self.sessions.get(id.index);
+        session.filter(|session| session.common().id == id)
+    }
+
+    fn named_mut(&mut self, id: SessionId) -> Option<&mut ClientSession<R>> {
+        let session = self.sessions.get_mut(id.index);
+        session.filter(|session| session.common().id == id)
+    }
+
+    pub(in crate::protocol) fn stats(
+        &self,
+        endpoint: &EndpointState,
+        id: SessionId,
+    ) -> Option<SessionStats> {
+        let session = self.named(id)?;
+        Some(match session.opened() {
+            Some(session) => session.stats(&self.lines),
+            None => SessionStats {
+                rtt: None,
+                rate: None,
+                in_flight: 0,
+                quarantined: 0,
+                queued: session.common().queue.len(),
+                credits: 0,
+                window: 0,
+                payload: 0,
+                max_request: endpoint.config.max_message,
+                integrity: false,
+            },
+        })
+    }
+
+    // A session's life.
+
+    /// Starts to open a session. Calls may be queued on it at once.
+    pub(in crate::protocol) fn connect<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        route: R,
+    ) -> Result<SessionId, ConnectError> {
+        if self.sessions.len() >= turn.endpoint.config.max_sessions as usize {
+            return Err(ConnectError::TooManySessions);
+        }
+        let generation = turn.endpoint.ids.draw();
+        let room = self.lines.room();
+        let (index, session) = self.sessions.insert_with(|index| {
+            let common = Common::new(SessionId { index, generation }, route);
+            ClientSession::Connecting(Connecting::new(common, turn.now))
+        });
+        if let ClientSession::Connecting(connecting) = session {
+            connecting.send(turn, room);
+        }
+        Ok(SessionId { index, generation })
+    }
+
+    /// The session whose path is to be looked up next, with the address.
+    pub(in crate::protocol) fn next_routing(&mut self) -> Option<(SessionId, R)> {
+        while let Some(&id) = self.routing.last() {
+            if let Some(ClientSession::Connecting(connecting)) = self.named(id)
+                && connecting.wants_route()
+            {
+                return Some((id, connecting.common.route));
+            }
+            self.routing.pop();
+        }
+        None
+    }
+
+    #[inline]
+    pub(in crate::protocol) fn wants_route(&self) -> bool {
+        !self.routing.is_empty()
+    }
+
+    /// The path to a session's server is `path`.
+    pub(in crate::protocol) fn routed<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        id: SessionId,
+        path: Path,
+    ) {
+        self.routing.retain(|routing| *routing != id);
+        let room = self.lines.room();
+        if let Some(ClientSession::Connecting(connecting)) = self.named_mut(id) {
+            let followup = connecting.routed(turn, path, room);
+            // It has ended, or goes on: there is no packet to be dropped.
+            let _ = self.follow_up(turn, id.index, followup);
+        }
+    }
+
+    /// A control message to a session of ours.
+    pub(in crate::protocol) fn control<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        route: &R,
+        header: &Header,
+        message: Control,
+    ) -> Result<(), DropReason> {
+        let index = SessionIndex::of(header.connection);
+        let session = self.sessions.get_mut(index).ok_or(DropReason::UnknownConnection)?;
+        let Common { id, route: expected, .. } = *session.common();
+        if id.generation != header.connection.generation() {
+            return Err(DropReason::UnknownConnection);
+        }
+        let followup = match session {
+            ClientSession::Connecting(connecting) => {
+                connecting.on_control(turn.endpoint, route, message)
+            }
+            _ if expected != *route => Err(DropReason::WrongRoute),
+            ClientSession::Open(session) => {
+                session.on_control(turn, &mut self.lines, header, message)
+            }
+            ClientSession::Closing(closing) => closing.on_control(turn, header, message),
+        };
+        self.follow_up(turn, index, followup?)
+    }
+
+    /// Does what a session's step asks for. Fails if the packet that has led to it is to be dropped.
+    fn follow_up<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        index: SessionIndex,
+        followup: Followup,
+    ) -> Result<(), DropReason> {
+        match followup {
+            Followup::None => {}
+            Followup::Route => self.routing.push(self.sessions[index].common().id),
+            Followup::Open(terms) => self.open(turn, index, &terms),
+            Followup::End(cause) => self.remove(turn, index, cause),
+            Followup::Refuse => {
+                self.remove(turn, index, Cause::Connect(ConnectError::Parameters));
+                return Err(DropReason::Handshake);
+            }
+        }
+        Ok(())
+    }
+
+    /// The server has accepted.
+    fn open<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        index: SessionIndex,
+        terms: &Terms,
+    ) {
+        let lines = &mut self.lines;
+        let session = &mut self.sessions[index];
+        session.advance(turn.now, |session| match session {
+            ClientSession::Connecting(Connecting { common, .. }) => {
+                ClientSession::Open(OpenSession::new(turn, lines, common, terms))
+            }
+            session => session,
+        });
+        let id = session.common().id;
+        turn.endpoint.notices.push_back(Notice::Session(id, SessionEvent::Opened));
+        if let Some(session) = session.open_mut() {
+            session.begin(turn, lines);
+        }
+        self.close_if_drained(turn, index);
+    }
+
+    /// Ends a session: no new calls; when those accepted are done, the server is told.
+    pub(in crate::protocol) fn disconnect<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        id: SessionId,
+    ) {
+        if let Some(session) = self.named_mut(id) {
+            session.common_mut().draining = true;
+            self.close_if_drained(turn, id.index);
+        }
+    }
+
+    /// Ends a session that was disconnected if it has no more calls.
+    fn close_if_drained<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        index: SessionIndex,
+    ) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        if !session.common().draining || !session.is_drained() {
+            return;
+        }
+        match session {
+            ClientSession::Connecting(_) => self.remove(turn, index, Cause::Disconnected),
+            ClientSession::Closing(_) => {}
+            ClientSession::Open(_) => session.advance(turn.now, |session| match session {
+                ClientSession::Open(session) => {
+                    let mut closing = Closing::new(Box::new(session), turn.now);
+                    closing.send(turn);
+                    ClientSession::Closing(closing)
+                }
+                session => session,
+            }),
+        }
+    }
+
+    /// Tells every server that this endpoint goes, once, and ends every call.
+    pub(in crate::protocol) fn shutdown<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
+        let indices: Vec<SessionIndex> = self.sessions.iter().map(|(index, _)| index).collect();
+        for index in indices {
+            if let Some(session) = self.sessions[index].opened() {
+                session.send_close(turn, 0);
+            }
+            self.remove(turn, index, Cause::Shutdown);
+        }
+    }
+
+    /// Takes a session out of the table; every call on it ends with `cause`, and the owner is told.
+    fn remove<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        index: SessionIndex,
+        cause: Cause,
+    ) {
+        let Some(mut session) = self.sessions.remove(index) else { return };
+        let Common { id, timer, .. } = session.common();
+        let id = *id;
+        timer.cancel(&mut turn.endpoint.timers);
+        match &mut session {
+            ClientSession::Connecting(connecting) => connecting.end(turn.endpoint, cause),
+            ClientSession::Open(session) => session.end(turn, &mut self.lines, cause),
+            ClientSession::Closing(closing) => closing.session.end(turn, &mut self.lines, cause),
+        }
+        let notice = Notice::Session(id, SessionEvent::Closed(cause));
+        if mutant!(ClosedBeforeCalls) {
+            turn.endpoint.notices.push_front(notice);
+        } else {
+            turn.endpoint.notices.push_back(notice);
+        }
+    }
+
+    // Calls.
+
+    /// Accepts a call: into a free slot and out, or behind others.
+    #[inline(always)]
+    pub(in crate::protocol) fn call<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        id: SessionId,
+        new: NewCall,
+    ) -> Result<(), Rejected> {
+        let open = self.sessions.get_mut(id.index).and_then(ClientSession::open_mut);
+        let Some(session) = open else {
+            return self.call_or_queue(&mut turn.reborrow(), id, new);
+        };
+        match session.plain_call(turn, &mut self.lines, id, new) {
+            Ok(()) => Ok(()),
+            Err(new) => self.call_or_queue(&mut turn.reborrow(), id, new),
+        }
+    }
+
+    /// Accepts a call that is not the common case.
+    #[inline(never)]
+    fn call_or_queue<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        id: SessionId,
+        new: NewCall,
+    ) -> Result<(), Rejected> {
+        debug_assert!(
+            new.extended || new.deadline == Instant::NEVER,
+            "the server is told deadlines"
+        );
+        let reject = |reason, request| Err(Rejected { reason, request });
+        let session = self.sessions.get_mut(id.index);
+        let Some(session) = session.filter(|session| session.common().id == id) else {
+            return reject(RejectReason::NoSession, new.request);
+        };
+        if session.common().draining {
+            return reject(RejectReason::Disconnecting, new.request);
+        }
+        let limit =
+            session.opened().map_or(turn.endpoint.config.max_message, OpenSession::max_request);
+        let (size, limit) = (new.request.len(), limit as usize);
+        if size > limit {
+            return reject(RejectReason::TooLarge { size, limit }, new.request);
+        }
+        if new.deadline <= turn.now {
+            return reject(RejectReason::DeadlineExceeded, new.request);
+        }
+        if let Some(session) = session.open_mut()
+            && session.takes_calls()
+        {
+            turn.endpoint.stats.calls += 1;
+            session.start(turn, &mut self.lines, new);
+            return Ok(());
+        }
+        let common = session.common_mut();
+        if common.queue.len() >= turn.endpoint.config.queue_limit {
+            return reject(RejectReason::QueueFull, new.request);
+        }
+        turn.endpoint.stats.calls += 1;
+        common.timer.arm(&mut turn.endpoint.timers, new.deadline);
+        common.queue.push(new);
+        Ok(())
+    }
+
+    /// Ends the call with this token, if it has not ended.
+    pub(in crate::protocol) fn cancel<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        id: SessionId,
+        token: u64,
+        cause: Cause,
+    ) -> bool {
+        let session = self.sessions.get_mut(id.index);
+        let Some(session) = session.filter(|session| session.common().id == id) else {
+            return false;
+        };
+        let open = session.open_mut();
+        let in_slot = open.is_some_and(|open| open.cancel(turn, &mut self.lines, token, cause));
+        if !in_slot {
+            let Some(queued) = session.common_mut().queue.remove(token) else { return false };
+            fail_unsent(queued, cause, turn.endpoint);
+        }
+        self.close_if_drained(turn, id.index);
+        if in_slot {
+            self.feed(turn);
+            self.serve_lines(turn);
+        }
+        true
+    }
+
+    // Packets.
+
+    /// Takes in a response of one packet to a plain call.
+    #[inline(always)]
+    pub(in crate::protocol) fn plain_response<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        route: &R,
+        header: &Header,
+        body_len: usize,
+    ) -> Option<Finished> {
+        if header.connection.is_server_role() {
+            return None;
+        }
+        let session = self.sessions.get_mut(SessionIndex::of(header.connection))?.open_mut()?;
+        session.plain_response(turn, &mut self.lines, route, header, body_len)
+    }
+
+    /// Takes in a packet of kind `Response`, `Failure`, `CreditReturn` or `Accepted`.
+    pub(in crate::protocol) fn receive<'p, X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        route: &R,
+        header: &Header,
+        body: &'p [u8],
+    ) -> Result<Event<'p, R>, DropReason> {
+        let connection: ConnectionId = header.connection;
+        let index = SessionIndex::of(connection);
+        let session = self.sessions.get_mut(index).ok_or(DropReason::UnknownConnection)?;
+        let common = session.common();
+        if common.id.generation != connection.generation() && !mutant!(StaleGenerationAtClient) {
+            return Err(DropReason::UnknownConnection);
+        }
+        if common.route != *route && !mutant!(WrongRouteAtClient) {
+            return Err(DropReason::WrongRoute);
+        }
+        let Some(session) = session.open_mut() else { return Err(DropReason::Unsolicited) };
+        let outcome = session.on_packet(turn, &mut self.lines, header, body);
+        if session.common().draining {
+            self.close_if_drained(turn, index);
+        }
+        outcome
+    }
+
+    // Time.
+
+    /// The session's timer has fired.
+    pub(in crate::protocol) fn on_timer<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        index: SessionIndex,
+    ) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let common = session.common_mut();
+        let back = turn.endpoint.config.back_since(turn.now, common.timer.at());
+        common.timer.fired();
+        if !mutant!(DeadlineForgotten) && !mutant!(QueuedDeadlineForgotten) {
+            common.queue.fail_late(turn.now, turn.endpoint);
+        }
+        if let Some(session) = session.open_mut() {
+            if let Some(since) = back {
+                session.back(since);
+            }
+            if !mutant!(DeadlineForgotten) {
+                session.end_late_calls(turn, &mut self.lines);
+            }
+        }
+        self.close_if_drained(turn, index);
+        let room = self.lines.room();
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let followup = match session {
+            ClientSession::Connecting(connecting) => connecting.on_timer(turn, room),
+            ClientSession::Open(session) => session.on_timer(turn),
+            ClientSession::Closing(closing) => closing.on_timer(turn),
+        };
+        // No packet has led to it.
+        let _ = self.follow_up(turn, index, followup);
+    }
+
+    /// Lets sessions go on whose time has come: 32 of them, and the others the next time.
+    #[inline]
+    pub(in crate::protocol) fn depart<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
+        for _ in 0..MAX_EXPIRED {
+            let Some(index) = self.lines.depart(turn.now) else { return };
+            turn.endpoint.stats.departures += 1;
+            if let Some(session) = self.sessions.get_mut(index).and_then(ClientSession::open_mut) {
+                session.depart(turn, &mut self.lines);
+            }
+        }
+    }
+
+    /// When the next session may send, [`Instant::NEVER`] if none waits.
+    pub(in crate::protocol) fn next_departure(&self) -> Instant {
+        self.lines.next_departure()
+    }
+
+    // The end of a burst.
+
+    /// What the burst has made possible: responses asked on for, waiting calls sent. Work is bounded by
+    /// what was released: each pass over a line ends at the first call that finds no room.
+    pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+    ) {
+        self.feed(turn);
+        let pulls = self.lines.take_pulls();
+        for waiter in &pulls {
+            let session = self.sessions.get_mut(waiter.index).and_then(ClientSession::open_mut);
+            if let Some(session) = session {
+                session.pull_pending(turn, &mut self.lines, *waiter);
+            }
+        }
+        self.lines.return_pulls(pulls);
+        self.serve_lines(turn);
+    }
+
+    /// Lets calls go on that waited for a credit, session by session.
+    fn feed<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
+        let released = self.lines.take_released();
+        for index in &released {
+            if let Some(session) = self.sessions.get_mut(*index).and_then(ClientSession::open_mut) {
+                session.feed(turn, &mut self.lines);
+            }
+        }
+        self.lines.return_released(released);
+    }
+
+    /// Lets calls go on that waited for what was released.
+    fn serve_lines<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
+        while let Some(peer) = self.lines.next_ready() {
+            self.serve_line(turn, LineId::Peer(peer));
+        }
+        if !self.lines.is_empty(LineId::Room) {
+            self.serve_line(turn, LineId::Room);
+        }
+    }
+
+    /// Serves waiting calls in order until one has to stand in this very line again.
+    fn serve_line<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, line: LineId) {
+        for _ in 0..self.lines.places(line) {
+            let Some(waiter) = self.lines.pop(line) else { return };
+            let session = self.sessions.get_mut(waiter.index).and_then(ClientSession::open_mut);
+            let Some(session) = session.filter(|session| session.waits(waiter, line.lack())) else {
+                continue;
+            };
+            session.resume(turn, &mut self.lines, SlotIndex::of(waiter.number), line.lack());
+            if session.waits(waiter, line.lack()) {
+                // It got further than before or not at all; either way the line is used up, and its
+                // turn comes first again.
+                self.lines.back_to_front(line);
+                return;
+            }
+        }
+    }
+
+    // Checks.
+
+    /// Everything of ours adds up.
+    pub(in crate::protocol) fn check_invariants(&self, endpoint: &EndpointState) {
+        let places = self.lines.sorted_places();
+        let mut sums = Sums::default();
+        for (index, session) in self.sessions.iter() {
+            let common = session.common();
+            assert_eq!(common.id.index, index, "a session knows its place");
+            let timer_at = common.timer.at();
+            assert!(timer_at <= common.queue.deadline(), "a timer is armed for the queue");
+            let is_open = matches!(session, ClientSession::Open(_));
+            if let Some(session) = session.opened() {
+                session.check_invariants(endpoint, &self.lines, &places, is_open, &mut sums);
+            }
+        }
+        self.lines.check_invariants(&sums);
+    }
+
+    /// How many places in lines are taken.
+    #[cfg(test)]
+    pub(in crate::protocol) fn places_in_lines(&self) -> usize {
+        self.lines.taken_places()
+    }
+}
