@@ -1,5 +1,6 @@
 //! The event loop of one endpoint.
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
@@ -7,8 +8,8 @@ use crate::clock;
 use crate::event_loop::turn::Turns;
 use crate::protocol::{
     Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, ConnectError, Core,
-    EndpointConfig, Event, Local, NewCall, Notice, ProtocolStats, QueueWait, Rejected, Reply,
-    Request, RequestHandle, SessionEvent, SessionId, SessionStats,
+    EndpointConfig, Event, EventSink, Local, NewCall, Notice, ProtocolStats, QueueWait, Rejected,
+    Reply, Request, RequestHandle, SessionEvent, SessionId, SessionStats,
 };
 use crate::random::random_key;
 use crate::status::Status;
@@ -233,6 +234,42 @@ pub struct EndpointStats {
     pub late_requests: u64,
 }
 
+/// Hands an event to the endpoint's owner.
+struct Delivery<'a, A, T> {
+    app: &'a mut A,
+    turns: &'a mut Turns,
+    queue_wait: &'a mut QueueWait,
+    now: Instant,
+    transport: PhantomData<T>,
+}
+
+impl<'p, T: Transport, A: App<T>> EventSink<'p, T::Route, T::Tx> for Delivery<'_, A, T> {
+    #[inline(always)]
+    fn on_event(self, core: &mut Core<T::Route>, tx: &mut T::Tx, event: Event<'p, T::Route>) {
+        let Self { app, turns, queue_wait, now, .. } = self;
+        match event {
+            Event::None => {}
+            Event::Request(request) => {
+                let watched = turns.are_watched();
+                if watched {
+                    turns.send_before_handler(core, now, *queue_wait, tx);
+                }
+                app.on_request(&mut Context { core, tx, turns, now }, request);
+                if watched {
+                    // The packets behind it have waited for it.
+                    queue_wait.delay = turns.resume(now);
+                }
+            }
+            Event::Reply { token, result, request } => {
+                app.on_reply(&mut Context { core, tx, turns, now }, token, result, request);
+            }
+            Event::Cancelled(request) => {
+                app.on_cancel(&mut Context { core, tx, turns, now }, request);
+            }
+        }
+    }
+}
+
 impl<T: Transport> Rpc<T> {
     /// An endpoint over a transport.
     ///
@@ -283,30 +320,19 @@ impl<T: Transport> Rpc<T> {
         let turns = &mut self.turns;
         let absence = turns.begin(now, received, is_virtual);
         let mut queue_wait = QueueWait { absence, delay: 0 };
-        let watched = turns.are_watched();
         let mut work = received;
         for at in 0..received {
             if self.stamps_packets && at > 0 {
                 now = clock::now();
             }
-            let event = self.core.receive(now, queue_wait, rx.packet(at), tx);
-            let handled = matches!(event, Event::Request(_));
-            if watched && handled {
-                turns.send_before_handler(&mut self.core, now, queue_wait, tx);
-            }
-            let mut cx = Context { core: &mut self.core, tx, turns, now };
-            match event {
-                Event::None => {}
-                Event::Request(request) => app.on_request(&mut cx, request),
-                Event::Reply { token, result, request } => {
-                    app.on_reply(&mut cx, token, result, request)
-                }
-                Event::Cancelled(request) => app.on_cancel(&mut cx, request),
-            }
-            if watched && handled {
-                // The packets behind it have waited for it.
-                queue_wait.delay = turns.resume(now);
-            }
+            let delivery = Delivery {
+                app,
+                turns,
+                queue_wait: &mut queue_wait,
+                now,
+                transport: PhantomData::<T>,
+            };
+            self.core.receive(now, *delivery.queue_wait, rx.packet(at), tx, delivery);
         }
         if received > 0 {
             self.core.end_of_burst(now, queue_wait, tx);

@@ -82,6 +82,19 @@ pub struct Core<R> {
     server: ServerTable<R>,
 }
 
+/// What the owner of a [`Core`] does with the event of a packet: a closure, or a type whose method is inlined for certain.
+pub trait EventSink<'p, R, X> {
+    /// Handles the event. The core and its transmit queue are the owner's again.
+    fn on_event(self, core: &mut Core<R>, tx: &mut X, event: Event<'p, R>);
+}
+
+impl<'p, R, X, F: FnOnce(&mut Core<R>, &mut X, Event<'p, R>)> EventSink<'p, R, X> for F {
+    #[inline]
+    fn on_event(self, core: &mut Core<R>, tx: &mut X, event: Event<'p, R>) {
+        self(core, tx, event);
+    }
+}
+
 impl<R: Route> Core<R> {
     /// A core over a transport with these properties. `key` is secret and random: connection ids are
     /// derived from it.
@@ -128,92 +141,90 @@ impl<R: Route> Core<R> {
         self.server.listen(acceptor, self.endpoint.local.capacity - replies);
     }
 
-    /// Receives a packet: pushes what it asks for in return into `tx`, and returns what the owner has to do.
+    /// Receives a packet: pushes what it asks for in return into `tx`, and hands what the owner has to do to `sink`, last. A
+    /// packet without a header has no event.
     ///
-    /// The common case, a request or a response of one packet, is written out here and inlined into the event loop.
+    /// The common case, a request or a response of one packet, is written out here and inlined into the event loop. Its
+    /// events go to the sink from where they are made: returned, they would be put together in memory and taken apart
+    /// again.
     #[inline(always)]
-    pub fn receive<'p, X: TxQueue<Route = R>>(
+    pub fn receive<'p, X: TxQueue<Route = R>, S: EventSink<'p, R, X>>(
         &mut self,
         now: Instant,
         queue_wait: QueueWait,
         packet: RxPacket<'p, R>,
         tx: &mut X,
-    ) -> Event<'p, R> {
+        sink: S,
+    ) {
         let RxPacket { route, bytes, marked } = packet;
         let turn = &mut Turn { now, queue_wait, marked, endpoint: &mut self.endpoint, tx };
         turn.endpoint.stats.rx_packets += 1;
-        let parsed = parse(bytes);
-        if let Ok(Parsed { header, body }) = &parsed {
-            let len = body.len();
-            if header.kind == Kind::Request {
-                if let Some((handle, buffer)) = self.server.plain_request(turn, &route, header, len)
-                {
-                    turn.endpoint.stats.rx_delivered += 1;
-                    return Event::Request(Request {
-                        handle,
-                        method: header.aux,
-                        body: Body::Packet(body),
-                        peer: route,
-                        extended: false,
-                        deadline: Instant::NEVER,
-                        buffer,
-                    });
-                }
-            } else if header.kind == Kind::Response
-                && let Some(Finished { token, request }) =
-                    self.client.plain_response(turn, &route, header, len)
-            {
+        let (header, body) = match parse(bytes) {
+            Ok(Parsed { header, body }) => (header, body),
+            Err(error) => return self.bad_header(&route, bytes, error, tx),
+        };
+        if header.kind == Kind::Request {
+            let plain = self.server.plain_request(turn, &route, &header, body.len());
+            if let Some((handle, buffer)) = plain {
                 turn.endpoint.stats.rx_delivered += 1;
-                let reply = Reply { body: Body::Packet(body), extended: false };
-                return Event::Reply { token, result: Ok(reply), request };
+                let request = Request {
+                    handle,
+                    method: header.aux,
+                    body: Body::Packet(body),
+                    peer: route,
+                    extended: false,
+                    deadline: Instant::NEVER,
+                    buffer,
+                };
+                return sink.on_event(self, tx, Event::Request(request));
+            }
+        } else if header.kind == Kind::Response {
+            let plain = self.client.plain_response(turn, &route, &header, body.len());
+            if let Some(Finished { token, request }) = plain {
+                turn.endpoint.stats.rx_delivered += 1;
+                let result = Ok(Reply { body: Body::Packet(body), extended: false });
+                return sink.on_event(self, tx, Event::Reply { token, result, request });
             }
         }
-        self.receive_any(now, queue_wait, packet, parsed, tx)
+        let packet = RxPacket { route, bytes: body, marked };
+        let event = self.receive_any(now, queue_wait, header, packet, tx);
+        sink.on_event(self, tx, event);
     }
 
-    /// Receives a packet that is not the common case.
+    /// Receives a packet that is not the common case; only its body is left of its bytes.
     #[inline(never)]
     fn receive_any<'p, X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
         queue_wait: QueueWait,
+        header: Header,
         packet: RxPacket<'p, R>,
-        parsed: Result<Parsed<'p>, HeaderError>,
         tx: &mut X,
     ) -> Event<'p, R> {
-        let RxPacket { route, bytes, marked } = packet;
+        let RxPacket { route, bytes: body, marked } = packet;
         let turn = &mut Turn { now, queue_wait, marked, endpoint: &mut self.endpoint, tx };
-        let outcome = match parsed {
-            Ok(Parsed { header, body }) => {
-                let to_server = header.connection.is_server_role();
-                match header.kind {
-                    Kind::RequestForResponse
-                    | Kind::Done
-                    | Kind::CreditReturn
-                    | Kind::Accepted
-                    | Kind::Control
-                        if header.flags.extended() =>
-                    {
-                        Err(DropReason::Flags)
-                    }
-                    Kind::Request | Kind::RequestForResponse | Kind::Done if to_server => {
-                        self.server.receive(turn, &route, &header, body)
-                    }
-                    Kind::CreditReturn | Kind::Accepted if !to_server && !body.is_empty() => {
-                        Err(DropReason::LyingSize)
-                    }
-                    Kind::Response | Kind::Failure | Kind::CreditReturn | Kind::Accepted
-                        if !to_server =>
-                    {
-                        self.client.receive(turn, &route, &header, body)
-                    }
-                    Kind::Control => {
-                        self.control(now, &route, &header, body, tx).map(|()| Event::None)
-                    }
-                    _ => Err(DropReason::WrongRole),
-                }
+        let to_server = header.connection.is_server_role();
+        let outcome = match header.kind {
+            Kind::RequestForResponse
+            | Kind::Done
+            | Kind::CreditReturn
+            | Kind::Accepted
+            | Kind::Control
+                if header.flags.extended() =>
+            {
+                Err(DropReason::Flags)
             }
-            Err(error) => Err(self.bad_header(&route, bytes, error, tx)),
+            Kind::Request | Kind::RequestForResponse | Kind::Done if to_server => {
+                self.server.receive(turn, &route, &header, body)
+            }
+            Kind::CreditReturn | Kind::Accepted if !to_server && !body.is_empty() => {
+                Err(DropReason::LyingSize)
+            }
+            Kind::Response | Kind::Failure | Kind::CreditReturn | Kind::Accepted if !to_server => {
+                self.client.receive(turn, &route, &header, body)
+            }
+            Kind::Control => self.control(now, &route, &header, body, tx).map(|()| Event::None),
+            _ => Err(DropReason::WrongRole),
         };
         match outcome {
             Ok(event) => {
@@ -227,6 +238,7 @@ impl<R: Route> Core<R> {
         }
     }
 
+    /// Drops a packet that has no header of ours.
     #[cold]
     fn bad_header<X: TxQueue<Route = R>>(
         &mut self,
@@ -234,8 +246,8 @@ impl<R: Route> Core<R> {
         bytes: &[u8],
         error: HeaderError,
         tx: &mut X,
-    ) -> DropReason {
-        match error {
+    ) {
+        let reason = match error {
             HeaderError::Truncated => DropReason::Truncated,
             HeaderError::Flags(_) => DropReason::Flags,
             HeaderError::Checksum => DropReason::Checksum,
@@ -247,7 +259,8 @@ impl<R: Route> Core<R> {
                 }
                 DropReason::Version
             }
-        }
+        };
+        self.endpoint.stats.count_drop(reason);
     }
 
     #[cold]

@@ -44,7 +44,7 @@ mod tests;
 mod turn;
 mod wheel;
 
-pub use self::core::Core;
+pub use self::core::{Core, EventSink};
 pub use config::{ConfigError, EndpointConfig, Integrity, WINDOW};
 pub use congestion::{CongestionControl, DcqcnConfig, TimelyConfig};
 pub use endpoint::Local;

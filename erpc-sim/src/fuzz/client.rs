@@ -172,9 +172,9 @@ impl Side for HostileClients {
             let pong = craft::control(honest.to, nonce, Control::Pong);
             harness.now = harness.now.plus_nanos(1_000);
             let packet = RxPacket { route: HONEST, bytes: &pong, marked: false };
-            let event =
-                harness.core.receive(harness.now, QueueWait::default(), packet, &mut harness.out);
-            assert!(matches!(event, Event::None));
+            let sink = |_: &mut _, _: &mut _, event| assert!(matches!(event, Event::None));
+            let wait = QueueWait::default();
+            harness.core.receive(harness.now, wait, packet, &mut harness.out, sink);
         }
     }
 

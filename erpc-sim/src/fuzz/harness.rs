@@ -369,7 +369,9 @@ impl<S: Side> Harness<S> {
         let before = self.out.load();
         self.burst += 1;
         let received = RxPacket { route: from, bytes: &packet, marked: false };
-        let event = self.core.receive(self.now, QueueWait::default(), received, &mut self.out);
+        let mut event = Event::None;
+        let sink = |_: &mut _, _: &mut _, received| event = received;
+        self.core.receive(self.now, QueueWait::default(), received, &mut self.out, sink);
         S::heard(self, from, event);
         let (packets, bytes) = self.out.load();
         let (packets, bytes) = (packets - before.0, bytes - before.1);

@@ -357,7 +357,10 @@ impl Pair {
 
     fn server_takes(&mut self, route: TestRoute, bytes: &[u8]) {
         let packet = RxPacket { route, bytes, marked: self.marked };
-        let event = self.server.receive(self.now, self.server_wait, packet, &mut self.to_client);
+        let mut event = Event::None;
+        let (now, wait, tx) = (self.now, self.server_wait, &mut self.to_client);
+        self.server
+            .receive(now, wait, packet, tx, |_: &mut _, _: &mut _, received| event = received);
         if let Event::Cancelled(handle) = event {
             self.cancelled.push(handle);
         } else if let Event::Request(request) = event {
@@ -403,7 +406,10 @@ impl Pair {
             (self.server_id, self.terms) = (server, parameters);
         }
         let packet = RxPacket { route, bytes, marked: self.marked };
-        let event = self.client.receive(self.now, self.client_wait, packet, &mut self.to_server);
+        let mut event = Event::None;
+        let (now, wait, tx) = (self.now, self.client_wait, &mut self.to_server);
+        self.client
+            .receive(now, wait, packet, tx, |_: &mut _, _: &mut _, received| event = received);
         if let Event::Reply { token, result, mut request } = event {
             // The request is the user's again: writing it must not meet a queue that still reads it.
             request.as_mut_slice().fill(0xEE);
