@@ -148,7 +148,7 @@ impl MsgBuf {
 
     /// Bytes of memory that the buffer occupies, headers and bookkeeping included.
     #[must_use]
-    pub fn footprint(&self) -> usize {
+    pub(crate) fn footprint(&self) -> usize {
         Block::footprint(self.block.capacity())
     }
 
@@ -208,7 +208,7 @@ impl MsgBuf {
     /// Whether no transmit queue refers to the buffer.
     #[must_use]
     #[inline]
-    pub fn is_unique(&self) -> bool {
+    pub(crate) fn is_unique(&self) -> bool {
         self.block.is_unique()
     }
 

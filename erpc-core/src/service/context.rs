@@ -74,7 +74,7 @@ impl<'a> CallContext<'a> {
 
     /// The same with what the request's extension says.
     #[must_use]
-    pub fn with_extension(mut self, deadline: Instant, metadata: MetadataRef<'a>) -> Self {
+    pub(crate) fn with_extension(mut self, deadline: Instant, metadata: MetadataRef<'a>) -> Self {
         (self.deadline, self.metadata) = (deadline, metadata);
         self
     }

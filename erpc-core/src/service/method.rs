@@ -155,7 +155,7 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
 
     /// How long the server gives a call that comes without a deadline; see [`Method::served_within`].
     #[must_use]
-    pub const fn server_deadline(&self) -> Option<Duration> {
+    pub(crate) const fn server_deadline(&self) -> Option<Duration> {
         duration(self.server_deadline)
     }
 

@@ -242,7 +242,7 @@ impl StreamClient {
     ///
     /// # Errors
     /// [`NoMemory`]: the stream cannot go on; [`StreamClient::fail`], give its calls up, and ask once more, for what
-    /// tells the server. If there is no memory for that either, the stream [is spoilt](Client::is_spoilt).
+    /// tells the server. If there is no memory for that either, the stream [is spoilt](StreamClient::is_spoilt).
     pub fn poll_call(&mut self, pool: &mut Pool) -> Result<Option<(StreamOp, MsgBuf)>, NoMemory> {
         if self.close == Close::Wanted {
             // Without memory the server is not told, and the session not used again.

@@ -77,7 +77,7 @@ impl ChargeModel {
 
     /// The model's number in the handshake.
     #[must_use]
-    pub const fn to_u8(self) -> u8 {
+    pub(crate) const fn to_u8(self) -> u8 {
         match self {
             Self::Ring => 0,
             Self::LinuxUdp => 1,
@@ -86,7 +86,7 @@ impl ChargeModel {
 
     /// The model with that number, `None` if this version knows no such model.
     #[must_use]
-    pub const fn from_u8(raw: u8) -> Option<Self> {
+    pub(crate) const fn from_u8(raw: u8) -> Option<Self> {
         match raw {
             0 => Some(Self::Ring),
             1 => Some(Self::LinuxUdp),

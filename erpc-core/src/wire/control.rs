@@ -40,7 +40,7 @@ pub struct Parameters {
     pub window: u32,
     /// Packets that may be on their way per session. The smaller of both sides' counts.
     pub credits: u16,
-    /// How this side's receive queue counts: [`crate::transport::ChargeModel::to_u8`].
+    /// How this side's receive queue counts: a number of a `ChargeModel`.
     pub charge_model: u8,
     /// From the client: it wants every packet of the session to carry a trailer. From the server: every
     /// packet does, because either side wants it.

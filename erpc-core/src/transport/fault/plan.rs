@@ -182,13 +182,13 @@ impl FaultPlan {
 
     /// What decides for the packets that are received, if the plan takes effect at `start`.
     #[must_use]
-    pub fn rx_injector(&self, start: Instant) -> Injector {
+    pub(crate) fn rx_injector(&self, start: Instant) -> Injector {
         Injector::new(Stream::new(self.seed, Use::Receiving).at(0), self.rx.clone(), start)
     }
 
     /// What decides for the packets that are sent, if the plan takes effect at `start`.
     #[must_use]
-    pub fn tx_injector(&self, start: Instant) -> Injector {
+    pub(crate) fn tx_injector(&self, start: Instant) -> Injector {
         Injector::new(Stream::new(self.seed, Use::Sending).at(0), self.tx.clone(), start)
     }
 }
