@@ -39,7 +39,7 @@ impl<T: Transport> Endpoint<T> {
     }
 
     /// Runs the loop until `done` returns true; it is called after every turn. What changes the condition from
-    /// another thread must [`Handle::wake`] a loop that may sleep.
+    /// another thread must [`Handle::wake`](super::Handle::wake) a loop that may sleep.
     ///
     /// # Panics
     /// As [`Endpoint::block_on`].
