@@ -1,11 +1,14 @@
 //! Who is there, and what becomes of calls when the other side is not.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::pair::{
     CLIENT, Pair, SERVER, Side, connected, control, deferring, header, kinds, ms, pattern,
 };
-use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, SessionEvent, SessionId};
+use crate::protocol::{
+    Acceptor, CallError, Cause, DropReason, EndpointConfig, ListenGroup, SessionEvent, SessionId,
+};
 use crate::wire::Kind;
 use crate::wire::control::Control;
 
@@ -297,6 +300,32 @@ fn a_server_gives_up_the_session_of_a_client_that_is_gone() {
         "{pings} pings went unanswered"
     );
     assert_eq!(pair.server.pool_stats().in_use, 0);
+}
+
+#[test]
+fn a_session_that_ends_no_longer_counts_in_the_listen_group_however_it_ends() {
+    let ends: [fn(&mut Pair, SessionId); 2] = [
+        |pair, session| {
+            pair.disconnect(session);
+            pair.settle();
+        },
+        |pair, _| {
+            for _ in 0..200 {
+                pair.now = pair.now.max(pair.server.next_deadline().min(pair.now + ms(1_000)));
+                pair.server.expire(pair.now, &mut pair.to_client);
+                pair.take_to_client();
+            }
+        },
+    ];
+    for end in ends {
+        let mut pair = Pair::new(1_472, EndpointConfig::new());
+        let group = Arc::new(ListenGroup::new([7; 16], vec![0]));
+        pair.server.listen(Acceptor::new(Arc::clone(&group), 0));
+        let (mut pair, session) = pair.and_connected();
+        assert_eq!(group.sessions(), [1]);
+        end(&mut pair, session);
+        assert_eq!((pair.server.sessions().1, group.sessions()), (0, vec![0]));
+    }
 }
 
 #[test]
