@@ -398,7 +398,7 @@ impl Call {
 
     /// The response, which is complete.
     pub(super) fn take_response(&mut self) -> Option<Complete> {
-        self.response.take_if(|response| response.is_complete()).map(Response::complete)
+        self.response.take_if(|response| response.is_complete()).map(|response| response.complete())
     }
 
     pub(super) fn check_invariants(&self) {

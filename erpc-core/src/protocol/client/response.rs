@@ -93,8 +93,8 @@ impl Response {
     }
 
     /// The message, if it is whole.
-    pub(super) fn complete(self: Box<Self>) -> Complete {
-        let Self { assembly, failure, extended, .. } = *self;
+    pub(super) fn complete(self) -> Complete {
+        let Self { assembly, failure, extended, .. } = self;
         debug_assert!(assembly.is_complete());
         Complete { message: assembly.into_message(), failure, extended }
     }
