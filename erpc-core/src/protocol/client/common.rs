@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::mutants::mutant;
 use crate::protocol::endpoint::EndpointState;
 use crate::protocol::index::SessionIndex;
 use crate::protocol::wheel::{TimerId, Timers};
@@ -126,7 +127,7 @@ impl CallQueue {
 
     /// Fails calls whose deadline has passed. Looks at every call in the queue, once per deadline that passes among them.
     pub(super) fn fail_late(&mut self, now: Instant, endpoint: &mut EndpointState) {
-        if now < self.deadline {
+        if now < self.deadline || mutant!(QueuedDeadlineForgotten) {
             return;
         }
         self.fail_some(endpoint, |call| (call.deadline <= now).then_some(Cause::DeadlineExceeded));

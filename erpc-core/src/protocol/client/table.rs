@@ -427,7 +427,7 @@ impl<R: Route> ClientTable<R> {
         let common = session.common_mut();
         let back = turn.endpoint.config.back_since(turn.now, common.timer.at());
         common.timer.fired();
-        if !(mutant!(DeadlineForgotten) || mutant!(QueuedDeadlineForgotten)) {
+        if !mutant!(DeadlineForgotten) {
             common.queue.fail_late(turn.now, turn.endpoint);
         }
         if let Some(session) = session.open_mut() {
