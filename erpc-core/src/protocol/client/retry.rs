@@ -13,7 +13,7 @@ const PING_AFTER_RETRIES: u8 = 2;
 /// may have been away itself.
 const LEAST_RETRIES: u8 = 4;
 
-/// How long an answer has been waited for.
+/// How long a request has waited for an answer.
 #[derive(Debug)]
 pub(super) struct RetryTimer {
     /// The last time that a packet went out or progress came in.
@@ -24,18 +24,6 @@ pub(super) struct RetryTimer {
     stalled_at: Instant,
     /// The server said that the request is executing: nothing is owed, the response is announced unasked.
     accepted: bool,
-}
-
-/// The intervals that the session's timeouts follow.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RetryIntervals {
-    /// The retransmission timeout after so many retries as the timer has counted, in nanoseconds.
-    pub(super) rto: u64,
-    /// Spreads the sessions' repeats.
-    pub(super) generation: u32,
-    /// After how long a silence an executing server is asked, and after an unanswered question.
-    pub(super) ping: Duration,
-    pub(super) ping_again: Duration,
 }
 
 /// Up to a quarter more, another part for each session and each repeat: clients that lost packets to the same
@@ -88,14 +76,11 @@ impl RetryTimer {
         self.stalled_at = self.stalled_at.max(since);
     }
 
-    /// When the silence becomes suspicious.
-    pub(super) fn due(&self, intervals: &RetryIntervals) -> Instant {
-        if self.accepted {
-            let answered = self.retries == 0;
-            return self.active_at + if answered { intervals.ping } else { intervals.ping_again };
-        }
-        let rto = intervals.rto;
-        self.active_at.plus_nanos(rto + jitter(rto, intervals.generation, self.retries))
+    /// When the next packet goes out again if nothing comes: after the timeout `rto`, in nanoseconds, and a part of it that
+    /// differs between sessions. For requests that the server has not accepted.
+    #[inline]
+    pub(super) fn due(&self, rto: u64, generation: u32) -> Instant {
+        self.active_at.plus_nanos(rto + jitter(rto, generation, self.retries))
     }
 
     /// Counts a timeout, after which something is sent; false if there were enough of them.

@@ -4,7 +4,7 @@ use super::OpenSession;
 use crate::mutants::mutant;
 use crate::protocol::client::call::Call;
 use crate::protocol::client::followup::Followup;
-use crate::protocol::client::retry::{RetryIntervals, RetryTimer};
+use crate::protocol::client::retry::RetryTimer;
 use crate::protocol::client::slot::{Slot, SlotState};
 use crate::protocol::endpoint::EndpointState;
 use crate::protocol::index::SlotIndex;
@@ -89,12 +89,13 @@ impl<R: Route> OpenSession<R> {
     }
 
     fn due(&self, endpoint: &EndpointState, retry: &RetryTimer) -> Instant {
-        retry.due(&RetryIntervals {
-            rto: self.rtt.rto(retry.retries()),
-            generation: self.common.id.generation,
-            ping: self.liveness.interval(&endpoint.config),
-            ping_again: endpoint.config.ping_again(),
-        })
+        if !retry.is_accepted() {
+            return retry.due(self.rtt.rto(retry.retries()), self.common.id.generation);
+        }
+        let config = &endpoint.config;
+        let answered = retry.retries() == 0;
+        retry.active_at()
+            + if answered { self.liveness.interval(config) } else { config.ping_again() }
     }
 
     /// Retransmits a call whose time is up, or what says that nobody waits for it any more.
