@@ -320,7 +320,7 @@ impl<R: Route> OpenSession<R> {
             peer.window += reserved.cost().window;
             sums.room += reserved.cost().room;
             let due = self.slot_due(endpoint, slot);
-            assert!(!is_open || due.is_none_or(armed), "a timer is armed for what may be lost");
+            assert!(!is_open || armed(due), "a timer is armed for what may be lost");
             let Some(call) = slot.call() else { continue };
             assert_eq!(SlotIndex::of(slot.number), at, "a request is in its slot");
             assert!(armed(call.deadline()), "a timer is armed for the deadline");

@@ -45,49 +45,45 @@ impl<R: Route> OpenSession<R> {
             return Followup::End(Cause::PeerDead);
         }
         let mut ping = turn.now >= self.liveness.ping_at(config);
+        let mut deadline = self.common.queue.deadline();
         for at in self.free.complement().iter() {
-            match self.slot_timer(turn, at) {
-                Suspicion::None => {}
-                Suspicion::Ping => ping = true,
-                Suspicion::Blocked => return Followup::End(Cause::NoProgress),
+            let mut due = self.slot_due(turn.endpoint, &self.slots[at]);
+            if due <= turn.now {
+                match self.on_slot_timeout(turn, at) {
+                    Suspicion::None => {}
+                    Suspicion::Ping => ping = true,
+                    Suspicion::Blocked => return Followup::End(Cause::NoProgress),
+                }
+                due = self.slot_due(turn.endpoint, &self.slots[at]);
             }
+            let late = self.slots[at].call().map_or(Instant::NEVER, Call::deadline);
+            deadline = deadline.min(due).min(late);
         }
         self.send_done(turn);
         if ping {
             self.send_ping(turn);
         }
         if !mutant!(TimerNotArmedAgain) {
-            let deadline = self.next_deadline(turn.now, turn.endpoint);
-            self.arm(turn, deadline);
+            let liveness = self.liveness.due(turn.now, &turn.endpoint.config);
+            self.arm(turn, deadline.min(liveness));
         }
         Followup::None
     }
 
-    /// When the session next needs looking at.
-    fn next_deadline(&self, now: Instant, endpoint: &EndpointState) -> Instant {
-        let mut deadline = self.liveness.due(now, &endpoint.config);
-        deadline = deadline.min(self.common.queue.deadline());
-        for (_, slot) in self.slots.iter() {
-            let due = self.slot_due(endpoint, slot).unwrap_or(Instant::NEVER);
-            let late = slot.call().map_or(Instant::NEVER, Call::deadline);
-            deadline = deadline.min(due).min(late);
-        }
-        deadline
-    }
-
-    /// When the silence about what is in a slot becomes suspicious; `None` if nothing is owed to it.
-    pub(super) fn slot_due(&self, endpoint: &EndpointState, slot: &Slot) -> Option<Instant> {
+    /// When the silence about what is in a slot becomes suspicious; [`Instant::NEVER`] if nothing is owed to it.
+    #[inline]
+    pub(super) fn slot_due(&self, endpoint: &EndpointState, slot: &Slot) -> Instant {
         match &slot.state {
-            SlotState::Free => None,
-            SlotState::Quarantine(quarantine) => Some(self.due(endpoint, quarantine.retry())),
+            SlotState::Quarantine(quarantine) => self.due(endpoint, quarantine.retry()),
             SlotState::Call(call) if call.awaits_packets() && !call.retry().is_forgotten() => {
                 let served = if call.awaits_handler() { self.rtt.server_time() } else { 0 };
-                Some(self.due(endpoint, call.retry()).plus_nanos(served))
+                self.due(endpoint, call.retry()).plus_nanos(served)
             }
-            SlotState::Call(_) => None,
+            SlotState::Free | SlotState::Call(_) => Instant::NEVER,
         }
     }
 
+    #[inline]
     fn due(&self, endpoint: &EndpointState, retry: &RetryTimer) -> Instant {
         if !retry.is_accepted() {
             return retry.due(self.rtt.rto(retry.retries()), self.common.id.generation);
@@ -98,16 +94,12 @@ impl<R: Route> OpenSession<R> {
             + if answered { self.liveness.interval(config) } else { config.ping_again() }
     }
 
-    /// Retransmits a call whose time is up, or what says that nobody waits for it any more.
-    fn slot_timer<X: TxQueue<Route = R>>(
+    /// Nothing has come in time: retransmits a call, or says again that it was cancelled.
+    fn on_slot_timeout<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
         at: SlotIndex,
     ) -> Suspicion {
-        let due = self.slot_due(turn.endpoint, &self.slots[at]);
-        if due.is_none_or(|due| due > turn.now) {
-            return Suspicion::None;
-        }
         turn.endpoint.stats.timeouts += 1;
         let slot = &mut self.slots[at];
         let Some(retry) = slot.retry_mut() else { return Suspicion::None };
