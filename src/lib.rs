@@ -1,7 +1,7 @@
 //! Microsecond RPCs for datacenters: a `.proto` service over plain datagrams.
 //!
 //! erpc is [eRPC]'s design in Rust. Requests and responses of up to megabytes travel as datagrams, over
-//! UDP without any setup and over faster transports where there are some; sessions, retransmission and
+//! UDP without any setup or over shared memory within a process; sessions, retransmission and
 //! flow control are done in user space, at the ends. Handlers run where the packet was received,
 //! on the bytes as they lie there, and a small call is two packets.
 //!

@@ -118,8 +118,8 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
     }
 
     /// Largest encoded response, in bytes. The server answers
-    /// [`Code::OutOfRange`](crate::status::Code::OutOfRange) in place of a larger one. Default: whatever the
-    /// session takes.
+    /// [`Code::OutOfRange`](crate::status::Code::OutOfRange) in place of a larger one, and a client refuses a larger
+    /// one with [`Cause::ResponseTooLarge`](crate::protocol::Cause::ResponseTooLarge). Default: whatever the session takes.
     #[must_use]
     pub const fn max_response(mut self, bytes: u32) -> Self {
         self.max_response = bytes;

@@ -168,7 +168,8 @@ pub struct RxPacket<'a, R> {
 
 /// The sending half.
 ///
-/// `push` stages, `flush` rings the doorbell. A queue whose staging area is full flushes by itself.
+/// `push` stages, `doorbell` sends, `flush` sends and also waits until the queue holds no msgbuf. A queue whose staging area is full
+/// sends by itself.
 /// What the network or the queue below does not take is dropped and counted; loss is the protocol's
 /// business.
 pub trait TxQueue {

@@ -7,8 +7,8 @@
 //! A packet that joins a queue knows at once when its last bit will leave and when it will arrive,
 //! because queues are FIFO and cables have a fixed rate. So a hop is one event, its arrival, and
 //! nothing happens when a packet leaves: what a queue holds is worked out when somebody asks
-//! (`port.rs`). Arrivals over one cable are in order, so the due of all events has one entry per
-//! cable end, whatever the number of packets (`due.rs`).
+//! (`port.rs`). Arrivals over one cable are in order, so the queue of all events has one entry per
+//! cable end, whatever the number of packets (`tournament.rs`).
 //!
 //! The network loses packets only where queues are full. Faults are put in front of it or behind it
 //! by whoever sends and receives.

@@ -1,4 +1,4 @@
-//! The streams of a party: both ends of `erpc_core::stream`, bound to calls as the runtime binds them.
+//! The streams of a party: both ends of `erpc_core::stream`, bound to calls as `client/stream` and `serving/stream.rs` bind them.
 //!
 //! ```text
 //!   Streams        those of one endpoint, and what they use     mod.rs
@@ -59,7 +59,7 @@ enum Who {
 
 /// What the streams of a party use.
 struct Means {
-    /// Where their messages come from: memory of its own, as in the runtime.
+    /// Where their messages come from: memory of its own, as in an endpoint.
     pool: Pool,
     /// All of it that there was.
     hoard: Vec<MsgBuf>,
