@@ -3,6 +3,7 @@
 //! Senders put what they have into a [`Queue`] and ring the [`Bell`].
 
 use std::any::TypeId;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
@@ -124,13 +125,14 @@ impl Mailbox {
         rung
     }
 
-    /// Exchanges the answers that wait for an empty vector; false if there are none.
-    pub(crate) fn take_answers(&self, empty: &mut Vec<Answer>) -> bool {
-        let rung = self.bell.answer(Bell::REPLIES) != 0;
-        if rung {
-            self.answers.swap(empty);
+    /// Exchanges the answers that wait for the empty vector in `spare`, which stays where it is if there are none.
+    pub(crate) fn take_answers(&self, spare: &Cell<Vec<Answer>>) -> Option<Vec<Answer>> {
+        if self.bell.answer(Bell::REPLIES) == 0 {
+            return None;
         }
-        rung
+        let mut answers = spare.take();
+        self.answers.swap(&mut answers);
+        Some(answers)
     }
 
     /// A request came to a worker after its deadline.

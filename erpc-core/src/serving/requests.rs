@@ -99,10 +99,7 @@ impl<T: Transport> Requests<T> {
 
     /// Sends the answers that came from outside of handlers; returns how many.
     pub(crate) fn take_answers(&self, cx: &mut Context<'_, T>) -> usize {
-        let mut answers = self.answers.take();
-        if !self.mailbox().take_answers(&mut answers) {
-            return 0;
-        }
+        let Some(mut answers) = self.mailbox().take_answers(&self.answers) else { return 0 };
         let count = answers.len();
         for Answer { call, result } in answers.drain(..) {
             self.running.ended(call);
