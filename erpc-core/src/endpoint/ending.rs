@@ -43,7 +43,7 @@ impl<T: Transport> EndpointParts<T> {
         self.scheduler().executor().clear();
         let now = self.scheduler().now();
         self.calls().drain(&mut rpc.context_at(now));
-        rpc.shutdown();
+        rpc.shutdown_at(now);
         // Brings the outcomes of the calls. Calls that handlers make on the way come too late.
         rpc.run_once_at(now, &mut Dispatch(self));
         self.scheduler().enter(Lifecycle::Ended);

@@ -432,8 +432,13 @@ impl<T: Transport> Rpc<T> {
 
     /// Says good-bye to all peers and ends every call; the outcomes come with the next turn.
     pub fn shutdown(&mut self) {
+        self.shutdown_at(clock::now());
+    }
+
+    /// The same at a time that the caller says, for virtual clocks.
+    pub fn shutdown_at(&mut self, now: Instant) {
         let (_, tx) = self.transport.split();
-        self.core.shutdown(clock::now(), tx);
+        self.core.shutdown(now, tx);
         tx.flush();
     }
 

@@ -322,7 +322,7 @@ impl StreamHarness {
         if let Some(session) = self.client.session.take() {
             self.rpc.context_at(self.now).disconnect(session);
         }
-        self.rpc.shutdown();
+        self.rpc.shutdown_at(self.now);
         for _ in 0..400 {
             self.now = self.now + Duration::from_millis(100);
             self.turn();
