@@ -156,22 +156,19 @@ fn impls(tree: &SourceTree) -> Impls<'_> {
 fn describe(path: &str, krate: &Crate<'_>, target: Target, impls: &Impls<'_>) -> Vec<String> {
     let (module, index) = match target {
         Target::Module(_) => return vec![format!("mod {path}")],
-        Target::Item { module, index: Some(index) } => (module, index),
-        Target::Item { module, index: None } => {
-            return vec![format!(
-                "made by a macro: {path}, in {}",
-                krate.tree.path(krate.tree.module(module).file)
-            )];
-        }
+        Target::Item { module, index } => (module, index),
         Target::Other { .. } => return vec![format!("use {path}")],
     };
-    let item = &krate.tree.module(module).items[index];
-    let mut lines = item_lines(path, item);
+    let items = &krate.tree.module(module).items;
+    let mut lines = match index {
+        Some(index) => item_lines(path, &items[index]),
+        None => vec![format!("made by a macro: {path}")],
+    };
     for block in impls.get(&target).into_iter().flatten() {
         impl_lines(path, block, &mut lines);
     }
-    // What macros add to the module may belong to the item.
-    for item in &krate.tree.module(module).items {
+    // The arguments of the macro that makes the item; what macros add to the module may belong to other items too.
+    for item in items {
         if let Item::Macro(makes) = item
             && makes.ident.is_none()
         {
@@ -395,6 +392,26 @@ fn text(tokens: &impl ToTokens) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_item_made_by_a_macro_is_shown_by_the_arguments_of_the_macro_and_its_methods() {
+        let stats = "macro_rules! counters { ($($name:ident,)*) => { pub struct Stats { $(pub $name: u64,)* } }; }
+            counters! { /// Comment.\n received, sent, } impl Stats { pub fn lost(&self) -> u64 { 0 } }";
+        let tree = SourceTree::of_texts(&[
+            ("lib.rs", "mod stats; pub use stats::Stats;"),
+            ("stats.rs", stats),
+        ])
+        .unwrap();
+        assert_eq!(
+            surface(&[Crate { name: "face", tree: &tree }]),
+            [
+                "mod face",
+                "made by a macro: face::Stats",
+                "fn face::Stats::lost(&self) -> u64",
+                "made by a macro, in stats.rs: counters! { received, sent, }",
+            ]
+        );
+    }
 
     #[test]
     fn a_surface_is_followed_through_reexports() {
