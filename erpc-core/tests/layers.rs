@@ -6,9 +6,6 @@
 //! * A module with children is `name/mod.rs`.
 //!
 //! What a path names is followed through re-exports to the file that defines it.
-//!
-//! `layers.known` lists what still breaks a rule, by rule and file. It only gets shorter:
-//! `UPDATE_KNOWN=1 cargo test -p erpc-core --test layers` writes it anew; review the difference.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -88,8 +85,6 @@ const ORDERS: &[Order<'_>] = &[
     },
 ];
 
-const KNOWN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/layers.known");
-
 #[test]
 fn each_layer_imports_only_from_those_before_it() {
     let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -98,7 +93,9 @@ fn each_layer_imports_only_from_those_before_it() {
     let workspace = crate_root.parent().unwrap();
     for file in nesting::beside_their_children(workspace).unwrap() {
         let file = file.strip_prefix(workspace).unwrap().display();
-        let text = format!("{file}: a module with children is a `mod.rs` in their folder.");
+        let text = format!(
+            "{file}: a module with children is a `mod.rs` in their folder; `git mv` it there."
+        );
         violations.push(Violation { key: format!("nesting {file}"), text });
     }
 
@@ -107,23 +104,11 @@ fn each_layer_imports_only_from_those_before_it() {
     let order = ORDERS[0].to_string();
     assert!(
         shown.join(" ").contains(&order),
-        "the documentation in lib.rs is to show this order: {order}"
+        "the order of the folders in the documentation of erpc-core/src/lib.rs is not the one of ORDERS in \
+         erpc-core/tests/layers.rs; write this there: {order}"
     );
 
-    let found: BTreeSet<&str> = violations.iter().map(|violation| &*violation.key).collect();
-    if std::env::var_os("UPDATE_KNOWN").is_some() {
-        let lines: String = found.iter().map(|key| format!("{key}\n")).collect();
-        fs::write(KNOWN, lines).unwrap();
-    }
-    let known = fs::read_to_string(KNOWN).unwrap();
-    let known: BTreeSet<&str> = known.lines().collect();
-
-    let new: BTreeSet<_> =
-        violations.iter().filter(|new| !known.contains(&*new.key)).map(|new| &new.text).collect();
-    for text in &new {
-        eprintln!("{text}");
-    }
-    let gone: Vec<_> = known.difference(&found).collect();
-    assert!(new.is_empty(), "{} violations, see above", new.len());
-    assert!(gone.is_empty(), "mended; take these lines out of {KNOWN}: {gone:#?}");
+    let texts: BTreeSet<_> = violations.iter().map(|violation| &*violation.text).collect();
+    let texts: Vec<_> = texts.into_iter().collect();
+    assert!(texts.is_empty(), "{} violations:\n{}", texts.len(), texts.join("\n"));
 }

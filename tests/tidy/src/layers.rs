@@ -22,7 +22,7 @@ pub struct Order<'a> {
 /// A place that breaks a rule.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Violation {
-    /// The rule and the files, without line numbers: the same for as long as the violation is there.
+    /// The rule and the files, without line numbers.
     pub key: String,
     /// What is wrong where, and what to do.
     pub text: String,
@@ -76,7 +76,10 @@ impl Check<'_> {
                     "unlisted",
                     file,
                     1,
-                    &format!("`{entry}` has no place in the order {order}."),
+                    &format!(
+                        "`{entry}` has no place in the order {order}. {}",
+                        order.how_to_change()
+                    ),
                 );
             }
             places.insert(file, (entry, place.unwrap_or(order.entries.len())));
@@ -84,7 +87,10 @@ impl Check<'_> {
         for entry in listed {
             self.violations.push(Violation {
                 key: format!("listed {entry}"),
-                text: format!("There is no `{entry}`, but it has a place in the order {order}."),
+                text: format!(
+                    "There is no `{entry}`, but it has a place in the order {order}. {}",
+                    order.how_to_change()
+                ),
             });
         }
         for path in uses {
@@ -97,7 +103,7 @@ impl Check<'_> {
                     key: format!("upward {} {target}", self.tree.path(path.from)),
                     text: format!(
                         "{}/{}:{}: {} is defined in {target}, but `{}` comes before `{}`: {order}. Move the item \
-                         down, or this code up.",
+                         down into a file that comes before this one, or this code up into one that comes after {target}.",
                         self.folder, self.tree.path(path.from), path.line, path.path, from.0, to.0,
                     ),
                 });
@@ -115,17 +121,16 @@ impl Check<'_> {
                 cycle.iter().map(|file| parent(self.tree.path(*file))).collect();
             let count = cycle.len();
             let text = format!(
-                "{count} files of {} folders import each other; at most {MAX_CYCLE} may, of one folder:\n{}",
+                "{count} files of {} folders import each other; at most {MAX_CYCLE} may, of one folder. Move what two of \
+                 them need from each other into a file below both:\n{}",
                 folders.len(),
                 self.arrows(&cycle, uses)
             );
             let rules = [("folders", folders.len() > 1), ("cycle", count > MAX_CYCLE)];
-            for (rule, _) in rules.into_iter().filter(|(_, broken)| *broken) {
-                // One entry per file, so that the known ones get fewer as files leave the cycle.
-                self.violations.extend(cycle.iter().map(|file| Violation {
-                    key: format!("{rule} {}", self.tree.path(*file)),
-                    text: text.clone(),
-                }));
+            let files: Vec<_> = cycle.iter().map(|file| self.tree.path(*file)).collect();
+            if let Some((rule, _)) = rules.into_iter().find(|(_, is_broken)| *is_broken) {
+                let key = format!("{rule} {}", files.join(" "));
+                self.violations.push(Violation { key, text });
             }
         }
     }
@@ -165,6 +170,18 @@ fn entry<'a>(folder: &str, path: &'a str) -> Option<&'a str> {
 /// The folder of a file.
 fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+impl Order<'_> {
+    /// Where this order is written down.
+    fn how_to_change(&self) -> String {
+        let lib = if self.folder.is_empty() { " and in the documentation of lib.rs" } else { "" };
+        format!(
+            "Change the entries of `Order {{ folder: {:?}, .. }}` in ORDERS of tests/layers.rs{lib}: each file and folder \
+             stands after all that it imports.",
+            self.folder
+        )
+    }
 }
 
 impl std::fmt::Display for Order<'_> {
@@ -334,11 +351,7 @@ mod tests {
             "pub struct Low; impl Low { fn f() { Self::rise() } }",
             "pub struct Low; impl Clone for Low { fn clone(&self) -> Self { [0; Self::MAX as usize]; Low } }",
         ] {
-            assert_eq!(
-                keys(&files(call)),
-                ["folders high.rs", "folders low.rs", UPWARD][2..],
-                "{call}"
-            );
+            assert_eq!(keys(&files(call)), [UPWARD], "{call}");
         }
         assert_eq!(
             keys(&files("pub struct Low; impl Low { fn f() { Self::other() } fn other() {} }")),
@@ -365,10 +378,7 @@ mod tests {
             keys(&files)
         };
         assert_eq!(ring(3), [""; 0]);
-        assert_eq!(
-            ring(4),
-            ["cycle low/f0.rs", "cycle low/f1.rs", "cycle low/f2.rs", "cycle low/f3.rs"]
-        );
+        assert_eq!(ring(4), ["cycle low/f0.rs low/f1.rs low/f2.rs low/f3.rs"]);
     }
 
     #[test]
@@ -381,7 +391,7 @@ mod tests {
             ("low/b/mod.rs", "pub mod inner;"),
             ("low/b/inner.rs", "use crate::low::a::A; pub struct B;"),
         ];
-        assert_eq!(keys(&files), ["folders low/a.rs", "folders low/b/inner.rs"]);
+        assert_eq!(keys(&files), ["folders low/a.rs low/b/inner.rs"]);
     }
 
     #[test]

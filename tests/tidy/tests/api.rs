@@ -29,7 +29,9 @@ fn the_public_surface_is_the_one_that_is_written_down() {
     let difference: Vec<_> = removed.chain(added).collect();
     assert!(
         difference.is_empty(),
-        "docs/api.txt differs; UPDATE_API=1 accepts this:\n{}",
+        "what users can name is not what docs/api.txt says. If that is meant, run\n\
+         UPDATE_API=1 cargo test -p erpc-tidy --test api\n\
+         review the difference, and tell users in CHANGELOG.md what they have to change:\n{}",
         difference.join("\n")
     );
 }
