@@ -1,6 +1,7 @@
 //! Where msgbufs come from: size classes, one owner, returns from any thread.
 
 use std::fmt;
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 use super::block::{Arena, Block, Home};
@@ -47,6 +48,15 @@ pub struct PoolStats {
     pub in_use_bytes: usize,
     /// Bytes that are kept for reuse.
     pub idle_bytes: usize,
+}
+
+impl AddAssign for PoolStats {
+    fn add_assign(&mut self, other: Self) {
+        let Self { in_use, in_use_bytes, idle_bytes } = other;
+        self.in_use += in_use;
+        self.in_use_bytes += in_use_bytes;
+        self.idle_bytes += idle_bytes;
+    }
 }
 
 /// A pool of msgbufs with a memory budget.

@@ -2,7 +2,6 @@
 
 use std::ops::AddAssign;
 
-use crate::buf::PoolStats;
 use crate::event_loop::EndpointStats;
 use crate::transport::TransportStats;
 
@@ -34,14 +33,5 @@ impl AddAssign for EndpointStats {
         self.transport.rx_truncated += rx_truncated;
 
         self.pool += pool;
-    }
-}
-
-impl AddAssign for PoolStats {
-    fn add_assign(&mut self, other: Self) {
-        let Self { in_use, in_use_bytes, idle_bytes } = other;
-        self.in_use += in_use;
-        self.in_use_bytes += in_use_bytes;
-        self.idle_bytes += idle_bytes;
     }
 }

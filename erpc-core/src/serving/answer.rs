@@ -20,7 +20,8 @@ pub(crate) fn answer<T: Transport>(
     }
 }
 
+/// A request of a stream or a response finds no memory within the endpoint's budget.
 #[cold]
 pub(crate) fn no_memory() -> Status {
-    Status::resource_exhausted("the server has no memory for the response")
+    Status::resource_exhausted("the server has no memory for the call")
 }

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 use std::task::{Context as TaskContext, Poll};
 
+use super::answer::no_memory;
 use super::requests::Requests;
 use crate::buf::MsgBuf;
 use crate::event_loop::Context;
@@ -170,11 +171,6 @@ fn too_much() -> Status {
     Status::resource_exhausted(
         "the handler has not read what was sent, and the session has no memory for more",
     )
-}
-
-#[cold]
-fn no_memory() -> Status {
-    Status::resource_exhausted("the server has no memory for the stream's messages")
 }
 
 impl<T: Transport> ServerStreams<T> {

@@ -41,7 +41,7 @@ pub struct StreamClient {
     /// The entries of the extension of the server's first batch.
     entries: Vec<u8>,
     close: Close,
-    outcome: Outcome,
+    outcome: StreamOutcome,
 }
 
 /// How far the stream is in being told to the server as closed.
@@ -56,7 +56,7 @@ enum Close {
 }
 
 #[derive(Debug)]
-enum Outcome {
+enum StreamOutcome {
     Running,
     /// With the last batch of the server's.
     Ended(StreamResult),
@@ -94,7 +94,7 @@ impl StreamClient {
             reader_gone: false,
             entries: Vec::new(),
             close: Close::Not,
-            outcome: Outcome::Running,
+            outcome: StreamOutcome::Running,
         }
     }
 
@@ -118,11 +118,13 @@ impl StreamClient {
     pub fn sending(&self) -> Result<(), CallError> {
         let ended = CallError::Rejected(RejectReason::StreamEnded);
         match &self.outcome {
-            Outcome::Failed(error) => Err(error.clone()),
-            Outcome::Ended(Err(status)) => Err(CallError::Status(status.clone())),
-            Outcome::Ended(Ok(())) | Outcome::Told => Err(ended),
-            Outcome::Running if self.outbox.is_ended() || self.close != Close::Not => Err(ended),
-            Outcome::Running => Ok(()),
+            StreamOutcome::Failed(error) => Err(error.clone()),
+            StreamOutcome::Ended(Err(status)) => Err(CallError::Status(status.clone())),
+            StreamOutcome::Ended(Ok(())) | StreamOutcome::Told => Err(ended),
+            StreamOutcome::Running if self.outbox.is_ended() || self.close != Close::Not => {
+                Err(ended)
+            }
+            StreamOutcome::Running => Ok(()),
         }
     }
 
@@ -169,7 +171,7 @@ impl StreamClient {
         self.reader_gone = true;
         self.reading = false;
         self.inbox.discard().for_each(drop);
-        if matches!(self.outcome, Outcome::Running) {
+        if matches!(self.outcome, StreamOutcome::Running) {
             self.stop();
         }
     }
@@ -178,9 +180,11 @@ impl StreamClient {
     pub fn fail(&mut self, error: CallError) {
         let complete = self.inbox.is_complete();
         match self.outcome {
-            Outcome::Ended(_) if complete => return,
-            Outcome::Running | Outcome::Ended(_) => self.outcome = Outcome::Failed(error),
-            Outcome::Failed(_) | Outcome::Told => return,
+            StreamOutcome::Ended(_) if complete => return,
+            StreamOutcome::Running | StreamOutcome::Ended(_) => {
+                self.outcome = StreamOutcome::Failed(error)
+            }
+            StreamOutcome::Failed(_) | StreamOutcome::Told => return,
         }
         self.stop();
     }
@@ -204,14 +208,14 @@ impl StreamClient {
             }
         }
         match &self.outcome {
-            Outcome::Running => return ClientNext::Wait,
-            Outcome::Ended(_) if !self.inbox.is_over() => return ClientNext::Wait,
-            Outcome::Ended(_) | Outcome::Failed(_) | Outcome::Told => {}
+            StreamOutcome::Running => return ClientNext::Wait,
+            StreamOutcome::Ended(_) if !self.inbox.is_over() => return ClientNext::Wait,
+            StreamOutcome::Ended(_) | StreamOutcome::Failed(_) | StreamOutcome::Told => {}
         }
-        ClientNext::End(match std::mem::replace(&mut self.outcome, Outcome::Told) {
-            Outcome::Ended(end) => end.map_err(CallError::Status),
-            Outcome::Failed(error) => Err(error),
-            Outcome::Running | Outcome::Told => Ok(()),
+        ClientNext::End(match std::mem::replace(&mut self.outcome, StreamOutcome::Told) {
+            StreamOutcome::Ended(end) => end.map_err(CallError::Status),
+            StreamOutcome::Failed(error) => Err(error),
+            StreamOutcome::Running | StreamOutcome::Told => Ok(()),
         })
     }
 
@@ -232,9 +236,9 @@ impl StreamClient {
     pub fn is_readable(&self) -> bool {
         self.inbox.is_readable()
             || match self.outcome {
-                Outcome::Running => false,
-                Outcome::Ended(_) => self.inbox.is_over(),
-                Outcome::Failed(_) | Outcome::Told => true,
+                StreamOutcome::Running => false,
+                StreamOutcome::Ended(_) => self.inbox.is_over(),
+                StreamOutcome::Failed(_) | StreamOutcome::Told => true,
             }
     }
 
@@ -251,7 +255,7 @@ impl StreamClient {
             self.close = Close::Sent;
             return Ok(Some((StreamOp::Close, message)));
         }
-        if self.close != Close::Not || !matches!(self.outcome, Outcome::Running) {
+        if self.close != Close::Not || !matches!(self.outcome, StreamOutcome::Running) {
             return Ok(None);
         }
         if (!self.opened || self.pushes < MAX_PUSHES)
@@ -343,8 +347,8 @@ impl StreamClient {
                 }
                 self.inbox.insert(seq, end.is_some(), batch, ()).ok()?;
                 self.depth = if size >= BATCH / 2 { (self.depth + 1).min(MAX_PULLS) } else { 1 };
-                if let (Some(end), Outcome::Running) = (end, &self.outcome) {
-                    self.outcome = Outcome::Ended(end);
+                if let (Some(end), StreamOutcome::Running) = (end, &self.outcome) {
+                    self.outcome = StreamOutcome::Ended(end);
                     self.outbox.abandon();
                 }
             }
@@ -379,7 +383,7 @@ impl StreamClient {
     #[must_use]
     pub fn is_over(&self) -> bool {
         let ended = match self.close {
-            Close::Not => !matches!(self.outcome, Outcome::Running),
+            Close::Not => !matches!(self.outcome, StreamOutcome::Running),
             Close::Wanted | Close::Sent => false,
             Close::Done | Close::Lost => true,
         };

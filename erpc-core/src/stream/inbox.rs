@@ -13,13 +13,13 @@ pub(super) struct Inbox<X> {
     /// The number of the batch that is to be read next.
     next: u32,
     /// That batch and those after it; no more than [`MAX_UNREAD`].
-    batches: VecDeque<Option<Entry<X>>>,
+    batches: VecDeque<Option<InboxEntry<X>>>,
     /// The number of the last batch, once it is known.
     last: Option<u32>,
 }
 
 /// A batch, `None` if it has no items, and what it has to do with.
-type Entry<X> = (Option<Batch>, X);
+type InboxEntry<X> = (Option<Batch>, X);
 
 /// A batch came that cannot be one of the stream: it came before, or is further ahead than any may be, or
 /// lies behind the last. What it had to do with is handed back.
@@ -58,7 +58,7 @@ impl<X> Inbox<X> {
     }
 
     /// The next batch in order, if it is there.
-    pub(super) fn pop(&mut self) -> Option<Entry<X>> {
+    pub(super) fn pop(&mut self) -> Option<InboxEntry<X>> {
         if mutant!(StreamOrderIgnored)
             && let Some(there) = self.batches.iter().position(Option::is_some)
         {

@@ -6,46 +6,46 @@ use std::task::Waker;
 use super::{LocalFuture, NONE, RemoteWakes, Signal, TaskId};
 use crate::sync::atomic::AtomicBool;
 
-pub(crate) struct TaskSlots {
-    pub(crate) all: Vec<TaskSlot>,
+pub(super) struct TaskSlots {
+    pub(super) all: Vec<TaskSlot>,
     /// Free slots, linked by `next`.
-    pub(crate) free: u32,
+    pub(super) free: u32,
     /// Ready tasks, linked by `next`.
-    pub(crate) head: u32,
-    pub(crate) tail: u32,
-    pub(crate) ready: usize,
+    pub(super) head: u32,
+    pub(super) tail: u32,
+    pub(super) ready: usize,
 }
 
-pub(crate) struct TaskSlot {
-    pub(crate) kind: SlotKind,
+pub(super) struct TaskSlot {
+    pub(super) kind: SlotKind,
     /// How many tasks the slot has had.
-    pub(crate) generation: u32,
+    pub(super) generation: u32,
     /// Taken out while the task is being polled.
     pub(super) body: Option<TaskBody>,
     pub(super) signal: Arc<Signal>,
-    pub(crate) next: u32,
+    pub(super) next: u32,
     /// In the ready queue; for a root: woken.
-    pub(crate) queued: bool,
+    pub(super) queued: bool,
     /// Woken while a loop that runs within its own poll had no future to poll.
     pub(super) missed: bool,
     /// To end when its poll returns.
-    pub(crate) aborted: bool,
+    pub(super) aborted: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SlotKind {
+pub(super) enum SlotKind {
     Free,
     /// A future on the stack of `block_on`, which looks by itself whether it was woken.
     Root,
     Task,
 }
 
-pub(crate) struct TaskBody {
+pub(super) struct TaskBody {
     /// `None` for roots and free slots.
-    pub(crate) future: Option<LocalFuture>,
+    pub(super) future: Option<LocalFuture>,
     /// The slot's waker, made once; a later task of the slot uses it too, and may see a wake that was
     /// meant for its predecessor.
-    pub(crate) waker: Waker,
+    pub(super) waker: Waker,
 }
 
 impl TaskSlots {
@@ -79,7 +79,7 @@ impl TaskSlots {
     }
 
     /// Takes out the future of a task that is not to go on.
-    pub(crate) fn abort(&mut self, task: TaskId) -> Option<LocalFuture> {
+    pub(super) fn abort(&mut self, task: TaskId) -> Option<LocalFuture> {
         let slot = self.all.get_mut(task.slot as usize)?;
         if slot.kind != SlotKind::Task || slot.generation != task.generation {
             return None;
@@ -98,7 +98,7 @@ impl TaskSlots {
     }
 
     #[inline]
-    pub(crate) fn wake(&mut self, id: u32) {
+    pub(super) fn wake(&mut self, id: u32) {
         let slot = &mut self.all[id as usize];
         if slot.queued || slot.kind == SlotKind::Free {
             return;
@@ -118,7 +118,7 @@ impl TaskSlots {
     /// Takes the first ready task out of its slot. `None` if there is none, or if it has ended since
     /// it was woken.
     #[inline]
-    pub(crate) fn pop(&mut self) -> Option<(u32, TaskBody)> {
+    pub(super) fn pop(&mut self) -> Option<(u32, TaskBody)> {
         if self.head == NONE {
             return None;
         }
@@ -140,7 +140,7 @@ impl TaskSlots {
     }
 
     /// The slot's task has ended.
-    pub(crate) fn release(&mut self, id: u32) {
+    pub(super) fn release(&mut self, id: u32) {
         let slot = &mut self.all[id as usize];
         let in_list = slot.queued && slot.kind == SlotKind::Task;
         slot.kind = SlotKind::Free;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::FaultPlan;
-use super::handle::{FaultHandle, Shared, lock};
+use super::handle::{FaultHandle, FaultState, lock};
 use super::line::Line;
 use super::packets::{Lent, Outgoing};
 use crate::transport::{
@@ -28,14 +28,14 @@ pub struct Faulty<T: Transport> {
     line: Arc<Mutex<Line<T>>>,
     rx: FaultyRx<T>,
     tx: FaultyTx<T>,
-    shared: Arc<Shared>,
+    shared: Arc<FaultState>,
 }
 
 impl<T: Transport> Faulty<T> {
     /// Wraps `inner`. The plan takes effect now.
     #[must_use]
     pub fn new(inner: T, plan: FaultPlan) -> Self {
-        let shared = Arc::new(Shared::new(plan));
+        let shared = Arc::new(FaultState::new(plan));
         let line = Arc::new(Mutex::new(Line::new(inner, Arc::clone(&shared))));
         let rx = FaultyRx { line: Arc::clone(&line), lent: Lent::new() };
         let tx = FaultyTx { line: Arc::clone(&line) };

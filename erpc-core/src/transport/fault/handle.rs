@@ -20,7 +20,7 @@ pub struct FaultStats {
 
 /// Changes the plan of a [`Faulty`] transport and reads its counters, from any thread.
 #[derive(Clone, Debug)]
-pub struct FaultHandle(pub(super) Arc<Shared>);
+pub struct FaultHandle(pub(super) Arc<FaultState>);
 
 impl FaultHandle {
     /// Puts another plan into effect from the next packet on, its seed included; the time of its outages
@@ -39,7 +39,7 @@ impl FaultHandle {
 
 /// What a transport and its handles have in common.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct FaultState {
     /// The plan and when it took effect.
     plan: Mutex<(FaultPlan, Instant)>,
     /// Counts plans.
@@ -47,7 +47,7 @@ pub(super) struct Shared {
     stats: Mutex<FaultStats>,
 }
 
-impl Shared {
+impl FaultState {
     pub(super) fn new(plan: FaultPlan) -> Self {
         Self {
             plan: Mutex::new((plan, clock::now())),

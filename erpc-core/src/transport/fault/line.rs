@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::handle::Shared;
+use super::handle::FaultState;
 use super::late::Late;
 use super::packets::{Lent, Outgoing, Owned, push_owned};
 use super::{FaultStats, Injector, PacketCopy};
@@ -19,7 +19,7 @@ pub(super) struct Line<T: Transport> {
     tx: Way<T::Route>,
     /// When the last burst, doorbell or wait was, if anything wanted to know.
     now: Instant,
-    shared: Arc<Shared>,
+    shared: Arc<FaultState>,
     version: u64,
     /// What acted under earlier plans.
     past: FaultStats,
@@ -78,7 +78,7 @@ impl<R> Way<R> {
 }
 
 impl<T: Transport> Line<T> {
-    pub(super) fn new(inner: T, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(inner: T, shared: Arc<FaultState>) -> Self {
         let (plan, start) = shared.plan();
         Self {
             limits: inner.capabilities(),

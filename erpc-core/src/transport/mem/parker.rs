@@ -15,7 +15,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What a sender finds a port's owner doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-enum State {
+enum OwnerState {
     Awake = 0,
     Asleep = 1,
     /// Gone for good.
@@ -24,7 +24,7 @@ enum State {
 
 /// One owner sleeps, anybody wakes.
 pub(super) struct Parker {
-    /// A [`State`].
+    /// A [`OwnerState`].
     state: AtomicU8,
     /// Someone called [`Parker::wake`] and the owner has not noticed.
     woken: AtomicBool,
@@ -35,7 +35,7 @@ pub(super) struct Parker {
 impl Parker {
     pub(super) fn new() -> Self {
         Self {
-            state: AtomicU8::new(State::Awake as u8),
+            state: AtomicU8::new(OwnerState::Awake as u8),
             woken: AtomicBool::new(false),
             mutex: Mutex::new(()),
             condvar: Condvar::new(),
@@ -52,7 +52,7 @@ impl Parker {
     ) {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut guard = lock(&self.mutex);
-        self.state.store(State::Asleep as u8, Ordering::Relaxed);
+        self.state.store(OwnerState::Asleep as u8, Ordering::Relaxed);
         barrier.heavy();
         // Whoever published before this line is seen by `is_ready`; whoever publishes after it sees
         // the state, and calls `rouse`, which waits for the mutex.
@@ -74,7 +74,7 @@ impl Parker {
                 };
             }
         }
-        self.state.store(State::Awake as u8, Ordering::Relaxed);
+        self.state.store(OwnerState::Awake as u8, Ordering::Relaxed);
         drop(guard);
         // A swap, not a store: if this clears somebody's wake, then the owner now sees what led to it.
         self.woken.swap(false, Ordering::Acquire);
@@ -86,15 +86,15 @@ impl Parker {
     pub(super) fn ring(&self, barrier: Barrier) -> bool {
         barrier.light();
         let state = self.state.load(Ordering::Relaxed);
-        state == State::Awake as u8 || self.ring_slow(state)
+        state == OwnerState::Awake as u8 || self.ring_slow(state)
     }
 
     #[cold]
     fn ring_slow(&self, state: u8) -> bool {
-        if state == State::Asleep as u8 {
+        if state == OwnerState::Asleep as u8 {
             self.rouse();
         }
-        state != State::Closed as u8
+        state != OwnerState::Closed as u8
     }
 
     /// Ends the present or the next [`Parker::park`].
@@ -109,11 +109,11 @@ impl Parker {
         // The owner holds the mutex from before it is asleep until it waits, so that it cannot miss the
         // notification.
         let guard = lock(&self.mutex);
-        if self.state.load(Ordering::Relaxed) != State::Asleep as u8 {
+        if self.state.load(Ordering::Relaxed) != OwnerState::Asleep as u8 {
             return;
         }
         // One sender wakes; those that come before the owner runs again need not.
-        self.state.store(State::Awake as u8, Ordering::Relaxed);
+        self.state.store(OwnerState::Awake as u8, Ordering::Relaxed);
         // Swapped: a store would hide from the owner what callers of `wake` did who found it set.
         self.woken.swap(true, Ordering::Release);
         drop(guard);
@@ -123,11 +123,11 @@ impl Parker {
     /// Whether there is an owner.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
-        self.state.load(Ordering::Relaxed) != State::Closed as u8
+        self.state.load(Ordering::Relaxed) != OwnerState::Closed as u8
     }
 
     /// Tells senders that nobody will look any more.
     pub(super) fn close(&self) {
-        self.state.store(State::Closed as u8, Ordering::Release);
+        self.state.store(OwnerState::Closed as u8, Ordering::Release);
     }
 }
