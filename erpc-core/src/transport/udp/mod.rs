@@ -13,7 +13,7 @@
 
 mod config;
 mod egress;
-mod interface;
+mod nic;
 mod path;
 mod poller;
 mod route;

@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::MAX_DATAGRAM;
 use super::egress::Egress;
-use super::interface::Interface;
+use super::nic::Interface;
 use super::socket::{UdpSocket, errno};
 use crate::clock;
 use crate::time::Instant;
