@@ -10,7 +10,7 @@ use rustix::net::netdevice::index_to_name_inlined;
 use super::route::Name;
 
 /// A network interface of this host.
-pub(super) struct Interface {
+pub(super) struct Nic {
     /// A request about it, its name filled in.
     request: libc::ifreq,
 }
@@ -32,7 +32,7 @@ const _: () = assert!(size_of::<LinkSettings>() == 44);
 /// The command, as `linux/ethtool.h` has it. Answered by every kernel and to every user.
 const ETHTOOL_GSET: u32 = 1;
 
-impl Interface {
+impl Nic {
     /// The interface that has the address `ip`.
     pub(super) fn with_address(ip: IpAddr) -> Option<Self> {
         let mut list: *mut libc::ifaddrs = null_mut();

@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::MAX_DATAGRAM;
 use super::egress::Egress;
-use super::nic::Interface;
+use super::nic::Nic;
 use super::socket::{UdpSocket, errno};
 use crate::clock;
 use crate::time::Instant;
@@ -33,7 +33,7 @@ pub(super) fn largest(socket: &UdpSocket) -> usize {
     if ip.is_unspecified() {
         return MAX_DATAGRAM;
     }
-    match Interface::with_address(ip).and_then(|interface| interface.mtu(socket.fd())) {
+    match Nic::with_address(ip).and_then(|interface| interface.mtu(socket.fd())) {
         Some(mtu) => payload(mtu, ip.to_canonical().is_ipv4()).max(MIN_DATAGRAM),
         None => MAX_DATAGRAM,
     }
@@ -69,7 +69,7 @@ impl Paths {
         match Egress::find(source, peer)? {
             Egress::Local => None,
             Egress::Interface(index) => self.links.rate(index, clock::now(), || {
-                Interface::with_index(index, probe.as_fd())?.link_rate(probe.as_fd())
+                Nic::with_index(index, probe.as_fd())?.link_rate(probe.as_fd())
             }),
         }
     }
