@@ -175,7 +175,7 @@ impl Executor {
     )]
     pub(crate) fn new(bell: Arc<Bell>, liveness: Duration) -> Self {
         let remote = Arc::new(RemoteWakes { woken: Queue::new(), bell });
-        let slots = TaskSlots { all: Vec::new(), free: NONE, head: NONE, tail: NONE, ready: 0 };
+        let slots = TaskSlots::new();
         Self {
             slots: Rc::new(RefCell::new(slots)),
             polling: Cell::new((null(), NONE)),

@@ -9,10 +9,10 @@ use crate::sync::atomic::AtomicBool;
 pub(super) struct TaskSlots {
     pub(super) all: Vec<TaskSlot>,
     /// Free slots, linked by `next`.
-    pub(super) free: u32,
+    free: u32,
     /// Ready tasks, linked by `next`.
-    pub(super) head: u32,
-    pub(super) tail: u32,
+    head: u32,
+    tail: u32,
     pub(super) ready: usize,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct TaskSlot {
     /// Taken out while the task is being polled.
     pub(super) body: Option<TaskBody>,
     pub(super) signal: Arc<Signal>,
-    pub(super) next: u32,
+    next: u32,
     /// In the ready queue; for a root: woken.
     pub(super) queued: bool,
     /// Woken while a loop that runs within its own poll had no future to poll.
@@ -49,6 +49,10 @@ pub(super) struct TaskBody {
 }
 
 impl TaskSlots {
+    pub(super) fn new() -> Self {
+        Self { all: Vec::new(), free: NONE, head: NONE, tail: NONE, ready: 0 }
+    }
+
     /// Takes a free slot, or makes one.
     pub(super) fn claim(&mut self, remote: &Arc<RemoteWakes>, kind: SlotKind) -> u32 {
         if self.free != NONE {
