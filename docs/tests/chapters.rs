@@ -19,7 +19,7 @@ use erpc_guide::warehouse::Warehouse;
 type Outcome = Result<(), Box<dyn Error>>;
 
 /// No test takes longer than this, if the machine stops for a while.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_LIMIT: Duration = Duration::from_secs(20);
 
 fn bolts() -> CountRequest {
     CountRequest { item: "bolt".into() }
@@ -30,7 +30,7 @@ fn lab() -> Result<(ServerHandle, Endpoint, StockClient), Box<dyn Error>> {
     let server = Server::builder().add_service(Warehouse::with("bolt", 7)).spawn("127.0.0.1:0")?;
     let endpoint = Endpoint::udp()?;
     let stock = StockClient::connect(&endpoint, server.local_addr())?;
-    let stock = stock.with(CallOptions::new().deadline(PATIENCE));
+    let stock = stock.with(CallOptions::new().deadline(TEST_LIMIT));
     Ok((server, endpoint, stock))
 }
 

@@ -63,7 +63,7 @@ fn acted(feature: Feature, faults: &FaultCounts, happened: &Happened) -> u64 {
 #[test]
 fn every_fault_acts_alone() {
     /// Seeds that a fault may take to act.
-    const PATIENCE: usize = 60;
+    const MAX_SEEDS: usize = 60;
     for feature in Feature::ALL {
         if feature == Feature::Checksums {
             continue;
@@ -73,7 +73,7 @@ fn every_fault_acts_alone() {
         let scenario = Scenario::Pair;
         let has = |seed: &u64| Plan::draw(*seed, scenario, &cut).features.has(feature);
         let (mut faults, mut happened) = (FaultCounts::default(), Happened::default());
-        let acts = (0..).filter(has).take(PATIENCE).any(|seed| {
+        let acts = (0..).filter(has).take(MAX_SEEDS).any(|seed| {
             let SeedOutcome::Ran(report) = run_seed(seed, Some(scenario), &cut) else {
                 panic!("seed {seed} with {} alone panics", feature.name());
             };
@@ -84,7 +84,7 @@ fn every_fault_acts_alone() {
         });
         assert!(
             acts,
-            "{} did nothing in {PATIENCE} seeds: {faults:?} {happened:?}",
+            "{} did nothing in {MAX_SEEDS} seeds: {faults:?} {happened:?}",
             feature.name()
         );
     }

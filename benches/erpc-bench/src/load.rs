@@ -11,7 +11,7 @@ use crate::payload::{self, SINK_ANSWER, SinkAnswers};
 use crate::report::Latencies;
 
 /// A loop in which nothing happens for this long has lost a call.
-const PATIENCE: Duration = Duration::from_secs(15);
+const STALL_LIMIT: Duration = Duration::from_secs(15);
 /// Turns of the loop between two looks at the clock.
 const TURNS: u32 = 64;
 /// Tells control calls from others.
@@ -173,10 +173,10 @@ impl Load {
             self.is_running &= now - start < duration;
             if progress.0 != self.done {
                 progress = (self.done, now);
-            } else if now - progress.1 > PATIENCE {
+            } else if now - progress.1 > STALL_LIMIT {
                 return Err(Failure::new(format!(
                     "no call was answered for {} s",
-                    PATIENCE.as_secs()
+                    STALL_LIMIT.as_secs()
                 )));
             }
             // Whatever is still under way: the run is over.

@@ -16,7 +16,7 @@ use erpc_core::transport::udp::{UdpConfig, UdpTransport};
 use erpc_core::wire::extension::{EXTENSION_HEAD, Extension, push_entry, put_extension};
 
 /// Nothing takes longer, or the test has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_LIMIT: Duration = Duration::from_secs(20);
 
 /// What came of a call: metadata, if there was an extension, and message.
 pub(crate) type Outcome = Result<(Option<Metadata>, Vec<u8>), CallError>;
@@ -147,7 +147,7 @@ impl<T: Transport> Pair<T> {
         while !done(self) {
             self.client.turn();
             self.server.run_once();
-            assert!(start.elapsed() < PATIENCE, "nothing happens");
+            assert!(start.elapsed() < TEST_LIMIT, "nothing happens");
         }
     }
 
@@ -156,7 +156,7 @@ impl<T: Transport> Pair<T> {
         let start = Instant::now();
         while !done(self) {
             self.server.run_once();
-            assert!(start.elapsed() < PATIENCE, "nothing happens");
+            assert!(start.elapsed() < TEST_LIMIT, "nothing happens");
         }
     }
 

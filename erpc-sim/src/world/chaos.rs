@@ -155,8 +155,8 @@ impl World<'_> {
             match random.below(4) {
                 // What somebody else said. (Handshakes may be answered from elsewhere.)
                 0 => {
-                    let liar = random.below(hosts) as u32;
-                    let from = SimRoute::new(liar, random.within(1, 3) as u16);
+                    let host = random.below(hosts) as u32;
+                    let from = SimRoute::new(host, random.within(1, 3) as u16);
                     if self.places.contains_key(&from) && from == packet.to {
                         continue;
                     }

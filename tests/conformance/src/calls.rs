@@ -22,7 +22,7 @@ pub const ROUNDS: u64 = 12;
 /// Methods that are being called at a time.
 const LANES: usize = 16;
 /// All calls of a system are to be made within this time; it takes seconds.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 /// Failures beyond these are not told.
 const TOLD: usize = 5;
 
@@ -231,7 +231,7 @@ impl Calls {
             }
         };
         let all = join_all((0..LANES).map(|_| lane()).map(Box::pin));
-        let all = self.endpoint.block_on(self.endpoint.timeout(PATIENCE, all));
+        let all = self.endpoint.block_on(self.endpoint.timeout(TIME_LIMIT, all));
         let mut failures = self.progress.failures.take();
         if all.is_err() {
             let current = self.progress.current.take();

@@ -32,7 +32,7 @@ pub(super) struct Port {
     pub(super) buffer: u64,
     /// Bytes that it may be late by and send at once then.
     pub(super) burst: u64,
-    /// Packets that find more bytes before them are marked, if their senders heed marks.
+    /// Packets that find more bytes before them are marked, if their senders react to marks.
     pub(super) mark_above: u64,
 }
 
@@ -184,7 +184,7 @@ fn write(mut device: &File, packet: &[u8]) {
     assert_eq!(len, packet.len());
 }
 
-/// Sets the mark (CE, RFC 3168) of an IPv4 packet whose sender heeds it.
+/// Sets the mark (CE, RFC 3168) of an IPv4 packet whose sender reacts to it.
 fn mark(packet: &mut [u8]) {
     let is_capable = matches!(packet, [version, class, ..] if *version >> 4 == 4 && !matches!(*class & 0b11, 0b00 | 0b11));
     if !is_capable {

@@ -22,8 +22,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Longest wait for a line.
-    const PATIENCE: Duration = secs(20);
+    /// Longest wait for a line, and for the end of the output.
+    const OUTPUT_TIMEOUT: Duration = secs(20);
 
     /// Starts `program`, one of this package's binaries: `env!("CARGO_BIN_EXE_..")`.
     ///
@@ -57,7 +57,7 @@ impl Process {
     /// If none comes.
     #[must_use]
     pub fn line(&self) -> String {
-        match self.lines.recv_timeout(Self::PATIENCE) {
+        match self.lines.recv_timeout(Self::OUTPUT_TIMEOUT) {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => panic!("{}: says nothing", self.name),
             Err(RecvTimeoutError::Disconnected) => panic!("{}: has ended early", self.name),
@@ -130,7 +130,7 @@ impl Process {
     /// If it does not end, or badly.
     pub fn finish(mut self) {
         drop(self.input.take());
-        let deadline = Instant::now() + Self::PATIENCE;
+        let deadline = Instant::now() + Self::OUTPUT_TIMEOUT;
         // There is no wait with a time-out in the standard library; the output ends with the process.
         while let Ok(line) =
             self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now()))

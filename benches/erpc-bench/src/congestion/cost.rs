@@ -31,7 +31,7 @@ pub(crate) enum Controlled {
 pub(crate) enum Without {
     /// Nothing
     None,
-    /// Heed round trips without a queue
+    /// Update the rate by round trips without a queue
     Update,
     /// Pass through the wheel at the link's rate
     Wheel,

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 /// Turns between two looks at the clock or at the parent.
 const TURNS: u32 = 1 << 14;
 /// A loop without a single message for this long has lost one.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STALL_LIMIT: Duration = Duration::from_secs(2);
 
 /// Whether the process that started this one still lives.
 pub(super) struct Alive {
@@ -53,7 +53,9 @@ impl Progress {
     pub(super) fn check(&mut self) -> Result<(), Failure> {
         self.turns = self.turns.wrapping_add(1);
         // Turns of a link that blocks are long; of one that spins, many.
-        if (self.turns < 64 || self.turns.is_multiple_of(TURNS)) && self.last.elapsed() > PATIENCE {
+        if (self.turns < 64 || self.turns.is_multiple_of(TURNS))
+            && self.last.elapsed() > STALL_LIMIT
+        {
             return Err(Failure::new(
                 "no answer for 2 seconds: a datagram was lost, and bare sockets do not send twice",
             ));

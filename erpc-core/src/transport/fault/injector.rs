@@ -43,8 +43,7 @@ pub struct Injector {
     drop: Lot,
     bursts: Bursts,
     duplicate: Lot,
-    /// Most copies beside the packet, how many it is, how late each is at most, how late each is.
-    copies: (u8, Stream, Duration, Stream),
+    copies: Copies,
     reorder: Delay,
     spike: Delay,
     corrupt: Lot,
@@ -63,6 +62,16 @@ struct Bursts {
     ends: Lot,
     drop: Lot,
     is_inside: bool,
+}
+
+/// The copies of a duplicated packet beside the packet itself.
+#[derive(Clone, Copy, Debug)]
+struct Copies {
+    max: u8,
+    count: Stream,
+    /// How late each copy is at most.
+    max_delay: Duration,
+    delay: Stream,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +106,12 @@ impl Injector {
                 is_inside: false,
             },
             duplicate: lot(Use::Duplicate, duplicate.chance),
-            copies: (duplicate.copies, stream(Use::Copies), duplicate.late, stream(Use::CopyDelay)),
+            copies: Copies {
+                max: duplicate.copies,
+                count: stream(Use::Copies),
+                max_delay: duplicate.late,
+                delay: stream(Use::CopyDelay),
+            },
             reorder: Delay {
                 lot: lot(Use::Reorder, reorder.chance),
                 max: reorder.max,
@@ -214,13 +228,15 @@ impl Injector {
     }
 
     fn duplicated(&mut self, packet: u64, original: PacketCopy, len: usize) -> Fate {
-        let (most, how_many, late, delays) = self.copies;
-        let more = 1 + how_many.below(packet, most.into());
+        let Copies { max, count, max_delay, delay } = self.copies;
+        let more = 1 + count.below(packet, max.into());
         self.counts.duplicated += more;
         let mut copies = [original; Fate::MAX_COPIES];
         for (place, copy) in (packet * PLACES + 1..).zip(&mut copies[1..=more as usize]) {
-            *copy =
-                PacketCopy { delay: delays.up_to(place, late), damage: self.damage(place, len) };
+            *copy = PacketCopy {
+                delay: delay.up_to(place, max_delay),
+                damage: self.damage(place, len),
+            };
         }
         Fate(Kind::Several(1 + more as u8, copies))
     }

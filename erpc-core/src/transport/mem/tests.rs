@@ -14,7 +14,7 @@ use crate::transport::{MAX_BURST, NoMarks, RxQueue, TxPacket};
 use crate::wire::checksum::check;
 
 /// Tests with threads give up after this long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 fn two_ports() -> (MemTransport, MemTransport) {
     let hub = MemHub::new();
@@ -31,8 +31,8 @@ fn send(from: &mut MemTransport, to: MemRoute, bytes: &[u8]) {
 #[track_caller]
 fn sleep(at: &mut MemTransport, expected: &str) {
     let start = Instant::now();
-    at.wait(Some(PATIENCE));
-    assert!(start.elapsed() < PATIENCE, "the port slept on in spite of {expected}");
+    at.wait(Some(WAIT_LIMIT));
+    assert!(start.elapsed() < WAIT_LIMIT, "the port slept on in spite of {expected}");
 }
 
 /// Everything that waits at a port, with its senders.
@@ -319,7 +319,7 @@ fn two_threads_exchange_datagrams_of_all_sizes() {
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut next = 0;
-            while !done.load(Ordering::Relaxed) && start.elapsed() < PATIENCE {
+            while !done.load(Ordering::Relaxed) && start.elapsed() < WAIT_LIMIT {
                 let (rx, tx) = bob.split();
                 let count = rx.burst();
                 for index in 0..count {
@@ -336,7 +336,7 @@ fn two_threads_exchange_datagrams_of_all_sizes() {
         });
         let (mut sent, mut answered) = (0u64, 0u64);
         let mut random = Random::new(1);
-        while answered < TOTAL && start.elapsed() < PATIENCE {
+        while answered < TOTAL && start.elapsed() < WAIT_LIMIT {
             let (rx, tx) = alice.split();
             let count = rx.burst();
             for index in 0..count {
@@ -389,9 +389,9 @@ fn a_wait_ends_by_time_by_wake_and_by_packet() {
             send(&mut alice, to, b"x");
         });
         while receive(&mut bob).is_empty() {
-            bob.wait(Some(PATIENCE));
+            bob.wait(Some(WAIT_LIMIT));
         }
-        assert!(start.elapsed() < PATIENCE, "the packet did not wake the receiver");
+        assert!(start.elapsed() < WAIT_LIMIT, "the packet did not wake the receiver");
     });
 }
 
@@ -426,8 +426,8 @@ fn no_wake_up_is_lost() {
                 send(own, peer, b"ball");
             }
             let before = Instant::now();
-            own.wait(Some(PATIENCE));
-            assert!(before.elapsed() < PATIENCE, "a wake-up was lost after {turns} turns");
+            own.wait(Some(WAIT_LIMIT));
+            assert!(before.elapsed() < WAIT_LIMIT, "a wake-up was lost after {turns} turns");
         }
     };
     thread::scope(|scope| {
@@ -452,7 +452,7 @@ fn no_call_of_a_waker_is_lost() {
                 number += 1;
                 posted.store(number, Ordering::Relaxed);
                 waker.wake();
-                while taken.load(Ordering::Acquire) < number && start.elapsed() < PATIENCE {
+                while taken.load(Ordering::Acquire) < number && start.elapsed() < WAIT_LIMIT {
                     thread::yield_now();
                 }
             }
@@ -466,8 +466,8 @@ fn no_call_of_a_waker_is_lost() {
             }
             taken.store(seen, Ordering::Release);
             let before = Instant::now();
-            alice.wait(Some(PATIENCE));
-            assert!(before.elapsed() < PATIENCE, "a wake was lost after {seen}");
+            alice.wait(Some(WAIT_LIMIT));
+            assert!(before.elapsed() < WAIT_LIMIT, "a wake was lost after {seen}");
         }
     });
 }

@@ -300,7 +300,7 @@ impl UdpRx {
         let Some(member) = &self.member else { return false };
         let Some(to) = member.stray(bytes) else { return false };
         let name = packet.name as usize;
-        if !member.pass_on(to, (&self.names[name], self.marks[name]), bytes) {
+        if !member.pass_on(to, &self.names[name], self.marks[name], bytes) {
             self.counters.overflow += 1;
         }
         true

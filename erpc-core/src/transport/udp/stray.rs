@@ -90,7 +90,7 @@ impl Member {
 
     /// Passes a stray packet on to member `to`; false if there is no room.
     #[cold]
-    pub(super) fn pass_on(&self, to: u8, (name, marked): (&Name, bool), packet: &[u8]) -> bool {
+    pub(super) fn pass_on(&self, to: u8, name: &Name, marked: bool, packet: &[u8]) -> bool {
         let inbox = &self.inboxes.0[usize::from(to)];
         let mut strays = inbox.lock();
         let at = strays.bytes.len();

@@ -61,7 +61,7 @@ impl Sender {
 fn marks<T: Transport>(transport: &mut T, count: usize) -> Vec<(u8, bool)> {
     let mut marks = Vec::new();
     let start = Instant::now();
-    while marks.len() < count && start.elapsed() < PATIENCE {
+    while marks.len() < count && start.elapsed() < WAIT_LIMIT {
         let (rx, _) = transport.split();
         let burst = rx.burst();
         marks.extend((0..burst).map(|at| (rx.packet(at).bytes[0], rx.packet(at).marked)));
@@ -140,7 +140,7 @@ fn class_received(socket: &StdSocket) -> u8 {
         libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: size_of_val(&bytes) };
     let mut headers = sys::Headers::new(1);
     let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < WAIT_LIMIT {
         let header = headers.get_mut(0);
         (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
         header.msg_control = (&raw mut controls).cast();

@@ -24,7 +24,7 @@ pub(super) fn header(steer: u8, kind: Kind, packet: u32) -> [u8; HEADER_LEN] {
 /// Which member received something; exactly one must.
 fn receiver(group: &mut [UdpTransport]) -> usize {
     let start = Instant::now();
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < WAIT_LIMIT {
         if let Some(index) = group.iter_mut().position(|member| member.split().0.burst() > 0) {
             return index;
         }

@@ -18,7 +18,7 @@ use crate::wire::checksum::{check, overhead};
 const V4: &str = "127.0.0.1:0";
 const V6: &str = "[::1]:0";
 /// Long enough for any scheduler.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_LIMIT: Duration = Duration::from_secs(10);
 
 fn config(address: &str) -> UdpConfig {
     UdpConfig::new().address(address.parse().unwrap())
@@ -42,7 +42,7 @@ fn send(transport: &mut UdpTransport, to: &UdpRoute, packets: &[&[u8]]) {
 fn receive(transport: &mut UdpTransport, count: usize) -> Vec<(UdpRoute, Vec<u8>)> {
     let mut packets = Vec::new();
     let start = Instant::now();
-    while packets.len() < count && start.elapsed() < PATIENCE {
+    while packets.len() < count && start.elapsed() < WAIT_LIMIT {
         let (rx, _) = transport.split();
         let burst = rx.burst();
         packets.extend((0..burst).map(|i| (rx.packet(i).route, rx.packet(i).bytes.to_vec())));
@@ -57,8 +57,8 @@ fn receive(transport: &mut UdpTransport, count: usize) -> Vec<(UdpRoute, Vec<u8>
 #[track_caller]
 fn sleep(transport: &mut UdpTransport, expected: &str) {
     let start = Instant::now();
-    transport.wait(Some(PATIENCE));
-    assert!(start.elapsed() < PATIENCE, "the transport slept on in spite of {expected}");
+    transport.wait(Some(WAIT_LIMIT));
+    assert!(start.elapsed() < WAIT_LIMIT, "the transport slept on in spite of {expected}");
 }
 
 fn lengths(packets: &[(UdpRoute, Vec<u8>)]) -> Vec<usize> {
@@ -243,7 +243,7 @@ fn a_packet_ends_a_sleep() {
         send_woken.send(server.split().0.burst())
     });
     send(&mut client, &to, &[b"x"]);
-    assert_eq!(woken.recv_timeout(PATIENCE), Ok(1), "the packet did not end the sleep");
+    assert_eq!(woken.recv_timeout(WAIT_LIMIT), Ok(1), "the packet did not end the sleep");
 }
 
 #[test]
