@@ -110,7 +110,8 @@ impl MsgBuf {
     }
 
     /// Whether the buffer belongs to no pool.
-    pub(super) fn is_detached(&self) -> bool {
+    #[inline]
+    pub(crate) fn is_detached(&self) -> bool {
         self.block.is_homeless()
     }
 

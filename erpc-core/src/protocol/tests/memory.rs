@@ -1,6 +1,7 @@
 //! What messages may take: memory follows the bytes that have come in, within limits.
 
 use super::pair::{CLIENT, Pair, SERVER, Side, connected, deferring, header, kinds, ms, pattern};
+use crate::buf::MsgBuf;
 use crate::protocol::{CallError, DropReason, EndpointConfig, NewCall};
 use crate::status::Code;
 use crate::wire::Kind;
@@ -248,6 +249,22 @@ fn what_takes_the_place_of_a_kept_buffer_gives_it_back() {
         pair.settle();
     }
     assert_eq!(pair.server.pool_stats().in_use, 1);
+}
+
+#[test]
+fn a_response_of_another_thread_counts_in_every_round() {
+    let (mut pair, session) = deferring();
+    for round in 0..2 {
+        pair.call(session, round, b"answered elsewhere");
+        pair.settle();
+        let asked = pair.asked.pop_front().expect("a request waits");
+        drop(asked.buffer);
+        let mut response = MsgBuf::detached(10).expect("memory");
+        response.resize(10);
+        pair.server.respond(pair.now, asked.handle, response, false, &mut pair.to_client);
+        pair.settle();
+        assert_eq!(pair.server.pool_stats().in_use, 1, "round {round}");
+    }
 }
 
 #[test]

@@ -52,7 +52,9 @@ impl<R: Route> ServerSession<R> {
         mut message: MsgBuf,
     ) -> Result<(), MsgBuf> {
         let slot = &mut self.slots[SlotIndex::of(request)];
+        // The general path adopts a message of another thread, so that the pool counts it.
         let fits = slot.number() == request
+            && !message.is_detached()
             && message.capacity() <= KEPT_CAPACITY
             && message.len() <= self.agreed.eager.min(self.agreed.max_response) as usize;
         let Some(since) = slot.plain_executing_since() else { return Err(message) };
