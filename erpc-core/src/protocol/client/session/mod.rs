@@ -311,6 +311,11 @@ impl<R: Route> OpenSession<R> {
         let mut outstanding = 0;
         for (at, slot) in self.slots.iter() {
             assert_eq!(self.free.contains(at), slot.is_free(), "the free slots are known");
+            let waiting = slot.call().and_then(Call::waiting);
+            let is_paced = waiting == Some(Blocked::Pace);
+            assert_eq!(self.pacer.is_waiting(at), is_paced, "the paced calls are listed");
+            let is_starved = waiting == Some(Blocked::Credits);
+            assert_eq!(self.credits.is_waiting(at), is_starved, "the starved calls are listed");
             let reserved = match &slot.state {
                 SlotState::Free => continue,
                 SlotState::Quarantine(quarantine) => quarantine.reserved(),
@@ -327,12 +332,8 @@ impl<R: Route> OpenSession<R> {
             call.check_invariants();
             let place = (self.index(), slot.number.to_u32());
             let in_line = || places.binary_search(&place).is_ok();
-            match call.waiting() {
-                None => {}
-                Some(Blocked::Pace) => assert!(self.pacer.is_waiting(at), "a paced call is listed"),
-                Some(Blocked::Credits) => {
-                    assert!(self.credits.is_waiting(at), "a starved call is listed");
-                }
+            match waiting {
+                None | Some(Blocked::Pace | Blocked::Credits) => {}
                 Some(Blocked::Window) => {
                     peer.waiting += 1;
                     assert!(in_line(), "a call that waits for the window stands in line");
