@@ -310,9 +310,14 @@ impl<R: Route> Lines<R> {
         pacer: &mut Pacer,
     ) {
         let id = TimerId(index.get());
-        if pacer.is_awaited() && !self.departures.is_armed(id) && !mutant!(DepartureForgotten) {
+        if !pacer.is_awaited() || mutant!(DepartureForgotten) {
+            return;
+        }
+        let next = pacer.await_next();
+        // A departure stays armed when the last call that waits for it leaves.
+        if !self.departures.is_armed(id) {
             self.departures.begin(now);
-            self.departures.arm(id, pacer.await_next());
+            self.departures.arm(id, next);
         }
     }
 

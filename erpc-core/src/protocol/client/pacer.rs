@@ -113,10 +113,14 @@ impl Pacer {
         self.waiting.insert(slot);
     }
 
-    /// The call in a slot has ended.
+    /// The call in a slot does not wait any more, if it has. The lateness that the last one to leave would have made up
+    /// for serves no later call.
     #[inline(always)]
     pub(super) fn leave(&mut self, slot: SlotIndex) {
-        self.waiting.remove(slot);
+        if self.waiting.contains(slot) {
+            self.waiting.remove(slot);
+            self.forget_wait();
+        }
     }
 
     /// The slot whose turn it is to send a packet, if it is time for one.
@@ -140,5 +144,24 @@ impl Pacer {
         if self.waiting.is_empty() {
             self.pace.forget_wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_starts_after_the_last_one_left_makes_up_for_no_lateness() {
+        let mut pacer = Pacer::unlimited();
+        // A nanosecond per byte.
+        pacer.pace.set_rate(1_000_000_000);
+        pacer.wait(SlotIndex::FIRST);
+        pacer.await_next();
+        pacer.leave(SlotIndex::FIRST);
+        let later = Instant::from_nanos(5_000_000_000);
+        // Spent through the pace: the controller, which has no limit, would set the rate again.
+        pacer.pace.spend(later, 1_000);
+        assert!(pacer.holds(later), "the next packet waits for the rate");
     }
 }
