@@ -93,7 +93,12 @@ impl<R: Route> ServerSession<R> {
     ) {
         let Step { slot, memory, .. } = self.step(request, window);
         slot.clear(memory, &mut turn.endpoint.pool);
-        let execution = Execution { since: turn.arrived_at(), is_accepted: false };
+        let since = turn.arrived_at();
+        // If there is no memory for the status, the slot stays like this: repeated packets are answered.
+        if let Some(kept) = slot.execute(since, memory) {
+            turn.endpoint.pool.recycle(kept);
+        }
+        let execution = Execution { since, is_accepted: false };
         self.respond_status(turn, window, request, execution, status);
     }
 
