@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
 use erpc::Service as _;
-use erpc::raw::{App, Body, ClientStats, Context, MsgBuf, RequestHandle};
+use erpc::raw::{App, Body, ClientStats, Context, MsgBuf, RequestHandle, ResponseBuffer};
 use erpc::service::{MethodCollision, Routes};
 use erpc::{Request, Response, Status, Transport};
 use erpc_core::service::{CallHost, Encoded, HandlerOutcome, ReplySink};
@@ -116,7 +116,7 @@ impl Answerer {
         cx: &mut Context<'_, T>,
         method: u32,
         handle: RequestHandle,
-        kept: Option<MsgBuf>,
+        kept: Option<ResponseBuffer>,
         body: &[u8],
     ) -> Result<Option<MsgBuf>, Status> {
         let entry =
@@ -135,7 +135,7 @@ impl Answerer {
         &mut self,
         cx: &mut Context<'_, T>,
         handle: RequestHandle,
-        kept: Option<MsgBuf>,
+        kept: Option<ResponseBuffer>,
         body: &[u8],
     ) -> bool {
         let Ok(mut answer) = cx.response_buffer(kept, body.len()) else { return false };
@@ -153,7 +153,7 @@ impl Answerer {
         &mut self,
         cx: &mut Context<'_, T>,
         handle: RequestHandle,
-        kept: Option<MsgBuf>,
+        kept: Option<ResponseBuffer>,
         body: &[u8],
     ) -> bool {
         let Some(len) = payload::wanted(body) else { return false };
@@ -171,7 +171,7 @@ impl Answerer {
         cx: &mut Context<'_, T>,
         method: u32,
         handle: RequestHandle,
-        kept: Option<MsgBuf>,
+        kept: Option<ResponseBuffer>,
         body: &[u8],
     ) -> Result<Option<MsgBuf>, Status> {
         let bad = || Status::invalid_argument("no request of this benchmark");
@@ -217,7 +217,7 @@ impl<T: Transport> App<T> for Answerer {
 
 fn buffer<T: Transport>(
     cx: &mut Context<'_, T>,
-    kept: Option<MsgBuf>,
+    kept: Option<ResponseBuffer>,
     len: usize,
 ) -> Result<MsgBuf, Status> {
     cx.response_buffer(kept, len).map_err(|error| Status::resource_exhausted(error.to_string()))
@@ -225,7 +225,7 @@ fn buffer<T: Transport>(
 
 fn filled<T: Transport>(
     cx: &mut Context<'_, T>,
-    kept: Option<MsgBuf>,
+    kept: Option<ResponseBuffer>,
     bytes: &[u8],
 ) -> Result<MsgBuf, Status> {
     let mut answer = buffer(cx, kept, bytes.len())?;
@@ -238,7 +238,7 @@ fn filled<T: Transport>(
 pub(crate) struct Host<'a, 'c, T: Transport> {
     pub(crate) cx: RefCell<&'a mut Context<'c, T>>,
     /// Came with the request.
-    pub(crate) buffer: Cell<Option<MsgBuf>>,
+    pub(crate) buffer: Cell<Option<ResponseBuffer>>,
     pub(crate) sink: &'a Arc<dyn ReplySink>,
 }
 

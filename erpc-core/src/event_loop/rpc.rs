@@ -9,7 +9,7 @@ use crate::event_loop::turn::Turns;
 use crate::protocol::{
     Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, ConnectError, Core,
     EndpointConfig, Event, EventSink, Local, NewCall, Notice, ProtocolStats, QueueWait, Rejected,
-    Reply, Request, RequestHandle, SessionEvent, SessionId, SessionStats,
+    Reply, Request, RequestHandle, ResponseBuffer, SessionEvent, SessionId, SessionStats,
 };
 use crate::random::random_key;
 use crate::status::Status;
@@ -159,7 +159,7 @@ impl<T: Transport> Context<'_, T> {
     #[inline(always)]
     pub fn response_buffer(
         &mut self,
-        kept: Option<MsgBuf>,
+        kept: Option<ResponseBuffer>,
         len: usize,
     ) -> Result<MsgBuf, NoMemory> {
         self.core.response_buffer(kept, len)

@@ -13,7 +13,7 @@ use super::turn::{QueueWait, Turn};
 use super::wheel::{MAX_EXPIRED, TimerId, Timers};
 use super::{
     Body, Cause, ClientId, ClientStats, ConfigError, ConnectError, Event, NewCall, Notice,
-    Rejected, Reply, Request, RequestHandle, SessionId, SessionStats,
+    Rejected, Reply, Request, RequestHandle, ResponseBuffer, SessionId, SessionStats,
 };
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::mutants::mutant;
@@ -174,7 +174,7 @@ impl<R: Route> Core<R> {
                     peer: route,
                     extended: false,
                     deadline: Instant::NEVER,
-                    buffer,
+                    buffer: buffer.map(ResponseBuffer),
                 };
                 return sink.on_event(self, tx, Event::Request(request));
             }
@@ -450,11 +450,11 @@ impl<R: Route> Core<R> {
     #[inline(always)]
     pub fn response_buffer(
         &mut self,
-        kept: Option<MsgBuf>,
+        kept: Option<ResponseBuffer>,
         len: usize,
     ) -> Result<MsgBuf, NoMemory> {
         match kept {
-            Some(mut buffer) if buffer.capacity() >= len && buffer.is_unique() => {
+            Some(ResponseBuffer(mut buffer)) if buffer.capacity() >= len && buffer.is_unique() => {
                 buffer.clear();
                 Ok(buffer)
             }
@@ -466,14 +466,19 @@ impl<R: Route> Core<R> {
     #[inline(never)]
     fn other_response_buffer(
         &mut self,
-        kept: Option<MsgBuf>,
+        kept: Option<ResponseBuffer>,
         len: usize,
     ) -> Result<MsgBuf, NoMemory> {
-        let pool = &mut self.endpoint.pool;
-        if let Some(buffer) = kept {
-            pool.recycle(buffer);
+        self.recycle_response_buffer(kept);
+        self.endpoint.pool.alloc(len.max(FIRST_BUFFER))
+    }
+
+    /// Takes back a [request's buffer](Request::buffer) that the response does not need.
+    #[inline]
+    pub(crate) fn recycle_response_buffer(&mut self, kept: Option<ResponseBuffer>) {
+        if let Some(ResponseBuffer(buffer)) = kept {
+            self.endpoint.pool.recycle(buffer);
         }
-        pool.alloc(len.max(FIRST_BUFFER))
     }
 
     /// Answers a request; `extended` if the response begins with an [extension](crate::wire::extension).

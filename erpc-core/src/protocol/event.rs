@@ -114,8 +114,13 @@ pub struct Request<'p, R> {
     pub deadline: Instant,
     /// The slot's last response buffer, to write this response into: see
     /// [`response_buffer`](super::Core::response_buffer). `None` if the slot kept none.
-    pub buffer: Option<MsgBuf>,
+    pub buffer: Option<ResponseBuffer>,
 }
+
+/// A slot's last response buffer. The transmit queue may still refer to it, so only
+/// [`response_buffer`](super::Core::response_buffer) opens it (thesis section 6.3.2.2).
+#[derive(Debug)]
+pub struct ResponseBuffer(pub(super) MsgBuf);
 
 /// A response.
 #[derive(Debug)]

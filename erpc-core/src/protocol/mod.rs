@@ -50,7 +50,8 @@ pub use congestion::{CongestionControl, DcqcnConfig, TimelyConfig};
 pub use endpoint::Local;
 pub use error::{CallError, Cause, ConnectError, RejectReason, Rejected};
 pub use event::{
-    Body, ClientId, Event, NewCall, Notice, Reply, Request, RequestHandle, SessionEvent, SessionId,
+    Body, ClientId, Event, NewCall, Notice, Reply, Request, RequestHandle, ResponseBuffer,
+    SessionEvent, SessionId,
 };
 pub use rtt::MAX_RTO;
 pub use server::{Acceptor, KEPT_CAPACITY, ListenGroup};

@@ -13,7 +13,7 @@ use super::requests::Requests;
 use super::worker::{JobRefused, WorkerJob, WorkerQueue};
 use crate::buf::MsgBuf;
 use crate::event_loop::Context;
-use crate::protocol::{Body, ClientStats, Request, RequestHandle};
+use crate::protocol::{Body, ClientStats, Request, RequestHandle, ResponseBuffer};
 use crate::service::{
     Arrival, CallHost, Encoded, HandlerOutcome, MetadataRef, Mode, ReplySink, RouteEntry, Routes,
     TaskMethod,
@@ -207,7 +207,7 @@ struct OpenedRequest<'m> {
 struct SlotHost<'a, 'c, T: Transport> {
     cx: RefCell<&'a mut Context<'c, T>>,
     /// Came with the request.
-    buffer: Cell<Option<MsgBuf>>,
+    buffer: Cell<Option<ResponseBuffer>>,
     peer: &'a T::Route,
     requests: &'a Requests<T>,
 }
@@ -216,7 +216,7 @@ impl<'a, 'c, T: Transport> SlotHost<'a, 'c, T> {
     #[inline(always)]
     fn new(
         cx: &'a mut Context<'c, T>,
-        buffer: Option<MsgBuf>,
+        buffer: Option<ResponseBuffer>,
         peer: &'a T::Route,
         requests: &'a Requests<T>,
     ) -> Self {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use erpc_core::buf::MsgBuf;
 use erpc_core::protocol::{
     Acceptor, Body, ClientId, EndpointConfig, Event, ListenGroup, Notice, QueueWait, Request,
-    RequestHandle,
+    RequestHandle, ResponseBuffer,
 };
 use erpc_core::status::{Code, Status};
 use erpc_core::time::Instant;
@@ -49,7 +49,7 @@ struct Waiting {
     handle: RequestHandle,
     /// Kept until the answer, as a worker would.
     body: Option<MsgBuf>,
-    buffer: Option<MsgBuf>,
+    buffer: Option<ResponseBuffer>,
 }
 
 /// The server's clients, and its handler.
@@ -333,7 +333,7 @@ impl Harness<HostileClients> {
     fn respond(
         &mut self,
         handle: RequestHandle,
-        buffer: Option<MsgBuf>,
+        buffer: Option<ResponseBuffer>,
         len: Option<usize>,
         is_detached: bool,
     ) {

@@ -7,11 +7,10 @@ use std::time::Duration;
 use bytes::BufMut;
 
 use super::wire::Wire;
-use crate::buf::MsgBuf;
 use crate::protocol::{
     Acceptor, Body, CallError, Cause, ClientId, Core, DropReason, EndpointConfig, Event,
-    ListenGroup, Local, NewCall, Notice, QueueWait, Rejected, Reply, RequestHandle, SessionEvent,
-    SessionId,
+    ListenGroup, Local, NewCall, Notice, QueueWait, Rejected, Reply, RequestHandle, ResponseBuffer,
+    SessionEvent, SessionId,
 };
 use crate::status::{Code, Status};
 use crate::time::Instant;
@@ -66,7 +65,7 @@ pub(crate) struct Asked {
     pub(crate) body: Vec<u8>,
     pub(crate) extended: bool,
     pub(crate) deadline: Instant,
-    pub(crate) buffer: Option<MsgBuf>,
+    pub(crate) buffer: Option<ResponseBuffer>,
 }
 
 /// What one of the two cores is made of.
@@ -316,7 +315,7 @@ impl Pair {
     }
 
     /// Responds in the buffer that came with the request.
-    fn respond_in(&mut self, buffer: Option<MsgBuf>, handle: RequestHandle, body: &[u8]) {
+    fn respond_in(&mut self, buffer: Option<ResponseBuffer>, handle: RequestHandle, body: &[u8]) {
         let mut response = self.server.response_buffer(buffer, body.len()).expect("memory");
         response.put_slice(body);
         self.server.respond(self.now, handle, response, false, &mut self.to_client);

@@ -12,7 +12,7 @@ use crate::protocol::server::receiving::{CreditReturn, Received, Receiving};
 use crate::protocol::server::slot::{Position, SlotState};
 use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
-use crate::protocol::{Body, Event, Request, RequestHandle, WINDOW};
+use crate::protocol::{Body, Event, Request, RequestHandle, ResponseBuffer, WINDOW};
 use crate::status::{Code, Status};
 use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
@@ -114,7 +114,7 @@ impl<R: Route> ServerSession<R> {
                 peer: self.route,
                 extended: header.flags.extended(),
                 deadline,
-                buffer,
+                buffer: buffer.map(ResponseBuffer),
             }));
         }
         let assembly = check_budget(turn, memory, body.len(), &layout)
@@ -184,7 +184,7 @@ impl<R: Route> ServerSession<R> {
             peer: self.route,
             extended: header.flags.extended(),
             deadline,
-            buffer,
+            buffer: buffer.map(ResponseBuffer),
         }))
     }
 
