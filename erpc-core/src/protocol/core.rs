@@ -70,7 +70,10 @@ const FIRST_BUFFER: usize = 40;
 ///
 /// # Bounds
 ///
-/// `receive` takes constant time, but for a session that ends, whose calls all end with it. `end_of_burst` takes time in
+/// `receive` takes constant time, with three exceptions. A reply that frees a slot fails the queued calls of its session
+/// whose deadline has passed: the session's queue bounds this. A session of this client that ends fails all its calls, and
+/// may search the list of peers: the peers of the endpoint bound this. If the last session of a client endpoint ends, the
+/// server divides the receive queue anew: the client endpoints bound this. `end_of_burst` takes time in
 /// proportion to what the burst made possible, `expire` looks at 32 sessions at most. No packet makes the core panic: what it
 /// does not understand or expect is dropped for a [`DropReason`] and counted in [`stats`](Self::stats).
 ///

@@ -5,7 +5,7 @@
 //! clock.
 //!
 //! ```text
-//!             receive(now, .., packet)    ->  Event: a request to handle, a reply to deliver, or nothing
+//!             receive(now, .., packet)    ->  at most one Event, handed to the owner's sink as its last act
 //!   call(..) cancel(..) respond(..)       ->  packets into the transmit queue
 //!             end_of_burst(now)           ->  credit returns, requests for response, calls that waited
 //!             expire(now)                 ->  paced packets, retransmissions, pings, deadlines
@@ -16,9 +16,9 @@
 //!
 //! # Roles
 //!
-//! `client` holds the sessions that this endpoint opened, `server` the sessions that it accepted. Clients drive: every
-//! packet of a server answers one of its client's, only clients retransmit, and a client notices when a server has lost
-//! its state.
+//! `client` holds the sessions that this endpoint opened, `server` the sessions that it accepted. Clients drive:
+//! a server sends nothing of a call unasked, only pings and `Close` of a session. It repeats a response only when a
+//! repeated request or a request for response asks for it. A client notices when a server has lost its state.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]

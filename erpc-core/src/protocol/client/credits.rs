@@ -4,7 +4,11 @@ use crate::mutants::mutant;
 use crate::protocol::WINDOW;
 use crate::protocol::index::{SlotIndex, SlotSet};
 
-/// Packets that a session may have on its way (thesis section 6.3.3.1), and who gets the next one.
+/// Packets that a session may have on its way (thesis section 6.3.3.1), and which call gets the next credit.
+///
+/// A call owns the credits of its packets `acked..sent` and of the response packets asked for
+/// ([`Call::outstanding`](super::call::Call::outstanding)). A [`Quarantine`](super::slot::Quarantine) owns what its call
+/// left.
 #[derive(Debug)]
 pub(super) struct Credits {
     available: u16,

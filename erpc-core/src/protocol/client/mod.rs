@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `table` | all sessions: finds the one that a packet, a timer or a caller names, and does what its step asks for |
 //! | `phases`: `connecting`, `session`, `closing` | a session in each phase of its life |
+//! | `followup` | what a step of a session asks of the table |
 //! | `common`, `repeat` | its name, timer and queue of calls; messages that are sent until they are answered |
 //! | `slot`, `call`, `response` | a request slot, the call in it, and its response while that comes in |
 //! | `retry`, `recovery` | when an answer is overdue; which losses were repaired |

@@ -79,7 +79,8 @@ pub(super) struct Cost {
     pub(super) room: u32,
 }
 
-/// What packets of a call have reserved.
+/// What packets of a call have reserved. The call owns it, or the quarantine that the call left: see
+/// [`Credits`].
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Reserved {
     credits: u32,

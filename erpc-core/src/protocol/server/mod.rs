@@ -1,6 +1,7 @@
 //! The server's half: sessions that this endpoint has accepted, and the requests in their slots.
 //!
-//! Servers are passive (thesis section 6.4): no retransmission timer, every packet answers one.
+//! Servers are passive (thesis section 6.4): they have no retransmission timer. Unasked, a server sends only pings and
+//! `Close`. It repeats a response only when a repeated request or a request for response asks for it.
 //!
 //! | file | content |
 //! |---|---|

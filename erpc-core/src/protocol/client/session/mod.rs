@@ -6,8 +6,8 @@
 //! | `send` | a call takes a slot, its packets reserve what they need and go out, or it waits |
 //! | `receive` | credit returns, acceptance, roll-back on a gap |
 //! | `response` | responses of one packet or more |
-//! | `timeout` | retransmission, deadlines, liveness |
-//! | `cancel` | calls that end before their answer comes, and what is left of them |
+//! | `timeout` | retransmission, liveness |
+//! | `cancel` | calls that end before their answer comes, at their deadline for one, and what is left of them |
 
 mod cancel;
 mod plain;
