@@ -165,6 +165,12 @@ impl<T: Transport> Context<'_, T> {
         self.core.response_buffer(kept, len)
     }
 
+    /// Takes back a [request's buffer](Request::buffer) that the response does not need.
+    #[inline]
+    pub(crate) fn recycle_response_buffer(&mut self, kept: Option<ResponseBuffer>) {
+        self.core.recycle_response_buffer(kept);
+    }
+
     /// Answers a request; `extended` if the response begins with an
     /// [extension](crate::wire::extension).
     ///

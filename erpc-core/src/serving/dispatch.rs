@@ -46,7 +46,11 @@ impl<T: Transport> Requests<T> {
                 HandlerOutcome::Reply(Encoded { bytes, extended }) => {
                     cx.respond(request.handle, bytes, extended);
                 }
-                outcome => answer(cx, request.handle, outcome),
+                outcome => {
+                    let buffer = host.buffer.take();
+                    cx.recycle_response_buffer(buffer);
+                    answer(cx, request.handle, outcome);
+                }
             }
         } else {
             self.other_request(cx, request);
@@ -54,27 +58,31 @@ impl<T: Transport> Requests<T> {
     }
 
     #[inline(never)]
-    fn other_request(&self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
+    fn other_request(&self, cx: &mut Context<'_, T>, mut request: Request<'_, T::Route>) {
         let handle = request.handle;
         let methods = self.methods.get();
         let entry =
             methods.and_then(|methods| Some((methods, methods.routes.get(request.method)?)));
         let Some((methods, entry)) = entry else {
+            cx.recycle_response_buffer(request.buffer);
             return cx.respond_status(handle, &unknown(request.method, methods.is_some()));
         };
-        let deadline = entry.due(request.deadline, || self.scheduler().now());
-        let request = Request { deadline, ..request };
+        request.deadline = entry.due(request.deadline, || self.scheduler().now());
         let index = entry.index();
-        let passed = match (&methods.tasks[index], &methods.streams[index]) {
+        let (task, stream) = (&methods.tasks[index], &methods.streams[index]);
+        let is_here = task.is_none() && stream.is_none() && entry.mode() != Some(Mode::Worker);
+        if !is_here {
+            // A later response finds the buffer in the pool.
+            cx.recycle_response_buffer(request.buffer.take());
+        }
+        let passed = match (task, stream) {
             (Some(method), _) => self.to_task(cx, method, request),
             (None, Some(method)) => {
                 let peer = address(&request.peer);
                 self.stream_request(cx, method, request, peer)
             }
-            (None, None) if entry.mode() == Some(Mode::Worker) => {
-                self.to_worker(methods, entry, request)
-            }
-            (None, None) => self.dispatch(cx, entry, request),
+            (None, None) if is_here => self.dispatch(cx, entry, request),
+            (None, None) => self.to_worker(methods, entry, request),
         };
         if let Err(status) = passed {
             cx.respond_status(handle, &status);
@@ -88,12 +96,15 @@ impl<T: Transport> Requests<T> {
         entry: &Arc<RouteEntry>,
         mut request: Request<'_, T::Route>,
     ) -> Result<(), Status> {
-        let buffer = request.buffer.take();
+        let mut buffer = request.buffer.take();
         let outcome = self.opened(&request).map(|OpenedRequest { deadline, metadata, message }| {
-            let host = SlotHost::new(cx, buffer, &request.peer, self);
+            let host = SlotHost::new(cx, buffer.take(), &request.peer, self);
             let context = entry.context(request.handle, &host).with_extension(deadline, metadata);
-            entry.call(&context, message)
+            let outcome = entry.call(&context, message);
+            buffer = host.buffer.take();
+            outcome
         });
+        cx.recycle_response_buffer(buffer);
         if let Body::Message(message) = request.body {
             cx.recycle(message);
         }
