@@ -244,7 +244,7 @@ pub(crate) struct Host<'a, 'c, T: Transport> {
 
 impl<T: Transport> CallHost for Host<'_, '_, T> {
     #[inline]
-    fn buffer(&self, _: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
+    fn buffer(&self, len: usize) -> Result<MsgBuf, Status> {
         buffer(&mut self.cx.borrow_mut(), self.buffer.take(), len)
     }
 

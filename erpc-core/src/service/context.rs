@@ -21,7 +21,7 @@ pub trait CallHost {
     /// # Errors
     /// The status that the caller shall get: there is no memory, or the session takes no response of
     /// that size.
-    fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status>;
+    fn buffer(&self, len: usize) -> Result<MsgBuf, Status>;
 
     /// The client's address, `None` on transports without IP addresses.
     fn peer(&self) -> Option<SocketAddr>;
@@ -140,7 +140,7 @@ impl<'a> CallContext<'a> {
     /// A buffer for the response.
     #[inline]
     pub(super) fn buffer(&self, len: usize) -> Result<MsgBuf, Status> {
-        self.host.buffer(&self.call, len)
+        self.host.buffer(len)
     }
 
     /// Whether the handler took a [`Responder`](super::Responder).

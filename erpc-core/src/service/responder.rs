@@ -145,7 +145,7 @@ impl Deferred {
 }
 
 impl CallHost for Observed {
-    fn buffer(&self, _: &RequestHandle, _: usize) -> Result<MsgBuf, Status> {
+    fn buffer(&self, _: usize) -> Result<MsgBuf, Status> {
         Err(Status::internal("the call has been answered"))
     }
 

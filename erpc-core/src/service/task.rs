@@ -44,7 +44,7 @@ pub(crate) trait TaskPort {
     fn now(&self) -> Instant;
 
     /// An empty buffer for a response of at least `len` bytes.
-    fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status>;
+    fn buffer(&self, len: usize) -> Result<MsgBuf, Status>;
 
     /// Ends at that instant.
     fn sleep(&self, until: Instant) -> Timer;
@@ -196,8 +196,8 @@ struct TaskHost<'a> {
 }
 
 impl CallHost for TaskHost<'_> {
-    fn buffer(&self, call: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
-        self.port.buffer(call, len)
+    fn buffer(&self, len: usize) -> Result<MsgBuf, Status> {
+        self.port.buffer(len)
     }
 
     fn peer(&self) -> Option<SocketAddr> {

@@ -237,7 +237,7 @@ impl<'a, 'c, T: Transport> SlotHost<'a, 'c, T> {
 
 impl<T: Transport> CallHost for SlotHost<'_, '_, T> {
     #[inline]
-    fn buffer(&self, _: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
+    fn buffer(&self, len: usize) -> Result<MsgBuf, Status> {
         let buffer = self.cx.borrow_mut().response_buffer(self.buffer.take(), len);
         buffer.map_err(|_| no_memory())
     }

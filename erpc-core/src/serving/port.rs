@@ -42,7 +42,7 @@ impl<T: Transport> TaskPort for HandlerPort<T> {
         self.requests.upgrade().map_or(Instant::NEVER, |requests| requests.scheduler().now())
     }
 
-    fn buffer(&self, _: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
+    fn buffer(&self, len: usize) -> Result<MsgBuf, Status> {
         let requests = self.requests.upgrade().ok_or_else(no_memory)?;
         let mut rpc = requests.rpc().ok_or_else(no_memory)?;
         let mut cx = rpc.context_at(requests.running.turn());

@@ -29,7 +29,7 @@ impl ReplySink for Answers {
 struct Host(Arc<Answers>);
 
 impl CallHost for Host {
-    fn buffer(&self, _: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
+    fn buffer(&self, len: usize) -> Result<MsgBuf, Status> {
         let fits = (len <= 16).then(|| MsgBuf::detached(len)).flatten();
         fits.ok_or_else(|| Status::resource_exhausted("too large"))
     }

@@ -227,7 +227,7 @@ struct StreamHost<'a> {
 }
 
 impl CallHost for StreamHost<'_> {
-    fn buffer(&self, _: &RequestHandle, _: usize) -> Result<MsgBuf, Status> {
+    fn buffer(&self, _: usize) -> Result<MsgBuf, Status> {
         Err(Status::internal("streams have no response of their own"))
     }
 

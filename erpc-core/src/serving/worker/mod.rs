@@ -179,7 +179,7 @@ impl WorkerJob {
 
 impl CallHost for WorkerJob {
     /// A buffer of its own: the endpoint's pool belongs to its thread.
-    fn buffer(&self, _: &RequestHandle, len: usize) -> Result<MsgBuf, Status> {
+    fn buffer(&self, len: usize) -> Result<MsgBuf, Status> {
         MsgBuf::detached(len).ok_or_else(no_memory)
     }
 
