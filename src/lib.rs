@@ -154,7 +154,7 @@ pub use erpc_core::event_loop::{EndpointStats, IdlePolicy, MAILBOX_LIMIT};
 pub use erpc_core::executor::{Elapsed, JoinAll, JoinHandle, Sleep, join_all};
 pub use erpc_core::protocol::{
     CallError, Cause, ConfigError, CongestionControl, ConnectError, DcqcnConfig, EndpointConfig,
-    Integrity, RejectReason, SessionStats, TimelyConfig,
+    Integrity, RejectReason, Retransmissions, SessionStats, TimelyConfig,
 };
 pub use erpc_core::server::{
     DEFAULT_PORT, Nexus, Seat, ServeError, Server, ServerBuilder, ServerHandle,

@@ -129,7 +129,9 @@ impl<'a> Phase<'a> {
         results.into_iter().collect::<Result<(), Failure>>()?;
         let mut tally = shared.tally.take();
         tally.elapsed = begin.elapsed();
-        tally.retransmissions = endpoint.stats().map_or(0, |stats| stats.protocol.retransmissions);
+        if let Some(stats) = endpoint.stats() {
+            tally.resent = stats.protocol.retransmissions;
+        }
         Ok(tally)
     }
 

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::iter::Sum;
 use std::time::Duration;
 
+use erpc::Retransmissions;
 use hdrhistogram::Histogram;
 use indicatif::{DecimalBytes, HumanCount, ProgressBar, ProgressStyle};
 
@@ -36,7 +37,8 @@ pub(crate) struct Tally {
     received: u64,
     /// Of the slowest thread.
     pub(crate) elapsed: Duration,
-    pub(crate) retransmissions: u64,
+    /// Packets that had to be sent again.
+    pub(crate) resent: Retransmissions,
 }
 
 impl Tally {
@@ -79,7 +81,7 @@ impl Tally {
         self.sent += other.sent;
         self.received += other.received;
         self.elapsed = self.elapsed.max(other.elapsed);
-        self.retransmissions += other.retransmissions;
+        self.resent += other.resent;
     }
 }
 
@@ -182,8 +184,18 @@ pub(crate) fn print_mix(args: &LoadArgs, tally: &Tally) -> io::Result<()> {
         "\n{} sent, {} received, {}",
         DecimalBytes(tally.sent),
         DecimalBytes(tally.received),
-        counted(tally.retransmissions, "retransmission"),
+        resent(&tally.resent),
     )
+}
+
+/// How many packets were lost, and how many answers came so late that the client asked for them once more.
+fn resent(counts: &Retransmissions) -> String {
+    let late = counts.needless_probes.min(counts.probes);
+    let lost = counts.packets() - late;
+    match (lost, late) {
+        (0, 0) => "nothing lost or late".to_owned(),
+        _ => format!("{} lost, {} late", counted(lost, "packet"), counted(late, "answer")),
+    }
 }
 
 /// "1 call", "2 calls".

@@ -99,12 +99,12 @@ fn every_call_ends_once(datagram: usize, seed: u64) {
 
     let (faults, stats) = (faults.stats(), endpoint.stats().expect("outside of the loop"));
     eprintln!(
-        "datagrams of {datagram}: {took:?}, lost {} of {} sent and {} received; {} sent again, {} timeouts",
+        "datagrams of {datagram}: {took:?}, lost {} of {} sent and {} received; {} sent again, {} of them probes",
         faults.tx.dropped,
         stats.transport.tx_packets,
         faults.rx.dropped,
-        stats.protocol.retransmissions,
-        stats.protocol.timeouts
+        stats.protocol.retransmissions.packets(),
+        stats.protocol.retransmissions.probes
     );
     for (direction, lost, passed) in [
         ("there", faults.tx.dropped, stats.transport.tx_packets),
@@ -116,7 +116,7 @@ fn every_call_ends_once(datagram: usize, seed: u64) {
             "a tenth is lost on the way {direction}, not {share:.3}"
         );
     }
-    assert!(stats.protocol.retransmissions > 500, "what was lost was sent again");
+    assert!(stats.protocol.retransmissions.packets() > 500, "what was lost was sent again");
     assert_eq!(
         (stats.protocol.calls, stats.protocol.responses, stats.protocol.failures),
         (load.made(), load.made(), 0)

@@ -61,14 +61,14 @@ fn measure(
         let [p50, p99] = [0.5, 0.99].map(|part| quantile(&report.delays, part));
         eprintln!(
             "{name}: queueing delay {p50:?}, 99 % {p99:?}; {:.3} of {} Gb/s, jain {:.3}, up to {} bytes in the queue, \
-             {} retransmissions, {} timeouts, {} drops; away for {:.3} of the time",
+             {} packets shown lost, {} probes, {} drops; away for {:.3} of the time",
             report.gbps,
             report.link_gbps,
             report.jain,
             // Who asks for it has no haste, and may not have had a core at all.
             report.backlogs.last().copied().unwrap_or(0),
-            report.retransmissions,
-            report.timeouts,
+            report.retransmissions.shown_lost(),
+            report.retransmissions.probes,
             report.drops,
             report.away
         );

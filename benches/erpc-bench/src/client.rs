@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use erpc::UdpConfig;
 use erpc::raw::Rpc;
-use erpc::{EndpointConfig, Integrity, Udp};
+use erpc::{EndpointConfig, Integrity, Retransmissions, Udp};
 
 use crate::failure::Failure;
 use crate::load::Load;
@@ -104,7 +104,7 @@ trait ClosedLoop {
     fn take_latencies(&mut self) -> Latencies;
 
     /// Packets that were sent again so far.
-    fn retransmissions(&mut self) -> u64;
+    fn retransmissions(&mut self) -> Retransmissions;
 
     /// Payload of a call, both ways, in bytes.
     fn payload(&self) -> usize;
@@ -130,7 +130,7 @@ impl ClosedLoop for RawLoop {
         self.load.take_latencies()
     }
 
-    fn retransmissions(&mut self) -> u64 {
+    fn retransmissions(&mut self) -> Retransmissions {
         self.rpc.stats().protocol.retransmissions
     }
 
@@ -152,7 +152,7 @@ impl ClosedLoop for GetLoad {
         self.take_latencies()
     }
 
-    fn retransmissions(&mut self) -> u64 {
+    fn retransmissions(&mut self) -> Retransmissions {
         self.retransmissions()
     }
 
@@ -211,7 +211,7 @@ pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
         latencies: closed_loop.take_latencies(),
         cpu_client,
         cpu_server,
-        retx: closed_loop.retransmissions() - resent,
+        resent: closed_loop.retransmissions() - resent,
         pp_ns,
     }
     .print();

@@ -12,7 +12,7 @@ use erpc::raw::ListenGroup;
 use erpc::raw::{Acceptor, Rpc};
 use erpc::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 use erpc::transport::{RxQueue, TxQueue};
-use erpc::{EndpointConfig, Integrity};
+use erpc::{EndpointConfig, Integrity, Retransmissions};
 use erpc_core::wire::HEADER_LEN;
 
 use crate::congestion::{Controlled, Cost, Without, cost};
@@ -176,7 +176,7 @@ pub(crate) fn cpu(args: &CpuArgs) -> Result<(), Failure> {
         .number("ns_per_rpc", Some(ns_per_rpc))
         .number("cpu_ns_per_rpc", Some(cpu_ns_per_rpc))
         .number("floor_ns", Some(floor_ns))
-        .int("retx", client.stats().protocol.retransmissions)
+        .resent(&client.stats().protocol.retransmissions)
         .print();
     Ok(())
 }
@@ -254,7 +254,7 @@ pub(crate) fn duplex(args: &DuplexArgs) -> Result<(), Failure> {
         serving.join().unwrap_or_else(|_| Err(Failure::new("the server's thread panicked")))?;
         measured
     })?;
-    let Duplex { rtt_ns, rpcs, mrps, gbps, retx } = measured;
+    let Duplex { rtt_ns, rpcs, mrps, gbps, resent } = measured;
     eprintln!(
         "round trip {rtt_ns:.0} ns; {mrps:.2} M calls/s, {gbps:.1} Gb/s; ping-pong {:.0} ns",
         pp_ns.unwrap_or(f64::NAN)
@@ -269,7 +269,7 @@ pub(crate) fn duplex(args: &DuplexArgs) -> Result<(), Failure> {
         .int("rpcs", rpcs)
         .number("mrps", Some(mrps))
         .number("gbps", Some(gbps))
-        .int("retx", retx)
+        .resent(&resent)
         .number("pp_ns", pp_ns)
         .print();
     Ok(())
@@ -280,7 +280,7 @@ struct Duplex {
     rpcs: u64,
     mrps: f64,
     gbps: f64,
-    retx: u64,
+    resent: Retransmissions,
 }
 
 /// The client's thread: a third of the time one call at a time, then all of them.
@@ -302,6 +302,6 @@ fn measure(args: &DuplexArgs, transport: MemTransport, peer: MemRoute) -> Result
         rpcs,
         mrps: rps / 1e6,
         gbps: rps * load.payload() as f64 * 8.0 / 1e9,
-        retx: rpc.stats().protocol.retransmissions,
+        resent: rpc.stats().protocol.retransmissions,
     })
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use erpc::Retransmissions;
 use hdrhistogram::Histogram;
 
 /// A JSON object on one line, field by field.
@@ -42,6 +43,13 @@ impl Line {
             None => self.name(name).push_str("null"),
         }
         self
+    }
+
+    /// What a client sent again, by cause.
+    pub(crate) fn resent(self, counts: &Retransmissions) -> Self {
+        self.int("retx", counts.shown_lost())
+            .int("probes", counts.probes)
+            .int("needless_probes", counts.needless_probes)
     }
 
     /// Writes the line to standard output.
@@ -108,7 +116,7 @@ pub(crate) struct LoopOutcome {
     pub(crate) latencies: Latencies,
     pub(crate) cpu_client: Duration,
     pub(crate) cpu_server: Option<Duration>,
-    pub(crate) retx: u64,
+    pub(crate) resent: Retransmissions,
     pub(crate) pp_ns: Option<f64>,
 }
 
@@ -122,7 +130,7 @@ impl LoopOutcome {
         let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|quantile| self.latencies.micros(quantile));
         let shown = |value: Option<f64>| value.map_or("?".to_owned(), rounded);
         eprintln!(
-            "{} x{}: {} calls/s, {} Gb/s, p50 {} us, p99 {} us, p99.9 {} us, {} CPU s per million calls, ping-pong {} ns",
+            "{} x{}: {} calls/s, {} Gb/s, p50 {} us, p99 {} us, p99.9 {} us, {} CPU s per million calls, retx {}, probes {}, ping-pong {} ns",
             self.workload,
             self.outstanding,
             rps.round(),
@@ -131,6 +139,8 @@ impl LoopOutcome {
             shown(p99),
             shown(p999),
             shown(server.map(|server| server + client)),
+            self.resent.shown_lost(),
+            self.resent.probes,
             shown(self.pp_ns),
         );
         Line::new()
@@ -146,7 +156,7 @@ impl LoopOutcome {
             .number("cpu_client_s_per_m", Some(client))
             .number("cpu_server_s_per_m", server)
             .number("cpu_s_per_m", server.map(|server| server + client))
-            .int("retx", self.retx)
+            .resent(&self.resent)
             .number("pp_ns", self.pp_ns)
             .print();
     }

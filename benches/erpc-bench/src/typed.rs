@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use erpc::UdpConfig;
-use erpc::{CallError, Endpoint, EndpointConfig, IdlePolicy};
+use erpc::{CallError, Endpoint, EndpointConfig, IdlePolicy, Retransmissions};
 
 use crate::failure::Failure;
 use crate::report::Latencies;
@@ -82,8 +82,8 @@ impl GetLoad {
         self.shared.latencies.take().unwrap_or_else(Latencies::new)
     }
 
-    pub(crate) fn retransmissions(&mut self) -> u64 {
-        self.endpoint.stats().map_or(0, |stats| stats.protocol.retransmissions)
+    pub(crate) fn retransmissions(&mut self) -> Retransmissions {
+        self.endpoint.stats().map(|stats| stats.protocol.retransmissions).unwrap_or_default()
     }
 }
 

@@ -55,6 +55,6 @@ pub use event::{
 };
 pub use rtt::MAX_RTO;
 pub use server::{Acceptor, KEPT_CAPACITY, ListenGroup};
-pub use stats::{ClientStats, DropReason, ProtocolStats, SessionStats};
+pub use stats::{ClientStats, DropReason, ProtocolStats, Retransmissions, SessionStats};
 pub use turn::QueueWait;
 pub use wheel::MAX_EXPIRED;

@@ -79,6 +79,8 @@ macro_rules! protocol_stats {
         #[derive(Clone, Copy, PartialEq, Eq, Default)]
         pub struct ProtocolStats {
             $($(#[$doc])* pub $counter: u64,)*
+            /// Packets that its clients sent again, by cause.
+            pub retransmissions: Retransmissions,
             dropped: [u64; DropReason::ALL.len()],
         }
 
@@ -87,6 +89,7 @@ macro_rules! protocol_stats {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_struct("ProtocolStats")
                     $(.field(stringify!($counter), &self.$counter))*
+                    .field("retransmissions", &self.retransmissions)
                     .field("dropped", &Drops(self))
                     .finish()
             }
@@ -95,6 +98,7 @@ macro_rules! protocol_stats {
         impl std::ops::AddAssign for ProtocolStats {
             fn add_assign(&mut self, other: Self) {
                 $(self.$counter += other.$counter;)*
+                self.retransmissions += other.retransmissions;
                 for (mine, others) in self.dropped.iter_mut().zip(other.dropped) {
                     *mine += others;
                 }
@@ -108,7 +112,12 @@ macro_rules! protocol_stats {
 
             /// The counters, drops last.
             fn counters_mut(&mut self) -> impl Iterator<Item = &mut u64> {
-                [$(&mut self.$counter),*].into_iter().chain(&mut self.dropped)
+                let Retransmissions { after_gap, after_timeout, probes, needless_probes } =
+                    &mut self.retransmissions;
+                [$(&mut self.$counter),*]
+                    .into_iter()
+                    .chain([after_gap, after_timeout, probes, needless_probes])
+                    .chain(&mut self.dropped)
             }
         }
     };
@@ -119,10 +128,11 @@ protocol_stats! {
     rx_packets,
     /// Packets that did their job.
     rx_delivered,
-    /// Packets sent a second time: request packets, requests for response, responses.
-    retransmissions,
-    /// Retransmission timeouts that fired.
-    timeouts,
+    /// Response packets that its servers sent again, because a client had repeated its question. The client
+    /// counts the cause.
+    repeated_responses,
+    /// Questions about calls that a server executes, which has said so: one per call and interval of pings.
+    inquiries,
     /// Times that calls of a session have waited for its rate, and went on.
     departures,
     /// Calls that were accepted from the user.
@@ -161,6 +171,32 @@ impl ProtocolStats {
         self.dropped.iter().sum()
     }
 
+    /// Counts packets that a session sent again, for the endpoint and for the session.
+    #[cold]
+    pub(super) fn count_resent(
+        &mut self,
+        session: &mut Retransmissions,
+        cause: ResendCause,
+        packets: u32,
+    ) {
+        for counts in [&mut self.retransmissions, session] {
+            let counter = match cause {
+                ResendCause::Gap => &mut counts.after_gap,
+                ResendCause::Timeout => &mut counts.after_timeout,
+                ResendCause::Probe => &mut counts.probes,
+            };
+            *counter += u64::from(packets);
+        }
+    }
+
+    /// Counts probes of a session that turned out to be needless.
+    #[cold]
+    pub(super) fn count_needless(&mut self, session: &mut Retransmissions, probes: u8) {
+        for counts in [&mut self.retransmissions, session] {
+            counts.needless_probes += u64::from(probes);
+        }
+    }
+
     #[cold]
     pub(super) fn count_drop(&mut self, reason: DropReason) {
         self.dropped[reason as usize] += 1;
@@ -175,6 +211,75 @@ impl fmt::Debug for Drops<'_> {
         let drops = DropReason::ALL.map(|reason| (reason, self.0.dropped(reason)));
         f.debug_map().entries(drops.into_iter().filter(|(_, count)| *count > 0)).finish()
     }
+}
+
+/// Packets that clients sent again, by cause. Of a response, what counts is what was asked for again.
+///
+/// How to read them, per million calls: on a path that loses nothing all are 0 but for `probes`, of which each is a
+/// peer that answered late, and is counted in `needless_probes`, too. Where packets are lost, `after_gap` is the common
+/// case and costs a round trip; a lost last packet, or a lost request of one packet, costs a probe and the time-out
+/// before it. `probes - needless_probes` is how often that was.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
+pub struct Retransmissions {
+    /// Packets sent again because an answer showed a hole: they, or one before them, were lost.
+    pub after_gap: u64,
+    /// Packets sent again because the answer to a probe showed that they were lost.
+    pub after_timeout: u64,
+    /// Packets sent again because no answer came in time. Each asks whether the peer and the call are there, and
+    /// replaces the packet that it repeats if that was lost.
+    pub probes: u64,
+    /// Of the probes those that nothing was lost for, as far as the answers tell: the answer was to an earlier copy,
+    /// came twice, or said that the request was there before the probe. A network that duplicates packets can add to them.
+    pub needless_probes: u64,
+}
+
+impl Retransmissions {
+    /// Packets sent again because answers showed that they were lost: all but probes.
+    #[must_use]
+    pub const fn shown_lost(&self) -> u64 {
+        self.after_gap + self.after_timeout
+    }
+
+    /// All packets sent again, probes included.
+    #[must_use]
+    pub const fn packets(&self) -> u64 {
+        self.shown_lost() + self.probes
+    }
+}
+
+impl std::ops::AddAssign for Retransmissions {
+    fn add_assign(&mut self, other: Self) {
+        self.after_gap += other.after_gap;
+        self.after_timeout += other.after_timeout;
+        self.probes += other.probes;
+        self.needless_probes += other.needless_probes;
+    }
+}
+
+impl std::ops::Sub for Retransmissions {
+    type Output = Self;
+
+    /// What was counted since `earlier`.
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            after_gap: self.after_gap - earlier.after_gap,
+            after_timeout: self.after_timeout - earlier.after_timeout,
+            probes: self.probes - earlier.probes,
+            needless_probes: self.needless_probes - earlier.needless_probes,
+        }
+    }
+}
+
+/// Why a client sends packets again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ResendCause {
+    /// An answer showed a hole.
+    Gap,
+    /// The answer to a probe showed that they were lost.
+    Timeout,
+    /// Nothing has come in time.
+    Probe,
 }
 
 /// What one session is at.
@@ -205,6 +310,8 @@ pub struct SessionStats {
     pub max_request: u32,
     /// Whether packets carry checksums; see [`EndpointConfig::integrity`](super::EndpointConfig::integrity).
     pub integrity: bool,
+    /// Packets that the session sent again since it opened, by cause.
+    pub retransmissions: Retransmissions,
 }
 
 /// What one session is at that a peer opened.

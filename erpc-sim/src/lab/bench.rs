@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use erpc_core::event_loop::Rpc;
-use erpc_core::protocol::{Acceptor, ListenGroup, ProtocolStats};
+use erpc_core::protocol::{Acceptor, ListenGroup, ProtocolStats, Retransmissions};
 use erpc_core::time::Instant;
 use erpc_core::transport::MAX_BURST;
 
@@ -47,10 +47,8 @@ pub struct Counts {
     pub host_drops: u64,
     /// Packets that a switch has marked.
     pub marks: u64,
-    /// Packets sent a second time.
-    pub retransmissions: u64,
-    /// Retransmission timeouts.
-    pub timeouts: u64,
+    /// Packets that clients sent again.
+    pub retransmissions: Retransmissions,
     /// The longest queue of a switch port so far, in bytes.
     pub peak_queue: u64,
 }
@@ -210,7 +208,6 @@ impl Lab {
             host_drops: network.dropped_full_nic + overflows,
             marks: network.marked,
             retransmissions: protocol.retransmissions,
-            timeouts: protocol.timeouts,
             peak_queue: network.peak_queue_bytes,
         }
     }

@@ -115,7 +115,9 @@ pub fn run(scale: &Scale) -> ScaleReport {
     let per_node = |count: u64| count as f64 / seconds / f64::from(nodes);
     ScaleReport {
         calls_per_second: per_node(latencies.len() as u64),
-        retransmissions_per_second: per_node(counts.retransmissions - before.retransmissions),
+        retransmissions_per_second: per_node(
+            (counts.retransmissions - before.retransmissions).packets(),
+        ),
         sessions,
         latencies,
         counts,

@@ -42,7 +42,10 @@ impl World<'_> {
             received,
             sessions.0,
             self.plan.probes_every_nanos(),
-            || rpc.stats().protocol.timeouts,
+            || {
+                let stats = rpc.stats().protocol;
+                stats.retransmissions.probes + stats.inquiries
+            },
         ) {
             self.oracle.blame(format!("endpoint {index} {what}"));
         }

@@ -192,8 +192,9 @@ impl World<'_> {
             rpc.check_invariants();
             let stats = rpc.stats();
             let protocol = &stats.protocol;
-            let trouble = protocol.timeouts
-                + protocol.retransmissions
+            let trouble = protocol.retransmissions.packets()
+                + protocol.repeated_responses
+                + protocol.inquiries
                 + protocol.dropped_in_all()
                 + stats.transport.rx_overflow;
             if self.plan.scenario == Scenario::Calm && self.plan.is_calm() && trouble > 0 {

@@ -83,7 +83,7 @@ fn main() {
         };
         println!(
             "GONE {} sent again, {} dropped, {} overflows",
-            stats.protocol.retransmissions,
+            stats.protocol.retransmissions.packets() + stats.protocol.repeated_responses,
             stats.protocol.dropped_in_all(),
             stats.transport.rx_overflow
         );

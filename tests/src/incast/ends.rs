@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use erpc::raw::{
     App, Body, Context, MsgBuf, NewCall, Reply, Request, Rpc, SessionEvent, SessionId,
 };
-use erpc::{CallError, EndpointConfig, Udp, UdpConfig};
+use erpc::{CallError, EndpointConfig, Retransmissions, Udp, UdpConfig};
 
 use super::scheduling::LoopGaps;
 use crate::raw::listening;
@@ -109,8 +109,7 @@ impl App<Udp> for IncastClient {
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct ClientTotals {
     pub(super) bytes: u64,
-    pub(super) retransmissions: u64,
-    pub(super) timeouts: u64,
+    pub(super) retransmissions: Retransmissions,
 }
 
 /// All clients at some moment.
@@ -169,7 +168,6 @@ impl<'a> Clients<'a> {
             ClientTotals {
                 bytes: stats.transport.tx_bytes,
                 retransmissions: stats.protocol.retransmissions,
-                timeouts: stats.protocol.timeouts,
             }
         };
         let rtt = |(rpc, client): &mut (Rpc<Udp>, IncastClient)| {

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use erpc::CongestionControl;
-use erpc::EndpointConfig;
+use erpc::{EndpointConfig, Retransmissions};
 
 use self::ends::{Clients, Progress, Snapshot, serve};
 use self::probe::Trip;
@@ -62,10 +62,8 @@ pub struct QueueReport {
     pub rtts: Vec<Duration>,
     /// Packets that the port dropped.
     pub drops: u64,
-    /// Packets that were sent again.
-    pub retransmissions: u64,
-    /// Times that nothing was heard for too long.
-    pub timeouts: u64,
+    /// Packets that the clients sent again.
+    pub retransmissions: Retransmissions,
     /// Jain's index of fairness over what clients sent: 1 if all sent the same.
     pub jain: f64,
     /// The part of the time that the clients' loop or the server's, whichever was worse, was kept from its core by
@@ -158,10 +156,9 @@ fn report(
 ) -> QueueReport {
     let time = (after.at - before.at).as_secs_f64();
     let clients = || before.clients.iter().zip(&after.clients);
-    let resent = clients()
-        .map(|(before, after)| after.retransmissions - before.retransmissions)
-        .sum::<u64>();
-    let bytes = (after.received - before.received).saturating_sub(resent * DATAGRAM);
+    let mut resent = Retransmissions::default();
+    clients().for_each(|(before, after)| resent += after.retransmissions - before.retransmissions);
+    let bytes = (after.received - before.received).saturating_sub(resent.packets() * DATAGRAM);
     let shares: Vec<f64> =
         clients().map(|(before, after)| (after.bytes - before.bytes) as f64).collect();
     let is_measured = |at: Instant| at >= before.at && at < after.at;
@@ -187,7 +184,6 @@ fn report(
         rtts,
         drops,
         retransmissions: resent,
-        timeouts: clients().map(|(before, after)| after.timeouts - before.timeouts).sum(),
         jain: jain(&shares),
         away: away / time,
     }

@@ -226,8 +226,8 @@ pub(crate) fn handler(args: &HandlerArgs) -> Result<(), Failure> {
     let [with, without] = sums.map(|(calls, time, _)| calls as f64 * bits / time.as_secs_f64());
     let [stats, stats_without] = sums.map(|(.., stats)| stats);
     eprintln!(
-        "{with:.1} Gb/s with control, {} timeouts; {without:.1} without, {} timeouts",
-        stats.timeouts, stats_without.timeouts
+        "{with:.1} Gb/s with control, {} probes; {without:.1} without, {} probes",
+        stats.retransmissions.probes, stats_without.retransmissions.probes
     );
     Line::new()
         .text("transport", args.transport.name())
@@ -239,10 +239,9 @@ pub(crate) fn handler(args: &HandlerArgs) -> Result<(), Failure> {
         .number("gbps", Some(with))
         .number("gbps_without", Some(without))
         .number("ratio", Some(with / without))
-        .int("retx", stats.retransmissions)
-        .int("retx_without", stats_without.retransmissions)
-        .int("timeouts", stats.timeouts)
-        .int("timeouts_without", stats_without.timeouts)
+        .resent(&stats.retransmissions)
+        .int("retx_without", stats_without.retransmissions.shown_lost())
+        .int("probes_without", stats_without.retransmissions.probes)
         .print();
     Ok(())
 }

@@ -77,8 +77,7 @@ pub(crate) fn incast(args: &IncastArgs) -> Result<(), Failure> {
         .int("drops", report.counts.drops + report.counts.host_drops)
         .number("jain", Some(report.jain))
         .int("marks", report.counts.marks)
-        .int("retx", report.counts.retransmissions)
-        .int("timeouts", report.counts.timeouts)
+        .resent(&report.counts.retransmissions)
         .int("queue_p50", queues[queues.len() / 2])
         .int("queue_max", report.counts.peak_queue);
     if args.background {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use erpc::Retransmissions;
 use erpc::raw::ProtocolStats;
 use erpc::raw::Rpc;
 use erpc::transport::MIN_DATAGRAM;
@@ -84,8 +85,7 @@ const MEM_LINK: u64 = 12_500_000_000;
 struct Rate {
     gbps: f64,
     calls_per_second: f64,
-    retransmissions: u64,
-    timeouts: u64,
+    retransmissions: Retransmissions,
 }
 
 impl LossArgs {
@@ -110,13 +110,13 @@ pub(crate) fn loss(args: &LossArgs) -> Result<(), Failure> {
         ratio
     };
     eprintln!(
-        "{:.2} of {:.2} Gb/s, {:.0} of {:.0} calls/s: {ratio:.3}; {} retransmissions, {} timeouts",
+        "{:.2} of {:.2} Gb/s, {:.0} of {:.0} calls/s: {ratio:.3}; {} packets shown lost, {} probes",
         lossy.gbps,
         lossless.gbps,
         lossy.calls_per_second,
         lossless.calls_per_second,
-        lossy.retransmissions,
-        lossy.timeouts
+        lossy.retransmissions.shown_lost(),
+        lossy.retransmissions.probes
     );
     Line::new()
         .text("net", if args.net == Net::Mem { "mem" } else { "sim" })
@@ -129,8 +129,7 @@ pub(crate) fn loss(args: &LossArgs) -> Result<(), Failure> {
         .number("rps", Some(lossy.calls_per_second))
         .number("lossless_rps", Some(lossless.calls_per_second))
         .number("ratio", Some(ratio))
-        .int("retx", lossy.retransmissions)
-        .int("timeouts", lossy.timeouts)
+        .resent(&lossy.retransmissions)
         .print();
     Ok(())
 }
@@ -150,7 +149,6 @@ fn simulated(args: &LossArgs) -> [Rate; 2] {
             gbps: goodput.gbps,
             calls_per_second: goodput.calls_per_second,
             retransmissions: goodput.counts.retransmissions,
-            timeouts: goodput.counts.timeouts,
         }
     })
 }
@@ -219,7 +217,6 @@ impl InMemory<'_> {
                 let (calls, time, after) = run(TURN)?;
                 sums[at] = (sums[at].0 + calls, sums[at].1 + time);
                 rates[at].retransmissions += after.retransmissions - before.retransmissions;
-                rates[at].timeouts += after.timeouts - before.timeouts;
                 before = after;
             }
         }

@@ -158,8 +158,7 @@ fn measure<T: Transport>(args: &StallArgs, client: T, serving: T) -> Result<(), 
         .number("recovery_ms", Some(recovery))
         .number("ratio_after_10ms", Some(ratio))
         .number("copies_ratio_after_10ms", Some(copies))
-        .int("retx", stats.retransmissions)
-        .int("timeouts", stats.timeouts)
+        .resent(&stats.retransmissions)
         .print();
     Ok(())
 }

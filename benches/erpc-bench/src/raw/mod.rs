@@ -21,6 +21,8 @@ use echo::{EchoClient, Sizes};
 use link::{Joined, Many, Single, SingleConnected, SingleSender, StreamReceiver, StreamSender};
 pub(crate) use server::{ServerArgs, serve};
 
+use erpc::Retransmissions;
+
 use crate::failure::Failure;
 use crate::payload::{MIN_ECHO, SINK_ANSWER};
 use crate::report::{Latencies, LoopOutcome};
@@ -276,7 +278,7 @@ impl Measure<'_> {
             latencies,
             cpu_client: machine::cpu_time() - client,
             cpu_server: Some(self.server.cpu_time().saturating_sub(server)),
-            retx: 0,
+            resent: Retransmissions::default(),
             pp_ns: self.pp_ns,
         }
         .print();

@@ -7,6 +7,7 @@ use super::retry::RetryTimer;
 use crate::buf::{MsgBuf, Pool};
 use crate::mutants::mutant;
 use crate::protocol::endpoint::EndpointState;
+use crate::protocol::stats::ResendCause;
 use crate::protocol::{CallError, Cause, NewCall, Notice};
 use crate::time::Instant;
 use crate::wire::PacketLayout;
@@ -317,7 +318,13 @@ impl Call {
 
     /// Goes back to the first packet that was not acknowledged, of the request or of the response, and gives back what
     /// later ones took.
-    pub(super) fn roll_back(&mut self, now: Instant, charges: &Charges, flow: &mut Flow<'_>) {
+    pub(super) fn roll_back(
+        &mut self,
+        now: Instant,
+        cause: ResendCause,
+        charges: &Charges,
+        flow: &mut Flow<'_>,
+    ) {
         let lost = self.response().map_or(self.acked, Response::next);
         if mutant!(RollbackKeepsCredits) && self.response.is_none() {
             self.sent = self.acked;
@@ -326,7 +333,7 @@ impl Call {
             self.response_mut().into_iter().for_each(Response::forget_asked);
         }
         self.release_outstanding(charges, flow);
-        self.recovery.roll_back(lost, now);
+        self.recovery.roll_back(lost, now, cause);
     }
 
     // Accounts.

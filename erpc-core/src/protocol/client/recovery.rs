@@ -1,5 +1,6 @@
 //! Which losses of a call were repaired, so that each is repaired once.
 
+use crate::protocol::stats::ResendCause;
 use crate::time::Instant;
 use crate::wire::Stamp;
 
@@ -8,6 +9,10 @@ use crate::wire::Stamp;
 pub(super) struct Recovery {
     /// A packet went out twice: no RTT samples, and the transmit queue is flushed before the end.
     retransmitted: bool,
+    /// Why the packets go out again that follow the last return.
+    cause: ResendCause,
+    /// Probes of which no answer has told whether they were needed.
+    undecided: u8,
     /// The last roll-back for a gap.
     rolled_back: Option<RollBack>,
     /// When the last timeout sent a packet again.
@@ -30,12 +35,22 @@ struct RollBack {
 const MOST_ROLL_BACKS: u8 = 4;
 
 impl Recovery {
-    pub(super) const NONE: Self =
-        Self { retransmitted: false, rolled_back: None, probed_at: Instant::ZERO };
+    pub(super) const NONE: Self = Self {
+        retransmitted: false,
+        cause: ResendCause::Gap,
+        undecided: 0,
+        rolled_back: None,
+        probed_at: Instant::ZERO,
+    };
 
     #[inline(always)]
     pub(super) fn was_retransmitted(&self) -> bool {
         self.retransmitted
+    }
+
+    /// Why the packets go out again that follow the last return.
+    pub(super) fn cause(&self) -> ResendCause {
+        self.cause
     }
 
     /// A packet was sent again.
@@ -72,17 +87,24 @@ impl Recovery {
         }
     }
 
-    /// Goes back to packet `lost`. What is sent from now on is told apart from what was sent in the same turn before by a
+    /// Goes back to packet `lost` for this `cause`. What is sent from now on is told apart from what was sent in the same turn before by a
     /// stamp of the next tick.
-    pub(super) fn roll_back(&mut self, lost: u32, now: Instant) {
+    pub(super) fn roll_back(&mut self, lost: u32, now: Instant, cause: ResendCause) {
         let before = self.rolled_back.filter(|back| back.to == lost).map_or(0, |back| back.times);
         self.rolled_back =
             Some(RollBack { to: lost, since: now.plus_nanos(2), times: before.saturating_add(1) });
+        self.cause = cause;
         self.retransmitted = true;
     }
 
-    /// A timeout sends a packet again.
+    /// A timeout sends a packet again, to find out whether peer and call are there.
     pub(super) fn probe(&mut self, now: Instant) {
+        self.inquire(now);
+        self.undecided = self.undecided.saturating_add(1);
+    }
+
+    /// A packet goes out again of a call that the server is known to execute.
+    pub(super) fn inquire(&mut self, now: Instant) {
         self.rolled_back = None;
         self.probed_at = now;
         self.retransmitted = true;
@@ -92,5 +114,20 @@ impl Recovery {
     /// stamp tells. If it answers an earlier packet, the timeout was too early, and nothing is lost.
     pub(super) fn answers_probe(&self, echo: Stamp) -> bool {
         echo == Stamp::NONE || echo.is_since(self.probed_at)
+    }
+
+    /// Whether the server has had for `served` nanoseconds the request that it answers now: since before the last probe.
+    pub(super) fn was_there_before_probe(&self, served: u64, now: Instant) -> bool {
+        self.undecided > 0 && served > now.nanos_since(self.probed_at)
+    }
+
+    /// Whether an answer has yet to tell if probes were needed.
+    pub(super) fn is_undecided(&self) -> bool {
+        self.undecided > 0
+    }
+
+    /// An answer tells whether the probes since the last such answer were needed. Returns how many they are.
+    pub(super) fn decide(&mut self) -> u8 {
+        std::mem::take(&mut self.undecided)
     }
 }

@@ -13,6 +13,9 @@ use crate::wire::RequestNumber;
 pub(super) struct Slot {
     /// The current request's number, or the last one's.
     pub(super) number: RequestNumber,
+    /// The last request that ended before an answer had told whether its probes were needed. Before there was one, a
+    /// number that no request has.
+    pub(super) undecided: RequestNumber,
     pub(super) state: SlotState,
 }
 
@@ -25,7 +28,8 @@ pub(super) enum SlotState {
 
 impl Slot {
     pub(super) fn new(at: SlotIndex) -> Self {
-        Self { number: at.number_before_first(), state: SlotState::Free }
+        let none = at.number_before_first();
+        Self { number: none, undecided: none, state: SlotState::Free }
     }
 
     /// The number of the slot's next request.

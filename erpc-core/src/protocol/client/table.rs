@@ -13,7 +13,7 @@ use crate::mutants::mutant;
 use crate::protocol::endpoint::EndpointState;
 use crate::protocol::ids::KeyedHasher;
 use crate::protocol::index::{SessionIndex, SlotIndex, Table};
-use crate::protocol::stats::DropReason;
+use crate::protocol::stats::{DropReason, Retransmissions};
 use crate::protocol::turn::Turn;
 use crate::protocol::wheel::MAX_EXPIRED;
 use crate::protocol::{
@@ -77,6 +77,7 @@ impl<R: Route> ClientTable<R> {
                 payload: 0,
                 max_request: endpoint.config.max_message,
                 integrity: false,
+                retransmissions: Retransmissions::default(),
             },
         })
     }

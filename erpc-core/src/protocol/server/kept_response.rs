@@ -140,7 +140,7 @@ impl KeptResponse {
             return;
         }
         turn.tx.flush();
-        turn.endpoint.stats.retransmissions += 1;
+        turn.endpoint.stats.repeated_responses += 1;
         if mutant!(RepeatAnsweredInFull) {
             return self.send(head, 0..self.layout.packets(), PullEcho::NONE, turn.tx);
         }

@@ -316,7 +316,7 @@ proptest! {
             let expected = pattern(outcome.token, crowd.sizes[outcome.token as usize]);
             prop_assert!(outcome.result.as_ref() == Ok(&expected), "call {}", outcome.token);
         }
-        let again = pair.client.stats().retransmissions + pair.server.stats().retransmissions;
+        let again = pair.client.stats().retransmissions.packets() + pair.server.stats().repeated_responses;
         prop_assert_eq!(again + pair.client.stats().dropped_in_all() + pair.server.stats().dropped_in_all(), 0);
     }
 

@@ -209,8 +209,8 @@ impl Case {
         let counts = [*pair.client.stats(), *pair.server.stats()].map(|stats| {
             [
                 stats.rx_delivered,
-                stats.retransmissions,
-                stats.timeouts,
+                stats.retransmissions.packets() + stats.repeated_responses,
+                stats.inquiries,
                 stats.calls,
                 stats.responses,
                 stats.failures,

@@ -35,7 +35,7 @@ fn the_packets_that_are_asked_for_are_sent_in_order() {
     let mut pair = responding(6);
     assert_eq!(pulled(&mut pair, 1, 2), [1, 2]);
     assert_eq!(pulled(&mut pair, 3, 3), [3, 4, 5]);
-    assert_eq!(pair.server.stats().retransmissions, 0);
+    assert_eq!(pair.server.stats().repeated_responses, 0);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn packets_that_were_sent_are_sent_again_when_asked_for_again() {
     let mut pair = responding(6);
     pulled(&mut pair, 1, 3);
     assert_eq!(pulled(&mut pair, 2, 2), [2, 3]);
-    assert_eq!(pair.server.stats().retransmissions, 2);
+    assert_eq!(pair.server.stats().repeated_responses, 2);
     assert_eq!(pulled(&mut pair, 3, 3), [3, 4, 5], "again and on");
 }
 
@@ -78,7 +78,7 @@ fn what_is_sent_again_is_flushed_before() {
 fn a_pull_behind_one_that_was_lost_stands_for_both() {
     let mut pair = responding(6);
     assert_eq!(pulled(&mut pair, 3, 3), [1, 2, 3, 4, 5]);
-    assert_eq!(pair.server.stats().retransmissions, 0);
+    assert_eq!(pair.server.stats().repeated_responses, 0);
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn a_packet_that_is_lost_twice_is_sent_a_third_time_without_a_timeout() {
     assert_eq!(shape(&gap), [(Kind::CreditReturn, 2)]);
     let third = to_client(&mut pair, &gap);
     assert_eq!(numbers(&third), [2, 3, 4, 5, 6, 7, 8, 9]);
-    assert_eq!(pair.client.stats().timeouts, 0);
+    assert_eq!(pair.client.stats().retransmissions.probes, 0);
     pair.burst_at_server(CLIENT, &third);
     pair.settle();
     assert!(pair.outcome().result.is_ok());
@@ -134,7 +134,9 @@ fn a_timeout_that_was_too_early_sends_one_packet_and_nothing_else() {
     let returned = to_server(&mut pair, &sent[..6]);
     let next = to_client(&mut pair, &returned);
     assert_eq!(numbers(&next), [8, 9, 10, 11, 12, 13], "and not 6 and 7 once more");
-    assert_eq!(pair.client.stats().retransmissions, 1, "the probe");
+    let counts = pair.client.stats().retransmissions;
+    assert_eq!((counts.probes, counts.needless_probes, counts.packets()), (1, 1, 1));
+    assert_eq!(pair.client.session_stats(session).map(|stats| stats.retransmissions), Some(counts));
     let rtt = pair.client.session_stats(session).expect("open").rtt.expect("measured");
     assert!(rtt >= ms(25), "{rtt:?}");
 }
@@ -149,6 +151,9 @@ fn the_answer_to_a_timeouts_packet_sends_what_follows_again() {
     assert_eq!(numbers(&probe), [3]);
     let returned = to_server(&mut pair, &probe);
     assert_eq!(numbers(&to_client(&mut pair, &returned)), [4, 5, 6, 7, 8, 9, 10, 11]);
+    let counts = pair.client.stats().retransmissions;
+    assert_eq!((counts.probes, counts.needless_probes, counts.after_timeout), (1, 0, 7));
+    assert_eq!(counts.packets(), 8, "no gap was seen");
 }
 
 #[test]
@@ -159,7 +164,7 @@ fn a_response_packet_that_is_lost_twice_is_asked_for_a_third_time_without_a_time
     let again = to_server(&mut pair, &pull);
     let pull = to_client(&mut pair, &again[1..]);
     assert_eq!(shape(&pull), [(Kind::RequestForResponse, 3)]);
-    assert_eq!(pair.client.stats().timeouts, 0);
+    assert_eq!(pair.client.stats().retransmissions.probes, 0);
     pair.burst_at_server(CLIENT, &pull);
     pair.settle();
     assert!(pair.outcome().result.is_ok());
@@ -174,7 +179,7 @@ fn a_lost_pull_is_made_good_by_the_next() {
     assert_eq!(numbers(&next), [13]);
     let response = to_server(&mut pair, &next);
     assert_eq!(numbers(&response), [9, 10, 11, 12, 13, 14, 15, 16]);
-    assert_eq!(pair.client.stats().timeouts, 0);
+    assert_eq!(pair.client.stats().retransmissions.probes, 0);
 }
 
 #[test]

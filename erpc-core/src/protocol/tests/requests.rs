@@ -86,7 +86,7 @@ fn a_request_again_after_its_response_gets_the_response_again_and_is_not_handed_
     let first = pair.take_to_client();
     pair.server_drops(CLIENT, &packet, DropReason::Duplicate);
     assert_eq!(pair.take_to_client(), first);
-    assert_eq!((pair.executed, pair.server.stats().retransmissions), (1, 1));
+    assert_eq!((pair.executed, pair.server.stats().repeated_responses), (1, 1));
 }
 
 #[test]

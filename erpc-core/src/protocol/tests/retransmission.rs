@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::pair::{CLIENT, Pair, SERVER, Side, connected, deferring, header, kinds, ms, shape};
-use crate::protocol::{DropReason, EndpointConfig, SessionId};
+use crate::protocol::{DropReason, EndpointConfig, Retransmissions, SessionId};
 use crate::transport::ChargeModel;
 use crate::wire::{Kind, ReplyInfo};
 
@@ -52,7 +52,8 @@ fn what_is_not_answered_is_sent_again_with_pauses_that_double_up_to_half_a_secon
     }
     assert!(pauses.iter().any(|pause| ![40, 80, 160, 320, 500].contains(pause)), "{pauses:?}");
     let count = requests.len() as u64;
-    assert_eq!((pair.client.stats().timeouts, pair.client.stats().retransmissions), (count, count));
+    let counts = pair.client.stats().retransmissions;
+    assert_eq!((counts.probes, counts.needless_probes, counts.packets()), (count, 0, count));
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn a_server_that_is_away_as_usual_is_not_asked_whether_it_is_there() {
 fn a_handler_that_takes_its_usual_time_is_not_asked_whether_it_is_there() {
     let (mut pair, session) = deferring();
     for call in 0..20 {
-        let before = pair.client.stats().timeouts;
+        let before = pair.client.stats().retransmissions.probes;
         pair.call(session, call, b"slow");
         pair.settle();
         pair.pass(ms(30));
@@ -166,7 +167,7 @@ fn a_handler_that_takes_its_usual_time_is_not_asked_whether_it_is_there() {
         pair.answer(b"at last");
         pair.settle();
         assert!(pair.outcome().result.is_ok());
-        let asked = pair.client.stats().timeouts - before;
+        let asked = pair.client.stats().retransmissions.probes - before;
         assert_eq!(asked, u64::from(call == 0), "call {call}");
     }
     pair.call(session, 1, b"lost");
@@ -196,7 +197,7 @@ fn a_path_that_has_become_longer_than_the_timeout_is_measured_again() {
     // 6 ms after which it is sent again, and answers that take 30.
     let timeouts: Vec<_> = (0..20)
         .map(|token| {
-            let before = pair.client.stats().timeouts;
+            let before = pair.client.stats().retransmissions.probes;
             pair.call(session, token, b"ping");
             let sent = pair.take_to_server();
             sends_within(&mut pair, ms(30));
@@ -204,7 +205,7 @@ fn a_path_that_has_become_longer_than_the_timeout_is_measured_again() {
             let response = pair.response(number, 0, b"pong").bytes();
             pair.at_client(SERVER, &response);
             assert!(pair.outcome().result.is_ok());
-            pair.client.stats().timeouts - before
+            pair.client.stats().retransmissions.probes - before
         })
         .collect();
     // After 6 ms and 12 more; after 24; and then not any more.
@@ -244,7 +245,7 @@ fn a_lost_pull_is_sent_again_after_a_timeout() {
     pair.burst_at_client(SERVER, &response);
     assert_eq!(shape(&pair.take_to_server()), [(Kind::RequestForResponse, 1)], "lost");
     assert_eq!(sends_within(&mut pair, ms(30)), [(20, Kind::RequestForResponse)]);
-    assert_eq!(pair.client.stats().retransmissions, 1);
+    assert_eq!(pair.client.stats().retransmissions.probes, 1);
 }
 
 #[test]
@@ -328,4 +329,79 @@ fn old_copies_of_a_completed_request_disturb_nobody() {
     pair.settle();
     pair.server_drops(CLIENT, &copies[1], DropReason::OldRequest);
     assert_eq!((pair.executed, pair.outcomes.len()), (2, 2));
+}
+
+/// Probes of the client, and the needless ones among them.
+fn probes(pair: &Pair) -> (u64, u64) {
+    let Retransmissions { probes, needless_probes, .. } = pair.client.stats().retransmissions;
+    (probes, needless_probes)
+}
+
+#[test]
+fn a_probe_for_a_lost_request_or_a_lost_response_is_needed() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"lost on the way there");
+    pair.take_to_server();
+    pair.live(ms(21));
+    assert!(pair.outcome().result.is_ok());
+    pair.call(session, 2, b"lost on the way back");
+    let request = pair.take_to_server();
+    pair.burst_at_server(CLIENT, &request);
+    pair.take_to_client();
+    pair.live(ms(41));
+    assert!(pair.outcome().result.is_ok());
+    assert_eq!(probes(&pair), (2, 0));
+}
+
+#[test]
+fn a_probe_for_a_response_that_came_twice_was_needless() {
+    // With the next call in its slot already, and without.
+    for next in [true, false] {
+        let (mut pair, session) = connected();
+        pair.call(session, 1, b"late");
+        let request = pair.take_to_server();
+        pair.pass(ms(21));
+        let probe = pair.take_to_server();
+        pair.burst_at_server(CLIENT, &request);
+        pair.settle();
+        assert!(pair.outcome().result.is_ok());
+        assert_eq!(probes(&pair), (1, 0), "nothing tells");
+        if next {
+            pair.call(session, 2, b"next");
+        }
+        pair.server_drops(CLIENT, &probe[0], DropReason::Duplicate);
+        let again = pair.take_to_client();
+        let reason = if next { DropReason::OldRequest } else { DropReason::Duplicate };
+        pair.client_drops(SERVER, &again[0], reason);
+        assert_eq!(probes(&pair), (1, 1));
+        pair.client_drops(SERVER, &again[0], reason);
+        assert_eq!(probes(&pair), (1, 1), "it counts once");
+    }
+}
+
+#[test]
+fn a_probe_for_a_request_that_the_server_executes_was_needless() {
+    let (mut pair, session) = deferring();
+    pair.call(session, 1, b"slow");
+    pair.settle();
+    pair.live(ms(60));
+    assert_eq!(probes(&pair), (1, 1));
+    pair.answer(b"at last");
+    pair.settle();
+    assert_eq!(probes(&pair), (1, 1));
+    let counts = pair.client.session_stats(session).expect("open").retransmissions;
+    assert_eq!((counts.probes, counts.needless_probes), (1, 1));
+}
+
+#[test]
+fn a_probe_that_was_sent_after_the_server_had_begun_was_needless() {
+    let (mut pair, session) = connected();
+    pair.call(session, 1, b"?");
+    pair.take_to_server();
+    pair.pass(ms(25));
+    pair.take_to_server();
+    let info = ReplyInfo::new(ms(24).as_nanos() as u64, 1 << 20).to_u32();
+    let response = pair.response(0, 0, b"!").aux(info).bytes();
+    pair.at_client(SERVER, &response);
+    assert_eq!(probes(&pair), (1, 1));
 }

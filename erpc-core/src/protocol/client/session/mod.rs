@@ -31,7 +31,7 @@ use crate::protocol::congestion::{Congestion, Path};
 use crate::protocol::endpoint::EndpointState;
 use crate::protocol::index::{PeerIndex, SessionIndex, SlotIndex, SlotSet, Slots};
 use crate::protocol::rtt::{MAX_RTO, RttEstimator};
-use crate::protocol::stats::DropReason;
+use crate::protocol::stats::{DropReason, Retransmissions};
 use crate::protocol::turn::Turn;
 use crate::protocol::{Cause, SessionStats};
 use crate::time::Instant;
@@ -67,6 +67,7 @@ pub(super) struct OpenSession<R> {
     liveness: Liveness,
     kept: KeptResponses,
     slots: Slots<Slot>,
+    retransmissions: Retransmissions,
 }
 
 impl<R: Route> OpenSession<R> {
@@ -101,6 +102,7 @@ impl<R: Route> OpenSession<R> {
             liveness: Liveness::new(turn.now, common.id.generation),
             kept: KeptResponses::new(turn.now),
             slots: Slots::from_fn(Slot::new),
+            retransmissions: Retransmissions::default(),
             common,
         };
         let deadline = session.liveness.ping_at(config);
@@ -291,6 +293,7 @@ impl<R: Route> OpenSession<R> {
             payload: self.payload,
             max_request: self.max_request,
             integrity: self.flags.trailer(),
+            retransmissions: self.retransmissions,
         }
     }
 

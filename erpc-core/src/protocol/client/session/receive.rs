@@ -6,7 +6,7 @@ use crate::protocol::Event;
 use crate::protocol::client::lines::Lines;
 use crate::protocol::client::slot::SlotState;
 use crate::protocol::index::SlotIndex;
-use crate::protocol::stats::DropReason;
+use crate::protocol::stats::{DropReason, ResendCause};
 use crate::protocol::turn::Turn;
 use crate::transport::{Route, TxQueue};
 use crate::wire::{ANNOUNCEMENT, Header, Kind, Stamp};
@@ -27,10 +27,13 @@ impl<R: Route> OpenSession<R> {
         let at = SlotIndex::of(header.request);
         let slot = &mut self.slots[at];
         if slot.number != header.request && !mutant!(OldResponseTaken) {
+            self.note_late_copy(turn, header);
+            let slot = &self.slots[at];
             let ahead = header.request.ahead_of(slot.number) > 0;
             return Err(if ahead { DropReason::Unsolicited } else { DropReason::OldRequest });
         }
         if slot.is_free() {
+            self.note_late_copy(turn, header);
             return Err(DropReason::Duplicate);
         }
         self.liveness.heard(turn.now);
@@ -55,6 +58,20 @@ impl<R: Route> OpenSession<R> {
             Kind::Request | Kind::RequestForResponse | Kind::Done | Kind::Control => {
                 Err(DropReason::WrongRole)
             }
+        }
+    }
+
+    /// A packet came for a call that has ended. If it begins the response of one that was probed, the response came twice: the
+    /// probe was a copy of a request that was not lost.
+    #[cold]
+    fn note_late_copy<X>(&mut self, turn: &mut Turn<'_, X>, header: &Header) {
+        let at = SlotIndex::of(header.request);
+        let begins = matches!(header.kind, Kind::Response | Kind::Failure)
+            && matches!(header.packet.get(), 0 | ANNOUNCEMENT);
+        let slot = &mut self.slots[at];
+        if begins && slot.undecided == header.request {
+            slot.undecided = at.number_before_first();
+            turn.endpoint.stats.count_needless(&mut self.retransmissions, 1);
         }
     }
 
@@ -86,15 +103,20 @@ impl<R: Route> OpenSession<R> {
         let mut flow = lines.flow(&mut self.credits, self.peer);
         // After a timeout, whatever was out before the packet that has now got through was lost or came
         // and was answered.
-        let stalled = expected > call.acked()
-            && call.retry().retries() > 0
-            && call.recovery().answers_probe(echo);
+        let probed = expected > call.acked() && call.retry().retries() > 0;
+        let stalled = probed && call.recovery().answers_probe(echo);
+        if probed {
+            let probes = call.recovery_mut().decide();
+            let needless = if stalled { 0 } else { probes };
+            turn.endpoint.stats.count_needless(&mut self.retransmissions, needless);
+        }
         if expected > call.acked() {
             call.acknowledge(expected, turn.now, &self.charges, &mut flow);
         }
         let behind = stalled || gap && call.recovery().is_news(expected, echo, turn.now);
         if behind && call.has_unacknowledged() {
-            call.roll_back(turn.now, &self.charges, &mut flow);
+            let cause = if stalled { ResendCause::Timeout } else { ResendCause::Gap };
+            call.roll_back(turn.now, cause, &self.charges, &mut flow);
             self.pacer.on_loss(turn.now, turn.endpoint.config.bypasses);
             turn.tx.flush();
         }
@@ -117,6 +139,10 @@ impl<R: Route> OpenSession<R> {
         }
         if call.response().is_some() {
             return Err(DropReason::Duplicate);
+        }
+        let probes = call.recovery_mut().decide();
+        if !call.retry().is_accepted() {
+            turn.endpoint.stats.count_needless(&mut self.retransmissions, probes);
         }
         call.retry_mut().progress(turn.now);
         call.accept(&self.charges, &mut lines.flow(&mut self.credits, self.peer));

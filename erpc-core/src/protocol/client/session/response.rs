@@ -8,7 +8,7 @@ use crate::protocol::client::kept::KEPT_SMALL;
 use crate::protocol::client::lines::Lines;
 use crate::protocol::client::response::{Complete, Response};
 use crate::protocol::index::SlotIndex;
-use crate::protocol::stats::DropReason;
+use crate::protocol::stats::{DropReason, ResendCause};
 use crate::protocol::turn::Turn;
 use crate::protocol::{Body, CallError, Cause, Event, Reply};
 use crate::status::{Code, Status};
@@ -59,6 +59,7 @@ impl<R: Route> OpenSession<R> {
             return Err(DropReason::Unsolicited);
         }
         if call.response().is_some() {
+            self.note_needless(turn, at);
             return Err(DropReason::Duplicate);
         }
         let layout = PacketLayout::new(header.size, self.eager, self.payload);
@@ -69,6 +70,10 @@ impl<R: Route> OpenSession<R> {
         let is_single = call.layout().packets() == 1;
         let served = header.reply_info().processing_nanos();
         self.rtt.on_server_time(served, retries > 0 && !accepted);
+        let was_late = call.recovery().was_there_before_probe(served, turn.now);
+        if was_late {
+            self.note_needless(turn, at);
+        }
         if ambiguous && is_single {
             self.rtt.keep_backoff(retries);
         }
@@ -149,6 +154,9 @@ impl<R: Route> OpenSession<R> {
             return Err(DropReason::LyingSize);
         }
         if packet < next {
+            if packet == 0 {
+                self.note_needless(turn, at);
+            }
             return Err(DropReason::Duplicate);
         }
         if packet >= response.asked() {
@@ -185,9 +193,10 @@ impl<R: Route> OpenSession<R> {
         if !call.recovery().is_news(next, echo, turn.now) {
             return;
         }
-        turn.endpoint.stats.retransmissions += u64::from(lost);
+        let stats = &mut turn.endpoint.stats;
+        stats.count_resent(&mut self.retransmissions, ResendCause::Gap, lost);
         let mut flow = lines.flow(&mut self.credits, self.peer);
-        call.roll_back(turn.now, &self.charges, &mut flow);
+        call.roll_back(turn.now, ResendCause::Gap, &self.charges, &mut flow);
         self.pacer.on_loss(turn.now, turn.endpoint.config.bypasses);
         lines.note_release(self.peer);
         self.pull(turn, lines, at, None);
@@ -210,9 +219,18 @@ impl<R: Route> OpenSession<R> {
         }
         let mut flow = lines.flow(&mut self.credits, self.peer);
         flow.release(self.charges.pull());
-        if call.retry().retries() > 0 && call.recovery().answers_probe(echo) {
-            // After a timeout: what else was asked for was lost, or comes and is dropped.
-            call.release_outstanding(&self.charges, &mut flow);
+        if call.retry().retries() > 0 {
+            let stats = &mut turn.endpoint.stats;
+            if call.recovery().answers_probe(echo) {
+                call.recovery_mut().decide();
+                // After a timeout: what else was asked for was lost, or comes and is dropped.
+                let lost = call.response().map_or(0, Response::on_their_way);
+                stats.count_resent(&mut self.retransmissions, ResendCause::Timeout, lost);
+                call.release_outstanding(&self.charges, &mut flow);
+            } else {
+                let probes = call.recovery_mut().decide();
+                stats.count_needless(&mut self.retransmissions, probes);
+            }
         }
         call.retry_mut().progress(turn.now);
         if let Some(complete) = call.take_response() {
@@ -274,6 +292,12 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
+    /// The probes of the slot's call were needless: what they asked for had not been lost.
+    pub(super) fn note_needless<X>(&mut self, turn: &mut Turn<'_, X>, at: SlotIndex) {
+        let probes = self.slots[at].call_mut().map_or(0, |call| call.recovery_mut().decide());
+        turn.endpoint.stats.count_needless(&mut self.retransmissions, probes);
+    }
+
     /// Asks on for the slot's response when the burst is over.
     fn pull_later(&mut self, lines: &mut Lines<R>, at: SlotIndex) {
         let waiter = self.waiter(at);
@@ -301,7 +325,11 @@ impl<R: Route> OpenSession<R> {
         at: SlotIndex,
     ) -> Option<Finished> {
         self.stop_waiting(lines, at);
-        let mut call = self.slots[at].take_call()?;
+        let slot = &mut self.slots[at];
+        let mut call = slot.take_call()?;
+        if call.recovery().is_undecided() {
+            slot.undecided = slot.number;
+        }
         call.release_outstanding(&self.charges, &mut lines.flow(&mut self.credits, self.peer));
         turn.tx.reclaim();
         if call.needs_flush() && !mutant!(FlushForgotten) {

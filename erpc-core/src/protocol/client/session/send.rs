@@ -101,7 +101,8 @@ impl<R: Route> OpenSession<R> {
                 // It also says that the slot's last response may be dropped.
                 self.kept.superseded(at);
             } else {
-                turn.endpoint.stats.retransmissions += 1;
+                let cause = call.recovery().cause();
+                turn.endpoint.stats.count_resent(&mut self.retransmissions, cause, 1);
             }
             let bytes = self.charges.overhead() + layout.len(packet);
             self.pacer.spend(turn.now, bytes, turn.endpoint.config.bypasses);
@@ -143,7 +144,6 @@ impl<R: Route> OpenSession<R> {
         let request = call.request_for(packet, turn.now);
         turn.tx.push(&self.common.route, request.packet(packet, &header, &layout));
         call.note_sent_again(turn.now);
-        turn.endpoint.stats.retransmissions += 1;
     }
 
     /// A packet without a body, about this request.
@@ -173,7 +173,6 @@ impl<R: Route> OpenSession<R> {
         let packet =
             self.short_packet(Kind::RequestForResponse, slot.number, response.next(), stamp, 1);
         turn.tx.push_bytes(&self.common.route, packet.as_bytes());
-        turn.endpoint.stats.retransmissions += 1;
     }
 
     /// Asks for as many response packets as there is room for.

@@ -8,6 +8,7 @@ use crate::protocol::client::retry::RetryTimer;
 use crate::protocol::client::slot::{Slot, SlotState};
 use crate::protocol::endpoint::EndpointState;
 use crate::protocol::index::SlotIndex;
+use crate::protocol::stats::ResendCause;
 use crate::protocol::turn::Turn;
 use crate::protocol::{Cause, WINDOW};
 use crate::time::Instant;
@@ -100,28 +101,33 @@ impl<R: Route> OpenSession<R> {
         turn: &mut Turn<'_, X>,
         at: SlotIndex,
     ) -> Suspicion {
-        turn.endpoint.stats.timeouts += 1;
         let slot = &mut self.slots[at];
         let Some(retry) = slot.retry_mut() else { return Suspicion::None };
         if !retry.time_out(turn.now, turn.endpoint.config.liveness_timeout) {
             return Suspicion::Blocked;
         }
         let accepted = retry.is_accepted();
+        let stats = &mut turn.endpoint.stats;
+        if accepted {
+            stats.inquiries += 1;
+        } else {
+            stats.count_resent(&mut self.retransmissions, ResendCause::Probe, 1);
+        }
         let suspicion = if retry.is_suspicious() { Suspicion::Ping } else { Suspicion::None };
         // What is out may be lost, or waiting in the queue of a peer that was not scheduled: it keeps its
         // credits and room until something comes back, and one packet asks for that.
         let Some(call) = slot.call_mut() else {
-            turn.endpoint.stats.retransmissions += 1;
             self.send_cancel(turn, at);
             return suspicion;
         };
-        call.recovery_mut().probe(turn.now);
         let (last, oldest) = (call.layout().packets() - 1, call.acked());
         let responding = call.response().is_some();
         if accepted {
+            call.recovery_mut().inquire(turn.now);
             self.send_again(turn, at, last);
             return suspicion;
         }
+        call.recovery_mut().probe(turn.now);
         self.pacer.on_loss(turn.now, turn.endpoint.config.bypasses);
         if responding {
             self.ask_again(turn, at);

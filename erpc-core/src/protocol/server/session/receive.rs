@@ -275,7 +275,7 @@ impl<R: Route> ServerSession<R> {
             if !mutant!(ResponseAgainWithoutFlush) {
                 turn.tx.flush();
             }
-            turn.endpoint.stats.retransmissions += u64::from(packets.end - packets.start);
+            turn.endpoint.stats.repeated_responses += u64::from(packets.end - packets.start);
         }
         packets.end -= u32::from(mutant!(PullOneTooFew));
         let waited = turn.queue_wait.longest();
