@@ -45,6 +45,8 @@ enum Command {
     Tasks(tasks::TasksArgs),
     /// What is left of bandwidth when packets are lost
     Loss(congestion::LossArgs),
+    /// How long calls take of which packets were lost
+    Recovery(congestion::RecoveryArgs),
     /// Many clients send to one server, in simulation
     Incast(congestion::IncastArgs),
     /// 100 nodes call each other, in simulation
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
         Command::Stream(args) => stream::run(&args),
         Command::Tasks(args) => tasks::run(&args),
         Command::Loss(args) => congestion::loss(&args),
+        Command::Recovery(args) => congestion::recovery(&args),
         Command::Incast(args) => congestion::incast(&args),
         Command::Scale(args) => congestion::scale(&args),
         Command::Figures(args) => congestion::figures(&args),

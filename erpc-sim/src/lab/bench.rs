@@ -9,6 +9,7 @@ use erpc_core::event_loop::Rpc;
 use erpc_core::protocol::{Acceptor, ListenGroup, ProtocolStats, Retransmissions};
 use erpc_core::time::Instant;
 use erpc_core::transport::MAX_BURST;
+use erpc_core::wire::Header;
 
 use super::caller::Caller;
 use super::{Load, Meter, Samples, Setting};
@@ -53,6 +54,26 @@ pub struct Counts {
     pub peak_queue: u64,
 }
 
+/// Whether a packet with this header is lost.
+type Rule = dyn Fn(&Header) -> bool;
+
+/// Packets that are lost on purpose.
+#[derive(Default)]
+struct Chosen {
+    count: u32,
+    rule: Option<Box<Rule>>,
+}
+
+impl Chosen {
+    /// Whether this packet is one of them.
+    fn takes(&mut self, packet: &Packet) -> bool {
+        let Some(rule) = self.rule.as_ref().filter(|_| self.count > 0) else { return false };
+        let takes = Header::parse(&packet.bytes).is_ok_and(|header| rule(&header));
+        self.count -= u32::from(takes);
+        takes
+    }
+}
+
 /// An experiment under way.
 pub struct Lab {
     setting: Setting,
@@ -63,6 +84,7 @@ pub struct Lab {
     /// A packet is lost if the word that is drawn for it is below this.
     loses_below: u64,
     lost: u64,
+    chosen: Chosen,
     /// `None` where nobody looks at cables.
     meter: Option<Meter>,
 }
@@ -82,6 +104,7 @@ impl Lab {
             chance: chance.fork(1),
             loses_below: (setting.loss * u64::MAX as f64) as u64,
             lost: 0,
+            chosen: Chosen::default(),
             meter: setting.meters.then(Meter::default),
             setting,
         }
@@ -136,6 +159,23 @@ impl Lab {
         self.driver.cancel_turn(index);
         self.driver.set_busy_until(index, until);
         self.driver.plan_turn(index, until);
+    }
+
+    /// The next `count` packets that the rule says are lost.
+    pub fn lose(&mut self, count: u32, rule: impl Fn(&Header) -> bool + 'static) {
+        self.chosen = Chosen { count, rule: Some(Box::new(rule)) };
+    }
+
+    /// How many packets are still to be lost on purpose.
+    #[must_use]
+    pub fn losses_to_come(&self) -> u32 {
+        self.chosen.count
+    }
+
+    /// When the first of an endpoint's calls under way was made, since the beginning.
+    #[must_use]
+    pub fn begun_first(&self, index: usize) -> Duration {
+        self.endpoints[index].caller.begun_first().map_or(Duration::ZERO, |begun| begun - START)
     }
 
     /// The time since the beginning.
@@ -217,7 +257,9 @@ impl Lab {
         let (Some(&from), Some(&to)) = indices else {
             return self.driver.network_mut().recycle(packet.bytes);
         };
-        if self.loses_below > 0 && self.chance.word() < self.loses_below {
+        if self.chosen.takes(&packet)
+            || self.loses_below > 0 && self.chance.word() < self.loses_below
+        {
             self.lost += 1;
             return self.driver.network_mut().recycle(packet.bytes);
         }

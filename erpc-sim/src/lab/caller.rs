@@ -61,6 +61,11 @@ impl Caller {
         self.load.start
     }
 
+    /// When the first of the calls under way was made.
+    pub(super) fn begun_first(&self) -> Option<Instant> {
+        self.begun.iter().min().copied()
+    }
+
     pub(super) fn sessions(&self) -> &[SessionId] {
         &self.sessions
     }

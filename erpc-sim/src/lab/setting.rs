@@ -93,6 +93,12 @@ impl Setting {
         self
     }
 
+    /// Bytes of a message in a packet.
+    #[must_use]
+    pub fn payload(&self) -> usize {
+        self.nic.max_datagram - HEADER_LEN
+    }
+
     /// The part of a cable that packets of the largest size leave for messages.
     #[must_use]
     pub fn payload_share(&self) -> f64 {

@@ -7,6 +7,7 @@ mod idle;
 mod incast;
 mod loss;
 mod pair;
+mod recovery;
 mod scale;
 mod stall;
 
@@ -22,6 +23,7 @@ pub(crate) use handler::{HandlerArgs, handler};
 pub(crate) use idle::{IdleArgs, idle};
 pub(crate) use incast::{IncastArgs, incast};
 pub(crate) use loss::{LossArgs, loss};
+pub(crate) use recovery::{RecoveryArgs, recovery};
 pub(crate) use scale::{ScaleArgs, scale};
 pub(crate) use stall::{StallArgs, stall};
 

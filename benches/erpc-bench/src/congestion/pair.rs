@@ -19,7 +19,8 @@ pub(super) fn answerer() -> Result<Answerer, Failure> {
     Answerer::new(false).map_err(Failure::of("the service does not register"))
 }
 
-fn server<T: Transport>(serving: T, config: EndpointConfig) -> Result<Rpc<T>, Failure> {
+/// An endpoint that accepts sessions.
+pub(super) fn server<T: Transport>(serving: T, config: EndpointConfig) -> Result<Rpc<T>, Failure> {
     let mut rpc = Rpc::new(serving, config).map_err(Failure::of("no endpoint"))?;
     rpc.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![0])), 0));
     Ok(rpc)

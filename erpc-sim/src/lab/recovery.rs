@@ -1,0 +1,104 @@
+//! How long calls take of which packets were lost.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use erpc_core::wire::{ANNOUNCEMENT, Header, Kind};
+
+use super::{Lab, Load, Samples, Setting, Spread};
+use crate::SimRoute;
+
+/// Packets of the large messages here.
+pub const PACKETS: u32 = 5;
+/// The loops move on by so much until all calls of a round are answered.
+const STEP: Duration = Duration::from_micros(10);
+/// Time between two losses, the least and as much again by turns: round trips are measured anew, and losses do not meet
+/// the timers in step.
+const REST: Duration = Duration::from_micros(500);
+
+/// What is lost, once per round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lost {
+    /// A request of one packet.
+    Request,
+    /// A response of one packet.
+    Response,
+    /// The last packet of a request of [`PACKETS`].
+    LastOfRequest,
+    /// The last packet of a response of [`PACKETS`].
+    LastOfResponse,
+    /// So many packets one after the other that the client sends, of calls of one packet: a full queue drops them.
+    Requests(u32),
+}
+
+impl Lost {
+    /// Whether it is such a packet.
+    #[must_use]
+    pub fn matches(self, header: &Header) -> bool {
+        let (kind, number) = (header.kind, header.packet.get());
+        let is_response = matches!(kind, Kind::Response) && number != ANNOUNCEMENT;
+        match self {
+            Self::Request | Self::Requests(_) => kind == Kind::Request,
+            Self::Response => is_response,
+            Self::LastOfRequest => kind == Kind::Request && number + 1 == PACKETS,
+            Self::LastOfResponse => is_response && number + 1 == PACKETS,
+        }
+    }
+
+    /// How many packets are lost in a round.
+    #[must_use]
+    pub fn count(self) -> u32 {
+        if let Self::Requests(count) = self { count } else { 1 }
+    }
+
+    /// Bytes of a request and of a response, if a packet has room for `payload`.
+    #[must_use]
+    pub fn sizes(self, payload: u32) -> (u32, u32) {
+        let large = payload * PACKETS - payload / 2;
+        match self {
+            Self::LastOfRequest => (large, 32),
+            Self::LastOfResponse => (32, large),
+            Self::Request | Self::Response | Self::Requests(_) => (32, 32),
+        }
+    }
+}
+
+/// How long the slowest call took of those that were under way when packets were lost, one sample per round. Two hosts on
+/// a cable of 100 Gb/s, 5 us there and back, and a closed loop of `outstanding` calls.
+///
+/// # Panics
+/// If a loss is not made good within a second.
+#[must_use]
+pub fn run(lost: Lost, outstanding: usize, rounds: Range<u64>) -> Samples {
+    let setting = Setting::pair(100, Duration::from_micros(5), rounds.start);
+    let payload = setting.payload() as u32;
+    // Calls take some time, so that not all that is simulated are calls that lose nothing.
+    let mut lab = Lab::new(Setting { turn_nanos: (100, 200), meters: false, ..setting });
+    let (server, client) = (SimRoute::new(0, 1), SimRoute::new(1, 1));
+    let (request, response) = lost.sizes(payload);
+    let load = Load {
+        peers: vec![server; outstanding.div_ceil(erpc_core::protocol::WINDOW)],
+        spread: Spread::Even,
+        request: request as usize,
+        response,
+        outstanding,
+        start: Duration::ZERO,
+    };
+    lab.add(server, Load { peers: Vec::new(), outstanding: 0, ..load.clone() });
+    let client = lab.add(client, load);
+    lab.run_for(Duration::from_millis(100));
+    let mut samples = Samples::default();
+    for round in rounds {
+        lab.run_for(REST + REST * (round % 8) as u32 / 8);
+        lab.clear();
+        let begun = lab.elapsed();
+        lab.lose(lost.count(), move |header| lost.matches(header));
+        while lab.losses_to_come() > 0 || lab.begun_first(client) <= begun {
+            lab.run_for(STEP);
+            assert!(lab.elapsed() < begun + Duration::from_secs(1), "{lost:?} is not made good");
+        }
+        let slowest = lab.latencies([client]).micros(1.0).unwrap_or(0.0);
+        samples.add((slowest * 1e3) as u64);
+    }
+    samples
+}
