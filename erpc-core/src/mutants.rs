@@ -216,6 +216,10 @@ mod chosen {
         StreamOverTooSoon,
         /// Whatever status a handler ends with, its stream ends well.
         StreamStatusLost,
+        /// Timers fire while the answers that they miss lie unread.
+        TimersBeforeAnswers,
+        /// Every copy of a request is answered, however soon it follows the one before.
+        DuplicateAlwaysAnswered,
     }
 
     const NONE: u32 = u32::MAX;

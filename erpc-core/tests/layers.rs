@@ -67,6 +67,7 @@ const ORDERS: &[Order<'_>] = &[
             "congestion",
             "cookie",
             "error",
+            "flushes",
             "ids",
             "rtt",
             "stats",

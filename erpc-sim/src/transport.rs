@@ -68,6 +68,7 @@ const COMPARED_ONE_IN: u32 = 16;
 /// A packet in a receive queue.
 #[derive(Clone, Debug)]
 struct Arrived {
+    at: Instant,
     from: SimRoute,
     bytes: Vec<u8>,
     marked: bool,
@@ -139,7 +140,7 @@ impl Port {
             return false;
         }
         self.held.set(held);
-        self.ring.borrow_mut().push_back(Arrived { from, bytes, marked });
+        self.ring.borrow_mut().push_back(Arrived { at: self.now.get(), from, bytes, marked });
         true
     }
 
@@ -147,6 +148,12 @@ impl Port {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.ring.borrow().len()
+    }
+
+    /// Whether a packet waits that is such a one, by when it came and its bytes.
+    #[must_use]
+    pub fn has_waiting(&self, is: impl Fn(Instant, &[u8]) -> bool) -> bool {
+        self.ring.borrow().iter().any(|packet| is(packet.at, &packet.bytes))
     }
 
     /// Moves what the endpoint has sent to the end of `out`.
@@ -302,6 +309,11 @@ impl RxQueue for SimRx {
             stats.rx_bytes += bytes;
         });
         count
+    }
+
+    /// As a device knows it: a burst that is full may have left something.
+    fn is_drained(&self) -> bool {
+        self.lent.len() < MAX_BURST
     }
 
     #[inline]

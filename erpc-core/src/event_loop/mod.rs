@@ -15,6 +15,7 @@ pub(crate) mod rpc;
 mod schedules;
 mod totals;
 mod turn;
+mod unread;
 
 pub use idle::IdlePolicy;
 pub use mailbox::MAILBOX_LIMIT;

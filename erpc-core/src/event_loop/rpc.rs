@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::clock;
 use crate::event_loop::turn::Turns;
+use crate::event_loop::unread::Unread;
 use crate::protocol::{
     Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, ConnectError, Core,
     EndpointConfig, Event, EventSink, Local, NewCall, Notice, ProtocolStats, QueueWait, Rejected,
@@ -46,6 +47,9 @@ pub struct Rpc<T: Transport> {
     /// The clock is read for every packet.
     stamps_packets: bool,
     turns: Turns,
+    unread: Unread,
+    /// Something may have been pushed since the doorbell rang last.
+    is_staged: bool,
 }
 
 /// What an endpoint's owner does with what comes in.
@@ -285,11 +289,13 @@ impl<T: Transport> Rpc<T> {
         let pool = Pool::in_arena(config.memory(), transport.arena());
         let key = if config.fixed_seed().is_some() { (0, 0) } else { random_key() };
         let (reads_marks, stamps_packets) = (config.reads_marks(), config.stamps_packets());
-        let core = Core::with_pool(Local::from(transport.capabilities()), config, key, pool)?;
+        let capabilities = transport.capabilities();
+        let core = Core::with_pool(Local::from(capabilities), config, key, pool)?;
         if reads_marks {
             transport.enable_ecn().map_err(ConfigError::from)?;
         }
-        Ok(Self { core, transport, stamps_packets, turns: Turns::default() })
+        let (turns, unread) = (Turns::default(), Unread::new(&capabilities));
+        Ok(Self { core, transport, stamps_packets, turns, unread, is_staged: false })
     }
 
     /// Accepts sessions from now on.
@@ -297,7 +303,7 @@ impl<T: Transport> Rpc<T> {
         self.core.listen(acceptor);
     }
 
-    /// One turn: a burst of packets, what is due, the doorbell. Returns how much there was to do; 0
+    /// One turn: what was pushed since the last one leaves, then a burst of packets, what is due, the doorbell. Returns how much there was to do; 0
     /// means that the endpoint idles.
     ///
     /// Bounded: at most one burst of [`MAX_BURST`](crate::transport::MAX_BURST) packets and the timers
@@ -322,7 +328,12 @@ impl<T: Transport> Rpc<T> {
         app: &mut A,
     ) -> usize {
         let (rx, tx) = self.transport.split();
+        if std::mem::take(&mut self.is_staged) {
+            // Before a system call that may find nothing.
+            tx.doorbell();
+        }
         let received = rx.burst();
+        let read_until = self.unread.polled(now, received, rx.is_drained());
         let turns = &mut self.turns;
         let absence = turns.begin(now, received, is_virtual);
         let mut queue_wait = QueueWait { absence, delay: 0 };
@@ -343,7 +354,7 @@ impl<T: Transport> Rpc<T> {
         if received > 0 {
             self.core.end_of_burst(now, queue_wait, tx);
         }
-        self.core.expire(now, tx);
+        self.core.expire(now, read_until, tx);
         if self.core.wants_route() {
             self.look_up_paths(now);
         }
@@ -380,7 +391,7 @@ impl<T: Transport> Rpc<T> {
         }
     }
 
-    /// The endpoint between two turns. What is pushed goes out with the next turn or
+    /// The endpoint between two turns. What is pushed goes out when the next turn begins, or with
     /// [`Rpc::ring_doorbell`].
     #[inline]
     pub fn context(&mut self) -> Context<'_, T> {
@@ -390,12 +401,14 @@ impl<T: Transport> Rpc<T> {
     /// The same at a time that the caller says.
     #[inline]
     pub fn context_at(&mut self, now: Instant) -> Context<'_, T> {
+        self.is_staged = true;
         let tx = self.transport.split().1;
         Context { core: &mut self.core, tx, turns: &mut self.turns, now }
     }
 
     /// Sends what was pushed outside of a turn.
     pub fn ring_doorbell(&mut self) {
+        self.is_staged = false;
         self.transport.split().1.doorbell();
     }
 

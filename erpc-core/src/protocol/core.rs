@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::client::{ClientTable, Finished};
 use super::config::EndpointConfig;
 use super::endpoint::{EndpointState, Local};
+use super::flushes::ForcedFlushes;
 use super::ids::IdSource;
 use super::index::SessionIndex;
 use super::server::{Acceptor, Open, ServerTable};
@@ -45,7 +46,8 @@ const FIRST_BUFFER: usize = 40;
 /// 2. Call [`end_of_burst`](Self::end_of_burst) once if there was a packet. It sends one credit return and one request for
 ///    response for all packets of a message in the burst, and lets calls go on that waited for credits or room. Call it
 ///    earlier as well if the next handler is expected to take long.
-/// 3. Call [`expire`](Self::expire). It costs a few comparisons if nothing is due.
+/// 3. Call [`expire`](Self::expire), and say up to when the receive queue has been read. It costs a few comparisons if
+///    nothing is due.
 /// 4. While [`wants_route`](Self::wants_route), look up the path to [`next_unrouted`](Self::next_unrouted) and tell it with
 ///    [`routed`](Self::routed). A handshake waits for that.
 /// 5. Take every [`Notice`] with [`pop_notice`](Self::pop_notice): failed calls, sessions that opened or closed.
@@ -71,8 +73,7 @@ const FIRST_BUFFER: usize = 40;
 /// # Bounds
 ///
 /// `receive` takes constant time, with three exceptions. A reply that frees a slot fails the queued calls of its session
-/// whose deadline has passed: the session's queue bounds this. A session of this client that ends fails all its calls, and
-/// may search the list of peers: the peers of the endpoint bound this. If the last session of a client endpoint ends, the
+/// whose deadline has passed: the session's queue bounds this. A session of this client that ends fails all its calls. If the last session of a client endpoint ends, the
 /// server divides the receive queue anew: the client endpoints bound this. `end_of_burst` takes time in
 /// proportion to what the burst made possible, `expire` looks at 32 sessions at most. No packet makes the core panic: what it
 /// does not understand or expect is dropped for a [`DropReason`] and counted in [`stats`](Self::stats).
@@ -132,6 +133,7 @@ impl<R: Route> Core<R> {
             timers: Timers::new(),
             ids,
             notices: VecDeque::new(),
+            forced_flushes: ForcedFlushes::default(),
         };
         Ok(Self { endpoint, client, server })
     }
@@ -160,7 +162,7 @@ impl<R: Route> Core<R> {
         sink: S,
     ) {
         let RxPacket { route, bytes, marked } = packet;
-        let turn = &mut Turn { now, queue_wait, marked, endpoint: &mut self.endpoint, tx };
+        let turn = &mut Turn { queue_wait, marked, ..Turn::new(now, &mut self.endpoint, tx) };
         turn.endpoint.stats.rx_packets += 1;
         let (header, body) = match parse(bytes) {
             Ok(Parsed { header, body }) => (header, body),
@@ -205,7 +207,7 @@ impl<R: Route> Core<R> {
         tx: &mut X,
     ) -> Event<'p, R> {
         let RxPacket { route, bytes: body, marked } = packet;
-        let turn = &mut Turn { now, queue_wait, marked, endpoint: &mut self.endpoint, tx };
+        let turn = &mut Turn { queue_wait, marked, ..Turn::new(now, &mut self.endpoint, tx) };
         let to_server = header.connection.is_server_role();
         let outcome = match header.kind {
             Kind::RequestForResponse
@@ -327,9 +329,12 @@ impl<R: Route> Core<R> {
 
     /// Does what time demands: lets sessions send whose turn it is at their rate, and looks at those whose timer is
     /// due. Bounded: 32 of each, and the others the next time.
+    ///
+    /// `read_until` is at most `now`: every packet that had arrived by then was received. Silence counts up to there, because
+    /// what is missed may lie in the receive queue; deadlines and rates go by `now`.
     #[inline]
-    pub fn expire<X: TxQueue<Route = R>>(&mut self, now: Instant, tx: &mut X) {
-        let turn = &mut Turn::new(now, &mut self.endpoint, tx);
+    pub fn expire<X: TxQueue<Route = R>>(&mut self, now: Instant, read_until: Instant, tx: &mut X) {
+        let turn = &mut Turn { read_until, ..Turn::new(now, &mut self.endpoint, tx) };
         self.client.depart(turn);
         let mut any = false;
         for _ in 0..MAX_EXPIRED {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Notice;
 use super::config::{EndpointConfig, Integrity};
+use super::flushes::ForcedFlushes;
 use super::ids::IdSource;
 use super::stats::ProtocolStats;
 use super::wheel::Timers;
@@ -49,6 +50,7 @@ pub(super) struct EndpointState {
     pub(super) timers: Timers,
     pub(super) ids: IdSource,
     pub(super) notices: VecDeque<Notice>,
+    pub(super) forced_flushes: ForcedFlushes,
 }
 
 /// What fits an Ethernet frame, in bytes: however little room there is, datagrams are not made smaller.
@@ -58,6 +60,12 @@ const COMMON_DATAGRAM: usize = 1_472;
 const EAGER_RESPONSES: u32 = 256;
 
 impl EndpointState {
+    /// How long a server does not answer further copies of a request, in nanoseconds: a quarter of the least time after
+    /// which a client of this transport sends one.
+    pub(super) fn repeat_pause(&self) -> u64 {
+        self.min_rto().min(self.local.min_rto).as_nanos() as u64 / 4
+    }
+
     pub(super) fn min_rto(&self) -> Duration {
         self.config.min_rto.unwrap_or(self.local.min_rto)
     }

@@ -33,6 +33,7 @@ mod endpoint;
 mod error;
 mod error_status;
 mod event;
+mod flushes;
 mod ids;
 mod index;
 pub mod measurement;

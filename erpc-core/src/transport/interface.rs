@@ -147,6 +147,11 @@ pub trait RxQueue {
     /// blocking; returns how many.
     fn burst(&mut self) -> usize;
 
+    /// Whether the last burst has left nothing: every packet that had arrived when it began was handed out by it, or by
+    /// one before. May be false though nothing is left, but not for the burst that is called next unless packets go on
+    /// arriving: while it is false, timers wait for answers that may lie unread, up to a bound.
+    fn is_drained(&self) -> bool;
+
     /// Packet `index` of the last burst, in order of arrival.
     ///
     /// # Panics

@@ -9,9 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use erpc_core::endpoint::{Endpoint, SubmitError};
-use erpc_core::event_loop::{IdlePolicy, MAILBOX_LIMIT};
-use erpc_core::protocol::{CallError, Cause, EndpointConfig};
-use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute};
+use erpc_core::event_loop::{App, IdlePolicy, MAILBOX_LIMIT, Rpc};
+use erpc_core::protocol::{Acceptor, CallError, Cause, EndpointConfig, ListenGroup, NewCall};
+use erpc_core::transport::Transport as _;
+use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 
 use crate::support::{Background, DOUBLE, client, math, number, server};
 
@@ -225,4 +226,42 @@ fn tasks_and_nested_loops_get_along() {
         session.call(&DOUBLE, &first).await.unwrap().value
     });
     assert_eq!(endpoint.block_on(task), 4);
+}
+
+#[test]
+fn what_tasks_call_leaves_before_the_next_turn_receives() {
+    let (endpoint, itself) = server(&MemHub::new(), math());
+    let session = endpoint.connect(itself).unwrap();
+    let requests = || endpoint.stats().unwrap().protocol.requests;
+    for call in 1..=3 {
+        let task = endpoint.spawn({
+            let session = session.clone();
+            async move { session.call(&DOUBLE, &number(call)).await }
+        });
+        endpoint.run_once();
+        assert_eq!(requests(), call - 1, "the task has run at the end of its turn");
+        endpoint.run_once();
+        assert_eq!(requests(), call, "the next turn sends the call and receives it");
+        assert_eq!(endpoint.block_on(task), Ok(number(2 * call)));
+    }
+}
+
+#[test]
+fn what_is_called_between_turns_leaves_before_the_next_one_receives() {
+    struct Answers;
+    impl App<MemTransport> for Answers {}
+    let port = MemHub::new().port(MemConfig::default());
+    let itself = port.local_route();
+    let mut rpc = Rpc::new(port, EndpointConfig::new()).unwrap();
+    rpc.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![0])), 0));
+    let session = rpc.context().connect(itself).unwrap();
+    while rpc.stats().protocol.requests == 0 {
+        if rpc.context().session_stats(session).is_some_and(|stats| stats.window > 0) {
+            let request = rpc.context().alloc(0).unwrap();
+            rpc.context().call(session, NewCall::new(1, request, 0)).unwrap();
+            rpc.run_once(&mut Answers);
+            assert_eq!(rpc.stats().protocol.requests, 1);
+        }
+        rpc.run_once(&mut Answers);
+    }
 }

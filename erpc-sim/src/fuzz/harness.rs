@@ -343,7 +343,7 @@ impl<S: Side> Harness<S> {
     fn pass(&mut self, input: &mut Input<'_>) {
         self.end_turn();
         self.now = self.now.plus_nanos(input.pick(&PAUSES));
-        self.core.expire(self.now, &mut self.out);
+        self.core.expire(self.now, self.now, &mut self.out);
         let sent = self.out.load().0;
         assert!(sent <= S::EXPIRED, "{sent} packets because time has passed");
         self.end_turn();

@@ -6,6 +6,7 @@ mod ending;
 mod packets;
 mod report;
 mod turns;
+mod unread;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -87,6 +88,10 @@ pub struct World<'p> {
     requests: packets::Requests,
     /// Response packets that servers were asked for.
     pulls: packets::Pulls,
+    /// What clients have sent last.
+    last_requests: unread::LastRequests,
+    /// What servers have sent again.
+    repeats: packets::Repeats,
     oracle: Oracle,
     phase: Phase,
     chances: chaos::Chances,
@@ -126,6 +131,8 @@ impl<'p> World<'p> {
             accepted: BTreeSet::new(),
             requests: packets::Requests::default(),
             pulls: packets::Pulls::default(),
+            last_requests: unread::LastRequests::default(),
+            repeats: packets::Repeats::default(),
             oracle: Oracle::new(plan),
             phase: Phase::Faults,
             chances: chaos::Chances::new(&Random::new(plan.seed).fork(7)),

@@ -6,7 +6,7 @@ use erpc_core::stream::StreamOp;
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::{Fate, PacketCopy};
 use erpc_core::wire::extension::Extension;
-use erpc_core::wire::{CANCEL, HEADER_LEN, Header, Kind, checksum};
+use erpc_core::wire::{ANNOUNCEMENT, CANCEL, HEADER_LEN, Header, Kind, checksum};
 use erpc_test_tools::random::mix;
 
 use super::{Event, World};
@@ -68,6 +68,53 @@ impl Pulls {
     }
 }
 
+/// What a server has sent unasked of a response.
+#[derive(Clone, Copy)]
+struct Unasked {
+    number: u32,
+    announced: bool,
+    /// When it was last sent again.
+    again: Option<Instant>,
+}
+
+/// The responses of servers, by sender, receiver, session and slot.
+#[derive(Default)]
+pub(super) struct Repeats(BTreeMap<(SimRoute, SimRoute, u64, u32), Unasked>);
+
+impl Repeats {
+    /// Notes a packet that `from` sends at `now`, by its clock. Returns whether it is the first packet of a response that
+    /// was sent again less than `pause` nanoseconds before.
+    fn is_hasty(
+        &mut self,
+        from: SimRoute,
+        to: SimRoute,
+        header: &Header,
+        now: Instant,
+        pause: u64,
+    ) -> bool {
+        let announces = header.packet.get() == ANNOUNCEMENT;
+        if !matches!(header.kind, Kind::Response | Kind::Failure)
+            || !(announces || header.packet.get() == 0)
+        {
+            return false;
+        }
+        let number = header.request.to_u32();
+        let place = (from, to, header.connection.to_u64(), number % SLOTS);
+        match self.0.get_mut(&place).filter(|known| known.number == number) {
+            // What was announced is asked for.
+            Some(known) if known.announced != announces => false,
+            Some(known) => {
+                let before = known.again.replace(now);
+                before.is_some_and(|before| now.nanos_since(before) < pause)
+            }
+            None => {
+                self.0.insert(place, Unasked { number, announced: announces, again: None });
+                false
+            }
+        }
+    }
+}
+
 /// Where a request's first packet says what a stream's call is for.
 const OP_AT: usize = HEADER_LEN + 2;
 
@@ -107,6 +154,28 @@ impl World<'_> {
                     }
                 }
                 self.check_announced(from, to, &header);
+                let node = &self.nodes[index];
+                let pause = node.port.nic().min_rto.as_nanos() as u64 / 4;
+                let now = node.clock.at(self.driver.now());
+                let repetition =
+                    self.last_requests.sent(from, to, &header, &bytes, self.driver.now());
+                // A timeout is longer than the floor, so the answer was in time.
+                let is_early = repetition.is_some_and(|again| {
+                    let due = again.before + node.port.nic().min_rto;
+                    node.port.has_waiting(|at, bytes| at <= due && again.is_answered_by(bytes))
+                });
+                if is_early {
+                    self.oracle.blame(format!(
+                        "request {} at {from} is sent again while its answer lies unread",
+                        header.request.to_u32()
+                    ));
+                }
+                if self.repeats.is_hasty(from, to, &header, now, pause) {
+                    self.oracle.blame(format!(
+                        "the response to request {} of a session at {from} is sent over and over",
+                        header.request.to_u32()
+                    ));
+                }
             }
             let fate = self.nodes[index].tx.judge(self.driver.now(), bytes.len());
             let packet = Packet::new(from, to, bytes);
@@ -185,6 +254,7 @@ impl World<'_> {
             return;
         }
         let asks_for = answers_asked_for(&packet, &mut self.pulls);
+        node.port.set_now(self.driver.now());
         if node.port.deliver(packet.from, packet.bytes, packet.marked) {
             node.forged += u64::from(packet.forged);
             node.answers.asked_for += asks_for;

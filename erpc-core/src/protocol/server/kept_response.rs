@@ -31,7 +31,7 @@ pub(super) struct KeptResponse {
     /// Response packets that were sent at least once, with their bodies.
     sent: u32,
     repeated: Repeated,
-    /// When a repeated request last brought the first packet again.
+    /// When the last repeated request, or the last request for one packet that was sent before, was answered.
     last_repeat: Instant,
 }
 
@@ -91,7 +91,7 @@ impl KeptResponse {
         self.response.message.footprint()
     }
 
-    /// Sends what leaves without a request for it: the announcement, or the first packet. To send it again, flush before.
+    /// Sends what leaves without a request for it: the announcement, or the first packet. To send it again, reclaim before.
     #[inline]
     pub(super) fn send_first<R: Route, X: TxQueue<Route = R>>(
         &mut self,
@@ -107,7 +107,7 @@ impl KeptResponse {
         tx.push_bytes(head.route, ShortPacket::new(&header, &[]).as_bytes());
     }
 
-    /// Sends packets. To send them again, flush before.
+    /// Sends packets. To send them again, reclaim before.
     #[inline]
     pub(super) fn send<R: Route, X: TxQueue<Route = R>>(
         &mut self,
@@ -128,18 +128,30 @@ impl KeptResponse {
         }
     }
 
-    /// Answers a packet of the request, which was answered before: once per burst, because a client that goes back may
-    /// have crossed the response.
+    /// Whether `pause` nanoseconds have passed since the response was last repeated; then it is repeated now.
+    fn may_repeat(&mut self, now: Instant, pause: u64) -> bool {
+        let may = now.nanos_since(self.last_repeat) >= pause.max(1);
+        if may {
+            self.last_repeat = now;
+        }
+        may || mutant!(DuplicateAlwaysAnswered)
+    }
+
+    /// Answers a packet of the request, which was answered before: the first one at once, as the response may be lost, and
+    /// others when a client may have missed that answer, too. A client that goes back, which may have crossed the response,
+    /// sends many.
     pub(super) fn send_again<R: Route, X: TxQueue<Route = R>>(
         &mut self,
         head: &mut ReplyHead<'_, R>,
         turn: &mut Turn<'_, X>,
     ) {
-        let repeated_now = std::mem::replace(&mut self.last_repeat, turn.now) == turn.now;
-        if repeated_now || mutant!(AnnouncedOnce) && self.announced {
+        let pause = turn.endpoint.repeat_pause();
+        if !self.may_repeat(turn.now, pause) || mutant!(AnnouncedOnce) && self.announced {
             return;
         }
-        turn.tx.flush();
+        if !self.announced && !turn.reclaim(self.message()) {
+            return;
+        }
         turn.endpoint.stats.repeated_responses += 1;
         if mutant!(RepeatAnsweredInFull) {
             return self.send(head, 0..self.layout.packets(), PullEcho::NONE, turn.tx);
@@ -147,8 +159,21 @@ impl KeptResponse {
         self.send_first(head, turn.tx);
     }
 
-    /// Takes a request for `count` packets from packet `from` on, in a session with so many `credits`.
-    pub(super) fn pull(&mut self, from: u32, count: u32, credits: u16) -> Result<Pull, DropReason> {
+    /// Whether this packet was sent before.
+    pub(super) fn has_sent(&self, packet: u32) -> bool {
+        packet < self.sent
+    }
+
+    /// Takes a request for `count` packets from packet `from` on, in a session with so many `credits`. `pause` is the
+    /// least time between two repeats that do not count.
+    pub(super) fn pull(
+        &mut self,
+        from: u32,
+        count: u32,
+        credits: u16,
+        now: Instant,
+        pause: u64,
+    ) -> Result<Pull, DropReason> {
         let Some(to) = from.checked_add(count).filter(|to| *to <= self.layout.packets()) else {
             return Err(DropReason::Overrun);
         };
@@ -163,7 +188,8 @@ impl KeptResponse {
             return Err(DropReason::OutOfOrder);
         }
         let again = from < self.sent;
-        if again && count > 1 && !self.repeated.admits(count, self.layout.packets(), credits) {
+        let is_probe = again && count == 1 && self.may_repeat(now, pause);
+        if again && !is_probe && !self.repeated.admits(count, self.layout.packets(), credits) {
             return Err(DropReason::Duplicate);
         }
         self.sent = to.max(self.sent);
@@ -182,8 +208,8 @@ impl KeptResponse {
 /// How many response packets the client has had sent again.
 ///
 /// A client goes back once per position, seldom a few times, and perhaps in pieces if its credits are contended; after a
-/// timeout it asks for one packet, which costs nothing here. Without a limit, 24 bytes would bring a session's
-/// credits of full packets over and over.
+/// timeout it asks for one packet, which costs nothing here unless another one was asked for just before. Without a
+/// limit, 24 bytes would bring a session's credits of full packets over and over.
 #[derive(Clone, Copy, Default)]
 struct Repeated(u32);
 

@@ -37,6 +37,8 @@ pub(super) enum SlotState {
     /// announced.
     Accepted {
         since: Instant,
+        /// When the client was told last.
+        told: Instant,
         /// The client has cancelled the request, and the handler was told.
         cancelled: bool,
     },
@@ -210,17 +212,27 @@ impl ServerSlot {
         }
     }
 
-    /// The client was told that the request is executing.
-    pub(super) fn accept(&mut self) {
-        if let SlotState::Executing { since } = self.state {
-            self.state = SlotState::Accepted { since, cancelled: false };
+    /// The client asks for the request that is executing. Returns whether to tell it so: not if it was told less than
+    /// `pause` nanoseconds ago.
+    pub(super) fn accept(&mut self, now: Instant, pause: u64) -> bool {
+        match &mut self.state {
+            SlotState::Executing { since } => {
+                self.state = SlotState::Accepted { since: *since, told: now, cancelled: false };
+                true
+            }
+            SlotState::Accepted { told, .. } => {
+                let tells = now.nanos_since(*told) >= pause || mutant!(DuplicateAlwaysAnswered);
+                if tells {
+                    *told = now;
+                }
+                tells
+            }
+            _ => false,
         }
     }
 
-    /// The client has cancelled the request, and was told that it is executing. Returns whether the handler has to be
-    /// told, too: the first time.
+    /// The client has cancelled the request that is executing. Returns whether the handler has to be told: the first time.
     pub(super) fn cancel(&mut self) -> bool {
-        self.accept();
         match &mut self.state {
             SlotState::Accepted { cancelled, .. } => !std::mem::replace(cancelled, true),
             _ => false,
@@ -405,7 +417,8 @@ mod tests {
         slot.claim(RequestNumber::from_u32(WINDOW as u32), &mut memory, &mut pool);
         slot.execute(SECOND, &mut memory);
         assert!(slot.needs_cancel() && slot.plain_executing_since().is_some());
-        assert!(slot.cancel());
+        assert!(slot.accept(SECOND, 0) && slot.cancel());
+        assert!(slot.accept(SECOND, 0) && !slot.accept(SECOND, 1), "told just now");
         assert!(!slot.cancel() && !slot.needs_cancel());
         assert!(slot.execution().is_some_and(|execution| execution.is_accepted));
     }

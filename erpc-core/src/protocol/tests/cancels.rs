@@ -358,6 +358,7 @@ fn a_request_that_is_executing_is_said_once_to_be_cancelled_and_accepted_every_t
     pair.at_server(CLIENT, &request);
     let cancel = pair.cancelled(0).bytes();
     pair.at_server(CLIENT, &cancel);
+    pair.pass(ms(2));
     pair.server_drops(CLIENT, &cancel, DropReason::Duplicate);
     assert_eq!(kinds(&pair.take_to_client()), [Kind::Accepted, Kind::Accepted]);
     assert_eq!(pair.cancelled, [pair.asked[0].handle]);

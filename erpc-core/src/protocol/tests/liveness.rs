@@ -288,7 +288,7 @@ fn a_server_gives_up_the_session_of_a_client_that_is_gone() {
         assert!(pair.now - start < Duration::from_secs(30));
         let next = pair.server.next_deadline();
         pair.now = pair.now.max(next);
-        pair.server.expire(pair.now, &mut pair.to_client);
+        pair.server.expire(pair.now, pair.now, &mut pair.to_client);
         pings += pair
             .take_to_client()
             .iter()
@@ -312,7 +312,7 @@ fn a_session_that_ends_no_longer_counts_in_the_listen_group_however_it_ends() {
         |pair, _| {
             for _ in 0..200 {
                 pair.now = pair.now.max(pair.server.next_deadline().min(pair.now + ms(1_000)));
-                pair.server.expire(pair.now, &mut pair.to_client);
+                pair.server.expire(pair.now, pair.now, &mut pair.to_client);
                 pair.take_to_client();
             }
         },
@@ -488,7 +488,7 @@ fn a_server_whose_clock_leaps_gives_its_clients_a_ping_interval() {
     pair.take_to_server();
     pair.take_to_client();
     pair.now = pair.now + Duration::from_secs(3_600);
-    pair.server.expire(pair.now, &mut pair.to_client);
+    pair.server.expire(pair.now, pair.now, &mut pair.to_client);
     pair.pass_slowly(ms(1_000));
     pair.take_to_client();
     assert_eq!(pair.server.sessions(), (0, 1), "what went unanswered before counts for nothing");

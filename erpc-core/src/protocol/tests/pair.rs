@@ -503,8 +503,8 @@ impl Pair {
     /// Moves the clock and lets timers fire.
     pub(crate) fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
-        self.client.expire(self.now, &mut self.to_server);
-        self.server.expire(self.now, &mut self.to_client);
+        self.client.expire(self.now, self.now, &mut self.to_server);
+        self.server.expire(self.now, self.now, &mut self.to_client);
         self.housekeeping();
     }
 

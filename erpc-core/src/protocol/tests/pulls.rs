@@ -329,5 +329,24 @@ fn pulling_the_same_packets_without_end_ends() {
     assert_eq!(pulled(&mut pair, 1, 9).len(), 9);
     let again: usize = (0..10_000).map(|_| pulled(&mut pair, 1, 9).len()).sum();
     assert!((9..=10 * 9 + 64).contains(&again), "{again} packets sent again");
+    let again: usize = (0..10_000).map(|_| pulled(&mut pair, 1, 1).len()).sum();
+    assert!(again <= 9, "{again} times one packet");
+    pair.pass(ms(2));
     assert_eq!(pulled(&mut pair, 1, 1), [1], "one packet can always be had: after a timeout");
+    assert_eq!(pulled(&mut pair, 1, 1), []);
+}
+
+#[test]
+fn a_burst_that_goes_back_over_and_over_flushes_a_few_times() {
+    let mut pair = responding(40);
+    pulled(&mut pair, 1, 32);
+    pair.to_client.slow = true;
+    let before = pair.to_client.flushes;
+    let burst: Vec<_> = (1..=32).rev().map(|from| pair.pull(0, from, 1).bytes()).collect();
+    pair.burst_at_server(CLIENT, &burst);
+    assert_eq!(pair.to_client.flushes - before, 8);
+    assert_eq!(pair.take_to_client().len(), 9, "the first one finds nothing to flush");
+    pair.pass(ms(1));
+    pair.at_server(CLIENT, &burst[9]);
+    assert_eq!(pair.take_to_client().len(), 1, "a new turn");
 }

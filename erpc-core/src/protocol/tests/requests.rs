@@ -1,6 +1,6 @@
 //! What a server does with a request packet.
 
-use super::pair::{CLIENT, ECHO, Pair, STRANGER, connected, deferring, header, kinds, shape};
+use super::pair::{CLIENT, ECHO, Pair, STRANGER, connected, deferring, header, kinds, ms, shape};
 use crate::protocol::{DropReason, EndpointConfig};
 use crate::status::Code;
 use crate::wire::{ConnectionId, Kind, Stamp, decode_status};
@@ -90,7 +90,7 @@ fn a_request_again_after_its_response_gets_the_response_again_and_is_not_handed_
 }
 
 #[test]
-fn packets_again_after_the_response_bring_it_again_once_a_turn() {
+fn packets_again_after_the_response_bring_it_again_once_in_a_quarter_of_the_timeout() {
     let mut pair = server();
     let message = pair.message(3);
     let packets: Vec<_> = (0..3).map(|packet| pair.request(0, packet, &message).bytes()).collect();
@@ -102,8 +102,64 @@ fn packets_again_after_the_response_bring_it_again_once_a_turn() {
         [(Kind::Response, 0)],
         "one for a roll-back that crossed it"
     );
-    pair.pass(std::time::Duration::from_millis(1));
-    assert_eq!(replies(&mut pair, &packets[..1]), [(Kind::Response, 0)], "any of them asks for it");
+    pair.pass(ms(1));
+    assert_eq!(
+        replies(&mut pair, &packets[1..]),
+        [],
+        "nobody can have missed the answer to the first"
+    );
+    pair.pass(ms(1));
+    assert_eq!(replies(&mut pair, &packets[2..]), [(Kind::Response, 0)], "any of them asks for it");
+}
+
+/// A request in each slot, and a burst of four copies of each.
+fn copies(pair: &Pair) -> [Vec<Vec<u8>>; 2] {
+    let requests: Vec<_> = (0..8).map(|slot| pair.request(slot, 0, b"once").bytes()).collect();
+    let burst = requests.iter().cycle().take(32).cloned().collect();
+    [requests, burst]
+}
+
+#[test]
+fn a_burst_of_copies_brings_one_response_per_slot_and_one_flush() {
+    let mut pair = server();
+    let [requests, burst] = copies(&pair);
+    pair.burst_at_server(CLIENT, &requests);
+    pair.to_client.slow = true;
+    (0..8).for_each(|_| pair.answer(b"the answer"));
+    pair.take_to_client();
+    let before = pair.to_client.flushes;
+    assert_eq!(replies(&mut pair, &burst), [(Kind::Response, 0); 8]);
+    assert_eq!(pair.to_client.flushes - before, 1, "it lets go of all of them");
+    assert_eq!(pair.server.stats().repeated_responses, 8);
+    assert_eq!(replies(&mut pair, &burst), [], "however many bursts they come in");
+    pair.pass(ms(2));
+    assert_eq!(replies(&mut pair, &burst), [(Kind::Response, 0); 8]);
+}
+
+#[test]
+fn copies_of_a_request_whose_response_no_queue_reads_flush_nothing() {
+    let mut pair = server();
+    let [requests, burst] = copies(&pair);
+    pair.burst_at_server(CLIENT, &requests);
+    (0..8).for_each(|_| pair.answer(b"the answer"));
+    pair.take_to_client();
+    pair.pass(ms(1));
+    let before = pair.to_client.flushes;
+    assert_eq!(replies(&mut pair, &burst).len(), 8);
+    assert_eq!(pair.to_client.flushes, before);
+}
+
+#[test]
+fn a_burst_of_copies_of_requests_that_execute_brings_one_accepted_per_slot() {
+    let mut pair = server();
+    let [requests, burst] = copies(&pair);
+    pair.burst_at_server(CLIENT, &requests);
+    assert_eq!(replies(&mut pair, &burst), [(Kind::Accepted, 0); 8]);
+    assert_eq!(replies(&mut pair, &burst), []);
+    let cancel = pair.cancelled(0).bytes();
+    assert_eq!(replies(&mut pair, &[cancel]).len(), 1, "a cancel is answered, so soon, too");
+    pair.pass(ms(2));
+    assert_eq!(replies(&mut pair, &burst), [(Kind::Accepted, 0); 8]);
 }
 
 #[test]

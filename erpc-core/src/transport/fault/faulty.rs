@@ -37,7 +37,7 @@ impl<T: Transport> Faulty<T> {
     pub fn new(inner: T, plan: FaultPlan) -> Self {
         let shared = Arc::new(FaultState::new(plan));
         let line = Arc::new(Mutex::new(Line::new(inner, Arc::clone(&shared))));
-        let rx = FaultyRx { line: Arc::clone(&line), lent: Lent::new() };
+        let rx = FaultyRx { line: Arc::clone(&line), lent: Lent::new(), is_drained: false };
         let tx = FaultyTx { line: Arc::clone(&line) };
         Self { line, rx, tx, shared }
     }
@@ -102,14 +102,19 @@ impl<T: Transport> fmt::Debug for Faulty<T> {
 pub struct FaultyRx<T: Transport> {
     line: Arc<Mutex<Line<T>>>,
     lent: Lent<T::Route>,
+    is_drained: bool,
 }
 
 impl<T: Transport> RxQueue for FaultyRx<T> {
     type Route = T::Route;
 
     fn burst(&mut self) -> usize {
-        lock(&self.line).receive(&mut self.lent);
+        self.is_drained = lock(&self.line).receive(&mut self.lent);
         self.lent.len()
+    }
+
+    fn is_drained(&self) -> bool {
+        self.is_drained
     }
 
     #[inline]

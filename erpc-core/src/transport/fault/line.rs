@@ -140,8 +140,8 @@ impl<T: Transport> Line<T> {
         }
     }
 
-    /// Fills `lent` with a burst: first what is due, then what has come.
-    pub(super) fn receive(&mut self, lent: &mut Lent<T::Route>) {
+    /// Fills `lent` with a burst: first what is due, then what has come. Returns whether nothing is left.
+    pub(super) fn receive(&mut self, lent: &mut Lent<T::Route>) -> bool {
         lent.clear();
         self.look_up();
         let Self { inner, limits, rx: way, now, .. } = self;
@@ -158,7 +158,9 @@ impl<T: Transport> Line<T> {
                 way.receive(rx.packet(index), *now, limits, lent);
             }
         }
+        let is_drained = lent.len() < limits.burst && inner.split().0.is_drained();
         self.publish();
+        is_drained
     }
 
     #[inline]

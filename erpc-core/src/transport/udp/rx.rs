@@ -46,6 +46,8 @@ pub struct UdpRx {
     marks: [bool; MAX_BURST],
     received: usize,
     next: usize,
+    /// This burst's system call found less than it asked for.
+    emptied: bool,
     /// The burst that is lent out.
     packets: [Packet; MAX_BURST],
     count: usize,
@@ -131,6 +133,7 @@ impl UdpRx {
             marks: [false; MAX_BURST],
             received: 0,
             next: 0,
+            emptied: false,
             packets: [Packet::default(); MAX_BURST],
             count: 0,
             member,
@@ -345,13 +348,19 @@ impl RxQueue for UdpRx {
     #[inline]
     fn burst(&mut self) -> usize {
         self.strays = false;
+        self.emptied = false;
         if self.member.as_ref().is_some_and(Member::has_pending) && self.hand_out_strays() > 0 {
             return self.count;
         }
         if self.next < self.received {
             return self.hand_out();
         }
-        let received = if self.expect_many { self.receive_many() } else { self.receive_one() };
+        let (asked, received) = if self.expect_many {
+            (MAX_BURST, self.receive_many())
+        } else {
+            (1, self.receive_one())
+        };
+        self.emptied = received < asked;
         if received == 0 {
             if self.run > 0 {
                 self.end_run();
@@ -367,6 +376,11 @@ impl RxQueue for UdpRx {
             self.coalesce(true);
         }
         count
+    }
+
+    #[inline]
+    fn is_drained(&self) -> bool {
+        self.emptied && self.next == self.received
     }
 
     #[inline]

@@ -42,14 +42,14 @@ impl<R: Route> OpenSession<R> {
         turn: &mut Turn<'_, X>,
     ) -> Followup {
         let config = &turn.endpoint.config;
-        if self.liveness.is_dead(turn.now, config) {
+        if self.liveness.is_dead(turn.read_until, config) {
             return Followup::End(Cause::PeerDead);
         }
-        let mut ping = turn.now >= self.liveness.ping_at(config);
+        let mut ping = turn.read_until >= self.liveness.ping_at(config);
         let mut deadline = self.common.queue.deadline();
         for at in self.free.complement().iter() {
             let mut due = self.slot_due(turn.endpoint, &self.slots[at]);
-            if due <= turn.now {
+            if due <= turn.read_until {
                 match self.on_slot_timeout(turn, at) {
                     Suspicion::None => {}
                     Suspicion::Ping => ping = true,

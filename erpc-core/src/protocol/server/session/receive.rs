@@ -143,9 +143,10 @@ impl<R: Route> ServerSession<R> {
             SlotState::Idle { .. } => return Err(DropReason::Duplicate),
             SlotState::Executing { since, .. } | SlotState::Accepted { since, .. } => {
                 let nanos = turn.now.nanos_since(*since);
-                slot.accept();
-                let reply = head.accepted(header.packet.get(), nanos);
-                turn.tx.push_bytes(head.route, reply.as_bytes());
+                if slot.accept(turn.now, turn.endpoint.repeat_pause()) {
+                    let reply = head.accepted(header.packet.get(), nanos);
+                    turn.tx.push_bytes(head.route, reply.as_bytes());
+                }
                 return Err(DropReason::Duplicate);
             }
             SlotState::Responding(response) => {
@@ -212,9 +213,12 @@ impl<R: Route> ServerSession<R> {
                 SlotState::Receiving(_) => {}
                 SlotState::Executing { since, .. } | SlotState::Accepted { since, .. } => {
                     let nanos = turn.now.nanos_since(*since);
+                    let is_told = slot.accept(turn.now, turn.endpoint.repeat_pause());
                     let is_first = slot.cancel();
-                    let reply = head.accepted(header.packet.get(), nanos);
-                    turn.tx.push_bytes(head.route, reply.as_bytes());
+                    if is_told || is_first {
+                        let reply = head.accepted(header.packet.get(), nanos);
+                        turn.tx.push_bytes(head.route, reply.as_bytes());
+                    }
                     if is_first || mutant!(CancelledTwice) {
                         return Ok(Event::Cancelled(handle));
                     }
@@ -269,12 +273,13 @@ impl<R: Route> ServerSession<R> {
         let SlotState::Responding(response) = slot.state() else {
             return Err(DropReason::Unsolicited);
         };
+        if response.has_sent(header.packet.get()) && !turn.reclaim(response.message()) {
+            return Err(DropReason::Duplicate);
+        }
+        let pause = turn.endpoint.repeat_pause();
         let Pull { mut packets, again } =
-            response.pull(header.packet.get(), header.size, credits)?;
+            response.pull(header.packet.get(), header.size, credits, turn.now, pause)?;
         if again {
-            if !mutant!(ResponseAgainWithoutFlush) {
-                turn.tx.flush();
-            }
             turn.endpoint.stats.repeated_responses += u64::from(packets.end - packets.start);
         }
         packets.end -= u32::from(mutant!(PullOneTooFew));

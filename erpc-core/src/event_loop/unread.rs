@@ -1,0 +1,288 @@
+//! Up to when everything that arrived has been read.
+//!
+//! A timer that finds no answer says something only if no answer can lie in the receive queue. A loop that was away finds
+//! its timers due and its queue full, and a burst holds only a part of that. So timers know two times: that of the
+//! turn, by which deadlines go, and that up to which everything that arrived has been read, by which peers are silent.
+//!
+//! The second one is the time of the last turn whose burst left nothing. If bursts keep leaving something, packets are
+//! counted: once as many have been read as the queue can hold, nothing is left of what was there when the count began. So
+//! a flood delays retransmissions by two such counts at most, of at most [`MOST`] packets each.
+
+use crate::mutants::mutant;
+use crate::time::Instant;
+use crate::transport::Capabilities;
+use crate::wire::HEADER_LEN;
+
+/// Most packets of a count, however large the receive queue is: a few milliseconds of small ones.
+const MOST: u32 = 4_096;
+
+/// The receive queue as the loop has seen it.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    /// Everything that arrived before this has been read.
+    read_until: Instant,
+    /// So has what arrived before this, once `left` more packets are read.
+    counted_from: Instant,
+    left: u32,
+    /// Packets of a count.
+    holds: u32,
+}
+
+impl Unread {
+    pub(crate) fn new(transport: &Capabilities) -> Self {
+        let holds = (transport.rx_capacity / transport.charge.charge(HEADER_LEN)).clamp(1, MOST);
+        Self { read_until: Instant::ZERO, counted_from: Instant::ZERO, left: holds, holds }
+    }
+
+    /// A burst was taken, after `now` was read, of so many packets; `is_drained` if nothing was left. Returns the time up to
+    /// which everything that arrived has been read, at most `now`.
+    #[inline]
+    pub(crate) fn polled(&mut self, now: Instant, received: usize, is_drained: bool) -> Instant {
+        if is_drained || mutant!(TimersBeforeAnswers) {
+            (self.read_until, self.counted_from, self.left) = (now, now, self.holds);
+        } else {
+            self.count(now, received);
+        }
+        self.read_until
+    }
+
+    #[cold]
+    fn count(&mut self, now: Instant, received: usize) {
+        self.left = self.left.saturating_sub(received as u32);
+        if self.left == 0 {
+            (self.read_until, self.counted_from, self.left) = (self.counted_from, now, self.holds);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::buf::MsgBuf;
+    use crate::event_loop::{App, Context, Rpc};
+    use crate::protocol::{
+        Acceptor, CallError, EndpointConfig, ListenGroup, NewCall, Reply, Request, SessionEvent,
+        SessionId,
+    };
+    use crate::transport::mem::{MemConfig, MemHub};
+    use crate::transport::udp::{UdpConfig, UdpTransport};
+    use crate::transport::{MAX_BURST, RxQueue as _, Transport, TxQueue as _};
+
+    const START: Instant = Instant::from_nanos(1_000_000_000);
+
+    fn after(nanos: u64) -> Instant {
+        START.plus_nanos(nanos)
+    }
+
+    fn unread(entries: u32) -> Unread {
+        let port = MemHub::new().port(MemConfig::default().entries(entries));
+        Unread::new(&port.capabilities())
+    }
+
+    #[test]
+    fn an_empty_queue_and_a_burst_that_left_nothing_bring_the_time_up_to_now() {
+        let mut unread = unread(512);
+        assert_eq!(unread.polled(after(0), 0, true), after(0));
+        assert_eq!(unread.polled(after(5), 7, true), after(5));
+        assert_eq!(unread.polled(after(9), MAX_BURST, false), after(5));
+        assert_eq!(unread.polled(after(12), 1, false), after(5));
+        assert_eq!(unread.polled(after(20), 0, true), after(20));
+    }
+
+    #[test]
+    fn a_queue_that_is_never_empty_delays_the_time_by_two_queues_of_packets_at_most() {
+        for (entries, holds) in [(512, 512), (65_536, 4_096)] {
+            let mut unread = unread(entries);
+            unread.polled(after(0), 0, true);
+            let mut times = vec![];
+            for packet in 1..=5 * holds {
+                times.push(unread.polled(after(packet), 1, false));
+            }
+            let lag = |at: u64| after(at).nanos_since(times[at as usize - 1]);
+            assert!((1..=5 * holds).all(|at| lag(at) < 2 * holds), "{entries}");
+            assert!((holds + 1..=5 * holds).all(|at| lag(at) >= holds), "sooner proves nothing");
+            assert!(times.is_sorted());
+        }
+    }
+
+    /// Calls with one packet each way, and their outcomes.
+    #[derive(Default)]
+    struct Ends {
+        open: usize,
+        answered: usize,
+        failed: usize,
+    }
+
+    impl<T: Transport> App<T> for Ends {
+        fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
+            let response = cx.response_buffer(request.buffer, 0).expect("memory");
+            cx.respond(request.handle, response, false);
+        }
+
+        fn on_reply(
+            &mut self,
+            cx: &mut Context<'_, T>,
+            _: u64,
+            reply: Result<Reply<'_>, CallError>,
+            request: MsgBuf,
+        ) {
+            *(if reply.is_ok() { &mut self.answered } else { &mut self.failed }) += 1;
+            cx.recycle(request);
+        }
+
+        fn on_session(&mut self, _: &mut Context<'_, T>, _: SessionId, event: SessionEvent) {
+            self.open += usize::from(event == SessionEvent::Opened);
+        }
+    }
+
+    /// A client and a server, driven by hand, under one virtual clock.
+    struct Pair<T: Transport> {
+        client: Rpc<T>,
+        server: Rpc<T>,
+        ends: Ends,
+        sessions: Vec<SessionId>,
+        now: Instant,
+    }
+
+    impl<T: Transport> Pair<T> {
+        fn new(client: T, server: T, address: T::Route, sessions: usize) -> Self {
+            let rpc = |transport| Rpc::new(transport, EndpointConfig::new()).expect("valid");
+            let (mut client, mut server) = (rpc(client), rpc(server));
+            server.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![0])), 0));
+            let sessions = (0..sessions)
+                .map(|_| client.context_at(START).connect(address).expect("room"))
+                .collect();
+            let mut pair = Self { client, server, ends: Ends::default(), sessions, now: START };
+            pair.client.ring_doorbell();
+            while pair.ends.open < pair.sessions.len() {
+                pair.turn_both();
+            }
+            pair
+        }
+
+        fn turn_both(&mut self) {
+            self.now = self.now.plus_nanos(1_000);
+            self.server.run_once_at(self.now, &mut Ends::default());
+            self.client.run_once_at(self.now, &mut self.ends);
+        }
+
+        /// Begins eight calls on each session.
+        fn call(&mut self) {
+            for session in &self.sessions {
+                for token in 0..8 {
+                    let mut cx = self.client.context_at(self.now);
+                    let request = cx.alloc(0).expect("memory");
+                    let deadline = Instant::NEVER;
+                    let call = NewCall { method: 1, request, token, extended: false, deadline };
+                    cx.call(*session, call).expect("accepted");
+                }
+            }
+            self.client.ring_doorbell();
+        }
+
+        /// Calls are out; the server answers what it was sent, and the client is away for 2 ms. Returns what the client
+        /// has sent again when all calls are answered.
+        fn absence(&mut self) -> u64 {
+            for _ in 0..3 {
+                let answered = self.ends.answered + 8 * self.sessions.len();
+                self.call();
+                while self.ends.answered < answered {
+                    self.turn_both();
+                }
+            }
+            let before = self.client.stats().protocol;
+            let answered = self.ends.answered + 8 * self.sessions.len();
+            self.call();
+            while self.server.run_once_at(self.now, &mut Ends::default()) > 0 {}
+            self.now = self.now.plus_nanos(2_000_000);
+            while self.ends.answered < answered {
+                self.turn_both();
+            }
+            let after = self.client.stats().protocol;
+            assert_eq!(self.ends.failed, 0);
+            after.retransmissions.packets() - before.retransmissions.packets()
+        }
+    }
+
+    fn mem(sessions: usize) -> u64 {
+        let hub = MemHub::new();
+        let port = || hub.port(MemConfig::default().entries(8_192));
+        let (client, server) = (port(), port());
+        let address = server.local_route();
+        Pair::new(client, server, address, sessions).absence()
+    }
+
+    fn udp(sessions: usize) -> u64 {
+        let config = UdpConfig::new().address(([127, 0, 0, 1], 0).into()).recv_buffer(4 << 20);
+        let bind = || UdpTransport::bind(&config).expect("a socket");
+        let (client, server) = (bind(), bind());
+        let address = server.local_route();
+        Pair::new(client, server, address, sessions).absence()
+    }
+
+    #[test]
+    fn a_client_that_was_away_reads_its_answers_before_it_misses_any() {
+        assert_eq!([mem(8), udp(8)], [0, 0], "64 calls");
+        assert_eq!([mem(128), udp(128)], [0, 0], "1,024 calls");
+    }
+
+    #[test]
+    fn a_call_whose_answer_is_lost_is_repeated_under_a_flood() {
+        let hub = MemHub::new();
+        let port = || hub.port(MemConfig::default());
+        let (client, server, mut stranger) = (port(), port(), port());
+        let address = server.local_route();
+        let mut pair = Pair::new(client, server, address, 1);
+        pair.call();
+        // The server never reads the requests. What strangers send keeps the client's queue from being empty.
+        let target = pair.client.local_route();
+        let mut packets = 0;
+        while pair.client.stats().protocol.retransmissions.packets() == 0 {
+            pair.now = pair.now.plus_nanos(1_000_000);
+            for _ in 0..2 * MAX_BURST {
+                stranger.split().1.push_bytes(&target, &[0; HEADER_LEN]);
+            }
+            stranger.split().1.flush();
+            packets += pair.client.run_once_at(pair.now, &mut pair.ends);
+            assert!(packets < 4_096, "the flood keeps timers from firing");
+        }
+    }
+
+    #[test]
+    fn transports_know_whether_a_burst_has_left_something() {
+        fn packets<T: Transport>(from: &mut T, to: &T::Route, count: usize) {
+            for _ in 0..count {
+                from.split().1.push_bytes(to, &[0; 40]);
+            }
+            from.split().1.flush();
+        }
+        fn left_nothing<T: Transport>(to: &mut T) -> bool {
+            to.split().0.burst();
+            to.split().0.is_drained()
+        }
+        fn check<T: Transport>(mut from: T, mut to: T, address: T::Route) {
+            assert!(left_nothing(&mut to), "there was nothing");
+            packets(&mut from, &address, 100);
+            let (mut read, mut bursts) = (0, 0);
+            while read < 100 {
+                let count = to.split().0.burst();
+                read += count;
+                bursts += 1;
+                assert!(read == 100 || !to.split().0.is_drained(), "{read} of 100 are read");
+            }
+            assert!(bursts >= 4);
+            assert!(to.split().0.is_drained() || left_nothing(&mut to));
+        }
+        let hub = MemHub::new();
+        let (from, to) = (hub.port(MemConfig::default()), hub.port(MemConfig::default()));
+        let address = to.local_route();
+        check(from, to, address);
+        let config = UdpConfig::new().address(([127, 0, 0, 1], 0).into());
+        let bind = || UdpTransport::bind(&config).expect("a socket");
+        let (from, to) = (bind(), bind());
+        let address = to.local_route();
+        check(from, to, address);
+    }
+}
