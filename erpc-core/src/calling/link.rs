@@ -2,9 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use crate::executor::tasks::{Executor, WakeSlot};
+use crate::executor::tasks::Executor;
+use crate::executor::waiters::Waiters;
 use crate::protocol::{Cause, SessionId};
 
 /// Where a session is in its life.
@@ -24,7 +25,7 @@ pub(crate) struct Link<R> {
     phase: Cell<LinkPhase>,
     /// Calls on the session that have not ended.
     calls: Cell<u32>,
-    waiters: RefCell<Vec<WakeSlot>>,
+    waiters: RefCell<Waiters>,
 }
 
 impl<R> Link<R> {
@@ -85,9 +86,7 @@ impl<R> Link<R> {
     pub(crate) fn enter(&self, phase: LinkPhase, executor: &Executor) {
         self.phase.set(phase);
         let waiters = self.waiters.take();
-        for waiter in waiters {
-            waiter.wake(executor);
-        }
+        waiters.wake(executor);
     }
 
     /// Waits until the session leaves `phase`, and brings where it is then.
@@ -97,15 +96,39 @@ impl<R> Link<R> {
             if now != phase {
                 return Poll::Ready(now);
             }
-            self.wait(executor.wake_slot(cx));
+            self.wait(executor, cx);
             Poll::Pending
         })
         .await
     }
 
-    /// Wakes `waiter` when the phase changes. A future that is polled again adds itself again; there
-    /// is one entry per poll, and phases last as long as a handshake.
-    pub(crate) fn wait(&self, waiter: WakeSlot) {
-        self.waiters.borrow_mut().push(waiter);
+    /// Wakes the task that polls with `cx` when the phase changes, however often it has polled: sessions may be open for long.
+    pub(crate) fn wait(&self, executor: &Executor, cx: &Context<'_>) {
+        self.waiters.borrow_mut().add(executor, cx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::Waker;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::event_loop::bell::Bell;
+    use crate::transport::Waker as LoopWaker;
+
+    #[test]
+    fn a_task_that_polls_over_and_over_is_noted_once() {
+        let bell = Arc::new(Bell::new(LoopWaker::new(|| {})));
+        let (link, executor) = (Link::new(()), Executor::new(bell, Duration::MAX));
+        let mut waits = pin!(link.after(LinkPhase::Opening, &executor));
+        for _ in 0..1_000 {
+            assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        assert_eq!(link.waiters.borrow().len(), 1);
+        link.enter(LinkPhase::Open, &executor);
+        assert_eq!(link.waiters.borrow().len(), 0);
     }
 }

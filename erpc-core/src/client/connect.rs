@@ -71,7 +71,7 @@ impl<T: Transport> Future for Connect<T> {
         let link = session.link();
         let failed = match link.phase() {
             LinkPhase::Opening => {
-                link.wait(session.endpoint().scheduler().executor().wake_slot(cx));
+                link.wait(session.endpoint().scheduler().executor(), cx);
                 return Poll::Pending;
             }
             LinkPhase::Open => None,

@@ -182,7 +182,7 @@ impl<T: Transport> Future for Disconnect<T> {
         if matches!(self.link.phase(), LinkPhase::Closed(_)) {
             return Poll::Ready(());
         }
-        self.link.wait(self.endpoint.scheduler().executor().wake_slot(cx));
+        self.link.wait(self.endpoint.scheduler().executor(), cx);
         Poll::Pending
     }
 }

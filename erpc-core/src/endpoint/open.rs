@@ -115,6 +115,13 @@ impl<T: Transport> Endpoint<T> {
         self.owner.idle.set(policy);
     }
 
+    /// Sets how many calls of asynchronous methods may be under way at once; default 65,536. Each has a task, whose
+    /// memory is the handler's. One more is answered [`Code::ResourceExhausted`](crate::status::Code::ResourceExhausted) at
+    /// once, and its handler does not run. Streams do not count: each has a session.
+    pub fn set_task_limit(&self, calls: usize) {
+        self.owner.parts.requests().set_task_limit(calls);
+    }
+
     /// Serves `routes` on this endpoint. Worker methods need a pool; endpoints may share one.
     ///
     /// Sessions are accepted after [`Endpoint::listen`]. An endpoint serves once: a second call changes

@@ -23,6 +23,11 @@ impl Waiters {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.slots().filter(|slot| !matches!(slot, WakeSlot::Empty)).count()
+    }
+
     fn slots(&self) -> impl Iterator<Item = &WakeSlot> {
         std::iter::once(&self.first).chain(&self.others)
     }

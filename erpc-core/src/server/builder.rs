@@ -49,6 +49,7 @@ pub struct ServerBuilder {
     threads: usize,
     workers: Option<usize>,
     worker_queue: usize,
+    task_limit: Option<usize>,
     idle: IdlePolicy,
     config: EndpointConfig,
     udp: UdpConfig,
@@ -63,6 +64,7 @@ impl Default for ServerBuilder {
             threads: 1,
             workers: None,
             worker_queue: 1_024,
+            task_limit: None,
             idle: IdlePolicy::default(),
             config: EndpointConfig::new(),
             udp: UdpConfig::new(),
@@ -112,6 +114,13 @@ impl ServerBuilder {
     /// [`Code::ResourceExhausted`](crate::status::Code::ResourceExhausted) at once.
     pub const fn worker_queue(mut self, requests: usize) -> Self {
         self.worker_queue = requests;
+        self
+    }
+
+    /// Calls of asynchronous methods that may be under way at once on each thread; default 65,536. See
+    /// [`Endpoint::set_task_limit`](crate::endpoint::Endpoint::set_task_limit).
+    pub const fn task_limit(mut self, calls: usize) -> Self {
+        self.task_limit = Some(calls);
         self
     }
 
@@ -175,6 +184,7 @@ impl ServerBuilder {
                 seat,
                 routes: Arc::clone(&routes),
                 workers: server.worker_queue(),
+                task_limit: self.task_limit,
                 idle: self.idle,
                 config: self.config.clone(),
                 core: self.core.map(|first| first + index),

@@ -22,6 +22,7 @@ pub(super) struct LoopSetup {
     pub(super) seat: Seat,
     pub(super) routes: Arc<Routes>,
     pub(super) workers: Option<WorkerQueue>,
+    pub(super) task_limit: Option<usize>,
     pub(super) idle: IdlePolicy,
     pub(super) config: EndpointConfig,
     pub(super) core: Option<usize>,
@@ -97,6 +98,9 @@ fn run(setup: LoopSetup, ready: &SyncSender<Handle>) -> Result<(), ServeError> {
     }
     let endpoint = setup.seat.open(setup.config).map_err(ServeError::Config)?;
     endpoint.set_idle_policy(setup.idle);
+    if let Some(calls) = setup.task_limit {
+        endpoint.set_task_limit(calls);
+    }
     endpoint.serve_with(setup.routes, setup.workers);
     setup.stop.loops().push(endpoint.handle());
     if ready.send(endpoint.handle()).is_err() {

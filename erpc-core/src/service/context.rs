@@ -12,6 +12,7 @@ use crate::buf::MsgBuf;
 use crate::clock;
 use crate::protocol::{ClientStats, RequestHandle};
 use crate::status::Status;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::time::Instant;
 
 /// Where a handler runs, seen from the call: what only the runtime knows, asked when it is needed.
@@ -39,6 +40,26 @@ pub trait CallHost {
 
     /// Where an answer goes that the handler defers.
     fn sink(&self) -> Arc<dyn ReplySink>;
+
+    /// What is set when the client has given up a call whose answer the handler defers. By default nothing sets it.
+    fn cancel_flag(&self, _call: RequestHandle) -> Arc<AtomicBool> {
+        Arc::new(AtomicBool::new(false))
+    }
+}
+
+/// When nobody waits for a deferred answer any more.
+pub(super) struct CallEnd {
+    cancelled: Arc<AtomicBool>,
+    deadline: Instant,
+}
+
+impl CallEnd {
+    /// Whether that is so now. Reads the clock if there is a deadline.
+    pub(super) fn has_come(&self) -> bool {
+        // Only a hint, so the order does not matter.
+        self.cancelled.load(Ordering::Relaxed)
+            || self.deadline != Instant::NEVER && clock::now() >= self.deadline
+    }
 }
 
 /// A call as its handler and [interceptors](super::Interceptor) see it. Made per call on the stack;
@@ -124,12 +145,13 @@ impl<'a> CallContext<'a> {
         self.host.session_stats(&self.call)
     }
 
-    /// Whether the caller has given the call up, or is gone: nobody reads the answer. For handlers on
-    /// workers, which cannot be stopped, to look at now and then; one load. In the event loop the answer
-    /// cannot change while a handler runs, and tasks are dropped instead.
+    /// Whether the caller has given the call up or is gone, or the [deadline](Self::deadline) has passed: nobody reads the
+    /// answer. For handlers on workers, which cannot be stopped, to look at now and then; one load, and a look at the clock
+    /// if there is a deadline. Nothing is received while a handler runs in the event loop, and tasks of calls that are given
+    /// up are dropped, so there only the deadline can make it true.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.host.is_cancelled()
+        self.host.is_cancelled() || self.time_left().is_some_and(|left| left.is_zero())
     }
 
     #[inline]
@@ -150,9 +172,14 @@ impl<'a> CallContext<'a> {
     }
 
     /// Notes that the answer will come from elsewhere: to the sink that is returned, under that handle.
-    pub(super) fn defer(&self) -> (RequestHandle, Arc<dyn ReplySink>) {
+    pub(super) fn defer(&self) -> (RequestHandle, Arc<dyn ReplySink>, CallEnd) {
         self.deferred.set(true);
-        (self.call, self.host.sink())
+        let end = CallEnd {
+            cancelled: self.host.cancel_flag(self.call),
+            // On the clock that any thread can read.
+            deadline: self.time_left().map_or(Instant::NEVER, |left| clock::now() + left),
+        };
+        (self.call, self.host.sink(), end)
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::context::CallEnd;
 use super::info::MethodInfo;
 use super::interceptor::Passage;
 use super::reply::{Encoded, ReplySink, encode_reply};
@@ -48,6 +49,17 @@ impl<M> Responder<M> {
             None => Err(Status::internal("the handler deferred an answer of another type")),
         };
         call.answer(result);
+    }
+
+    /// Whether nobody waits for the answer any more: the caller has given the call up or is gone, or its
+    /// [deadline](CallContext::deadline) has passed. From any thread, at any time; one load, and a look at the clock if there
+    /// is a deadline. Answer all the same, with whatever there is: that ends the call here, too.
+    ///
+    /// It is a hint: the caller may give up right after, and its word takes as long as a packet. False for a request that
+    /// came from no network.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.call.as_ref().is_some_and(|call| call.end.has_come())
     }
 
     /// Answers that the call failed.
@@ -96,6 +108,7 @@ impl<M: 'static> Encoder<M> {
 pub(super) struct Deferred {
     call: RequestHandle,
     sink: Arc<dyn ReplySink>,
+    end: CallEnd,
     max_response: u32,
     /// For interceptors, if there are any.
     observed: Option<Box<Observed>>,
@@ -113,7 +126,7 @@ struct Observed {
 impl Deferred {
     /// Takes the answer to a call out of its handler's hands.
     pub(super) fn of(context: &CallContext<'_>) -> Self {
-        let (call, sink) = context.defer();
+        let (call, sink, end) = context.defer();
         let method = context.info();
         let observe = || {
             Box::new(Observed {
@@ -125,7 +138,7 @@ impl Deferred {
             })
         };
         let observed = (!method.interceptors().is_empty()).then(observe);
-        Self { call, max_response: method.max_response(), observed, sink }
+        Self { call, max_response: method.max_response(), observed, end, sink }
     }
 
     fn answer(self, result: Result<Encoded, Status>) {
@@ -133,6 +146,8 @@ impl Deferred {
             let outcome = result.as_ref().map(|_| ()).map_err(Status::clone);
             (observed, outcome)
         });
+        // The endpoint uses the flag again.
+        drop(self.end);
         self.sink.reply(self.call, result);
         if let Some((observed, outcome)) = told {
             let context = CallContext::new(&observed.method, self.call, &*observed)

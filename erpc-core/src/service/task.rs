@@ -22,6 +22,7 @@ use super::{CallContext, CallHost, Codec, HandlerOutcome, Metadata, Request, Res
 use crate::buf::MsgBuf;
 use crate::protocol::{ClientStats, RequestHandle};
 use crate::status::Status;
+use crate::sync::atomic::AtomicBool;
 use crate::time::Instant;
 
 /// A call that runs. Ends by giving its outcome to the [`TaskPort`], and does not unwind but when it is
@@ -54,6 +55,9 @@ pub(crate) trait TaskPort {
 
     /// Where deferred answers go.
     fn sink(&self) -> Arc<dyn ReplySink>;
+
+    /// What is set when the client has given up a call whose answer is deferred.
+    fn cancel_flag(&self, call: RequestHandle) -> Arc<AtomicBool>;
 
     /// Takes what came of a call.
     fn finish(&self, call: RequestHandle, outcome: HandlerOutcome);
@@ -219,5 +223,9 @@ impl CallHost for TaskHost<'_> {
 
     fn sink(&self) -> Arc<dyn ReplySink> {
         self.port.sink()
+    }
+
+    fn cancel_flag(&self, call: RequestHandle) -> Arc<AtomicBool> {
+        self.port.cancel_flag(call)
     }
 }

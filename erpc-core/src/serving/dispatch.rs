@@ -19,6 +19,7 @@ use crate::service::{
     TaskMethod,
 };
 use crate::status::Status;
+use crate::sync::atomic::AtomicBool;
 use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::udp::UdpRoute;
@@ -119,16 +120,16 @@ impl<T: Transport> Requests<T> {
         method: &Rc<dyn TaskMethod>,
         request: Request<'_, T::Route>,
     ) -> Result<(), Status> {
-        let task =
-            self.opened(&request).and_then(|OpenedRequest { deadline, metadata, message }| {
-                let arrival = Arrival {
-                    call: request.handle,
-                    peer: address(&request.peer),
-                    deadline,
-                    metadata: metadata.to_owned(),
-                };
-                Rc::clone(method).start(arrival, message)
-            });
+        let opened = self.running.admits_task().and_then(|()| self.opened(&request));
+        let task = opened.and_then(|OpenedRequest { deadline, metadata, message }| {
+            let arrival = Arrival {
+                call: request.handle,
+                peer: address(&request.peer),
+                deadline,
+                metadata: metadata.to_owned(),
+            };
+            Rc::clone(method).start(arrival, message)
+        });
         if let Body::Message(message) = request.body {
             cx.recycle(message);
         }
@@ -161,7 +162,7 @@ impl<T: Transport> Requests<T> {
             call: handle,
             peer: address(&peer),
             deadline,
-            cancelled: self.running.worker(handle),
+            cancelled: self.running.deferred(handle),
             mailbox: Arc::clone(self.mailbox()),
         };
         workers.push(job).map_err(|refused| {
@@ -261,6 +262,10 @@ impl<T: Transport> CallHost for SlotHost<'_, '_, T> {
 
     fn sink(&self) -> Arc<dyn ReplySink> {
         Arc::clone(self.requests.mailbox()) as _
+    }
+
+    fn cancel_flag(&self, call: RequestHandle) -> Arc<AtomicBool> {
+        self.requests.running.deferred(call)
     }
 }
 

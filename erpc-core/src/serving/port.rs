@@ -11,6 +11,7 @@ use crate::executor::sleep::Sleep;
 use crate::protocol::{ClientStats, RequestHandle};
 use crate::service::{HandlerOutcome, ReplySink, TaskPort, Timer};
 use crate::status::Status;
+use crate::sync::atomic::AtomicBool;
 use crate::time::Instant;
 use crate::transport::Transport;
 
@@ -65,9 +66,17 @@ impl<T: Transport> TaskPort for HandlerPort<T> {
         Arc::clone(&self.sink)
     }
 
+    fn cancel_flag(&self, call: RequestHandle) -> Arc<AtomicBool> {
+        self.requests.upgrade().map_or_else(
+            || Arc::new(AtomicBool::new(false)),
+            |requests| requests.running.deferred(call),
+        )
+    }
+
     fn finish(&self, call: RequestHandle, outcome: HandlerOutcome) {
         let Some(requests) = self.requests.upgrade() else { return };
-        if !requests.running.task_ended(call) {
+        let is_deferred = matches!(outcome, HandlerOutcome::Deferred);
+        if !requests.running.task_ended(call, is_deferred) {
             return;
         }
         if let Some(mut rpc) = requests.rpc() {

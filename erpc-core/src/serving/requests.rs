@@ -109,6 +109,11 @@ impl<T: Transport> Requests<T> {
         count
     }
 
+    /// Sets how many calls may run as tasks at once.
+    pub(crate) fn set_task_limit(&self, tasks: usize) {
+        self.running.set_task_limit(tasks);
+    }
+
     /// Starts the task of a request.
     pub(super) fn start_task(&self, call: RequestHandle, task: CallTask) {
         let task = self.scheduler().executor().start_boxed(task);

@@ -11,13 +11,17 @@ use crate::status::Status;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::time::Instant;
 
-/// Cancel flags that are kept for the next jobs.
+/// Cancel flags that are kept for the next jobs and responders.
 const SPARE_FLAGS: usize = 64;
+/// Calls that may run as tasks unless the owner says otherwise.
+const DEFAULT_TASK_LIMIT: usize = 65_536;
 
 /// The calls of an endpoint that run elsewhere than in its turn, by request.
-#[derive(Default)]
 pub(crate) struct RunningRequests {
-    calls: RefCell<HashMap<RequestHandle, RunsOn, BuildHasherDefault<HandleHasher>>>,
+    calls: RefCell<HashMap<RequestHandle, Running, BuildHasherDefault<HandleHasher>>>,
+    /// Calls that run as tasks, and how many may.
+    tasks: Cell<usize>,
+    task_limit: Cell<usize>,
     spare: RefCell<Vec<Arc<AtomicBool>>>,
     late: Cell<u64>,
     /// When the turn began in which tasks run; spares every answer a look at the clock.
@@ -27,49 +31,89 @@ pub(crate) struct RunningRequests {
 }
 
 /// What works on a call.
-enum RunsOn {
-    Task(TaskId),
-    /// A worker, which looks at the flag.
-    Worker(Arc<AtomicBool>),
+#[derive(Default)]
+struct Running {
+    task: Option<TaskId>,
+    /// What a worker or a responder looks at.
+    cancelled: Option<Arc<AtomicBool>>,
+}
+
+impl Default for RunningRequests {
+    fn default() -> Self {
+        Self {
+            calls: RefCell::default(),
+            tasks: Cell::default(),
+            task_limit: Cell::new(DEFAULT_TASK_LIMIT),
+            spare: RefCell::default(),
+            late: Cell::default(),
+            turn: Cell::default(),
+            answered: Cell::default(),
+        }
+    }
 }
 
 impl RunningRequests {
-    /// Notes that a worker will get the call; returns the flag that tells it when to stop.
-    pub(crate) fn worker(&self, call: RequestHandle) -> Arc<AtomicBool> {
-        let flag = self.spare.borrow_mut().pop();
-        let flag = flag.unwrap_or_else(|| Arc::new(AtomicBool::new(false)));
-        self.calls.borrow_mut().insert(call, RunsOn::Worker(Arc::clone(&flag)));
-        flag
+    /// Notes that a worker or a responder will answer the call; returns the flag that tells when nobody waits any more.
+    pub(crate) fn deferred(&self, call: RequestHandle) -> Arc<AtomicBool> {
+        let mut calls = self.calls.borrow_mut();
+        let flag = calls.entry(call).or_default().cancelled.get_or_insert_with(|| {
+            let spare = self.spare.borrow_mut().pop();
+            spare.unwrap_or_else(|| Arc::new(AtomicBool::new(false)))
+        });
+        Arc::clone(flag)
+    }
+
+    /// Sets how many calls may run as tasks.
+    pub(crate) fn set_task_limit(&self, tasks: usize) {
+        self.task_limit.set(tasks);
+    }
+
+    /// Whether one more call may run as a task.
+    ///
+    /// # Errors
+    /// The status for the caller.
+    pub(crate) fn admits_task(&self) -> Result<(), Status> {
+        if self.tasks.get() < self.task_limit.get() {
+            return Ok(());
+        }
+        Err(Status::resource_exhausted("the server runs as many calls at once as its limit allows"))
     }
 
     /// Notes that `task` works on the call.
     pub(crate) fn task(&self, call: RequestHandle, task: TaskId) {
-        self.calls.borrow_mut().insert(call, RunsOn::Task(task));
+        let before =
+            self.calls.borrow_mut().insert(call, Running { task: Some(task), cancelled: None });
+        debug_assert!(before.is_none(), "a request is handed out once");
+        self.tasks.set(self.tasks.get() + 1);
     }
 
-    /// The call's task has ended; whether the call was still running: not if it was cancelled, and so
-    /// answered, from within the task's own poll.
-    pub(super) fn task_ended(&self, call: RequestHandle) -> bool {
-        let running = self.calls.borrow_mut().remove(&call).is_some();
-        self.answered.set(self.answered.get() || running);
-        running
+    /// Takes the call out.
+    fn remove(&self, call: RequestHandle) -> Option<Running> {
+        let running = self.calls.borrow_mut().remove(&call)?;
+        self.tasks.set(self.tasks.get() - usize::from(running.task.is_some()));
+        Some(running)
     }
 
-    /// The call is cancelled: sets the flag of its worker, or returns its task, which the caller ends.
-    pub(crate) fn cancel(&self, call: RequestHandle) -> Option<TaskId> {
-        let mut calls = self.calls.borrow_mut();
-        match calls.get(&call)? {
-            RunsOn::Task(task) => {
-                let task = *task;
-                calls.remove(&call);
-                Some(task)
-            }
-            RunsOn::Worker(flag) => {
-                // The worker answers all the same. Only a hint, so the order does not matter.
-                flag.store(true, Ordering::Relaxed);
-                None
-            }
+    /// The call's task has ended, and a responder answers if it `is_deferred`; whether the call was still running: not if it
+    /// was cancelled, and so answered, from within the task's own poll.
+    pub(super) fn task_ended(&self, call: RequestHandle, is_deferred: bool) -> bool {
+        let Some(Running { cancelled, .. }) = self.remove(call) else { return false };
+        if is_deferred {
+            self.calls.borrow_mut().insert(call, Running { task: None, cancelled });
         }
+        self.answered.set(true);
+        true
+    }
+
+    /// The call is cancelled: sets the flag of its worker or responder, and returns its task, which the caller ends.
+    pub(crate) fn cancel(&self, call: RequestHandle) -> Option<TaskId> {
+        if let Some(flag) = &self.calls.borrow().get(&call)?.cancelled {
+            // Who looks at it answers all the same. Only a hint, so the order does not matter.
+            flag.store(true, Ordering::Relaxed);
+        }
+        let task = self.calls.borrow().get(&call)?.task?;
+        self.remove(call);
+        Some(task)
     }
 
     /// When the turn began in which tasks run.
@@ -79,7 +123,9 @@ impl RunningRequests {
 
     /// The call is answered.
     pub(crate) fn ended(&self, call: RequestHandle) {
-        let Some(RunsOn::Worker(mut flag)) = self.calls.borrow_mut().remove(&call) else { return };
+        let Some(mut flag) = self.remove(call).and_then(|running| running.cancelled) else {
+            return;
+        };
         let mut spare = self.spare.borrow_mut();
         // A handler that answered through a responder may still look at its flag.
         if spare.len() < SPARE_FLAGS

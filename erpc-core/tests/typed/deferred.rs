@@ -1,6 +1,7 @@
 //! Handlers that answer later and handlers that call others.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use erpc_core::client::Session;
 use erpc_core::endpoint::{Endpoint, Handle};
@@ -11,6 +12,7 @@ use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::{MemHub, MemRoute, MemTransport};
 
 use crate::support::{Background, DOUBLE, Number, client, math, number};
+use crate::test_bed::{TestBed, poll};
 
 /// Asks the backend, and answers one more than it does.
 const ASK: Method<Number, Number> = Method::new("test.Front/Ask");
@@ -103,6 +105,79 @@ fn a_call_that_nobody_answers_fails() {
     let reply = endpoint.block_on(session.call(&FORGET, &number(1)));
     let Err(CallError::Status(status)) = reply else { panic!("{reply:?}") };
     assert_eq!(status.code(), Code::Internal);
+}
+
+/// Their answers are deferred until the test answers.
+const KEEP: Method<Number, Number> = Method::new("test.Keeper/Keep");
+const KEEP_TASK: Method<Number, Number> = Method::new("test.Keeper/KeepTask");
+
+/// Keeps the responders of its calls.
+#[derive(Default)]
+struct Keeper(Mutex<Vec<Responder<Number>>>);
+
+impl Keeper {
+    fn keep(&self, request: Request<'_, Number>) -> Result<Response<Number>, Status> {
+        Ok(request.defer(|_, responder| self.0.lock().unwrap().push(responder)))
+    }
+
+    async fn keep_task(&self, request: Request<'_, Number>) -> Result<Response<Number>, Status> {
+        self.keep(request)
+    }
+
+    fn is_cancelled(&self) -> Option<bool> {
+        self.0.lock().unwrap().last().map(Responder::is_cancelled)
+    }
+
+    fn answer(&self) {
+        self.0.lock().unwrap().pop().unwrap().send(&number(1));
+    }
+}
+
+fn keeper() -> (TestBed, Arc<Keeper>) {
+    let keeper = Arc::new(Keeper::default());
+    let mut routes = Routes::new();
+    routes.unary(KEEP, Mode::Dispatch, &keeper, Keeper::keep).unwrap();
+    routes.unary_async(KEEP_TASK, &keeper, Keeper::keep_task).unwrap();
+    (TestBed::new(routes), keeper)
+}
+
+#[test]
+fn a_responder_knows_when_nobody_waits_any_more() {
+    for method in [KEEP, KEEP_TASK] {
+        let (bed, keeper) = keeper();
+        let session = bed.session();
+        let call = |value| {
+            let mut call = Box::pin(session.call(&method, &number(value)));
+            assert!(poll(call.as_mut()).is_pending());
+            bed.until("the handler runs", || keeper.is_cancelled().is_some());
+            bed.run_for(Duration::from_millis(10));
+            assert_eq!(keeper.is_cancelled(), Some(false), "the caller waits");
+            call
+        };
+        drop(call(1));
+        bed.until("the cancel comes", || keeper.is_cancelled() == Some(true));
+        keeper.answer();
+        bed.run_for(Duration::from_millis(10));
+        let mut answered = call(2);
+        keeper.answer();
+        assert_eq!(bed.wait(answered.as_mut()), Ok(number(1)));
+        let _call = call(3);
+        bed.client().shutdown();
+        bed.until("the session ends", || keeper.is_cancelled() == Some(true));
+        keeper.answer();
+    }
+}
+
+#[test]
+fn a_responder_knows_when_the_deadline_has_passed() {
+    let (bed, keeper) = keeper();
+    let session = bed.session();
+    let mut call = Box::pin(session.call(&KEEP.deadline(Duration::from_millis(20)), &number(1)));
+    assert!(poll(call.as_mut()).is_pending());
+    bed.until("the handler runs", || keeper.is_cancelled().is_some());
+    bed.until("the deadline passes", || keeper.is_cancelled() == Some(true));
+    keeper.answer();
+    assert!(bed.wait(call).is_err());
 }
 
 #[test]

@@ -7,7 +7,8 @@ use erpc_core::service::{Method, Request, Response, Routes};
 use erpc_core::status::{Code, Status};
 use erpc_core::transport::mem::{MemHub, MemRoute, MemTransport};
 
-use crate::support::{Background, DOUBLE, Number, math, number};
+use crate::support::{Background, DOUBLE, Number, math, number, server};
+use crate::test_bed::poll;
 
 const RELAY: Method<Number, Number> = Method::new("test.Front/Relay");
 
@@ -46,4 +47,43 @@ fn a_handler_that_calls_another_service_waits_without_holding_the_loop() {
     assert_eq!(endpoint.block_on(session.call(&RELAY, &number(3))), Ok(number(12)));
     let failed = endpoint.block_on(session.call(&RELAY, &number(0))).unwrap_err();
     assert_eq!(failed.code(), Code::NotFound, "the nested call's status is passed on");
+}
+
+/// Waits until its caller gives up.
+struct Patient;
+
+impl Front for Patient {
+    async fn relay(&self, _: Request<'_, Number>) -> Result<Response<Number>, Status> {
+        std::future::pending().await
+    }
+}
+
+#[test]
+fn calls_beyond_the_limit_of_tasks_are_turned_down_and_those_within_it_are_not() {
+    let hub = MemHub::new();
+    let (endpoint, route) = server(&hub, routes(&Arc::new(Patient)));
+    endpoint.set_task_limit(3);
+    let session = endpoint.connect(route).unwrap();
+    let start = || {
+        let mut call = Box::pin(session.call(&RELAY, &number(1)));
+        assert!(poll(call.as_mut()).is_pending());
+        call
+    };
+    let run = || {
+        for _ in 0..10 {
+            endpoint.run_once();
+        }
+    };
+    let mut calls = vec![start(), start(), start()];
+    run();
+    for _ in 0..3 {
+        let refused = endpoint.block_on(session.call(&RELAY, &number(1))).unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        // A call that is given up makes room.
+        drop(calls.pop());
+        run();
+        calls.push(start());
+        run();
+    }
+    assert!(calls.iter_mut().all(|call| poll(call.as_mut()).is_pending()));
 }

@@ -284,7 +284,7 @@ impl<T: Transport> ClientStream<T> {
         let link = state.lease.as_ref().filter(|_| !state.knows_limit).map(StreamLease::link);
         let opening = link.is_some_and(|link| link.phase() == LinkPhase::Opening);
         if opening && let Some(link) = link {
-            link.wait(self.endpoint.scheduler().executor().wake_slot(cx));
+            link.wait(self.endpoint.scheduler().executor(), cx);
         }
         let late = link.is_some() && !opening;
         drop(state);

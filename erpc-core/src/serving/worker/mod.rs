@@ -198,4 +198,8 @@ impl CallHost for WorkerJob {
     fn sink(&self) -> Arc<dyn ReplySink> {
         Arc::clone(&self.mailbox) as _
     }
+
+    fn cancel_flag(&self, _: RequestHandle) -> Arc<AtomicBool> {
+        Arc::clone(&self.cancelled)
+    }
 }
