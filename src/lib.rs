@@ -150,7 +150,7 @@ pub use erpc_core::client::{
 #[cfg(feature = "tokio")]
 pub use erpc_core::endpoint::tokio;
 pub use erpc_core::endpoint::{Endpoint, Handle, OpenError, SubmitError};
-pub use erpc_core::event_loop::{EndpointStats, IdlePolicy, MAILBOX_LIMIT};
+pub use erpc_core::event_loop::{EndpointStats, IdlePolicy, LoopGaps, MAILBOX_LIMIT};
 pub use erpc_core::executor::{Elapsed, JoinAll, JoinHandle, Sleep, join_all};
 pub use erpc_core::protocol::{
     CallError, Cause, ConfigError, CongestionControl, ConnectError, DcqcnConfig, EndpointConfig,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use erpc::UdpConfig;
 use erpc::raw::Rpc;
-use erpc::{EndpointConfig, Integrity, Retransmissions, Udp};
+use erpc::{EndpointConfig, EndpointStats, Integrity, LoopGaps, Udp};
 
 use crate::failure::Failure;
 use crate::load::Load;
@@ -103,8 +103,8 @@ trait ClosedLoop {
 
     fn take_latencies(&mut self) -> Latencies;
 
-    /// Packets that were sent again so far.
-    fn retransmissions(&mut self) -> Retransmissions;
+    /// What the endpoint has counted so far.
+    fn stats(&mut self) -> EndpointStats;
 
     /// Payload of a call, both ways, in bytes.
     fn payload(&self) -> usize;
@@ -130,8 +130,8 @@ impl ClosedLoop for RawLoop {
         self.load.take_latencies()
     }
 
-    fn retransmissions(&mut self) -> Retransmissions {
-        self.rpc.stats().protocol.retransmissions
+    fn stats(&mut self) -> EndpointStats {
+        self.rpc.stats()
     }
 
     fn payload(&self) -> usize {
@@ -152,8 +152,8 @@ impl ClosedLoop for GetLoad {
         self.take_latencies()
     }
 
-    fn retransmissions(&mut self) -> Retransmissions {
-        self.retransmissions()
+    fn stats(&mut self) -> EndpointStats {
+        self.stats()
     }
 
     fn payload(&self) -> usize {
@@ -188,14 +188,19 @@ pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
     let mut closed_loop = connect(args)?;
     let (warmup, _) = closed_loop.run(Duration::from_secs_f64(args.warmup.max(0.001)))?;
 
-    let server_cpu = || control::ask(args.addr, Control::State).ok().map(|state| state.cpu_time);
+    let server = || control::ask(args.addr, Control::State).ok();
     closed_loop.measure_latencies();
-    let (server_before, resent) = (server_cpu(), closed_loop.retransmissions());
+    let (server_before, before) = (server(), closed_loop.stats());
     let client_before = machine::cpu_time();
     let (ops, elapsed) = closed_loop.run(Duration::from_secs_f64(args.secs))?;
     let cpu_client = machine::cpu_time() - client_before;
-    let cpu_server =
-        server_cpu().zip(server_before).map(|(after, before)| after.saturating_sub(before));
+    let (server, after) = (server().zip(server_before), closed_loop.stats());
+    let cpu_server = server.map(|(after, before)| after.cpu_time.saturating_sub(before.cpu_time));
+    // The longest is that since the process began.
+    let since = |after: LoopGaps, before: LoopGaps| LoopGaps {
+        count: after.count.saturating_sub(before.count),
+        ..after
+    };
     LoopOutcome {
         workload: match args.workload {
             Workload::W1 => "w1",
@@ -211,7 +216,9 @@ pub(crate) fn run(args: &ClientArgs) -> Result<(), Failure> {
         latencies: closed_loop.take_latencies(),
         cpu_client,
         cpu_server,
-        resent: closed_loop.retransmissions() - resent,
+        resent: after.protocol.retransmissions - before.protocol.retransmissions,
+        gaps_client: Some(since(after.loop_gaps, before.loop_gaps)),
+        gaps_server: server.map(|(after, before)| since(after.gaps, before.gaps)),
         pp_ns,
     }
     .print();

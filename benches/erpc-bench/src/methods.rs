@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use erpc::LoopGaps;
 use erpc::service::method_id;
 
 /// Answers with what it was sent.
@@ -50,6 +51,8 @@ impl Control {
 pub(crate) struct ServerState {
     /// CPU time of its process.
     pub(crate) cpu_time: Duration,
+    /// Times that the loop was away which answered.
+    pub(crate) gaps: LoopGaps,
     /// The core that the endpoint which answered runs on.
     pub(crate) core: u32,
     /// The machine; see [`boot_id`](crate::machine::boot_id).
@@ -58,21 +61,27 @@ pub(crate) struct ServerState {
 
 impl ServerState {
     /// Bytes of an answer.
-    pub(crate) const LEN: usize = 28;
+    pub(crate) const LEN: usize = 44;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
-        out[..8].copy_from_slice(&(self.cpu_time.as_nanos() as u64).to_le_bytes());
-        out[8..12].copy_from_slice(&self.core.to_le_bytes());
-        out[12..].copy_from_slice(&self.boot_id);
+        let LoopGaps { count, longest } = self.gaps;
+        let [cpu, longest] = [self.cpu_time, longest].map(|time| time.as_nanos() as u64);
+        for (at, word) in [cpu, count, longest].into_iter().enumerate() {
+            out[at * 8..][..8].copy_from_slice(&word.to_le_bytes());
+        }
+        out[24..28].copy_from_slice(&self.core.to_le_bytes());
+        out[28..].copy_from_slice(&self.boot_id);
         out
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (cpu_time, rest) = bytes.split_first_chunk()?;
+        let (words, rest) = bytes.split_first_chunk::<24>()?;
         let (core, boot_id) = rest.split_first_chunk()?;
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| words[at * 8 + byte]));
         Some(Self {
-            cpu_time: Duration::from_nanos(u64::from_le_bytes(*cpu_time)),
+            cpu_time: Duration::from_nanos(word(0)),
+            gaps: LoopGaps { count: word(1), longest: Duration::from_nanos(word(2)) },
             core: u32::from_le_bytes(*core),
             boot_id: boot_id.try_into().ok()?,
         })
@@ -94,6 +103,7 @@ mod tests {
         );
         let state = ServerState {
             cpu_time: Duration::from_nanos(123_456_789_012),
+            gaps: LoopGaps { count: 7, longest: Duration::from_micros(1_234) },
             core: 3,
             boot_id: [7; 16],
         };

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use erpc::Retransmissions;
+use erpc::{LoopGaps, Retransmissions};
 use hdrhistogram::Histogram;
 
 /// A JSON object on one line, field by field.
@@ -117,6 +117,9 @@ pub(crate) struct LoopOutcome {
     pub(crate) cpu_client: Duration,
     pub(crate) cpu_server: Option<Duration>,
     pub(crate) resent: Retransmissions,
+    /// Times that the loops were away, `None` where there is none or it cannot be asked.
+    pub(crate) gaps_client: Option<LoopGaps>,
+    pub(crate) gaps_server: Option<LoopGaps>,
     pub(crate) pp_ns: Option<f64>,
 }
 
@@ -128,9 +131,12 @@ impl LoopOutcome {
         let per_million = |cpu: Duration| cpu.as_secs_f64() / self.ops as f64 * 1e6;
         let (client, server) = (per_million(self.cpu_client), self.cpu_server.map(per_million));
         let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|quantile| self.latencies.micros(quantile));
+        let count = |gaps: Option<LoopGaps>| gaps.map(|gaps| gaps.count as f64);
+        let gaps = self.gaps_client.into_iter().chain(self.gaps_server);
+        let longest = gaps.map(|gaps| gaps.longest).max().map(|time| time.as_secs_f64() * 1e6);
         let shown = |value: Option<f64>| value.map_or("?".to_owned(), rounded);
         eprintln!(
-            "{} x{}: {} calls/s, {} Gb/s, p50 {} us, p99 {} us, p99.9 {} us, {} CPU s per million calls, retx {}, probes {}, ping-pong {} ns",
+            "{} x{}: {} calls/s, {} Gb/s, p50 {} us, p99 {} us, p99.9 {} us, {} CPU s per million calls, retx {}, probes {}, loops away {} and {} times, up to {} us, ping-pong {} ns",
             self.workload,
             self.outstanding,
             rps.round(),
@@ -141,6 +147,9 @@ impl LoopOutcome {
             shown(server.map(|server| server + client)),
             self.resent.shown_lost(),
             self.resent.probes,
+            shown(count(self.gaps_client)),
+            shown(count(self.gaps_server)),
+            shown(longest),
             shown(self.pp_ns),
         );
         Line::new()
@@ -157,6 +166,9 @@ impl LoopOutcome {
             .number("cpu_server_s_per_m", server)
             .number("cpu_s_per_m", server.map(|server| server + client))
             .resent(&self.resent)
+            .number("gaps_client", count(self.gaps_client))
+            .number("gaps_server", count(self.gaps_server))
+            .number("longest_gap_us", longest)
             .number("pp_ns", self.pp_ns)
             .print();
     }

@@ -79,6 +79,7 @@ fn serve(mut rpc: Rpc<Udp>, args: &ServerArgs, index: usize) -> Result<(), Failu
         if let Some(time) = answerer.take_park() {
             // Somebody measures this core.
             thread::sleep(time);
+            rpc.rested();
         }
         if args.sleep && work == 0 {
             rpc.wait(None);

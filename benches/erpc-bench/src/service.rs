@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
-use erpc::Service as _;
 use erpc::raw::{App, Body, ClientStats, Context, MsgBuf, RequestHandle, ResponseBuffer};
 use erpc::service::{MethodCollision, Routes};
+use erpc::{LoopGaps, Service as _};
 use erpc::{Request, Response, Status, Transport};
 use erpc_core::service::{CallHost, Encoded, HandlerOutcome, ReplySink};
 
@@ -99,14 +99,14 @@ impl Answerer {
         }
     }
 
-    fn control(&mut self, request: &[u8]) -> Option<[u8; ServerState::LEN]> {
+    fn control(&mut self, gaps: LoopGaps, request: &[u8]) -> Option<[u8; ServerState::LEN]> {
         match Control::from_bytes(request)? {
             Control::State => {}
             Control::Park(time) => self.park = Some(time),
         }
         let core = rustix::thread::sched_getcpu() as u32;
         Some(
-            ServerState { cpu_time: machine::cpu_time(), core, boot_id: machine::boot_id() }
+            ServerState { cpu_time: machine::cpu_time(), gaps, core, boot_id: machine::boot_id() }
                 .to_bytes(),
         )
     }
@@ -179,7 +179,7 @@ impl Answerer {
             methods::ECHO | methods::MIRROR => return Err(bad()),
             methods::SINK => filled(cx, kept, &payload::answer_sink(body))?,
             methods::CONTROL => {
-                let state = self.control(body).ok_or_else(bad)?;
+                let state = self.control(cx.loop_gaps(), body).ok_or_else(bad)?;
                 return filled(cx, kept, &state).map(Some);
             }
             _ => match self.typed(cx, method, handle, kept, body)? {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use erpc::UdpConfig;
-use erpc::{CallError, Endpoint, EndpointConfig, IdlePolicy, Retransmissions};
+use erpc::{CallError, Endpoint, EndpointConfig, EndpointStats, IdlePolicy};
 
 use crate::failure::Failure;
 use crate::report::Latencies;
@@ -82,8 +82,8 @@ impl GetLoad {
         self.shared.latencies.take().unwrap_or_else(Latencies::new)
     }
 
-    pub(crate) fn retransmissions(&mut self) -> Retransmissions {
-        self.endpoint.stats().map(|stats| stats.protocol.retransmissions).unwrap_or_default()
+    pub(crate) fn stats(&mut self) -> EndpointStats {
+        self.endpoint.stats().unwrap_or_default()
     }
 }
 

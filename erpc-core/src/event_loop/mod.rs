@@ -20,3 +20,4 @@ mod unread;
 pub use idle::IdlePolicy;
 pub use mailbox::MAILBOX_LIMIT;
 pub use rpc::{App, Context, EndpointStats, Rpc};
+pub use turn::LoopGaps;

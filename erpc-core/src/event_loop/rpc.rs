@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::clock;
-use crate::event_loop::turn::Turns;
+use crate::event_loop::turn::{LoopGaps, Turns};
 use crate::event_loop::unread::Unread;
 use crate::protocol::{
     Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, ConnectError, Core,
@@ -219,6 +219,12 @@ impl<T: Transport> Context<'_, T> {
         self.core.keep(client, bytes);
     }
 
+    /// Times that the loop was away for long.
+    #[must_use]
+    pub fn loop_gaps(&self) -> LoopGaps {
+        self.turns.gaps()
+    }
+
     /// What a session is at that a peer opened, `None` if it is gone.
     #[must_use]
     pub fn client_stats(&self, client: ClientId) -> Option<ClientStats> {
@@ -242,6 +248,8 @@ pub struct EndpointStats {
     /// Requests that were answered [`Code::DeadlineExceeded`](crate::status::Code::DeadlineExceeded)
     /// without running, because their deadline had passed when their handler would have started.
     pub late_requests: u64,
+    /// Times that the loop was away for long.
+    pub loop_gaps: LoopGaps,
 }
 
 /// Hands an event to the endpoint's owner.
@@ -294,7 +302,7 @@ impl<T: Transport> Rpc<T> {
         if reads_marks {
             transport.enable_ecn().map_err(ConfigError::from)?;
         }
-        let (turns, unread) = (Turns::default(), Unread::new(&capabilities));
+        let (turns, unread) = (Turns::new(core.min_rto()), Unread::new(&capabilities));
         Ok(Self { core, transport, stamps_packets, turns, unread, is_staged: false })
     }
 
@@ -499,6 +507,7 @@ impl<T: Transport> Rpc<T> {
             server_sessions,
             // Counted where handlers are run.
             late_requests: 0,
+            loop_gaps: self.turns.gaps(),
         }
     }
 }

@@ -2,18 +2,27 @@
 
 use std::ops::AddAssign;
 
-use crate::event_loop::EndpointStats;
+use crate::event_loop::{EndpointStats, LoopGaps};
 use crate::transport::TransportStats;
 
 impl AddAssign for EndpointStats {
     fn add_assign(&mut self, other: Self) {
         // Taken apart, so that a new counter is not forgotten here.
-        let Self { protocol, transport, pool, client_sessions, server_sessions, late_requests } =
-            other;
+        let Self {
+            protocol,
+            transport,
+            pool,
+            client_sessions,
+            server_sessions,
+            late_requests,
+            loop_gaps: LoopGaps { count, longest },
+        } = other;
         self.protocol += protocol;
         self.client_sessions += client_sessions;
         self.server_sessions += server_sessions;
         self.late_requests += late_requests;
+        self.loop_gaps.count += count;
+        self.loop_gaps.longest = self.loop_gaps.longest.max(longest);
 
         let TransportStats {
             rx_packets,

@@ -6,6 +6,8 @@
 //! gives the duration of a turn free. After a long turn the clock is read for every response, for a while; a slow
 //! response leaves at once, and ready responses leave before the next handler that is likely to be slow.
 
+use std::time::Duration;
+
 use crate::clock;
 use crate::protocol::{Core, QueueWait};
 use crate::time::Instant;
@@ -34,9 +36,33 @@ pub(crate) struct Turns {
     slow: bool,
     /// The same of the last response before the handler that runs.
     resumed_at: Instant,
+    /// An absence of so many nanoseconds is a gap.
+    gap: u64,
+    gaps: LoopGaps,
+}
+
+/// Times that a loop did not poll its receive queue for longer than the floor of its retransmission timeout
+/// ([`Capabilities::min_rto`](crate::transport::Capabilities::min_rto), or what is configured): it had lost its core, or a
+/// handler, callback or task kept it. Sleep is none. As long as that a peer may wait in vain, and send a probe.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LoopGaps {
+    /// How many there were.
+    pub count: u64,
+    /// The longest.
+    pub longest: Duration,
 }
 
 impl Turns {
+    /// A loop whose absence is a gap if it takes longer than `gap`.
+    pub(crate) fn new(gap: Duration) -> Self {
+        Self { gap: gap.as_nanos() as u64, ..Self::default() }
+    }
+
+    /// The gaps since the beginning.
+    pub(super) fn gaps(&self) -> LoopGaps {
+        self.gaps
+    }
+
     /// A turn begins that takes in `received` packets. Returns for how long the receive queue was not polled, in
     /// nanoseconds, 0 if not for long. The clock is the caller's if `is_virtual`, and never read.
     #[inline]
@@ -51,7 +77,19 @@ impl Turns {
         }
         self.received = received as u64;
         (self.answered_at, self.resumed_at) = (now, now);
-        if absence < SPINNING { 0 } else { absence }
+        if absence < SPINNING {
+            return 0;
+        }
+        if absence > self.gap {
+            self.note_gap(absence);
+        }
+        absence
+    }
+
+    #[cold]
+    fn note_gap(&mut self, nanos: u64) {
+        self.gaps.count += 1;
+        self.gaps.longest = self.gaps.longest.max(Duration::from_nanos(nanos));
     }
 
     /// The loop has slept until a packet came: no packet has waited for the next turn.
@@ -142,6 +180,21 @@ mod tests {
         turns.rest();
         assert_eq!(turns.begin(START.plus_nanos(900_000), 3, false), 0);
         assert!(!watches(&mut turns), "sleeping is not working");
+    }
+
+    #[test]
+    fn gaps_are_counted_and_the_longest_is_kept() {
+        let mut turns = Turns::new(Duration::from_millis(1));
+        let mut now = START;
+        for nanos in [0, 1_000_000, 1_000_001, 7_000_000, 2_000_000, 3_999] {
+            now = now.plus_nanos(nanos);
+            turns.begin(now, 0, false);
+        }
+        let gaps = LoopGaps { count: 3, longest: Duration::from_millis(7) };
+        assert_eq!(turns.gaps(), gaps);
+        turns.rest();
+        turns.begin(now.plus_nanos(9_000_000), 0, false);
+        assert_eq!(turns.gaps(), gaps, "sleep is none");
     }
 
     #[test]

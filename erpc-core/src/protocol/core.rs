@@ -538,6 +538,11 @@ impl<R: Route> Core<R> {
         self.endpoint.pool.stats()
     }
 
+    /// The floor of the retransmission timeout.
+    pub(crate) fn min_rto(&self) -> std::time::Duration {
+        self.endpoint.min_rto()
+    }
+
     /// What was counted so far.
     #[must_use]
     pub fn stats(&self) -> &ProtocolStats {

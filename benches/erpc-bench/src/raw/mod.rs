@@ -279,6 +279,8 @@ impl Measure<'_> {
             cpu_client: machine::cpu_time() - client,
             cpu_server: Some(self.server.cpu_time().saturating_sub(server)),
             resent: Retransmissions::default(),
+            gaps_client: None,
+            gaps_server: None,
             pp_ns: self.pp_ns,
         }
         .print();
