@@ -93,8 +93,12 @@ pub fn run(lost: Lost, outstanding: usize, rounds: Range<u64>) -> Samples {
         lab.clear();
         let begun = lab.elapsed();
         lab.lose(lost.count(), move |header| lost.matches(header));
-        while lab.losses_to_come() > 0 || lab.begun_first(client) <= begun {
+        let mut lost_by = None;
+        while lost_by.is_none_or(|lost_by| lab.begun_first(client) <= lost_by) {
             lab.run_for(STEP);
+            if lab.losses_to_come() == 0 {
+                lost_by = lost_by.or(Some(lab.elapsed()));
+            }
             assert!(lab.elapsed() < begun + Duration::from_secs(1), "{lost:?} is not made good");
         }
         let slowest = lab.latencies([client]).micros(1.0).unwrap_or(0.0);
