@@ -16,8 +16,13 @@ const LIFETIME: u64 = 10_000_000_000;
 /// Makes and checks cookies.
 ///
 /// ```text
-/// cookie: issued u64 (server's clock, nanoseconds) | SipHash-2-4(secret; issued, client id, steer, address) u64
+/// mac:    SipHash-2-4(secret; issued (server's clock, nanoseconds), client id, steer, address)
+/// cookie: issued u64 XOR SipHash-2-4(another secret; mac) | mac u64
 /// ```
+///
+/// The clock of many servers began when their host did, and how long ago that was is a stranger's business no more
+/// than its patches are. So the time is encrypted, with the MAC in place of a nonce (as in SIV, RFC 5297): two cookies that are
+/// encrypted alike would have to have the same MAC.
 ///
 /// All endpoints of a listening group share the secret and the clock's origin, so any can check what
 /// another issued. A cookie proves that its sender receives at the address it sends from.
@@ -25,6 +30,9 @@ const LIFETIME: u64 = 10_000_000_000;
 pub(super) struct CookieMaker {
     key: (u64, u64),
 }
+
+/// What makes the key that encrypts differ from the one that authenticates.
+const ENCRYPTS: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl CookieMaker {
     pub(super) fn new(secret: [u8; 16]) -> Self {
@@ -41,9 +49,10 @@ impl CookieMaker {
         steer: u8,
     ) -> Cookie {
         let issued = now.as_nanos();
+        let mac = self.mac(issued, route, client, steer);
         let mut cookie = [0; COOKIE_LEN];
-        cookie[..8].copy_from_slice(&issued.to_le_bytes());
-        cookie[8..].copy_from_slice(&self.mac(issued, route, client, steer).to_le_bytes());
+        cookie[..8].copy_from_slice(&(issued ^ self.mask(mac)).to_le_bytes());
+        cookie[8..].copy_from_slice(&mac.to_le_bytes());
         cookie
     }
 
@@ -61,11 +70,19 @@ impl CookieMaker {
             word.copy_from_slice(&cookie[at..at + 8]);
             u64::from_le_bytes(word)
         };
-        let (issued, mac) = (word(0), word(8));
+        let mac = word(8);
+        let issued = word(0) ^ self.mask(mac);
         // A group's endpoints read the clock at different moments: a cookie may seem to come from the
         // future by a turn of an event loop.
         let fresh = now.as_nanos().abs_diff(issued) <= LIFETIME;
         fresh && self.mac(issued, route, client, steer) == mac
+    }
+
+    /// What the time is encrypted with.
+    fn mask(&self, mac: u64) -> u64 {
+        let mut hasher = SipHasher24::new_with_keys(self.key.0 ^ ENCRYPTS, self.key.1 ^ ENCRYPTS);
+        hasher.write_u64(mac);
+        hasher.finish()
     }
 
     fn mac<R: Route>(&self, issued: u64, route: &R, client: ConnectionId, steer: u8) -> u64 {
@@ -84,6 +101,23 @@ impl CookieMaker {
 mod tests {
     use super::*;
     use crate::protocol::tests::TestRoute;
+
+    #[test]
+    fn cookies_of_one_moment_and_of_the_next_have_no_bits_in_common_but_by_chance() {
+        let maker = CookieMaker::new([3; 16]);
+        let word = |nanos: u64, client: u64| {
+            let client = ConnectionId::from_u64(client);
+            let cookie = maker.issue(Instant::from_nanos(nanos), &TestRoute(1), client, 2);
+            u64::from_le_bytes(cookie[..8].try_into().expect("eight bytes"))
+        };
+        let first = word(5_000_000_000, 1);
+        for (nanos, client) in
+            (1..100).flat_map(|at| [(5_000_000_000, 1 + at), (5_000_000_000 + at, 1)])
+        {
+            let differ = (first ^ word(nanos, client)).count_ones();
+            assert!((8..=56).contains(&differ), "{differ} bits differ");
+        }
+    }
 
     #[test]
     fn a_cookie_is_good_for_one_address_client_and_endpoint_and_for_ten_seconds() {
