@@ -68,6 +68,14 @@ mod chosen {
         FlushForgottenPlain,
         /// The same when a session ends with calls under way.
         FlushForgottenAtEnd,
+        /// A client that sends nothing any more counts as busy for ever.
+        IdleCountsAsBusy,
+        /// A client whose window shrinks is not told.
+        DemotedUntold,
+        /// The last sessions go to whoever comes.
+        ReserveGivenAway,
+        /// The sockets of a host are not counted.
+        HostsNotCounted,
         /// A session that ends keeps what its calls took of the window.
         WindowLeakAtEnd,
         /// A session that ends says nothing of the calls that wait for a slot.

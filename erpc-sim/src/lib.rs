@@ -52,6 +52,7 @@ mod scenario;
 pub mod shrink;
 mod stream_script;
 mod timeout_budget;
+mod told_windows;
 pub mod transport;
 pub mod world;
 

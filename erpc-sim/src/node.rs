@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::party::Party;
 use crate::plan::EndpointPlan;
 use crate::timeout_budget::TimeoutBudget;
+use crate::told_windows::ToldWindows;
 use crate::transport::{Port, SimTransport};
 use crate::{LoopPauses, Random};
 
@@ -39,6 +40,8 @@ pub(crate) struct Node {
     /// Forged packets that it was handed in this life.
     pub(crate) forged: u64,
     pub(crate) answers: Answers,
+    /// What it has told its clients in this life.
+    pub(crate) told: ToldWindows,
     seed: u64,
 }
 
@@ -63,6 +66,7 @@ impl Node {
             timeout_budget: TimeoutBudget::default(),
             forged: 0,
             answers: Answers::default(),
+            told: ToldWindows::default(),
             seed,
         }
     }
@@ -83,6 +87,7 @@ impl Node {
         self.timeout_budget = TimeoutBudget::default();
         self.forged = 0;
         self.answers = Answers::default();
+        self.told = ToldWindows::default();
     }
 
     /// It dies; nothing of it remains but what is on its way.

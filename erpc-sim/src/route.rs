@@ -44,4 +44,8 @@ impl Route for SimRoute {
     fn port(&self) -> u16 {
         self.port
     }
+
+    fn host(&self) -> u64 {
+        self.host.into()
+    }
 }

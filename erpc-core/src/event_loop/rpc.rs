@@ -52,6 +52,12 @@ pub struct Rpc<T: Transport> {
     is_staged: bool,
 }
 
+/// Paths that one turn asks the system for at most, which takes some 9 us each.
+const LOOK_UPS: usize = 2;
+
+/// Handshakes that one turn lets go on at most, which takes about a microsecond each.
+const HANDSHAKES: usize = 8;
+
 /// What an endpoint's owner does with what comes in.
 ///
 /// The methods run on the endpoint's thread, inside its loop, which waits until they return.
@@ -364,7 +370,7 @@ impl<T: Transport> Rpc<T> {
         }
         self.core.expire(now, read_until, tx);
         if self.core.wants_route() {
-            self.look_up_paths(now);
+            work += self.look_up_paths(now);
         }
         work += self.deliver_notices(now, app);
         self.transport.split().1.doorbell();
@@ -389,14 +395,23 @@ impl<T: Transport> Rpc<T> {
         delivered
     }
 
+    /// Lets handshakes go on that wait to know their path, few in a turn: each takes microseconds. Returns how many were
+    /// looked at.
     #[cold]
-    fn look_up_paths(&mut self, now: Instant) {
+    fn look_up_paths(&mut self, now: Instant) -> usize {
+        let (mut looked_up, mut seen) = (0, 0);
         // The transport looks paths up as a whole, so its halves cannot be borrowed meanwhile.
         while let Some(route) = self.core.next_unrouted() {
+            looked_up += usize::from(!self.transport.knows_path(&route));
+            seen += 1;
+            if looked_up > LOOK_UPS || seen > HANDSHAKES {
+                break;
+            }
             let path = self.transport.path(&route);
             let (_, tx) = self.transport.split();
             self.core.routed(now, path, tx);
         }
+        seen
     }
 
     /// The endpoint between two turns. What is pushed goes out when the next turn begins, or with
@@ -420,9 +435,12 @@ impl<T: Transport> Rpc<T> {
         self.transport.split().1.doorbell();
     }
 
-    /// When the next timer is due at the earliest, `None` if none is armed.
+    /// When the next timer is due at the earliest, `None` if none is armed; long ago if there is more to do now.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
+        if self.core.wants_route() {
+            return Some(Instant::ZERO);
+        }
         let deadline = self.core.next_deadline();
         (deadline != Instant::NEVER).then_some(deadline)
     }
@@ -475,10 +493,16 @@ impl<T: Transport> Rpc<T> {
         self.core.sessions()
     }
 
-    /// What each client endpoint may have on its way to this one; see [`Core::granted`].
+    /// What each client endpoint at `route` may have on its way to this one; see [`Core::granted`].
     #[must_use]
-    pub fn granted(&self) -> u32 {
-        self.core.granted()
+    pub fn granted(&self, route: &T::Route) -> Option<u32> {
+        self.core.granted(route)
+    }
+
+    /// Sessions that were opened to this endpoint from the host of `route`.
+    #[must_use]
+    pub fn host_sessions(&self, route: &T::Route) -> usize {
+        self.core.host_sessions(route)
     }
 
     /// The transport, for what only it knows.

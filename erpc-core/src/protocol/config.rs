@@ -42,6 +42,10 @@ pub struct EndpointConfig {
     pub(super) eager: Option<u32>,
     pub(super) queue_limit: usize,
     pub(super) max_sessions: u32,
+    pub(super) max_sessions_per_host: Option<u32>,
+    pub(super) max_sockets_per_host: u32,
+    pub(super) reserved_sessions: Option<(u32, u32)>,
+    pub(super) opens_per_host: u32,
     pub(super) memory_limit: usize,
     pub(super) session_memory_limit: Option<usize>,
     pub(super) connect_timeout: Duration,
@@ -109,6 +113,10 @@ impl EndpointConfig {
             eager: None,
             queue_limit: 1_024,
             max_sessions: 65_536,
+            max_sessions_per_host: None,
+            max_sockets_per_host: 4_096,
+            reserved_sessions: None,
+            opens_per_host: 20_000,
             memory_limit: 1 << 30,
             session_memory_limit: None,
             connect_timeout: Duration::from_secs(2),
@@ -159,6 +167,45 @@ impl EndpointConfig {
     #[must_use]
     pub const fn max_sessions(mut self, sessions: u32) -> Self {
         self.max_sessions = sessions;
+        self
+    }
+
+    /// Sessions that one host may have opened to this endpoint, at least 1. Default: as many as
+    /// [`EndpointConfig::max_sessions`], less what is [reserved](EndpointConfig::reserved_sessions). A host is an
+    /// IPv4 address or an IPv6 network of 64 bits. One more is refused with
+    /// [`ConnectError::HostFull`](super::ConnectError::HostFull).
+    #[must_use]
+    pub const fn max_sessions_per_host(mut self, sessions: u32) -> Self {
+        self.max_sessions_per_host = Some(sessions);
+        self
+    }
+
+    /// Sockets, which are ports, that one host may have sessions to this endpoint from, at least 1. Default 4,096. A busy
+    /// socket takes a share of the receive queue from the others; one more is refused with
+    /// [`ConnectError::HostFull`](super::ConnectError::HostFull).
+    #[must_use]
+    pub const fn max_sockets_per_host(mut self, sockets: u32) -> Self {
+        self.max_sockets_per_host = sockets;
+        self
+    }
+
+    /// The last `sessions` of [`EndpointConfig::max_sessions`] are for hosts that have less than `few`. Others are refused with
+    /// [`ConnectError::HostFull`](super::ConnectError::HostFull). Default: a quarter of `max_sessions`, for hosts with
+    /// less than a 1,024th of them or than 8, so that one host which opens all sessions that it can keeps no other out.
+    ///
+    /// Many clients behind one address, such as that of a network address translator, count as one host. To serve as
+    /// many of them as there are sessions, reserve 0 or raise `max_sessions`.
+    #[must_use]
+    pub const fn reserved_sessions(mut self, sessions: u32, few: u32) -> Self {
+        self.reserved_sessions = Some((sessions, few));
+        self
+    }
+
+    /// Sessions that one host may open per second, 1 to 1,000,000. Default 20,000, which take at most a tenth of a core. 4,096 may
+    /// come at once. An `Open` beyond that is dropped, and the client repeats it until its time-out.
+    #[must_use]
+    pub const fn opens_per_host(mut self, per_second: u32) -> Self {
+        self.opens_per_host = per_second;
         self
     }
 
@@ -297,6 +344,17 @@ impl EndpointConfig {
         away.then(|| Instant::from_nanos(now.as_nanos().saturating_sub(grace)))
     }
 
+    /// [`EndpointConfig::max_sessions_per_host`].
+    pub(super) fn host_sessions(&self) -> u32 {
+        self.max_sessions_per_host.unwrap_or(self.max_sessions)
+    }
+
+    /// [`EndpointConfig::reserved_sessions`], and how many are few.
+    pub(super) fn reserve(&self) -> (u32, u32) {
+        let default = (self.max_sessions / 4, (self.max_sessions / 1_024).max(8));
+        self.reserved_sessions.unwrap_or(default)
+    }
+
     /// The time from an unanswered ping to the next one: so short that a path that loses a third of
     /// the packets, one by one or in bursts, loses no session.
     pub(super) fn ping_again(&self) -> Duration {
@@ -339,6 +397,16 @@ impl EndpointConfig {
             (
                 self.max_sessions >= 1 && self.max_sessions <= 1 << 23,
                 "max_sessions must be 1 to 8,388,608",
+            ),
+            (self.host_sessions() >= 1, "max_sessions_per_host must be at least 1"),
+            (self.max_sockets_per_host >= 1, "max_sockets_per_host must be at least 1"),
+            (
+                self.reserve().0 < self.max_sessions,
+                "reserved_sessions must be less than max_sessions",
+            ),
+            (
+                self.opens_per_host >= 1 && self.opens_per_host <= 1_000_000,
+                "opens_per_host must be 1 to 1,000,000",
             ),
             (
                 self.ping_interval >= Duration::from_millis(1) && self.ping_interval <= DAY,
@@ -399,6 +467,11 @@ mod tests {
             new().eager(1_024),
             new().max_sessions(1),
             new().max_sessions(1 << 23),
+            new().max_sessions_per_host(1),
+            new().max_sockets_per_host(1),
+            new().max_sessions(9).reserved_sessions(8, 1),
+            new().opens_per_host(1),
+            new().opens_per_host(1_000_000),
             ping(ms, 2 * ms),
             ping(DAY, 2 * DAY),
             new().connect_timeout(86_400_000 * ms),
@@ -418,6 +491,11 @@ mod tests {
             (new().eager(1_023), "eager"),
             (new().max_sessions(0), "max_sessions"),
             (new().max_sessions((1 << 23) + 1), "max_sessions"),
+            (new().max_sessions_per_host(0), "max_sessions_per_host"),
+            (new().max_sockets_per_host(0), "max_sockets_per_host"),
+            (new().max_sessions(9).reserved_sessions(9, 1), "reserved_sessions"),
+            (new().opens_per_host(0), "opens_per_host"),
+            (new().opens_per_host(1_000_001), "opens_per_host"),
             (ping(ms - nano, 2 * ms), "ping_interval"),
             (ping(DAY + nano, 2 * DAY), "ping_interval"),
             (ping(2 * ms, 4 * ms - 2 * nano), "liveness_timeout"),

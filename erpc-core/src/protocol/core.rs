@@ -581,11 +581,19 @@ impl<R: Route> Core<R> {
         (self.client.len(), self.server.len())
     }
 
-    /// What each client endpoint may have on its way to this one, in units of its transport's
-    /// [`ChargeModel`](crate::transport::ChargeModel): [`SessionStats::window`] once clients were told.
+    /// What each client endpoint at `route` may have on its way to this one, in units of its transport's
+    /// [`ChargeModel`](crate::transport::ChargeModel): [`SessionStats::window`] once the client was told. `None` if no
+    /// session from there is open.
     #[must_use]
-    pub fn granted(&self) -> u32 {
-        self.server.granted()
+    pub fn granted(&self, route: &R) -> Option<u32> {
+        self.server.granted(route)
+    }
+
+    /// Sessions that were opened to this endpoint from the host of `route`: see
+    /// [`EndpointConfig::max_sessions_per_host`].
+    #[must_use]
+    pub fn host_sessions(&self, route: &R) -> usize {
+        self.server.host_sessions(route)
     }
 
     /// Looks whether credits, windows, room, slots and memory add up, and whether everything that waits
@@ -602,7 +610,7 @@ impl<R: Route> Core<R> {
             "packets received are delivered or dropped for a reason"
         );
         self.client.check_invariants(&self.endpoint);
-        self.server.check_invariants();
+        self.server.check_invariants(&self.endpoint.config);
     }
 
     /// How many places are taken in the lines for room, by calls that wait and by those that did.

@@ -70,8 +70,13 @@ pub enum ConnectError {
     Timeout,
     /// The peer speaks other versions of the protocol: its lowest and highest.
     Version(u16, u16),
-    /// The peer takes no more sessions.
+    /// The peer takes no more sessions: it holds [`EndpointConfig::max_sessions`](super::EndpointConfig::max_sessions).
     Full,
+    /// The peer takes no more sessions from this host's address, by one of
+    /// [`EndpointConfig::max_sessions_per_host`](super::EndpointConfig::max_sessions_per_host),
+    /// [`EndpointConfig::max_sockets_per_host`](super::EndpointConfig::max_sockets_per_host) and
+    /// [`EndpointConfig::reserved_sessions`](super::EndpointConfig::reserved_sessions).
+    HostFull,
     /// The peer does not accept sessions at all.
     NotListening,
     /// The two sides' parameters do not meet: a datagram size below the minimum, or an unknown
@@ -178,7 +183,11 @@ impl fmt::Display for ConnectError {
                     crate::wire::VERSION
                 )
             }
-            Self::Full => f.write_str("the server takes no more sessions"),
+            Self::Full => f.write_str("the server takes no more sessions: max_sessions are open"),
+            Self::HostFull => f.write_str(
+                "the server takes no more sessions from this host's address: see its max_sessions_per_host, \
+                 max_sockets_per_host and reserved_sessions",
+            ),
             Self::NotListening => f.write_str("the peer is no server"),
             Self::Parameters => {
                 f.write_str("the peer's parameters do not fit: datagram size or receive queue")

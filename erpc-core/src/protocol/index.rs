@@ -42,6 +42,10 @@ impl fmt::Debug for SessionIndex {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct PeerIndex(u32);
 
+/// A place in the server's table of the sockets that clients send from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct SocketIndex(u32);
+
 /// One of a session's request slots: less than [`WINDOW`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SlotIndex(u8);
@@ -213,6 +217,17 @@ impl TableIndex for SessionIndex {
 }
 
 impl TableIndex for PeerIndex {
+    fn from_place(place: usize) -> Self {
+        Self(place as u32)
+    }
+
+    #[inline(always)]
+    fn place(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl TableIndex for SocketIndex {
     fn from_place(place: usize) -> Self {
         Self(place as u32)
     }

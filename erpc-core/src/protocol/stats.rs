@@ -45,11 +45,13 @@ pub enum DropReason {
     Cookie,
     /// A handshake message that fits no handshake under way.
     Handshake,
+    /// An `Open` beyond the rate at which one host may open sessions; its client sends it again.
+    OpenRate,
 }
 
 impl DropReason {
     /// All reasons, in the order of their counters.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Truncated,
         Self::Version,
         Self::Flags,
@@ -69,6 +71,7 @@ impl DropReason {
         Self::Overrun,
         Self::Cookie,
         Self::Handshake,
+        Self::OpenRate,
     ];
 }
 

@@ -60,6 +60,10 @@ pub trait Route: Copy + Eq + Hash + Debug + Display + Send + 'static {
 
     /// The port, 0 where there is none.
     fn port(&self) -> u16;
+
+    /// A number for the host, the same for all its ports: what servers count their clients' shares of them by. It should
+    /// stand for what one client cannot have many of, such as an IPv4 address or an IPv6 network of 64 bits.
+    fn host(&self) -> u64;
 }
 
 /// The way to a peer, as [`Transport::path`] finds it.
@@ -114,6 +118,13 @@ pub trait Transport: 'static {
     /// What is known of the path to `peer`. May ask the operating system; called when a session opens,
     /// not per packet.
     fn path(&mut self, peer: &Self::Route) -> Path;
+
+    /// Whether [`Transport::path`] to `peer` costs next to nothing now: it takes no system call. True by default. Of
+    /// the others, an event loop looks up few in a turn.
+    fn knows_path(&self, peer: &Self::Route) -> bool {
+        let _ = peer;
+        true
+    }
 
     /// Asks the network to mark packets where queues are long (explicit congestion notification, RFC 3168),
     /// and tells which of those received from now on came marked ([`RxPacket::marked`]). There is no way back.

@@ -126,6 +126,8 @@ pub enum Refusal {
     NotListening = 3,
     /// Parameters that do not meet.
     Parameters = 4,
+    /// No room for another session of the client's host.
+    HostFull = 5,
 }
 
 const HELLO: u32 = 1;
@@ -334,6 +336,7 @@ impl Control {
                     2 => Refusal::Full,
                     3 => Refusal::NotListening,
                     4 => Refusal::Parameters,
+                    5 => Refusal::HostFull,
                     _ => return Err(ControlError::Field),
                 };
                 fields.zeros(1)?;

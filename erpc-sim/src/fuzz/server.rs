@@ -39,8 +39,13 @@ const ASKED: usize = 8;
 /// What the client calls with.
 const REQUESTS: [usize; 8] = [8, 0, 32, 1_448, 1_449, 4_000, 20_000, 40_000];
 
-const REFUSALS: [Refusal; 4] =
-    [Refusal::Version, Refusal::Full, Refusal::NotListening, Refusal::Parameters];
+const REFUSALS: [Refusal; 5] = [
+    Refusal::Version,
+    Refusal::Full,
+    Refusal::NotListening,
+    Refusal::Parameters,
+    Refusal::HostFull,
+];
 
 /// Plays a hostile server against a client endpoint, and checks the endpoint after every step: packets
 /// add up, each call ends at most once and gives its request back, memory stays within its limit, what

@@ -1,6 +1,7 @@
 //! A client that opens sessions by the rules and breaks them afterwards.
 
 use erpc_core::time::Instant;
+use erpc_core::transport::Route;
 use erpc_core::wire::control::{Control, Parameters};
 use erpc_core::wire::{CANCEL, ConnectionId, Kind};
 
@@ -76,6 +77,8 @@ pub struct MaliciousClient {
     pace: Pace,
     random: Random,
     parameters: Parameters,
+    /// Each session is opened from a port of its own.
+    ports: bool,
     sessions: Vec<AttackSession>,
     /// Packets sent after the handshakes.
     attack_packets: u64,
@@ -112,10 +115,18 @@ impl MaliciousClient {
                 max_message: 8 << 20,
                 ..PARAMETERS
             },
+            ports: false,
             sessions: (0..sessions.max(1)).map(session).collect(),
             attack_packets: 0,
             at: 0,
         }
+    }
+
+    /// The same with each session from a port of its own.
+    #[must_use]
+    pub fn from_many_ports(mut self) -> Self {
+        self.ports = true;
+        self
     }
 
     /// Sessions that are open, as far as the attacker knows.
@@ -124,8 +135,10 @@ impl MaliciousClient {
         self.sessions.iter().filter(|session| session.open.is_some()).count()
     }
 
-    fn forged(&self, bytes: Vec<u8>) -> Forged {
-        Forged { from: self.me, to: self.victim, bytes }
+    /// A packet of the session that `client` names.
+    fn forged(&self, client: ConnectionId, bytes: Vec<u8>) -> Forged {
+        let port = self.me.port.wrapping_add(if self.ports { client.index() as u16 } else { 0 });
+        Forged { from: self.me.with_port(port), to: self.victim, bytes }
     }
 
     /// The handshake message that the session waits for an answer to.
@@ -135,7 +148,7 @@ impl MaliciousClient {
             None => Control::Hello { client, low: 1, high: 1 },
             Some(cookie) => Control::Open { client, cookie, parameters: self.parameters },
         };
-        self.forged(craft::control(ConnectionId::endpoint(0), 0, message))
+        self.forged(client, craft::control(ConnectionId::endpoint(0), 0, message))
     }
 
     /// The next attack in a session, `None` if it has nothing to say there.
@@ -149,6 +162,7 @@ impl MaliciousClient {
             _ => self.random.below(SLOTS as u64) as usize,
         };
         let session = &mut self.sessions[at];
+        let client = session.client;
         let open = session.open?;
         let slot = &mut session.slots[slot];
         self.attack_packets += 1;
@@ -164,12 +178,12 @@ impl MaliciousClient {
             ClientAttack::ServersWords => open.servers_word(slot, &mut self.random),
             ClientAttack::Churn { keep } if at >= keep as usize => {
                 session.open = None;
-                let close = Control::Close { sender: session.client };
-                return Some(self.forged(craft::control(open.server, 0, close)));
+                let close = Control::Close { sender: client };
+                return Some(self.forged(client, craft::control(open.server, 0, close)));
             }
             ClientAttack::Churn { .. } | ClientAttack::Sessions => return None,
         };
-        Some(self.forged(craft.bytes(&FILLING[..len as usize])))
+        Some(self.forged(client, craft.bytes(&FILLING[..len as usize])))
     }
 
     /// The session whose turn it is: all in turn, or, once they are open, those that do something.
@@ -293,11 +307,8 @@ impl Attacker for MaliciousClient {
             }
             // The server closes a session that does not answer.
             Control::Ping { sender } => {
-                out.push(self.forged(craft::control(
-                    sender,
-                    header.request.to_u32(),
-                    Control::Pong,
-                )));
+                let pong = craft::control(sender, header.request.to_u32(), Control::Pong);
+                out.push(self.forged(header.connection, pong));
             }
             Control::Reset { .. } => session.open = None,
             _ => {}

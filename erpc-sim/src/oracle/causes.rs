@@ -58,7 +58,7 @@ impl Oracle {
             // Other calls may have been answered since.
             Cause::NoProgress => (self.now.nanos_since(opened_at.unwrap_or(asked_at)), liveness),
             // Tables are short where memory is.
-            Cause::NoMemory | Cause::Connect(ConnectError::Full) => {
+            Cause::NoMemory | Cause::Connect(ConnectError::Full | ConnectError::HostFull) => {
                 if self.is_trusted && !self.memory_is_short {
                     self.blame(format!("{what}, and nothing happened to the memory: {cause}"));
                 }

@@ -15,7 +15,8 @@ use erpc_core::wire::extension::MAX_EXTENSION;
 use super::faults::{outage, suffer};
 use super::times::Times;
 use super::{
-    EndpointPlan, HOUR, Handlers, Happening, MOST_CREDITS, MS, Plan, SECOND, SLOWEST_PACE, Sizes,
+    EndpointPlan, HOUR, Handlers, Happening, MOST_CREDITS, MS, Plan, Reserve, SECOND, SLOWEST_PACE,
+    Sizes,
 };
 use crate::call_behaviour::CallMix;
 use crate::transport::Nic;
@@ -29,6 +30,7 @@ pub(super) mod purpose {
     pub(in crate::plan) const WORK: u64 = 4;
     pub(in crate::plan) const CHECKSUMS: u64 = 5;
     pub(in crate::plan) const PACING: u64 = 6;
+    pub(in crate::plan) const LIMITS: u64 = 7;
     pub(in crate::plan) const FIRST_FEATURE: u64 = 100;
 }
 
@@ -109,6 +111,7 @@ impl<'a> Draft<'a> {
                 group: Vec::new(),
                 nic: Nic { rx_capacity, ..nic },
                 config: EndpointConfig::new(),
+                reserve: Reserve::NONE,
                 faults: (Faults::none(), Faults::none()),
                 loop_pauses: None,
                 servers: Vec::new(),
@@ -153,6 +156,26 @@ impl<'a> Draft<'a> {
         bypasses.applied_to(config.congestion(control).link_rate(rate))
     }
 
+    /// The same with limits for hosts, perhaps.
+    fn limited(&self, config: EndpointConfig, random: &mut Random) -> (EndpointConfig, Reserve) {
+        let (is_capped, is_crowded) = (random.percent(20), random.percent(20));
+        let (most, sessions) = (random.within(1, 2) as u32, random.within(3, 12) as u32);
+        let reserve = Reserve {
+            sessions,
+            reserved: random.within(1, u64::from(sessions) / 2) as u32,
+            few: random.within(1, 2) as u32,
+        };
+        match self.plan.features.has(Feature::Memory) {
+            true if is_crowded => {
+                let Reserve { sessions, reserved, few } = reserve;
+                let config = config.max_sessions(sessions).reserved_sessions(reserved, few);
+                (config, reserve)
+            }
+            true if is_capped => (config.max_sessions_per_host(most), Reserve::NONE),
+            _ => (config, Reserve::NONE),
+        }
+    }
+
     /// The settings of an endpoint that opens sessions, accepts them, or both.
     fn config(&self, random: &mut Random, opens: bool, accepts: bool) -> EndpointConfig {
         let nanos = Duration::from_nanos;
@@ -195,6 +218,7 @@ impl<'a> Draft<'a> {
         let mut random = self.root.fork(purpose::ENDPOINTS);
         let mut work = self.root.fork(purpose::WORK);
         let mut pacing = self.root.fork(purpose::PACING);
+        let mut limits = self.root.fork(purpose::LIMITS);
         let model = self.plan.endpoints.remove(0);
         let hosts = self.plan.topology.hosts();
         let servers = self.plan.scenario.servers(&mut random, hosts);
@@ -212,13 +236,17 @@ impl<'a> Draft<'a> {
             let ports = if serves { group.clone() } else { vec![SimRoute::SERVICE] };
             for port in ports {
                 let calls_others = !serves || everybody_calls && port == SimRoute::SERVICE;
+                let config = self.config(&mut random, calls_others, serves);
+                let config = self.paced(config, &mut pacing);
+                let (config, reserve) = match serves && !calls_others {
+                    true => self.limited(config, &mut limits),
+                    false => (config, Reserve::NONE),
+                };
                 let mut endpoint = EndpointPlan {
                     route: SimRoute::new(host, port),
                     group: if serves { group.clone() } else { Vec::new() },
-                    config: {
-                        let config = self.config(&mut random, calls_others, serves);
-                        self.paced(config, &mut pacing)
-                    },
+                    config,
+                    reserve,
                     ..model.clone()
                 };
                 if calls_others {

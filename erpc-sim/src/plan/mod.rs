@@ -67,6 +67,8 @@ pub struct EndpointPlan {
     pub nic: Nic,
     /// Its settings but for the seed.
     pub config: EndpointConfig,
+    /// The sessions that it keeps for hosts that have few.
+    pub reserve: Reserve,
     /// What happens to packets that it receives, and to packets that it sends.
     pub faults: (Faults, Faults),
     /// How its loop is away; `None` if it never is.
@@ -79,6 +81,22 @@ pub struct EndpointPlan {
     pub lanes: Vec<SimRoute>,
     /// When it begins streams, and how many.
     pub stream_rounds: Vec<(Instant, u32)>,
+}
+
+/// Sessions that a server keeps for hosts that have few.
+#[derive(Clone, Copy, Debug)]
+pub struct Reserve {
+    /// Sessions that it holds at most.
+    pub sessions: u32,
+    /// Of these, the last so many are kept.
+    pub reserved: u32,
+    /// A host with as many has not few.
+    pub few: u32,
+}
+
+impl Reserve {
+    /// Of a server that keeps none for sure.
+    pub const NONE: Self = Self { sessions: u32::MAX, reserved: 0, few: 0 };
 }
 
 /// What a run shall do without, although its seed drew it: how a failing run is made smaller.

@@ -47,7 +47,8 @@ impl World<'_> {
                     self.bound_used = used.saturating_mul(1_000) / given.max(1);
                     // Long enough for what clients say of responses that they have, also if it is lost once,
                     // and longer than the liveness timeout: idle sessions live by their pings.
-                    let rest = self.plan.probes_every_nanos() * 32 * 4 + 1_000_000_000;
+                    // Shares of who is quiet have been taken back by then, too.
+                    let rest = self.plan.probes_every_nanos() * 32 * 4 + 2_000_000_000;
                     let until_rested = self.driver.now().plus_nanos(rest);
                     self.driver.schedule(until_rested, Event::Rested);
                     self.phase =
@@ -153,14 +154,16 @@ impl World<'_> {
     /// Clients know what their servers grant them.
     fn check_windows(&mut self) {
         for index in 0..self.nodes.len() {
+            self.check_quiet(index);
             let node = &mut self.nodes[index];
             let now = node.clock.at(self.driver.now());
+            let client = self.plan.endpoints[index].route;
             let Some(rpc) = &mut node.rpc else { continue };
             for (server, known) in node.party.windows(&rpc.context_at(now)) {
                 // Any endpoint of the host may have accepted the session.
                 let granted: Vec<_> = (self.nodes.iter().zip(&self.plan.endpoints))
                     .filter(|(_, plan)| plan.route.host == server.host)
-                    .filter_map(|(node, _)| Some(node.rpc.as_ref()?.granted()))
+                    .filter_map(|(node, _)| node.rpc.as_ref()?.granted(&client))
                     .collect();
                 if !granted.contains(&known) {
                     self.oracle.blame(format!(

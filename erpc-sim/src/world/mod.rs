@@ -5,6 +5,7 @@ mod checks;
 mod ending;
 mod packets;
 mod report;
+mod shares;
 mod turns;
 mod unread;
 

@@ -176,6 +176,7 @@ impl World<'_> {
                         header.request.to_u32()
                     ));
                 }
+                self.nodes[index].told.record(to, &header, &bytes);
             }
             let fate = self.nodes[index].tx.judge(self.driver.now(), bytes.len());
             let packet = Packet::new(from, to, bytes);
@@ -188,6 +189,7 @@ impl World<'_> {
         self.sent = sent;
         self.oracle.all_is_sent();
         self.check_answers(index);
+        self.check_told(index);
     }
 
     /// A packet has come to its host.

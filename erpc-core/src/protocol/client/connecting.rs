@@ -196,6 +196,7 @@ impl<R: Route> Connecting<R> {
                 let error = match reason {
                     Refusal::Version => ConnectError::Version(low, high),
                     Refusal::Full => ConnectError::Full,
+                    Refusal::HostFull => ConnectError::HostFull,
                     Refusal::NotListening => ConnectError::NotListening,
                     Refusal::Parameters => ConnectError::Parameters,
                 };

@@ -3,9 +3,11 @@
 use std::collections::VecDeque;
 
 use super::listen::Acceptor;
+use super::open_rate::OpenRate;
 use super::session::Agreement;
 use crate::buf::MIN_PAYLOAD;
 use crate::mutants::mutant;
+use crate::protocol::ids::KeyedHasher;
 use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
 use crate::time::Instant;
@@ -28,12 +30,16 @@ pub(in crate::protocol) struct Accepting<R> {
     acceptor: Option<Acceptor>,
     /// Their cookies are good; the paths to their senders are not known yet.
     pending: VecDeque<Open<R>>,
+    rate: OpenRate,
 }
+
+/// `Open`s that may wait to be looked at. Others are dropped, and come again.
+const MOST_PENDING: usize = 4_096;
 
 impl<R: Route> Accepting<R> {
     /// Of an endpoint that does not listen.
-    pub(super) fn new() -> Self {
-        Self { acceptor: None, pending: VecDeque::new() }
+    pub(super) fn new(hasher: KeyedHasher) -> Self {
+        Self { acceptor: None, pending: VecDeque::new(), rate: OpenRate::new(hasher) }
     }
 
     pub(super) fn listen(&mut self, acceptor: Acceptor) {
@@ -81,20 +87,23 @@ impl<R: Route> Accepting<R> {
         }
     }
 
-    /// Lets a new `Open` wait until the path to its sender is known, beside so many open `sessions`.
+    /// Lets a new `Open` wait until the path to its sender is known.
     pub(super) fn enqueue<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
         open: Open<R>,
-        sessions: usize,
-    ) {
+    ) -> Result<(), DropReason> {
         if !open.is_valid() {
             open.refuse(turn, Refusal::Parameters);
-        } else if sessions + self.pending.len() >= turn.endpoint.config.max_sessions as usize {
-            open.refuse(turn, Refusal::Full);
-        } else {
-            self.pending.push_back(open);
+            return Ok(());
         }
+        let per_second = turn.endpoint.config.opens_per_host;
+        let host = open.route.host();
+        if self.pending.len() >= MOST_PENDING || !self.rate.admits(turn.now, host, per_second) {
+            return Err(DropReason::OpenRate);
+        }
+        self.pending.push_back(open);
+        Ok(())
     }
 
     #[inline]
@@ -151,7 +160,8 @@ impl<R: Route> Open<R> {
             && ChargeModel::from_u8(charge_model).is_some()
     }
 
-    fn refuse<X: TxQueue<Route = R>>(&self, turn: &mut Turn<'_, X>, reason: Refusal) {
+    /// Says why no session opens.
+    pub(super) fn refuse<X: TxQueue<Route = R>>(&self, turn: &mut Turn<'_, X>, reason: Refusal) {
         turn.endpoint.stats.refused += 1;
         let refused = refusal(reason).emit(self.client, self.nonce, ReplyInfo::default());
         turn.tx.push_bytes(&self.route, refused.as_bytes());

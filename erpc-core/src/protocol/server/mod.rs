@@ -7,6 +7,8 @@
 //! |---|---|
 //! | `table` | all sessions: finds them, tells them of packets and of the time |
 //! | `accept` | handshakes, until a session opens |
+//! | `hosts` | limits for each of the hosts that clients are at |
+//! | `open_rate` | how fast a host may open sessions |
 //! | `listen` | the endpoints that listen at one address |
 //! | `session` | one session: its requests, its responses, its life |
 //! | `liveness` | whether the client is still there |
@@ -15,19 +17,25 @@
 //! | `kept_response` | a response, from the first packet until the client confirms it |
 //! | `reply` | headers of what goes out |
 //! | `credit_returns` | credits that clients get back at the end of a burst |
-//! | `grants` | the clients' shares of the receive queue |
+//! | `grants` | who of the clients has which share of the receive queue |
+//! | `shares` | how large the shares are |
+//! | `siblings` | the sessions of each client endpoint |
 //! | `memory` | accounting of a session's memory |
 
 mod accept;
 mod credit_returns;
 mod grants;
+mod hosts;
 mod kept_response;
 mod listen;
 mod liveness;
 mod memory;
+mod open_rate;
 mod receiving;
 mod reply;
 mod session;
+mod shares;
+mod siblings;
 mod slot;
 mod table;
 

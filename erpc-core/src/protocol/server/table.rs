@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use super::accept::{Accepting, Open};
 use super::credit_returns::CreditReturns;
 use super::grants::Grants;
+use super::hosts::Hosts;
 use super::listen::Acceptor;
 use super::session::{ControlEffect, ServerSession};
 use crate::buf::MsgBuf;
 use crate::mutants::mutant;
+use crate::protocol::config::EndpointConfig;
 use crate::protocol::endpoint::EndpointState;
 use crate::protocol::ids::KeyedHasher;
 use crate::protocol::index::{SessionIndex, Table};
@@ -18,7 +20,7 @@ use crate::protocol::wheel::TimerId;
 use crate::protocol::{ClientId, ClientStats, Event, RequestHandle};
 use crate::status::Status;
 use crate::transport::{Route, TxQueue};
-use crate::wire::control::{Control, Cookie};
+use crate::wire::control::{Control, Cookie, Refusal};
 use crate::wire::{ConnectionId, Header};
 
 /// The server sessions of an endpoint.
@@ -27,6 +29,7 @@ pub(in crate::protocol) struct ServerTable<R> {
     /// Sessions by the client's address and id: a repeated `Open` finds its session.
     by_client: HashMap<(R, ConnectionId), SessionIndex, KeyedHasher>,
     grants: Grants<R>,
+    hosts: Hosts,
     accepting: Accepting<R>,
     returns: CreditReturns,
 }
@@ -36,8 +39,9 @@ impl<R: Route> ServerTable<R> {
         Self {
             sessions: Table::new(),
             by_client: HashMap::with_hasher(hasher.clone()),
-            grants: Grants::new(0, hasher),
-            accepting: Accepting::new(),
+            grants: Grants::new(0, hasher.clone()),
+            accepting: Accepting::new(hasher.clone()),
+            hosts: Hosts::new(hasher),
             returns: CreditReturns::default(),
         }
     }
@@ -66,11 +70,21 @@ impl<R: Route> ServerTable<R> {
         self.accepting.check_cookie(turn.now, &open, cookie)?;
         match self.by_client.get(&(open.route, open.client)) {
             Some(&index) if !mutant!(OpenedTwice) => {
-                self.sessions[index].send_opened(turn, self.grants.share(), open.nonce);
+                let session = &self.sessions[index];
+                session.send_opened(turn, self.grants.share(session.socket()), open.nonce);
             }
-            _ => self.accepting.enqueue(turn, open, self.sessions.len()),
+            _ => match self.admit(turn.endpoint, &open.route) {
+                Ok(()) => self.accepting.enqueue(turn, open)?,
+                Err(reason) => open.refuse(turn, reason),
+            },
         }
         Ok(())
+    }
+
+    /// Whether there is room for one more session of a client there.
+    fn admit(&self, endpoint: &EndpointState, route: &R) -> Result<(), Refusal> {
+        let is_new_socket = !self.grants.knows(route);
+        self.hosts.admit(&endpoint.config, self.sessions.len(), route.host(), is_new_socket)
     }
 
     /// The address of the `Open` whose path is to be looked up next.
@@ -94,22 +108,24 @@ impl<R: Route> ServerTable<R> {
         if self.by_client.contains_key(&(route, remote)) && !mutant!(OpenedTwice) {
             return;
         }
-        let share = self.grants.share_with(&route, remote.steer());
+        if let Err(reason) = self.admit(turn.endpoint, &route) {
+            return open.refuse(turn, reason);
+        }
+        let share = self.grants.least_share(&route, remote.steer());
         let Some(agreed) = open.agree(turn, path_datagram, share) else { return };
         let index = self.sessions.next_index();
         let id = ClientId { index, generation: turn.endpoint.ids.draw() };
-        let session = ServerSession::new(turn, id, remote, route, agreed);
+        self.hosts.join(route.host(), !self.grants.knows(&route));
+        let socket = self.grants.join(turn.now, route, remote.steer(), index);
+        let session = ServerSession::new(turn, id, remote, (route, socket), agreed);
         turn.endpoint.timers.arm(timer(index), session.timer_due());
         self.by_client.insert((route, remote), index);
-        let shrunk = self.grants.join(route, remote.steer(), index);
         if let Some(acceptor) = self.accepting.acceptor() {
             acceptor.session_began();
         }
-        session.send_opened(turn, self.grants.share(), open.nonce);
+        session.send_opened(turn, self.grants.share(socket), open.nonce);
         self.sessions.insert(session);
-        if shrunk {
-            self.announce_window(turn);
-        }
+        self.announce_windows(turn);
     }
 
     /// Takes in a packet of kind `Request`, `RequestForResponse` or `Done`.
@@ -124,7 +140,16 @@ impl<R: Route> ServerTable<R> {
         let session = self.sessions.get_mut(SessionIndex::of(header.connection));
         let session = session.ok_or(DropReason::UnknownConnection)?;
         session.check_sender(header.connection, route)?;
-        session.on_packet(turn, self.grants.window(), &mut self.returns, header, body)
+        let socket = session.socket();
+        if session.is_sample() {
+            self.grants.sample(turn.now, socket);
+        }
+        if session.begins_burst(header) {
+            // As many as make it busy.
+            self.grants.sample(turn.now, socket);
+            self.grants.sample(turn.now, socket);
+        }
+        session.on_packet(turn, self.grants.window(socket), &mut self.returns, header, body)
     }
 
     /// Takes in a new request of one packet, if it is the common case. Returns the slot's last response buffer with it.
@@ -140,7 +165,11 @@ impl<R: Route> ServerTable<R> {
             return None;
         }
         let session = self.sessions.get_mut(SessionIndex::of(header.connection))?;
-        session.plain_request(turn, route, header, body_len)
+        let plain = session.plain_request(turn, route, header, body_len)?;
+        if session.is_sample() {
+            self.grants.sample(turn.now, session.socket());
+        }
+        Some(plain)
     }
 
     /// Takes in a control message to a session.
@@ -155,9 +184,10 @@ impl<R: Route> ServerTable<R> {
         let session = self.sessions.get_mut(index).ok_or(DropReason::UnknownConnection)?;
         session.check_sender(header.connection, route)?;
         let nonce = header.request.to_u32();
-        match session.on_control(turn, self.grants.window(), message, nonce)? {
+        let window = self.grants.window(session.socket());
+        match session.on_control(turn, window, message, nonce)? {
             ControlEffect::Stays => {}
-            ControlEffect::Ends => self.remove(turn.endpoint, index),
+            ControlEffect::Ends => self.remove(turn, index),
         }
         Ok(())
     }
@@ -169,29 +199,31 @@ impl<R: Route> ServerTable<R> {
         index: SessionIndex,
     ) {
         let Some(session) = self.sessions.get_mut(index) else { return };
-        match session.on_timer(turn, self.grants.window()) {
+        let window = self.grants.window(session.socket());
+        match session.on_timer(turn, window) {
             ControlEffect::Stays => {
                 turn.endpoint.timers.arm(timer(index), session.timer_due());
             }
-            ControlEffect::Ends => self.remove(turn.endpoint, index),
+            ControlEffect::Ends => self.remove(turn, index),
         }
     }
 
-    /// Sends the credit returns of the burst.
+    /// Sends the credit returns of the burst, and looks whether the shares fit their use.
     #[inline]
     pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
     ) {
+        self.grants.end_of_burst(turn.now);
+        self.announce_windows(turn);
         if mutant!(CreditReturnForgotten) {
             return;
         }
-        let window = self.grants.window();
         for owed in self.returns.drain() {
             if let Some(session) = self.sessions.get_mut(owed.session.index)
                 && session.is(owed.session)
             {
-                session.return_credit(turn, window, &owed);
+                session.return_credit(turn, self.grants.window(session.socket()), &owed);
             }
         }
     }
@@ -205,10 +237,10 @@ impl<R: Route> ServerTable<R> {
         response: MsgBuf,
         extended: bool,
     ) {
-        let window = self.grants.window();
-        let Some(session) = self.session(request.client()) else {
+        let Some(session) = session(&mut self.sessions, request.client()) else {
             return orphaned(turn.endpoint, Some(response));
         };
+        let window = self.grants.window(session.socket());
         let response = if extended {
             response
         } else {
@@ -233,10 +265,10 @@ impl<R: Route> ServerTable<R> {
         request: RequestHandle,
         status: &Status,
     ) {
-        let window = self.grants.window();
-        let session = self.session(request.client());
+        let session = session(&mut self.sessions, request.client());
         match session.and_then(|session| Some((session.execution(request.number)?, session))) {
             Some((execution, session)) => {
+                let window = self.grants.window(session.socket());
                 session.respond_status(turn, window, request.number, execution, status);
             }
             None => orphaned(turn.endpoint, None),
@@ -261,14 +293,19 @@ impl<R: Route> ServerTable<R> {
 
     /// See [`Core::keep`](crate::protocol::Core::keep).
     pub(in crate::protocol) fn keep(&mut self, id: ClientId, bytes: usize) {
-        if let Some(session) = self.session(id) {
+        if let Some(session) = session(&mut self.sessions, id) {
             session.keep(bytes);
         }
     }
 
     /// See [`Core::granted`](crate::protocol::Core::granted).
-    pub(in crate::protocol) fn granted(&self) -> u32 {
-        self.grants.told()
+    pub(in crate::protocol) fn granted(&self, route: &R) -> Option<u32> {
+        self.grants.told(route)
+    }
+
+    /// See [`Core::host_sessions`](crate::protocol::Core::host_sessions).
+    pub(in crate::protocol) fn host_sessions(&self, route: &R) -> usize {
+        self.hosts.sessions(route.host())
     }
 
     /// Tells every client that this endpoint shuts down, once, and ends all sessions.
@@ -276,55 +313,59 @@ impl<R: Route> ServerTable<R> {
         let indices: Vec<SessionIndex> = self.sessions.iter().map(|(index, _)| index).collect();
         for index in indices {
             self.sessions[index].send_close(turn);
-            self.remove(turn.endpoint, index);
+            self.remove(turn, index);
         }
     }
 
     /// # Panics
     /// If something does not add up.
-    pub(in crate::protocol) fn check_invariants(&self) {
+    pub(in crate::protocol) fn check_invariants(&self, config: &EndpointConfig) {
         assert_eq!(self.by_client.len(), self.sessions.len());
         let granted = self.grants.check_invariants();
         assert_eq!(granted, self.sessions.len(), "every session counts for its client endpoint");
+        let counted = self.hosts.check_invariants(config);
+        assert_eq!(counted, (granted, self.grants.sockets()), "every session counts for its host");
         for (index, session) in self.sessions.iter() {
             assert_eq!(self.by_client.get(&session.client()), Some(&index));
             session.check_invariants(index);
         }
     }
 
-    #[inline(always)]
-    fn session(&mut self, id: ClientId) -> Option<&mut ServerSession<R>> {
-        self.sessions.get_mut(id.index).filter(|session| session.is(id))
-    }
-
     /// Takes a session out of the table and ends it.
-    fn remove(&mut self, endpoint: &mut EndpointState, index: SessionIndex) {
+    fn remove<X>(&mut self, turn: &mut Turn<'_, X>, index: SessionIndex) {
         let Some(session) = self.sessions.remove(index) else { return };
-        endpoint.timers.cancel(timer(index));
+        turn.endpoint.timers.cancel(timer(index));
         let (route, remote) = session.client();
         if !mutant!(SessionLeak) {
             self.by_client.remove(&(route, remote));
         }
         if !mutant!(GrantLeak) {
             self.grants.leave(&route, remote.steer(), index);
+            self.hosts.leave(route.host(), !self.grants.knows(&route));
         }
         if let Some(acceptor) = self.accepting.acceptor() {
             acceptor.session_ended();
         }
-        session.end(endpoint);
+        session.end(turn.endpoint);
     }
 
-    /// Tells one session of each client endpoint that the window has shrunk. Takes time in proportion to
-    /// the client endpoints; once per doubling of their number, or while they are few.
-    #[cold]
-    fn announce_window<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
-        let window = self.grants.window();
-        for index in self.grants.tell() {
+    /// Tells one session of each client endpoint whose window has shrunk.
+    #[inline(always)]
+    fn announce_windows<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
+        while let Some(index) = self.grants.next_untold() {
             if let Some(session) = self.sessions.get(index) {
-                session.send_ping(turn, window);
+                session.send_ping(turn, self.grants.window(session.socket()));
             }
         }
     }
+}
+
+#[inline(always)]
+fn session<R: Route>(
+    sessions: &mut Table<SessionIndex, ServerSession<R>>,
+    id: ClientId,
+) -> Option<&mut ServerSession<R>> {
+    sessions.get_mut(id.index).filter(|session| session.is(id))
 }
 
 fn timer(index: SessionIndex) -> TimerId {

@@ -42,6 +42,10 @@ impl Route for TestRoute {
     fn port(&self) -> u16 {
         (self.0 >> 16) as u16
     }
+
+    fn host(&self) -> u64 {
+        (self.0 & 0xFFFF).into()
+    }
 }
 
 pub(crate) const CLIENT: TestRoute = TestRoute(1);

@@ -75,6 +75,10 @@ impl<T: Transport> Transport for Faulty<T> {
         lock(&self.line).inner.path(peer)
     }
 
+    fn knows_path(&self, peer: &T::Route) -> bool {
+        lock(&self.line).inner.knows_path(peer)
+    }
+
     fn enable_ecn(&mut self) -> Result<(), NoMarks> {
         lock(&self.line).inner.enable_ecn()
     }

@@ -203,6 +203,11 @@ impl Route for MemRoute {
     fn port(&self) -> u16 {
         self.0 as u16
     }
+
+    /// Endpoints in memory are not strangers: each counts as a host of its own.
+    fn host(&self) -> u64 {
+        self.0.into()
+    }
 }
 
 /// An endpoint's port to a [`MemHub`]. May move to another thread; is used by one at a time.

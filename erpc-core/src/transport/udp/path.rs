@@ -13,7 +13,8 @@ use super::nic::Nic;
 use super::socket::{UdpSocket, errno};
 use crate::clock;
 use crate::time::Instant;
-use crate::transport::{MIN_DATAGRAM, Path};
+use crate::transport::udp::UdpRoute;
+use crate::transport::{MIN_DATAGRAM, Path, Route};
 
 const IPV4_AND_UDP: usize = 20 + 8;
 const IPV6_AND_UDP: usize = 40 + 8;
@@ -39,23 +40,39 @@ pub(super) fn largest(socket: &UdpSocket) -> usize {
     }
 }
 
-/// Finds the paths of one endpoint.
+/// Finds the paths of one endpoint, and remembers those that it has found lately.
 pub(super) struct Paths {
     local: SocketAddr,
     max_datagram: usize,
     links: Links,
+    recent: Recent,
 }
 
 impl Paths {
     /// For a socket that is bound to `local` and sends no more than `max_datagram` bytes.
     pub(super) fn new(local: SocketAddr, max_datagram: usize) -> Self {
-        Self { local, max_datagram, links: Links::default() }
+        Self { local, max_datagram, links: Links::default(), recent: Recent::default() }
+    }
+
+    /// Whether [`Self::to`] remembers the path to `peer`.
+    pub(super) fn knows(&self, now: Instant, peer: &UdpRoute) -> bool {
+        self.recent.path(now, peer).is_some()
     }
 
     /// The path to `peer`: the route's MTU, less whatever path MTU discovery has learned, and the rate of
-    /// the interface that the route uses, none if that leads back to this host. Asks with a socket of its own, connected
-    /// for the purpose; nothing is sent. Takes some 9 us.
-    pub(super) fn to(&mut self, peer: SocketAddr) -> Path {
+    /// the interface that the route uses, none if that leads back to this host. What was found is believed for a second, for
+    /// all ports of the peer.
+    pub(super) fn to(&mut self, now: Instant, peer: &UdpRoute) -> Path {
+        if let Some(path) = self.recent.path(now, peer) {
+            return path;
+        }
+        let path = self.find(peer.socket_addr());
+        self.recent.remember(now, peer, path);
+        path
+    }
+
+    /// Asks with a socket of its own, connected for the purpose; nothing is sent. Takes some 9 us.
+    fn find(&mut self, peer: SocketAddr) -> Path {
         let probe = connected(self.local.ip(), peer).ok();
         let mtu = probe.as_ref().and_then(|probe| mtu(probe, peer)).unwrap_or(ETHERNET);
         Path {
@@ -75,9 +92,47 @@ impl Paths {
     }
 }
 
-/// How long a link's rate is believed, in nanoseconds: links negotiate it anew, and of many sessions that open at once not
-/// each need ask.
+/// How long a path and a link's rate are believed, in nanoseconds: routes change, links negotiate their rate anew, and of many
+/// sessions that open at once not each need ask.
 const BELIEVED: u64 = 1_000_000_000;
+
+/// Paths that were found lately, each at the place that its peer's address says: the newest of those that share one.
+struct Recent(Box<[Option<Found>; PLACES]>);
+
+/// 16 KiB.
+const PLACES: usize = 256;
+
+#[derive(Clone, Copy)]
+struct Found {
+    /// The peer, port 0.
+    peer: UdpRoute,
+    at: Instant,
+    path: Path,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self(Box::new([None; PLACES]))
+    }
+}
+
+impl Recent {
+    fn place(peer: &UdpRoute) -> usize {
+        // Whoever makes two addresses share a place makes the server ask for both, and it asks for few in a turn.
+        let spread = peer.host_bits().wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (spread >> 32) as usize % PLACES
+    }
+
+    fn path(&self, now: Instant, peer: &UdpRoute) -> Option<Path> {
+        let found = self.0[Self::place(peer)]?;
+        let holds = found.peer == peer.with_port(0) && now.nanos_since(found.at) < BELIEVED;
+        holds.then_some(found.path)
+    }
+
+    fn remember(&mut self, now: Instant, peer: &UdpRoute, path: Path) {
+        self.0[Self::place(peer)] = Some(Found { peer: peer.with_port(0), at: now, path });
+    }
+}
 
 /// The rate of the link that was last asked about, for most hosts use one. To ask takes a lock that all of the kernel's
 /// network settings share, and some drivers ask their card.
@@ -121,6 +176,28 @@ fn mtu(probe: &Socket, peer: SocketAddr) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_is_believed_for_a_second_and_for_all_ports_of_its_peer() {
+        let (mut recent, now) = (Recent::default(), Instant::from_nanos(5_000_000_000));
+        let route = |text: &str| UdpRoute::from(text.parse::<SocketAddr>().unwrap());
+        let (peer, path) = (route("10.0.0.1:7"), Path { datagram: 1_472, link_rate: None });
+        assert_eq!(recent.path(now, &peer), None);
+        recent.remember(now, &peer, path);
+        let late = now.plus_nanos(BELIEVED - 1);
+        assert_eq!(recent.path(late, &route("10.0.0.1:8")), Some(path));
+        assert_eq!(recent.path(late.plus_nanos(1), &peer), None, "too old");
+        for other in ["10.0.0.2:7", "[2001:db8::1]:7", "[::ffff:10.0.1.1]:7"] {
+            assert_eq!(recent.path(now, &route(other)), None, "{other}");
+        }
+        // As many peers as there are take no more places.
+        for last in 0..=255 {
+            for third in 0..8 {
+                recent.remember(now, &route(&format!("10.0.{third}.{last}:7")), path);
+            }
+        }
+        assert_eq!(recent.path(now, &route("10.0.7.255:9")), Some(path), "the newest is known");
+    }
 
     #[test]
     fn the_rate_that_a_link_has_negotiated_anew_is_seen_a_second_later() {

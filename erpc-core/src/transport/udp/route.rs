@@ -82,9 +82,19 @@ impl UdpRoute {
             bytes.copy_from_slice(&octets[at..at + 8]);
             u64::from_ne_bytes(bytes)
         };
-        let link_local = octets[0] == 0xfe && octets[1] & 0xc0 == 0x80;
-        let scope = if link_local { scope } else { 0 };
-        Self { ip: [word(0), word(8)], port_and_scope: u64::from(scope) << 32 | u64::from(port) }
+        let route = Self { ip: [word(0), word(8)], port_and_scope: port.into() };
+        let scope = if route.is_link_local() { scope } else { 0 };
+        Self { port_and_scope: u64::from(scope) << 32 | route.port_and_scope, ..route }
+    }
+
+    /// The address without its port, in 64 bits.
+    pub(super) fn host_bits(&self) -> u64 {
+        self.ip[0] ^ self.ip[1].rotate_left(32) ^ u64::from(self.scope())
+    }
+
+    fn is_link_local(&self) -> bool {
+        let [first, second, ..] = self.ip[0].to_ne_bytes();
+        first == 0xfe && second & 0xc0 == 0x80
     }
 }
 
@@ -101,6 +111,12 @@ impl Route for UdpRoute {
 
     fn port(&self) -> u16 {
         self.port_and_scope as u16
+    }
+
+    /// An IPv4 address, the first 64 bits of an IPv6 address, or the last of a link-local one.
+    fn host(&self) -> u64 {
+        // The words of IPv4 addresses differ from the first words of IPv6 addresses in use.
+        if self.ip[0] == 0 || self.is_link_local() { self.ip[1] } else { self.ip[0] }
     }
 }
 

@@ -16,6 +16,7 @@ use super::socket::UdpSocket;
 use super::stray::{Inboxes, Member};
 use super::tx::{self, UdpTx};
 use super::{steer, sys};
+use crate::clock;
 use crate::transport::{
     Capabilities, ChargeModel, MAX_BURST, NoMarks, Path, Transport, TransportStats, Waker,
 };
@@ -189,7 +190,11 @@ impl Transport for UdpTransport {
     }
 
     fn path(&mut self, peer: &UdpRoute) -> Path {
-        self.paths.to(peer.socket_addr())
+        self.paths.to(clock::now(), peer)
+    }
+
+    fn knows_path(&self, peer: &UdpRoute) -> bool {
+        self.paths.knows(clock::now(), peer)
     }
 
     /// Without it, single packets are received without ancillary data. With it, each brings its mark

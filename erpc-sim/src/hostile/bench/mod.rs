@@ -48,6 +48,8 @@ pub struct Bench {
     pub seed: u64,
     /// Honest clients. The last one makes large calls, which are not part of the percentiles.
     pub clients: u32,
+    /// When the first of them connects and begins to call, in nanoseconds; the others are there from the beginning.
+    pub first_from: u64,
     /// Calls per second and client, on average.
     pub calls_per_second: u64,
     /// How long the run is, in nanoseconds of virtual time.
@@ -65,6 +67,7 @@ impl Default for Bench {
         Self {
             seed: 1,
             clients: 9,
+            first_from: 0,
             calls_per_second: 50_000,
             nanos: 40_000_000,
             rx_packets: 4_096,
@@ -142,7 +145,8 @@ struct Client {
     rpc: Rpc<SimTransport>,
     port: Rc<Port>,
     app: Caller,
-    session: SessionId,
+    connects_at: Instant,
+    session: Option<SessionId>,
     random: Random,
     next_call: Instant,
     mean_gap: u64,
@@ -190,29 +194,36 @@ impl Client {
         let port = port(route, 4_096);
         let config =
             EndpointConfig::new().max_message(1 << 20).seed(bench.seed ^ u64::from(route.host));
-        let mut rpc = Rpc::new(SimTransport::new(Rc::clone(&port)), config).expect("valid");
-        let session = rpc.context_at(Instant::ZERO).connect(VICTIM).expect("room for a session");
+        let rpc = Rpc::new(SimTransport::new(Rc::clone(&port)), config).expect("valid");
+        let connects_at = Instant::from_nanos(if index == 0 { bench.first_from } else { 0 });
         let is_large = index + 1 == bench.clients;
         let mean_gap = 1_000_000_000 / bench.calls_per_second * if is_large { 10 } else { 1 };
         let mut random = Random::new(bench.seed).fork(u64::from(route.host));
-        let next_call = Instant::from_nanos(CALLS_FROM + random.below(2 * mean_gap));
+        let next_call = connects_at.plus_nanos(CALLS_FROM + random.below(2 * mean_gap));
         let (app, size) = (Caller::default(), if is_large { 16_384 } else { 32 });
-        Self { route, rpc, port, app, session, random, next_call, mean_gap, size }
+        let session = None;
+        Self { route, rpc, port, app, connects_at, session, random, next_call, mean_gap, size }
     }
 
     fn next_at(&self) -> Instant {
-        self.rpc.next_deadline().map_or(self.next_call, |deadline| deadline.min(self.next_call))
+        let next = if self.session.is_none() { self.connects_at } else { self.next_call };
+        self.rpc.next_deadline().map_or(next, |deadline| deadline.min(next))
     }
 
     fn turn(&mut self, now: Instant, sent: &mut Vec<Sent>) {
         self.port.set_now(now);
-        if self.next_call <= now {
+        if self.session.is_none() && self.connects_at <= now {
+            self.session = self.rpc.context_at(now).connect(VICTIM).ok();
+        }
+        if let Some(session) = self.session
+            && self.next_call <= now
+        {
             // Calls come at random, so that they sometimes come together.
             self.next_call = now.plus_nanos(1 + self.random.below(2 * self.mean_gap));
             let mut cx = self.rpc.context_at(now);
             if let Ok(mut request) = cx.alloc(self.size) {
                 request.put_bytes(7, self.size);
-                if cx.call(self.session, NewCall::new(7, request, now.as_nanos())).is_err() {
+                if cx.call(session, NewCall::new(7, request, now.as_nanos())).is_err() {
                     self.app.failed += 1;
                 }
             }

@@ -12,18 +12,19 @@ mod plain;
 mod receive;
 mod respond;
 
+use super::grants::SAMPLE;
 use super::liveness::Liveness;
 use super::memory::SessionMemory;
 use super::reply::ReplyHead;
 use super::slot::ServerSlot;
 use crate::mutants::mutant;
 use crate::protocol::endpoint::EndpointState;
-use crate::protocol::index::{SessionIndex, SlotIndex, Slots};
+use crate::protocol::index::{SessionIndex, SlotIndex, Slots, SocketIndex};
 use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
 use crate::protocol::{ClientId, ClientStats, Notice};
 use crate::transport::Route;
-use crate::wire::{ConnectionId, Flags, ReplyInfo, RequestNumber};
+use crate::wire::{ConnectionId, Flags, Header, Kind, ReplyInfo, RequestNumber};
 
 pub(super) use self::control::ControlEffect;
 
@@ -56,6 +57,10 @@ pub(super) struct ServerSession<R> {
     flags: Flags,
     /// A packet has come with a congestion mark since the last reply.
     marked: bool,
+    /// Packets until the next sample of its socket's use.
+    until_sample: u8,
+    /// What it is sent from.
+    socket: SocketIndex,
     liveness: Liveness,
     memory: SessionMemory,
     /// Requests that were handed out.
@@ -76,7 +81,7 @@ impl<R: Route> ServerSession<R> {
         turn: &Turn<'_, X>,
         id: ClientId,
         remote: ConnectionId,
-        route: R,
+        (route, socket): (R, SocketIndex),
         agreed: Agreement,
     ) -> Self {
         Self {
@@ -86,6 +91,9 @@ impl<R: Route> ServerSession<R> {
             agreed,
             flags: Flags::new(agreed.trailer, false),
             marked: false,
+            // Not the same for all: the samples of sockets with many sessions are spread over time.
+            until_sample: 1 + id.index.get() as u8 % SAMPLE,
+            socket,
             liveness: Liveness::new(turn.now, &turn.endpoint.config),
             memory: SessionMemory::default(),
             requests: 0,
@@ -96,6 +104,29 @@ impl<R: Route> ServerSession<R> {
     /// The client's address and id.
     pub(super) fn client(&self) -> (R, ConnectionId) {
         (self.route, self.remote)
+    }
+
+    /// Its place in the table of sockets.
+    #[inline(always)]
+    pub(super) fn socket(&self) -> SocketIndex {
+        self.socket
+    }
+
+    /// The client has sent a packet. Returns whether that is the one in [`SAMPLE`] that counts for its socket's use.
+    #[inline(always)]
+    pub(super) fn is_sample(&mut self) -> bool {
+        self.until_sample -= 1;
+        if self.until_sample > 0 {
+            return false;
+        }
+        self.until_sample = SAMPLE;
+        true
+    }
+
+    /// Whether the packet begins a message of so many packets that the client wants a large window.
+    pub(super) fn begins_burst(&self, header: &Header) -> bool {
+        let is_first = header.kind == Kind::Request && header.packet.get() == 0;
+        is_first && header.size / self.agreed.payload >= u32::from(2 * SAMPLE)
     }
 
     #[inline(always)]

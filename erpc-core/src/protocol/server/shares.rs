@@ -1,0 +1,165 @@
+//! How a receive queue's capacity is divided among those who send to it.
+
+/// The shares of a capacity.
+///
+/// While an equal share holds a good burst, or there are few sockets, all have the same. Beyond that, *quiet* sockets have a
+/// floor each and *busy* ones divide the rest, because a share that nobody uses is taken from one that somebody does.
+///
+/// Shares are powers of two of the capacity, so that they change rarely. They shrink at once and grow with hysteresis: only
+/// when a quarter is left of the sockets that a share is made for, unless those are few. So a client that comes and goes
+/// over and over cannot make the server ping all clients each time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Shares {
+    capacity: u32,
+    /// All sockets have the same share.
+    equal: bool,
+    /// An equal share is the capacity divided by two to the power of this.
+    equal_halvings: u32,
+    /// A busy socket's share is what is not reserved, divided by two to the power of this.
+    busy_halvings: u32,
+    /// Eighths of the capacity that are reserved for quiet sockets.
+    reserved: u32,
+}
+
+impl Shares {
+    pub(super) fn new(capacity: u32) -> Self {
+        Self { capacity, equal: true, ..Self::default() }
+    }
+
+    /// Whether all sockets have the same share.
+    #[cfg(test)]
+    pub(super) fn are_equal(&self) -> bool {
+        self.equal
+    }
+
+    /// What a busy socket may have on its way, in charge units.
+    pub(super) fn busy(&self) -> u32 {
+        if self.equal {
+            return self.capacity >> self.equal_halvings;
+        }
+        (self.capacity - self.capacity / 8 * self.reserved) >> self.busy_halvings
+    }
+
+    /// What a quiet socket may have on its way, in charge units.
+    pub(super) fn quiet(&self) -> u32 {
+        if self.equal { self.busy() } else { self.busy().min(FLOOR) }
+    }
+
+    /// What each of so many sockets would have if all were busy, in charge units.
+    pub(super) fn equal(&self, sockets: usize) -> u32 {
+        self.capacity >> self.equal_halvings.max(halvings(sockets))
+    }
+
+    /// Divides the capacity among so many sockets, of which some are busy. Where shares are not equal, they grow
+    /// only if they `may_grow`.
+    pub(super) fn divide(&mut self, sockets: usize, busy: usize, may_grow: bool) {
+        let all = settle(self.equal_halvings, halvings(sockets), sockets <= FEW);
+        let few = busy <= FEW;
+        let floors = (sockets - busy) as u64 * u64::from(FLOOR);
+        let eighth = u64::from(self.capacity / 8).max(1);
+        let eighths = floors.div_ceil(eighth).min(MOST_RESERVED) as u32;
+        let next = Self {
+            capacity: self.capacity,
+            equal: sockets <= FEWEST || self.capacity < 2 * AMPLE || self.capacity >> all >= AMPLE,
+            equal_halvings: all,
+            busy_halvings: settle(self.busy_halvings, halvings(busy), few),
+            reserved: settle(self.reserved, eighths, few),
+        };
+        let is_settled = next.equal == self.equal && !next.equal;
+        *self = match is_settled && !may_grow && next.busy() > self.busy() {
+            true => Self { equal_halvings: all, ..*self },
+            false => next,
+        };
+    }
+}
+
+/// What a quiet socket may have on its way, in charge units: four small packets.
+const FLOOR: u32 = 4 * 1_024;
+
+/// A share that is large enough for a session's credits of small packets, in charge units.
+const AMPLE: u32 = 32 * 1_024;
+
+/// So few sockets always have equal shares.
+const FEWEST: usize = 4;
+
+/// So few sockets that pings to all of them cost little.
+const FEW: usize = 16;
+
+/// Eighths of the capacity that are reserved for quiet sockets at most. If their floors are more than that, it is chance
+/// that keeps them from sending all at once.
+const MOST_RESERVED: u64 = 4;
+
+/// How often a share is halved for so many.
+pub(super) fn halvings(sockets: usize) -> u32 {
+    sockets.next_power_of_two().trailing_zeros()
+}
+
+/// A measure that rises at once, and falls if it falls by two, or if few are affected.
+pub(super) fn settle(before: u32, needed: u32, few: bool) -> u32 {
+    if needed > before || few || needed + 1 < before { needed } else { before }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The untuned kernel's, and that of 8 MiB.
+    const CAPACITIES: [u32; 2] = [239_616, 9_437_184];
+
+    #[test]
+    fn shares_add_up_to_no_more_than_the_capacity() {
+        for capacity in CAPACITIES {
+            let mut shares = Shares::new(capacity);
+            for sockets in 1..=5_000 {
+                for busy in [0, 1, 10, 500] {
+                    let busy = busy.min(sockets);
+                    shares.divide(sockets, busy, false);
+                    let busy = if shares.are_equal() { sockets } else { busy };
+                    let all = u64::from(shares.busy()) * busy as u64;
+                    let floors = u64::from(shares.quiet()) * (sockets - busy) as u64;
+                    let reserved = floors.min(u64::from(capacity / 2 + 8));
+                    assert!(
+                        all + reserved <= u64::from(capacity) + 8,
+                        "{shares:?} {sockets} {busy}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_busy_socket_has_half_of_the_capacity_beside_any_number_of_quiet_ones() {
+        for capacity in CAPACITIES {
+            for sockets in [257, 1_000, 60_000] {
+                let mut shares = Shares::new(capacity);
+                shares.divide(sockets, 1, true);
+                assert!(shares.busy() >= capacity / 2, "{sockets}: {shares:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn few_sockets_and_those_with_ample_shares_are_equal() {
+        let mut shares = Shares::new(239_616);
+        shares.divide(4, 1, true);
+        assert_eq!((shares.busy(), shares.quiet()), (59_904, 59_904));
+        shares.divide(5, 1, true);
+        assert!(!shares.are_equal() && shares.quiet() == FLOOR);
+        let mut shares = Shares::new(9_437_184);
+        shares.divide(256, 1, true);
+        assert_eq!((shares.busy(), shares.quiet()), (36_864, 36_864));
+        shares.divide(257, 1, true);
+        assert!(!shares.are_equal());
+    }
+
+    #[test]
+    fn shares_that_may_not_grow_do_not() {
+        let mut shares = Shares::new(239_616);
+        shares.divide(1_000, 64, true);
+        let before = shares;
+        shares.divide(1_000, 1, false);
+        assert_eq!(shares, before);
+        shares.divide(1_000, 1, true);
+        assert_eq!(shares.busy(), 239_616 - 4 * 29_952);
+    }
+}
