@@ -366,13 +366,8 @@ impl Call {
 
     // The end.
 
-    /// Whether a queue may still refer to the request.
+    /// Whether a queue still refers to the request. The queue reclaims first what its device has read.
     #[inline]
-    pub(super) fn needs_flush(&self) -> bool {
-        self.recovery.was_retransmitted() || !self.request.is_unique()
-    }
-
-    /// Whether a queue does still refer to the request.
     pub(super) fn is_queued(&self) -> bool {
         !self.request.is_unique()
     }

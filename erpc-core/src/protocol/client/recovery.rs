@@ -7,7 +7,7 @@ use crate::wire::Stamp;
 /// What was sent again of a call, and when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recovery {
-    /// A packet went out twice: no RTT samples, and the transmit queue is flushed before the end.
+    /// A packet went out twice: no RTT samples.
     retransmitted: bool,
     /// Why the packets go out again that follow the last return.
     cause: ResendCause,

@@ -317,6 +317,20 @@ fn a_request_is_never_in_the_queue_twice_at_once() {
 }
 
 #[test]
+fn sending_again_flushes_nothing_when_the_queue_has_read_the_first_copy() {
+    let (mut pair, session) = connected();
+    let message = pair.message(4);
+    pair.call(session, 1, &message);
+    pair.housekeeping();
+    pair.pass(ms(21));
+    let gap = pair.gap(0, 1).bytes();
+    pair.at_client(SERVER, &gap);
+    assert!(pair.client.stats().retransmissions.packets() >= 2);
+    assert!(pair.cancel(session, 1));
+    assert_eq!(pair.to_server.flushes, 0);
+}
+
+#[test]
 fn old_copies_of_a_completed_request_disturb_nobody() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"first");

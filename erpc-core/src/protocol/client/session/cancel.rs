@@ -72,7 +72,7 @@ impl<R: Route> OpenSession<R> {
         }
         let Some(mut call) = self.slots[at].take_call() else { return };
         turn.tx.reclaim();
-        if call.needs_flush() && !mutant!(FlushForgottenAtCancel) {
+        if call.is_queued() && !mutant!(FlushForgottenAtCancel) {
             turn.tx.flush();
         }
         let error = call.error(cause);

@@ -118,7 +118,10 @@ impl<R: Route> OpenSession<R> {
             let cause = if stalled { ResendCause::Timeout } else { ResendCause::Gap };
             call.roll_back(turn.now, cause, &self.charges, &mut flow);
             self.pacer.on_loss(turn.now, turn.endpoint.config.bypasses);
-            turn.tx.flush();
+            turn.tx.reclaim();
+            if call.is_queued() {
+                turn.tx.flush();
+            }
         }
         lines.note_release(self.peer);
         self.transmit(turn, lines, at, None);

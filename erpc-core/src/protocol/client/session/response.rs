@@ -332,7 +332,7 @@ impl<R: Route> OpenSession<R> {
         }
         call.release_outstanding(&self.charges, &mut lines.flow(&mut self.credits, self.peer));
         turn.tx.reclaim();
-        if call.needs_flush() && !mutant!(FlushForgotten) {
+        if call.is_queued() && !mutant!(FlushForgotten) {
             turn.tx.flush();
         }
         turn.endpoint.stats.responses += 1;

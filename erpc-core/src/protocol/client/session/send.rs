@@ -138,7 +138,8 @@ impl<R: Route> OpenSession<R> {
             flags: self.flags.and_extended(call.is_extended()),
         };
         // The first copy may still be queued here, and its header is about to be written again.
-        if !mutant!(ResendWithoutFlush) {
+        turn.tx.reclaim();
+        if call.is_queued() && !mutant!(ResendWithoutFlush) {
             turn.tx.flush();
         }
         let request = call.request_for(packet, turn.now);
