@@ -220,17 +220,18 @@ impl fmt::Debug for Drops<'_> {
 ///
 /// How to read them, per million calls: on a path that loses nothing all are 0 but for `probes`, of which each is a
 /// peer that answered late, and is counted in `needless_probes`, too. Where packets are lost, `after_gap` is the common
-/// case and costs a round trip; a lost last packet, or a lost request of one packet, costs a probe and the time-out
-/// before it. `probes - needless_probes` is how often that was.
+/// case and costs a round trip; a lost last packet, or a lost request of one packet, costs a time-out, and counts in
+/// `after_timeout`, or in `probes` if nothing was answered since. `probes - needless_probes` is how often the latter was.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Retransmissions {
     /// Packets sent again because an answer showed a hole: they, or one before them, were lost.
     pub after_gap: u64,
-    /// Packets sent again because the answer to a probe showed that they were lost.
+    /// Packets sent again because their timeout was over, and the server had answered a probe, or another packet that was sent
+    /// later: they were lost, or their handler takes longer than it lately did.
     pub after_timeout: u64,
-    /// Packets sent again because no answer came in time. Each asks whether the peer and the call are there, and
-    /// replaces the packet that it repeats if that was lost.
+    /// Packets sent again because no answer came in time, to nothing that was sent to the server since. Each asks whether the
+    /// server is there, for all calls that wait for it, and replaces the packet that it repeats if that was lost.
     pub probes: u64,
     /// Of the probes those that nothing was lost for, as far as the answers tell: the answer was to an earlier copy,
     /// came twice, or said that the request was there before the probe. A network that duplicates packets can add to them.
@@ -288,7 +289,8 @@ pub(super) enum ResendCause {
 /// What one session is at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionStats {
-    /// The smoothed round-trip time without the server's own, `None` before the first sample. Too short where
+    /// The smoothed round-trip time without the server's own, at first the handshake's; `None` before the first sample,
+    /// if a handshake packet was sent again. Too short where
     /// the server's loop is away now and then: the server assumes the earliest arrival for the packets of that time.
     pub rtt: Option<std::time::Duration>,
     /// The rate that congestion control has found for it, in bytes per second; `None` while it sends as fast as its

@@ -43,6 +43,14 @@ pub(in crate::protocol) struct Finished {
     pub(in crate::protocol) request: MsgBuf,
 }
 
+/// What a plain call gives back, what its packet reserved, and when that was sent.
+pub(super) struct FinishedPlain {
+    pub(super) finished: Finished,
+    pub(super) method: u32,
+    pub(super) cost: Cost,
+    pub(super) sent_at: Instant,
+}
+
 impl Call {
     /// A call of which nothing was sent.
     #[inline]
@@ -79,6 +87,11 @@ impl Call {
     #[inline]
     pub(super) fn token(&self) -> u64 {
         self.token
+    }
+
+    #[inline]
+    pub(super) fn method(&self) -> u32 {
+        self.method
     }
 
     #[inline]
@@ -128,14 +141,15 @@ impl Call {
             && self.response.is_none()
     }
 
-    /// Ends a plain call: what it gives back, what its packet reserved, and when that was sent.
+    /// Ends a plain call.
     #[inline(always)]
-    pub(super) fn finish_plain(self) -> (Finished, Cost, Instant) {
-        let Self { request, token, last_cost, retry, response, .. } = self;
+    pub(super) fn finish_plain(self) -> FinishedPlain {
+        let Self { request, token, method, last_cost, retry, response, .. } = self;
         // A plain call has no response under way: there is nothing to drop.
         debug_assert!(response.is_none());
         std::mem::forget(response);
-        (Finished { token, request }, last_cost, retry.active_at())
+        let finished = Finished { token, request };
+        FinishedPlain { finished, method, cost: last_cost, sent_at: retry.active_at() }
     }
 
     // What is sent.

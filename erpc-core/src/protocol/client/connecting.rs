@@ -40,6 +40,8 @@ pub(super) struct Connecting<R> {
     repeat: Repeat,
     /// What `Open`s have offered so far.
     offered: Option<Offered>,
+    /// When `Open` was sent, if it was sent once: its answer then tells the round trip.
+    open_sent_at: Option<Instant>,
     /// What this endpoint's link carries on the way to the server, in bytes per second, if it is known.
     link_rate: Option<u64>,
 }
@@ -79,6 +81,7 @@ impl<R: Route> Connecting<R> {
             asked,
             repeat: Repeat::new(now),
             offered: None,
+            open_sent_at: None,
             link_rate: None,
         }
     }
@@ -124,6 +127,7 @@ impl<R: Route> Connecting<R> {
             // Whoever has answered since, and from wherever.
             self.common.route = self.asked;
         }
+        self.open_sent_at = None;
         self.send(turn, room);
         Followup::None
     }
@@ -149,6 +153,7 @@ impl<R: Route> Connecting<R> {
             return Followup::End(Cause::Connect(ConnectError::Parameters));
         }
         self.step = Step::Opening { cookie, steer, max_datagram };
+        self.open_sent_at = self.offered.is_none().then_some(turn.now);
         self.offered = Some(match self.offered {
             Some(Offered { eager, max_datagram: before }) => {
                 Offered { eager, max_datagram: before.max(max_datagram) }
@@ -163,6 +168,7 @@ impl<R: Route> Connecting<R> {
     /// A control message came from `route`.
     pub(super) fn on_control(
         &mut self,
+        now: Instant,
         endpoint: &EndpointState,
         route: &R,
         message: Control,
@@ -189,7 +195,7 @@ impl<R: Route> Connecting<R> {
                 Ok(Followup::Route)
             }
             (Control::Opened { server, parameters }, Step::Opening { steer, .. }) => {
-                let terms = self.terms(endpoint, server, steer, &parameters);
+                let terms = self.terms(now, endpoint, server, steer, &parameters);
                 Ok(terms.map_or(Followup::Refuse, |terms| Followup::Open(Box::new(terms))))
             }
             (Control::Refused { reason, low, high }, Step::Hello | Step::Opening { .. }) => {
@@ -216,6 +222,7 @@ impl<R: Route> Connecting<R> {
     /// What the server has accepted, `None` if that is not what was offered.
     fn terms(
         &self,
+        now: Instant,
         endpoint: &EndpointState,
         server: ConnectionId,
         steer: u8,
@@ -245,6 +252,7 @@ impl<R: Route> Connecting<R> {
             max_request: parameters.max_message,
             charges: Charges::new(model, endpoint.local.charge, overhead, eager, max_datagram),
             link_rate: self.link_rate,
+            round_trip: self.open_sent_at.map(|sent_at| now.nanos_since(sent_at)),
         })
     }
 }

@@ -32,4 +32,6 @@ pub(super) struct Terms {
     pub(super) max_request: u32,
     pub(super) charges: Charges,
     pub(super) link_rate: Option<u64>,
+    /// From `Open` to `Opened`, in nanoseconds, if it is known to which `Open` that was the answer.
+    pub(super) round_trip: Option<u64>,
 }

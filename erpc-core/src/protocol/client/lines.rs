@@ -3,7 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::credits::Credits;
+use super::method_times::MethodTimes;
 use super::pacer::Pacer;
+use super::probing::Probing;
 use super::reservation::{Blocked, Capacity, Flow};
 use crate::mutants::mutant;
 use crate::protocol::ids::KeyedHasher;
@@ -90,6 +92,11 @@ struct Peer<R> {
     line: Line,
     /// In the list of peers whose waiting calls may go on.
     ready: bool,
+    probing: Probing,
+    /// Sessions to be looked at when a probe is answered.
+    overdue: Vec<SessionIndex>,
+    /// `None` while none of its methods has been slow.
+    method_times: Option<Box<MethodTimes>>,
 }
 
 /// The server endpoints that sessions go to, the room for replies, the lines for both, and what is to be done at the end
@@ -105,6 +112,8 @@ pub(super) struct Lines<R> {
     ready_peers: Vec<PeerIndex>,
     /// Sessions that got credits back for which calls wait.
     released: Vec<SessionIndex>,
+    /// Sessions to be looked at, as the probe of their peer was answered.
+    roused: Vec<SessionIndex>,
     /// Responses to be asked on for.
     pulls: Vec<Waiter>,
     /// Sessions that wait for their next departure, one entry each.
@@ -120,6 +129,7 @@ impl<R: Route> Lines<R> {
             room_line: Line::default(),
             ready_peers: Vec::new(),
             released: Vec::new(),
+            roused: Vec::new(),
             pulls: Vec::new(),
             departures: PaceWheel::new(),
         }
@@ -151,6 +161,9 @@ impl<R: Route> Lines<R> {
                 window: Capacity::new(window),
                 line: Line::default(),
                 ready: false,
+                probing: Probing::new(),
+                overdue: Vec::new(),
+                method_times: None,
             })
         });
         let peer = &mut peers[key];
@@ -187,6 +200,84 @@ impl<R: Route> Lines<R> {
     #[inline(always)]
     pub(super) fn flow<'a>(&'a mut self, credits: &'a mut Credits, peer: PeerIndex) -> Flow<'a> {
         Flow::new(credits, &mut self.peers[peer].window, &mut self.room)
+    }
+
+    // Silence.
+
+    /// What a session sent to the peer at `sent_at`, once, was answered. Returns whether [`Self::on_answer`] is to be
+    /// told.
+    #[inline(always)]
+    pub(super) fn note_answer(&mut self, peer: PeerIndex, sent_at: Instant) -> bool {
+        self.peers[peer].probing.note_answer(sent_at)
+    }
+
+    /// The same while a probe is out, with what such a packet waits for, in nanoseconds.
+    #[cold]
+    pub(super) fn on_answer(
+        &mut self,
+        key: PeerIndex,
+        now: Instant,
+        sent_at: Instant,
+        timeout: u64,
+    ) {
+        let peer = &mut self.peers[key];
+        peer.probing.on_answer(now, sent_at, timeout);
+        if !mutant!(ProbeWakesNobody) {
+            self.roused.append(&mut peer.overdue);
+        }
+    }
+
+    /// A call was answered that was sent more than once; see [`Probing::on_ambiguous_answer`].
+    pub(super) fn on_ambiguous_answer(
+        &mut self,
+        key: PeerIndex,
+        now: Instant,
+        since: Instant,
+        processing: u64,
+        rtt: u64,
+        timeout: u64,
+    ) {
+        let peer = &mut self.peers[key];
+        if peer.probing.on_ambiguous_answer(now, since, processing, rtt, timeout) {
+            self.roused.append(&mut peer.overdue);
+        }
+    }
+
+    /// A session's peer does not know it any more: the other sessions ask, too.
+    pub(super) fn on_reset(&mut self, key: PeerIndex, now: Instant) {
+        let peer = &mut self.peers[key];
+        peer.probing.on_reset(now);
+        self.roused.append(&mut peer.overdue);
+    }
+
+    pub(super) fn probing(&self, peer: PeerIndex) -> &Probing {
+        &self.peers[peer].probing
+    }
+
+    pub(super) fn probing_mut(&mut self, peer: PeerIndex) -> &mut Probing {
+        &mut self.peers[peer].probing
+    }
+
+    /// A session has calls that may wait for the answer to a probe.
+    pub(super) fn rouse_later(&mut self, peer: PeerIndex, index: SessionIndex) {
+        self.peers[peer].overdue.push(index);
+    }
+
+    /// A session whose calls need not wait for a probe any more.
+    #[inline]
+    pub(super) fn next_roused(&mut self) -> Option<SessionIndex> {
+        self.roused.pop()
+    }
+
+    /// The peer's times by method. Makes the table if there is none.
+    #[cold]
+    pub(super) fn method_times(&mut self, peer: PeerIndex) -> &mut MethodTimes {
+        self.peers[peer].method_times.get_or_insert_with(|| Box::new(MethodTimes::new()))
+    }
+
+    /// How much longer than other answers one of this method may take at the peer, in nanoseconds.
+    pub(super) fn method_time(&self, peer: PeerIndex, now: Instant, method: u32) -> u64 {
+        self.peers[peer].method_times.as_ref().map_or(0, |times| times.get(now, method))
     }
 
     // Waiting.

@@ -46,6 +46,17 @@ impl Liveness {
         self.unanswered
     }
 
+    /// When the ping was sent that a pong of this nonce answers, if it is the last one.
+    pub(super) fn answered_ping(&self, nonce: u32) -> Option<Instant> {
+        let is_last = self.unanswered > 0 && u32::from(self.unanswered) == nonce;
+        is_last.then_some(self.last_ping)
+    }
+
+    /// Whether the server was neither heard nor asked since.
+    pub(super) fn is_older_than(&self, then: Instant) -> bool {
+        self.last_heard < then && self.last_ping < then
+    }
+
     /// How long a silence lasts before the session asks: up to an eighth longer than configured.
     pub(super) fn interval(&self, config: &EndpointConfig) -> Duration {
         config.ping_interval + config.ping_interval / 2_048 * self.spread

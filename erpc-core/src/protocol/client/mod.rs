@@ -8,6 +8,7 @@
 //! | `common`, `repeat` | its name, timer and queue of calls; messages that are sent until they are answered |
 //! | `slot`, `call`, `response` | a request slot, the call in it, and its response while that comes in |
 //! | `retry`, `recovery` | when an answer is overdue; which losses were repaired |
+//! | `probing`, `method_times`, `recent_max` | of a server: whether it is there, and how long its handlers lately took |
 //! | `reservation` | what a packet reserves before it leaves, and what that is taken from |
 //! | `credits`, `pacer`, `pace` | what limits one session, and its calls that wait for it |
 //! | `lines` | what all sessions share, and the calls that wait for it |
@@ -22,9 +23,12 @@ mod followup;
 mod kept;
 mod lines;
 mod liveness;
+mod method_times;
 mod pace;
 mod pacer;
 mod phases;
+mod probing;
+mod recent_max;
 mod recovery;
 mod repeat;
 mod reservation;

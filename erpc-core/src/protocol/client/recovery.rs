@@ -103,7 +103,7 @@ impl Recovery {
         self.undecided = self.undecided.saturating_add(1);
     }
 
-    /// A packet goes out again of a call that the server is known to execute.
+    /// A packet goes out again of a call that the server is known to execute, or whose packet is known to be lost.
     pub(super) fn inquire(&mut self, now: Instant) {
         self.rolled_back = None;
         self.probed_at = now;

@@ -7,7 +7,7 @@ use crate::time::Instant;
 
 /// Timeouts of a call without progress after which the peer is also asked whether it still knows the
 /// session: if it restarted, it says so at once.
-const PING_AFTER_RETRIES: u8 = 2;
+pub(super) const PING_AFTER_RETRIES: u8 = 2;
 
 /// Timeouts of a call without progress before the path is given up, however long they took: this side
 /// may have been away itself.
@@ -28,7 +28,7 @@ pub(super) struct RetryTimer {
 
 /// Up to a quarter more, another part for each session and each repeat: clients that lost packets to the same
 /// full queue must not come back to it in step, for ever.
-fn jitter(rto: u64, generation: u32, retries: u8) -> u64 {
+pub(super) fn jitter(rto: u64, generation: u32, retries: u8) -> u64 {
     let draw = generation.rotate_left(u32::from(retries) * 7) & 0xFF;
     if retries == 0 { 0 } else { rto / 1_024 * u64::from(draw) }
 }
@@ -52,6 +52,11 @@ impl RetryTimer {
     #[inline]
     pub(super) fn is_accepted(&self) -> bool {
         self.accepted
+    }
+
+    /// When the first timeout since the last progress was; means nothing without one.
+    pub(super) fn stalled_at(&self) -> Instant {
+        self.stalled_at
     }
 
     /// A packet went out.

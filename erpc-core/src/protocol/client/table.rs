@@ -155,7 +155,7 @@ impl<R: Route> ClientTable<R> {
         }
         let followup = match session {
             ClientSession::Connecting(connecting) => {
-                connecting.on_control(turn.endpoint, route, message)
+                connecting.on_control(turn.now, turn.endpoint, route, message)
             }
             _ if expected != *route => Err(DropReason::WrongRoute),
             ClientSession::Open(session) => {
@@ -444,7 +444,7 @@ impl<R: Route> ClientTable<R> {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let followup = match session {
             ClientSession::Connecting(connecting) => connecting.on_timer(turn, room),
-            ClientSession::Open(session) => session.on_timer(turn),
+            ClientSession::Open(session) => session.on_timer(turn, &mut self.lines),
             ClientSession::Closing(closing) => closing.on_timer(turn),
         };
         // No packet has led to it.
@@ -486,6 +486,11 @@ impl<R: Route> ClientTable<R> {
         }
         self.lines.return_pulls(pulls);
         self.serve_lines(turn);
+        while let Some(index) = self.lines.next_roused() {
+            if let Some(session) = self.sessions.get_mut(index).and_then(ClientSession::open_mut) {
+                session.rouse(turn);
+            }
+        }
     }
 
     /// Lets calls go on that waited for a credit, session by session.

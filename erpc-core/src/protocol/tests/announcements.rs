@@ -150,9 +150,7 @@ fn an_announced_response_waits_for_room() {
     for token in 0..2 {
         pair.call(session, token, b"slow");
     }
-    pair.settle();
-    pair.pass(ms(25));
-    pair.settle();
+    pair.live(ms(25));
     for _ in 0..3 {
         pair.call(session, 2, b"fast");
     }

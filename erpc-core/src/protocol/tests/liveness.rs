@@ -53,11 +53,11 @@ fn an_idle_client_pings_at_the_interval_and_a_pong_keeps_the_session() {
 
 #[test]
 fn sessions_that_open_in_one_instant_ping_spread_over_an_eighth_of_the_interval() {
-    let (mut pair, _) = connected();
-    for _ in 1..100 {
-        pair.open();
+    let mut pair = Pair::new(1_472, EndpointConfig::new());
+    for _ in 0..100 {
+        pair.connect();
     }
-    pair.take_to_server();
+    pair.settle();
     let (start, mut pings) = (pair.now, Vec::new());
     while pair.now - start < Duration::from_secs(4) {
         pair.pass(pair.client.next_deadline() - pair.now);

@@ -16,6 +16,7 @@
 //! | `pacing` | what leaves when, and what slows it down |
 //! | `memory` | what messages may take |
 //! | `retransmission`, `recovery`, `liveness`, `endings` | loss, silence, death, and good-byes |
+//! | `probes` | one probe for all calls of a silent server, and how long it is waited for |
 //! | `transcript` | every kind of packet, to the last byte |
 //! | `originals_holes` | what the C++ implementation leaves open |
 //! | `lossy` | all of it under seeded faults |
@@ -40,6 +41,7 @@ mod memory;
 mod negotiation;
 mod originals_holes;
 mod pacing;
+mod probes;
 mod pulls;
 mod recovery;
 mod replies;

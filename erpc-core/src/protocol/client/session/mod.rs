@@ -66,6 +66,8 @@ pub(super) struct OpenSession<R> {
     rtt: RttEstimator,
     liveness: Liveness,
     kept: KeptResponses,
+    /// Listed to be looked at when the peer's probe is answered.
+    overdue: bool,
     slots: Slots<Slot>,
     retransmissions: Retransmissions,
 }
@@ -98,7 +100,8 @@ impl<R: Route> OpenSession<R> {
             free: SlotSet::ALL,
             credits: Credits::new(terms.credits),
             pacer,
-            rtt: RttEstimator::new(turn.endpoint.min_rto()),
+            rtt: RttEstimator::new(turn.endpoint.min_rto(), terms.round_trip),
+            overdue: false,
             liveness: Liveness::new(turn.now, common.id.generation),
             kept: KeptResponses::new(turn.now),
             slots: Slots::from_fn(Slot::new),
@@ -190,6 +193,14 @@ impl<R: Route> OpenSession<R> {
         self.pacer.on_rtt(turn.now, nanos, turn.endpoint.config.bypasses);
     }
 
+    /// What was sent at `sent_at`, once, was answered.
+    #[inline(always)]
+    fn answered<X>(&self, turn: &Turn<'_, X>, lines: &mut Lines<R>, sent_at: Instant) {
+        if lines.note_answer(self.peer, sent_at) {
+            lines.on_answer(self.peer, turn.now, sent_at, self.rtt.base());
+        }
+    }
+
     /// Makes sure that the session's timer fires at `at` or earlier.
     #[inline(always)]
     fn arm<X>(&mut self, turn: &mut Turn<'_, X>, at: Instant) {
@@ -214,8 +225,12 @@ impl<R: Route> OpenSession<R> {
             }
             Control::Pong if mutant!(PongIgnored) => Ok(Followup::None),
             Control::Pong => {
+                let asked_at = self.liveness.answered_ping(nonce);
                 self.liveness.heard(turn.now);
                 lines.on_reply_info(self.peer, header.reply_info());
+                if let Some(asked_at) = asked_at {
+                    self.answered(turn, lines, asked_at);
+                }
                 Ok(Followup::None)
             }
             Control::Close { sender } if sender == self.remote => {
@@ -223,6 +238,7 @@ impl<R: Route> OpenSession<R> {
                 Ok(Followup::End(Cause::PeerClosed))
             }
             Control::Reset { unknown } if unknown == self.remote => {
+                lines.on_reset(self.peer, turn.now);
                 Ok(Followup::End(Cause::PeerReset))
             }
             _ => Err(DropReason::Handshake),
@@ -327,7 +343,8 @@ impl<R: Route> OpenSession<R> {
             outstanding += reserved.credits();
             peer.window += reserved.cost().window;
             sums.room += reserved.cost().room;
-            let due = self.slot_due(endpoint, slot);
+            // At no time have times faded more than here: not at all.
+            let due = self.slot_due(endpoint, lines, slot, Instant::ZERO);
             assert!(!is_open || armed(due), "a timer is armed for what may be lost");
             let Some(call) = slot.call() else { continue };
             assert_eq!(SlotIndex::of(slot.number), at, "a request is in its slot");

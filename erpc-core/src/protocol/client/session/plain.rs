@@ -6,9 +6,10 @@
 
 use super::OpenSession;
 use crate::mutants::mutant;
-use crate::protocol::client::call::{Call, Finished};
+use crate::protocol::client::call::{Call, Finished, FinishedPlain};
 use crate::protocol::client::kept::KEPT_SMALL;
 use crate::protocol::client::lines::{LineId, Lines};
+use crate::protocol::client::method_times::notable;
 use crate::protocol::client::slot::SlotState;
 use crate::protocol::index::SlotIndex;
 use crate::protocol::turn::Turn;
@@ -94,14 +95,20 @@ impl<R: Route> OpenSession<R> {
         if !slot.call()?.is_plain() {
             return None;
         }
-        let (finished, cost, sent_at) = slot.take_call()?.finish_plain();
+        let FinishedPlain { finished, method, cost, sent_at } = slot.take_call()?.finish_plain();
         let info = ReplyInfo::from_u32(header.aux);
         lines.on_reply_info(self.peer, info);
+        let served = info.processing_nanos();
+        if served > notable(self.rtt.floor()) {
+            self.on_handler_time(turn.now, lines, method, served, false);
+        }
+        let is_first = self.liveness.heard(turn.now);
+        if is_first | self.overdue {
+            self.answered(turn, lines, sent_at);
+        }
         // One sample per burst: the others would be the same but for the time of the burst itself.
-        if self.liveness.heard(turn.now) {
+        if is_first {
             let trip = turn.now.nanos_since(sent_at);
-            let served = info.processing_nanos();
-            self.rtt.on_server_time(served, false);
             self.measured(turn, trip.saturating_sub(served), turn.queue_wait.absence);
         }
         if info.is_marked() | turn.marked {

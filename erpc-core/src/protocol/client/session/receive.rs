@@ -97,7 +97,10 @@ impl<R: Route> OpenSession<R> {
             expected > call.acked() || gap && call.recovery().is_news(expected, echo, turn.now);
         if let Some(trip) = echo.nanos_until(turn.now).filter(|_| is_news) {
             let processing = header.reply_info().processing_nanos();
+            self.answered(turn, lines, turn.now.minus_nanos(trip));
             self.measured(turn, trip, turn.queue_wait.absence.saturating_add(processing));
+        } else if echo == Stamp::NONE {
+            self.first_packet_answered(turn, lines, at, header);
         }
         let Some(call) = self.slots[at].call_mut() else { return Err(DropReason::Duplicate) };
         let mut flow = lines.flow(&mut self.credits, self.peer);
@@ -147,8 +150,13 @@ impl<R: Route> OpenSession<R> {
         if !call.retry().is_accepted() {
             turn.endpoint.stats.count_needless(&mut self.retransmissions, probes);
         }
+        // Only a second copy is answered so: it was sent after the first timeout.
+        let asked_at = (call.retry().retries() > 0).then(|| call.retry().stalled_at());
         call.retry_mut().progress(turn.now);
         call.accept(&self.charges, &mut lines.flow(&mut self.credits, self.peer));
+        if let Some(asked_at) = asked_at {
+            self.answered(turn, lines, asked_at);
+        }
         self.stop_waiting(lines, at);
         lines.note_release(self.peer);
         lines.feed_later(self.index(), &self.credits);

@@ -69,11 +69,13 @@ impl<R: Route> OpenSession<R> {
         let sent_at = call.retry().active_at();
         let is_single = call.layout().packets() == 1;
         let served = header.reply_info().processing_nanos();
-        self.rtt.on_server_time(served, retries > 0 && !accepted);
-        let was_late = call.recovery().was_there_before_probe(served, turn.now);
+        let (method, was_late) =
+            (call.method(), call.recovery().was_there_before_probe(served, turn.now));
         if was_late {
             self.note_needless(turn, at);
         }
+        self.first_packet_answered(turn, lines, at, header);
+        self.on_handler_time(turn.now, lines, method, served, retries > 0 && !accepted);
         if ambiguous && is_single {
             self.rtt.keep_backoff(retries);
         }
@@ -167,6 +169,7 @@ impl<R: Route> OpenSession<R> {
             && response.is_first_with(echo)
         {
             let processing = header.reply_info().processing_nanos();
+            self.answered(turn, lines, turn.now.minus_nanos(trip));
             self.measured(turn, trip, turn.queue_wait.absence.saturating_add(processing));
         }
         if packet > next && !mutant!(ResponseGapTaken) {

@@ -1,0 +1,248 @@
+//! One probe for all calls of a silent server, and how long a server is waited for that was late.
+
+use std::time::Duration;
+
+use super::pair::{CLIENT, Pair, SERVER, header, kinds, ms};
+use crate::protocol::{EndpointConfig, NewCall, SessionId};
+use crate::wire::{Kind, ReplyInfo};
+
+/// Round trips of all tests.
+const RTT: Duration = Duration::from_micros(40);
+
+/// Two sessions to one server over a measured path, whose timeout is `RTT` and 1 ms.
+fn measured() -> (Pair, [SessionId; 2]) {
+    let mut pair = Pair::new(1_472, EndpointConfig::new().min_rto(ms(1)));
+    let sessions = [pair.open(), pair.open()];
+    measure(&mut pair, sessions);
+    pair.pass(ms(100));
+    (pair, sessions)
+}
+
+/// Round trips of both sessions.
+fn measure(pair: &mut Pair, sessions: [SessionId; 2]) {
+    for session in sessions {
+        for _ in 0..50 {
+            pair.call(session, 0, b"measured");
+            pair.now = pair.now + RTT;
+            pair.settle();
+        }
+    }
+    pair.outcomes.clear();
+}
+
+/// Fills every slot of both sessions; returns the packets.
+fn fill(pair: &mut Pair, sessions: [SessionId; 2]) -> Vec<Vec<u8>> {
+    for (session, token) in sessions.into_iter().flat_map(|of| (0..8).map(move |at| (of, at))) {
+        pair.call(session, token, b"request");
+    }
+    pair.take_to_server()
+}
+
+/// What the client sends within `time` if nothing is delivered.
+fn sent_within(pair: &mut Pair, time: Duration) -> Vec<Kind> {
+    pair.pass_slowly(time);
+    kinds(&pair.take_to_server())
+}
+
+/// The server answers these packets, and a round trip later the client has the answers.
+fn answered(pair: &mut Pair, packets: &[Vec<u8>]) {
+    pair.burst_at_server(CLIENT, packets);
+    let answers = pair.take_to_client();
+    pair.now = pair.now + RTT;
+    pair.burst_at_client(SERVER, &answers);
+}
+
+fn call_of(pair: &mut Pair, session: SessionId, method: u32) -> Vec<Vec<u8>> {
+    let request = pair.client.pool().alloc(8).expect("memory");
+    let call = NewCall::new(method, request, 0);
+    pair.client.call(pair.now, session, call, &mut pair.to_server).expect("accepted");
+    pair.take_to_server()
+}
+
+/// A call of this method whose response takes `RTT` and the `processing` that it tells.
+fn timed(pair: &mut Pair, session: SessionId, method: u32, processing: Duration) {
+    let sent = call_of(pair, session, method);
+    let header = header(&sent[0]);
+    pair.burst_at_server(CLIENT, &sent);
+    pair.take_to_client();
+    pair.now = pair.now + RTT + processing;
+    let info = ReplyInfo::new(processing.as_nanos() as u64, 1 << 20).to_u32();
+    let response = pair.response(header.request.to_u32(), 0, b"done").aux(info).bytes();
+    pair.at_client(SERVER, &response);
+    assert!(pair.outcome().result.is_ok());
+}
+
+/// When a call of this method that is lost is sent again, in microseconds.
+fn lost(pair: &mut Pair, session: SessionId, method: u32) -> u64 {
+    call_of(pair, session, method);
+    let start = pair.now;
+    while pair.to_server.packets.is_empty() {
+        let next = pair.client.next_deadline().max(pair.now);
+        pair.pass(next - pair.now);
+    }
+    let after = (pair.now - start).as_micros() as u64;
+    pair.settle();
+    pair.outcome().result.expect("answered");
+    // A round trip ends the doubling.
+    timed(pair, session, 1_000, Duration::ZERO);
+    after
+}
+
+#[test]
+fn a_silent_server_is_asked_once_for_all_calls_of_all_sessions() {
+    let (mut pair, sessions) = measured();
+    fill(&mut pair, sessions);
+    assert_eq!(sent_within(&mut pair, ms(2)), [Kind::Request]);
+    assert_eq!(pair.client.stats().retransmissions.probes, 1);
+}
+
+#[test]
+fn a_server_that_was_late_gets_nothing_twice_but_the_probe() {
+    let (mut pair, sessions) = measured();
+    let requests = fill(&mut pair, sessions);
+    pair.pass_slowly(ms(2));
+    let probe = pair.take_to_server();
+    assert_eq!(probe.len(), 1);
+    // The server comes back, takes 4 packets at a time, and gets to the probe last.
+    for burst in requests.chunks(4) {
+        answered(&mut pair, burst);
+        pair.pass(Duration::ZERO);
+    }
+    pair.burst_at_server(CLIENT, &probe);
+    pair.settle();
+    pair.pass_slowly(ms(100));
+    assert_eq!((pair.outcomes.len(), pair.to_server.packets.len()), (16, 0));
+    assert_eq!(pair.client.stats().retransmissions.packets(), 1);
+}
+
+#[test]
+fn if_the_probe_alone_is_answered_the_other_calls_are_sent_again_within_two_round_trips() {
+    let (mut pair, sessions) = measured();
+    fill(&mut pair, sessions);
+    pair.pass_slowly(ms(2));
+    let probe = pair.take_to_server();
+    answered(&mut pair, &probe);
+    pair.pass_slowly(2 * RTT);
+    let again = pair.take_to_server();
+    assert_eq!(kinds(&again), [Kind::Request; 15], "they were lost with the first one");
+    answered(&mut pair, &again);
+    assert_eq!(pair.outcomes.len(), 16);
+}
+
+#[test]
+fn a_later_call_that_is_answered_shows_at_once_which_calls_were_lost() {
+    let (mut pair, sessions) = measured();
+    for token in 0..8 {
+        pair.call(sessions[0], token, b"lost");
+    }
+    pair.take_to_server();
+    pair.pass(Duration::from_micros(10));
+    let later = call_of(&mut pair, sessions[1], 1);
+    answered(&mut pair, &later);
+    assert_eq!(sent_within(&mut pair, Duration::from_micros(1_040)), [Kind::Request; 8]);
+}
+
+#[test]
+fn after_a_probe_without_an_answer_another_call_is_the_probe() {
+    let (mut pair, sessions) = measured();
+    let requests = fill(&mut pair, sessions);
+    pair.pass_slowly(ms(2));
+    let first = pair.take_to_server();
+    pair.pass_slowly(ms(3));
+    let second = pair.take_to_server();
+    let data: Vec<_> = second.iter().filter(|sent| header(sent).kind == Kind::Request).collect();
+    assert_eq!(data.len(), 1, "{:?}", kinds(&second));
+    assert!(requests.contains(&first[0]) && requests.contains(data[0]));
+    // Any path swallows some packets; another packet has another chance.
+    assert_ne!(&first[0], data[0]);
+}
+
+#[test]
+fn a_server_that_was_late_is_waited_for_longer_until_it_was_in_time_for_seconds() {
+    let (mut pair, sessions) = measured();
+    let mut probes = |pause: Duration| {
+        pair.pass_slowly(pause);
+        let before = pair.client.stats().retransmissions.packets();
+        let mut requests = fill(&mut pair, sessions);
+        pair.pass_slowly(ms(3));
+        requests.extend(pair.take_to_server());
+        answered(&mut pair, &requests);
+        pair.pass_slowly(ms(50));
+        pair.settle();
+        assert_eq!(pair.outcomes.len(), 16);
+        measure(&mut pair, sessions);
+        pair.client.stats().retransmissions.packets() - before
+    };
+    let counts = [0, 10, 100, 500, 2_500].map(|pause| probes(ms(pause)));
+    assert_eq!(counts, [1, 0, 0, 0, 1]);
+}
+
+#[test]
+fn a_slow_method_is_waited_for_however_many_quick_ones_are_answered_meanwhile() {
+    let (mut pair, [_, session]) = measured();
+    timed(&mut pair, session, 1, ms(5));
+    for _ in 0..200 {
+        timed(&mut pair, session, 2, Duration::from_micros(3));
+    }
+    let waited = lost(&mut pair, session, 1);
+    assert!((6_000..6_400).contains(&waited), "{waited} us");
+}
+
+#[test]
+fn a_quick_method_is_not_waited_for_as_long_as_a_slow_one() {
+    let (mut pair, [_, session]) = measured();
+    timed(&mut pair, session, 1, ms(5));
+    let waited = lost(&mut pair, session, 2);
+    assert!((1_000..1_400).contains(&waited), "{waited} us");
+}
+
+#[test]
+fn a_method_that_was_slow_two_seconds_ago_is_not_waited_for_any_more() {
+    let (mut pair, [_, session]) = measured();
+    timed(&mut pair, session, 1, ms(5));
+    pair.pass_slowly(ms(900));
+    assert!(lost(&mut pair, session, 1) > 6_000);
+    pair.pass_slowly(ms(2_100));
+    let waited = lost(&mut pair, session, 1);
+    assert!((1_000..1_400).contains(&waited), "{waited} us");
+}
+
+#[test]
+fn a_method_is_waited_for_up_to_eight_floors_longer() {
+    let (mut pair, [_, session]) = measured();
+    timed(&mut pair, session, 1, ms(200));
+    let waited = lost(&mut pair, session, 1);
+    assert!((9_000..9_400).contains(&waited), "{waited} us");
+}
+
+#[test]
+fn more_slow_methods_than_are_remembered_leave_the_slowest_known() {
+    let (mut pair, [_, session]) = measured();
+    for method in 0..40 {
+        timed(&mut pair, session, method, Duration::from_micros(1_000 + u64::from(method) * 100));
+    }
+    assert!(lost(&mut pair, session, 39) > 5_800);
+    let forgotten = lost(&mut pair, session, 3);
+    assert!((1_000..1_400).contains(&forgotten), "{forgotten} us");
+}
+
+#[test]
+fn the_first_timeout_comes_from_the_round_trip_of_the_handshake() {
+    let mut pair = Pair::new(1_472, EndpointConfig::new().min_rto(ms(1)));
+    let session = pair.connect();
+    let (_, open) = pair.challenged();
+    answered(&mut pair, &[open]);
+    pair.call(session, 1, b"first");
+    pair.take_to_server();
+    assert_eq!(sent_within(&mut pair, Duration::from_micros(1_030)), []);
+    assert_eq!(sent_within(&mut pair, Duration::from_micros(50)), [Kind::Request]);
+}
+
+#[test]
+fn when_a_restarted_server_resets_one_session_the_others_ask_at_once() {
+    let (mut pair, sessions) = measured();
+    fill(&mut pair, sessions);
+    pair.restart_server(9);
+    pair.live(ms(12));
+    assert!(sessions.iter().all(|session| pair.closed(*session).is_some()));
+}
