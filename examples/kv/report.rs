@@ -188,14 +188,15 @@ pub(crate) fn print_mix(args: &LoadArgs, tally: &Tally) -> io::Result<()> {
     )
 }
 
-/// How many packets were lost, and how many answers came so late that the client asked for them once more.
+/// What went wrong on the way: packets that were lost, and answers that did not come in time, so that the client asked once
+/// more. Of those it knows afterwards, as a rule, whether they were only late.
 fn resent(counts: &Retransmissions) -> String {
-    let late = counts.needless_probes.min(counts.probes);
-    let lost = counts.packets() - late;
-    match (lost, late) {
-        (0, 0) => "nothing lost or late".to_owned(),
-        _ => format!("{} lost, {} late", counted(lost, "packet"), counted(late, "answer")),
+    if counts.packets() == 0 {
+        return "nothing lost, nothing late".to_owned();
     }
+    let overdue = counted(counts.probes, "answer");
+    let late = HumanCount(counts.needless_probes);
+    format!("{} lost, {overdue} overdue ({late} only late)", counted(counts.shown_lost(), "packet"))
 }
 
 /// "1 call", "2 calls".
