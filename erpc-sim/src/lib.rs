@@ -46,6 +46,7 @@ mod output;
 mod party;
 mod pattern;
 pub mod plan;
+mod probe_budget;
 mod route;
 pub mod runner;
 mod scenario;

@@ -12,6 +12,7 @@ use erpc_test_tools::random::mix;
 use crate::clock::Clock;
 use crate::party::Party;
 use crate::plan::EndpointPlan;
+use crate::probe_budget::ProbeBudget;
 use crate::timeout_budget::TimeoutBudget;
 use crate::told_windows::ToldWindows;
 use crate::transport::{Port, SimTransport};
@@ -37,6 +38,7 @@ pub(crate) struct Node {
     pause_random: Random,
     pub(crate) turns: u64,
     pub(crate) timeout_budget: TimeoutBudget,
+    pub(crate) probe_budget: ProbeBudget,
     /// Forged packets that it was handed in this life.
     pub(crate) forged: u64,
     pub(crate) answers: Answers,
@@ -64,6 +66,7 @@ impl Node {
             pause_random: Random::new(seed).fork(3),
             turns: 0,
             timeout_budget: TimeoutBudget::default(),
+            probe_budget: ProbeBudget::default(),
             forged: 0,
             answers: Answers::default(),
             told: ToldWindows::default(),
@@ -85,6 +88,7 @@ impl Node {
         self.party = self.party.reborn(&Random::new(seed).fork(2), plan.config.memory());
         self.rpc = Some(rpc);
         self.timeout_budget = TimeoutBudget::default();
+        self.probe_budget = ProbeBudget::default();
         self.forged = 0;
         self.answers = Answers::default();
         self.told = ToldWindows::default();

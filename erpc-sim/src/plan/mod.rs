@@ -8,6 +8,8 @@ mod faults;
 mod sizes;
 mod times;
 
+use std::collections::BTreeSet;
+
 use erpc_core::protocol::{EndpointConfig, MAX_RTO};
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::Faults;
@@ -225,6 +227,15 @@ impl Plan {
         // What a byte takes at the rate of the slowest link, or of a controller that has gone down.
         let per_byte = if self.features.has(Feature::Pacing) { SECOND / SLOWEST_PACE } else { 32 };
         calm + executing + repeats + backlog_bytes * per_byte
+    }
+
+    /// The server endpoints that sessions of an endpoint may be with: all those of the hosts that it calls.
+    #[must_use]
+    pub fn peers_of(&self, endpoint: &EndpointPlan) -> u64 {
+        let called = endpoint.servers.iter().chain(&endpoint.lanes);
+        let hosts: BTreeSet<_> = called.map(|route| route.host).collect();
+        let serves = |at: &EndpointPlan| !at.group.is_empty() && hosts.contains(&at.route.host);
+        self.endpoints.iter().filter(|at| serves(at)).count() as u64
     }
 
     /// How often a call is asked after that executes and of which nothing is heard.

@@ -50,6 +50,11 @@ impl World<'_> {
             self.oracle.blame(format!("endpoint {index} {what}"));
         }
         let stats = rpc.stats();
+        let (min_rto, peers) = (node.port.nic().min_rto.as_nanos() as u64, self.peers[index]);
+        let probes = stats.protocol.retransmissions.probes;
+        if let Some(what) = node.probe_budget.check(now, received, peers, min_rto, probes) {
+            self.oracle.blame(format!("endpoint {index} {what}"));
+        }
         let memory = stats.pool.in_use_bytes + stats.pool.idle_bytes;
         let limit = self.plan.endpoints[index].config.memory();
         if memory > limit {

@@ -87,6 +87,8 @@ pub struct World<'p> {
     accepted: BTreeSet<(SimRoute, SimRoute, u64, u32)>,
     /// The long requests under way.
     requests: packets::Requests,
+    /// Of each endpoint, server endpoints that its sessions may be with.
+    peers: Vec<u64>,
     /// Response packets that servers were asked for.
     pulls: packets::Pulls,
     /// What clients have sent last.
@@ -131,6 +133,7 @@ impl<'p> World<'p> {
             groups: BTreeMap::new(),
             accepted: BTreeSet::new(),
             requests: packets::Requests::default(),
+            peers: plan.endpoints.iter().map(|endpoint| plan.peers_of(endpoint)).collect(),
             pulls: packets::Pulls::default(),
             last_requests: unread::LastRequests::default(),
             repeats: packets::Repeats::default(),
