@@ -24,6 +24,8 @@ use erpc_sim::transport::{Nic, Port, Sent, SimTransport};
 const MILLION: u64 = 1_000_000;
 /// Packets that a turn takes in at most.
 const BURST: u64 = 32;
+/// Floor of the retransmission timeout of the server's interface, in nanoseconds.
+const MIN_RTO: u64 = 5_000_000;
 /// Slots of a session.
 const SLOTS: usize = 8;
 /// The first msgbuf of a message under way, headers and bookkeeping included: four times the one packet
@@ -278,6 +280,22 @@ fn pulling_a_response_over_and_over() {
     // The request while it grows, and its response.
     let memory = 2 * FORTY_PACKETS;
     assert_unaffected(&reports, Allowed { memory, answers: 1 });
+}
+
+#[test]
+fn copies_of_requests_that_were_answered() {
+    for packets in [1, 4] {
+        let reports = attack(ClientAttack::Copies { packets }, MILLION / 3);
+        let memory = SLOTS * 2 * packets as usize * (1_472 + 256);
+        assert_unaffected(&reports, Allowed { memory, answers: 1 });
+        let again = |report: &AttackReport| report.stats.protocol.repeated_responses;
+        let again = again(&reports.1) - again(&reports.0);
+        // Once per slot and quarter of the timeout; and what a slot's requests for response may bring again in all.
+        let rounds = 37_000_000 / (MIN_RTO / 4) + 2;
+        let pulled = if packets > 1 { u64::from(packets) * 9 + 64 } else { 0 };
+        let most = SLOTS as u64 * (rounds + pulled);
+        assert!((1..=most).contains(&again), "{again} for {} copies", reports.1.attack_packets);
+    }
 }
 
 /// 247 sessions that stay, each of another socket; with 9 honest clients, every one that comes makes 257 sockets.

@@ -22,6 +22,11 @@ pub enum ClientAttack {
     Gaps,
     /// One large request, and then its response over and over again, as much as one packet can ask for.
     PullStorm,
+    /// One request per slot, and then copies of it, or requests for one packet of its response, over and over again.
+    Copies {
+        /// Packets of each request, at least 1; the server's response is as large.
+        packets: u32,
+    },
     /// Numbers that are far ahead, far behind, just before and just after the true one.
     Leaps,
     /// First packets of messages that are said to be as large as 32 bits can say, or as the server takes,
@@ -170,6 +175,7 @@ impl MaliciousClient {
             ClientAttack::Overrun { packets } => open.overrun(slot, packets),
             ClientAttack::Gaps => open.gap(slot, &mut self.random),
             ClientAttack::PullStorm => open.storm(slot),
+            ClientAttack::Copies { packets } => open.copy(slot, packets, &mut self.random),
             ClientAttack::Leaps => open.leap(slot, &mut self.random),
             ClientAttack::DeclaredSizes { allowed } => {
                 open.declared(slot, allowed, &mut self.random)
@@ -237,6 +243,18 @@ impl OpenSession {
         }
         let count = u32::from(self.terms.credits).min(STORM_PACKETS - 1);
         (Craft { packet: 1, size: count, ..self.craft(Kind::RequestForResponse, slot) }, 0)
+    }
+
+    fn copy(&self, slot: &mut Slot, packets: u32, random: &mut Random) -> (Craft, u32) {
+        let whole = slot.packet >= packets;
+        if whole && packets > 1 && random.below(2) == 0 {
+            let packet = 1 + random.below(u64::from(packets) - 1) as u32;
+            return (Craft { packet, size: 1, ..self.craft(Kind::RequestForResponse, slot) }, 0);
+        }
+        let packet = slot.packet % packets;
+        slot.packet += 1;
+        let size = packets * self.payload();
+        (Craft { packet, size, ..self.request(slot) }, self.payload())
     }
 
     fn leap(&self, slot: &Slot, random: &mut Random) -> (Craft, u32) {
