@@ -188,7 +188,7 @@ pub(crate) fn print_mix(args: &LoadArgs, tally: &Tally) -> io::Result<()> {
     )
 }
 
-/// What went wrong on the way: packets that were lost, and answers that did not come in time, so that the client asked once
+/// What went wrong on the way: packets that were lost, as far as the client can tell, and answers that did not come in time, so that the client asked once
 /// more. Of those it knows afterwards, as a rule, whether they were only late.
 fn resent(counts: &Retransmissions) -> String {
     if counts.packets() == 0 {
@@ -196,7 +196,8 @@ fn resent(counts: &Retransmissions) -> String {
     }
     let overdue = counted(counts.probes, "answer");
     let late = HumanCount(counts.needless_probes);
-    format!("{} lost, {overdue} overdue ({late} only late)", counted(counts.shown_lost(), "packet"))
+    let lost = counted(counts.shown_lost(), "packet");
+    format!("{lost} taken for lost, {overdue} overdue ({late} only late)")
 }
 
 /// "1 call", "2 calls".

@@ -239,7 +239,7 @@ pub struct Retransmissions {
 }
 
 impl Retransmissions {
-    /// Packets sent again because answers showed that they were lost: all but probes.
+    /// Packets sent again because they were taken for lost, as later ones were answered: all but probes.
     #[must_use]
     pub const fn shown_lost(&self) -> u64 {
         self.after_gap + self.after_timeout
