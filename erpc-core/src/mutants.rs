@@ -96,16 +96,6 @@ mod chosen {
         RtoNeverDoubled,
         /// Every overdue call of a silent server asks for itself.
         EveryCallProbes,
-        /// The answer to a probe wakes none of the calls that wait for it.
-        ProbeWakesNobody,
-        /// A method is waited for as long as the slowest of its server.
-        MethodsShareTimes,
-        /// The longest that a handler or a server has ever taken is waited for, for ever.
-        TimesNeverFade,
-        /// A method that is known to take longer is not waited for.
-        HandlerNotWaitedFor,
-        /// The first timeout is a guess although the handshake has measured a round trip.
-        HandshakeNotMeasured,
         /// A call that executes is never asked after again.
         ProbeForgotten,
         /// A timer that has fired is not armed again.

@@ -222,9 +222,7 @@ impl<R: Route> Lines<R> {
     ) {
         let peer = &mut self.peers[key];
         peer.probing.on_answer(now, sent_at, timeout);
-        if !mutant!(ProbeWakesNobody) {
-            self.roused.append(&mut peer.overdue);
-        }
+        self.roused.append(&mut peer.overdue);
     }
 
     /// A call was answered that was sent more than once; see [`Probing::on_ambiguous_answer`].

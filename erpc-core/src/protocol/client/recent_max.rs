@@ -1,6 +1,5 @@
 //! The largest of what was measured lately.
 
-use crate::mutants::mutant;
 use crate::time::Instant;
 
 /// A measurement counts for one to two windows of so many nanoseconds.
@@ -24,7 +23,7 @@ impl RecentMax {
     /// The maximum; 0 if nothing was measured lately.
     pub(super) fn get(&self, now: Instant) -> u64 {
         let age = now.nanos_since(self.since);
-        if age < WINDOW || mutant!(TimesNeverFade) {
+        if age < WINDOW {
             self.current.max(self.before)
         } else if age < 2 * WINDOW {
             self.current

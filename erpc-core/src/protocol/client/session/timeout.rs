@@ -91,7 +91,7 @@ impl<R: Route> OpenSession<R> {
         let (retry, served) = match &slot.state {
             SlotState::Quarantine(quarantine) => (quarantine.retry(), 0),
             SlotState::Call(call) if call.awaits_packets() && !call.retry().is_forgotten() => {
-                let is_served = call.awaits_handler() && !mutant!(HandlerNotWaitedFor);
+                let is_served = call.awaits_handler();
                 let served =
                     if is_served { lines.method_time(self.peer, now, call.method()) } else { 0 };
                 (call.retry(), served)
