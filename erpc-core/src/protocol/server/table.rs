@@ -187,7 +187,11 @@ impl<R: Route> ServerTable<R> {
         let window = self.grants.window(session.socket());
         match session.on_control(turn, window, message, nonce)? {
             ControlEffect::Stays => {}
-            ControlEffect::Ends => self.remove(turn, index),
+            ControlEffect::Ends => {
+                self.remove(turn, index);
+                // Where few sockets are left, shares are equal, and that of a busy one may be smaller.
+                self.announce_windows(turn);
+            }
         }
         Ok(())
     }
@@ -204,7 +208,11 @@ impl<R: Route> ServerTable<R> {
             ControlEffect::Stays => {
                 turn.endpoint.timers.arm(timer(index), session.timer_due());
             }
-            ControlEffect::Ends => self.remove(turn, index),
+            ControlEffect::Ends => {
+                self.remove(turn, index);
+                // Where few sockets are left, shares are equal, and that of a busy one may be smaller.
+                self.announce_windows(turn);
+            }
         }
     }
 
