@@ -1,4 +1,5 @@
-//! A busy client beside a thousand that are idle, or that call now and then, over loopback UDP.
+//! Neighbours over loopback UDP: a busy client beside a thousand that are idle or call now and then, and sessions that
+//! come and go.
 //!
 //! It takes an idle machine and `ulimit -n 8192`:
 //! `cargo test --release -p erpc-core --test shares -- --ignored --nocapture --test-threads 1`.
@@ -171,4 +172,70 @@ fn a_busy_client_keeps_four_fifths_of_its_rate_beside_a_thousand_others() {
         let [alone, idle, now_and_then] = rates(recv_buffer);
         assert!(idle >= 0.8 * alone && now_and_then >= 0.8 * alone);
     }
+}
+
+/// Sessions that open at once, as many as a burst holds packets.
+const AT_ONCE: usize = 32;
+/// Times that they open and close.
+const ROUNDS: usize = 400;
+
+/// Runs the endpoint until it has nothing to do. Returns what its turns took, in microseconds.
+fn turns<A: App<UdpTransport>>(rpc: &mut Rpc<UdpTransport>, app: &mut A) -> Vec<f64> {
+    let mut turns = Vec::new();
+    loop {
+        let begin = Instant::now();
+        let work = rpc.run_once(app);
+        if work == 0 {
+            return turns;
+        }
+        turns.push(begin.elapsed().as_secs_f64() * 1e6);
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The clients' turns lie between the server's, in one thread, so that each `Hello`, `Open` and `Close` waits in the server's
+/// socket when its turn begins.
+#[test]
+#[ignore = "takes an idle machine"]
+fn handshakes_stall_the_loop_by_less_than_20_us_and_take_a_tenth_of_a_core() {
+    let loopback: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    let config = UdpConfig::new().address(loopback);
+    let rate = 20_000.0;
+    let mut server = endpoint(&config);
+    let at = server.local_route();
+    server.listen(Acceptor::new(Arc::new(ListenGroup::new([1; 16], vec![0])), 0));
+    let mut client = endpoint(&config);
+    let (mut app, mut echo) = (Caller::default(), Echo);
+    let (mut hellos, mut opens, mut cycles) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let sessions: Vec<_> =
+            (0..AT_ONCE).map(|_| client.context().connect(at).expect("room")).collect();
+        turns(&mut client, &mut app);
+        let hello = turns(&mut server, &mut echo);
+        turns(&mut client, &mut app);
+        let open = turns(&mut server, &mut echo);
+        turns(&mut client, &mut app);
+        assert_eq!(server.sessions().1, AT_ONCE, "the sessions are open");
+        sessions.into_iter().for_each(|session| client.context().disconnect(session));
+        turns(&mut client, &mut app);
+        let close = turns(&mut server, &mut echo);
+        turns(&mut client, &mut app);
+        cycles.push([&hello, &open, &close].into_iter().flatten().sum::<f64>() / AT_ONCE as f64);
+        hellos.push(hello.into_iter().fold(0.0, f64::max));
+        opens.push(open.into_iter().fold(0.0, f64::max));
+        // The rate of `Open`s is limited.
+        thread::sleep(Duration::from_micros((AT_ONCE as f64 / rate * 1.1e6) as u64));
+    }
+    let (hello, open, cycle) = (median(hellos), median(opens), median(cycles));
+    let core = cycle * rate / 1e4;
+    println!(
+        "the longest turn with {AT_ONCE} Hellos {hello:.1} us, with as many Opens {open:.1} us; Hello, Open and Close, packets \
+         included, {cycle:.2} us, or {core:.1} % of a core at {rate} per second"
+    );
+    assert!(open - hello <= 20.0, "Opens stall the loop");
+    assert!(core <= 10.0, "handshakes take the core");
 }

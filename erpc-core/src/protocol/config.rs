@@ -201,7 +201,7 @@ impl EndpointConfig {
         self
     }
 
-    /// Sessions that one host may open per second, 1 to 1,000,000. Default 20,000, which take at most a tenth of a core. 4,096 may
+    /// Sessions that one host may open per second, 1 to 1,000,000. Default 20,000, which take 7 % of a core. 4,096 may
     /// come at once. An `Open` beyond that is dropped, and the client repeats it until its time-out.
     #[must_use]
     pub const fn opens_per_host(mut self, per_second: u32) -> Self {
