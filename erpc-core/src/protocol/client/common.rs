@@ -66,6 +66,15 @@ impl SessionTimer {
         }
     }
 
+    /// Arms it after it has fired, to fire in a later turn also if `at` is past: a timer that waits until the receive queue was
+    /// read must not take the places of others in this turn.
+    pub(super) fn arm_again(&mut self, timers: &mut Timers, at: Instant, now: Instant) {
+        if at < self.at {
+            self.at = at;
+            timers.arm(self.id, at.max(now.plus_nanos(1)));
+        }
+    }
+
     /// Arms it anew, for `at` and not earlier.
     pub(super) fn rearm(&mut self, timers: &mut Timers, at: Instant) {
         self.at = Instant::NEVER;

@@ -55,7 +55,7 @@ impl Repeat {
         let due = turn.read_until >= self.at;
         if !due {
             let deadline = self.at.min(common.queue.deadline());
-            common.timer.arm(&mut turn.endpoint.timers, deadline);
+            common.timer.arm_again(&mut turn.endpoint.timers, deadline, turn.now);
         }
         due
     }

@@ -75,7 +75,8 @@ impl<R: Route> OpenSession<R> {
         }
         if !mutant!(TimerNotArmedAgain) {
             let liveness = self.liveness.due(turn.now, &turn.endpoint.config);
-            self.arm(turn, deadline.min(liveness));
+            let deadline = deadline.min(liveness);
+            self.common.timer.arm_again(&mut turn.endpoint.timers, deadline, turn.now);
         }
         Followup::None
     }
