@@ -35,6 +35,18 @@ fn the_server_learns_the_deadline_and_never_takes_it_for_earlier() {
 }
 
 #[test]
+fn a_deadline_does_not_wait_for_another_session_whose_answer_may_be_unread() {
+    let (mut pair, silent) = deferring_with(EndpointConfig::new());
+    let session = pair.open();
+    pair.call(silent, 1, b"silent");
+    pair.call_until(session, 2, b"late", pair.now + ms(90));
+    pair.take_to_server();
+    // The silent session's timer fires first, and waits until the receive queue was read.
+    pair.pass_unread(ms(100), ms(99));
+    assert_eq!(pair.outcome().result, LATE);
+}
+
+#[test]
 fn what_is_sent_again_tells_how_much_time_is_left_by_then() {
     let (mut pair, session) = deferring_with(EndpointConfig::new());
     pair.call_until(session, 1, b"soon", pair.now + ms(100));

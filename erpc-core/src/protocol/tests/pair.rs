@@ -508,8 +508,14 @@ impl Pair {
 
     /// Moves the clock and lets timers fire.
     pub(crate) fn pass(&mut self, time: Duration) {
+        self.pass_unread(time, Duration::ZERO);
+    }
+
+    /// The same, while the client's receive queue may hold what arrived in the last `unread`.
+    pub(crate) fn pass_unread(&mut self, time: Duration, unread: Duration) {
         self.now = self.now + time;
-        self.client.expire(self.now, self.now, &mut self.to_server);
+        let read_until = self.now.minus_nanos(unread.as_nanos() as u64);
+        self.client.expire(self.now, read_until, &mut self.to_server);
         self.server.expire(self.now, self.now, &mut self.to_client);
         self.housekeeping();
     }
