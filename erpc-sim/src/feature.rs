@@ -62,13 +62,15 @@ pub enum Feature {
     Streams,
     /// Endpoints have controllers of all kinds and links slower than they are, and some pace whatever they send.
     Pacing,
-    /// Loops stand still for up to 20 ms, some of them most of the time, while packets wait for them.
+    /// Loops stand still for up to 40 ms, some of them most of the time, while packets wait for them.
     Absence,
+    /// Servers have few sessions for all, and keep some of them for hosts that have few, or have few for each host.
+    Limits,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::Loss,
         Self::Bursts,
         Self::Duplicates,
@@ -98,10 +100,11 @@ impl Feature {
         Self::Streams,
         Self::Pacing,
         Self::Absence,
+        Self::Limits,
     ];
 
     /// Those that may end a session before its time.
-    pub const DEADLY: [Self; 11] = [
+    pub const DEADLY: [Self; 12] = [
         Self::Bursts,
         Self::Spikes,
         Self::Partitions,
@@ -113,6 +116,7 @@ impl Feature {
         Self::ClockLeap,
         Self::Memory,
         Self::Churn,
+        Self::Limits,
     ];
 
     /// Those that lose packets or make them useless, each of its own. Two of them together lose so many
@@ -152,6 +156,7 @@ impl Feature {
             Self::Streams => "streams",
             Self::Pacing => "pacing",
             Self::Absence => "absence",
+            Self::Limits => "limits",
         }
     }
 

@@ -41,6 +41,12 @@ struct Mutants {
     /// The number of the first bug, less than `--shards`.
     #[arg(long, default_value_t = 0)]
     shard: usize,
+    /// Only these bugs, by name.
+    #[arg(long, value_delimiter = ',')]
+    bugs: Vec<String>,
+    /// How often each is to be caught, every time within `--seeds` seeds of the time before: prints the median and the most.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    catches: u64,
     /// Threads. By default as many as there are processors.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
@@ -121,10 +127,13 @@ const NO_BUGS: &str = "this build has no bugs to put in; `.ci/mutants` makes one
 /// Puts in the bug of this name.
 #[cfg(erpc_mutants)]
 fn put_in(bug: &str) {
-    let Some(mutant) = erpc_sim::mutants::named(bug) else {
-        misused(&format!("there is no bug {bug}; they are in erpc-core/src/mutants.rs"));
-    };
+    let mutant = erpc_sim::mutants::named(bug).unwrap_or_else(|| no_bug(bug));
     erpc_core::mutants::choose(Some(mutant));
+}
+
+#[cfg(erpc_mutants)]
+fn no_bug(name: &str) -> ! {
+    misused(&format!("there is no bug {name}; they are in erpc-core/src/mutants.rs"))
 }
 
 #[cfg(not(erpc_mutants))]
@@ -141,31 +150,51 @@ impl Mutants {
 
     #[cfg(erpc_mutants)]
     fn run(self) -> ExitCode {
-        use erpc_sim::mutants::{count, hunt};
+        use erpc_sim::mutants::{Ground, count, hunt, place};
 
-        let Self { seeds: most, from, shards, shard, threads } = self;
+        let Self { seeds: most, from, shards, shard, bugs, catches, threads } = self;
         let threads = threads.map_or_else(available_threads, usize::from);
+        let named: Vec<_> =
+            bugs.iter().map(|name| place(name).unwrap_or_else(|| no_bug(name))).collect();
         let which = (shard..count()).step_by(shards.get());
-        let hunts = hunt(which, from, most, threads, |hunt| {
+        let which = which.filter(|at| named.is_empty() || named.contains(at));
+        let hunts = hunt(which, Ground { from, seeds: most, catches, threads }, |hunt| {
             let mutant = hunt.mutant;
+            if catches > 1 {
+                return tell_seeds(hunt, catches);
+            }
             match &hunt.caught {
                 Some(catch) => {
                     let words: Vec<_> = catch.violation.what.split_whitespace().collect();
                     let shown: String = words.join(" ").chars().take(100).collect();
-                    let seeds = catch.seed - from + 1;
+                    let seeds = hunt.seeds[0];
                     say!("{mutant:?}: caught in {seeds} seeds: {shown}\n  {}", catch.command);
                 }
                 None => say!("{mutant:?}: NOT CAUGHT in {most} seeds: {}", hunt.what),
             }
         });
-        let caught: Vec<_> = hunts.iter().filter_map(|hunt| hunt.caught.as_ref()).collect();
-        let seeds: u64 = caught.iter().map(|catch| catch.seed - from + 1).sum();
-        say!(r#"{{"mutants":{},"caught":{},"seeds":{seeds}}}"#, hunts.len(), caught.len());
+        let caught = hunts.iter().filter(|hunt| hunt.seeds.len() as u64 == catches).count();
+        let seeds: u64 = hunts.iter().flat_map(|hunt| &hunt.seeds).sum();
+        say!(r#"{{"mutants":{},"caught":{caught},"seeds":{seeds}}}"#, hunts.len());
         if hunts.is_empty() {
             eprintln!("there are {} bugs, and none in this shard", count());
         }
-        ExitCode::from(u8::from(hunts.is_empty() || caught.len() < hunts.len()))
+        ExitCode::from(u8::from(hunts.is_empty() || caught < hunts.len()))
     }
+}
+
+/// Prints how many seeds the catches of a bug took.
+#[cfg(erpc_mutants)]
+fn tell_seeds(hunt: &erpc_sim::mutants::Hunt, catches: u64) {
+    let mutant = hunt.mutant;
+    let mut seeds = hunt.seeds.clone();
+    seeds.sort_unstable();
+    let (count, median, most) = (seeds.len(), seeds.get(seeds.len() / 2), seeds.last());
+    let (Some(median), Some(most)) = (median, most) else {
+        return say!("{mutant:?}: NOT CAUGHT: {}", hunt.what);
+    };
+    let missing = if (count as u64) < catches { ", then NOT CAUGHT" } else { "" };
+    say!("{mutant:?}: caught {count} times{missing}; seeds: median {median}, most {most}");
 }
 
 impl Run {

@@ -15,8 +15,11 @@ pub struct Hunt {
     pub mutant: Mutant,
     /// What it does.
     pub what: &'static str,
-    /// How it showed; `None` if it was not caught.
+    /// How it showed the first time; `None` if it was not caught.
     pub caught: Option<Catch>,
+    /// Seeds that each catch took, from the one behind the catch before; the last hunt found nothing if there are fewer than
+    /// asked for.
+    pub seeds: Vec<u64>,
 }
 
 /// How a bug was caught.
@@ -30,26 +33,41 @@ pub struct Catch {
     pub command: String,
 }
 
-/// Puts in one bug after the other, those in `which`, and runs up to `seeds` seeds from `from` on with
-/// each of them; tells `each` of every outcome.
+/// Where a hunt begins, and when it ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Ground {
+    /// The first seed.
+    pub from: u64,
+    /// Seeds per catch, at most.
+    pub seeds: u64,
+    /// Catches of each bug; each hunt begins behind the catch before.
+    pub catches: u64,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// Puts in one bug after the other, those in `which`, and runs seeds with each of them; tells `each` of every outcome.
 #[must_use]
 pub fn hunt(
     which: impl Iterator<Item = usize>,
-    from: u64,
-    seeds: u64,
-    threads: usize,
+    ground: Ground,
     mut each: impl FnMut(&Hunt),
 ) -> Vec<Hunt> {
+    let Ground { from, seeds: most, catches, threads } = ground;
     let mut hunts = Vec::new();
     for &(mutant, what) in which.filter_map(|at| ALL.get(at)) {
         choose(Some(mutant));
-        let summary = run_seeds(from, seeds, None, threads, &Cut::default(), &|_, _| {});
-        let caught = summary.failure.map(|(seed, violation)| {
+        let (mut next, mut seeds, mut caught) = (from, Vec::new(), None);
+        for _ in 0..catches {
+            let summary = run_seeds(next, most, None, threads, &Cut::default(), &|_, _| {});
+            let Some((seed, violation)) = summary.failure else { break };
+            seeds.push(seed - next + 1);
+            next = seed + 1;
             let command = command(seed, None, &Cut::default());
-            Catch { seed, violation, command }
-        });
+            caught.get_or_insert(Catch { seed, violation, command });
+        }
         choose(None);
-        let hunt = Hunt { mutant, what, caught };
+        let hunt = Hunt { mutant, what, caught, seeds };
         each(&hunt);
         hunts.push(hunt);
     }
@@ -62,10 +80,16 @@ pub fn count() -> usize {
     ALL.len()
 }
 
+/// The place of the bug of that name.
+#[must_use]
+pub fn place(name: &str) -> Option<usize> {
+    ALL.iter().position(|(mutant, _)| format!("{mutant:?}") == name)
+}
+
 /// The bug of that name.
 #[must_use]
 pub fn named(name: &str) -> Option<Mutant> {
-    ALL.iter().map(|(mutant, _)| *mutant).find(|mutant| format!("{mutant:?}") == name)
+    Some(ALL[place(name)?].0)
 }
 
 /// The bug that is in now.

@@ -75,6 +75,10 @@ impl Scenario {
         if features.has(Feature::Replay) && !spares && random.percent(60) {
             features = features.with(Feature::Churn).with(Feature::Crashes);
         }
+        // So are handlers that outlast their clients.
+        if features.has_any(&[Feature::Crashes, Feature::Partitions]) && random.percent(50) {
+            features = features.with(Feature::SlowHandlers);
+        }
         features
     }
 

@@ -28,6 +28,8 @@ pub struct Nic {
     pub charge: ChargeModel,
     /// What the receive queue holds, in units of `charge`.
     pub rx_capacity: u32,
+    /// Packets that one look at the receive queue brings at most, 1 to [`MAX_BURST`].
+    pub burst: usize,
     /// How long after the doorbell the device has read a packet, in nanoseconds.
     pub dma_nanos: u64,
     /// Floor of the retransmission timeout.
@@ -49,6 +51,7 @@ impl Nic {
             inline: max_datagram,
             charge: ChargeModel::Ring,
             rx_capacity: packets * ChargeModel::Ring.charge(max_datagram),
+            burst: MAX_BURST,
             dma_nanos: 0,
             min_rto: Duration::from_millis(5),
             rtt_noise: Duration::from_micros(5),
@@ -237,7 +240,7 @@ impl Transport for SimTransport {
         let nic = &self.port.nic;
         Capabilities {
             max_datagram: nic.max_datagram,
-            burst: MAX_BURST,
+            burst: nic.burst,
             inline: nic.inline,
             charge: nic.charge,
             rx_capacity: nic.rx_capacity,
@@ -296,7 +299,7 @@ impl RxQueue for SimRx {
             }
         }
         let mut ring = self.port.ring.borrow_mut();
-        let count = ring.len().min(MAX_BURST);
+        let count = ring.len().min(self.port.nic.burst);
         let (mut units, mut bytes) = (0, 0);
         for packet in ring.drain(..count) {
             units += self.port.nic.charge.charge(packet.bytes.len());
@@ -313,7 +316,7 @@ impl RxQueue for SimRx {
 
     /// As a device knows it: a burst that is full may have left something.
     fn is_drained(&self) -> bool {
-        self.lent.len() < MAX_BURST
+        self.lent.len() < self.port.nic.burst
     }
 
     #[inline]

@@ -49,13 +49,15 @@ fn acted(feature: Feature, faults: &FaultCounts, happened: &Happened) -> u64 {
         Feature::ClockStall => happened.stalls,
         Feature::ClockLeap => happened.leaps,
         Feature::Churn => happened.reconnects,
-        Feature::Squeeze => happened.overflows.min(happened.nic_drops),
+        // Receive queues overflow with other faults only: clients keep to their windows.
+        Feature::Squeeze => happened.nic_drops,
         Feature::Metadata => happened.extended,
         Feature::Deadlines => happened.late,
         Feature::Cancels => happened.cancels.min(happened.cancelled),
         Feature::Streams => happened.streams,
         Feature::Pacing => happened.departures,
         Feature::Absence => happened.absences,
+        Feature::Limits => happened.refused,
         Feature::Checksums => unreachable!("they find what others do"),
     }
 }

@@ -59,7 +59,11 @@ impl Oracle {
             Cause::NoProgress => (self.now.nanos_since(opened_at.unwrap_or(asked_at)), liveness),
             // Tables are short where memory is.
             Cause::NoMemory | Cause::Connect(ConnectError::Full | ConnectError::HostFull) => {
-                if self.is_trusted && !self.memory_is_short {
+                let is_short = match cause {
+                    Cause::NoMemory => self.memory_is_short,
+                    _ => self.sessions_are_few,
+                };
+                if self.is_trusted && !is_short {
                     self.blame(format!("{what}, and nothing happened to the memory: {cause}"));
                 }
                 return;

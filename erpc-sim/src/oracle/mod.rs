@@ -67,6 +67,8 @@ pub struct Oracle {
     spares_sessions: bool,
     /// Endpoints may run out of memory.
     memory_is_short: bool,
+    /// Servers may turn sessions away.
+    sessions_are_few: bool,
     /// Clocks are as fast as the world's.
     clocks_are_true: bool,
     /// By endpoint: how long a session may take to open, and for how long a peer must be silent before it
@@ -103,6 +105,7 @@ impl Oracle {
             is_trusted: plan.is_trusted(),
             spares_sessions: plan.spares_sessions(),
             memory_is_short: plan.features.has(Feature::Memory),
+            sessions_are_few: plan.features.has_any(&[Feature::Memory, Feature::Limits]),
             clocks_are_true: !plan.features.has_any(&[Feature::ClockStall, Feature::ClockLeap]),
             timeouts: plan.endpoints.iter().map(|endpoint| endpoint.config.timeouts()).collect(),
             longest_pause: {

@@ -93,7 +93,9 @@ impl Party {
         if random.percent(handlers.slow_percent) {
             let Answer { id, handle, .. } = answer;
             self.put_off.push(PutOff { id, handle, told: false, gone: false });
-            return Some(random.below(handlers.slowest_nanos + 1));
+            let is_stuck = random.percent(handlers.stuck_percent);
+            let latest = if is_stuck { handlers.stuck_nanos } else { handlers.slowest_nanos };
+            return Some(random.below(latest + 1));
         }
         self.answer(cx, answer);
         None

@@ -9,7 +9,7 @@ use erpc_core::protocol::{
 use erpc_core::stream::BATCH;
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::Faults;
-use erpc_core::transport::{ChargeModel, MIN_DATAGRAM};
+use erpc_core::transport::{ChargeModel, MAX_BURST, MIN_DATAGRAM};
 use erpc_core::wire::extension::MAX_EXTENSION;
 
 use super::faults::{outage, suffer};
@@ -89,6 +89,7 @@ impl<'a> Draft<'a> {
             inline: *shape.pick(&[0, 64, 256, 16_384]),
             charge: *shape.pick(&[ChargeModel::Ring, ChargeModel::LinuxUdp]),
             rx_capacity: 0,
+            burst: *shape.pick(&[1, 4, MAX_BURST, MAX_BURST]),
             dma_nanos: *shape.pick(&[0, 500, 20_000, 2 * MS]),
             min_rto: Duration::from_nanos(times.rto),
             rtt_noise: Duration::from_micros(5),
@@ -96,7 +97,8 @@ impl<'a> Draft<'a> {
             integrity: asking != Some(Asking::Some),
         };
         // Both are drawn, whatever is used: what is cut from a run shall change nothing else.
-        let (few, many) = (shape.within(4, 48), shape.within(256, 4_096));
+        let (few, many) = (shape.within(4, 48), 64 << shape.below(6));
+        let many = shape.within(many, 2 * many);
         let rx_packets = if squeezed { few } else { many };
         let rx_capacity = rx_packets as u32 * nic.charge.charge(max_datagram);
         let healed = Instant::from_nanos(SECOND + times.length);
@@ -156,24 +158,29 @@ impl<'a> Draft<'a> {
         bypasses.applied_to(config.congestion(control).link_rate(rate))
     }
 
-    /// The same with limits for hosts, perhaps.
+    /// The same with limits for hosts, if there are to be some.
     fn limited(&self, config: EndpointConfig, random: &mut Random) -> (EndpointConfig, Reserve) {
-        let (is_capped, is_crowded) = (random.percent(20), random.percent(20));
-        let (most, sessions) = (random.within(1, 2) as u32, random.within(3, 12) as u32);
+        let is_crowded = random.percent(60);
+        let most = random.within(1, 2) as u32;
+        // About as many as clients open.
+        let sessions = match self.plan.scenario {
+            Scenario::Pair => random.within(2, 6),
+            Scenario::Incast => random.within(500, 1_000),
+            _ => random.within(3, 12),
+        } as u32;
         let reserve = Reserve {
             sessions,
             reserved: random.within(1, u64::from(sessions) / 2) as u32,
             few: random.within(1, 2) as u32,
         };
-        match self.plan.features.has(Feature::Memory) {
-            true if is_crowded => {
-                let Reserve { sessions, reserved, few } = reserve;
-                let config = config.max_sessions(sessions).reserved_sessions(reserved, few);
-                (config, reserve)
-            }
-            true if is_capped => (config.max_sessions_per_host(most), Reserve::NONE),
-            _ => (config, Reserve::NONE),
+        if !self.plan.features.has(Feature::Limits) {
+            return (config, Reserve::NONE);
         }
+        if !is_crowded {
+            return (config.max_sessions_per_host(most), Reserve::NONE);
+        }
+        let Reserve { sessions, reserved, few } = reserve;
+        (config.max_sessions(sessions).reserved_sessions(reserved, few), reserve)
     }
 
     /// The settings of an endpoint that opens sessions, accepts them, or both.
@@ -372,7 +379,9 @@ impl<'a> Draft<'a> {
         let Some(mut random) = self.feature(Feature::Absence) else { return };
         for endpoint in &mut self.plan.endpoints {
             let one_in = *random.pick(&[2, 16, 128, 1_024]);
-            let longest_nanos = *random.pick(&[40_000, 200_000, 2 * MS, 20 * MS]);
+            // Timeouts pass in some, and answers come meanwhile.
+            let longest_nanos =
+                *random.pick(&[40_000, 2 * MS, 2 * self.times.rto, 2 * self.times.rto]);
             if random.percent(70) {
                 endpoint.loop_pauses = Some(LoopPauses { one_in, longest_nanos });
             }
@@ -419,6 +428,11 @@ impl<'a> Draft<'a> {
         if let Some(mut random) = self.feature(Feature::SlowHandlers) {
             self.plan.handlers.slow_percent = random.within(1, 60) as u32;
             self.plan.handlers.slowest_nanos = *random.pick(&[1_000, 100_000, 20 * MS, SECOND]);
+            let (percent, lives) = (random.within(1, 30) as u32, random.within(1, 3));
+            if !self.plan.drawn.spare_sessions() {
+                self.plan.handlers.stuck_percent = percent;
+                self.plan.handlers.stuck_nanos = lives * self.times.liveness;
+            }
         }
         if let Some(mut random) = self.feature(Feature::Panics) {
             self.plan.handlers.panic_percent = random.within(1, 30) as u32;

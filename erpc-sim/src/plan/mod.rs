@@ -140,8 +140,12 @@ pub enum Happening {
 pub struct Handlers {
     /// In a hundred requests, how many are answered later.
     pub slow_percent: u32,
-    /// The latest answer, in nanoseconds.
+    /// The latest answer, in nanoseconds; not of those that are stuck.
     pub slowest_nanos: u64,
+    /// In a hundred requests that are answered later, how many are stuck: their clients may be gone by the time.
+    pub stuck_percent: u32,
+    /// The latest answer of those, in nanoseconds.
+    pub stuck_nanos: u64,
     /// In a hundred requests, how many make the handler panic.
     pub panic_percent: u32,
 }
@@ -222,7 +226,7 @@ impl Plan {
         let Times { liveness, ping, connect, .. } = self.times;
         let calm =
             if self.spares_sessions() { 3 * ping } else { liveness * 3 / 2 + 2 * ping + connect };
-        let executing = self.handlers.slowest_nanos;
+        let executing = self.handlers.slowest_nanos.max(self.handlers.stuck_nanos);
         let repeats = 8 * MAX_RTO + backlog_calls * MAX_RTO / 16;
         // What a byte takes at the rate of the slowest link, or of a controller that has gone down.
         let per_byte = if self.features.has(Feature::Pacing) { SECOND / SLOWEST_PACE } else { 32 };

@@ -70,6 +70,7 @@ impl World<'_> {
                     if self.plan.spares_packets() {
                         self.check_idle();
                     }
+                    (0..self.nodes.len()).for_each(|index| self.check_quiet(index));
                     self.leave(leave_by);
                 }
                 true
@@ -154,7 +155,6 @@ impl World<'_> {
     /// Clients know what their servers grant them.
     fn check_windows(&mut self) {
         for index in 0..self.nodes.len() {
-            self.check_quiet(index);
             let node = &mut self.nodes[index];
             let now = node.clock.at(self.driver.now());
             let client = self.plan.endpoints[index].route;

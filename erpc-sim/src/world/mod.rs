@@ -188,6 +188,7 @@ impl<'p> World<'p> {
                 self.happened.given_up += stats.given_up;
                 self.happened.cancelled += stats.cancelled;
                 self.happened.departures += stats.departures;
+                self.happened.refused += stats.refused;
                 self.happened.late_responses += stats.late_responses;
             }
         }

@@ -63,5 +63,6 @@ counters! {
         pub streams: u64,
         pub departures: u64,
         pub absences: u64,
+        pub refused: u64,
     }
 }

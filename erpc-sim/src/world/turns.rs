@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use erpc_core::protocol::ListenGroup;
-use erpc_core::transport::MAX_BURST;
 use erpc_test_tools::random::mix;
 
 use super::{Event, Phase, World};
@@ -65,7 +64,7 @@ impl World<'_> {
     pub(super) fn turn(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         let Some(rpc) = &mut node.rpc else { return };
-        let waiting = node.port.waiting().min(MAX_BURST);
+        let waiting = node.port.waiting().min(node.port.nic().burst);
         let now = self.driver.now();
         node.port.set_now(now);
         node.turns += 1;
