@@ -230,6 +230,18 @@ mod chosen {
         TimersBeforeAnswers,
         /// Every copy of a request is answered, however soon it follows the one before.
         DuplicateAlwaysAnswered,
+        /// A client does not keep the time that a server tells of a method.
+        MethodTimeForgotten,
+        /// The methods of a server share one place, and the last slow one has it.
+        MethodTimeShared,
+        /// A server does not tell how long its handler took.
+        HandlerTimeUntold,
+        /// The first timeout is 20 ms, however long the handshake took.
+        FirstRtoFixed,
+        /// A client forgets a server when the first of its sessions to it ends.
+        PeerLeftEarly,
+        /// The sessions of a host count after they have ended.
+        HostNeverLeaves,
     }
 
     const NONE: u32 = u32::MAX;

@@ -27,10 +27,16 @@ fn pieces(key: u64, len: usize) -> impl Iterator<Item = &'static [u8]> {
     })
 }
 
-/// What the words of call `id` are made from.
+/// What the words of call `id` are made from. Its request begins with the lower half: the call's number.
 #[must_use]
 pub(crate) fn key(seed: u64, id: u32) -> u64 {
-    mix(seed ^ u64::from(id) << 20)
+    mix(seed ^ u64::from(id) << 20) << 32 | u64::from(id)
+}
+
+/// The number of the call whose request begins so, if that is long enough.
+#[must_use]
+pub(crate) fn call(request: &[u8]) -> Option<u32> {
+    request.first_chunk().map(|number| u32::from_le_bytes(*number))
 }
 
 /// What the response to a request is made from, whose bytes are the pattern of `request`: a hash of
@@ -71,6 +77,7 @@ pub(crate) fn matches(bytes: &[u8], key: u64) -> bool {
 /// An extension that belongs to a key; with up to two entries, and of some 260 bytes at most.
 #[must_use]
 pub(crate) fn extension(key: u64) -> Vec<u8> {
+    let key = mix(key);
     let mut out = Vec::new();
     put_extension(key as u8, &entries(key), &mut out);
     out

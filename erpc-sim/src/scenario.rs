@@ -75,8 +75,9 @@ impl Scenario {
         if features.has(Feature::Replay) && !spares && random.percent(60) {
             features = features.with(Feature::Churn).with(Feature::Crashes);
         }
-        // So are handlers that outlast their clients.
-        if features.has_any(&[Feature::Crashes, Feature::Partitions]) && random.percent(50) {
+        // So are handlers that outlast their clients. And while sessions live, clients learn how slow methods are.
+        let vanish = features.has_any(&[Feature::Crashes, Feature::Partitions]);
+        if (vanish || spares) && random.percent(50) {
             features = features.with(Feature::SlowHandlers);
         }
         features

@@ -37,7 +37,7 @@ impl RttEstimator {
             floor: (floor.as_nanos() as u64).min(MAX_RTO),
             kept_doublings: 0,
         };
-        if let Some(nanos) = handshake {
+        if let Some(nanos) = handshake.filter(|_| !mutant!(FirstRtoFixed)) {
             rtt.sample(nanos);
         }
         rtt

@@ -22,6 +22,7 @@ pub(super) enum CallPhase {
 pub(super) struct Call {
     pub(super) request_len: u32,
     pub(super) response_len: u32,
+    pub(super) method: u32,
     pub(super) session: u32,
     pub(super) phase: CallPhase,
     /// Bytes of its request that its caller put on the network, those of second copies included.
@@ -29,6 +30,9 @@ pub(super) struct Call {
     /// The same in packets.
     pub(super) packets: u32,
     pub(super) executions: u8,
+    /// When its handler was given it, and how long it took to answer, in nanoseconds.
+    pub(super) executed_at: Option<Instant>,
+    pub(super) took: Option<u64>,
     /// Its handler panicked.
     pub(super) panicked: bool,
     /// Bytes of its extension, if it has one.
@@ -71,18 +75,21 @@ pub(crate) struct Asked {
 }
 
 impl Oracle {
-    /// A call is about to be made. Its number goes with it as method and token.
+    /// A call is about to be made. Its number goes with it as token.
     pub(crate) fn begin(&mut self, session: u32, request_len: u32, response_len: u32) -> u32 {
         let phase = CallPhase::UnderWay;
         let (sent, executions, panicked) = (0, 0, false);
         self.calls.push(Call {
             request_len,
             response_len,
+            method: u32::MAX,
             session,
             phase,
             sent,
             packets: 0,
             executions,
+            executed_at: None,
+            took: None,
             panicked,
             extension_len: None,
             begun_at: self.now,
@@ -139,19 +146,20 @@ impl Oracle {
         self.outcomes.abandoned += 1;
     }
 
-    /// A handler is given a request.
-    pub(crate) fn executed(&mut self, at: Incarnation, method: u32, body: &[u8]) -> Asked {
-        let Some(call) = self.calls.get_mut(method as usize) else {
+    /// A handler is given a request, which says that it is of call `id`.
+    pub(crate) fn executed(&mut self, at: Incarnation, id: u32, body: &[u8]) -> Asked {
+        let Some(call) = self.calls.get_mut(id as usize) else {
             if self.is_trusted {
-                self.blame(format!("a handler is given call {method}, which was never made"));
+                self.blame(format!("a handler is given call {id}, which was never made"));
             }
-            let response_key = u64::from(method);
+            let response_key = u64::from(id);
             return Asked { response_len: body.len(), response_key, extended: false };
         };
         let response_len = call.response_len as usize;
         call.executions = call.executions.saturating_add(1);
+        call.executed_at = Some(self.now);
         let Call { executions, phase, request_len, session, extension_len, .. } = *call;
-        let request_key = pattern::key(self.seed, method);
+        let request_key = pattern::key(self.seed, id);
         let response_key = pattern::answer(request_key, body.len());
         let extended = extension_len.is_some() && pattern::answers_extended(response_key);
         let asked = Asked { response_len, response_key, extended };
@@ -159,22 +167,22 @@ impl Oracle {
             return asked;
         }
         if executions > 1 {
-            self.blame(format!("call {method} is executed {executions} times"));
+            self.blame(format!("call {id} is executed {executions} times"));
         }
         if phase == CallPhase::EndedNotExecuted {
-            self.blame(format!("call {method} is executed, and was said not to be"));
+            self.blame(format!("call {id} is executed, and was said not to be"));
         }
         if body.len() != request_len as usize || !pattern::matches(body, request_key) {
             let len = body.len();
             self.blame(format!(
-                "the request of call {method} is not what was sent: {len} of {request_len} bytes"
+                "the request of call {id} is not what was sent: {len} of {request_len} bytes"
             ));
         }
         match self.sessions[session as usize].home {
             None => self.sessions[session as usize].home = Some(at),
             Some(home) if home == at => {}
             Some(home) => self.blame(format!(
-                "session {session} of endpoint {home:?} (number, life) has call {method} executed by {at:?}"
+                "session {session} of endpoint {home:?} (number, life) has call {id} executed by {at:?}"
             )),
         }
         asked
@@ -205,6 +213,7 @@ impl Oracle {
         let mut phase = CallPhase::Ended;
         if matches!(result, Ok(_) | Err(CallError::Status(_))) {
             self.sessions[session as usize].heard_at = self.now;
+            self.told_time(id);
         }
         match result {
             Ok(body) => {

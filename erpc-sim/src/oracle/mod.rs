@@ -6,6 +6,7 @@
 mod calls;
 mod causes;
 mod early;
+mod methods;
 mod outcomes;
 mod streams;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use erpc_core::time::Instant;
 
 pub(crate) use self::calls::Asked;
 use self::calls::{Call, CallPhase};
+use self::methods::MethodTimes;
 pub use self::outcomes::{HandlerEvents, Outcomes};
 use self::streams::Stream;
 pub use self::streams::Streams;
@@ -91,6 +93,7 @@ pub struct Oracle {
     /// Calls that may have been executed, as their errors say, and not all of whose packets were seen to go
     /// out; perhaps they are in the queue of this turn.
     unsent: Vec<u32>,
+    method_times: MethodTimes,
     handler_events: HandlerEvents,
     outcomes: Outcomes,
     violation: Option<Violation>,
@@ -123,6 +126,7 @@ impl Oracle {
             under_way: 0,
             opened: 0,
             unsent: Vec::new(),
+            method_times: MethodTimes::default(),
             handler_events: HandlerEvents::default(),
             outcomes: Outcomes::default(),
             violation: None,

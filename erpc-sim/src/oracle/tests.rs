@@ -125,6 +125,27 @@ impl Fixture {
         self
     }
 
+    fn is_of_method(&mut self, method: u32) -> &mut Self {
+        self.oracle.is_of_method(self.id, method);
+        self
+    }
+
+    /// A call of this method is sent, executed and answered after so many nanoseconds.
+    fn method_takes(&mut self, method: u32, from: u64, nanos: u64) -> &mut Self {
+        self.after(from).calls_again().is_of_method(method).is_sent().is_executed();
+        let id = self.id;
+        self.after(from + nanos).oracle.handler_answers(id);
+        self.is_answered()
+    }
+
+    /// A call of this method is sent at `from`, and again so many nanoseconds later.
+    fn is_probed(&mut self, method: u32, from: u64, nanos: u64) -> &mut Self {
+        self.after(from).calls_again().is_of_method(method).is_sent();
+        self.after(from + nanos).is_sent();
+        self.oracle.is_probed(self.id, Instant::from_nanos(START + from), MS);
+        self
+    }
+
     fn fails(&mut self, error: CallError) -> &mut Self {
         let request = self.request();
         self.oracle.ended(self.id, Err(&error), &request);
@@ -146,6 +167,7 @@ const CALM: &[Feature] = &[];
 const DEADLY: &[Feature] = &[Feature::Crashes];
 /// What arrives need not be what was sent.
 const UNTRUSTED: &[Feature] = &[Feature::Crashes, Feature::Corruption];
+const MS: u64 = 1_000_000;
 const LIVENESS: u64 = 10_000_000_000;
 const CONNECT: u64 = 2_000_000_000;
 
@@ -567,6 +589,33 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         },
         "session 0 opens twice",
     ),
+    // Probes.
+    (
+        CALM,
+        |s| {
+            s.opens().method_takes(3, 0, 5 * MS).method_takes(3, 5 * MS, 4 * MS);
+            s.is_probed(3, 10 * MS, 4 * MS);
+        },
+        "is repeated after 4000000 ns; method 3 takes 4000000 ns or more",
+    ),
+    (
+        CALM,
+        |s| {
+            s.opens().method_takes(3, 0, 90 * MS).is_probed(3, 100 * MS, 8 * MS);
+        },
+        "method 3 takes 90000000 ns or more",
+    ),
+    (
+        CALM,
+        |s| {
+            s.opens();
+            (0..16).for_each(|method| {
+                s.method_takes(method, 10 * MS * u64::from(method), 5 * MS);
+            });
+            s.is_probed(0, 160 * MS, 5 * MS);
+        },
+        "method 0 takes 5000000 ns or more",
+    ),
 ];
 
 /// The same without a mistake.
@@ -579,6 +628,33 @@ const TRUE: &[(&[Feature], Steps)] = &[
     }),
     (CALM, |s| {
         s.after(CONNECT).closes(Cause::Connect(ConnectError::Timeout));
+    }),
+    // As late as it should be; another method; a method that is quick at times; long ago; more than eight timeouts later.
+    (CALM, |s| {
+        s.opens().method_takes(3, 0, 4 * MS).is_probed(3, 10 * MS, 5 * MS);
+    }),
+    (CALM, |s| {
+        s.opens().method_takes(3, 0, 4 * MS).is_probed(4, 10 * MS, MS);
+    }),
+    (CALM, |s| {
+        s.opens().method_takes(3, 0, 4 * MS).method_takes(3, 4 * MS, MS).is_probed(3, 10 * MS, MS);
+    }),
+    (CALM, |s| {
+        s.opens().method_takes(3, 0, 4 * MS).is_probed(3, 504 * MS, MS);
+    }),
+    (CALM, |s| {
+        s.opens().method_takes(3, 0, 90 * MS).is_probed(3, 100 * MS, 9 * MS);
+    }),
+    // More slow methods than a client keeps times of.
+    (CALM, |s| {
+        s.opens();
+        (0..17).for_each(|method| {
+            s.method_takes(method, 10 * MS * u64::from(method), 5 * MS);
+        });
+        s.is_probed(16, 170 * MS, MS);
+    }),
+    (DEADLY, |s| {
+        s.opens().method_takes(3, 0, 4 * MS).is_probed(3, 10 * MS, MS);
     }),
     (CALM, |s| {
         let request = s.request();

@@ -3,13 +3,29 @@
 use bytes::BufMut;
 use erpc_core::protocol::{Cause, NewCall, RejectReason};
 use erpc_core::time::Instant;
-use erpc_core::wire::extension::MAX_EXTENSION;
+use erpc_core::wire::extension::{Extension, MAX_EXTENSION};
 
 use super::{Cx, Party, UserSession};
 use crate::call_behaviour::CallBehaviour;
 use crate::oracle::Oracle;
 use crate::pattern;
 use crate::plan::Plan;
+
+/// Methods below this number are shared: their requests begin with the numbers of their calls. Of the others each has one
+/// call, whose number it tells.
+pub(crate) const SHARED_METHODS: u32 = 64;
+
+/// The number of the call that a request is of, as its method and its first bytes tell; one that no call has if they do not.
+pub(crate) fn call_of(method: u32, extended: bool, request: &[u8]) -> u32 {
+    if method >= SHARED_METHODS {
+        return method - SHARED_METHODS;
+    }
+    let body = match extended {
+        true => Extension::split(request).map_or(&[][..], |(_, body)| body),
+        false => request,
+    };
+    pattern::call(body).unwrap_or(u32::MAX)
+}
 
 impl Party {
     /// Makes the calls that are owed, as many at a time as the plan says.
@@ -45,13 +61,17 @@ impl Party {
                 request.put_slice(&oracle.extend(id, behaviour.deadline));
             }
             pattern::fill(&mut request, oracle.request_key(id), len as usize);
+            let shared = self.chances.methods.below(plan.handlers.methods) as u32;
+            let tells = pattern::call(&request.as_slice()[request.len() - len as usize..]);
+            let method = tells.map_or(SHARED_METHODS + id, |_| shared);
+            oracle.is_of_method(id, method);
             self.handed_over += 1;
             let call = NewCall {
                 extended: behaviour.extended,
                 deadline: behaviour
                     .deadline
                     .map_or(Instant::NEVER, |left| cx.now().plus_nanos(left)),
-                ..NewCall::new(id, request, u64::from(id))
+                ..NewCall::new(method, request, u64::from(id))
             };
             match cx.call(session.id, call) {
                 Ok(()) => {

@@ -17,6 +17,7 @@ use crate::plan::Handlers;
 pub(crate) struct Answer {
     /// The call's number at the oracle.
     pub(super) id: u32,
+    pub(super) method: u32,
     pub(super) handle: RequestHandle,
     pub(super) asked: Asked,
 }
@@ -33,17 +34,18 @@ pub(super) struct PutOff {
 
 impl Party {
     /// Gives an answer that was put off, unless that was made unnecessary.
-    pub(crate) fn answer_late(&mut self, cx: &mut Cx<'_>, answer: Answer) {
+    pub(crate) fn answer_late(&mut self, cx: &mut Cx<'_>, answer: Answer, oracle: &mut Oracle) {
         let place = self.put_off.iter().position(|put_off| put_off.handle == answer.handle);
         if let Some(place) = place {
             self.put_off.swap_remove(place);
-            self.answer(cx, answer);
+            self.answer(cx, answer, oracle);
         }
     }
 
     /// Gives an answer.
-    fn answer(&mut self, cx: &mut Cx<'_>, answer: Answer) {
-        let Answer { handle, asked, .. } = answer;
+    fn answer(&mut self, cx: &mut Cx<'_>, answer: Answer, oracle: &mut Oracle) {
+        let Answer { id, handle, asked, .. } = answer;
+        oracle.handler_answers(id);
         let extension =
             if asked.extended { pattern::extension(asked.response_key) } else { Vec::new() };
         let len = extension.len() + asked.response_len;
@@ -77,11 +79,19 @@ impl Party {
         handlers: &Handlers,
         oracle: &mut Oracle,
     ) -> Option<u64> {
+        let Answer { id, handle, .. } = answer;
+        let put_off = PutOff { id, handle, told: false, gone: false };
+        let least = handlers.slow_methods.get(answer.method as usize).copied().unwrap_or(0);
+        if least > 0 {
+            self.put_off.push(put_off);
+            return Some(self.chances.delays.within(least, 2 * least));
+        }
         if self.chances.panics.percent(handlers.panic_percent) {
             // As the typed layer does it; not by `panic!`, which would print a message every time.
             let outcome = catch_unwind(AssertUnwindSafe(|| resume_unwind(Box::new("a handler"))));
             if outcome.is_err() {
-                oracle.panicked(answer.id);
+                oracle.handler_answers(id);
+                oracle.panicked(id);
                 cx.respond_status(
                     answer.handle,
                     &Status::new(Code::Internal, "the handler panicked"),
@@ -91,13 +101,12 @@ impl Party {
         }
         let random = &mut self.chances.delays;
         if random.percent(handlers.slow_percent) {
-            let Answer { id, handle, .. } = answer;
-            self.put_off.push(PutOff { id, handle, told: false, gone: false });
+            self.put_off.push(put_off);
             let is_stuck = random.percent(handlers.stuck_percent);
             let latest = if is_stuck { handlers.stuck_nanos } else { handlers.slowest_nanos };
             return Some(random.below(latest + 1));
         }
-        self.answer(cx, answer);
+        self.answer(cx, answer, oracle);
         None
     }
 }

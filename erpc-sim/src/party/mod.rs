@@ -9,6 +9,7 @@ use erpc_core::buf::MsgBuf;
 use erpc_core::event_loop::Context;
 use erpc_core::protocol::SessionId;
 
+pub(crate) use self::calls::call_of;
 pub(crate) use self::handlers::Answer;
 use self::handlers::PutOff;
 use self::streams::{Lane, Streams};
@@ -61,6 +62,7 @@ struct Chances {
     memory: Random,
     churn: Random,
     behaviour: Random,
+    methods: Random,
     /// Of handlers that are told that nobody waits.
     obedience: Random,
     streams: Random,
@@ -78,6 +80,7 @@ impl Chances {
             behaviour: random.fork(7),
             obedience: random.fork(8),
             streams: random.fork(9),
+            methods: random.fork(10),
         }
     }
 }

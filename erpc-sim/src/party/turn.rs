@@ -11,7 +11,7 @@ use erpc_core::time::Instant;
 
 use super::handlers::Answer;
 use super::streams::{stream_of, stream_of_token};
-use super::{Cx, Party};
+use super::{Cx, Party, call_of};
 use crate::SimRoute;
 use crate::oracle::Oracle;
 use crate::plan::Plan;
@@ -32,16 +32,17 @@ impl App<SimTransport> for Turn<'_> {
             return self.party.stream_request(cx, request, self.oracle);
         }
         let Request { handle, method, body, extended, deadline, .. } = request;
-        let bare = self.oracle.bare_request(method, body.as_slice(), Some(extended));
-        let asked = self.oracle.executed(self.party.me, method, bare);
+        let id = call_of(method, extended, body.as_slice());
+        let bare = self.oracle.bare_request(id, body.as_slice(), Some(extended));
+        let asked = self.oracle.executed(self.party.me, id, bare);
         let now = cx.now().as_nanos();
         let left =
             (deadline != Instant::NEVER).then(|| deadline.as_nanos().wrapping_sub(now) as i64);
-        self.oracle.told_deadline(method, left);
+        self.oracle.told_deadline(id, left);
         if let Body::Message(message) = body {
             cx.recycle(message);
         }
-        let answer = Answer { id: method, handle, asked };
+        let answer = Answer { id, method, handle, asked };
         let handlers = &self.plan.handlers;
         if let Some(nanos) = self.party.handle(cx, answer, handlers, self.oracle) {
             self.later.push((nanos, answer));

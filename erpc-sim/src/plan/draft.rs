@@ -15,8 +15,8 @@ use erpc_core::wire::extension::MAX_EXTENSION;
 use super::faults::{outage, suffer};
 use super::times::Times;
 use super::{
-    EndpointPlan, HOUR, Handlers, Happening, MOST_CREDITS, MS, Plan, Reserve, SECOND, SLOWEST_PACE,
-    Sizes,
+    EndpointPlan, HOUR, Handlers, Happening, MOST_CREDITS, MOST_METHODS, MS, Plan, Reserve, SECOND,
+    SLOWEST_PACE, Sizes,
 };
 use crate::call_behaviour::CallMix;
 use crate::transport::Nic;
@@ -31,6 +31,7 @@ pub(super) mod purpose {
     pub(in crate::plan) const CHECKSUMS: u64 = 5;
     pub(in crate::plan) const PACING: u64 = 6;
     pub(in crate::plan) const LIMITS: u64 = 7;
+    pub(in crate::plan) const METHODS: u64 = 8;
     pub(in crate::plan) const FIRST_FEATURE: u64 = 100;
 }
 
@@ -323,6 +324,12 @@ impl<'a> Draft<'a> {
             })
             .collect();
         rounds.sort_unstable();
+        // Some make a single call first: what becomes of it, no answer to another one tells.
+        let (is_first, (first, _)) = (random.percent(30), rounds[0]);
+        let before = random.below(first.as_nanos() - SECOND + 1);
+        if is_first {
+            rounds.insert(0, (Instant::from_nanos(SECOND + before), 1));
+        }
         rounds
     }
 
@@ -388,6 +395,37 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Where endpoints die, some of those that have streams do so while the first of these are under way.
+    fn add_deaths_of_streams(&self, events: &mut Vec<(Instant, Happening)>) {
+        let Some(mut random) = self.feature(Feature::Streams) else { return };
+        for (who, endpoint) in self.plan.endpoints.iter().enumerate() {
+            let Some((begin, _)) = endpoint.stream_rounds.first() else { continue };
+            // 16 us to 32 ms later.
+            let (dies, soon) = (random.percent(50), 1 << random.within(14, 24));
+            let at = begin.plus_nanos(soon + random.below(soon)).min(self.healed);
+            let down = random.below(self.times.length / 2).min(self.healed.nanos_since(at).max(1));
+            if dies && self.plan.features.has(Feature::Crashes) {
+                events.push((at, Happening::Crash(who, down)));
+            }
+        }
+    }
+
+    /// Calls share a few methods or many, of which handlers may make some slow.
+    fn add_methods(&mut self) {
+        let mut random = self.root.fork(purpose::METHODS);
+        let handlers = &mut self.plan.handlers;
+        handlers.methods = *random.pick(&[1, 2, 4, 12, MOST_METHODS as u64]);
+        let slow_percent = *random.pick(&[30, 60, 100]);
+        for least in &mut handlers.slow_methods {
+            let nanos = self.times.rto * random.within(2, 6);
+            let is_slow = random.percent(slow_percent);
+            *least = match is_slow && self.plan.features.has(Feature::SlowHandlers) {
+                true => nanos,
+                false => 0,
+            };
+        }
+    }
+
     pub(super) fn add_happenings(&mut self) {
         let endpoints = self.plan.endpoints.len() as u64;
         let links = u64::from(self.plan.topology.links());
@@ -423,8 +461,10 @@ impl<'a> Draft<'a> {
                 events.push((at, happening));
             }
         }
+        self.add_deaths_of_streams(&mut events);
         events.sort_by_key(|(at, _)| *at);
         self.plan.events = events;
+        self.add_methods();
         if let Some(mut random) = self.feature(Feature::SlowHandlers) {
             self.plan.handlers.slow_percent = random.within(1, 60) as u32;
             self.plan.handlers.slowest_nanos = *random.pick(&[1_000, 100_000, 20 * MS, SECOND]);

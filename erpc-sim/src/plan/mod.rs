@@ -138,6 +138,11 @@ pub enum Happening {
 /// What handlers do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Handlers {
+    /// Methods that calls share, at least 1.
+    pub methods: u64,
+    /// The least time that each of these takes, in nanoseconds; the most is twice that. 0 for those that are not slow as
+    /// such.
+    pub slow_methods: [u64; MOST_METHODS],
     /// In a hundred requests, how many are answered later.
     pub slow_percent: u32,
     /// The latest answer, in nanoseconds; not of those that are stuck.
@@ -149,6 +154,16 @@ pub struct Handlers {
     /// In a hundred requests, how many make the handler panic.
     pub panic_percent: u32,
 }
+
+impl Handlers {
+    /// Whether some methods are slow as such.
+    pub(crate) fn has_slow_methods(&self) -> bool {
+        self.slow_methods.iter().take(self.methods as usize).any(|least| *least > 0)
+    }
+}
+
+/// Methods that calls share, at most: more than clients keep times of.
+const MOST_METHODS: usize = 24;
 
 /// The most credits that an endpoint gives a session.
 pub(crate) const MOST_CREDITS: u16 = 128;
@@ -226,7 +241,9 @@ impl Plan {
         let Times { liveness, ping, connect, .. } = self.times;
         let calm =
             if self.spares_sessions() { 3 * ping } else { liveness * 3 / 2 + 2 * ping + connect };
-        let executing = self.handlers.slowest_nanos.max(self.handlers.stuck_nanos);
+        let Handlers { slowest_nanos, stuck_nanos, slow_methods, .. } = self.handlers;
+        let slow = slow_methods.iter().max().map_or(0, |least| 2 * least);
+        let executing = slowest_nanos.max(stuck_nanos).max(slow);
         let repeats = 8 * MAX_RTO + backlog_calls * MAX_RTO / 16;
         // What a byte takes at the rate of the slowest link, or of a controller that has gone down.
         let per_byte = if self.features.has(Feature::Pacing) { SECOND / SLOWEST_PACE } else { 32 };

@@ -3,6 +3,7 @@
 mod chaos;
 mod checks;
 mod ending;
+mod first_timeouts;
 mod packets;
 mod report;
 mod shares;
@@ -93,6 +94,11 @@ pub struct World<'p> {
     pulls: packets::Pulls,
     /// What clients have sent last.
     last_requests: unread::LastRequests,
+    /// Of sessions that were just opened.
+    first_timeouts: first_timeouts::FirstTimeouts,
+    /// Some methods are slow, and sessions live: whether clients wait for the slow ones is looked at. Each stream is a method of
+    /// its own, and often slow: beside them, clients forget others.
+    follows_methods: bool,
     /// What servers have sent again.
     repeats: packets::Repeats,
     oracle: Oracle,
@@ -136,6 +142,10 @@ impl<'p> World<'p> {
             peers: plan.endpoints.iter().map(|endpoint| plan.peers_of(endpoint)).collect(),
             pulls: packets::Pulls::default(),
             last_requests: unread::LastRequests::default(),
+            first_timeouts: first_timeouts::FirstTimeouts::new(plan),
+            follows_methods: plan.spares_sessions()
+                && plan.handlers.has_slow_methods()
+                && !plan.has_streams(),
             repeats: packets::Repeats::default(),
             oracle: Oracle::new(plan),
             phase: Phase::Faults,
@@ -246,7 +256,9 @@ impl<'p> World<'p> {
         match event {
             Event::GoOn(packet, way) => self.go_on(packet, way),
             Event::Answer(of, answer) => {
-                self.act_in_life(of, |party, cx, _, _| party.answer_late(cx, answer));
+                self.act_in_life(of, |party, cx, oracle, _| {
+                    party.answer_late(cx, answer, oracle);
+                });
             }
             Event::Cancel(of, id) => {
                 self.act_in_life(of, |party, cx, oracle, _| party.cancel(cx, id, oracle));

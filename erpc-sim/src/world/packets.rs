@@ -12,7 +12,7 @@ use erpc_test_tools::random::mix;
 use super::{Event, World};
 use crate::SimRoute;
 use crate::net::Packet;
-use crate::party::stream_of;
+use crate::party::{call_of, stream_of};
 use crate::transport::Sent;
 
 /// Where a packet is held back: between an endpoint and the network.
@@ -25,23 +25,28 @@ pub(super) enum Way {
 /// Slots of a session.
 const SLOTS: u32 = 8;
 
-/// What only the first packet of a long request tells: its method. By sender, session and slot, with the request's
+/// What only the first packet of a long request tells: its call, or the method of its stream. By sender, session and slot, with the request's
 /// number.
 #[derive(Default)]
 pub(super) struct Requests(BTreeMap<(SimRoute, u64, u32), (u32, u32)>);
 
 impl Requests {
-    /// The method of the request that a packet is of, which `from` sends.
+    /// The call of the request that a packet is of, which `from` sends, or the method of its stream.
     #[inline]
-    fn method(&mut self, from: SimRoute, header: &Header, payload: usize) -> u32 {
-        if header.packet.get() == 0 && header.size as usize <= payload {
-            return header.aux;
+    fn of(&mut self, from: SimRoute, header: &Header, payload: &[u8]) -> u32 {
+        let of = || match stream_of(header.aux) {
+            Some(_) => header.aux,
+            None => call_of(header.aux, header.flags.extended(), payload),
+        };
+        if header.packet.get() == 0 && header.size as usize <= payload.len() {
+            return of();
         }
         let number = header.request.to_u32();
         let place = (from, header.connection.to_u64(), number % SLOTS);
         if header.packet.get() == 0 {
-            self.0.insert(place, (number, header.aux));
-            return header.aux;
+            let of = of();
+            self.0.insert(place, (number, of));
+            return of;
         }
         self.0.get(&place).filter(|known| known.0 == number).map_or(u32::MAX, |known| known.1)
     }
@@ -137,19 +142,22 @@ impl World<'_> {
                     let with = if trailer { "with" } else { "without" };
                     self.oracle.blame(format!("a {kind:?} is sent {with} a checksum"));
                 }
+                let mut call = None;
                 if kind == Kind::Request {
-                    let payload = bytes.len() - checksum::overhead(trailer);
-                    let method = self.requests.method(from, &header, payload);
-                    self.oracle.sent(method, payload);
+                    let end = bytes.len() - (checksum::overhead(trailer) - HEADER_LEN);
+                    let payload = &bytes[HEADER_LEN..end];
+                    let of = self.requests.of(from, &header, payload);
+                    call = Some(of);
+                    self.oracle.sent(of, payload.len());
                     if flags.extended()
                         && header.packet.get() == 0
                         && let Some(field) = bytes.get(DEADLINE_AT..DEADLINE_AT + 4)
                     {
                         let micros =
                             field.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
-                        match stream_of(method) {
+                        match stream_of(of) {
                             Some(id) => self.oracle.stream_sent_deadline(id, bytes[OP_AT], micros),
-                            None => self.oracle.sent_deadline(method, micros),
+                            None => self.oracle.sent_deadline(of, micros),
                         }
                     }
                 }
@@ -170,6 +178,25 @@ impl World<'_> {
                         header.request.to_u32()
                     ));
                 }
+                let floor = self.nodes[index].port.nic().min_rto.as_nanos() as u64;
+                if let (Some(call), Some(again)) = (call, repetition)
+                    && self.follows_methods
+                    && !self.last_requests.is_passed(from, to, again)
+                {
+                    self.oracle.is_probed(call, again.before, floor);
+                }
+                let time = self.driver.now();
+                if let Some(again) = repetition
+                    && let Some((waited, trip)) =
+                        self.first_timeouts.repeated(from, to, &again, time, floor)
+                {
+                    self.oracle.blame(format!(
+                        "the first timeout of a session from {from} to {to} takes {waited} ns, its handshake took {trip}"
+                    ));
+                }
+                let is_plain = call.is_some()
+                    && header.size as usize + checksum::overhead(trailer) == bytes.len();
+                self.first_timeouts.sent(from, to, &bytes, is_plain, time);
                 if self.repeats.is_hasty(from, to, &header, now, pause) {
                     self.oracle.blame(format!(
                         "the response to request {} of a session at {from} is sent over and over",
@@ -256,6 +283,12 @@ impl World<'_> {
             return;
         }
         let asks_for = answers_asked_for(&packet, &mut self.pulls);
+        if self.follows_methods
+            && let Ok(header) = Header::parse(&packet.bytes)
+        {
+            self.last_requests.answered(packet.from, packet.to, &header, self.driver.now());
+        }
+        self.first_timeouts.arrived(packet.from, packet.to, &packet.bytes, self.driver.now());
         node.port.set_now(self.driver.now());
         if node.port.deliver(packet.from, packet.bytes, packet.marked) {
             node.forged += u64::from(packet.forged);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use erpc_core::time::Instant;
 use erpc_core::wire::control::Control;
-use erpc_core::wire::{Header, Kind, checksum};
+use erpc_core::wire::{ANNOUNCEMENT, Header, Kind, checksum};
 
 use crate::SimRoute;
 use crate::hostile::craft::read_control;
@@ -17,16 +17,20 @@ const SLOTS: u32 = 8;
 pub(super) struct LastRequests {
     /// The client's id of each session, by the server and its own id.
     sessions: BTreeMap<(SimRoute, u64), u64>,
+    /// The server's id of each session, by the client and its own id.
+    servers: BTreeMap<(SimRoute, u64), u64>,
     /// The request's number, and when it was sent last: by client, server, the server's id and the slot.
     requests: BTreeMap<(SimRoute, SimRoute, u64, u32), (u32, Instant)>,
+    /// No answer has come to anything that was sent later; by client and server.
+    answered: BTreeMap<(SimRoute, SimRoute), Instant>,
 }
 
 /// A request that is sent again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Repetition {
     /// The client's id of the session.
-    connection: u64,
-    number: u32,
+    pub(super) connection: u64,
+    pub(super) number: u32,
     /// When it was sent before.
     pub(super) before: Instant,
 }
@@ -56,6 +60,7 @@ impl LastRequests {
         let session = header.connection.to_u64();
         if let Some((_, Control::Opened { server, .. })) = read_control(bytes) {
             self.sessions.insert((from, server.to_u64()), session);
+            self.servers.insert((to, session), server.to_u64());
         }
         let size = bytes.len() - checksum::overhead(header.flags.trailer());
         if header.kind != Kind::Request || header.packet.get() != 0 || header.size as usize != size
@@ -67,5 +72,26 @@ impl LastRequests {
         let (known, before) = self.requests.insert(place, (number, now))?;
         let connection = *self.sessions.get(&(to, session))?;
         (known == number).then_some(Repetition { connection, number, before })
+    }
+
+    /// Notes a packet of a session that `from` has sent and `to` gets now.
+    pub(super) fn answered(&mut self, from: SimRoute, to: SimRoute, header: &Header, now: Instant) {
+        let Some(session) = self.servers.get(&(to, header.connection.to_u64())) else { return };
+        let number = header.request.to_u32();
+        let begins = matches!(header.kind, Kind::Response | Kind::Failure | Kind::Accepted)
+            && matches!(header.packet.get(), 0 | ANNOUNCEMENT);
+        let request = self.requests.get(&(to, from, *session, number % SLOTS));
+        let sent_at = match request {
+            Some((known, sent_at)) if begins && *known == number => *sent_at,
+            // Pulls and pings may be as late as now.
+            _ => now,
+        };
+        let answered = self.answered.entry((to, from)).or_insert(sent_at);
+        *answered = sent_at.max(*answered);
+    }
+
+    /// Whether something may have been answered that `from` sent to `to` after the first copy of a request.
+    pub(super) fn is_passed(&self, from: SimRoute, to: SimRoute, again: Repetition) -> bool {
+        self.answered.get(&(from, to)).is_some_and(|answered| *answered > again.before)
     }
 }

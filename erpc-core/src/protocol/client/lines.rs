@@ -176,7 +176,7 @@ impl<R: Route> Lines<R> {
     pub(super) fn leave_peer(&mut self, key: PeerIndex) {
         let peer = &mut self.peers[key];
         peer.sessions -= 1;
-        if peer.sessions == 0
+        if (peer.sessions == 0 || mutant!(PeerLeftEarly))
             && let Some(gone) = self.peers.remove(key)
         {
             self.peer_index.remove(&gone.key);

@@ -1,6 +1,7 @@
 //! How long a server's handlers take, method by method.
 
 use super::recent_max::RecentMax;
+use crate::mutants::mutant;
 use crate::protocol::rtt::MAX_RTO;
 use crate::time::Instant;
 
@@ -49,11 +50,16 @@ impl MethodTimes {
         floor: u64,
         probes_unanswered: bool,
     ) {
+        if mutant!(MethodTimeForgotten) {
+            return;
+        }
         let known = (floor * MOST_FLOORS).max(self.get(now, method));
         let most = if probes_unanswered { MAX_RTO } else { known.min(MAX_RTO) };
         let same = self.times.iter().position(|(of, time)| *of == method && time.get(now) > 0);
         let least = || (0..METHODS).min_by_key(|at| self.times[*at].1.get(now));
         let Some(at) = same.or_else(least) else { return };
+        let (at, same) =
+            if mutant!(MethodTimeShared) { (0, same.filter(|at| *at == 0)) } else { (at, same) };
         let entry = &mut self.times[at];
         if same.is_none() {
             *entry = (method, RecentMax::NONE);

@@ -68,6 +68,9 @@ impl Hosts {
     /// A session of the host has ended.
     pub(super) fn leave(&mut self, host: u64, was_last_of_socket: bool) {
         let Some(entry) = self.hosts.get_mut(&host) else { return };
+        if mutant!(HostNeverLeaves) {
+            return;
+        }
         entry.sessions -= 1;
         entry.sockets -= u32::from(was_last_of_socket);
         if entry.sessions == 0 {

@@ -5,6 +5,7 @@ use crate::wire::{
 };
 
 use super::receiving::CreditReturn;
+use crate::mutants::mutant;
 
 /// The common part of all replies to one request.
 pub(super) struct ReplyHead<'s, R> {
@@ -26,7 +27,11 @@ impl<R> ReplyHead<'_, R> {
             kind,
             packet: PacketNumber::new(packet),
             request: self.request,
-            aux: self.window.after(nanos).with_mark(std::mem::take(self.marked)).to_u32(),
+            aux: self
+                .window
+                .after(if mutant!(HandlerTimeUntold) { 0 } else { nanos })
+                .with_mark(std::mem::take(self.marked))
+                .to_u32(),
             size,
             flags: self.flags,
         }
