@@ -36,13 +36,15 @@ fn the_server_learns_the_deadline_and_never_takes_it_for_earlier() {
 
 #[test]
 fn a_deadline_does_not_wait_for_another_session_whose_answer_may_be_unread() {
-    let (mut pair, silent) = deferring_with(EndpointConfig::new());
-    let session = pair.open();
-    pair.call(silent, 1, b"silent");
-    pair.call_until(session, 2, b"late", pair.now + ms(90));
+    let (mut pair, session) = deferring_with(EndpointConfig::new());
+    let silent = pair.open();
+    pair.call_until(session, 1, b"late", pair.now + ms(1_000));
+    // The server has said that it executes the call: its session's timer is armed for the deadline.
+    pair.live(ms(900));
+    pair.call(silent, 2, b"silent");
     pair.take_to_server();
-    // The silent session's timer fires first, and waits until the receive queue was read.
-    pair.pass_unread(ms(100), ms(99));
+    // The silent session's timer is due long before, and waits until the receive queue was read.
+    pair.pass_unread(ms(110), ms(109));
     assert_eq!(pair.outcome().result, LATE);
 }
 
