@@ -82,11 +82,7 @@ impl Party {
         let Answer { id, handle, .. } = answer;
         let put_off = PutOff { id, handle, told: false, gone: false };
         let least = handlers.slow_methods.get(answer.method as usize).copied().unwrap_or(0);
-        if least > 0 {
-            self.put_off.push(put_off);
-            return Some(self.chances.delays.within(least, 2 * least));
-        }
-        if self.chances.panics.percent(handlers.panic_percent) {
+        if least == 0 && self.chances.panics.percent(handlers.panic_percent) {
             // As the typed layer does it; not by `panic!`, which would print a message every time.
             let outcome = catch_unwind(AssertUnwindSafe(|| resume_unwind(Box::new("a handler"))));
             if outcome.is_err() {
@@ -100,11 +96,14 @@ impl Party {
             return None;
         }
         let random = &mut self.chances.delays;
-        if random.percent(handlers.slow_percent) {
+        if least > 0 || random.percent(handlers.slow_percent) {
             self.put_off.push(put_off);
             let is_stuck = random.percent(handlers.stuck_percent);
-            let latest = if is_stuck { handlers.stuck_nanos } else { handlers.slowest_nanos };
-            return Some(random.below(latest + 1));
+            return Some(match least {
+                _ if is_stuck => random.below(handlers.stuck_nanos + 1),
+                0 => random.below(handlers.slowest_nanos + 1),
+                _ => random.within(least, 2 * least),
+            });
         }
         self.answer(cx, answer, oracle);
         None
