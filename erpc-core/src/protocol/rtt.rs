@@ -101,7 +101,12 @@ impl RttEstimator {
 
     /// The smoothed RTT, `None` before the first sample.
     pub(super) fn smoothed(&self) -> Option<Duration> {
-        (self.srtt8 != 0).then(|| Duration::from_nanos(self.srtt8 >> 3))
+        (self.srtt8 != 0).then(|| Duration::from_nanos(self.smoothed_nanos()))
+    }
+
+    /// The smoothed RTT in nanoseconds, 0 before the first sample.
+    pub(super) fn smoothed_nanos(&self) -> u64 {
+        self.srtt8 >> 3
     }
 }
 

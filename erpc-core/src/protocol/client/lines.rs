@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::credits::Credits;
-use super::method_times::MethodTimes;
+use super::method_times::{MethodTimes, Told, Wait};
 use super::pacer::Pacer;
 use super::probing::Probing;
 use super::reservation::{Blocked, Capacity, Flow};
@@ -112,6 +112,8 @@ pub(super) struct Lines<R> {
     ready_peers: Vec<PeerIndex>,
     /// Sessions that got credits back for which calls wait.
     released: Vec<SessionIndex>,
+    /// When the last packet was sent that was answered, to any peer.
+    read_until: Instant,
     /// Sessions to be looked at, as the probe of their peer was answered.
     roused: Vec<SessionIndex>,
     /// Responses to be asked on for.
@@ -129,6 +131,7 @@ impl<R: Route> Lines<R> {
             room_line: Line::default(),
             ready_peers: Vec::new(),
             released: Vec::new(),
+            read_until: Instant::ZERO,
             roused: Vec::new(),
             pulls: Vec::new(),
             departures: PaceWheel::new(),
@@ -208,10 +211,18 @@ impl<R: Route> Lines<R> {
     /// told.
     #[inline(always)]
     pub(super) fn note_answer(&mut self, peer: PeerIndex, sent_at: Instant) -> bool {
-        self.peers[peer].probing.note_answer(sent_at)
+        self.read_until = self.read_until.max(sent_at);
+        let peer = &mut self.peers[peer];
+        peer.probing.note_answer(sent_at) | !peer.overdue.is_empty()
     }
 
-    /// The same while a probe is out, with what such a packet waits for, in nanoseconds.
+    /// Everything that had arrived before this has been read. It is when the latest packet left that was answered: the answer
+    /// lay behind all that was there by then, as receive queues keep packets in order.
+    pub(super) fn read_until(&self) -> Instant {
+        self.read_until
+    }
+
+    /// The same while a probe is out or calls are overdue, with what such a packet waits for, in nanoseconds.
     #[cold]
     pub(super) fn on_answer(
         &mut self,
@@ -256,7 +267,7 @@ impl<R: Route> Lines<R> {
         &mut self.peers[peer].probing
     }
 
-    /// A session has calls that may wait for the answer to a probe.
+    /// A session has calls that are overdue, unless an answer tells more.
     pub(super) fn rouse_later(&mut self, peer: PeerIndex, index: SessionIndex) {
         self.peers[peer].overdue.push(index);
     }
@@ -273,9 +284,43 @@ impl<R: Route> Lines<R> {
         self.peers[peer].method_times.get_or_insert_with(|| Box::new(MethodTimes::new()))
     }
 
-    /// How much longer than other answers one of this method may take at the peer, in nanoseconds.
-    pub(super) fn method_time(&self, peer: PeerIndex, now: Instant, method: u32) -> u64 {
-        self.peers[peer].method_times.as_ref().map_or(0, |times| times.get(now, method))
+    /// Whether some of the peer's methods are known to be slow.
+    #[inline(always)]
+    pub(super) fn has_slow_methods(&self, peer: PeerIndex) -> bool {
+        self.peers[peer].method_times.as_ref().is_some_and(|times| !times.is_empty())
+    }
+
+    /// How long a call of this method waits for the peer that was sent last at `sent_at`.
+    pub(super) fn method_wait(
+        &self,
+        key: PeerIndex,
+        now: Instant,
+        method: u32,
+        sent_at: Instant,
+    ) -> Wait {
+        let peer = &self.peers[key];
+        let times = peer.method_times.as_ref();
+        times.map_or(Wait::NONE, |times| times.get(now, method, peer.probing.is_passed(sent_at)))
+    }
+
+    /// A call of this method is sent again that was passed; see [`MethodTimes::ask`].
+    pub(super) fn ask_method(&mut self, peer: PeerIndex, now: Instant, method: u32, rtt: u64) {
+        // The answer to a question gives back what the call has reserved, and other calls may wait for that.
+        if self.are_empty(peer)
+            && let Some(times) = &mut self.peers[peer].method_times
+        {
+            times.ask(now, method, rtt);
+        }
+    }
+
+    /// The handler of a call has run for as long as was `told`; see [`MethodTimes::runs`].
+    pub(super) fn method_runs(&mut self, peer: PeerIndex, now: Instant, told: &Told, floor: u64) {
+        let holds_on = self.are_empty(peer);
+        let times = self.method_times(peer);
+        times.runs(now, told, floor);
+        if holds_on {
+            times.hold_on(now, told, floor);
+        }
     }
 
     // Waiting.

@@ -1,6 +1,16 @@
 //! How long a server's handlers take, method by method.
+//!
+//! An answer tells how long the server had the request. That includes what its loop was away, which says nothing of the
+//! method. So two times are kept of each slow method, for two questions:
+//!
+//! - A later call was answered, and this one was not: is it lost, or does its handler take long? The client waits for as
+//!   long as such answers took *that came after later ones*, at most, within the last one to two seconds. A server that
+//!   is away delays all answers, and changes their order no more than a path does.
+//! - No later call was answered: is the server away, or does the handler take long that it runs? The client waits for the
+//!   longest time told, less an eighth with every answer of the method: what the server's absence added to one
+//!   answer is forgotten some twenty answers later.
 
-use super::recent_max::RecentMax;
+use super::recent_max::{self, RecentMax};
 use crate::mutants::mutant;
 use crate::protocol::rtt::MAX_RTO;
 use crate::time::Instant;
@@ -14,6 +24,13 @@ const METHODS: usize = 16;
 /// recovery.
 const MOST_FLOORS: u64 = 8;
 
+/// The same for calls that later ones have overtaken: while they keep no other call waiting. An answer that took longer needs a
+/// probe anyway, which need not come so late: it counts as [`MOST_FLOORS`].
+const MOST_FLOORS_OVERTAKEN: u64 = 32;
+
+/// The longest time of some answers is exceeded soon: a call waits longer by this part of it.
+const MARGIN: u64 = 4;
+
 /// A time below this part of the floor is not kept: the floor covers it.
 const NOTABLE: u64 = 4;
 
@@ -23,47 +40,224 @@ pub(super) fn notable(floor: u64) -> u64 {
     floor / NOTABLE
 }
 
-/// What the slow methods of one server have lately taken at most.
+/// A call waits at most so much longer while others of its method ask, in nanoseconds: it may be the one that is lost.
+pub(super) fn most_held(floor: u64) -> u64 {
+    (floor * MOST_FLOORS).min(MAX_RTO)
+}
+
+/// What an answer tells of its method.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    pub(super) method: u32,
+    /// The server had the request for so many nanoseconds.
+    pub(super) nanos: u64,
+    /// A later call was answered before.
+    pub(super) overtaken: bool,
+    /// The call's probes, of which there were some, have gone without an answer until now. An unresponsive server is waited
+    /// for, not probed: it may be away for as long as the ceiling.
+    pub(super) probes_unanswered: bool,
+}
+
+/// What the slow methods of one server have lately taken.
 #[derive(Debug)]
 pub(super) struct MethodTimes {
-    times: [(u32, RecentMax); METHODS],
+    times: [MethodTime; METHODS],
+    /// So many of them, the first ones, are in use.
+    len: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct MethodTime {
+    method: u32,
+    /// Of answers that were overtaken.
+    overtaken: RecentMax,
+    /// Of all answers, fading with each, and when it was told last.
+    fading: u64,
+    told_at: Instant,
+    asking: Asking,
+}
+
+/// Calls that were passed are sent again few at a time, as the server may still execute them all: one, and if no `Accepted`
+/// comes, two, four, and so on.
+#[derive(Clone, Copy, Debug)]
+struct Asking {
+    /// The next ones are sent then.
+    next: Instant,
+    /// Of `allowed` ones so many were sent since the last time.
+    sent: u8,
+    allowed: u8,
+}
+
+impl Asking {
+    const NONE: Self = Self { next: Instant::ZERO, sent: 0, allowed: 0 };
+    const MOST: u8 = 64;
+
+    /// A call is sent again. The server answers within `pause` nanoseconds.
+    fn ask(&mut self, now: Instant, pause: u64) {
+        if now < self.next {
+            self.sent = self.sent.saturating_add(1);
+            return;
+        }
+        let before = if now.nanos_since(self.next) < recent_max::WINDOW { self.allowed } else { 0 };
+        let allowed = before.saturating_mul(2).clamp(1, Self::MOST);
+        *self = Self { next: now.plus_nanos(pause), sent: 1, allowed };
+    }
+
+    /// Until when calls wait.
+    fn until(&self) -> Instant {
+        if self.sent < self.allowed { Instant::ZERO } else { self.next }
+    }
+}
+
+/// How long a call waits for its answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    /// So many nanoseconds longer than one of a quick method.
+    pub(super) nanos: u64,
+    /// And until then: another call of the method was asked after.
+    pub(super) until: Instant,
+}
+
+impl Wait {
+    /// Of a call of a quick method.
+    pub(super) const NONE: Self = Self { nanos: 0, until: Instant::ZERO };
+
+    /// For a call that keeps others waiting, to a server to which timeouts are at least `floor` nanoseconds.
+    pub(super) fn shortened(self, floor: u64) -> Self {
+        Self { nanos: self.nanos.min(floor * MOST_FLOORS), ..self }
+    }
+}
+
+impl MethodTime {
+    const NONE: Self = Self {
+        method: 0,
+        overtaken: RecentMax::NONE,
+        fading: 0,
+        told_at: Instant::ZERO,
+        asking: Asking::NONE,
+    };
+
+    /// What a call waits for that was passed, or else for a server of which nothing comes.
+    fn get(&self, now: Instant, is_passed: bool) -> u64 {
+        let overtaken = self.overtaken.get(now);
+        if is_passed { overtaken } else { overtaken.max(self.faded(now)) }
+    }
+
+    fn faded(&self, now: Instant) -> u64 {
+        let is_old = now.nanos_since(self.told_at) >= 2 * recent_max::WINDOW;
+        if is_old { 0 } else { self.fading }
+    }
+
+    fn record(&mut self, now: Instant, told: &Told, floor: u64) {
+        let most = (floor * MOST_FLOORS).min(MAX_RTO);
+        if told.overtaken {
+            // Calls that are passed may well execute.
+            self.asking.allowed = 0;
+            let nanos = told.nanos.saturating_add(told.nanos / MARGIN);
+            let is_covered = nanos <= (floor * MOST_FLOORS_OVERTAKEN).min(MAX_RTO);
+            self.overtaken.record(now, if is_covered { nanos } else { most });
+        }
+        let known = self.faded(now);
+        let most = if told.probes_unanswered { MAX_RTO } else { most.max(known) };
+        self.fading = told.nanos.min(most).max(known - (known >> 3));
+        self.told_at = now;
+    }
 }
 
 impl MethodTimes {
     pub(super) const fn new() -> Self {
-        Self { times: [(0, RecentMax::NONE); METHODS] }
+        Self { times: [MethodTime::NONE; METHODS], len: 0 }
     }
 
-    /// How much longer than other answers one of this method may take, in nanoseconds.
-    pub(super) fn get(&self, now: Instant, method: u32) -> u64 {
-        let times = self.times.iter().filter(|(of, _)| *of == method);
-        times.map(|(_, time)| time.get(now)).max().unwrap_or(0)
+    /// Whether no method is known to be slow.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
-    /// The server tells that it took `nanos` for an answer; `probes_unanswered` if it has answered no probe meanwhile.
-    /// An unresponsive server is waited for, not probed: it may be away for as long as the ceiling.
-    pub(super) fn record(
-        &mut self,
-        now: Instant,
-        method: u32,
-        nanos: u64,
-        floor: u64,
-        probes_unanswered: bool,
-    ) {
+    /// How long a call of this method waits: if a later one was answered (`is_passed`), or if nothing comes.
+    pub(super) fn get(&self, now: Instant, method: u32, is_passed: bool) -> Wait {
+        let times = self.times[..self.len].iter().find(|time| time.method == method);
+        times.map_or(Wait::NONE, |time| Wait {
+            nanos: time.get(now, is_passed),
+            until: if is_passed { time.asking.until() } else { Instant::ZERO },
+        })
+    }
+
+    /// A call of this method that was passed is sent again, and keeps no other waiting. Within two round trips of `rtt` the
+    /// server says whether its handler runs. Methods that are answered in order are not asked about: the call is lost.
+    pub(super) fn ask(&mut self, now: Instant, method: u32, rtt: u64) {
+        if let Some(time) = self.find(method)
+            && time.overtaken.get(now) > 0
+        {
+            time.asking.ask(now, rtt.saturating_mul(2).min(MAX_RTO));
+        }
+    }
+
+    /// A handler has run for as long as is `told`, the server says, and not for how much longer. That is kept if there is a
+    /// place for it.
+    pub(super) fn runs(&mut self, now: Instant, told: &Told, floor: u64) {
+        if self.len < METHODS || self.find(told.method).is_some() {
+            self.record(now, told, floor);
+        }
+    }
+
+    /// The other calls of a method whose handler has run for as long as is `told` wait for as long again.
+    pub(super) fn hold_on(&mut self, now: Instant, told: &Told, floor: u64) {
+        if let Some(time) = self.find(told.method) {
+            let nanos = told.nanos.min(most_held(floor));
+            let next = now.plus_nanos(nanos).max(time.asking.next);
+            time.asking = Asking { next, ..Asking::NONE };
+        }
+    }
+
+    fn find(&mut self, method: u32) -> Option<&mut MethodTime> {
+        self.times[..self.len].iter_mut().find(|time| time.method == method)
+    }
+
+    /// Takes in what an answer tells, of a server to which timeouts are at least `floor` nanoseconds.
+    pub(super) fn record(&mut self, now: Instant, told: &Told, floor: u64) {
         if mutant!(MethodTimeForgotten) {
             return;
         }
-        let known = (floor * MOST_FLOORS).max(self.get(now, method));
-        let most = if probes_unanswered { MAX_RTO } else { known.min(MAX_RTO) };
-        let same = self.times.iter().position(|(of, time)| *of == method && time.get(now) > 0);
-        let least = || (0..METHODS).min_by_key(|at| self.times[*at].1.get(now));
-        let Some(at) = same.or_else(least) else { return };
-        let (at, same) =
-            if mutant!(MethodTimeShared) { (0, same.filter(|at| *at == 0)) } else { (at, same) };
-        let entry = &mut self.times[at];
-        if same.is_none() {
-            *entry = (method, RecentMax::NONE);
+        let known = self.times[..self.len].iter().position(|time| time.method == told.method);
+        if known.is_none() && mutant!(MethodTimeShared) {
+            self.len = 0;
         }
-        entry.1.record(now, nanos.min(most));
+        let at = match known {
+            Some(at) => at,
+            None if told.nanos <= notable(floor) => return self.forget_last(now),
+            None => self.place(now),
+        };
+        if known.is_none() {
+            self.times[at] = MethodTime { method: told.method, ..MethodTime::NONE };
+        }
+        self.times[at].record(now, told, floor);
+        let time = &self.times[at];
+        if time.asking.next <= now && time.get(now, false) <= notable(floor) {
+            self.len -= 1;
+            self.times.swap(at, self.len);
+        }
+    }
+
+    /// Forgets a method of which nothing was heard lately.
+    fn forget_last(&mut self, now: Instant) {
+        let last = self.times[..self.len].last();
+        if last.is_some_and(|time| time.asking.next <= now && time.get(now, false) == 0) {
+            self.len -= 1;
+        }
+    }
+
+    /// A place for another method, in the stead of the quickest if there is no other.
+    fn place(&mut self, now: Instant) -> usize {
+        if self.len < METHODS {
+            self.len += 1;
+            return self.len - 1;
+        }
+        let key = |at: &usize| {
+            let time = &self.times[*at];
+            (time.asking.next > now, time.get(now, false))
+        };
+        (0..METHODS).min_by_key(key).unwrap_or(0)
     }
 }

@@ -33,8 +33,9 @@ const MOST_LATENESS: u64 = 16_000_000;
 /// What the client knows of a server's silence.
 #[derive(Debug)]
 pub(super) struct Probing {
-    /// What was sent then has been answered.
+    /// What was sent then has been answered, or, by what a probe's answer tells, should have been.
     answered: Instant,
+    supposed: Instant,
     state: State,
     /// Calls wait at least until then: passed ones, because that is when they were, and others for a probe's answer.
     passed_at: Instant,
@@ -68,6 +69,7 @@ impl Probing {
     pub(super) const fn new() -> Self {
         Self {
             answered: Instant::ZERO,
+            supposed: Instant::ZERO,
             state: State::Quiet,
             passed_at: Instant::ZERO,
             patience: Instant::ZERO,
@@ -134,9 +136,22 @@ impl Probing {
         self.patience = now.plus_nanos(timeout);
     }
 
-    /// When what was sent last at `sent_at`, and is due at `own_due`, is lost or the server is to be probed.
-    pub(super) fn due(&self, now: Instant, own_due: Instant, sent_at: Instant) -> Instant {
-        if sent_at < self.answered || mutant!(EveryCallProbes) {
+    /// Whether something was answered that was sent after `sent_at`.
+    #[inline(always)]
+    pub(super) fn is_passed(&self, sent_at: Instant) -> bool {
+        sent_at < self.answered
+    }
+
+    /// When what was sent last at `sent_at`, and is due at `own_due`, is lost or the server is to be probed. `is_widespread`
+    /// if nothing comes for many calls.
+    pub(super) fn due(
+        &self,
+        now: Instant,
+        own_due: Instant,
+        sent_at: Instant,
+        is_widespread: bool,
+    ) -> Instant {
+        if sent_at < self.answered.max(self.supposed) || mutant!(EveryCallProbes) {
             return own_due.max(self.passed_at);
         }
         if let State::Supposed { since } = self.state
@@ -144,7 +159,8 @@ impl Probing {
         {
             return own_due.max(self.patience);
         }
-        own_due.plus_nanos(self.lateness.get(now)).max(self.patience)
+        let lateness = if is_widespread { self.lateness.get(now) } else { 0 };
+        own_due.plus_nanos(lateness).max(self.patience)
     }
 
     /// A call is overdue that was sent last at `sent_at`. Returns whether it is passed; else it is the probe, after which
@@ -155,13 +171,13 @@ impl Probing {
         sent_at: Instant,
         timeout: impl Fn(u8) -> u64,
     ) -> bool {
-        if sent_at < self.answered {
+        if sent_at < self.answered.max(self.supposed) {
             return true;
         }
         if let State::Supposed { since } = self.state
             && sent_at < since
         {
-            (self.answered, self.passed_at) = (since, now);
+            (self.supposed, self.passed_at) = (since, now);
             self.state = State::Quiet;
             return true;
         }

@@ -3,7 +3,7 @@
 use crate::time::Instant;
 
 /// A measurement counts for one to two windows of so many nanoseconds.
-const WINDOW: u64 = 1_000_000_000;
+pub(super) const WINDOW: u64 = 1_000_000_000;
 
 /// A maximum over the last one to two windows, in nanoseconds.
 ///

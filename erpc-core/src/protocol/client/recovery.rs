@@ -116,9 +116,10 @@ impl Recovery {
         echo == Stamp::NONE || echo.is_since(self.probed_at)
     }
 
-    /// Whether the server has had for `served` nanoseconds the request that it answers now: since before the last probe.
-    pub(super) fn was_there_before_probe(&self, served: u64, now: Instant) -> bool {
-        self.undecided > 0 && served > now.nanos_since(self.probed_at)
+    /// Whether the server has had for `served` nanoseconds the request that it answers now: since before a timeout sent
+    /// it again.
+    pub(super) fn was_there_before(&self, served: u64, now: Instant) -> bool {
+        served > now.nanos_since(self.probed_at)
     }
 
     /// Whether an answer has yet to tell if probes were needed.

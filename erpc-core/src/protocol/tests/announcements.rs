@@ -150,7 +150,7 @@ fn an_announced_response_waits_for_room() {
     for token in 0..2 {
         pair.call(session, token, b"slow");
     }
-    pair.live(ms(25));
+    pair.live(ms(50));
     for _ in 0..3 {
         pair.call(session, 2, b"fast");
     }

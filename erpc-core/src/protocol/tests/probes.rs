@@ -227,6 +227,134 @@ fn more_slow_methods_than_are_remembered_leave_the_slowest_known() {
 }
 
 #[test]
+fn the_absence_of_a_server_is_forgotten_after_some_answers_of_the_method() {
+    let (mut pair, [_, session]) = measured();
+    timed(&mut pair, session, 1, ms(5));
+    for _ in 0..30 {
+        timed(&mut pair, session, 1, Duration::from_micros(3));
+    }
+    let waited = lost(&mut pair, session, 1);
+    assert!((1_000..1_400).contains(&waited), "{waited} us");
+}
+
+/// A call of this method that a later one of method 9 overtakes, whose answer tells `processing`.
+fn overtaken(pair: &mut Pair, session: SessionId, method: u32, processing: Duration) {
+    let sent = call_of(pair, session, method);
+    let slow = header(&sent[0]);
+    pair.burst_at_server(CLIENT, &sent);
+    pair.take_to_client();
+    pair.now = pair.now + Duration::from_micros(5);
+    timed(pair, session, 9, Duration::ZERO);
+    pair.now = pair.now + processing;
+    let info = ReplyInfo::new(processing.as_nanos() as u64, 1 << 20).to_u32();
+    let response = pair.response(slow.request.to_u32(), 0, b"done").aux(info).bytes();
+    pair.at_client(SERVER, &response);
+    assert!(pair.outcome().result.is_ok());
+}
+
+/// When a call of this method is sent again that is lost, in microseconds, if a later call of another is answered.
+fn passed(pair: &mut Pair, session: SessionId, method: u32) -> u64 {
+    let start = pair.now;
+    call_of(pair, session, method);
+    pair.now = pair.now + Duration::from_micros(5);
+    timed(pair, session, 9, Duration::ZERO);
+    while pair.to_server.packets.is_empty() {
+        let next = pair.client.next_deadline().max(pair.now);
+        pair.pass(next - pair.now);
+    }
+    let after = (pair.now - start).as_micros() as u64;
+    pair.settle();
+    pair.outcome().result.expect("answered");
+    after
+}
+
+#[test]
+fn a_call_that_was_passed_does_not_wait_for_the_absence_of_the_server() {
+    let (mut pair, [_, session]) = measured();
+    timed(&mut pair, session, 1, ms(5));
+    let waited = passed(&mut pair, session, 1);
+    assert!((1_000..1_400).contains(&waited), "{waited} us");
+}
+
+#[test]
+fn a_call_that_was_passed_waits_for_a_method_that_is_answered_out_of_order() {
+    for (took, waits) in [(4, 6_000..6_400), (20, 26_000..26_400), (200, 9_000..9_400)] {
+        let (mut pair, [_, session]) = measured();
+        overtaken(&mut pair, session, 1, ms(took));
+        for _ in 0..50 {
+            timed(&mut pair, session, 1, Duration::from_micros(3));
+        }
+        let waited = passed(&mut pair, session, 1);
+        assert!(waits.contains(&waited), "{waited} us after {took} ms");
+    }
+}
+
+#[test]
+fn one_call_asks_for_all_of_a_slow_method_that_were_passed() {
+    let (mut pair, [_, session]) = measured();
+    overtaken(&mut pair, session, 1, ms(2));
+    pair.echo = false;
+    for _ in 0..7 {
+        call_of(&mut pair, session, 1).iter().for_each(|sent| pair.at_server(CLIENT, sent));
+    }
+    pair.now = pair.now + Duration::from_micros(5);
+    timed(&mut pair, session, 9, Duration::ZERO);
+    // After 3.5 ms a call asks. It is said to execute: the others wait for as long again, and for twice that.
+    let before = pair.client.stats().retransmissions.packets();
+    pair.live(ms(13));
+    assert_eq!(pair.client.stats().retransmissions.packets() - before, 2);
+}
+
+#[test]
+fn calls_of_a_slow_method_that_are_lost_are_sent_again_one_then_two_then_four() {
+    let (mut pair, [_, session]) = measured();
+    overtaken(&mut pair, session, 1, ms(2));
+    for _ in 0..7 {
+        call_of(&mut pair, session, 1);
+    }
+    pair.now = pair.now + Duration::from_micros(5);
+    timed(&mut pair, session, 9, Duration::ZERO);
+    let mut sent = vec![];
+    while pair.outcomes.len() < 7 {
+        let next = pair.client.next_deadline().max(pair.now);
+        pair.pass(next - pair.now);
+        let packets = pair.take_to_server();
+        sent.extend((!packets.is_empty()).then_some(packets.len()));
+        answered(&mut pair, &packets);
+    }
+    assert_eq!(sent, [1, 2, 4]);
+}
+
+#[test]
+fn a_lost_call_is_sent_again_however_long_others_of_its_method_execute() {
+    let (mut pair, [_, session]) = measured();
+    overtaken(&mut pair, session, 1, ms(2));
+    pair.echo = false;
+    for _ in 0..6 {
+        call_of(&mut pair, session, 1).iter().for_each(|sent| pair.at_server(CLIENT, sent));
+    }
+    call_of(&mut pair, session, 1);
+    pair.now = pair.now + Duration::from_micros(5);
+    timed(&mut pair, session, 9, Duration::ZERO);
+    let before = pair.asked.len();
+    // A timeout, the longest time of a method, and eight floors for the questions of others.
+    pair.live(ms(1 + 32 + 8 + 1));
+    assert_eq!(pair.asked.len(), before + 1);
+}
+
+#[test]
+fn an_answer_tells_that_all_was_read_that_had_come_when_its_request_left() {
+    let (mut pair, [other, session]) = measured();
+    call_of(&mut pair, session, 1);
+    pair.pass_unread(ms(2), ms(3));
+    assert_eq!(kinds(&pair.take_to_server()), [], "its answer may lie there");
+    let later = call_of(&mut pair, other, 9);
+    answered(&mut pair, &later);
+    pair.pass_unread(Duration::from_micros(20), ms(3));
+    assert_eq!(kinds(&pair.take_to_server()), [Kind::Request]);
+}
+
+#[test]
 fn the_first_timeout_comes_from_the_round_trip_of_the_handshake() {
     let mut pair = Pair::new(1_472, EndpointConfig::new().min_rto(ms(1)));
     let session = pair.connect();

@@ -303,7 +303,7 @@ fn a_done_that_was_lost_is_said_again_also_when_another_was_said_since() {
     let (mut pair, session) = deferring();
     pair.call(session, 0, b"a");
     pair.call(session, 1, b"b");
-    pair.live(ms(25));
+    pair.live(ms(50));
     for _ in 0..2 {
         pair.answer(&pattern(1, 2_000));
         pair.settle();

@@ -39,9 +39,9 @@ use crate::transport::{Route, TxQueue};
 use crate::wire::control::Control;
 use crate::wire::{ConnectionId, Flags, Header, ReplyInfo};
 
-/// A timer may be left from a longer pause than the present one: at most the longest and its jitter, in
-/// nanoseconds.
-const LONGEST_PAUSE: u64 = MAX_RTO + MAX_RTO / 4;
+/// A timer may be left from a longer pause than the present one: at most the longest timeout and its jitter, the longest
+/// time of a method, and the answer to a question about it, in nanoseconds.
+const LONGEST_PAUSE: u64 = MAX_RTO + MAX_RTO / 4 + 2 * MAX_RTO;
 
 /// A session that its server has accepted.
 ///
@@ -344,7 +344,7 @@ impl<R: Route> OpenSession<R> {
             peer.window += reserved.cost().window;
             sums.room += reserved.cost().room;
             // At no time have times faded more than here: not at all.
-            let due = self.slot_due(endpoint, lines, slot, Instant::ZERO);
+            let due = self.slot_due(endpoint, lines, slot, Instant::ZERO, true);
             assert!(!is_open || armed(due), "a timer is armed for what may be lost");
             let Some(call) = slot.call() else { continue };
             assert_eq!(SlotIndex::of(slot.number), at, "a request is in its slot");

@@ -9,7 +9,7 @@ use crate::mutants::mutant;
 use crate::protocol::client::call::{Call, Finished, FinishedPlain};
 use crate::protocol::client::kept::KEPT_SMALL;
 use crate::protocol::client::lines::{LineId, Lines};
-use crate::protocol::client::method_times::notable;
+use crate::protocol::client::method_times::Told;
 use crate::protocol::client::slot::SlotState;
 use crate::protocol::index::SlotIndex;
 use crate::protocol::turn::Turn;
@@ -99,9 +99,9 @@ impl<R: Route> OpenSession<R> {
         let info = ReplyInfo::from_u32(header.aux);
         lines.on_reply_info(self.peer, info);
         let served = info.processing_nanos();
-        if served > notable(self.rtt.floor()) {
-            self.on_handler_time(turn.now, lines, method, served, false);
-        }
+        let overtaken = lines.probing(self.peer).is_passed(sent_at);
+        let told = Told { method, nanos: served, overtaken, probes_unanswered: false };
+        self.on_handler_time(turn.now, lines, &told);
         let is_first = self.liveness.heard(turn.now);
         if is_first | self.overdue {
             self.answered(turn, lines, sent_at);

@@ -4,6 +4,7 @@ use super::OpenSession;
 use crate::mutants::mutant;
 use crate::protocol::Event;
 use crate::protocol::client::lines::Lines;
+use crate::protocol::client::method_times::Told;
 use crate::protocol::client::slot::SlotState;
 use crate::protocol::index::SlotIndex;
 use crate::protocol::stats::{DropReason, ResendCause};
@@ -54,7 +55,7 @@ impl<R: Route> OpenSession<R> {
             }
             Kind::Response | Kind::Failure => self.on_response_packet(turn, lines, header, body),
             Kind::CreditReturn => self.on_credit_return(turn, lines, header).map(|()| Event::None),
-            Kind::Accepted => self.on_accepted(turn, lines, at).map(|()| Event::None),
+            Kind::Accepted => self.on_accepted(turn, lines, header).map(|()| Event::None),
             Kind::Request | Kind::RequestForResponse | Kind::Done | Kind::Control => {
                 Err(DropReason::WrongRole)
             }
@@ -137,8 +138,9 @@ impl<R: Route> OpenSession<R> {
         &mut self,
         turn: &mut Turn<'_, X>,
         lines: &mut Lines<R>,
-        at: SlotIndex,
+        header: &Header,
     ) -> Result<(), DropReason> {
+        let at = SlotIndex::of(header.request);
         let Some(call) = self.slots[at].call_mut() else { return Err(DropReason::Duplicate) };
         if !call.maybe_executed() {
             return Err(DropReason::Unsolicited);
@@ -147,13 +149,23 @@ impl<R: Route> OpenSession<R> {
             return Err(DropReason::Duplicate);
         }
         let probes = call.recovery_mut().decide();
-        if !call.retry().is_accepted() {
+        let was_accepted = call.retry().is_accepted();
+        if !was_accepted {
             turn.endpoint.stats.count_needless(&mut self.retransmissions, probes);
         }
         // Only a second copy is answered so: it was sent after the first timeout.
         let asked_at = (call.retry().retries() > 0).then(|| call.retry().stalled_at());
         call.retry_mut().progress(turn.now);
         call.accept(&self.charges, &mut lines.flow(&mut self.credits, self.peer));
+        let told = Told {
+            method: call.method(),
+            nanos: header.reply_info().processing_nanos(),
+            overtaken: true,
+            probes_unanswered: false,
+        };
+        if !was_accepted {
+            lines.method_runs(self.peer, turn.now, &told, self.rtt.floor());
+        }
         if let Some(asked_at) = asked_at {
             self.answered(turn, lines, asked_at);
         }

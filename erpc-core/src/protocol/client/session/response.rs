@@ -6,6 +6,7 @@ use crate::protocol::assembly::Assembly;
 use crate::protocol::client::call::Finished;
 use crate::protocol::client::kept::KEPT_SMALL;
 use crate::protocol::client::lines::Lines;
+use crate::protocol::client::method_times::Told;
 use crate::protocol::client::response::{Complete, Response};
 use crate::protocol::index::SlotIndex;
 use crate::protocol::stats::{DropReason, ResendCause};
@@ -69,14 +70,24 @@ impl<R: Route> OpenSession<R> {
         let sent_at = call.retry().active_at();
         let is_single = call.layout().packets() == 1;
         let served = header.reply_info().processing_nanos();
-        let (method, was_late) =
-            (call.method(), call.recovery().was_there_before_probe(served, turn.now));
-        if was_late {
+        let recovery = call.recovery();
+        let was_there = ambiguous && recovery.was_there_before(served, turn.now);
+        let told = Told {
+            method: call.method(),
+            nanos: served,
+            // Probes go out if nothing was answered, other copies if later calls were.
+            overtaken: accepted
+                || was_there && !recovery.is_undecided()
+                || !ambiguous && lines.probing(self.peer).is_passed(sent_at),
+            probes_unanswered: retries > 0 && !accepted,
+        };
+        let was_probed = ambiguous && recovery.is_undecided();
+        if was_there && recovery.is_undecided() {
             self.note_needless(turn, at);
         }
         self.first_packet_answered(turn, lines, at, header);
-        self.on_handler_time(turn.now, lines, method, served, retries > 0 && !accepted);
-        if ambiguous && is_single {
+        self.on_handler_time(turn.now, lines, &told);
+        if was_probed && is_single {
             self.rtt.keep_backoff(retries);
         }
         if layout.packets() > 1 || announced {

@@ -5,7 +5,8 @@ use crate::mutants::mutant;
 use crate::protocol::client::call::Call;
 use crate::protocol::client::followup::Followup;
 use crate::protocol::client::lines::Lines;
-use crate::protocol::client::method_times::notable;
+use crate::protocol::client::method_times::{Told, Wait, most_held, notable};
+use crate::protocol::client::probing::Probing;
 use crate::protocol::client::retry::{PING_AFTER_RETRIES, RetryTimer, jitter};
 use crate::protocol::client::slot::{Slot, SlotState};
 use crate::protocol::endpoint::EndpointState;
@@ -52,20 +53,27 @@ impl<R: Route> OpenSession<R> {
         let mut ping = turn.read_until >= self.liveness.ping_at(config)
             || self.liveness.is_older_than(reset_at);
         let mut deadline = self.common.queue.deadline();
+        let is_widespread = self.is_widespread(lines.probing(self.peer));
+        let mut is_overdue = lines.probing(self.peer).is_out();
         for at in self.free.complement().iter() {
-            let mut due = self.slot_due(turn.endpoint, lines, &self.slots[at], turn.now);
+            let slot = &self.slots[at];
+            let mut due = self.slot_due(turn.endpoint, lines, slot, turn.now, is_widespread);
             if due <= turn.read_until {
                 match self.on_slot_timeout(turn, lines, at) {
                     Suspicion::None => {}
                     Suspicion::Ping => ping = true,
                     Suspicion::Blocked => return Followup::End(Cause::NoProgress),
                 }
-                due = self.slot_due(turn.endpoint, lines, &self.slots[at], turn.now);
+                let slot = &self.slots[at];
+                due = self.slot_due(turn.endpoint, lines, slot, turn.now, is_widespread);
+            } else {
+                is_overdue |= self.waits_for_more(lines.probing(self.peer), slot, turn.read_until);
             }
             let late = self.slots[at].call().map_or(Instant::NEVER, Call::deadline);
             deadline = deadline.min(due).min(late);
         }
-        if lines.probing(self.peer).is_out() && !self.overdue {
+        is_overdue |= lines.probing(self.peer).is_out();
+        if is_overdue && !self.overdue {
             self.overdue = true;
             lines.rouse_later(self.peer, self.index());
         }
@@ -81,6 +89,27 @@ impl<R: Route> OpenSession<R> {
         Followup::None
     }
 
+    /// Whether half of the slots or more wait for an answer, and nothing later was answered: then the server is more
+    /// likely to be late than all of their packets to be lost.
+    fn is_widespread(&self, probing: &Probing) -> bool {
+        let is_silent = |slot: &Slot| {
+            let call = slot.call().filter(|call| call.awaits_packets());
+            call.is_some_and(|call| !probing.is_passed(call.retry().active_at()))
+        };
+        let silent = self.slots.iter().filter(|(_, slot)| is_silent(slot)).count();
+        silent >= WINDOW / 2
+    }
+
+    /// Whether a call has waited for longer than its timeout, because the server may be late: the next answer may tell that
+    /// its packet is lost.
+    fn waits_for_more(&self, probing: &Probing, slot: &Slot, now: Instant) -> bool {
+        let Some(call) = slot.call().filter(|call| call.awaits_packets()) else { return false };
+        let retry = call.retry();
+        !retry.is_accepted()
+            && !probing.is_passed(retry.active_at())
+            && retry.due(self.rtt.rto(retry.retries()), self.common.id.generation) <= now
+    }
+
     /// When the silence about what is in a slot becomes suspicious; [`Instant::NEVER`] if nothing is owed to it.
     pub(super) fn slot_due(
         &self,
@@ -88,23 +117,28 @@ impl<R: Route> OpenSession<R> {
         lines: &Lines<R>,
         slot: &Slot,
         now: Instant,
+        is_widespread: bool,
     ) -> Instant {
-        let (retry, served) = match &slot.state {
-            SlotState::Quarantine(quarantine) => (quarantine.retry(), 0),
+        let (retry, wait) = match &slot.state {
+            SlotState::Quarantine(quarantine) => (quarantine.retry(), Wait::NONE),
             SlotState::Call(call) if call.awaits_packets() && !call.retry().is_forgotten() => {
+                let (retry, peer, method) = (call.retry(), self.peer, call.method());
                 let is_served = call.awaits_handler();
-                let served =
-                    if is_served { lines.method_time(self.peer, now, call.method()) } else { 0 };
-                (call.retry(), served)
+                let wait = || lines.method_wait(peer, now, method, retry.active_at());
+                let wait = if is_served { wait() } else { Wait::NONE };
+                // An answer gives back what the call has reserved, and other calls may wait for that.
+                let is_wanted = !lines.are_empty(peer);
+                (retry, if is_wanted { wait.shortened(self.rtt.floor()) } else { wait })
             }
             SlotState::Free | SlotState::Call(_) => return Instant::NEVER,
         };
         if retry.is_accepted() {
             return self.probe_due(endpoint, retry);
         }
+        let (probing, sent_at) = (lines.probing(self.peer), retry.active_at());
         let own_due = retry.due(self.rtt.rto(retry.retries()), self.common.id.generation);
-        let own_due = own_due.plus_nanos(served);
-        lines.probing(self.peer).due(now, own_due, retry.active_at())
+        let due = probing.due(now, own_due.plus_nanos(wait.nanos), sent_at, is_widespread);
+        due.max(wait.until.min(due.plus_nanos(most_held(self.rtt.floor()))))
     }
 
     /// When the server is asked whether it is still there, which executes a request.
@@ -115,20 +149,12 @@ impl<R: Route> OpenSession<R> {
             + if answered { self.liveness.interval(config) } else { config.ping_again() }
     }
 
-    /// The server tells that its handler took `nanos` for a method; `probes_unanswered` if it has answered no probe
-    /// meanwhile.
-    pub(super) fn on_handler_time(
-        &self,
-        now: Instant,
-        lines: &mut Lines<R>,
-        method: u32,
-        nanos: u64,
-        probes_unanswered: bool,
-    ) {
+    /// The server tells how long it had a request.
+    #[inline(always)]
+    pub(super) fn on_handler_time(&self, now: Instant, lines: &mut Lines<R>, told: &Told) {
         let floor = self.rtt.floor();
-        if nanos > notable(floor) {
-            let times = lines.method_times(self.peer);
-            times.record(now, method, nanos, floor, probes_unanswered);
+        if (told.nanos > notable(floor)) | lines.has_slow_methods(self.peer) {
+            lines.method_times(self.peer).record(now, told, floor);
         }
     }
 
@@ -148,7 +174,7 @@ impl<R: Route> OpenSession<R> {
         }
         if retry.retries() > 0 {
             let processing = header.reply_info().processing_nanos();
-            let rtt = self.rtt.smoothed().map_or(0, |rtt| rtt.as_nanos() as u64);
+            let rtt = self.rtt.smoothed_nanos();
             let timeout = self.rtt.base();
             let since = retry.stalled_at();
             lines.on_ambiguous_answer(self.peer, turn.now, since, processing, rtt, timeout);
@@ -214,6 +240,7 @@ impl<R: Route> OpenSession<R> {
         }
         if is_passed {
             call.recovery_mut().inquire(turn.now);
+            lines.ask_method(self.peer, turn.now, call.method(), self.rtt.smoothed_nanos());
         } else {
             call.recovery_mut().probe(turn.now);
         }
