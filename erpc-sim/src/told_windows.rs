@@ -14,7 +14,7 @@ pub(crate) struct ToldWindows {
     pub(crate) windows: BTreeMap<(SimRoute, u8), u32>,
     /// Sessions that were ever opened, by the client's address and id.
     opened: BTreeSet<(SimRoute, u64)>,
-    /// Where the last of them was opened from, if nobody has asked since.
+    /// Where the session was opened from that was the last to be told so, if that was its first time and nothing has asked since.
     pub(crate) last_opened: Option<SimRoute>,
 }
 
@@ -27,9 +27,9 @@ impl ToldWindows {
         }
         let told = match craft::read_control(bytes) {
             Some((_, Control::Opened { parameters, .. })) => {
-                if self.opened.insert((to, connection.to_u64())) {
-                    self.last_opened = Some(to);
-                }
+                // Said again, of a session that is open, or that has opened once more and may have taken the room since.
+                let is_first = self.opened.insert((to, connection.to_u64()));
+                self.last_opened = is_first.then_some(to);
                 ReplyInfo::new(0, parameters.window)
             }
             _ => header.reply_info(),
