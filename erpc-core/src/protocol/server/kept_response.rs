@@ -188,7 +188,11 @@ impl KeptResponse {
             return Err(DropReason::OutOfOrder);
         }
         let again = from < self.sent;
+        let timed_out = now.nanos_since(self.last_repeat) >= TIMEOUT * pause;
         let is_probe = again && count == 1 && self.may_repeat(now, pause);
+        if is_probe && timed_out {
+            self.repeated.forget(credits);
+        }
         if again && !is_probe && !self.repeated.admits(count, self.layout.packets(), credits) {
             return Err(DropReason::Duplicate);
         }
@@ -210,8 +214,14 @@ impl KeptResponse {
 /// A client goes back once per position, seldom a few times, and perhaps in pieces if its credits are contended; after a
 /// timeout it asks for one packet, which costs nothing here unless another one was asked for just before. Without a
 /// limit, 24 bytes would bring a session's credits of full packets over and over.
+///
+/// If so much was lost or overtaken that the limit is reached, each timeout of the client brings one packet, and a session's
+/// credits more after it: as many as it may have on their way.
 #[derive(Clone, Copy, Default)]
 struct Repeated(u32);
+
+/// A client's least timeout, in pauses between two repeats that do not count.
+const TIMEOUT: u64 = 4;
 
 impl Repeated {
     /// Whether `count` packets may be sent again, of a response of so many `packets`, in a session with
@@ -226,6 +236,11 @@ impl Repeated {
             self.0 = sum;
         }
         admitted
+    }
+
+    /// The client has timed out.
+    fn forget(&mut self, credits: u16) {
+        self.0 = self.0.saturating_sub(credits.into());
     }
 }
 
@@ -243,5 +258,16 @@ mod tests {
         assert!(repeated.admits(6, 10, 8));
         assert!(!repeated.admits(1, 10, 8));
         assert!(Repeated(u32::MAX).admits(1, u32::MAX, 1_024), "no overflow");
+    }
+
+    #[test]
+    fn each_timeout_allows_a_sessions_credits_once_more() {
+        let mut repeated = Repeated::default();
+        assert!(repeated.admits(46, 10, 8));
+        for _ in 0..3 {
+            repeated.forget(8);
+            assert!(repeated.admits(8, 10, 8));
+            assert!(!repeated.admits(1, 10, 8));
+        }
     }
 }
