@@ -331,11 +331,9 @@ impl<R: Route> Core<R> {
     /// due. Bounded: 32 of each, and the others the next time.
     ///
     /// `read_until` is at most `now`: every packet that had arrived by then was received. Silence counts up to there, because
-    /// what is missed may lie in the receive queue; deadlines and rates go by `now`. An answer tells as much: what had arrived
-    /// when its request left has been received before it.
+    /// what is missed may lie in the receive queue; deadlines and rates go by `now`.
     #[inline]
     pub fn expire<X: TxQueue<Route = R>>(&mut self, now: Instant, read_until: Instant, tx: &mut X) {
-        let read_until = read_until.max(self.client.read_until().min(now));
         let turn = &mut Turn { read_until, ..Turn::new(now, &mut self.endpoint, tx) };
         self.client.depart(turn);
         let mut any = false;

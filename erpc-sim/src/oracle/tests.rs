@@ -594,14 +594,14 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         CALM,
         |s| {
             s.opens().method_takes(3, 0, 5 * MS).method_takes(3, 5 * MS, 4 * MS);
-            s.is_probed(3, 10 * MS, 4 * MS);
+            s.is_probed(3, 10 * MS, 3 * MS);
         },
-        "is repeated after 4000000 ns; method 3 takes 4000000 ns or more",
+        "is repeated after 3000000 ns; method 3 takes 4000000 ns or more",
     ),
     (
         CALM,
         |s| {
-            s.opens().method_takes(3, 0, 90 * MS).is_probed(3, 100 * MS, 8 * MS);
+            s.opens().method_takes(3, 0, 90 * MS).is_probed(3, 100 * MS, 6 * MS);
         },
         "method 3 takes 90000000 ns or more",
     ),
@@ -609,10 +609,10 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         CALM,
         |s| {
             s.opens();
-            (0..16).for_each(|method| {
+            (0..12).for_each(|method| {
                 s.method_takes(method, 10 * MS * u64::from(method), 5 * MS);
             });
-            s.is_probed(0, 160 * MS, 5 * MS);
+            s.is_probed(0, 120 * MS, 4 * MS);
         },
         "method 0 takes 5000000 ns or more",
     ),

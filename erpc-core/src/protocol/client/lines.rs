@@ -95,8 +95,18 @@ struct Peer<R> {
     probing: Probing,
     /// Sessions to be looked at when a probe is answered.
     overdue: Vec<SessionIndex>,
+    /// What was sent after this, once it is answered, passes calls of these sessions.
+    overdue_since: Instant,
     /// `None` while none of its methods has been slow.
     method_times: Option<Box<MethodTimes>>,
+}
+
+impl<R> Peer<R> {
+    /// The sessions with overdue calls are to be looked at.
+    fn rouse(&mut self, roused: &mut Vec<SessionIndex>) {
+        self.overdue_since = Instant::NEVER;
+        roused.append(&mut self.overdue);
+    }
 }
 
 /// The server endpoints that sessions go to, the room for replies, the lines for both, and what is to be done at the end
@@ -112,8 +122,6 @@ pub(super) struct Lines<R> {
     ready_peers: Vec<PeerIndex>,
     /// Sessions that got credits back for which calls wait.
     released: Vec<SessionIndex>,
-    /// When the last packet was sent that was answered, to any peer.
-    read_until: Instant,
     /// Sessions to be looked at, as the probe of their peer was answered.
     roused: Vec<SessionIndex>,
     /// Responses to be asked on for.
@@ -131,7 +139,6 @@ impl<R: Route> Lines<R> {
             room_line: Line::default(),
             ready_peers: Vec::new(),
             released: Vec::new(),
-            read_until: Instant::ZERO,
             roused: Vec::new(),
             pulls: Vec::new(),
             departures: PaceWheel::new(),
@@ -166,6 +173,7 @@ impl<R: Route> Lines<R> {
                 ready: false,
                 probing: Probing::new(),
                 overdue: Vec::new(),
+                overdue_since: Instant::NEVER,
                 method_times: None,
             })
         });
@@ -211,18 +219,11 @@ impl<R: Route> Lines<R> {
     /// told.
     #[inline(always)]
     pub(super) fn note_answer(&mut self, peer: PeerIndex, sent_at: Instant) -> bool {
-        self.read_until = self.read_until.max(sent_at);
         let peer = &mut self.peers[peer];
-        peer.probing.note_answer(sent_at) | !peer.overdue.is_empty()
+        peer.probing.note_answer(sent_at) | (sent_at > peer.overdue_since)
     }
 
-    /// Everything that had arrived before this has been read. It is when the latest packet left that was answered: the answer
-    /// lay behind all that was there by then, as receive queues keep packets in order.
-    pub(super) fn read_until(&self) -> Instant {
-        self.read_until
-    }
-
-    /// The same while a probe is out or calls are overdue, with what such a packet waits for, in nanoseconds.
+    /// The same while a probe is out, or if the answer passes overdue calls, with what such a packet waits for, in nanoseconds.
     #[cold]
     pub(super) fn on_answer(
         &mut self,
@@ -233,7 +234,7 @@ impl<R: Route> Lines<R> {
     ) {
         let peer = &mut self.peers[key];
         peer.probing.on_answer(now, sent_at, timeout);
-        self.roused.append(&mut peer.overdue);
+        peer.rouse(&mut self.roused);
     }
 
     /// A call was answered that was sent more than once; see [`Probing::on_ambiguous_answer`].
@@ -248,7 +249,7 @@ impl<R: Route> Lines<R> {
     ) {
         let peer = &mut self.peers[key];
         if peer.probing.on_ambiguous_answer(now, since, processing, rtt, timeout) {
-            self.roused.append(&mut peer.overdue);
+            peer.rouse(&mut self.roused);
         }
     }
 
@@ -256,7 +257,7 @@ impl<R: Route> Lines<R> {
     pub(super) fn on_reset(&mut self, key: PeerIndex, now: Instant) {
         let peer = &mut self.peers[key];
         peer.probing.on_reset(now);
-        self.roused.append(&mut peer.overdue);
+        peer.rouse(&mut self.roused);
     }
 
     pub(super) fn probing(&self, peer: PeerIndex) -> &Probing {
@@ -267,9 +268,26 @@ impl<R: Route> Lines<R> {
         &mut self.peers[peer].probing
     }
 
-    /// A session has calls that are overdue, unless an answer tells more.
-    pub(super) fn rouse_later(&mut self, peer: PeerIndex, index: SessionIndex) {
-        self.peers[peer].overdue.push(index);
+    /// A session has calls that are overdue, the earliest sent at `since`, which wait for what answers tell. It may have been
+    /// listed before.
+    pub(super) fn rouse_later(
+        &mut self,
+        key: PeerIndex,
+        index: SessionIndex,
+        is_listed: bool,
+        since: Instant,
+    ) {
+        let peer = &mut self.peers[key];
+        peer.overdue_since = peer.overdue_since.min(since);
+        if !is_listed {
+            peer.overdue.push(index);
+        }
+    }
+
+    /// A session ends that is listed.
+    pub(super) fn rouse_no_more(&mut self, key: PeerIndex, index: SessionIndex) {
+        self.peers[key].overdue.retain(|listed| *listed != index);
+        self.roused.retain(|listed| *listed != index);
     }
 
     /// A session whose calls need not wait for a probe any more.
@@ -279,7 +297,6 @@ impl<R: Route> Lines<R> {
     }
 
     /// The peer's times by method. Makes the table if there is none.
-    #[cold]
     pub(super) fn method_times(&mut self, peer: PeerIndex) -> &mut MethodTimes {
         self.peers[peer].method_times.get_or_insert_with(|| Box::new(MethodTimes::new()))
     }
@@ -305,7 +322,7 @@ impl<R: Route> Lines<R> {
 
     /// A call of this method is sent again that was passed; see [`MethodTimes::ask`].
     pub(super) fn ask_method(&mut self, peer: PeerIndex, now: Instant, method: u32, rtt: u64) {
-        // The answer to a question gives back what the call has reserved, and other calls may wait for that.
+        // While calls wait in a line, nothing is held back: an answer gives them room.
         if self.are_empty(peer)
             && let Some(times) = &mut self.peers[peer].method_times
         {

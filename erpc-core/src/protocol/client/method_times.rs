@@ -9,6 +9,9 @@
 //! - No later call was answered: is the server away, or does the handler take long that it runs? The client waits for the
 //!   longest time told, less an eighth with every answer of the method: what the server's absence added to one
 //!   answer is forgotten some twenty answers later.
+//!
+//! Both are bounded, and forgotten two seconds after the last answer. A call is *passed* if a later one was answered; its
+//! answer, when it comes, is *overtaken*.
 
 use super::recent_max::{self, RecentMax};
 use crate::mutants::mutant;
@@ -24,8 +27,8 @@ const METHODS: usize = 16;
 /// recovery.
 const MOST_FLOORS: u64 = 8;
 
-/// The same for calls that later ones have overtaken: while they keep no other call waiting. An answer that took longer needs a
-/// probe anyway, which need not come so late: it counts as [`MOST_FLOORS`].
+/// Passed calls may wait for so many floors, while they keep no other call waiting. If a method takes longer than that, a
+/// question has to be sent anyway, so it goes out after [`MOST_FLOORS`].
 const MOST_FLOORS_OVERTAKEN: u64 = 32;
 
 /// The longest time of some answers is exceeded soon: a call waits longer by this part of it.
@@ -81,7 +84,7 @@ struct MethodTime {
 /// comes, two, four, and so on.
 #[derive(Clone, Copy, Debug)]
 struct Asking {
-    /// The next ones are sent then.
+    /// When the next ones may be sent.
     next: Instant,
     /// Of `allowed` ones so many were sent since the last time.
     sent: u8,
@@ -137,7 +140,7 @@ impl MethodTime {
         asking: Asking::NONE,
     };
 
-    /// What a call waits for that was passed, or else for a server of which nothing comes.
+    /// How long a passed call waits, or any other call while the server is silent.
     fn get(&self, now: Instant, is_passed: bool) -> u64 {
         let overtaken = self.overtaken.get(now);
         if is_passed { overtaken } else { overtaken.max(self.faded(now)) }
@@ -151,7 +154,7 @@ impl MethodTime {
     fn record(&mut self, now: Instant, told: &Told, floor: u64) {
         let most = (floor * MOST_FLOORS).min(MAX_RTO);
         if told.overtaken {
-            // Calls that are passed may well execute.
+            // The method is answered out of order: passed calls may execute. Begin again with one question.
             self.asking.allowed = 0;
             let nanos = told.nanos.saturating_add(told.nanos / MARGIN);
             let is_covered = nanos <= (floor * MOST_FLOORS_OVERTAKEN).min(MAX_RTO);

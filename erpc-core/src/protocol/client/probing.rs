@@ -21,7 +21,8 @@
 //!                     +------> Late: the server was away, and the others wait for a timeout from now on
 //! ```
 //!
-//! A server that was late may be so again: for some seconds the client waits longer for what is not passed.
+//! A server that was late may be so again: for one to two seconds the client waits longer before it probes, if many calls of a
+//! session are silent.
 
 use super::recent_max::RecentMax;
 use crate::mutants::mutant;
@@ -33,8 +34,10 @@ const MOST_LATENESS: u64 = 16_000_000;
 /// What the client knows of a server's silence.
 #[derive(Debug)]
 pub(super) struct Probing {
-    /// What was sent then has been answered, or, by what a probe's answer tells, should have been.
+    /// When the latest packet was sent that has been answered.
     answered: Instant,
+    /// When the latest probe was sent that was answered, perhaps by the answer to its first copy: what was sent before is
+    /// supposed to be passed.
     supposed: Instant,
     state: State,
     /// Calls wait at least until then: passed ones, because that is when they were, and others for a probe's answer.
@@ -89,7 +92,9 @@ impl Probing {
     /// to be looked at.
     pub(super) fn on_answer(&mut self, now: Instant, sent_at: Instant, timeout: u64) {
         let is_late = now.nanos_since(sent_at) > timeout;
-        self.passed_at = now;
+        if !matches!(self.state, State::Quiet) {
+            self.passed_at = now;
+        }
         match self.state {
             State::Quiet => {}
             State::Out { since, .. } | State::Supposed { since } | State::Late { since }
@@ -136,6 +141,11 @@ impl Probing {
         self.patience = now.plus_nanos(timeout);
     }
 
+    /// When the latest packet was sent that has been answered.
+    pub(super) fn answered(&self) -> Instant {
+        self.answered
+    }
+
     /// Whether something was answered that was sent after `sent_at`.
     #[inline(always)]
     pub(super) fn is_passed(&self, sent_at: Instant) -> bool {
@@ -159,8 +169,7 @@ impl Probing {
         {
             return own_due.max(self.patience);
         }
-        let lateness = if is_widespread { self.lateness.get(now) } else { 0 };
-        own_due.plus_nanos(lateness).max(self.patience)
+        own_due.plus_nanos(self.lateness(now, is_widespread)).max(self.patience)
     }
 
     /// A call is overdue that was sent last at `sent_at`. Returns whether it is passed; else it is the probe, after which
@@ -169,6 +178,7 @@ impl Probing {
         &mut self,
         now: Instant,
         sent_at: Instant,
+        is_widespread: bool,
         timeout: impl Fn(u8) -> u64,
     ) -> bool {
         if sent_at < self.answered.max(self.supposed) {
@@ -187,8 +197,14 @@ impl Probing {
         };
         let count = before.saturating_add(1);
         self.state = State::Out { since, count };
-        self.patience = now.plus_nanos(timeout(count)).plus_nanos(self.lateness.get(now));
+        let lateness = self.lateness(now, is_widespread);
+        self.patience = now.plus_nanos(timeout(count)).plus_nanos(lateness);
         false
+    }
+
+    /// How much longer the client waits for a server that was late lately, in nanoseconds.
+    fn lateness(&self, now: Instant, is_widespread: bool) -> u64 {
+        if is_widespread { self.lateness.get(now) } else { 0 }
     }
 
     /// The server does not know a session any more.

@@ -117,7 +117,7 @@ impl Recovery {
     }
 
     /// Whether the server has had for `served` nanoseconds the request that it answers now: since before a timeout sent
-    /// it again.
+    /// it again (Eifel, RFC 3522, by the server's clock).
     pub(super) fn was_there_before(&self, served: u64, now: Instant) -> bool {
         served > now.nanos_since(self.probed_at)
     }

@@ -418,12 +418,6 @@ impl<R: Route> ClientTable<R> {
 
     // Time.
 
-    /// What had arrived before this has been read; see [`Lines::read_until`].
-    #[inline]
-    pub(in crate::protocol) fn read_until(&self) -> Instant {
-        self.lines.read_until()
-    }
-
     /// The session's timer has fired.
     pub(in crate::protocol) fn on_timer<X: TxQueue<Route = R>>(
         &mut self,

@@ -33,6 +33,8 @@ pub(super) struct KeptResponse {
     repeated: Repeated,
     /// When the last repeated request, or the last request for one packet that was sent before, was answered.
     last_repeat: Instant,
+    /// When more repeats were last allowed.
+    allowed_more: Instant,
 }
 
 /// The packets that a request for response brings.
@@ -72,6 +74,7 @@ impl KeptResponse {
             sent: u32::from(!announced),
             repeated: Repeated::default(),
             last_repeat: Instant::ZERO,
+            allowed_more: Instant::ZERO,
         }
     }
 
@@ -188,10 +191,10 @@ impl KeptResponse {
             return Err(DropReason::OutOfOrder);
         }
         let again = from < self.sent;
-        let timed_out = now.nanos_since(self.last_repeat) >= TIMEOUT * pause;
         let is_probe = again && count == 1 && self.may_repeat(now, pause);
-        if is_probe && timed_out {
-            self.repeated.forget(credits);
+        if is_probe && now.nanos_since(self.allowed_more) >= TIMEOUT * pause.max(1) {
+            self.allowed_more = now;
+            self.repeated.allow_more(credits);
         }
         if again && !is_probe && !self.repeated.admits(count, self.layout.packets(), credits) {
             return Err(DropReason::Duplicate);
@@ -215,8 +218,8 @@ impl KeptResponse {
 /// timeout it asks for one packet, which costs nothing here unless another one was asked for just before. Without a
 /// limit, 24 bytes would bring a session's credits of full packets over and over.
 ///
-/// If so much was lost or overtaken that the limit is reached, each timeout of the client brings one packet, and a session's
-/// credits more after it: as many as it may have on their way.
+/// If so much was lost or overtaken that the limit is reached, the client asks for one packet after each timeout. With that,
+/// at most once in a client's least timeout, it may have its session's credits once more.
 #[derive(Clone, Copy, Default)]
 struct Repeated(u32);
 
@@ -238,8 +241,8 @@ impl Repeated {
         admitted
     }
 
-    /// The client has timed out.
-    fn forget(&mut self, credits: u16) {
+    /// A session's `credits` more may be sent again.
+    fn allow_more(&mut self, credits: u16) {
         self.0 = self.0.saturating_sub(credits.into());
     }
 }
@@ -265,7 +268,7 @@ mod tests {
         let mut repeated = Repeated::default();
         assert!(repeated.admits(46, 10, 8));
         for _ in 0..3 {
-            repeated.forget(8);
+            repeated.allow_more(8);
             assert!(repeated.admits(8, 10, 8));
             assert!(!repeated.admits(1, 10, 8));
         }

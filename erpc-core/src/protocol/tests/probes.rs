@@ -269,6 +269,25 @@ fn passed(pair: &mut Pair, session: SessionId, method: u32) -> u64 {
 }
 
 #[test]
+fn a_call_that_is_passed_after_its_timer_was_armed_does_not_wait_for_the_absence_of_the_server() {
+    let (mut pair, [other, session]) = measured();
+    timed(&mut pair, session, 1, ms(5));
+    let start = pair.now;
+    call_of(&mut pair, session, 1);
+    // The timer of an earlier call fires, and is armed for this one.
+    pair.pass(Duration::from_micros(500));
+    let later = call_of(&mut pair, other, 9);
+    answered(&mut pair, &later);
+    pair.outcome();
+    while pair.to_server.packets.is_empty() {
+        let next = pair.client.next_deadline().max(pair.now);
+        pair.pass(next - pair.now);
+    }
+    let waited = (pair.now - start).as_micros();
+    assert!((1_000..1_400).contains(&waited), "{waited} us");
+}
+
+#[test]
 fn a_call_that_was_passed_does_not_wait_for_the_absence_of_the_server() {
     let (mut pair, [_, session]) = measured();
     timed(&mut pair, session, 1, ms(5));

@@ -289,6 +289,9 @@ impl<R: Route> OpenSession<R> {
             }
         }
         lines.note_release(self.peer);
+        if self.overdue {
+            lines.rouse_no_more(self.peer, self.index());
+        }
         lines.leave_peer(self.peer);
         lines.cancel_departure(self.index());
         if !mutant!(QueuedCallsForgotten) {

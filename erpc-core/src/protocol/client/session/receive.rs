@@ -160,7 +160,8 @@ impl<R: Route> OpenSession<R> {
         let told = Told {
             method: call.method(),
             nanos: header.reply_info().processing_nanos(),
-            overtaken: true,
+            // To a probe, nothing later was answered.
+            overtaken: probes == 0,
             probes_unanswered: false,
         };
         if !was_accepted {

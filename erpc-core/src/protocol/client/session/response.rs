@@ -71,6 +71,7 @@ impl<R: Route> OpenSession<R> {
         let is_single = call.layout().packets() == 1;
         let served = header.reply_info().processing_nanos();
         let recovery = call.recovery();
+        let was_probed = ambiguous && recovery.is_undecided();
         let was_there = ambiguous && recovery.was_there_before(served, turn.now);
         let told = Told {
             method: call.method(),
@@ -79,9 +80,8 @@ impl<R: Route> OpenSession<R> {
             overtaken: accepted
                 || was_there && !recovery.is_undecided()
                 || !ambiguous && lines.probing(self.peer).is_passed(sent_at),
-            probes_unanswered: retries > 0 && !accepted,
+            probes_unanswered: was_probed && !accepted,
         };
-        let was_probed = ambiguous && recovery.is_undecided();
         if was_there && recovery.is_undecided() {
             self.note_needless(turn, at);
         }

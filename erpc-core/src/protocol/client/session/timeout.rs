@@ -54,28 +54,36 @@ impl<R: Route> OpenSession<R> {
             || self.liveness.is_older_than(reset_at);
         let mut deadline = self.common.queue.deadline();
         let is_widespread = self.is_widespread(lines.probing(self.peer));
-        let mut is_overdue = lines.probing(self.peer).is_out();
+        // An answer from the same peer shows that what had arrived when its request left has been read.
+        let read_until = lines.probing(self.peer).answered().min(turn.now).max(turn.read_until);
+        let mut overdue_since = Instant::NEVER;
         for at in self.free.complement().iter() {
             let slot = &self.slots[at];
             let mut due = self.slot_due(turn.endpoint, lines, slot, turn.now, is_widespread);
-            if due <= turn.read_until {
-                match self.on_slot_timeout(turn, lines, at) {
+            if due <= read_until {
+                match self.on_slot_timeout(turn, lines, at, is_widespread) {
                     Suspicion::None => {}
                     Suspicion::Ping => ping = true,
                     Suspicion::Blocked => return Followup::End(Cause::NoProgress),
                 }
                 let slot = &self.slots[at];
                 due = self.slot_due(turn.endpoint, lines, slot, turn.now, is_widespread);
-            } else {
-                is_overdue |= self.waits_for_more(lines.probing(self.peer), slot, turn.read_until);
+            } else if let Some((sent_at, own_due)) = self.unpassed(lines.probing(self.peer), slot) {
+                if own_due <= read_until {
+                    overdue_since = overdue_since.min(sent_at);
+                } else {
+                    due = due.min(own_due);
+                }
             }
             let late = self.slots[at].call().map_or(Instant::NEVER, Call::deadline);
             deadline = deadline.min(due).min(late);
         }
-        is_overdue |= lines.probing(self.peer).is_out();
-        if is_overdue && !self.overdue {
-            self.overdue = true;
-            lines.rouse_later(self.peer, self.index());
+        if lines.probing(self.peer).is_out() {
+            overdue_since = Instant::ZERO;
+        }
+        if overdue_since < Instant::NEVER {
+            let is_listed = std::mem::replace(&mut self.overdue, true);
+            lines.rouse_later(self.peer, self.index(), is_listed, overdue_since);
         }
         self.send_done(turn);
         if ping {
@@ -89,8 +97,8 @@ impl<R: Route> OpenSession<R> {
         Followup::None
     }
 
-    /// Whether half of the slots or more wait for an answer, and nothing later was answered: then the server is more
-    /// likely to be late than all of their packets to be lost.
+    /// Whether half of the slots or more wait for an answer, and nothing later was answered. Then the server is more likely
+    /// to be late than all of their packets to be lost.
     fn is_widespread(&self, probing: &Probing) -> bool {
         let is_silent = |slot: &Slot| {
             let call = slot.call().filter(|call| call.awaits_packets());
@@ -100,14 +108,16 @@ impl<R: Route> OpenSession<R> {
         silent >= WINDOW / 2
     }
 
-    /// Whether a call has waited for longer than its timeout, because the server may be late: the next answer may tell that
-    /// its packet is lost.
-    fn waits_for_more(&self, probing: &Probing, slot: &Slot, now: Instant) -> bool {
-        let Some(call) = slot.call().filter(|call| call.awaits_packets()) else { return false };
-        let retry = call.retry();
-        !retry.is_accepted()
-            && !probing.is_passed(retry.active_at())
-            && retry.due(self.rtt.rto(retry.retries()), self.common.id.generation) <= now
+    /// Of a call that no later one has passed: when it was sent last, and when its timeout is over. It may wait longer than
+    /// that, until an answer passes it.
+    fn unpassed(&self, probing: &Probing, slot: &Slot) -> Option<(Instant, Instant)> {
+        let retry = slot.call().filter(|call| call.awaits_packets())?.retry();
+        let sent_at = retry.active_at();
+        if retry.is_accepted() || retry.is_forgotten() || probing.is_passed(sent_at) {
+            return None;
+        }
+        let timeout = self.rtt.rto(retry.retries());
+        Some((sent_at, retry.due(timeout, self.common.id.generation)))
     }
 
     /// When the silence about what is in a slot becomes suspicious; [`Instant::NEVER`] if nothing is owed to it.
@@ -127,7 +137,7 @@ impl<R: Route> OpenSession<R> {
                 let wait = || lines.method_wait(peer, now, method, retry.active_at());
                 let wait = if is_served { wait() } else { Wait::NONE };
                 // An answer gives back what the call has reserved, and other calls may wait for that.
-                let is_wanted = !lines.are_empty(peer);
+                let is_wanted = !lines.are_empty(peer) || self.credits.is_short();
                 (retry, if is_wanted { wait.shortened(self.rtt.floor()) } else { wait })
             }
             SlotState::Free | SlotState::Call(_) => return Instant::NEVER,
@@ -195,6 +205,7 @@ impl<R: Route> OpenSession<R> {
         turn: &mut Turn<'_, X>,
         lines: &mut Lines<R>,
         at: SlotIndex,
+        is_widespread: bool,
     ) -> Suspicion {
         let (rtt, generation) = (&self.rtt, self.common.id.generation);
         let slot = &mut self.slots[at];
@@ -202,11 +213,12 @@ impl<R: Route> OpenSession<R> {
         let probing = lines.probing_mut(self.peer);
         let mut is_passed = false;
         if !retry.is_accepted() {
-            is_passed = probing.on_overdue(turn.now, retry.active_at(), |doublings| {
-                let rto = rtt.rto(doublings);
-                // Less than this call waits itself: the next probe is another call's, on a path that swallows this one's.
-                rto + jitter(rto, generation, doublings) / 2
-            });
+            is_passed =
+                probing.on_overdue(turn.now, retry.active_at(), is_widespread, |doublings| {
+                    let rto = rtt.rto(doublings);
+                    // Less than this call waits itself: the next probe is another call's, on a path that swallows this one's.
+                    rto + jitter(rto, generation, doublings) / 2
+                });
         }
         let is_suspicious = probing.unanswered() >= PING_AFTER_RETRIES;
         if !retry.time_out(turn.now, turn.endpoint.config.liveness_timeout) {
@@ -240,7 +252,9 @@ impl<R: Route> OpenSession<R> {
         }
         if is_passed {
             call.recovery_mut().inquire(turn.now);
-            lines.ask_method(self.peer, turn.now, call.method(), self.rtt.smoothed_nanos());
+            if call.awaits_handler() && !self.credits.is_short() {
+                lines.ask_method(self.peer, turn.now, call.method(), self.rtt.smoothed_nanos());
+            }
         } else {
             call.recovery_mut().probe(turn.now);
         }
