@@ -290,9 +290,10 @@ fn copies_of_requests_that_were_answered() {
         assert_unaffected(&reports, Allowed { memory, answers: 1 });
         let again = |report: &AttackReport| report.stats.protocol.repeated_responses;
         let again = again(&reports.1) - again(&reports.0);
-        // Once per slot and quarter of the timeout; and what a slot's requests for response may bring again in all.
-        let rounds = 37_000_000 / (MIN_RTO / 4) + 2;
-        let pulled = if packets > 1 { u64::from(packets) * 9 + 64 } else { 0 };
+        // Once per slot and quarter of the timeout; and what a slot's requests for response may bring again in all, and with each
+        // timeout.
+        let (rounds, timeouts) = (37_000_000 / (MIN_RTO / 4) + 2, 37_000_000 / MIN_RTO + 1);
+        let pulled = if packets > 1 { u64::from(packets) * 9 + 64 + 8 * timeouts } else { 0 };
         let most = SLOTS as u64 * (rounds + pulled);
         assert!((1..=most).contains(&again), "{again} for {} copies", reports.1.attack_packets);
     }

@@ -219,7 +219,7 @@ impl KeptResponse {
 /// limit, 24 bytes would bring a session's credits of full packets over and over.
 ///
 /// If so much was lost or overtaken that the limit is reached, the client asks for one packet after each timeout. With that,
-/// at most once in a client's least timeout, it may have its session's credits once more.
+/// at most once in a client's least timeout, it may have a quarter of its session's credits once more.
 #[derive(Clone, Copy, Default)]
 struct Repeated(u32);
 
@@ -241,9 +241,9 @@ impl Repeated {
         admitted
     }
 
-    /// A session's `credits` more may be sent again.
+    /// A quarter of a session's `credits` more may be sent again.
     fn allow_more(&mut self, credits: u16) {
-        self.0 = self.0.saturating_sub(credits.into());
+        self.0 = self.0.saturating_sub(u32::from(credits).div_ceil(4));
     }
 }
 
@@ -264,12 +264,12 @@ mod tests {
     }
 
     #[test]
-    fn each_timeout_allows_a_sessions_credits_once_more() {
+    fn each_timeout_allows_a_quarter_of_a_sessions_credits_once_more() {
         let mut repeated = Repeated::default();
         assert!(repeated.admits(46, 10, 8));
         for _ in 0..3 {
             repeated.allow_more(8);
-            assert!(repeated.admits(8, 10, 8));
+            assert!(repeated.admits(2, 10, 8));
             assert!(!repeated.admits(1, 10, 8));
         }
     }
