@@ -6,8 +6,7 @@
 //!
 //! The second one is the time of the last turn whose burst left nothing. If bursts keep leaving something, packets are
 //! counted: once as many have been read as the queue can hold, nothing is left of what was there when the count began. So
-//! a flood delays retransmissions by two such counts at most, of at most [`MOST`] packets each. The protocol knows more of
-//! a peer that answers: whatever of the peer's had arrived when a request left lay before its answer.
+//! a flood delays retransmissions by two such counts at most, of at most [`MOST`] packets each.
 
 use crate::mutants::mutant;
 use crate::time::Instant;

@@ -141,11 +141,6 @@ impl Probing {
         self.patience = now.plus_nanos(timeout);
     }
 
-    /// When the latest packet was sent that has been answered.
-    pub(super) fn answered(&self) -> Instant {
-        self.answered
-    }
-
     /// Whether something was answered that was sent after `sent_at`.
     #[inline(always)]
     pub(super) fn is_passed(&self, sent_at: Instant) -> bool {

@@ -54,8 +54,7 @@ impl<R: Route> OpenSession<R> {
             || self.liveness.is_older_than(reset_at);
         let mut deadline = self.common.queue.deadline();
         let is_widespread = self.is_widespread(lines.probing(self.peer));
-        // An answer from the same peer shows that what had arrived when its request left has been read.
-        let read_until = lines.probing(self.peer).answered().min(turn.now).max(turn.read_until);
+        let read_until = turn.read_until;
         let mut overdue_since = Instant::NEVER;
         for at in self.free.complement().iter() {
             let slot = &self.slots[at];
