@@ -388,7 +388,7 @@ impl<'a> Draft<'a> {
             let one_in = *random.pick(&[2, 16, 128, 1_024]);
             // Timeouts pass in some, and answers come meanwhile.
             let longest_nanos =
-                *random.pick(&[40_000, 2 * MS, 2 * self.times.rto, 2 * self.times.rto]);
+                *random.pick(&[40_000, 2 * self.times.rto, 2 * self.times.rto, 2 * self.times.rto]);
             if random.percent(70) {
                 endpoint.loop_pauses = Some(LoopPauses { one_in, longest_nanos });
             }
