@@ -131,6 +131,7 @@ impl<R: Route> Core<R> {
             pool,
             stats: ProtocolStats::default(),
             timers: Timers::new(),
+            read_until: Instant::ZERO,
             ids,
             notices: VecDeque::new(),
             forced_flushes: ForcedFlushes::default(),
@@ -334,7 +335,8 @@ impl<R: Route> Core<R> {
     /// what is missed may lie in the receive queue; deadlines and rates go by `now`.
     #[inline]
     pub fn expire<X: TxQueue<Route = R>>(&mut self, now: Instant, read_until: Instant, tx: &mut X) {
-        let turn = &mut Turn { read_until, ..Turn::new(now, &mut self.endpoint, tx) };
+        self.endpoint.read_until = read_until;
+        let turn = &mut Turn::new(now, &mut self.endpoint, tx);
         self.client.depart(turn);
         let mut any = false;
         for _ in 0..MAX_EXPIRED {

@@ -10,6 +10,7 @@ use super::ids::IdSource;
 use super::stats::ProtocolStats;
 use super::wheel::Timers;
 use crate::buf::Pool;
+use crate::time::Instant;
 use crate::transport::{Capabilities, ChargeModel};
 use crate::wire::HEADER_LEN;
 use crate::wire::checksum::TRAILER_LEN;
@@ -48,6 +49,8 @@ pub(super) struct EndpointState {
     pub(super) pool: Pool,
     pub(super) stats: ProtocolStats,
     pub(super) timers: Timers,
+    /// What arrived before this has been received: the peers' silence counts up to here.
+    pub(super) read_until: Instant,
     pub(super) ids: IdSource,
     pub(super) notices: VecDeque<Notice>,
     pub(super) forced_flushes: ForcedFlushes,

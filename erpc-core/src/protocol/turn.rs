@@ -26,8 +26,6 @@ impl QueueWait {
 /// One entry into the protocol: the time, where packets go, and the state that both roles share.
 pub(super) struct Turn<'a, X> {
     pub(super) now: Instant,
-    /// What arrived before this has been received: the peers' silence counts up to here.
-    pub(super) read_until: Instant,
     /// How long the packet that is being received may have waited.
     pub(super) queue_wait: QueueWait,
     /// The packet that is being received carries a congestion mark.
@@ -40,14 +38,14 @@ impl<'a, X> Turn<'a, X> {
     /// A turn that receives no packet.
     #[inline(always)]
     pub(super) fn new(now: Instant, endpoint: &'a mut EndpointState, tx: &'a mut X) -> Self {
-        Self { now, read_until: now, queue_wait: QueueWait::default(), marked: false, endpoint, tx }
+        Self { now, queue_wait: QueueWait::default(), marked: false, endpoint, tx }
     }
 
     /// The same turn for a function that is not inlined, so that this one stays in registers.
     #[inline(always)]
     pub(super) fn reborrow(&mut self) -> Turn<'_, X> {
-        let Self { now, read_until, queue_wait, marked, .. } = *self;
-        Turn { now, read_until, queue_wait, marked, endpoint: self.endpoint, tx: self.tx }
+        let Self { now, queue_wait, marked, .. } = *self;
+        Turn { now, queue_wait, marked, endpoint: self.endpoint, tx: self.tx }
     }
 
     /// The earliest time at which the packet may have arrived.

@@ -2,7 +2,7 @@
 
 use crate::time::Instant;
 
-/// The clock of a packet's sender, in steps of two nanoseconds, as 31 bits that wrap after 2.1 s.
+/// The clock of a packet's sender, in steps of two nanoseconds, as 31 bits that wrap after 4.3 s.
 ///
 /// Whoever answers the packet sends the stamp back as it came. So a round trip is measured without any
 /// memory of what was sent when; it is right for packets that were sent twice, too; and an answer tells
@@ -15,6 +15,9 @@ pub struct Stamp(u32);
 impl Stamp {
     /// No stamp.
     pub const NONE: Self = Self(0);
+
+    /// The longest round trip that a stamp measures, in nanoseconds: 2.1 s.
+    pub const MAX_TRIP: u64 = i32::MAX as u64;
 
     /// The stamp of this time.
     #[must_use]
@@ -38,13 +41,13 @@ impl Stamp {
         self.0
     }
 
-    /// Nanoseconds since then, at most 2.1 s; `None` for no stamp and for one from the future. More than 4.3 s
-    /// ago looks like less: who asks has sent the packet lately.
+    /// Nanoseconds since then, at most [`Self::MAX_TRIP`]; `None` for no stamp and for one from the future. A stamp of more
+    /// than 4.3 s ago looks like a later one.
     #[must_use]
     #[inline]
     pub const fn nanos_until(self, now: Instant) -> Option<u64> {
         let nanos = Self::at(now).0.wrapping_sub(self.0);
-        if self.0 == 0 || nanos > i32::MAX as u32 { None } else { Some(nanos as u64) }
+        if self.0 == 0 || nanos as u64 > Self::MAX_TRIP { None } else { Some(nanos as u64) }
     }
 
     /// Whether this was then or later, up to 2.1 s; false for no stamp.

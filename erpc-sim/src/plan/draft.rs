@@ -90,7 +90,7 @@ impl<'a> Draft<'a> {
             inline: *shape.pick(&[0, 64, 256, 16_384]),
             charge: *shape.pick(&[ChargeModel::Ring, ChargeModel::LinuxUdp]),
             rx_capacity: 0,
-            burst: *shape.pick(&[1, 4, MAX_BURST, MAX_BURST]),
+            burst: *shape.pick(&[1, 1, 4, MAX_BURST]),
             dma_nanos: *shape.pick(&[0, 500, 20_000, 2 * MS]),
             min_rto: Duration::from_nanos(times.rto),
             rtt_noise: Duration::from_micros(5),
@@ -389,6 +389,8 @@ impl<'a> Draft<'a> {
             // Timeouts pass in some, and answers come meanwhile.
             let longest_nanos =
                 *random.pick(&[40_000, 2 * self.times.rto, 2 * self.times.rto, 2 * self.times.rto]);
+            // Between two pauses a loop reads 64 packets, or its peers wait for longer than they believe in it.
+            let one_in = one_in.max(64 / endpoint.nic.burst as u64);
             if random.percent(70) {
                 endpoint.loop_pauses = Some(LoopPauses { one_in, longest_nanos });
             }

@@ -223,6 +223,12 @@ impl<R: Route> Lines<R> {
         peer.probing.note_answer(sent_at) | (sent_at > peer.overdue_since)
     }
 
+    /// The same for a second copy.
+    pub(super) fn note_copys_answer(&mut self, peer: PeerIndex, sent_at: Instant) -> bool {
+        let peer = &mut self.peers[peer];
+        peer.probing.note_copys_answer(sent_at) | (sent_at > peer.overdue_since)
+    }
+
     /// The same while a probe is out, or if the answer passes overdue calls, with what such a packet waits for, in nanoseconds.
     #[cold]
     pub(super) fn on_answer(

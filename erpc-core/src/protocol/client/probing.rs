@@ -34,8 +34,11 @@ const MOST_LATENESS: u64 = 16_000_000;
 /// What the client knows of a server's silence.
 #[derive(Debug)]
 pub(super) struct Probing {
-    /// When the latest packet was sent that has been answered.
+    /// When the latest packet was sent that has been answered. An answer to a second copy counts for that copy, though the
+    /// path may have doubled the first one.
     answered: Instant,
+    /// The same, of answers that no copy can have caused: their packets came to the receive queue after that.
+    read_until: Instant,
     /// When the latest probe was sent that was answered, perhaps by the answer to its first copy: what was sent before is
     /// supposed to be passed.
     supposed: Instant,
@@ -72,6 +75,7 @@ impl Probing {
     pub(super) const fn new() -> Self {
         Self {
             answered: Instant::ZERO,
+            read_until: Instant::ZERO,
             supposed: Instant::ZERO,
             state: State::Quiet,
             passed_at: Instant::ZERO,
@@ -84,8 +88,21 @@ impl Probing {
     /// What was sent at `sent_at`, once, was answered. Returns whether [`Self::on_answer`] is to be told.
     #[inline(always)]
     pub(super) fn note_answer(&mut self, sent_at: Instant) -> bool {
+        self.read_until = self.read_until.max(sent_at);
+        self.note_copys_answer(sent_at)
+    }
+
+    /// The same for the second copy of a packet: the answer may be to a duplicate of the first one.
+    #[inline(always)]
+    pub(super) fn note_copys_answer(&mut self, sent_at: Instant) -> bool {
         self.answered = self.answered.max(sent_at);
         !matches!(self.state, State::Quiet)
+    }
+
+    /// Whatever the server had sent that arrived before this has been read, whatever the receive queue still holds: it lay
+    /// before an answer to what was sent then.
+    pub(super) fn read_until(&self) -> Instant {
+        self.read_until
     }
 
     /// What was sent at `sent_at`, once, was answered now. `timeout` is what such a packet waits for. Calls that wait are

@@ -52,7 +52,7 @@ impl Repeat {
 
     /// The timer has fired: whether for this message, rather than for a call in the queue.
     pub(super) fn is_due<R, X>(&self, turn: &mut Turn<'_, X>, common: &mut Common<R>) -> bool {
-        let due = turn.read_until >= self.at;
+        let due = turn.endpoint.read_until >= self.at;
         if !due {
             let deadline = self.at.min(common.queue.deadline());
             common.timer.arm_again(&mut turn.endpoint.timers, deadline, turn.now);

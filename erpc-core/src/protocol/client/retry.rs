@@ -88,11 +88,18 @@ impl RetryTimer {
         self.active_at.plus_nanos(rto + jitter(rto, generation, self.retries))
     }
 
-    /// Counts a timeout, after which something is sent; false if there were enough of them.
-    pub(super) fn time_out(&mut self, now: Instant, liveness_timeout: Duration) -> bool {
+    /// Counts a timeout, after which something is sent; false if there were enough of them, and nothing came in time of what
+    /// arrived before `read_until`.
+    pub(super) fn time_out(
+        &mut self,
+        now: Instant,
+        read_until: Instant,
+        liveness_timeout: Duration,
+    ) -> bool {
         if self.retries == 0 {
             self.stalled_at = now;
-        } else if self.retries >= LEAST_RETRIES && now - self.stalled_at >= liveness_timeout {
+        } else if self.retries >= LEAST_RETRIES && read_until - self.stalled_at >= liveness_timeout
+        {
             return false;
         }
         self.retries = self.retries.saturating_add(1);

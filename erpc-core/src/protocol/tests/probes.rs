@@ -362,6 +362,18 @@ fn a_lost_call_is_sent_again_however_long_others_of_its_method_execute() {
 }
 
 #[test]
+fn an_answer_tells_that_all_was_read_that_had_come_when_its_request_left() {
+    let (mut pair, [other, session]) = measured();
+    call_of(&mut pair, session, 1);
+    pair.pass_unread(ms(2), ms(3));
+    assert_eq!(kinds(&pair.take_to_server()), [], "its answer may lie there");
+    let later = call_of(&mut pair, other, 9);
+    answered(&mut pair, &later);
+    pair.pass_unread(Duration::from_micros(20), ms(3));
+    assert_eq!(kinds(&pair.take_to_server()), [Kind::Request]);
+}
+
+#[test]
 fn the_first_timeout_comes_from_the_round_trip_of_the_handshake() {
     let mut pair = Pair::new(1_472, EndpointConfig::new().min_rto(ms(1)));
     let session = pair.connect();

@@ -37,7 +37,7 @@ use crate::protocol::{Cause, SessionStats};
 use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
 use crate::wire::control::Control;
-use crate::wire::{ConnectionId, Flags, Header, ReplyInfo};
+use crate::wire::{ConnectionId, Flags, Header, ReplyInfo, Stamp};
 
 /// A timer may be left from a longer pause than the present one: at most the longest timeout and its jitter, the longest
 /// time of a method, and the answer to a question about it, in nanoseconds.
@@ -201,6 +201,24 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
+    /// What was sent `trip` nanoseconds ago was answered, by the stamp that the answer echoes. An answer that has waited in the
+    /// receive queue for seconds seems to be a recent one, so it does not tell up to when the queue was read.
+    fn echo_answered<X>(&self, turn: &Turn<'_, X>, lines: &mut Lines<R>, trip: u64) {
+        let sent_at = turn.now.minus_nanos(trip);
+        if turn.now.nanos_since(turn.endpoint.read_until) <= Stamp::MAX_TRIP {
+            self.answered(turn, lines, sent_at);
+        } else {
+            self.copy_answered(turn, lines, sent_at);
+        }
+    }
+
+    /// The second copy of something, sent at `sent_at`, was answered.
+    fn copy_answered<X>(&self, turn: &Turn<'_, X>, lines: &mut Lines<R>, sent_at: Instant) {
+        if lines.note_copys_answer(self.peer, sent_at) {
+            lines.on_answer(self.peer, turn.now, sent_at, self.rtt.base());
+        }
+    }
+
     /// Makes sure that the session's timer fires at `at` or earlier.
     #[inline(always)]
     fn arm<X>(&mut self, turn: &mut Turn<'_, X>, at: Instant) {
@@ -229,7 +247,7 @@ impl<R: Route> OpenSession<R> {
                 self.liveness.heard(turn.now);
                 lines.on_reply_info(self.peer, header.reply_info());
                 if let Some(asked_at) = asked_at {
-                    self.answered(turn, lines, asked_at);
+                    self.copy_answered(turn, lines, asked_at);
                 }
                 Ok(Followup::None)
             }

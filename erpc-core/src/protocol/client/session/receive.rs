@@ -98,7 +98,7 @@ impl<R: Route> OpenSession<R> {
             expected > call.acked() || gap && call.recovery().is_news(expected, echo, turn.now);
         if let Some(trip) = echo.nanos_until(turn.now).filter(|_| is_news) {
             let processing = header.reply_info().processing_nanos();
-            self.answered(turn, lines, turn.now.minus_nanos(trip));
+            self.echo_answered(turn, lines, trip);
             self.measured(turn, trip, turn.queue_wait.absence.saturating_add(processing));
         } else if echo == Stamp::NONE {
             self.first_packet_answered(turn, lines, at, header);
@@ -168,7 +168,7 @@ impl<R: Route> OpenSession<R> {
             lines.method_runs(self.peer, turn.now, &told, self.rtt.floor());
         }
         if let Some(asked_at) = asked_at {
-            self.answered(turn, lines, asked_at);
+            self.copy_answered(turn, lines, asked_at);
         }
         self.stop_waiting(lines, at);
         lines.note_release(self.peer);

@@ -180,7 +180,7 @@ impl<R: Route> OpenSession<R> {
             && response.is_first_with(echo)
         {
             let processing = header.reply_info().processing_nanos();
-            self.answered(turn, lines, turn.now.minus_nanos(trip));
+            self.echo_answered(turn, lines, trip);
             self.measured(turn, trip, turn.queue_wait.absence.saturating_add(processing));
         }
         if packet > next && !mutant!(ResponseGapTaken) {

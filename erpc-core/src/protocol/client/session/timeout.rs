@@ -45,16 +45,16 @@ impl<R: Route> OpenSession<R> {
         turn: &mut Turn<'_, X>,
         lines: &mut Lines<R>,
     ) -> Followup {
-        let config = &turn.endpoint.config;
-        if self.liveness.is_dead(turn.read_until, config) {
+        let (config, read_until) = (&turn.endpoint.config, turn.endpoint.read_until);
+        if self.liveness.is_dead(read_until, config) {
             return Followup::End(Cause::PeerDead);
         }
         let reset_at = lines.probing(self.peer).reset_at();
-        let mut ping = turn.read_until >= self.liveness.ping_at(config)
-            || self.liveness.is_older_than(reset_at);
+        let mut ping =
+            read_until >= self.liveness.ping_at(config) || self.liveness.is_older_than(reset_at);
         let mut deadline = self.common.queue.deadline();
         let is_widespread = self.is_widespread(lines.probing(self.peer));
-        let read_until = turn.read_until;
+        let read_until = lines.probing(self.peer).read_until().min(turn.now).max(read_until);
         let mut overdue_since = Instant::NEVER;
         for at in self.free.complement().iter() {
             let slot = &self.slots[at];
@@ -220,7 +220,8 @@ impl<R: Route> OpenSession<R> {
                 });
         }
         let is_suspicious = probing.unanswered() >= PING_AFTER_RETRIES;
-        if !retry.time_out(turn.now, turn.endpoint.config.liveness_timeout) {
+        let EndpointState { read_until, ref config, .. } = *turn.endpoint;
+        if !retry.time_out(turn.now, read_until, config.liveness_timeout) {
             return Suspicion::Blocked;
         }
         let accepted = retry.is_accepted();
