@@ -352,8 +352,9 @@ impl<T: Transport> Rpc<T> {
         let absence = turns.begin(now, received, is_virtual);
         let mut queue_wait = QueueWait { absence, delay: 0 };
         let mut work = received;
+        let stamps_packets = self.stamps_packets;
         for at in 0..received {
-            if self.stamps_packets && at > 0 {
+            if stamps_packets && at > 0 {
                 now = clock::now();
             }
             let delivery = Delivery {

@@ -27,6 +27,13 @@ impl PacketLayout {
         Self { size, first, rest }
     }
 
+    /// The layout of a message of another size on the same path.
+    #[must_use]
+    #[inline]
+    pub const fn with_size(self, size: u32) -> Self {
+        Self { size, ..self }
+    }
+
     /// Bytes of the message.
     #[must_use]
     #[inline]

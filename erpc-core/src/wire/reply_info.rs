@@ -79,6 +79,14 @@ impl ReplyInfo {
         mantissa << exponent
     }
 
+    /// Whether the server took longer than in `other`, without unpacking either. Of words that [`Self::new`] did not pack, it may
+    /// say the opposite.
+    #[must_use]
+    #[inline]
+    pub const fn took_longer_than(self, other: Self) -> bool {
+        self.0 >> 17 > other.0 >> 17
+    }
+
     /// The receive window in charge units, `None` for no change.
     #[must_use]
     #[inline]

@@ -6,7 +6,7 @@ use super::credits::Credits;
 use super::method_times::{MethodTimes, Told, Wait};
 use super::pacer::Pacer;
 use super::probing::Probing;
-use super::reservation::{Blocked, Capacity, Flow};
+use super::reservation::{Blocked, Capacity, Cost, Flow};
 use crate::mutants::mutant;
 use crate::protocol::ids::KeyedHasher;
 use crate::protocol::index::{PeerIndex, SessionIndex, Table};
@@ -102,10 +102,48 @@ struct Peer<R> {
 }
 
 impl<R> Peer<R> {
+    #[inline(always)]
+    fn on_reply_info(&mut self, info: ReplyInfo) {
+        if let Some(window) = info.window()
+            && !mutant!(WindowIgnored)
+        {
+            self.window.set_limit(window);
+        }
+    }
+
+    /// Whether some of its methods are known to be slow.
+    #[inline(always)]
+    fn has_slow_methods(&self) -> bool {
+        self.method_times.is_some()
+    }
+
     /// The sessions with overdue calls are to be looked at.
     fn rouse(&mut self, roused: &mut Vec<SessionIndex>) {
         self.overdue_since = Instant::NEVER;
         roused.append(&mut self.overdue);
+    }
+}
+
+/// A server endpoint for which no call waits.
+pub(super) struct Uncontended<'a, R> {
+    peer: &'a mut Peer<R>,
+    room: &'a mut Capacity,
+}
+
+impl<R> Uncontended<'_, R> {
+    /// Takes what a plain call costs. False, with nothing taken, if there is not enough of it.
+    #[inline(always)]
+    pub(super) fn take(self, credits: &mut Credits, cost: Cost) -> bool {
+        Flow::new(credits, &mut self.peer.window, self.room).take(cost).is_ok()
+    }
+
+    /// The reply to a plain call has come, which gives back what it cost. Returns whether some of the peer's methods are
+    /// known to be slow.
+    #[inline(always)]
+    pub(super) fn on_reply(self, info: ReplyInfo, credits: &mut Credits, cost: Cost) -> bool {
+        self.peer.on_reply_info(info);
+        Flow::new(credits, &mut self.peer.window, self.room).release(cost);
+        self.peer.has_slow_methods()
     }
 }
 
@@ -200,11 +238,15 @@ impl<R: Route> Lines<R> {
     /// A reply tells the peer's window, or does not.
     #[inline(always)]
     pub(super) fn on_reply_info(&mut self, peer: PeerIndex, info: ReplyInfo) {
-        if let Some(window) = info.window()
-            && !mutant!(WindowIgnored)
-        {
-            self.peers[peer].window.set_limit(window);
-        }
+        self.peers[peer].on_reply_info(info);
+    }
+
+    /// The peer, if no call waits for room there nor for room here.
+    #[inline(always)]
+    pub(super) fn uncontended(&mut self, peer: PeerIndex) -> Option<Uncontended<'_, R>> {
+        let peer = &mut self.peers[peer];
+        let is_empty = peer.line.is_empty() & self.room_line.is_empty();
+        is_empty.then_some(Uncontended { peer, room: &mut self.room })
     }
 
     /// What limits a session, with its credits.
@@ -302,15 +344,14 @@ impl<R: Route> Lines<R> {
         self.roused.pop()
     }
 
-    /// The peer's times by method. Makes the table if there is none.
-    pub(super) fn method_times(&mut self, peer: PeerIndex) -> &mut MethodTimes {
-        self.peers[peer].method_times.get_or_insert_with(|| Box::new(MethodTimes::new()))
+    /// Whether some of the peer's methods are known to be slow.
+    pub(super) fn has_slow_methods(&self, peer: PeerIndex) -> bool {
+        self.peers[peer].has_slow_methods()
     }
 
-    /// Whether some of the peer's methods are known to be slow.
-    #[inline(always)]
-    pub(super) fn has_slow_methods(&self, peer: PeerIndex) -> bool {
-        self.peers[peer].method_times.as_ref().is_some_and(|times| !times.is_empty())
+    /// An answer tells how long the server had a request; see [`MethodTimes::record`].
+    pub(super) fn record_method(&mut self, peer: PeerIndex, now: Instant, told: &Told, floor: u64) {
+        self.change_times(peer, |times| times.record(now, told, floor));
     }
 
     /// How long a call of this method waits for the peer that was sent last at `sent_at`.
@@ -339,10 +380,21 @@ impl<R: Route> Lines<R> {
     /// The handler of a call has run for as long as was `told`; see [`MethodTimes::runs`].
     pub(super) fn method_runs(&mut self, peer: PeerIndex, now: Instant, told: &Told, floor: u64) {
         let holds_on = self.are_empty(peer);
-        let times = self.method_times(peer);
-        times.runs(now, told, floor);
-        if holds_on {
-            times.hold_on(now, told, floor);
+        self.change_times(peer, |times| {
+            times.runs(now, told, floor);
+            if holds_on {
+                times.hold_on(now, told, floor);
+            }
+        });
+    }
+
+    /// The peer's times by method change, which are kept while there are any.
+    fn change_times(&mut self, peer: PeerIndex, change: impl FnOnce(&mut MethodTimes)) {
+        let kept = &mut self.peers[peer].method_times;
+        let times = kept.get_or_insert_with(|| Box::new(MethodTimes::new()));
+        change(times);
+        if times.is_empty() {
+            *kept = None;
         }
     }
 

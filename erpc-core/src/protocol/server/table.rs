@@ -166,7 +166,7 @@ impl<R: Route> ServerTable<R> {
         }
         let session = self.sessions.get_mut(SessionIndex::of(header.connection))?;
         let plain = session.plain_request(turn, route, header, body_len)?;
-        if session.is_sample() {
+        if session.is_plain_sample() {
             self.grants.sample(turn.now, session.socket());
         }
         Some(plain)

@@ -23,6 +23,7 @@ use super::followup::{Followup, Terms};
 use super::kept::KeptResponses;
 use super::lines::{LineId, Lines, Sums, Waiter};
 use super::liveness::Liveness;
+use super::method_times::notable;
 use super::pacer::Pacer;
 use super::reservation::{Blocked, Charges};
 use super::slot::{Slot, SlotState};
@@ -37,7 +38,7 @@ use crate::protocol::{Cause, SessionStats};
 use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
 use crate::wire::control::Control;
-use crate::wire::{ConnectionId, Flags, Header, ReplyInfo, Stamp};
+use crate::wire::{ConnectionId, Flags, Header, PacketLayout, ReplyInfo, Stamp};
 
 /// A timer may be left from a longer pause than the present one: at most the longest timeout and its jitter, the longest
 /// time of a method, and the answer to a question about it, in nanoseconds.
@@ -57,6 +58,8 @@ pub(super) struct OpenSession<R> {
     payload: u32,
     eager: u32,
     max_request: u32,
+    /// Of an empty request.
+    layout: PacketLayout,
     charges: Charges,
     peer: PeerIndex,
     /// Slots that take a call.
@@ -64,6 +67,8 @@ pub(super) struct OpenSession<R> {
     credits: Credits,
     pacer: Pacer,
     rtt: RttEstimator,
+    /// The longest time of a server's own that is not worth a note.
+    notable: ReplyInfo,
     liveness: Liveness,
     kept: KeptResponses,
     /// Listed to be looked at when the peer's probe is answered.
@@ -89,18 +94,21 @@ impl<R: Route> OpenSession<R> {
             }
             None => Pacer::unlimited(),
         };
+        let rtt = RttEstimator::new(turn.endpoint.min_rto(), terms.round_trip);
         let mut session = Self {
             remote: terms.server,
             flags: terms.flags,
             payload: terms.payload,
             eager: terms.eager,
             max_request: terms.max_request,
+            layout: PacketLayout::new(0, terms.payload, terms.payload),
             charges: terms.charges,
             peer: lines.join_peer(common.route, terms.steer, terms.window),
             free: SlotSet::ALL,
             credits: Credits::new(terms.credits),
             pacer,
-            rtt: RttEstimator::new(turn.endpoint.min_rto(), terms.round_trip),
+            notable: ReplyInfo::default().after(notable(rtt.floor())),
+            rtt,
             overdue: false,
             liveness: Liveness::new(turn.now, common.id.generation),
             kept: KeptResponses::new(turn.now),

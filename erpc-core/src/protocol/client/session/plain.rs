@@ -8,14 +8,14 @@ use super::OpenSession;
 use crate::mutants::mutant;
 use crate::protocol::client::call::{Call, Finished, FinishedPlain};
 use crate::protocol::client::kept::KEPT_SMALL;
-use crate::protocol::client::lines::{LineId, Lines};
+use crate::protocol::client::lines::Lines;
 use crate::protocol::client::method_times::Told;
 use crate::protocol::client::slot::SlotState;
 use crate::protocol::index::SlotIndex;
 use crate::protocol::turn::Turn;
 use crate::protocol::{NewCall, SessionId};
 use crate::transport::{Route, TxQueue};
-use crate::wire::{Header, Kind, PacketLayout, PacketNumber, ReplyInfo};
+use crate::wire::{Header, Kind, PacketNumber, ReplyInfo};
 
 impl<R: Route> OpenSession<R> {
     /// Sends a request of one packet, if nothing stands in its way; else hands it back.
@@ -34,11 +34,12 @@ impl<R: Route> OpenSession<R> {
             && self.is_quiet()
             && !self.pacer.is_limited()
             && size <= (self.payload.min(self.max_request)) as usize;
-        if !ready || !lines.are_empty(self.peer) {
+        if !ready {
             return Err(new);
         }
         let cost = self.charges.last_packet(size);
-        if lines.flow(&mut self.credits, self.peer).take(cost).is_err() {
+        let Some(peer) = lines.uncontended(self.peer) else { return Err(new) };
+        if !peer.take(&mut self.credits, cost) {
             return Err(new);
         }
         let at = self.free.first();
@@ -55,7 +56,7 @@ impl<R: Route> OpenSession<R> {
             flags: self.flags,
         };
         turn.tx.push(&self.common.route, new.request.single_packet(&header));
-        let layout = PacketLayout::new(size as u32, self.payload, self.payload);
+        let layout = self.layout.with_size(size as u32);
         let call = Call::sent_whole(new, layout, cost, turn.now);
         // The slot is free: there is nothing to drop.
         debug_assert!(slot.is_free());
@@ -88,20 +89,23 @@ impl<R: Route> OpenSession<R> {
             && header.size <= self.eager.min(KEPT_SMALL)
             && self.is_quiet()
             && self.slots[at].number == header.request;
-        if !ours || !lines.is_empty(LineId::Peer(self.peer)) {
+        if !ours {
             return None;
         }
+        let peer = lines.uncontended(self.peer)?;
         let slot = &mut self.slots[at];
         if !slot.call()?.is_plain() {
             return None;
         }
         let FinishedPlain { finished, method, cost, sent_at } = slot.take_call()?.finish_plain();
         let info = ReplyInfo::from_u32(header.aux);
-        lines.on_reply_info(self.peer, info);
-        let served = info.processing_nanos();
-        let overtaken = lines.probing(self.peer).is_passed(sent_at);
-        let told = Told { method, nanos: served, overtaken, probes_unanswered: false };
-        self.on_handler_time(turn.now, lines, &told);
+        let has_slow = peer.on_reply(info, &mut self.credits, cost);
+        if self.is_notable(info, has_slow) {
+            let overtaken = lines.probing(self.peer).is_passed(sent_at);
+            let nanos = info.processing_nanos();
+            let told = Told { method, nanos, overtaken, probes_unanswered: false };
+            self.note_handler_time(turn.now, lines, &told);
+        }
         let is_first = self.liveness.heard(turn.now);
         if is_first | self.overdue {
             self.answered(turn, lines, sent_at);
@@ -109,13 +113,13 @@ impl<R: Route> OpenSession<R> {
         // One sample per burst: the others would be the same but for the time of the burst itself.
         if is_first {
             let trip = turn.now.nanos_since(sent_at);
+            let served = info.processing_nanos();
             self.measured(turn, trip.saturating_sub(served), turn.queue_wait.absence);
         }
         if info.is_marked() | turn.marked {
             self.pacer.on_mark(turn.now, turn.endpoint.config.bypasses);
         }
         self.free.insert(at);
-        lines.flow(&mut self.credits, self.peer).release(cost);
         turn.endpoint.stats.responses += 1;
         turn.tx.reclaim();
         if !finished.request.is_unique() && !mutant!(FlushForgottenPlain) {

@@ -86,7 +86,9 @@ impl<R: Route> OpenSession<R> {
             self.note_needless(turn, at);
         }
         self.first_packet_answered(turn, lines, at, header);
-        self.on_handler_time(turn.now, lines, &told);
+        if self.is_notable(header.reply_info(), lines.has_slow_methods(self.peer)) {
+            self.note_handler_time(turn.now, lines, &told);
+        }
         if was_probed && is_single {
             self.rtt.keep_backoff(retries);
         }

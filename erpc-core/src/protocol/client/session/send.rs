@@ -12,7 +12,7 @@ use crate::protocol::index::SlotIndex;
 use crate::protocol::turn::Turn;
 use crate::protocol::{Cause, NewCall};
 use crate::transport::{Route, TxQueue};
-use crate::wire::{Header, Kind, PacketLayout, PacketNumber, RequestNumber, ShortPacket};
+use crate::wire::{Header, Kind, PacketNumber, RequestNumber, ShortPacket};
 
 impl<R: Route> OpenSession<R> {
     /// Whether a new call takes a slot at once, rather than wait behind others.
@@ -47,7 +47,7 @@ impl<R: Route> OpenSession<R> {
         let at = self.free.first();
         self.free.remove(at);
         self.arm(turn, new.deadline);
-        let layout = PacketLayout::new(new.request.len() as u32, self.payload, self.payload);
+        let layout = self.layout.with_size(new.request.len() as u32);
         let last_cost = self.charges.last_packet(layout.len(layout.packets() - 1));
         let slot = &mut self.slots[at];
         slot.advance();

@@ -5,7 +5,7 @@ use crate::mutants::mutant;
 use crate::protocol::client::call::Call;
 use crate::protocol::client::followup::Followup;
 use crate::protocol::client::lines::Lines;
-use crate::protocol::client::method_times::{Told, Wait, most_held, notable};
+use crate::protocol::client::method_times::{Told, Wait, most_held};
 use crate::protocol::client::probing::Probing;
 use crate::protocol::client::retry::{PING_AFTER_RETRIES, RetryTimer, jitter};
 use crate::protocol::client::slot::{Slot, SlotState};
@@ -17,7 +17,7 @@ use crate::protocol::{Cause, WINDOW};
 use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
 use crate::wire::control::Control;
-use crate::wire::{Header, Kind, PacketNumber, RequestNumber, ShortPacket};
+use crate::wire::{Header, Kind, PacketNumber, ReplyInfo, RequestNumber, ShortPacket};
 
 /// What a call's timeout says of its session.
 enum Suspicion {
@@ -158,13 +158,15 @@ impl<R: Route> OpenSession<R> {
             + if answered { self.liveness.interval(config) } else { config.ping_again() }
     }
 
-    /// The server tells how long it had a request.
+    /// Whether to note how long the server had a request; `has_slow` if it has slow methods.
     #[inline(always)]
-    pub(super) fn on_handler_time(&self, now: Instant, lines: &mut Lines<R>, told: &Told) {
-        let floor = self.rtt.floor();
-        if (told.nanos > notable(floor)) | lines.has_slow_methods(self.peer) {
-            lines.method_times(self.peer).record(now, told, floor);
-        }
+    pub(super) fn is_notable(&self, info: ReplyInfo, has_slow: bool) -> bool {
+        info.took_longer_than(self.notable) | has_slow
+    }
+
+    #[inline(never)]
+    pub(super) fn note_handler_time(&self, now: Instant, lines: &mut Lines<R>, told: &Told) {
+        lines.record_method(self.peer, now, told, self.rtt.floor());
     }
 
     /// A call's first packet was answered, which carries no stamp. If it was sent once, the answer tells of all that was

@@ -122,7 +122,7 @@ impl<R: Route> Grants<R> {
     /// What replies tell a socket, with a processing time of 0.
     #[inline(always)]
     pub(super) fn window(&self, socket: SocketIndex) -> ReplyInfo {
-        self.windows.get(socket.place()).copied().unwrap_or_default()
+        self.windows[socket.place()]
     }
 
     /// What an endpoint of a socket may have on its way, in charge units.

@@ -123,6 +123,12 @@ impl<R: Route> ServerSession<R> {
         true
     }
 
+    /// Whether the plain request that has just come is such a packet.
+    #[inline(always)]
+    pub(super) fn is_plain_sample(&self) -> bool {
+        self.requests.is_multiple_of(u64::from(SAMPLE))
+    }
+
     /// Whether the packet begins a message of so many packets that the client wants a large window.
     pub(super) fn begins_burst(&self, header: &Header) -> bool {
         let is_first = header.kind == Kind::Request && header.packet.get() == 0;
