@@ -6,14 +6,19 @@
 //!
 //! The second one is the time of the last turn whose burst left nothing. If bursts keep leaving something, packets are
 //! counted: once as many have been read as the queue can hold, nothing is left of what was there when the count began. So
-//! a flood delays retransmissions by two such counts at most, of at most [`MOST`] packets each.
+//! a flood delays retransmissions by two such counts at most, of at most [`MOST`] packets each. Retransmissions to a server
+//! that goes on answering do not wait for the count: an answer shows up to when this server's packets were read.
+//!
+//! The queue is the endpoint's own. What a group's other endpoint has read of a coalesced datagram, and not passed on yet, counts as
+//! read.
 
 use crate::mutants::mutant;
 use crate::time::Instant;
 use crate::transport::Capabilities;
 use crate::wire::HEADER_LEN;
 
-/// Most packets of a count, however large the receive queue is: a few milliseconds of small ones.
+/// Most packets of a count, however large the receive queue is: a few milliseconds of small ones. A larger queue may still
+/// hold older packets then, so a call may be sent again needlessly, but it does not wait for longer.
 const MOST: u32 = 4_096;
 
 /// The receive queue as the loop has seen it.
@@ -48,7 +53,8 @@ impl Unread {
 
     #[cold]
     fn count(&mut self, now: Instant, received: usize) {
-        self.left = self.left.saturating_sub(received as u32);
+        // A burst of packets that a transport dropped or passed on has none for this endpoint.
+        self.left = self.left.saturating_sub((received as u32).max(1));
         if self.left == 0 {
             (self.read_until, self.counted_from, self.left) = (self.counted_from, now, self.holds);
         }
@@ -105,6 +111,14 @@ mod tests {
             assert!((holds + 1..=5 * holds).all(|at| lag(at) >= holds), "sooner proves nothing");
             assert!(times.is_sorted());
         }
+    }
+
+    #[test]
+    fn bursts_of_which_nothing_is_handed_out_count_too() {
+        let mut unread = unread(512);
+        unread.polled(after(0), 0, true);
+        let times = (1..=2 * 512).map(|turn| unread.polled(after(turn), 0, false));
+        assert!(times.last() >= Some(after(512)), "a flood of strays keeps timers from firing");
     }
 
     /// Calls with one packet each way, and their outcomes.

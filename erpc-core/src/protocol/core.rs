@@ -331,7 +331,8 @@ impl<R: Route> Core<R> {
     /// Does what time demands: lets sessions send whose turn it is at their rate, and looks at those whose timer is
     /// due. Bounded: 32 of each, and the others the next time.
     ///
-    /// `read_until` is at most `now`: every packet that had arrived by then was received. Silence counts up to there, because
+    /// `read_until` is at most `now`: every packet that had arrived by then was received. Silence counts up to there, or to
+    /// where answers show that a server's packets were received, because
     /// what is missed may lie in the receive queue; deadlines and rates go by `now`.
     #[inline]
     pub fn expire<X: TxQueue<Route = R>>(&mut self, now: Instant, read_until: Instant, tx: &mut X) {

@@ -49,7 +49,7 @@ pub(super) struct EndpointState {
     pub(super) pool: Pool,
     pub(super) stats: ProtocolStats,
     pub(super) timers: Timers,
-    /// What arrived before this has been received: the peers' silence counts up to here.
+    /// What arrived before this has been received, from any peer. Its answers may show more of a server: `Probing::read_until`.
     pub(super) read_until: Instant,
     pub(super) ids: IdSource,
     pub(super) notices: VecDeque<Notice>,

@@ -124,7 +124,7 @@ impl<R> Peer<R> {
     }
 }
 
-/// A server endpoint for which no call waits.
+/// A server endpoint while no call waits for room there, nor for room here.
 pub(super) struct Uncontended<'a, R> {
     peer: &'a mut Peer<R>,
     room: &'a mut Capacity,
@@ -257,8 +257,8 @@ impl<R: Route> Lines<R> {
 
     // Silence.
 
-    /// What a session sent to the peer at `sent_at`, once, was answered. Returns whether [`Self::on_answer`] is to be
-    /// told.
+    /// A packet that left for the peer at `sent_at` was answered: see [`Probing::note_answer`]. Returns whether
+    /// [`Self::on_answer`] is to be told.
     #[inline(always)]
     pub(super) fn note_answer(&mut self, peer: PeerIndex, sent_at: Instant) -> bool {
         let peer = &mut self.peers[peer];
@@ -388,7 +388,7 @@ impl<R: Route> Lines<R> {
         });
     }
 
-    /// The peer's times by method change, which are kept while there are any.
+    /// Changes the peer's times by method. They are dropped once no method is slow.
     fn change_times(&mut self, peer: PeerIndex, change: impl FnOnce(&mut MethodTimes)) {
         let kept = &mut self.peers[peer].method_times;
         let times = kept.get_or_insert_with(|| Box::new(MethodTimes::new()));

@@ -37,7 +37,7 @@ pub(super) struct Probing {
     /// When the latest packet was sent that has been answered. An answer to a second copy counts for that copy, though the
     /// path may have doubled the first one.
     answered: Instant,
-    /// The same, of answers that no copy can have caused: their packets came to the receive queue after that.
+    /// The latest such time that is certain. What the server had sent that arrived before it has been read.
     read_until: Instant,
     /// When the latest probe was sent that was answered, perhaps by the answer to its first copy: what was sent before is
     /// supposed to be passed.
@@ -85,7 +85,8 @@ impl Probing {
         }
     }
 
-    /// What was sent at `sent_at`, once, was answered. Returns whether [`Self::on_answer`] is to be told.
+    /// A packet that left at `sent_at` was answered: it was sent once, or the answer echoes its stamp. Returns whether
+    /// [`Self::on_answer`] is to be told.
     #[inline(always)]
     pub(super) fn note_answer(&mut self, sent_at: Instant) -> bool {
         self.read_until = self.read_until.max(sent_at);
@@ -99,8 +100,8 @@ impl Probing {
         !matches!(self.state, State::Quiet)
     }
 
-    /// Whatever the server had sent that arrived before this has been read, whatever the receive queue still holds: it lay
-    /// before an answer to what was sent then.
+    /// Packets of the server that arrived before this have been read, however full the receive queue is: they lay before an
+    /// answer to what was sent then.
     pub(super) fn read_until(&self) -> Instant {
         self.read_until
     }

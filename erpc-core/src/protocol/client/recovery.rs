@@ -87,8 +87,8 @@ impl Recovery {
         }
     }
 
-    /// Goes back to packet `lost` for this `cause`. What is sent from now on is told apart from what was sent in the same turn before by a
-    /// stamp of the next tick.
+    /// Goes back to packet `lost`, for this `cause`. A stamp of the next tick tells what is sent from now on from what was sent
+    /// earlier in this turn.
     pub(super) fn roll_back(&mut self, lost: u32, now: Instant, cause: ResendCause) {
         let before = self.rolled_back.filter(|back| back.to == lost).map_or(0, |back| back.times);
         self.rolled_back =

@@ -63,7 +63,8 @@ impl Repeat {
     /// Whether there was no answer for the time-out; else counts one more copy.
     pub(super) fn is_over<X>(&mut self, turn: &Turn<'_, X>) -> bool {
         let halves = if mutant!(ConnectHalved) { 2 } else { 1 };
-        let over = turn.now - self.since >= turn.endpoint.config.connect_timeout / halves;
+        let over =
+            turn.endpoint.read_until - self.since >= turn.endpoint.config.connect_timeout / halves;
         if !over {
             self.count = self.count.saturating_add(1);
         }

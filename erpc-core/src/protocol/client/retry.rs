@@ -88,8 +88,8 @@ impl RetryTimer {
         self.active_at.plus_nanos(rto + jitter(rto, generation, self.retries))
     }
 
-    /// Counts a timeout, after which something is sent; false if there were enough of them, and nothing came in time of what
-    /// arrived before `read_until`.
+    /// Counts a timeout, after which something is sent. False if there were enough timeouts, and nothing came for
+    /// `liveness_timeout` up to `read_until`.
     pub(super) fn time_out(
         &mut self,
         now: Instant,

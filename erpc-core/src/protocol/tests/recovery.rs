@@ -157,6 +157,30 @@ fn the_answer_to_a_timeouts_packet_sends_what_follows_again() {
 }
 
 #[test]
+fn the_answer_to_either_copy_of_the_first_packet_sends_the_next_one_again() {
+    for is_late in [false, true] {
+        let (mut pair, _, sent) = sending(8, 20);
+        pair.pass(ms(25));
+        let probe = pair.take_to_server();
+        let first = if is_late { &sent[..1] } else { &probe };
+        let returned = to_server(&mut pair, first);
+        let next = to_client(&mut pair, &returned);
+        assert_eq!(numbers(&next), [1, 8], "and one that was not sent yet");
+        let second = if is_late { &sent[1..2] } else { &next[..1] };
+        let returned = to_server(&mut pair, second);
+        let rest = to_client(&mut pair, &returned);
+        let counts = pair.client.stats().retransmissions;
+        if is_late {
+            assert_eq!(numbers(&rest), [9], "what is out is late");
+            assert_eq!((counts.needless_probes, counts.packets()), (2, 2));
+        } else {
+            assert_eq!(numbers(&rest), [2, 3, 4, 5, 6, 7, 8, 9], "what was out is lost");
+            assert_eq!((counts.needless_probes, counts.packets()), (0, 9));
+        }
+    }
+}
+
+#[test]
 fn a_response_packet_that_is_lost_twice_is_asked_for_a_third_time_without_a_timeout() {
     let (mut pair, _, sent) = pulling();
     let pull = to_client(&mut pair, &[&sent[..2], &sent[3..]].concat());

@@ -201,7 +201,7 @@ impl<R: Route> OpenSession<R> {
         self.pacer.on_rtt(turn.now, nanos, turn.endpoint.config.bypasses);
     }
 
-    /// What was sent at `sent_at`, once, was answered.
+    /// A packet that left at `sent_at` was answered: it was sent once, or the answer echoes its stamp.
     #[inline(always)]
     fn answered<X>(&self, turn: &Turn<'_, X>, lines: &mut Lines<R>, sent_at: Instant) {
         if lines.note_answer(self.peer, sent_at) {
@@ -210,7 +210,8 @@ impl<R: Route> OpenSession<R> {
     }
 
     /// What was sent `trip` nanoseconds ago was answered, by the stamp that the answer echoes. An answer that has waited in the
-    /// receive queue for seconds seems to be a recent one, so it does not tell up to when the queue was read.
+    /// receive queue for seconds seems to be a recent one, so it does not tell up to when the queue was read. A server that
+    /// was away for more than 4.3 s deceives the client: calls are sent again that it is about to answer.
     fn echo_answered<X>(&self, turn: &Turn<'_, X>, lines: &mut Lines<R>, trip: u64) {
         let sent_at = turn.now.minus_nanos(trip);
         if turn.now.nanos_since(turn.endpoint.read_until) <= Stamp::MAX_TRIP {

@@ -1,7 +1,7 @@
 //! The common case of a call, alone: one packet out, one packet back, room for both, no other call waiting.
 //!
-//! Each function does exactly what the general path in `send` and `response` would, or returns without
-//! having changed anything; the general path then does it. What is saved is asking, step by step, for
+//! Each function does what the general path in `send` and `response` would, or returns without
+//! having changed anything; the general path then does it. Only the first answer of a burst is noted as a sign of life. What is saved is asking, step by step, for
 //! everything that is not the case.
 
 use super::OpenSession;

@@ -107,15 +107,28 @@ impl<R: Route> OpenSession<R> {
         let mut flow = lines.flow(&mut self.credits, self.peer);
         // After a timeout, whatever was out before the packet that has now got through was lost or came
         // and was answered.
-        let probed = expected > call.acked() && call.retry().retries() > 0;
+        let is_probed = call.retry().retries() > 0 || call.recovery().is_undecided();
+        let probed = expected > call.acked() && is_probed;
         let stalled = probed && call.recovery().answers_probe(echo);
-        if probed {
+        if expected > call.acked() {
+            call.acknowledge(expected, turn.now, &self.charges, &mut flow);
+        }
+        // The first packet has no stamp: either copy may be answered, and the others that are out may be late or lost. The next
+        // packet tells, which has one.
+        let asks = stalled && echo == Stamp::NONE && call.has_unacknowledged();
+        if probed && !asks {
             let probes = call.recovery_mut().decide();
             let needless = if stalled { 0 } else { probes };
             turn.endpoint.stats.count_needless(&mut self.retransmissions, needless);
         }
-        if expected > call.acked() {
-            call.acknowledge(expected, turn.now, &self.charges, &mut flow);
+        if asks {
+            call.recovery_mut().probe(turn.now);
+            let stats = &mut turn.endpoint.stats;
+            stats.count_resent(&mut self.retransmissions, ResendCause::Probe, 1);
+            lines.note_release(self.peer);
+            self.send_again(turn, at, expected);
+            lines.feed_later(self.index(), &self.credits);
+            return Ok(());
         }
         let behind = stalled || gap && call.recovery().is_news(expected, echo, turn.now);
         if behind && call.has_unacknowledged() {

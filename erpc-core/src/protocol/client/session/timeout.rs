@@ -54,7 +54,8 @@ impl<R: Route> OpenSession<R> {
             read_until >= self.liveness.ping_at(config) || self.liveness.is_older_than(reset_at);
         let mut deadline = self.common.queue.deadline();
         let is_widespread = self.is_widespread(lines.probing(self.peer));
-        let read_until = lines.probing(self.peer).read_until().min(turn.now).max(read_until);
+        let read_until = read_until.max(lines.probing(self.peer).read_until());
+        debug_assert!(read_until <= turn.now, "an answer came before now");
         let mut overdue_since = Instant::NEVER;
         for at in self.free.complement().iter() {
             let slot = &self.slots[at];
@@ -100,7 +101,8 @@ impl<R: Route> OpenSession<R> {
     /// to be late than all of their packets to be lost.
     fn is_widespread(&self, probing: &Probing) -> bool {
         let is_silent = |slot: &Slot| {
-            let call = slot.call().filter(|call| call.awaits_packets());
+            let call =
+                slot.call().filter(|call| call.awaits_packets() && !call.retry().is_accepted());
             call.is_some_and(|call| !probing.is_passed(call.retry().active_at()))
         };
         let silent = self.slots.iter().filter(|(_, slot)| is_silent(slot)).count();

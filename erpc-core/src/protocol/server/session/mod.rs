@@ -123,10 +123,11 @@ impl<R: Route> ServerSession<R> {
         true
     }
 
-    /// Whether the plain request that has just come is such a packet.
+    /// Whether the plain request that has just come is the one in [`SAMPLE`] that counts. Sessions that send in step do not
+    /// count in step.
     #[inline(always)]
     pub(super) fn is_plain_sample(&self) -> bool {
-        self.requests.is_multiple_of(u64::from(SAMPLE))
+        (self.requests as u32).wrapping_add(self.id.index.get()).is_multiple_of(SAMPLE.into())
     }
 
     /// Whether the packet begins a message of so many packets that the client wants a large window.
