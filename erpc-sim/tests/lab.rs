@@ -6,8 +6,9 @@ use std::time::Duration;
 use erpc_core::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
 use erpc_sim::lab::incast::{Incast, IncastReport};
 use erpc_sim::lab::loss::{Goodput, Loss};
+use erpc_sim::lab::paths::Paths;
 use erpc_sim::lab::scale::Scale;
-use erpc_sim::lab::{Lab, Load, Samples, Setting, Spread, incast, loss, scale};
+use erpc_sim::lab::{Lab, Load, Samples, Setting, Spread, incast, loss, paths, scale};
 use erpc_sim::{LoopPauses, SimRoute};
 
 const NONE: CongestionControl = CongestionControl::None;
@@ -46,6 +47,41 @@ fn with_loss_the_rate_of_small_calls_stays_above_its_bar() {
         lossy.calls_per_second >= 0.9 * lossless.calls_per_second,
         "{lossy:?}, without loss {lossless:?}"
     );
+}
+
+#[test]
+fn without_control_paths_of_any_length_carry_what_link_and_credits_let_through() {
+    for (flows, micros, gbps) in [(1, 10, 25), (1, 100, 25), (1, 1_000, 100), (4, 300, 10)] {
+        let asked = Paths::new(flows, Duration::from_micros(micros), gbps, NONE);
+        let report = paths::run(&asked);
+        let ratio = report.gbps / report.achievable_gbps;
+        assert!((0.97..=1.001).contains(&ratio), "{asked:?}: {report:?}");
+        assert!(report.jain > 0.99 && report.counts.drops == 0, "{asked:?}: {report:?}");
+    }
+}
+
+#[test]
+fn a_path_has_the_round_trip_that_was_asked_for_to_each_host() {
+    let rtts = [25, 1_000].map(Duration::from_micros);
+    for (at, rtt) in rtts.into_iter().enumerate() {
+        let mut lab = Lab::new(Setting::star_of(&rtts, 25, 3));
+        let nothing = Load {
+            peers: Vec::new(),
+            spread: Spread::Even,
+            request: 1_028,
+            response: 0,
+            outstanding: 0,
+            start: Duration::ZERO,
+        };
+        let server = SimRoute::new(0, 1);
+        lab.add(server, nothing.clone());
+        let load = Load { peers: vec![server], outstanding: 1, ..nothing };
+        let client = lab.add(SimRoute::new(at as u32 + 1, 1), load);
+        lab.run_for(100 * rtt);
+        let measured = lab.latencies([client]).micros(0.5).expect("calls");
+        let expected = rtt.as_nanos() as f64 / 1e3;
+        assert!((measured - expected).abs() < 1.0, "{measured} us of {expected}");
+    }
 }
 
 /// The part of the usual goodput that is there in the 10 ms after a stall of 50.

@@ -49,6 +49,8 @@ enum Command {
     Recovery(congestion::RecoveryArgs),
     /// Many clients send to one server, in simulation
     Incast(congestion::IncastArgs),
+    /// One client or many share a path of any length and rate, in simulation
+    Paths(congestion::PathsArgs),
     /// 100 nodes call each other, in simulation
     Scale(congestion::ScaleArgs),
     /// Queues, rates and latencies as SVG
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         Command::Loss(args) => congestion::loss(&args),
         Command::Recovery(args) => congestion::recovery(&args),
         Command::Incast(args) => congestion::incast(&args),
+        Command::Paths(args) => congestion::paths(&args),
         Command::Scale(args) => congestion::scale(&args),
         Command::Figures(args) => congestion::figures(&args),
         Command::Stall(args) => congestion::stall(&args),

@@ -8,7 +8,7 @@
 //!   Setting    network, interfaces, endpoints' settings, loss          setting.rs
 //!   Load       what an endpoint calls                                  caller.rs
 //!   Lab        moves the clock, and what is measured meanwhile         bench.rs, meter.rs
-//!   loss, recovery, incast, scale                                      the experiments
+//!   loss, recovery, incast, paths, scale                               the experiments
 //! ```
 
 mod bench;
@@ -16,6 +16,7 @@ mod caller;
 pub mod incast;
 pub mod loss;
 mod meter;
+pub mod paths;
 pub mod recovery;
 pub mod scale;
 mod setting;

@@ -58,6 +58,18 @@ impl Setting {
         Self::new(Topology::star(hosts, link, SwitchConfig::default()), seed)
     }
 
+    /// A host, the first one, and around the same switch others, to each of which a round trip takes so long.
+    #[must_use]
+    pub fn star_of(base_rtts: &[Duration], gbps: u64, seed: u64) -> Self {
+        let shortest = base_rtts.iter().copied().min().unwrap_or_default();
+        let first = delay_of(shortest, gbps, 2);
+        // What is left of the way for the host's own cable.
+        let delays = base_rtts.iter().map(|rtt| 2 * delay_of(*rtt, gbps, 2) - first);
+        let links = std::iter::once(first).chain(delays);
+        let links = links.map(|delay_nanos| Link { rate_mbps: gbps * 1_000, delay_nanos });
+        Self::new(Topology::star_of(links, SwitchConfig::default()), seed)
+    }
+
     /// Any network.
     #[must_use]
     pub fn new(topology: Topology, seed: u64) -> Self {
@@ -97,6 +109,12 @@ impl Setting {
     #[must_use]
     pub fn payload(&self) -> usize {
         self.nic.max_datagram - HEADER_LEN
+    }
+
+    /// What a packet of the largest size takes of a receive queue, in charge units.
+    #[must_use]
+    pub fn datagram_charge(&self) -> u32 {
+        self.nic.charge.charge(self.nic.max_datagram)
     }
 
     /// The part of a cable that packets of the largest size leave for messages.

@@ -75,9 +75,18 @@ impl Topology {
     /// [`SwitchConfig`].
     #[must_use]
     pub fn star(hosts: u32, link: Link, switch: SwitchConfig) -> Self {
-        let cables =
-            (0..hosts).map(|host| Cable { ends: [Node::Host(host), Node::Switch(0)], link });
-        Self::new(hosts, vec![switch], cables.collect())
+        Self::star_of((0..hosts).map(|_| link), switch)
+    }
+
+    /// Hosts around one switch, one for each of these cables.
+    ///
+    /// # Panics
+    /// As [`Self::star`].
+    #[must_use]
+    pub fn star_of(links: impl IntoIterator<Item = Link>, switch: SwitchConfig) -> Self {
+        let cable = |(host, link)| Cable { ends: [Node::Host(host), Node::Switch(0)], link };
+        let cables: Vec<_> = (0..).zip(links).map(cable).collect();
+        Self::new(cables.len() as u32, vec![switch], cables)
     }
 
     /// Racks of hosts, each with a switch, and one spine above them. Host `h` is in rack `h /

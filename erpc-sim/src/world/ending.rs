@@ -70,8 +70,9 @@ impl World<'_> {
                     if self.plan.spares_packets() {
                         self.check_idle();
                     }
-                    // What the network sends again is use to a server, too.
-                    if !self.plan.features.has(Feature::Replay) {
+                    // To a server, packets of the past that come now are use, too.
+                    let late = [Feature::Replay, Feature::Spikes, Feature::Duplicates];
+                    if !self.plan.features.has_any(&late) {
                         (0..self.nodes.len()).for_each(|index| self.check_quiet(index));
                     }
                     self.leave(leave_by);

@@ -1,0 +1,83 @@
+//! `paths`: one client or many share a path of any length and rate, in simulation.
+
+use std::time::Duration;
+
+use clap::Args;
+use erpc_sim::lab::paths::{Paths, run};
+
+use super::{Control, millis};
+use crate::failure::Failure;
+use crate::report::Line;
+
+#[derive(Args)]
+pub(crate) struct PathsArgs {
+    /// Microseconds that a packet and its answer take through empty queues; of several, clients take turns
+    #[arg(long, required = true, value_delimiter = ',', value_parser = micros)]
+    rtt_us: Vec<Duration>,
+    /// Rate of all cables
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=400))]
+    gbps: u64,
+    /// Clients, each on a host of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    flows: u32,
+    /// Who controls their rates
+    #[arg(long, value_enum, default_value = "timely")]
+    cc: Control,
+    /// Endpoints do not know the rate of their cable
+    #[arg(long)]
+    unknown_rate: bool,
+    /// Every 50 ms a host is away for a fifth of so many milliseconds or more
+    #[arg(long, value_parser = millis)]
+    absence_ms: Option<Duration>,
+    /// Microseconds by which hosts may delay a round trip: 5 as over memory, 200 as over kernel UDP
+    #[arg(long, default_value = "5", value_parser = micros)]
+    host_us: Duration,
+    /// Packets on their way per session
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    credits: u16,
+    /// Where everything random comes from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Parses a number of microseconds.
+fn micros(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(micros) if (1.0..=200_000.0).contains(&micros) => {
+            Ok(Duration::from_secs_f64(micros / 1e6))
+        }
+        _ => Err("a number of microseconds, 1 to 200000, is wanted".into()),
+    }
+}
+
+pub(crate) fn paths(args: &PathsArgs) -> Result<(), Failure> {
+    let rtts = args.rtt_us.iter().copied().cycle().take(args.flows as usize).collect();
+    let mut report = run(&Paths {
+        rtts,
+        gbps: args.gbps,
+        control: args.cc.config(),
+        knows_rate: !args.unknown_rate,
+        credits: args.credits,
+        absence: args.absence_ms,
+        host_delay: args.host_us,
+        seed: args.seed,
+    });
+    let [p50, p99] = [0.5, 0.99].map(|quantile| report.queue.micros(quantile));
+    let micros: Vec<String> =
+        args.rtt_us.iter().map(|rtt| (rtt.as_nanos() as f64 / 1e3).to_string()).collect();
+    Line::new()
+        .text("rtt_us", &micros.join(","))
+        .int("link_gbps", args.gbps)
+        .int("flows", args.flows.into())
+        .text("cc", args.cc.name())
+        .number("gbps", Some(report.gbps))
+        .number("achievable_gbps", Some(report.achievable_gbps))
+        .number("ratio", Some(report.gbps / report.achievable_gbps))
+        .number("jain", Some(report.jain))
+        .number("queue_p50_us", p50)
+        .number("queue_p99_us", p99)
+        .int("drops", report.counts.drops + report.counts.host_drops)
+        .resent(&report.counts.retransmissions)
+        .print();
+    Ok(())
+}
