@@ -56,7 +56,7 @@ mod chosen {
         ResponseGapTaken,
         /// A request that was sent again goes back to its user while the queue reads it.
         FlushForgotten,
-        /// When a slot is free, nobody looks whether a call waits for it.
+        /// When a slot becomes free, no call that waits gets it.
         QueueForgotten,
         /// `Accepted` answers the packets of a request and does not give their credits back.
         AcceptedKeepsCredits,
@@ -72,7 +72,7 @@ mod chosen {
         IdleCountsAsBusy,
         /// A client whose window shrinks is not told.
         DemotedUntold,
-        /// The last sessions go to whoever comes.
+        /// The last sessions go to any host.
         ReserveGivenAway,
         /// The sockets of a host are not counted.
         HostsNotCounted,
@@ -82,7 +82,7 @@ mod chosen {
         QueuedCallsForgotten,
         /// The end of a session is told before that of its calls.
         ClosedBeforeCalls,
-        /// What is given back is not told to those who wait for it.
+        /// Calls that wait for room are not told of room that was given back.
         WaiterForgotten,
         /// A request counts as not executed until the server has confirmed all of it.
         NotExecutedLie,
@@ -166,7 +166,7 @@ mod chosen {
         ConnectHalved,
         /// Neither side of a session cares that its client wants checksums.
         IntegrityIgnored,
-        /// A call's deadline passes and nobody looks.
+        /// A call's deadline passes and the call goes on.
         DeadlineForgotten,
         /// What a cancelled call's packets took is lost when the server answers.
         QuarantineLeak,
@@ -176,7 +176,7 @@ mod chosen {
         QuarantineForEver,
         /// The server is not told that a call was cancelled.
         CancelNotSent,
-        /// A request goes back to the user who cancelled it while the queue reads it.
+        /// A cancelled request goes back to its user while the queue reads it.
         FlushForgottenAtCancel,
         /// A server tells a handler as often as a client cancels.
         CancelledTwice,
@@ -194,7 +194,7 @@ mod chosen {
         QueuedDeadlineForgotten,
         /// The number of a call of which nothing was sent is lost, and its server waits for it.
         UnsentNumberLost,
-        /// A session goes, and nobody tells the handlers of its requests.
+        /// A session ends, and the handlers of its requests are not told.
         GoneUntold,
         /// Only the first packet of a message says that it is extended.
         ExtendedOnce,

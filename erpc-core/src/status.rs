@@ -118,7 +118,7 @@ impl Status {
     }
 
     /// What a server answers to calls of a method that it lacks. The method's id as details sets it apart from
-    /// what handlers say with that code, so that clients, who know the name, can fill it in.
+    /// what handlers say with that code, so that clients, which know the name, can fill it in.
     pub(crate) fn no_such_method(id: u32, message: impl Into<Cow<'static, str>>) -> Self {
         Self::unimplemented(message).with_details(&id.to_le_bytes())
     }

@@ -51,7 +51,7 @@ mod ordinary {
         #[inline]
         pub(crate) fn read(&self) {}
 
-        /// The memory is written, freed, or handed to somebody who may do either.
+        /// The memory is written, freed, or handed to a thread that may do either.
         #[inline]
         pub(crate) fn write(&self) {}
     }

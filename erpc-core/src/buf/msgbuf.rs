@@ -97,13 +97,13 @@ impl MsgBuf {
         Self { block }
     }
 
-    /// The idle block behind the buffer, if nobody else refers to it and it belongs to `home`.
+    /// The idle block behind the buffer, if this is its only reference and it belongs to `home`.
     #[inline]
     pub(super) fn reclaim(self, home: &Arc<Home>) -> Result<Block, Self> {
         self.block.reclaim(home).map_err(|block| Self { block })
     }
 
-    /// Whether nobody else refers to the buffer, and it belongs to `home`.
+    /// Whether this is the buffer's only reference, and it belongs to `home`.
     #[inline]
     pub(super) fn is_idle(&self, home: &Arc<Home>) -> bool {
         self.block.is_idle(home)
@@ -233,7 +233,7 @@ impl MsgBuf {
     /// Writes the header of packet `index` in its place and returns the packet, ready to be pushed, with
     /// its trailer if the header announces one.
     ///
-    /// Whoever sends a packet *again* flushes the transmit queue before, so that no device reads the
+    /// A caller that sends a packet *again* flushes the transmit queue before, so that no device reads the
     /// header while it is written.
     ///
     /// # Panics

@@ -425,7 +425,7 @@ impl<R: Route> Core<R> {
     }
 
     /// Ends the call on `session` that was made with `token`, with this cause: a notice says so, and
-    /// the server is told that nobody waits for the response. Takes time in proportion to the calls that
+    /// the server is told that the response is not wanted. Takes time in proportion to the calls that
     /// wait for a slot. Returns whether there is such a call: whether it has not ended already.
     ///
     /// If the request was complete on the wire, the call ends as

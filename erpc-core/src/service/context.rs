@@ -47,7 +47,7 @@ pub trait CallHost {
     }
 }
 
-/// When nobody waits for a deferred answer any more.
+/// When a deferred answer is not wanted any more.
 pub(super) struct CallEnd {
     cancelled: Arc<AtomicBool>,
     deadline: Instant,
@@ -107,7 +107,7 @@ impl<'a> CallContext<'a> {
     }
 
     /// Whether handling a request of the method twice is no worse than handling it once, as the `.proto`
-    /// file declares or the server says in its place. Who calls may try again then, so an interceptor that
+    /// file declares or the server says in its place. The caller may try again then, so an interceptor that
     /// has to refuse some calls may take these first.
     #[must_use]
     pub fn is_idempotent(&self) -> bool {
@@ -145,7 +145,7 @@ impl<'a> CallContext<'a> {
         self.host.session_stats(&self.call)
     }
 
-    /// Whether the caller has given the call up or is gone, or the [deadline](Self::deadline) has passed: nobody reads the
+    /// Whether the caller has given the call up or is gone, or the [deadline](Self::deadline) has passed: no caller reads the
     /// answer. For handlers on workers, which cannot be stopped, to look at now and then; one load, and a look at the clock
     /// if there is a deadline. Nothing is received while a handler runs in the event loop, and tasks of calls that are given
     /// up are dropped, so there only the deadline can make it true.

@@ -116,7 +116,7 @@ pub(super) fn panicked(context: &CallContext<'_>) -> HandlerOutcome {
     }
 }
 
-/// The handler kept an earlier call's "deferred" and returned it for this one, which nobody answers.
+/// The handler kept an earlier call's "deferred" and returned it for this one, which no responder answers.
 #[cold]
 fn promised_elsewhere() -> HandlerOutcome {
     HandlerOutcome::Failed(Status::internal(

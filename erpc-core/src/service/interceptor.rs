@@ -82,8 +82,8 @@ impl<'a> Passage<'a> {
         passage
     }
 
-    /// Tells those that let the call pass how it ended. A deferred call has not ended, and who answers
-    /// it tells them.
+    /// Tells the interceptors that let the call pass how it ended. A deferred call has not ended yet; its responder
+    /// tells them.
     pub(super) fn leave(&mut self, outcome: Result<(), &Status>) {
         let passed = std::mem::take(&mut self.passed);
         if !self.call.is_deferred() {

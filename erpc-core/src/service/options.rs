@@ -33,7 +33,7 @@ pub struct MethodOptions {
 
 impl<const N: usize> ServiceOptions<N> {
     /// Methods by their names in the `.proto` file and in its order, with their modes; `None` for those
-    /// whose handlers are asynchronous. `unknown` lists all methods for those who name another.
+    /// whose handlers are asynchronous. `unknown` lists all methods, for the error that names another one.
     #[must_use]
     pub const fn new(unknown: &'static str, methods: [(&'static str, Option<Mode>); N]) -> Self {
         let none = Served { name: "", mode: None, options: MethodOptions::new() };

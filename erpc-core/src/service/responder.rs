@@ -51,7 +51,7 @@ impl<M> Responder<M> {
         call.answer(result);
     }
 
-    /// Whether nobody waits for the answer any more: the caller has given the call up or is gone, or its
+    /// Whether the answer is not wanted any more: the caller has given the call up or is gone, or its
     /// [deadline](CallContext::deadline) has passed. From any thread, at any time; one load, and a look at the clock if there
     /// is a deadline. Answer all the same, with whatever there is: that ends the call here, too.
     ///
@@ -152,7 +152,7 @@ impl Deferred {
         if let Some((observed, outcome)) = told {
             let context = CallContext::new(&observed.method, self.call, &*observed)
                 .with_extension(observed.deadline, observed.metadata.as_ref());
-            // The answer is out; dropped, a responder must not panic, as who drops it may be doing so.
+            // The answer is out; dropped, a responder must not panic, as its thread may be panicking already.
             let leave = || Passage::inside(&context).leave(outcome.as_ref().copied());
             drop(catch_unwind(AssertUnwindSafe(leave)));
         }

@@ -25,7 +25,7 @@ impl<M> Response<M> {
         self
     }
 
-    /// Made by [`Request::defer`](super::Request::defer) only, so that nobody promises an answer
+    /// Made by [`Request::defer`](super::Request::defer) only, so that no handler promises an answer
     /// without holding a responder.
     pub(super) fn deferred() -> Self {
         Self { message: None, metadata: None }

@@ -53,7 +53,7 @@ impl Default for RunningRequests {
 }
 
 impl RunningRequests {
-    /// Notes that a worker or a responder will answer the call; returns the flag that tells when nobody waits any more.
+    /// Notes that a worker or a responder will answer the call; returns the flag that tells when the answer is not wanted any more.
     pub(crate) fn deferred(&self, call: RequestHandle) -> Arc<AtomicBool> {
         let mut calls = self.calls.borrow_mut();
         let flag = calls.entry(call).or_default().cancelled.get_or_insert_with(|| {
@@ -108,7 +108,7 @@ impl RunningRequests {
     /// The call is cancelled: sets the flag of its worker or responder, and returns its task, which the caller ends.
     pub(crate) fn cancel(&self, call: RequestHandle) -> Option<TaskId> {
         if let Some(flag) = &self.calls.borrow().get(&call)?.cancelled {
-            // Who looks at it answers all the same. Only a hint, so the order does not matter.
+            // A handler that reads the flag answers all the same. It is only a hint, so the order does not matter.
             flag.store(true, Ordering::Relaxed);
         }
         let task = self.calls.borrow().get(&call)?.task?;

@@ -51,7 +51,7 @@ enum Close {
     Wanted,
     Sent,
     Done,
-    /// The call failed, or there was no memory for it: who knows what the server thinks.
+    /// The call failed, or there was no memory for it: what the server has of it is not known.
     Lost,
 }
 
@@ -166,7 +166,7 @@ impl StreamClient {
         self.outbox.end(0);
     }
 
-    /// Ends the stream wherever it is: nobody reads any more.
+    /// Ends the stream at any point: its reader is gone.
     pub fn drop_reader(&mut self) {
         self.reader_gone = true;
         self.reading = false;

@@ -115,7 +115,7 @@ impl<X> Inbox<X> {
         batches.map(Batch::footprint).sum()
     }
 
-    /// Nobody reads: forgets what is there, and returns what it had to do with. Nothing is to be inserted
+    /// The reader is gone: forgets what is there, and returns what it had to do with. Nothing is to be inserted
     /// from here on.
     pub(super) fn discard(&mut self) -> impl Iterator<Item = X> + use<X> {
         std::mem::take(&mut self.batches).into_iter().flatten().map(|(_, with)| with)

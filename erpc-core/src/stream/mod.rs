@@ -2,7 +2,7 @@
 //!
 //! A stream runs alone on a session, and all that it sends are calls of that session. The client *pushes*
 //! batches of its items, and *pulls* the server's: a pull waits at the server until there is something
-//! to bring. So whoever reads sets the pace in both directions, and loss, order and integrity are the
+//! to bring. So the reader sets the pace in both directions, and loss, order and integrity are the
 //! calls' own business. There is one kind of stream; where a method takes or returns one message, that is a
 //! stream of one item.
 //!
@@ -31,7 +31,7 @@
 //!                   + 1 gathering at the client
 //! ```
 //!
-//! Whoever does not keep to that is refused: batches of several items that are larger, and more unread
+//! A peer that breaks these rules is refused: batches of several items that are larger, and more unread
 //! ones ([`MAX_UNREAD`]). What comes before its stream was opened has the session's slots ([`MAX_HELD`]).
 
 #![forbid(unsafe_code)]

@@ -86,7 +86,7 @@ impl Outbox {
     }
 
     /// Whether an item of `len` bytes may be put in now, when `lanes` calls could each take a batch. As
-    /// long as nobody knows what the other side takes, that is only what anybody does.
+    /// long as the other side's limit is not known, that is what every side takes.
     pub(super) fn has_room(&self, len: usize, lanes: usize) -> bool {
         let known = self.limit.is_some() || self.head() + ITEM_HEAD + len <= CAUTIOUS;
         known && (self.joins(len) || self.open.is_none() || self.ready.len() < lanes)
@@ -322,7 +322,7 @@ mod tests {
         const LIMIT: usize = 5_000;
         let (mut pool, mut outbox) = (Pool::new(1 << 20), Outbox::new(Vec::new()));
         let item = vec![1; 300];
-        // Nobody knows yet.
+        // Not known yet.
         assert!(outbox.has_room(300, 1) && !outbox.has_room(CAUTIOUS, 9));
         assert_eq!(outbox.too_large(1 << 20), None);
         (0..4).for_each(|_| put(&mut outbox, &item, &mut pool));

@@ -40,7 +40,7 @@ impl ChargeModel {
     pub const RING_ENTRY: u32 = 1_024;
 
     /// What a datagram of `len` bytes is charged, in this model's units. Never less than the receiver
-    /// counts, so that a sender who stays within the receiver's window loses nothing to overflow.
+    /// counts, so that a sender that stays within the receiver's window loses nothing to overflow.
     #[must_use]
     #[inline]
     pub const fn charge(self, len: usize) -> u32 {

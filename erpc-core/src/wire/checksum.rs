@@ -2,8 +2,8 @@
 //!
 //! CRC32C (Castagnoli's polynomial, as in iSCSI, RFC 3720), 4 bytes, little endian. It finds any damage
 //! of up to 3 bits, and of up to 5 in packets of up to 655 bytes, any odd number of flipped bits, any
-//! burst of up to 32 bits, and of the rest all but one in 2^32. It finds accidents, not attackers: whoever
-//! changes a packet on purpose computes the trailer anew.
+//! burst of up to 32 bits, and of the rest all but one in 2^32. It finds accidents, not attackers: an
+//! attacker that changes a packet computes the trailer anew.
 //!
 //! Damage can also hit the flag that announces the trailer. So a receiver checks what is announced
 //! before it believes anything else, and then compares the flag with what the session has agreed on.

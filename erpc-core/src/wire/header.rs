@@ -20,7 +20,7 @@ pub const HEADER_LEN: usize = 24;
 /// The protocol version this crate speaks, carried in two bits of every packet.
 pub const VERSION: u8 = 1;
 
-/// The `packet` of a [`Kind::Done`] that says that nobody waits for the response any more.
+/// The `packet` of a [`Kind::Done`] that says that the response is not wanted any more.
 pub const CANCEL: u32 = 1;
 
 /// The `packet` of a [`Kind::Response`] or [`Kind::Failure`] that announces a message: `size` is the whole

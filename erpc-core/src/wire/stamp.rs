@@ -4,7 +4,7 @@ use crate::time::Instant;
 
 /// The clock of a packet's sender, in steps of two nanoseconds, as 31 bits that wrap after 4.3 s.
 ///
-/// Whoever answers the packet sends the stamp back as it came. So a round trip is measured without any
+/// The answer to the packet carries the stamp back as it came. So a round trip is measured without any
 /// memory of what was sent when; it is right for packets that were sent twice, too; and an answer tells
 /// whether what it is about was sent before or after a certain time (as RFC 7323's timestamps do for
 /// TCP). It travels in the upper 31 bits of a word. Zero says nothing: kinds of packets that have no stamp

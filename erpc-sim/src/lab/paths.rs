@@ -23,14 +23,14 @@ const LEAST_NOISE: Duration = Duration::from_micros(5);
 /// Where the requests go.
 const SERVER: SimRoute = SimRoute::new(0, 1);
 
-/// A path, and who uses it.
+/// A path, and its clients.
 #[derive(Clone, Debug)]
 pub struct Paths {
     /// A round trip through empty queues, by client: as many as there are, each on a host of its own.
     pub rtts: Vec<Duration>,
     /// Every cable's rate in Gb/s.
     pub gbps: u64,
-    /// Who controls the clients' rates.
+    /// Congestion control of all endpoints.
     pub control: CongestionControl,
     /// Whether endpoints know the rate of their cable.
     pub knows_rate: bool,

@@ -20,7 +20,7 @@ pub(crate) struct PathsArgs {
     /// Clients, each on a host of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     flows: u32,
-    /// Who controls their rates
+    /// Congestion control of all endpoints
     #[arg(long, value_enum, default_value = "timely")]
     cc: Control,
     /// Endpoints do not know the rate of their cable

@@ -45,7 +45,7 @@ const _: () = assert!(size_of::<BlockHeader>() <= PREFIX && align_of::<BlockHead
 ///
 /// # Safety
 /// `allocate` returns memory that is `layout.size()` bytes large, aligned to `layout.align()`, zeroed,
-/// writable, and nobody else's until it is released.
+/// writable, and exclusively the holder's until it is released.
 pub unsafe trait Arena: Send + Sync {
     /// Zeroed memory of that layout, whose size is not 0; `None` if there is no more.
     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>>;
@@ -53,7 +53,7 @@ pub unsafe trait Arena: Send + Sync {
     /// Takes memory back.
     ///
     /// # Safety
-    /// `memory` came from `allocate` with this very layout, and nobody uses it any more.
+    /// `memory` came from `allocate` with this very layout, and is not used any more.
     unsafe fn release(&self, memory: NonNull<u8>, layout: Layout);
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Home {
     arena: Option<std::sync::Arc<dyn Arena>>,
     /// Treiber stack of returned blocks. Takers take all of it at once, so there is no ABA.
     returned: AtomicPtr<BlockHeader>,
-    /// The pool is gone; whoever returns a block frees what is in the list.
+    /// The pool is gone; the thread that returns a block frees the list.
     closed: AtomicBool,
 }
 
@@ -123,7 +123,7 @@ impl Iterator for Returned {
     fn next(&mut self) -> Option<Block> {
         let header = NonNull::new(self.0)?;
         // SAFETY: `give_back` put the header here and gave it up; the whole list was taken with one
-        // swap, so nobody else follows these links.
+        // swap, so no other thread follows these links.
         let idle = unsafe { header.as_ref() };
         idle.accesses.write();
         self.0 = idle.next;
@@ -155,7 +155,7 @@ impl Block {
             None => NonNull::new(unsafe { alloc_zeroed(layout) })?,
         };
         let header = memory.cast::<BlockHeader>();
-        // SAFETY: the allocation is large and aligned enough for a header, and nobody else has it.
+        // SAFETY: the allocation is large and aligned enough for a header, and no other reference to it exists.
         unsafe {
             header.write(BlockHeader {
                 refs: AtomicU32::new(0),
@@ -281,7 +281,7 @@ impl BlockRef {
         self.header().accesses.read();
         // SAFETY: the caller promises that `at` lies within the payload.
         let from = unsafe { self.payload().add(at) };
-        // SAFETY: so do the `len` bytes behind it, which are initialised, and nobody writes them while
+        // SAFETY: so do the `len` bytes behind it, which are initialised, and no thread writes them while
         // `self` is borrowed: writers need `&mut` to the only reference.
         unsafe { std::slice::from_raw_parts(from, len) }
     }

@@ -45,7 +45,7 @@ fn a_block_that_came_back_is_found_once_and_can_be_written() {
     loom::model(|| {
         let home = home();
         // Loom tries another order of two accesses only if one is the last that the variable saw. The
-        // load of a list that is found empty never is, as whoever pushes loads first. This one's are.
+        // load of a list that is found empty never is, as a push loads first. This one's are.
         let order = Arc::new(AtomicU32::new(0));
         let threads = [block(&home), block(&home)].map(|mut block| {
             let order = Arc::clone(&order);

@@ -124,7 +124,7 @@ impl<R: Route> Connecting<R> {
         let repeats = self.repeat.count();
         if matches!(self.step, Step::Opening { .. }) && repeats.is_multiple_of(OPENS_PER_COOKIE) {
             self.step = Step::Hello;
-            // Whoever has answered since, and from wherever.
+            // Any answer since then counts, from any address.
             self.common.route = self.asked;
         }
         self.open_sent_at = None;
@@ -175,7 +175,7 @@ impl<R: Route> Connecting<R> {
     ) -> Result<Followup, DropReason> {
         if self.common.route != *route {
             // A server with several addresses answers a `Hello` from the one that its kernel prefers.
-            // Whoever answers knows the session's 32 random bits, and could have forged its address as
+            // The sender of an answer knows the session's 32 random bits, and could have forged its address as
             // well; the session goes on with the address that answers, which `Open` then proves.
             let answers_hello = matches!(self.step, Step::Hello)
                 && matches!(message, Control::Challenge { .. } | Control::Refused { .. })

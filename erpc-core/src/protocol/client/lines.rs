@@ -442,7 +442,7 @@ impl<R: Route> Lines<R> {
         }
     }
 
-    /// Places in the line, for those who serve it.
+    /// Places in the line.
     pub(super) fn places(&mut self, line: LineId) -> usize {
         self.line(line).map_or(0, |line| line.places.len())
     }

@@ -6,7 +6,7 @@
 
 use crate::time::Instant;
 
-/// How much lateness is made up for, in nanoseconds: the loop takes turns, and whoever sleeps oversleeps. More than
+/// How much lateness is made up for, in nanoseconds: the loop takes turns, and a loop that sleeps wakes late. More than
 /// that would send as a burst what was to be spread out.
 const CATCH_UP: u64 = 65_536;
 
@@ -24,7 +24,7 @@ pub(super) struct Pace {
     next: Instant,
     /// The part of a nanosecond that comes to that, in fixed point.
     rest: u64,
-    /// Somebody waits for that, and will be late rather than early. Who has nothing to send saves nothing up.
+    /// A call waits for that time, and leaves late rather than early. A session with nothing to send saves nothing up.
     awaited: bool,
 }
 
@@ -62,7 +62,7 @@ impl Pace {
         self.next
     }
 
-    /// Nobody waits any more.
+    /// No call waits any more.
     pub(super) fn forget_wait(&mut self) {
         self.awaited = false;
     }

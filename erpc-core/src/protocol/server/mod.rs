@@ -17,7 +17,7 @@
 //! | `kept_response` | a response, from the first packet until the client confirms it |
 //! | `reply` | headers of what goes out |
 //! | `credit_returns` | credits that clients get back at the end of a burst |
-//! | `grants` | who of the clients has which share of the receive queue |
+//! | `grants` | each client's share of the receive queue |
 //! | `shares` | how large the shares are |
 //! | `siblings` | the sessions of each client endpoint |
 //! | `memory` | accounting of a session's memory |

@@ -1,9 +1,9 @@
-//! How a receive queue's capacity is divided among those who send to it.
+//! How a receive queue's capacity is divided among the sockets that send to it.
 
 /// The shares of a capacity.
 ///
 /// While an equal share holds a good burst, or there are few sockets, all have the same. Beyond that, *quiet* sockets have a
-/// floor each and *busy* ones divide the rest, because a share that nobody uses is taken from one that somebody does.
+/// floor each and *busy* ones divide the rest, because an unused share is missing from the busy ones.
 ///
 /// Shares are powers of two of the capacity, so that they change rarely. They shrink at once and grow with hysteresis: only
 /// when a quarter is left of the sockets that a share is made for, unless those are few. So a client that comes and goes

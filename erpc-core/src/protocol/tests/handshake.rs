@@ -380,7 +380,7 @@ fn a_refusal_ends_the_session_also_when_it_answers_the_open() {
 
 #[test]
 fn a_client_that_was_answered_from_elsewhere_and_got_nowhere_asks_again_where_it_asked_first() {
-    // Routes with ports: who answers from another one is not followed.
+    // Routes with ports: a client does not follow an answer from another port.
     let (asked, elsewhere) = (SERVER.with_port(9), STRANGER.with_port(9));
     let mut pair = Pair::new(1_472, EndpointConfig::new());
     pair.client.connect(pair.now, asked, &mut pair.to_server).expect("room for a session");

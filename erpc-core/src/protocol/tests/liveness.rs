@@ -1,4 +1,4 @@
-//! Who is there, and what becomes of calls when the other side is not.
+//! How a dead peer is found, and what becomes of its calls.
 
 use std::sync::Arc;
 use std::time::Duration;

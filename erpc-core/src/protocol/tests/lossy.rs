@@ -335,7 +335,7 @@ fn sessions_open_and_close_under_faults() {
         assert!(
             pair.outcomes.len() == 10 && pair.outcomes.iter().all(|outcome| outcome.result.is_ok())
         );
-        // Late copies of `Open` may have opened sessions that nobody wants; they are found out.
+        // Late copies of `Open` may have opened sessions without a client; the server finds them by their silence.
         air.faults = Faults::default();
         let end = pair.now + Duration::from_secs(30);
         while pair.now < end && (pair.server.sessions().1 > 0 || !air.packets.is_empty()) {

@@ -11,8 +11,8 @@
 //! | `pulls` | how large responses are asked on for, and dropped |
 //! | `handshake`, `negotiation` | how a session opens, and what both sides agree on |
 //! | `integrity` | that no damaged packet gets through where packets carry checksums |
-//! | `strangers` | that nobody else can touch it |
-//! | `flow`, `turns` | credits, windows, room; who waits is served in turn |
+//! | `strangers` | packets of third parties change nothing |
+//! | `flow`, `turns` | credits, windows, room; calls that wait are served in turn |
 //! | `pacing` | what leaves when, and what slows it down |
 //! | `memory` | what messages may take |
 //! | `retransmission`, `recovery`, `liveness`, `endings` | loss, silence, death, and good-byes |

@@ -130,7 +130,7 @@ pub(crate) struct Pair {
     pub(crate) executed: u64,
     /// How often the handler was given each message, by its first 8 bytes.
     pub(crate) handled: HashMap<u64, u32>,
-    /// Requests of which the server said that nobody waits for them.
+    /// Requests that the server reported as cancelled.
     pub(crate) cancelled: Vec<RequestHandle>,
     /// Clients of which it said that they are gone.
     pub(crate) gone: Vec<ClientId>,

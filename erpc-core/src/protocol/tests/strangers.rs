@@ -1,4 +1,4 @@
-//! Nobody but the two ends of a session can touch it: ids are 32 random bits, and bound to an address.
+//! Only the two ends of a session can change it: ids have 32 random bits, and are bound to an address.
 
 use super::craft::{emit, sealed};
 use super::pair::{CLIENT, Pair, SERVER, STRANGER, connected, control};

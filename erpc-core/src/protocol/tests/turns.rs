@@ -18,7 +18,7 @@ fn narrow(sessions: usize, packets: u32) -> (Pair, Vec<SessionId>) {
 fn keep_calling(pair: &mut Pair, from: SessionId, body: &[u8], turns: usize) -> Vec<u64> {
     let mut completed = Vec::new();
     for turn in 0..turns {
-        // One packet each way: time enough for whoever waits to be served.
+        // One packet each way: time enough to serve each call that waits.
         if let Some((_, bytes)) = pair.to_server.packets.pop_front() {
             pair.at_server(super::pair::CLIENT, &bytes);
         }

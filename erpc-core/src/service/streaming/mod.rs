@@ -23,7 +23,7 @@ pub(crate) trait Source {
     /// Takes a batch back whose items were all read.
     fn batch_read(&self, memory: MsgBuf);
 
-    /// Nobody reads any more.
+    /// The reader is gone.
     fn drop_reader(&self);
 
     /// What came beside the first item of a server's; empty before that has come, and at a server.
@@ -57,7 +57,7 @@ pub(crate) trait Sink {
 /// A handler's `Incoming` brings what the client sends, a caller's what the server does. It is a
 /// [`Stream`](futures_core::Stream), too.
 ///
-/// Whoever reads sets the pace: the other side is stopped when a few batches of 32 KiB, or of one larger
+/// The reader sets the pace: the other side is stopped when a few batches of 32 KiB, or of one larger
 /// message, are unread. Dropped before its end, a caller's `Incoming` ends the stream, and the handler with
 /// it; a handler's lets the client's messages go unread.
 pub struct Incoming<M> {

@@ -1,4 +1,4 @@
-//! Random schedules: whatever the order in which calls and replies arrive, and whoever gives up when, items
+//! Random schedules: in whatever order calls and replies arrive, and whichever end gives up at any time, items
 //! come in order, both ends hear of the end once, and every call is answered.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -244,7 +244,7 @@ impl World {
 
     fn affect(&mut self, stream: u32, effect: Effect) {
         if effect.stop {
-            // A handler of an earlier stream that nobody waits for was counted when that ended.
+            // A handler of an earlier, abandoned stream was counted when that ended.
             assert!(self.stream.number != stream || self.stream.handler_runs() || effect.start);
             if self.stream.handler_runs() {
                 self.stream.stopped = true;
@@ -312,7 +312,7 @@ impl World {
         }
     }
 
-    /// Of calls that have not been answered: nobody can say how far they have come. CLOSE has no deadline.
+    /// Of calls that have not been answered: how far they have come is not known. CLOSE has no deadline.
     fn give_up(&mut self, at: u8) {
         let calls = self.outstanding.iter().filter(|(_, ask)| **ask != StreamOp::Close);
         let mut calls: Vec<u32> = calls.map(|(call, _)| *call).collect();
@@ -340,7 +340,7 @@ impl World {
         }
     }
 
-    /// Everything arrives, and whoever can read, reads.
+    /// Everything arrives, and every reader that can reads.
     fn settle(&mut self) {
         for _ in 0..10_000 {
             let before = (self.next_call, self.stream.up.read, self.stream.down.read);

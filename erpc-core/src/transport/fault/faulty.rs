@@ -15,7 +15,7 @@ use crate::transport::{
 
 /// A transport whose packets suffer from a [`FaultPlan`].
 ///
-/// Packets are copied once more on their way in, and cost a lock that nobody contends on their way out.
+/// Packets are copied once more on their way in, and cost an uncontended lock on their way out.
 /// A plan without faults changes nothing else, and asks no clock.
 ///
 /// Time is the system's monotonic clock, read once per burst, doorbell and wait; a packet that is held

@@ -9,7 +9,7 @@ use crate::time::Instant;
 
 /// Decides what becomes of the packets of one direction.
 ///
-/// It knows neither packets nor clocks: whoever carries packets asks [`Injector::judge`] about each, and
+/// It knows neither packets nor clocks: a transport asks [`Injector::judge`] about each packet, and
 /// does what it says. The decisions depend on the seed, on how many packets were judged before, and for
 /// outages on the time, and on nothing else.
 ///

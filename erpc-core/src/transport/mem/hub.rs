@@ -40,7 +40,7 @@ impl Ports {
         lock(&self.by_number).get(&route.number()).map(Arc::clone)
     }
 
-    /// Takes a port out of the network and tells those who send to it.
+    /// Takes a port out of the network and tells the ports that send to it.
     pub(super) fn close(&self, port: &Port) {
         lock(&self.by_number).remove(&port.route.number());
         port.close();
@@ -95,7 +95,7 @@ impl Port {
         Some(Outgoing::new(producer, Arc::clone(to)))
     }
 
-    /// Lets the owner look at its rings anew. Whoever calls this, and then publishes to one of them,
+    /// Lets the owner look at its rings anew. A thread that calls this, and then publishes to one of them,
     /// is sure that the owner learns of the ring no later than of the packet.
     pub(super) fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::Release);

@@ -51,7 +51,7 @@ use crate::wire::HEADER_LEN;
 const MIN_RTO: Duration = Duration::from_micros(50);
 
 /// Two loops that look into each other's rings by turns, with what is in them to handle in between: several hundred small
-/// packets. They wait for a processor, not for a network, and whoever is made slower for that stays behind, for pacing
+/// packets. They wait for a processor, not for a network, and a session that is made slower for that stays behind, for pacing
 /// costs the same processor's time.
 const RTT_NOISE: Duration = Duration::from_micros(50);
 
@@ -267,7 +267,7 @@ impl Transport for MemTransport {
             .ports
             .find(*peer)
             .map_or(self.port.config().datagram(), |peer| self.port.path_datagram(&peer));
-        // Each pair of ports has rings of its own: nobody else's packets are in the way.
+        // Each pair of ports has rings of its own: no packets of others are in the way.
         Path { datagram, link_rate: None }
     }
 

@@ -54,7 +54,7 @@ impl Parker {
         let mut guard = lock(&self.mutex);
         self.state.store(OwnerState::Asleep as u8, Ordering::Relaxed);
         barrier.heavy();
-        // Whoever published before this line is seen by `is_ready`; whoever publishes after it sees
+        // `is_ready` sees what was published before this line. A sender that publishes after it sees
         // the state, and calls `rouse`, which waits for the mutex.
         if !is_ready() {
             while !self.woken.load(Ordering::Relaxed) {
@@ -114,7 +114,7 @@ impl Parker {
         }
         // One sender wakes; those that come before the owner runs again need not.
         self.state.store(OwnerState::Awake as u8, Ordering::Relaxed);
-        // Swapped: a store would hide from the owner what callers of `wake` did who found it set.
+        // Swapped: a store would hide from the owner what callers of `wake` did that found it set.
         self.woken.swap(true, Ordering::Release);
         drop(guard);
         self.condvar.notify_one();
@@ -126,7 +126,7 @@ impl Parker {
         self.state.load(Ordering::Relaxed) != OwnerState::Closed as u8
     }
 
-    /// Tells senders that nobody will look any more.
+    /// Tells senders that the owner will not look any more.
     pub(super) fn close(&self) {
         self.state.store(OwnerState::Closed as u8, Ordering::Release);
     }

@@ -7,7 +7,7 @@ use super::hub::{Port, Ports};
 use super::ring::{Consumer, Loan, Producer, Refused};
 use crate::transport::{MAX_BURST, RxPacket, RxQueue, TransportStats, TxPacket, TxQueue};
 
-/// The receiving end of a ring, and who sends.
+/// The receiving end of a ring, and its sender.
 pub(super) struct Incoming {
     from: MemRoute,
     consumer: Consumer,
@@ -158,7 +158,7 @@ impl RxQueue for MemRx {
     }
 }
 
-/// The sending end of a ring, and who receives.
+/// The sending end of a ring, and its receiver.
 pub(super) struct Outgoing {
     producer: Producer,
     to: Arc<Port>,

@@ -165,7 +165,7 @@ fn a_port_that_goes_while_others_connect_leaves_nothing_behind() {
         alice.tx.push_bytes(&route, &[7; 40]);
         alice.tx.flush();
         receiver.join().expect("no panic");
-        // By now it is known that nobody is there.
+        // By now the sender knows that the receiver is gone.
         let dropped = alice.stats().tx_dropped;
         alice.tx.push_bytes(&route, &[7; 40]);
         assert_eq!(alice.stats().tx_dropped, dropped + 1);

@@ -83,7 +83,7 @@ fn request(source: IpAddr, peer: SocketAddr) -> Vec<u8> {
     message.extend(len.to_ne_bytes());
     message.extend(libc::RTM_GETROUTE.to_ne_bytes());
     message.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
-    // Sequence number and sender, which nobody reads; the route's head.
+    // Sequence number and sender, which are not read; the route's head.
     message.extend([0; 8]);
     message.extend([family as u8, bits, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     message.extend(attributes);

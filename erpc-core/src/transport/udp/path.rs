@@ -22,7 +22,7 @@ const IPV6_AND_UDP: usize = 40 + 8;
 const ETHERNET: usize = 1_500;
 
 /// The part of `mtu` that is left for a datagram's payload. Extension headers and IP options, which
-/// nobody asked for, are not counted.
+/// this transport does not ask for, are not counted.
 fn payload(mtu: usize, v4: bool) -> usize {
     mtu.saturating_sub(if v4 { IPV4_AND_UDP } else { IPV6_AND_UDP }).min(MAX_DATAGRAM)
 }
@@ -118,7 +118,7 @@ impl Default for Recent {
 
 impl Recent {
     fn place(peer: &UdpRoute) -> usize {
-        // Whoever makes two addresses share a place makes the server ask for both, and it asks for few in a turn.
+        // Two addresses that share a place make the server ask for both, and it asks for few in a turn.
         let spread = peer.host_bits().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (spread >> 32) as usize % PLACES
     }

@@ -77,7 +77,7 @@ impl Poller {
     pub(super) fn end_sleep(&self, rung: bool) {
         self.bell.state.swap(IDLE, Ordering::AcqRel);
         if rung {
-            // Emptied, so that one call ends one sleep. A caller who is late with its write ends one
+            // Emptied, so that one call ends one sleep. A caller that is late with its write ends one
             // more, which is allowed.
             let _ = rustix::io::read(&self.bell.event, &mut [0_u8; 8]);
         }

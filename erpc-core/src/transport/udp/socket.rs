@@ -23,7 +23,7 @@ pub(super) struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// Binds `config`'s address, and nobody may have it already.
+    /// Binds `config`'s address, which must be free.
     pub(super) fn bind(config: &UdpConfig) -> Result<Self, UdpError> {
         Self::bind_to(config, config.address, false)
     }
@@ -87,7 +87,7 @@ impl UdpSocket {
         let bound = socket.local_addr().map_err(failed("read the bound address"))?;
         let address = bound.as_socket().unwrap_or(address);
         let mut socket = Self { socket, family, address, recv_buffer, offload: false };
-        // Linux 4.18 cuts, 5.0 coalesces; whoever has the second has the first.
+        // Linux 4.18 cuts, 5.0 coalesces; a kernel with the second has the first.
         socket.offload = config.offload && socket.coalesce(true) && socket.coalesce(false);
         Ok(socket)
     }

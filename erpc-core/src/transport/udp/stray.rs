@@ -28,7 +28,7 @@ struct Inbox {
     waker: OnceLock<Waker>,
 }
 
-/// A packet: who sent it, where its bytes are, and whether it came marked.
+/// A packet: its sender, where its bytes are, and whether it came marked.
 struct Stray {
     name: Name,
     bytes: Range<usize>,

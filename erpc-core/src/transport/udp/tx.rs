@@ -25,7 +25,7 @@ pub(super) const COPY_LIMIT: usize = 2_048;
 /// Bytes of the staging area: a whole burst fits.
 const STAGING: usize = MAX_BURST * COPY_LIMIT;
 /// How often one flush waits for room in the send buffer, and how long each time. What then still does
-/// not fit is dropped: the link is slower than its sender, who must learn it.
+/// not fit is dropped: the link is slower than its sender, which must learn it.
 const STALLS: u32 = 4;
 const STALL: Duration = Duration::from_micros(500);
 

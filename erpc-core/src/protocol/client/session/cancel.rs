@@ -98,7 +98,7 @@ impl<R: Route> OpenSession<R> {
         self.vacate(turn, lines, at);
     }
 
-    /// Tells the server that nobody waits for the response any more. Goes on the account of the request.
+    /// Tells the server that the response is not wanted any more. The packet uses the request's credit.
     pub(super) fn send_cancel<X: TxQueue<Route = R>>(&self, turn: &mut Turn<'_, X>, at: SlotIndex) {
         if !mutant!(CancelNotSent) {
             let packet = self.short_packet(Kind::Done, self.slots[at].number, CANCEL, 0, 0);
@@ -106,7 +106,7 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// Takes in what a server says of a request that nobody waits for.
+    /// Takes in a server's packet about a cancelled request.
     pub(super) fn on_quarantined<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,

@@ -17,7 +17,7 @@ use crate::transport::{Route, TxQueue};
 use crate::wire::extension::Extension;
 use crate::wire::{ANNOUNCEMENT, Header, Kind, PacketLayout, Stamp, decode_status};
 
-/// The status in a failure: whatever its extension says is nobody's business here.
+/// The status in a failure; its extension is ignored.
 fn status_of(message: &[u8], extended: bool) -> Status {
     if !extended {
         return decode_status(message);

@@ -257,7 +257,7 @@ impl<R: Route> OpenSession<R> {
     }
 
     /// What a call has to wait for although there may be room: others wait for it already, and
-    /// calls that come and go would keep them waiting for ever. A call at the head of a line has nobody ahead in that
+    /// calls that come and go would keep them waiting for ever. A call at the head of a line has none ahead in that
     /// one.
     #[inline]
     fn line_ahead(&self, lines: &Lines<R>, at_head: Option<Blocked>) -> Option<Blocked> {

@@ -20,7 +20,7 @@ use crate::wire::ReplyInfo;
 /// A socket is busy if it sends [`SAMPLE`] packets twice within [`BUSY_WITHIN`], and quiet again [`QUIET_AFTER`] the
 /// last ones. One that becomes busy has its share as soon as the others were told of theirs, at the latest
 /// [`EPOCH`] later. One that becomes quiet is told, and the others' shares grow a sweep later. All of this happens at ends of
-/// bursts: while nobody sends, nobody needs more.
+/// bursts: while no client sends, none needs more.
 pub(super) struct Grants<R> {
     shares: Shares,
     by_route: HashMap<R, SocketIndex, KeyedHasher>,

@@ -67,7 +67,7 @@ struct Counts {
     producer_gone: AtomicBool,
 }
 
-// SAFETY: the memory is owned by the ring; who may touch which bytes of it when is the protocol of
+// SAFETY: the memory is owned by the ring; which end may touch which bytes of it when is the protocol of
 // `Producer` and `Consumer`, of which there is one each.
 unsafe impl Send for Ring {}
 // SAFETY: as above; everything else in a ring is constant or atomic.
@@ -126,7 +126,7 @@ impl Ring {
         &self.watched[index as usize].0
     }
 
-    /// Who is told when the datagram in slot `index` is accessed.
+    /// The witness of accesses to the datagram in slot `index`.
     #[cfg(not(loom))]
     #[inline]
     fn witness(&self, _index: u32) -> Witness {
@@ -256,8 +256,8 @@ impl Producer {
     }
 
     /// Takes the next slot for a datagram of `len` bytes and lets `write` write it. Where it is told to
-    /// write, there is room for `len` bytes, aligned to 8; nobody else accesses them, for the slot is not
-    /// lent (`limit`) and nobody reads it before its word is written; and no slice overlaps them, for
+    /// write, there is room for `len` bytes, aligned to 8; no other code accesses them, for the slot is not
+    /// lent (`limit`) and the consumer reads it only once its word is written; and no slice overlaps them, for
     /// only this ring hands them out, and the consumer lends none of this slot.
     #[inline(always)]
     fn stage_with(&mut self, len: usize, write: impl FnOnce(NonNull<u8>)) -> Result<u32, Refused> {
@@ -275,7 +275,7 @@ impl Producer {
         let word = self.next.word(len);
         match self.first {
             None => self.first = Some((index, word)),
-            // Release, so that the datagram is there for whoever reads the word.
+            // Release, so that the datagram is there for a consumer that reads the word.
             Some(_) => self.ring.word(index).store(word, Ordering::Release),
         }
         self.next.advance(self.ring.slots);
@@ -318,7 +318,7 @@ impl Producer {
 ///
 /// # Safety
 /// `to` is aligned to 8 bytes and valid for writing `packet.len()` bytes that do not overlap `packet`,
-/// and that nobody else accesses meanwhile.
+/// and that no other code accesses meanwhile.
 #[inline]
 unsafe fn copy(packet: &[u8], to: NonNull<u8>) {
     let Some((header, data)) = packet.split_first_chunk::<HEADER_LEN>() else {
@@ -342,7 +342,7 @@ unsafe fn copy(packet: &[u8], to: NonNull<u8>) {
 /// a call of `memcpy`.
 ///
 /// # Safety
-/// `to` is valid for writing `bytes.len()` bytes that do not overlap `bytes`, and that nobody else
+/// `to` is valid for writing `bytes.len()` bytes that do not overlap `bytes`, and that no other code
 /// accesses meanwhile.
 #[inline]
 unsafe fn copy_data(bytes: &[u8], to: NonNull<u8>) {
@@ -376,7 +376,7 @@ pub(super) struct Loan {
     len: usize,
 }
 
-// SAFETY: a loan is an address; whoever reads it answers for that it is still good.
+// SAFETY: a loan is an address; the caller of `bytes` promises that it is still good.
 unsafe impl Send for Loan {}
 
 impl Loan {
@@ -442,7 +442,7 @@ impl Consumer {
         }
     }
 
-    /// Whoever has a loan may have read it until now.
+    /// The holder of a loan may have read it until now.
     #[cfg(loom)]
     fn read_to_the_end(&self) {
         let slots = self.ring.slots;

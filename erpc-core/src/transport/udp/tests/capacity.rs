@@ -1,4 +1,4 @@
-//! The promise behind credits: who stays within the receiver's window loses nothing to overflow.
+//! The promise behind credits: a sender that stays within the receiver's window loses nothing to overflow.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Marks of congested switches: who sends them, and on which way they come in.
+//! Marks of congested switches: which packets carry them, and how they come in.
 
 use std::os::fd::AsFd;
 
@@ -145,7 +145,7 @@ fn class_received(socket: &StdSocket) -> u8 {
         (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
         header.msg_control = (&raw mut controls).cast();
         header.msg_controllen = size_of_val(&controls) as _;
-        // SAFETY: the header points to a vector and to controls that live and are written by nobody else,
+        // SAFETY: the header points to a vector and to controls that live and are written here only,
         // the vector to bytes of its length.
         if unsafe { headers.receive_first(socket.as_fd()) }.is_ok() {
             return controls.traffic_class(&headers.get(0).msg_hdr);

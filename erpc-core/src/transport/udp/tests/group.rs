@@ -139,7 +139,7 @@ fn strays_reach_their_member() {
             );
         }
     }
-    // Nobody empties member 2's inbox: it is bounded.
+    // Member 2's inbox is not emptied: it is bounded.
     for _ in 0..400 {
         send_mixed_run(&client, to, &[[1].as_slice(), &[2; 31]].concat());
         receive(&mut group[1], 1);

@@ -256,7 +256,7 @@ fn the_path_and_the_interface_set_the_size() {
     assert_eq!(open(V6).capabilities().max_datagram, 65_488);
     let mut small = UdpTransport::bind(&config(V4).max_datagram(2_000)).unwrap();
     assert_eq!(small.path(&route("127.0.0.1:9")).datagram, 2_000);
-    // Nobody has a route there: RFC 6666's discard prefix from a socket on loopback.
+    // There is no route: RFC 6666's discard prefix from a socket on loopback.
     let mut local = open(V6);
     let unknown = local.path(&route("[100::1]:9")).datagram;
     assert!(unknown >= MIN_DATAGRAM, "{unknown}");
