@@ -57,12 +57,12 @@ impl FirstTimeouts {
         is_plain: bool,
         now: Instant,
     ) {
-        let is_heard = self.heard.get(&(from, to)).is_some_and(|heard| *heard);
-        if !self.follows || is_plain || is_heard {
+        if !self.follows || is_plain {
             return;
         }
         match read_control(bytes) {
             Some((_, Control::Open { client, .. })) => {
+                // An `Open` may follow one that went to another endpoint of the server: both count.
                 let new = Handshake { opens: 0, sent_at: now, opened_at: None };
                 let handshake = self.handshakes.entry((from, client.to_u64())).or_insert(new);
                 handshake.opens += 1;
@@ -167,6 +167,24 @@ mod tests {
         assert!(!is_late(&mut opened(1), 7));
         assert!(is_late(&mut opened(1), 9));
         assert!(!is_late(&mut opened(2), 20), "the client does not know which was answered");
+    }
+
+    #[test]
+    fn an_open_to_another_endpoint_of_the_server_counts_even_if_that_was_heard_before() {
+        const OTHER: SimRoute = SimRoute::new(0, 2);
+        let mut plan = Plan::draw(1, Scenario::Calm, &Cut::default());
+        plan.features = crate::Features::none();
+        let mut first_timeouts = FirstTimeouts::new(&plan);
+        let ping = Control::Ping { sender: client() };
+        let other = ConnectionId::new(0, false, 0, 9);
+        let open = |client| Control::Open { client, cookie: [0; 16], parameters: PARAMETERS };
+        first_timeouts.sent(CLIENT, OTHER, &control(open(other)), false, at(0));
+        first_timeouts.sent(CLIENT, OTHER, &control(ping), false, at(0));
+        first_timeouts.sent(CLIENT, OTHER, &control(open(client())), false, at(0));
+        first_timeouts.sent(CLIENT, SERVER, &control(open(client())), false, at(1));
+        let opened = Control::Opened { server: client(), parameters: PARAMETERS };
+        first_timeouts.arrived(SERVER, CLIENT, &control(opened), at(2));
+        assert!(!is_late(&mut first_timeouts, 20));
     }
 
     #[test]
