@@ -7,8 +7,8 @@
 //!   long as such answers took *that came after later ones*, at most, within the last one to two seconds. A server that
 //!   is away delays all answers, and changes their order no more than a path does.
 //! - No later call was answered: is the server away, or does the handler take long that it runs? The client waits for the
-//!   longest time told, less an eighth with every answer of the method: what the server's absence added to one
-//!   answer is forgotten some twenty answers later.
+//!   longest time told, less an eighth with every response of the method: what the server's absence added to one
+//!   answer is forgotten some twenty responses later.
 //!
 //! Both are bounded, and forgotten two seconds after the last answer. A call is *passed* if a later one was answered; its
 //! answer, when it comes, is *overtaken*.
@@ -54,6 +54,8 @@ pub(super) struct Told {
     pub(super) method: u32,
     /// The server had the request for so many nanoseconds.
     pub(super) nanos: u64,
+    /// And still has it: the handler takes longer than that.
+    pub(super) runs_on: bool,
     /// A later call was answered before.
     pub(super) overtaken: bool,
     /// The call's probes, of which there were some, have gone without an answer until now. An unresponsive server is waited
@@ -162,7 +164,8 @@ impl MethodTime {
         }
         let known = self.faded(now);
         let most = if told.probes_unanswered { MAX_RTO } else { most.max(known) };
-        self.fading = told.nanos.min(most).max(known - (known >> 3));
+        let left = if told.runs_on { known } else { known - (known >> 3) };
+        self.fading = told.nanos.min(most).max(left);
         self.told_at = now;
     }
 }
@@ -262,5 +265,31 @@ impl MethodTimes {
             (time.asking.next > now, time.get(now, false))
         };
         (0..METHODS).min_by_key(key).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const FLOOR: u64 = 5 * MS;
+
+    fn told(millis: u64, runs_on: bool) -> Told {
+        let nanos = millis * MS;
+        Told { method: 2, nanos, runs_on, overtaken: false, probes_unanswered: false }
+    }
+
+    #[test]
+    fn a_response_takes_an_eighth_off_the_wait_and_an_acceptance_nothing() {
+        let now = Instant::from_nanos(1_000 * MS);
+        let wait = |times: &MethodTimes| times.get(now, 2, false).nanos;
+        let mut times = MethodTimes::new();
+        times.record(now, &told(32, false), FLOOR);
+        assert_eq!(wait(&times), 32 * MS);
+        (0..20).for_each(|_| times.runs(now, &told(1, true), FLOOR));
+        assert_eq!(wait(&times), 32 * MS, "handlers that run may take as long again");
+        times.record(now, &told(1, false), FLOOR);
+        assert_eq!(wait(&times), 28 * MS);
     }
 }

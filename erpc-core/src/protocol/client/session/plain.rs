@@ -103,7 +103,7 @@ impl<R: Route> OpenSession<R> {
         if self.is_notable(info, has_slow) {
             let overtaken = lines.probing(self.peer).is_passed(sent_at);
             let nanos = info.processing_nanos();
-            let told = Told { method, nanos, overtaken, probes_unanswered: false };
+            let told = Told { method, nanos, runs_on: false, overtaken, probes_unanswered: false };
             self.note_handler_time(turn.now, lines, &told);
         }
         let is_first = self.liveness.heard(turn.now);

@@ -173,6 +173,7 @@ impl<R: Route> OpenSession<R> {
         let told = Told {
             method: call.method(),
             nanos: header.reply_info().processing_nanos(),
+            runs_on: true,
             // To a probe, nothing later was answered.
             overtaken: probes == 0,
             probes_unanswered: false,

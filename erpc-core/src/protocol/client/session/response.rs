@@ -76,6 +76,7 @@ impl<R: Route> OpenSession<R> {
         let told = Told {
             method: call.method(),
             nanos: served,
+            runs_on: false,
             // Probes go out if nothing was answered, other copies if later calls were.
             overtaken: accepted
                 || was_there && !recovery.is_undecided()
