@@ -154,7 +154,7 @@ pub use erpc_core::event_loop::{EndpointStats, IdlePolicy, LoopGaps, MAILBOX_LIM
 pub use erpc_core::executor::{Elapsed, JoinAll, JoinHandle, Sleep, join_all};
 pub use erpc_core::protocol::{
     CallError, Cause, ConfigError, CongestionControl, ConnectError, DcqcnConfig, EndpointConfig,
-    Integrity, RejectReason, Retransmissions, SessionStats, TimelyConfig,
+    Integrity, RejectReason, Retransmissions, SessionStats, SwiftConfig, TimelyConfig,
 };
 pub use erpc_core::server::{
     DEFAULT_PORT, Nexus, Seat, ServeError, Server, ServerBuilder, ServerHandle,
@@ -186,8 +186,8 @@ pub mod service {
 /// [`TxQueue`](transport::TxQueue), are borrowed at once, as packets are handled in place.
 pub mod transport {
     pub use erpc_core::transport::{
-        Arena, Capabilities, ChargeModel, MAX_BURST, MIN_DATAGRAM, NoMarks, Path, Route, RxPacket,
-        RxQueue, TransportStats, TxPacket, TxQueue, Waker,
+        Arena, Capabilities, ChargeModel, Link, MAX_BURST, MIN_DATAGRAM, NoMarks, Path, Route,
+        RxPacket, RxQueue, TransportStats, TxPacket, TxQueue, Waker,
     };
 
     /// A transport that loses, repeats, delays and damages packets, for tests.

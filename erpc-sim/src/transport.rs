@@ -8,7 +8,7 @@ use std::time::Duration;
 use erpc_core::buf::MsgBuf;
 use erpc_core::time::Instant;
 use erpc_core::transport::{
-    Capabilities, ChargeModel, MAX_BURST, NoMarks, Path, RxPacket, RxQueue, Transport,
+    Capabilities, ChargeModel, Link, MAX_BURST, NoMarks, Path, RxPacket, RxQueue, Transport,
     TransportStats, TxPacket, TxQueue, Waker,
 };
 use erpc_core::wire::HEADER_LEN;
@@ -36,8 +36,8 @@ pub struct Nic {
     pub min_rto: Duration,
     /// How far round trip times scatter without a queue in the network.
     pub rtt_noise: Duration,
-    /// What the interface's cable carries, in bytes per second; `None` if the endpoint shall not know.
-    pub link_rate: Option<u64>,
+    /// What the endpoint knows of the interface's cable.
+    pub link: Link,
     /// Whether damaged packets never get through this interface.
     pub integrity: bool,
 }
@@ -55,7 +55,7 @@ impl Nic {
             dma_nanos: 0,
             min_rto: Duration::from_millis(5),
             rtt_noise: Duration::from_micros(5),
-            link_rate: None,
+            link: Link::Unknown,
             integrity: true,
         }
     }
@@ -256,7 +256,7 @@ impl Transport for SimTransport {
     }
 
     fn path(&mut self, _: &SimRoute) -> Path {
-        Path { datagram: self.port.nic.max_datagram, link_rate: self.port.nic.link_rate }
+        Path { datagram: self.port.nic.max_datagram, link: self.port.nic.link }
     }
 
     /// Marks are told in any case.
@@ -473,10 +473,10 @@ mod tests {
 
     #[test]
     fn an_endpoint_knows_its_cable() {
-        let nic = Nic { link_rate: Some(3_125_000_000), ..nic() };
+        let nic = Nic { link: Link::Rate(3_125_000_000), ..nic() };
         let mut transport = SimTransport::new(Port::new(SimRoute::new(0, 1), nic));
         let path = transport.path(&SimRoute::new(1, 1));
-        assert_eq!((path.datagram, path.link_rate), (nic.max_datagram, nic.link_rate));
+        assert_eq!((path.datagram, path.link), (nic.max_datagram, nic.link));
         assert_eq!(transport.capabilities().rtt_noise, nic.rtt_noise);
     }
 

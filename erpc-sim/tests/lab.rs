@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use erpc_core::protocol::{CongestionControl, DcqcnConfig, TimelyConfig};
+use erpc_core::protocol::{CongestionControl, DcqcnConfig, SwiftConfig, TimelyConfig};
 use erpc_sim::lab::incast::{Incast, IncastReport};
 use erpc_sim::lab::loss::{Goodput, Loss};
 use erpc_sim::lab::paths::Paths;
@@ -13,6 +13,7 @@ use erpc_sim::{LoopPauses, SimRoute};
 
 const NONE: CongestionControl = CongestionControl::None;
 const TIMELY: CongestionControl = CongestionControl::Timely(TimelyConfig::new());
+const SWIFT: CongestionControl = CongestionControl::Swift(SwiftConfig::new());
 const DCQCN: CongestionControl = CongestionControl::Dcqcn(DcqcnConfig::new());
 
 fn millis(millis: u64) -> Duration {
@@ -20,7 +21,7 @@ fn millis(millis: u64) -> Duration {
 }
 
 fn lossy(rate: f64, request: usize, outstanding: usize, seed: u64) -> Goodput {
-    let (control, loop_pauses, time) = (TIMELY, None, millis(20));
+    let (control, loop_pauses, time) = (SWIFT, None, millis(20));
     loss::run(&Loss { rate, request, outstanding, control, loop_pauses, time, seed })
 }
 
@@ -50,13 +51,73 @@ fn with_loss_the_rate_of_small_calls_stays_above_its_bar() {
 }
 
 #[test]
-fn without_control_paths_of_any_length_carry_what_link_and_credits_let_through() {
-    for (flows, micros, gbps) in [(1, 10, 25), (1, 100, 25), (1, 1_000, 100), (4, 300, 10)] {
+fn without_control_paths_of_any_length_carry_what_link_and_memory_let_through() {
+    for (flows, micros, gbps) in [(1, 10, 25), (1, 100, 25), (1, 1_000, 10), (4, 300, 10)] {
         let asked = Paths::new(flows, Duration::from_micros(micros), gbps, NONE);
         let report = paths::run(&asked);
         let ratio = report.gbps / report.achievable_gbps;
         assert!((0.97..=1.001).contains(&ratio), "{asked:?}: {report:?}");
-        assert!(report.jain > 0.99 && report.counts.drops == 0, "{asked:?}: {report:?}");
+        assert!(report.jain > 0.97 && report.counts.drops == 0, "{asked:?}: {report:?}");
+    }
+}
+
+/// 50 ms at 1 Gb/s with 16 MiB of memory, and 1 ms at 10 Gb/s with 8: credits that end at 32 packets carry 7 and 270 Mb/s.
+#[test]
+fn credits_follow_the_path_as_far_as_the_receivers_memory_goes() {
+    for (micros, gbps, mebibytes, at_least) in [(50_000, 1, 16, 0.8), (1_000, 10, 8, 5.0)] {
+        let path = Paths::new(1, Duration::from_micros(micros), gbps, SWIFT);
+        let report = paths::run(&Paths { memory: mebibytes << 20, knows_rate: false, ..path });
+        assert!(report.gbps >= at_least, "{report:?}");
+        assert_eq!(report.counts.drops + report.counts.host_drops, 0, "{report:?}");
+    }
+}
+
+/// Where Timely goes down to a hundredth of the link without any queue.
+#[test]
+fn swift_fills_the_link_on_paths_a_little_longer_than_timely_expects() {
+    for (micros, gbps) in [(25, 25), (40, 25), (60, 25), (120, 25), (300, 10), (1_000, 10)] {
+        for knows_rate in [true, false] {
+            let path = Paths::new(1, Duration::from_micros(micros), gbps, SWIFT);
+            let report = paths::run(&Paths { knows_rate, ..path.clone() });
+            assert!(report.gbps >= 0.95 * report.achievable_gbps, "{path:?}: {report:?}");
+        }
+    }
+}
+
+#[test]
+fn swift_shares_links_of_any_length_and_rate_among_twenty_clients() {
+    for (micros, gbps) in [(6, 25), (40, 25), (100, 25), (40, 100), (200, 10), (600, 1)] {
+        for knows_rate in [true, false] {
+            let path = Paths::new(20, Duration::from_micros(micros), gbps, SWIFT);
+            let mut report = paths::run(&Paths { knows_rate, ..path.clone() });
+            let queue = report.queue.micros(0.5).expect("it was looked at");
+            assert!(report.gbps >= 0.9 * report.achievable_gbps, "{path:?}: {report:?}");
+            assert!(report.jain >= 0.95, "{path:?}: {report:?}");
+            assert!(queue <= (micros as f64 / 2.0).max(30.0), "{path:?}: {queue} us");
+            assert_eq!(report.counts.drops + report.counts.host_drops, 0, "{path:?}");
+        }
+    }
+}
+
+#[test]
+fn a_slow_path_gets_a_quarter_of_what_a_quick_one_gets_and_not_all() {
+    for micros in [[25, 1_000], [25, 200], [100, 1_000]] {
+        let rtts = micros.map(Duration::from_micros).to_vec();
+        let path = Paths::new(2, Duration::ZERO, 25, SWIFT);
+        let report = paths::run(&Paths { rtts, ..path });
+        let ratio = report.shares[1] / report.shares[0];
+        assert!((0.25..=8.0).contains(&ratio), "{micros:?} us: {:?}", report.shares);
+        assert!(report.gbps >= 0.9 * report.achievable_gbps, "{micros:?} us: {report:?}");
+    }
+}
+
+#[test]
+fn hosts_that_stand_still_now_and_then_cost_swift_a_fifth_at_most() {
+    for (flows, micros, absence) in [(1, 60, 5), (20, 60, 5), (20, 1_000, 5), (1, 1_000, 1)] {
+        let path = Paths::new(flows, Duration::from_micros(micros), 25, SWIFT);
+        let report = paths::run(&Paths { absence: Some(millis(absence)), ..path.clone() });
+        let usual = paths::run(&path);
+        assert!(report.gbps >= 0.8 * usual.gbps, "{path:?}: {report:?}, usually {usual:?}");
     }
 }
 
@@ -184,6 +245,18 @@ fn responses_are_paced_as_requests_are() {
 }
 
 #[test]
+fn swift_keeps_the_queues_of_incasts_shorter_than_timely_at_a_small_part_of_the_cable() {
+    for (ways, most) in [(20, 25.0), (50, 28.0), (100, 30.0)] {
+        let mut report = run_incast(ways, SWIFT, |_| {});
+        let (median, _) = rtts(&mut report);
+        assert!(median <= most, "{ways} ways: {median} us");
+        assert!(report.gbps >= 0.95 * report.achievable_gbps, "{ways} ways: {} Gb/s", report.gbps);
+        assert!(report.jain >= 0.95, "{ways} ways: {}", report.jain);
+        assert_eq!(report.counts.drops + report.counts.host_drops, 0, "{ways} ways");
+    }
+}
+
+#[test]
 fn dcqcn_keeps_the_queues_of_incasts_where_switches_mark() {
     for ways in [20, 50, 100] {
         let mut report = run_incast(ways, DCQCN, |_| {});
@@ -216,7 +289,7 @@ fn calls_in_the_background_of_an_incast_are_answered_soon() {
 
 #[test]
 fn with_credits_for_one_bandwidth_delay_product_no_queue_overflows_whoever_controls() {
-    for control in [NONE, TIMELY, DCQCN] {
+    for control in [NONE, TIMELY, SWIFT, DCQCN] {
         let report = run_incast(100, control, |incast| {
             (incast.credits, incast.warm_up, incast.time) = (16, millis(5), millis(5));
         });

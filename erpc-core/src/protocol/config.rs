@@ -38,6 +38,7 @@ const SLOT_ALLOWANCE: usize = 1_536;
 #[derive(Clone, Debug)]
 pub struct EndpointConfig {
     pub(super) credits: u16,
+    pub(super) max_credits: u16,
     pub(super) max_message: u32,
     pub(super) eager: Option<u32>,
     pub(super) queue_limit: usize,
@@ -109,6 +110,7 @@ impl EndpointConfig {
     pub const fn new() -> Self {
         Self {
             credits: 32,
+            max_credits: 16_384,
             max_message: 8 << 20,
             eager: None,
             queue_limit: 1_024,
@@ -131,11 +133,20 @@ impl EndpointConfig {
         }
     }
 
-    /// Packets that may be on their way per session, 1 to 1,024. Default 32. The smaller of both sides'
-    /// settings counts. More credits fill longer pipes and can fill the receiver's queue sooner.
+    /// Packets that may be on their way per session at first, 1 to 1,024. Default 32. A client session that needs more gets
+    /// twice what its path holds, up to [`EndpointConfig::max_credits`].
     #[must_use]
     pub const fn credits(mut self, packets: u16) -> Self {
         self.credits = packets;
+        self
+    }
+
+    /// Packets that may be on their way per session at most, 1 to 65,535. Default 16,384, which are 24 MB of full Ethernet
+    /// packets: 1 Gb/s for 190 ms, 25 Gb/s for 7.7 ms. The smaller of both sides' settings counts. What the receiver's
+    /// memory holds is another limit: it divides its receive queue among its clients.
+    #[must_use]
+    pub const fn max_credits(mut self, packets: u16) -> Self {
+        self.max_credits = packets;
         self
     }
 
@@ -264,8 +275,8 @@ impl EndpointConfig {
         self
     }
 
-    /// How sessions find the rate at which they send. Default [`CongestionControl::Timely`]. It acts where the rate of
-    /// the link is known: see [`EndpointConfig::link_rate`]. A server paces nothing, whatever is chosen there, as it
+    /// How sessions find the rate at which they send. Default [`CongestionControl::Timely`], for racks;
+    /// choose [`CongestionControl::Swift`] for longer paths. A server paces nothing, whatever is chosen there, as it
     /// sends what clients ask for; but if its clients use [`CongestionControl::Dcqcn`], the server must choose it,
     /// too: otherwise it does not read the marks that it echoes. Over a transport that cannot read marks, such as the one in
     /// memory, an endpoint with it is refused.
@@ -278,9 +289,9 @@ impl EndpointConfig {
     /// The rate of this endpoint's link to the network, in bytes per second, 1 MB/s to 1 TB/s: 3,125,000,000 for
     /// 25 Gb/s. Sessions start with it, and a controller's thresholds scale with it.
     ///
-    /// Default: the transport's measurement. Where there is none, in memory, over loopback, on virtual interfaces
-    /// without a speed, sessions are not controlled: between two processes of one host there is no queue but the
-    /// receiver's, which credits protect. With too high a rate sessions first build a queue; with too low a
+    /// Default: the transport's measurement. Where there is none, as on virtual interfaces without a speed, only Swift
+    /// controls sessions, which needs none. In memory and over loopback no session is controlled: between two processes of one
+    /// host there is no queue but the receiver's, which credits protect. With too high a rate sessions first build a queue; with too low a
     /// rate the rest of the link is not used.
     #[must_use]
     pub const fn link_rate(mut self, bytes_per_second: u64) -> Self {
@@ -386,6 +397,7 @@ impl EndpointConfig {
     pub fn check(&self) -> Result<(), ConfigError> {
         let rules = [
             (self.credits >= 1 && self.credits <= 1_024, "credits must be 1 to 1,024"),
+            (self.max_credits >= 1, "max_credits must be 1 to 65,535"),
             (
                 self.max_message >= 1 && self.max_message <= 1 << 30,
                 "max_message must be 1 byte to 1 GiB",
@@ -484,6 +496,7 @@ mod tests {
             assert_eq!(config.check(), Ok(()), "{config:?}");
         }
         let refused = [
+            (new().max_credits(0), "max_credits"),
             (new().credits(0), "credits"),
             (new().credits(1_025), "credits"),
             (new().max_message(0), "max_message"),

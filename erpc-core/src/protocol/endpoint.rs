@@ -106,7 +106,7 @@ impl EndpointState {
             max_message: self.config.max_message,
             eager,
             window,
-            credits: self.config.credits,
+            credits: self.config.max_credits,
             charge_model: self.local.charge.to_u8(),
             integrity: self.wants_trailer(),
         }

@@ -47,7 +47,7 @@ mod wheel;
 
 pub use self::core::{Core, EventSink};
 pub use config::{ConfigError, EndpointConfig, Integrity, WINDOW};
-pub use congestion::{CongestionControl, DcqcnConfig, TimelyConfig};
+pub use congestion::{CongestionControl, DcqcnConfig, SwiftConfig, TimelyConfig};
 pub use endpoint::Local;
 pub use error::{CallError, Cause, ConnectError, RejectReason, Rejected};
 pub use event::{

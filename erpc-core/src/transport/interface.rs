@@ -71,9 +71,30 @@ pub trait Route: Copy + Eq + Hash + Debug + Display + Send + 'static {
 pub struct Path {
     /// Largest datagram that it carries unfragmented, in bytes.
     pub datagram: usize,
-    /// What this endpoint's link to the network carries, in bytes per second; `None` if it is unknown, or
-    /// there is no link that others share.
-    pub link_rate: Option<u64>,
+    /// This endpoint's link to the network on that way.
+    pub link: Link,
+}
+
+/// What is known of an endpoint's link to the network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Link {
+    /// It carries so many bytes per second.
+    Rate(u64),
+    /// Its rate is not known.
+    Unknown,
+    /// There is none: the peer is on this host. No queue but the receiver's lies between.
+    Local,
+}
+
+impl Link {
+    /// The rate in bytes per second, if it is known.
+    #[must_use]
+    pub const fn rate(self) -> Option<u64> {
+        match self {
+            Self::Rate(rate) => Some(rate),
+            Self::Unknown | Self::Local => None,
+        }
+    }
 }
 
 /// A transport that cannot ask for the network's marks, or cannot read them.

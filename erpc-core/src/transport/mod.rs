@@ -15,8 +15,8 @@ pub mod udp;
 
 pub use charge::ChargeModel;
 pub use interface::{
-    Capabilities, MAX_BURST, MIN_DATAGRAM, NoMarks, Path, Route, RxPacket, RxQueue, Transport,
-    TransportStats, TxQueue, Waker,
+    Capabilities, Link, MAX_BURST, MIN_DATAGRAM, NoMarks, Path, Route, RxPacket, RxQueue,
+    Transport, TransportStats, TxQueue, Waker,
 };
 
 pub use crate::buf::{Arena, TxPacket};

@@ -8,7 +8,7 @@ use bytes::BufMut;
 use erpc_core::buf::MsgBuf;
 use erpc_core::protocol::{Core, EndpointConfig, Event, Local, QueueWait};
 use erpc_core::time::Instant;
-use erpc_core::transport::{Path, RxPacket, TxQueue};
+use erpc_core::transport::{Link, Path, RxPacket, TxQueue};
 use erpc_core::wire::control::Parameters;
 use erpc_core::wire::{ConnectionId, HEADER_LEN, Kind, PacketLayout};
 
@@ -186,6 +186,7 @@ impl<S: Side> Harness<S> {
     pub(super) fn new(seed: u64, how: u8) -> Self {
         let config = EndpointConfig::new()
             .credits(CREDITS)
+            .max_credits(CREDITS)
             .max_message(MAX_MESSAGE as u32)
             .memory_limit(MEMORY)
             .max_sessions(MAX_SESSIONS as u32)
@@ -398,7 +399,7 @@ impl<S: Side> Harness<S> {
         let last = self.out.load().0 - before;
         while self.core.next_unrouted().is_some() {
             let before = self.out.load().0;
-            let path = Path { datagram: 1_472, link_rate: None };
+            let path = Path { datagram: 1_472, link: Link::Local };
             self.core.routed(self.now, path, &mut self.out);
             let sent = self.out.load().0 - before;
             assert!(sent <= S::ROUTED, "{sent} packets for a path");

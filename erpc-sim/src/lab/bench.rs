@@ -115,14 +115,24 @@ impl Lab {
     /// # Panics
     /// If the endpoints' settings are out of bounds, or the network has no such host.
     pub fn add(&mut self, route: SimRoute, load: Load) -> usize {
+        let index = self.add_client(route, load);
+        let acceptor = Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![route.port])), 0);
+        self.endpoints[index].rpc.listen(acceptor);
+        index
+    }
+
+    /// An endpoint at `route` that serves no one, so that its receive queue is all for replies; returns its number.
+    ///
+    /// # Panics
+    /// As [`Lab::add`].
+    pub fn add_client(&mut self, route: SimRoute, load: Load) -> usize {
         assert!(route.host < self.setting.topology.hosts(), "no host {}", route.host);
         let index = self.driver.add_endpoint();
         let random = Random::new(self.setting.seed).fork(16 + index as u64);
         let port = Port::new(route, self.setting.nic);
         let config = self.setting.config.clone().seed(random.clone().word());
-        let mut rpc = Rpc::new(SimTransport::new(Rc::clone(&port)), config)
+        let rpc = Rpc::new(SimTransport::new(Rc::clone(&port)), config)
             .expect("the setting is within its bounds");
-        rpc.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![route.port])), 0));
         let caller = Caller::new(load, random.fork(2));
         let start = START + caller.start();
         self.endpoints.push(Endpoint {
@@ -136,6 +146,11 @@ impl Lab {
         self.by_route.insert(route, index);
         self.driver.plan_turn(index, start);
         index
+    }
+
+    /// The requests of an endpoint are to be so long at least, in bytes, each by chance.
+    pub fn vary_requests(&mut self, index: usize, least: usize) {
+        self.endpoints[index].caller.least_request = least;
     }
 
     /// Lets so much time pass.
@@ -267,7 +282,19 @@ impl Lab {
             meter.look_at(self.driver.now(), from, &packet);
         }
         self.endpoints[to].port.deliver(packet.from, packet.bytes, packet.marked);
-        self.driver.plan_turn_now(to);
+        let at = self.driver.now().plus_nanos(self.wake_up(to));
+        self.driver.plan_turn(to, at);
+    }
+
+    /// How long the loop of an endpoint sleeps on when a packet has come, in nanoseconds.
+    fn wake_up(&mut self, index: usize) -> u64 {
+        let longest = self.setting.wake_nanos;
+        if longest == 0 {
+            return 0;
+        }
+        let random = &mut self.endpoints[index].pause_random;
+        let most = if random.below(50) == 0 { longest } else { longest / 10 };
+        random.within(0, most)
     }
 
     /// One turn of an endpoint's loop.

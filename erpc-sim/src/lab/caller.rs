@@ -42,6 +42,8 @@ pub struct Load {
 /// A user.
 pub(super) struct Caller {
     load: Load,
+    /// Requests are so long at least, each by chance, in bytes.
+    pub(super) least_request: usize,
     random: Random,
     sessions: Vec<SessionId>,
     /// When each of the calls under way was made.
@@ -54,7 +56,8 @@ impl Caller {
     pub(super) fn new(load: Load, random: Random) -> Self {
         let begun = vec![Instant::ZERO; load.outstanding];
         let latencies = Samples::default();
-        Self { load, random, sessions: Vec::new(), begun, calls: 0, latencies }
+        let least_request = load.request;
+        Self { load, least_request, random, sessions: Vec::new(), begun, calls: 0, latencies }
     }
 
     pub(super) fn start(&self) -> Duration {
@@ -85,8 +88,12 @@ impl Caller {
         }
     }
 
-    fn call(&mut self, cx: &mut Cx<'_>, at: usize, request: MsgBuf) {
+    fn call(&mut self, cx: &mut Cx<'_>, at: usize, mut request: MsgBuf) {
         self.begun[at] = cx.now();
+        let (least, most) = (self.least_request, self.load.request);
+        if least < most {
+            request.resize(self.random.within(least as u64, most as u64) as usize);
+        }
         let session = match self.load.spread {
             Spread::Even => at % self.sessions.len(),
             Spread::Random => self.random.below(self.sessions.len() as u64) as usize,

@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use erpc_core::protocol::CongestionControl;
+use erpc_core::transport::Link;
 
 use super::{Counts, Lab, Load, Samples, Setting, Spread, jain};
 use crate::{Random, SimRoute};
 
-/// Bytes of a request.
-const REQUEST: usize = 8 << 20;
-/// Requests under way per client: another one goes on when one ends.
-const OUTSTANDING: usize = 2;
-/// Round trips before those that are measured, and those that are.
+/// Bytes of a request, at least and at most: of those under way some go on while others wait for their answers.
+const REQUEST: (usize, usize) = (1 << 20, 8 << 20);
+/// Requests under way per client.
+const OUTSTANDING: usize = 8;
+/// Round trips before those that are measured, and those that are. One packet of each client is in the queue meanwhile: on a
+/// slow link, a client sends no packet in most of the shortest round trips.
 const WARM_UP_TRIPS: u32 = 200;
 const TRIPS: u32 = 100;
 /// The queue is looked at so often in a round trip.
@@ -34,11 +36,14 @@ pub struct Paths {
     pub control: CongestionControl,
     /// Whether endpoints know the rate of their cable.
     pub knows_rate: bool,
-    /// Packets on their way per session.
+    /// Packets on their way per session at first.
     pub credits: u16,
+    /// What the receive queues hold, in bytes.
+    pub memory: u64,
     /// One host, another one each time, is away so long every 50 ms.
     pub absence: Option<Duration>,
-    /// What the hosts add to a round trip at most, in all: 5 us as over memory, 200 us as over kernel UDP.
+    /// What the hosts add to a round trip at most, in all: 5 us as over memory, where loops spin; 200 us as over kernel UDP,
+    /// where the loop of each end sleeps on for half of that once in fifty times, and otherwise for a twentieth at most.
     pub host_delay: Duration,
     /// Everything random comes from it.
     pub seed: u64,
@@ -49,7 +54,7 @@ pub struct Paths {
 pub struct PathsReport {
     /// Bytes of messages that arrived in order, in bits per nanosecond.
     pub gbps: f64,
-    /// What of it the server's cable leaves for messages, or the clients' credits, if that is less.
+    /// What of it the server's cable leaves for messages, or the server's memory, if that is less.
     pub achievable_gbps: f64,
     /// How fair clients shared.
     pub jain: f64,
@@ -71,6 +76,7 @@ impl Paths {
             control,
             knows_rate: true,
             credits: 32,
+            memory: 16 << 20,
             absence: None,
             host_delay: LEAST_NOISE,
             seed: 1,
@@ -81,24 +87,36 @@ impl Paths {
         self.rtts.iter().copied().max().unwrap_or_default()
     }
 
+    /// A round trip with one packet of each client in the queue.
+    fn trip(&self, setting: &Setting) -> Duration {
+        let packet = setting.payload() as f64 / setting.payload_share() * 8.0 / self.gbps as f64;
+        self.longest() + Duration::from_nanos((packet * self.rtts.len() as f64) as u64)
+    }
+
     fn setting(&self) -> Setting {
-        let flows = self.rtts.len() as u32;
         let mut setting = Setting::star_of(&self.rtts, self.gbps, self.seed)
             .control(self.control)
             .credits(self.credits);
         setting.nic.rtt_noise = self.host_delay.max(LEAST_NOISE);
         setting.nic.min_rto = setting.nic.min_rto.max(5 * self.host_delay);
         if !self.knows_rate {
-            setting.nic.link_rate = None;
+            setting.nic.link = Link::Unknown;
         }
-        let room = flows.max(1) * 2 * u32::from(self.credits);
-        setting.nic.rx_capacity = setting.nic.rx_capacity.max(room * setting.datagram_charge());
+        if self.host_delay > LEAST_NOISE {
+            setting.wake_nanos = self.host_delay.as_nanos() as u64 / 2;
+        }
+        let packets = self.memory / setting.nic.max_datagram as u64;
+        setting.nic.rx_capacity = packets as u32 * setting.datagram_charge();
         setting
     }
 
-    /// What credits let through, in bits per nanosecond.
-    fn credit_gbps(&self, payload: usize) -> f64 {
-        let window = f64::from(self.credits) * payload as f64 * 8.0;
+    /// What the server's memory lets through, in bits per nanosecond. It grants three quarters of its queue, halved until each
+    /// client has a part.
+    fn memory_gbps(&self, setting: &Setting) -> f64 {
+        let parts = self.rtts.len().next_power_of_two() as u32;
+        let granted = setting.nic.rx_capacity / 4 * 3;
+        let packets = granted / parts / setting.datagram_charge();
+        let window = f64::from(packets) * setting.payload() as f64 * 8.0;
         self.rtts.iter().map(|rtt| window / rtt.as_nanos() as f64).sum()
     }
 }
@@ -108,16 +126,16 @@ impl Paths {
 pub fn run(paths: &Paths) -> PathsReport {
     let setting = paths.setting();
     let link = paths.gbps as f64 * setting.payload_share();
-    let achievable_gbps = link.min(paths.credit_gbps(setting.payload()));
+    let achievable_gbps = link.min(paths.memory_gbps(&setting));
+    let trip = paths.trip(&setting);
     let mut lab = Lab::new(setting);
     let clients = add_endpoints(&mut lab, paths);
     let mut absences = paths.absence.map(|longest| Absences::new(longest, paths.seed));
-    let longest = paths.longest();
     let mut queue = Samples::default();
-    watch(&mut lab, paths, longest * WARM_UP_TRIPS, &mut absences, &mut queue);
+    watch(&mut lab, paths, trip * WARM_UP_TRIPS, &mut absences, &mut queue);
     lab.clear();
     queue.clear();
-    let time = longest * TRIPS;
+    let time = trip * TRIPS;
     watch(&mut lab, paths, time, &mut absences, &mut queue);
     let nanos = time.as_nanos() as f64;
     let share = |&client: &usize| lab.meter().delivered(client) as f64 * 8.0 / nanos;
@@ -138,7 +156,7 @@ fn add_endpoints(lab: &mut Lab, paths: &Paths) -> Vec<usize> {
     let load = Load {
         peers: Vec::new(),
         spread: Spread::Even,
-        request: REQUEST,
+        request: REQUEST.1,
         response: 32,
         outstanding: 0,
         start: Duration::ZERO,
@@ -147,7 +165,9 @@ fn add_endpoints(lab: &mut Lab, paths: &Paths) -> Vec<usize> {
     let clients = paths.rtts.iter().zip(1..).map(|(rtt, host)| {
         let start = Duration::from_nanos(random.below(rtt.as_nanos() as u64));
         let load = Load { peers: vec![SERVER], outstanding: OUTSTANDING, start, ..load.clone() };
-        lab.add(SimRoute::new(host, 1), load)
+        let client = lab.add_client(SimRoute::new(host, 1), load);
+        lab.vary_requests(client, REQUEST.0);
+        client
     });
     clients.collect()
 }

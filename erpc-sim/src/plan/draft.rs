@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use erpc_core::protocol::measurement::Bypasses;
 use erpc_core::protocol::{
-    CongestionControl, DcqcnConfig, EndpointConfig, Integrity, TimelyConfig,
+    CongestionControl, DcqcnConfig, EndpointConfig, Integrity, SwiftConfig, TimelyConfig,
 };
 use erpc_core::stream::BATCH;
 use erpc_core::time::Instant;
 use erpc_core::transport::fault::Faults;
-use erpc_core::transport::{ChargeModel, MAX_BURST, MIN_DATAGRAM};
+use erpc_core::transport::{ChargeModel, Link, MAX_BURST, MIN_DATAGRAM};
 use erpc_core::wire::extension::MAX_EXTENSION;
 
 use super::faults::{outage, suffer};
@@ -94,7 +94,7 @@ impl<'a> Draft<'a> {
             dma_nanos: *shape.pick(&[0, 500, 20_000, 2 * MS]),
             min_rto: Duration::from_nanos(times.rto),
             rtt_noise: Duration::from_micros(5),
-            link_rate: Some(topology.host_rate(0)),
+            link: *shape.pick(&[Link::Rate(topology.host_rate(0)), Link::Unknown, Link::Local]),
             integrity: asking != Some(Asking::Some),
         };
         // Both are drawn, whatever is used: what is cut from a run shall change nothing else.
@@ -144,19 +144,29 @@ impl<'a> Draft<'a> {
     /// The same with a controller of its own, and perhaps without bypasses.
     fn paced(&self, config: EndpointConfig, random: &mut Random) -> EndpointConfig {
         let timely = TimelyConfig::new().min_rate(SLOWEST_PACE);
+        let swift = CongestionControl::Swift(SwiftConfig::new().min_rate(SLOWEST_PACE));
         let control = *random.pick(&[
             CongestionControl::None,
+            swift,
+            swift,
             CongestionControl::Timely(timely),
             CongestionControl::Timely(timely.low(Duration::from_micros(10))),
             CongestionControl::Dcqcn(DcqcnConfig::new().min_rate(SLOWEST_PACE)),
         ]);
-        let rate = *random.pick(&[20_000_000, 100_000_000, 1_000_000_000, 12_500_000_000]);
+        let rates = [20_000_000, 100_000_000, 1_000_000_000, 12_500_000_000];
+        // None: as the interface says.
+        let rate =
+            *random.pick(&[Some(rates[0]), Some(rates[1]), Some(rates[2]), Some(rates[3]), None]);
         let (update, wheel) = (random.percent(50), random.percent(50));
         if !self.plan.features.has(Feature::Pacing) {
             return config;
         }
         let bypasses = Bypasses { update, wheel, ..Bypasses::ALL };
-        bypasses.applied_to(config.congestion(control).link_rate(rate))
+        let config = config.congestion(control);
+        bypasses.applied_to(match rate {
+            Some(rate) => config.link_rate(rate),
+            None => config,
+        })
     }
 
     /// The same with limits for hosts, if there are to be some.
@@ -189,6 +199,7 @@ impl<'a> Draft<'a> {
         let nanos = Duration::from_nanos;
         let mut config = EndpointConfig::new()
             .credits(*random.pick(&[1, 2, 8, 32, 32, MOST_CREDITS]))
+            .max_credits(*random.pick(&[1, 8, 32, MOST_CREDITS, MOST_CREDITS]))
             .max_message(self.plan.sizes.longest.max(1))
             .queue_limit(*random.pick(&[0, 16, 1_024, 1_024, 1_024]))
             .liveness_timeout(nanos(self.times.liveness))

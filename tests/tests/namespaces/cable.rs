@@ -8,7 +8,7 @@ use std::time::Instant;
 use erpc::Transport;
 use erpc::Udp;
 use erpc::UdpConfig;
-use erpc::transport::RxQueue;
+use erpc::transport::{Link, RxQueue};
 use erpc_test_tools::limit::{secs, within};
 use erpc_test_tools::netns::skip;
 use erpc_test_tools::process::end_with_input;
@@ -55,12 +55,13 @@ fn a_path_knows_the_speed_of_its_interface() {
         // Bound to an address and to none: the route decides.
         for mut socket in [bind(loopback().address(CLIENT)), bind(UdpConfig::new())] {
             let path = socket.path(&SERVER.into());
-            assert_eq!(path.link_rate, Some(megabits * 125_000));
+            assert_eq!(path.link, Link::Rate(megabits * 125_000));
             assert_eq!(path.datagram, 1_472, "an Ethernet frame's");
             for own in [CLIENT, CLIENT_TOO] {
                 let path = socket.path(&own.into());
                 assert_eq!(
-                    path.link_rate, None,
+                    path.link,
+                    Link::Local,
                     "{own} is this host, and the cable is not on the way"
                 );
             }

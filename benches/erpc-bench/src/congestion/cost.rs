@@ -18,7 +18,7 @@ use crate::service::Answerer;
 /// Whether the endpoints that are measured control congestion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Controlled {
-    /// With Timely, on a link of 100 Gb/s
+    /// With the default control, on a link of 100 Gb/s
     On,
     /// Without control
     Off,
@@ -98,14 +98,15 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 
 /// Measures and prints.
 pub(crate) fn run(cost: &Cost) -> Result<(), Failure> {
-    let (timely, new) = match cost.slow {
-        false => (TimelyConfig::new(), EndpointConfig::new()),
+    let (control, new) = match cost.slow {
+        false => (CongestionControl::default(), EndpointConfig::new()),
+        // Whatever a tool does to the time, no round trip is congestion.
         true => (
-            TimelyConfig::new().low(Duration::from_secs(1)),
+            CongestionControl::Timely(TimelyConfig::new().low(Duration::from_secs(1))),
             EndpointConfig::new().min_rto(Duration::from_millis(500)),
         ),
     };
-    let on = new.clone().congestion(CongestionControl::Timely(timely)).link_rate(LINK);
+    let on = new.clone().congestion(control).link_rate(LINK);
     let on = cost.without.bypasses().applied_to(on);
     let off = new.congestion(CongestionControl::None);
     let mut on = if cost.which == Controlled::Off { None } else { Some(connect(cost, &on)?) };

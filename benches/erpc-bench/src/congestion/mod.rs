@@ -15,7 +15,7 @@ mod stall;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use erpc::{CongestionControl, DcqcnConfig, TimelyConfig};
+use erpc::{CongestionControl, DcqcnConfig, SwiftConfig, TimelyConfig};
 use erpc::{Udp, UdpConfig};
 
 pub(crate) use cost::{Controlled, Cost, Without, run as cost};
@@ -38,6 +38,8 @@ pub(crate) enum Control {
     None,
     /// Round-trip times
     Timely,
+    /// Round-trip times, on paths of any length and rate
+    Swift,
     /// Marks of switches
     Dcqcn,
 }
@@ -47,6 +49,7 @@ impl Control {
         match self {
             Self::None => CongestionControl::None,
             Self::Timely => CongestionControl::Timely(TimelyConfig::new()),
+            Self::Swift => CongestionControl::Swift(SwiftConfig::new()),
             Self::Dcqcn => CongestionControl::Dcqcn(DcqcnConfig::new()),
         }
     }
@@ -55,6 +58,7 @@ impl Control {
         match self {
             Self::None => "none",
             Self::Timely => "timely",
+            Self::Swift => "swift",
             Self::Dcqcn => "dcqcn",
         }
     }

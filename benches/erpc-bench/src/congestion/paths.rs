@@ -21,7 +21,7 @@ pub(crate) struct PathsArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     flows: u32,
     /// Congestion control of all endpoints
-    #[arg(long, value_enum, default_value = "timely")]
+    #[arg(long, value_enum, default_value = "swift")]
     cc: Control,
     /// Endpoints do not know the rate of their cable
     #[arg(long)]
@@ -32,7 +32,10 @@ pub(crate) struct PathsArgs {
     /// Microseconds by which hosts may delay a round trip: 5 as over memory, 200 as over kernel UDP
     #[arg(long, default_value = "5", value_parser = micros)]
     host_us: Duration,
-    /// Packets on their way per session
+    /// What receive queues hold, in MiB
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1_024))]
+    memory_mib: u64,
+    /// Packets on their way per session at first
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1_024))]
     credits: u16,
     /// Where everything random comes from
@@ -58,6 +61,7 @@ pub(crate) fn paths(args: &PathsArgs) -> Result<(), Failure> {
         control: args.cc.config(),
         knows_rate: !args.unknown_rate,
         credits: args.credits,
+        memory: args.memory_mib << 20,
         absence: args.absence_ms,
         host_delay: args.host_us,
         seed: args.seed,

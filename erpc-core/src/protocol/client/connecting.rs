@@ -22,7 +22,7 @@ use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
 use crate::protocol::{Cause, ConnectError};
 use crate::time::Instant;
-use crate::transport::{ChargeModel, MIN_DATAGRAM, Path, Route, TxQueue};
+use crate::transport::{ChargeModel, Link, MIN_DATAGRAM, Path, Route, TxQueue};
 use crate::wire::checksum::overhead;
 use crate::wire::control::{Control, Cookie, Parameters, Refusal};
 use crate::wire::{ConnectionId, Flags, ReplyInfo, VERSION};
@@ -42,8 +42,8 @@ pub(super) struct Connecting<R> {
     offered: Option<Offered>,
     /// When `Open` was sent, if it was sent once: its answer then tells the round trip.
     open_sent_at: Option<Instant>,
-    /// What this endpoint's link carries on the way to the server, in bytes per second, if it is known.
-    link_rate: Option<u64>,
+    /// This endpoint's link on the way to the server.
+    link: Link,
 }
 
 /// What the client is waiting for.
@@ -82,7 +82,7 @@ impl<R: Route> Connecting<R> {
             repeat: Repeat::new(now),
             offered: None,
             open_sent_at: None,
-            link_rate: None,
+            link: Link::Unknown,
         }
     }
 
@@ -146,8 +146,11 @@ impl<R: Route> Connecting<R> {
     ) -> Followup {
         let Step::Routing { cookie, steer } = self.step else { return Followup::None };
         let path_datagram = path.datagram.min(u32::MAX as usize) as u32;
-        let told = path.link_rate.map(|rate| rate.clamp(LINK_RATES.0, LINK_RATES.1));
-        self.link_rate = turn.endpoint.config.link_rate.or(told);
+        self.link = match (turn.endpoint.config.link_rate, path.link) {
+            (Some(rate), _) => Link::Rate(rate),
+            (None, Link::Rate(rate)) => Link::Rate(rate.clamp(LINK_RATES.0, LINK_RATES.1)),
+            (None, link) => link,
+        };
         let max_datagram = path_datagram.min(turn.endpoint.fitting_datagram(room));
         if (max_datagram as usize) < MIN_DATAGRAM {
             return Followup::End(Cause::Connect(ConnectError::Parameters));
@@ -235,7 +238,7 @@ impl<R: Route> Connecting<R> {
         // What the server has noted, from whichever `Open` reached it; both sides must cut alike.
         let eager = parameters.eager;
         let fits = (MIN_DATAGRAM as u32..=offered.max_datagram).contains(&max_datagram)
-            && (1..=endpoint.config.credits).contains(&parameters.credits)
+            && (1..=endpoint.config.max_credits).contains(&parameters.credits)
             && (MIN_PAYLOAD as u32..=max_datagram - overhead as u32).contains(&eager)
             && eager <= offered.eager
             && parameters.max_message >= 1
@@ -251,7 +254,7 @@ impl<R: Route> Connecting<R> {
             max_datagram,
             max_request: parameters.max_message,
             charges: Charges::new(model, endpoint.local.charge, overhead, eager, max_datagram),
-            link_rate: self.link_rate,
+            link: self.link,
             round_trip: self.open_sent_at.map(|sent_at| now.nanos_since(sent_at)),
         })
     }

@@ -11,8 +11,12 @@ use crate::protocol::index::{SlotIndex, SlotSet};
 /// left.
 #[derive(Debug)]
 pub(super) struct Credits {
-    available: u16,
-    granted: u16,
+    /// Packets on their way.
+    taken: u16,
+    /// More are not sent. May be less than are on their way.
+    limit: u16,
+    /// A packet found no credit since the limit was asked.
+    ran_out: bool,
     /// Slots that wait for a credit.
     starved: SlotSet,
     /// The slot that gets the next credits.
@@ -22,10 +26,11 @@ pub(super) struct Credits {
 }
 
 impl Credits {
-    pub(super) fn new(granted: u16) -> Self {
+    pub(super) fn new(limit: u16) -> Self {
         Self {
-            available: granted,
-            granted,
+            taken: 0,
+            limit,
+            ran_out: false,
             starved: SlotSet::EMPTY,
             next: SlotIndex::FIRST,
             overtaken: 0,
@@ -34,20 +39,42 @@ impl Credits {
 
     #[inline(always)]
     pub(super) fn available(&self) -> u16 {
-        self.available
+        self.limit.saturating_sub(self.taken)
+    }
+
+    /// Packets on their way.
+    #[inline(always)]
+    pub(super) fn taken(&self) -> u16 {
+        self.taken
+    }
+
+    /// So many may be on their way from now on, at least 1.
+    pub(super) fn set_limit(&mut self, packets: u16) {
+        self.limit = packets.max(1);
+    }
+
+    /// A packet found no credit.
+    #[cold]
+    pub(super) fn run_out(&mut self) {
+        self.ran_out = true;
+    }
+
+    /// Whether a packet found no credit since this was asked last.
+    pub(super) fn take_ran_out(&mut self) -> bool {
+        std::mem::take(&mut self.ran_out)
     }
 
     /// A packet leaves.
     #[inline(always)]
     pub(super) fn take(&mut self) {
-        debug_assert!(self.available > 0 || mutant!(CreditsIgnored), "a credit is there");
-        self.available = self.available.wrapping_sub(1);
+        debug_assert!(self.available() > 0 || mutant!(CreditsIgnored), "a credit is there");
+        self.taken = self.taken.wrapping_add(1);
     }
 
     /// Packets were answered, or are given up.
     #[inline(always)]
     pub(super) fn release(&mut self, packets: u16) {
-        self.available = self.available.wrapping_add(packets);
+        self.taken = self.taken.wrapping_sub(packets);
     }
 
     /// Whether a call waits for a credit.
@@ -74,7 +101,7 @@ impl Credits {
     /// gets them in turn, which may be a burst's. Calls that need but few packets, as `is_short` says, go first, up
     /// to eight of them: they do not wait for the bursts of all others.
     pub(super) fn next(&mut self, is_short: impl Fn(SlotIndex) -> bool) -> Option<SlotIndex> {
-        if self.starved.is_empty() || self.available == 0 {
+        if self.starved.is_empty() || self.available() == 0 {
             return None;
         }
         let head = self.starved.first_from(self.next);
@@ -100,15 +127,11 @@ impl Credits {
 
     /// With so many packets on their way; `fed_later` if waiting calls go on at the end of the burst.
     pub(super) fn check_invariants(&self, outstanding: u32, fed_later: bool) {
-        assert_eq!(
-            u32::from(self.available) + outstanding,
-            u32::from(self.granted),
-            "credits conserve"
-        );
+        assert_eq!(u32::from(self.taken), outstanding, "credits conserve");
         assert!(
-            self.starved.is_empty() || self.available == 0 || fed_later,
+            self.starved.is_empty() || self.available() == 0 || fed_later,
             "no credit lies idle beyond the end of the burst while a call waits for it"
         );
-        assert!(self.starved.is_empty() || self.granted > 0, "a credit will come back");
+        assert!(self.starved.is_empty() || self.limit > 0, "a credit will come back");
     }
 }

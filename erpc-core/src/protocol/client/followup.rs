@@ -2,6 +2,7 @@
 
 use super::reservation::Charges;
 use crate::protocol::Cause;
+use crate::transport::Link;
 use crate::wire::{ConnectionId, Flags};
 
 /// What a step of a session asks of the table that holds it.
@@ -31,7 +32,7 @@ pub(super) struct Terms {
     pub(super) max_datagram: u32,
     pub(super) max_request: u32,
     pub(super) charges: Charges,
-    pub(super) link_rate: Option<u64>,
+    pub(super) link: Link,
     /// From `Open` to `Opened`, in nanoseconds, if it is known to which `Open` that was the answer.
     pub(super) round_trip: Option<u64>,
 }

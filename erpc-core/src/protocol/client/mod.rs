@@ -10,7 +10,7 @@
 //! | `retry`, `recovery` | when an answer is overdue; which losses were repaired |
 //! | `probing`, `method_times`, `recent_max` | of a server: whether it is there, and how long its handlers lately took |
 //! | `reservation` | what a packet reserves before it leaves, and what that is taken from |
-//! | `credits`, `pacer`, `pace` | what limits one session, and its calls that wait for it |
+//! | `credits`, `credit_limit`, `pacer`, `pace` | what limits one session, and its calls that wait for it |
 //! | `lines` | what all sessions share, and the calls that wait for it |
 //! | `liveness`, `kept` | whether the server is there; what it keeps until it is told |
 
@@ -18,6 +18,7 @@ mod call;
 mod closing;
 mod common;
 mod connecting;
+mod credit_limit;
 mod credits;
 mod followup;
 mod kept;

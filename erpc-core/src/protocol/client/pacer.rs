@@ -5,7 +5,7 @@
 //! (thesis section 6.4.2).
 
 use super::pace::Pace;
-use crate::protocol::congestion::{Congestion, Controller};
+use crate::protocol::congestion::{Congestion, Controller, Sample};
 use crate::protocol::index::{SlotIndex, SlotSet};
 use crate::protocol::measurement::Bypasses;
 use crate::time::Instant;
@@ -15,6 +15,8 @@ use crate::time::Instant;
 pub(super) struct Pacer {
     congestion: Congestion,
     pace: Pace,
+    /// No faster than this, in bytes per second, whatever the controller says.
+    ceiling: u64,
     /// Slots that wait for the session's next departure.
     waiting: SlotSet,
     /// The slot that goes first then.
@@ -28,11 +30,12 @@ impl Pacer {
         pacer
     }
 
-    /// No limit: the link's rate is not known.
+    /// No limit: nothing but the receiver's queue is between the two ends.
     pub(super) fn unlimited() -> Self {
         Self {
             congestion: Congestion::None,
             pace: Pace::FREE,
+            ceiling: u64::MAX,
             waiting: SlotSet::EMPTY,
             next: SlotIndex::FIRST,
         }
@@ -40,7 +43,7 @@ impl Pacer {
 
     /// The rate in bytes per second, if it limits the session.
     pub(super) fn rate(&self) -> Option<u64> {
-        self.pace.is_limited().then(|| self.congestion.rate())
+        self.pace.is_limited().then(|| self.congestion.rate().min(self.ceiling))
     }
 
     #[inline(always)]
@@ -54,18 +57,25 @@ impl Pacer {
         self.pace.holds(now)
     }
 
-    /// The network took a packet and its answer so long, in nanoseconds.
+    /// A packet was answered. Returns whether the window may have changed.
     #[inline(always)]
-    pub(super) fn on_rtt(&mut self, now: Instant, nanos: u64, bypasses: Bypasses) {
-        if !(bypasses.update && self.congestion.is_calm(nanos)) {
-            self.update_rtt(now, nanos, bypasses);
+    pub(super) fn on_rtt(&mut self, sample: Sample, bypasses: Bypasses) -> bool {
+        let is_calm = bypasses.update && self.congestion.is_calm(&sample);
+        if !is_calm {
+            self.update_rtt(&sample, bypasses);
         }
+        !is_calm
     }
 
     #[inline(never)]
-    fn update_rtt(&mut self, now: Instant, nanos: u64, bypasses: Bypasses) {
-        self.congestion.on_rtt(now, nanos);
+    fn update_rtt(&mut self, sample: &Sample, bypasses: Bypasses) {
+        self.congestion.on_rtt(sample);
         self.set_pace(bypasses);
+    }
+
+    /// Packets that may be on their way, `u16::MAX` for no limit.
+    pub(super) fn window(&self) -> u16 {
+        self.congestion.window()
     }
 
     /// A packet came that was marked on its way, or the server says so of one of ours.
@@ -77,15 +87,22 @@ impl Pacer {
 
     /// A packet was lost.
     #[cold]
-    pub(super) fn on_loss(&mut self, now: Instant, bypasses: Bypasses) {
-        self.congestion.on_loss(now);
+    pub(super) fn on_loss(&mut self, now: Instant, in_flight: u32, bypasses: Bypasses) {
+        self.congestion.on_loss(now, in_flight);
+        self.set_pace(bypasses);
+    }
+
+    /// The session sends no more than so many bytes per second from now on.
+    pub(super) fn set_ceiling(&mut self, bytes_per_second: u64, bypasses: Bypasses) {
+        self.ceiling = bytes_per_second;
         self.set_pace(bypasses);
     }
 
     /// Takes over the controller's rate.
     fn set_pace(&mut self, bypasses: Bypasses) {
-        let free = bypasses.wheel && self.congestion.is_at_line();
-        self.pace.set_rate(if free { 0 } else { self.congestion.rate() });
+        let rate = self.congestion.rate();
+        let is_free = self.congestion.is_at_line() && self.ceiling == u64::MAX;
+        self.pace.set_rate(if bypasses.wheel && is_free { 0 } else { rate.min(self.ceiling) });
     }
 
     /// A packet of `bytes` leaves, or is asked for.

@@ -184,6 +184,7 @@ impl<'a> Flow<'a> {
     #[inline(always)]
     pub(super) fn take(&mut self, cost: Cost) -> Result<(), Blocked> {
         if self.credits.available() == 0 && !mutant!(CreditsIgnored) {
+            self.credits.run_out();
             return Err(Blocked::Credits);
         }
         if !self.window.admits(cost.window) {

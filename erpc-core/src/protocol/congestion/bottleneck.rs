@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use erpc_test_tools::random::Random;
 use erpc_test_tools::statistics::{jain, quantile};
 
-use super::{Congestion, CongestionControl, Controller, Path};
+use super::{Congestion, CongestionControl, Controller, Path, Sample};
 use crate::time::Instant;
 
 const CREDITS: u32 = 32;
@@ -79,14 +79,18 @@ impl Run {
 }
 
 impl Bottleneck {
+    /// The link's rate in bytes per second.
+    pub(super) fn line(&self) -> u64 {
+        self.path.line_rate.expect("the model's link has a rate")
+    }
+
     fn serialise(&self, rate: u64) -> u64 {
         u64::from(self.path.datagram) * 1_000_000_000 / rate
     }
 
     /// The round trip when all credits are in the queue, in microseconds.
     pub(super) fn without_control(&self) -> f64 {
-        (self.serialise(self.path.line_rate) * u64::from(CREDITS) * self.sessions as u64) as f64
-            / 1e3
+        (self.serialise(self.line()) * u64::from(CREDITS) * self.sessions as u64) as f64 / 1e3
     }
 
     pub(super) fn run(&self, control: &CongestionControl) -> Outcome {
@@ -114,7 +118,8 @@ impl Bottleneck {
                     }
                 }
             }
-            if !session.is_waiting && session.credits > 0 {
+            let is_within = session.in_flight() < u32::from(session.control.window());
+            if !session.is_waiting && session.credits > 0 && is_within {
                 session.is_waiting = true;
                 if session.next <= now {
                     self.send(&mut run, session, now, index);
@@ -126,7 +131,7 @@ impl Bottleneck {
     }
 
     fn send(&self, run: &mut Run, session: &mut Session, now: u64, index: usize) {
-        let line = self.path.line_rate;
+        let line = self.line();
         session.credits -= 1;
         session.next = now + self.serialise(session.control.rate().min(line));
         session.control.on_sent(Instant::from_nanos(now), self.path.datagram);
@@ -143,7 +148,7 @@ impl Bottleneck {
         rtts.sort_unstable();
         let micros = |fraction| quantile(&rtts, fraction).map_or(0.0, |nanos| nanos as f64 / 1e3);
         let delivered: Vec<f64> = sessions.iter().map(|session| session.delivered as f64).collect();
-        let possible = (self.until - self.from) / self.serialise(self.path.line_rate);
+        let possible = (self.until - self.from) / self.serialise(self.line());
         Outcome {
             share: delivered.iter().sum::<f64>() / possible as f64,
             median: micros(0.5),
@@ -155,15 +160,21 @@ impl Bottleneck {
 }
 
 impl Session {
+    fn in_flight(&self) -> u32 {
+        CREDITS - self.credits
+    }
+
     fn answer(&mut self, now: u64, rtt: u64, is_marked: bool, is_lost: bool) {
         self.credits += 1;
         let now = Instant::from_nanos(now);
         if is_lost {
-            self.control.on_loss(now);
+            self.control.on_loss(now, self.in_flight());
             return;
         }
-        if !self.control.is_calm(rtt) {
-            self.control.on_rtt(now, rtt);
+        let in_flight = self.in_flight() + 1;
+        let sample = Sample { now, nanos: rtt, waited: 0, in_flight, is_full: true };
+        if !self.control.is_calm(&sample) {
+            self.control.on_rtt(&sample);
         }
         if is_marked {
             self.control.on_mark(now);

@@ -13,10 +13,14 @@ pub(super) const LEAST_RATE: u64 = 100_000;
 pub enum CongestionControl {
     /// Credits and windows are the only limits.
     None,
-    /// Timely, by round-trip times. The default. Needs no support of the network.
+    /// Timely, by round-trip times. The default. Needs no support of the network. Controls nothing where the link's rate
+    /// is unknown.
     Timely(TimelyConfig),
+    /// Swift, by round-trip times. Needs no support of the network, nor the link's rate, and paths of any length.
+    Swift(SwiftConfig),
     /// DCQCN, by marks. For networks whose switches mark packets; where none does, sessions send at the link's rate. Refused
-    /// over transports that [cannot read marks](crate::transport::Transport::enable_ecn).
+    /// over transports that [cannot read marks](crate::transport::Transport::enable_ecn). Controls nothing where the link's rate is
+    /// unknown.
     Dcqcn(DcqcnConfig),
 }
 
@@ -32,6 +36,7 @@ impl CongestionControl {
         match self {
             Self::None => None,
             Self::Timely(timely) => timely.flaw(),
+            Self::Swift(swift) => min_rate_flaw(swift.min_rate),
             Self::Dcqcn(dcqcn) => min_rate_flaw(dcqcn.min_rate),
         }
     }
@@ -99,10 +104,10 @@ impl TimelyConfig {
     }
 
     /// `T_low` on this path, in nanoseconds.
-    pub(super) fn low_nanos(&self, path: &Path) -> u64 {
+    pub(super) fn low_nanos(&self, path: &Path, line: u64) -> u64 {
         let queue = u64::from(self.queue.max(2 * path.datagram));
         let low = self.low.unwrap_or_else(|| {
-            path.noise + Duration::from_nanos(queue * 1_000_000_000 / path.line_rate.max(1))
+            path.noise + Duration::from_nanos(queue * 1_000_000_000 / line.max(1))
         });
         low.as_nanos() as u64
     }
@@ -121,6 +126,32 @@ impl TimelyConfig {
             return Some("low must be 1 us to 1 s");
         }
         min_rate_flaw(self.min_rate)
+    }
+}
+
+/// Swift's settings. Setters chain. Everything else follows from what sessions measure.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct SwiftConfig {
+    min_rate: Option<u64>,
+}
+
+impl SwiftConfig {
+    /// The defaults, which the setters name.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { min_rate: None }
+    }
+
+    /// As [`TimelyConfig::min_rate`]. Default where the link's rate is unknown: 100,000.
+    #[must_use]
+    pub const fn min_rate(mut self, bytes_per_second: u64) -> Self {
+        self.min_rate = Some(bytes_per_second);
+        self
+    }
+
+    /// The minimum rate on this line.
+    pub(super) fn min(&self, line: Option<u64>) -> u64 {
+        min_rate(self.min_rate, line.unwrap_or(self.min_rate.unwrap_or(LEAST_RATE)))
     }
 }
 
@@ -187,11 +218,16 @@ mod tests {
 
     #[test]
     fn thresholds_follow_the_line() {
-        let path = |line_rate| Path { line_rate, noise: Duration::from_micros(5), datagram: 1_472 };
-        let low = |line| TimelyConfig::new().low_nanos(&path(line));
+        let path = |line| Path {
+            line_rate: Some(line),
+            noise: Duration::from_micros(5),
+            datagram: 1_472,
+            round_trip: None,
+        };
+        let low = |line| TimelyConfig::new().low_nanos(&path(line), line);
         assert_eq!([low(3_125_000_000), low(125_000_000)], [29_000, 605_000]);
         let jumbo = Path { datagram: 65_507, ..path(125_000_000) };
-        assert_eq!(TimelyConfig::new().low_nanos(&jumbo), 5_000 + 2 * 65_507 * 8);
+        assert_eq!(TimelyConfig::new().low_nanos(&jumbo, 125_000_000), 5_000 + 2 * 65_507 * 8);
         let min = |line| TimelyConfig::new().min(line);
         assert_eq!([min(3_125_000_000), min(125_000_000), min(50_000)], [312_500, 100_000, 50_000]);
     }

@@ -10,7 +10,7 @@
 //! and the rate would recover from each cut before the next marks arrive.
 
 use super::config::DcqcnConfig;
-use super::controller::{Controller, Path};
+use super::controller::{Controller, Sample};
 use crate::time::Instant;
 
 /// `F`: steps of recovery before the target grows.
@@ -72,8 +72,8 @@ pub(crate) struct Dcqcn {
 
 impl Dcqcn {
     /// At line.
-    pub(super) fn new(config: &DcqcnConfig, path: &Path) -> Self {
-        let line = path.line_rate.max(1);
+    pub(super) fn new(config: &DcqcnConfig, line: u64) -> Self {
+        let line = line.max(1);
         Self {
             line,
             min: config.min(line) as f64,
@@ -162,8 +162,8 @@ impl Controller for Dcqcn {
     }
 
     #[inline]
-    fn on_rtt(&mut self, _: Instant, nanos: u64) {
-        self.last_rtt = nanos;
+    fn on_rtt(&mut self, sample: &Sample) {
+        self.last_rtt = sample.nanos.saturating_sub(sample.waited);
     }
 
     #[inline]
@@ -177,7 +177,7 @@ impl Controller for Dcqcn {
 
     /// Switches mark before queues overflow, so a loss without marks is random.
     #[inline]
-    fn on_loss(&mut self, _: Instant) {}
+    fn on_loss(&mut self, _: Instant, _: u32) {}
 
     #[inline]
     fn rate(&self) -> u64 {
@@ -187,8 +187,6 @@ impl Controller for Dcqcn {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// 5 GB/s: the paper's 40 Gb/s, with steps of 5 MB/s, that is 40 Mb/s.
@@ -198,12 +196,15 @@ mod tests {
     const PACKET: u32 = 1_500;
 
     fn at_line() -> Dcqcn {
-        let path = Path { line_rate: LINE, noise: Duration::ZERO, datagram: 1_500 };
-        Dcqcn::new(&DcqcnConfig::new(), &path)
+        Dcqcn::new(&DcqcnConfig::new(), LINE)
     }
 
     fn after(periods: u64) -> Instant {
         Instant::from_nanos(1_000_000_000 + periods * PERIOD)
+    }
+
+    fn sample(nanos: u64) -> Sample {
+        Sample { now: after(0), nanos, waited: 0, in_flight: 1, is_full: true }
     }
 
     fn marked() -> Dcqcn {
@@ -231,7 +232,7 @@ mod tests {
     #[test]
     fn marks_in_bursts_a_long_round_trip_apart_cut_each_time_for_good() {
         let mut dcqcn = marked();
-        dcqcn.on_rtt(after(0), 20 * PERIOD);
+        dcqcn.on_rtt(&sample(20 * PERIOD));
         for burst in 1..=3 {
             (0..32).for_each(|nanos| dcqcn.on_mark(after(20 * burst).plus_nanos(nanos)));
             send(&mut dcqcn, [20 * burst + 19]);
@@ -302,8 +303,8 @@ mod tests {
     #[test]
     fn a_loss_or_a_long_round_trip_is_no_mark() {
         let mut dcqcn = at_line();
-        dcqcn.on_loss(after(0));
-        dcqcn.on_rtt(after(0), 50_000_000);
+        dcqcn.on_loss(after(0), 1);
+        dcqcn.on_rtt(&sample(50_000_000));
         assert_eq!(dcqcn.rate(), LINE);
     }
 }

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | none | | |
 //! | [`Timely`](timely::Timely) | round trips | Mittal et al., SIGCOMM'15; Zhu et al., CoNEXT'16 |
+//! | [`Swift`](swift::Swift) | round trips | Kumar et al., SIGCOMM'20 |
 //! | [`Dcqcn`](dcqcn::Dcqcn) | marks of switches (ECN) | Zhu et al., SIGCOMM'15 |
 //!
 //! Most sessions are never congested (thesis 6.4.2.2): they are [at line](Congestion::is_at_line), need no
@@ -18,10 +19,11 @@ mod config;
 mod controller;
 mod dcqcn;
 mod session;
+mod swift;
 #[cfg(test)]
 mod tests;
 mod timely;
 
-pub use config::{CongestionControl, DcqcnConfig, TimelyConfig};
-pub(super) use controller::{Controller, Path};
+pub use config::{CongestionControl, DcqcnConfig, SwiftConfig, TimelyConfig};
+pub(super) use controller::{Controller, Path, Sample};
 pub(super) use session::Congestion;

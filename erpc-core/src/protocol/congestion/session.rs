@@ -1,8 +1,9 @@
 //! The controller of a session, whichever was chosen.
 
 use super::config::CongestionControl;
-use super::controller::{Controller, Path};
+use super::controller::{Controller, Path, Sample};
 use super::dcqcn::Dcqcn;
+use super::swift::Swift;
 use super::timely::Timely;
 use crate::time::Instant;
 
@@ -11,6 +12,7 @@ use crate::time::Instant;
 pub(in crate::protocol) enum Congestion {
     None,
     Timely(Timely),
+    Swift(Swift),
     Dcqcn(Dcqcn),
 }
 
@@ -20,18 +22,33 @@ macro_rules! controller {
         match $self {
             Self::None => $none,
             Self::Timely($controller) => $call,
+            Self::Swift($controller) => $call,
             Self::Dcqcn($controller) => $call,
         }
     };
 }
 
 impl Congestion {
-    /// The controller of this choice, at line.
+    /// The controller of this choice, at line. Timely and DCQCN need the line's rate: where it is unknown, they control
+    /// nothing.
     pub(in crate::protocol) fn new(control: &CongestionControl, path: &Path) -> Self {
-        match control {
-            CongestionControl::None => Self::None,
-            CongestionControl::Timely(config) => Self::Timely(Timely::new(config, path)),
-            CongestionControl::Dcqcn(config) => Self::Dcqcn(Dcqcn::new(config, path)),
+        match (control, path.line_rate) {
+            (CongestionControl::None, _) => Self::None,
+            (CongestionControl::Swift(config), _) => Self::Swift(Swift::new(config, path)),
+            (CongestionControl::Timely(config), Some(line)) => {
+                Self::Timely(Timely::new(config, path, line))
+            }
+            (CongestionControl::Dcqcn(config), Some(line)) => Self::Dcqcn(Dcqcn::new(config, line)),
+            (CongestionControl::Timely(_) | CongestionControl::Dcqcn(_), None) => Self::None,
+        }
+    }
+
+    /// Packets of the session that may be on their way, `u16::MAX` for no limit.
+    #[inline]
+    pub(in crate::protocol) fn window(&self) -> u16 {
+        match self {
+            Self::Swift(swift) => swift.window(),
+            Self::None | Self::Timely(_) | Self::Dcqcn(_) => u16::MAX,
         }
     }
 
@@ -41,17 +58,20 @@ impl Congestion {
         match self {
             Self::None => true,
             Self::Timely(timely) => timely.is_at_line(),
+            Self::Swift(swift) => swift.is_at_line(),
             Self::Dcqcn(dcqcn) => dcqcn.is_at_line(),
         }
     }
 
-    /// Whether a round trip of `nanos` would change nothing, and [`Controller::on_rtt`] need not be called.
+    /// Whether a sample would change nothing, and [`Controller::on_rtt`] need not be called.
     #[inline]
-    pub(in crate::protocol) fn is_calm(&self, nanos: u64) -> bool {
+    pub(in crate::protocol) fn is_calm(&self, sample: &Sample) -> bool {
+        let network = sample.nanos.saturating_sub(sample.waited);
         match self {
             Self::None => true,
             Self::Dcqcn(dcqcn) => dcqcn.is_at_line(),
-            Self::Timely(timely) => timely.is_calm(nanos),
+            Self::Timely(timely) => timely.is_calm(network),
+            Self::Swift(swift) => swift.is_calm(sample.nanos, network, sample.is_full),
         }
     }
 }
@@ -63,8 +83,8 @@ impl Controller for Congestion {
     }
 
     #[inline]
-    fn on_rtt(&mut self, now: Instant, nanos: u64) {
-        controller!(self, (), controller => controller.on_rtt(now, nanos));
+    fn on_rtt(&mut self, sample: &Sample) {
+        controller!(self, (), controller => controller.on_rtt(sample));
     }
 
     #[inline]
@@ -73,8 +93,8 @@ impl Controller for Congestion {
     }
 
     #[inline]
-    fn on_loss(&mut self, now: Instant) {
-        controller!(self, (), controller => controller.on_loss(now));
+    fn on_loss(&mut self, now: Instant, in_flight: u32) {
+        controller!(self, (), controller => controller.on_loss(now, in_flight));
     }
 
     #[inline]

@@ -18,7 +18,7 @@
 //! No round trip is too short to count: a session that does not learn that the queue is gone stays slow.
 
 use super::config::TimelyConfig;
-use super::controller::{Controller, Path};
+use super::controller::{Controller, LOSSY_TRIPS, Path, Sample};
 use crate::time::Instant;
 
 /// `T_high` in `T_low`s; in SIGCOMM'15 it is 500 us and 50 us.
@@ -41,6 +41,9 @@ const MAX_UNSAMPLED: f64 = 8.0;
 /// for so many round trips.
 const LONG_PATH_SAMPLES: u8 = 16;
 
+/// The part of the line below which losses without a queue change nothing: a lower rate would not lose less.
+const LEAST_LOSSY: u64 = 64;
+
 /// One session's rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Timely {
@@ -59,7 +62,9 @@ pub(crate) struct Timely {
     long_samples: u8,
     shortest_long: u64,
     last_sample: Instant,
+    /// When a loss last counted, and round trips in a row that had one.
     last_loss: Instant,
+    lossy_trips: u32,
     /// The last round trip, 0 before the first.
     last_rtt: u64,
     /// The part by which round trips have become longer during the last one.
@@ -70,9 +75,9 @@ pub(crate) struct Timely {
 
 impl Timely {
     /// At line.
-    pub(super) fn new(config: &TimelyConfig, path: &Path) -> Self {
-        let line = path.line_rate.max(1);
-        let low = config.low_nanos(path);
+    pub(super) fn new(config: &TimelyConfig, path: &Path, line: u64) -> Self {
+        let line = line.max(1);
+        let low = config.low_nanos(path, line);
         Self {
             line,
             min: config.min(line),
@@ -85,6 +90,7 @@ impl Timely {
             shortest_long: u64::MAX,
             last_sample: Instant::ZERO,
             last_loss: Instant::ZERO,
+            lossy_trips: 0,
             last_rtt: 0,
             gradient: 0.0,
             calm_trips: 0.0,
@@ -103,16 +109,19 @@ impl Timely {
         self.is_at_line() && nanos < self.low && nanos >= self.base_rtt && self.last_rtt < self.low
     }
 
+    /// A round trip took `measured` nanoseconds, `nanos` of them on the network: what the hosts took is known as the most that it
+    /// may have been, so only `measured` tells how long the path is.
+    ///
     /// Keeps `T_low` above the path's own round trip. The shortest sample is no measure of that: a session that joins a
     /// standing queue never sees it empty, and would keep it longer than the others. So a path counts as long when round
     /// trips stay above `T_high` while this session sends at the minimum rate.
-    fn track_path(&mut self, nanos: u64) {
-        if nanos < self.base_rtt {
-            self.set_base_rtt(nanos);
+    fn track_path(&mut self, nanos: u64, measured: u64) {
+        if measured < self.base_rtt {
+            self.set_base_rtt(measured);
         } else if self.rate > self.min || nanos < HIGH * self.low {
             (self.long_samples, self.shortest_long) = (0, u64::MAX);
         } else {
-            self.shortest_long = self.shortest_long.min(nanos);
+            self.shortest_long = self.shortest_long.min(measured);
             self.long_samples += 1;
             if self.long_samples == LONG_PATH_SAMPLES {
                 self.set_base_rtt(self.shortest_long);
@@ -153,16 +162,18 @@ impl Controller for Timely {
     #[inline]
     fn on_sent(&mut self, _: Instant, _: u32) {}
 
-    fn on_rtt(&mut self, now: Instant, nanos: u64) {
-        let nanos = nanos.max(1);
-        self.track_path(nanos);
+    fn on_rtt(&mut self, sample: &Sample) {
+        let now = sample.now;
+        let nanos = sample.nanos.saturating_sub(sample.waited).max(1);
+        self.track_path(nanos, sample.nanos.max(1));
         let rtt = nanos as f64;
         let trips = now.nanos_since(self.last_sample) as f64 / rtt;
         let share = trips.min(1.0);
         self.last_sample = now;
         let before = if self.last_rtt == 0 { rtt } else { self.last_rtt as f64 };
         self.last_rtt = nanos;
-        self.gradient += (rtt - before) / rtt - share * self.gradient;
+        // By the longer one: after a round trip of which nothing is left, the next one is no gradient of thousands.
+        self.gradient += (rtt - before) / rtt.max(before) - share * self.gradient;
         // At a low rate samples are rare, and one without a queue counts for the round trips before it, too.
         let grown = trips.min(MAX_UNSAMPLED);
         self.calm_trips = if nanos < self.low { self.calm_trips + grown } else { 0.0 };
@@ -173,12 +184,18 @@ impl Controller for Timely {
     #[inline]
     fn on_mark(&mut self, _: Instant) {}
 
-    /// A loss behind a queue is congestion, and costs half of `beta` once per round trip. A loss without a queue is random:
-    /// slowing down would not help. The price: where a buffer overflows before round trips reach `T_low`, losses do not slow
-    /// sessions down.
-    fn on_loss(&mut self, now: Instant) {
-        if self.last_rtt >= self.low && now.nanos_since(self.last_loss) >= self.last_rtt {
-            self.last_loss = now;
+    /// A loss behind a queue is congestion, and costs half of `beta` once per round trip. A loss without a queue may be chance.
+    /// Losses in several round trips one after the other are a buffer that overflows before round trips reach `T_low`.
+    fn on_loss(&mut self, now: Instant, _: u32) {
+        let since = now.nanos_since(self.last_loss);
+        if since < self.last_rtt {
+            return;
+        }
+        self.last_loss = now;
+        self.lossy_trips = if since < 2 * self.last_rtt { self.lossy_trips + 1 } else { 1 };
+        let is_lossy = self.lossy_trips >= LOSSY_TRIPS && self.rate > self.line / LEAST_LOSSY;
+        if self.last_rtt >= self.low || is_lossy {
+            self.lossy_trips = 0;
             self.calm_trips = 0.0;
             self.set(self.rate as f64 * (1.0 - BETA / 2.0));
         }
@@ -204,7 +221,12 @@ mod tests {
 
     fn at_line() -> Timely {
         let noise = Duration::from_micros(5);
-        Timely::new(&TimelyConfig::new(), &Path { line_rate: LINE, noise, datagram: 1_500 })
+        let path = Path { line_rate: Some(LINE), noise, datagram: 1_500, round_trip: None };
+        Timely::new(&TimelyConfig::new(), &path, LINE)
+    }
+
+    fn sample(now: Instant, nanos: u64) -> Sample {
+        Sample { now, nanos, waited: 0, in_flight: 1, is_full: true }
     }
 
     /// At `rate`, after a round trip of `last_rtt`.
@@ -215,7 +237,7 @@ mod tests {
     /// Round trips one after the other; the rate after each.
     fn feed(timely: &mut Timely, rtts: impl IntoIterator<Item = u64>) -> Vec<u64> {
         let rate = |rtt| {
-            timely.on_rtt(timely.last_sample.plus_nanos(rtt), rtt);
+            timely.on_rtt(&sample(timely.last_sample.plus_nanos(rtt), rtt));
             timely.rate()
         };
         rtts.into_iter().map(rate).collect()
@@ -239,10 +261,11 @@ mod tests {
     #[test]
     fn a_hundred_round_trips_within_one_count_as_one_and_those_that_come_together_too() {
         let mut timely = at(LINE / 2, 40_000);
-        (1..=100).for_each(|part| timely.on_rtt(Instant::from_nanos(400 * part), 40_000));
+        (1..=100).for_each(|part| timely.on_rtt(&sample(Instant::from_nanos(400 * part), 40_000)));
         assert!(timely.rate().abs_diff(LINE / 2 + DELTA) < 200, "{}", timely.rate());
         let mut timely = at_line();
-        (0..32).for_each(|_| timely.on_rtt(Instant::from_nanos(1_000_000_000), 50_000_000));
+        (0..32)
+            .for_each(|_| timely.on_rtt(&sample(Instant::from_nanos(1_000_000_000), 50_000_000)));
         assert!(timely.rate() > LINE / 5, "{}", timely.rate());
     }
 
@@ -294,18 +317,18 @@ mod tests {
     fn a_loss_behind_a_queue_costs_half_of_beta_once_per_round_trip() {
         let mut timely = at(LINE, 2 * LOW);
         let now = Instant::from_nanos(1_000_000);
-        timely.on_loss(now);
+        timely.on_loss(now, 1);
         assert_eq!(timely.rate(), LINE * 6 / 10);
-        timely.on_loss(now.plus_nanos(2 * LOW - 1));
+        timely.on_loss(now.plus_nanos(2 * LOW - 1), 1);
         assert_eq!(timely.rate(), LINE * 6 / 10);
-        timely.on_loss(now.plus_nanos(2 * LOW));
+        timely.on_loss(now.plus_nanos(2 * LOW), 1);
         assert_eq!(timely.rate(), LINE * 36 / 100);
     }
 
     #[test]
     fn a_loss_without_a_queue_costs_nothing() {
         let mut timely = at(LINE, LOW - 1);
-        timely.on_loss(Instant::from_nanos(1_000_000));
+        timely.on_loss(Instant::from_nanos(1_000_000), 1);
         assert_eq!(timely.rate(), LINE);
     }
 
@@ -335,6 +358,46 @@ mod tests {
         assert_eq!(timely.low, 990_000 + LOW / 2);
         feed(&mut timely, [20_000]);
         assert_eq!((timely.low, timely.base_rtt), (LOW, 0));
+    }
+
+    /// Finding A6: an absence is known as the most that a packet may have waited, so what it leaves of a round trip may be
+    /// shorter than the path.
+    #[test]
+    fn a_long_path_is_not_unlearned_by_an_absence() {
+        let mut timely = at_line();
+        feed(&mut timely, [2_000_000; 200]);
+        assert!(timely.is_at_line());
+        let now = timely.last_sample.plus_nanos(2_000_000);
+        let waited = 1_000_000;
+        timely.on_rtt(&Sample { now, nanos: 2_000_000, waited, in_flight: 1, is_full: true });
+        feed(&mut timely, [2_000_000; 100]);
+        assert!(timely.is_at_line(), "{timely:?}");
+    }
+
+    /// Finding A7.
+    #[test]
+    fn a_round_trip_of_which_an_absence_leaves_nothing_makes_no_gradient_of_thousands() {
+        let mut timely = at(LINE / 2, 60_000);
+        let now = timely.last_sample.plus_nanos(300_000);
+        let waited = 299_999;
+        timely.on_rtt(&Sample { now, nanos: 300_000, waited, in_flight: 1, is_full: true });
+        assert!(timely.gradient >= -1.0, "{}", timely.gradient);
+        let before = timely.rate();
+        feed(&mut timely, [100_000, 150_000, 200_000, 250_000, 300_000]);
+        assert!(timely.rate() < before, "the queue grows, and the rate falls");
+    }
+
+    /// Finding A8.
+    #[test]
+    fn losses_in_three_round_trips_in_a_row_are_congestion_though_these_are_short() {
+        let mut timely = at(LINE, 40_000);
+        let lose = |timely: &mut Timely, trip: u64| {
+            timely.on_loss(Instant::from_nanos(1_000_000 + trip * 40_001), 1);
+        };
+        (0..10).for_each(|count| lose(&mut timely, 3 * count));
+        assert!(timely.is_at_line(), "one alone is chance");
+        (100..103).for_each(|trip| lose(&mut timely, trip));
+        assert_eq!(timely.rate(), LINE / 10 * 6);
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl<R: Route> Open<R> {
             asked.integrity && !mutant!(IntegrityIgnored) || turn.endpoint.wants_trailer();
         let payload = datagram - overhead(trailer) as u32;
         Some(Agreement {
-            credits: asked.credits.min(turn.endpoint.config.credits),
+            credits: asked.credits.min(turn.endpoint.config.max_credits),
             payload,
             eager: asked.eager.min(payload),
             max_response: asked.max_message,

@@ -180,6 +180,7 @@ impl KeptResponse {
         let Some(to) = from.checked_add(count).filter(|to| *to <= self.layout.packets()) else {
             return Err(DropReason::Overrun);
         };
+        let credits = credits.min(MOST_AT_ONCE);
         let is_first = from == 0 && !self.announced;
         if is_first || count == 0 || count > u32::from(credits) {
             return Err(DropReason::Overrun);
@@ -191,6 +192,7 @@ impl KeptResponse {
             return Err(DropReason::OutOfOrder);
         }
         let again = from < self.sent;
+        let credits = credits.min(MOST_REPEATED);
         let is_probe = again && count == 1 && self.may_repeat(now, pause);
         if is_probe && now.nanos_since(self.allowed_more) >= TIMEOUT * pause.max(1) {
             self.allowed_more = now;
@@ -211,6 +213,12 @@ impl KeptResponse {
         assert!(self.announced || self.sent > 0, "the first packet goes out at once");
     }
 }
+
+/// Packets that one request for response brings at most, however many credits the session has.
+const MOST_AT_ONCE: u16 = 1_024;
+
+/// Credits that count for how much of a response may be sent again.
+const MOST_REPEATED: u16 = 64;
 
 /// How many response packets the client has had sent again.
 ///

@@ -14,7 +14,7 @@ const CANCELS: [(Kind, u32); 1] = [(Kind::Done, CANCEL)];
 
 /// A session of few credits whose server answers nothing by itself.
 fn connected() -> (Pair, SessionId) {
-    deferring_with(EndpointConfig::new().credits(CREDITS))
+    deferring_with(EndpointConfig::new().credits(CREDITS).max_credits(CREDITS))
 }
 
 /// A call of one packet, out and cancelled.

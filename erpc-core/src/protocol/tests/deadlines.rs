@@ -181,7 +181,7 @@ fn a_session_that_closes_when_drained_closes_when_its_last_call_is_late() {
 
 #[test]
 fn a_call_of_which_a_packet_was_not_sent_is_not_executed() {
-    let (mut pair, session) = deferring_with(EndpointConfig::new().credits(2));
+    let (mut pair, session) = deferring_with(EndpointConfig::new().credits(2).max_credits(2));
     pair.call_until(session, 1, &pattern(1, 4_000), pair.now + ms(10));
     assert_eq!(pair.take_to_server().len(), 2);
     pair.pass(ms(11));

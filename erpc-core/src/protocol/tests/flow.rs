@@ -20,7 +20,8 @@ fn granting(packets: u32) -> Pair {
 
 #[test]
 fn a_session_has_no_more_packets_on_their_way_than_credits() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(5));
+    let (mut pair, session) =
+        Pair::connected(1_472, EndpointConfig::new().credits(5).max_credits(5));
     for token in 0..8 {
         pair.call(session, token, &pattern(token, 10_000));
     }
@@ -264,7 +265,7 @@ impl Crowd {
         let side = |datagram, capacity| {
             Side::new(datagram)
                 .queue(model, capacity)
-                .config(EndpointConfig::new().credits(self.credits))
+                .config(EndpointConfig::new().credits(self.credits).max_credits(self.credits))
         };
         Pair::of(
             side(self.datagrams.0, self.client_queue),

@@ -95,7 +95,8 @@ fn an_idle_session_whose_server_is_silent_is_closed_when_the_liveness_timeout_ha
 
 #[test]
 fn when_the_peer_is_dead_every_call_ends_once_and_says_what_is_known_of_its_execution() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(8));
+    let (mut pair, session) =
+        Pair::connected(1_472, EndpointConfig::new().credits(8).max_credits(8));
     pair.echo = false;
     let large = pair.message(4);
     pair.call(session, 1, b"executed, its response under way");

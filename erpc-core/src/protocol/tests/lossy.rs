@@ -294,7 +294,8 @@ fn many_sessions_withstand_faults_in_a_window_of_a_few_packets() {
     let faults = Faults { loss: 5, repeat: 5, delay: 5, ..Faults::default() };
     all_seeds(|seed| {
         let queue = |packets: u64| (2 + packets as u32 % 14) * ChargeModel::RING_ENTRY * 4 / 3;
-        let config = EndpointConfig::new().credits(1 + seed as u16 % 8);
+        let config =
+            EndpointConfig::new().credits(1 + seed as u16 % 8).max_credits(1 + seed as u16 % 8);
         Run {
             client: Side::new(1_472).queue(ChargeModel::Ring, queue(seed * 7)).config(config),
             server: Side::new(1_472).queue(ChargeModel::Ring, queue(seed)),
@@ -350,7 +351,8 @@ fn sessions_open_and_close_under_faults() {
 fn what_an_error_says_of_the_execution_is_true_when_servers_restart_under_faults() {
     let mut errors = [0; 3];
     for seed in 0..times(40).into() {
-        let (mut pair, mut session) = Pair::connected(1_472, EndpointConfig::new().credits(8));
+        let (mut pair, mut session) =
+            Pair::connected(1_472, EndpointConfig::new().credits(8).max_credits(8));
         let mut air =
             Air::new(seed, Faults { loss: 10, repeat: 10, delay: 10, ..Faults::default() });
         let (mut token, mut restarts) = (0u64, 0);

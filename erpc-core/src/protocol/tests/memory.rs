@@ -280,7 +280,11 @@ fn at_rest_only_small_buffers_are_kept() {
 #[test]
 #[cfg_attr(miri, ignore = "hours")]
 fn a_message_of_256_mib_is_carried_when_the_limits_are_raised() {
-    let config = EndpointConfig::new().max_message(256 << 20).memory_limit(2 << 30).credits(256);
+    let config = EndpointConfig::new()
+        .max_message(256 << 20)
+        .memory_limit(2 << 30)
+        .credits(256)
+        .max_credits(256);
     let (mut pair, session) = Pair::connected(8_192, config);
     pair.echo = false;
     let mut request = pair.client.pool().alloc(256 << 20).expect("memory");

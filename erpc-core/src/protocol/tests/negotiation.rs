@@ -36,7 +36,10 @@ fn calls_work_between_sides_of_different_datagrams() {
 
 #[test]
 fn the_fewer_credits_count() {
-    let (few, many) = (EndpointConfig::new().credits(3), EndpointConfig::new().credits(40));
+    let (few, many) = (
+        EndpointConfig::new().credits(3).max_credits(3),
+        EndpointConfig::new().credits(40).max_credits(40),
+    );
     for (client, server) in [(&few, &many), (&many, &few)] {
         let side = Side::new(1_472);
         let (mut pair, terms) =
@@ -212,7 +215,7 @@ fn extreme_parameters_are_cut_to_the_servers_own() {
     let Some(Control::Opened { parameters: terms, .. }) = control(&reply[0]) else {
         panic!("not opened")
     };
-    assert_eq!((terms.max_datagram, terms.eager, terms.credits), (1_472, 1_448, 32));
+    assert_eq!((terms.max_datagram, terms.eager, terms.credits), (1_472, 1_448, 16_384));
 }
 
 #[test]
@@ -222,7 +225,7 @@ fn a_server_that_opens_with_more_than_was_asked_for_is_not_believed() {
         Parameters { max_datagram: 1_473, ..honest },
         Parameters { max_datagram: MIN_DATAGRAM as u32 - 1, ..honest },
         Parameters { max_datagram: 0, ..honest },
-        Parameters { credits: 33, ..honest },
+        Parameters { credits: 16_385, ..honest },
         Parameters { credits: 0, ..honest },
         Parameters { max_message: 0, ..honest },
         Parameters { eager: 0, ..honest },

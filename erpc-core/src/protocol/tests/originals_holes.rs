@@ -210,7 +210,7 @@ proptest! {
         credits in 1u16..9,
         integrity in prop_oneof![Just(Integrity::Auto), Just(Integrity::Always)],
     ) {
-        let config = EndpointConfig::new().credits(credits).max_message(20_000).integrity(integrity);
+        let config = EndpointConfig::new().credits(credits).max_credits(credits).max_message(20_000).integrity(integrity);
         let (mut pair, session) = Pair::connected(1_472, config);
         let mut next = 0;
         for ((to_server, wrong_trailer), kind, request, packet, aux, size, len) in packets {

@@ -58,7 +58,7 @@ fn assert_spaced(sent: &[(Instant, Vec<u8>)], gap: u64) {
 
 #[test]
 fn request_packets_leave_one_gap_after_the_other() {
-    let (mut pair, session) = Pair::connected(1_472, at_line().credits(32));
+    let (mut pair, session) = Pair::connected(1_472, at_line().credits(32).max_credits(32));
     let message = pair.message(20);
     pair.call(session, 1, &message);
     let sent = departures(&mut pair, ms(4));
@@ -162,7 +162,7 @@ fn a_session_that_ends_leaves_nothing_in_the_wheel() {
 
 #[test]
 fn a_lost_packet_is_sent_again_at_the_rate() {
-    let (mut pair, session) = Pair::connected(1_472, at_line().credits(8));
+    let (mut pair, session) = Pair::connected(1_472, at_line().credits(8).max_credits(8));
     let message = pair.message(8);
     pair.call(session, 1, &message);
     let sent = departures(&mut pair, ms(2));

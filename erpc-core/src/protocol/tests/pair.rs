@@ -14,7 +14,7 @@ use crate::protocol::{
 };
 use crate::status::{Code, Status};
 use crate::time::Instant;
-use crate::transport::{Capabilities, ChargeModel, Path, Route, RxPacket};
+use crate::transport::{Capabilities, ChargeModel, Link, Path, Route, RxPacket};
 use crate::wire::checksum::TRAILER_LEN;
 use crate::wire::control::{Control, Parameters};
 use crate::wire::extension::{EXTENSION_HEAD, put_extension};
@@ -159,7 +159,7 @@ pub(crate) fn capabilities(max_datagram: usize) -> Capabilities {
 
 /// A path that carries whatever its end can send.
 fn path(capabilities: &Capabilities) -> Path {
-    Path { datagram: capabilities.max_datagram, link_rate: None }
+    Path { datagram: capabilities.max_datagram, link: Link::Local }
 }
 
 impl Pair {

@@ -1,14 +1,14 @@
 //! How large responses are asked on for, and when the server may drop them.
 
 use super::pair::{
-    CLIENT, Pair, STRANGER, connected, deferring, header, kinds, ms, pattern, shape,
+    CLIENT, Pair, STRANGER, connected, deferring, deferring_with, header, kinds, ms, pattern, shape,
 };
-use crate::protocol::{DropReason, SessionId};
+use crate::protocol::{DropReason, EndpointConfig, SessionId};
 use crate::wire::{HEADER_LEN, Kind};
 
 /// A server that has sent the first of `packets` packets of the response to request 0.
 fn responding(packets: usize) -> Pair {
-    let (mut pair, _) = deferring();
+    let (mut pair, _) = deferring_with(EndpointConfig::new().max_credits(32));
     let packet = pair.request(0, 0, b"ask").bytes();
     pair.at_server(CLIENT, &packet);
     let message = pair.message(packets);

@@ -9,7 +9,8 @@ use crate::wire::{Kind, Stamp};
 
 /// A client that has sent the first packets of a request, as many as it has credits.
 fn sending(credits: u16, packets: usize) -> (Pair, SessionId, Vec<Vec<u8>>) {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(credits));
+    let (mut pair, session) =
+        Pair::connected(1_472, EndpointConfig::new().credits(credits).max_credits(credits));
     let message = pair.message(packets);
     pair.call(session, 1, &message);
     let sent = pair.take_to_server();
@@ -19,7 +20,8 @@ fn sending(credits: u16, packets: usize) -> (Pair, SessionId, Vec<Vec<u8>>) {
 
 /// A client that has asked for response packets 1 to 8 of 40, and what was sent for that.
 fn pulling() -> (Pair, SessionId, Vec<Vec<u8>>) {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(8));
+    let (mut pair, session) =
+        Pair::connected(1_472, EndpointConfig::new().credits(8).max_credits(8));
     pair.echo = false;
     pair.call(session, 1, b"a lot, please");
     let request = pair.take_to_server();

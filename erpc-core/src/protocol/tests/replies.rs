@@ -8,7 +8,8 @@ const CREDITS: u16 = 4;
 
 /// A client with 4 credits that has called with a message of `packets` packets; what it has sent.
 fn calling(packets: usize) -> (Pair, SessionId, Vec<Vec<u8>>) {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(CREDITS));
+    let (mut pair, session) =
+        Pair::connected(1_472, EndpointConfig::new().credits(CREDITS).max_credits(CREDITS));
     let message = pair.message(packets);
     pair.call(session, 1, &message);
     let sent = pair.take_to_server();

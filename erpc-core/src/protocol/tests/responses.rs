@@ -96,7 +96,7 @@ fn a_response_acknowledges_every_packet_of_the_request() {
 
 #[test]
 fn a_response_to_a_request_that_was_not_completely_sent_is_dropped() {
-    let (mut pair, _) = called_with(EndpointConfig::new().credits(4), 5);
+    let (mut pair, _) = called_with(EndpointConfig::new().credits(4).max_credits(4), 5);
     let response = pair.response(0, 0, b"too soon").bytes();
     pair.client_drops(SERVER, &response, DropReason::Unsolicited);
     assert_eq!(pair.outcomes, []);
@@ -105,7 +105,7 @@ fn a_response_to_a_request_that_was_not_completely_sent_is_dropped() {
 #[test]
 fn a_response_after_a_timeout_to_what_was_sent_before_is_taken() {
     // Everything was sent once; the client has gone back and sent less since.
-    let (mut pair, session) = called_with(EndpointConfig::new().credits(4), 6);
+    let (mut pair, session) = called_with(EndpointConfig::new().credits(4).max_credits(4), 6);
     let more = pair.credit_return(0, 3).bytes();
     pair.at_client(SERVER, &more);
     pair.pass(ms(25));
@@ -170,7 +170,7 @@ fn the_rest_of_a_large_response_is_asked_for_at_the_end_of_the_burst() {
 
 #[test]
 fn a_response_beyond_the_credits_is_asked_for_half_a_window_at_a_time() {
-    let (mut pair, _) = called_with(EndpointConfig::new().credits(4), 1);
+    let (mut pair, _) = called_with(EndpointConfig::new().credits(4).max_credits(4), 1);
     let message = pair.message(10);
     let mut asked = Vec::new();
     for packet in 0..10 {
@@ -200,7 +200,7 @@ fn a_response_packet_again_is_dropped() {
 
 #[test]
 fn a_response_packet_that_was_not_asked_for_is_dropped() {
-    let (mut pair, _) = called_with(EndpointConfig::new().credits(2), 1);
+    let (mut pair, _) = called_with(EndpointConfig::new().credits(2).max_credits(2), 1);
     let message = pair.message(10);
     let first = pair.response(0, 0, &message).bytes();
     pair.at_client(SERVER, &first);
@@ -320,7 +320,7 @@ fn a_failure_ends_the_call_with_its_status() {
 
 #[test]
 fn a_failure_may_come_before_the_request_is_whole() {
-    let (mut pair, session) = called_with(EndpointConfig::new().credits(4), 10);
+    let (mut pair, session) = called_with(EndpointConfig::new().credits(4).max_credits(4), 10);
     let failure =
         pair.response(0, 0, &status(Code::ResourceExhausted, "full")).kind(Kind::Failure).bytes();
     pair.at_client(SERVER, &failure);
@@ -330,7 +330,7 @@ fn a_failure_may_come_before_the_request_is_whole() {
 
 #[test]
 fn a_failure_before_anything_was_sent_is_dropped() {
-    let (mut pair, session) = called_with(EndpointConfig::new().credits(1), 2);
+    let (mut pair, session) = called_with(EndpointConfig::new().credits(1).max_credits(1), 2);
     pair.call(session, 2, b"waits for a credit");
     let failure = pair.response(1, 0, &status(Code::Internal, "lie")).kind(Kind::Failure).bytes();
     pair.client_drops(SERVER, &failure, DropReason::Unsolicited);

@@ -70,7 +70,8 @@ fn from_the_second_timeout_on_the_server_is_asked_whether_it_knows_the_session()
 
 #[test]
 fn progress_ends_the_doubling() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(2));
+    let (mut pair, session) =
+        Pair::connected(1_472, EndpointConfig::new().credits(2).max_credits(2));
     let message = pair.message(6);
     pair.call(session, 1, &message);
     sends_within(&mut pair, ms(200));

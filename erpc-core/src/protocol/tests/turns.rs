@@ -73,7 +73,8 @@ fn a_busy_session_does_not_keep_another_from_the_room_for_replies() {
 
 #[test]
 fn a_call_that_waits_for_a_credit_goes_before_one_that_waits_for_a_slot() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(1));
+    let (mut pair, session) =
+        Pair::connected(1_472, EndpointConfig::new().credits(1).max_credits(1));
     for token in 0..10 {
         pair.call(session, token, b"in order");
     }
@@ -95,7 +96,8 @@ fn a_call_that_waits_for_a_credit_goes_before_one_that_waits_for_a_slot() {
 
 #[test]
 fn credits_of_a_burst_go_to_the_next_in_line_together() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(8));
+    let (mut pair, session) =
+        Pair::connected(1_472, EndpointConfig::new().credits(8).max_credits(8));
     for token in 0..4 {
         pair.call(session, token, &pattern(1, 60_000));
     }
@@ -120,7 +122,8 @@ fn credits_of_a_burst_go_to_the_next_in_line_together() {
 
 #[test]
 fn a_short_call_does_not_wait_for_a_burst_of_each_long_one_and_short_ones_not_for_ever() {
-    let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().credits(8));
+    let (mut pair, session) =
+        Pair::connected(1_472, EndpointConfig::new().credits(8).max_credits(8));
     for token in 0..7 {
         pair.call(session, token, &pattern(1, 600_000));
     }

@@ -41,8 +41,8 @@ use hub::{Port, Ports};
 pub use queues::{MemRx, MemTx};
 
 use super::{
-    Capabilities, ChargeModel, MAX_BURST, MIN_DATAGRAM, Path, Route, Transport, TransportStats,
-    TxQueue, Waker,
+    Capabilities, ChargeModel, Link, MAX_BURST, MIN_DATAGRAM, Path, Route, Transport,
+    TransportStats, TxQueue, Waker,
 };
 use crate::wire::HEADER_LEN;
 
@@ -268,7 +268,7 @@ impl Transport for MemTransport {
             .find(*peer)
             .map_or(self.port.config().datagram(), |peer| self.port.path_datagram(&peer));
         // Each pair of ports has rings of its own: no packets of others are in the way.
-        Path { datagram, link_rate: None }
+        Path { datagram, link: Link::Local }
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {

@@ -14,7 +14,7 @@ use super::socket::{UdpSocket, errno};
 use crate::clock;
 use crate::time::Instant;
 use crate::transport::udp::UdpRoute;
-use crate::transport::{MIN_DATAGRAM, Path, Route};
+use crate::transport::{Link, MIN_DATAGRAM, Path, Route};
 
 const IPV4_AND_UDP: usize = 20 + 8;
 const IPV6_AND_UDP: usize = 40 + 8;
@@ -60,7 +60,7 @@ impl Paths {
     }
 
     /// The path to `peer`: the route's MTU, less whatever path MTU discovery has learned, and the rate of
-    /// the interface that the route uses, none if that leads back to this host. What was found is believed for a second, for
+    /// the interface that the route uses, if that does not lead back to this host. What was found is believed for a second, for
     /// all ports of the peer.
     pub(super) fn to(&mut self, now: Instant, peer: &UdpRoute) -> Path {
         if let Some(path) = self.recent.path(now, peer) {
@@ -77,18 +77,21 @@ impl Paths {
         let mtu = probe.as_ref().and_then(|probe| mtu(probe, peer)).unwrap_or(ETHERNET);
         Path {
             datagram: payload(mtu, peer.is_ipv4()).min(self.max_datagram),
-            link_rate: probe.and_then(|probe| self.link_rate(&probe, peer)),
+            link: probe.map_or(Link::Unknown, |probe| self.link(&probe, peer)),
         }
     }
 
-    fn link_rate(&mut self, probe: &Socket, peer: SocketAddr) -> Option<u64> {
-        let source = probe.local_addr().ok()?.as_socket()?.ip();
-        match Egress::find(source, peer)? {
-            Egress::Local => None,
-            Egress::Interface(index) => self.links.rate(index, clock::now(), || {
+    fn link(&mut self, probe: &Socket, peer: SocketAddr) -> Link {
+        let source = probe.local_addr().ok().and_then(|address| address.as_socket());
+        let egress = source.and_then(|source| Egress::find(source.ip(), peer));
+        let rate = match egress {
+            None => None,
+            Some(Egress::Local) => return Link::Local,
+            Some(Egress::Interface(index)) => self.links.rate(index, clock::now(), || {
                 Nic::with_index(index, probe.as_fd())?.link_rate(probe.as_fd())
             }),
-        }
+        };
+        rate.map_or(Link::Unknown, Link::Rate)
     }
 }
 
@@ -181,7 +184,7 @@ mod tests {
     fn a_path_is_believed_for_a_second_and_for_all_ports_of_its_peer() {
         let (mut recent, now) = (Recent::default(), Instant::from_nanos(5_000_000_000));
         let route = |text: &str| UdpRoute::from(text.parse::<SocketAddr>().unwrap());
-        let (peer, path) = (route("10.0.0.1:7"), Path { datagram: 1_472, link_rate: None });
+        let (peer, path) = (route("10.0.0.1:7"), Path { datagram: 1_472, link: Link::Unknown });
         assert_eq!(recent.path(now, &peer), None);
         recent.remember(now, &peer, path);
         let late = now.plus_nanos(BELIEVED - 1);

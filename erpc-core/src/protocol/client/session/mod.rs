@@ -18,6 +18,7 @@ mod timeout;
 
 use super::call::Call;
 use super::common::Common;
+use super::credit_limit::CreditLimit;
 use super::credits::Credits;
 use super::followup::{Followup, Terms};
 use super::kept::KeptResponses;
@@ -28,7 +29,7 @@ use super::pacer::Pacer;
 use super::reservation::{Blocked, Charges};
 use super::slot::{Slot, SlotState};
 use crate::mutants::mutant;
-use crate::protocol::congestion::{Congestion, Path};
+use crate::protocol::congestion::{Congestion, Path, Sample};
 use crate::protocol::endpoint::EndpointState;
 use crate::protocol::index::{PeerIndex, SessionIndex, SlotIndex, SlotSet, Slots};
 use crate::protocol::rtt::{MAX_RTO, RttEstimator};
@@ -36,13 +37,16 @@ use crate::protocol::stats::{DropReason, Retransmissions};
 use crate::protocol::turn::Turn;
 use crate::protocol::{Cause, SessionStats};
 use crate::time::Instant;
-use crate::transport::{Route, TxQueue};
+use crate::transport::{Link, Route, TxQueue};
 use crate::wire::control::Control;
 use crate::wire::{ConnectionId, Flags, Header, PacketLayout, ReplyInfo, Stamp};
 
 /// A timer may be left from a longer pause than the present one: at most the longest timeout and its jitter, the longest
 /// time of a method, and the answer to a question about it, in nanoseconds.
 const LONGEST_PAUSE: u64 = MAX_RTO + MAX_RTO / 4 + 2 * MAX_RTO;
+
+/// The part of a cable's rate that full packets have besides their datagrams: Ethernet, IP and UDP headers.
+const CABLE_PART: u64 = 16;
 
 /// A session that its server has accepted.
 ///
@@ -65,6 +69,9 @@ pub(super) struct OpenSession<R> {
     /// Slots that take a call.
     free: SlotSet,
     credits: Credits,
+    credit_limit: CreditLimit,
+    /// Of the link to the network, in bytes per second, if it is known.
+    line_rate: Option<u64>,
     pacer: Pacer,
     rtt: RttEstimator,
     /// The longest time of a server's own that is not worth a note.
@@ -86,14 +93,19 @@ impl<R: Route> OpenSession<R> {
         terms: &Terms,
     ) -> Self {
         let config = &turn.endpoint.config;
-        let pacer = match terms.link_rate {
-            Some(line_rate) => {
-                let noise = turn.endpoint.local.rtt_noise;
-                let path = Path { line_rate, noise, datagram: terms.max_datagram };
+        let path = Path {
+            line_rate: terms.link.rate(),
+            noise: turn.endpoint.local.rtt_noise,
+            datagram: terms.max_datagram,
+            round_trip: terms.round_trip,
+        };
+        let pacer = match terms.link {
+            Link::Local => Pacer::unlimited(),
+            Link::Rate(_) | Link::Unknown => {
                 Pacer::new(Congestion::new(&config.congestion, &path), config.bypasses)
             }
-            None => Pacer::unlimited(),
         };
+        let credit_limit = CreditLimit::new(config.credits, terms.credits, terms.round_trip);
         let rtt = RttEstimator::new(turn.endpoint.min_rto(), terms.round_trip);
         let mut session = Self {
             remote: terms.server,
@@ -105,7 +117,9 @@ impl<R: Route> OpenSession<R> {
             charges: terms.charges,
             peer: lines.join_peer(common.route, terms.steer, terms.window),
             free: SlotSet::ALL,
-            credits: Credits::new(terms.credits),
+            credits: Credits::new(credit_limit.get()),
+            credit_limit,
+            line_rate: path.line_rate,
             pacer,
             notable: ReplyInfo::default().after(notable(rtt.floor())),
             rtt,
@@ -195,10 +209,58 @@ impl<R: Route> OpenSession<R> {
     /// A packet and its answer took so long, the handler's part taken out, of which they may have `waited` for
     /// one loop or the other. Timeouts have to be longer than that; the network is not to blame for it.
     #[inline(always)]
-    fn measured<X>(&mut self, turn: &Turn<'_, X>, nanos: u64, waited: u64) {
+    fn measured<X>(
+        &mut self,
+        turn: &Turn<'_, X>,
+        lines: &mut Lines<R>,
+        nanos: u64,
+        waited: u64,
+        is_full: bool,
+    ) {
         self.rtt.sample(nanos);
-        let nanos = nanos.saturating_sub(waited);
-        self.pacer.on_rtt(turn.now, nanos, turn.endpoint.config.bypasses);
+        let in_flight = u32::from(self.credits.taken());
+        let sample = Sample { now: turn.now, nanos, waited, in_flight, is_full };
+        if self.pacer.on_rtt(sample, turn.endpoint.config.bypasses) {
+            self.limit_credits();
+            lines.feed_later(self.index(), &self.credits);
+        }
+    }
+
+    /// So many of a message's packets were answered.
+    fn delivered<X>(&mut self, turn: &Turn<'_, X>, lines: &mut Lines<R>, packets: u32) {
+        if self.credit_limit.answered(turn.now, packets) {
+            let ran_out = self.credits.take_ran_out();
+            let (rtt, rto) = (self.rtt.smoothed_nanos(), self.rtt.rto(0));
+            self.credit_limit.end_round(turn.now, ran_out, rtt, rto);
+            self.limit_credits();
+            self.limit_pace(turn);
+            lines.feed_later(self.index(), &self.credits);
+        }
+    }
+
+    /// Congestion counts: a packet was lost.
+    #[cold]
+    fn note_loss<X>(&mut self, turn: &Turn<'_, X>) {
+        let in_flight = u32::from(self.credits.taken());
+        self.pacer.on_loss(turn.now, in_flight, turn.endpoint.config.bypasses);
+        self.limit_credits();
+    }
+
+    /// Takes over how fast the path's packets may leave.
+    fn limit_pace<X>(&mut self, turn: &Turn<'_, X>) {
+        let datagram = u64::from(self.payload) + self.charges.overhead() as u64;
+        let mut ceiling = self.credit_limit.pace().saturating_mul(datagram);
+        if let Some(line) = self.line_rate
+            && ceiling < u64::MAX
+        {
+            ceiling = ceiling.min(line - line / CABLE_PART);
+        }
+        self.pacer.set_ceiling(ceiling, turn.endpoint.config.bypasses);
+    }
+
+    /// Takes over the limits of the path and of congestion control.
+    fn limit_credits(&mut self) {
+        self.credits.set_limit(self.credit_limit.get().min(self.pacer.window()));
     }
 
     /// A packet that left at `sent_at` was answered: it was sent once, or the answer echoes its stamp.
@@ -395,6 +457,7 @@ impl<R: Route> OpenSession<R> {
             }
         }
         self.credits.check_invariants(outstanding, lines.is_fed_later(self.index()));
+        self.credit_limit.check_invariants();
         assert!(
             !self.pacer.is_awaited() || lines.is_departing(self.index()),
             "a session whose calls wait for its time is in the wheel"

@@ -93,16 +93,23 @@ impl<R: Route> OpenSession<R> {
         if expected < call.acked() || call.response().is_some() {
             return Err(DropReason::Duplicate);
         }
+        // The last packet may be short.
+        let is_full = expected < call.layout().packets();
         // A copy of an earlier one may have been anywhere meanwhile.
         let is_news =
             expected > call.acked() || gap && call.recovery().is_news(expected, echo, turn.now);
         if let Some(trip) = echo.nanos_until(turn.now).filter(|_| is_news) {
             let processing = header.reply_info().processing_nanos();
+            self.credit_limit.on_rtt(trip);
             self.echo_answered(turn, lines, trip);
-            self.measured(turn, trip, turn.queue_wait.absence.saturating_add(processing));
+            let waited = turn.queue_wait.absence.saturating_add(processing);
+            self.measured(turn, lines, trip, waited, is_full);
         } else if echo == Stamp::NONE {
             self.first_packet_answered(turn, lines, at, header);
         }
+        let Some(call) = self.slots[at].call() else { return Err(DropReason::Duplicate) };
+        let answered = expected.saturating_sub(call.acked());
+        self.delivered(turn, lines, answered);
         let Some(call) = self.slots[at].call_mut() else { return Err(DropReason::Duplicate) };
         let mut flow = lines.flow(&mut self.credits, self.peer);
         // After a timeout, whatever was out before the packet that has now got through was lost or came
@@ -134,11 +141,11 @@ impl<R: Route> OpenSession<R> {
         if behind && call.has_unacknowledged() {
             let cause = if stalled { ResendCause::Timeout } else { ResendCause::Gap };
             call.roll_back(turn.now, cause, &self.charges, &mut flow);
-            self.pacer.on_loss(turn.now, turn.endpoint.config.bypasses);
             turn.tx.reclaim();
             if call.is_queued() {
                 turn.tx.flush();
             }
+            self.note_loss(turn);
         }
         lines.note_release(self.peer);
         self.transmit(turn, lines, at, None);

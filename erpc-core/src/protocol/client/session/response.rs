@@ -98,7 +98,7 @@ impl<R: Route> OpenSession<R> {
         }
         if !ambiguous && !accepted && is_single {
             let trip = turn.now.nanos_since(sent_at);
-            self.measured(turn, trip.saturating_sub(served), turn.queue_wait.absence);
+            self.measured(turn, lines, trip.saturating_sub(served), turn.queue_wait.absence, false);
         }
         let extended = header.flags.extended();
         let result = if failure {
@@ -183,8 +183,11 @@ impl<R: Route> OpenSession<R> {
             && response.is_first_with(echo)
         {
             let processing = header.reply_info().processing_nanos();
+            self.credit_limit.on_rtt(trip);
             self.echo_answered(turn, lines, trip);
-            self.measured(turn, trip, turn.queue_wait.absence.saturating_add(processing));
+            let is_full = body.len() == self.payload as usize;
+            let waited = turn.queue_wait.absence.saturating_add(processing);
+            self.measured(turn, lines, trip, waited, is_full);
         }
         if packet > next && !mutant!(ResponseGapTaken) {
             self.on_response_gap(turn, lines, at, echo);
@@ -214,7 +217,7 @@ impl<R: Route> OpenSession<R> {
         stats.count_resent(&mut self.retransmissions, ResendCause::Gap, lost);
         let mut flow = lines.flow(&mut self.credits, self.peer);
         call.roll_back(turn.now, ResendCause::Gap, &self.charges, &mut flow);
-        self.pacer.on_loss(turn.now, turn.endpoint.config.bypasses);
+        self.note_loss(turn);
         lines.note_release(self.peer);
         self.pull(turn, lines, at, None);
         lines.feed_later(self.index(), &self.credits);
@@ -229,6 +232,7 @@ impl<R: Route> OpenSession<R> {
         echo: Stamp,
         body: &[u8],
     ) -> Event<'p, R> {
+        self.delivered(turn, lines, 1);
         let Some(call) = self.slots[at].call_mut() else { return Event::None };
         let Some(response) = call.response_mut() else { return Event::None };
         if response.take(body, &mut turn.endpoint.pool).is_err() {

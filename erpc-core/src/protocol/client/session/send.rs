@@ -14,6 +14,9 @@ use crate::protocol::{Cause, NewCall};
 use crate::transport::{Route, TxQueue};
 use crate::wire::{Header, Kind, PacketNumber, RequestNumber, ShortPacket};
 
+/// Packets that one request for response asks for at most.
+const MOST_PULLED: u32 = 64;
+
 impl<R: Route> OpenSession<R> {
     /// Whether a new call takes a slot at once, rather than wait behind others.
     pub(in crate::protocol::client) fn takes_calls(&self) -> bool {
@@ -46,6 +49,10 @@ impl<R: Route> OpenSession<R> {
     ) {
         let at = self.free.first();
         self.free.remove(at);
+        if self.credits.taken() == 0 && self.credit_limit.begin(turn.now) {
+            self.limit_credits();
+            self.limit_pace(turn);
+        }
         self.arm(turn, new.deadline);
         let layout = self.layout.with_size(new.request.len() as u32);
         let last_cost = self.charges.last_packet(layout.len(layout.packets() - 1));
@@ -179,7 +186,7 @@ impl<R: Route> OpenSession<R> {
     /// Asks for as many response packets as there is room for.
     ///
     /// To ask rarely, it waits while more is on its way than it could ask for now, unless it can ask
-    /// for all the rest: one request for response then covers half a window.
+    /// for all the rest: one request for response then covers half a window, or [`MOST_PULLED`] packets.
     pub(super) fn pull<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -191,7 +198,8 @@ impl<R: Route> OpenSession<R> {
         let Some(response) = call.response() else { return };
         let (left, on_their_way) = (response.left(), response.on_their_way());
         let affordable = u32::from(self.credits.available()).min(left);
-        let soon = !self.pacer.is_limited() && affordable < on_their_way && affordable < left;
+        let few = affordable < on_their_way.min(MOST_PULLED) && affordable < left;
+        let soon = !self.pacer.is_limited() && few;
         if call.waiting().is_some() || left == 0 || soon {
             return;
         }
@@ -212,8 +220,8 @@ impl<R: Route> OpenSession<R> {
                 count += 1;
             }
         }
-        if count > 0 {
-            self.send_pull(turn, at, asked, count, stamp);
+        for from in (asked..asked + count).step_by(MOST_PULLED as usize) {
+            self.send_pull(turn, at, from, MOST_PULLED.min(asked + count - from), stamp);
         }
         // What is on its way will remind us of credits and room; nothing reminds us of time.
         let unasked = count == 0 && on_their_way == 0;

@@ -262,7 +262,7 @@ impl<R: Route> OpenSession<R> {
         } else {
             call.recovery_mut().probe(turn.now);
         }
-        self.pacer.on_loss(turn.now, turn.endpoint.config.bypasses);
+        self.note_loss(turn);
         if responding {
             self.ask_again(turn, at);
         } else {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::buf::MsgBuf;
 use crate::transport::{
-    MAX_BURST, MIN_DATAGRAM, Path, Route, RxQueue, Transport, TxPacket, TxQueue,
+    Link, MAX_BURST, MIN_DATAGRAM, Path, Route, RxQueue, Transport, TxPacket, TxQueue,
 };
 use crate::wire::HEADER_LEN;
 use crate::wire::checksum::{check, overhead};
@@ -250,8 +250,8 @@ fn a_packet_ends_a_sleep() {
 fn the_path_and_the_interface_set_the_size() {
     let mut any = UdpTransport::bind(&UdpConfig::new()).unwrap();
     assert_eq!(any.capabilities().max_datagram, MAX_DATAGRAM);
-    assert_eq!(any.path(&route("127.0.0.1:9")), Path { datagram: 65_507, link_rate: None });
-    assert_eq!(any.path(&route("[::1]:9")), Path { datagram: 65_488, link_rate: None });
+    assert_eq!(any.path(&route("127.0.0.1:9")), Path { datagram: 65_507, link: Link::Local });
+    assert_eq!(any.path(&route("[::1]:9")), Path { datagram: 65_488, link: Link::Local });
     assert_eq!(open(V4).capabilities().max_datagram, 65_507);
     assert_eq!(open(V6).capabilities().max_datagram, 65_488);
     let mut small = UdpTransport::bind(&config(V4).max_datagram(2_000)).unwrap();
