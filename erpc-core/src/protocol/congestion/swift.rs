@@ -21,8 +21,8 @@
 //!   The window then goes back half the way in each round trip, until it sees a queue again.
 //! * **The link's rate need not be known.** A session is *free* until it first sees a queue: its credits are its only limit.
 //!
-//! A queue that stays although the session hardly sends is not its own: the path has become longer, or something else
-//! fills it. After twenty cuts in a row the queue counts as a part of the path.
+//! A queue that stays when the window shrinks is not the session's: the path has become longer, something else fills it, or the
+//! hosts take longer than in their best moment. After four cuts in a row it counts as a part of the path.
 
 use super::config::SwiftConfig;
 use super::controller::{Controller, LOSSY_TRIPS, Path, Sample};
@@ -65,8 +65,10 @@ const LEAST_LEFT: f64 = 0.5;
 /// half the way each time, until this part is missing.
 const BACK_AFTER: u32 = 1;
 const NEARLY: f64 = 0.1;
-/// Cuts in a row after which the path counts as longer.
-const LONGER_AFTER: u32 = 20;
+/// After so many cuts in a row a queue that has kept this part of its length is not the session's: it counts as a part of the
+/// path.
+const LONGER_AFTER: u32 = 4;
+const STAYS: f64 = 0.7;
 /// What is left of a window after losses, and the window from which on losses without a queue change nothing: fewer packets
 /// would not be lost less.
 const LEFT_AFTER_LOSSES: f64 = 0.7;
@@ -107,6 +109,8 @@ pub(crate) struct Swift {
     /// Decisions in a row that found no queue, or one.
     calm_trips: u32,
     cuts: u32,
+    /// The queue before the first of these cuts, in nanoseconds.
+    first_queue: u64,
     /// When a loss last counted, and round trips in a row that had one.
     last_loss: Instant,
     lossy_trips: u32,
@@ -147,6 +151,7 @@ impl Swift {
             before: None,
             calm_trips: 0,
             cuts: 0,
+            first_queue: 0,
             last_loss: Instant::ZERO,
             lossy_trips: 0,
         };
@@ -216,9 +221,13 @@ impl Swift {
         let target = self.target(packets, trip);
         if queue as f64 <= target {
             self.grow(used);
-        } else if self.cuts == LONGER_AFTER {
-            self.lengthen();
+        } else if self.cuts >= LONGER_AFTER && queue as f64 > STAYS * self.first_queue as f64 {
+            self.lengthen(queue);
         } else {
+            if self.cuts.is_multiple_of(LONGER_AFTER) {
+                self.first_queue = queue;
+                self.cuts = 0;
+            }
             self.calm_trips = 0;
             self.cuts += 1;
             let is_far = queue as f64 > FAR * target;
@@ -256,8 +265,8 @@ impl Swift {
     }
 
     /// The queue that stays counts as a part of the path.
-    fn lengthen(&mut self) {
-        let queue = std::mem::take(&mut self.queue);
+    fn lengthen(&mut self, queue: u64) {
+        self.queue = 0;
         if self.full_base < LONGEST_PATH {
             self.full_base = (self.full_base + queue).min(LONGEST_PATH - 1);
         }
@@ -450,10 +459,10 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_has_become_longer_is_learned_after_twenty_cuts() {
+    fn a_path_that_has_become_longer_is_learned_after_four_cuts() {
         let (mut swift, mut clock) = cut();
         clock.trips(&mut swift, LONGER_AFTER, 3 * BASE, 40);
-        assert!(swift.window() < 3, "{}", swift.window());
+        assert!(swift.window() <= 4, "{}", swift.window());
         clock.trips(&mut swift, 60, 3 * BASE, 1_000);
         assert!(swift.window() > 100, "{}", swift.window());
     }
