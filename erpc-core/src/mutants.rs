@@ -242,12 +242,8 @@ mod chosen {
         PeerLeftEarly,
         /// The sessions of a host count after they have ended.
         HostNeverLeaves,
-        /// Credits grow with whatever waits in queues.
-        CreditsFollowQueue,
         /// A session keeps its credits while it is idle.
         CreditsKeptIdle,
-        /// Thousands of credits may be spent at once.
-        CreditsUnpaced,
     }
 
     const NONE: u32 = u32::MAX;

@@ -114,6 +114,7 @@ impl<'a> Draft<'a> {
                 group: Vec::new(),
                 nic: Nic { rx_capacity, ..nic },
                 config: EndpointConfig::new(),
+                first_credits: 0,
                 reserve: Reserve::NONE,
                 faults: (Faults::none(), Faults::none()),
                 loop_pauses: None,
@@ -195,10 +196,11 @@ impl<'a> Draft<'a> {
     }
 
     /// The settings of an endpoint that opens sessions, accepts them, or both.
-    fn config(&self, random: &mut Random, opens: bool, accepts: bool) -> EndpointConfig {
+    fn config(&self, random: &mut Random, opens: bool, accepts: bool) -> (EndpointConfig, u16) {
         let nanos = Duration::from_nanos;
+        let credits = *random.pick(&[1, 2, 8, 32, 32, MOST_CREDITS]);
         let mut config = EndpointConfig::new()
-            .credits(*random.pick(&[1, 2, 8, 32, 32, MOST_CREDITS]))
+            .credits(credits)
             .max_credits(*random.pick(&[1, 8, 32, MOST_CREDITS, MOST_CREDITS]))
             .max_message(self.plan.sizes.longest.max(1))
             .queue_limit(*random.pick(&[0, 16, 1_024, 1_024, 1_024]))
@@ -230,7 +232,7 @@ impl<'a> Draft<'a> {
             config = if is_small { config.session_memory_limit(session) } else { config };
             config = if is_full { config.max_sessions(sessions) } else { config };
         }
-        config
+        (config, credits)
     }
 
     pub(super) fn add_endpoints(&mut self) {
@@ -255,7 +257,7 @@ impl<'a> Draft<'a> {
             let ports = if serves { group.clone() } else { vec![SimRoute::SERVICE] };
             for port in ports {
                 let calls_others = !serves || everybody_calls && port == SimRoute::SERVICE;
-                let config = self.config(&mut random, calls_others, serves);
+                let (config, first_credits) = self.config(&mut random, calls_others, serves);
                 let config = self.paced(config, &mut pacing);
                 let (config, reserve) = match serves && !calls_others {
                     true => self.limited(config, &mut limits),
@@ -265,6 +267,7 @@ impl<'a> Draft<'a> {
                     route: SimRoute::new(host, port),
                     group: if serves { group.clone() } else { Vec::new() },
                     config,
+                    first_credits,
                     reserve,
                     ..model.clone()
                 };

@@ -69,6 +69,8 @@ pub struct EndpointPlan {
     pub nic: Nic,
     /// Its settings but for the seed.
     pub config: EndpointConfig,
+    /// The credits that its sessions begin with.
+    pub first_credits: u16,
     /// The sessions that it keeps for hosts that have few.
     pub reserve: Reserve,
     /// What happens to packets that it receives, and to packets that it sends.

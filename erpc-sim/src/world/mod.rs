@@ -4,6 +4,7 @@ mod chaos;
 mod checks;
 mod ending;
 mod first_timeouts;
+mod flights;
 mod packets;
 mod report;
 mod shares;
@@ -96,6 +97,8 @@ pub struct World<'p> {
     last_requests: unread::LastRequests,
     /// Of sessions that were just opened.
     first_timeouts: first_timeouts::FirstTimeouts,
+    /// What clients send after pauses; `None` if calls that have ended may hold credits.
+    flights: Option<flights::Flights>,
     /// Some methods are slow, and sessions live: whether clients wait for the slow ones is looked at. Each stream is a method of
     /// its own, and often slow: beside them, clients forget others.
     follows_methods: bool,
@@ -143,6 +146,9 @@ impl<'p> World<'p> {
             pulls: packets::Pulls::default(),
             last_requests: unread::LastRequests::default(),
             first_timeouts: first_timeouts::FirstTimeouts::new(plan),
+            flights: (plan.spares_packets()
+                && !plan.features.has_any(&[Feature::Cancels, Feature::Deadlines]))
+            .then(flights::Flights::default),
             follows_methods: plan.spares_sessions()
                 && plan.handlers.has_slow_methods()
                 && !plan.has_streams(),

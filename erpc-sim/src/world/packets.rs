@@ -197,6 +197,13 @@ impl World<'_> {
                 let is_plain = call.is_some()
                     && header.size as usize + checksum::overhead(trailer) == bytes.len();
                 self.first_timeouts.sent(from, to, &bytes, is_plain, time);
+                let credits = self.plan.endpoints[index].first_credits;
+                let session = (from, to, header.connection.to_u64());
+                if let Some(flights) = &mut self.flights
+                    && let Some(what) = flights.sent(session, &header, credits, now)
+                {
+                    self.oracle.blame(format!("a session from {from} to {to} {what}"));
+                }
                 if self.repeats.is_hasty(from, to, &header, now, pause) {
                     self.oracle.blame(format!(
                         "the response to request {} of a session at {from} is sent over and over",
@@ -287,6 +294,9 @@ impl World<'_> {
             && let Ok(header) = Header::parse(&packet.bytes)
         {
             self.last_requests.answered(packet.from, packet.to, &header, self.driver.now());
+        }
+        if let Some(flights) = &mut self.flights {
+            flights.answered(packet.from, packet.to);
         }
         self.first_timeouts.arrived(packet.from, packet.to, &packet.bytes, self.driver.now());
         node.port.set_now(self.driver.now());

@@ -54,7 +54,7 @@ impl CreditLimit {
     /// Packets per second at which a round trip's worth of credits leaves in half a round trip, once there are more than the
     /// first ones; `u64::MAX` before. Thousands of packets, whose answers come in bursts, would leave in bursts.
     pub(super) fn pace(&self) -> u64 {
-        if self.limit == self.least || mutant!(CreditsUnpaced) {
+        if self.limit == self.least {
             return u64::MAX;
         }
         u64::from(self.limit) * 2_000_000_000 / self.base
@@ -90,7 +90,7 @@ impl CreditLimit {
         let next = Round { since: now, until: now.plus_nanos(rtt), answered: 0 };
         self.round = next;
         self.expires = now.plus_nanos(rto.saturating_mul(PAUSE_TIMEOUTS));
-        let base = if mutant!(CreditsFollowQueue) { nanos } else { self.base.min(nanos) };
+        let base = self.base.min(nanos);
         let held = u128::from(answered) * u128::from(base) / u128::from(nanos);
         let wanted = (2 * held).min(u128::from(self.most)) as u16;
         if ran_out {

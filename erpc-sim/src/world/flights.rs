@@ -1,0 +1,143 @@
+//! How many packets a client sends before it hears anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use erpc_core::protocol::MAX_RTO;
+use erpc_core::time::Instant;
+use erpc_core::wire::{Header, Kind};
+
+use crate::SimRoute;
+
+/// A session in which nothing was sent for so many nanoseconds begins anew: twice a timeout that nothing has lengthened, and some.
+const PAUSE: u64 = MAX_RTO / 2;
+
+/// Response packets that one request for response may ask for.
+const MOST_PULLED: u32 = 64;
+
+/// A client's session with a server: the client, the server, and the server's id.
+type Session = (SimRoute, SimRoute, u64);
+
+/// What a session has sent since it was idle.
+#[derive(Default)]
+struct Flight {
+    /// The time of the last packet, by the client's clock.
+    last: Option<Instant>,
+    /// The packets that were asked for or sent after a pause: request, packet, and whether it is of the response. `None` after
+    /// an answer.
+    unanswered: Option<BTreeSet<(u32, u32, bool)>>,
+}
+
+/// The sessions of all clients.
+#[derive(Default)]
+pub(super) struct Flights(BTreeMap<Session, Flight>);
+
+impl Flights {
+    /// Notes a packet that a client sends, by its clock. A session begins with `credits`. Returns what is wrong with that.
+    pub(super) fn sent(
+        &mut self,
+        session: Session,
+        header: &Header,
+        credits: u16,
+        now: Instant,
+    ) -> Option<String> {
+        let (number, packet) = (header.request.to_u32(), header.packet.get());
+        let packets = match header.kind {
+            Kind::Request => 1,
+            Kind::RequestForResponse => header.size,
+            _ => return None,
+        };
+        if packets > MOST_PULLED {
+            return Some(format!("asks for {packets} packets at once"));
+        }
+        let flight = self.0.entry(session).or_default();
+        if flight.last.replace(now).is_some_and(|last| now.nanos_since(last) > PAUSE) {
+            flight.unanswered = Some(BTreeSet::new());
+        }
+        let unanswered = flight.unanswered.as_mut()?;
+        let is_pull = header.kind == Kind::RequestForResponse;
+        unanswered.extend((packet..packet.saturating_add(packets)).map(|at| (number, at, is_pull)));
+        let count = unanswered.len();
+        (count > usize::from(credits))
+            .then(|| format!("has {count} packets on their way after a pause"))
+    }
+
+    /// Notes that something came from the server to the client.
+    pub(super) fn answered(&mut self, from: SimRoute, to: SimRoute) {
+        let first = (to, from, 0);
+        let last = (to, from, u64::MAX);
+        for (_, flight) in self.0.range_mut(first..=last) {
+            flight.unanswered = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use erpc_core::wire::{ConnectionId, Flags, PacketNumber, RequestNumber};
+
+    use super::*;
+
+    const CLIENT: SimRoute = SimRoute::new(1, 1);
+    const SERVER: SimRoute = SimRoute::new(0, 1);
+    const SESSION: Session = (CLIENT, SERVER, 7);
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(1_000 + nanos)
+    }
+
+    /// What is wrong with a packet that the client sends at `nanos`; a session has 2 credits at first.
+    fn sent(
+        flights: &mut Flights,
+        nanos: u64,
+        kind: Kind,
+        packet: u32,
+        size: u32,
+    ) -> Option<String> {
+        let header = Header {
+            connection: ConnectionId::new(0, true, 0, 7),
+            kind,
+            packet: PacketNumber::new(packet),
+            request: RequestNumber::from_u32(9),
+            aux: 0,
+            size,
+            flags: Flags::NONE,
+        };
+        flights.sent(SESSION, &header, 2, at(nanos))
+    }
+
+    #[test]
+    fn after_a_pause_no_more_packets_leave_than_at_first() {
+        let mut flights = Flights::default();
+        for packet in 0..9 {
+            assert_eq!(sent(&mut flights, 0, Kind::Request, packet, 99), None, "no pause yet");
+        }
+        let after = PAUSE + 1;
+        assert_eq!(sent(&mut flights, after, Kind::Request, 0, 99), None);
+        assert_eq!(sent(&mut flights, after, Kind::Request, 1, 99), None);
+        assert_eq!(sent(&mut flights, after, Kind::Request, 1, 99), None, "a copy");
+        assert!(sent(&mut flights, after, Kind::Request, 2, 99).is_some());
+    }
+
+    #[test]
+    fn an_answer_ends_the_count() {
+        let mut flights = Flights::default();
+        sent(&mut flights, 0, Kind::Request, 0, 99);
+        sent(&mut flights, PAUSE + 1, Kind::Request, 0, 99);
+        flights.answered(SERVER, CLIENT);
+        assert_eq!(sent(&mut flights, PAUSE + 2, Kind::RequestForResponse, 1, 64), None);
+    }
+
+    #[test]
+    fn packets_that_are_asked_for_count() {
+        let mut flights = Flights::default();
+        sent(&mut flights, 0, Kind::Request, 0, 99);
+        assert!(sent(&mut flights, PAUSE + 1, Kind::RequestForResponse, 1, 3).is_some());
+    }
+
+    #[test]
+    fn a_request_for_response_asks_for_64_packets_at_most() {
+        let mut flights = Flights::default();
+        assert_eq!(sent(&mut flights, 0, Kind::RequestForResponse, 1, 64), None);
+        assert!(sent(&mut flights, 0, Kind::RequestForResponse, 1, 65).is_some());
+    }
+}
