@@ -21,9 +21,10 @@ pub(in crate::protocol) struct Path {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::protocol) struct Sample {
     pub(in crate::protocol) now: Instant,
-    /// The packet and its answer took so many nanoseconds, the handler's time not counted.
+    /// The packet and its answer took so many nanoseconds in all.
     pub(in crate::protocol) nanos: u64,
-    /// Of that they waited so long at most, in nanoseconds, until the loop at either end looked at its queue.
+    /// Of that so many nanoseconds at most were the hosts': the handler's time, and the time until the loop at either end looked
+    /// at its queue.
     pub(in crate::protocol) waited: u64,
     /// Packets of the session on their way.
     pub(in crate::protocol) in_flight: u32,

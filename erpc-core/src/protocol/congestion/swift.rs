@@ -37,9 +37,14 @@ const MOST_TARGET: f64 = 24_000.0;
 const TARGET_GAP: f64 = 100.0;
 /// Round trips above this, in nanoseconds, lengthen all targets in proportion.
 const SHORT_PATH: f64 = 3_000_000.0;
-/// What part of the transport's noise the target allows for: most of it is taken out with the hosts' own delays, and the
-/// least of several samples counts.
+/// What part of the transport's noise the target allows for at least: most of it is taken out with the hosts' own delays, and
+/// the least of several samples counts.
 const NOISE_PART: f64 = 0.05;
+/// The target allows for so many times the jitter, up to the transport's noise. Jitter is by how much queueing delays differ from
+/// one round trip to the next: a queue of the session's own making grows slowly.
+const JITTERS: f64 = 2.0;
+/// What a decision adds to the mean jitter, as a part.
+const JITTER_PART: f64 = 0.125;
 /// Samples that a decision needs, besides a round trip, and a window below which one will do: the next packet is ten round
 /// trips away.
 const SAMPLES: u32 = 2;
@@ -91,8 +96,11 @@ pub(crate) struct Swift {
     line: Option<f64>,
     /// In bytes per second.
     min_rate: f64,
-    /// What targets allow for, in nanoseconds.
+    /// The transport's, in nanoseconds.
     noise: f64,
+    /// The mean change of the queueing delay from one decision to the next, in nanoseconds, and the last delay.
+    jitter: f64,
+    last_queue: u64,
     /// The path's length: the least round trip of any packet, and of the largest ones, in nanoseconds.
     base: u64,
     full_base: u64,
@@ -141,7 +149,9 @@ impl Swift {
             datagram: f64::from(path.datagram.max(1)),
             line,
             min_rate: config.min(path.line_rate) as f64,
-            noise: path.noise.as_nanos() as f64 * NOISE_PART,
+            noise: path.noise.as_nanos() as f64,
+            jitter: 0.0,
+            last_queue: 0,
             base: 0,
             full_base: LONGEST_PATH,
             calm: 0,
@@ -161,7 +171,7 @@ impl Swift {
 
     fn set_base(&mut self, nanos: u64) {
         self.base = nanos.clamp(1, LONGEST_PATH);
-        self.calm = self.base + (TARGET * self.stretch() + self.noise) as u64;
+        self.calm = self.base + (TARGET * self.stretch() + self.noise * NOISE_PART) as u64;
     }
 
     /// By how much the path's length multiplies targets.
@@ -192,7 +202,8 @@ impl Swift {
         let gap = trip / packets.max(1e-6);
         let doublings = (gap / TARGET_GAP).max(1.0).log2();
         let target = (TARGET + TARGET_PER_DOUBLING * doublings).min(MOST_TARGET);
-        target * self.stretch() + self.noise
+        let jitter = (JITTERS * self.jitter).clamp(self.noise * NOISE_PART, self.noise);
+        target * self.stretch() + jitter
     }
 
     fn set(&mut self, packets: f64) {
@@ -217,6 +228,8 @@ impl Swift {
         } else {
             queue
         };
+        let jump = queue.abs_diff(std::mem::replace(&mut self.last_queue, queue));
+        self.jitter += (jump as f64 - self.jitter) * JITTER_PART;
         let trip = self.trip(queue) as f64;
         let target = self.target(packets, trip);
         if queue as f64 <= target {

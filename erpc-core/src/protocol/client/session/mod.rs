@@ -206,20 +206,23 @@ impl<R: Route> OpenSession<R> {
         call.is_some_and(|call| call.waiting() == Some(lack))
     }
 
-    /// A packet and its answer took so long, the handler's part taken out, of which they may have `waited` for
-    /// one loop or the other. Timeouts have to be longer than that; the network is not to blame for it.
+    /// A packet and its answer took `trip` nanoseconds. The server says that it had the packet for `served` of them; they may have
+    /// `waited` for one loop or the other for as long as that. Timeouts are for the trip without the server's part. Of what is
+    /// known as the most that it may have been, nothing is the network's for sure.
     #[inline(always)]
     fn measured<X>(
         &mut self,
         turn: &Turn<'_, X>,
         lines: &mut Lines<R>,
-        nanos: u64,
+        trip: u64,
+        served: u64,
         waited: u64,
         is_full: bool,
     ) {
-        self.rtt.sample(nanos);
+        self.rtt.sample(trip.saturating_sub(served));
         let in_flight = u32::from(self.credits.taken());
-        let sample = Sample { now: turn.now, nanos, waited, in_flight, is_full };
+        let waited = waited.saturating_add(served);
+        let sample = Sample { now: turn.now, nanos: trip, waited, in_flight, is_full };
         if self.pacer.on_rtt(sample, turn.endpoint.config.bypasses) {
             self.limit_credits();
             lines.feed_later(self.index(), &self.credits);

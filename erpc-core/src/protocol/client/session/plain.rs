@@ -114,7 +114,7 @@ impl<R: Route> OpenSession<R> {
         if is_first {
             let trip = turn.now.nanos_since(sent_at);
             let served = info.processing_nanos();
-            self.measured(turn, lines, trip.saturating_sub(served), turn.queue_wait.absence, false);
+            self.measured(turn, lines, trip, served, turn.queue_wait.absence, false);
         }
         if info.is_marked() | turn.marked {
             self.pacer.on_mark(turn.now, turn.endpoint.config.bypasses);

@@ -103,7 +103,7 @@ impl<R: Route> OpenSession<R> {
             self.credit_limit.on_rtt(trip);
             self.echo_answered(turn, lines, trip);
             let waited = turn.queue_wait.absence.saturating_add(processing);
-            self.measured(turn, lines, trip, waited, is_full);
+            self.measured(turn, lines, trip, 0, waited, is_full);
         } else if echo == Stamp::NONE {
             self.first_packet_answered(turn, lines, at, header);
         }

@@ -98,7 +98,7 @@ impl<R: Route> OpenSession<R> {
         }
         if !ambiguous && !accepted && is_single {
             let trip = turn.now.nanos_since(sent_at);
-            self.measured(turn, lines, trip.saturating_sub(served), turn.queue_wait.absence, false);
+            self.measured(turn, lines, trip, served, turn.queue_wait.absence, false);
         }
         let extended = header.flags.extended();
         let result = if failure {
@@ -187,7 +187,7 @@ impl<R: Route> OpenSession<R> {
             self.echo_answered(turn, lines, trip);
             let is_full = body.len() == self.payload as usize;
             let waited = turn.queue_wait.absence.saturating_add(processing);
-            self.measured(turn, lines, trip, waited, is_full);
+            self.measured(turn, lines, trip, 0, waited, is_full);
         }
         if packet > next && !mutant!(ResponseGapTaken) {
             self.on_response_gap(turn, lines, at, echo);
