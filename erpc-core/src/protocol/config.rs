@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::congestion::{CongestionControl, TimelyConfig};
+use super::congestion::{CongestionControl, SwiftConfig};
 use super::measurement::Bypasses;
 use crate::buf::MIN_PAYLOAD;
 use crate::mutants::mutant;
@@ -125,7 +125,7 @@ impl EndpointConfig {
             ping_interval: Duration::from_secs(3),
             liveness_timeout: Duration::from_secs(10),
             min_rto: None,
-            congestion: CongestionControl::Timely(TimelyConfig::new()),
+            congestion: CongestionControl::Swift(SwiftConfig::new()),
             link_rate: None,
             bypasses: Bypasses::ALL,
             integrity: Integrity::Auto,

@@ -3,7 +3,8 @@
 //! The thesis gives a session 32 credits (section 6.3.3.1), which fill a rack's round trip. A longer path needs more, and how
 //! many is measured: in a round in which the session ran out of credits, the packets that were answered tell what it gets
 //! through, and the shortest round trip seen tells how much of that the path holds. The product leaves out whatever waits in
-//! queues, so sessions that only fill a queue get no more credits. Twice the product, for a round that fills all credits of
+//! queues, so sessions that only fill a queue get no more credits. Nor do sessions whose first credits are what the link carries in
+//! an empty round trip: after a loss, whatever is on its way is sent again. Twice the product, for a round that fills all credits of
 //! an empty path doubles them. A session that does not need its credits loses half of them per round, and after a pause all
 //! but the first ones, so that no burst of thousands of packets meets a network that has changed.
 //!
@@ -23,6 +24,8 @@ pub(super) struct CreditLimit {
     least: u16,
     most: u16,
     limit: u16,
+    /// Packets per second of the link, if it is known.
+    line: Option<u64>,
     round: Round,
     /// The shortest round trip seen, in nanoseconds.
     base: u64,
@@ -39,12 +42,13 @@ struct Round {
 }
 
 impl CreditLimit {
-    /// A limit that begins with `least` packets. The first round trip took `base` nanoseconds, if it is known.
-    pub(super) fn new(least: u16, most: u16, base: Option<u64>) -> Self {
+    /// A limit that begins with `least` packets. The link carries `line` packets per second, and the first round trip took `base`
+    /// nanoseconds, if these are known.
+    pub(super) fn new(least: u16, most: u16, line: Option<u64>, base: Option<u64>) -> Self {
         let round = Round { since: Instant::ZERO, until: Instant::ZERO, answered: 0 };
         let least = least.min(most);
         let base = base.unwrap_or(u64::MAX).max(1);
-        Self { least, most, limit: least, round, base, expires: Instant::ZERO }
+        Self { least, most, limit: least, line, round, base, expires: Instant::ZERO }
     }
 
     pub(super) fn get(&self) -> u16 {
@@ -60,13 +64,19 @@ impl CreditLimit {
         u64::from(self.limit) * 2_000_000_000 / self.base
     }
 
+    /// Whether the first credits are enough for the link.
+    fn is_enough(&self) -> bool {
+        let holds = |line| u128::from(line) * u128::from(self.base) / 1_000_000_000;
+        self.line.is_some_and(|line| holds(line) <= u128::from(self.least))
+    }
+
     /// The path took so many nanoseconds there and back, at most.
     #[inline]
     pub(super) fn on_rtt(&mut self, nanos: u64) {
         self.base = self.base.min(nanos.max(1));
     }
 
-    /// A call begins after a time without packets on their way. Returns whether the limit has changed.
+    /// A call begins, or pulls its response, after a time without packets on their way. Returns whether the limit has changed.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
         let is_new = now >= self.expires && self.limit != self.least && !mutant!(CreditsKeptIdle);
         if is_new {
@@ -93,7 +103,9 @@ impl CreditLimit {
         let base = self.base.min(nanos);
         let held = u128::from(answered) * u128::from(base) / u128::from(nanos);
         let wanted = (2 * held).min(u128::from(self.most)) as u16;
-        if ran_out {
+        if ran_out && self.is_enough() {
+            self.limit = self.least;
+        } else if ran_out {
             self.limit = self.limit.max(wanted.min(self.limit.saturating_mul(2)));
         } else if wanted < self.limit / 2 {
             self.limit = (self.limit / 2).max(self.least);
@@ -118,7 +130,7 @@ mod tests {
 
     /// A limit of 32 to 1,000 packets, whose first round begins at time 0.
     fn limit(base: u64) -> CreditLimit {
-        let mut limit = CreditLimit::new(32, 1_000, Some(base));
+        let mut limit = CreditLimit::new(32, 1_000, None, Some(base));
         limit.end_round(at(0), false, MS, RTO);
         limit
     }
@@ -150,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_queue_earns_no_credits() {
-        let mut limit = CreditLimit::new(32, 1_000, Some(6_000));
+        let mut limit = CreditLimit::new(32, 1_000, None, Some(6_000));
         limit.end_round(at(0), false, 225_000, RTO);
         assert_eq!(rounds(&mut limit, 225_000, &[32; 4], true), [32; 4]);
     }
@@ -176,8 +188,18 @@ mod tests {
     }
 
     #[test]
+    fn first_credits_that_the_link_fills_are_enough() {
+        let after = |line| {
+            let mut limit = CreditLimit::new(32, 1_000, Some(line), Some(MS));
+            limit.end_round(at(0), false, MS, RTO);
+            rounds(&mut limit, MS, &[32], true)
+        };
+        assert_eq!((after(32_000), after(33_000)), (vec![32], vec![64]));
+    }
+
+    #[test]
     fn no_number_overflows() {
-        let mut limit = CreditLimit::new(1, u16::MAX, None);
+        let mut limit = CreditLimit::new(1, u16::MAX, Some(u64::MAX), None);
         limit.answered(Instant::from_nanos(u64::MAX), u32::MAX);
         limit.end_round(Instant::from_nanos(u64::MAX), true, u64::MAX, u64::MAX);
         limit.check_invariants();

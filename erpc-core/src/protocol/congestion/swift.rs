@@ -40,14 +40,16 @@ const SHORT_PATH: f64 = 3_000_000.0;
 /// What part of the transport's noise the target allows for at least: most of it is taken out with the hosts' own delays, and
 /// the least of several samples counts.
 const NOISE_PART: f64 = 0.05;
-/// The target allows for so many times the jitter, up to the transport's noise. Jitter is by how much queueing delays differ from
-/// one round trip to the next: a queue of the session's own making grows slowly.
+/// The target allows for so many times the jitter, up to this part of the transport's noise. Jitter is by how much queueing delays
+/// differ from one decision to the next: a queue of the session's own making grows slowly.
 const JITTERS: f64 = 2.0;
+const MOST_NOISE_PART: f64 = 0.25;
 /// What a decision adds to the mean jitter, as a part.
 const JITTER_PART: f64 = 0.125;
-/// Samples that a decision needs, besides a round trip, and a window below which one will do: the next packet is ten round
-/// trips away.
+/// Samples that a decision needs, besides a round trip; and where the transport's noise is larger than any target.
 const SAMPLES: u32 = 2;
+const NOISY_SAMPLES: u32 = 8;
+/// A window below which half of them will do: the next packet is ten round trips away.
 const RARE: f64 = 0.1;
 /// Growth per round trip: so many packets times the root of the window, in packets.
 const STEP: f64 = 0.125;
@@ -119,6 +121,8 @@ pub(crate) struct Swift {
     cuts: u32,
     /// The queue before the first of these cuts, in nanoseconds.
     first_queue: u64,
+    /// The last decision found a queue, and no loss has counted since.
+    is_queued: bool,
     /// When a loss last counted, and round trips in a row that had one.
     last_loss: Instant,
     lossy_trips: u32,
@@ -162,6 +166,7 @@ impl Swift {
             calm_trips: 0,
             cuts: 0,
             first_queue: 0,
+            is_queued: false,
             last_loss: Instant::ZERO,
             lossy_trips: 0,
         };
@@ -194,7 +199,20 @@ impl Swift {
     /// Packets that may be on their way, `u16::MAX` for no limit.
     #[inline]
     pub(super) fn window(&self) -> u16 {
-        self.window.map_or(u16::MAX, |window| window.ceil().clamp(1.0, f64::from(u16::MAX)) as u16)
+        self.window.map_or(u16::MAX, |window| {
+            window.ceil().clamp(self.least(), f64::from(u16::MAX)) as u16
+        })
+    }
+
+    /// The transport's noise is larger than any target.
+    fn is_noisy(&self) -> bool {
+        self.noise > MOST_TARGET
+    }
+
+    /// Packets that may be on their way however small the window is: their rate is what limits. With one only, a session that
+    /// waits for a timeout would do nothing else.
+    fn least(&self) -> f64 {
+        if self.is_noisy() { LEAST_LOSSY } else { 1.0 }
     }
 
     /// The target's queueing delay for a session with so many packets per round trip, in nanoseconds.
@@ -202,7 +220,8 @@ impl Swift {
         let gap = trip / packets.max(1e-6);
         let doublings = (gap / TARGET_GAP).max(1.0).log2();
         let target = (TARGET + TARGET_PER_DOUBLING * doublings).min(MOST_TARGET);
-        let jitter = (JITTERS * self.jitter).clamp(self.noise * NOISE_PART, self.noise);
+        let jitter =
+            (JITTERS * self.jitter).clamp(self.noise * NOISE_PART, self.noise * MOST_NOISE_PART);
         target * self.stretch() + jitter
     }
 
@@ -219,7 +238,7 @@ impl Swift {
 
     /// A round trip has passed.
     fn decide(&mut self, now: Instant) {
-        let Epoch { queue, in_flight, .. } = self.epoch;
+        let Epoch { since, queue, in_flight, .. } = self.epoch;
         self.epoch = Epoch::at(now);
         let used = f64::from(in_flight.max(1));
         let packets = self.window.unwrap_or(used);
@@ -231,9 +250,11 @@ impl Swift {
         let jump = queue.abs_diff(std::mem::replace(&mut self.last_queue, queue));
         self.jitter += (jump as f64 - self.jitter) * JITTER_PART;
         let trip = self.trip(queue) as f64;
+        let trips = (now.nanos_since(since) as f64 / trip).clamp(1.0, f64::from(NOISY_SAMPLES));
         let target = self.target(packets, trip);
-        if queue as f64 <= target {
-            self.grow(used);
+        self.is_queued = queue as f64 > target;
+        if !self.is_queued {
+            self.grow(used, trips);
         } else if self.cuts >= LONGER_AFTER && queue as f64 > STAYS * self.first_queue as f64 {
             self.lengthen(queue);
         } else {
@@ -253,8 +274,8 @@ impl Swift {
         }
     }
 
-    /// There was no queue to speak of, with so many packets on their way.
-    fn grow(&mut self, used: f64) {
+    /// There was no queue to speak of, with so many packets on their way, for so many round trips.
+    fn grow(&mut self, used: f64, trips: f64) {
         self.cuts = 0;
         self.calm_trips += 1;
         let Some(window) = self.window else { return };
@@ -271,8 +292,9 @@ impl Swift {
         } else {
             let doublings = self.calm_trips.saturating_sub(HYPER_AFTER).min(20);
             let step = if window < NARROW { STEP_NARROW } else { STEP };
-            let step =
-                (step * window.sqrt()).max(window * LEAST_STEP) * f64::from(1u32 << doublings);
+            let step = (step * window.sqrt()).max(window * LEAST_STEP)
+                * f64::from(1u32 << doublings)
+                * trips;
             self.set(window + step.min(MOST_GROWTH * window));
         }
     }
@@ -306,11 +328,14 @@ impl Controller for Swift {
         if now.minus_nanos(nanos) < self.epoch.since {
             return;
         }
+        let is_noisy = self.is_noisy();
         let epoch = &mut self.epoch;
         epoch.samples += 1;
         epoch.queue = epoch.queue.min(nanos.saturating_sub(waited).saturating_sub(base));
         epoch.in_flight = epoch.in_flight.max(in_flight);
-        let needed = if self.window.is_some_and(|window| window < RARE) { 1 } else { SAMPLES };
+        let samples = if is_noisy { NOISY_SAMPLES } else { SAMPLES };
+        let is_rare = self.window.is_some_and(|window| window < RARE);
+        let needed = if is_rare { samples / 2 } else { samples };
         if epoch.samples >= needed && now.nanos_since(epoch.since) >= base {
             self.decide(now);
         }
@@ -319,7 +344,7 @@ impl Controller for Swift {
     #[inline]
     fn on_mark(&mut self, _: Instant) {}
 
-    /// A loss behind a queue costs as much as `max_mdf` allows, once per round trip. A loss without one may be chance; losses in
+    /// A loss behind a queue costs a part of the window, once per decision. A loss without one may be chance; losses in
     /// several round trips one after the other are congestion that round trips do not show.
     fn on_loss(&mut self, now: Instant, in_flight: u32) {
         let trip = self.trip(self.queue);
@@ -330,7 +355,7 @@ impl Controller for Swift {
         self.last_loss = now;
         self.lossy_trips = if since < 2 * trip { self.lossy_trips + 1 } else { 1 };
         let packets = self.window.unwrap_or_else(|| f64::from(in_flight.max(1)));
-        let is_behind_queue = self.queue as f64 > self.target(packets, trip as f64);
+        let is_behind_queue = std::mem::take(&mut self.is_queued);
         let is_lossy = self.lossy_trips >= LOSSY_TRIPS && packets > LEAST_LOSSY;
         if is_behind_queue || is_lossy {
             self.lossy_trips = 0;
@@ -460,6 +485,36 @@ mod tests {
         clock.trip(&mut swift, BASE + 100 * US, 190 * US, 40);
         clock.trips(&mut swift, 10, BASE + 5 * US, 40);
         assert!(swift.is_at_line(), "{swift:?}");
+    }
+
+    #[test]
+    fn behind_one_queue_only_the_first_loss_costs_something() {
+        let (mut swift, clock) = cut();
+        for at in 1..10 {
+            swift.on_loss(clock.0.plus_nanos(at * 10 * BASE), 32);
+        }
+        assert_eq!(swift.window(), 23, "0.7 of 32");
+    }
+
+    /// What the least of two samples says over kernel UDP is mostly noise.
+    #[test]
+    fn where_hosts_are_noisy_the_least_of_eight_samples_counts() {
+        let path = Path {
+            line_rate: None,
+            noise: Duration::from_micros(200),
+            datagram: 1_000,
+            round_trip: Some(BASE),
+        };
+        let (mut swift, mut clock) = (Swift::new(&SwiftConfig::new(), &path), Clock::new());
+        for _ in 0..20 {
+            clock.trips(&mut swift, 3, 4 * BASE, 40);
+            clock.trip(&mut swift, BASE, 0, 40);
+        }
+        assert!(swift.is_at_line(), "one sample in four is of an empty path");
+        clock.trips(&mut swift, 4, 4 * BASE, 40);
+        assert!(!swift.is_at_line());
+        clock.trips(&mut swift, 20, 4 * BASE, 1);
+        assert_eq!(swift.window(), 4, "one that waits for a timeout does not hold up the others");
     }
 
     #[test]

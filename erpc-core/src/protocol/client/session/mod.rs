@@ -45,8 +45,8 @@ use crate::wire::{ConnectionId, Flags, Header, PacketLayout, ReplyInfo, Stamp};
 /// time of a method, and the answer to a question about it, in nanoseconds.
 const LONGEST_PAUSE: u64 = MAX_RTO + MAX_RTO / 4 + 2 * MAX_RTO;
 
-/// The part of a cable's rate that full packets have besides their datagrams: Ethernet, IP and UDP headers.
-const CABLE_PART: u64 = 16;
+/// Bytes that a cable carries besides a datagram: Ethernet, IPv4 and UDP headers and the frame's checksum.
+const CABLE_HEADERS: u64 = 46;
 
 /// A session that its server has accepted.
 ///
@@ -105,7 +105,10 @@ impl<R: Route> OpenSession<R> {
                 Pacer::new(Congestion::new(&config.congestion, &path), config.bypasses)
             }
         };
-        let credit_limit = CreditLimit::new(config.credits, terms.credits, terms.round_trip);
+        let on_cable = u64::from(terms.max_datagram) + CABLE_HEADERS;
+        let packets = path.line_rate.map(|line| line / on_cable);
+        let credit_limit =
+            CreditLimit::new(config.credits, terms.credits, packets, terms.round_trip);
         let rtt = RttEstimator::new(turn.endpoint.min_rto(), terms.round_trip);
         let mut session = Self {
             remote: terms.server,
@@ -224,8 +227,7 @@ impl<R: Route> OpenSession<R> {
         let waited = waited.saturating_add(served);
         let sample = Sample { now: turn.now, nanos: trip, waited, in_flight, is_full };
         if self.pacer.on_rtt(sample, turn.endpoint.config.bypasses) {
-            self.limit_credits();
-            lines.feed_later(self.index(), &self.credits);
+            self.limit_credits(lines);
         }
     }
 
@@ -235,18 +237,26 @@ impl<R: Route> OpenSession<R> {
             let ran_out = self.credits.take_ran_out();
             let (rtt, rto) = (self.rtt.smoothed_nanos(), self.rtt.rto(0));
             self.credit_limit.end_round(turn.now, ran_out, rtt, rto);
-            self.limit_credits();
+            self.limit_credits(lines);
             self.limit_pace(turn);
-            lines.feed_later(self.index(), &self.credits);
         }
     }
 
     /// Congestion counts: a packet was lost.
     #[cold]
-    fn note_loss<X>(&mut self, turn: &Turn<'_, X>) {
+    fn note_loss<X>(&mut self, turn: &Turn<'_, X>, lines: &mut Lines<R>) {
         let in_flight = u32::from(self.credits.taken());
         self.pacer.on_loss(turn.now, in_flight, turn.endpoint.config.bypasses);
-        self.limit_credits();
+        self.limit_credits(lines);
+    }
+
+    /// After a pause the session has its first credits only.
+    #[inline]
+    fn forget_credits<X>(&mut self, turn: &Turn<'_, X>, lines: &mut Lines<R>) {
+        if self.credits.taken() == 0 && self.credit_limit.begin(turn.now) {
+            self.limit_credits(lines);
+            self.limit_pace(turn);
+        }
     }
 
     /// Takes over how fast the path's packets may leave.
@@ -256,14 +266,15 @@ impl<R: Route> OpenSession<R> {
         if let Some(line) = self.line_rate
             && ceiling < u64::MAX
         {
-            ceiling = ceiling.min(line - line / CABLE_PART);
+            ceiling = ceiling.min(line / (datagram + CABLE_HEADERS) * datagram);
         }
         self.pacer.set_ceiling(ceiling, turn.endpoint.config.bypasses);
     }
 
-    /// Takes over the limits of the path and of congestion control.
-    fn limit_credits(&mut self) {
+    /// Takes over the limits of the path and of congestion control. Calls that wait for a credit may get one.
+    fn limit_credits(&mut self, lines: &mut Lines<R>) {
         self.credits.set_limit(self.credit_limit.get().min(self.pacer.window()));
+        lines.feed_later(self.index(), &self.credits);
     }
 
     /// A packet that left at `sent_at` was answered: it was sent once, or the answer echoes its stamp.

@@ -145,7 +145,7 @@ impl<R: Route> OpenSession<R> {
             if call.is_queued() {
                 turn.tx.flush();
             }
-            self.note_loss(turn);
+            self.note_loss(turn, lines);
         }
         lines.note_release(self.peer);
         self.transmit(turn, lines, at, None);

@@ -217,7 +217,7 @@ impl<R: Route> OpenSession<R> {
         stats.count_resent(&mut self.retransmissions, ResendCause::Gap, lost);
         let mut flow = lines.flow(&mut self.credits, self.peer);
         call.roll_back(turn.now, ResendCause::Gap, &self.charges, &mut flow);
-        self.note_loss(turn);
+        self.note_loss(turn, lines);
         lines.note_release(self.peer);
         self.pull(turn, lines, at, None);
         lines.feed_later(self.index(), &self.credits);

@@ -262,7 +262,7 @@ impl<R: Route> OpenSession<R> {
         } else {
             call.recovery_mut().probe(turn.now);
         }
-        self.note_loss(turn);
+        self.note_loss(turn, lines);
         if responding {
             self.ask_again(turn, at);
         } else {
