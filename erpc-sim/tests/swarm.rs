@@ -15,7 +15,7 @@ fn run(from: u64, count: u64, scenario: Option<Scenario>, threads: usize) -> Sum
 
 #[test]
 fn eighty_seeds_break_no_rule_and_every_fault_acts() {
-    let summary = run(0, 80, None, 2);
+    let summary = run(200, 80, None, 2);
     assert_eq!(summary.failure, None);
     assert_eq!(summary.seeds, 80);
     let faults = format!("{:?}{:?}", summary.faults, summary.happened);

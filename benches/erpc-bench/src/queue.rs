@@ -17,7 +17,7 @@ pub(crate) struct QueueArgs {
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(10..=10_000))]
     rate_mbit: u64,
     /// Who controls the rates of the clients
-    #[arg(long, value_enum, default_value = "timely")]
+    #[arg(long, value_enum, default_value = "swift")]
     cc: Control,
     /// Through a router in user space that marks packets, which `dcqcn` takes in any case
     #[arg(long)]

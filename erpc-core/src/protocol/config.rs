@@ -93,7 +93,7 @@ impl std::error::Error for ConfigError {}
 
 impl From<NoMarks> for ConfigError {
     fn from(_: NoMarks) -> Self {
-        let what = "congestion must be Timely or None: Dcqcn takes marks (ECN), which this transport cannot read";
+        let what = "congestion must be Swift, Timely or None: Dcqcn takes marks (ECN), which this transport cannot read";
         Self { what }
     }
 }
@@ -275,8 +275,7 @@ impl EndpointConfig {
         self
     }
 
-    /// How sessions find the rate at which they send. Default [`CongestionControl::Timely`], for racks;
-    /// choose [`CongestionControl::Swift`] for longer paths. A server paces nothing, whatever is chosen there, as it
+    /// How sessions find the rate at which they send. Default [`CongestionControl::Swift`]. A server paces nothing, whatever is chosen there, as it
     /// sends what clients ask for; but if its clients use [`CongestionControl::Dcqcn`], the server must choose it,
     /// too: otherwise it does not read the marks that it echoes. Over a transport that cannot read marks, such as the one in
     /// memory, an endpoint with it is refused.

@@ -27,8 +27,12 @@ pub(crate) struct FiguresArgs {
 }
 
 const SIZE: (u32, u32) = (900, 500);
-const CONTROLS: [(Control, RGBColor); 3] =
-    [(Control::None, RED), (Control::Timely, BLUE), (Control::Dcqcn, GREEN)];
+const CONTROLS: [(Control, RGBColor); 4] = [
+    (Control::None, RED),
+    (Control::Timely, BLUE),
+    (Control::Swift, MAGENTA),
+    (Control::Dcqcn, GREEN),
+];
 /// Incasts are drawn for so long.
 const TIME: Duration = Duration::from_millis(60);
 /// Points of a distribution.
@@ -57,7 +61,7 @@ pub(crate) fn figures(args: &FiguresArgs) -> Result<(), Failure> {
     let mut curves = Vec::new();
     for (threads, color) in (1..=args.threads).zip([BLUE, RED, GREEN, MAGENTA, CYAN].iter().cycle())
     {
-        let scale = Scale { seed: args.seed, ..Scale::new(threads, Control::Timely.config()) };
+        let scale = Scale { seed: args.seed, ..Scale::new(threads, Control::Swift.config()) };
         let mut report = scale::run(&scale);
         let points = report.latencies.distribution(POINTS).into_iter();
         let points = points.map(|(micros, part)| (micros, 1.0 - part)).collect();

@@ -39,7 +39,7 @@ pub(crate) struct HandlerArgs {
     #[arg(long, value_enum, default_value = "mem")]
     transport: Carrier,
     /// Who controls the rate of a link of 100 Gb/s, next to nobody
-    #[arg(long, value_enum, default_value = "timely")]
+    #[arg(long, value_enum, default_value = "swift")]
     cc: Control,
     /// Seconds, half of them without control
     #[arg(long, default_value_t = 4.0, value_parser = machine::seconds)]

@@ -26,7 +26,7 @@ pub(crate) struct IdleArgs {
     #[arg(long, value_enum, default_value = "mem")]
     transport: Carrier,
     /// Who controls the rate of a link of 100 Gb/s
-    #[arg(long, value_enum, default_value = "timely")]
+    #[arg(long, value_enum, default_value = "swift")]
     cc: Control,
     /// Leave the loops alone meanwhile, instead of turning them
     #[arg(long)]

@@ -16,7 +16,7 @@ pub(crate) struct IncastArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     ways: u32,
     /// Who controls their rates
-    #[arg(long, value_enum, default_value = "timely")]
+    #[arg(long, value_enum, default_value = "swift")]
     cc: Control,
     /// Bytes of a request
     #[arg(long, default_value_t = 8 << 20, value_parser = payload::message)]

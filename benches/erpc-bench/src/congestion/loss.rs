@@ -42,7 +42,7 @@ pub(crate) struct LossArgs {
     /// Calls under way
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4_096))]
     outstanding: u32,
-    /// Who controls the rate. By default what endpoints do by themselves: Timely in the simulated network, nobody in
+    /// Who controls the rate. By default what endpoints do by themselves: Swift in the simulated network, nobody in
     /// memory, where there is no link
     #[arg(long, value_enum)]
     cc: Option<Control>,
@@ -92,7 +92,7 @@ impl LossArgs {
     fn control(&self) -> Control {
         self.cc.unwrap_or(match self.net {
             Net::Mem => Control::None,
-            Net::Sim => Control::Timely,
+            Net::Sim => Control::Swift,
         })
     }
 }

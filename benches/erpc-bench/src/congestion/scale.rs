@@ -18,7 +18,7 @@ pub(crate) struct ScaleArgs {
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=4_096))]
     outstanding: u32,
     /// Who controls rates
-    #[arg(long, value_enum, default_value = "timely")]
+    #[arg(long, value_enum, default_value = "swift")]
     cc: Control,
     /// Floor of the retransmission timeout, in microseconds; by default the lab's, 50. The thesis' timeout is 5,000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=500_000))]

@@ -44,7 +44,7 @@ pub(crate) struct StallArgs {
     #[arg(long, value_enum, default_value = "mem")]
     transport: Carrier,
     /// Who controls the rate
-    #[arg(long, value_enum, default_value = "timely")]
+    #[arg(long, value_enum, default_value = "swift")]
     cc: Control,
     /// What sessions take for their link, in Gb/s
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000))]

@@ -57,6 +57,17 @@ impl Pacer {
         self.pace.holds(now)
     }
 
+    /// The session has nothing on its way and begins to send. Returns whether the window may have changed.
+    #[inline]
+    pub(super) fn on_begin(&mut self, now: Instant, bypasses: Bypasses) -> bool {
+        let is_limited = !self.congestion.is_at_line();
+        if is_limited {
+            self.congestion.on_begin(now);
+            self.set_pace(bypasses);
+        }
+        is_limited
+    }
+
     /// A packet was answered. Returns whether the window may have changed.
     #[inline(always)]
     pub(super) fn on_rtt(&mut self, sample: Sample, bypasses: Bypasses) -> bool {

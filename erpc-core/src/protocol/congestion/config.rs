@@ -13,11 +13,12 @@ pub(super) const LEAST_RATE: u64 = 100_000;
 pub enum CongestionControl {
     /// Credits and windows are the only limits.
     None,
-    /// Timely, by round-trip times. The default. Needs no support of the network. Controls nothing where the link's rate
-    /// is unknown.
-    Timely(TimelyConfig),
-    /// Swift, by round-trip times. Needs no support of the network, nor the link's rate, and paths of any length.
+    /// Swift, by round-trip times. The default. Needs no support of the network, nor the link's rate, and takes paths of any
+    /// length.
     Swift(SwiftConfig),
+    /// Timely, by round-trip times, for racks. Needs no support of the network. Controls nothing where the link's rate is
+    /// unknown.
+    Timely(TimelyConfig),
     /// DCQCN, by marks. For networks whose switches mark packets; where none does, sessions send at the link's rate. Refused
     /// over transports that [cannot read marks](crate::transport::Transport::enable_ecn). Controls nothing where the link's rate is
     /// unknown.
@@ -26,7 +27,7 @@ pub enum CongestionControl {
 
 impl Default for CongestionControl {
     fn default() -> Self {
-        Self::Timely(TimelyConfig::new())
+        Self::Swift(SwiftConfig::new())
     }
 }
 

@@ -63,6 +63,14 @@ impl Congestion {
         }
     }
 
+    /// The session has nothing on its way and begins to send.
+    #[inline]
+    pub(in crate::protocol) fn on_begin(&mut self, now: Instant) {
+        if let Self::Swift(swift) = self {
+            swift.on_begin(now);
+        }
+    }
+
     /// Whether a sample would change nothing, and [`Controller::on_rtt`] need not be called.
     #[inline]
     pub(in crate::protocol) fn is_calm(&self, sample: &Sample) -> bool {

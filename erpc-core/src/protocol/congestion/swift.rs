@@ -40,10 +40,10 @@ const SHORT_PATH: f64 = 3_000_000.0;
 /// What part of the transport's noise the target allows for at least: most of it is taken out with the hosts' own delays, and
 /// the least of several samples counts.
 const NOISE_PART: f64 = 0.05;
-/// The target allows for so many times the jitter, up to this part of the transport's noise. Jitter is by how much queueing delays
-/// differ from one decision to the next: a queue of the session's own making grows slowly.
+/// The target allows for so many times the jitter, up to the transport's noise, and up to so many nanoseconds. Jitter is by how
+/// much queueing delays differ from one decision to the next: a queue of the session's own making grows slowly.
 const JITTERS: f64 = 2.0;
-const MOST_NOISE_PART: f64 = 0.25;
+const MOST_JITTER: f64 = 50_000.0;
 /// What a decision adds to the mean jitter, as a part.
 const JITTER_PART: f64 = 0.125;
 /// Samples that a decision needs, besides a round trip; and where the transport's noise is larger than any target.
@@ -83,6 +83,8 @@ const LEAST_LOSSY: f64 = 4.0;
 /// A window of so many packets or more limits by itself, and packets are spaced a little closer than it says.
 const WIDE: f64 = 8.0;
 const SPACING: f64 = 1.25;
+/// A session that has had nothing on its way for so many round trips, or packets if these are rarer, is free again.
+const IDLE: f64 = 16.0;
 /// A session whose window was so many times what it had on its way, for [`HYPER_AFTER`] round trips, is free again.
 const UNUSED: f64 = 2.0;
 
@@ -123,6 +125,8 @@ pub(crate) struct Swift {
     first_queue: u64,
     /// The last decision found a queue, and no loss has counted since.
     is_queued: bool,
+    /// The last answer that was looked at.
+    last_rtt: Instant,
     /// When a loss last counted, and round trips in a row that had one.
     last_loss: Instant,
     lossy_trips: u32,
@@ -167,6 +171,7 @@ impl Swift {
             cuts: 0,
             first_queue: 0,
             is_queued: false,
+            last_rtt: Instant::ZERO,
             last_loss: Instant::ZERO,
             lossy_trips: 0,
         };
@@ -209,6 +214,11 @@ impl Swift {
         self.noise > MOST_TARGET
     }
 
+    /// Samples that a decision needs.
+    fn samples(&self) -> u32 {
+        if self.is_noisy() { NOISY_SAMPLES } else { SAMPLES }
+    }
+
     /// Packets that may be on their way however small the window is: their rate is what limits. With one only, a session that
     /// waits for a timeout would do nothing else.
     fn least(&self) -> f64 {
@@ -220,8 +230,8 @@ impl Swift {
         let gap = trip / packets.max(1e-6);
         let doublings = (gap / TARGET_GAP).max(1.0).log2();
         let target = (TARGET + TARGET_PER_DOUBLING * doublings).min(MOST_TARGET);
-        let jitter =
-            (JITTERS * self.jitter).clamp(self.noise * NOISE_PART, self.noise * MOST_NOISE_PART);
+        let most = self.noise.min(MOST_JITTER);
+        let jitter = (JITTERS * self.jitter).clamp(self.noise * NOISE_PART, most);
         target * self.stretch() + jitter
     }
 
@@ -234,6 +244,20 @@ impl Swift {
     fn trip(&self, queue: u64) -> u64 {
         let base = if self.full_base == LONGEST_PATH { self.base } else { self.full_base };
         base + queue
+    }
+
+    /// The session has nothing on its way and begins to send. After a while, what it knows of the path's queue is no longer true.
+    #[inline]
+    pub(super) fn on_begin(&mut self, now: Instant) {
+        let Some(window) = self.window else { return };
+        let pause = IDLE * self.trip(self.queue) as f64 / window.min(1.0);
+        if now.nanos_since(self.last_rtt) as f64 >= pause {
+            self.window = None;
+            self.before = None;
+            (self.calm_trips, self.cuts, self.lossy_trips) = (0, 0, 0);
+            (self.queue, self.is_queued) = (0, false);
+            self.epoch = Epoch::at(now);
+        }
     }
 
     /// A round trip has passed.
@@ -250,7 +274,7 @@ impl Swift {
         let jump = queue.abs_diff(std::mem::replace(&mut self.last_queue, queue));
         self.jitter += (jump as f64 - self.jitter) * JITTER_PART;
         let trip = self.trip(queue) as f64;
-        let trips = (now.nanos_since(since) as f64 / trip).clamp(1.0, f64::from(NOISY_SAMPLES));
+        let trips = (now.nanos_since(since) as f64 / trip).clamp(1.0, f64::from(self.samples()));
         let target = self.target(packets, trip);
         self.is_queued = queue as f64 > target;
         if !self.is_queued {
@@ -274,7 +298,8 @@ impl Swift {
         }
     }
 
-    /// There was no queue to speak of, with so many packets on their way, for so many round trips.
+    /// There was no queue to speak of, with so many packets on their way, for so many round trips. Few samples come in a small
+    /// window, so that decisions are several round trips apart.
     fn grow(&mut self, used: f64, trips: f64) {
         self.cuts = 0;
         self.calm_trips += 1;
@@ -316,7 +341,7 @@ impl Controller for Swift {
 
     fn on_rtt(&mut self, sample: &Sample) {
         let Sample { now, nanos, waited, in_flight, is_full } = *sample;
-        // Only what surely was the network's tells how long it is.
+        self.last_rtt = now;
         if nanos < self.base {
             self.set_base(nanos);
         }
@@ -328,12 +353,11 @@ impl Controller for Swift {
         if now.minus_nanos(nanos) < self.epoch.since {
             return;
         }
-        let is_noisy = self.is_noisy();
+        let samples = self.samples();
         let epoch = &mut self.epoch;
         epoch.samples += 1;
         epoch.queue = epoch.queue.min(nanos.saturating_sub(waited).saturating_sub(base));
         epoch.in_flight = epoch.in_flight.max(in_flight);
-        let samples = if is_noisy { NOISY_SAMPLES } else { SAMPLES };
         let is_rare = self.window.is_some_and(|window| window < RARE);
         let needed = if is_rare { samples / 2 } else { samples };
         if epoch.samples >= needed && now.nanos_since(epoch.since) >= base {
@@ -467,6 +491,24 @@ mod tests {
         assert_eq!(swift.window(), 32);
         clock.trip(&mut swift, BASE, 0, 1);
         assert!(swift.is_at_line());
+    }
+
+    #[test]
+    fn after_a_pause_a_session_is_free_again() {
+        let (mut swift, clock) = cut();
+        swift.on_begin(clock.0.plus_nanos(15 * BASE));
+        assert_eq!(swift.window(), 32);
+        swift.on_begin(clock.0.plus_nanos(16 * BASE + 26 * 16 * US));
+        assert!(swift.is_at_line());
+    }
+
+    #[test]
+    fn a_session_whose_packets_are_rare_is_not_idle_between_them() {
+        let (mut swift, mut clock) = cut();
+        clock.trips(&mut swift, 5, 5 * BASE, 1);
+        swift.set(0.1);
+        swift.on_begin(clock.0.plus_nanos(100 * BASE));
+        assert_eq!(swift.window(), 1);
     }
 
     #[test]

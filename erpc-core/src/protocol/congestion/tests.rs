@@ -90,7 +90,7 @@ fn swift_keeps_the_queues_of_incasts_short_the_link_busy_and_shares_fair() {
             let outcome = link.run(&swift());
             tell("swift", &link, &outcome);
             assert!(outcome.share >= 0.94, "{ways} ways");
-            assert!(outcome.median <= 30.0, "{ways} ways");
+            assert!(outcome.median <= 32.0, "{ways} ways");
             // Of a hundred sessions, the last ones have joined behind a queue.
             assert!(outcome.jain >= if ways < 100 { 0.95 } else { 0.7 }, "{ways} ways");
         }

@@ -250,10 +250,14 @@ impl<R: Route> OpenSession<R> {
         self.limit_credits(lines);
     }
 
-    /// After a pause the session has its first credits only.
+    /// Packets are about to leave. After a pause the session has its first credits only, and congestion control begins anew.
     #[inline]
-    fn forget_credits<X>(&mut self, turn: &Turn<'_, X>, lines: &mut Lines<R>) {
-        if self.credits.taken() == 0 && self.credit_limit.begin(turn.now) {
+    fn begin_to_send<X>(&mut self, turn: &Turn<'_, X>, lines: &mut Lines<R>) {
+        if self.credits.taken() > 0 {
+            return;
+        }
+        let is_limited = self.pacer.on_begin(turn.now, turn.endpoint.config.bypasses);
+        if self.credit_limit.begin(turn.now) | is_limited {
             self.limit_credits(lines);
             self.limit_pace(turn);
         }
