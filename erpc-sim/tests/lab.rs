@@ -53,7 +53,7 @@ fn with_loss_the_rate_of_small_calls_stays_above_its_bar() {
 #[test]
 fn without_control_paths_of_any_length_carry_what_link_and_memory_let_through() {
     for (flows, micros, gbps) in [(1, 10, 25), (1, 100, 25), (1, 1_000, 10), (4, 300, 10)] {
-        let asked = Paths::new(flows, Duration::from_micros(micros), gbps, NONE);
+        let asked = Paths::new(flows, Duration::from_micros(micros), gbps * 1_000, NONE);
         let report = paths::run(&asked);
         let ratio = report.gbps / report.achievable_gbps;
         assert!((0.97..=1.001).contains(&ratio), "{asked:?}: {report:?}");
@@ -65,7 +65,7 @@ fn without_control_paths_of_any_length_carry_what_link_and_memory_let_through() 
 #[test]
 fn credits_follow_the_path_as_far_as_the_receivers_memory_goes() {
     for (micros, gbps, mebibytes, at_least) in [(50_000, 1, 16, 0.8), (1_000, 10, 8, 5.0)] {
-        let path = Paths::new(1, Duration::from_micros(micros), gbps, SWIFT);
+        let path = Paths::new(1, Duration::from_micros(micros), gbps * 1_000, SWIFT);
         let report = paths::run(&Paths { memory: mebibytes << 20, knows_rate: false, ..path });
         assert!(report.gbps >= at_least, "{report:?}");
         assert_eq!(report.counts.drops + report.counts.host_drops, 0, "{report:?}");
@@ -77,7 +77,7 @@ fn credits_follow_the_path_as_far_as_the_receivers_memory_goes() {
 fn swift_fills_the_link_on_paths_a_little_longer_than_timely_expects() {
     for (micros, gbps) in [(25, 25), (40, 25), (60, 25), (120, 25), (300, 10), (1_000, 10)] {
         for knows_rate in [true, false] {
-            let path = Paths::new(1, Duration::from_micros(micros), gbps, SWIFT);
+            let path = Paths::new(1, Duration::from_micros(micros), gbps * 1_000, SWIFT);
             let report = paths::run(&Paths { knows_rate, ..path.clone() });
             assert!(report.gbps >= 0.95 * report.achievable_gbps, "{path:?}: {report:?}");
         }
@@ -88,7 +88,7 @@ fn swift_fills_the_link_on_paths_a_little_longer_than_timely_expects() {
 fn swift_shares_links_of_any_length_and_rate_among_twenty_clients() {
     for (micros, gbps) in [(6, 25), (40, 25), (100, 25), (40, 100), (200, 10), (600, 1)] {
         for knows_rate in [true, false] {
-            let path = Paths::new(20, Duration::from_micros(micros), gbps, SWIFT);
+            let path = Paths::new(20, Duration::from_micros(micros), gbps * 1_000, SWIFT);
             let mut report = paths::run(&Paths { knows_rate, ..path.clone() });
             let queue = report.queue.micros(0.5).expect("it was looked at");
             assert!(report.gbps >= 0.9 * report.achievable_gbps, "{path:?}: {report:?}");
@@ -103,7 +103,7 @@ fn swift_shares_links_of_any_length_and_rate_among_twenty_clients() {
 fn a_slow_path_gets_a_quarter_of_what_a_quick_one_gets_and_not_all() {
     for micros in [[25, 1_000], [25, 200], [100, 1_000]] {
         let rtts = micros.map(Duration::from_micros).to_vec();
-        let path = Paths::new(2, Duration::ZERO, 25, SWIFT);
+        let path = Paths::new(2, Duration::ZERO, 25_000, SWIFT);
         let report = paths::run(&Paths { rtts, ..path });
         let ratio = report.shares[1] / report.shares[0];
         assert!((0.25..=8.0).contains(&ratio), "{micros:?} us: {:?}", report.shares);
@@ -114,7 +114,7 @@ fn a_slow_path_gets_a_quarter_of_what_a_quick_one_gets_and_not_all() {
 #[test]
 fn hosts_that_stand_still_now_and_then_cost_swift_a_fifth_at_most() {
     for (flows, micros, absence) in [(1, 60, 5), (20, 60, 5), (20, 1_000, 5), (1, 1_000, 1)] {
-        let path = Paths::new(flows, Duration::from_micros(micros), 25, SWIFT);
+        let path = Paths::new(flows, Duration::from_micros(micros), 25_000, SWIFT);
         let report = paths::run(&Paths { absence: Some(millis(absence)), ..path.clone() });
         let usual = paths::run(&path);
         assert!(report.gbps >= 0.8 * usual.gbps, "{path:?}: {report:?}, usually {usual:?}");
@@ -125,7 +125,7 @@ fn hosts_that_stand_still_now_and_then_cost_swift_a_fifth_at_most() {
 fn a_path_has_the_round_trip_that_was_asked_for_to_each_host() {
     let rtts = [25, 1_000].map(Duration::from_micros);
     for (at, rtt) in rtts.into_iter().enumerate() {
-        let mut lab = Lab::new(Setting::star_of(&rtts, 25, 3));
+        let mut lab = Lab::new(Setting::star_of(&rtts, 25_000, 3));
         let nothing = Load {
             peers: Vec::new(),
             spread: Spread::Even,

@@ -30,8 +30,8 @@ const SERVER: SimRoute = SimRoute::new(0, 1);
 pub struct Paths {
     /// A round trip through empty queues, by client: as many as there are, each on a host of its own.
     pub rtts: Vec<Duration>,
-    /// Every cable's rate in Gb/s.
-    pub gbps: u64,
+    /// Every cable's rate in Mb/s.
+    pub mbps: u64,
     /// Congestion control of all endpoints.
     pub control: CongestionControl,
     /// Whether endpoints know the rate of their cable.
@@ -69,10 +69,10 @@ pub struct PathsReport {
 impl Paths {
     /// So many clients with the same round trip, without absences, of which all know the rate.
     #[must_use]
-    pub fn new(flows: usize, rtt: Duration, gbps: u64, control: CongestionControl) -> Self {
+    pub fn new(flows: usize, rtt: Duration, mbps: u64, control: CongestionControl) -> Self {
         Self {
             rtts: vec![rtt; flows],
-            gbps,
+            mbps,
             control,
             knows_rate: true,
             credits: 32,
@@ -89,12 +89,13 @@ impl Paths {
 
     /// A round trip with one packet of each client in the queue.
     fn trip(&self, setting: &Setting) -> Duration {
-        let packet = setting.payload() as f64 / setting.payload_share() * 8.0 / self.gbps as f64;
+        let packet =
+            setting.payload() as f64 / setting.payload_share() * 8_000.0 / self.mbps as f64;
         self.longest() + Duration::from_nanos((packet * self.rtts.len() as f64) as u64)
     }
 
     fn setting(&self) -> Setting {
-        let mut setting = Setting::star_of(&self.rtts, self.gbps, self.seed)
+        let mut setting = Setting::star_of(&self.rtts, self.mbps, self.seed)
             .control(self.control)
             .credits(self.credits);
         setting.nic.rtt_noise = self.host_delay.max(LEAST_NOISE);
@@ -125,7 +126,7 @@ impl Paths {
 #[must_use]
 pub fn run(paths: &Paths) -> PathsReport {
     let setting = paths.setting();
-    let link = paths.gbps as f64 * setting.payload_share();
+    let link = paths.mbps as f64 / 1e3 * setting.payload_share();
     let achievable_gbps = link.min(paths.memory_gbps(&setting));
     let trip = paths.trip(&setting);
     let mut lab = Lab::new(setting);
@@ -210,7 +211,7 @@ fn watch(
     let (end, every) = (lab.elapsed() + time, paths.longest() / LOOKS);
     while lab.elapsed() < end {
         lab.run_for(every.min(end - lab.elapsed()));
-        queue.add(lab.queue(SERVER.host) * 8 / paths.gbps);
+        queue.add(lab.queue(SERVER.host) * 8_000 / paths.mbps);
         if let Some(absences) = absences {
             absences.act(lab, 1 + paths.rtts.len());
         }

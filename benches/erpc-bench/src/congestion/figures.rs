@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use erpc_sim::lab::incast::{self, Incast, Moment};
+use erpc_sim::lab::paths::{self, Paths};
 use erpc_sim::lab::scale::{self, Scale};
 use plotters::prelude::*;
 
@@ -33,6 +34,10 @@ const CONTROLS: [(Control, RGBColor); 4] = [
     (Control::Swift, MAGENTA),
     (Control::Dcqcn, GREEN),
 ];
+/// Round trips of the paths that are drawn, in microseconds, and their clients and rate.
+const PATHS: [u64; 11] = [6, 10, 25, 40, 60, 100, 200, 300, 600, 1_000, 2_000];
+const PATH_FLOWS: usize = 20;
+const PATH_MBPS: u64 = 25_000;
 /// Incasts are drawn for so long.
 const TIME: Duration = Duration::from_millis(60);
 /// Points of a distribution.
@@ -54,7 +59,7 @@ struct Axes<'a> {
 
 pub(crate) fn figures(args: &FiguresArgs) -> Result<(), Failure> {
     std::fs::create_dir_all(&args.out).map_err(Failure::of("cannot make the folder"))?;
-    let mut count = 0;
+    let mut count = path_figures(args)?;
     for ways in [20, 50, 100] {
         count += incast_figures(args, ways)?;
     }
@@ -80,6 +85,40 @@ pub(crate) fn figures(args: &FiguresArgs) -> Result<(), Failure> {
         .map_err(Failure::of("cannot draw"))?;
     Line::new().int("figures", count + 1).print();
     Ok(())
+}
+
+/// What many clients get of paths of any length, and how long their packets queue.
+fn path_figures(args: &FiguresArgs) -> Result<u64, Failure> {
+    let controls = [(Control::Timely, BLUE), (Control::Swift, MAGENTA)];
+    let [shares, queues] = [0, 1].map(|_| {
+        controls.map(|(control, color)| Curve {
+            name: control.name().to_owned(),
+            color,
+            points: Vec::new(),
+        })
+    });
+    let mut curves = [shares, queues];
+    for (at, (control, _)) in controls.into_iter().enumerate() {
+        for micros in PATHS {
+            let rtt = Duration::from_micros(micros);
+            let path = Paths::new(PATH_FLOWS, rtt, PATH_MBPS, control.config());
+            let mut report = paths::run(&Paths { seed: args.seed, ..path });
+            let queue = report.queue.micros(0.5).unwrap_or_default();
+            let values = [report.gbps / report.achievable_gbps, queue];
+            for (curves, value) in curves.iter_mut().zip(values) {
+                curves[at].points.push((micros as f64, value));
+            }
+        }
+    }
+    let title = format!("{PATH_FLOWS} clients, {} Gb/s", PATH_MBPS / 1_000);
+    let kinds =
+        [("throughput", "part of the link that is used"), ("queue", "median queueing delay, us")];
+    for ((name, y), curves) in kinds.into_iter().zip(&curves) {
+        let axes = Axes { title: &title, x: "round trip through empty queues, us", y };
+        draw_paths(&args.out.join(format!("paths-{name}.svg")), &axes, curves)
+            .map_err(Failure::of("cannot draw"))?;
+    }
+    Ok(kinds.len() as u64)
 }
 
 /// Queue, throughput and a client's rate with each controller.
@@ -144,6 +183,28 @@ fn draw(path: &Path, axes: &Axes<'_>, curves: &[Curve]) -> Drawn {
     chart.configure_mesh().x_desc(axes.x).y_desc(axes.y).light_line_style(TRANSPARENT).draw()?;
     for Curve { name, color, points } in curves {
         let series = LineSeries::new(points.iter().copied(), color);
+        chart.draw_series(series)?.label(name).legend(swatch(*color));
+    }
+    chart.configure_series_labels().background_style(WHITE).border_style(BLACK).draw()?;
+    root.present()?;
+    Ok(())
+}
+
+/// The same with a logarithmic axis of round trips.
+fn draw_paths(path: &Path, axes: &Axes<'_>, curves: &[Curve]) -> Drawn {
+    let root = SVGBackend::new(path, SIZE).into_drawing_area();
+    root.fill(&WHITE)?;
+    let y = range(curves.iter().flat_map(|curve| &curve.points).map(|point| point.1));
+    let x = PATHS[0] as f64..PATHS[PATHS.len() - 1] as f64;
+    let mut chart = ChartBuilder::on(&root)
+        .caption(axes.title, ("sans-serif", 20))
+        .margin(12)
+        .x_label_area_size(40)
+        .y_label_area_size(70)
+        .build_cartesian_2d(x.log_scale(), y)?;
+    chart.configure_mesh().x_desc(axes.x).y_desc(axes.y).light_line_style(TRANSPARENT).draw()?;
+    for Curve { name, color, points } in curves {
+        let series = LineSeries::new(points.iter().copied(), color).point_size(3);
         chart.draw_series(series)?.label(name).legend(swatch(*color));
     }
     chart.configure_series_labels().background_style(WHITE).border_style(BLACK).draw()?;

@@ -14,9 +14,9 @@ pub(crate) struct PathsArgs {
     /// Microseconds that a packet and its answer take through empty queues; of several, clients take turns
     #[arg(long, required = true, value_delimiter = ',', value_parser = micros)]
     rtt_us: Vec<Duration>,
-    /// Rate of all cables
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=400))]
-    gbps: u64,
+    /// Rate of all cables, in Gb/s
+    #[arg(long, value_parser = mbps)]
+    gbps: Mbps,
     /// Clients, each on a host of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     flows: u32,
@@ -43,6 +43,18 @@ pub(crate) struct PathsArgs {
     seed: u64,
 }
 
+/// A rate, in Mb/s.
+#[derive(Clone, Copy)]
+struct Mbps(u64);
+
+/// Parses a number of Gb/s.
+fn mbps(text: &str) -> Result<Mbps, String> {
+    match text.parse::<f64>() {
+        Ok(gbps) if (0.01..=400.0).contains(&gbps) => Ok(Mbps((gbps * 1e3).round() as u64)),
+        _ => Err("a number of Gb/s, 0.01 to 400, is wanted".into()),
+    }
+}
+
 /// Parses a number of microseconds.
 fn micros(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
@@ -57,7 +69,7 @@ pub(crate) fn paths(args: &PathsArgs) -> Result<(), Failure> {
     let rtts = args.rtt_us.iter().copied().cycle().take(args.flows as usize).collect();
     let mut report = run(&Paths {
         rtts,
-        gbps: args.gbps,
+        mbps: args.gbps.0,
         control: args.cc.config(),
         knows_rate: !args.unknown_rate,
         credits: args.credits,
@@ -71,7 +83,7 @@ pub(crate) fn paths(args: &PathsArgs) -> Result<(), Failure> {
         args.rtt_us.iter().map(|rtt| (rtt.as_nanos() as f64 / 1e3).to_string()).collect();
     Line::new()
         .text("rtt_us", &micros.join(","))
-        .int("link_gbps", args.gbps)
+        .number("link_gbps", Some(args.gbps.0 as f64 / 1e3))
         .int("flows", args.flows.into())
         .text("cc", args.cc.name())
         .number("gbps", Some(report.gbps))
