@@ -148,7 +148,7 @@ fn an_endpoint_that_takes_marks_is_refused_where_there_are_none() {
     let dcqcn = with(CongestionControl::Dcqcn(DcqcnConfig::new()));
     let refused = Rpc::new(bob, dcqcn).err().expect("memory has no marks");
     assert_eq!(refused, NoMarks.into());
-    assert!(refused.to_string().contains("must be Timely or None"), "{refused}");
+    assert!(refused.to_string().contains("must be Swift, Timely or None"), "{refused}");
     assert!(Rpc::new(alice, with(CongestionControl::default())).is_ok());
 }
 
