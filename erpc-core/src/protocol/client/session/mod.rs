@@ -251,14 +251,15 @@ impl<R: Route> OpenSession<R> {
     }
 
     /// Packets are about to leave. After a pause the session has its first credits only, and congestion control begins anew.
+    /// With nothing on its way, calls that wait for a credit are being fed, or will be at the end of the burst.
     #[inline]
-    fn begin_to_send<X>(&mut self, turn: &Turn<'_, X>, lines: &mut Lines<R>) {
+    fn begin_to_send<X>(&mut self, turn: &Turn<'_, X>) {
         if self.credits.taken() > 0 {
             return;
         }
         let is_limited = self.pacer.on_begin(turn.now, turn.endpoint.config.bypasses);
         if self.credit_limit.begin(turn.now) | is_limited {
-            self.limit_credits(lines);
+            self.set_credits();
             self.limit_pace(turn);
         }
     }
@@ -275,9 +276,14 @@ impl<R: Route> OpenSession<R> {
         self.pacer.set_ceiling(ceiling, turn.endpoint.config.bypasses);
     }
 
-    /// Takes over the limits of the path and of congestion control. Calls that wait for a credit may get one.
-    fn limit_credits(&mut self, lines: &mut Lines<R>) {
+    /// Takes over the limits of the path and of congestion control.
+    fn set_credits(&mut self) {
         self.credits.set_limit(self.credit_limit.get().min(self.pacer.window()));
+    }
+
+    /// The same. Calls that wait for a credit may get one.
+    fn limit_credits(&mut self, lines: &mut Lines<R>) {
+        self.set_credits();
         lines.feed_later(self.index(), &self.credits);
     }
 

@@ -49,7 +49,7 @@ impl<R: Route> OpenSession<R> {
     ) {
         let at = self.free.first();
         self.free.remove(at);
-        self.begin_to_send(turn, lines);
+        self.begin_to_send(turn);
         self.arm(turn, new.deadline);
         let layout = self.layout.with_size(new.request.len() as u32);
         let last_cost = self.charges.last_packet(layout.len(layout.packets() - 1));
@@ -191,7 +191,7 @@ impl<R: Route> OpenSession<R> {
         at: SlotIndex,
         at_head: Option<Blocked>,
     ) {
-        self.begin_to_send(turn, lines);
+        self.begin_to_send(turn);
         let Some(call) = self.slots[at].call() else { return };
         let Some(response) = call.response() else { return };
         let (left, on_their_way) = (response.left(), response.on_their_way());
