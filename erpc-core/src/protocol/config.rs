@@ -275,8 +275,8 @@ impl EndpointConfig {
         self
     }
 
-    /// How sessions find the rate at which they send. Default [`CongestionControl::Swift`]. A server paces nothing, whatever is chosen there, as it
-    /// sends what clients ask for; but if its clients use [`CongestionControl::Dcqcn`], the server must choose it,
+    /// How sessions find the rate at which they send. Default [`CongestionControl::Swift`]. A server paces nothing, whatever is
+    /// chosen there, as it sends what clients ask for; but if its clients use [`CongestionControl::Dcqcn`], the server must choose it,
     /// too: otherwise it does not read the marks that it echoes. Over a transport that cannot read marks, such as the one in
     /// memory, an endpoint with it is refused.
     #[must_use]

@@ -231,13 +231,13 @@ impl Swift {
         let doublings = (gap / TARGET_GAP).max(1.0).log2();
         let target = (TARGET + TARGET_PER_DOUBLING * doublings).min(MOST_TARGET);
         let most = self.noise.min(MOST_JITTER);
-        let jitter = (JITTERS * self.jitter).clamp(self.noise * NOISE_PART, most);
+        let jitter = (JITTERS * self.jitter).min(most).max(self.noise * NOISE_PART);
         target * self.stretch() + jitter
     }
 
     fn set(&mut self, packets: f64) {
         let least = self.min_rate * self.base as f64 / (self.datagram * 1e9);
-        self.window = Some(packets.clamp(least, f64::from(u16::MAX)));
+        self.window = Some(packets.max(least).min(f64::from(u16::MAX)));
     }
 
     /// The round trip of the largest packets behind a queue of so many nanoseconds.
@@ -491,6 +491,20 @@ mod tests {
         assert_eq!(swift.window(), 32);
         clock.trip(&mut swift, BASE, 0, 1);
         assert!(swift.is_at_line());
+    }
+
+    #[test]
+    fn neither_a_noisy_transport_nor_a_large_minimum_on_a_long_path_is_out_of_range() {
+        let path = Path {
+            line_rate: None,
+            noise: Duration::from_millis(50),
+            datagram: 1_000,
+            round_trip: Some(1_000_000 * US),
+        };
+        let config = SwiftConfig::new().min_rate(1_000_000_000);
+        let (mut swift, mut clock) = (Swift::new(&config, &path), Clock::new());
+        clock.trips(&mut swift, 9, 3_000_000 * US, 40);
+        assert_eq!(swift.window(), u16::MAX, "the minimum is more than that");
     }
 
     #[test]
