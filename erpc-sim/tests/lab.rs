@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use erpc_core::protocol::{CongestionControl, DcqcnConfig, SwiftConfig, TimelyConfig};
+use erpc_core::transport::MIN_DATAGRAM;
+use erpc_core::wire::HEADER_LEN;
 use erpc_sim::lab::incast::{Incast, IncastReport};
 use erpc_sim::lab::loss::{Goodput, Loss};
 use erpc_sim::lab::paths::Paths;
@@ -112,6 +114,20 @@ fn a_slow_path_gets_a_quarter_of_what_a_quick_one_gets_and_not_all() {
 }
 
 #[test]
+fn a_client_that_joins_others_has_half_its_share_within_fifty_round_trips() {
+    for (others, micros, gbps, seed) in
+        [(1, 6, 100, 2), (1, 100, 25, 3), (19, 6, 10, 4), (19, 25, 25, 5), (19, 60, 1, 6)]
+    {
+        for knows_rate in [true, false] {
+            let path = Paths::new(others + 1, Duration::from_micros(micros), gbps * 1_000, SWIFT);
+            let path = Paths { knows_rate, seed, ..path };
+            let part = paths::join(&path);
+            assert!(part >= 0.5, "{path:?}: {part} of its share");
+        }
+    }
+}
+
+#[test]
 fn hosts_that_stand_still_now_and_then_cost_swift_a_fifth_at_most() {
     for (flows, micros, absence) in [(1, 60, 5), (20, 60, 5), (20, 1_000, 5), (1, 1_000, 1)] {
         let path = Paths::new(flows, Duration::from_micros(micros), 25_000, SWIFT);
@@ -124,12 +140,16 @@ fn hosts_that_stand_still_now_and_then_cost_swift_a_fifth_at_most() {
 #[test]
 fn a_path_has_the_round_trip_that_was_asked_for_to_each_host() {
     let rtts = [25, 1_000].map(Duration::from_micros);
-    for (at, rtt) in rtts.into_iter().enumerate() {
-        let mut lab = Lab::new(Setting::star_of(&rtts, 25_000, 3));
+    let hosts = || rtts.into_iter().enumerate();
+    for (datagram, (at, rtt)) in [MIN_DATAGRAM, 1_472]
+        .into_iter()
+        .flat_map(|datagram| hosts().map(move |host| (datagram, host)))
+    {
+        let mut lab = Lab::new(Setting::star_of(&rtts, 1_000, datagram, 3));
         let nothing = Load {
             peers: Vec::new(),
             spread: Spread::Even,
-            request: 1_028,
+            request: datagram - HEADER_LEN,
             response: 0,
             outstanding: 0,
             start: Duration::ZERO,
@@ -141,7 +161,7 @@ fn a_path_has_the_round_trip_that_was_asked_for_to_each_host() {
         lab.run_for(100 * rtt);
         let measured = lab.latencies([client]).micros(0.5).expect("calls");
         let expected = rtt.as_nanos() as f64 / 1e3;
-        assert!((measured - expected).abs() < 1.0, "{measured} us of {expected}");
+        assert!((measured - expected).abs() < 1.0, "{datagram} bytes: {measured} us of {expected}");
     }
 }
 

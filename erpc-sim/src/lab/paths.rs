@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use erpc_core::protocol::CongestionControl;
-use erpc_core::transport::Link;
+use erpc_core::transport::{ChargeModel, Link, MIN_DATAGRAM};
 
 use super::{Counts, Lab, Load, Samples, Setting, Spread, jain};
 use crate::{Random, SimRoute};
@@ -16,6 +16,8 @@ const OUTSTANDING: usize = 8;
 /// slow link, a client sends no packet in most of the shortest round trips.
 const WARM_UP_TRIPS: u32 = 200;
 const TRIPS: u32 = 100;
+/// Round trips in which a client that joins the others is to come to a share, and those in which that is measured.
+const JOIN_TRIPS: u32 = 50;
 /// The queue is looked at so often in a round trip.
 const LOOKS: u32 = 10;
 /// Hosts are away so often, if at all.
@@ -38,8 +40,12 @@ pub struct Paths {
     pub knows_rate: bool,
     /// Packets on their way per session at first.
     pub credits: u16,
-    /// What the receive queues hold, in bytes.
+    /// What the receive queues hold, in bytes: of datagrams if they are rings, and otherwise as `charge` counts.
     pub memory: u64,
+    /// How the receive queues count.
+    pub charge: ChargeModel,
+    /// Bytes of a datagram.
+    pub datagram: usize,
     /// One host, another one each time, is away so long every 50 ms.
     pub absence: Option<Duration>,
     /// What the hosts add to a round trip at most, in all: 5 us as over memory, where loops spin; 200 us as over kernel UDP,
@@ -77,6 +83,8 @@ impl Paths {
             knows_rate: true,
             credits: 32,
             memory: 16 << 20,
+            charge: ChargeModel::Ring,
+            datagram: MIN_DATAGRAM,
             absence: None,
             host_delay: LEAST_NOISE,
             seed: 1,
@@ -95,7 +103,7 @@ impl Paths {
     }
 
     fn setting(&self) -> Setting {
-        let mut setting = Setting::star_of(&self.rtts, self.mbps, self.seed)
+        let mut setting = Setting::star_of(&self.rtts, self.mbps, self.datagram, self.seed)
             .control(self.control)
             .credits(self.credits);
         setting.nic.rtt_noise = self.host_delay.max(LEAST_NOISE);
@@ -106,8 +114,13 @@ impl Paths {
         if self.host_delay > LEAST_NOISE {
             setting.wake_nanos = self.host_delay.as_nanos() as u64 / 2;
         }
-        let packets = self.memory / setting.nic.max_datagram as u64;
-        setting.nic.rx_capacity = packets as u32 * setting.datagram_charge();
+        setting.nic.charge = self.charge;
+        setting.nic.rx_capacity = match self.charge {
+            ChargeModel::Ring => {
+                (self.memory / self.datagram as u64) as u32 * ChargeModel::RING_ENTRY
+            }
+            _ => u32::try_from(self.memory).unwrap_or(u32::MAX),
+        };
         setting
     }
 
@@ -130,7 +143,7 @@ pub fn run(paths: &Paths) -> PathsReport {
     let achievable_gbps = link.min(paths.memory_gbps(&setting));
     let trip = paths.trip(&setting);
     let mut lab = Lab::new(setting);
-    let clients = add_endpoints(&mut lab, paths);
+    let clients = add_endpoints(&mut lab, paths, Duration::ZERO);
     let mut absences = paths.absence.map(|longest| Absences::new(longest, paths.seed));
     let mut queue = Samples::default();
     watch(&mut lab, paths, trip * WARM_UP_TRIPS, &mut absences, &mut queue);
@@ -151,8 +164,26 @@ pub fn run(paths: &Paths) -> PathsReport {
     }
 }
 
-/// The server, which is number 0, and the clients, which begin within a round trip; the numbers of the latter.
-fn add_endpoints(lab: &mut Lab, paths: &Paths) -> Vec<usize> {
+/// The last client joins when the others have shared the link for 200 round trips. Returns what it gets in 50 round trips after its
+/// first 50, as a part of its fair share.
+#[must_use]
+pub fn join(paths: &Paths) -> f64 {
+    let setting = paths.setting();
+    let trip = paths.trip(&setting);
+    let mut lab = Lab::new(setting);
+    let at = trip * WARM_UP_TRIPS;
+    let clients = add_endpoints(&mut lab, paths, at);
+    lab.run_for(at + paths.longest() + trip * JOIN_TRIPS);
+    lab.clear();
+    lab.run_for(trip * JOIN_TRIPS);
+    let shares: Vec<u64> = clients.iter().map(|&client| lab.meter().delivered(client)).collect();
+    let all: u64 = shares.iter().sum();
+    shares.last().map_or(0.0, |&newcomer| newcomer as f64 * shares.len() as f64 / all as f64)
+}
+
+/// The server, which is number 0, and the clients, which begin within a round trip, the last one so much later; the numbers
+/// of the clients.
+fn add_endpoints(lab: &mut Lab, paths: &Paths, last: Duration) -> Vec<usize> {
     let mut random = Random::new(paths.seed).fork(4);
     let load = Load {
         peers: Vec::new(),
@@ -164,7 +195,10 @@ fn add_endpoints(lab: &mut Lab, paths: &Paths) -> Vec<usize> {
     };
     lab.add(SERVER, load.clone());
     let clients = paths.rtts.iter().zip(1..).map(|(rtt, host)| {
-        let start = Duration::from_nanos(random.below(rtt.as_nanos() as u64));
+        let mut start = Duration::from_nanos(random.below(rtt.as_nanos() as u64));
+        if host as usize == paths.rtts.len() {
+            start += last;
+        }
         let load = Load { peers: vec![SERVER], outstanding: OUTSTANDING, start, ..load.clone() };
         let client = lab.add_client(SimRoute::new(host, 1), load);
         lab.vary_requests(client, REQUEST.0);

@@ -50,28 +50,34 @@ impl Setting {
     #[must_use]
     pub fn pair(gbps: u64, base_rtt: Duration, seed: u64) -> Self {
         let link = |delay_nanos| Link { rate_mbps: gbps * 1_000, delay_nanos };
-        let delay = delay_of(base_rtt, gbps * 1_000, 1);
+        let delay = delay_of(base_rtt, gbps * 1_000, DATAGRAM, 1);
         Self::new(Topology::pair(link(delay)), seed)
     }
 
     /// So many hosts around a switch with 12 MB of buffer, which marks above 100 kB.
     #[must_use]
     pub fn star(hosts: u32, gbps: u64, base_rtt: Duration, seed: u64) -> Self {
-        let link =
-            Link { rate_mbps: gbps * 1_000, delay_nanos: delay_of(base_rtt, gbps * 1_000, 2) };
+        let link = Link {
+            rate_mbps: gbps * 1_000,
+            delay_nanos: delay_of(base_rtt, gbps * 1_000, DATAGRAM, 2),
+        };
         Self::new(Topology::star(hosts, link, SwitchConfig::default()), seed)
     }
 
-    /// A host, the first one, and around the same switch others, to each of which a round trip takes so long.
+    /// A host, the first one, and around the same switch others, to each of which a round trip takes so long. Datagrams have up
+    /// to `datagram` bytes.
     #[must_use]
-    pub fn star_of(base_rtts: &[Duration], mbps: u64, seed: u64) -> Self {
+    pub fn star_of(base_rtts: &[Duration], mbps: u64, datagram: usize, seed: u64) -> Self {
         let shortest = base_rtts.iter().copied().min().unwrap_or_default();
-        let first = delay_of(shortest, mbps, 2);
+        let first = delay_of(shortest, mbps, datagram, 2);
         // What is left of the way for the host's own cable.
-        let delays = base_rtts.iter().map(|rtt| 2 * delay_of(*rtt, mbps, 2) - first);
+        let delays = base_rtts.iter().map(|rtt| 2 * delay_of(*rtt, mbps, datagram, 2) - first);
         let links = std::iter::once(first).chain(delays);
         let links = links.map(|delay_nanos| Link { rate_mbps: mbps, delay_nanos });
-        Self::new(Topology::star_of(links, SwitchConfig::default()), seed)
+        let mut setting = Self::new(Topology::star_of(links, SwitchConfig::default()), seed);
+        setting.nic.max_datagram = datagram;
+        setting.nic.inline = datagram;
+        setting
     }
 
     /// Any network.
@@ -132,8 +138,8 @@ impl Setting {
 
 /// The length of each cable, in nanoseconds, for a packet of the largest size and its answer to take `base_rtt` over
 /// `cables` of them and back.
-fn delay_of(base_rtt: Duration, mbps: u64, cables: u64) -> u64 {
-    let bytes = (DATAGRAM + HEADER_LEN) as u64 + 2 * WIRE_OVERHEAD_BYTES;
+fn delay_of(base_rtt: Duration, mbps: u64, datagram: usize, cables: u64) -> u64 {
+    let bytes = (datagram + HEADER_LEN) as u64 + 2 * WIRE_OVERHEAD_BYTES;
     let sending = cables * bytes * 8_000 / mbps;
     (base_rtt.as_nanos() as u64).saturating_sub(sending) / (2 * cables)
 }

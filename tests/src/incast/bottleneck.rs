@@ -2,16 +2,21 @@
 
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
-use super::hop::{Hop, Port};
+use super::hop::Hop;
+use super::line::Port;
 use erpc_test_tools::netns::{Namespace, run};
 use erpc_test_tools::tun;
 
 /// Addresses that nobody has: TEST-NET-1 and TEST-NET-2. The router has the first of each.
-const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const TO_SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-const CLIENTS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+pub(super) const CLIENTS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 const TO_CLIENTS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+
+/// Bytes of a packet, as most links have it.
+const ETHERNET: usize = 1_500;
 
 /// Names of interfaces: the hosts' only one, and the router's two.
 const HOST: &str = "erpc0";
@@ -28,7 +33,7 @@ const BURST: u32 = 32_768;
 ///  198.51.100.2      .1        192.0.2.1      .2
 ///
 ///   clients ─────────── thread ════════════ server        Bottleneck::marking: two TUN devices
-///  198.51.100.2                           192.0.2.2
+///  198.51.100.2                           192.0.2.2      LongPath::new: likewise, the thread is the server's
 /// ```
 ///
 /// Packets that a router has taken up no longer count as the senders' own: the queue is the network's, not that of the senders'
@@ -83,9 +88,9 @@ impl Bottleneck {
     /// What the machine says against it.
     pub fn marking(rate_mbit: u64, queue: u64) -> Result<Self, String> {
         let (clients, server) = (Namespace::new("clients")?, Namespace::new("server")?);
-        let devices = [tunnel(&clients, CLIENTS)?, tunnel(&server, SERVER)?];
-        let (rate, burst) = (rate_mbit * 125_000, BURST.into());
-        let port = Port { rate, buffer: Self::BUFFER, burst, mark_above: queue };
+        let devices = [tunnel(&clients, CLIENTS, ETHERNET)?, tunnel(&server, SERVER, ETHERNET)?];
+        let rate = rate_mbit * 125_000;
+        let port = Port { rate, buffer: Self::BUFFER, mark_above: queue, delay: Duration::ZERO };
         let router = Router::Thread(Hop::start(port, devices));
         Ok(Self { router, clients, server, rate_mbit })
     }
@@ -139,11 +144,11 @@ fn cable(
 }
 
 /// From `host` to a thread.
-fn tunnel(host: &Namespace, ip: Ipv4Addr) -> Result<File, String> {
+pub(super) fn tunnel(host: &Namespace, ip: Ipv4Addr, mtu: usize) -> Result<File, String> {
     let device = host.within(|| tun::open(HOST))?;
     host.ip(&format!("address add {ip}/32 dev {HOST}"))?;
     // No packet waits there for long, and none shall be lost.
-    host.ip(&format!("link set {HOST} txqueuelen 4096 up"))?;
+    host.ip(&format!("link set {HOST} mtu {mtu} txqueuelen 4096 up"))?;
     host.ip(&format!("route add default dev {HOST}"))?;
     Ok(device)
 }

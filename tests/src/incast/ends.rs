@@ -13,10 +13,10 @@ use super::scheduling::LoopGaps;
 use crate::raw::listening;
 
 /// The one method: answered with the request's length.
-const LENGTH: u32 = 1;
+pub(super) const LENGTH: u32 = 1;
 
 /// Answers requests, and counts nothing: its transport does.
-struct IncastServer;
+pub(super) struct IncastServer;
 
 impl App<Udp> for IncastServer {
     fn on_request(

@@ -1,6 +1,6 @@
-//! A router in user space, whose slow port marks packets behind a long queue: not every kernel has a queue that does.
+//! A router in user space between two hosts, whose cables may be slow, long or both: not every kernel has a queue that marks
+//! packets, or one that keeps them for some time.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
@@ -12,29 +12,18 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::line::{Line, Port};
 use super::scheduling::{Priority, raise_priority};
 use erpc_test_tools::limit::millis;
 
-/// What a frame has besides its packet, so that the port's rate means the same as a kernel's.
-const ETHERNET: u64 = 14;
-const LONGEST: usize = 1_500;
+/// Bytes of a packet: as Ethernet's largest, where cards and switches were told so.
+pub(super) const LONGEST: usize = 9_000;
 /// Packets of one side that are taken up before the other's turn comes, and the port's.
 const BATCH: usize = 64;
-/// How soon it notices that it is to end.
+/// A packet that is found late has come since the last look, but no longer ago than this.
+const LATE: Duration = millis(1);
+/// How soon the thread notices that it is to end.
 const LOOK: Duration = millis(10);
-
-/// A slow port.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Port {
-    /// In bytes per second, frames with their headers.
-    pub(super) rate: u64,
-    /// Bytes of frames that may wait; what comes then is dropped.
-    pub(super) buffer: u64,
-    /// Bytes that it may be late by and send at once then.
-    pub(super) burst: u64,
-    /// Packets that find more bytes before them are marked, if their senders react to marks.
-    pub(super) mark_above: u64,
-}
 
 #[derive(Default, Debug)]
 struct Counts {
@@ -43,7 +32,7 @@ struct Counts {
     stop: AtomicBool,
 }
 
-/// The router, a thread of its own.
+/// A router that is a thread of its own.
 #[derive(Debug)]
 pub(super) struct Hop {
     counts: Arc<Counts>,
@@ -57,9 +46,13 @@ impl Hop {
         let shared = Arc::clone(&counts);
         let thread = thread::spawn(move || {
             raise_priority(Priority::Probe);
-            let [clients, server] = devices;
-            let queue = Queue { port, waiting: VecDeque::new(), bytes: 0, free: Instant::now() };
-            Router { clients, server, queue, counts: shared }.run();
+            let mut router = Router::new([port, Port::OPEN], devices);
+            while !shared.stop.load(Ordering::Relaxed) {
+                router.turn();
+                shared.backlog.store(router.backlog(), Ordering::Relaxed);
+                shared.drops.store(router.drops(), Ordering::Relaxed);
+                router.wait();
+            }
         });
         Self { counts, thread: Some(thread) }
     }
@@ -81,93 +74,73 @@ impl Drop for Hop {
     }
 }
 
-/// The port's queue.
-struct Queue {
-    port: Port,
-    waiting: VecDeque<Vec<u8>>,
-    bytes: u64,
-    /// When the port has sent what it was given.
-    free: Instant,
-}
-
-impl Queue {
-    /// Takes up a packet; false if there is no room for it.
-    fn push(&mut self, mut packet: Vec<u8>) -> bool {
-        if self.bytes > self.port.mark_above {
-            mark(&mut packet);
-        }
-        let bytes = packet.len() as u64 + ETHERNET;
-        if self.bytes + bytes > self.port.buffer {
-            return false;
-        }
-        self.bytes += bytes;
-        self.waiting.push_back(packet);
-        true
-    }
-
-    fn time(&self, bytes: u64) -> Duration {
-        Duration::from_nanos(bytes * 1_000_000_000 / self.port.rate)
-    }
-
-    /// The next packet, if its time has come.
-    fn pop(&mut self, now: Instant) -> Option<Vec<u8>> {
-        if self.free > now {
-            return None;
-        }
-        let packet = self.waiting.pop_front()?;
-        let bytes = packet.len() as u64 + ETHERNET;
-        self.bytes -= bytes;
-        let earliest = now.checked_sub(self.time(self.port.burst)).unwrap_or(now);
-        self.free = self.free.max(earliest) + self.time(bytes);
-        Some(packet)
-    }
-
-    /// How long until a packet's time comes.
-    fn idle(&self, now: Instant) -> Duration {
-        match self.waiting.is_empty() {
-            true => LOOK,
-            false => self.free.saturating_duration_since(now).min(LOOK),
-        }
-    }
-}
-
-struct Router {
-    clients: File,
-    server: File,
-    queue: Queue,
-    counts: Arc<Counts>,
+/// A router that moves packets when it is told to.
+#[derive(Debug)]
+pub(super) struct Router {
+    devices: [File; 2],
+    /// From the first device to the second, and from the second to the first.
+    lines: [Line; 2],
+    drops: u64,
+    /// Up to when it knows what has come.
+    looked: Instant,
 }
 
 impl Router {
-    fn run(mut self) {
-        let mut buffer = [0; LONGEST];
-        while !self.counts.stop.load(Ordering::Relaxed) {
-            for _ in 0..BATCH {
-                let Some(packet) = read(&self.clients, &mut buffer) else { break };
-                if !self.queue.push(packet.to_vec()) {
-                    self.counts.drops.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-            for _ in 0..BATCH {
-                let Some(packet) = read(&self.server, &mut buffer) else { break };
-                write(&self.clients, packet);
-            }
-            let now = Instant::now();
-            while let Some(packet) = self.queue.pop(now) {
-                write(&self.server, &packet);
-            }
-            self.counts.backlog.store(self.queue.bytes, Ordering::Relaxed);
-            self.wait(self.queue.idle(Instant::now()));
-        }
+    /// Passes packets on between two TUN devices, each to the other through its port.
+    pub(super) fn new(ports: [Port; 2], devices: [File; 2]) -> Self {
+        Self { devices, lines: ports.map(Line::new), drops: 0, looked: Instant::now() }
     }
 
-    fn wait(&self, time: Duration) {
-        let devices = [&self.clients, &self.server];
-        let mut fds = devices.map(|device| PollFd::from_borrowed_fd(device.as_fd(), PollFlags::IN));
+    /// Takes up what has come, 64 packets of each side at most, and delivers what has arrived. Does not wait. Returns how many
+    /// packets it moved.
+    pub(super) fn turn(&mut self) -> usize {
+        let since = self.looked;
+        self.looked = Instant::now();
+        let late = self.looked.checked_sub(LATE).unwrap_or(self.looked);
+        let since = since.max(late);
+        let mut buffer = [0; LONGEST];
+        let mut moved = 0;
+        for (device, line) in self.devices.iter().zip(&mut self.lines) {
+            for _ in 0..BATCH {
+                let Some(packet) = read(device, &mut buffer) else { break };
+                moved += 1;
+                // Not the time before: it may have come since.
+                self.drops += u64::from(!line.push(since, Instant::now(), packet.to_vec()));
+            }
+        }
+        let now = Instant::now();
+        for (line, device) in self.lines.iter_mut().zip(self.devices.iter().rev()) {
+            while let Some(packet) = line.pop(now) {
+                moved += 1;
+                write(device, &packet);
+            }
+        }
+        moved
+    }
+
+    /// Bytes that wait for the first port.
+    pub(super) fn backlog(&mut self) -> u64 {
+        self.lines[0].backlog(self.looked)
+    }
+
+    /// Packets that a port had no room for.
+    pub(super) fn drops(&self) -> u64 {
+        self.drops
+    }
+
+    /// Until a packet comes or arrives, or for 10 ms.
+    fn wait(&mut self) {
+        let arrival = self.lines.iter().filter_map(Line::next_arrival).min();
+        let left = |next: Instant| next.saturating_duration_since(Instant::now());
+        let time = arrival.map_or(LOOK, left).min(LOOK);
+        let devices = [self.devices[0].as_fd(), self.devices[1].as_fd()];
+        let mut fds = devices.map(|device| PollFd::from_borrowed_fd(device, PollFlags::IN));
         let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
         if let Err(errno) = poll(&mut fds, Some(&time)) {
             assert_eq!(errno, Errno::INTR, "two descriptors can be watched");
         }
+        // What is there now has just come, for it ends the wait.
+        self.looked = Instant::now();
     }
 }
 
@@ -182,92 +155,4 @@ fn read<'b>(mut device: &File, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
 fn write(mut device: &File, packet: &[u8]) {
     let len = device.write(packet).expect("the host takes its packets");
     assert_eq!(len, packet.len());
-}
-
-/// Sets the mark (CE, RFC 3168) of an IPv4 packet whose sender reacts to it.
-fn mark(packet: &mut [u8]) {
-    let is_capable = matches!(packet, [version, class, ..] if *version >> 4 == 4 && !matches!(*class & 0b11, 0b00 | 0b11));
-    if !is_capable {
-        return;
-    }
-    packet[1] |= 0b11;
-    let len = usize::from(packet[0] & 0xf) * 4;
-    packet[10..12].fill(0);
-    let sum = checksum(&packet[..len]);
-    packet[10..12].copy_from_slice(&sum.to_be_bytes());
-}
-
-/// RFC 1071, of whole words.
-fn checksum(header: &[u8]) -> u16 {
-    let words =
-        header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-    let sum: u32 = words.sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    !((sum & 0xffff) + (sum >> 16)) as u16
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The example of RFC 1071's readers everywhere: its checksum is 0xb861.
-    const HEADER: [u8; 20] = [
-        0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8, 0x00,
-        0x01, 0xc0, 0xa8, 0x00, 0xc7,
-    ];
-
-    fn with_class(class: u8) -> [u8; 20] {
-        let mut header = HEADER;
-        header[1] = class;
-        header[10..12].fill(0);
-        let sum = checksum(&header);
-        header[10..12].copy_from_slice(&sum.to_be_bytes());
-        header
-    }
-
-    #[test]
-    fn only_those_who_heed_marks_are_marked_and_the_checksum_is_right() {
-        assert_eq!(with_class(0), HEADER);
-        for (class, after) in [(0b00, 0b00), (0b01, 0b11), (0b10, 0b11), (0b11, 0b11), (0xba, 0xbb)]
-        {
-            let mut packet = with_class(class);
-            mark(&mut packet);
-            assert_eq!(packet, with_class(after), "class {class:#b}");
-        }
-        let mut six = [0x60, 0x20, 0, 0];
-        mark(&mut six);
-        assert_eq!(six, [0x60, 0x20, 0, 0], "another protocol");
-    }
-
-    fn queue() -> (Queue, Instant) {
-        // A byte takes a microsecond.
-        let port = Port { rate: 1_000_000, buffer: 4_000, burst: 2_000, mark_above: 1_000 };
-        let free = Instant::now();
-        (Queue { port, waiting: VecDeque::new(), bytes: 0, free }, free)
-    }
-
-    fn packet(bytes: u64) -> Vec<u8> {
-        let mut packet = with_class(0b10).to_vec();
-        packet.resize((bytes - ETHERNET) as usize, 0);
-        packet
-    }
-
-    #[test]
-    fn the_port_keeps_its_rate_marks_behind_the_threshold_and_drops_beyond_the_buffer() {
-        let (mut queue, start) = queue();
-        let after = |micros| start + Duration::from_micros(micros);
-        let taken: Vec<bool> = (0..5).map(|_| queue.push(packet(1_000))).collect();
-        assert_eq!((taken, queue.bytes), (vec![true, true, true, true, false], 4_000));
-        let marks: Vec<u8> = queue.waiting.iter().map(|packet| packet[1]).collect();
-        assert_eq!(marks, [0b10, 0b10, 0b11, 0b11]);
-        assert!(queue.pop(start).is_some() && queue.pop(after(999)).is_none());
-        assert_eq!(queue.idle(after(400)), Duration::from_micros(600));
-        assert!(queue.pop(after(1_000)).is_some());
-        // Late by less than the burst, it makes up for it; later, for no more than that.
-        assert!(queue.pop(after(3_500)).is_some() && queue.pop(after(3_500)).is_some());
-        assert_eq!((queue.bytes, queue.idle(after(3_500))), (0, LOOK));
-        (0..4).for_each(|_| assert!(queue.push(packet(1_000))));
-        let sent = (0..4).map_while(|_| queue.pop(after(100_000))).count();
-        assert_eq!(sent, 3, "two of the burst, and the one whose time it is");
-    }
 }

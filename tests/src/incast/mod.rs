@@ -1,9 +1,12 @@
 //! Many clients send to one server through one slow port, with the kernel's UDP between network namespaces: how long
-//! the port's queue gets, and what comes through.
+//! the port's queue gets, and what comes through. And one client that is far away: see [`LongPath`].
 
 mod bottleneck;
+mod distant;
 mod ends;
 mod hop;
+mod line;
+mod mark;
 mod probe;
 mod scheduling;
 
@@ -21,6 +24,7 @@ use erpc_test_tools::limit::millis;
 use erpc_test_tools::statistics::jain;
 
 pub use self::bottleneck::Bottleneck;
+pub use self::distant::{Distant, DistantReport, LongPath};
 
 /// Ports of the server's host.
 const CALLS: u16 = 7_000;

@@ -69,14 +69,13 @@ pub(crate) fn paths(args: &PathsArgs) -> Result<(), Failure> {
     let rtts = args.rtt_us.iter().copied().cycle().take(args.flows as usize).collect();
     let mut report = run(&Paths {
         rtts,
-        mbps: args.gbps.0,
-        control: args.cc.config(),
         knows_rate: !args.unknown_rate,
         credits: args.credits,
         memory: args.memory_mib << 20,
         absence: args.absence_ms,
         host_delay: args.host_us,
         seed: args.seed,
+        ..Paths::new(0, Duration::ZERO, args.gbps.0, args.cc.config())
     });
     let [p50, p99] = [0.5, 0.99].map(|quantile| report.queue.micros(quantile));
     let micros: Vec<String> =

@@ -5,6 +5,7 @@
 //! (thesis section 6.4.2).
 
 use super::pace::Pace;
+use crate::mutants::mutant;
 use crate::protocol::congestion::{Congestion, Controller, Sample};
 use crate::protocol::index::{SlotIndex, SlotSet};
 use crate::protocol::measurement::Bypasses;
@@ -96,6 +97,12 @@ impl Pacer {
         self.set_pace(bypasses);
     }
 
+    /// The session's full packets have so many bytes from now on.
+    pub(super) fn set_datagram(&mut self, bytes: u32, bypasses: Bypasses) {
+        self.congestion.set_datagram(bytes);
+        self.set_pace(bypasses);
+    }
+
     /// A packet was lost.
     #[cold]
     pub(super) fn on_loss(&mut self, now: Instant, in_flight: u32, bypasses: Bypasses) {
@@ -105,7 +112,10 @@ impl Pacer {
 
     /// The session sends no more than so many bytes per second from now on.
     pub(super) fn set_ceiling(&mut self, bytes_per_second: u64, bypasses: Bypasses) {
-        self.ceiling = bytes_per_second;
+        self.ceiling = match mutant!(CeilingOnlyFalls) {
+            true => self.ceiling.min(bytes_per_second),
+            false => bytes_per_second,
+        };
         self.set_pace(bypasses);
     }
 

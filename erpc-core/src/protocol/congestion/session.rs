@@ -71,6 +71,13 @@ impl Congestion {
         }
     }
 
+    /// Full packets have so many bytes from now on.
+    pub(in crate::protocol) fn set_datagram(&mut self, bytes: u32) {
+        if let Self::Swift(swift) = self {
+            swift.set_datagram(bytes);
+        }
+    }
+
     /// Whether a sample would change nothing, and [`Controller::on_rtt`] need not be called.
     #[inline]
     pub(in crate::protocol) fn is_calm(&self, sample: &Sample) -> bool {

@@ -8,15 +8,18 @@
 //! What differs from the paper, whose network is one datacenter that it knows:
 //!
 //! * **The length of the path is measured**: the least round trip, from the handshake on. The target is a queueing delay on
-//!   top of it, so no parameter speaks of hops. A session that joins a standing queue would measure too much. Therefore a cut
-//!   goes below the target, to where the queue is empty: all sessions see the same queue, so they cut at about the same
-//!   time, and each sees the path empty once per cycle.
+//!   top of it, so no parameter speaks of hops. A session that joins a standing queue measures too much. Therefore a session
+//!   that gets its first window *dips*: for a round trip it sends an eighth, so that its own part of the queue drains and it
+//!   measures the rest of the path (as BBR's ProbeRTT does). And cuts of six packets or more go below the target, to where the
+//!   queue is empty: all sessions see the same queue, so they cut at about the same time, and each sees the path empty once
+//!   per cycle.
 //! * **The target follows the session's rate**, not its window: it grows with the logarithm of the time between its packets.
 //!   A session with less than its share has a longer target, so a session with more cuts first, also if their round trips
 //!   differ. Above 3 ms targets scale with the path.
 //! * **Growth scales with the square root of the window** (a binomial algorithm, Bansal and Balakrishnan, INFOCOM'01), and
 //!   doubles from round trip to round trip while there is no queue: a fixed step is too large for hundreds of sessions and
-//!   too small for a thousand packets.
+//!   too small for a thousand packets. Below five packets, where that would be a large part of the window, growth is a part of
+//!   the window and *cuts* scale with the root instead: windows come together as they do above, in smaller steps.
 //! * **A host that stands still is forgiven.** It looks like a queue far above the target, which is gone a round trip later.
 //!   The window then goes back half the way in each round trip, until it sees a queue again.
 //! * **The link's rate need not be known.** A session is *free* until it first sees a queue: its credits are its only limit.
@@ -26,6 +29,7 @@
 
 use super::config::SwiftConfig;
 use super::controller::{Controller, LOSSY_TRIPS, Path, Sample};
+use crate::mutants::mutant;
 use crate::time::Instant;
 
 /// The target of a session that sends a packet every 100 ns, in nanoseconds.
@@ -53,21 +57,25 @@ const NOISY_SAMPLES: u32 = 8;
 const RARE: f64 = 0.1;
 /// Growth per round trip: so many packets times the root of the window, in packets.
 const STEP: f64 = 0.125;
-/// And at least this part of the window.
+/// And at least and at most these parts of the window.
 const LEAST_STEP: f64 = 0.005;
-/// A window below so many packets is narrow: the link has a few packets of each session in its queue, and any change of rate
-/// is seen many round trips later. Such windows grow by smaller steps, shrink by smaller parts unless the queue is [`FAR`]
-/// times the target, and the delay that their rate follows is smoothed.
-const NARROW: f64 = 0.35;
-const STEP_NARROW: f64 = 0.04;
-const LEAST_LEFT_NARROW: f64 = 0.9;
+const MOST_STEP: f64 = 0.056;
+/// A window below so many packets shrinks by a smaller part, in proportion to its root, unless the queue is [`FAR`] times the
+/// target: where sessions have few packets each, one packet more or less in the queue would move all of them far. And the
+/// session with more shrinks by more.
+const GENTLE: f64 = 6.0;
 const FAR: f64 = 4.0;
+/// A window below so many packets is narrow: any change of rate is seen many round trips later. The delay that its rate follows is
+/// smoothed.
+const NARROW: f64 = 0.35;
 const SMOOTHING: f64 = 0.1;
 /// Round trips without a cut after which growth doubles each time, and the largest growth, as a part of the window.
 const HYPER_AFTER: u32 = 16;
 const MOST_GROWTH: f64 = 0.25;
-/// What is left of a window after a cut, at least (`max_mdf` in section 3.2).
-const LEAST_LEFT: f64 = 0.5;
+/// What a cut takes of a window at most (`max_mdf` in section 3.2).
+const MOST_CUT: f64 = 0.5;
+/// What is left of the packets of a free session while it dips.
+const DIP: f64 = 0.125;
 /// Round trips without a queue after which a window that a queue [`FAR`] above the target has cut goes back to what it was:
 /// half the way each time, until this part is missing.
 const BACK_AFTER: u32 = 1;
@@ -88,6 +96,9 @@ const IDLE: f64 = 16.0;
 /// A session whose window was so many times what it had on its way, for [`HYPER_AFTER`] round trips, is free again.
 const UNUSED: f64 = 2.0;
 
+/// Links that a packet crosses, as slow as the slowest that is known. A session whose first large packets met a queue does not
+/// take it for the time that they need for being large.
+const LINKS: f64 = 4.0;
 /// No path counts as longer, in nanoseconds; nothing was measured yet.
 const LONGEST_PATH: u64 = 4_000_000_000;
 
@@ -108,6 +119,8 @@ pub(crate) struct Swift {
     /// The path's length: the least round trip of any packet, and of the largest ones, in nanoseconds.
     base: u64,
     full_base: u64,
+    /// By how much the latter is longer at most.
+    most_longer: u64,
     /// No target is exceeded by less than this, in nanoseconds.
     calm: u64,
     /// In packets; `None` while the session is free.
@@ -118,6 +131,10 @@ pub(crate) struct Swift {
     epoch: Epoch,
     /// The window before a cut that a queue far above the target made. It may have been a host that stood still.
     before: Option<f64>,
+    /// The window after a dip, while the session dips.
+    dip: Option<f64>,
+    /// The most packets on their way in the last epoch.
+    last_used: f64,
     /// Decisions in a row that found no queue, or one.
     calm_trips: u32,
     cuts: u32,
@@ -154,7 +171,7 @@ impl Swift {
     pub(super) fn new(config: &SwiftConfig, path: &Path) -> Self {
         let line = path.line_rate.map(|line| line.max(1) as f64);
         let mut swift = Self {
-            datagram: f64::from(path.datagram.max(1)),
+            datagram: 1.0,
             line,
             min_rate: config.min(path.line_rate) as f64,
             noise: path.noise.as_nanos() as f64,
@@ -162,11 +179,14 @@ impl Swift {
             last_queue: 0,
             base: 0,
             full_base: LONGEST_PATH,
+            most_longer: LONGEST_PATH,
             calm: 0,
             window: None,
             queue: 0,
             epoch: Epoch::at(Instant::ZERO),
             before: None,
+            dip: None,
+            last_used: 0.0,
             calm_trips: 0,
             cuts: 0,
             first_queue: 0,
@@ -176,12 +196,22 @@ impl Swift {
             lossy_trips: 0,
         };
         swift.set_base(path.round_trip.unwrap_or(LONGEST_PATH));
+        swift.set_datagram(path.datagram);
         swift
     }
 
     fn set_base(&mut self, nanos: u64) {
         self.base = nanos.clamp(1, LONGEST_PATH);
+        self.full_base = self.full_base.min(self.base.saturating_add(self.most_longer));
         self.calm = self.base + (TARGET * self.stretch() + self.noise * NOISE_PART) as u64;
+    }
+
+    /// Full packets have so many bytes from now on. Their shortest round trip is measured anew.
+    pub(super) fn set_datagram(&mut self, bytes: u32) {
+        self.datagram = f64::from(bytes.max(1));
+        let most_longer = |line| (LINKS * self.datagram * 1e9 / line) as u64;
+        self.most_longer = self.line.map_or(LONGEST_PATH, most_longer);
+        self.full_base = LONGEST_PATH.min(self.base.saturating_add(self.most_longer));
     }
 
     /// By how much the path's length multiplies targets.
@@ -253,7 +283,7 @@ impl Swift {
         let pause = IDLE * self.trip(self.queue) as f64 / window.min(1.0);
         if now.nanos_since(self.last_rtt) as f64 >= pause {
             self.window = None;
-            self.before = None;
+            (self.before, self.dip, self.last_used) = (None, None, 0.0);
             (self.calm_trips, self.cuts, self.lossy_trips) = (0, 0, 0);
             (self.queue, self.is_queued) = (0, false);
             self.epoch = Epoch::at(now);
@@ -264,7 +294,14 @@ impl Swift {
     fn decide(&mut self, now: Instant) {
         let Epoch { since, queue, in_flight, .. } = self.epoch;
         self.epoch = Epoch::at(now);
+        if let Some(window) = self.dip.take() {
+            self.set(window);
+            self.last_used = window;
+            return;
+        }
+        // An epoch with few packets on their way, as after a dip or an absence, does not show that the window is not used.
         let used = f64::from(in_flight.max(1));
+        let used = std::mem::replace(&mut self.last_used, used).max(used);
         let packets = self.window.unwrap_or(used);
         self.queue = if packets < NARROW {
             (self.queue as f64 * (1.0 - SMOOTHING) + queue as f64 * SMOOTHING) as u64
@@ -274,9 +311,10 @@ impl Swift {
         let jump = queue.abs_diff(std::mem::replace(&mut self.last_queue, queue));
         self.jitter += (jump as f64 - self.jitter) * JITTER_PART;
         let trip = self.trip(queue) as f64;
-        let trips = (now.nanos_since(since) as f64 / trip).clamp(1.0, f64::from(self.samples()));
+        let trips =
+            (now.nanos_since(since) as f64 / trip).clamp(1.0, f64::from(self.samples() / SAMPLES));
         let target = self.target(packets, trip);
-        self.is_queued = queue as f64 > target;
+        self.is_queued = queue as f64 > target && !mutant!(QueueUnseen);
         if !self.is_queued {
             self.grow(used, trips);
         } else if self.cuts >= LONGER_AFTER && queue as f64 > STAYS * self.first_queue as f64 {
@@ -289,12 +327,17 @@ impl Swift {
             self.calm_trips = 0;
             self.cuts += 1;
             let is_far = queue as f64 > FAR * target;
-            let is_gentle = packets < NARROW && !is_far;
             self.before = is_far.then_some(packets);
-            let least = if is_gentle { LEAST_LEFT_NARROW } else { LEAST_LEFT };
+            let gentle = if is_far { 1.0 } else { (packets / GENTLE).sqrt().min(1.0) };
             // To where the queue is empty.
-            let left = 1.0 - queue as f64 / trip;
-            self.set(packets.min(used) * left.max(least));
+            let cut = (queue as f64 / trip).min(MOST_CUT) * gentle;
+            let window = packets.min(used) * (1.0 - cut);
+            if self.window.is_none() {
+                self.dip = Some(window);
+                self.set(packets * DIP);
+            } else {
+                self.set(window);
+            }
         }
     }
 
@@ -316,17 +359,17 @@ impl Swift {
             }
         } else {
             let doublings = self.calm_trips.saturating_sub(HYPER_AFTER).min(20);
-            let step = if window < NARROW { STEP_NARROW } else { STEP };
-            let step = (step * window.sqrt()).max(window * LEAST_STEP)
-                * f64::from(1u32 << doublings)
-                * trips;
+            let step = (STEP * window.sqrt()).clamp(window * LEAST_STEP, window * MOST_STEP);
+            let step = step * f64::from(1u32 << doublings) * trips;
             self.set(window + step.min(MOST_GROWTH * window));
         }
     }
 
-    /// The queue that stays counts as a part of the path.
+    /// The queue that stays counts as a part of the path. It may be a slow link between faster ones, that is, a part for large
+    /// packets only.
     fn lengthen(&mut self, queue: u64) {
         self.queue = 0;
+        self.most_longer = self.most_longer.saturating_add(queue);
         if self.full_base < LONGEST_PATH {
             self.full_base = (self.full_base + queue).min(LONGEST_PATH - 1);
         }
@@ -378,7 +421,8 @@ impl Controller for Swift {
         }
         self.last_loss = now;
         self.lossy_trips = if since < 2 * trip { self.lossy_trips + 1 } else { 1 };
-        let packets = self.window.unwrap_or_else(|| f64::from(in_flight.max(1)));
+        let window = self.dip.take().or(self.window);
+        let packets = window.unwrap_or_else(|| f64::from(in_flight.max(1)));
         let is_behind_queue = std::mem::take(&mut self.is_queued);
         let is_lossy = self.lossy_trips >= LOSSY_TRIPS && packets > LEAST_LOSSY;
         if is_behind_queue || is_lossy {
@@ -443,14 +487,63 @@ mod tests {
         }
     }
 
-    /// A session whose window has just become 32 packets, and the clock.
-    fn cut() -> (Swift, Clock) {
+    /// A session that dips and has a window of 32 packets next, and the clock.
+    fn dipping() -> (Swift, Clock) {
         let (mut swift, mut clock) = (swift(), Clock::new());
         clock.trip(&mut swift, BASE, 0, 40);
         while swift.is_at_line() {
             clock.trip(&mut swift, BASE + 25 * US, 0, 40);
         }
         (swift, clock)
+    }
+
+    /// A session whose window has just become 32 packets, and the clock.
+    fn cut() -> (Swift, Clock) {
+        let (mut swift, mut clock) = dipping();
+        clock.trip(&mut swift, BASE, 0, 5);
+        (swift, clock)
+    }
+
+    /// Sessions fill the link before this one joins: it has never seen the path without a queue of 50 us. In its dip the queue
+    /// drains.
+    #[test]
+    fn a_session_dips_before_its_first_window_and_measures_the_path() {
+        let (mut swift, mut clock) = (swift(), Clock::new());
+        swift.set_base(BASE + 50 * US);
+        clock.trip(&mut swift, BASE + 50 * US, 0, 40);
+        clock.trips(&mut swift, 2, BASE + 100 * US, 40);
+        assert_eq!(swift.window(), 5, "an eighth");
+        clock.trip(&mut swift, BASE, 0, 5);
+        assert_eq!(
+            (swift.base, swift.window()),
+            (BASE, 30),
+            "40 packets in 200 us are 30 in 150 us"
+        );
+        clock.trip(&mut swift, BASE + 50 * US, 0, 5);
+        let left = swift.window.expect("it has a window");
+        assert!(
+            (left - 20.0).abs() < 1e-3,
+            "30 in 150 us are 20 in 100 us, though 5 were on their way"
+        );
+    }
+
+    #[test]
+    fn a_loss_in_a_dip_costs_a_part_of_the_window_and_ends_the_dip() {
+        let (mut swift, clock) = dipping();
+        assert_eq!(swift.window(), 5);
+        swift.on_loss(clock.0, 5);
+        assert_eq!(swift.window(), 23, "0.7 of 32");
+    }
+
+    /// A cut's measure is what the session has on its way. A host that stood still had little.
+    #[test]
+    fn an_epoch_with_few_packets_on_their_way_does_not_cost_a_window_that_was_used() {
+        let (mut swift, mut clock) = cut();
+        clock.trip(&mut swift, BASE, 0, 32);
+        clock.trip(&mut swift, BASE + 30 * US, 0, 4);
+        assert_eq!(swift.window(), 25, "100/130 of 32, and not of 4");
+        clock.trip(&mut swift, BASE + 30 * US, 0, 4);
+        assert_eq!(swift.window(), 4, "100/130 of 4: two epochs with little are use");
     }
 
     #[test]
@@ -484,11 +577,33 @@ mod tests {
         assert!((80..200).contains(&swift.window()), "{}", swift.window());
     }
 
+    /// What is left of so many packets after a round trip with so long a queue, or without one.
+    fn after(packets: f64, queue: u64) -> f64 {
+        let (mut swift, mut clock) = (swift(), Clock::new());
+        for nanos in [BASE, BASE + queue] {
+            swift.set(packets);
+            clock.trip(&mut swift, nanos, 0, packets.ceil() as u32);
+        }
+        swift.window.expect("it has a window") / packets
+    }
+
+    #[test]
+    fn windows_of_few_packets_change_by_small_parts_and_the_larger_one_is_cut_by_more() {
+        for packets in [0.15, 0.6, 1.5] {
+            assert!((after(packets, 0) - 1.056).abs() < 1e-3, "{packets} grow");
+            let [less, more] =
+                [packets, 2.0 * packets].map(|packets| 1.0 - after(packets, 50 * US));
+            assert!((more / less - 2f64.sqrt()).abs() < 1e-3, "{packets}: {less}, {more}");
+        }
+        assert!((after(1.5, 50 * US) - 5.0 / 6.0).abs() < 1e-3, "half the way to an empty queue");
+        assert!((after(0.15, 200 * US) - 0.5).abs() < 1e-3, "far above the target");
+    }
+
     #[test]
     fn a_window_that_is_not_used_does_not_grow_and_is_lifted_in_the_end() {
         let (mut swift, mut clock) = cut();
         clock.trips(&mut swift, HYPER_AFTER, BASE, 1);
-        assert_eq!(swift.window(), 32);
+        assert_eq!(swift.window(), 33, "right after a dip it grows");
         clock.trip(&mut swift, BASE, 0, 1);
         assert!(swift.is_at_line());
     }
@@ -543,6 +658,37 @@ mod tests {
         assert!(swift.is_at_line(), "{swift:?}");
     }
 
+    /// A path over links of 8 Gb/s.
+    fn known() -> Swift {
+        let path = Path {
+            line_rate: Some(1_000_000_000),
+            noise: Duration::ZERO,
+            datagram: 1_000,
+            round_trip: Some(BASE),
+        };
+        Swift::new(&SwiftConfig::new(), &path)
+    }
+
+    /// Twenty sessions that begin at once never see an empty path with their large packets.
+    #[test]
+    fn what_only_large_packets_have_measured_is_a_queue_if_the_link_is_fast() {
+        let (mut swift, mut clock) = (known(), Clock::new());
+        clock.trips(&mut swift, 2, BASE + 30 * US, 40);
+        assert_eq!(swift.window(), 32, "40 packets in 130 us are 32 in 104 us");
+    }
+
+    #[test]
+    fn a_slow_link_between_fast_ones_is_learned_for_large_packets_and_stays_after_a_small_one() {
+        let (mut swift, mut clock) = (known(), Clock::new());
+        clock.trips(&mut swift, 6, BASE + 60 * US, 40);
+        let sample = Sample { now: clock.0, nanos: BASE, waited: 0, in_flight: 1, is_full: false };
+        swift.on_rtt(&sample);
+        assert_eq!((swift.base, swift.trip(0)), (BASE, BASE + 60 * US));
+        let before = swift.window();
+        clock.trips(&mut swift, 20, BASE + 60 * US, 40);
+        assert!(swift.window() > before, "no queue: {swift:?}");
+    }
+
     #[test]
     fn behind_one_queue_only_the_first_loss_costs_something() {
         let (mut swift, clock) = cut();
@@ -562,7 +708,7 @@ mod tests {
             round_trip: Some(BASE),
         };
         let (mut swift, mut clock) = (Swift::new(&SwiftConfig::new(), &path), Clock::new());
-        for _ in 0..20 {
+        for _ in 0..21 {
             clock.trips(&mut swift, 3, 4 * BASE, 40);
             clock.trip(&mut swift, BASE, 0, 40);
         }

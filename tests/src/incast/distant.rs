@@ -1,0 +1,359 @@
+//! One client sends large requests to a server that is far away, as in `erpc_sim::lab::paths`.
+
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use erpc::raw::{App, Context, MsgBuf, NewCall, Reply, Request, Rpc, SessionEvent, SessionId};
+use erpc::transport::udp::UdpRoute;
+use erpc::{CallError, EndpointConfig, Retransmissions, Transport, Udp, UdpConfig};
+use erpc_test_tools::limit::millis;
+use erpc_test_tools::netns::Namespace;
+use erpc_test_tools::random::Random;
+
+use super::CALLS;
+use super::bottleneck::{Bottleneck, CLIENTS, SERVER, tunnel};
+use super::ends::{IncastServer, LENGTH};
+use super::hop::{LONGEST, Router};
+use super::line::{ETHERNET, Port};
+use super::scheduling::{LoopGaps, Priority, raise_priority};
+use crate::raw::listening;
+
+/// Bytes of a request, at least and at most: of those under way some go on while others wait for their answers. Memory that one has
+/// left fits the next. Where it does not, as with the simulated 1 to 8 MiB, the server's loop stands still for milliseconds while the
+/// kernel makes new pages.
+const REQUEST: (usize, usize) = (1_050_000, 1_250_000);
+/// Requests under way.
+const OUTSTANDING: usize = 8;
+/// Bytes of a datagram that are no part of a message, and of an IP packet that are no part of a datagram.
+const HEADER: u64 = 24;
+const IP_AND_UDP: u64 = 28;
+/// What a port's queue holds, in bytes: what one port of a switch with 12 MB gets.
+const BUFFER: u64 = 6_000_000;
+/// How often the server says what it has got.
+const LOOK: Duration = millis(1);
+
+/// Network namespaces of a client and of a server, far from each other: both ways a port of the same rate, and a long cable.
+///
+/// The loops of both hosts spin, each on its thread, for on a virtual machine a thread that sleeps wakes up some tenths of a
+/// millisecond late. The router has a turn in each turn of the server's loop: a third thread would take a core away from one
+/// of the two.
+#[derive(Debug)]
+pub struct LongPath {
+    client: Namespace,
+    server: Namespace,
+    devices: [File; 2],
+    port: Port,
+    mtu: u64,
+}
+
+/// For how long a client sends.
+#[derive(Clone, Copy, Debug)]
+pub struct Distant {
+    /// Time before that which is measured.
+    pub warm_up: Duration,
+    /// Time that is measured.
+    pub time: Duration,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct DistantReport {
+    /// Bytes of messages that the server got, less those that were sent again, in 10^9 bits per second.
+    pub gbps: f64,
+    /// What the server's receive queue holds, as [`ChargeModel::LinuxUdp`](erpc::transport::ChargeModel::LinuxUdp) counts.
+    pub receive_queue: u32,
+    /// The session's smoothed round trip at the end.
+    pub rtt: Option<Duration>,
+    /// Packets that a port dropped.
+    pub drops: u64,
+    /// Packets that the server's receive queue had no room for.
+    pub overflow: u64,
+    /// Packets that the client sent again.
+    pub retransmissions: Retransmissions,
+    /// The part of the time that the client's loop or the server's, whichever was worse, was kept from its core by something
+    /// else.
+    pub away: f64,
+    /// The part of the time that the busier loop had something to do: from 1 on, it is not the path that limits.
+    pub busy: f64,
+}
+
+impl LongPath {
+    /// Ports of `rate_mbit` million bits per second, frames with their headers, and cables on which bits are for so long that
+    /// the longest packet, of `mtu` bytes, up to 9,000, and an answer that is a header take `rtt`.
+    ///
+    /// # Errors
+    /// What the machine says against it.
+    pub fn new(rate_mbit: u64, rtt: Duration, mtu: usize) -> Result<Self, String> {
+        let (client, server) = (Namespace::new("client")?, Namespace::new("server")?);
+        let mtu = mtu.min(LONGEST);
+        let devices = [tunnel(&client, CLIENTS, mtu)?, tunnel(&server, SERVER, mtu)?];
+        let (rate, delay, mtu) = (rate_mbit * 125_000, Duration::ZERO, mtu as u64);
+        let port = Port { rate, buffer: BUFFER, mark_above: u64::MAX, delay };
+        let sending = [mtu, HEADER + IP_AND_UDP].map(|packet| port.time(packet + ETHERNET));
+        let cables = rtt.saturating_sub(sending.iter().sum());
+        Ok(Self { client, server, devices, port: Port { delay: cables / 2, ..port }, mtu })
+    }
+
+    /// Bytes of a datagram that fills a packet.
+    #[must_use]
+    pub fn datagram(&self) -> u64 {
+        self.mtu - IP_AND_UDP
+    }
+
+    fn router(&self) -> Router {
+        let device = |at: usize| self.devices[at].try_clone().expect("a file has another name");
+        Router::new([self.port; 2], [device(0), device(1)])
+    }
+}
+
+impl Distant {
+    /// Sends through `net` for as long as was said.
+    ///
+    /// # Panics
+    /// If a call fails.
+    #[must_use]
+    pub fn run(self, net: &LongPath) -> DistantReport {
+        let (stop, progress) = (AtomicBool::new(false), Progress::default());
+        let (stop, progress) = (&stop, &progress);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                net.server.enter();
+                raise_priority(Priority::Probe);
+                serve(net.router(), progress, stop);
+            });
+            let client = scope.spawn(move || {
+                net.client.enter();
+                raise_priority(Priority::Probe);
+                self.send(net.datagram(), progress)
+            });
+            let report = client.join();
+            // Also if it was a panic that ended it.
+            stop.store(true, Ordering::Relaxed);
+            report.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// The client's thread.
+    fn send(self, datagram: u64, server: &Progress) -> DistantReport {
+        let mut client = Client::new();
+        client.run_for(self.warm_up);
+        let before = Look::at(server, &mut client);
+        client.run_for(self.time);
+        let after = Look::at(server, &mut client);
+        let rtt = client.rtt();
+        client.end();
+
+        let time = (after.at - before.at).as_secs_f64();
+        let retransmissions = after.retransmissions - before.retransmissions;
+        let bytes = after.received - before.received;
+        let bytes = bytes.saturating_sub(retransmissions.packets() * datagram);
+        let messages = bytes as f64 * (datagram - HEADER) as f64 / datagram as f64;
+        let worst = |of: fn(&Spent) -> Duration| {
+            let ends = before.ends.iter().zip(&after.ends);
+            let parts = ends.map(|(before, after)| (of(after) - of(before)).as_secs_f64() / time);
+            parts.fold(0.0, f64::max)
+        };
+        DistantReport {
+            gbps: messages * 8.0 / time / 1e9,
+            receive_queue: server.receive_queue.load(Ordering::Relaxed) as u32,
+            rtt,
+            drops: after.drops - before.drops,
+            overflow: after.overflow - before.overflow,
+            retransmissions,
+            away: worst(|end| end.away),
+            busy: worst(|end| end.busy),
+        }
+    }
+}
+
+/// What a loop has done with its time.
+#[derive(Clone, Copy, Default, Debug)]
+struct Spent {
+    /// It was kept from its core.
+    away: Duration,
+    /// It had something to do.
+    busy: Duration,
+}
+
+/// Everything that is counted, at some moment.
+struct Look {
+    at: Instant,
+    received: u64,
+    overflow: u64,
+    drops: u64,
+    retransmissions: Retransmissions,
+    ends: [Spent; 2],
+}
+
+impl Look {
+    fn at(server: &Progress, client: &mut Client) -> Self {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let time = |nanos: &AtomicU64| Duration::from_nanos(count(nanos));
+        Self {
+            at: Instant::now(),
+            received: count(&server.received),
+            overflow: count(&server.overflow),
+            drops: count(&server.drops),
+            retransmissions: client.rpc.stats().protocol.retransmissions,
+            ends: [
+                client.turns.spent,
+                Spent { away: time(&server.away), busy: time(&server.busy) },
+            ],
+        }
+    }
+}
+
+/// Looks at the turns of a loop.
+struct Turns {
+    gaps: LoopGaps,
+    began: Instant,
+    spent: Spent,
+}
+
+impl Turns {
+    fn new() -> Self {
+        Self { gaps: LoopGaps::new(), began: Instant::now(), spent: Spent::default() }
+    }
+
+    /// A turn begins, and the last one had something to do or not.
+    fn next(&mut self, worked: bool) {
+        let now = Instant::now();
+        if worked {
+            self.spent.busy += now - self.began;
+        }
+        self.began = now;
+        self.spent.away = self.gaps.turn();
+    }
+}
+
+/// What the server tells while it serves.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Bytes of datagrams.
+    received: AtomicU64,
+    /// Packets that its receive queue had no room for.
+    overflow: AtomicU64,
+    receive_queue: AtomicU64,
+    /// Packets that a port dropped.
+    drops: AtomicU64,
+    /// [`Spent`], in nanoseconds.
+    away: AtomicU64,
+    busy: AtomicU64,
+}
+
+/// Serves until `stop`, and lets the router have its turns.
+fn serve(mut router: Router, progress: &Progress, stop: &AtomicBool) {
+    let address = Bottleneck::server_at(CALLS);
+    let socket = Udp::bind(&UdpConfig::new().address(address)).expect("the server's socket");
+    progress.receive_queue.store(socket.capabilities().rx_capacity.into(), Ordering::Relaxed);
+    let mut rpc = listening(socket, EndpointConfig::new());
+    let (mut turns, mut told) = (Turns::new(), Instant::now());
+    while !stop.load(Ordering::Relaxed) {
+        let moved = router.turn();
+        let worked = rpc.run_once(&mut IncastServer) + moved;
+        turns.next(worked > 0);
+        if told.elapsed() >= LOOK {
+            told = Instant::now();
+            let stats = rpc.stats().transport;
+            let tell = |to: &AtomicU64, what: u64| to.store(what, Ordering::Relaxed);
+            tell(&progress.received, stats.rx_bytes);
+            tell(&progress.overflow, stats.rx_overflow);
+            tell(&progress.drops, router.drops());
+            tell(&progress.away, turns.spent.away.as_nanos() as u64);
+            tell(&progress.busy, turns.spent.busy.as_nanos() as u64);
+        }
+    }
+}
+
+/// The client's endpoint, and who uses it.
+struct Client {
+    rpc: Rpc<Udp>,
+    caller: Caller,
+    turns: Turns,
+}
+
+/// Keeps requests under way.
+struct Caller {
+    random: Random,
+    session: Option<SessionId>,
+    is_over: bool,
+}
+
+impl Client {
+    /// Begins to open its session.
+    fn new() -> Self {
+        let config = UdpConfig::new().address(Bottleneck::clients_at(0));
+        let socket = Udp::bind(&config).expect("the client's socket");
+        let mut rpc = Rpc::new(socket, EndpointConfig::new()).expect("the defaults are in bounds");
+        let server = Bottleneck::server_at(CALLS);
+        rpc.context().connect(server.into()).expect("the first session");
+        let caller = Caller { random: Random::new(1), session: None, is_over: false };
+        Self { rpc, caller, turns: Turns::new() }
+    }
+
+    fn run_for(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while self.turns.began < end {
+            let worked = self.rpc.run_once(&mut self.caller);
+            self.turns.next(worked > 0);
+        }
+    }
+
+    fn rtt(&mut self) -> Option<Duration> {
+        self.rpc.context().session_stats(self.caller.session?)?.rtt
+    }
+
+    /// Says good-bye; calls that are under way fail.
+    fn end(mut self) {
+        self.caller.is_over = true;
+        self.rpc.shutdown();
+        self.rpc.run_once(&mut self.caller);
+    }
+}
+
+impl Caller {
+    fn call(&mut self, cx: &mut Context<'_, Udp>, mut request: MsgBuf) {
+        let (least, most) = REQUEST;
+        let len = self.random.within(least as u64, most as u64);
+        request.resize(len as usize);
+        let session = self.session.expect("it is open");
+        cx.call(session, NewCall::new(LENGTH, request, len)).expect("few calls are under way");
+    }
+}
+
+impl App<Udp> for Caller {
+    fn on_request(&mut self, _: &mut Context<'_, Udp>, request: Request<'_, UdpRoute>) {
+        panic!("the client was asked for method {}", request.method);
+    }
+
+    /// The token is the request's length.
+    fn on_reply(
+        &mut self,
+        cx: &mut Context<'_, Udp>,
+        token: u64,
+        reply: Result<Reply<'_>, CallError>,
+        request: MsgBuf,
+    ) {
+        if self.is_over {
+            return;
+        }
+        let reply = reply.expect("nothing fails while the load lasts");
+        assert_eq!(reply.as_slice(), token.to_le_bytes(), "the answer is wrong");
+        self.call(cx, request);
+    }
+
+    fn on_session(&mut self, cx: &mut Context<'_, Udp>, session: SessionId, event: SessionEvent) {
+        match event {
+            SessionEvent::Opened => {
+                self.session = Some(session);
+                for _ in 0..OUTSTANDING {
+                    let request = cx.alloc(REQUEST.1).expect("memory for the requests");
+                    self.call(cx, request);
+                }
+            }
+            SessionEvent::Closed(cause) => assert!(self.is_over, "the session ends: {cause}"),
+        }
+    }
+}
