@@ -19,7 +19,7 @@ impl<T: Transport> EndpointParts<T> {
         let scheduler = &**self.scheduler();
         #[cfg(feature = "tokio")]
         scheduler.executor().standstill.turn();
-        let now = scheduler.now();
+        let mut now = scheduler.now();
         let mut work = 0;
         let mut rpc = self.rpc.try_borrow_mut().expect(
             "the endpoint's loop is run from within one of its handlers or callbacks; use callbacks or `spawn` there",
@@ -41,7 +41,7 @@ impl<T: Transport> EndpointParts<T> {
         if !self.flushes().is_empty() {
             work += self.flushes().flush(&mut rpc.context_at(now));
         }
-        work += rpc.turn(now, scheduler.has_virtual_time(), &mut Dispatch(self));
+        work += rpc.turn(&mut now, scheduler.has_virtual_time(), &mut Dispatch(self));
         drop(rpc);
         work += self.finish_ending();
         self.requests().begin_turn(now);

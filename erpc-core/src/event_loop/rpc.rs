@@ -5,17 +5,19 @@ use std::time::Duration;
 
 use crate::buf::{MsgBuf, NoMemory, Pool, PoolStats};
 use crate::clock;
+use crate::event_loop::link_log::note_unknown_rate;
 use crate::event_loop::turn::{LoopGaps, Turns};
 use crate::event_loop::unread::Unread;
 use crate::protocol::{
-    Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, ConnectError, Core,
-    EndpointConfig, Event, EventSink, Local, NewCall, Notice, ProtocolStats, QueueWait, Rejected,
-    Reply, Request, RequestHandle, ResponseBuffer, SessionEvent, SessionId, SessionStats,
+    Acceptor, Body, CallError, Cause, ClientId, ClientStats, ConfigError, CongestionControl,
+    ConnectError, Core, EndpointConfig, Event, EventSink, Local, NewCall, Notice, ProtocolStats,
+    QueueWait, Rejected, Reply, Request, RequestHandle, ResponseBuffer, SessionEvent, SessionId,
+    SessionStats,
 };
 use crate::random::random_key;
 use crate::status::Status;
 use crate::time::Instant;
-use crate::transport::{RxQueue, Transport, TransportStats, TxQueue, Waker};
+use crate::transport::{Link, RxQueue, Transport, TransportStats, TxQueue, Waker};
 
 /// A raw endpoint, eRPC's `Rpc`: a transport, the protocol over it, and the turns of a loop that the caller
 /// runs. It belongs to one thread; handlers and continuations are methods of an [`App`].
@@ -46,6 +48,8 @@ pub struct Rpc<T: Transport> {
     transport: T,
     /// The clock is read for every packet.
     stamps_packets: bool,
+    /// What controls sessions where the link's rate is unknown; `None` if it was set.
+    control_without_rate: Option<CongestionControl>,
     turns: Turns,
     unread: Unread,
     /// Something may have been pushed since the doorbell rang last.
@@ -303,13 +307,22 @@ impl<T: Transport> Rpc<T> {
         let pool = Pool::in_arena(config.memory(), transport.arena());
         let key = if config.fixed_seed().is_some() { (0, 0) } else { random_key() };
         let (reads_marks, stamps_packets) = (config.reads_marks(), config.stamps_packets());
+        let control_without_rate = config.control_without_rate();
         let capabilities = transport.capabilities();
         let core = Core::with_pool(Local::from(capabilities), config, key, pool)?;
         if reads_marks {
             transport.enable_ecn().map_err(ConfigError::from)?;
         }
         let (turns, unread) = (Turns::new(core.min_rto()), Unread::new(&capabilities));
-        Ok(Self { core, transport, stamps_packets, turns, unread, is_staged: false })
+        Ok(Self {
+            core,
+            transport,
+            stamps_packets,
+            control_without_rate,
+            turns,
+            unread,
+            is_staged: false,
+        })
     }
 
     /// Accepts sessions from now on.
@@ -324,23 +337,25 @@ impl<T: Transport> Rpc<T> {
     /// that are due.
     #[inline]
     pub fn run_once<A: App<T>>(&mut self, app: &mut A) -> usize {
-        self.turn(clock::now(), false, app)
+        self.turn(&mut clock::now(), false, app)
     }
 
     /// The same at a time that the caller says, for virtual clocks.
     #[inline]
-    pub fn run_once_at<A: App<T>>(&mut self, now: Instant, app: &mut A) -> usize {
-        self.turn(now, true, app)
+    pub fn run_once_at<A: App<T>>(&mut self, mut now: Instant, app: &mut A) -> usize {
+        self.turn(&mut now, true, app)
     }
 
-    /// One turn at this time, on a clock that is the caller's if `is_virtual`.
+    /// One turn at this time, on a clock that is the caller's if `is_virtual`; otherwise what is later read from the clock is
+    /// told, so that no time runs backwards for the protocol.
     #[inline]
     pub(crate) fn turn<A: App<T>>(
         &mut self,
-        mut now: Instant,
+        time: &mut Instant,
         is_virtual: bool,
         app: &mut A,
     ) -> usize {
+        let mut now = *time;
         let (rx, tx) = self.transport.split();
         if std::mem::take(&mut self.is_staged) {
             // Before a system call that may find nothing.
@@ -348,6 +363,10 @@ impl<T: Transport> Rpc<T> {
         }
         let received = rx.burst();
         let read_until = self.unread.polled(now, received, rx.is_drained());
+        if T::Rx::IS_SYSTEM_CALL && received > 0 && !is_virtual {
+            // Some may have come during the call, which may have taken milliseconds: no round trip may seem shorter than it was.
+            now = clock::now();
+        }
         let turns = &mut self.turns;
         let absence = turns.begin(now, received, is_virtual);
         let mut queue_wait = QueueWait { absence, delay: 0 };
@@ -366,6 +385,7 @@ impl<T: Transport> Rpc<T> {
             };
             self.core.receive(now, *delivery.queue_wait, rx.packet(at), tx, delivery);
         }
+        *time = now;
         if received > 0 {
             self.core.end_of_burst(now, queue_wait, tx);
         }
@@ -409,6 +429,11 @@ impl<T: Transport> Rpc<T> {
                 break;
             }
             let path = self.transport.path(&route);
+            if let (Link::Unknown, Some(control)) = (path.link, &self.control_without_rate)
+                && self.core.opens_unrouted()
+            {
+                note_unknown_rate(control, &route);
+            }
             let (_, tx) = self.transport.split();
             self.core.routed(now, path, tx);
         }

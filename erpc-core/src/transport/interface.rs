@@ -175,6 +175,11 @@ pub trait RxQueue {
     /// How peers are addressed.
     type Route: Route;
 
+    /// Whether a burst is a system call, in which a thread may lose its core. Packets that came meanwhile would seem to have
+    /// come before it, earlier than they can. The event loop then reads the clock once more after a burst that brought some.
+    /// Default false.
+    const IS_SYSTEM_CALL: bool = false;
+
     /// Takes back the packets of the last burst and receives up to [`MAX_BURST`] new ones without
     /// blocking; returns how many.
     fn burst(&mut self) -> usize;

@@ -112,6 +112,8 @@ pub struct FaultyRx<T: Transport> {
 impl<T: Transport> RxQueue for FaultyRx<T> {
     type Route = T::Route;
 
+    const IS_SYSTEM_CALL: bool = T::Rx::IS_SYSTEM_CALL;
+
     fn burst(&mut self) -> usize {
         self.is_drained = lock(&self.line).receive(&mut self.lent);
         self.lent.len()

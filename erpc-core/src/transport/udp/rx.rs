@@ -345,6 +345,8 @@ impl UdpRx {
 impl RxQueue for UdpRx {
     type Route = UdpRoute;
 
+    const IS_SYSTEM_CALL: bool = true;
+
     #[inline]
     fn burst(&mut self) -> usize {
         self.strays = false;
