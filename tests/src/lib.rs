@@ -5,7 +5,7 @@
 //! | [`proto`], [`lab`] | a service with a method for each thing that is tested |
 //! | [`raw`] | the same below the typed layer |
 //! | [`load`] | calls without end, and whether what is told of them is true |
-//! | [`incast`] | a slow port between network namespaces, through which many clients send |
+//! | [`incast`] | a slow port between network namespaces, through which many clients send, or one that is far away |
 //!
 //! What knows nothing of erpc is in the crate `erpc-test-tools`.
 

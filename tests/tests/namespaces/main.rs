@@ -272,12 +272,21 @@ fn an_mtu_that_shrinks_for_a_while_loses_no_call() {
 }
 
 #[test]
-fn an_mtu_that_shrinks_for_long_ends_sessions_that_notice() {
-    const NAME: &str = "an_mtu_that_shrinks_for_long_ends_sessions_that_notice";
+fn an_mtu_that_shrinks_for_longer_than_the_liveness_timeout_loses_no_call() {
+    const NAME: &str = "an_mtu_that_shrinks_for_longer_than_the_liveness_timeout_loses_no_call";
     let plan = outage(9, millis(200), millis(2_800), 1_400);
     let faults = NetworkFaults::new(NAME, plan, |acted| vec![acted.outage_dropped]);
-    let fatal = Some(Cause::NoProgress);
-    NetworkFaults { liveness: millis(1_000), lasts: millis(3_200), fatal, ..faults }.run();
+    NetworkFaults { liveness: millis(1_000), lasts: millis(3_200), ..faults }.run();
+}
+
+#[test]
+fn a_path_that_swallows_large_packets_from_the_beginning_loses_no_call() {
+    const NAME: &str = "a_path_that_swallows_large_packets_from_the_beginning_loses_no_call";
+    let over = |over| Faults::none().outage(Outage { from: millis(0), until: secs(60), over });
+    // Probes that get there do not all come back.
+    let plan = FaultPlan::new(13).sending(over(1_400)).receiving(over(1_300));
+    let faults = NetworkFaults::new(NAME, plan, |acted| vec![acted.outage_dropped]);
+    NetworkFaults { lasts: millis(1_200), ..faults }.run();
 }
 
 #[test]
