@@ -244,6 +244,28 @@ mod chosen {
         HostNeverLeaves,
         /// A session keeps its credits while it is idle.
         CreditsKeptIdle,
+        /// Credits that a session does not need stay with it.
+        CreditsNotShrunk,
+        /// A session that runs out has twice its credits, whatever its path holds.
+        CreditsLeap,
+        /// A session that runs out of credits does not note that it does.
+        RunOutForgotten,
+        /// A round ends with every answer.
+        RoundsTooShort,
+        /// What the server grants a session is not looked at.
+        GrantedCreditsIgnored,
+        /// Packets that credits allow leave in bursts.
+        BurstsOfCredits,
+        /// The rate that credits allow only falls.
+        CeilingOnlyFalls,
+        /// Response packets that are asked for cost no time.
+        PullsUncharged,
+        /// Where the link's rate is unknown, nothing controls sessions.
+        UnknownRateUncontrolled,
+        /// Congestion control is told no losses.
+        LossUntold,
+        /// Swift finds no queue.
+        QueueUnseen,
     }
 
     const NONE: u32 = u32::MAX;

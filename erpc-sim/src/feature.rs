@@ -26,7 +26,7 @@ pub enum Feature {
     Partitions,
     /// The same in one direction.
     OneWay,
-    /// The path carries smaller packets than it did.
+    /// The path carries smaller packets than it did, or than its ends say.
     MtuShrink,
     /// Links stop, one by one, and go on in another order.
     Links,
@@ -104,12 +104,11 @@ impl Feature {
     ];
 
     /// Those that may end a session before its time.
-    pub const DEADLY: [Self; 12] = [
+    pub const DEADLY: [Self; 11] = [
         Self::Bursts,
         Self::Spikes,
         Self::Partitions,
         Self::OneWay,
-        Self::MtuShrink,
         Self::Links,
         Self::Crashes,
         Self::ClockStall,

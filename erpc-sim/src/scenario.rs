@@ -16,14 +16,20 @@ pub enum Scenario {
     Incast,
     /// A few hosts and nothing goes wrong.
     Calm,
+    /// Clients that send much to one server, over paths of microseconds, and one over a path of milliseconds. Nothing goes wrong.
+    Path,
 }
+
+/// Hosts of [`Scenario::Path`]: a server, a client that may be far from it, and clients that are near.
+pub(crate) const PATH_HOSTS: u32 = 8;
 
 /// A link on which nothing queues for long.
 const FAST: Link = Link { rate_mbps: 100_000, delay_nanos: 1_000 };
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Pair, Self::Star, Self::TwoTier, Self::Incast, Self::Calm];
+    pub const ALL: [Self; 6] =
+        [Self::Pair, Self::Star, Self::TwoTier, Self::Incast, Self::Calm, Self::Path];
 
     /// Its name on the command line.
     #[must_use]
@@ -34,6 +40,7 @@ impl Scenario {
             Self::TwoTier => "two-tier",
             Self::Incast => "incast",
             Self::Calm => "calm",
+            Self::Path => "path",
         }
     }
 
@@ -47,8 +54,9 @@ impl Scenario {
     #[must_use]
     pub fn of_seed(seed: u64) -> Self {
         match Random::new(seed).fork(0).below(200) {
-            0..90 => Self::Pair,
-            90..177 => Self::Star,
+            0..80 => Self::Pair,
+            80..157 => Self::Star,
+            157..177 => Self::Path,
             177..195 => Self::TwoTier,
             195..196 => Self::Incast,
             _ => Self::Calm,
@@ -61,6 +69,9 @@ impl Scenario {
         if self == Self::Calm {
             let streams = random.percent(50);
             return if streams { Features::of(&[Feature::Streams]) } else { Features::none() };
+        }
+        if self == Self::Path {
+            return Features::none();
         }
         let density = *random.pick(&[10, 30, 50]);
         // In a third of the runs sessions live: what ends them hides what else goes wrong.
@@ -92,6 +103,7 @@ impl Scenario {
             Self::Pair => Topology::pair(link),
             Self::Star => Topology::star(random.within(3, 16) as u32, link, switch),
             Self::Calm => Topology::star(random.within(2, 8) as u32, link, switch),
+            Self::Path => Topology::star(PATH_HOSTS, link, switch),
             Self::TwoTier => Topology::two_tier(5, 20, 2, link, switch),
             Self::Incast => Topology::star(1_001, link, switch),
         };
@@ -101,7 +113,7 @@ impl Scenario {
     /// How many hosts serve, the first ones.
     pub(crate) fn servers(self, random: &mut Random, hosts: u32) -> u32 {
         match self {
-            Self::Pair | Self::Incast => 1,
+            Self::Pair | Self::Incast | Self::Path => 1,
             Self::Star | Self::Calm => random.within(1, u64::from(hosts) / 2) as u32,
             Self::TwoTier => random.within(1, 20) as u32,
         }
@@ -113,7 +125,7 @@ impl Scenario {
             Self::Pair => random.within(1, 6) as u32,
             Self::Star | Self::Calm => random.within(1, 4) as u32,
             Self::TwoTier => random.within(1, 2) as u32,
-            Self::Incast => 1,
+            Self::Incast | Self::Path => 1,
         }
     }
 

@@ -289,7 +289,7 @@ impl EndpointConfig {
     /// 25 Gb/s. Sessions start with it, and a controller's thresholds scale with it.
     ///
     /// Default: the transport's measurement. Where there is none, as on virtual interfaces without a speed, only Swift
-    /// controls sessions, which needs none. In memory and over loopback no session is controlled: between two processes of one
+    /// controls sessions, which needs none; an endpoint says so once in the process's log (crate `log`). In memory and over loopback no session is controlled: between two processes of one
     /// host there is no queue but the receiver's, which credits protect. With too high a rate sessions first build a queue; with too low a
     /// rate the rest of the link is not used.
     #[must_use]
@@ -339,6 +339,14 @@ impl EndpointConfig {
     /// Whether the transport must read congestion marks.
     pub(crate) const fn reads_marks(&self) -> bool {
         matches!(self.congestion, CongestionControl::Dcqcn(_))
+    }
+
+    /// What controls sessions whose link has a rate that the transport does not know; `None` if the rate was set.
+    pub(crate) const fn control_without_rate(&self) -> Option<CongestionControl> {
+        match self.link_rate {
+            Some(_) => None,
+            None => Some(self.congestion),
+        }
     }
 
     /// Whether the event loop reads the clock for every packet.

@@ -8,6 +8,7 @@ use super::endpoint::{EndpointState, Local};
 use super::flushes::ForcedFlushes;
 use super::ids::IdSource;
 use super::index::SessionIndex;
+use super::proofs::Proofs;
 use super::server::{Acceptor, Open, ServerTable};
 use super::stats::{DropReason, ProtocolStats};
 use super::turn::{QueueWait, Turn};
@@ -135,6 +136,7 @@ impl<R: Route> Core<R> {
             ids,
             notices: VecDeque::new(),
             forced_flushes: ForcedFlushes::default(),
+            proofs: Proofs::default(),
         };
         Ok(Self { endpoint, client, server })
     }
@@ -255,7 +257,6 @@ impl<R: Route> Core<R> {
     ) {
         let reason = match error {
             HeaderError::Truncated => DropReason::Truncated,
-            HeaderError::Flags(_) => DropReason::Flags,
             HeaderError::Checksum => DropReason::Checksum,
             HeaderError::Version(_) => {
                 if let Some(client) = Control::hello_of_any_version(bytes) {
@@ -283,6 +284,7 @@ impl<R: Route> Core<R> {
         }
         let message = Control::parse(header, body).map_err(|_| DropReason::Control)?;
         let nonce = header.request.to_u32();
+        let datagram = (body.len() + checksum::overhead(true)).min(u32::MAX as usize) as u32;
         let turn = &mut Turn::new(now, &mut self.endpoint, tx);
         if header.connection.is_endpoint() {
             return match message {
@@ -292,16 +294,18 @@ impl<R: Route> Core<R> {
                     Ok(())
                 }
                 Control::Open { client, cookie, parameters } => {
-                    let open = Open { route: *route, client, parameters, nonce };
+                    let is_padded = datagram as usize > message.datagram_len();
+                    let proof = if is_padded { datagram } else { 0 };
+                    let open = Open { route: *route, client, parameters, nonce, proof };
                     self.server.open(turn, open, &cookie)
                 }
                 _ => Err(DropReason::Handshake),
             };
         }
         let outcome = if header.connection.is_server_role() {
-            self.server.control(turn, route, header, message)
+            self.server.control(turn, route, header, message, datagram)
         } else {
-            self.client.control(turn, route, header, message)
+            self.client.control(turn, route, header, message, datagram)
         };
         if let (
             Err(DropReason::UnknownConnection),
@@ -370,6 +374,11 @@ impl<R: Route> Core<R> {
     /// The address of a handshake that waits to know its path; answer with [`Core::routed`].
     pub fn next_unrouted(&mut self) -> Option<R> {
         self.client.next_routing().map(|(_, route)| route).or_else(|| self.server.next_unrouted())
+    }
+
+    /// Whether the address that [`Core::next_unrouted`] last returned is that of a server, to which this endpoint opens a session.
+    pub(crate) fn opens_unrouted(&self) -> bool {
+        self.client.wants_route()
     }
 
     /// The path to the address that [`Core::next_unrouted`] last returned is `path`; its handshake goes

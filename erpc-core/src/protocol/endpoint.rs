@@ -7,6 +7,7 @@ use super::Notice;
 use super::config::{EndpointConfig, Integrity};
 use super::flushes::ForcedFlushes;
 use super::ids::IdSource;
+use super::proofs::Proofs;
 use super::stats::ProtocolStats;
 use super::wheel::Timers;
 use crate::buf::Pool;
@@ -54,10 +55,14 @@ pub(super) struct EndpointState {
     pub(super) ids: IdSource,
     pub(super) notices: VecDeque<Notice>,
     pub(super) forced_flushes: ForcedFlushes,
+    pub(super) proofs: Proofs,
 }
 
 /// What fits an Ethernet frame, in bytes: however little room there is, datagrams are not made smaller.
 const COMMON_DATAGRAM: usize = 1_472;
+
+/// What fits a jumbo frame: longer datagrams travel on few links but loopback.
+const JUMBO_DATAGRAM: u32 = 8_972;
 
 /// How many eager responses the room for replies should hold.
 const EAGER_RESPONSES: u32 = 256;
@@ -76,6 +81,13 @@ impl EndpointState {
     /// Whether this endpoint wants its sessions' packets to carry a trailer.
     pub(super) fn wants_trailer(&self) -> bool {
         self.config.integrity == Integrity::Always || !self.local.integrity
+    }
+
+    /// Bytes of the datagram that may come here now to prove the size of a path; 0 if there is no room for one.
+    pub(super) fn proof(&mut self, now: Instant, datagram: u32) -> u32 {
+        let datagram = datagram.min(JUMBO_DATAGRAM);
+        let units = self.local.charge.charge(datagram as usize);
+        if self.proofs.admits(now, units, self.local.capacity) { datagram } else { 0 }
     }
 
     /// The largest first packet of a response that is taken unasked, given the room for replies. It is

@@ -37,9 +37,11 @@ pub enum Cause {
     Unresolved,
     /// Nothing was heard of the peer for the liveness time-out.
     PeerDead,
-    /// The peer answers pings, but packets of a call have not got through for the liveness time-out: the
-    /// path most likely carries only smaller datagrams than its interfaces say.
+    /// The peer answers pings, but packets of a call have not got through for the liveness time-out, in whatever size.
     NoProgress,
+    /// The peer gets this endpoint's packets from another address than when the session opened: something on the way, such as
+    /// a NAT or the address of a Kubernetes service, has begun to rewrite it. A new session may be opened at once.
+    AddressChanged,
     /// The peer said that it does not know the session: it restarted, or had given the session up.
     PeerReset,
     /// The peer closed the session.
@@ -146,7 +148,11 @@ impl fmt::Display for Cause {
             Self::Unresolved => f.write_str("no server's address is known"),
             Self::PeerDead => f.write_str("the peer does not answer"),
             Self::NoProgress => f.write_str(
-                "the peer answers but the call's packets do not get through; does the path carry datagrams this large?",
+                "the peer answers but the call's packets do not get through; does something on the path drop them?",
+            ),
+            Self::AddressChanged => f.write_str(
+                "the peer gets this endpoint's packets from another address or port than before: a NAT or a service \
+                 address on the way has begun to rewrite them; reconnect",
             ),
             Self::PeerReset => {
                 f.write_str("the peer does not know the session, it may have restarted")

@@ -38,6 +38,7 @@ impl Cause {
             | Self::Unresolved
             | Self::PeerDead
             | Self::NoProgress
+            | Self::AddressChanged
             | Self::PeerReset
             | Self::PeerClosed
             | Self::Disconnected

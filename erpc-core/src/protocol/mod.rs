@@ -37,6 +37,8 @@ mod flushes;
 mod ids;
 mod index;
 pub mod measurement;
+mod padding;
+mod proofs;
 mod rtt;
 mod server;
 mod stats;

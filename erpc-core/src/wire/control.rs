@@ -8,9 +8,13 @@
 //! spoil it for good.
 //!
 //! Until an address is validated by a cookie, no reply is longer than what asked for it:
-//! `Hello` is padded to [`HELLO_LEN`], and so long is the longest reply to it.
+//! `Hello` is padded to [`HELLO_LEN`], and so long is the longest reply to it. (`Moved` is 12 bytes longer than the shortest
+//! packet that asks for it, but goes only to senders that know a session's id.)
+//!
+//! What proves the size of a path may be padded with zeros to any length, and is answered at the same length: `Open` with
+//! `Opened`, and `Probe` with `Probed`.
 
-use super::checksum::TRAILER_LEN;
+use super::checksum::{TRAILER_LEN, overhead};
 use super::{
     ConnectionId, Flags, HEADER_LEN, Header, Kind, PacketNumber, ReplyInfo, RequestNumber,
     ShortPacket,
@@ -67,6 +71,8 @@ pub enum Control {
         port: u16,
         /// The chosen endpoint's place in its group.
         steer: u8,
+        /// Bytes that `Open` may be padded to, to prove the size of the path; 0 if there is no room for that.
+        proof: u32,
     },
     /// Client to the chosen endpoint: opens the session, and probes the path to it.
     Open {
@@ -112,6 +118,23 @@ pub enum Control {
     },
     /// Answers `Close`.
     Closed,
+    /// Client to server: did this arrive? Padded to the size that is in question.
+    Probe,
+    /// Answers `Probe`, at the same length: the path carries so many bytes there and back.
+    Probed,
+    /// Client to server: from now on, datagrams of messages that are cut into large packets have so many bytes. The nonce
+    /// counts up.
+    Resize {
+        /// The new size.
+        max_datagram: u32,
+    },
+    /// Answers `Resize`: the last size counts.
+    Resized,
+    /// Server to client: the client's packets come from another address than that of its session.
+    Moved {
+        /// The id that they are sent to.
+        server: ConnectionId,
+    },
 }
 
 /// Why a session is refused.
@@ -140,6 +163,11 @@ const PONG: u32 = 7;
 const RESET: u32 = 8;
 const CLOSE: u32 = 9;
 const CLOSED: u32 = 10;
+const PROBE: u32 = 11;
+const PROBED: u32 = 12;
+const RESIZE: u32 = 13;
+const RESIZED: u32 = 14;
+const MOVED: u32 = 15;
 
 /// Why the body of a control packet is not a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,6 +181,7 @@ pub enum ControlError {
 }
 
 /// A body put together in place.
+#[derive(Clone, Copy)]
 struct Body {
     bytes: [u8; LONGEST_BODY],
     len: usize,
@@ -249,13 +278,48 @@ impl Control {
             Self::Reset { .. } => RESET,
             Self::Close { .. } => CLOSE,
             Self::Closed => CLOSED,
+            Self::Probe => PROBE,
+            Self::Probed => PROBED,
+            Self::Resize { .. } => RESIZE,
+            Self::Resized => RESIZED,
+            Self::Moved { .. } => MOVED,
         }
+    }
+
+    /// Whether zeros may follow.
+    const fn may_be_padded(packet_type: u32) -> bool {
+        matches!(packet_type, OPEN | OPENED | PROBE | PROBED)
     }
 
     /// The datagram of this message for `connection`, with its trailer.
     #[must_use]
     pub fn emit(&self, connection: ConnectionId, nonce: u32, info: ReplyInfo) -> ShortPacket {
-        let header = Header {
+        let body = self.body();
+        ShortPacket::new(&self.header(connection, nonce, info), &body.bytes[..body.len])
+    }
+
+    /// Writes the body to the front of `out`, and zeros behind it. Returns the header. `out` is the datagram without header
+    /// and trailer.
+    pub(crate) fn emit_padded(
+        &self,
+        connection: ConnectionId,
+        nonce: u32,
+        out: &mut [u8],
+    ) -> Header {
+        debug_assert!(Self::may_be_padded(self.packet_type()));
+        let body = self.body();
+        out[..body.len].copy_from_slice(&body.bytes[..body.len]);
+        out[body.len..].fill(0);
+        self.header(connection, nonce, ReplyInfo::default())
+    }
+
+    /// Bytes of the datagram without padding.
+    pub(crate) fn datagram_len(&self) -> usize {
+        overhead(true) + self.body().len
+    }
+
+    fn header(&self, connection: ConnectionId, nonce: u32, info: ReplyInfo) -> Header {
+        Header {
             connection,
             kind: Kind::Control,
             packet: PacketNumber::new(self.packet_type()),
@@ -263,7 +327,10 @@ impl Control {
             aux: info.to_u32(),
             size: 0,
             flags: Flags::TRAILER,
-        };
+        }
+    }
+
+    fn body(&self) -> Body {
         let mut body = Body { bytes: [0; LONGEST_BODY], len: 0 };
         match self {
             Self::Hello { client, low, high } => {
@@ -272,10 +339,11 @@ impl Control {
                 body.put(&high.to_le_bytes());
                 body.put(&[0; HELLO_PADDING]);
             }
-            Self::Challenge { cookie, port, steer } => {
+            Self::Challenge { cookie, port, steer, proof } => {
                 body.put(cookie);
                 body.put(&port.to_le_bytes());
                 body.put(&[*steer, 0]);
+                body.put(&proof.to_le_bytes());
             }
             Self::Open { client, cookie, parameters } => {
                 body.put_id(*client);
@@ -293,19 +361,21 @@ impl Control {
             }
             Self::Ping { sender: id }
             | Self::Close { sender: id }
-            | Self::Reset { unknown: id } => {
+            | Self::Reset { unknown: id }
+            | Self::Moved { server: id } => {
                 body.put_id(*id);
             }
-            Self::Pong | Self::Closed => {}
+            Self::Resize { max_datagram } => body.put(&max_datagram.to_le_bytes()),
+            Self::Pong | Self::Closed | Self::Probe | Self::Probed | Self::Resized => {}
         }
-        ShortPacket::new(&header, &body.bytes[..body.len])
+        body
     }
 
     /// Reads the message behind a header of kind [`Kind::Control`]; `body` is without the trailer.
     ///
     /// # Errors
     /// [`ControlError`] for an unknown type, a body of another length than its type has, or a field
-    /// without meaning.
+    /// without meaning. Padding that is not zero is one.
     pub fn parse(header: &Header, body: &[u8]) -> Result<Self, ControlError> {
         let mut fields = Fields(body);
         let message = match header.packet.get() {
@@ -316,13 +386,9 @@ impl Control {
                 hello
             }
             CHALLENGE => {
-                let challenge = Self::Challenge {
-                    cookie: fields.take()?,
-                    port: fields.u16()?,
-                    steer: fields.u8()?,
-                };
+                let (cookie, port, steer) = (fields.take()?, fields.u16()?, fields.u8()?);
                 fields.zeros(1)?;
-                challenge
+                Self::Challenge { cookie, port, steer, proof: fields.u32()? }
             }
             OPEN => Self::Open {
                 client: fields.id()?,
@@ -347,8 +413,16 @@ impl Control {
             RESET => Self::Reset { unknown: fields.id()? },
             CLOSE => Self::Close { sender: fields.id()? },
             CLOSED => Self::Closed,
+            PROBE => Self::Probe,
+            PROBED => Self::Probed,
+            RESIZE => Self::Resize { max_datagram: fields.u32()? },
+            RESIZED => Self::Resized,
+            MOVED => Self::Moved { server: fields.id()? },
             other => return Err(ControlError::UnknownType(other)),
         };
+        if Self::may_be_padded(header.packet.get()) {
+            fields.zeros(fields.0.len())?;
+        }
         if fields.0.is_empty() { Ok(message) } else { Err(ControlError::Length) }
     }
 
@@ -382,11 +456,11 @@ mod tests {
         integrity: true,
     };
 
-    fn all() -> [Control; 10] {
+    fn all() -> [Control; 15] {
         let id = ConnectionId::from_u64(0x0123_4567_89AB_CDEF);
         [
             Control::Hello { client: id, low: 1, high: 1 },
-            Control::Challenge { cookie: [7; 16], port: 31_850, steer: 3 },
+            Control::Challenge { cookie: [7; 16], port: 31_850, steer: 3, proof: 8_972 },
             Control::Open { client: id, cookie: [9; 16], parameters: PARAMETERS },
             Control::Opened { server: id, parameters: PARAMETERS },
             Control::Refused { reason: Refusal::Full, low: 1, high: 2 },
@@ -395,6 +469,11 @@ mod tests {
             Control::Reset { unknown: id },
             Control::Close { sender: id },
             Control::Closed,
+            Control::Probe,
+            Control::Probed,
+            Control::Resize { max_datagram: 1_372 },
+            Control::Resized,
+            Control::Moved { server: id },
         ]
     }
 
@@ -408,12 +487,16 @@ mod tests {
             assert!(header.flags.trailer(), "{message:?}");
             let bytes = checksum::check(bytes).unwrap();
             assert_eq!(Control::parse(&header, &bytes[HEADER_LEN..]), Ok(message));
-            let mut longer = bytes.to_vec();
-            longer.push(0);
-            assert!(
-                Control::parse(&header, &longer[HEADER_LEN..]).is_err(),
-                "{message:?} and a byte"
+            let with = |byte| {
+                let longer = [bytes, &[byte]].concat();
+                Control::parse(&header, &longer[HEADER_LEN..])
+            };
+            let is_padded = matches!(
+                message,
+                Control::Open { .. } | Control::Opened { .. } | Control::Probe | Control::Probed
             );
+            assert_eq!(with(0).is_ok(), is_padded, "{message:?} and a zero");
+            assert!(with(1).is_err(), "{message:?} and a byte");
             for len in HEADER_LEN..bytes.len() {
                 assert!(
                     Control::parse(&header, &bytes[HEADER_LEN..len]).is_err(),
@@ -428,12 +511,29 @@ mod tests {
         let len = |message: &Control| {
             message.emit(ConnectionId::default(), 0, ReplyInfo::default()).as_bytes().len()
         };
-        let [hello, challenge, open, opened, refused, ping, pong, reset, close, closed] = &all();
+        let [hello, challenge, open, opened, refused, ping, pong, reset, close, closed, ..] =
+            &all();
+        let [.., probe, probed, resize, resized, _] = &all();
         assert_eq!(len(hello), HELLO_LEN);
         assert!(len(challenge) <= len(hello) && len(refused) <= len(hello));
         assert!(len(opened) <= len(open) && len(refused) <= len(open));
         assert!(len(pong) <= len(ping) && len(reset) <= len(ping));
         assert!(len(closed) <= len(close) && len(reset) <= len(close));
+        assert!(len(probed) <= len(probe) && len(resized) <= len(resize));
+    }
+
+    #[test]
+    fn padding_is_zeros_behind_the_body() {
+        for (message, len) in [(all()[2], 1_448), (all()[10], 8_000), (Control::Probe, 0)] {
+            let mut body = vec![7; len];
+            let header = message.emit_padded(ConnectionId::from_u64(5), 3, &mut body);
+            assert_eq!(header.request.to_u32(), 3);
+            assert_eq!(Control::parse(&header, &body), Ok(message));
+        }
+        let mut body = [0; 9];
+        let header = Control::Probe.emit_padded(ConnectionId::from_u64(5), 3, &mut body);
+        body[8] = 1;
+        assert_eq!(Control::parse(&header, &body), Err(ControlError::Field));
     }
 
     #[test]
@@ -456,7 +556,7 @@ mod tests {
         let opened = bytes(Control::Opened { server: id, parameters: PARAMETERS });
         assert_eq!((opened.len(), opened[50], opened[51]), (56, 1, 1), "charge model, integrity");
         let lens: Vec<usize> = all().iter().map(|message| bytes(*message).len()).collect();
-        assert_eq!(lens, [64, 48, 72, 56, 34, 36, 28, 36, 36, 28]);
+        assert_eq!(lens, [64, 52, 72, 56, 34, 36, 28, 36, 36, 28, 28, 28, 32, 28, 36]);
     }
 
     #[test]
@@ -486,7 +586,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_body_parses_or_fails_typed(kind in 0u32..16, body in proptest::collection::vec(any::<u8>(), 0..96)) {
+        fn any_body_parses_or_fails_typed(kind in 0u32..20, body in proptest::collection::vec(any::<u8>(), 0..96)) {
             let header = Header {
                 connection: ConnectionId::default(),
                 kind: Kind::Control,
@@ -499,7 +599,9 @@ mod tests {
             if let Ok(message) = Control::parse(&header, &body) {
                 let packet = message.emit(header.connection, 0, ReplyInfo::default());
                 let emitted = checksum::check(packet.as_bytes()).unwrap();
-                prop_assert_eq!(&emitted[HEADER_LEN..], &body[..], "parsing loses nothing");
+                let (own, padding) = body.split_at(emitted.len() - HEADER_LEN);
+                prop_assert_eq!(&emitted[HEADER_LEN..], own, "parsing loses nothing");
+                prop_assert!(padding.iter().all(|&byte| byte == 0), "but padding");
             }
         }
     }

@@ -7,7 +7,7 @@
 //! |      u64      | u8 |   u24   |  u32   |  u32   |  u32   |
 //! +---------------+----+---------+--------+--------+--------+
 //!    vkf: version (bits 0-1), kind (2-4), flags (5-7): 5 a trailer follows, 6 the message
-//!    begins with an extension, 7 undefined
+//!    begins with an extension, 7 the message is cut into the session's large packets
 //! ```
 //!
 //! What `packet`, `aux` and `size` mean depends on the kind; see [`Kind`].
@@ -107,12 +107,29 @@ impl Flags {
     /// The message that the packet is of begins with an extension; see [`super::extension`]. Only requests,
     /// responses and failures have one.
     pub const EXTENDED: Self = Self(1 << 6);
+    /// The message that the packet is of is cut into the session's large packets, not into those that every path carries. Of
+    /// credit returns and requests for response: the message that they speak of.
+    pub const LARGE: Self = Self(1 << 7);
 
-    /// Those that hold.
+    /// A packet with a trailer or without, of a message with an extension or without, that is not cut into large packets.
     #[must_use]
     #[inline]
     pub const fn new(trailer: bool, extended: bool) -> Self {
         Self((trailer as u8) << 5 | (extended as u8) << 6)
+    }
+
+    /// The same, with [`Flags::LARGE`] if `large`, else without.
+    #[must_use]
+    #[inline]
+    pub const fn with_large(self, large: bool) -> Self {
+        Self(self.0 & !Self::LARGE.0 | (large as u8) << 7)
+    }
+
+    /// Whether the message is cut into large packets.
+    #[must_use]
+    #[inline]
+    pub const fn large(self) -> bool {
+        self.0 & Self::LARGE.0 != 0
     }
 
     /// The same, and [`Flags::EXTENDED`] if `extended`.
@@ -144,21 +161,21 @@ pub enum HeaderError {
     Truncated,
     /// The version bits are not [`VERSION`].
     Version(u8),
-    /// A flag is set that this version does not define; all three.
-    Flags(u8),
     /// The packet is not what its checksum was computed over.
     Checksum,
 }
 
-/// What every packet of this version has alike: the version bits, and the flag that is not defined.
-const FIXED: u8 = 0b1000_0011;
+/// The version bits of a header's ninth byte.
+const VERSION_BITS: u8 = 0b11;
+/// And its flags.
+const FLAG_BITS: u8 = 0b1110_0000;
 
 impl Header {
     /// Reads the header at the front of `packet`. It may be damaged: what it announces is checked by
     /// [`checksum::check`](super::checksum::check).
     ///
     /// # Errors
-    /// [`HeaderError`] for a short packet, another version or an undefined flag.
+    /// [`HeaderError`] for a short packet, or one of another version.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<Self, HeaderError> {
         let Some(bytes) = packet.first_chunk::<HEADER_LEN>() else {
@@ -171,11 +188,8 @@ impl Header {
         };
         let (connection, numbers, sizes) = (word(0), word(8), word(16));
         let vkf = numbers as u8;
-        if vkf & FIXED != VERSION {
-            return Err(match vkf & 0b11 {
-                VERSION => HeaderError::Flags(vkf >> 5),
-                other => HeaderError::Version(other),
-            });
+        if vkf & VERSION_BITS != VERSION {
+            return Err(HeaderError::Version(vkf & VERSION_BITS));
         }
         Ok(Self {
             connection: ConnectionId::from_u64(connection),
@@ -184,7 +198,7 @@ impl Header {
             request: RequestNumber::from_u32((numbers >> 32) as u32),
             aux: sizes as u32,
             size: (sizes >> 32) as u32,
-            flags: Flags(vkf & (Flags::TRAILER.0 | Flags::EXTENDED.0)),
+            flags: Flags(vkf & FLAG_BITS),
         })
     }
 
@@ -220,16 +234,16 @@ mod tests {
 
     fn any_header() -> impl Strategy<Value = Header> {
         let words = (any::<u32>(), any::<u32>(), any::<u32>());
-        let flags = (any::<bool>(), any::<bool>());
+        let flags = (any::<bool>(), any::<bool>(), any::<bool>());
         (any::<u64>(), 0..8u8, 0..=PacketNumber::MAX, words, flags).prop_map(
-            |(connection, kind, packet, (request, aux, size), (trailer, extended))| Header {
+            |(connection, kind, packet, (request, aux, size), (trailer, extended, large))| Header {
                 connection: ConnectionId::from_u64(connection),
                 kind: Kind::from_bits(kind),
                 packet: PacketNumber::new(packet),
                 request: RequestNumber::from_u32(request),
                 aux,
                 size,
-                flags: Flags::new(trailer, extended),
+                flags: Flags::new(trailer, extended).with_large(large),
             },
         )
     }
@@ -245,7 +259,7 @@ mod tests {
             if let Ok(header) = Header::parse(&bytes) {
                 prop_assert_eq!(&header.to_bytes()[..], &bytes[..HEADER_LEN]);
             } else {
-                prop_assert!(bytes.len() < HEADER_LEN || bytes[8] & 3 != VERSION || bytes[8] >> 7 != 0);
+                prop_assert!(bytes.len() < HEADER_LEN || bytes[8] & 3 != VERSION);
             }
         }
     }
@@ -270,17 +284,16 @@ mod tests {
         let header = Header { flags: Flags::EXTENDED, ..header };
         expect[8] = VERSION | 4 << 2 | 1 << 6;
         assert_eq!(header.to_bytes()[..], expect[..]);
+        let header = Header { flags: Flags::TRAILER.with_large(true), ..header };
+        expect[8] = VERSION | 4 << 2 | 1 << 5 | 1 << 7;
+        assert_eq!(header.to_bytes()[..], expect[..]);
     }
 
     #[test]
-    fn short_wrong_version_and_unknown_flags_are_told_apart() {
+    fn short_packets_and_other_versions_are_told_apart() {
         assert_eq!(Header::parse(&[0; 23]), Err(HeaderError::Truncated));
         let mut bytes = [0; HEADER_LEN];
         bytes[8] = 2;
         assert_eq!(Header::parse(&bytes), Err(HeaderError::Version(2)));
-        for undefined in [0b100, 0b101, 0b110, 0b111] {
-            bytes[8] = VERSION | undefined << 5;
-            assert_eq!(Header::parse(&bytes), Err(HeaderError::Flags(undefined)));
-        }
     }
 }

@@ -85,7 +85,7 @@ impl PacketMutator {
             220..=239 => own,
             _ => ConnectionId::new(0, input.u8() & 1 != 0, input.u32(), input.u32()),
         };
-        let message = match input.u8() % 10 {
+        let message = match input.u8() % 15 {
             0 => Control::Ping { sender },
             1 => Control::Pong,
             2 => Control::Closed,
@@ -93,6 +93,7 @@ impl PacketMutator {
                 cookie: [1; 16],
                 port: u16::from(input.u8()),
                 steer: input.u8(),
+                proof: 1_472,
             },
             4 => Control::Opened { server: sender, parameters: harness::terms(input) },
             5 => Control::Refused { reason: Refusal::Full, low: 1, high: 1 },
@@ -102,7 +103,12 @@ impl PacketMutator {
                 Control::Open { client: sender, cookie: [2; 16], parameters }
             }
             8 => Control::Reset { unknown: sender },
-            _ => Control::Close { sender },
+            9 => Control::Close { sender },
+            10 => Control::Probe,
+            11 => Control::Probed,
+            12 => Control::Resize { max_datagram: input.near(1_472) },
+            13 => Control::Resized,
+            _ => Control::Moved { server: sender },
         };
         let info = ReplyInfo::from_u32(input.near(0));
         out.clear();
@@ -126,9 +132,11 @@ impl PacketMutator {
             size: input.u32(),
             trailer: false,
             extended: false,
+            large: false,
         };
         let flags = input.u8();
-        (craft.trailer, craft.extended) = (flags & 1 != 0, flags & 2 != 0);
+        (craft.trailer, craft.extended, craft.large) =
+            (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
         let len = usize::from(input.u8());
         out.clear();
         craft.append(input.take(len), out);

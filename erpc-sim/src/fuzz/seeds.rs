@@ -92,11 +92,11 @@ fn packets(seeds: &mut Vec<Seed>) {
     push(seeds, "control", "hello-other-version", hello);
 }
 
-fn control_messages() -> [(&'static str, Control); 10] {
+fn control_messages() -> [(&'static str, Control); 15] {
     let id = ConnectionId::from_u64(0x0123_4567_89AB_CDEF);
     [
         ("hello", Control::Hello { client: id, low: 1, high: 1 }),
-        ("challenge", Control::Challenge { cookie: [7; 16], port: 31_850, steer: 3 }),
+        ("challenge", Control::Challenge { cookie: [7; 16], port: 31_850, steer: 3, proof: 1_472 }),
         ("open", Control::Open { client: id, cookie: [9; 16], parameters: PARAMETERS }),
         ("opened", Control::Opened { server: id, parameters: PARAMETERS }),
         ("refused", Control::Refused { reason: Refusal::Full, low: 1, high: 2 }),
@@ -105,6 +105,11 @@ fn control_messages() -> [(&'static str, Control); 10] {
         ("reset", Control::Reset { unknown: id }),
         ("close", Control::Close { sender: id }),
         ("closed", Control::Closed),
+        ("probe", Control::Probe),
+        ("probed", Control::Probed),
+        ("resize", Control::Resize { max_datagram: 1_372 }),
+        ("resized", Control::Resized),
+        ("moved", Control::Moved { server: id }),
     ]
 }
 

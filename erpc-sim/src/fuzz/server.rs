@@ -354,6 +354,7 @@ impl Harness<HostileServers> {
                 cookie: [3; 16],
                 port: input.pick(&[0, 0, 1, 77]),
                 steer: input.u8() & 3,
+                proof: 0,
             },
             (_, Some(_)) => Control::Opened {
                 server: MaliciousServer::name(asked.client),
@@ -367,7 +368,7 @@ impl Harness<HostileServers> {
     /// What an honest server says to a handshake message.
     fn answer_truly(&mut self, asked: &Asked) {
         let message = match asked.proposed {
-            None => Control::Challenge { cookie: [3; 16], port: 0, steer: 0 },
+            None => Control::Challenge { cookie: [3; 16], port: 0, steer: 0, proof: 0 },
             Some(parameters) => {
                 Control::Opened { server: MaliciousServer::name(asked.client), parameters }
             }

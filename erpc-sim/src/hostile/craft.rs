@@ -4,6 +4,7 @@
 //! `erpc-core` cannot: this crate depends on another copy of its types.) [`seal`] is the one place that knows what a
 //! receiver checks before it looks at a packet's meaning.
 
+use erpc_core::transport::MIN_DATAGRAM;
 use erpc_core::wire::checksum::{self, TRAILER_LEN, overhead};
 use erpc_core::wire::control::{Control, Parameters};
 use erpc_core::wire::{
@@ -41,6 +42,8 @@ pub struct Craft {
     pub trailer: bool,
     /// Whether the message begins with an extension.
     pub extended: bool,
+    /// Whether the message is cut into large packets.
+    pub large: bool,
 }
 
 impl Craft {
@@ -48,7 +51,18 @@ impl Craft {
     #[must_use]
     pub const fn new(connection: ConnectionId, kind: Kind, terms: &Parameters) -> Self {
         let trailer = terms.integrity;
-        Self { connection, kind, packet: 0, request: 0, aux: 0, size: 0, trailer, extended: false }
+        let large = terms.max_datagram > MIN_DATAGRAM as u32;
+        Self {
+            connection,
+            kind,
+            packet: 0,
+            request: 0,
+            aux: 0,
+            size: 0,
+            trailer,
+            extended: false,
+            large,
+        }
     }
 
     /// Appends header and body to `out`, sealed.
@@ -60,7 +74,7 @@ impl Craft {
             request: RequestNumber::from_u32(self.request),
             aux: self.aux,
             size: self.size,
-            flags: Flags::new(self.trailer, self.extended),
+            flags: Flags::new(self.trailer, self.extended).with_large(self.large),
         };
         let at = out.len();
         out.extend_from_slice(&header.to_bytes());

@@ -51,7 +51,7 @@ impl MaliciousServer {
         };
         match message {
             Control::Hello { client, .. } => {
-                reply(client, Control::Challenge { cookie: [1; 16], port: 0, steer: 0 });
+                reply(client, Control::Challenge { cookie: [1; 16], port: 0, steer: 0, proof: 0 });
             }
             Control::Open { client, parameters, .. } => {
                 let eager = parameters.eager.min(craft::payload(&parameters));

@@ -41,7 +41,9 @@ impl Party {
             let mut ready = self.sessions.iter_mut().filter(|session| ready(session));
             let Some(session) = ready.nth(at) else { return };
             let random = &mut self.chances.sizes;
-            let (len, response_len) = (plan.sizes.draw(random), plan.sizes.draw(random));
+            let mut next = || plan.sizes.draw_next(self.made, random);
+            let (len, response_len) = (next(), next());
+            self.made += 1;
             let behaviour = CallBehaviour::draw(&mut self.chances.behaviour, &plan.call_mix);
             // There is to be room for extensions.
             let most = plan.sizes.longest.saturating_sub(MAX_EXTENSION as u32);

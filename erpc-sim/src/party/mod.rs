@@ -41,6 +41,8 @@ struct UserSession {
     closing: bool,
     /// What it is at, if it carries streams instead of calls.
     lane: Option<Lane>,
+    /// Congestion control has limited it, when that was looked at.
+    limited: bool,
     /// Another one is opened when it has closed, and takes its place in the endpoint's table.
     replaced: bool,
     open: bool,
@@ -92,6 +94,8 @@ pub(crate) struct Party {
     sessions: Vec<UserSession>,
     /// Calls to be made.
     owed: u32,
+    /// Calls that were made since the last round began.
+    made: u32,
     under_way: u32,
     /// All the memory there was.
     hoard: Vec<MsgBuf>,
@@ -122,6 +126,7 @@ impl Party {
             chances: Chances::new(random),
             sessions: Vec::new(),
             owed: 0,
+            made: 0,
             under_way: 0,
             hoard: Vec::new(),
             missed: Vec::new(),
@@ -186,6 +191,7 @@ impl Party {
             number,
             calls: Vec::new(),
             closing: false,
+            limited: false,
             lane: streams.then(Lane::default),
             replaced: false,
             open: false,
@@ -264,6 +270,7 @@ impl Party {
         if self.persists {
             self.try_missed(cx, oracle);
             self.owed += calls;
+            self.made = 0;
             self.make_calls(cx, oracle, plan);
         }
     }
@@ -280,6 +287,20 @@ impl Party {
 }
 
 impl Party {
+    /// Notes which of its sessions congestion control limits.
+    pub(crate) fn note_limits(&mut self, cx: &Cx<'_>) {
+        for session in self.sessions.iter_mut().filter(|session| !session.limited) {
+            session.limited =
+                cx.session_stats(session.id).is_some_and(|stats| stats.rate.is_some());
+        }
+    }
+
+    /// The retransmissions of a session that nothing has limited, in packets.
+    pub(crate) fn lost_without_limit(&self, cx: &Cx<'_>) -> Option<u64> {
+        let mut sessions = self.sessions.iter().filter(|session| !session.limited);
+        sessions.find_map(|session| Some(cx.session_stats(session.id)?.retransmissions.packets()))
+    }
+
     /// What must be true of its sessions at any time.
     pub(crate) fn check(&self, cx: &Cx<'_>, plan: &Plan, oracle: &mut Oracle) {
         // What a server says of its own time counts into it; who was away says how long that may have been at most.

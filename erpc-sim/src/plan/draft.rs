@@ -32,6 +32,7 @@ pub(super) mod purpose {
     pub(in crate::plan) const PACING: u64 = 6;
     pub(in crate::plan) const LIMITS: u64 = 7;
     pub(in crate::plan) const METHODS: u64 = 8;
+    pub(in crate::plan) const PATH: u64 = 9;
     pub(in crate::plan) const FIRST_FEATURE: u64 = 100;
 }
 
@@ -84,6 +85,7 @@ impl<'a> Draft<'a> {
             packet,
             longest: *shape.pick(&[4, 16, 32, 100]) * packet,
             short_percent: shape.within(10, 60) as u32,
+            turns: None,
         };
         let nic = Nic {
             max_datagram,
@@ -115,6 +117,7 @@ impl<'a> Draft<'a> {
                 nic: Nic { rx_capacity, ..nic },
                 config: EndpointConfig::new(),
                 first_credits: 0,
+                most_credits: 0,
                 reserve: Reserve::NONE,
                 faults: (Faults::none(), Faults::none()),
                 loop_pauses: None,
@@ -196,12 +199,18 @@ impl<'a> Draft<'a> {
     }
 
     /// The settings of an endpoint that opens sessions, accepts them, or both.
-    fn config(&self, random: &mut Random, opens: bool, accepts: bool) -> (EndpointConfig, u16) {
+    fn config(
+        &self,
+        random: &mut Random,
+        opens: bool,
+        accepts: bool,
+    ) -> (EndpointConfig, (u16, u16)) {
         let nanos = Duration::from_nanos;
         let credits = *random.pick(&[1, 2, 8, 32, 32, MOST_CREDITS]);
+        let most_credits = *random.pick(&[1, 8, 32, MOST_CREDITS, MOST_CREDITS]);
         let mut config = EndpointConfig::new()
             .credits(credits)
-            .max_credits(*random.pick(&[1, 8, 32, MOST_CREDITS, MOST_CREDITS]))
+            .max_credits(most_credits)
             .max_message(self.plan.sizes.longest.max(1))
             .queue_limit(*random.pick(&[0, 16, 1_024, 1_024, 1_024]))
             .liveness_timeout(nanos(self.times.liveness))
@@ -232,7 +241,7 @@ impl<'a> Draft<'a> {
             config = if is_small { config.session_memory_limit(session) } else { config };
             config = if is_full { config.max_sessions(sessions) } else { config };
         }
-        (config, credits)
+        (config, (credits, most_credits))
     }
 
     pub(super) fn add_endpoints(&mut self) {
@@ -257,7 +266,8 @@ impl<'a> Draft<'a> {
             let ports = if serves { group.clone() } else { vec![SimRoute::SERVICE] };
             for port in ports {
                 let calls_others = !serves || everybody_calls && port == SimRoute::SERVICE;
-                let (config, first_credits) = self.config(&mut random, calls_others, serves);
+                let (config, (first_credits, most_credits)) =
+                    self.config(&mut random, calls_others, serves);
                 let config = self.paced(config, &mut pacing);
                 let (config, reserve) = match serves && !calls_others {
                     true => self.limited(config, &mut limits),
@@ -268,6 +278,7 @@ impl<'a> Draft<'a> {
                     group: if serves { group.clone() } else { Vec::new() },
                     config,
                     first_credits,
+                    most_credits,
                     reserve,
                     ..model.clone()
                 };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use erpc_core::transport::MIN_DATAGRAM;
 use erpc_core::transport::fault::{Faults, Outage};
 
 use super::times::Times;
@@ -45,7 +46,13 @@ pub(super) fn suffer(
         Feature::Truncation => faults.truncate(chance(random, 20)),
         Feature::Extension => faults.extend(chance(random, 20)),
         Feature::OneWay if random.percent(50) => faults.outage(outage(random, times, 0)),
-        Feature::MtuShrink => faults.outage(outage(random, times, packet / 2)),
+        Feature::MtuShrink => {
+            let least = MIN_DATAGRAM as u64;
+            let over = random.within(least, least.max(packet as u64)) as usize;
+            let always = Outage { from: Duration::ZERO, until: nanos(times.length), over };
+            let is_always = random.percent(30);
+            faults.outage(if is_always { always } else { outage(random, times, over) })
+        }
         _ => faults,
     }
 }

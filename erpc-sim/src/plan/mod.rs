@@ -5,6 +5,7 @@
 
 mod draft;
 mod faults;
+pub(crate) mod path;
 mod sizes;
 mod times;
 
@@ -15,7 +16,7 @@ use erpc_core::time::Instant;
 use erpc_core::transport::fault::Faults;
 
 use self::draft::{Draft, purpose};
-pub use self::sizes::Sizes;
+pub use self::sizes::{Sizes, Turns};
 use self::times::Times;
 use crate::call_behaviour::CallMix;
 use crate::net::Topology;
@@ -71,6 +72,8 @@ pub struct EndpointPlan {
     pub config: EndpointConfig,
     /// The credits that its sessions begin with.
     pub first_credits: u16,
+    /// The credits that its sessions have at most, and those that it accepts.
+    pub most_credits: u16,
     /// The sessions that it keeps for hosts that have few.
     pub reserve: Reserve,
     /// What happens to packets that it receives, and to packets that it sends.
@@ -193,6 +196,9 @@ impl Plan {
         draft.add_absences();
         draft.add_happenings();
         let mut plan = Self { seed, prints: cut.prints, ..draft.plan };
+        if scenario == Scenario::Path {
+            path::shape(&mut plan, &mut root.fork(purpose::PATH));
+        }
         let mut at = 0..;
         plan.events.retain(|_| at.next().is_none_or(|at| !cut.skip.contains(&at)));
         plan

@@ -23,6 +23,7 @@ impl Times {
         let length = *random.pick(&[20 * MS, 200 * MS, 2 * SECOND, 15 * SECOND]);
         let (liveness, connect, rto, length) = match scenario {
             Scenario::Calm => (10 * SECOND, 2 * SECOND, 5 * MS, 50 * MS),
+            Scenario::Path => (10 * SECOND, 2 * SECOND, 5 * MS, 4_500 * MS),
             // Long enough for idle sessions to live by their pings.
             _ if features.spare_sessions() => {
                 let length = *random.pick(&[2 * SECOND, 20 * SECOND, 40 * SECOND]);

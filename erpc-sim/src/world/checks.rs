@@ -7,7 +7,7 @@ use erpc_core::wire::{ANNOUNCEMENT, Header, Kind};
 use super::World;
 use crate::node::Answers;
 use crate::plan::MOST_CREDITS;
-use crate::{Feature, SimRoute};
+use crate::{Feature, Scenario, SimRoute};
 
 /// Everything of an endpoint with so many sessions, and not twice as many, is looked at after every
 /// turn; with more, as much more rarely as it takes longer.
@@ -87,11 +87,15 @@ impl World<'_> {
             rpc.check_invariants();
             node.party.check(&rpc.context_at(now), self.plan, &mut self.oracle);
         }
+        if self.plan.scenario == Scenario::Path {
+            node.party.note_limits(&rpc.context_at(now));
+        }
         // A packet is answered by at most as many as the credits, a timer sends a few, and a call as
         // many as the credits.
         let causes = received as u64 + u64::from(node.party.handed_over());
         // A window that grows lets calls of all sessions go on; one that shrinks is told to all clients.
-        let credits = u64::from(MOST_CREDITS);
+        let credits = MOST_CREDITS.max(self.plan.endpoints[index].most_credits);
+        let credits = u64::from(credits);
         let released = sessions.0 as u64 * credits + sessions.1 as u64;
         if sent > causes * (credits + 8) + released + MAX_EXPIRED as u64 * 10 {
             self.oracle.blame(format!(

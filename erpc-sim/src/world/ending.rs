@@ -1,10 +1,11 @@
 //! How a run ends: the faults are over, calls end, sessions close, and nothing remains.
 
-use erpc_core::protocol::{KEPT_CAPACITY, WINDOW};
+use erpc_core::protocol::{DropReason, KEPT_CAPACITY, WINDOW};
 use erpc_core::time::Instant;
 
 use super::{Event, Phase, World};
 use crate::net::LinkId;
+use crate::plan::path::{LOSSY, SERVER};
 use crate::{Feature, Scenario};
 
 /// How long sessions may take to close, in nanoseconds, beyond what the plan's bound says: an end that
@@ -14,6 +15,10 @@ const LEAVING: u64 = 60_000_000_000;
 /// What an idle session keeps at its server at most, in bytes: a small response per slot, and half of that
 /// again for headers and bookkeeping.
 const MOST_KEPT: usize = WINDOW * KEPT_CAPACITY * 3 / 2;
+
+/// Packets that a session sends again before congestion control limits it, at most: all of its credits in some round trips one
+/// after the other.
+const MOST_LOST: u64 = 200;
 
 impl World<'_> {
     /// The faults are over, and no new calls are made.
@@ -67,7 +72,9 @@ impl World<'_> {
                     if self.plan.spares_sessions() {
                         self.check_streams();
                     }
-                    if self.plan.spares_packets() {
+                    if self.plan.scenario == Scenario::Path {
+                        self.check_losses();
+                    } else if self.plan.spares_packets() {
                         self.check_idle();
                     }
                     // To a server, packets of the past that come now are use, too.
@@ -118,6 +125,20 @@ impl World<'_> {
             if kept > most {
                 self.oracle.blame(format!(
                     "endpoint {index} is idle with {accepted} sessions and keeps {kept} bytes, more than {most}"
+                ));
+            }
+        }
+    }
+
+    /// Congestion control has answered losses in many round trips one after the other.
+    fn check_losses(&mut self) {
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            let now = node.clock.at(self.driver.now());
+            let Some(rpc) = &mut node.rpc else { continue };
+            let lost = node.party.lost_without_limit(&rpc.context_at(now));
+            if lost.is_some_and(|lost| lost > MOST_LOST) {
+                self.oracle.blame(format!(
+                    "endpoint {index} has sent {lost:?} packets again, and nothing limits it"
                 ));
             }
         }
@@ -187,6 +208,9 @@ impl World<'_> {
 
     /// Nothing is left behind: no buffer in use, every packet accounted for.
     fn check_rest(&mut self) {
+        if let Some(what) = self.paths.as_ref().and_then(|paths| paths.check_queue()) {
+            self.oracle.blame(what);
+        }
         self.driver.network().check();
         for (index, node) in self.nodes.iter_mut().enumerate() {
             let Some(rpc) = &mut node.rpc else { continue };
@@ -204,9 +228,24 @@ impl World<'_> {
                 + protocol.inquiries
                 + protocol.dropped_in_all()
                 + stats.transport.rx_overflow;
-            if self.plan.scenario == Scenario::Calm && self.plan.is_calm() && trouble > 0 {
+            // On a long path, what is said of a session may come after its end.
+            let late = protocol.dropped(DropReason::Handshake);
+            let host = self.plan.endpoints[index].route.host;
+            let is_smooth = match self.plan.scenario {
+                Scenario::Calm => true,
+                Scenario::Path => ![SERVER, LOSSY].contains(&host) && trouble > late,
+                _ => false,
+            };
+            if is_smooth && self.plan.is_calm() && trouble > 0 {
                 self.oracle
                     .blame(format!("nothing goes wrong, and endpoint {index} counts {protocol:?}"));
+            }
+            // Where hundreds of clients come at once, so do their first messages, which no credit covers.
+            let is_crowded = !matches!(self.plan.scenario, Scenario::Calm | Scenario::Path);
+            if stats.transport.rx_overflow > 0 && self.plan.is_calm() && !is_crowded {
+                self.oracle.blame(format!(
+                    "endpoint {index} was granted to clients, and its receive queue overflows"
+                ));
             }
             if stats.pool.in_use != 0 {
                 let (count, bytes) = (stats.pool.in_use, stats.pool.in_use_bytes);

@@ -6,6 +6,7 @@ mod ending;
 mod first_timeouts;
 mod flights;
 mod packets;
+mod paths;
 mod report;
 mod shares;
 mod turns;
@@ -99,6 +100,8 @@ pub struct World<'p> {
     first_timeouts: first_timeouts::FirstTimeouts,
     /// What clients send after pauses; `None` if calls that have ended may hold credits.
     flights: Option<flights::Flights>,
+    /// What sessions have on their way, where nothing is lost; `None` elsewhere.
+    paths: Option<paths::Paths>,
     /// Some methods are slow, and sessions live: whether clients wait for the slow ones is looked at. Each stream is a method of
     /// its own, and often slow: beside them, clients forget others.
     follows_methods: bool,
@@ -149,6 +152,7 @@ impl<'p> World<'p> {
             flights: (plan.spares_packets()
                 && !plan.features.has_any(&[Feature::Cancels, Feature::Deadlines]))
             .then(flights::Flights::default),
+            paths: paths::Paths::of(plan),
             follows_methods: plan.spares_sessions()
                 && plan.handlers.has_slow_methods()
                 && !plan.has_streams(),

@@ -52,9 +52,10 @@ impl Requests {
     }
 }
 
-/// Up to which packet a response was asked for: by server, session and slot, with the request's number.
+/// Up to which packet a response was asked for, cut into large packets or small ones: by server, session, slot and that,
+/// with the request's number.
 #[derive(Default)]
-pub(super) struct Pulls(BTreeMap<(SimRoute, u64, u32), (u32, u32)>);
+pub(super) struct Pulls(BTreeMap<(SimRoute, u64, u32, bool), (u32, u32)>);
 
 impl Pulls {
     /// Packets that a request for response brings: those that it names, and those between them and what was asked
@@ -63,7 +64,7 @@ impl Pulls {
         /// The most that a session's credits may be.
         const MOST: u32 = 1_024;
         let number = header.request.to_u32();
-        let place = (to, header.connection.to_u64(), number % SLOTS);
+        let place = (to, header.connection.to_u64(), number % SLOTS, header.flags.large());
         let known = self.0.get(&place).filter(|known| known.0 == number);
         let (from, count) = (header.packet.get(), header.size.min(MOST));
         // If the response was announced, that may begin with the first packet.
@@ -204,6 +205,11 @@ impl World<'_> {
                 {
                     self.oracle.blame(format!("a session from {from} to {to} {what}"));
                 }
+                if let Some(paths) = &mut self.paths
+                    && let Some(what) = paths.sent(session, &header, time)
+                {
+                    self.oracle.blame(format!("a session from {from} to {to} {what}"));
+                }
                 if self.repeats.is_hasty(from, to, &header, now, pause) {
                     self.oracle.blame(format!(
                         "the response to request {} of a session at {from} is sent over and over",
@@ -297,6 +303,16 @@ impl World<'_> {
         }
         if let Some(flights) = &mut self.flights {
             flights.answered(packet.from, packet.to);
+        }
+        if let Some(paths) = &mut self.paths
+            && let Ok(header) = Header::parse(&packet.bytes)
+        {
+            let queue = self.driver.queue_towards(packet.to.host);
+            let now = self.driver.now();
+            if let Some(what) = paths.arrived(packet.from, packet.to, &header, queue, now) {
+                let (from, to) = (packet.to, packet.from);
+                self.oracle.blame(format!("a session from {from} to {to} {what}"));
+            }
         }
         self.first_timeouts.arrived(packet.from, packet.to, &packet.bytes, self.driver.now());
         node.port.set_now(self.driver.now());

@@ -19,10 +19,19 @@ pub(super) struct LastRequests {
     sessions: BTreeMap<(SimRoute, u64), u64>,
     /// The server's id of each session, by the client and its own id.
     servers: BTreeMap<(SimRoute, u64), u64>,
-    /// The request's number, and when it was sent last: by client, server, the server's id and the slot.
-    requests: BTreeMap<(SimRoute, SimRoute, u64, u32), (u32, Instant)>,
+    /// The last one, by client, server, the server's id and the slot.
+    requests: BTreeMap<(SimRoute, SimRoute, u64, u32), Request>,
     /// No answer has come to anything that was sent later; by client and server.
     answered: BTreeMap<(SimRoute, SimRoute), Instant>,
+}
+
+/// A request of one packet.
+#[derive(Clone, Copy)]
+struct Request {
+    number: u32,
+    sent_at: Instant,
+    /// It is cut into large packets.
+    is_large: bool,
 }
 
 /// A request that is sent again.
@@ -48,7 +57,7 @@ impl Repetition {
 
 impl LastRequests {
     /// Notes a packet that `from` sends to `to` now. Returns what it repeats, if it does: a request of one packet, which only
-    /// a timeout sends again.
+    /// a timeout sends again, cut as it was.
     pub(super) fn sent(
         &mut self,
         from: SimRoute,
@@ -69,9 +78,12 @@ impl LastRequests {
         }
         let number = header.request.to_u32();
         let place = (from, to, session, number % SLOTS);
-        let (known, before) = self.requests.insert(place, (number, now))?;
+        let request = Request { number, sent_at: now, is_large: header.flags.large() };
+        let Request { number: known, sent_at: before, is_large } =
+            self.requests.insert(place, request)?;
         let connection = *self.sessions.get(&(to, session))?;
-        (known == number).then_some(Repetition { connection, number, before })
+        let is_same = known == number && is_large == header.flags.large();
+        is_same.then_some(Repetition { connection, number, before })
     }
 
     /// Notes a packet of a session that `from` has sent and `to` gets now.
@@ -82,7 +94,7 @@ impl LastRequests {
             && matches!(header.packet.get(), 0 | ANNOUNCEMENT);
         let request = self.requests.get(&(to, from, *session, number % SLOTS));
         let sent_at = match request {
-            Some((known, sent_at)) if begins && *known == number => *sent_at,
+            Some(request) if begins && request.number == number => request.sent_at,
             // Pulls and pings may be as late as now.
             _ => now,
         };

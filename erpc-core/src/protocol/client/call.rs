@@ -20,7 +20,11 @@ pub(super) struct Call {
     method: u32,
     /// The deadline of an extended request.
     extended: Option<Instant>,
+    /// How it is cut, and whether into large packets.
     layout: PacketLayout,
+    is_large: bool,
+    /// The server may have got this much of it, cut into other packets.
+    before: Before,
     /// What the last packet reserves: worked out once.
     last_cost: Cost,
     /// Request packets sent since the last roll-back, and before it up to `acked`.
@@ -35,6 +39,14 @@ pub(super) struct Call {
     waiting: Option<Blocked>,
     /// The response, once it turned out to be more than one packet.
     response: Option<Box<Response>>,
+}
+
+/// What was sent of a request before it was cut into other packets.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Before {
+    Nothing,
+    Part,
+    Whole,
 }
 
 /// What a call gives back when its outcome is there.
@@ -54,13 +66,21 @@ pub(super) struct FinishedPlain {
 impl Call {
     /// A call of which nothing was sent.
     #[inline]
-    pub(super) fn new(new: NewCall, layout: PacketLayout, last_cost: Cost, now: Instant) -> Self {
+    pub(super) fn new(
+        new: NewCall,
+        layout: PacketLayout,
+        is_large: bool,
+        last_cost: Cost,
+        now: Instant,
+    ) -> Self {
         Self {
             request: new.request,
             token: new.token,
             method: new.method,
             extended: new.extended.then_some(new.deadline),
             layout,
+            is_large,
+            before: Before::Nothing,
             last_cost,
             sent: 0,
             acked: 0,
@@ -77,11 +97,13 @@ impl Call {
     pub(super) fn sent_whole(
         new: NewCall,
         layout: PacketLayout,
+        is_large: bool,
         last_cost: Cost,
         now: Instant,
     ) -> Self {
         debug_assert!(layout.packets() == 1 && !new.extended);
-        Self { sent: 1, ever_sent: 1, extended: None, ..Self::new(new, layout, last_cost, now) }
+        let call = Self::new(new, layout, is_large, last_cost, now);
+        Self { sent: 1, ever_sent: 1, extended: None, ..call }
     }
 
     #[inline]
@@ -97,6 +119,12 @@ impl Call {
     #[inline]
     pub(super) fn layout(&self) -> &PacketLayout {
         &self.layout
+    }
+
+    /// Whether it is cut into the session's large packets.
+    #[inline]
+    pub(super) fn is_large(&self) -> bool {
+        self.is_large
     }
 
     #[inline]
@@ -236,6 +264,11 @@ impl Call {
         }
     }
 
+    /// Packets of the request that were sent and not answered.
+    pub(super) fn unanswered(&self) -> u32 {
+        self.sent - self.acked
+    }
+
     /// Whether a timeout would mean something: packets are out that owe an answer, or the response is.
     pub(super) fn awaits_packets(&self) -> bool {
         match &self.response {
@@ -254,12 +287,12 @@ impl Call {
     /// Whether the server may have the whole request.
     pub(super) fn maybe_executed(&self) -> bool {
         let sent = if mutant!(NotExecutedLie) { self.acked } else { self.ever_sent };
-        sent == self.layout.packets() || mutant!(MaybeExecutedLie)
+        sent == self.layout.packets() || self.before == Before::Whole || mutant!(MaybeExecutedLie)
     }
 
     /// Whether anything of the request was ever sent.
     pub(super) fn was_sent(&self) -> bool {
-        self.ever_sent > 0
+        self.ever_sent > 0 || self.before > Before::Nothing
     }
 
     /// Request packets that the server has; the next one is the oldest that was not acknowledged.
@@ -350,13 +383,38 @@ impl Call {
         self.recovery.roll_back(lost, now, cause);
     }
 
+    /// The path swallows packets of the size that the call is cut into: it begins anew, in packets of this layout. What was
+    /// out is given back, and what has come of a response goes.
+    pub(super) fn cut_again(
+        &mut self,
+        layout: PacketLayout,
+        last_cost: Cost,
+        now: Instant,
+        charges: &Charges,
+        flow: &mut Flow<'_>,
+        pool: &mut Pool,
+    ) {
+        let before = if self.maybe_executed() { Before::Whole } else { Before::Part };
+        if self.was_sent() {
+            self.before = self.before.max(before);
+        }
+        self.release_outstanding(charges, flow);
+        if let Some(response) = self.response.take() {
+            response.discard(pool);
+        }
+        (self.sent, self.acked, self.ever_sent) = (0, 0, 0);
+        (self.layout, self.is_large, self.last_cost) = (layout, false, last_cost);
+        self.retry = RetryTimer::new(now);
+        self.recovery.roll_back(0, now, ResendCause::Timeout);
+    }
+
     // Accounts.
 
     /// Gives back what the packets on their way have taken: they are lost, or their answers make no difference any more.
     pub(super) fn release_outstanding(&mut self, charges: &Charges, flow: &mut Flow<'_>) {
         if let Some(response) = &mut self.response {
             for _ in 0..response.on_their_way() {
-                flow.release(charges.pull());
+                flow.release(response.cost());
             }
             response.forget_asked();
         }
@@ -372,8 +430,10 @@ impl Call {
         for packet in self.acked..self.sent {
             reserved.add(self.cost(charges, packet));
         }
-        for _ in 0..self.response().map_or(0, Response::on_their_way) {
-            reserved.add(charges.pull());
+        if let Some(response) = self.response() {
+            for _ in 0..response.on_their_way() {
+                reserved.add(response.cost());
+            }
         }
         reserved
     }

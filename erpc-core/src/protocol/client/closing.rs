@@ -55,7 +55,7 @@ impl<R: Route> Closing<R> {
                 turn.tx.push_bytes(self.session.route(), closed.as_bytes());
             }
             Control::Reset { unknown } if unknown == remote => {}
-            Control::Closed => {}
+            Control::Closed | Control::Moved { .. } => {}
             _ => return Err(DropReason::Handshake),
         }
         Ok(Followup::End(Cause::Disconnected))

@@ -5,10 +5,11 @@
 //!   Hello(client id, versions), padded  ->    any endpoint; keeps nothing
 //!   <-  Challenge(cookie, port, steer)
 //!   Open(client id, cookie, parameters) ->    the endpoint that was named; checks the cookie
-//!   <-  Opened(server id, parameters)
+//!   <-  Opened(server id, parameters), as long as `Open`
 //! ```
 //!
-//! `Open` goes the way that data will go, so it probes the path, the firewall and the steering.
+//! `Open` goes the way that data will go, so it probes the path, the firewall and the steering; the first one also the size of
+//! datagrams that the path carries.
 
 use super::common::Common;
 use super::followup::{Followup, Terms};
@@ -27,6 +28,10 @@ use crate::wire::checksum::overhead;
 use crate::wire::control::{Control, Cookie, Parameters, Refusal};
 use crate::wire::{ConnectionId, Flags, ReplyInfo, VERSION};
 
+/// The nonce of the `Open` that is as long as the largest datagrams of the session: the first one. Its answer is as long, and
+/// proves that the path carries so much. The others are short, for a path that swallows it.
+const PROOF: u32 = 0;
+
 /// Unanswered `Open`s after which the client asks for another cookie: the server may have restarted.
 const OPENS_PER_COOKIE: u8 = 3;
 
@@ -44,6 +49,8 @@ pub(super) struct Connecting<R> {
     open_sent_at: Option<Instant>,
     /// This endpoint's link on the way to the server.
     link: Link,
+    /// The server is on this host: the path carries what its interfaces say.
+    is_local: bool,
 }
 
 /// What the client is waiting for.
@@ -58,9 +65,9 @@ enum Step {
     /// `Hello` is out.
     Hello,
     /// Challenged; the transport is being asked what the path to the chosen endpoint carries.
-    Routing { cookie: Cookie, steer: u8 },
-    /// `Open` is out.
-    Opening { cookie: Cookie, steer: u8, max_datagram: u32 },
+    Routing { cookie: Cookie, steer: u8, proof: u32 },
+    /// `Open` is out, the first one in a datagram of `proof` bytes.
+    Opening { cookie: Cookie, steer: u8, max_datagram: u32, proof: u32 },
 }
 
 /// What the server may have noted from any `Open` so far.
@@ -83,6 +90,7 @@ impl<R: Route> Connecting<R> {
             offered: None,
             open_sent_at: None,
             link: Link::Unknown,
+            is_local: false,
         }
     }
 
@@ -90,21 +98,20 @@ impl<R: Route> Connecting<R> {
     /// replies.
     pub(super) fn send<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, room: u32) {
         let client = self.common.local_id(turn.endpoint);
-        let (to, message) = match (self.step, self.offered) {
+        let (route, nonce) = (&self.common.route, self.repeat.nonce());
+        match (self.step, self.offered) {
             (Step::Hello, _) => {
                 let hello = Control::Hello { client, low: VERSION.into(), high: VERSION.into() };
-                (0, Some(hello))
+                let packet = hello.emit(ConnectionId::endpoint(0), nonce, ReplyInfo::default());
+                turn.tx.push_bytes(route, packet.as_bytes());
             }
-            (Step::Opening { cookie, steer, max_datagram }, Some(Offered { eager, .. })) => {
+            (Step::Opening { cookie, steer, max_datagram, proof }, Some(Offered { eager, .. })) => {
                 let parameters = turn.endpoint.parameters(max_datagram, eager, room);
-                (steer, Some(Control::Open { client, cookie, parameters }))
+                let open = Control::Open { client, cookie, parameters };
+                let datagram = if nonce == PROOF { proof } else { 0 };
+                turn.push_padded(route, &open, ConnectionId::endpoint(steer), nonce, datagram);
             }
-            (Step::Routing { .. } | Step::Opening { .. }, _) => (0, None),
-        };
-        if let Some(message) = message {
-            let packet =
-                message.emit(ConnectionId::endpoint(to), self.repeat.nonce(), ReplyInfo::default());
-            turn.tx.push_bytes(&self.common.route, packet.as_bytes());
+            (Step::Routing { .. } | Step::Opening { .. }, _) => {}
         }
         self.repeat.arm(turn, &mut self.common);
     }
@@ -144,8 +151,11 @@ impl<R: Route> Connecting<R> {
         path: Path,
         room: u32,
     ) -> Followup {
-        let Step::Routing { cookie, steer } = self.step else { return Followup::None };
+        let Step::Routing { cookie, steer, proof } = self.step else {
+            return Followup::None;
+        };
         let path_datagram = path.datagram.min(u32::MAX as usize) as u32;
+        self.is_local = path.link == Link::Local;
         self.link = match (turn.endpoint.config.link_rate, path.link) {
             (Some(rate), _) => Link::Rate(rate),
             (None, Link::Rate(rate)) => Link::Rate(rate.clamp(LINK_RATES.0, LINK_RATES.1)),
@@ -155,7 +165,9 @@ impl<R: Route> Connecting<R> {
         if (max_datagram as usize) < MIN_DATAGRAM {
             return Followup::End(Cause::Connect(ConnectError::Parameters));
         }
-        self.step = Step::Opening { cookie, steer, max_datagram };
+        let proof = max_datagram.min(proof);
+        let proof = if self.is_local { 0 } else { turn.endpoint.proof(turn.now, proof) };
+        self.step = Step::Opening { cookie, steer, max_datagram, proof };
         self.open_sent_at = self.offered.is_none().then_some(turn.now);
         self.offered = Some(match self.offered {
             Some(Offered { eager, max_datagram: before }) => {
@@ -168,13 +180,14 @@ impl<R: Route> Connecting<R> {
         Followup::None
     }
 
-    /// A control message came from `route`.
+    /// A control message of this nonce came from `route`, in a datagram of so many bytes.
     pub(super) fn on_control(
         &mut self,
         now: Instant,
         endpoint: &EndpointState,
         route: &R,
         message: Control,
+        (nonce, datagram): (u32, u32),
     ) -> Result<Followup, DropReason> {
         if self.common.route != *route {
             // A server with several addresses answers a `Hello` from the one that its kernel prefers.
@@ -190,15 +203,21 @@ impl<R: Route> Connecting<R> {
             self.common.route = *route;
         }
         match (message, self.step) {
-            (Control::Challenge { cookie, port, steer }, Step::Hello) => {
+            (Control::Challenge { cookie, port, steer, proof }, Step::Hello) => {
                 if port != 0 {
                     self.common.route = self.common.route.with_port(port);
                 }
-                self.step = Step::Routing { cookie, steer };
+                self.step = Step::Routing { cookie, steer, proof };
                 Ok(Followup::Route)
             }
-            (Control::Opened { server, parameters }, Step::Opening { steer, .. }) => {
+            (Control::Opened { server, parameters }, Step::Opening { steer, proof, .. }) => {
+                // Without room for a proof, the path is taken to carry what its interfaces say.
+                let is_unproven = proof < parameters.max_datagram;
+                let is_proven = self.is_local
+                    || is_unproven
+                    || nonce == PROOF && datagram >= parameters.max_datagram;
                 let terms = self.terms(now, endpoint, server, steer, &parameters);
+                let terms = terms.map(|terms| Terms { is_proven, ..terms });
                 Ok(terms.map_or(Followup::Refuse, |terms| Followup::Open(Box::new(terms))))
             }
             (Control::Refused { reason, low, high }, Step::Hello | Step::Opening { .. }) => {
@@ -249,9 +268,9 @@ impl<R: Route> Connecting<R> {
             flags: Flags::new(parameters.integrity, false),
             credits: parameters.credits,
             window: parameters.window,
-            payload: max_datagram - overhead as u32,
             eager,
             max_datagram,
+            is_proven: false,
             max_request: parameters.max_message,
             charges: Charges::new(model, endpoint.local.charge, overhead, eager, max_datagram),
             link: self.link,

@@ -55,10 +55,15 @@ impl CreditLimit {
         self.limit
     }
 
+    /// The link carries so many packets per second from now on, if that is known.
+    pub(super) fn set_line(&mut self, line: Option<u64>) {
+        self.line = line;
+    }
+
     /// Packets per second at which a round trip's worth of credits leaves in half a round trip, once there are more than the
     /// first ones; `u64::MAX` before. Thousands of packets, whose answers come in bursts, would leave in bursts.
     pub(super) fn pace(&self) -> u64 {
-        if self.limit == self.least {
+        if self.limit == self.least || mutant!(BurstsOfCredits) {
             return u64::MAX;
         }
         u64::from(self.limit) * 2_000_000_000 / self.base
@@ -97,17 +102,22 @@ impl CreditLimit {
     pub(super) fn end_round(&mut self, now: Instant, ran_out: bool, rtt: u64, rto: u64) {
         let Round { since, answered, .. } = self.round;
         let nanos = now.nanos_since(since).max(1);
-        let next = Round { since: now, until: now.plus_nanos(rtt), answered: 0 };
+        let next = Round {
+            since: now,
+            until: now.plus_nanos(if mutant!(RoundsTooShort) { 0 } else { rtt }),
+            answered: 0,
+        };
         self.round = next;
         self.expires = now.plus_nanos(rto.saturating_mul(PAUSE_TIMEOUTS));
         let base = self.base.min(nanos);
         let held = u128::from(answered) * u128::from(base) / u128::from(nanos);
+        let held = if mutant!(CreditsLeap) { held.max(self.limit.into()) } else { held };
         let wanted = (2 * held).min(u128::from(self.most)) as u16;
         if ran_out && self.is_enough() {
             self.limit = self.least;
         } else if ran_out {
             self.limit = self.limit.max(wanted.min(self.limit.saturating_mul(2)));
-        } else if wanted < self.limit / 2 {
+        } else if wanted < self.limit / 2 && !mutant!(CreditsNotShrunk) {
             self.limit = (self.limit / 2).max(self.least);
         }
     }

@@ -56,7 +56,7 @@ impl Credits {
     /// A packet found no credit.
     #[cold]
     pub(super) fn run_out(&mut self) {
-        self.ran_out = true;
+        self.ran_out = !mutant!(RunOutForgotten);
     }
 
     /// Whether a packet found no credit since this was asked last.

@@ -27,10 +27,13 @@ pub(super) struct Terms {
     pub(super) flags: Flags,
     pub(super) credits: u16,
     pub(super) window: u32,
-    pub(super) payload: u32,
     pub(super) eager: u32,
+    /// What both ends can take, in bytes.
     pub(super) max_datagram: u32,
+    /// The path carries as much, both ways, or is taken to.
+    pub(super) is_proven: bool,
     pub(super) max_request: u32,
+    /// Of such datagrams.
     pub(super) charges: Charges,
     pub(super) link: Link,
     /// From `Open` to `Opened`, in nanoseconds, if it is known to which `Open` that was the answer.

@@ -52,6 +52,11 @@ impl Liveness {
         is_last.then_some(self.last_ping)
     }
 
+    /// Whether the server was heard after `then`.
+    pub(super) fn was_heard_since(&self, then: Instant) -> bool {
+        self.last_heard > then
+    }
+
     /// Whether the server was neither heard nor asked since.
     pub(super) fn is_older_than(&self, then: Instant) -> bool {
         self.last_heard < then && self.last_ping < then

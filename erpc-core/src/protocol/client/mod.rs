@@ -11,6 +11,7 @@
 //! | `probing`, `method_times`, `recent_max` | of a server: whether it is there, and how long its handlers lately took |
 //! | `reservation` | what a packet reserves before it leaves, and what that is taken from |
 //! | `credits`, `credit_limit`, `pacer`, `pace` | what limits one session, and its calls that wait for it |
+//! | `cut`, `path_size` | how messages are cut into packets, and what size of them the path carries |
 //! | `lines` | what all sessions share, and the calls that wait for it |
 //! | `liveness`, `kept` | whether the server is there; what it keeps until it is told |
 
@@ -20,6 +21,7 @@ mod common;
 mod connecting;
 mod credit_limit;
 mod credits;
+mod cut;
 mod followup;
 mod kept;
 mod lines;
@@ -27,6 +29,7 @@ mod liveness;
 mod method_times;
 mod pace;
 mod pacer;
+mod path_size;
 mod phases;
 mod probing;
 mod recent_max;

@@ -107,8 +107,9 @@ impl Reserved {
 /// What one session's packets cost, worked out when it opens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Charges {
-    /// How the server counts.
+    /// How the server counts, and this endpoint.
     model: ChargeModel,
+    local: ChargeModel,
     /// Bytes of a packet besides its payload.
     overhead: usize,
     /// Of a packet without payload, here.
@@ -130,11 +131,17 @@ impl Charges {
         let room = local.charge(max_datagram as usize);
         Self {
             model: server,
+            local,
             overhead,
             bare_reply: local.charge(overhead),
             eager_reply: local.charge(overhead + eager as usize),
             pull: Cost { window: server.charge(overhead), room },
         }
+    }
+
+    /// The same for datagrams of another size.
+    pub(super) fn for_datagram(&self, datagram: u32, eager: u32) -> Self {
+        Self::new(self.model, self.local, self.overhead, eager, datagram)
     }
 
     /// Bytes of a packet besides its payload.

@@ -1,5 +1,6 @@
 //! A response of several packets, under way.
 
+use super::reservation::Cost;
 use crate::buf::{MsgBuf, NoMemory, Pool};
 use crate::protocol::assembly::Assembly;
 use crate::wire::{PacketLayout, Stamp};
@@ -17,6 +18,8 @@ pub(super) struct Response {
     pull_pending: bool,
     /// The stamp that the last packet has brought back.
     echo: Stamp,
+    /// What a packet that is asked for reserves.
+    cost: Cost,
 }
 
 /// A response that is whole.
@@ -28,9 +31,14 @@ pub(super) struct Complete {
 
 impl Response {
     /// A response whose first packet, if it has come, is in `assembly`.
-    pub(super) fn new(assembly: Assembly, failure: bool, extended: bool) -> Self {
+    pub(super) fn new(assembly: Assembly, failure: bool, extended: bool, cost: Cost) -> Self {
         let asked = assembly.next();
-        Self { assembly, asked, failure, extended, pull_pending: false, echo: Stamp::NONE }
+        Self { assembly, asked, failure, extended, pull_pending: false, echo: Stamp::NONE, cost }
+    }
+
+    /// What a packet that is asked for reserves.
+    pub(super) fn cost(&self) -> Cost {
+        self.cost
     }
 
     pub(super) fn layout(&self) -> &PacketLayout {

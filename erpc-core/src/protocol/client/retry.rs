@@ -107,9 +107,14 @@ impl RetryTimer {
         true
     }
 
+    /// Whether several packets in a row have brought no answer.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.retries >= PING_AFTER_RETRIES
+    }
+
     /// Whether the peer should be asked if it still knows the session.
     pub(super) fn is_suspicious(&self) -> bool {
-        self.retries >= PING_AFTER_RETRIES && !self.accepted
+        self.is_stalled() && !self.accepted
     }
 
     /// Whether the probe of an executing request is left out.

@@ -139,27 +139,34 @@ impl<R: Route> ClientTable<R> {
         }
     }
 
-    /// A control message to a session of ours.
+    /// A control message to a session of ours, in a datagram of so many bytes.
     pub(in crate::protocol) fn control<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
         route: &R,
         header: &Header,
         message: Control,
+        datagram: u32,
     ) -> Result<(), DropReason> {
         let index = SessionIndex::of(header.connection);
         let session = self.sessions.get_mut(index).ok_or(DropReason::UnknownConnection)?;
         let Common { id, route: expected, .. } = *session.common();
-        if id.generation != header.connection.generation() {
+        // The server's id says which session has moved: its sender may be a stranger, as far as the server knows.
+        let is_named = match (message, session.opened()) {
+            (Control::Moved { server }, Some(session)) => server == session.remote(),
+            _ => id.generation == header.connection.generation(),
+        };
+        if !is_named {
             return Err(DropReason::UnknownConnection);
         }
         let followup = match session {
             ClientSession::Connecting(connecting) => {
-                connecting.on_control(turn.now, turn.endpoint, route, message)
+                let proof = (header.request.to_u32(), datagram);
+                connecting.on_control(turn.now, turn.endpoint, route, message, proof)
             }
             _ if expected != *route => Err(DropReason::WrongRoute),
             ClientSession::Open(session) => {
-                session.on_control(turn, &mut self.lines, header, message)
+                session.on_control(turn, &mut self.lines, header, message, datagram)
             }
             ClientSession::Closing(closing) => closing.on_control(turn, header, message),
         };

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
+use super::agreement::Agreement;
 use super::listen::Acceptor;
 use super::open_rate::OpenRate;
-use super::session::Agreement;
 use crate::buf::MIN_PAYLOAD;
 use crate::mutants::mutant;
 use crate::protocol::ids::KeyedHasher;
@@ -12,7 +12,6 @@ use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
 use crate::time::Instant;
 use crate::transport::{ChargeModel, MIN_DATAGRAM, Route, TxQueue};
-use crate::wire::checksum::overhead;
 use crate::wire::control::{Control, Cookie, Parameters, Refusal};
 use crate::wire::{ConnectionId, ReplyInfo, ShortPacket, VERSION};
 
@@ -23,6 +22,8 @@ pub(in crate::protocol) struct Open<R> {
     pub(in crate::protocol) client: ConnectionId,
     pub(in crate::protocol) parameters: Parameters,
     pub(in crate::protocol) nonce: u32,
+    /// Bytes of its datagram, if it was padded. Its answer has as many.
+    pub(in crate::protocol) proof: u32,
 }
 
 /// What an endpoint needs to accept sessions, and the sessions that are about to open.
@@ -68,7 +69,10 @@ impl<R: Route> Accepting<R> {
         let message = match &self.acceptor {
             None => refusal(Refusal::NotListening),
             Some(_) if !version_fits => refusal(Refusal::Version),
-            Some(acceptor) => acceptor.challenge(turn.now, route, client),
+            Some(acceptor) => {
+                let proof = turn.endpoint.proof(turn.now, turn.endpoint.local.max_datagram);
+                acceptor.challenge(turn.now, route, client, proof)
+            }
         };
         turn.tx.push_bytes(route, message.emit(client, nonce, ReplyInfo::default()).as_bytes());
     }
@@ -139,14 +143,9 @@ impl<R: Route> Open<R> {
         }
         let trailer =
             asked.integrity && !mutant!(IntegrityIgnored) || turn.endpoint.wants_trailer();
-        let payload = datagram - overhead(trailer) as u32;
-        Some(Agreement {
-            credits: asked.credits.min(turn.endpoint.config.max_credits),
-            payload,
-            eager: asked.eager.min(payload),
-            max_response: asked.max_message,
-            trailer,
-        })
+        let credits = asked.credits.min(turn.endpoint.config.max_credits);
+        let client_takes = (asked.eager, asked.max_message);
+        Some(Agreement::new((credits, trailer), datagram, client_takes))
     }
 
     /// Whether the parameters are within the protocol's bounds.

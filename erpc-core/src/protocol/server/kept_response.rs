@@ -30,6 +30,8 @@ pub(super) struct KeptResponse {
     processing: u64,
     /// Response packets that were sent at least once, with their bodies.
     sent: u32,
+    /// And before the response was cut again: a queue may still read their headers, which have the same places.
+    sent_before: u32,
     repeated: Repeated,
     /// When the last repeated request, or the last request for one packet that was sent before, was answered.
     last_repeat: Instant,
@@ -72,6 +74,7 @@ impl KeptResponse {
             announced,
             processing,
             sent: u32::from(!announced),
+            sent_before: 0,
             repeated: Repeated::default(),
             last_repeat: Instant::ZERO,
             allowed_more: Instant::ZERO,
@@ -86,6 +89,19 @@ impl KeptResponse {
     #[inline(always)]
     pub(super) fn into_message(self) -> MsgBuf {
         self.response.message
+    }
+
+    /// Bytes of the message.
+    pub(super) fn size(&self) -> u32 {
+        self.layout.size()
+    }
+
+    /// Packets of another size are to be sent from now on; none was.
+    pub(super) fn cut_again(&mut self, layout: PacketLayout) {
+        self.layout = layout;
+        self.sent_before = self.sent;
+        self.sent = u32::from(!self.announced);
+        self.repeated = Repeated::default();
     }
 
     /// Bytes of memory held.
@@ -162,9 +178,9 @@ impl KeptResponse {
         self.send_first(head, turn.tx);
     }
 
-    /// Whether this packet was sent before.
+    /// Whether a request for this packet and later ones brings one with a number that was sent before.
     pub(super) fn has_sent(&self, packet: u32) -> bool {
-        packet < self.sent
+        packet.min(self.sent) < self.sent.max(self.sent_before)
     }
 
     /// Takes a request for `count` packets from packet `from` on, in a session with so many `credits`. `pause` is the

@@ -60,17 +60,20 @@ impl Acceptor {
         Self { group, steer }
     }
 
-    /// The answer to a `Hello`: the member to open a session with, and a cookie for it.
+    /// The answer to a `Hello`: the member to open a session with, which has room for a proof of so many
+    /// bytes, and a cookie for it.
     pub(super) fn challenge<R: Route>(
         &self,
         now: Instant,
         route: &R,
         client: ConnectionId,
+        proof: u32,
     ) -> Control {
         let (steer, port) = self.choose(spread(client));
         let cookie = self.cookies().issue(now, route, client, steer);
         let own_port = self.group.members[self.steer as usize].port;
-        Control::Challenge { cookie, port: if port == own_port { 0 } else { port }, steer }
+        let port = if port == own_port { 0 } else { port };
+        Control::Challenge { cookie, port, steer, proof }
     }
 
     /// Whether a member of the group has issued the cookie to this client, for this member, lately.

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `table` | all sessions: finds them, tells them of packets and of the time |
 //! | `accept` | handshakes, until a session opens |
+//! | `agreement` | what both sides have agreed on, and how it cuts messages |
 //! | `hosts` | limits for each of the hosts that clients are at |
 //! | `open_rate` | how fast a host may open sessions |
 //! | `listen` | the endpoints that listen at one address |
@@ -23,6 +24,7 @@
 //! | `memory` | accounting of a session's memory |
 
 mod accept;
+mod agreement;
 mod credit_returns;
 mod grants;
 mod hosts;

@@ -42,9 +42,9 @@ impl Receiving {
         }
     }
 
-    /// Whether a packet says the same of the request as the first one.
-    pub(super) fn agrees_with(&self, header: &Header) -> bool {
-        header.size == self.assembly.layout().size()
+    /// Whether a packet of a request that is cut so says the same of the request as the first one.
+    pub(super) fn agrees_with(&self, header: &Header, layout: &PacketLayout) -> bool {
+        layout == self.assembly.layout()
             && (header.packet.get() != 0 || header.aux == self.method)
             && header.flags.extended() == self.extended
     }

@@ -1,5 +1,6 @@
 //! A request slot of a server session (`SSlot` in the original).
 
+use super::agreement::Agreement;
 use super::kept_response::KeptResponse;
 use super::memory::SessionMemory;
 use super::receiving::{Received, Receiving};
@@ -81,18 +82,43 @@ pub(super) enum Position {
 pub(super) struct ServerSlot {
     /// The current request's number, or the last one's.
     number: RequestNumber,
+    /// It is cut into large packets, and so is its response.
+    is_large: bool,
     state: SlotState,
 }
 
 impl ServerSlot {
     /// A slot whose first request is the one after `before_first`.
     pub(super) fn new(before_first: RequestNumber) -> Self {
-        Self { number: before_first, state: SlotState::Idle { kept: None } }
+        Self { number: before_first, is_large: false, state: SlotState::Idle { kept: None } }
     }
 
     #[inline]
     pub(super) fn number(&self) -> RequestNumber {
         self.number
+    }
+
+    #[inline(always)]
+    pub(super) fn is_large(&self) -> bool {
+        self.is_large
+    }
+
+    /// The client has cut the current request again, into small packets, as the path swallows large ones: so will its response
+    /// be. What has come of the request goes.
+    pub(super) fn cut_small(
+        &mut self,
+        agreed: &Agreement,
+        memory: &mut SessionMemory,
+        pool: &mut Pool,
+    ) {
+        self.is_large = false;
+        match &mut self.state {
+            SlotState::Responding(response) => {
+                response.cut_again(agreed.response(response.size(), false));
+            }
+            SlotState::Receiving(_) => self.clear(memory, pool),
+            SlotState::Idle { .. } | SlotState::Executing { .. } | SlotState::Accepted { .. } => {}
+        }
     }
 
     #[inline]
@@ -126,10 +152,15 @@ impl ServerSlot {
         matches!(self.state, SlotState::Executing { .. } | SlotState::Accepted { .. })
     }
 
+    /// Whether a part of the current request is here.
+    pub(super) fn is_receiving(&self) -> bool {
+        matches!(self.state, SlotState::Receiving(_))
+    }
+
     /// Whether the current request is not answered.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
-        self.is_executing() || matches!(self.state, SlotState::Receiving(_))
+        self.is_executing() || self.is_receiving()
     }
 
     /// Whether the owner has to hear that the current request's client is gone: the request is executing, and not
@@ -148,15 +179,17 @@ impl ServerSlot {
         }
     }
 
-    /// Takes the number of the slot's next request. The client has the earlier response.
+    /// Takes the number of the slot's next request, which is cut into large packets or small ones. The client has the
+    /// earlier response.
     pub(super) fn claim(
         &mut self,
         number: RequestNumber,
+        is_large: bool,
         memory: &mut SessionMemory,
         pool: &mut Pool,
     ) {
         debug_assert!(!self.is_busy() || mutant!(ExecutedTwice), "the last request has no answer");
-        self.number = number;
+        (self.number, self.is_large) = (number, is_large);
         self.clear(memory, pool);
     }
 
@@ -272,11 +305,12 @@ impl ServerSlot {
     pub(super) fn plain_execute(
         &mut self,
         number: RequestNumber,
+        is_large: bool,
         since: Instant,
         memory: &mut SessionMemory,
     ) -> Option<MsgBuf> {
         debug_assert!(self.is_plain_next(number));
-        self.number = number;
+        (self.number, self.is_large) = (number, is_large);
         let buffer = match std::mem::replace(&mut self.state, SlotState::Executing { since }) {
             SlotState::Idle { kept } => kept,
             SlotState::Responding(response) => Some(response.into_message()),
@@ -366,7 +400,7 @@ mod tests {
         let first = RequestNumber::from_u32(0);
         let mut slot = ServerSlot::new(RequestNumber::from_u32(0u32.wrapping_sub(WINDOW as u32)));
         assert_eq!(slot.position(first), Position::Next);
-        slot.claim(first, &mut memory, &mut pool);
+        slot.claim(first, true, &mut memory, &mut pool);
         assert!(slot.execute(SECOND, &mut memory).is_none(), "no response before the first");
         assert_eq!(memory.slots(), 0);
         slot.respond(response(&mut pool, len), &mut memory, &mut pool);
@@ -392,7 +426,7 @@ mod tests {
             let (mut slot, mut memory, mut pool) = responded(len);
             let next = RequestNumber::from_u32(WINDOW as u32);
             assert_eq!(slot.is_plain_next(next), is_small);
-            slot.claim(next, &mut memory, &mut pool);
+            slot.claim(next, true, &mut memory, &mut pool);
             assert_eq!(memory.slots(), slot.footprint());
             assert_eq!(slot.execute(SECOND, &mut memory).is_some(), is_small);
             assert_eq!((memory.slots(), slot.footprint()), (0, 0));
@@ -404,7 +438,7 @@ mod tests {
         let (mut slot, mut memory, mut pool) = responded(10);
         let next = RequestNumber::from_u32(WINDOW as u32);
         assert!(slot.is_plain_next(next));
-        assert!(slot.plain_execute(next, SECOND, &mut memory).is_some());
+        assert!(slot.plain_execute(next, false, SECOND, &mut memory).is_some());
         assert_eq!((slot.number(), slot.plain_executing_since()), (next, Some(SECOND)));
         assert_eq!((memory.slots(), slot.footprint()), (0, 0));
         slot.plain_respond(response(&mut pool, 20), &mut memory);
@@ -414,7 +448,7 @@ mod tests {
     #[test]
     fn a_handler_hears_of_the_first_cancel_only() {
         let (mut slot, mut memory, mut pool) = responded(10);
-        slot.claim(RequestNumber::from_u32(WINDOW as u32), &mut memory, &mut pool);
+        slot.claim(RequestNumber::from_u32(WINDOW as u32), true, &mut memory, &mut pool);
         slot.execute(SECOND, &mut memory);
         assert!(slot.needs_cancel() && slot.plain_executing_since().is_some());
         assert!(slot.accept(SECOND, 0) && slot.cancel());

@@ -71,7 +71,8 @@ impl<R: Route> ServerTable<R> {
         match self.by_client.get(&(open.route, open.client)) {
             Some(&index) if !mutant!(OpenedTwice) => {
                 let session = &self.sessions[index];
-                session.send_opened(turn, self.grants.share(session.socket()), open.nonce);
+                let share = self.grants.share(session.socket());
+                session.send_opened(turn, share, (open.nonce, open.proof));
             }
             _ => match self.admit(turn.endpoint, &open.route) {
                 Ok(()) => self.accepting.enqueue(turn, open)?,
@@ -123,7 +124,7 @@ impl<R: Route> ServerTable<R> {
         if let Some(acceptor) = self.accepting.acceptor() {
             acceptor.session_began();
         }
-        session.send_opened(turn, self.grants.share(socket), open.nonce);
+        session.send_opened(turn, self.grants.share(socket), (open.nonce, open.proof));
         self.sessions.insert(session);
         self.announce_windows(turn);
     }
@@ -139,7 +140,10 @@ impl<R: Route> ServerTable<R> {
     ) -> Result<Event<'p, R>, DropReason> {
         let session = self.sessions.get_mut(SessionIndex::of(header.connection));
         let session = session.ok_or(DropReason::UnknownConnection)?;
-        session.check_sender(header.connection, route)?;
+        if let Err(reason) = session.check_sender(header.connection, route) {
+            session.tell_moved(turn, header.connection, route);
+            return Err(reason);
+        }
         let socket = session.socket();
         if session.is_sample() {
             self.grants.sample(turn.now, socket);
@@ -172,20 +176,24 @@ impl<R: Route> ServerTable<R> {
         Some(plain)
     }
 
-    /// Takes in a control message to a session.
+    /// Takes in a control message to a session, in a datagram of so many bytes.
     pub(in crate::protocol) fn control<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
         route: &R,
         header: &Header,
         message: Control,
+        datagram: u32,
     ) -> Result<(), DropReason> {
         let index = SessionIndex::of(header.connection);
         let session = self.sessions.get_mut(index).ok_or(DropReason::UnknownConnection)?;
-        session.check_sender(header.connection, route)?;
-        let nonce = header.request.to_u32();
+        if let Err(reason) = session.check_sender(header.connection, route) {
+            session.tell_moved(turn, header.connection, route);
+            return Err(reason);
+        }
+        let proof = (header.request.to_u32(), datagram);
         let window = self.grants.window(session.socket());
-        match session.on_control(turn, window, message, nonce)? {
+        match session.on_control(turn, window, message, proof)? {
             ControlEffect::Stays => {}
             ControlEffect::Ends => {
                 self.remove(turn, index);

@@ -2,6 +2,7 @@
 
 use super::pair::{ECHO, Pair, STRANGER, TestRoute, control};
 use crate::status::Status;
+use crate::transport::MIN_DATAGRAM;
 use crate::wire::checksum::{overhead, trailer_of};
 use crate::wire::control::{Control, Parameters};
 use crate::wire::{
@@ -49,12 +50,14 @@ impl Crafted {
 
     /// With a trailer or without, whatever the session has.
     pub(crate) fn trailer(mut self, trailer: bool) -> Self {
-        self.header.flags = Flags::new(trailer, self.header.flags.extended());
+        let flags = self.header.flags;
+        self.header.flags = Flags::new(trailer, flags.extended()).with_large(flags.large());
         self
     }
 
     pub(crate) fn extended(mut self, extended: bool) -> Self {
-        self.header.flags = Flags::new(self.header.flags.trailer(), extended);
+        let flags = self.header.flags;
+        self.header.flags = Flags::new(flags.trailer(), extended).with_large(flags.large());
         self
     }
 
@@ -84,7 +87,9 @@ impl Pair {
             request: RequestNumber::from_u32(number),
             aux: 0,
             size: 0,
-            flags: Flags::new(self.terms.integrity, false),
+            // What both ends can take is what the path carries.
+            flags: Flags::new(self.terms.integrity, false)
+                .with_large(self.terms.max_datagram > MIN_DATAGRAM as u32),
         }
     }
 

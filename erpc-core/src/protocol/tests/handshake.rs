@@ -32,6 +32,11 @@ fn names(packets: &[Vec<u8>]) -> Vec<&'static str> {
         Control::Reset { .. } => "Reset",
         Control::Close { .. } => "Close",
         Control::Closed => "Closed",
+        Control::Probe => "Probe",
+        Control::Probed => "Probed",
+        Control::Resize { .. } => "Resize",
+        Control::Resized => "Resized",
+        Control::Moved { .. } => "Moved",
     };
     packets.iter().map(name).collect()
 }
@@ -304,7 +309,8 @@ fn sent_on() -> (Pair, SessionId, (TestRoute, Vec<u8>)) {
     let Some(Control::Hello { client, .. }) = control(&to_server(&mut pair)) else {
         panic!("no hello")
     };
-    let challenge = emit(client, Control::Challenge { cookie: [1; 16], port: 7, steer: 3 });
+    let challenge =
+        emit(client, Control::Challenge { cookie: [1; 16], port: 7, steer: 3, proof: 1_472 });
     pair.at_client(SERVER, &challenge);
     let open = pair.to_server.packets.pop_front().expect("an open");
     (pair, session, open)

@@ -14,6 +14,7 @@
 //! | `strangers` | packets of third parties change nothing |
 //! | `flow`, `turns` | credits, windows, room; calls that wait are served in turn |
 //! | `pacing` | what leaves when, and what slows it down |
+//! | `path_sizes` | paths that swallow large packets, or rewrite addresses |
 //! | `memory` | what messages may take |
 //! | `retransmission`, `recovery`, `liveness`, `endings` | loss, silence, death, and good-byes |
 //! | `probes` | one probe for all calls of a silent server, and how long it is waited for |
@@ -41,6 +42,7 @@ mod memory;
 mod negotiation;
 mod originals_holes;
 mod pacing;
+mod path_sizes;
 mod probes;
 mod pulls;
 mod recovery;

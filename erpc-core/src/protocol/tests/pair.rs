@@ -127,6 +127,10 @@ pub(crate) struct Pair {
     pub(crate) echo: bool,
     /// Switches mark what is delivered.
     pub(crate) marked: bool,
+    /// What both sides know of the link between them.
+    pub(crate) link: Link,
+    /// Where the server sees the client's packets come from.
+    pub(crate) client_seen_at: TestRoute,
     pub(crate) executed: u64,
     /// How often the handler was given each message, by its first 8 bytes.
     pub(crate) handled: HashMap<u64, u32>,
@@ -157,9 +161,9 @@ pub(crate) fn capabilities(max_datagram: usize) -> Capabilities {
     }
 }
 
-/// A path that carries whatever its end can send.
-fn path(capabilities: &Capabilities) -> Path {
-    Path { datagram: capabilities.max_datagram, link: Link::Local }
+/// A path that carries whatever its end can send, as far as the end knows.
+fn path(capabilities: &Capabilities, link: Link) -> Path {
+    Path { datagram: capabilities.max_datagram, link }
 }
 
 impl Pair {
@@ -185,6 +189,8 @@ impl Pair {
             told: Vec::new(),
             echo: true,
             marked: false,
+            link: Link::Local,
+            client_seen_at: CLIENT,
             executed: 0,
             handled: HashMap::new(),
             cancelled: Vec::new(),
@@ -205,6 +211,12 @@ impl Pair {
         };
         pair.server.listen(acceptor());
         pair
+    }
+
+    /// The same over a network of which neither knows anything.
+    pub(crate) fn far(mut self) -> Self {
+        self.link = Link::Unknown;
+        self
     }
 
     /// Two cores with one open session.
@@ -466,11 +478,11 @@ impl Pair {
 
     pub(crate) fn housekeeping(&mut self) {
         while self.client.next_unrouted().is_some() {
-            let path = path(&self.client_side.capabilities);
+            let path = path(&self.client_side.capabilities, self.link);
             self.client.routed(self.now, path, &mut self.to_server);
         }
         while self.server.next_unrouted().is_some() {
-            let path = path(&self.server_side.capabilities);
+            let path = path(&self.server_side.capabilities, self.link);
             self.server.routed(self.now, path, &mut self.to_client);
         }
         while let Some(notice) = self.client.pop_notice() {
@@ -545,10 +557,10 @@ impl Pair {
         for _ in 0..1_000_000 {
             if let Some((to, bytes)) = self.to_server.packets.pop_front() {
                 assert_eq!(to, SERVER);
-                self.at_server(CLIENT, &bytes);
+                self.at_server(self.client_seen_at, &bytes);
             } else if let Some((to, bytes)) = self.to_client.packets.pop_front() {
                 // What is sent to strangers is not for the client.
-                if to == CLIENT {
+                if to == CLIENT || to == self.client_seen_at {
                     self.at_client(SERVER, &bytes);
                 }
             } else {

@@ -17,6 +17,8 @@ pub(crate) struct Wire {
     pub(crate) flushes: usize,
     /// Msgbufs stay staged until the protocol flushes.
     pub(crate) slow: bool,
+    /// Longer packets vanish, if there is such a limit.
+    pub(crate) carries: Option<usize>,
 }
 
 impl Wire {
@@ -37,6 +39,12 @@ impl Wire {
             self.packets.drain(..).partition(|(to, _)| *to == route);
         self.packets = others;
         mine.into_iter().map(|(_, bytes)| bytes).collect()
+    }
+
+    fn carry(&mut self, route: &TestRoute, bytes: Vec<u8>) {
+        if self.carries.is_none_or(|most| bytes.len() <= most) {
+            self.packets.push_back((*route, bytes));
+        }
     }
 
     /// What the data packets on the wire take of a receive queue: how many, and their charge.
@@ -62,7 +70,7 @@ impl TxQueue for Wire {
 
     fn push_bytes(&mut self, route: &TestRoute, bytes: &[u8]) {
         assert_sealed(bytes);
-        self.packets.push_back((*route, bytes.to_vec()));
+        self.carry(route, bytes.to_vec());
     }
 
     fn push(&mut self, route: &TestRoute, packet: TxPacket<'_>) {
@@ -78,7 +86,7 @@ impl TxQueue for Wire {
         });
         assert!(!rewritten, "a header was written again while the queue still reads it: {place}");
         self.staged.push((msgbuf, place));
-        self.packets.push_back((*route, bytes));
+        self.carry(route, bytes);
     }
 
     fn flush(&mut self) {

@@ -23,7 +23,7 @@ use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
 use crate::protocol::{Cause, Event};
 use crate::transport::{Route, TxQueue};
-use crate::wire::{CANCEL, Header, Kind, PacketLayout};
+use crate::wire::{CANCEL, Header, Kind};
 
 impl<R: Route> OpenSession<R> {
     /// Ends the call in a slot with this token, if there is one.
@@ -78,7 +78,7 @@ impl<R: Route> OpenSession<R> {
         let error = call.error(cause);
         let is_pending = call.was_sent() && call.response().is_none();
         if is_pending && !mutant!(NoQuarantine) {
-            let reserved = call.outstanding(&self.charges);
+            let reserved = call.outstanding(&self.cut.charges);
             let quarantine = Quarantine::new(turn.now, reserved, call.maybe_executed());
             self.slots[at].state = SlotState::Quarantine(Box::new(quarantine));
             let due = turn.now.plus_nanos(self.rtt.rto(0));
@@ -90,7 +90,7 @@ impl<R: Route> OpenSession<R> {
         if !call.was_sent() && !mutant!(UnsentNumberLost) {
             self.slots[at].step_back();
         }
-        call.release_outstanding(&self.charges, &mut lines.flow(&mut self.credits, self.peer));
+        call.release_outstanding(&self.cut.charges, &mut lines.flow(&mut self.credits, self.peer));
         if call.response().is_some() || self.kept.is_owed(at) {
             self.owe_done(turn, at);
         }
@@ -101,7 +101,9 @@ impl<R: Route> OpenSession<R> {
     /// Tells the server that the response is not wanted any more. The packet uses the request's credit.
     pub(super) fn send_cancel<X: TxQueue<Route = R>>(&self, turn: &mut Turn<'_, X>, at: SlotIndex) {
         if !mutant!(CancelNotSent) {
-            let packet = self.short_packet(Kind::Done, self.slots[at].number, CANCEL, 0, 0);
+            // The size of large packets may change before the answer comes.
+            let flags = self.flags.with_large(false);
+            let packet = self.short_packet(Kind::Done, flags, self.slots[at].number, CANCEL, 0, 0);
             turn.tx.push_bytes(&self.common.route, packet.as_bytes());
         }
     }
@@ -115,6 +117,7 @@ impl<R: Route> OpenSession<R> {
         body: &[u8],
     ) -> Result<Event<'p, R>, DropReason> {
         let at = SlotIndex::of(header.request);
+        let layout = self.cut_of(header.flags.large()).response(header.size);
         let slot = &mut self.slots[at];
         let SlotState::Quarantine(quarantine) = &mut slot.state else {
             return Err(DropReason::Duplicate);
@@ -122,7 +125,6 @@ impl<R: Route> OpenSession<R> {
         let failure = header.kind == Kind::Failure;
         match header.kind {
             Kind::Response | Kind::Failure => {
-                let layout = PacketLayout::new(header.size, self.eager, self.payload);
                 is_announcement(header, &layout, body)?;
                 if !(quarantine.is_whole() || failure) {
                     return Err(DropReason::Unsolicited);

@@ -7,9 +7,11 @@
 //! | `receive` | credit returns, acceptance, roll-back on a gap |
 //! | `response` | responses of one packet or more |
 //! | `timeout` | retransmission, liveness |
+//! | `path` | probes of the path's size; messages are cut into packets of another size |
 //! | `cancel` | calls that end before their answer comes, at their deadline for one, and what is left of them |
 
 mod cancel;
+mod path;
 mod plain;
 mod receive;
 mod response;
@@ -20,13 +22,15 @@ use super::call::Call;
 use super::common::Common;
 use super::credit_limit::CreditLimit;
 use super::credits::Credits;
+use super::cut::Cut;
 use super::followup::{Followup, Terms};
 use super::kept::KeptResponses;
 use super::lines::{LineId, Lines, Sums, Waiter};
 use super::liveness::Liveness;
 use super::method_times::notable;
 use super::pacer::Pacer;
-use super::reservation::{Blocked, Charges};
+use super::path_size::{BASE, PathSize};
+use super::reservation::Blocked;
 use super::slot::{Slot, SlotState};
 use crate::mutants::mutant;
 use crate::protocol::congestion::{Congestion, Path, Sample};
@@ -39,7 +43,7 @@ use crate::protocol::{Cause, SessionStats};
 use crate::time::Instant;
 use crate::transport::{Link, Route, TxQueue};
 use crate::wire::control::Control;
-use crate::wire::{ConnectionId, Flags, Header, PacketLayout, ReplyInfo, Stamp};
+use crate::wire::{ConnectionId, Flags, Header, ReplyInfo, Stamp};
 
 /// A timer may be left from a longer pause than the present one: at most the longest timeout and its jitter, the longest
 /// time of a method, and the answer to a question about it, in nanoseconds.
@@ -47,6 +51,11 @@ const LONGEST_PAUSE: u64 = MAX_RTO + MAX_RTO / 4 + 2 * MAX_RTO;
 
 /// Bytes that a cable carries besides a datagram: Ethernet, IPv4 and UDP headers and the frame's checksum.
 const CABLE_HEADERS: u64 = 46;
+
+/// Full packets that a link of this rate carries in a second.
+fn packets_per_second(line_rate: Option<u64>, cut: &Cut) -> Option<u64> {
+    line_rate.map(|line| line / (u64::from(cut.datagram()) + CABLE_HEADERS))
+}
 
 /// A session that its server has accepted.
 ///
@@ -56,15 +65,13 @@ pub(super) struct OpenSession<R> {
     common: Common<R>,
     /// The server's id for the session.
     remote: ConnectionId,
-    /// Of every packet: whether there is a trailer.
+    /// Of every packet whether there is a trailer, and of new calls whether they are cut into large packets.
     flags: Flags,
-    /// Bytes of a message in a packet, and in the first one of a response.
-    payload: u32,
+    /// How new calls are cut.
+    cut: Cut,
+    /// Bytes that a response begins with at most, in packets of any size.
     eager: u32,
     max_request: u32,
-    /// Of an empty request.
-    layout: PacketLayout,
-    charges: Charges,
     peer: PeerIndex,
     /// Slots that take a call.
     free: SlotSet,
@@ -82,6 +89,9 @@ pub(super) struct OpenSession<R> {
     overdue: bool,
     slots: Slots<Slot>,
     retransmissions: Retransmissions,
+    /// How calls are cut that are not cut like new ones.
+    other_cut: Box<Cut>,
+    path_size: Box<PathSize>,
 }
 
 impl<R: Route> OpenSession<R> {
@@ -93,31 +103,35 @@ impl<R: Route> OpenSession<R> {
         terms: &Terms,
     ) -> Self {
         let config = &turn.endpoint.config;
+        let is_large = terms.is_proven && terms.max_datagram > BASE;
+        let large = Cut::new(terms.max_datagram, terms.eager, &terms.charges);
+        let small = Cut::new(terms.max_datagram.min(BASE), terms.eager, &terms.charges);
+        let (cut, other_cut) = if is_large { (large, small) } else { (small, large) };
         let path = Path {
             line_rate: terms.link.rate(),
             noise: turn.endpoint.local.rtt_noise,
-            datagram: terms.max_datagram,
+            datagram: cut.datagram(),
             round_trip: terms.round_trip,
         };
         let pacer = match terms.link {
             Link::Local => Pacer::unlimited(),
+            Link::Unknown if mutant!(UnknownRateUncontrolled) => Pacer::unlimited(),
             Link::Rate(_) | Link::Unknown => {
                 Pacer::new(Congestion::new(&config.congestion, &path), config.bypasses)
             }
         };
-        let on_cable = u64::from(terms.max_datagram) + CABLE_HEADERS;
-        let packets = path.line_rate.map(|line| line / on_cable);
+        let packets = packets_per_second(path.line_rate, &cut);
+        let most_credits =
+            if mutant!(GrantedCreditsIgnored) { config.max_credits } else { terms.credits };
         let credit_limit =
-            CreditLimit::new(config.credits, terms.credits, packets, terms.round_trip);
+            CreditLimit::new(config.credits, most_credits, packets, terms.round_trip);
         let rtt = RttEstimator::new(turn.endpoint.min_rto(), terms.round_trip);
         let mut session = Self {
             remote: terms.server,
-            flags: terms.flags,
-            payload: terms.payload,
+            flags: terms.flags.with_large(is_large),
+            cut,
             eager: terms.eager,
             max_request: terms.max_request,
-            layout: PacketLayout::new(0, terms.payload, terms.payload),
-            charges: terms.charges,
             peer: lines.join_peer(common.route, terms.steer, terms.window),
             free: SlotSet::ALL,
             credits: Credits::new(credit_limit.get()),
@@ -131,6 +145,8 @@ impl<R: Route> OpenSession<R> {
             kept: KeptResponses::new(turn.now),
             slots: Slots::from_fn(Slot::new),
             retransmissions: Retransmissions::default(),
+            other_cut: Box::new(other_cut),
+            path_size: Box::new(PathSize::new(terms.max_datagram, terms.is_proven)),
             common,
         };
         let deadline = session.liveness.ping_at(config);
@@ -231,6 +247,24 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
+    /// The same of a packet of a call whose packets may be larger than those of new calls: congestion control knows how long
+    /// these should take.
+    fn measured_call<X>(
+        &mut self,
+        turn: &Turn<'_, X>,
+        lines: &mut Lines<R>,
+        trip: u64,
+        waited: u64,
+        (is_full, is_large): (bool, bool),
+    ) {
+        if is_large && !self.flags.large() {
+            self.rtt.sample(trip);
+        } else {
+            let is_full = is_full && is_large == self.flags.large();
+            self.measured(turn, lines, trip, 0, waited, is_full);
+        }
+    }
+
     /// So many of a message's packets were answered.
     fn delivered<X>(&mut self, turn: &Turn<'_, X>, lines: &mut Lines<R>, packets: u32) {
         if self.credit_limit.answered(turn.now, packets) {
@@ -246,7 +280,9 @@ impl<R: Route> OpenSession<R> {
     #[cold]
     fn note_loss<X>(&mut self, turn: &Turn<'_, X>, lines: &mut Lines<R>) {
         let in_flight = u32::from(self.credits.taken());
-        self.pacer.on_loss(turn.now, in_flight, turn.endpoint.config.bypasses);
+        if !mutant!(LossUntold) {
+            self.pacer.on_loss(turn.now, in_flight, turn.endpoint.config.bypasses);
+        }
         self.limit_credits(lines);
     }
 
@@ -266,7 +302,7 @@ impl<R: Route> OpenSession<R> {
 
     /// Takes over how fast the path's packets may leave.
     fn limit_pace<X>(&mut self, turn: &Turn<'_, X>) {
-        let datagram = u64::from(self.payload) + self.charges.overhead() as u64;
+        let datagram = u64::from(self.cut.datagram());
         let mut ceiling = self.credit_limit.pace().saturating_mul(datagram);
         if let Some(line) = self.line_rate
             && ceiling < u64::MAX
@@ -320,16 +356,32 @@ impl<R: Route> OpenSession<R> {
         self.common.timer.arm(&mut turn.endpoint.timers, at);
     }
 
-    /// A control message came from the server.
+    /// A control message came from the server, in a datagram of so many bytes.
     pub(super) fn on_control<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
         lines: &mut Lines<R>,
         header: &Header,
         message: Control,
+        datagram: u32,
     ) -> Result<Followup, DropReason> {
         let nonce = header.request.to_u32();
         match message {
+            Control::Probed => {
+                self.liveness.heard(turn.now);
+                self.on_probed(turn, lines, nonce, datagram);
+                Ok(Followup::None)
+            }
+            // A copy of what has opened the session, that was long on its way: it proves the path's size.
+            Control::Opened { server, .. } if server == self.remote => {
+                self.on_opened_again(turn, lines, datagram).map(|()| Followup::None)
+            }
+            Control::Resized => {
+                self.liveness.heard(turn.now);
+                self.on_resized(turn, lines, nonce);
+                Ok(Followup::None)
+            }
+            Control::Moved { .. } => Ok(Followup::End(Cause::AddressChanged)),
             Control::Ping { sender } if sender == self.remote => {
                 self.liveness.heard(turn.now);
                 lines.on_reply_info(self.peer, header.reply_info());
@@ -394,7 +446,7 @@ impl<R: Route> OpenSession<R> {
                 SlotState::Quarantine(mut quarantine) => quarantine.release(&mut flow),
                 SlotState::Call(mut call) => {
                     if !mutant!(WindowLeakAtEnd) {
-                        call.release_outstanding(&self.charges, &mut flow);
+                        call.release_outstanding(&self.cut.charges, &mut flow);
                     }
                     let error = call.error(cause);
                     call.fail(turn.endpoint, error);
@@ -422,7 +474,7 @@ impl<R: Route> OpenSession<R> {
             queued: self.common.queue.len(),
             credits: self.credits.available(),
             window: lines.window(self.peer),
-            payload: self.payload,
+            payload: self.cut.payload,
             max_request: self.max_request,
             integrity: self.flags.trailer(),
             retransmissions: self.retransmissions,
@@ -454,7 +506,7 @@ impl<R: Route> OpenSession<R> {
             let reserved = match &slot.state {
                 SlotState::Free => continue,
                 SlotState::Quarantine(quarantine) => quarantine.reserved(),
-                SlotState::Call(call) => call.outstanding(&self.charges),
+                SlotState::Call(call) => call.outstanding(&self.cut.charges),
             };
             outstanding += reserved.credits();
             peer.window += reserved.cost().window;

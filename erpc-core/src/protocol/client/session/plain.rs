@@ -33,11 +33,11 @@ impl<R: Route> OpenSession<R> {
             && !new.extended
             && self.is_quiet()
             && !self.pacer.is_limited()
-            && size <= (self.payload.min(self.max_request)) as usize;
+            && size <= (self.cut.payload.min(self.max_request)) as usize;
         if !ready {
             return Err(new);
         }
-        let cost = self.charges.last_packet(size);
+        let cost = self.cut.charges.last_packet(size);
         let Some(peer) = lines.uncontended(self.peer) else { return Err(new) };
         if !peer.take(&mut self.credits, cost) {
             return Err(new);
@@ -56,8 +56,8 @@ impl<R: Route> OpenSession<R> {
             flags: self.flags,
         };
         turn.tx.push(&self.common.route, new.request.single_packet(&header));
-        let layout = self.layout.with_size(size as u32);
-        let call = Call::sent_whole(new, layout, cost, turn.now);
+        let layout = self.cut.layout.with_size(size as u32);
+        let call = Call::sent_whole(new, layout, self.flags.large(), cost, turn.now);
         // The slot is free: there is nothing to drop.
         debug_assert!(slot.is_free());
         std::mem::forget(std::mem::replace(&mut slot.state, SlotState::Call(call)));
@@ -86,7 +86,7 @@ impl<R: Route> OpenSession<R> {
             && self.flags == header.flags
             && header.packet.get() == 0
             && header.size as usize == body_len
-            && header.size <= self.eager.min(KEPT_SMALL)
+            && header.size <= self.cut.eager.min(KEPT_SMALL)
             && self.is_quiet()
             && self.slots[at].number == header.request;
         if !ours {

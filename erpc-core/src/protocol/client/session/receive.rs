@@ -5,6 +5,7 @@ use crate::mutants::mutant;
 use crate::protocol::Event;
 use crate::protocol::client::lines::Lines;
 use crate::protocol::client::method_times::Told;
+use crate::protocol::client::path_size::Way;
 use crate::protocol::client::slot::SlotState;
 use crate::protocol::index::SlotIndex;
 use crate::protocol::stats::{DropReason, ResendCause};
@@ -46,6 +47,10 @@ impl<R: Route> OpenSession<R> {
         let SlotState::Call(call) = &slot.state else {
             return self.on_quarantined(turn, lines, header, body);
         };
+        if header.flags.large() != call.is_large() {
+            // It speaks of packets of another size: the call was cut again since.
+            return Err(DropReason::Duplicate);
+        }
         match header.kind {
             // The first packet comes unasked, unless the response was announced.
             Kind::Response | Kind::Failure
@@ -93,8 +98,7 @@ impl<R: Route> OpenSession<R> {
         if expected < call.acked() || call.response().is_some() {
             return Err(DropReason::Duplicate);
         }
-        // The last packet may be short.
-        let is_full = expected < call.layout().packets();
+        let is_large = call.is_large();
         // A copy of an earlier one may have been anywhere meanwhile.
         let is_news =
             expected > call.acked() || gap && call.recovery().is_news(expected, echo, turn.now);
@@ -103,7 +107,8 @@ impl<R: Route> OpenSession<R> {
             self.credit_limit.on_rtt(trip);
             self.echo_answered(turn, lines, trip);
             let waited = turn.queue_wait.absence.saturating_add(processing);
-            self.measured(turn, lines, trip, 0, waited, is_full);
+            // Only the last packet may be short.
+            self.measured_call(turn, lines, trip, waited, (true, is_large));
         } else if echo == Stamp::NONE {
             self.first_packet_answered(turn, lines, at, header);
         }
@@ -118,7 +123,10 @@ impl<R: Route> OpenSession<R> {
         let probed = expected > call.acked() && is_probed;
         let stalled = probed && call.recovery().answers_probe(echo);
         if expected > call.acked() {
-            call.acknowledge(expected, turn.now, &self.charges, &mut flow);
+            if is_large {
+                self.path_size.on_carried(turn.now, Way::ToServer);
+            }
+            call.acknowledge(expected, turn.now, &self.cut.charges, &mut flow);
         }
         // The first packet has no stamp: either copy may be answered, and the others that are out may be late or lost. The next
         // packet tells, which has one.
@@ -140,7 +148,7 @@ impl<R: Route> OpenSession<R> {
         let behind = stalled || gap && call.recovery().is_news(expected, echo, turn.now);
         if behind && call.has_unacknowledged() {
             let cause = if stalled { ResendCause::Timeout } else { ResendCause::Gap };
-            call.roll_back(turn.now, cause, &self.charges, &mut flow);
+            call.roll_back(turn.now, cause, &self.cut.charges, &mut flow);
             turn.tx.reclaim();
             if call.is_queued() {
                 turn.tx.flush();
@@ -176,7 +184,7 @@ impl<R: Route> OpenSession<R> {
         // Only a second copy is answered so: it was sent after the first timeout.
         let asked_at = (call.retry().retries() > 0).then(|| call.retry().stalled_at());
         call.retry_mut().progress(turn.now);
-        call.accept(&self.charges, &mut lines.flow(&mut self.credits, self.peer));
+        call.accept(&self.cut.charges, &mut lines.flow(&mut self.credits, self.peer));
         let told = Told {
             method: call.method(),
             nanos: header.reply_info().processing_nanos(),

@@ -7,6 +7,7 @@ use crate::protocol::client::call::Finished;
 use crate::protocol::client::kept::KEPT_SMALL;
 use crate::protocol::client::lines::Lines;
 use crate::protocol::client::method_times::Told;
+use crate::protocol::client::path_size::Way;
 use crate::protocol::client::response::{Complete, Response};
 use crate::protocol::index::SlotIndex;
 use crate::protocol::stats::{DropReason, ResendCause};
@@ -63,7 +64,7 @@ impl<R: Route> OpenSession<R> {
             self.note_needless(turn, at);
             return Err(DropReason::Duplicate);
         }
-        let layout = PacketLayout::new(header.size, self.eager, self.payload);
+        let layout = self.cut_of(call.is_large()).response(header.size);
         let announced = is_announcement(header, &layout, body)?;
         let (retries, accepted) = (call.retry().retries(), call.retry().is_accepted());
         let ambiguous = call.recovery().was_retransmitted() && !mutant!(AmbiguousSample);
@@ -132,10 +133,14 @@ impl<R: Route> OpenSession<R> {
             return self.give_up(turn, lines, at, Cause::NoMemory);
         };
         let failure = header.kind == Kind::Failure;
-        let response = Response::new(assembly, failure, header.flags.extended());
+        let cost = self.cut_of(header.flags.large()).charges.pull();
+        let response = Response::new(assembly, failure, header.flags.extended(), cost);
         let mut flow = lines.flow(&mut self.credits, self.peer);
         if let Some(call) = self.slots[at].call_mut() {
-            call.begin_response(response, turn.now, &self.charges, &mut flow);
+            call.begin_response(response, turn.now, &self.cut.charges, &mut flow);
+        }
+        if layout.packets() > 1 {
+            self.want_larger(turn);
         }
         self.stop_waiting(lines, at);
         lines.note_release(self.peer);
@@ -185,9 +190,13 @@ impl<R: Route> OpenSession<R> {
             let processing = header.reply_info().processing_nanos();
             self.credit_limit.on_rtt(trip);
             self.echo_answered(turn, lines, trip);
-            let is_full = body.len() == self.payload as usize;
+            let is_large = header.flags.large();
+            let is_full = body.len() == self.cut_of(is_large).payload as usize;
+            if is_full && is_large {
+                self.path_size.on_carried(turn.now, Way::ToClient);
+            }
             let waited = turn.queue_wait.absence.saturating_add(processing);
-            self.measured(turn, lines, trip, 0, waited, is_full);
+            self.measured_call(turn, lines, trip, waited, (is_full, is_large));
         }
         if packet > next && !mutant!(ResponseGapTaken) {
             self.on_response_gap(turn, lines, at, echo);
@@ -216,7 +225,7 @@ impl<R: Route> OpenSession<R> {
         let stats = &mut turn.endpoint.stats;
         stats.count_resent(&mut self.retransmissions, ResendCause::Gap, lost);
         let mut flow = lines.flow(&mut self.credits, self.peer);
-        call.roll_back(turn.now, ResendCause::Gap, &self.charges, &mut flow);
+        call.roll_back(turn.now, ResendCause::Gap, &self.cut.charges, &mut flow);
         self.note_loss(turn, lines);
         lines.note_release(self.peer);
         self.pull(turn, lines, at, None);
@@ -235,11 +244,12 @@ impl<R: Route> OpenSession<R> {
         self.delivered(turn, lines, 1);
         let Some(call) = self.slots[at].call_mut() else { return Event::None };
         let Some(response) = call.response_mut() else { return Event::None };
+        let cost = response.cost();
         if response.take(body, &mut turn.endpoint.pool).is_err() {
             return self.give_up(turn, lines, at, Cause::NoMemory);
         }
         let mut flow = lines.flow(&mut self.credits, self.peer);
-        flow.release(self.charges.pull());
+        flow.release(cost);
         if call.retry().retries() > 0 {
             let stats = &mut turn.endpoint.stats;
             if call.recovery().answers_probe(echo) {
@@ -247,7 +257,7 @@ impl<R: Route> OpenSession<R> {
                 // After a timeout: what else was asked for was lost, or comes and is dropped.
                 let lost = call.response().map_or(0, Response::on_their_way);
                 stats.count_resent(&mut self.retransmissions, ResendCause::Timeout, lost);
-                call.release_outstanding(&self.charges, &mut flow);
+                call.release_outstanding(&self.cut.charges, &mut flow);
             } else {
                 let probes = call.recovery_mut().decide();
                 stats.count_needless(&mut self.retransmissions, probes);
@@ -351,7 +361,7 @@ impl<R: Route> OpenSession<R> {
         if call.recovery().is_undecided() {
             slot.undecided = slot.number;
         }
-        call.release_outstanding(&self.charges, &mut lines.flow(&mut self.credits, self.peer));
+        call.release_outstanding(&self.cut.charges, &mut lines.flow(&mut self.credits, self.peer));
         turn.tx.reclaim();
         if call.is_queued() && !mutant!(FlushForgotten) {
             turn.tx.flush();

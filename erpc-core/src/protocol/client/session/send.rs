@@ -12,7 +12,7 @@ use crate::protocol::index::SlotIndex;
 use crate::protocol::turn::Turn;
 use crate::protocol::{Cause, NewCall};
 use crate::transport::{Route, TxQueue};
-use crate::wire::{Header, Kind, PacketNumber, RequestNumber, ShortPacket};
+use crate::wire::{Flags, Header, Kind, PacketNumber, RequestNumber, ShortPacket};
 
 /// Packets that one request for response asks for at most.
 const MOST_PULLED: u32 = 64;
@@ -51,11 +51,15 @@ impl<R: Route> OpenSession<R> {
         self.free.remove(at);
         self.begin_to_send(turn);
         self.arm(turn, new.deadline);
-        let layout = self.layout.with_size(new.request.len() as u32);
-        let last_cost = self.charges.last_packet(layout.len(layout.packets() - 1));
+        let layout = self.cut.layout.with_size(new.request.len() as u32);
+        let last_cost = self.cut.charges.last_packet(layout.len(layout.packets() - 1));
+        if layout.packets() > 1 {
+            self.want_larger(turn);
+        }
         let slot = &mut self.slots[at];
         slot.advance();
-        slot.state = SlotState::Call(Call::new(new, layout, last_cost, turn.now));
+        slot.state =
+            SlotState::Call(Call::new(new, layout, self.flags.large(), last_cost, turn.now));
         self.transmit(turn, lines, at, None);
     }
 
@@ -83,7 +87,7 @@ impl<R: Route> OpenSession<R> {
                 lack = Some(Blocked::Pace);
                 break;
             }
-            let cost = call.cost(&self.charges, packet);
+            let cost = call.cost(&self.cut.charges, packet);
             lack = lines.flow(&mut self.credits, self.peer).take(cost).err();
             if lack.is_some() {
                 break;
@@ -96,7 +100,7 @@ impl<R: Route> OpenSession<R> {
                 request: slot.number,
                 aux: call.aux(packet, turn.now),
                 size: layout.size(),
-                flags: self.flags.and_extended(call.is_extended()),
+                flags: self.flags.with_large(call.is_large()).and_extended(call.is_extended()),
             };
             let request = call.request_for(packet, turn.now);
             turn.tx.push(&self.common.route, request.packet(packet, &header, &layout));
@@ -108,7 +112,7 @@ impl<R: Route> OpenSession<R> {
                 let cause = call.recovery().cause();
                 turn.endpoint.stats.count_resent(&mut self.retransmissions, cause, 1);
             }
-            let bytes = self.charges.overhead() + layout.len(packet);
+            let bytes = self.cut.charges.overhead() + layout.len(packet);
             self.pacer.spend(turn.now, bytes, turn.endpoint.config.bypasses);
         }
         let retries = call.retry().retries();
@@ -139,7 +143,7 @@ impl<R: Route> OpenSession<R> {
             request: number,
             aux: call.aux(packet, turn.now),
             size: layout.size(),
-            flags: self.flags.and_extended(call.is_extended()),
+            flags: self.flags.with_large(call.is_large()).and_extended(call.is_extended()),
         };
         // The first copy may still be queued here, and its header is about to be written again.
         turn.tx.reclaim();
@@ -155,13 +159,14 @@ impl<R: Route> OpenSession<R> {
     pub(super) fn short_packet(
         &self,
         kind: Kind,
+        flags: Flags,
         request: RequestNumber,
         packet: u32,
         aux: u32,
         size: u32,
     ) -> ShortPacket {
         let packet = PacketNumber::new(packet);
-        let (connection, flags) = (self.remote, self.flags);
+        let connection = self.remote;
         ShortPacket::new(&Header { connection, kind, packet, request, aux, size, flags }, &[])
     }
 
@@ -175,8 +180,9 @@ impl<R: Route> OpenSession<R> {
         let Some(call) = slot.call() else { return };
         let Some(response) = call.response() else { return };
         let stamp = call.recovery().stamp_at(turn.now).to_u32();
+        let (flags, next) = (self.flags.with_large(call.is_large()), response.next());
         let packet =
-            self.short_packet(Kind::RequestForResponse, slot.number, response.next(), stamp, 1);
+            self.short_packet(Kind::RequestForResponse, flags, slot.number, next, stamp, 1);
         turn.tx.push_bytes(&self.common.route, packet.as_bytes());
     }
 
@@ -201,7 +207,7 @@ impl<R: Route> OpenSession<R> {
         if call.waiting().is_some() || left == 0 || soon {
             return;
         }
-        let (layout, asked) = (*response.layout(), response.asked());
+        let (layout, asked, cost) = (*response.layout(), response.asked(), response.cost());
         let stamp = call.recovery().stamp_at(turn.now).to_u32();
         let mut lack = self.line_ahead(lines, at_head);
         let mut count = 0;
@@ -210,10 +216,10 @@ impl<R: Route> OpenSession<R> {
                 lack = Some(Blocked::Pace);
                 break;
             }
-            let cost = self.charges.pull();
             lack = lines.flow(&mut self.credits, self.peer).take(cost).err();
             if lack.is_none() {
-                let bytes = self.charges.overhead() + layout.len(asked + count);
+                let body = if mutant!(PullsUncharged) { 0 } else { layout.len(asked + count) };
+                let bytes = self.cut.charges.overhead() + body;
                 self.pacer.spend(turn.now, bytes, turn.endpoint.config.bypasses);
                 count += 1;
             }
@@ -237,8 +243,9 @@ impl<R: Route> OpenSession<R> {
         count: u32,
         stamp: u32,
     ) {
-        let number = self.slots[at].number;
-        let packet = self.short_packet(Kind::RequestForResponse, number, from, stamp, count);
+        let Some(call) = self.slots[at].call() else { return };
+        let (number, flags) = (self.slots[at].number, self.flags.with_large(call.is_large()));
+        let packet = self.short_packet(Kind::RequestForResponse, flags, number, from, stamp, count);
         turn.tx.push_bytes(&self.common.route, packet.as_bytes());
         let Some(call) = self.slots[at].call_mut() else { return };
         if let Some(response) = call.response_mut() {

@@ -26,7 +26,7 @@ enum Suspicion {
     /// The peer may be gone: ask.
     Ping,
     /// The peer is there, for the session is not silent, and yet nothing of this call has got through
-    /// for the liveness timeout: the path swallows its packets, most likely because they are too large.
+    /// for the liveness timeout: the path swallows its packets.
     Blocked,
 }
 
@@ -49,7 +49,9 @@ impl<R: Route> OpenSession<R> {
         if self.liveness.is_dead(read_until, config) {
             return Followup::End(Cause::PeerDead);
         }
+        self.look_at_path(turn, lines);
         let reset_at = lines.probing(self.peer).reset_at();
+        let (config, read_until) = (&turn.endpoint.config, turn.endpoint.read_until);
         let mut ping =
             read_until >= self.liveness.ping_at(config) || self.liveness.is_older_than(reset_at);
         let mut deadline = self.common.queue.deadline();
@@ -78,6 +80,7 @@ impl<R: Route> OpenSession<R> {
             let late = self.slots[at].call().map_or(Instant::NEVER, Call::deadline);
             deadline = deadline.min(due).min(late);
         }
+        deadline = deadline.min(self.path_size.due());
         if lines.probing(self.peer).is_out() {
             overdue_since = Instant::ZERO;
         }
@@ -213,6 +216,7 @@ impl<R: Route> OpenSession<R> {
         let (rtt, generation) = (&self.rtt, self.common.id.generation);
         let slot = &mut self.slots[at];
         let Some(retry) = slot.retry_mut() else { return Suspicion::None };
+        let sent_at = retry.active_at();
         let probing = lines.probing_mut(self.peer);
         let mut is_passed = false;
         if !retry.is_accepted() {
@@ -229,6 +233,7 @@ impl<R: Route> OpenSession<R> {
             return Suspicion::Blocked;
         }
         let accepted = retry.is_accepted();
+        let is_stalled = retry.is_stalled() && self.liveness.was_heard_since(retry.stalled_at());
         let cause = if is_passed { ResendCause::Timeout } else { ResendCause::Probe };
         let stats = &mut turn.endpoint.stats;
         if accepted {
@@ -241,6 +246,10 @@ impl<R: Route> OpenSession<R> {
         } else {
             Suspicion::None
         };
+        if is_stalled {
+            self.suspect_path(turn, at, sent_at);
+        }
+        let slot = &mut self.slots[at];
         // What is out may be lost, or waiting in the queue of a peer that was not scheduled: it keeps its
         // credits and room until something comes back, and one packet asks for that.
         let Some(call) = slot.call_mut() else {

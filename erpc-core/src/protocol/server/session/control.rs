@@ -7,10 +7,15 @@ use crate::protocol::server::liveness::Verdict;
 use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
 use crate::time::Instant;
-use crate::transport::{Route, TxQueue};
-use crate::wire::checksum::overhead;
+use crate::transport::{MIN_DATAGRAM, Route, TxQueue};
 use crate::wire::control::{Control, Parameters};
 use crate::wire::{ConnectionId, ReplyInfo};
+
+/// Between two `Moved` of a session, in nanoseconds: packets that are sent from forged addresses bring no flood.
+const MOVED_PAUSE: u64 = 1_000_000;
+
+/// In place of the random half of an id; not 0, which endpoints have.
+const UNTOLD: u32 = 1;
 
 /// What becomes of a session after a control message or a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,22 +30,25 @@ impl<R: Route> ServerSession<R> {
         self.liveness.due()
     }
 
-    /// Tells the client that the session is open, and that it may use `share` of the receive queue.
+    /// Tells the client that the session is open, and that it may use `share` of the receive queue. Answers an `Open` of this
+    /// nonce; if that was padded, with a datagram of as many bytes.
     pub(in crate::protocol::server) fn send_opened<X: TxQueue<Route = R>>(
         &self,
         turn: &mut Turn<'_, X>,
         share: u32,
-        nonce: u32,
+        (nonce, proof): (u32, u32),
     ) {
         let trailer = self.flags.trailer();
-        let datagram = self.agreed.payload + overhead(trailer) as u32;
         let parameters = Parameters {
             credits: self.agreed.credits,
             integrity: trailer,
-            ..turn.endpoint.parameters(datagram, self.agreed.eager, share)
+            ..turn.endpoint.parameters(self.agreed.max_datagram, self.agreed.eager, share)
         };
         let server = self.local_id(turn.endpoint);
-        self.send(turn, Control::Opened { server, parameters }, nonce, ReplyInfo::default());
+        let opened = Control::Opened { server, parameters };
+        // What both ends can take is what the client wants to know of.
+        let datagram = proof.min(self.agreed.max_datagram);
+        turn.push_padded(&self.route, &opened, self.remote, nonce, datagram);
     }
 
     /// Asks whether the client is there, and tells it the window.
@@ -62,15 +70,26 @@ impl<R: Route> ServerSession<R> {
         self.send(turn, Control::Close { sender }, 0, ReplyInfo::default());
     }
 
-    /// Takes in a control message from the session's client.
+    /// Takes in a control message of this nonce from the session's client, in a datagram of so many bytes.
     pub(in crate::protocol::server) fn on_control<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
         window: ReplyInfo,
         message: Control,
-        nonce: u32,
+        (nonce, datagram): (u32, u32),
     ) -> Result<ControlEffect, DropReason> {
         match message {
+            Control::Probe if datagram <= self.agreed.max_datagram => {
+                self.liveness.heard(turn.now);
+                turn.push_padded(&self.route, &Control::Probed, self.remote, nonce, datagram);
+                Ok(ControlEffect::Stays)
+            }
+            Control::Resize { max_datagram } => {
+                self.liveness.heard(turn.now);
+                self.resize(nonce, max_datagram)?;
+                self.send(turn, Control::Resized, nonce, ReplyInfo::default());
+                Ok(ControlEffect::Stays)
+            }
             Control::Ping { sender } if sender == self.remote => {
                 self.liveness.heard(turn.now);
                 if !mutant!(PingUnanswered) {
@@ -90,6 +109,40 @@ impl<R: Route> ServerSession<R> {
             // A `Closed` answers the `Close` of a shutdown, which has removed the session.
             _ => Err(DropReason::Handshake),
         }
+    }
+
+    /// The client has found out what the path carries: large packets are of that size from now on. No request is cut into
+    /// large ones now, unless this is a copy that comes late.
+    fn resize(&mut self, epoch: u32, max_datagram: u32) -> Result<(), DropReason> {
+        let ahead = epoch.wrapping_sub(self.epoch).cast_signed();
+        let fits = (MIN_DATAGRAM as u32..=self.agreed.max_datagram).contains(&max_datagram);
+        if ahead < 0 || !fits {
+            return Err(DropReason::Handshake);
+        }
+        if ahead > 0 {
+            self.epoch = epoch;
+            self.agreed.resize(max_datagram);
+        }
+        Ok(())
+    }
+
+    /// A packet to the session has come from another address, to which this says so: once in a while.
+    pub(in crate::protocol::server) fn tell_moved<X: TxQueue<Route = R>>(
+        &mut self,
+        turn: &mut Turn<'_, X>,
+        connection: ConnectionId,
+        route: &R,
+    ) {
+        let is_ours = self.id.generation == connection.generation();
+        if !is_ours || turn.now.nanos_since(self.told_moved) < MOVED_PAUSE {
+            return;
+        }
+        self.told_moved = turn.now;
+        let moved = Control::Moved { server: connection };
+        // A stranger who has guessed the server's id does not learn the client's.
+        let client = ConnectionId::new(self.remote.steer(), false, self.remote.index(), UNTOLD);
+        let packet = moved.emit(client, 0, ReplyInfo::default());
+        turn.tx.push_bytes(route, packet.as_bytes());
     }
 
     /// The session's timer has fired.

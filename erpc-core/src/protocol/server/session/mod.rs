@@ -12,6 +12,7 @@ mod plain;
 mod receive;
 mod respond;
 
+use super::agreement::Agreement;
 use super::grants::SAMPLE;
 use super::liveness::Liveness;
 use super::memory::SessionMemory;
@@ -23,25 +24,11 @@ use crate::protocol::index::{SessionIndex, SlotIndex, Slots, SocketIndex};
 use crate::protocol::stats::DropReason;
 use crate::protocol::turn::Turn;
 use crate::protocol::{ClientId, ClientStats, Notice};
+use crate::time::Instant;
 use crate::transport::Route;
 use crate::wire::{ConnectionId, Flags, Header, Kind, ReplyInfo, RequestNumber};
 
 pub(super) use self::control::ControlEffect;
-
-/// Values that both sides have agreed on in the handshake.
-#[derive(Clone, Copy)]
-pub(super) struct Agreement {
-    /// Packets that the client may have on their way.
-    pub(super) credits: u16,
-    /// Largest payload of a packet.
-    pub(super) payload: u32,
-    /// Largest payload of a first response packet.
-    pub(super) eager: u32,
-    /// Largest response that the client takes.
-    pub(super) max_response: u32,
-    /// Whether packets carry a trailer.
-    pub(super) trailer: bool,
-}
 
 /// A session as its server sees it.
 ///
@@ -55,6 +42,10 @@ pub(super) struct ServerSession<R> {
     agreed: Agreement,
     /// Of every packet: whether there is a trailer.
     flags: Flags,
+    /// The number of the size that large packets have now.
+    epoch: u32,
+    /// When the client was last told that its packets come from another address.
+    told_moved: Instant,
     /// A packet has come with a congestion mark since the last reply.
     marked: bool,
     /// Packets until the next sample of its socket's use.
@@ -90,6 +81,8 @@ impl<R: Route> ServerSession<R> {
             route,
             agreed,
             flags: Flags::new(agreed.trailer, false),
+            epoch: 0,
+            told_moved: Instant::ZERO,
             marked: false,
             // Not the same for all: the samples of sockets with many sessions are spread over time.
             until_sample: 1 + id.index.get() as u8 % SAMPLE,
@@ -133,7 +126,8 @@ impl<R: Route> ServerSession<R> {
     /// Whether the packet begins a message of so many packets that the client wants a large window.
     pub(super) fn begins_burst(&self, header: &Header) -> bool {
         let is_first = header.kind == Kind::Request && header.packet.get() == 0;
-        is_first && header.size / self.agreed.payload >= u32::from(2 * SAMPLE)
+        let payload = self.agreed.payload(header.flags.large());
+        is_first && header.size / payload >= u32::from(2 * SAMPLE)
     }
 
     #[inline(always)]
@@ -160,7 +154,7 @@ impl<R: Route> ServerSession<R> {
     pub(super) fn stats(&self) -> ClientStats {
         ClientStats {
             credits: self.agreed.credits,
-            payload: self.agreed.payload,
+            payload: self.agreed.payload(true),
             max_response: self.agreed.max_response,
             integrity: self.flags.trailer(),
             held: self.memory.total(),
@@ -211,17 +205,18 @@ impl<R: Route> ServerSession<R> {
     /// The slot of a request. Replies tell the `window`.
     #[inline(always)]
     fn step(&mut self, number: RequestNumber, window: ReplyInfo) -> Step<'_, R> {
+        let slot = &mut self.slots[SlotIndex::of(number)];
         Step {
-            slot: &mut self.slots[SlotIndex::of(number)],
             memory: &mut self.memory,
             head: ReplyHead {
                 route: &self.route,
                 connection: self.remote,
-                flags: self.flags,
+                flags: self.flags.with_large(slot.is_large()),
                 request: number,
                 window,
                 marked: &mut self.marked,
             },
+            slot,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::protocol::server::reply::ReplyHead;
 use crate::protocol::server::slot::KEPT_CAPACITY;
 use crate::protocol::turn::Turn;
 use crate::transport::{Route, TxQueue};
-use crate::wire::{Header, PacketLayout, ReplyInfo, RequestNumber};
+use crate::wire::{Header, ReplyInfo, RequestNumber};
 
 impl<R: Route> ServerSession<R> {
     /// Takes in a new request of one packet. Returns the slot's last response buffer with it.
@@ -26,15 +26,18 @@ impl<R: Route> ServerSession<R> {
     ) -> Option<(RequestHandle, Option<MsgBuf>)> {
         let fits = self.id.generation == header.connection.generation()
             && self.route == *route
-            && self.flags == header.flags
+            && self.flags.with_large(header.flags.large()) == header.flags
             && header.packet.get() == 0
             && header.size as usize == body_len
-            && header.size <= self.agreed.payload.min(turn.endpoint.config.max_message);
+            && header.size
+                <= self.agreed.payload(header.flags.large()).min(turn.endpoint.config.max_message);
         let slot = &mut self.slots[SlotIndex::of(header.request)];
         if !fits || !slot.is_plain_next(header.request) {
             return None;
         }
-        let buffer = slot.plain_execute(header.request, turn.arrived_at(), &mut self.memory);
+        let is_large = header.flags.large();
+        let buffer =
+            slot.plain_execute(header.request, is_large, turn.arrived_at(), &mut self.memory);
         self.liveness.heard(turn.now);
         self.marked |= turn.marked;
         self.requests += 1;
@@ -52,11 +55,13 @@ impl<R: Route> ServerSession<R> {
         mut message: MsgBuf,
     ) -> Result<(), MsgBuf> {
         let slot = &mut self.slots[SlotIndex::of(request)];
+        let is_large = slot.is_large();
+        let first = self.agreed.first(is_large);
         // The general path adopts a message of another thread, so that the pool counts it.
         let fits = slot.number() == request
             && !message.is_detached()
             && message.capacity() <= KEPT_CAPACITY
-            && message.len() <= self.agreed.eager.min(self.agreed.max_response) as usize;
+            && message.len() <= first.min(self.agreed.max_response) as usize;
         let Some(since) = slot.plain_executing_since() else { return Err(message) };
         if !fits || mutant!(ResponseForgotten) {
             return Err(message);
@@ -65,14 +70,14 @@ impl<R: Route> ServerSession<R> {
         let mut head = ReplyHead {
             route: &self.route,
             connection: self.remote,
-            flags: self.flags,
+            flags: self.flags.with_large(is_large),
             request,
             window,
             marked: &mut self.marked,
         };
         let header = head.response(false, false, 0, processing, size);
         turn.tx.push(&self.route, message.single_packet(&header));
-        let layout = PacketLayout::new(size, self.agreed.eager, self.agreed.payload);
+        let layout = self.agreed.response(size, is_large);
         let response = Response { message, failure: false, extended: false };
         let response = KeptResponse::new(response, layout, false, processing);
         slot.plain_respond(response, &mut self.memory);

@@ -74,7 +74,8 @@ impl<R: Route> ServerSession<R> {
         header: &Header,
         body: &'p [u8],
     ) -> Result<Event<'p, R>, DropReason> {
-        let layout = PacketLayout::new(header.size, self.agreed.payload, self.agreed.payload);
+        let is_large = header.flags.large();
+        let layout = self.agreed.request(header.size, is_large);
         let (packet, packets) = (header.packet.get(), layout.packets());
         if header.size > turn.endpoint.config.max_message
             || packet >= packets
@@ -82,11 +83,23 @@ impl<R: Route> ServerSession<R> {
         {
             return Err(DropReason::LyingSize);
         }
-        let slot = &self.slots[SlotIndex::of(header.request)];
+        let slot = &mut self.slots[SlotIndex::of(header.request)];
+        let mut is_new = slot.position(header.request) == Position::Next;
+        if !is_new && slot.is_large() != is_large && slot.number() == header.request {
+            if is_large {
+                // It was cut again since.
+                return Err(DropReason::Duplicate);
+            }
+            is_new = slot.is_receiving();
+            if packet == 0 || !is_new {
+                slot.cut_small(&self.agreed, &mut self.memory, &mut turn.endpoint.pool);
+            }
+        }
         match slot.position(header.request) {
+            Position::Current if is_new => {}
             Position::Current if !(packets == 1 && slot.mistakes_repetition()) => {
                 self.liveness.heard(turn.now);
-                return self.on_repeated_packet(turn, window, returns, header, body);
+                return self.on_repeated_packet(turn, window, returns, header, (&layout, body));
             }
             Position::Earlier => return Err(DropReason::OldRequest),
             Position::Leap => return Err(DropReason::RequestLeap),
@@ -98,11 +111,12 @@ impl<R: Route> ServerSession<R> {
         if packet != 0 {
             // The first packet was lost: the client has to start again. The server keeps nothing for that.
             let credit = CreditReturn { next: 0, gap: true, echo: Stamp::from_u32(header.aux) };
+            head.flags = head.flags.with_large(is_large);
             let reply = head.credit_return(credit, turn.queue_wait.longest());
             turn.tx.push_bytes(head.route, reply.as_bytes());
             return Err(DropReason::OutOfOrder);
         }
-        slot.claim(header.request, memory, &mut turn.endpoint.pool);
+        slot.claim(header.request, is_large, memory, &mut turn.endpoint.pool);
         let deadline = told_deadline(header, body, turn.now);
         if packets == 1 {
             let buffer = slot.execute(turn.arrived_at(), memory);
@@ -129,14 +143,14 @@ impl<R: Route> ServerSession<R> {
         Ok(Event::None)
     }
 
-    /// Takes in a packet of the slot's current request.
+    /// Takes in a packet of the slot's current request, which its session cuts so.
     fn on_repeated_packet<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
         window: ReplyInfo,
         returns: &mut CreditReturns,
         header: &Header,
-        body: &'p [u8],
+        (layout, body): (&PacketLayout, &[u8]),
     ) -> Result<Event<'p, R>, DropReason> {
         let Step { slot, memory, mut head } = self.step(header.request, window);
         match slot.state() {
@@ -154,7 +168,7 @@ impl<R: Route> ServerSession<R> {
                 return Err(DropReason::Duplicate);
             }
             SlotState::Receiving(receiving) => {
-                if !receiving.agrees_with(header) {
+                if !receiving.agrees_with(header, layout) {
                     return Err(DropReason::LyingSize);
                 }
                 if let Err(reason) = receiving.check_order(header.packet.get()) {
@@ -198,6 +212,11 @@ impl<R: Route> ServerSession<R> {
         header: &Header,
     ) -> Result<Event<'p, R>, DropReason> {
         let handle = self.id.request(header.request);
+        let slot = &mut self.slots[SlotIndex::of(header.request)];
+        let is_current = slot.number() == header.request && !slot.is_receiving();
+        if is_current && slot.is_large() && !header.flags.large() {
+            slot.cut_small(&self.agreed, &mut self.memory, &mut turn.endpoint.pool);
+        }
         let Step { slot, memory, mut head } = self.step(header.request, window);
         match slot.position(header.request) {
             Position::Earlier => return Err(DropReason::OldRequest),
@@ -205,7 +224,8 @@ impl<R: Route> ServerSession<R> {
             Position::Next if slot.is_busy() => return Err(DropReason::SlotBusy),
             // A packet of the request that arrives later finds its number taken.
             Position::Next if !mutant!(CancelTakesNoNumber) => {
-                slot.claim(header.request, memory, &mut turn.endpoint.pool);
+                let is_large = header.flags.large();
+                slot.claim(header.request, is_large, memory, &mut turn.endpoint.pool);
             }
             Position::Next => {}
             Position::Current => match slot.state() {
@@ -269,6 +289,10 @@ impl<R: Route> ServerSession<R> {
             Position::Current => {}
             Position::Earlier => return Err(DropReason::OldRequest),
             Position::Next | Position::Leap => return Err(DropReason::RequestLeap),
+        }
+        if slot.is_large() != header.flags.large() {
+            // The response was cut again since.
+            return Err(DropReason::Duplicate);
         }
         let SlotState::Responding(response) = slot.state() else {
             return Err(DropReason::Unsolicited);

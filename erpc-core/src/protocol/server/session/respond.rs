@@ -9,7 +9,7 @@ use crate::protocol::server::slot::Execution;
 use crate::protocol::turn::Turn;
 use crate::status::{Code, Status};
 use crate::transport::{Route, TxQueue};
-use crate::wire::{PacketLayout, ReplyInfo, RequestNumber, encode_status};
+use crate::wire::{ReplyInfo, RequestNumber, encode_status};
 
 impl<R: Route> ServerSession<R> {
     /// The execution of a request that has no response.
@@ -68,7 +68,9 @@ impl<R: Route> ServerSession<R> {
     ) {
         let mut bytes = Vec::new();
         encode_status(status, &mut bytes);
-        if bytes.len() > self.agreed.max_response.min(self.agreed.eager) as usize {
+        let is_large = self.slots[SlotIndex::of(request)].is_large();
+        let first = self.agreed.first(is_large);
+        if bytes.len() > self.agreed.max_response.min(first) as usize {
             bytes.clear();
             let short = Status::new(status.code(), "(the status was too long to be sent)");
             encode_status(&short, &mut bytes);
@@ -114,8 +116,7 @@ impl<R: Route> ServerSession<R> {
     ) {
         let agreed = self.agreed;
         let Step { slot, memory, mut head } = self.step(request, window);
-        let first = if mutant!(EagerIgnored) { agreed.payload } else { agreed.eager };
-        let layout = PacketLayout::new(response.message.len() as u32, first, agreed.payload);
+        let layout = agreed.response(response.message.len() as u32, slot.is_large());
         let announced =
             execution.is_accepted && !response.message.is_empty() && !mutant!(AcceptedNotAnnounced);
         let processing = turn.now.nanos_since(execution.since);
