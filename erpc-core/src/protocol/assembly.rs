@@ -4,28 +4,30 @@ use crate::buf::{MsgBuf, NoMemory, Pool};
 use crate::mutants::mutant;
 use crate::wire::PacketLayout;
 
-/// First buffer for a message that is not in one packet, in bytes; less if its first packet is shorter than
-/// a quarter of that, more if it is longer.
+/// Size of the first buffer of a message of several packets, in bytes. The first packet limits it:
+/// at least its length, at most four times its length.
 const FIRST_BUFFER: usize = 16 * 1_024;
 
-/// A message under way. Packets are taken in order only.
+/// A message that arrives packet by packet, in order.
 ///
-/// Memory follows the bytes that have arrived: the buffer is at most four times as long as they are, unless the
-/// pool has an idle one of the full size. The size that the peer declares allocates nothing.
+/// Memory is bounded by the bytes that have arrived: the buffer is at most four times as long,
+/// unless the pool has an idle buffer for the whole message. A declared size alone allocates
+/// nothing.
 pub(super) struct Assembly {
-    /// `Some` from the first packet on.
+    /// `None` before the first packet.
     buffer: Option<MsgBuf>,
     layout: PacketLayout,
     next: u32,
 }
 
 impl Assembly {
-    /// A message without its first packet.
+    /// A message of which no packet has arrived.
     pub(super) fn empty(layout: PacketLayout) -> Self {
         Self { buffer: None, layout, next: 0 }
     }
 
-    /// A message whose first packet has come, whose length the caller has checked against the layout.
+    /// A message of which the first packet, `body`, has arrived. The caller has checked its length
+    /// against the layout.
     pub(super) fn begin(
         layout: PacketLayout,
         body: &[u8],
@@ -35,17 +37,16 @@ impl Assembly {
         assembly.take(body, pool).map(|()| assembly)
     }
 
-    /// The message's layout.
     pub(super) fn layout(&self) -> &PacketLayout {
         &self.layout
     }
 
-    /// The next packet expected; all before it are here.
+    /// The next expected packet: all packets before it have arrived.
     pub(super) fn next(&self) -> u32 {
         self.next
     }
 
-    /// Whether every packet is here.
+    /// Whether every packet has arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.next == self.layout.packets()
     }
@@ -55,7 +56,7 @@ impl Assembly {
         self.buffer.as_ref().map_or(0, MsgBuf::footprint)
     }
 
-    /// Takes packet `self.next()`, whose length the caller has checked against the layout.
+    /// Appends packet [`Self::next`]. The caller has checked its length against the layout.
     pub(super) fn take(&mut self, body: &[u8], pool: &mut Pool) -> Result<(), NoMemory> {
         let range = self.layout.range(self.next);
         debug_assert_eq!(range.len(), body.len());
@@ -73,13 +74,13 @@ impl Assembly {
         Ok(())
     }
 
-    /// The message.
+    /// The complete message.
     pub(super) fn into_message(self) -> MsgBuf {
         debug_assert!(self.is_complete());
-        self.buffer.expect("a complete message has had its first packet")
+        self.buffer.expect("a complete message has a buffer")
     }
 
-    /// Gives the memory back.
+    /// Returns the memory to the pool.
     pub(super) fn discard(self, pool: &mut Pool) {
         let Some(buffer) = self.buffer else { return };
         if mutant!(AssemblyLeak) {
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_follows_what_has_arrived() {
+    fn memory_is_bounded_by_the_bytes_that_have_arrived() {
         let mut pool = Pool::new(1 << 30);
         let layout = PacketLayout::new(100 << 20, 1_024, 1_024);
         let mut assembly = Assembly::empty(layout);
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_buffer_is_at_most_four_times_the_first_packet_and_what_the_allocator_rounds_up() {
+    fn the_first_buffer_is_at_most_four_times_the_first_packet_before_rounding() {
         for len in [1_024, 1_176, 1_448, 4_096, 8_948, 20_000] {
             let mut pool = Pool::new(1 << 30);
             let layout = PacketLayout::new(8 << 20, len, len);

@@ -9,24 +9,24 @@ use crate::mutants::mutant;
 use crate::time::Instant;
 use crate::transport::NoMarks;
 
-/// Requests of one session that may be on their way at once.
+/// Maximum number of requests of one session in flight: the number of its slots.
 pub const WINDOW: usize = 8;
 
-/// Pings that must go unanswered before a peer counts as dead, however long the silence: this process may
-/// have been stopped while the clock ran on.
+/// Minimum number of unanswered pings before a peer is declared dead, however long it was silent:
+/// this process may have been stopped while the clock ran on.
 pub(super) const LEAST_PINGS: u8 = 16;
 
-/// Pings without an answer per ping interval. Losses come in bursts of some number of packets, and on an idle path the
-/// packets are pings: of bursts of 8 packets on average, one in ten takes 18 pings and more, one in
-/// 10,000 the 75 that fit before the liveness timeout. More pings would flood the network if a server with a thousand sessions
-/// dies.
+/// Number of pings per ping interval while a peer does not answer. Losses come in bursts of
+/// packets, and on an idle path the packets are pings: with bursts of 8 packets on average, one
+/// burst in ten takes 18 pings or more, and one in 10,000 takes all 75 that fit before the liveness
+/// timeout. More pings would flood the network when a server with a thousand sessions dies.
 const PINGS_PER_INTERVAL: u32 = 32;
 
-/// Bytes per slot for the small buffers that slots keep.
+/// Allowance per slot for the small buffer that it keeps, in bytes.
 const SLOT_ALLOWANCE: usize = 1_536;
 
-/// An endpoint's limits and timeouts. Setters chain; [`EndpointConfig::check`] runs when the endpoint
-/// is made.
+/// An endpoint's limits and timeouts. Setters chain; [`EndpointConfig::check`] runs when the
+/// endpoint is made.
 ///
 /// ```
 /// use std::time::Duration;
@@ -60,10 +60,10 @@ pub struct EndpointConfig {
     pub(super) seed: Option<u64>,
 }
 
-/// When packets carry a checksum of ours, a CRC32C over header and payload.
+/// When packets carry an erpc checksum, a CRC32C over header and payload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Integrity {
-    /// On sessions of which either end's transport does not find damaged packets by itself
+    /// On sessions where the transport of either end does not detect damaged packets itself
     /// ([`Capabilities::integrity`](crate::transport::Capabilities::integrity)).
     #[default]
     Auto,
@@ -71,13 +71,14 @@ pub enum Integrity {
     Always,
 }
 
-/// The slowest and the fastest link that there is a controller for, in bytes per second.
+/// The rates of the slowest and the fastest link that the controllers support, in bytes per second.
 pub(super) const LINK_RATES: (u64, u64) = (1_000_000, 1_000_000_000_000);
 
-/// The longest interval that makes sense, and far from any overflow.
+/// The longest useful interval. It cannot overflow any calculation.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A setting that cannot work, named with its bounds, or with what the transport lacks for it.
+/// An invalid setting. The message names it with its bounds, or with the feature that the transport
+/// lacks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigError {
     what: &'static str,
@@ -105,7 +106,7 @@ impl Default for EndpointConfig {
 }
 
 impl EndpointConfig {
-    /// The defaults, which the setters name.
+    /// The default settings; each setter documents its default.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -133,57 +134,62 @@ impl EndpointConfig {
         }
     }
 
-    /// Packets that may be on their way per session at first, 1 to 1,024. Default 32. A client session that needs more gets
-    /// twice what its path holds, up to [`EndpointConfig::max_credits`].
+    /// Initial number of packets in flight per session, 1 to 1,024. Default 32. A client session
+    /// that needs more gets twice the number that its path holds, up to
+    /// [`EndpointConfig::max_credits`].
     #[must_use]
     pub const fn credits(mut self, packets: u16) -> Self {
         self.credits = packets;
         self
     }
 
-    /// Packets that may be on their way per session at most, 1 to 65,535. Default 16,384, which are 24 MB of full Ethernet
-    /// packets: 1 Gb/s for 190 ms, 25 Gb/s for 7.7 ms. The smaller of both sides' settings counts. What the receiver's
-    /// memory holds is another limit: it divides its receive queue among its clients.
+    /// Maximum number of packets in flight per session, 1 to 65,535. Default 16,384, which are 24
+    /// MB of full Ethernet packets: 1 Gb/s for 190 ms, 25 Gb/s for 7.7 ms. The smaller of both
+    /// sides' settings applies. The receiver's memory is another limit: it divides its receive
+    /// queue among its clients.
     #[must_use]
     pub const fn max_credits(mut self, packets: u16) -> Self {
         self.max_credits = packets;
         self
     }
 
-    /// Largest message this endpoint receives, in bytes, up to 1 GiB. Default 8 MiB. A peer learns it
-    /// when a session opens; a declared size never allocates by itself.
+    /// Largest message that this endpoint receives, in bytes, 1 byte to 1 GiB. Default 8 MiB. A
+    /// peer learns it when a session opens. A declared size alone never allocates memory.
     #[must_use]
     pub const fn max_message(mut self, bytes: u32) -> Self {
         self.max_message = bytes;
         self
     }
 
-    /// Largest first packet of a response that a server may send without a request for it, in payload bytes, at least
-    /// 1,024. Default: as much as leaves room for 256 of them in the receive queue. Responses up to this
-    /// size cost one packet; of larger ones the client pulls the rest when it has room.
+    /// Largest first packet of a response that a server may send without a request for it, in
+    /// payload bytes, at least 1,024. Default: 256 of them fit into the part of the receive queue
+    /// that is for replies. Responses up to this size cost one packet; of larger ones the client
+    /// pulls the rest when it has room.
     #[must_use]
     pub const fn eager(mut self, bytes: u32) -> Self {
         self.eager = Some(bytes);
         self
     }
 
-    /// Calls that may wait per session behind the 8 on their way. Default 1,024. One more is rejected.
+    /// Maximum number of calls of a session that wait for one of its 8 slots. Default 1,024. One
+    /// more is rejected.
     #[must_use]
     pub const fn queue_limit(mut self, calls: usize) -> Self {
         self.queue_limit = calls;
         self
     }
 
-    /// Sessions of each role that this endpoint holds at most, 1 to 8,388,608. Default 65,536.
+    /// Maximum number of sessions of each role, client and server, 1 to 8,388,608. Default 65,536.
     #[must_use]
     pub const fn max_sessions(mut self, sessions: u32) -> Self {
         self.max_sessions = sessions;
         self
     }
 
-    /// Sessions that one host may have opened to this endpoint, at least 1. Default: as many as
-    /// [`EndpointConfig::max_sessions`], less what is [reserved](EndpointConfig::reserved_sessions). A host is an
-    /// IPv4 address or an IPv6 network of 64 bits. One more is refused with
+    /// Maximum number of sessions that one host may have open to this endpoint, at least 1.
+    /// Default: [`EndpointConfig::max_sessions`], less the
+    /// [reserved](EndpointConfig::reserved_sessions) ones. A host is an IPv4 address or an IPv6
+    /// network of 64 bits. One more session is refused with
     /// [`ConnectError::HostFull`](super::ConnectError::HostFull).
     #[must_use]
     pub const fn max_sessions_per_host(mut self, sessions: u32) -> Self {
@@ -191,58 +197,62 @@ impl EndpointConfig {
         self
     }
 
-    /// Sockets, which are ports, that one host may have sessions to this endpoint from, at least 1. Default 4,096. A busy
-    /// socket takes a share of the receive queue from the others; one more is refused with
-    /// [`ConnectError::HostFull`](super::ConnectError::HostFull).
+    /// Maximum number of sockets (ports) from which one host may have sessions to this endpoint, at
+    /// least 1. Default 4,096. A busy socket takes a share of the receive queue from the others.
+    /// One more socket is refused with [`ConnectError::HostFull`](super::ConnectError::HostFull).
     #[must_use]
     pub const fn max_sockets_per_host(mut self, sockets: u32) -> Self {
         self.max_sockets_per_host = sockets;
         self
     }
 
-    /// The last `sessions` of [`EndpointConfig::max_sessions`] are for hosts that have less than `few`. Others are refused with
-    /// [`ConnectError::HostFull`](super::ConnectError::HostFull). Default: a quarter of `max_sessions`, for hosts with
-    /// less than a 1,024th of them or than 8, so that one host which opens all sessions that it can keeps no other out.
+    /// Reserves the last `sessions` of [`EndpointConfig::max_sessions`] for hosts that have fewer
+    /// than `few`. Other hosts are refused with
+    /// [`ConnectError::HostFull`](super::ConnectError::HostFull). Default: a quarter of
+    /// `max_sessions`, for hosts that have fewer than the larger of 8 and a 1,024th of
+    /// `max_sessions`. So one host that opens as many sessions as it can does not lock out the
+    /// others.
     ///
-    /// Many clients behind one address, such as that of a network address translator, count as one host. To serve as
-    /// many of them as there are sessions, reserve 0 or raise `max_sessions`.
+    /// Many clients behind one address, such as that of a network address translator (NAT), count
+    /// as one host. To let them use all sessions, reserve 0 or raise `max_sessions`.
     #[must_use]
     pub const fn reserved_sessions(mut self, sessions: u32, few: u32) -> Self {
         self.reserved_sessions = Some((sessions, few));
         self
     }
 
-    /// Sessions that one host may open per second, 1 to 1,000,000. Default 20,000, which take 7 % of a core. 4,096 may
-    /// come at once. An `Open` beyond that is dropped, and the client repeats it until its time-out.
+    /// Maximum number of sessions that one host may open per second, 1 to 1,000,000. Default
+    /// 20,000, which take 7 % of a core. A burst may have 4,096. An `Open` beyond that is dropped,
+    /// and the client repeats it until its connect timeout.
     #[must_use]
     pub const fn opens_per_host(mut self, per_second: u32) -> Self {
         self.opens_per_host = per_second;
         self
     }
 
-    /// Memory that the endpoint's msgbufs may take, in bytes. Default 1 GiB. Beyond it, incoming
-    /// requests are answered RESOURCE_EXHAUSTED and outgoing ones are rejected. A message of the largest
-    /// size takes half as much again while it is put together. A typed endpoint keeps
-    /// what it encodes in a second pool with the same limit.
+    /// Maximum memory of the endpoint's msgbufs, in bytes. Default 1 GiB. Beyond it, incoming
+    /// requests are answered RESOURCE_EXHAUSTED and outgoing ones are rejected. While a message of
+    /// the largest size arrives, it takes half as much memory again. A typed endpoint keeps its
+    /// encoded messages in a second pool with the same limit.
     #[must_use]
     pub const fn memory_limit(mut self, bytes: usize) -> Self {
         self.memory_limit = bytes;
         self
     }
 
-    /// Memory that the incoming messages and kept responses of one session may take, in bytes.
-    /// Default 16 times the largest message. Beyond it, requests are answered RESOURCE_EXHAUSTED.
+    /// Maximum memory of the incoming messages and kept responses of one session, in bytes. Default
+    /// 16 times the largest message. Beyond it, requests are answered RESOURCE_EXHAUSTED.
     ///
-    /// What a stream's handler has not read counts, too. A client sends up to three batches ahead, of 32 KiB
-    /// or one larger message each: with a limit below four of the largest messages that a stream carries, one
-    /// whose handler is slow may fail for it.
+    /// Stream messages that the handler has not read count, too. A client sends up to three batches
+    /// ahead, of 32 KiB or one larger message each. With a limit below four of the largest messages
+    /// that a stream carries, a stream with a slow handler may fail.
     #[must_use]
     pub const fn session_memory_limit(mut self, bytes: usize) -> Self {
         self.session_memory_limit = Some(bytes);
         self
     }
 
-    /// How long opening a session may take. Default 2 s. Then the session fails with
+    /// Maximum time to open a session. Default 2 s, at most a day. Then the session fails with
     /// [`ConnectError::Timeout`](super::ConnectError::Timeout).
     #[must_use]
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
@@ -250,69 +260,74 @@ impl EndpointConfig {
         self
     }
 
-    /// After this time of silence a session pings its peer, up to an eighth later, by a different part for
-    /// each session; also the interval at which an executing call is probed. Default 3 s; 1 ms to a day.
+    /// A session pings its peer after this time of silence, plus up to an eighth that differs
+    /// between sessions. Also the interval at which the client probes an executing call. Default 3
+    /// s; 1 ms to a day.
     #[must_use]
     pub const fn ping_interval(mut self, interval: Duration) -> Self {
         self.ping_interval = interval;
         self
     }
 
-    /// After this time of silence the peer counts as dead and its session's calls fail. Default 10 s; at
-    /// least twice the ping interval, at most two days. The session's next timer finds it, at most
-    /// a ping interval later.
+    /// After this time of silence the peer is declared dead and the calls of its session fail.
+    /// Default 10 s; at least twice the ping interval, at most two days. The session's next timer
+    /// detects it, at most a ping interval later.
     #[must_use]
     pub const fn liveness_timeout(mut self, timeout: Duration) -> Self {
         self.liveness_timeout = timeout;
         self
     }
 
-    /// The least margin of a retransmission timeout above the round trip; at most 500 ms. Default: the transport's, 1 ms for
-    /// kernel UDP. Lower recovers faster and mistakes scheduling delays for losses.
+    /// Minimum margin of a retransmission timeout above the round trip; at most 500 ms. Default:
+    /// the transport's, 1 ms for kernel UDP. A smaller value recovers faster and mistakes
+    /// scheduling delays for losses.
     #[must_use]
     pub const fn min_rto(mut self, floor: Duration) -> Self {
         self.min_rto = Some(floor);
         self
     }
 
-    /// How sessions find the rate at which they send. Default [`CongestionControl::Swift`]. A server paces nothing, whatever is
-    /// chosen there, as it sends what clients ask for; but if its clients use [`CongestionControl::Dcqcn`], the server must choose it,
-    /// too: otherwise it does not read the marks that it echoes. Over a transport that cannot read marks, such as the one in
-    /// memory, an endpoint with it is refused.
+    /// How sessions find the rate at which they send. Default [`CongestionControl::Swift`]. A
+    /// server does not pace, whatever its setting, because it sends what clients ask for. But if
+    /// its clients use [`CongestionControl::Dcqcn`], the server must choose it, too: otherwise it
+    /// does not read the marks that it must echo. An endpoint with `Dcqcn` is refused over a
+    /// transport that cannot read marks, such as the in-memory one.
     #[must_use]
     pub const fn congestion(mut self, control: CongestionControl) -> Self {
         self.congestion = control;
         self
     }
 
-    /// The rate of this endpoint's link to the network, in bytes per second, 1 MB/s to 1 TB/s: 3,125,000,000 for
-    /// 25 Gb/s. Sessions start with it, and a controller's thresholds scale with it.
+    /// The rate of this endpoint's link to the network, in bytes per second, 1 MB/s to 1 TB/s:
+    /// 3,125,000,000 for 25 Gb/s. Sessions start with it, and a controller's thresholds scale with
+    /// it.
     ///
-    /// Default: the transport's measurement. Where there is none, as on virtual interfaces without a speed, only Swift
-    /// controls sessions, which needs none; an endpoint says so once in the process's log (crate `log`). In memory and over loopback no session is controlled: between two processes of one
-    /// host there is no queue but the receiver's, which credits protect. With too high a rate sessions first build a queue; with too low a
-    /// rate the rest of the link is not used.
+    /// Default: the transport's measurement. Where there is none, as on virtual interfaces without
+    /// a speed, only Swift controls sessions, because it needs no rate; this is logged once per
+    /// process (crate `log`). In memory and over loopback no session is controlled: between two
+    /// processes of one host the only queue is the receiver's, which credits protect. With too high
+    /// a rate, sessions first build a queue. With too low a rate, the rest of the link is not used.
     #[must_use]
     pub const fn link_rate(mut self, bytes_per_second: u64) -> Self {
         self.link_rate = Some(bytes_per_second);
         self
     }
 
-    /// Whether packets carry a checksum besides what the network has, against damage by accident.
-    /// Default [`Integrity::Auto`]: not over UDP, whose own checksum has 16 bits, nor in memory. A session has
-    /// checksums if either end wants them; a damaged packet then counts as lost.
+    /// Whether packets carry a checksum in addition to the network's, against accidental damage.
+    /// Default [`Integrity::Auto`]: not over UDP, whose own checksum has 16 bits, nor in memory. A
+    /// session has checksums if either end wants them; a damaged packet then counts as lost.
     ///
-    /// Costs 8 ns and 0.04 ns per byte for every packet that is sent or received, where the processor
-    /// has an instruction for it: 35 ns per call of 32 bytes, 0.22 us per call of 1,024 bytes. And
-    /// 4 bytes of every packet.
+    /// Costs 8 ns plus 0.04 ns per byte for every packet that is sent or received, where the
+    /// processor has an instruction for it: 35 ns per call of 32 bytes, 0.22 us per call of 1,024
+    /// bytes. Also takes 4 bytes of every packet.
     #[must_use]
     pub const fn integrity(mut self, integrity: Integrity) -> Self {
         self.integrity = integrity;
         self
     }
 
-    /// Derives the key of connection ids from this seed instead of the operating system's random numbers.
-    /// For simulation only; ids become guessable.
+    /// Derives the key of connection ids from this seed instead of the operating system's random
+    /// numbers. For simulations only: ids become guessable.
     #[must_use]
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
@@ -341,7 +356,8 @@ impl EndpointConfig {
         matches!(self.congestion, CongestionControl::Dcqcn(_))
     }
 
-    /// What controls sessions whose link has a rate that the transport does not know; `None` if the rate was set.
+    /// The congestion control that runs if the transport does not know the link's rate; `None` if
+    /// [`EndpointConfig::link_rate`] was set.
     pub(crate) const fn control_without_rate(&self) -> Option<CongestionControl> {
         match self.link_rate {
             Some(_) => None,
@@ -354,8 +370,9 @@ impl EndpointConfig {
         !self.bypasses.timestamp
     }
 
-    /// If a timer that was armed for `due` fires so late that this process was stopped or the clock has leapt: the
-    /// instant from which a peer's silence counts. The peer has a ping interval left to answer.
+    /// Detects that this process was stopped or the clock has jumped: a timer that was armed for
+    /// `due` fires a ping interval late or more. Then returns the instant from which a peer's
+    /// silence counts, which leaves the peer a ping interval to answer.
     pub(super) fn back_since(&self, now: Instant, due: Instant) -> Option<Instant> {
         let grace = (self.liveness_timeout - self.ping_interval).as_nanos() as u64;
         let away = now.nanos_since(due) >= self.ping_interval.as_nanos() as u64;
@@ -367,19 +384,19 @@ impl EndpointConfig {
         self.max_sessions_per_host.unwrap_or(self.max_sessions)
     }
 
-    /// [`EndpointConfig::reserved_sessions`], and how many are few.
+    /// [`EndpointConfig::reserved_sessions`]: `sessions` and `few`, or their defaults.
     pub(super) fn reserve(&self) -> (u32, u32) {
         let default = (self.max_sessions / 4, (self.max_sessions / 1_024).max(8));
         self.reserved_sessions.unwrap_or(default)
     }
 
-    /// The time from an unanswered ping to the next one: so short that a path that loses a third of
-    /// the packets, one by one or in bursts, loses no session.
+    /// The time from an unanswered ping to the next one. It is so short that a path which loses a
+    /// third of the packets, one by one or in bursts, loses no session.
     pub(super) fn ping_again(&self) -> Duration {
         self.ping_interval / PINGS_PER_INTERVAL
     }
 
-    /// Servers ping later than clients, so that of two idle ends only the client does.
+    /// Servers ping later than clients, so that on an idle session only the client pings.
     pub(super) fn server_ping_interval(&self) -> Duration {
         self.ping_interval + self.ping_interval / 2
     }
@@ -388,9 +405,9 @@ impl EndpointConfig {
         self.session_memory_limit.unwrap_or(self.max_message as usize * 16)
     }
 
-    /// The limit of a server session's buffers, in bytes. It lets
-    /// [`EndpointConfig::session_memory_limit`] bytes of messages fit: a buffer with its headers is up
-    /// to a third larger than its message, and every slot keeps a small one.
+    /// The limit of a server session's buffers, in bytes. [`EndpointConfig::session_memory_limit`]
+    /// bytes of messages fit: a buffer with its headers is up to a third larger than its message,
+    /// and every slot keeps a small one.
     pub(super) fn session_budget(&self) -> usize {
         let memory = self.session_memory();
         let budget = memory + memory / 3 + WINDOW * SLOT_ALLOWANCE;
@@ -472,7 +489,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_is_taken_at_its_bounds_and_refused_beyond_them() {
+    fn every_setting_is_accepted_at_its_bounds_and_refused_beyond_them() {
         let new = EndpointConfig::new;
         let (nano, ms) = (Duration::from_nanos(1), Duration::from_millis(1));
         let ping = |ping, liveness| new().ping_interval(ping).liveness_timeout(liveness);
@@ -540,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_ping_interval_away_silence_counts_anew() {
+    fn a_timer_that_is_late_by_a_ping_interval_restarts_the_count_of_silence() {
         let second = Duration::from_secs(1);
         let config = EndpointConfig::new().ping_interval(second).liveness_timeout(3 * second);
         let due = Instant::from_nanos(10_000_000_000);

@@ -9,8 +9,8 @@ use crate::transport::Route;
 use crate::wire::ConnectionId;
 use crate::wire::control::{COOKIE_LEN, Cookie};
 
-/// Nanoseconds that a cookie is good for: longer than a client takes to send it back, short enough
-/// that collecting cookies is no use.
+/// Lifetime of a cookie, in nanoseconds: longer than a client needs to send it back, and so short
+/// that collecting cookies is useless.
 const LIFETIME: u64 = 10_000_000_000;
 
 /// Makes and checks cookies.
@@ -20,18 +20,19 @@ const LIFETIME: u64 = 10_000_000_000;
 /// cookie: issued u64 XOR SipHash-2-4(another secret; mac) | mac u64
 /// ```
 ///
-/// The clock of many servers began when their host did, and how long ago that was is a stranger's business no more
-/// than its patches are. So the time is encrypted, with the MAC in place of a nonce (as in SIV, RFC 5297): two cookies that are
-/// encrypted alike would have to have the same MAC.
+/// The clock of many servers starts at boot. It would tell strangers the server's uptime, which
+/// hints at missing patches. Therefore the time is encrypted, with the MAC in place of a nonce (as
+/// in SIV, RFC 5297): only cookies with the same MAC are encrypted with the same mask.
 ///
-/// All endpoints of a listening group share the secret and the clock's origin, so any can check what
-/// another issued. A cookie proves that its sender receives at the address it sends from.
+/// All endpoints of a listening group share the secret and the clock's origin, so each can check a
+/// cookie that another has issued. A cookie proves that its sender receives packets at its source
+/// address.
 #[derive(Clone)]
 pub(super) struct CookieMaker {
     key: (u64, u64),
 }
 
-/// What makes the key that encrypts differ from the one that authenticates.
+/// Derives the encryption key from the authentication key.
 const ENCRYPTS: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl CookieMaker {
@@ -40,7 +41,7 @@ impl CookieMaker {
         Self { key: (secret as u64, (secret >> 64) as u64) }
     }
 
-    /// A cookie for a client at `route` that is sent to endpoint `steer`.
+    /// A cookie for a client at `route` that will open a session to endpoint `steer`.
     pub(super) fn issue<R: Route>(
         &self,
         now: Instant,
@@ -56,7 +57,8 @@ impl CookieMaker {
         cookie
     }
 
-    /// Whether a cookie was issued to this client at `route`, for endpoint `steer`, within the last 10 s.
+    /// Whether a cookie was issued to this client at `route`, for endpoint `steer`, in the last 10
+    /// s.
     pub(super) fn check<R: Route>(
         &self,
         now: Instant,
@@ -72,13 +74,13 @@ impl CookieMaker {
         };
         let mac = word(8);
         let issued = word(0) ^ self.mask(mac);
-        // A group's endpoints read the clock at different moments: a cookie may seem to come from the
-        // future by a turn of an event loop.
+        // A group's endpoints read the clock at different moments: a cookie may seem to come from
+        // the future, by up to a turn of an event loop.
         let fresh = now.as_nanos().abs_diff(issued) <= LIFETIME;
         fresh && self.mac(issued, route, client, steer) == mac
     }
 
-    /// What the time is encrypted with.
+    /// The mask that encrypts the time of issue.
     fn mask(&self, mac: u64) -> u64 {
         let mut hasher = SipHasher24::new_with_keys(self.key.0 ^ ENCRYPTS, self.key.1 ^ ENCRYPTS);
         hasher.write_u64(mac);
@@ -103,7 +105,7 @@ mod tests {
     use crate::protocol::tests::TestRoute;
 
     #[test]
-    fn cookies_of_one_moment_and_of_the_next_have_no_bits_in_common_but_by_chance() {
+    fn the_encrypted_times_of_two_cookies_are_unrelated() {
         let maker = CookieMaker::new([3; 16]);
         let word = |nanos: u64, client: u64| {
             let client = ConnectionId::from_u64(client);
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_good_for_one_address_client_and_endpoint_and_for_ten_seconds() {
+    fn a_cookie_is_valid_for_one_address_client_and_endpoint_for_ten_seconds() {
         let maker = CookieMaker::new([3; 16]);
         let (now, client) = (Instant::from_nanos(5_000_000_000), ConnectionId::from_u64(77));
         let cookie = maker.issue(now, &TestRoute(1), client, 2);

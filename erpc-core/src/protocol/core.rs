@@ -1,4 +1,4 @@
-//! Both roles together: the door of the protocol.
+//! The entry points of the protocol, for both roles.
 
 use std::collections::VecDeque;
 
@@ -26,60 +26,76 @@ use crate::wire::checksum;
 use crate::wire::control::Control;
 use crate::wire::{HEADER_LEN, Header, HeaderError, Kind, ReplyInfo, VERSION};
 
-/// What a slot's first response buffer holds at least, in bytes.
+/// Minimum capacity of a response buffer that is taken from the pool, in bytes.
 const FIRST_BUFFER: usize = 40;
 
-/// An endpoint's half of all its sessions: a state machine without input, output or clock.
+/// An endpoint's half of all its sessions: a state machine that does no I/O and reads no clock.
 ///
-/// The owner is a loop with a transport and a clock, such as [`Rpc`](crate::event_loop::Rpc). It feeds packets and the
-/// time in; the core pushes packets into the owner's [`TxQueue`] and returns what the owner has to do.
+/// The owner is a loop with a transport and a clock, such as [`Rpc`](crate::event_loop::Rpc). It
+/// passes packets and the time in. The core pushes packets into the owner's [`TxQueue`] and returns
+/// what the owner must do.
 ///
 /// # One turn of the loop
 ///
-/// 1. Call [`receive`](Self::receive) for each packet of a burst, in order, and handle its [`Event`]:
+/// 1. Call [`receive`](Self::receive) for each packet of a burst, in order, and handle its
+///    [`Event`]:
 ///    * [`Event::Request`]: run the handler. Answer with [`respond`](Self::respond) or
-///      [`respond_status`](Self::respond_status), once, in this turn or any later one. The request occupies one of the
-///      client's slots until then. Answers to sessions that are gone are counted and dropped.
-///    * [`Event::Reply`]: a call has ended. `token` says which one, and `request` is the caller's msgbuf again.
-///    * [`Event::Cancelled`]: the client does not wait for this request any more. Answer it all the same.
+///      [`respond_status`](Self::respond_status), once, in this turn or any later one. The request
+///      occupies one of the client's slots until then. Answers to sessions that have ended are
+///      counted and dropped.
+///    * [`Event::Reply`]: a call has ended. `token` identifies it, and `request` is the msgbuf that
+///      the caller gets back.
+///    * [`Event::Cancelled`]: the client no longer waits for this request. Answer it all the same.
 ///
-///    A body of one packet is borrowed from the receive queue; [`recycle`](Self::recycle) takes the others back.
-/// 2. Call [`end_of_burst`](Self::end_of_burst) once if there was a packet. It sends one credit return and one request for
-///    response for all packets of a message in the burst, and lets calls go on that waited for credits or room. Call it
-///    earlier as well if the next handler is expected to take long.
-/// 3. Call [`expire`](Self::expire), and say up to when the receive queue has been read. It costs a few comparisons if
-///    nothing is due.
-/// 4. While [`wants_route`](Self::wants_route), look up the path to [`next_unrouted`](Self::next_unrouted) and tell it with
-///    [`routed`](Self::routed). A handshake waits for that.
-/// 5. Take every [`Notice`] with [`pop_notice`](Self::pop_notice): failed calls, sessions that opened or closed.
+///    A body of one packet is borrowed from the receive queue; [`recycle`](Self::recycle) takes the
+///    other bodies back.
+/// 2. Call [`end_of_burst`](Self::end_of_burst) once if there was a packet. For each message with
+///    packets in the burst it sends one credit return or one request for response. It also resumes
+///    calls that waited for credits or room. Call it earlier as well if the next handler is
+///    expected to take long.
+/// 3. Call [`expire`](Self::expire) with the time up to which the receive queue has been read. It
+///    costs a few comparisons if nothing is due.
+/// 4. While [`wants_route`](Self::wants_route), look up the path to
+///    [`next_unrouted`](Self::next_unrouted) and pass it to [`routed`](Self::routed). A handshake
+///    waits for it.
+/// 5. Take every [`Notice`] with [`pop_notice`](Self::pop_notice): failed calls, sessions that
+///    opened or closed.
 /// 6. Ring the queue's [`doorbell`](TxQueue::doorbell).
 ///
-/// Between and within turns the owner may [`connect`](Self::connect), [`call`](Self::call), [`cancel`](Self::cancel),
-/// [`disconnect`](Self::disconnect) and answer; the packets leave with the next doorbell. Every accepted call ends exactly
-/// once, with an [`Event::Reply`] or a [`Notice::CallFailed`]. To sleep, wait for a packet, or until
+/// Between and within turns the owner may [`connect`](Self::connect), [`call`](Self::call),
+/// [`cancel`](Self::cancel), [`disconnect`](Self::disconnect) and answer; the packets leave with
+/// the next doorbell. Every accepted call ends exactly once, with an [`Event::Reply`] or a
+/// [`Notice::CallFailed`]. To sleep, wait for a packet or until
 /// [`next_deadline`](Self::next_deadline).
 ///
 /// # Clock
 ///
-/// `now` is the owner's monotonic clock: it never runs backwards from one call to the next, whichever methods they are. One
-/// reading per burst is enough. What the loop adds to a packet's round trip goes into [`QueueWait`], so that it is not
-/// mistaken for congestion. A late `expire` delays retransmissions and loses nothing; after a long pause the core asks
-/// peers for a sign of life before it gives them up.
+/// `now` is the owner's monotonic clock: it never runs backwards from one call to the next, of any
+/// methods. One reading per burst is enough. The delay that the loop adds to a packet's round trip
+/// goes into [`QueueWait`], so that it is not mistaken for congestion. A late `expire` only delays
+/// retransmissions. After a long pause the core asks peers for a sign of life before it declares
+/// them dead.
 ///
 /// # Buffers
 ///
-/// The transmit queue may refer to a msgbuf after it was pushed. The core flushes the queue before it rewrites or returns
-/// such a msgbuf, so the owner need not care.
+/// The transmit queue may refer to a msgbuf after it was pushed. The core flushes the queue before
+/// it rewrites or returns such a msgbuf. The owner need not do anything.
 ///
 /// # Bounds
 ///
-/// `receive` takes constant time, with three exceptions. A reply that frees a slot fails the queued calls of its session
-/// whose deadline has passed: the session's queue bounds this. A session of this client that ends fails all its calls. If the last session of a client endpoint ends, the
-/// server divides the receive queue anew: the client endpoints bound this. `end_of_burst` takes time in
-/// proportion to what the burst made possible, `expire` looks at 32 sessions at most. No packet makes the core panic: what it
-/// does not understand or expect is dropped for a [`DropReason`] and counted in [`stats`](Self::stats).
+/// `receive` takes constant time, with three exceptions:
 ///
-/// Aligned to cache lines, so that its speed does not depend on where it happens to lie.
+/// * A reply that frees a slot fails the queued calls of its session whose deadline has passed:
+///   bounded by the session's queue.
+/// * The end of a session that this endpoint opened fails all of its calls.
+/// * The end of a client endpoint's last session divides the receive queue again: bounded by the
+///   number of client endpoints.
+///
+/// `end_of_burst` takes time in proportion to the work that the burst has enabled. `expire` handles
+/// at most 32 sessions. No packet makes the core panic: packets that it does not understand or
+/// expect are dropped for a [`DropReason`] and counted in [`stats`](Self::stats).
+///
+/// Aligned to cache lines, so that performance does not depend on its address.
 #[repr(align(64))]
 pub struct Core<R> {
     endpoint: EndpointState,
@@ -87,9 +103,10 @@ pub struct Core<R> {
     server: ServerTable<R>,
 }
 
-/// What the owner of a [`Core`] does with the event of a packet: a closure, or a type whose method is inlined for certain.
+/// The owner's handler of a packet's event: a closure, or a type whose method is certain to be
+/// inlined.
 pub trait EventSink<'p, R, X> {
-    /// Handles the event. The core and its transmit queue are the owner's again.
+    /// Handles the event. The owner may use the core and its transmit queue here.
     fn on_event(self, core: &mut Core<R>, tx: &mut X, event: Event<'p, R>);
 }
 
@@ -101,8 +118,8 @@ impl<'p, R, X, F: FnOnce(&mut Core<R>, &mut X, Event<'p, R>)> EventSink<'p, R, X
 }
 
 impl<R: Route> Core<R> {
-    /// A core over a transport with these properties. `key` is secret and random: connection ids are
-    /// derived from it.
+    /// A core for a transport with these properties. `key` must be secret and random: connection
+    /// ids are derived from it.
     ///
     /// # Errors
     /// [`ConfigError`] if the configuration is out of bounds.
@@ -111,7 +128,7 @@ impl<R: Route> Core<R> {
         Self::with_pool(local, config, key, pool)
     }
 
-    /// The same with a pool of one's own making, whose limit is the one that counts.
+    /// As [`Self::new`], with the given pool. Its limit replaces [`EndpointConfig::memory_limit`].
     ///
     /// # Errors
     /// [`ConfigError`] if the configuration is out of bounds.
@@ -141,7 +158,7 @@ impl<R: Route> Core<R> {
         Ok(Self { endpoint, client, server })
     }
 
-    /// Accepts sessions from now on. A quarter of the receive queue stays for replies to this
+    /// Starts to accept sessions. A quarter of the receive queue stays for replies to this
     /// endpoint's own calls, the rest is granted to clients.
     pub fn listen(&mut self, acceptor: Acceptor) {
         let replies = self.endpoint.local.capacity / 4;
@@ -149,12 +166,12 @@ impl<R: Route> Core<R> {
         self.server.listen(acceptor, self.endpoint.local.capacity - replies);
     }
 
-    /// Receives a packet: pushes what it asks for in return into `tx`, and hands what the owner has to do to `sink`, last. A
-    /// packet without a header has no event.
+    /// Receives a packet. Pushes the packets that answer it into `tx`, and as its last act passes
+    /// the event to `sink`. A packet without a valid header has no event.
     ///
-    /// The common case, a request or a response of one packet, is written out here and inlined into the event loop. Its
-    /// events go to the sink from where they are made: returned, they would be put together in memory and taken apart
-    /// again.
+    /// The common case, a request or a response of one packet, is written out here and inlined into
+    /// the event loop. Its events go directly to the sink: a returned event would be written to
+    /// memory and read again.
     #[inline(always)]
     pub fn receive<'p, X: TxQueue<Route = R>, S: EventSink<'p, R, X>>(
         &mut self,
@@ -199,7 +216,7 @@ impl<R: Route> Core<R> {
         sink.on_event(self, tx, event);
     }
 
-    /// Receives a packet that is not the common case; only its body is left of its bytes.
+    /// Receives a packet that is not the common case. `packet.bytes` holds only the body.
     #[inline(never)]
     fn receive_any<'p, X: TxQueue<Route = R>>(
         &mut self,
@@ -246,7 +263,8 @@ impl<R: Route> Core<R> {
         }
     }
 
-    /// Drops a packet that has no header of ours.
+    /// Drops a packet without a valid header. A `Hello` of another version is answered in its
+    /// version.
     #[cold]
     fn bad_header<X: TxQueue<Route = R>>(
         &mut self,
@@ -312,14 +330,16 @@ impl<R: Route> Core<R> {
             Control::Ping { sender } | Control::Close { sender },
         ) = (outcome, message)
         {
-            // The peer remembers a session that we do not. It is not longer than what asked for it.
+            // The peer has a session that this endpoint does not know. The reset is not longer than
+            // the message that it answers.
             let reset = Control::Reset { unknown: header.connection };
             tx.push_bytes(route, reset.emit(sender, nonce, ReplyInfo::default()).as_bytes());
         }
         outcome
     }
 
-    /// Ends a burst, or a part of it: sends credit returns, asks for response packets, lets waiting calls go on.
+    /// Ends a burst, or a part of it: sends credit returns, requests response packets, resumes
+    /// waiting calls.
     #[inline]
     pub fn end_of_burst<X: TxQueue<Route = R>>(
         &mut self,
@@ -332,12 +352,13 @@ impl<R: Route> Core<R> {
         self.client.end_of_burst(&mut turn);
     }
 
-    /// Does what time demands: lets sessions send whose turn it is at their rate, and looks at those whose timer is
-    /// due. Bounded: 32 of each, and the others the next time.
+    /// Runs the timers: lets paced sessions send whose departure is due, and handles sessions whose
+    /// timer is due. At most 32 of each; the next call handles the rest.
     ///
-    /// `read_until` is at most `now`: every packet that had arrived by then was received. Silence counts up to there, or to
-    /// where answers show that a server's packets were received, because
-    /// what is missed may lie in the receive queue; deadlines and rates go by `now`.
+    /// `read_until` is at most `now`: the owner has passed in every packet that arrived before it.
+    /// A peer's silence is counted up to `read_until`, because a missing answer may still lie in
+    /// the receive queue. It is counted further where answers prove that later packets of that
+    /// server were received. Deadlines and rates use `now`.
     #[inline]
     pub fn expire<X: TxQueue<Route = R>>(&mut self, now: Instant, read_until: Instant, tx: &mut X) {
         self.endpoint.read_until = read_until;
@@ -359,30 +380,32 @@ impl<R: Route> Core<R> {
         }
     }
 
-    /// No timer fires before this; [`Instant::NEVER`] if none is armed.
+    /// The earliest time at which [`Self::expire`] may have work; [`Instant::NEVER`] if no timer is
+    /// armed.
     #[must_use]
     pub fn next_deadline(&self) -> Instant {
         self.endpoint.timers.next().min(self.client.next_departure())
     }
 
-    /// The next notice, in order.
+    /// Takes out the oldest notice.
     #[inline]
     pub fn pop_notice(&mut self) -> Option<Notice> {
         self.endpoint.notices.pop_front()
     }
 
-    /// The address of a handshake that waits to know its path; answer with [`Core::routed`].
+    /// The address of a handshake that waits for its path. Answer with [`Core::routed`].
     pub fn next_unrouted(&mut self) -> Option<R> {
         self.client.next_routing().map(|(_, route)| route).or_else(|| self.server.next_unrouted())
     }
 
-    /// Whether the address that [`Core::next_unrouted`] last returned is that of a server, to which this endpoint opens a session.
+    /// Whether the address that [`Core::next_unrouted`] last returned is a server's, to which this
+    /// endpoint opens a session.
     pub(crate) fn opens_unrouted(&self) -> bool {
         self.client.wants_route()
     }
 
-    /// The path to the address that [`Core::next_unrouted`] last returned is `path`; its handshake goes
-    /// on.
+    /// Passes in the path to the address that [`Core::next_unrouted`] last returned. Its handshake
+    /// continues.
     pub fn routed<X: TxQueue<Route = R>>(&mut self, now: Instant, path: Path, tx: &mut X) {
         let turn = &mut Turn::new(now, &mut self.endpoint, tx);
         turn.endpoint.timers.begin(now);
@@ -402,11 +425,12 @@ impl<R: Route> Core<R> {
         self.client.wants_route() || self.server.wants_route()
     }
 
-    /// Starts to open a session to `peer`. Calls are accepted and wait until it has opened; a notice
-    /// tells when it has, or has not.
+    /// Starts to open a session to `peer`. Calls are accepted and wait until it has opened. A
+    /// notice says when it has opened or failed.
     ///
     /// # Errors
-    /// [`ConnectError::TooManySessions`].
+    /// [`ConnectError::TooManySessions`] if this endpoint has [`EndpointConfig::max_sessions`]
+    /// sessions to servers.
     pub fn connect<X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
@@ -417,8 +441,8 @@ impl<R: Route> Core<R> {
         self.client.connect(&mut Turn::new(now, &mut self.endpoint, tx), peer)
     }
 
-    /// Makes a call on a session. Its token comes back with the outcome, which comes exactly once for
-    /// every accepted call.
+    /// Makes a call on a session. Every accepted call has exactly one outcome, which carries the
+    /// call's token.
     ///
     /// # Errors
     /// [`Rejected`] with the request if it cannot be accepted.
@@ -433,13 +457,15 @@ impl<R: Route> Core<R> {
         self.client.call(&mut Turn::new(now, &mut self.endpoint, tx), session, call)
     }
 
-    /// Ends the call on `session` that was made with `token`, with this cause: a notice says so, and
-    /// the server is told that the response is not wanted. Takes time in proportion to the calls that
-    /// wait for a slot. Returns whether there is such a call: whether it has not ended already.
+    /// Cancels the call on `session` that was made with `token`. The call ends with `cause`: a
+    /// notice says so, and the server learns that the response is not wanted. Takes time in
+    /// proportion to the calls that wait for a slot. False if there is no such call, or it has
+    /// ended already.
     ///
     /// If the request was complete on the wire, the call ends as
-    /// [`MaybeExecuted`](super::CallError::MaybeExecuted); its slot and its share of the window stay taken until the server
-    /// has answered. If its response had begun to come, as [`ResponseLost`](super::CallError::ResponseLost); otherwise as
+    /// [`MaybeExecuted`](super::CallError::MaybeExecuted); its slot and its share of the window
+    /// stay occupied until the server has answered. If a part of its response had arrived, the call
+    /// ends as [`ResponseLost`](super::CallError::ResponseLost), otherwise as
     /// [`NotExecuted`](super::CallError::NotExecuted).
     pub fn cancel<X: TxQueue<Route = R>>(
         &mut self,
@@ -452,7 +478,7 @@ impl<R: Route> Core<R> {
         self.client.cancel(&mut Turn::new(now, &mut self.endpoint, tx), session, token, cause)
     }
 
-    /// Ends a session once its calls are done. A notice tells when it is gone.
+    /// Ends a session after its calls have ended. A notice says when the session is closed.
     pub fn disconnect<X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
@@ -462,11 +488,12 @@ impl<R: Route> Core<R> {
         self.client.disconnect(&mut Turn::new(now, &mut self.endpoint, tx), session);
     }
 
-    /// A buffer for a response of `len` bytes: the one that came with the [request](Request::buffer), if it is
-    /// large enough and no queue reads it any more.
+    /// A buffer for a response of `len` bytes: the one that came with the
+    /// [request](Request::buffer) if it is large enough and no queue reads it any more, otherwise
+    /// one from the pool.
     ///
     /// # Errors
-    /// [`NoMemory`] if it is not and the pool has none.
+    /// [`NoMemory`] if a buffer from the pool is needed and the pool has none.
     #[inline(always)]
     pub fn response_buffer(
         &mut self,
@@ -482,7 +509,7 @@ impl<R: Route> Core<R> {
         }
     }
 
-    /// A buffer from the pool, in exchange for the one that was kept.
+    /// A buffer from the pool; the kept one goes back to the pool.
     #[inline(never)]
     fn other_response_buffer(
         &mut self,
@@ -501,8 +528,9 @@ impl<R: Route> Core<R> {
         }
     }
 
-    /// Answers a request; `extended` if the response begins with an [extension](crate::wire::extension).
-    /// If the request's session is gone, the response is counted and dropped.
+    /// Answers a request. `extended` says that the response begins with an
+    /// [extension](crate::wire::extension). If the request's session has ended, the response is
+    /// dropped and counted.
     #[inline(always)]
     pub fn respond<X: TxQueue<Route = R>>(
         &mut self,
@@ -520,7 +548,8 @@ impl<R: Route> Core<R> {
         );
     }
 
-    /// Answers a request with a failure.
+    /// Answers a request with a failure status. If the request's session has ended, it is dropped
+    /// and counted.
     pub fn respond_status<X: TxQueue<Route = R>>(
         &mut self,
         now: Instant,
@@ -531,7 +560,7 @@ impl<R: Route> Core<R> {
         self.server.respond_status(&mut Turn::new(now, &mut self.endpoint, tx), request, status);
     }
 
-    /// Says good-bye to all peers, once, and ends every call with
+    /// Tells all peers once that this endpoint shuts down, and ends every call with
     /// [`Cause::Shutdown`](super::Cause::Shutdown).
     pub fn shutdown<X: TxQueue<Route = R>>(&mut self, now: Instant, tx: &mut X) {
         let turn = &mut Turn::new(now, &mut self.endpoint, tx);
@@ -539,81 +568,82 @@ impl<R: Route> Core<R> {
         self.server.shutdown(turn);
     }
 
-    /// The endpoint's buffers.
+    /// The endpoint's buffer pool.
     #[inline]
     pub fn pool(&mut self) -> &mut Pool {
         &mut self.endpoint.pool
     }
 
-    /// The endpoint's buffers, counted.
+    /// Statistics of the endpoint's buffer pool.
     pub fn pool_stats(&mut self) -> PoolStats {
         self.endpoint.pool.stats()
     }
 
-    /// The floor of the retransmission timeout.
+    /// The minimum margin of the retransmission timeout above the round trip.
     pub(crate) fn min_rto(&self) -> std::time::Duration {
         self.endpoint.min_rto()
     }
 
-    /// What was counted so far.
+    /// The counters of this endpoint since it was made.
     #[must_use]
     pub fn stats(&self) -> &ProtocolStats {
         &self.endpoint.stats
     }
 
-    /// What a session is at, `None` if it is gone.
+    /// The state of a session that this endpoint opened; `None` if it has ended.
     #[must_use]
     pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
         self.client.stats(&self.endpoint, session)
     }
 
-    /// What a session is at that a peer opened, `None` if it is gone.
+    /// The state of a session that a peer opened; `None` if it has ended.
     #[must_use]
     pub fn client_stats(&self, client: ClientId) -> Option<ClientStats> {
         self.server.client_stats(client)
     }
 
-    /// Whether the owner may keep `bytes` of a client's requests beside what the session holds already: within
-    /// [`EndpointConfig::session_memory_limit`].
+    /// Whether the owner may keep `bytes` of a client's requests in addition to the memory that the
+    /// session's slots hold, within [`EndpointConfig::session_memory_limit`].
     #[must_use]
     pub fn may_keep(&self, client: ClientId, bytes: usize) -> bool {
         self.server.may_keep(&self.endpoint, client, bytes)
     }
 
-    /// Tells that the owner keeps `bytes` in all, of a client's requests that it was handed. From then on they
-    /// count against [`EndpointConfig::session_memory_limit`], until it tells otherwise: further
-    /// requests are turned down before they are whole.
+    /// Reports that the owner keeps `bytes` of a client's requests in all. They count against
+    /// [`EndpointConfig::session_memory_limit`] until the next report: beyond the limit, further
+    /// requests are refused before they are complete.
     pub fn keep(&mut self, client: ClientId, bytes: usize) {
         self.server.keep(client, bytes);
     }
 
-    /// Sessions this endpoint opened, and sessions it accepted.
+    /// The number of sessions that this endpoint opened, and of those that it accepted.
     #[must_use]
     pub fn sessions(&self) -> (usize, usize) {
         (self.client.len(), self.server.len())
     }
 
-    /// What each client endpoint at `route` may have on its way to this one, in units of its transport's
-    /// [`ChargeModel`](crate::transport::ChargeModel): [`SessionStats::window`] once the client was told. `None` if no
-    /// session from there is open.
+    /// What each client endpoint at `route` may have in flight to this one, in units of its
+    /// transport's [`ChargeModel`](crate::transport::ChargeModel). The client sees it as
+    /// [`SessionStats::window`] after a reply or a ping has told it. `None` if no session from
+    /// `route` is open.
     #[must_use]
     pub fn granted(&self, route: &R) -> Option<u32> {
         self.server.granted(route)
     }
 
-    /// Sessions that were opened to this endpoint from the host of `route`: see
+    /// The number of open sessions to this endpoint from the host of `route`: see
     /// [`EndpointConfig::max_sessions_per_host`].
     #[must_use]
     pub fn host_sessions(&self, route: &R) -> usize {
         self.server.host_sessions(route)
     }
 
-    /// Looks whether credits, windows, room, slots and memory add up, and whether everything that waits
-    /// is waited for by somebody. Takes time in proportion to the sessions and their calls: for tests
-    /// and simulations, after every event.
+    /// Checks that credits, windows, room, slots and memory add up, and that every waiting call
+    /// will be resumed. Takes time in proportion to the sessions and their calls: for tests and
+    /// simulations, after every event.
     ///
     /// # Panics
-    /// If something does not add up, which is a fault of this crate.
+    /// If an invariant does not hold, which is a bug of this crate.
     pub fn check_invariants(&self) {
         let stats = &self.endpoint.stats;
         assert_eq!(
@@ -625,13 +655,15 @@ impl<R: Route> Core<R> {
         self.server.check_invariants(&self.endpoint.config);
     }
 
-    /// How many places are taken in the lines for room, by calls that wait and by those that did.
+    /// The number of entries in the lines for room, of calls that wait and of calls that no longer
+    /// do.
     #[cfg(test)]
     pub(in crate::protocol) fn places_in_lines(&self) -> usize {
         self.client.places_in_lines()
     }
 
-    /// Takes back the memory of a message.
+    /// Takes back the memory of a message. Does nothing for a body that is borrowed from the
+    /// receive queue.
     #[inline]
     pub fn recycle(&mut self, body: Body<'_>) {
         if let Body::Message(msgbuf) = body {
@@ -640,7 +672,7 @@ impl<R: Route> Core<R> {
     }
 }
 
-/// A packet's header and body, the trailer checked and taken off.
+/// A packet's header and body. The trailer has been verified and removed.
 struct Parsed<'p> {
     header: Header,
     body: &'p [u8],
@@ -654,7 +686,11 @@ fn parse(bytes: &[u8]) -> Result<Parsed<'_>, HeaderError> {
     Ok(Parsed { header, body: &bytes[HEADER_LEN..] })
 }
 
-/// A packet without its trailer, if its checksum is right.
+/// A packet without its trailer.
+///
+/// # Errors
+/// [`HeaderError::Checksum`] if the checksum is wrong, [`HeaderError::Truncated`] if there is no
+/// room for it.
 #[inline]
 fn verify(bytes: &[u8]) -> Result<&[u8], HeaderError> {
     let verified = checksum::check(bytes);

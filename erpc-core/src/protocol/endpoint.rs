@@ -17,7 +17,7 @@ use crate::wire::HEADER_LEN;
 use crate::wire::checksum::TRAILER_LEN;
 use crate::wire::control::Parameters;
 
-/// The properties of the transport below that the protocol needs.
+/// The properties of the transport that the protocol needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Local {
     pub(super) max_datagram: u32,
@@ -43,14 +43,15 @@ impl From<Capabilities> for Local {
     }
 }
 
-/// What both roles share.
+/// The state that client and server role share.
 pub(super) struct EndpointState {
     pub(super) config: EndpointConfig,
     pub(super) local: Local,
     pub(super) pool: Pool,
     pub(super) stats: ProtocolStats,
     pub(super) timers: Timers,
-    /// What arrived before this has been received, from any peer. Its answers may show more of a server: `Probing::read_until`.
+    /// Every packet that arrived before this, from any peer, has been received. A server's answers
+    /// may prove a later time for its packets: `Probing::read_until`.
     pub(super) read_until: Instant,
     pub(super) ids: IdSource,
     pub(super) notices: VecDeque<Notice>,
@@ -58,22 +59,25 @@ pub(super) struct EndpointState {
     pub(super) proofs: Proofs,
 }
 
-/// What fits an Ethernet frame, in bytes: however little room there is, datagrams are not made smaller.
+/// The largest datagram in an Ethernet frame, in bytes. However little room there is, sessions do
+/// not use smaller datagrams for lack of room.
 const COMMON_DATAGRAM: usize = 1_472;
 
-/// What fits a jumbo frame: longer datagrams travel on few links but loopback.
+/// The largest datagram in a jumbo frame, in bytes. Few links except loopback carry longer ones.
 const JUMBO_DATAGRAM: u32 = 8_972;
 
-/// How many eager responses the room for replies should hold.
+/// Number of eager responses that the room for replies should hold.
 const EAGER_RESPONSES: u32 = 256;
 
 impl EndpointState {
-    /// How long a server does not answer further copies of a request, in nanoseconds: a quarter of the least time after
-    /// which a client of this transport sends one.
+    /// After an answer to a repeated request, a server ignores further copies for this time, in
+    /// nanoseconds. It is a quarter of the minimum time after which a client of this transport
+    /// sends a copy.
     pub(super) fn repeat_pause(&self) -> u64 {
         self.min_rto().min(self.local.min_rto).as_nanos() as u64 / 4
     }
 
+    /// The configured or the transport's minimum margin of the RTO above the round trip.
     pub(super) fn min_rto(&self) -> Duration {
         self.config.min_rto.unwrap_or(self.local.min_rto)
     }
@@ -83,15 +87,17 @@ impl EndpointState {
         self.config.integrity == Integrity::Always || !self.local.integrity
     }
 
-    /// Bytes of the datagram that may come here now to prove the size of a path; 0 if there is no room for one.
+    /// Reserves room for a datagram that proves the size of a path to this endpoint. Returns its
+    /// length in bytes: at most `datagram`, and 0 if there is no room.
     pub(super) fn proof(&mut self, now: Instant, datagram: u32) -> u32 {
         let datagram = datagram.min(JUMBO_DATAGRAM);
         let units = self.local.charge.charge(datagram as usize);
         if self.proofs.admits(now, units, self.local.capacity) { datagram } else { 0 }
     }
 
-    /// The largest first packet of a response that is taken unasked, given the room for replies. It is
-    /// worked out before the server has said whether there is a trailer: there is room for one.
+    /// The largest payload of a first response packet that a server may send unasked, in bytes,
+    /// given the units of room for replies. The server has not said yet whether there is a trailer,
+    /// so one is allowed for.
     pub(super) fn eager(&self, room: u32) -> u32 {
         if let Some(eager) = self.config.eager {
             return eager;
@@ -102,16 +108,16 @@ impl EndpointState {
         datagram.saturating_sub(overhead).max(crate::buf::MIN_PAYLOAD) as u32
     }
 
-    /// The largest datagram that a session should use whose packets may take `room` of the receive
-    /// queue. One packet is always let through, so it should not be larger than its share; and of two,
-    /// one is on its way while the other is handled.
+    /// The largest datagram for a session that may use `room` units of the receive queue, in bytes.
+    /// It takes at most half of the room, so that one packet can be in flight while another is
+    /// handled. It need not be smaller than [`COMMON_DATAGRAM`].
     pub(super) fn fitting_datagram(&self, room: u32) -> u32 {
         let least = self.local.charge.charge(COMMON_DATAGRAM);
         let units = (room / 2).max(least);
         self.local.charge.largest(units, self.local.max_datagram as usize) as u32
     }
 
-    /// What this endpoint says of itself when a session opens.
+    /// The parameters that this endpoint sends in the handshake.
     pub(super) fn parameters(&self, max_datagram: u32, eager: u32, window: u32) -> Parameters {
         Parameters {
             max_datagram,

@@ -1,58 +1,63 @@
-//! What can go wrong, split by whose fault it is.
+//! Errors of calls and sessions.
 
 use std::fmt;
 
 use crate::buf::{MsgBuf, NoMemory};
 use crate::status::Status;
 
-/// Why a call did not bring a response.
+/// Why a call has no response.
 ///
-/// The first question after a failure is whether the handler ran; the two `..Executed` variants answer
-/// it. A call is reported as `NotExecuted` only if its request cannot have been complete at the server.
+/// The variants say whether the handler ran, which decides whether a retry is safe. A call is
+/// reported as `NotExecuted` only if its request cannot have been complete at the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CallError {
     /// The server answered, and the answer is a failure.
     Status(Status),
-    /// The server has no method of that full name, and has run nothing: it serves other services, or was
-    /// built from another `.proto` file. Said of typed calls, which know the name.
+    /// The server has no method of that full name, and has run nothing. It serves other services,
+    /// or was built from another `.proto` file. Only typed calls fail with it, because they know
+    /// the name.
     NoSuchMethod(&'static str),
-    /// The call was not accepted at this end; nothing was sent.
+    /// This endpoint did not accept the call; nothing was sent.
     Rejected(RejectReason),
-    /// The handler did not run and will not; the call may be tried again.
+    /// The handler did not run and will not run; a retry is safe.
     NotExecuted(Cause),
-    /// The handler may have run, once, or be running.
+    /// The handler may have run once, or may be running.
     MaybeExecuted(Cause),
-    /// The handler ran; its response could not be taken in.
+    /// The handler ran, but its response could not be received.
     ResponseLost(Cause),
 }
 
-/// What ended a call from outside of the handler.
+/// Why a call failed for a reason other than the handler's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Cause {
     /// The session could not be opened.
     Connect(ConnectError),
-    /// The names of the servers could not be looked up, or name none.
+    /// The lookup of the servers' names failed or returned no address.
     Unresolved,
-    /// Nothing was heard of the peer for the liveness time-out.
+    /// The peer was silent for the liveness timeout.
     PeerDead,
-    /// The peer answers pings, but packets of a call have not got through for the liveness time-out, in whatever size.
+    /// The peer answers pings, but for the liveness timeout no packets of a call have got through,
+    /// of any size.
     NoProgress,
-    /// The peer gets this endpoint's packets from another address than when the session opened: something on the way, such as
-    /// a NAT or the address of a Kubernetes service, has begun to rewrite it. A new session may be opened at once.
+    /// The peer receives this endpoint's packets from another address than when the session opened:
+    /// something on the path, such as a NAT or the address of a Kubernetes service, has begun to
+    /// rewrite it. A new session may be opened immediately.
     AddressChanged,
-    /// The peer said that it does not know the session: it restarted, or had given the session up.
+    /// The peer does not know the session: it has restarted, or has declared this endpoint dead.
     PeerReset,
     /// The peer closed the session.
     PeerClosed,
-    /// The session was disconnected at this end.
+    /// This endpoint disconnected the session.
     Disconnected,
-    /// The endpoint was shut down.
+    /// This endpoint was shut down.
     Shutdown,
-    /// The request is larger than the server accepts, in bytes. Known only when the session had opened.
+    /// The request of this number of bytes is larger than the server accepts. The limit is known
+    /// only after the session has opened.
     RequestTooLarge(u32),
-    /// The response is larger than this endpoint accepts, or than the method allows, in bytes.
+    /// The response of this number of bytes is larger than this endpoint accepts, or than the
+    /// method allows.
     ResponseTooLarge(u32),
     /// There was no memory for the response within the endpoint's limit.
     NoMemory,
@@ -68,30 +73,28 @@ pub enum Cause {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// No answer within the connect time-out: nothing listens there, or packets vanish on the way.
+    /// No answer within the connect timeout: nothing listens there, or the path drops the packets.
     Timeout,
-    /// The peer speaks other versions of the protocol: its lowest and highest.
+    /// The peer speaks other versions of the protocol, from the first number to the second.
     Version(u16, u16),
-    /// The peer takes no more sessions: it holds [`EndpointConfig::max_sessions`](super::EndpointConfig::max_sessions).
+    /// The peer accepts no more sessions: it has
+    /// [`EndpointConfig::max_sessions`](super::EndpointConfig::max_sessions).
     Full,
-    /// The peer takes no more sessions from this host's address, by one of
-    /// [`EndpointConfig::max_sessions_per_host`](super::EndpointConfig::max_sessions_per_host),
-    /// [`EndpointConfig::max_sockets_per_host`](super::EndpointConfig::max_sockets_per_host) and
-    /// [`EndpointConfig::reserved_sessions`](super::EndpointConfig::reserved_sessions).
+    /// The peer accepts no more sessions from this host's address, by one of
     HostFull,
     /// The peer does not accept sessions at all.
     NotListening,
-    /// The two sides' parameters do not meet: a datagram size below the minimum, or an unknown
-    /// measure of receive queues.
+    /// The two sides' parameters are incompatible: a datagram size below the minimum, or an unknown
+    /// charge model of receive queues.
     Parameters,
-    /// This endpoint's session table is full.
+    /// This endpoint has the maximum number of sessions.
     TooManySessions,
 }
 
-/// A call that was not accepted, with the request handed back untouched.
+/// A call that was not accepted. It returns the request unchanged.
 #[derive(Debug)]
 pub struct Rejected {
-    /// Why.
+    /// Why the call was not accepted.
     pub reason: RejectReason,
     /// The request.
     pub request: MsgBuf,
@@ -101,9 +104,11 @@ pub struct Rejected {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RejectReason {
-    /// The session's queue is full: as many calls wait as the limit allows. Wait for replies.
+    /// The session's queue is full:
+    /// [`EndpointConfig::queue_limit`](super::EndpointConfig::queue_limit) calls wait. Wait for
+    /// replies.
     QueueFull,
-    /// There is no such session: it was closed or failed.
+    /// The session does not exist: it was closed or failed.
     NoSession,
     /// The session is being disconnected and takes no new calls.
     Disconnecting,
@@ -111,14 +116,14 @@ pub enum RejectReason {
     TooLarge {
         /// Bytes of the request.
         size: usize,
-        /// Most bytes the session accepts.
+        /// Maximum number of bytes that the session accepts.
         limit: usize,
     },
     /// There was no memory for the request.
     NoMemory(NoMemory),
     /// The call's deadline had passed when it was made.
     DeadlineExceeded,
-    /// The stream has ended, or its other side takes no more items.
+    /// The stream has ended, or its other side accepts no more items.
     StreamEnded,
 }
 
@@ -169,7 +174,7 @@ impl fmt::Display for Cause {
             Self::NoMemory => {
                 f.write_str("no memory for the response within the endpoint's memory limit")
             }
-            Self::Malformed => f.write_str("the response is not of the method's type"),
+            Self::Malformed => f.write_str("the response does not decode as the method's type"),
             Self::Cancelled => f.write_str("the call was cancelled"),
             Self::DeadlineExceeded => f.write_str("the call's deadline has passed"),
         }
@@ -194,7 +199,7 @@ impl fmt::Display for ConnectError {
                 "the server takes no more sessions from this host's address: see its max_sessions_per_host, \
                  max_sockets_per_host and reserved_sessions",
             ),
-            Self::NotListening => f.write_str("the peer is no server"),
+            Self::NotListening => f.write_str("the peer does not accept sessions"),
             Self::Parameters => {
                 f.write_str("the peer's parameters do not fit: datagram size or receive queue")
             }
@@ -216,7 +221,9 @@ impl fmt::Display for RejectReason {
             }
             Self::NoMemory(error) => error.fmt(f),
             Self::DeadlineExceeded => f.write_str("the call's deadline has passed"),
-            Self::StreamEnded => f.write_str("the stream has ended, or is no longer read"),
+            Self::StreamEnded => {
+                f.write_str("the stream has ended, or its other side no longer reads it")
+            }
         }
     }
 }

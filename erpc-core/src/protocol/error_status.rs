@@ -1,11 +1,11 @@
-//! From a failed call to the status of the handler that made it.
+//! Converts a failed call to a status, for the handler that made the call.
 
 use super::{CallError, Cause, RejectReason};
 use crate::status::{Code, Status};
 
 impl CallError {
-    /// The failure as a status code: the server's own if it answered, otherwise what a server that
-    /// failed for this reason would say.
+    /// The failure as a status code: the server's own if it answered, otherwise the code that a
+    /// server would return for this reason.
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
@@ -53,9 +53,10 @@ impl Cause {
     }
 }
 
-/// For handlers that call others, or send messages of a stream: a status of theirs is passed on as it is,
-/// details included; of what went wrong otherwise the status says what [`CallError`] says. A message that was
-/// too large to be sent was the handler's own, so that is [`Code::OutOfRange`], as of a response.
+/// For handlers that call other servers or send messages of a stream. The status of a failed call
+/// is passed on unchanged, details included. Other failures become a status with the text of
+/// [`CallError`]. A message that was too large to send was the handler's own, so it becomes
+/// [`Code::OutOfRange`], as for a response.
 impl From<CallError> for Status {
     fn from(error: CallError) -> Self {
         match error {
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_handler_cannot_send_is_not_its_callers_mistake() {
+    fn a_message_that_is_too_large_to_send_is_not_its_callers_mistake() {
         let large = CallError::Rejected(RejectReason::TooLarge { size: 10, limit: 5 });
         let status = Status::from(large);
         assert_eq!(status.code(), Code::OutOfRange);
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_no_status_says_whether_to_try_again() {
+    fn a_failure_without_a_status_says_whether_a_retry_is_safe() {
         let gone = Status::from(CallError::NotExecuted(Cause::PeerDead));
         assert_eq!(gone.code(), Code::Unavailable);
         assert!(gone.message().contains("not executed"), "{gone}");

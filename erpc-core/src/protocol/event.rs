@@ -1,4 +1,4 @@
-//! What the protocol tells its owner.
+//! Events, notices and handles: the interface between the protocol and its owner.
 
 use crate::buf::MsgBuf;
 use crate::time::Instant;
@@ -7,16 +7,16 @@ use crate::wire::RequestNumber;
 use super::index::SessionIndex;
 use super::{CallError, Cause};
 
-/// Names a session that this endpoint opened. A closed session's id names nothing, also after its
-/// place in the table has been taken again.
+/// Identifies a session that this endpoint opened. The id of a closed session stays invalid, even
+/// after its place in the table was reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SessionId {
     pub(super) index: SessionIndex,
     pub(super) generation: u32,
 }
 
-/// Names a request that waits for its response, on any thread, for as long as one likes. When the
-/// session is gone, so is the response.
+/// Identifies a request that waits for its response. It may be kept on any thread, for any time.
+/// When the session ends, the response will be dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RequestHandle {
     pub(super) index: SessionIndex,
@@ -25,7 +25,7 @@ pub struct RequestHandle {
 }
 
 impl RequestHandle {
-    /// The session that the request came in.
+    /// The session that the request belongs to.
     #[must_use]
     #[inline(always)]
     pub const fn client(&self) -> ClientId {
@@ -33,8 +33,8 @@ impl RequestHandle {
     }
 }
 
-/// Names a session that a peer opened. When it is gone, its id names nothing, also after its place in the
-/// table has been taken again.
+/// Identifies a session that a peer opened. The id stays invalid after the session has ended, even
+/// after its place in the table was reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ClientId {
     pub(super) index: SessionIndex,
@@ -49,20 +49,21 @@ impl ClientId {
     }
 }
 
-/// A call to be made, besides the session that it is made on.
+/// A call to be made. The session is given separately.
 #[derive(Debug)]
 pub struct NewCall {
     /// The method id.
     pub method: u32,
     /// The request. It comes back with the outcome.
     pub request: MsgBuf,
-    /// A tag of one's own, which comes back with the outcome.
+    /// A tag that the owner chooses. It comes back with the outcome.
     pub token: u64,
-    /// The request begins with an [extension](crate::wire::extension), whose deadline field is 0: it is
-    /// filled in whenever the request is sent.
+    /// The request begins with an [extension](crate::wire::extension). Its deadline field must be
+    /// 0: the client fills it in each time it sends the request.
     pub extended: bool,
-    /// When the call ends without a response, and the server may stop working on it;
-    /// [`Instant::NEVER`] for no deadline. A call that has one is `extended`, as the server is told.
+    /// When the call fails if it has no response, and the server may stop working on it.
+    /// [`Instant::NEVER`] for no deadline. A call with a deadline must be `extended`, because the
+    /// extension tells the server.
     pub deadline: Instant,
 }
 
@@ -75,17 +76,17 @@ impl NewCall {
     }
 }
 
-/// A message that came in.
+/// A received message.
 #[derive(Debug)]
 pub enum Body<'p> {
-    /// A message of one packet, lent in place where it was received (thesis section 6.3.2.3).
+    /// A message of one packet, borrowed from the receive queue (thesis section 6.3.2.3).
     Packet(&'p [u8]),
-    /// A message of several packets, put together.
+    /// A message that was assembled from several packets.
     Message(MsgBuf),
 }
 
 impl Body<'_> {
-    /// The bytes.
+    /// The bytes of the message.
     #[must_use]
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
@@ -96,43 +97,44 @@ impl Body<'_> {
     }
 }
 
-/// A request to be handled. It is handed out once, whatever the network repeats.
+/// A request for a handler. Each request is handed out once, whatever the network repeats.
 #[derive(Debug)]
 pub struct Request<'p, R> {
-    /// To respond with.
+    /// Identifies the request in the answer.
     pub handle: RequestHandle,
     /// The method id.
     pub method: u32,
-    /// The request.
+    /// The bytes of the request.
     pub body: Body<'p>,
-    /// Where the client is.
+    /// The client's address.
     pub peer: R,
     /// The body begins with an [extension](crate::wire::extension), which may be malformed.
     pub extended: bool,
-    /// When the client stops waiting: the time left that its first packet told, from when that arrived;
-    /// so never earlier than by the client's own count. [`Instant::NEVER`] if it waits for ever.
+    /// When the client stops waiting: the remaining time from the first packet, counted from that
+    /// packet's arrival. So it is never earlier than the client's own deadline. [`Instant::NEVER`]
+    /// if the client waits without limit.
     pub deadline: Instant,
-    /// The slot's last response buffer, to write this response into: see
+    /// The slot's last response buffer, which this response may reuse: see
     /// [`response_buffer`](super::Core::response_buffer). `None` if the slot kept none.
     pub buffer: Option<ResponseBuffer>,
 }
 
-/// A slot's last response buffer. The transmit queue may still refer to it, so only
-/// [`response_buffer`](super::Core::response_buffer) opens it (thesis section 6.3.2.2).
+/// A slot's last response buffer. The transmit queue may still read it, so only
+/// [`response_buffer`](super::Core::response_buffer) gives access to it (thesis section 6.3.2.2).
 #[derive(Debug)]
 pub struct ResponseBuffer(pub(super) MsgBuf);
 
 /// A response.
 #[derive(Debug)]
 pub struct Reply<'p> {
-    /// The response.
+    /// The bytes of the response.
     pub body: Body<'p>,
     /// The body begins with an [extension](crate::wire::extension), which may be malformed.
     pub extended: bool,
 }
 
 impl Reply<'_> {
-    /// The bytes, with the extension if there is one.
+    /// The bytes of the response, with the extension if there is one.
     #[must_use]
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
@@ -140,7 +142,7 @@ impl Reply<'_> {
     }
 }
 
-/// What a received packet led to. At most one thing, so nothing is queued in between.
+/// The result of a received packet. A packet has at most one event, so events need no queue.
 #[derive(Debug)]
 pub enum Event<'p, R> {
     /// Nothing for the owner.
@@ -153,47 +155,48 @@ pub enum Event<'p, R> {
         token: u64,
         /// How it ended.
         result: Result<Reply<'p>, CallError>,
-        /// The request, the caller's again.
+        /// The request, returned to the caller.
         request: MsgBuf,
     },
-    /// The client has cancelled this request, which has not been answered. Its handler may stop; it
-    /// is to be answered all the same, with whatever there is.
+    /// The client has cancelled this request, which is not answered yet. Its handler may stop,
+    /// but the request must still be answered, with anything.
     Cancelled(RequestHandle),
 }
 
-/// Something that did not come with a packet of its own.
+/// Something that the owner must know and that is not the event of a packet.
 #[derive(Debug)]
 pub enum Notice {
     /// A call has failed.
     CallFailed {
         /// The call's tag.
         token: u64,
-        /// Why.
+        /// Why the call failed.
         error: CallError,
-        /// The request, the caller's again.
+        /// The request, returned to the caller.
         request: MsgBuf,
     },
-    /// A session has opened or is no more.
+    /// A session has opened or closed.
     Session(SessionId, SessionEvent),
-    /// As [`Event::Cancelled`], once per request: the request's session is gone, and
-    /// its response will be dropped.
+    /// As [`Event::Cancelled`], but the request's session has ended and its response will be
+    /// dropped. Once per request.
     Cancelled(RequestHandle),
-    /// A session that a peer opened is gone. All its requests that were not answered were named before.
+    /// A session that a peer opened has ended. [`Notice::Cancelled`] has come before for each of
+    /// its executing requests that the client had not cancelled.
     ClientGone(ClientId),
 }
 
-/// A turn in a session's life.
+/// A change of the state of a session that this endpoint opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SessionEvent {
-    /// The server has accepted.
+    /// The server has accepted the session.
     Opened,
-    /// The session is gone, its id names nothing, and all its calls have ended before this.
+    /// The session has ended, and its id is invalid. All its calls have ended before.
     Closed(Cause),
 }
 
 #[cfg(test)]
 impl RequestHandle {
-    /// Names nothing, for tests of code that only passes handles on.
+    /// An invalid handle, for tests of code that only passes handles on.
     pub(crate) fn for_tests() -> Self {
         Self { index: SessionIndex::new(0), generation: 0, number: RequestNumber::default() }
     }

@@ -1,8 +1,8 @@
-//! How often peers may make this endpoint wait for its transmit queue.
+//! Limits the flushes of the transmit queue that peers can cause.
 
 use crate::time::Instant;
 
-/// Flushes of the transmit queue that packets of peers have caused in a turn.
+/// Counts the flushes of the transmit queue that packets of peers have caused in a turn.
 #[derive(Default)]
 pub(super) struct ForcedFlushes {
     turn: Instant,
@@ -10,10 +10,10 @@ pub(super) struct ForcedFlushes {
 }
 
 impl ForcedFlushes {
-    /// Most flushes in a turn.
+    /// Maximum number of flushes in a turn.
     const MOST: u8 = 8;
 
-    /// Whether one more is admitted in the turn at `now`.
+    /// Whether one more flush is allowed in the turn at `now`. Counts it.
     pub(super) fn admits(&mut self, now: Instant) -> bool {
         if self.turn != now {
             *self = Self { turn: now, count: 0 };
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_cause_a_few_flushes_per_turn() {
+    fn peers_cause_at_most_eight_flushes_per_turn() {
         let mut flushes = ForcedFlushes::default();
         let admitted = |flushes: &mut ForcedFlushes, turn| {
             (0..1_000).filter(|_| flushes.admits(Instant::from_nanos(turn))).count()

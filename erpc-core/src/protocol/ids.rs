@@ -1,4 +1,4 @@
-//! Numbers that strangers cannot guess.
+//! Numbers that strangers cannot guess: generations of connection ids, and keys of hash tables.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -17,7 +17,7 @@ impl IdSource {
         Self { key, drawn: 0 }
     }
 
-    /// Never 0: the ids of endpoints have a generation of 0.
+    /// Draws a number. It is never 0, which is the generation in the ids of endpoints.
     pub(super) fn draw(&mut self) -> u32 {
         if mutant!(GenerationReused) {
             return 7;
@@ -28,13 +28,14 @@ impl IdSource {
         (hasher.finish() as u32).max(1)
     }
 
-    /// A hasher family for tables whose keys come from peers.
+    /// A hasher for tables whose keys come from peers. Each call returns a different one.
     pub(super) fn table_hasher(&mut self) -> KeyedHasher {
         KeyedHasher(self.key.0 ^ u64::from(self.draw()), self.key.1)
     }
 }
 
-/// Builds hashers under a key of this endpoint, not of the process: the same seed, the same tables.
+/// Builds hashers with a key of this endpoint, not of the process: the same seed gives the same
+/// tables.
 #[derive(Clone)]
 pub(super) struct KeyedHasher(u64, u64);
 
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_key_draws_other_numbers_and_hashes_otherwise() {
+    fn another_key_gives_other_numbers_and_other_hashes() {
         let [mut one, mut same, mut other] = [(1, 2), (1, 2), (1, 3)].map(IdSource::new);
         let draw = |ids: &mut IdSource| [(); 4].map(|()| ids.draw());
         let drawn = draw(&mut one);

@@ -1,4 +1,4 @@
-//! Places in tables, each its own type so that they cannot be mixed.
+//! Indices of tables. Each table has its own index type, so that indices cannot be mixed up.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use super::WINDOW;
 use crate::mutants::mutant;
 use crate::wire::{ConnectionId, RequestNumber};
 
-/// A place in the table of the sessions of one role.
+/// An index in the table of the sessions of one role.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SessionIndex(u32);
 
@@ -20,7 +20,7 @@ impl SessionIndex {
         Self(index)
     }
 
-    /// The place that a packet's connection id names.
+    /// The index in a packet's connection id. The entry may be free or another session's.
     #[inline]
     pub(super) const fn of(connection: ConnectionId) -> Self {
         Self(connection.index())
@@ -38,15 +38,15 @@ impl fmt::Debug for SessionIndex {
     }
 }
 
-/// A place in the client's table of server endpoints.
+/// An index in the client's table of server endpoints.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct PeerIndex(u32);
 
-/// A place in the server's table of the sockets that clients send from.
+/// An index in the server's table of the sockets that clients send from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct SocketIndex(u32);
 
-/// One of a session's request slots: less than [`WINDOW`].
+/// An index of one of a session's request slots: less than [`WINDOW`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SlotIndex(u8);
 
@@ -62,7 +62,7 @@ impl SlotIndex {
         Self((number.to_u32() as usize % window) as u8)
     }
 
-    /// The slot behind this one, in a circle.
+    /// The next slot, in circular order.
     #[inline]
     pub(super) const fn next(self) -> Self {
         Self((self.0 + 1) % WINDOW as u8)
@@ -73,12 +73,12 @@ impl SlotIndex {
         (0..WINDOW as u8).map(Self)
     }
 
-    /// All slots, each once, from this one on.
+    /// All slots, each once, in circular order from this one on.
     pub(super) fn circle(self) -> impl Iterator<Item = Self> {
         (0..WINDOW as u8).map(move |after| Self((self.0 + after) % WINDOW as u8))
     }
 
-    /// The number before that of the slot's first request, which is the slot's index.
+    /// The number [`WINDOW`] before that of the slot's first request, which is the slot's index.
     pub(super) const fn number_before_first(self) -> RequestNumber {
         RequestNumber::from_u32((self.0 as u32).wrapping_sub(WINDOW as u32))
     }
@@ -89,7 +89,7 @@ impl SlotIndex {
     }
 }
 
-/// A set of slots, a bit for each.
+/// A set of slots, one bit each.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct SlotSet(u8);
 
@@ -117,14 +117,14 @@ impl SlotSet {
         self.0 &= !slot.bit();
     }
 
-    /// The first slot of the set, which must not be empty.
+    /// The first slot of the set. The set must not be empty.
     #[inline]
     pub(super) fn first(self) -> SlotIndex {
         debug_assert!(!self.is_empty(), "an empty set has no first slot");
         SlotIndex(self.0.trailing_zeros() as u8 % WINDOW as u8)
     }
 
-    /// The first slot of the set, which must not be empty, from `slot` on, in a circle.
+    /// The first slot of the set from `slot` on, in circular order. The set must not be empty.
     #[inline]
     pub(super) fn first_from(self, slot: SlotIndex) -> SlotIndex {
         let skipped = Self(self.0.rotate_right(u32::from(slot.0))).first();
@@ -199,7 +199,7 @@ impl<T> IndexMut<SlotIndex> for Slots<T> {
     }
 }
 
-/// A place in a [`Table`].
+/// An index of a [`Table`].
 pub(super) trait TableIndex: Copy {
     fn from_place(place: usize) -> Self;
     fn place(self) -> usize;
@@ -238,7 +238,7 @@ impl TableIndex for SocketIndex {
     }
 }
 
-/// A slab whose places have a type of their own. A freed place is taken again.
+/// A slab with its own index type. Freed indices are reused.
 pub(super) struct Table<I, T> {
     entries: Slab<T>,
     index: PhantomData<I>,
@@ -263,7 +263,7 @@ impl<I: TableIndex, T> Table<I, T> {
         self.entries.get_mut(index.place())
     }
 
-    /// The place of the next entry that is inserted.
+    /// The index of the next entry that is inserted.
     pub(super) fn next_index(&self) -> I {
         I::from_place(self.entries.vacant_key())
     }
@@ -272,14 +272,14 @@ impl<I: TableIndex, T> Table<I, T> {
         I::from_place(self.entries.insert(value))
     }
 
-    /// Takes in what is made for its place.
+    /// Inserts the value that `value` makes for its index.
     pub(super) fn insert_with(&mut self, value: impl FnOnce(I) -> T) -> (I, &mut T) {
         let entry = self.entries.vacant_entry();
         let index = I::from_place(entry.key());
         (index, entry.insert(value(index)))
     }
 
-    /// Takes an entry out; `None` if the place is free.
+    /// Removes an entry; `None` if the index is free.
     pub(super) fn remove(&mut self, index: I) -> Option<T> {
         self.entries.try_remove(index.place())
     }
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_found_in_a_circle() {
+    fn slots_are_found_in_circular_order() {
         let slots: Vec<_> = SlotIndex::all().collect();
         let mut set = SlotSet::EMPTY;
         set.insert(slots[1]);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_request_in_a_slot_has_its_number() {
+    fn the_first_request_in_a_slot_has_the_slots_index_as_its_number() {
         for (at, slot) in SlotIndex::all().enumerate() {
             let first = slot.number_before_first().plus(WINDOW as u32);
             assert_eq!((first.to_u32(), SlotIndex::of(first)), (at as u32, slot));

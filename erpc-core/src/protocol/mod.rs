@@ -1,8 +1,8 @@
 //! The protocol, without input or output (thesis chapter 6).
 //!
-//! [`Core`] is an endpoint's half of every session it takes part in; its documentation says how to drive it. It is fed
-//! packets and the time and pushes packets into a [`TxQueue`](crate::transport::TxQueue); it knows no socket, thread or
-//! clock.
+//! [`Core`] is an endpoint's half of all its sessions; its documentation says how to drive it. The
+//! owner feeds it packets and the time; it pushes packets into a
+//! [`TxQueue`](crate::transport::TxQueue). It uses no socket, thread or clock.
 //!
 //! ```text
 //!             receive(now, .., packet)    ->  at most one Event, handed to the owner's sink as its last act
@@ -12,13 +12,15 @@
 //!             pop_notice()                ->  failed calls, sessions that opened or closed
 //! ```
 //!
-//! Each entry makes a `Turn`: the time, the queue, and the state that both roles share. Every step inside takes it.
+//! Each entry point makes a `Turn`: the time, the transmit queue, and the state that both roles
+//! share. Every step inside takes it as an argument.
 //!
 //! # Roles
 //!
-//! `client` holds the sessions that this endpoint opened, `server` the sessions that it accepted. Clients drive:
-//! a server sends nothing of a call unasked, only pings and `Close` of a session. It repeats a response only when a
-//! repeated request or a request for response asks for it. A client notices when a server has lost its state.
+//! `client` holds the sessions that this endpoint opened, `server` the sessions that it accepted.
+//! Clients drive: of a call, a server sends nothing unasked. Unasked, it sends only pings and
+//! `Close` of a session. It repeats a response only when a repeated request or a request for
+//! response asks for it. The client detects that a server has lost its state.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]

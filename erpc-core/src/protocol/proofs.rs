@@ -1,23 +1,26 @@
-//! How many long handshake messages may be on their way to an endpoint.
+//! Limits the long handshake messages that are in flight to an endpoint.
 
 use crate::time::Instant;
 
-/// Handshake messages that prove a path's size are as long as a datagram, and no credit covers them. Hundreds of sessions that
-/// open at once must not fill the receive queue with them. Those that find no room take the size for carried, until calls stall.
+/// Handshake messages that prove a path's size are as long as the largest datagram, and no credit
+/// covers them. Hundreds of sessions that open at the same time must not fill the receive queue
+/// with them. A session that finds no room here assumes that the path carries the size, until calls
+/// stall.
 #[derive(Debug, Default)]
 pub(super) struct Proofs {
     since: Instant,
     taken: u32,
 }
 
-/// After so many nanoseconds, what was admitted has come.
+/// Length of a period, in nanoseconds. Messages admitted in one period have arrived by its end.
 const PERIOD: u64 = 25_000_000;
 
-/// The part of the receive queue that may be taken: one in so many.
+/// Proofs may take 1/`PART` of the receive queue.
 const PART: u32 = 8;
 
 impl Proofs {
-    /// Whether one more message may come, which takes so many units of a receive queue that holds `capacity`.
+    /// Whether one more message of `units` may be sent to a receive queue of `capacity` units.
+    /// Counts it.
     pub(super) fn admits(&mut self, now: Instant, units: u32, capacity: u32) -> bool {
         if now.nanos_since(self.since) >= PERIOD {
             *self = Self { since: now, taken: 0 };
@@ -35,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_eighth_of_the_queue_is_for_proofs_in_each_period() {
+    fn proofs_take_at_most_an_eighth_of_the_queue_per_period() {
         let mut proofs = Proofs::default();
         for period in 1..4 {
             let now = Instant::from_nanos(period * PERIOD);

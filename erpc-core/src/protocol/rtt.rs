@@ -4,32 +4,34 @@ use std::time::Duration;
 
 use crate::mutants::mutant;
 
-/// Timeout before anything was measured: the handshake had to be repeated.
+/// Timeout before the first sample, in nanoseconds. Used if the handshake had to be repeated and
+/// gave no sample.
 const INITIAL_RTO: u64 = 20_000_000;
-/// Ceiling of the retransmission timeout, backoff included, in nanoseconds.
+/// Cap of the retransmission timeout, backoff included, in nanoseconds.
 pub const MAX_RTO: u64 = 500_000_000;
 
-/// Doublings that take a timeout of any length to the ceiling: a nanosecond is the shortest.
+/// Number of doublings that raise any timeout to the cap: the shortest timeout is one nanosecond.
 const MAX_DOUBLINGS: u8 = 29;
 
-/// Doublings that outlast their call, at most.
+/// Maximum number of doublings that a call leaves to later calls.
 const MAX_KEPT_DOUBLINGS: u8 = 4;
 
-/// Smoothed round-trip time and its variation, in nanoseconds.
+/// Estimates the round trip and its variation, in nanoseconds, and derives the timeout.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RttEstimator {
-    /// Eight times the smoothed RTT; 0 before the first sample.
+    /// Eight times the smoothed RTT, in nanoseconds; 0 before the first sample.
     srtt8: u64,
-    /// Four times the mean deviation.
+    /// Four times the mean deviation, in nanoseconds.
     var4: u64,
+    /// Minimum margin of the timeout above the smoothed round trip, in nanoseconds.
     floor: u64,
-    /// Doublings of calls whose answers gave no sample, since the last sample.
+    /// Doublings since the last sample, of calls whose answers gave no sample.
     kept_doublings: u8,
 }
 
 impl RttEstimator {
-    /// An estimator whose timeout exceeds the smoothed round trip by `floor` or more; the first round trip was `handshake`
-    /// nanoseconds, if it is known.
+    /// An estimator whose timeout exceeds the smoothed round trip by at least `floor`. `handshake`
+    /// is the first sample in nanoseconds, if the handshake gave one.
     pub(super) fn new(floor: Duration, handshake: Option<u64>) -> Self {
         let mut rtt = Self {
             srtt8: 0,
@@ -43,10 +45,11 @@ impl RttEstimator {
         rtt
     }
 
-    /// Takes in a round trip, the server's own time already taken out.
+    /// Adds a sample: a round trip in nanoseconds, without the server's own time.
     ///
-    /// It may be 0, because a server that was away tells the longest time that the packet may have waited for it. That
-    /// counts as a nanosecond: zero stands for no sample, and cannot be doubled.
+    /// A sample may be 0, because a server whose loop was away reports the longest time that the
+    /// packet may have waited for it. It counts as one nanosecond: zero means that there is no
+    /// sample, and cannot be doubled.
     #[inline]
     pub(super) fn sample(&mut self, nanos: u64) {
         self.kept_doublings = 0;
@@ -61,18 +64,20 @@ impl RttEstimator {
         self.srtt8 = self.srtt8 - (self.srtt8 >> 3) + nanos;
     }
 
-    /// A call was answered after so many timeouts, and the answer does not tell to which copy. If round trips have become
-    /// longer than the timeout, no answer would give a sample again: so the timeout keeps its length until the next sample
-    /// (Karn's algorithm, RFC 6298 section 5).
+    /// A call was answered after `retries` timeouts, and the answer does not tell to which copy. If
+    /// round trips have become longer than the timeout, no answer will give a sample again. So the
+    /// timeout keeps its length until the next sample (Karn's algorithm, RFC 6298 section 5).
     pub(super) fn keep_backoff(&mut self, retries: u8) {
         self.kept_doublings = self.kept_doublings.saturating_add(retries).min(MAX_KEPT_DOUBLINGS);
     }
 
-    /// The timeout after `retries` retransmissions without progress: doubled each time, at most 500 ms.
+    /// The timeout after `retries` retransmissions without progress, in nanoseconds: doubled each
+    /// time, at most 500 ms.
     ///
-    /// The floor allows for the delay that scheduling adds to any round trip, so it lies on top of the smoothed one (as in
-    /// Linux; RFC 6298 bounds the sum): behind a queue of constant length, many samples per round trip leave no deviation,
-    /// and the first answer that is late by a tick would count as lost.
+    /// The floor allows for the delay that scheduling adds to any round trip, so it is added to the
+    /// smoothed one. (Linux does the same; RFC 6298 bounds the sum.) Behind a queue of constant
+    /// length, many samples per round trip leave no deviation. Without the floor, the first answer
+    /// that is late by a tick would then count as lost.
     #[inline]
     pub(super) fn rto(&self, retries: u8) -> u64 {
         let doublings = if mutant!(RtoNeverDoubled) {
@@ -83,7 +88,7 @@ impl RttEstimator {
         self.base().saturating_mul(1 << doublings).min(MAX_RTO)
     }
 
-    /// The timeout before any doubling: what is answered later was late.
+    /// The timeout without doublings, in nanoseconds. An answer after it is late.
     #[inline]
     pub(super) fn base(&self) -> u64 {
         if self.srtt8 == 0 {
@@ -93,7 +98,7 @@ impl RttEstimator {
         }
     }
 
-    /// The timeout is never below this.
+    /// The minimum margin of the timeout above the smoothed round trip, in nanoseconds.
     #[inline]
     pub(super) fn floor(&self) -> u64 {
         self.floor
@@ -115,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shortest_timeout_reaches_the_ceiling_too() {
+    fn the_shortest_timeout_reaches_the_cap_too() {
         let mut rtt = RttEstimator::new(Duration::ZERO, None);
         for _ in 0..200 {
             rtt.sample(500);
@@ -132,7 +137,7 @@ mod tests {
         for _ in 0..100 {
             rtt.sample(30_000_000);
         }
-        assert_eq!(rtt.rto(0), 35_000_000, "no deviation is left, but an answer may be late");
+        assert_eq!(rtt.rto(0), 35_000_000, "the deviation is zero, but an answer may be late");
         for _ in 0..200 {
             rtt.sample(4_000);
         }
@@ -142,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_last_call_had_to_wait_for_the_next_one_waits_for_at_once_until_a_sample_tells() {
+    fn the_next_call_keeps_the_backoff_of_the_last_one_until_a_sample_arrives() {
         let mut rtt = RttEstimator::new(Duration::from_micros(50), None);
         for _ in 0..100 {
             rtt.sample(10_000);
@@ -154,13 +159,13 @@ mod tests {
         rtt.keep_backoff(0);
         assert_eq!(rtt.rto(0), 240_000);
         rtt.keep_backoff(u8::MAX);
-        assert_eq!(rtt.rto(0), 960_000, "no more than four doublings");
+        assert_eq!(rtt.rto(0), 960_000, "at most four doublings are kept");
         rtt.sample(10_000);
         assert_eq!(rtt.rto(0), 60_000);
     }
 
     #[test]
-    fn without_a_floor_timeouts_back_off_though_nothing_is_left_of_round_trips() {
+    fn timeouts_without_a_floor_back_off_even_if_round_trips_are_zero() {
         let mut rtt = RttEstimator::new(Duration::ZERO, None);
         for _ in 0..100 {
             rtt.sample(0);
@@ -172,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arithmetic_is_that_of_rfc_6298() {
+    fn the_estimator_computes_as_rfc_6298() {
         let mut rtt = RttEstimator::new(Duration::ZERO, None);
         // SRTT <- R, RTTVAR <- R / 2, RTO <- SRTT + 4 RTTVAR
         rtt.sample(8_000);
@@ -193,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_in_rtt_lifts_the_timeout_above_it() {
+    fn a_jump_of_the_rtt_raises_the_timeout_above_it() {
         let mut rtt = RttEstimator::new(Duration::from_micros(1), None);
         for _ in 0..50 {
             rtt.sample(10_000);

@@ -1,4 +1,4 @@
-//! Counters: every packet that came in is delivered or dropped for a reason that is counted.
+//! Counters. Every received packet is counted as delivered, or as dropped for a reason.
 
 use std::fmt;
 
@@ -9,31 +9,33 @@ use std::fmt;
 pub enum DropReason {
     /// Shorter than a header, or than the header and the trailer that it announces.
     Truncated,
-    /// Another version of the protocol.
+    /// The packet is of another version of the protocol.
     Version,
     /// A flag that this version does not define.
     Flags,
-    /// Damaged: the checksum does not fit the packet.
+    /// The packet is damaged: its checksum is wrong.
     Checksum,
-    /// A checksum on a session without, or none on one with, or on a control packet.
+    /// The packet has a checksum on a session without checksums, or none on a session with them or
+    /// in a control packet.
     Trailer,
     /// A control packet whose body does not fit its type, or a `Done` of no known form.
     Control,
-    /// The connection id names no session: a stranger, or an earlier life of this endpoint.
+    /// The connection id belongs to no session: the sender is unknown, or means a session from
+    /// before a restart of this endpoint.
     UnknownConnection,
     /// The connection id is right but the packet came from another address.
     WrongRoute,
     /// A kind that this side of a session does not receive.
     WrongRole,
-    /// Of a request before the slot's current one.
+    /// The packet belongs to a request before the slot's current one.
     OldRequest,
-    /// Of a request that the slot cannot be at yet.
+    /// The packet belongs to a request after the slot's next one.
     RequestLeap,
-    /// A request in a slot whose earlier request has no answer yet.
+    /// A new request in a slot whose current request has no answer yet.
     SlotBusy,
-    /// Received before: a duplicate, answered if the peer needs an answer.
+    /// A duplicate of a packet. It is answered if the peer needs an answer.
     Duplicate,
-    /// Later than the next one expected; the peer goes back.
+    /// The packet is later than the next expected one; the peer goes back.
     OutOfOrder,
     /// The sizes in the header contradict the packet, the message or the session's limits.
     LyingSize,
@@ -41,11 +43,12 @@ pub enum DropReason {
     Unsolicited,
     /// A request for response packets that do not exist, or for more than the credits.
     Overrun,
-    /// A handshake message whose cookie is stale or not ours.
+    /// A handshake message whose cookie is stale or was not issued by this server.
     Cookie,
-    /// A handshake message that fits no handshake under way.
+    /// A handshake message that fits no handshake in progress.
     Handshake,
-    /// An `Open` beyond the rate at which one host may open sessions; its client sends it again.
+    /// An `Open` beyond the rate at which one host may open sessions, or while too many wait. The
+    /// client sends it again.
     OpenRate,
 }
 
@@ -75,19 +78,20 @@ impl DropReason {
     ];
 }
 
-/// Declares [`ProtocolStats`] from one list of counters, so that every counter is printed and added up.
+/// Declares [`ProtocolStats`] from one list of counters, so that no counter is missing when they
+/// are printed or added up.
 macro_rules! protocol_stats {
     ($($(#[$doc:meta])* $counter:ident,)*) => {
         /// What an endpoint's protocol has counted since it was made.
         #[derive(Clone, Copy, PartialEq, Eq, Default)]
         pub struct ProtocolStats {
             $($(#[$doc])* pub $counter: u64,)*
-            /// Packets that its clients sent again, by cause.
+            /// Packets that the endpoint sent again as a client, by cause.
             pub retransmissions: Retransmissions,
             dropped: [u64; DropReason::ALL.len()],
         }
 
-        /// The counters by name, and of the reasons for drops those that occurred.
+        /// Prints the counters by name, and the reasons for drops that occurred.
         impl fmt::Debug for ProtocolStats {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_struct("ProtocolStats")
@@ -127,37 +131,40 @@ macro_rules! protocol_stats {
 }
 
 protocol_stats! {
-    /// Packets that were handed in: `rx_delivered` and the sum of `dropped`.
+    /// Received packets: `rx_delivered` plus [`Self::dropped_in_all`].
     rx_packets,
-    /// Packets that did their job.
+    /// Received packets that were not dropped.
     rx_delivered,
-    /// Response packets that its servers sent again, because a client had repeated its question. The client
-    /// counts the cause.
+    /// Response packets that the endpoint sent again as a server, because a client repeated a
+    /// request or a request for response. The client counts the cause.
     repeated_responses,
-    /// Questions about calls that a server executes, which has said so: one per call and interval of pings.
+    /// Probes of calls that the server has reported as executing: one per call and ping interval.
     inquiries,
-    /// Times that calls of a session have waited for its rate, and went on.
+    /// Number of times that a session whose calls waited for its rate could send again.
     departures,
     /// Calls that were accepted from the user.
     calls,
     /// Calls that ended with a response.
     responses,
-    /// Calls that ended otherwise.
+    /// Calls that ended without a response.
     failures,
     /// Requests that were handed to a handler.
     requests,
-    /// Responses whose session was gone when the handler answered.
+    /// Responses that were dropped because their session had ended or their request was not
+    /// executing.
     orphaned_responses,
-    /// Requests that were answered before they were whole, because there was no memory for them.
+    /// Requests that were answered before they were complete, because there was no memory for them.
     turned_down,
-    /// Responses that were given up because they were too large or there was no memory for them.
+    /// Responses that the client dropped because they were too large or there was no memory for
+    /// them.
     given_up,
-    /// Handshake packets that started no session because there was no room.
+    /// `Open`s that were refused: there was no room for the session, or the parameters were
+    /// unusable.
     refused,
-    /// Calls that were cancelled or too late, and that the server has answered with a failure: as a rule
-    /// that of having dropped the request.
+    /// Calls that were cancelled or too late, and that the server has answered with a failure:
+    /// usually the one for a dropped request.
     cancelled,
-    /// Calls that were cancelled or too late, and whose response came all the same.
+    /// Calls that were cancelled or too late, but had a response.
     late_responses,
 }
 
@@ -168,7 +175,7 @@ impl ProtocolStats {
         self.dropped[reason as usize]
     }
 
-    /// Packets dropped in all.
+    /// Packets dropped for any reason.
     #[must_use]
     pub fn dropped_in_all(&self) -> u64 {
         self.dropped.iter().sum()
@@ -192,7 +199,7 @@ impl ProtocolStats {
         }
     }
 
-    /// Counts probes of a session that turned out to be needless.
+    /// Counts needless probes of a session, for the endpoint and for the session.
     #[cold]
     pub(super) fn count_needless(&mut self, session: &mut Retransmissions, probes: u8) {
         for counts in [&mut self.retransmissions, session] {
@@ -206,7 +213,7 @@ impl ProtocolStats {
     }
 }
 
-/// Prints why packets were dropped, and how many.
+/// Prints the number of dropped packets by reason.
 struct Drops<'a>(&'a ProtocolStats);
 
 impl fmt::Debug for Drops<'_> {
@@ -216,30 +223,36 @@ impl fmt::Debug for Drops<'_> {
     }
 }
 
-/// Packets that clients sent again, by cause. Of a response, what counts is what was asked for again.
+/// Packets that clients sent again, by cause. For responses, the packets that were requested again
+/// count.
 ///
-/// How to read them, per million calls: on a path that loses nothing all are 0 but for `probes`, of which each is a
-/// peer that answered late, and is counted in `needless_probes`, too. Where packets are lost, `after_gap` is the common
-/// case and costs a round trip; a lost last packet, or a lost request of one packet, costs a time-out, and counts in
-/// `after_timeout`, or in `probes` if nothing was answered since. `probes - needless_probes` is how often the latter was.
+/// How to read them, per million calls: on a path that loses nothing all are 0 except `probes`.
+/// There each probe is due to a peer that answered late, and `needless_probes` counts it, too. On a
+/// path with losses, `after_gap` is the common case and costs a round trip. A lost last packet, or
+/// a lost request of one packet, costs a timeout. It counts in `after_timeout`, or in `probes` if
+/// the server has answered nothing since: `probes - needless_probes` counts the latter.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Retransmissions {
-    /// Packets sent again because an answer showed a hole: they, or one before them, were lost.
+    /// Packets sent again because an answer showed a gap: they, or one before them, were lost.
     pub after_gap: u64,
-    /// Packets sent again because their timeout was over, and the server had answered a probe, or another packet that was sent
-    /// later: they were lost, or their handler takes longer than it lately did.
+    /// Packets sent again because their timeout had expired, and the server had answered a probe or
+    /// another packet that was sent later. They were lost, or their handler takes longer than it
+    /// lately did.
     pub after_timeout: u64,
-    /// Packets sent again because no answer came in time, to nothing that was sent to the server since. Each asks whether the
-    /// server is there, for all calls that wait for it, and replaces the packet that it repeats if that was lost.
+    /// Packets sent again because no answer came in time, to anything sent to the server since.
+    /// Each probe asks whether the server is alive, for all calls that wait for it. It also
+    /// replaces the packet that it repeats if that was lost.
     pub probes: u64,
-    /// Of the probes those that nothing was lost for, as far as the answers tell: the answer was to an earlier copy,
-    /// came twice, or said that the request was there before the probe. A network that duplicates packets can add to them.
+    /// Probes for which nothing was lost, as far as the answers tell: the answer was to an earlier
+    /// copy, came twice, or said that the request had arrived before the probe. A network that
+    /// duplicates packets can increase the count.
     pub needless_probes: u64,
 }
 
 impl Retransmissions {
-    /// Packets sent again because they were taken for lost, as later ones were answered: all but probes.
+    /// Packets sent again because they were declared lost after later ones were answered: all
+    /// except probes.
     #[must_use]
     pub const fn shown_lost(&self) -> u64 {
         self.after_gap + self.after_timeout
@@ -264,7 +277,7 @@ impl std::ops::AddAssign for Retransmissions {
 impl std::ops::Sub for Retransmissions {
     type Output = Self;
 
-    /// What was counted since `earlier`.
+    /// The counts since `earlier`.
     fn sub(self, earlier: Self) -> Self {
         Self {
             after_gap: self.after_gap - earlier.after_gap,
@@ -278,40 +291,41 @@ impl std::ops::Sub for Retransmissions {
 /// Why a client sends packets again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ResendCause {
-    /// An answer showed a hole.
+    /// An answer showed a gap.
     Gap,
-    /// The answer to a probe showed that they were lost.
+    /// The timeout expired, and an answer to a later packet showed that they were lost.
     Timeout,
-    /// Nothing has come in time.
+    /// No answer came in time.
     Probe,
 }
 
-/// What one session is at.
+/// The state of a session that this endpoint opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionStats {
-    /// The smoothed round-trip time without the server's own, at first the handshake's; `None` before the first sample,
-    /// if a handshake packet was sent again. Too short where
-    /// the server's loop is away now and then: the server assumes the earliest arrival for the packets of that time.
+    /// The smoothed round-trip time without the server's processing time. Its first sample is the
+    /// handshake's; `None` before the first sample, if a handshake packet was sent again. Too short
+    /// if the server's loop is sometimes away: the server assumes the earliest possible arrival for
+    /// packets of that time.
     pub rtt: Option<std::time::Duration>,
-    /// The rate that congestion control has found for it, in bytes per second; `None` while it sends as fast as its
-    /// credits allow.
+    /// The rate from congestion control, in bytes per second; `None` while the session sends as
+    /// fast as its credits allow.
     pub rate: Option<u64>,
-    /// Calls on their way.
+    /// Calls in flight.
     pub in_flight: usize,
-    /// Calls that were cancelled or too late, and whose slot and share of the window are not free before
-    /// the server has answered.
+    /// Calls that were cancelled or too late and whose slots are in quarantine: slot and share of
+    /// the window are occupied until the server has answered.
     pub quarantined: usize,
     /// Calls that wait for a slot.
     pub queued: usize,
-    /// Packets that may still be sent before one comes back.
+    /// Free credits: packets that may still be sent before a credit comes back.
     pub credits: u16,
-    /// What all sessions to the peer's endpoint may have on their way to it, as it said last, in the units
-    /// of its [`ChargeModel`](crate::transport::ChargeModel). 0 until the session is open.
+    /// What all sessions to the peer's endpoint may have in flight to it, as it last said, in the
+    /// units of its [`ChargeModel`](crate::transport::ChargeModel). 0 until the session is open.
     pub window: u32,
     /// Packet payload on this path, in bytes.
     pub payload: u32,
-    /// The largest request that the server takes, in bytes; the endpoint's own limit until the session is
-    /// open.
+    /// The largest request that the server accepts, in bytes; the endpoint's own limit until the
+    /// session is open.
     pub max_request: u32,
     /// Whether packets carry checksums; see [`EndpointConfig::integrity`](super::EndpointConfig::integrity).
     pub integrity: bool,
@@ -319,20 +333,21 @@ pub struct SessionStats {
     pub retransmissions: Retransmissions,
 }
 
-/// What one session is at that a peer opened.
+/// The state of a session that a peer opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClientStats {
-    /// Packets that the client may have on their way.
+    /// Number of packets that the client may have in flight.
     pub credits: u16,
     /// Packet payload on this path, in bytes.
     pub payload: u32,
-    /// The largest response that the client takes, in bytes.
+    /// The largest response that the client accepts, in bytes.
     pub max_response: u32,
     /// Whether packets carry checksums; see [`EndpointConfig::integrity`](super::EndpointConfig::integrity).
     pub integrity: bool,
-    /// Memory held for the session's requests and responses, unread messages of streams included, in bytes.
+    /// Memory that the session's requests and responses hold, in bytes, including unread messages
+    /// of streams.
     pub held: usize,
-    /// Requests that were taken in so far.
+    /// Number of requests handed to handlers so far.
     pub requests: u64,
 }
 
@@ -340,7 +355,7 @@ pub struct ClientStats {
 mod tests {
     use super::*;
 
-    /// Counters that all differ.
+    /// Counters with distinct values.
     fn numbered() -> ProtocolStats {
         let mut stats = ProtocolStats::default();
         (1..).zip(stats.counters_mut()).for_each(|(number, counter)| *counter = number);
@@ -365,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_for_drops_are_printed_by_name_if_there_were_any() {
+    fn reasons_for_drops_are_printed_by_name_if_they_occurred() {
         let mut stats = ProtocolStats { rx_packets: 3, rx_delivered: 1, ..Default::default() };
         stats.count_drop(DropReason::WrongRoute);
         stats.count_drop(DropReason::WrongRoute);

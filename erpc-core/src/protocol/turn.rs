@@ -6,24 +6,26 @@ use crate::mutants::mutant;
 use crate::time::Instant;
 use crate::transport::TxQueue;
 
-/// How long the packets of a burst may have waited in this endpoint's receive queue: its own delay, not the network's.
+/// How long the packets of a burst may have waited in this endpoint's receive queue. This delay is
+/// the endpoint's own, not the network's.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct QueueWait {
-    /// How long the loop had not looked at the queue before it took this burst, in nanoseconds.
+    /// The time since the loop had last polled the queue when it took this burst, in nanoseconds.
     pub absence: u64,
-    /// How long ago, by now, the loop took this burst, in nanoseconds: handlers of earlier packets ran meanwhile.
+    /// The time since the loop took this burst, in nanoseconds. In this time the handlers of
+    /// earlier packets ran.
     pub delay: u64,
 }
 
 impl QueueWait {
-    /// The longest that a packet may have waited, in nanoseconds.
+    /// The longest time that a packet may have waited, in nanoseconds.
     #[inline]
     pub(super) fn longest(self) -> u64 {
         self.absence.saturating_add(self.delay)
     }
 }
 
-/// One entry into the protocol: the time, where packets go, and the state that both roles share.
+/// One call into the protocol: the time, the transmit queue, and the state that both roles share.
 pub(super) struct Turn<'a, X> {
     pub(super) now: Instant,
     /// How long the packet that is being received may have waited.
@@ -35,7 +37,7 @@ pub(super) struct Turn<'a, X> {
 }
 
 impl<'a, X> Turn<'a, X> {
-    /// A turn that receives no packet.
+    /// A turn in which no packet is received.
     #[inline(always)]
     pub(super) fn new(now: Instant, endpoint: &'a mut EndpointState, tx: &'a mut X) -> Self {
         Self { now, queue_wait: QueueWait::default(), marked: false, endpoint, tx }
@@ -48,7 +50,7 @@ impl<'a, X> Turn<'a, X> {
         Turn { now, queue_wait, marked, endpoint: self.endpoint, tx: self.tx }
     }
 
-    /// The earliest time at which the packet may have arrived.
+    /// The earliest time at which the received packet may have arrived.
     #[inline]
     pub(super) fn arrived_at(&self) -> Instant {
         self.now.minus_nanos(self.queue_wait.absence)
@@ -56,9 +58,11 @@ impl<'a, X> Turn<'a, X> {
 }
 
 impl<X: TxQueue> Turn<'_, X> {
-    /// Makes sure that the queue does not read `message`, of which a peer wants packets again, whose headers are to be
-    /// rewritten. False if that would take more flushes than peers may cause in a turn: a flush lets go of everything that
-    /// was sent before, so only what is sent several times within the turn needs another one.
+    /// Makes sure that the transmit queue no longer reads `message`, whose packet headers are about
+    /// to be rewritten because a peer wants packets again. This may need a flush, which releases
+    /// every packet that was sent before; so only a message that is sent several times within the
+    /// turn needs another flush. False if peers have caused the maximum number of flushes in this
+    /// turn.
     pub(super) fn reclaim(&mut self, message: &MsgBuf) -> bool {
         if mutant!(ResponseAgainWithoutFlush) {
             return true;

@@ -1,18 +1,21 @@
-//! One entry per session in a hierarchical timing wheel (Varghese and Lauck, SOSP'87), for timers and, as in
-//! Carousel (Saeed et al., SIGCOMM'17, section 4.2), for pacing.
+//! A hierarchical timing wheel (Varghese and Lauck, SOSP'87) with one entry per session. It is used
+//! for timers and, as in Carousel (Saeed et al., SIGCOMM'17, section 4.2), for pacing.
 //!
-//! Four levels of 64 slots. An entry sits in the level whose slot width fits its distance and moves down
-//! as its time approaches. Arming and cancelling are O(1); advancing over an idle stretch costs a few
-//! bitmap operations per occupied slot, whatever the length of the stretch. A tick is a power of two in nanoseconds,
-//! so that which slot an instant belongs to is a shift, exact whatever clock the instant was read from.
+//! There are four levels of 64 slots. An entry is in the level whose slot width fits its distance,
+//! and moves down as its time approaches. Arming and cancelling are O(1). Advancing over an idle
+//! stretch costs a few bitmap operations per occupied slot, whatever the length of the stretch. A
+//! tick is a power of two in nanoseconds: a shift finds an instant's slot, exactly, from whatever
+//! clock the instant was read.
 //!
-//! Carousel keeps packets in its wheel; here sessions wait, and send when it is their turn. So a wheel's
-//! memory is 24 bytes per session and 1 KB, whatever the rates, and no queue refers to a msgbuf.
+//! Carousel keeps packets in its wheel. Here the wheel keeps sessions, which send when their time
+//! comes. So a wheel's memory is 24 bytes per session plus 1 KB, whatever the rates, and no queue
+//! refers to a msgbuf.
 
 use crate::mutants::mutant;
 use crate::time::Instant;
 
-/// Timers that one call of [`Core::expire`](super::Core::expire) looks at; the next call goes on.
+/// Maximum number of timers that one call of [`Core::expire`](super::Core::expire) handles. The
+/// next call handles the rest.
 pub const MAX_EXPIRED: usize = 32;
 
 /// Retransmissions, pings and deadlines: a tick is 16.4 us, the horizon 4.6 minutes.
@@ -20,18 +23,21 @@ pub(super) type Timers = Wheel<14>;
 /// Departures of paced sessions: a tick is 1.02 us, the horizon 17 s.
 pub(super) type PaceWheel = Wheel<10>;
 
-/// Log2 of the slots per level.
+/// Log2 of the number of slots per level.
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = 4;
-/// Farthest distance that the wheel represents, in ticks. An entry that is due later fires then, early.
+/// The farthest distance that the wheel represents, in ticks. An entry that is due later fires at
+/// that distance, early.
 const HORIZON: u64 = (1 << (SLOT_BITS * LEVELS as u32)) - 1;
 const NONE: u32 = u32::MAX;
 
-// The gap after the longest datagram, 65,507 bytes, at the lowest rate, 0.1 MB/s, is within the pace wheel's horizon.
+// The gap after the longest datagram, 65,507 bytes, at the lowest rate, 0.1 MB/s, is within the
+// pace wheel's horizon.
 const _: () = assert!(HORIZON << 10 > 65_507 * 1_000_000_000 / 100_000);
 
-/// Names an entry; small dense numbers.
+/// Identifies an entry. The wheel's memory grows with the largest id, so ids must be small and
+/// dense.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct TimerId(pub(super) u32);
 
@@ -44,19 +50,19 @@ struct Node {
     place: u32,
 }
 
-// What an entry costs.
+// The memory of an entry, in bytes.
 const _: () = assert!(size_of::<Node>() == 24);
 
-/// The wheel, of ticks of `2^TICK_SHIFT` nanoseconds. Entries fire at most one tick late and, within the horizon,
-/// never early.
+/// The wheel, with ticks of `2^TICK_SHIFT` nanoseconds. Entries fire at most one tick late and,
+/// within the horizon, never early.
 pub(super) struct Wheel<const TICK_SHIFT: u32> {
     nodes: Vec<Node>,
     heads: Box<[u32; LEVELS * SLOTS]>,
     occupied: [u64; LEVELS],
     /// All entries up to and including this tick have been moved to the current slot of level 0.
     tick: u64,
-    /// No slot has to be looked at before this tick; [`Self::IDLE`] if no entry is armed. May be too early
-    /// after a cancel.
+    /// No slot has to be checked before this tick; [`Self::IDLE`] if no entry is armed. May be too
+    /// early after a cancel.
     soonest: u64,
     armed: usize,
 }
@@ -76,8 +82,8 @@ impl<const TICK_SHIFT: u32> Wheel<TICK_SHIFT> {
         }
     }
 
-    /// Sets the time before the first entry is armed: the distance of an entry counts from there,
-    /// and the clock's origin may be long ago. Does nothing while entries are armed.
+    /// Sets the current time if no entry is armed. Must be called before the first entry is armed:
+    /// its distance counts from there, and the clock's origin may be long ago.
     pub(super) fn begin(&mut self, now: Instant) {
         if self.armed == 0 {
             self.tick = self.tick.max(now.as_nanos() >> TICK_SHIFT);
@@ -112,8 +118,8 @@ impl<const TICK_SHIFT: u32> Wheel<TICK_SHIFT> {
         self.nodes.get(id.0 as usize).is_some_and(|node| node.place != NONE)
     }
 
-    /// An entry whose time has come, disarmed; `None` when there is none left at `now`. Costs a comparison
-    /// while there is nothing to look at.
+    /// Disarms and returns an entry that is due at `now`; `None` if no such entry remains. Costs
+    /// one comparison while no slot has to be checked.
     #[inline]
     pub(super) fn expire(&mut self, now: Instant) -> Option<TimerId> {
         let target = now.as_nanos() >> TICK_SHIFT;
@@ -139,31 +145,32 @@ impl<const TICK_SHIFT: u32> Wheel<TICK_SHIFT> {
         }
     }
 
-    /// No entry fires before this; [`Instant::NEVER`] if none is armed. Exact for entries less than 64 ticks
-    /// away, else a lower bound.
+    /// No entry fires before this time; [`Instant::NEVER`] if none is armed. Exact for entries less
+    /// than 64 ticks away, otherwise a lower bound.
     pub(super) fn next(&self) -> Instant {
         if self.armed == 0 {
             return Instant::NEVER;
         }
-        // The caller of `expire` may have left due entries for later.
+        // The caller of `expire` may have stopped before all due entries were returned.
         let tick = if self.due().is_some() { self.tick } else { self.next_tick() };
         Instant::from_nanos(tick << TICK_SHIFT)
     }
 
-    /// An entry in the current slot whose time has come.
+    /// An entry in the current slot that is due.
     #[inline]
     fn due(&self) -> Option<u32> {
         let head = self.heads[(self.tick as usize) & (SLOTS - 1)];
         (head != NONE && self.nodes[head as usize].tick <= self.tick).then_some(head)
     }
 
-    /// The next tick at which a slot has to be looked at, at most [`Self::IDLE`].
+    /// The next tick at which a slot has to be checked, at most [`Self::IDLE`].
     fn next_tick(&self) -> u64 {
         let mut next = Self::IDLE;
         for level in 0..LEVELS {
             let shift = SLOT_BITS * level as u32;
             let current = self.tick >> shift;
-            // Bit 0 becomes the slot after the current one; the current one itself is a full turn away.
+            // Bit 0 becomes the slot after the current one. The current one itself is a full turn
+            // away.
             let ahead =
                 self.occupied[level].rotate_right((current as u32 + 1) & (SLOTS as u32 - 1));
             if ahead != 0 {
@@ -173,7 +180,8 @@ impl<const TICK_SHIFT: u32> Wheel<TICK_SHIFT> {
         next
     }
 
-    /// Moves on to `target` or, if something has to be looked at before, there.
+    /// Advances to `target`, or to the next tick at which a slot has to be checked if that is
+    /// earlier.
     fn advance(&mut self, target: u64) {
         let next = self.next_tick();
         if next > target {
@@ -247,13 +255,13 @@ mod tests {
     impl<const SHIFT: u32> Wheel<SHIFT> {
         const TICK: u64 = 1 << SHIFT;
 
-        /// The slots' bits, put together from the entries.
+        /// The bits of occupied slots, computed from the entries.
         fn occupied(&self) -> [u64; LEVELS] {
             let bits = |level| (0..SLOTS).filter(move |at| self.heads[level * SLOTS + at] != NONE);
             std::array::from_fn(|level| bits(level).fold(0, |all, at| all | 1 << at))
         }
 
-        /// Lets everything expire, and counts the stops on the way.
+        /// Advances to `now`, drops all due entries, and counts the stops.
         fn stops_until(&mut self, now: u64) -> usize {
             let mut stops = 0;
             while self.tick < now >> SHIFT {
@@ -267,7 +275,7 @@ mod tests {
         }
     }
 
-    /// The same wheel, as a binary heap of deadlines.
+    /// A model of the wheel: a binary heap of deadlines.
     #[derive(Default)]
     struct Heap {
         heap: BinaryHeap<Reverse<(u64, u32)>>,
@@ -292,7 +300,8 @@ mod tests {
         }
     }
 
-    /// Arms an entry some bits of a tick away, cancels another, and lets time pass, again and again.
+    /// Repeats: arm an entry at a random distance of up to `bits` bits of nanoseconds, cancel
+    /// another, let time pass. Compares the wheel with the heap after each step.
     fn follows_a_heap<const SHIFT: u32>(steps: &[(u32, u32, u64, u32)], longest: u32) {
         let mut wheel = Wheel::<SHIFT>::new();
         let tick = Wheel::<SHIFT>::TICK;
@@ -314,7 +323,8 @@ mod tests {
             while let Some(TimerId(id)) = wheel.expire(at(now)) {
                 let due = model.armed[id as usize].take().expect("fires once");
                 assert!(due <= now, "{id} fired {} ns early", due - now);
-                // Within a tick the order is open. An entry that is due on the current tick fires with the next.
+                // Within a tick the order is undefined. An entry that is due on the current tick
+                // fires with the next.
                 assert!(due + tick >= last, "{id} fired after one that was due a tick later");
                 last = due;
             }
@@ -331,20 +341,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn polled_at_rate_it_follows_a_binary_heap(steps in steps()) {
+        fn the_wheel_polled_every_tick_follows_a_binary_heap(steps in steps()) {
             follows_a_heap::<10>(&steps, 9);
             follows_a_heap::<14>(&steps, 13);
         }
 
         #[test]
-        fn polled_rarely_it_follows_a_binary_heap(steps in steps()) {
+        fn the_wheel_polled_rarely_follows_a_binary_heap(steps in steps()) {
             follows_a_heap::<10>(&steps, 31);
             follows_a_heap::<14>(&steps, 31);
         }
 
-        /// A processor's counter that is turned into nanoseconds: every tick in it is off by a fraction.
+        /// The clock converts a processor's counter to nanoseconds: every tick of it has a rounding
+        /// error.
         #[test]
-        fn at_any_clock_frequency_the_horizon_is_neither_early_nor_late(
+        fn an_entry_at_the_horizon_is_on_time_at_any_clock_frequency(
             hertz in 1_000_000_000u64..5_000_000_000, begin in 0u64..1 << 50,
         ) {
             let hertz = if begin % 2 == 0 { 2_599_998_123 } else { hertz };
@@ -357,7 +368,7 @@ mod tests {
             while wheel.expire(at(nanos(count))).is_none() {
                 let left = due.saturating_sub(nanos(count));
                 prop_assert!(nanos(count) < due + PaceWheel::TICK, "late");
-                // Ever closer, then half a tick of the counter at a time.
+                // Halve the distance, then advance by half a tick of the wheel.
                 count += (left / 2).max(500) * (hertz / 1_000_000) / 1_000;
             }
             prop_assert!(nanos(count) >= due, "{} ns early", due - nanos(count));
@@ -391,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_runs_for_long_makes_no_entry_early() {
+    fn an_entry_is_on_time_when_the_clock_has_run_for_a_month() {
         let mut timers = Timers::new();
         let month = at(30 * 86_400 * 1_000_000_000);
         timers.begin(month);
@@ -401,11 +412,11 @@ mod tests {
         timers.arm(TimerId(1), month.plus_nanos(50_000_000));
         timers.begin(month.plus_nanos(60_000_000));
         let expired = timers.expire(month.plus_nanos(60_000_000));
-        assert_eq!(expired, Some(TimerId(1)), "it is not passed over");
+        assert_eq!(expired, Some(TimerId(1)), "`begin` does not skip an armed entry");
     }
 
     #[test]
-    fn next_is_exact_for_64_ticks_also_while_due_entries_are_left() {
+    fn next_is_exact_for_64_ticks_even_while_due_entries_remain() {
         let mut timers = Timers::new();
         for ticks in [1, 2, 5, 63] {
             timers.arm(TimerId(1), at(ticks * Timers::TICK));
@@ -417,13 +428,13 @@ mod tests {
         assert_eq!(timers.next(), due, "the other one is due too");
         assert!(timers.expire(due).is_some());
         assert_eq!(timers.next(), Instant::NEVER);
-        // In a slot that comes round again: not now.
+        // This entry is in the current slot, but due one turn of the wheel later.
         timers.arm(TimerId(3), due.plus_nanos(SLOTS as u64 * Timers::TICK));
         assert!(timers.next() > due);
     }
 
     #[test]
-    fn an_idle_stretch_costs_the_same_however_long_it_was() {
+    fn the_cost_of_an_idle_stretch_does_not_depend_on_its_length() {
         fn stops<const SHIFT: u32>(entries: u32, seconds: u64) -> usize {
             let mut wheel = Wheel::<SHIFT>::new();
             wheel.begin(at(123_456_789));
@@ -432,7 +443,8 @@ mod tests {
             }
             wheel.stops_until(123_456_789 + seconds * 1_000_000_000)
         }
-        // Without entries one; with four, within the first second, at most one per entry and level, and the last.
+        // Without entries there is one stop. With four entries, due within the first second, there
+        // is at most one stop per entry and level, plus the last.
         assert_eq!([stops::<10>(0, 1), stops::<14>(0, 1), stops::<10>(0, 60)], [1; 3]);
         assert_eq!(stops::<10>(4, 1), stops::<10>(4, 60));
         assert_eq!(stops::<14>(4, 1), stops::<14>(4, 60));

@@ -18,30 +18,31 @@ pub(super) struct Call {
     request: MsgBuf,
     token: u64,
     method: u32,
-    /// The deadline of an extended request.
+    /// The deadline of an extended request; `None` if the request has no extension.
     extended: Option<Instant>,
-    /// How it is cut, and whether into large packets.
+    /// How it is cut into packets, and whether these are the session's large ones.
     layout: PacketLayout,
     is_large: bool,
-    /// The server may have got this much of it, cut into other packets.
+    /// How much of it the server may have received in packets of another size.
     before: Before,
-    /// What the last packet reserves: worked out once.
+    /// What the last packet reserves. Cached.
     last_cost: Cost,
-    /// Request packets sent since the last roll-back, and before it up to `acked`.
+    /// Request packets `0..sent` are acknowledged, or were sent since the last roll-back.
     sent: u32,
-    /// Request packets whose credit came back.
+    /// Request packets `0..acked` are acknowledged, and their credits are released.
     acked: u32,
-    /// Request packets that were ever sent: from here on the server may have it all.
+    /// The largest `sent` since the call was last cut. Once it covers all packets, the server may
+    /// have the whole request.
     ever_sent: u32,
     retry: RetryTimer,
     recovery: Recovery,
-    /// What it lacks, and stands in line for.
+    /// What it waits for, and in whose line or list it is.
     waiting: Option<Blocked>,
-    /// The response, once it turned out to be more than one packet.
+    /// The response, once it is known to have several packets or to be announced.
     response: Option<Box<Response>>,
 }
 
-/// What was sent of a request before it was cut into other packets.
+/// How much of a request was sent before it was cut into other packets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Before {
     Nothing,
@@ -49,13 +50,13 @@ enum Before {
     Whole,
 }
 
-/// What a call gives back when its outcome is there.
+/// What a call returns to its caller when it ends.
 pub(in crate::protocol) struct Finished {
     pub(in crate::protocol) token: u64,
     pub(in crate::protocol) request: MsgBuf,
 }
 
-/// What a plain call gives back, what its packet reserved, and when that was sent.
+/// A finished plain call, the cost that its packet reserved, and when that packet was sent.
 pub(super) struct FinishedPlain {
     pub(super) finished: Finished,
     pub(super) method: u32,
@@ -64,7 +65,7 @@ pub(super) struct FinishedPlain {
 }
 
 impl Call {
-    /// A call of which nothing was sent.
+    /// A call of which no packet was sent.
     #[inline]
     pub(super) fn new(
         new: NewCall,
@@ -153,12 +154,12 @@ impl Call {
         self.response.as_deref_mut()
     }
 
-    /// When it ends without a response.
+    /// When it ends without a response; [`Instant::NEVER`] for a request without an extension.
     pub(super) fn deadline(&self) -> Instant {
         self.extended.unwrap_or(Instant::NEVER)
     }
 
-    /// Whether the request is one packet that was sent once and is owed its response.
+    /// Whether the request is a single packet that was sent once and waits for its response.
     #[inline(always)]
     pub(super) fn is_plain(&self) -> bool {
         self.layout.packets() == 1
@@ -169,20 +170,19 @@ impl Call {
             && self.response.is_none()
     }
 
-    /// Ends a plain call.
     #[inline(always)]
     pub(super) fn finish_plain(self) -> FinishedPlain {
         let Self { request, token, method, last_cost, retry, response, .. } = self;
-        // A plain call has no response under way: there is nothing to drop.
+        // A plain call has no response in reassembly: `forget` skips no destructor.
         debug_assert!(response.is_none());
         std::mem::forget(response);
         let finished = Finished { token, request };
         FinishedPlain { finished, method, cost: last_cost, sent_at: retry.active_at() }
     }
 
-    // What is sent.
+    // Sending.
 
-    /// The next packet of the request to be sent, `None` if there is none: all are out, or the server has them.
+    /// The next request packet to send. `None` if all are sent, or the server has the request.
     #[inline]
     pub(super) fn next_to_send(&self) -> Option<u32> {
         let owes = self.sent < self.layout.packets()
@@ -200,7 +200,8 @@ impl Call {
         charges.packet(&self.layout, packet)
     }
 
-    /// The word that travels with a packet of the request: the method, or the time it was sent.
+    /// The header's `aux` word of a request packet: the method in packet 0, the time of sending in
+    /// others.
     #[inline]
     pub(super) fn aux(&self, packet: u32, now: Instant) -> u32 {
         if packet == 0 { self.method } else { self.recovery.stamp_at(now).to_u32() }
@@ -211,8 +212,8 @@ impl Call {
         self.extended.is_some()
     }
 
-    /// The request, to send one of its packets. Before the first one is sent, for the first time or again, the
-    /// extension is told how much time is left.
+    /// The request, to send one of its packets. Before each copy of packet 0, the remaining time
+    /// until the deadline is written into the extension.
     #[inline]
     pub(super) fn request_for(&mut self, packet: u32, now: Instant) -> &mut MsgBuf {
         let stale = mutant!(StampedOnce) && self.ever_sent > 0;
@@ -226,7 +227,7 @@ impl Call {
         &mut self.request
     }
 
-    /// The next packet was sent. Returns whether for the first time.
+    /// The next packet was sent. Returns true if that was its first copy.
     #[inline]
     pub(super) fn note_sent(&mut self, now: Instant) -> bool {
         self.retry.restart(now);
@@ -237,26 +238,26 @@ impl Call {
         first
     }
 
-    /// A packet was sent again, on the account of its first copy.
+    /// A packet was sent again. It uses the reservation of its first copy.
     pub(super) fn note_sent_again(&mut self, now: Instant) {
         self.retry.restart(now);
         self.recovery.retransmitted();
     }
 
-    // What it waits for.
+    // Waiting.
 
     #[inline]
     pub(super) fn waiting(&self) -> Option<Blocked> {
         self.waiting
     }
 
-    /// It waits for this from now on, or for nothing.
+    /// Sets what it waits for; `None` if it does not wait.
     #[inline]
     pub(super) fn set_waiting(&mut self, lack: Option<Blocked>) {
         self.waiting = lack;
     }
 
-    /// Packets of it that are to be sent, or asked for.
+    /// Request packets not sent yet, or response packets not asked for yet.
     pub(super) fn left(&self) -> u32 {
         match &self.response {
             Some(response) => response.left(),
@@ -264,12 +265,12 @@ impl Call {
         }
     }
 
-    /// Packets of the request that were sent and not answered.
+    /// Request packets that were sent and not acknowledged.
     pub(super) fn unanswered(&self) -> u32 {
         self.sent - self.acked
     }
 
-    /// Whether a timeout would mean something: packets are out that owe an answer, or the response is.
+    /// Whether it may time out: request or response packets are in flight, or the handler runs.
     pub(super) fn awaits_packets(&self) -> bool {
         match &self.response {
             Some(response) => response.on_their_way() > 0,
@@ -277,12 +278,12 @@ impl Call {
         }
     }
 
-    /// Whether nothing is missing but the handler's answer, as far as one can tell.
+    /// Whether only the handler's answer is missing. The last packet may still be lost.
     pub(super) fn awaits_handler(&self) -> bool {
         self.response.is_none() && self.acked + 1 >= self.layout.packets()
     }
 
-    // What the server has said.
+    // Answers from the server.
 
     /// Whether the server may have the whole request.
     pub(super) fn maybe_executed(&self) -> bool {
@@ -290,22 +291,22 @@ impl Call {
         sent == self.layout.packets() || self.before == Before::Whole || mutant!(MaybeExecutedLie)
     }
 
-    /// Whether anything of the request was ever sent.
+    /// Whether any packet of the request was ever sent.
     pub(super) fn was_sent(&self) -> bool {
         self.ever_sent > 0 || self.before > Before::Nothing
     }
 
-    /// Request packets that the server has; the next one is the oldest that was not acknowledged.
+    /// Request packets acknowledged. The packet with this number is the oldest unacknowledged one.
     pub(super) fn acked(&self) -> u32 {
         self.acked
     }
 
-    /// Whether a credit return that expects packet `expected` next can be one of the server's.
+    /// Whether a credit return that expects packet `expected` next is valid.
     pub(super) fn may_expect(&self, expected: u32) -> bool {
         expected < self.layout.packets() && expected <= self.ever_sent
     }
 
-    /// The server has every packet before `expected`: gives back what those took.
+    /// The server has every packet before `expected`: releases their reservations.
     pub(super) fn acknowledge(
         &mut self,
         expected: u32,
@@ -319,18 +320,19 @@ impl Call {
             }
             flow.release(self.cost(charges, packet));
         }
-        // After a roll-back the server may be ahead of what was sent again.
+        // After a roll-back, the server may have more than was sent again.
         self.acked = expected;
         self.sent = self.sent.max(expected);
         self.retry.progress(now);
     }
 
-    /// Whether request packets behind the acknowledged ones are out.
+    /// Whether request packets were sent that are not acknowledged.
     pub(super) fn has_unacknowledged(&self) -> bool {
         self.sent > self.acked
     }
 
-    /// The server has the whole request, and is executing it: nothing more is owed for its packets.
+    /// The server has the whole request and is executing it: releases the reservations of its
+    /// packets.
     pub(super) fn accept(&mut self, charges: &Charges, flow: &mut Flow<'_>) {
         if mutant!(AcceptedKeepsCredits) {
             self.sent = self.acked;
@@ -341,8 +343,8 @@ impl Call {
         self.retry.accept();
     }
 
-    /// The response begins, and is more than one packet: the request is done with, and what its packets took is free for
-    /// response packets.
+    /// The response starts, and has several packets or was announced. Releases the reservations of
+    /// the request packets for use by response packets.
     pub(super) fn begin_response(
         &mut self,
         response: Response,
@@ -363,8 +365,8 @@ impl Call {
 
     // Loss.
 
-    /// Goes back to the first packet that was not acknowledged, of the request or of the response, and gives back what
-    /// later ones took.
+    /// Rolls back to the first packet that was not acknowledged, of the request or of the response,
+    /// and releases the reservations of later packets.
     pub(super) fn roll_back(
         &mut self,
         now: Instant,
@@ -383,8 +385,9 @@ impl Call {
         self.recovery.roll_back(lost, now, cause);
     }
 
-    /// The path swallows packets of the size that the call is cut into: it begins anew, in packets of this layout. What was
-    /// out is given back, and what has come of a response goes.
+    /// The path drops packets of the size that the call is cut into. The call starts again, in
+    /// packets of this layout. Releases its reservations, and discards what has arrived of a
+    /// response.
     pub(super) fn cut_again(
         &mut self,
         layout: PacketLayout,
@@ -408,9 +411,10 @@ impl Call {
         self.recovery.roll_back(0, now, ResendCause::Timeout);
     }
 
-    // Accounts.
+    // Reservations.
 
-    /// Gives back what the packets on their way have taken: they are lost, or their answers make no difference any more.
+    /// Releases what the packets in flight have reserved: they are lost, or their answers do not
+    /// matter.
     pub(super) fn release_outstanding(&mut self, charges: &Charges, flow: &mut Flow<'_>) {
         if let Some(response) = &mut self.response {
             for _ in 0..response.on_their_way() {
@@ -424,7 +428,7 @@ impl Call {
         self.sent = self.acked;
     }
 
-    /// What the request packets that are on their way have taken, and a response's.
+    /// What the packets in flight have reserved: request packets, and response packets asked for.
     pub(super) fn outstanding(&self, charges: &Charges) -> Reserved {
         let mut reserved = Reserved::default();
         for packet in self.acked..self.sent {
@@ -440,23 +444,23 @@ impl Call {
 
     // The end.
 
-    /// Whether a queue still refers to the request. The queue reclaims first what its device has read.
+    /// Whether the send queue still refers to the request. Callers reclaim sent packets first.
     #[inline]
     pub(super) fn is_queued(&self) -> bool {
         !self.request.is_unique()
     }
 
-    /// How the call ends if it ends now, with this cause.
+    /// The call's error if it ends now with this cause.
     pub(super) fn error(&self, cause: Cause) -> CallError {
         match &self.response {
-            // A failure does not say that the handler ran.
+            // A failure does not prove that the handler ran.
             Some(response) if !response.is_failure() => CallError::ResponseLost(cause),
             _ if self.maybe_executed() => CallError::MaybeExecuted(cause),
             _ => CallError::NotExecuted(cause),
         }
     }
 
-    /// Ends a call that has given back what it took, and whose outcome is there.
+    /// Ends a call that has released its reservations, with an outcome.
     #[inline]
     pub(super) fn finish(mut self, pool: &mut Pool) -> Finished {
         if let Some(response) = self.response.take() {
@@ -465,14 +469,14 @@ impl Call {
         Finished { token: self.token, request: self.request }
     }
 
-    /// Ends a call that has given back what it took, without an answer.
+    /// Ends a call that has released its reservations, without an answer.
     pub(super) fn fail(self, endpoint: &mut EndpointState, error: CallError) {
         endpoint.stats.failures += 1;
         let Finished { token, request } = self.finish(&mut endpoint.pool);
         endpoint.notices.push_back(Notice::CallFailed { token, error, request });
     }
 
-    /// The response, which is complete.
+    /// Takes out the response if it is complete.
     pub(super) fn take_response(&mut self) -> Option<Complete> {
         self.response.take_if(|response| response.is_complete()).map(|response| response.complete())
     }
@@ -482,7 +486,7 @@ impl Call {
         let pulls = self.response().is_some_and(Response::is_pull_pending);
         assert!(
             self.waiting.is_some() || self.awaits_packets() || pulls,
-            "a call owes nothing and waits for nothing"
+            "a call waits, has packets in flight, or has a pull pending"
         );
     }
 }

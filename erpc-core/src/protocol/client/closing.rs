@@ -1,4 +1,4 @@
-//! A session that was disconnected says good-bye.
+//! A disconnected session sends `Close` until the server answers.
 
 use super::followup::Followup;
 use super::repeat::Repeat;
@@ -11,7 +11,8 @@ use crate::transport::{Route, TxQueue};
 use crate::wire::control::Control;
 use crate::wire::{Header, ReplyInfo};
 
-/// A session without calls whose `Close` is out. Its quarantined slots hold what they have reserved until it ends.
+/// A session without calls that has sent `Close`. Its quarantined slots keep their reservations
+/// until it ends.
 pub(super) struct Closing<R> {
     pub(super) session: Box<OpenSession<R>>,
     repeat: Repeat,
@@ -28,7 +29,7 @@ impl<R: Route> Closing<R> {
         self.repeat.arm(turn, self.session.common_mut());
     }
 
-    /// The session's timer has fired: `Close` goes out again, or the session ends.
+    /// The session's timer has fired: repeats `Close`, or ends the session.
     pub(super) fn on_timer<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) -> Followup {
         if !self.repeat.is_due(turn, self.session.common_mut()) {
             return Followup::None;

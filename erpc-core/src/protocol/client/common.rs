@@ -1,4 +1,5 @@
-//! What a session is in every phase of its life: its name, its address, its timer, and the calls that wait for a slot.
+//! What a session has in every phase of its life: id, address, timer, and the calls that wait for a
+//! slot.
 
 use std::collections::VecDeque;
 
@@ -10,15 +11,15 @@ use crate::protocol::{CallError, Cause, NewCall, Notice, SessionId};
 use crate::time::Instant;
 use crate::wire::ConnectionId;
 
-/// The part of a session that outlives its phases.
+/// The part of a session that is kept through all phases.
 #[derive(Debug)]
 pub(super) struct Common<R> {
     pub(super) id: SessionId,
-    /// Where packets go.
+    /// Where the session's packets go.
     pub(super) route: R,
     pub(super) timer: SessionTimer,
     pub(super) queue: CallQueue,
-    /// `disconnect` was called: no new calls, `Close` when drained.
+    /// `disconnect` was called: new calls are rejected, `Close` is sent when no call is left.
     pub(super) draining: bool,
 }
 
@@ -33,7 +34,7 @@ impl<R: Copy> Common<R> {
         }
     }
 
-    /// The session's own name in packets to it.
+    /// The session's id in packets that are sent to it.
     pub(super) fn local_id(&self, endpoint: &EndpointState) -> ConnectionId {
         ConnectionId::new(endpoint.local.steer, false, self.id.index.get(), self.id.generation)
     }
@@ -43,7 +44,7 @@ impl<R: Copy> Common<R> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SessionTimer {
     id: TimerId,
-    /// When it fires, at the latest: it may have been armed for an event that has passed.
+    /// When it fires. May be too early, if it was armed for an event that is past.
     at: Instant,
 }
 
@@ -66,8 +67,9 @@ impl SessionTimer {
         }
     }
 
-    /// Arms it after it has fired, to fire in a later turn also if `at` is past: a timer that waits until the receive queue was
-    /// read must not take the places of others in this turn.
+    /// Arms it after it has fired, and makes it fire in a later turn even if `at` is past.
+    /// Otherwise a timer that waits for the receive queue to be read would displace other timers in
+    /// this turn.
     pub(super) fn arm_again(&mut self, timers: &mut Timers, at: Instant, now: Instant) {
         if at < self.at {
             self.at = at;
@@ -75,7 +77,7 @@ impl SessionTimer {
         }
     }
 
-    /// Arms it anew, for `at` and not earlier.
+    /// Moves it to `at`, also if it was armed for an earlier time.
     pub(super) fn rearm(&mut self, timers: &mut Timers, at: Instant) {
         self.at = Instant::NEVER;
         self.arm(timers, at);
@@ -95,7 +97,7 @@ impl SessionTimer {
 #[derive(Debug)]
 pub(super) struct CallQueue {
     calls: VecDeque<NewCall>,
-    /// No call in the queue has an earlier deadline.
+    /// A lower bound of the deadlines in the queue.
     deadline: Instant,
 }
 
@@ -128,13 +130,14 @@ impl CallQueue {
         self.calls.pop_front()
     }
 
-    /// Takes the call with this token out. Takes time in proportion to the calls in the queue.
+    /// Removes the call with this token. O(n) in the calls of the queue.
     pub(super) fn remove(&mut self, token: u64) -> Option<NewCall> {
         let place = self.calls.iter().position(|call| call.token == token)?;
         self.calls.remove(place)
     }
 
-    /// Fails calls whose deadline has passed. Looks at every call in the queue, once per deadline that passes among them.
+    /// Fails calls whose deadline has passed. O(n) in the calls of the queue, but only when
+    /// `deadline` has passed.
     pub(super) fn fail_late(&mut self, now: Instant, endpoint: &mut EndpointState) {
         if now < self.deadline || mutant!(QueuedDeadlineForgotten) {
             return;
@@ -143,7 +146,8 @@ impl CallQueue {
         self.deadline = self.calls.iter().map(|call| call.deadline).min().unwrap_or(Instant::NEVER);
     }
 
-    /// Fails calls whose request is larger than `limit` bytes: they were queued before the limit was known.
+    /// Fails calls whose request is larger than `limit` bytes. They were queued before the limit
+    /// was known.
     pub(super) fn fail_oversized(&mut self, limit: u32, endpoint: &mut EndpointState) {
         self.fail_some(endpoint, |call| {
             let size = call.request.len() as u32;
@@ -156,7 +160,7 @@ impl CallQueue {
         self.fail_some(endpoint, |_| Some(cause));
     }
 
-    /// Fails the calls for which there is a cause, in order.
+    /// Fails the calls for which `cause` returns a cause, in order. Keeps the others.
     fn fail_some(
         &mut self,
         endpoint: &mut EndpointState,
@@ -172,7 +176,7 @@ impl CallQueue {
     }
 }
 
-/// Ends a call of which nothing was sent.
+/// Ends a call of which no packet was sent.
 pub(super) fn fail_unsent(call: NewCall, cause: Cause, endpoint: &mut EndpointState) {
     endpoint.stats.failures += 1;
     let NewCall { token, request, .. } = call;

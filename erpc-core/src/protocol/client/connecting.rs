@@ -1,4 +1,4 @@
-//! A session opens.
+//! Opens a session: the client's side of the handshake.
 //!
 //! ```text
 //! client                                    server
@@ -8,8 +8,8 @@
 //!   <-  Opened(server id, parameters), as long as `Open`
 //! ```
 //!
-//! `Open` goes the way that data will go, so it probes the path, the firewall and the steering; the first one also the size of
-//! datagrams that the path carries.
+//! `Open` takes the same way as data, so it tests the path, the firewall and the steering. The
+//! first `Open` also proves the datagram size that the path carries.
 
 use super::common::Common;
 use super::followup::{Followup, Terms};
@@ -28,28 +28,31 @@ use crate::wire::checksum::overhead;
 use crate::wire::control::{Control, Cookie, Parameters, Refusal};
 use crate::wire::{ConnectionId, Flags, ReplyInfo, VERSION};
 
-/// The nonce of the `Open` that is as long as the largest datagrams of the session: the first one. Its answer is as long, and
-/// proves that the path carries so much. The others are short, for a path that swallows it.
+/// The nonce of the first `Open`, which is as long as the session's largest datagrams. Its answer
+/// is as long, and proves that the path carries this size. Later copies are short, for a path that
+/// drops the long one.
 const PROOF: u32 = 0;
 
-/// Unanswered `Open`s after which the client asks for another cookie: the server may have restarted.
+/// After this many unanswered `Open`s the client asks for a new cookie: the server may have
+/// restarted.
 const OPENS_PER_COOKIE: u8 = 3;
 
-/// A session whose server has not accepted it.
+/// A session that its server has not accepted yet.
 #[derive(Debug)]
 pub(super) struct Connecting<R> {
     pub(super) common: Common<R>,
     step: Step,
-    /// Where `Hello` goes. The rest goes where it was answered from, and to the port that the server names.
+    /// Where `Hello` goes. Later messages go to the address that has answered it, at the port that
+    /// the server names.
     asked: R,
     repeat: Repeat,
-    /// What `Open`s have offered so far.
+    /// What all `Open`s so far have offered; `None` before the first one.
     offered: Option<Offered>,
-    /// When `Open` was sent, if it was sent once: its answer then tells the round trip.
+    /// When `Open` was sent, if it was sent only once: then its answer gives the round trip.
     open_sent_at: Option<Instant>,
     /// This endpoint's link on the way to the server.
     link: Link,
-    /// The server is on this host: the path carries what its interfaces say.
+    /// The server is on this host: the path carries the datagrams that its interfaces allow.
     is_local: bool,
 }
 
@@ -64,18 +67,18 @@ pub(super) struct Connecting<R> {
 enum Step {
     /// `Hello` is out.
     Hello,
-    /// Challenged; the transport is being asked what the path to the chosen endpoint carries.
+    /// The server has sent a challenge. The transport looks up the path to the chosen endpoint.
     Routing { cookie: Cookie, steer: u8, proof: u32 },
     /// `Open` is out, the first one in a datagram of `proof` bytes.
     Opening { cookie: Cookie, steer: u8, max_datagram: u32, proof: u32 },
 }
 
-/// What the server may have noted from any `Open` so far.
+/// What the server may have noted from any `Open` so far. In bytes.
 #[derive(Clone, Copy, Debug)]
 struct Offered {
-    /// The same in every `Open`.
+    /// Same in every `Open`.
     eager: u32,
-    /// The largest.
+    /// The largest value so far.
     max_datagram: u32,
 }
 
@@ -94,8 +97,8 @@ impl<R: Route> Connecting<R> {
         }
     }
 
-    /// Sends the current handshake message, and arms the timer for its next copy. `room` is this endpoint's room for
-    /// replies.
+    /// Sends the current handshake message, and arms the timer for its next copy. `room` is this
+    /// endpoint's room for replies, in charge units.
     pub(super) fn send<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, room: u32) {
         let client = self.common.local_id(turn.endpoint);
         let (route, nonce) = (&self.common.route, self.repeat.nonce());
@@ -116,7 +119,7 @@ impl<R: Route> Connecting<R> {
         self.repeat.arm(turn, &mut self.common);
     }
 
-    /// The session's timer has fired: the message goes out again, or the session ends.
+    /// The session's timer has fired: repeats the message, or ends the session.
     pub(super) fn on_timer<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -131,7 +134,7 @@ impl<R: Route> Connecting<R> {
         let repeats = self.repeat.count();
         if matches!(self.step, Step::Opening { .. }) && repeats.is_multiple_of(OPENS_PER_COOKIE) {
             self.step = Step::Hello;
-            // Any answer since then counts, from any address.
+            // An answer to any `Hello` so far counts, also from another address.
             self.common.route = self.asked;
         }
         self.open_sent_at = None;
@@ -139,12 +142,12 @@ impl<R: Route> Connecting<R> {
         Followup::None
     }
 
-    /// Whether the path to the server is to be looked up.
+    /// Whether the path to the server has to be looked up.
     pub(super) fn wants_route(&self) -> bool {
         matches!(self.step, Step::Routing { .. })
     }
 
-    /// The path to the server is `path`.
+    /// Continues with `Open`, now that the path to the server is known.
     pub(super) fn routed<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -180,7 +183,7 @@ impl<R: Route> Connecting<R> {
         Followup::None
     }
 
-    /// A control message of this nonce came from `route`, in a datagram of so many bytes.
+    /// A control message with this nonce came from `route`, in a datagram of `datagram` bytes.
     pub(super) fn on_control(
         &mut self,
         now: Instant,
@@ -190,9 +193,10 @@ impl<R: Route> Connecting<R> {
         (nonce, datagram): (u32, u32),
     ) -> Result<Followup, DropReason> {
         if self.common.route != *route {
-            // A server with several addresses answers a `Hello` from the one that its kernel prefers.
-            // The sender of an answer knows the session's 32 random bits, and could have forged its address as
-            // well; the session goes on with the address that answers, which `Open` then proves.
+            // A server with several addresses answers a `Hello` from the address that its kernel
+            // prefers. The session continues with that address, which `Open` then proves. This is
+            // no weaker: the sender of an answer knows the session's 32 random bits, and could have
+            // forged its address as well.
             let answers_hello = matches!(self.step, Step::Hello)
                 && matches!(message, Control::Challenge { .. } | Control::Refused { .. })
                 && route.port() != 0
@@ -211,7 +215,7 @@ impl<R: Route> Connecting<R> {
                 Ok(Followup::Route)
             }
             (Control::Opened { server, parameters }, Step::Opening { steer, proof, .. }) => {
-                // Without room for a proof, the path is taken to carry what its interfaces say.
+                // Without room for a proof, the path is assumed to carry what its interfaces allow.
                 let is_unproven = proof < parameters.max_datagram;
                 let is_proven = self.is_local
                     || is_unproven
@@ -234,14 +238,14 @@ impl<R: Route> Connecting<R> {
         }
     }
 
-    /// Ends the calls that were queued.
+    /// Ends the queued calls.
     pub(super) fn end(&mut self, endpoint: &mut EndpointState, cause: Cause) {
         if !mutant!(QueuedCallsForgotten) {
             self.common.queue.fail_all(cause, endpoint);
         }
     }
 
-    /// What the server has accepted, `None` if that is not what was offered.
+    /// The accepted terms; `None` if the server has accepted something that was not offered.
     fn terms(
         &self,
         now: Instant,
@@ -254,7 +258,7 @@ impl<R: Route> Connecting<R> {
         let model = ChargeModel::from_u8(parameters.charge_model)?;
         let overhead = overhead(parameters.integrity);
         let max_datagram = parameters.max_datagram;
-        // What the server has noted, from whichever `Open` reached it; both sides must cut alike.
+        // As noted by the server, from whichever `Open` reached it: both sides must cut alike.
         let eager = parameters.eager;
         let fits = (MIN_DATAGRAM as u32..=offered.max_datagram).contains(&max_datagram)
             && (1..=endpoint.config.max_credits).contains(&parameters.credits)

@@ -1,39 +1,46 @@
-//! How many packets a session may have on its way: twice what its path carries in an empty round trip.
+//! How many packets a session may have in flight: twice the bandwidth-delay product of its path.
 //!
-//! The thesis gives a session 32 credits (section 6.3.3.1), which fill a rack's round trip. A longer path needs more, and how
-//! many is measured: in a round in which the session ran out of credits, the packets that were answered tell what it gets
-//! through, and the shortest round trip seen tells how much of that the path holds. The product leaves out whatever waits in
-//! queues, so sessions that only fill a queue get no more credits. Nor do sessions whose first credits are what the link carries in
-//! an empty round trip: after a loss, whatever is on its way is sent again. Twice the product, for a round that fills all credits of
-//! an empty path doubles them. A session that does not need its credits loses half of them per round, and after a pause all
-//! but the first ones, so that no burst of thousands of packets meets a network that has changed.
+//! The thesis gives a session 32 credits (section 6.3.3.1), which fill the round trip of a rack. A
+//! longer path needs more, and how many is measured in rounds. A round in which the session ran out
+//! of credits shows its throughput: the number of packets answered. Throughput times the shortest
+//! round trip seen is what the path holds. The product excludes the time in queues, so a session
+//! that only fills a queue gets no more credits.
 //!
-//! Credits say what a path holds. What the receiver's memory holds is the matter of its
+//! - The limit is twice the product, so that on an empty path a round that uses all credits doubles
+//!   them.
+//! - A session gets no more credits if its initial ones already cover the link's bandwidth-delay
+//!   product: after a loss, all packets in flight are sent again.
+//! - A session that does not need its credits loses half of them per round. After a pause it falls
+//!   back to the initial ones, so that no burst of thousands of packets meets a network that has
+//!   changed.
+//!
+//! Credits measure what the path holds. What the receiver's memory holds is the subject of its
 //! [window](super::reservation), which its clients share.
 
 use crate::mutants::mutant;
 use crate::time::Instant;
 
-/// A session that has had no answer for so many times its timeout begins anew.
+/// A session starts again from its initial credits after this many timeouts without an answer.
 const PAUSE_TIMEOUTS: u64 = 2;
 
 /// One session's limit, in packets.
 #[derive(Debug)]
 pub(super) struct CreditLimit {
-    /// Never less, unless congestion control says so, and never more.
+    /// Floor and cap of `limit`. Congestion control may lower the session's credits below the
+    /// floor.
     least: u16,
     most: u16,
     limit: u16,
-    /// Packets per second of the link, if it is known.
+    /// Link rate in full packets per second; `None` if unknown.
     line: Option<u64>,
     round: Round,
     /// The shortest round trip seen, in nanoseconds.
     base: u64,
-    /// After that without an answer, the limit is the least again.
+    /// When the limit falls back to `least` if no answer comes.
     expires: Instant,
 }
 
-/// About a round trip, in which answers are counted.
+/// About one round trip, in which answers are counted.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     since: Instant,
@@ -42,8 +49,8 @@ struct Round {
 }
 
 impl CreditLimit {
-    /// A limit that begins with `least` packets. The link carries `line` packets per second, and the first round trip took `base`
-    /// nanoseconds, if these are known.
+    /// A limit that starts at `least` packets. `line` is the link rate in full packets per second,
+    /// `base` the first round trip in ns; `None` if unknown.
     pub(super) fn new(least: u16, most: u16, line: Option<u64>, base: Option<u64>) -> Self {
         let round = Round { since: Instant::ZERO, until: Instant::ZERO, answered: 0 };
         let least = least.min(most);
@@ -55,13 +62,14 @@ impl CreditLimit {
         self.limit
     }
 
-    /// The link carries so many packets per second from now on, if that is known.
+    /// Sets the link rate in full packets per second; `None` if unknown.
     pub(super) fn set_line(&mut self, line: Option<u64>) {
         self.line = line;
     }
 
-    /// Packets per second at which a round trip's worth of credits leaves in half a round trip, once there are more than the
-    /// first ones; `u64::MAX` before. Thousands of packets, whose answers come in bursts, would leave in bursts.
+    /// Pacing ceiling in packets per second: all credits of a round trip leave in half a round
+    /// trip. `u64::MAX` while the limit is at its floor. Without it, thousands of packets whose
+    /// answers come in bursts would be sent in bursts.
     pub(super) fn pace(&self) -> u64 {
         if self.limit == self.least || mutant!(BurstsOfCredits) {
             return u64::MAX;
@@ -69,19 +77,20 @@ impl CreditLimit {
         u64::from(self.limit) * 2_000_000_000 / self.base
     }
 
-    /// Whether the first credits are enough for the link.
+    /// Whether the initial credits cover the link's bandwidth-delay product.
     fn is_enough(&self) -> bool {
         let holds = |line| u128::from(line) * u128::from(self.base) / 1_000_000_000;
         self.line.is_some_and(|line| holds(line) <= u128::from(self.least))
     }
 
-    /// The path took so many nanoseconds there and back, at most.
+    /// A round trip took at most `nanos` ns.
     #[inline]
     pub(super) fn on_rtt(&mut self, nanos: u64) {
         self.base = self.base.min(nanos.max(1));
     }
 
-    /// A call begins, or pulls its response, after a time without packets on their way. Returns whether the limit has changed.
+    /// A session with nothing in flight starts to send a request or to pull a response. Returns
+    /// whether the limit has changed.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
         let is_new = now >= self.expires && self.limit != self.least && !mutant!(CreditsKeptIdle);
         if is_new {
@@ -90,15 +99,15 @@ impl CreditLimit {
         is_new
     }
 
-    /// So many packets were answered. Returns whether the round is over.
+    /// `packets` packets were answered. Returns whether the round is over.
     #[inline]
     pub(super) fn answered(&mut self, now: Instant, packets: u32) -> bool {
         self.round.answered += packets;
         now >= self.round.until
     }
 
-    /// The round is over, in which the session `ran_out` of credits or did not. A round trip takes `rtt` nanoseconds and a
-    /// timeout `rto`.
+    /// Ends the round. `ran_out`: the session ran out of credits in it. `rtt` is the smoothed round
+    /// trip, `rto` the timeout, both in ns.
     pub(super) fn end_round(&mut self, now: Instant, ran_out: bool, rtt: u64, rto: u64) {
         let Round { since, answered, .. } = self.round;
         let nanos = now.nanos_since(since).max(1);
@@ -138,14 +147,14 @@ mod tests {
         Instant::from_nanos(1_000 * MS + nanos)
     }
 
-    /// A limit of 32 to 1,000 packets, whose first round begins at time 0.
+    /// A limit of 32 to 1,000 packets, whose first round starts at time 0.
     fn limit(base: u64) -> CreditLimit {
         let mut limit = CreditLimit::new(32, 1_000, None, Some(base));
         limit.end_round(at(0), false, MS, RTO);
         limit
     }
 
-    /// Rounds of `nanos` in which so many packets are answered; the limit after each.
+    /// Runs rounds of `nanos` ns with this number of packets answered in each. Returns the limits.
     fn rounds(limit: &mut CreditLimit, nanos: u64, packets: &[u32], ran_out: bool) -> Vec<u16> {
         let mut round = |packets: &u32| {
             let end = limit.round.since.plus_nanos(nanos);
@@ -164,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_full_gets_twice_what_it_holds() {
-        // 40 packets per millisecond, whatever is on its way.
+    fn a_session_on_a_full_path_gets_twice_what_the_path_holds() {
+        // The path delivers 40 packets per millisecond, however many are in flight.
         let mut limit = limit(MS);
         assert_eq!(rounds(&mut limit, MS, &[32, 40, 40, 40], true), [64, 80, 80, 80]);
     }
 
     #[test]
-    fn a_queue_earns_no_credits() {
+    fn a_session_that_only_fills_a_queue_gets_no_more_credits() {
         let mut limit = CreditLimit::new(32, 1_000, None, Some(6_000));
         limit.end_round(at(0), false, 225_000, RTO);
         assert_eq!(rounds(&mut limit, 225_000, &[32; 4], true), [32; 4]);
@@ -188,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_pause_credits_begin_anew() {
+    fn after_a_pause_the_limit_falls_back_to_the_initial_credits() {
         let mut limit = limit(MS);
         rounds(&mut limit, MS, &[32, 64, 128], true);
         let last = limit.round.since;
@@ -198,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn first_credits_that_the_link_fills_are_enough() {
+    fn initial_credits_that_cover_the_link_do_not_grow() {
         let after = |line| {
             let mut limit = CreditLimit::new(32, 1_000, Some(line), Some(MS));
             limit.end_round(at(0), false, MS, RTO);
@@ -208,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_overflows() {
+    fn extreme_numbers_do_not_overflow() {
         let mut limit = CreditLimit::new(1, u16::MAX, Some(u64::MAX), None);
         limit.answered(Instant::from_nanos(u64::MAX), u32::MAX);
         limit.end_round(Instant::from_nanos(u64::MAX), true, u64::MAX, u64::MAX);

@@ -4,24 +4,25 @@ use crate::mutants::mutant;
 use crate::protocol::WINDOW;
 use crate::protocol::index::{SlotIndex, SlotSet};
 
-/// Packets that a session may have on its way (thesis section 6.3.3.1), and which call gets the next credit.
+/// The number of packets that a session may have in flight (thesis section 6.3.3.1), and which call
+/// gets the next credit.
 ///
 /// A call owns the credits of its packets `acked..sent` and of the response packets asked for
-/// ([`Call::outstanding`](super::call::Call::outstanding)). A [`Quarantine`](super::slot::Quarantine) owns what its call
-/// left.
+/// ([`Call::outstanding`](super::call::Call::outstanding)). A
+/// [`Quarantine`](super::slot::Quarantine) owns the credits of the call that it replaces.
 #[derive(Debug)]
 pub(super) struct Credits {
-    /// Packets on their way.
+    /// Packets in flight.
     taken: u16,
-    /// More are not sent. May be less than are on their way.
+    /// Cap of `taken` for new packets. `taken` may exceed it after the limit was lowered.
     limit: u16,
-    /// A packet found no credit since the limit was asked.
+    /// A packet found no credit since [`Self::take_ran_out`].
     ran_out: bool,
-    /// Slots that wait for a credit.
+    /// Slots whose call waits for a credit.
     starved: SlotSet,
-    /// The slot that gets the next credits.
+    /// The slot at which the search for the next starved call begins.
     next: SlotIndex,
-    /// How many short calls have gone before it.
+    /// Number of short calls that have gone before the call at `next`.
     overtaken: u8,
 }
 
@@ -42,13 +43,13 @@ impl Credits {
         self.limit.saturating_sub(self.taken)
     }
 
-    /// Packets on their way.
+    /// Packets in flight.
     #[inline(always)]
     pub(super) fn taken(&self) -> u16 {
         self.taken
     }
 
-    /// So many may be on their way from now on, at least 1.
+    /// Sets the number of packets that may be in flight from now on, at least 1.
     pub(super) fn set_limit(&mut self, packets: u16) {
         self.limit = packets.max(1);
     }
@@ -59,19 +60,19 @@ impl Credits {
         self.ran_out = !mutant!(RunOutForgotten);
     }
 
-    /// Whether a packet found no credit since this was asked last.
+    /// Whether a packet found no credit since the last query. Resets the flag.
     pub(super) fn take_ran_out(&mut self) -> bool {
         std::mem::take(&mut self.ran_out)
     }
 
-    /// A packet leaves.
+    /// A packet is sent.
     #[inline(always)]
     pub(super) fn take(&mut self) {
-        debug_assert!(self.available() > 0 || mutant!(CreditsIgnored), "a credit is there");
+        debug_assert!(self.available() > 0 || mutant!(CreditsIgnored), "a credit is available");
         self.taken = self.taken.wrapping_add(1);
     }
 
-    /// Packets were answered, or are given up.
+    /// Packets were answered or given up.
     #[inline(always)]
     pub(super) fn release(&mut self, packets: u16) {
         self.taken = self.taken.wrapping_sub(packets);
@@ -91,15 +92,16 @@ impl Credits {
         self.starved.insert(slot);
     }
 
-    /// The call in a slot has ended.
+    /// The call in a slot does not wait for a credit any more.
     #[inline(always)]
     pub(super) fn leave(&mut self, slot: SlotIndex) {
         self.starved.remove(slot);
     }
 
-    /// The slot of the call that gets the credits that there are, `None` if there are none or no call waits. Each call
-    /// gets them in turn, which may be a burst's. Calls that need but few packets, as `is_short` says, go first, up
-    /// to eight of them: they do not wait for the bursts of all others.
+    /// Takes the next call to get credits off the list; `None` if there is no credit or no call
+    /// waits. Calls take turns, and each gets the credits for a whole burst. Short calls
+    /// (`is_short`) need only few packets, so up to eight of them go before the call whose turn it
+    /// is. They need not wait for the bursts of all others.
     pub(super) fn next(&mut self, is_short: impl Fn(SlotIndex) -> bool) -> Option<SlotIndex> {
         if self.starved.is_empty() || self.available() == 0 {
             return None;
@@ -125,12 +127,13 @@ impl Credits {
         self.starved.contains(slot)
     }
 
-    /// With so many packets on their way; `fed_later` if waiting calls go on at the end of the burst.
+    /// Checks the credits against `outstanding` packets. `fed_later`: waiting calls are resumed at
+    /// the end of the burst.
     pub(super) fn check_invariants(&self, outstanding: u32, fed_later: bool) {
-        assert_eq!(u32::from(self.taken), outstanding, "credits conserve");
+        assert_eq!(u32::from(self.taken), outstanding, "credits taken equal packets in flight");
         assert!(
             self.starved.is_empty() || self.available() == 0 || fed_later,
-            "no credit lies idle beyond the end of the burst while a call waits for it"
+            "no credit stays unused beyond the end of the burst while a call waits for it"
         );
         assert!(self.starved.is_empty() || self.limit > 0, "a credit will come back");
     }

@@ -1,22 +1,23 @@
-//! How a session's messages are cut into packets.
+//! How a session's messages are cut into packets: payload sizes, layouts and charges.
 
 use super::reservation::Charges;
 use crate::wire::PacketLayout;
 
-/// One of a session's two ways to cut messages: into packets that every path carries, or into larger ones.
+/// One of a session's two ways to cut messages: into packets that every path carries, or larger
+/// ones.
 #[derive(Debug)]
 pub(super) struct Cut {
-    /// Bytes of a message in a packet, and in the first one of a response.
+    /// Message bytes in a packet, and in the first packet of a response.
     pub(super) payload: u32,
     pub(super) eager: u32,
-    /// Of an empty request.
+    /// Layout of an empty request, to be adapted to a size.
     pub(super) layout: PacketLayout,
     pub(super) charges: Charges,
 }
 
 impl Cut {
-    /// Messages in datagrams of so many bytes, in a session whose responses begin with up to `eager` bytes and that has these
-    /// charges for datagrams of another size.
+    /// Cuts messages into datagrams of `datagram` bytes. A response starts with at most `eager`
+    /// bytes. `charges` are the session's, for datagrams of any size.
     pub(super) fn new(datagram: u32, eager: u32, charges: &Charges) -> Self {
         let payload = datagram - charges.overhead() as u32;
         let eager = eager.min(payload);
@@ -28,17 +29,18 @@ impl Cut {
         }
     }
 
-    /// The same session's in datagrams of another size, where responses begin with up to `eager` bytes.
+    /// The same session's messages in datagrams of another size, where responses start with at most
+    /// `eager` bytes.
     pub(super) fn for_datagram(&self, datagram: u32, eager: u32) -> Self {
         Self::new(datagram, eager, &self.charges)
     }
 
-    /// Bytes of a full packet.
+    /// Bytes of a full packet, overhead included.
     pub(super) fn datagram(&self) -> u32 {
         self.payload + self.charges.overhead() as u32
     }
 
-    /// Of a response of so many bytes.
+    /// The layout of a response of `size` bytes.
     pub(super) fn response(&self, size: u32) -> PacketLayout {
         PacketLayout::new(size, self.eager, self.payload)
     }

@@ -1,4 +1,4 @@
-//! What the table of sessions does after a step of one of them.
+//! What the table of sessions does after a step of a session.
 
 use super::reservation::Charges;
 use crate::protocol::Cause;
@@ -11,31 +11,31 @@ pub(super) enum Followup {
     None,
     /// Look up the path to its server.
     Route,
-    /// The server has accepted it, on these terms.
+    /// The server has accepted the session on these terms.
     Open(Box<Terms>),
-    /// The server has accepted it on terms that were not offered: drop the packet, end the session.
+    /// The server has accepted on terms that were not offered: drop the packet, end the session.
     Refuse,
-    /// It has ended.
+    /// The session has ended.
     End(Cause),
 }
 
-/// What the two sides have agreed upon.
+/// What client and server have agreed upon for a session.
 pub(super) struct Terms {
     pub(super) server: ConnectionId,
-    /// Which member of the server's group.
+    /// Index of the server's endpoint in its group.
     pub(super) steer: u8,
     pub(super) flags: Flags,
     pub(super) credits: u16,
     pub(super) window: u32,
     pub(super) eager: u32,
-    /// What both ends can take, in bytes.
+    /// Bytes of the largest datagram that both ends can take.
     pub(super) max_datagram: u32,
-    /// The path carries as much, both ways, or is taken to.
+    /// The path has proved to carry such datagrams both ways, or is assumed to.
     pub(super) is_proven: bool,
     pub(super) max_request: u32,
-    /// Of such datagrams.
+    /// For datagrams of `max_datagram` bytes.
     pub(super) charges: Charges,
     pub(super) link: Link,
-    /// From `Open` to `Opened`, in nanoseconds, if it is known to which `Open` that was the answer.
+    /// From `Open` to `Opened`, in ns; `None` if several `Open`s were sent.
     pub(super) round_trip: Option<u64>,
 }

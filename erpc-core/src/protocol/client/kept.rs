@@ -1,21 +1,21 @@
-//! Large responses that the server keeps until it is told that the client has them.
+//! Large responses that the server keeps until the client has confirmed them.
 
 use std::time::Duration;
 
 use crate::protocol::index::{SlotIndex, SlotSet};
 use crate::time::Instant;
 
-/// For responses larger than this the client tells the server that it may drop them; smaller ones are
-/// not worth a packet and stay in their slot until the next request. In bytes.
+/// Bytes. The client confirms larger responses, so that the server can drop them. Smaller ones do
+/// not justify a packet and stay in their slot until the next request.
 pub(in crate::protocol) const KEPT_SMALL: u32 = 512;
 
-/// The slots whose last response the server may still keep. The slot's next request tells the server, or, one timeout
-/// later, a `Done`.
+/// The slots whose last response the server may still keep. The slot's next request confirms it or,
+/// one timeout later, a `Done`.
 #[derive(Debug)]
 pub(super) struct KeptResponses {
-    /// The server is to be told.
+    /// Slots to be named in a `Done`.
     owed: SlotSet,
-    /// The server was told by a `Done`, which may have been lost.
+    /// Slots named in a `Done`, which may have been lost.
     told: SlotSet,
     told_at: Instant,
 }
@@ -25,7 +25,7 @@ impl KeptResponses {
         Self { owed: SlotSet::EMPTY, told: SlotSet::EMPTY, told_at: now }
     }
 
-    /// The server is to be told about this slot.
+    /// The client owes the server a `Done` for this slot.
     pub(super) fn owe(&mut self, slot: SlotIndex) {
         self.owed.insert(slot);
     }
@@ -34,15 +34,16 @@ impl KeptResponses {
         self.owed.contains(slot)
     }
 
-    /// A new request in the slot tells the server.
+    /// A new request in the slot confirms its last response.
     #[inline(always)]
     pub(super) fn superseded(&mut self, slot: SlotIndex) {
         self.owed.remove(slot);
         self.told.remove(slot);
     }
 
-    /// The slots to name in a `Done`, of those that are `free`: slots that are owed and, in case the last `Done` was
-    /// lost, an `interval` later once more those that it named.
+    /// The slots to name in a `Done` now, out of those that are `free`: slots that are owed and,
+    /// one `interval` after the last `Done`, once more the slots that it named, in case it was
+    /// lost.
     pub(super) fn due(&mut self, now: Instant, interval: Duration, free: SlotSet) -> SlotSet {
         let fresh = self.owed.intersection(free);
         let told = self.told.intersection(free);

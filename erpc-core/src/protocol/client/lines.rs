@@ -1,4 +1,4 @@
-//! What calls of several sessions compete for, and the lines in which they wait for it.
+//! What calls of several sessions compete for, and the lines (queues) in which they wait for it.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -15,7 +15,7 @@ use crate::time::Instant;
 use crate::transport::Route;
 use crate::wire::{ReplyInfo, RequestNumber};
 
-/// A call that waits. Names nothing any more once the call has ended.
+/// A call that waits. Refers to no call once that call has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Waiter {
     pub(super) index: SessionIndex,
@@ -23,17 +23,16 @@ pub(super) struct Waiter {
     pub(super) number: RequestNumber,
 }
 
-/// Which line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LineId {
-    /// For room at a server.
+    /// Calls that wait for room in a server's window.
     Peer(PeerIndex),
-    /// For room for replies here.
+    /// Calls that wait for room for replies in this endpoint's receive queue.
     Room,
 }
 
 impl LineId {
-    /// What is waited for in it.
+    /// What the calls in this line wait for.
     pub(super) fn lack(self) -> Blocked {
         match self {
             Self::Peer(_) => Blocked::Window,
@@ -42,12 +41,12 @@ impl LineId {
     }
 }
 
-/// Calls in the order in which they began to wait. A place whose call has ended, or has got what it lacked in another
-/// way, is passed over when its turn comes.
+/// Calls in the order in which they began to wait. A place is skipped when its turn comes if its
+/// call has ended, or has already got what it lacked.
 #[derive(Default)]
 struct Line {
     places: VecDeque<Waiter>,
-    /// Calls that wait.
+    /// Calls that wait. `places` may have more entries.
     waiting: u32,
 }
 
@@ -62,7 +61,7 @@ impl Line {
         self.waiting += 1;
     }
 
-    /// A call does not wait any more. The last one takes the passed-over places with it.
+    /// A call does not wait any more. When the last one leaves, all places are cleared.
     fn leave(&mut self) {
         debug_assert!(self.waiting > 0, "a call that leaves has waited");
         self.waiting = self.waiting.saturating_sub(1);
@@ -71,8 +70,8 @@ impl Line {
         }
     }
 
-    /// Removes the place of a call that ends. Such a call came last, or has waited for longest: its place is searched for
-    /// at both ends, and left if it is further inside.
+    /// Removes the place of a call that ends. Such a call is usually the newest or the oldest one,
+    /// so only both ends are searched. A place further inside stays, and is skipped later.
     fn vacate(&mut self, place: Waiter) {
         const LOOKED_AT: usize = 64;
         let tail = self.places.len().saturating_sub(LOOKED_AT).max(LOOKED_AT);
@@ -83,21 +82,22 @@ impl Line {
     }
 }
 
-/// What is on its way to one endpoint of a server, by all sessions to it.
+/// One server endpoint: what all sessions to it have in flight there, and its silence.
 struct Peer<R> {
-    /// Its address and place in its group.
+    /// Its address and its index in its group.
     key: (R, u8),
     sessions: u32,
     window: Capacity,
     line: Line,
-    /// In the list of peers whose waiting calls may go on.
+    /// Listed in `ready_peers`: its waiting calls may be resumed.
     ready: bool,
     probing: Probing,
-    /// Sessions to be looked at when a probe is answered.
+    /// Sessions to check when a probe is answered.
     overdue: Vec<SessionIndex>,
-    /// What was sent after this, once it is answered, passes calls of these sessions.
+    /// When the earliest overdue call of these sessions was sent. An answer to a packet sent later
+    /// passes it. [`Instant::NEVER`] if no call is overdue.
     overdue_since: Instant,
-    /// `None` while none of its methods has been slow.
+    /// `None` while no method of the server is known to be slow.
     method_times: Option<Box<MethodTimes>>,
 }
 
@@ -117,28 +117,28 @@ impl<R> Peer<R> {
         self.method_times.is_some()
     }
 
-    /// The sessions with overdue calls are to be looked at.
+    /// Lists the sessions with overdue calls for checking.
     fn rouse(&mut self, roused: &mut Vec<SessionIndex>) {
         self.overdue_since = Instant::NEVER;
         roused.append(&mut self.overdue);
     }
 }
 
-/// A server endpoint while no call waits for room there, nor for room here.
+/// A server endpoint for which no call waits, while no call waits for room here either.
 pub(super) struct Uncontended<'a, R> {
     peer: &'a mut Peer<R>,
     room: &'a mut Capacity,
 }
 
 impl<R> Uncontended<'_, R> {
-    /// Takes what a plain call costs. False, with nothing taken, if there is not enough of it.
+    /// Reserves what a plain call costs. On failure, reserves nothing and returns false.
     #[inline(always)]
     pub(super) fn take(self, credits: &mut Credits, cost: Cost) -> bool {
         Flow::new(credits, &mut self.peer.window, self.room).take(cost).is_ok()
     }
 
-    /// The reply to a plain call has come, which gives back what it cost. Returns whether some of the peer's methods are
-    /// known to be slow.
+    /// The reply to a plain call has arrived: releases its cost. Returns whether some of the peer's
+    /// methods are known to be slow.
     #[inline(always)]
     pub(super) fn on_reply(self, info: ReplyInfo, credits: &mut Credits, cost: Cost) -> bool {
         self.peer.on_reply_info(info);
@@ -147,24 +147,24 @@ impl<R> Uncontended<'_, R> {
     }
 }
 
-/// The server endpoints that sessions go to, the room for replies, the lines for both, and what is to be done at the end
-/// of the burst.
+/// The server endpoints of all sessions, the room for replies, the lines for both, and the work to
+/// do at the end of the burst.
 pub(super) struct Lines<R> {
     peers: Table<PeerIndex, Peer<R>>,
-    /// By address and place in their group.
+    /// Peers by address and index in their group.
     peer_index: HashMap<(R, u8), PeerIndex, KeyedHasher>,
     /// This endpoint's room for replies.
     room: Capacity,
     room_line: Line,
-    /// Peers whose window has opened while calls wait for it.
+    /// Peers at which capacity was released while calls wait for it.
     ready_peers: Vec<PeerIndex>,
-    /// Sessions that got credits back for which calls wait.
+    /// Sessions that may have got credits back while their calls wait for one. May hold duplicates.
     released: Vec<SessionIndex>,
-    /// Sessions to be looked at, as the probe of their peer was answered.
+    /// Sessions to check because the probe of their peer was answered.
     roused: Vec<SessionIndex>,
-    /// Responses to be asked on for.
+    /// Responses to pull at the end of the burst.
     pulls: Vec<Waiter>,
-    /// Sessions that wait for their next departure, one entry each.
+    /// Sessions whose calls wait for a departure, one entry each.
     departures: PaceWheel,
 }
 
@@ -185,7 +185,7 @@ impl<R: Route> Lines<R> {
 
     // Capacities.
 
-    /// How much of the receive queue is for replies.
+    /// How much of the receive queue is reserved for replies, in charge units.
     pub(super) fn room(&self) -> u32 {
         self.room.limit()
     }
@@ -198,7 +198,7 @@ impl<R: Route> Lines<R> {
         self.peers[peer].window.limit()
     }
 
-    /// A session to the server endpoint `steer` of the group at `route` opens.
+    /// Adds a session to the server endpoint `steer` of the group at `route`. Returns its peer.
     pub(super) fn join_peer(&mut self, route: R, steer: u8, window: u32) -> PeerIndex {
         let peers = &mut self.peers;
         let key = (route, steer);
@@ -221,7 +221,7 @@ impl<R: Route> Lines<R> {
         key
     }
 
-    /// A session has ended, which has given back what it took.
+    /// A session has ended, and has released its reservations. The last one removes the peer.
     pub(super) fn leave_peer(&mut self, key: PeerIndex) {
         let peer = &mut self.peers[key];
         peer.sessions -= 1;
@@ -235,13 +235,13 @@ impl<R: Route> Lines<R> {
         }
     }
 
-    /// A reply tells the peer's window, or does not.
+    /// Takes over the peer's window if the reply carries it.
     #[inline(always)]
     pub(super) fn on_reply_info(&mut self, peer: PeerIndex, info: ReplyInfo) {
         self.peers[peer].on_reply_info(info);
     }
 
-    /// The peer, if no call waits for room there nor for room here.
+    /// The peer, if no call waits for room there or for room here.
     #[inline(always)]
     pub(super) fn uncontended(&mut self, peer: PeerIndex) -> Option<Uncontended<'_, R>> {
         let peer = &mut self.peers[peer];
@@ -249,29 +249,30 @@ impl<R: Route> Lines<R> {
         is_empty.then_some(Uncontended { peer, room: &mut self.room })
     }
 
-    /// What limits a session, with its credits.
+    /// The capacities that limit a session.
     #[inline(always)]
     pub(super) fn flow<'a>(&'a mut self, credits: &'a mut Credits, peer: PeerIndex) -> Flow<'a> {
         Flow::new(credits, &mut self.peers[peer].window, &mut self.room)
     }
 
-    // Silence.
+    // Overdue calls and probes.
 
-    /// A packet that left for the peer at `sent_at` was answered: see [`Probing::note_answer`]. Returns whether
-    /// [`Self::on_answer`] is to be told.
+    /// A packet that was sent to the peer at `sent_at` was answered: see [`Probing::note_answer`].
+    /// Returns whether to call [`Self::on_answer`].
     #[inline(always)]
     pub(super) fn note_answer(&mut self, peer: PeerIndex, sent_at: Instant) -> bool {
         let peer = &mut self.peers[peer];
         peer.probing.note_answer(sent_at) | (sent_at > peer.overdue_since)
     }
 
-    /// The same for a second copy.
+    /// As [`Self::note_answer`], for the second copy of a packet.
     pub(super) fn note_copys_answer(&mut self, peer: PeerIndex, sent_at: Instant) -> bool {
         let peer = &mut self.peers[peer];
         peer.probing.note_copys_answer(sent_at) | (sent_at > peer.overdue_since)
     }
 
-    /// The same while a probe is out, or if the answer passes overdue calls, with what such a packet waits for, in nanoseconds.
+    /// A packet was answered while a probe was out, or its answer passes overdue calls. `timeout`
+    /// is the timeout of such a packet, in ns.
     #[cold]
     pub(super) fn on_answer(
         &mut self,
@@ -285,7 +286,7 @@ impl<R: Route> Lines<R> {
         peer.rouse(&mut self.roused);
     }
 
-    /// A call was answered that was sent more than once; see [`Probing::on_ambiguous_answer`].
+    /// A call that was sent more than once was answered; see [`Probing::on_ambiguous_answer`].
     pub(super) fn on_ambiguous_answer(
         &mut self,
         key: PeerIndex,
@@ -301,7 +302,7 @@ impl<R: Route> Lines<R> {
         }
     }
 
-    /// A session's peer does not know it any more: the other sessions ask, too.
+    /// The peer does not know one of its sessions any more: the other sessions ping it, too.
     pub(super) fn on_reset(&mut self, key: PeerIndex, now: Instant) {
         let peer = &mut self.peers[key];
         peer.probing.on_reset(now);
@@ -316,8 +317,8 @@ impl<R: Route> Lines<R> {
         &mut self.peers[peer].probing
     }
 
-    /// A session has calls that are overdue, the earliest sent at `since`, which wait for what answers tell. It may have been
-    /// listed before.
+    /// A session has overdue calls, the earliest sent at `since`, which wait for an answer that
+    /// passes them. [`Instant::ZERO`]: any answer counts. `is_listed`: it is already listed.
     pub(super) fn rouse_later(
         &mut self,
         key: PeerIndex,
@@ -332,19 +333,18 @@ impl<R: Route> Lines<R> {
         }
     }
 
-    /// A session ends that is listed.
+    /// A listed session ends.
     pub(super) fn rouse_no_more(&mut self, key: PeerIndex, index: SessionIndex) {
         self.peers[key].overdue.retain(|listed| *listed != index);
         self.roused.retain(|listed| *listed != index);
     }
 
-    /// A session whose calls need not wait for a probe any more.
+    /// The next session to check because its peer's probe was answered.
     #[inline]
     pub(super) fn next_roused(&mut self) -> Option<SessionIndex> {
         self.roused.pop()
     }
 
-    /// Whether some of the peer's methods are known to be slow.
     pub(super) fn has_slow_methods(&self, peer: PeerIndex) -> bool {
         self.peers[peer].has_slow_methods()
     }
@@ -354,7 +354,7 @@ impl<R: Route> Lines<R> {
         self.change_times(peer, |times| times.record(now, told, floor));
     }
 
-    /// How long a call of this method waits for the peer that was sent last at `sent_at`.
+    /// How much longer a call of this method, last sent at `sent_at`, waits for its answer.
     pub(super) fn method_wait(
         &self,
         key: PeerIndex,
@@ -367,9 +367,9 @@ impl<R: Route> Lines<R> {
         times.map_or(Wait::NONE, |times| times.get(now, method, peer.probing.is_passed(sent_at)))
     }
 
-    /// A call of this method is sent again that was passed; see [`MethodTimes::ask`].
+    /// A passed call of this method is sent again; see [`MethodTimes::ask`].
     pub(super) fn ask_method(&mut self, peer: PeerIndex, now: Instant, method: u32, rtt: u64) {
-        // While calls wait in a line, nothing is held back: an answer gives them room.
+        // While calls wait in a line, no call is held back: its answer releases capacity.
         if self.are_empty(peer)
             && let Some(times) = &mut self.peers[peer].method_times
         {
@@ -377,7 +377,7 @@ impl<R: Route> Lines<R> {
         }
     }
 
-    /// The handler of a call has run for as long as was `told`; see [`MethodTimes::runs`].
+    /// The handler of a call has run for the time in `told`; see [`MethodTimes::runs`].
     pub(super) fn method_runs(&mut self, peer: PeerIndex, now: Instant, told: &Told, floor: u64) {
         let holds_on = self.are_empty(peer);
         self.change_times(peer, |times| {
@@ -388,7 +388,7 @@ impl<R: Route> Lines<R> {
         });
     }
 
-    /// Changes the peer's times by method. They are dropped once no method is slow.
+    /// Changes the peer's handler times. Drops them once no method is slow.
     fn change_times(&mut self, peer: PeerIndex, change: impl FnOnce(&mut MethodTimes)) {
         let kept = &mut self.peers[peer].method_times;
         let times = kept.get_or_insert_with(|| Box::new(MethodTimes::new()));
@@ -398,9 +398,9 @@ impl<R: Route> Lines<R> {
         }
     }
 
-    // Waiting.
+    // Lines.
 
-    /// Whether no call waits for room at the peer, nor for room here.
+    /// Whether no call waits for room at the peer or for room here.
     #[inline(always)]
     pub(super) fn are_empty(&self, peer: PeerIndex) -> bool {
         self.is_empty(LineId::Peer(peer)) && self.is_empty(LineId::Room)
@@ -421,47 +421,48 @@ impl<R: Route> Lines<R> {
         }
     }
 
-    /// A call joins a line, at its end.
+    /// Appends a call to a line.
     pub(super) fn join(&mut self, line: LineId, waiter: Waiter) {
         if let Some(line) = self.line(line) {
             line.join(waiter);
         }
     }
 
-    /// A call that waited in a line does not any more: it goes on, or is answered.
+    /// A call in a line does not wait any more: it was resumed, answered or has ended.
     pub(super) fn leave(&mut self, line: LineId) {
         if let Some(line) = self.line(line) {
             line.leave();
         }
     }
 
-    /// A call that has left a line has ended early: it need not keep its place.
+    /// A call that has left a line has ended early: its place can be removed.
     pub(super) fn vacate(&mut self, line: LineId, place: Waiter) {
         if let Some(line) = self.line(line) {
             line.vacate(place);
         }
     }
 
-    /// Places in the line.
+    /// Places in the line, including those to be skipped.
     pub(super) fn places(&mut self, line: LineId) -> usize {
         self.line(line).map_or(0, |line| line.places.len())
     }
 
-    /// Takes the first place out of a line, whose call may have ended.
+    /// Removes the first place of a line. Its call may have ended.
     pub(super) fn pop(&mut self, line: LineId) -> Option<Waiter> {
         self.line(line)?.places.pop_front()
     }
 
-    /// A call that was served has joined its line again: its place is the first one.
+    /// A call that was served had to join its line again: its place moves to the front.
     pub(super) fn back_to_front(&mut self, line: LineId) {
         if let Some(line) = self.line(line) {
             line.places.rotate_right(1);
         }
     }
 
-    // What is done at the end of the burst.
+    // Work for the end of the burst.
 
-    /// Something was released at a peer: if calls wait for it, they go on when the burst ends.
+    /// Capacity was released at a peer: if calls wait for it, they are resumed at the end of the
+    /// burst.
     #[inline(always)]
     pub(super) fn note_release(&mut self, key: PeerIndex) {
         let peer = &mut self.peers[key];
@@ -471,17 +472,20 @@ impl<R: Route> Lines<R> {
         }
     }
 
-    /// A peer whose waiting calls may go on.
+    /// The next peer whose waiting calls may be resumed.
     pub(super) fn next_ready(&mut self) -> Option<PeerIndex> {
         let key = self.ready_peers.pop()?;
         self.peers[key].ready = false;
         Some(key)
     }
 
-    /// A session may have got a credit back: its calls that wait for one go on when the burst is over.
+    /// A session may have got a credit back: its calls that wait for one are resumed at the end of
+    /// the burst.
     ///
-    /// If each credit return fed the next in line, that call would send as few packets as it is for, and be answered
-    /// for those alone: runs that were cut short once would stay short, down to a credit return for every 4 packets.
+    /// If each credit return resumed the next call in line, that call could send only as many
+    /// packets as were just acknowledged, and get a credit return for only those. Runs that once
+    /// became short would stay short (a silly window), down to one credit return for every 4
+    /// packets.
     #[inline]
     pub(super) fn feed_later(&mut self, index: SessionIndex, credits: &Credits) {
         if credits.is_short() && self.released.last() != Some(&index) {
@@ -489,19 +493,19 @@ impl<R: Route> Lines<R> {
         }
     }
 
-    /// Sessions to be fed. They may be listed more than once.
+    /// Takes the sessions whose waiting calls are to be resumed. May hold duplicates.
     pub(super) fn take_released(&mut self) -> Vec<SessionIndex> {
         std::mem::take(&mut self.released)
     }
 
-    /// Gives the list's memory back.
+    /// Returns the list's memory for reuse.
     pub(super) fn return_released(&mut self, mut list: Vec<SessionIndex>) {
         debug_assert!(self.released.is_empty());
         list.clear();
         self.released = list;
     }
 
-    /// A response is to be asked on for.
+    /// Lists a response to be pulled at the end of the burst.
     pub(super) fn pull_later(&mut self, waiter: Waiter) {
         self.pulls.push(waiter);
     }
@@ -518,7 +522,7 @@ impl<R: Route> Lines<R> {
 
     // Departures.
 
-    /// A session's calls go on at its next departure, if any wait for it.
+    /// If calls of a session wait for its next departure, arms the wheel for it.
     pub(super) fn wait_for_departure(
         &mut self,
         now: Instant,
@@ -530,32 +534,32 @@ impl<R: Route> Lines<R> {
             return;
         }
         let next = pacer.await_next();
-        // A departure stays armed when the last call that waits for it leaves.
+        // An entry stays armed when the last call that waits for it leaves.
         if !self.departures.is_armed(id) {
             self.departures.begin(now);
             self.departures.arm(id, next);
         }
     }
 
-    /// A session ends.
+    /// A session ends: disarms its entry.
     pub(super) fn cancel_departure(&mut self, index: SessionIndex) {
         self.departures.cancel(TimerId(index.get()));
     }
 
-    /// The next session whose departure has come.
+    /// The next session whose departure is due.
     #[inline]
     pub(super) fn depart(&mut self, now: Instant) -> Option<SessionIndex> {
         self.departures.expire(now).map(|TimerId(index)| SessionIndex::new(index))
     }
 
-    /// When the next session may send, [`Instant::NEVER`] if none waits.
+    /// When the next paced session may send; [`Instant::NEVER`] if none waits.
     pub(super) fn next_departure(&self) -> Instant {
         self.departures.next()
     }
 
     // Checks.
 
-    /// How many places in lines are taken.
+    /// Number of occupied places in all lines.
     #[cfg(test)]
     pub(super) fn taken_places(&self) -> usize {
         let lines = self.peers.iter().map(|(_, peer)| peer.line.places.len());
@@ -570,7 +574,6 @@ impl<R: Route> Lines<R> {
         self.released.contains(&index)
     }
 
-    /// Every line and its length.
     fn all_lines(&self) -> impl Iterator<Item = (LineId, &Line)> {
         let peers = self.peers.iter().map(|(key, peer)| (LineId::Peer(key), &peer.line));
         peers.chain([(LineId::Room, &self.room_line)])
@@ -585,15 +588,15 @@ impl<R: Route> Lines<R> {
         places
     }
 
-    /// Checks sums over all sessions: of what they have reserved, and of their calls that wait.
+    /// Checks the sums over all sessions: their reservations, and their waiting calls.
     pub(super) fn check_invariants(&self, sums: &Sums) {
-        assert_eq!(sums.room, self.room.taken(), "room conserves");
-        assert_eq!(self.peer_index.len(), self.peers.len(), "peers are found by their address");
+        assert_eq!(sums.room, self.room.taken(), "reserved room adds up");
+        assert_eq!(self.peer_index.len(), self.peers.len(), "each peer has one entry in the index");
         for (key, peer) in self.peers.iter() {
             assert!(peer.sessions > 0, "a peer has sessions");
             let sum = sums.peers.get(&key).copied().unwrap_or_default();
-            assert_eq!(sum.window, peer.window.taken(), "the window conserves");
-            assert_eq!(sum.sessions, peer.sessions, "a peer goes with its last session");
+            assert_eq!(sum.window, peer.window.taken(), "reserved window adds up");
+            assert_eq!(sum.sessions, peer.sessions, "a peer counts its sessions");
             assert_eq!(sum.waiting, peer.line.waiting, "waiting calls are counted");
             assert!(
                 peer.line.is_empty() || peer.ready || peer.window.taken() > 0,
@@ -605,7 +608,7 @@ impl<R: Route> Lines<R> {
     }
 }
 
-/// What all sessions together have reserved, and how many of their calls wait.
+/// What all sessions together have reserved, and the number of their waiting calls.
 #[derive(Default)]
 pub(super) struct Sums {
     pub(super) room: u32,
@@ -613,7 +616,7 @@ pub(super) struct Sums {
     pub(super) peers: std::collections::BTreeMap<PeerIndex, PeerSums>,
 }
 
-/// At one peer.
+/// The part of [`Sums`] at one peer.
 #[derive(Clone, Copy, Default)]
 pub(super) struct PeerSums {
     pub(super) sessions: u32,
@@ -629,7 +632,7 @@ mod tests {
     use crate::protocol::ids::IdSource;
     use crate::transport::mem::MemRoute;
 
-    /// How long it takes to leave eight of so many peers, or of half as many: the quickest such eight.
+    /// The shortest time to remove eight peers, measured over the first half of `peers` peers.
     fn leaving(peers: u32) -> Duration {
         let mut lines = Lines::new(1 << 20, IdSource::new((1, 2)).table_hasher());
         let keys: Vec<_> = (0..peers).map(|at| lines.join_peer(MemRoute::new(at), 0, 1)).collect();
@@ -639,7 +642,7 @@ mod tests {
             eight.iter().for_each(|key| lines.leave_peer(*key));
             began.elapsed()
         });
-        let quickest = eights.min().expect("some");
+        let quickest = eights.min().expect("at least eight peers");
         let rest = first.chunks_exact(8).remainder().iter().chain(rest);
         rest.for_each(|key| lines.leave_peer(*key));
         assert!(lines.peers.iter().next().is_none() && lines.peer_index.is_empty());
@@ -647,9 +650,9 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_left_as_quickly_among_thousands_as_among_hundreds() {
-        // A process that takes the core away lengthens some of the hundreds of eights, not the quickest.
-        let quickest = |peers| (0..5).map(|_| leaving(peers)).min().expect("some");
+    fn a_peer_is_removed_as_quickly_among_thousands_as_among_hundreds() {
+        // Preemption lengthens some of the samples of eight, but not the shortest one.
+        let quickest = |peers| (0..5).map(|_| leaving(peers)).min().expect("five runs");
         let (few, many) = (quickest(500), quickest(16_000));
         assert!(many < few * 8, "{few:?} among 500 peers, {many:?} among 16,000");
     }

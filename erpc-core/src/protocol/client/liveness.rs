@@ -1,4 +1,4 @@
-//! Whether the server of a session is there.
+//! Whether the server of a session is alive.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use crate::mutants::mutant;
 use crate::protocol::config::{EndpointConfig, LEAST_PINGS};
 use crate::time::Instant;
 
-/// When the server was heard, and asked for a sign of life.
+/// When the server was last heard, and last pinged.
 #[derive(Debug)]
 pub(super) struct Liveness {
     last_heard: Instant,
     last_ping: Instant,
-    /// Pings without an answer.
+    /// Pings in a row without an answer.
     unanswered: u8,
-    /// This session's own part of the ping interval, in 2,048ths: sessions that were opened in one instant must not ask
-    /// in step.
+    /// This session's random extra part of the ping interval, in 2,048ths, so that sessions opened
+    /// at the same time do not ping in step.
     spread: u32,
 }
 
 impl Liveness {
-    /// The server has just opened the session; `generation` is the session's.
+    /// A session that its server has just accepted. `generation` is the session's.
     pub(super) fn new(now: Instant, generation: u32) -> Self {
         Self { last_heard: now, last_ping: now, unanswered: 0, spread: generation & 0xFF }
     }
 
-    /// A packet came. Returns whether it is the first of its burst.
+    /// A packet arrived. Returns whether it is the first one of its burst.
     #[inline(always)]
     pub(super) fn heard(&mut self, now: Instant) -> bool {
         let first = self.last_heard != now;
@@ -32,13 +32,14 @@ impl Liveness {
         first
     }
 
-    /// This endpoint was away until now and cannot have heard the server: it counts as heard at `since`.
+    /// This endpoint was stopped until now and could not receive: the server counts as heard at
+    /// `since`.
     pub(super) fn back(&mut self, since: Instant) {
         self.last_heard = self.last_heard.max(since);
         self.unanswered = 0;
     }
 
-    /// A ping goes out. Returns how many have, without an answer.
+    /// A ping is sent. Returns the number of pings in a row without an answer, this one included.
     pub(super) fn ping(&mut self, now: Instant) -> u8 {
         let again = self.last_ping > self.last_heard;
         self.unanswered = if again { self.unanswered.saturating_add(1) } else { 1 };
@@ -46,7 +47,8 @@ impl Liveness {
         self.unanswered
     }
 
-    /// When the ping was sent that a pong of this nonce answers, if it is the last one.
+    /// When the ping was sent that a pong with this nonce answers; `None` unless it is the last
+    /// ping.
     pub(super) fn answered_ping(&self, nonce: u32) -> Option<Instant> {
         let is_last = self.unanswered > 0 && u32::from(self.unanswered) == nonce;
         is_last.then_some(self.last_ping)
@@ -57,12 +59,12 @@ impl Liveness {
         self.last_heard > then
     }
 
-    /// Whether the server was neither heard nor asked since.
+    /// Whether the server was neither heard nor pinged since `then`.
     pub(super) fn is_older_than(&self, then: Instant) -> bool {
         self.last_heard < then && self.last_ping < then
     }
 
-    /// How long a silence lasts before the session asks: up to an eighth longer than configured.
+    /// The silence after which the session sends a ping: up to an eighth longer than configured.
     pub(super) fn interval(&self, config: &EndpointConfig) -> Duration {
         config.ping_interval + config.ping_interval / 2_048 * self.spread
     }
@@ -76,7 +78,7 @@ impl Liveness {
         }
     }
 
-    /// When the silence so far will have lasted for the liveness timeout.
+    /// When the current silence reaches the liveness timeout.
     fn death(&self, config: &EndpointConfig) -> Instant {
         let halves = if mutant!(LivenessHalved) { 2 } else { 1 };
         self.last_heard + config.liveness_timeout / halves
@@ -88,7 +90,7 @@ impl Liveness {
             && self.unanswered >= LEAST_PINGS
     }
 
-    /// When the session needs looking at.
+    /// When the session's timer must check its liveness.
     pub(super) fn due(&self, now: Instant, config: &EndpointConfig) -> Instant {
         let (ping, death) = (self.ping_at(config), self.death(config));
         if death > now { ping.min(death) } else { ping }

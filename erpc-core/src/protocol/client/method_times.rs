@@ -1,94 +1,96 @@
-//! How long a server's handlers take, method by method.
+//! How long a server's handlers take, per method.
 //!
-//! An answer tells how long the server had the request. That includes what its loop was away, which says nothing of the
-//! method. So two times are kept of each slow method, for two questions:
+//! An answer tells how long the server had the request. That time includes the absence of the
+//! server's event loop, which says nothing about the method. So each slow method has two recorded
+//! times, for two questions:
 //!
-//! - A later call was answered, and this one was not: is it lost, or does its handler take long? The client waits for as
-//!   long as such answers took *that came after later ones*, at most, within the last one to two seconds. A server that
-//!   is away delays all answers, and changes their order no more than a path does.
-//! - No later call was answered: is the server away, or does the handler take long that it runs? The client waits for the
-//!   longest time told, less an eighth with every response of the method: what the server's absence added to one
-//!   answer is forgotten some twenty responses later.
+//! - A later call was answered, and this one was not: is it lost, or is its handler slow? The
+//!   client waits for the longest time of *overtaken* answers within the last one to two seconds. A
+//!   server that is away delays all answers, and changes their order no more than a path does.
+//! - No later call was answered: is the server away, or is the handler slow? The client waits for
+//!   the longest time told, less an eighth with every response of the method. So the time that an
+//!   absence of the server added to one answer is forgotten some twenty responses later.
 //!
-//! Both are bounded, and forgotten two seconds after the last answer. A call is *passed* if a later one was answered; its
-//! answer, when it comes, is *overtaken*.
+//! Both times are capped, and forgotten two seconds after the last answer. A call is *passed* if a
+//! later call was answered. If its own answer still arrives, that answer is *overtaken*.
 
 use super::recent_max::{self, RecentMax};
 use crate::mutants::mutant;
 use crate::protocol::rtt::MAX_RTO;
 use crate::time::Instant;
 
-/// Methods of one server whose times are kept. If more are slow at a time, the quickest of them is forgotten: its calls are
-/// probed.
+/// Cap of the methods of one server with recorded times. If more are slow at the same time, the
+/// quickest of them is forgotten, and its calls are probed.
 const METHODS: usize = 16;
 
-/// The server's own time adds so many floors to a timeout at most, if the server answers probes, and never more than the
-/// ceiling. Up to there the client waits, as probes of a slow server cost packets; beyond, a probe costs less than a late
-/// recovery.
+/// Cap of the server's own time in a timeout, in floors of the timeout, if the server answers
+/// probes; also never above the ceiling. Up to the cap the client waits, as probes of a slow server
+/// cost packets; beyond it, a probe costs less than a late recovery.
 const MOST_FLOORS: u64 = 8;
 
-/// Passed calls may wait for so many floors, while they keep no other call waiting. If a method takes longer than that, a
-/// question has to be sent anyway, so it goes out after [`MOST_FLOORS`].
+/// Cap for passed calls, in floors, while they keep no other call waiting. If a method takes longer
+/// than that, a packet has to be sent anyway, so it is sent after [`MOST_FLOORS`].
 const MOST_FLOORS_OVERTAKEN: u64 = 32;
 
-/// The longest time of some answers is exceeded soon: a call waits longer by this part of it.
+/// A recorded maximum is often exceeded soon, so a call waits longer by 1/`MARGIN` of it.
 const MARGIN: u64 = 4;
 
-/// A time below this part of the floor is not kept: the floor covers it.
+/// Times up to 1/`NOTABLE` of the floor are not recorded: the floor covers them.
 const NOTABLE: u64 = 4;
 
-/// The least time of a server's own that is worth a note, in nanoseconds.
+/// The server's processing times above this, in ns, are recorded.
 #[inline(always)]
 pub(super) fn notable(floor: u64) -> u64 {
     floor / NOTABLE
 }
 
-/// A call waits at most so much longer while others of its method ask, in nanoseconds: it may be the one that is lost.
+/// Cap, in ns, of the extra wait of a call while other calls of its method are sent again to ask:
+/// it may be the lost one.
 pub(super) fn most_held(floor: u64) -> u64 {
     (floor * MOST_FLOORS).min(MAX_RTO)
 }
 
-/// What an answer tells of its method.
+/// What an answer tells about its method.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     pub(super) method: u32,
-    /// The server had the request for so many nanoseconds.
+    /// How long the server has had the request, in ns.
     pub(super) nanos: u64,
-    /// And still has it: the handler takes longer than that.
+    /// The server still has it: the handler takes longer than `nanos`.
     pub(super) runs_on: bool,
-    /// A later call was answered before.
+    /// A later call was answered before this one.
     pub(super) overtaken: bool,
-    /// The call's probes, of which there were some, have gone without an answer until now. An unresponsive server is waited
+    /// The call was probed, and no probe was answered until now. An unresponsive server is waited
     /// for, not probed: it may be away for as long as the ceiling.
     pub(super) probes_unanswered: bool,
 }
 
-/// What the slow methods of one server have lately taken.
+/// The recorded times of one server's slow methods.
 #[derive(Debug)]
 pub(super) struct MethodTimes {
     times: [MethodTime; METHODS],
-    /// So many of them, the first ones, are in use.
+    /// The first `len` entries of `times` are in use.
     len: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct MethodTime {
     method: u32,
-    /// Of answers that were overtaken.
+    /// Times of overtaken answers.
     overtaken: RecentMax,
-    /// Of all answers, fading with each, and when it was told last.
+    /// The longest time of all answers, reduced with each response, and when it was last updated.
     fading: u64,
     told_at: Instant,
     asking: Asking,
 }
 
-/// Calls that were passed are sent again few at a time, as the server may still execute them all: one, and if no `Accepted`
-/// comes, two, four, and so on.
+/// Passed calls of a method are sent again a few at a time, because the server may still execute
+/// them all: one call, and if no `Accepted` arrives, two, four, and so on.
 #[derive(Clone, Copy, Debug)]
 struct Asking {
-    /// When the next ones may be sent.
+    /// When the next calls may be sent again.
     next: Instant,
-    /// Of `allowed` ones so many were sent since the last time.
+    /// Calls sent again in the current pause, and their cap.
     sent: u8,
     allowed: u8,
 }
@@ -97,7 +99,7 @@ impl Asking {
     const NONE: Self = Self { next: Instant::ZERO, sent: 0, allowed: 0 };
     const MOST: u8 = 64;
 
-    /// A call is sent again. The server answers within `pause` nanoseconds.
+    /// A call is sent again. The server answers within `pause` ns.
     fn ask(&mut self, now: Instant, pause: u64) {
         if now < self.next {
             self.sent = self.sent.saturating_add(1);
@@ -108,26 +110,26 @@ impl Asking {
         *self = Self { next: now.plus_nanos(pause), sent: 1, allowed };
     }
 
-    /// Until when calls wait.
+    /// Until when further calls wait.
     fn until(&self) -> Instant {
         if self.sent < self.allowed { Instant::ZERO } else { self.next }
     }
 }
 
-/// How long a call waits for its answer.
+/// How much longer a call waits for its answer than its timeout.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
-    /// So many nanoseconds longer than one of a quick method.
+    /// Extra wait, in ns; 0 for a quick method.
     pub(super) nanos: u64,
-    /// And until then: another call of the method was asked after.
+    /// And at least until then: another call of the method was sent again to ask.
     pub(super) until: Instant,
 }
 
 impl Wait {
-    /// Of a call of a quick method.
+    /// For a call of a quick method.
     pub(super) const NONE: Self = Self { nanos: 0, until: Instant::ZERO };
 
-    /// For a call that keeps others waiting, to a server to which timeouts are at least `floor` nanoseconds.
+    /// For a call that keeps others waiting. `floor` is the least timeout for this server, in ns.
     pub(super) fn shortened(self, floor: u64) -> Self {
         Self { nanos: self.nanos.min(floor * MOST_FLOORS), ..self }
     }
@@ -142,7 +144,7 @@ impl MethodTime {
         asking: Asking::NONE,
     };
 
-    /// How long a passed call waits, or any other call while the server is silent.
+    /// The extra wait in ns: of a passed call, or of any other call while the server is silent.
     fn get(&self, now: Instant, is_passed: bool) -> u64 {
         let overtaken = self.overtaken.get(now);
         if is_passed { overtaken } else { overtaken.max(self.faded(now)) }
@@ -156,7 +158,8 @@ impl MethodTime {
     fn record(&mut self, now: Instant, told: &Told, floor: u64) {
         let most = (floor * MOST_FLOORS).min(MAX_RTO);
         if told.overtaken {
-            // The method is answered out of order: passed calls may execute. Begin again with one question.
+            // The method is answered out of order, so passed calls may execute. Start again with
+            // one question.
             self.asking.allowed = 0;
             let nanos = told.nanos.saturating_add(told.nanos / MARGIN);
             let is_covered = nanos <= (floor * MOST_FLOORS_OVERTAKEN).min(MAX_RTO);
@@ -181,7 +184,7 @@ impl MethodTimes {
         self.len == 0
     }
 
-    /// How long a call of this method waits: if a later one was answered (`is_passed`), or if nothing comes.
+    /// How much longer a call of this method waits. `is_passed`: a later call was answered.
     pub(super) fn get(&self, now: Instant, method: u32, is_passed: bool) -> Wait {
         let times = self.times[..self.len].iter().find(|time| time.method == method);
         times.map_or(Wait::NONE, |time| Wait {
@@ -190,8 +193,9 @@ impl MethodTimes {
         })
     }
 
-    /// A call of this method that was passed is sent again, and keeps no other waiting. Within two round trips of `rtt` the
-    /// server says whether its handler runs. Methods that are answered in order are not asked about: the call is lost.
+    /// A passed call of this method is sent again, and keeps no other call waiting. Within two
+    /// round trips of `rtt` ns the server says whether its handler runs. Methods that are answered
+    /// in order are not asked about: the call is lost.
     pub(super) fn ask(&mut self, now: Instant, method: u32, rtt: u64) {
         if let Some(time) = self.find(method)
             && time.overtaken.get(now) > 0
@@ -200,15 +204,15 @@ impl MethodTimes {
         }
     }
 
-    /// A handler has run for as long as is `told`, the server says, and not for how much longer. That is kept if there is a
-    /// place for it.
+    /// The server says that a handler has run for the time in `told`, and still runs. Recorded if
+    /// the method has an entry or there is a free one.
     pub(super) fn runs(&mut self, now: Instant, told: &Told, floor: u64) {
         if self.len < METHODS || self.find(told.method).is_some() {
             self.record(now, told, floor);
         }
     }
 
-    /// The other calls of a method whose handler has run for as long as is `told` wait for as long again.
+    /// A handler has run for the time in `told`: the other calls of its method wait as long again.
     pub(super) fn hold_on(&mut self, now: Instant, told: &Told, floor: u64) {
         if let Some(time) = self.find(told.method) {
             let nanos = told.nanos.min(most_held(floor));
@@ -221,7 +225,7 @@ impl MethodTimes {
         self.times[..self.len].iter_mut().find(|time| time.method == method)
     }
 
-    /// Takes in what an answer tells, of a server to which timeouts are at least `floor` nanoseconds.
+    /// Records what an answer tells. `floor` is the least timeout for this server, in ns.
     pub(super) fn record(&mut self, now: Instant, told: &Told, floor: u64) {
         if mutant!(MethodTimeForgotten) {
             return;
@@ -246,7 +250,7 @@ impl MethodTimes {
         }
     }
 
-    /// Forgets a method of which nothing was heard lately.
+    /// Forgets the last method of the table if nothing was recorded for it recently.
     fn forget_last(&mut self, now: Instant) {
         let last = self.times[..self.len].last();
         if last.is_some_and(|time| time.asking.next <= now && time.get(now, false) == 0) {
@@ -254,7 +258,7 @@ impl MethodTimes {
         }
     }
 
-    /// A place for another method, in the stead of the quickest if there is no other.
+    /// An entry for another method; that of the quickest method if none is free.
     fn place(&mut self, now: Instant) -> usize {
         if self.len < METHODS {
             self.len += 1;

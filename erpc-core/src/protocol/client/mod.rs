@@ -2,18 +2,18 @@
 //!
 //! | file | what it owns |
 //! |---|---|
-//! | `table` | all sessions: finds the one that a packet, a timer or a caller names, and does what its step asks for |
+//! | `table` | all sessions; finds the session of a packet, timer or caller and runs its step |
 //! | `phases`: `connecting`, `session`, `closing` | a session in each phase of its life |
-//! | `followup` | what a step of a session asks of the table |
-//! | `common`, `repeat` | its name, timer and queue of calls; messages that are sent until they are answered |
-//! | `slot`, `call`, `response` | a request slot, the call in it, and its response while that comes in |
+//! | `followup` | what the table does after a step of a session |
+//! | `common`, `repeat` | id, timer and call queue of a session; messages repeated until answered |
+//! | `slot`, `call`, `response` | a request slot, the call in it, and a response in reassembly |
 //! | `retry`, `recovery` | when an answer is overdue; which losses were repaired |
-//! | `probing`, `method_times`, `recent_max` | of a server: whether it is there, and how long its handlers lately took |
-//! | `reservation` | what a packet reserves before it leaves, and what that is taken from |
-//! | `credits`, `credit_limit`, `pacer`, `pace` | what limits one session, and its calls that wait for it |
-//! | `cut`, `path_size` | how messages are cut into packets, and what size of them the path carries |
+//! | `probing`, `method_times`, `recent_max` | per server: is it alive, how slow are its handlers |
+//! | `reservation` | what a packet reserves before it is sent |
+//! | `credits`, `credit_limit`, `pacer`, `pace` | limits of one session, and its waiting calls |
+//! | `cut`, `path_size` | how messages are cut into packets; which packet size the path carries |
 //! | `lines` | what all sessions share, and the calls that wait for it |
-//! | `liveness`, `kept` | whether the server is there; what it keeps until it is told |
+//! | `liveness`, `kept` | whether the server is alive; which responses it still keeps |
 
 mod call;
 mod closing;

@@ -1,39 +1,41 @@
-//! When a session may send next.
+//! When a session may send its next packet.
 //!
-//! Carousel (Saeed et al., SIGCOMM'17, section 4.1) gives each packet the time at which it is to leave, from its
-//! flow's rate, and keeps it in a wheel until then. Here the session knows that time, and *it* waits in the
-//! wheel, while its packets stay where they are: in their calls.
+//! Carousel (Saeed et al., SIGCOMM'17, section 4.1) derives each packet's departure time from its
+//! flow's rate, and keeps the packet in a wheel until then. Here the session has the departure
+//! time, and the session waits in the wheel, while its packets stay in their calls.
 
 use crate::time::Instant;
 
-/// How much lateness is made up for, in nanoseconds: the loop takes turns, and a loop that sleeps wakes late. More than
-/// that would send as a burst what was to be spread out.
+/// Cap of the lateness that is made up for, in ns. The loop works in turns, and a sleeping loop
+/// wakes up late. A larger cap would send as a burst what was to be spread out.
 const CATCH_UP: u64 = 65_536;
 
-/// Fractional bits of the nanoseconds that a byte takes.
+/// Fractional bits of `cost` and `rest`.
 const SHIFT: u32 = 20;
 
 /// One session's departures.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// Nanoseconds per byte, in fixed point; 0: no need to wait.
+    /// Nanoseconds per byte, in fixed point; 0 if there is no limit.
     cost: u64,
-    /// What that is worked out from, in bytes per second.
+    /// The rate in bytes per second from which `cost` is computed.
     rate: u64,
     /// When the next packet may leave.
     next: Instant,
-    /// The part of a nanosecond that comes to that, in fixed point.
+    /// Fraction of a nanosecond to add to `next`, in fixed point.
     rest: u64,
-    /// A call waits for that time, and leaves late rather than early. A session with nothing to send saves nothing up.
+    /// A call waits for `next`, so its lateness is made up for. A session with nothing to send
+    /// accumulates no allowance.
     awaited: bool,
 }
 
 impl Pace {
-    /// Without limit.
+    /// No limit.
     pub(super) const FREE: Self =
         Self { cost: 0, rate: 0, next: Instant::ZERO, rest: 0, awaited: false };
 
-    /// So many bytes per second from now on, 0 for no limit. What was spent is spent.
+    /// Sets the rate in bytes per second, 0 for no limit. Earlier packets stay charged at the old
+    /// rate.
     pub(super) fn set_rate(&mut self, bytes_per_second: u64) {
         if bytes_per_second != self.rate {
             self.rate = bytes_per_second;
@@ -50,13 +52,13 @@ impl Pace {
         self.cost != 0
     }
 
-    /// Whether nothing may leave now.
+    /// Whether the rate allows no packet at `now`.
     #[inline]
     pub(super) fn holds(&self, now: Instant) -> bool {
         self.cost != 0 && now < self.next
     }
 
-    /// When the next packet may leave, which somebody waits for.
+    /// When the next packet may leave. Notes that a call waits for it.
     pub(super) fn await_next(&mut self) -> Instant {
         self.awaited = true;
         self.next
@@ -67,7 +69,7 @@ impl Pace {
         self.awaited = false;
     }
 
-    /// So many bytes leave now.
+    /// Charges `bytes` that are sent at `now`.
     #[inline]
     pub(super) fn spend(&mut self, now: Instant, bytes: usize) {
         if self.cost != 0 {
@@ -87,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// Packets of `bytes` sent at the first chance from now on for `nanos`, with so long a time between chances.
+    /// Sends packets of `bytes` for `nanos` ns, one chance every `between` ns. Returns the packets.
     fn sent(rate: u64, bytes: usize, nanos: u64, between: u64) -> u64 {
         let start = 1_000_000_000;
         let mut pace = Pace { next: Instant::from_nanos(start), ..Pace::FREE };
@@ -106,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_rate_is_kept_whatever_it_is_and_however_long_a_turn_takes(
+        fn a_session_keeps_its_rate_for_any_rate_and_any_turn_length(
             rate in 100_000u64..50_000_000_000,
             bytes in 24usize..65_536,
             turn in 10u64..60_000,
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn who_oversleeps_sends_no_more_at_once_than_what_66_microseconds_allow() {
+    fn a_late_session_sends_at_most_66_microseconds_of_packets_at_once() {
         let mut pace = Pace::FREE;
         pace.set_rate(1_000_000_000);
         let later = Instant::from_nanos(5_000_000_000);
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn who_had_nothing_to_send_has_saved_nothing_up() {
+    fn an_idle_session_accumulates_no_allowance() {
         let mut pace = Pace::FREE;
         pace.set_rate(1_000_000_000);
         let later = Instant::from_nanos(5_000_000_000);
@@ -145,11 +147,11 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_nothing_is_counted() {
+    fn an_unlimited_session_is_not_charged() {
         let mut pace = Pace::FREE;
         pace.spend(Instant::from_nanos(1), usize::MAX);
         assert!(!pace.holds(Instant::ZERO) && !pace.is_limited());
         pace.set_rate(u64::MAX);
-        assert!(pace.is_limited(), "the smallest cost is not none");
+        assert!(pace.is_limited(), "the smallest cost is above 0");
     }
 }

@@ -1,8 +1,8 @@
-//! How fast a session sends: what its controller learns, and which calls wait until it is time.
+//! How fast a session sends: its congestion controller, and the calls that wait for a departure.
 //!
-//! Requests leave at the controller's rate, and so do requests for response, each charged for the packets that it
-//! brings: the server answers as fast as it is asked, so both directions obey the client
-//! (thesis section 6.4.2).
+//! Requests and requests for response leave at the controller's rate. A request for response is
+//! charged for the packets that it causes. The server answers as fast as it is asked, so the client
+//! controls both directions (thesis section 6.4.2).
 
 use super::pace::Pace;
 use crate::mutants::mutant;
@@ -16,11 +16,11 @@ use crate::time::Instant;
 pub(super) struct Pacer {
     congestion: Congestion,
     pace: Pace,
-    /// No faster than this, in bytes per second, whatever the controller says.
+    /// Cap of the rate, in bytes per second, whatever the controller says.
     ceiling: u64,
-    /// Slots that wait for the session's next departure.
+    /// Slots whose call waits for the session's next departure.
     waiting: SlotSet,
-    /// The slot that goes first then.
+    /// The slot at which the search for the next waiting call begins.
     next: SlotIndex,
 }
 
@@ -31,7 +31,7 @@ impl Pacer {
         pacer
     }
 
-    /// No limit: nothing but the receiver's queue is between the two ends.
+    /// No limit, for a server on this host: no network, only the receiver's queue.
     pub(super) fn unlimited() -> Self {
         Self {
             congestion: Congestion::None,
@@ -52,13 +52,14 @@ impl Pacer {
         self.pace.is_limited()
     }
 
-    /// Whether nothing may leave now.
+    /// Whether the rate allows no packet at `now`.
     #[inline]
     pub(super) fn holds(&self, now: Instant) -> bool {
         self.pace.holds(now)
     }
 
-    /// The session has nothing on its way and begins to send. Returns whether the window may have changed.
+    /// The session, with nothing in flight, begins to send. Returns whether the window may have
+    /// changed.
     #[inline]
     pub(super) fn on_begin(&mut self, now: Instant, bypasses: Bypasses) -> bool {
         let is_limited = !self.congestion.is_at_line();
@@ -85,19 +86,19 @@ impl Pacer {
         self.set_pace(bypasses);
     }
 
-    /// Packets that may be on their way, `u16::MAX` for no limit.
+    /// Packets that may be in flight, `u16::MAX` for no limit.
     pub(super) fn window(&self) -> u16 {
         self.congestion.window()
     }
 
-    /// A packet came that was marked on its way, or the server says so of one of ours.
+    /// A received packet carries a congestion mark, or says that a packet of this session did.
     #[cold]
     pub(super) fn on_mark(&mut self, now: Instant, bypasses: Bypasses) {
         self.congestion.on_mark(now);
         self.set_pace(bypasses);
     }
 
-    /// The session's full packets have so many bytes from now on.
+    /// Sets the size of the session's full packets, in bytes.
     pub(super) fn set_datagram(&mut self, bytes: u32, bypasses: Bypasses) {
         self.congestion.set_datagram(bytes);
         self.set_pace(bypasses);
@@ -110,7 +111,7 @@ impl Pacer {
         self.set_pace(bypasses);
     }
 
-    /// The session sends no more than so many bytes per second from now on.
+    /// Sets the cap of the session's rate, in bytes per second.
     pub(super) fn set_ceiling(&mut self, bytes_per_second: u64, bypasses: Bypasses) {
         self.ceiling = match mutant!(CeilingOnlyFalls) {
             true => self.ceiling.min(bytes_per_second),
@@ -119,14 +120,14 @@ impl Pacer {
         self.set_pace(bypasses);
     }
 
-    /// Takes over the controller's rate.
+    /// Applies the controller's rate and the cap.
     fn set_pace(&mut self, bypasses: Bypasses) {
         let rate = self.congestion.rate();
         let is_free = self.congestion.is_at_line() && self.ceiling == u64::MAX;
         self.pace.set_rate(if bypasses.wheel && is_free { 0 } else { rate.min(self.ceiling) });
     }
 
-    /// A packet of `bytes` leaves, or is asked for.
+    /// Charges a packet of `bytes` that is sent, or asked for.
     #[inline]
     pub(super) fn spend(&mut self, now: Instant, bytes: usize, bypasses: Bypasses) {
         if self.pace.is_limited() {
@@ -151,8 +152,8 @@ impl Pacer {
         self.waiting.insert(slot);
     }
 
-    /// The call in a slot does not wait any more, if it has. The lateness that the last one to leave would have made up
-    /// for serves no later call.
+    /// The call in a slot does not wait any more, if it did. When the last one leaves, its lateness
+    /// is dropped, so that no later call makes up for it.
     #[inline(always)]
     pub(super) fn leave(&mut self, slot: SlotIndex) {
         if self.waiting.contains(slot) {
@@ -161,7 +162,7 @@ impl Pacer {
         }
     }
 
-    /// The slot whose turn it is to send a packet, if it is time for one.
+    /// Takes the next waiting slot off the list, if the rate allows a packet now.
     pub(super) fn next(&mut self, now: Instant) -> Option<SlotIndex> {
         if self.waiting.is_empty() || self.pace.holds(now) {
             return None;
@@ -172,12 +173,12 @@ impl Pacer {
         Some(slot)
     }
 
-    /// When the next packet may leave, which a call waits for.
+    /// When the next packet may leave. Notes that a call waits for it.
     pub(super) fn await_next(&mut self) -> Instant {
         self.pace.await_next()
     }
 
-    /// If no call waits any more, none is late.
+    /// Drops the lateness if no call waits any more.
     pub(super) fn forget_wait(&mut self) {
         if self.waiting.is_empty() {
             self.pace.forget_wait();
@@ -192,13 +193,13 @@ mod tests {
     #[test]
     fn a_call_that_starts_after_the_last_one_left_makes_up_for_no_lateness() {
         let mut pacer = Pacer::unlimited();
-        // A nanosecond per byte.
+        // 1 ns per byte.
         pacer.pace.set_rate(1_000_000_000);
         pacer.wait(SlotIndex::FIRST);
         pacer.await_next();
         pacer.leave(SlotIndex::FIRST);
         let later = Instant::from_nanos(5_000_000_000);
-        // Spent through the pace: the controller, which has no limit, would set the rate again.
+        // Charged directly to the pace: the controller has no limit and would reset the rate.
         pacer.pace.spend(later, 1_000);
         assert!(pacer.holds(later), "the next packet waits for the rate");
     }

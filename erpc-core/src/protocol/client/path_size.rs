@@ -1,7 +1,8 @@
-//! The size of datagrams that a path carries (RFC 8899, packetization layer path MTU discovery).
+//! The datagram size that a path carries (RFC 8899, packetization layer path MTU discovery).
 //!
-//! What the interfaces say is not what the path carries: overlays and misconfigured switches swallow larger packets, and
-//! tell no one. So the size is proven, by probes that are answered at the same length:
+//! The path may carry less than its interfaces say: overlays and misconfigured switches drop larger
+//! packets without an error (a black hole). So the client proves the size, by probes that the
+//! server answers at the same length:
 //!
 //! ```text
 //! Open, answered at full size or not --> Settled <-----------------------+
@@ -12,12 +13,16 @@
 //!     +----- another size is --------------------> Resizing -------------+
 //! ```
 //!
-//! A search begins when a message wants larger packets: sessions with small messages send no probe. First the size
-//! that both ends can take is probed: mostly the path carries that, and the handshake was slow or lost its proof. Then each round of probes narrows the range that the size is in. A size counts as swallowed if it was not answered three
-//! times while a size that the path is known to carry was: a server that is away swallows nothing.
+//! A search starts when a message wants larger packets: sessions with small messages send no probe.
+//! The first probe has the size that both ends can take. Usually the path carries it, and the
+//! handshake was slow or lost its proof. Then each round of probes narrows the range of the size. A
+//! size is declared dropped if three tries brought no answer to it, while a size that the path is
+//! known to carry was answered: an unresponsive server proves nothing.
 //!
-//! Meanwhile calls go on, in packets of [`BASE`] bytes. This file decides what to probe and what answers say; it sends
-//! nothing.
+//! Meanwhile calls continue in packets of the size in use. It is [`BASE`] bytes until a larger size
+//! is proven, after the larger size was declared dropped, and while the server adopts another size.
+//!
+//! This file decides what to probe and what answers mean; it sends nothing.
 
 use crate::time::Instant;
 use crate::transport::MIN_DATAGRAM;
@@ -25,31 +30,32 @@ use crate::transport::MIN_DATAGRAM;
 /// Bytes of a datagram that every path carries.
 pub(super) const BASE: u32 = MIN_DATAGRAM as u32;
 
-/// Sizes that a round probes besides the one that is known to pass.
+/// Sizes that a round probes, besides the size that is known to pass.
 const PROBES: usize = 4;
-/// Times that a probe is sent before its size counts as swallowed (RFC 8899, section 5.1.2).
+/// Tries of a probe before its size is declared dropped (RFC 8899, section 5.1.2).
 const MOST_TRIES: u8 = 3;
-/// A path that carries less than both ends can take is searched again after so many nanoseconds. (Section 5.1.1 has ten
-/// minutes, for paths across the Internet; a few packets a minute are little.)
+/// Pause in ns before the next search on a path that carries less than both ends can take. (Section
+/// 5.1.1 has ten minutes, for paths across the Internet; here a few packets a minute cost little.)
 const RAISE_AFTER: u64 = 60_000_000_000;
 
-/// What is known of the size of a session's path, and what is being found out.
+/// The size of a session's path, and the state of the search for it.
 #[derive(Debug)]
 pub(super) struct PathSize {
     /// Bytes of a datagram that both ends can take.
     limit: u32,
-    /// Of a session's large packets.
+    /// Bytes of a datagram of the session's large packets.
     large: u32,
     state: State,
-    /// When a full large packet last got through, there and back.
+    /// When a full large packet last got through, per [`Way`]; zero since a check of that way
+    /// began.
     carried_at: [Instant; 2],
-    /// Counts the rounds of probes: answers to earlier ones count for nothing.
+    /// Number of the current round of probes. Answers to earlier rounds are ignored.
     round: u32,
-    /// Counts the sizes that the server was told.
+    /// Number of the last size that the server was asked to adopt.
     epoch: u32,
 }
 
-/// Which way a packet goes.
+/// Direction of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     ToServer = 0,
@@ -58,50 +64,52 @@ pub(super) enum Way {
 
 #[derive(Debug)]
 enum State {
-    /// From then on, a message that would be fewer packets if they were larger makes the session search for larger ones.
+    /// A size is in use. From `raise_at` on, a message that takes several packets starts a search
+    /// for a larger one.
     Settled { raise_at: Instant },
-    /// Probes are on their way.
+    /// Probes are in flight.
     Probing(Round),
-    /// The server is being told the size that was found.
+    /// The server is asked to adopt the size that was found.
     Resizing { size: u32, tries: u8, due: Instant },
 }
 
 /// A round of probes.
 #[derive(Debug)]
 struct Round {
-    /// The largest size that was answered, and the least that was swallowed.
+    /// The largest size that was answered, and the smallest size that was dropped.
     low: u32,
     high: u32,
-    /// What is probed, ascending, between the two; 0 if fewer are.
+    /// The sizes to probe, ascending, between `low` and `high`; unused entries are 0.
     sizes: [u32; PROBES],
-    /// Whether the large packets are swallowed, on this way, that messages are cut into.
+    /// The direction in which the large packets in use may be dropped, if this round checks that.
     suspected: Option<Way>,
-    /// Since the last try, a probe was answered.
+    /// A probe was answered since the last try.
     is_reached: bool,
-    /// Tries in which one was, and tries in a row in which none was.
+    /// `tries`: tries with an answer. `silent`: tries in a row without any answer.
     tries: u8,
     silent: u8,
     due: Instant,
 }
 
-/// What the session does next.
+/// What the session does after an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PathStep {
     None,
     /// Sends the [probes](PathSize::probes).
     Probe,
-    /// Cuts messages into small packets, also those that have begun to leave in large ones. Then the same.
+    /// Cuts messages into small packets, also calls that were partly sent in large ones. Then sends
+    /// the [probes](PathSize::probes).
     Shrink,
     /// Cuts messages into large packets.
     Grow,
-    /// Tells the server that large packets have so many bytes, once no call uses the size of before: messages are cut into
-    /// small ones meanwhile.
+    /// Asks the server to adopt `size` for large packets, once no call uses the old size. Meanwhile
+    /// messages are cut into small packets.
     Resize {
         size: u32,
-        /// Calls that use it are cut again.
+        /// Cuts calls that use the old size again, instead of waiting for them.
         is_overdue: bool,
     },
-    /// The server knows that large packets have so many bytes: cuts messages into these.
+    /// The server has adopted this size for large packets: cuts messages into them.
     Resized(u32),
 }
 
@@ -111,7 +119,7 @@ impl Round {
         let width = high - 1 - low;
         let count = width.min(PROBES as u32);
         for (part, size) in (1..=count).zip(&mut sizes) {
-            // The last one is the largest that may pass.
+            // The last one is the largest size that may pass.
             *size = low + (width * part).div_ceil(count);
         }
         let due = Instant::ZERO;
@@ -120,8 +128,9 @@ impl Round {
 }
 
 impl PathSize {
-    /// Of a path between ends that can take datagrams of `limit` bytes. If it `is_proven`, such a datagram has arrived at the
-    /// server, and one in return; or there was no room for the proof, and the path is taken to carry it.
+    /// The path between two ends that can take datagrams of `limit` bytes. `is_proven`: such a
+    /// datagram has arrived at the server, and one in return; or there was no room for the proof,
+    /// and the path is assumed to carry it.
     pub(super) fn new(limit: u32, is_proven: bool) -> Self {
         let is_known = is_proven || limit <= BASE;
         let raise_at = if is_known { Instant::NEVER } else { Instant::ZERO };
@@ -129,7 +138,7 @@ impl PathSize {
         Self { limit, large: limit, state, carried_at: [Instant::ZERO; 2], round: 0, epoch: 0 }
     }
 
-    /// When there is something to do.
+    /// When the next step is due; [`Instant::NEVER`] while settled.
     pub(super) fn due(&self) -> Instant {
         match &self.state {
             State::Settled { .. } => Instant::NEVER,
@@ -142,12 +151,12 @@ impl PathSize {
         self.round
     }
 
-    /// The number of the size that the server is being told.
+    /// The number of the last size that the server was asked to adopt.
     pub(super) fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// Tries in a row without any answer: the next pause is longer.
+    /// Tries in a row without any answer. They lengthen the next pause.
     pub(super) fn silent(&self) -> u8 {
         match &self.state {
             State::Probing(round) => round.silent,
@@ -156,7 +165,8 @@ impl PathSize {
         }
     }
 
-    /// The sizes to probe, ascending. The first one is known to pass.
+    /// The sizes to probe, ascending. The first size is known to pass. Empty if no search is
+    /// running.
     pub(super) fn probes(&self) -> impl Iterator<Item = u32> + use<> {
         let (low, sizes) = match &self.state {
             State::Probing(round) => (round.low, round.sizes),
@@ -172,7 +182,7 @@ impl PathSize {
         self.carried_at[way as usize] = now;
     }
 
-    /// A message takes several packets. Returns whether to probe for larger ones.
+    /// A message takes several packets. Returns whether to send probes for larger ones.
     #[inline]
     pub(super) fn want(
         &mut self,
@@ -189,8 +199,8 @@ impl PathSize {
         is_wanted
     }
 
-    /// A message that is cut into large packets has brought no answer since: packets on this way are missing, or on either
-    /// way. Returns whether to send probes.
+    /// A call that is cut into large packets has had no answer since `since`: packets in direction
+    /// `way` are missing, or in an unknown direction (`None`). Returns whether to send probes.
     pub(super) fn suspect(
         &mut self,
         now: Instant,
@@ -208,7 +218,8 @@ impl PathSize {
         true
     }
 
-    /// A probe of so many bytes of this round was answered. `is_large` if messages are cut into large packets.
+    /// A probe of `size` bytes in round `number` was answered. `is_large`: new calls are cut into
+    /// large packets.
     pub(super) fn on_probed(
         &mut self,
         now: Instant,
@@ -230,7 +241,8 @@ impl PathSize {
         if round.low + 1 < round.high { PathStep::None } else { self.found(now, timeout, is_large) }
     }
 
-    /// The answer to an `Open` came after another one, with so many bytes. `is_large` as above.
+    /// A further answer to an `Open` arrived, of `size` bytes. `is_large` as in
+    /// [`Self::on_probed`].
     pub(super) fn on_opened(&mut self, now: Instant, size: u32, is_large: bool) -> PathStep {
         let is_resizing = matches!(self.state, State::Resizing { .. });
         if size < self.limit || self.large != self.limit || is_large || is_resizing {
@@ -240,7 +252,7 @@ impl PathSize {
         PathStep::Grow
     }
 
-    /// If the time has come, does what is due. The next pause is `timeout` nanoseconds.
+    /// Does what is due at `now`. The next pause is `timeout` ns.
     pub(super) fn on_due(&mut self, now: Instant, timeout: u64, is_large: bool) -> PathStep {
         if now < self.due() {
             return PathStep::None;
@@ -278,7 +290,7 @@ impl PathSize {
         }
     }
 
-    /// The server has taken over the size of this number.
+    /// The server has adopted the size with number `epoch`.
     pub(super) fn on_resized(&mut self, now: Instant, epoch: u32) -> PathStep {
         match self.state {
             State::Resizing { size, .. } if epoch == self.epoch => {
@@ -295,7 +307,8 @@ impl PathSize {
         self.state = State::Probing(Round { due: now.plus_nanos(timeout), ..round });
     }
 
-    /// Not even the size is answered that the path was known to carry: it may have become smaller.
+    /// Even the size that the path was known to carry is not answered any more: the path may have
+    /// shrunk.
     fn begin_anew(&mut self, now: Instant, timeout: u64, is_large: bool) -> PathStep {
         let State::Probing(Round { low, .. }) = self.state else { return PathStep::None };
         let round = if is_large {
@@ -307,20 +320,20 @@ impl PathSize {
         PathStep::Probe
     }
 
-    /// The way on which a large packet last got through longer ago.
+    /// The direction whose last full large packet got through longer ago.
     fn rarer(&self) -> Way {
         let [to_server, to_client] = self.carried_at;
         if to_server < to_client { Way::ToServer } else { Way::ToClient }
     }
 
-    /// A round that finds out whether large packets are swallowed on this way.
+    /// A round that checks whether large packets are dropped in this direction.
     fn check(&mut self, way: Way) -> Round {
         self.carried_at[way as usize] = Instant::ZERO;
         let sizes = [self.large, 0, 0, 0];
         Round { sizes, suspected: Some(way), ..Round::new(BASE, self.large + 1) }
     }
 
-    /// What was not answered in this round is swallowed.
+    /// Declares dropped what was not answered in this round, and starts the next round.
     fn narrow(&mut self, now: Instant, timeout: u64, is_large: bool) -> PathStep {
         let State::Probing(round) = &self.state else { return PathStep::None };
         let (low, is_check) = (round.low, round.suspected.is_some());
@@ -332,7 +345,7 @@ impl PathSize {
         if is_check { PathStep::Shrink } else { PathStep::Probe }
     }
 
-    /// The bounds meet.
+    /// Ends the search: `low` is the size of the path.
     fn found(&mut self, now: Instant, timeout: u64, is_large: bool) -> PathStep {
         let State::Probing(Round { low, .. }) = self.state else { return PathStep::None };
         let used = if is_large { self.large } else { BASE };
@@ -345,7 +358,7 @@ impl PathSize {
         PathStep::Resize { size: low, is_overdue: false }
     }
 
-    /// Messages are cut into datagrams of so many bytes until further notice.
+    /// The session uses datagrams of `size` bytes until further notice.
     fn settle(&mut self, now: Instant, size: u32) {
         let is_whole = size == self.limit;
         let raise_at = if is_whole { Instant::NEVER } else { now.plus_nanos(RAISE_AFTER) };
@@ -359,7 +372,7 @@ mod tests {
 
     const TIMEOUT: u64 = 1_000_000;
 
-    /// A session's size, over a path that carries some bytes, and how messages are cut.
+    /// A session's size, over a path that carries `carried` bytes, and how messages are cut.
     struct Found {
         size: PathSize,
         now: Instant,
@@ -405,7 +418,7 @@ mod tests {
             is_wanted
         }
 
-        /// Until nothing is to be done.
+        /// Advances time until no step is due.
         fn settle(&mut self) {
             while self.size.due() < Instant::NEVER {
                 self.now = self.now.max(self.size.due());
@@ -415,7 +428,7 @@ mod tests {
             }
         }
 
-        /// Answers what the path carries.
+        /// Answers the probes that the path carries.
         fn answer(&mut self) {
             for size in self.size.probes() {
                 self.probes += 1;
@@ -433,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_becomes_smaller_while_a_larger_size_is_searched_is_followed() {
+    fn a_path_that_shrinks_during_a_search_for_a_larger_size_is_followed() {
         for (is_large, shrinks) in [(true, 1), (false, 0)] {
             let mut found = Found::new(8_972, false, 1_372);
             assert!(found.want());
@@ -451,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_padding_is_none() {
+    fn an_answer_without_padding_proves_nothing() {
         let mut found = Found::new(8_972, true, 0);
         assert!(found.suspect());
         for _ in 0..20 {
@@ -464,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_told_a_size_soon_is_told_whatever_uses_the_last_one() {
+    fn a_resize_is_overdue_after_three_tries() {
         let mut size = PathSize::new(8_972, false);
         let mut now = Instant::from_nanos(1);
         assert!(size.want(now, || TIMEOUT, false));
@@ -482,11 +495,11 @@ mod tests {
     }
 
     #[test]
-    fn every_size_is_found_to_the_byte() {
+    fn a_search_finds_every_size_to_the_byte() {
         for limit in [1_053, 1_472, 8_972, 65_507] {
             for carried in (BASE..=limit).step_by(97).chain([limit, limit - 1]) {
                 let mut found = Found::new(limit, false, carried);
-                assert!(found.want() && !found.want(), "it is being found out");
+                assert!(found.want() && !found.want(), "a search is running");
                 found.settle();
                 match carried {
                     BASE => assert_eq!(found.steps, []),
@@ -497,7 +510,7 @@ mod tests {
                 assert!(found.probes < 200, "{} probes for {carried} of {limit}", found.probes);
                 assert!(found.now < Instant::from_nanos(40 * TIMEOUT), "{carried} of {limit}");
                 found.now = found.now.plus_nanos(RAISE_AFTER - 50 * TIMEOUT);
-                assert!(!found.want(), "not so soon");
+                assert!(!found.want(), "the pause is not over");
                 found.now = found.now.plus_nanos(50 * TIMEOUT);
                 assert_eq!(found.want(), carried < limit);
             }
@@ -505,18 +518,18 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_carries_what_it_was_proven_to_is_left_alone() {
+    fn a_path_that_carries_its_proven_size_is_not_searched() {
         let mut found = Found::new(1_472, true, 1_472);
         assert!(!found.want());
         assert_eq!((found.probes, found.size.due()), (0, Instant::NEVER));
         assert!(found.suspect());
-        assert!(!found.suspect(), "it is being found out");
+        assert!(!found.suspect(), "a search is running");
         found.answer();
         assert_eq!((found.steps.len(), found.size.due()), (0, Instant::NEVER));
     }
 
     #[test]
-    fn a_path_that_has_become_smaller_and_larger_again_is_followed() {
+    fn a_path_that_shrinks_and_grows_again_is_followed() {
         let mut found = Found::new(8_972, true, 1_372);
         assert!(found.suspect());
         found.answer();
@@ -533,11 +546,11 @@ mod tests {
         assert!(found.want());
         found.settle();
         found.now = found.now.plus_nanos(RAISE_AFTER);
-        assert!(!found.want(), "the ends take no more");
+        assert!(!found.want(), "the size is at the ends' limit");
     }
 
     #[test]
-    fn a_server_that_is_away_swallows_nothing() {
+    fn an_unresponsive_server_does_not_reduce_the_size() {
         let mut found = Found::new(8_972, true, 0);
         assert!(found.suspect());
         for _ in 0..100 {
@@ -564,13 +577,13 @@ mod tests {
         }
         let mut found = Found::new(8_972, true, 0);
         found.size.on_carried(found.now, Way::ToServer);
-        assert!(!found.suspect(), "one got through since");
+        assert!(!found.suspect(), "a large packet got through");
         let now = found.now;
-        assert!(found.size.suspect(now, TIMEOUT, None, now), "but perhaps not its answer");
+        assert!(found.size.suspect(now, TIMEOUT, None, now), "its answer may be dropped");
     }
 
     #[test]
-    fn answers_of_earlier_rounds_and_of_sizes_that_are_swallowed_count_for_nothing() {
+    fn answers_of_earlier_rounds_and_of_dropped_sizes_are_ignored() {
         let mut size = PathSize::new(8_972, false);
         let now = Instant::from_nanos(1);
         assert!(size.want(now, || TIMEOUT, false));
@@ -578,6 +591,6 @@ mod tests {
         assert_eq!(size.on_probed(now, TIMEOUT, stale, 8_972, false), PathStep::None);
         assert_eq!(size.on_probed(now, TIMEOUT, size.round(), 8_973, false), PathStep::None);
         assert_eq!(size.on_probed(now, TIMEOUT, size.round(), 8_972, false), PathStep::Grow);
-        assert_eq!(size.on_resized(now, size.epoch()), PathStep::None, "nothing was to be resized");
+        assert_eq!(size.on_resized(now, size.epoch()), PathStep::None, "no resize is pending");
     }
 }

@@ -10,7 +10,7 @@ use crate::transport::Route;
 /// A session in one of the phases of its life.
 #[expect(
     clippy::large_enum_variant,
-    reason = "most sessions are open, and are reached without a detour"
+    reason = "most sessions are open, and need no pointer indirection"
 )]
 pub(super) enum ClientSession<R> {
     Connecting(Connecting<R>),
@@ -35,7 +35,7 @@ impl<R: Route> ClientSession<R> {
         }
     }
 
-    /// The session's state since it opened.
+    /// The session, if it is open or closing.
     pub(super) fn opened(&self) -> Option<&OpenSession<R>> {
         match self {
             Self::Connecting(_) => None,
@@ -44,7 +44,7 @@ impl<R: Route> ClientSession<R> {
         }
     }
 
-    /// The session, if it is open.
+    /// The session, if it is open and not closing.
     #[inline(always)]
     pub(super) fn open_mut(&mut self) -> Option<&mut OpenSession<R>> {
         match self {
@@ -61,10 +61,10 @@ impl<R: Route> ClientSession<R> {
         }
     }
 
-    /// Goes over to the next phase.
+    /// Replaces the session by its next phase.
     pub(super) fn advance(&mut self, now: Instant, next: impl FnOnce(Self) -> Self) {
         let Common { id, route, .. } = *self.common();
-        // Takes the session's place meanwhile.
+        // A placeholder while `next` owns the session.
         let blank = Self::Connecting(Connecting::new(Common::new(id, route), now));
         *self = next(std::mem::replace(self, blank));
     }

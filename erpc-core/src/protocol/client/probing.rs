@@ -1,71 +1,74 @@
-//! Whether a server that does not answer is there: one probe for all calls that are overdue.
+//! Whether an unresponsive server is alive: one probe for all overdue calls.
 //!
-//! A path keeps packets in order, and so does a server's receive queue. So an answer to a packet tells of all that were
-//! sent before it: the server has come to them, and those without an answer are lost or executing. Such a call is *passed*,
-//! and is sent again when its timeout is over. (RACK, RFC 8985, applies the same to TCP.)
+//! A path keeps packets in order, and so does a server's receive queue. So an answer to a packet
+//! covers all packets sent before it: the server has read them, and those without an answer are
+//! lost, or their requests are executing. Such a call is *passed*, and is sent again when its
+//! timeout expires. (RACK, RFC 8985, applies the same idea to TCP.)
 //!
-//! If nothing later was answered, the calls may all wait in the queue of a server that was kept from its core. Then one of
-//! them is the *probe*, and the others wait for its answer:
+//! If nothing later was answered, the calls may all wait in the queue of a server that was not
+//! scheduled. Then one of them is the *probe*, and the others wait for its answer:
 //!
 //! ```text
-//!          a timeout              answered: something that was sent after the probe
-//!   Quiet -----------> Out ------------------------------------------------------> Quiet; the others are passed
+//!          a timeout              answered: a packet sent after the probe
+//!   Quiet -----------> Out ------------------------------------------> Quiet; others are passed
 //!                     | | ^
-//!                     | | |  no answer for a timeout, doubled each time: the next call that is due is the next probe
-//!                     | | +--- Out
+//!                     | | |  no answer for a timeout, doubled each time:
+//!                     | | +--- Out: the next due call becomes the next probe
 //!                     | |
-//!                     | |    answered: the probe's own call, one of its copies
-//!                     | +----> Supposed: the others wait for a round trip; if no older answer comes, they are passed
+//!                     | |    answered: the probe's own call, by one of its copies
+//!                     | +----> Supposed: others wait one RTT; passed if no older answer arrives
 //!                     |
-//!                     |      answered: something older, that was overdue
-//!                     +------> Late: the server was away, and the others wait for a timeout from now on
+//!                     |      answered: an older packet, overdue
+//!                     +------> Late: the server was away; others wait a timeout from now on
 //! ```
 //!
-//! A server that was late may be so again: for one to two seconds the client waits longer before it probes, if many calls of a
-//! session are silent.
+//! A server that was late may be late again: for one to two seconds the client waits longer before
+//! it probes, if many calls of a session are silent.
 
 use super::recent_max::RecentMax;
 use crate::mutants::mutant;
 use crate::time::Instant;
 
-/// The client waits at most so many nanoseconds longer for a server that was late lately.
+/// Cap of the extra time that the client waits for a server that was recently late, in ns.
 const MOST_LATENESS: u64 = 16_000_000;
 
-/// What the client knows of a server's silence.
+/// What the client knows about a silent server.
 #[derive(Debug)]
 pub(super) struct Probing {
-    /// When the latest packet was sent that has been answered. An answer to a second copy counts for that copy, though the
-    /// path may have doubled the first one.
+    /// When the latest answered packet was sent. An answer to a second copy counts for that copy,
+    /// although the path may have duplicated the first one.
     answered: Instant,
-    /// The latest such time that is certain. What the server had sent that arrived before it has been read.
+    /// As `answered`, but without second copies, so it is certain. All packets from the server that
+    /// arrived before this time have been read.
     read_until: Instant,
-    /// When the latest probe was sent that was answered, perhaps by the answer to its first copy: what was sent before is
-    /// supposed to be passed.
+    /// When the latest answered probe was sent. The answer may belong to its first copy. Packets
+    /// sent earlier are presumed passed.
     supposed: Instant,
     state: State,
-    /// Calls wait at least until then: passed ones, because that is when they were, and others for a probe's answer.
+    /// Floors of the due time: `passed_at` for passed calls, `patience` for calls that wait for the
+    /// answer to a probe.
     passed_at: Instant,
     patience: Instant,
-    /// How much later than a timeout answers came lately.
+    /// Extra time to wait for a late server, in ns: twice the time that recent late answers took.
     lateness: RecentMax,
-    /// When it said last that it does not know a session.
+    /// When the peer last said that it does not know a session.
     reset_at: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
     Quiet,
-    /// So many probes are out, the first one since then.
+    /// `count` probes are out, the first one since `since`.
     Out {
         since: Instant,
         count: u8,
     },
-    /// The probe's call was answered, which was sent for the second time then. Unless an answer to an older packet
-    /// comes, the answer was the second copy's.
+    /// The probe's call was answered; its second copy was sent at `since`. Unless an answer to an
+    /// older packet arrives, the second copy was answered.
     Supposed {
         since: Instant,
     },
-    /// The server has answered since then what it got before the probe.
+    /// Since then, the server answers packets that it received before the probe.
     Late {
         since: Instant,
     },
@@ -85,29 +88,30 @@ impl Probing {
         }
     }
 
-    /// A packet that left at `sent_at` was answered: it was sent once, or the answer echoes its stamp. Returns whether
-    /// [`Self::on_answer`] is to be told.
+    /// A packet sent at `sent_at` was answered: it was sent only once, or the answer echoes its
+    /// stamp. Returns whether to call [`Self::on_answer`].
     #[inline(always)]
     pub(super) fn note_answer(&mut self, sent_at: Instant) -> bool {
         self.read_until = self.read_until.max(sent_at);
         self.note_copys_answer(sent_at)
     }
 
-    /// The same for the second copy of a packet: the answer may be to a duplicate of the first one.
+    /// As [`Self::note_answer`], for the second copy of a packet. The answer may belong to a copy
+    /// of the first one that the path has made.
     #[inline(always)]
     pub(super) fn note_copys_answer(&mut self, sent_at: Instant) -> bool {
         self.answered = self.answered.max(sent_at);
         !matches!(self.state, State::Quiet)
     }
 
-    /// Packets of the server that arrived before this have been read, however full the receive queue is: they lay before an
-    /// answer to what was sent then.
+    /// The server's packets that arrived before this time have been read, however full the receive
+    /// queue is: they were in front of an answer to a packet sent at this time.
     pub(super) fn read_until(&self) -> Instant {
         self.read_until
     }
 
-    /// What was sent at `sent_at`, once, was answered now. `timeout` is what such a packet waits for. Calls that wait are
-    /// to be looked at.
+    /// A packet that was sent once, at `sent_at`, was answered now. `timeout` is the timeout of
+    /// such a packet, in ns. The caller checks the waiting calls.
     pub(super) fn on_answer(&mut self, now: Instant, sent_at: Instant, timeout: u64) {
         let is_late = now.nanos_since(sent_at) > timeout;
         if !matches!(self.state, State::Quiet) {
@@ -118,7 +122,7 @@ impl Probing {
             State::Out { since, .. } | State::Supposed { since } | State::Late { since }
                 if sent_at >= since =>
             {
-                // A call that was sent after all of that is due now at the earliest.
+                // Calls that are not passed by this answer are due now at the earliest.
                 self.state = State::Quiet;
                 self.patience = now;
             }
@@ -129,8 +133,9 @@ impl Probing {
         }
     }
 
-    /// The probe's call was answered: sent again at `since` for the first time, answered now, after a time of
-    /// `processing` at the server. A round trip takes `rtt`. Returns whether calls that wait are to be looked at.
+    /// The probe's call was answered now. It was first sent again at `since`, and the server
+    /// processed it for `processing` ns. `rtt` is a round trip, in ns. Returns whether to check the
+    /// waiting calls.
     pub(super) fn on_ambiguous_answer(
         &mut self,
         now: Instant,
@@ -143,7 +148,7 @@ impl Probing {
             return false;
         }
         if processing >= now.nanos_since(since) {
-            // The server has had it since before the probe.
+            // The server has had the request since before the probe.
             self.was_late(now, processing, timeout);
         } else {
             self.state = State::Supposed { since };
@@ -152,21 +157,21 @@ impl Probing {
         true
     }
 
-    /// An answer to what was sent before the probe has come: the probe was needless.
+    /// An answer to a packet sent before the probe has arrived: the probe was needless.
     fn was_late(&mut self, now: Instant, trip: u64, timeout: u64) {
         self.lateness.record(now, trip.saturating_mul(2).min(MOST_LATENESS));
         self.state = State::Late { since: now };
         self.patience = now.plus_nanos(timeout);
     }
 
-    /// Whether something was answered that was sent after `sent_at`.
+    /// Whether a packet sent after `sent_at` was answered.
     #[inline(always)]
     pub(super) fn is_passed(&self, sent_at: Instant) -> bool {
         sent_at < self.answered
     }
 
-    /// When what was sent last at `sent_at`, and is due at `own_due`, is lost or the server is to be probed. `is_widespread`
-    /// if nothing comes for many calls.
+    /// When a call that was last sent at `sent_at` is declared lost, or becomes the probe. Its own
+    /// timeout expires at `own_due`. `is_widespread`: many calls of the session are silent.
     pub(super) fn due(
         &self,
         now: Instant,
@@ -185,8 +190,8 @@ impl Probing {
         own_due.plus_nanos(self.lateness(now, is_widespread)).max(self.patience)
     }
 
-    /// A call is overdue that was sent last at `sent_at`. Returns whether it is passed; else it is the probe, after which
-    /// the client waits for the timeout `timeout(doublings)`, in nanoseconds.
+    /// The timeout of a call that was last sent at `sent_at` has expired. Returns whether the call
+    /// is passed; if not, it is the next probe, and the client waits for `timeout(doublings)` ns.
     pub(super) fn on_overdue(
         &mut self,
         now: Instant,
@@ -215,7 +220,7 @@ impl Probing {
         false
     }
 
-    /// How much longer the client waits for a server that was late lately, in nanoseconds.
+    /// Extra time to wait for a server that was recently late, in ns.
     fn lateness(&self, now: Instant, is_widespread: bool) -> u64 {
         if is_widespread { self.lateness.get(now) } else { 0 }
     }
@@ -229,12 +234,12 @@ impl Probing {
         self.reset_at
     }
 
-    /// Whether a probe is out, or what its answer says is not known yet.
+    /// Whether a probe is out, or the meaning of its answer is still open.
     pub(super) fn is_out(&self) -> bool {
         !matches!(self.state, State::Quiet)
     }
 
-    /// Probes that were not answered.
+    /// Probes in a row without an answer.
     pub(super) fn unanswered(&self) -> u8 {
         match self.state {
             State::Out { count, .. } => count,

@@ -1,17 +1,17 @@
-//! The largest of what was measured lately.
+//! The maximum of recent measurements.
 
 use crate::time::Instant;
 
-/// A measurement counts for one to two windows of so many nanoseconds.
+/// Length of a window, in ns. A measurement counts for one to two windows.
 pub(super) const WINDOW: u64 = 1_000_000_000;
 
-/// A maximum over the last one to two windows, in nanoseconds.
+/// A maximum over the last one to two windows, in ns.
 ///
-/// Time ends it rather than the number of answers: many quick answers must not hide the one slow answer in a hundred that
-/// a timeout has to wait for.
+/// Measurements expire by time, not by number: many quick answers must not hide the one slow answer
+/// in a hundred for which a timeout has to allow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecentMax {
-    /// When the present window began.
+    /// When the current window began.
     since: Instant,
     current: u64,
     before: u64,
@@ -20,7 +20,7 @@ pub(super) struct RecentMax {
 impl RecentMax {
     pub(super) const NONE: Self = Self { since: Instant::ZERO, current: 0, before: 0 };
 
-    /// The maximum; 0 if nothing was measured lately.
+    /// The maximum in ns; 0 if nothing was measured recently.
     pub(super) fn get(&self, now: Instant) -> u64 {
         let age = now.nanos_since(self.since);
         if age < WINDOW {
@@ -32,7 +32,7 @@ impl RecentMax {
         }
     }
 
-    /// Takes a measurement in.
+    /// Records a measurement.
     pub(super) fn record(&mut self, now: Instant, nanos: u64) {
         let age = now.nanos_since(self.since);
         if age >= WINDOW {

@@ -1,37 +1,37 @@
-//! Which losses of a call were repaired, so that each is repaired once.
+//! Which losses of a call were repaired, so that each loss is repaired once.
 
 use crate::protocol::stats::ResendCause;
 use crate::time::Instant;
 use crate::wire::Stamp;
 
-/// What was sent again of a call, and when.
+/// What was sent again for a call, when, and why.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recovery {
-    /// A packet went out twice: no RTT samples.
+    /// A packet was sent twice: answers without a stamp give no RTT sample.
     retransmitted: bool,
-    /// Why the packets go out again that follow the last return.
+    /// Why packets are sent again since the last roll-back.
     cause: ResendCause,
-    /// Probes of which no answer has told whether they were needed.
+    /// Probes for which no answer has shown yet whether they were needed.
     undecided: u8,
-    /// The last roll-back for a gap.
+    /// The last roll-back; `None` after a probe, and once the response has begun.
     rolled_back: Option<RollBack>,
     /// When the last timeout sent a packet again.
     probed_at: Instant,
 }
 
-/// A return to the first packet that was lost.
+/// A return to the first lost packet.
 #[derive(Clone, Copy, Debug)]
 struct RollBack {
     /// That packet, of the request or of the response.
     to: u32,
-    /// What is stamped earlier was on its way before.
+    /// Packets with an earlier stamp were in flight before the roll-back.
     since: Instant,
-    /// How often, one after the other.
+    /// Roll-backs in a row to this packet.
     times: u8,
 }
 
-/// Roll-backs to the same packet before only a timeout sends it again: by then it is not chance that loses it, but
-/// a path that swallows packets of its size.
+/// Cap of the roll-backs to the same packet, after which only a timeout sends it again. By then the
+/// loss is not chance: the path drops packets of its size.
 const MOST_ROLL_BACKS: u8 = 4;
 
 impl Recovery {
@@ -48,7 +48,6 @@ impl Recovery {
         self.retransmitted
     }
 
-    /// Why the packets go out again that follow the last return.
     pub(super) fn cause(&self) -> ResendCause {
         self.cause
     }
@@ -58,23 +57,23 @@ impl Recovery {
         self.retransmitted = true;
     }
 
-    /// Packets are numbered anew: those of the response follow.
+    /// The response has begun: packet numbers count its packets from now on.
     pub(super) fn forget_roll_back(&mut self) {
         self.rolled_back = None;
     }
 
-    /// The stamp of what is sent now.
+    /// The stamp of packets sent now.
     #[inline]
     pub(super) fn stamp_at(&self, now: Instant) -> Stamp {
         Stamp::at(self.rolled_back.map_or(now, |back| back.since.max(now)))
     }
 
-    /// Whether packet `lost` has to be sent from, or asked for from, once more, since a packet behind it has
-    /// come whose stamp is `echo`: once, unless that packet has followed the last time. Then `lost` was lost
-    /// again, and no timeout is needed to see it. Of another packet, too, what was on its way before the last return
-    /// says nothing.
+    /// Whether to roll back to packet `lost`, because a packet behind it arrived with the stamp
+    /// `echo`. True once per loss. True again if the arrived packet was sent after the last
+    /// roll-back: then `lost` was lost again, and no timeout is needed to notice. A packet that was
+    /// in flight before the last roll-back, to whichever packet, proves nothing.
     pub(super) fn is_news(&self, lost: u32, echo: Stamp, now: Instant) -> bool {
-        /// Stamps are compared with times that are not longer ago, in nanoseconds.
+        /// In ns. Stamps wrap, so they are compared only with roll-backs more recent than this.
         const LONG_AGO: u64 = 1_000_000_000;
         match self.rolled_back {
             Some(back) if back.to == lost => {
@@ -87,8 +86,8 @@ impl Recovery {
         }
     }
 
-    /// Goes back to packet `lost`, for this `cause`. A stamp of the next tick tells what is sent from now on from what was sent
-    /// earlier in this turn.
+    /// Rolls back to packet `lost`, for this `cause`. Packets sent from now on carry the stamp of
+    /// the next tick, to distinguish them from packets sent earlier in this turn.
     pub(super) fn roll_back(&mut self, lost: u32, now: Instant, cause: ResendCause) {
         let before = self.rolled_back.filter(|back| back.to == lost).map_or(0, |back| back.times);
         self.rolled_back =
@@ -97,37 +96,40 @@ impl Recovery {
         self.retransmitted = true;
     }
 
-    /// A timeout sends a packet again, to find out whether peer and call are there.
+    /// A timeout sends a packet again, to learn whether the peer is alive and has the call.
     pub(super) fn probe(&mut self, now: Instant) {
         self.inquire(now);
         self.undecided = self.undecided.saturating_add(1);
     }
 
-    /// A packet goes out again of a call that the server is known to execute, or whose packet is known to be lost.
+    /// A packet is sent again although no probe is needed: the server is known to execute the call,
+    /// or the packet is known to be lost.
     pub(super) fn inquire(&mut self, now: Instant) {
         self.rolled_back = None;
         self.probed_at = now;
         self.retransmitted = true;
     }
 
-    /// Whether what has come after a timeout is an answer to the packet that the timeout has sent, as far as the
-    /// stamp tells. If it answers an earlier packet, the timeout was too early, and nothing is lost.
+    /// Whether an answer after a timeout belongs to the packet that the timeout has sent, according
+    /// to the stamp. If it belongs to an earlier packet, the timeout was too early, and nothing is
+    /// lost.
     pub(super) fn answers_probe(&self, echo: Stamp) -> bool {
         echo == Stamp::NONE || echo.is_since(self.probed_at)
     }
 
-    /// Whether the server has had for `served` nanoseconds the request that it answers now: since before a timeout sent
-    /// it again (Eifel, RFC 3522, by the server's clock).
+    /// Whether the server received the request that it answers now before a timeout sent it again.
+    /// The server had it for `served` ns by its own clock (Eifel, RFC 3522).
     pub(super) fn was_there_before(&self, served: u64, now: Instant) -> bool {
         served > now.nanos_since(self.probed_at)
     }
 
-    /// Whether an answer has yet to tell if probes were needed.
+    /// Whether no answer has shown yet if the probes were needed.
     pub(super) fn is_undecided(&self) -> bool {
         self.undecided > 0
     }
 
-    /// An answer tells whether the probes since the last such answer were needed. Returns how many they are.
+    /// An answer shows whether the probes were needed. Returns their number since the last such
+    /// answer.
     pub(super) fn decide(&mut self) -> u8 {
         std::mem::take(&mut self.undecided)
     }

@@ -1,12 +1,12 @@
-//! Handshake messages and `Close` are sent again until they are answered.
+//! Repeats handshake messages and `Close` until they are answered.
 
 use super::common::Common;
 use crate::mutants::mutant;
 use crate::protocol::turn::Turn;
 use crate::time::Instant;
 
-/// First pause between two copies of a message, doubled once. Nanoseconds. Forty copies within the
-/// default time-out open a session on a path that loses every third packet in bursts of eight.
+/// First pause between two copies of a message, in ns; doubled once. Forty copies within the
+/// default timeout open a session on a path that loses every third packet in bursts of eight.
 const FIRST_REPEAT: u64 = 25_000_000;
 
 /// The copies of a message that waits for its answer.
@@ -16,7 +16,7 @@ pub(super) struct Repeat {
     since: Instant,
     /// When the next copy is due.
     at: Instant,
-    /// Copies without an answer.
+    /// Copies sent again without an answer.
     count: u8,
 }
 
@@ -29,20 +29,20 @@ impl Repeat {
         self.count
     }
 
-    /// What tells the copies apart.
+    /// Distinguishes the copies of a message.
     pub(super) fn nonce(&self) -> u32 {
         self.count.into()
     }
 
-    /// Another message waits for its answer, within the same time-out.
+    /// Starts to count for the next message. The timeout continues.
     pub(super) fn restart(&mut self) {
         self.count = 0;
     }
 
-    /// A copy went out: arms the timer for the next one.
+    /// A copy was sent: arms the timer for the next one.
     pub(super) fn arm<R, X>(&mut self, turn: &mut Turn<'_, X>, common: &mut Common<R>) {
-        // The time-out is kept exactly, not at the next copy; and a timer that was armed for a call or
-        // an earlier message is moved, not left to fire too early.
+        // The timeout is exact, not rounded up to the next copy. A timer that was armed for a call
+        // or an earlier message is moved; otherwise it would fire too early.
         let pause = FIRST_REPEAT << self.count.min(1);
         let end = self.since + turn.endpoint.config.connect_timeout;
         self.at = turn.now.plus_nanos(pause).min(end);
@@ -50,7 +50,8 @@ impl Repeat {
         common.timer.rearm(&mut turn.endpoint.timers, deadline);
     }
 
-    /// The timer has fired: whether for this message, rather than for a call in the queue.
+    /// Whether the next copy is due: the receive queue was read up to its time. If not, arms the
+    /// timer again; it may have fired for a call in the queue.
     pub(super) fn is_due<R, X>(&self, turn: &mut Turn<'_, X>, common: &mut Common<R>) -> bool {
         let due = turn.endpoint.read_until >= self.at;
         if !due {
@@ -60,7 +61,7 @@ impl Repeat {
         due
     }
 
-    /// Whether there was no answer for the time-out; else counts one more copy.
+    /// Whether the timeout has expired without an answer. If not, counts one more copy.
     pub(super) fn is_over<X>(&mut self, turn: &Turn<'_, X>) -> bool {
         let halves = if mutant!(ConnectHalved) { 2 } else { 1 };
         let over =

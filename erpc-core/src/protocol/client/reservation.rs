@@ -1,34 +1,34 @@
-//! How much may be on its way: a session's credits, the server's window, this endpoint's own room. How fast
-//! it may go there is the matter of `pace`.
+//! What limits the packets in flight: a session's credits, the server's window, and this endpoint's
+//! room for replies. `pace` limits how fast they are sent.
 //!
-//! The thesis counts credits per session and sizes receive queues for all of them (section 6.3.3.1).
-//! A kernel socket buffer cannot be sized so, and holds bytes, not packets. So a packet needs three
-//! things: a credit of its session; room in the *window* that its server's endpoint grants to this
-//! endpoint, shared by all sessions between the two; and room in this endpoint's own receive queue
-//! for the largest reply it may bring.
+//! The thesis counts credits per session and sizes receive queues for all of them (section
+//! 6.3.3.1). A kernel socket buffer cannot be sized so, and holds bytes instead of packets. So a
+//! packet needs three things: a credit of its session; room in the *window* that its server's
+//! endpoint grants to this endpoint, shared by all sessions between the two; and room in this
+//! endpoint's own receive queue for the largest reply that it may cause.
 
 use super::credits::Credits;
 use crate::mutants::mutant;
 use crate::transport::ChargeModel;
 use crate::wire::PacketLayout;
 
-/// What a packet lacks.
+/// What a packet lacks before it can be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Blocked {
-    /// Time: the session's next departure.
+    /// The session's next departure: the pacer's rate allows no packet now.
     Pace,
     /// A credit of its session.
     Credits,
-    /// Room at the server.
+    /// Room in the server's window.
     Window,
-    /// Room for its reply.
+    /// Room for its reply in this endpoint's receive queue.
     Room,
 }
 
 /// A queue's capacity and how much of it is reserved, in charge units.
 ///
-/// One packet is always admitted to an empty queue, however small the capacity is said to be:
-/// otherwise nothing would ever move.
+/// An empty queue always admits one packet, even if the capacity is too small for it. Otherwise
+/// nothing would ever be sent.
 #[derive(Debug)]
 pub(super) struct Capacity {
     limit: u32,
@@ -73,14 +73,14 @@ impl Capacity {
 /// What a packet reserves besides a credit, in charge units.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Cost {
-    /// Of the server's window.
+    /// Units of the server's window.
     pub(super) window: u32,
-    /// Of this endpoint's room for replies.
+    /// Units of this endpoint's room for replies.
     pub(super) room: u32,
 }
 
-/// What packets of a call have reserved. The call owns it, or the quarantine that the call left: see
-/// [`Credits`].
+/// The reservation of a call's packets. Its owner is the call, or the quarantine that replaces it:
+/// see [`Credits`].
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Reserved {
     credits: u32,
@@ -104,19 +104,20 @@ impl Reserved {
     }
 }
 
-/// What one session's packets cost, worked out when it opens.
+/// What one session's packets cost, computed when it opens. Units as in [`Cost`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Charges {
-    /// How the server counts, and this endpoint.
+    /// Charge models of the server and of this endpoint.
     model: ChargeModel,
     local: ChargeModel,
     /// Bytes of a packet besides its payload.
     overhead: usize,
-    /// Of a packet without payload, here.
+    /// Room for a reply without payload.
     bare_reply: u32,
-    /// Of the first packet of a response, at most, here.
+    /// Upper limit of the room for the first packet of a response.
     eager_reply: u32,
-    /// Of a later packet of a response: of what asks for it, and of itself.
+    /// Cost of a later packet of a response: window for the request for response, room for the
+    /// packet.
     pull: Cost,
 }
 
@@ -139,38 +140,37 @@ impl Charges {
         }
     }
 
-    /// The same for datagrams of another size.
+    /// The same charges for datagrams of another size.
     pub(super) fn for_datagram(&self, datagram: u32, eager: u32) -> Self {
         Self::new(self.model, self.local, self.overhead, eager, datagram)
     }
 
-    /// Bytes of a packet besides its payload.
     #[inline]
     pub(super) fn overhead(&self) -> usize {
         self.overhead
     }
 
-    /// Of a request's last packet, which carries so many bytes.
+    /// Cost of a request's last packet, with a payload of `payload` bytes.
     #[inline]
     pub(super) fn last_packet(&self, payload: usize) -> Cost {
         Cost { window: self.model.charge(self.overhead + payload), room: self.eager_reply }
     }
 
-    /// Of another packet of a request.
+    /// Cost of a request packet that is not the last one.
     #[inline]
     pub(super) fn packet(&self, layout: &PacketLayout, packet: u32) -> Cost {
         let window = self.model.charge(self.overhead + layout.len(packet));
         Cost { window, room: self.bare_reply }
     }
 
-    /// Of a later packet of a response.
+    /// Cost of a later packet of a response.
     #[inline]
     pub(super) fn pull(&self) -> Cost {
         self.pull
     }
 }
 
-/// The three quantities that limit a session, borrowed together.
+/// The three capacities that limit a session, borrowed together.
 pub(super) struct Flow<'a> {
     credits: &'a mut Credits,
     window: &'a mut Capacity,
@@ -187,7 +187,7 @@ impl<'a> Flow<'a> {
         Self { credits, window, room }
     }
 
-    /// Takes a credit and the cost, or nothing.
+    /// Takes a credit and the cost. On failure, takes nothing and returns what is missing.
     #[inline(always)]
     pub(super) fn take(&mut self, cost: Cost) -> Result<(), Blocked> {
         if self.credits.available() == 0 && !mutant!(CreditsIgnored) {
@@ -206,7 +206,7 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
-    /// Gives back what [`Flow::take`] took.
+    /// Releases what [`Flow::take`] took.
     #[inline]
     pub(super) fn release(&mut self, cost: Cost) {
         self.credits.release(1);
@@ -214,7 +214,7 @@ impl<'a> Flow<'a> {
         self.room.release(cost.room);
     }
 
-    /// Gives back what several packets took.
+    /// Releases what several packets took.
     pub(super) fn release_all(&mut self, reserved: Reserved) {
         self.credits.release(reserved.credits as u16);
         self.window.release(reserved.cost.window);
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_queue_takes_one_packet_of_any_size_and_a_full_one_none() {
+    fn an_empty_queue_admits_one_packet_of_any_size_and_a_full_queue_none() {
         let mut capacity = Capacity::new(100);
         assert!(capacity.admits(1_000));
         capacity.take(60);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_packet_takes_nothing() {
+    fn a_refused_packet_reserves_nothing() {
         let (mut window, mut room) = (Capacity::new(10), Capacity::new(10));
         let mut credits = Credits::new(2);
         let cost = |window, room| Cost { window, room };

@@ -1,28 +1,28 @@
-//! A response of several packets, under way.
+//! The reassembly of a response of several packets.
 
 use super::reservation::Cost;
 use crate::buf::{MsgBuf, NoMemory, Pool};
 use crate::protocol::assembly::Assembly;
 use crate::wire::{PacketLayout, Stamp};
 
-/// A response under way.
+/// A response in reassembly.
 pub(super) struct Response {
     assembly: Assembly,
-    /// Response packets asked for, the first included.
+    /// Response packets `0..asked` were asked for, or came unasked.
     asked: u32,
     /// The message is an encoded status.
     failure: bool,
     /// The message begins with an extension.
     extended: bool,
-    /// In the list of responses to be asked on for at the end of the burst.
+    /// Listed to be pulled at the end of the burst.
     pull_pending: bool,
-    /// The stamp that the last packet has brought back.
+    /// The stamp that the last packet echoed.
     echo: Stamp,
-    /// What a packet that is asked for reserves.
+    /// What each packet that is asked for reserves.
     cost: Cost,
 }
 
-/// A response that is whole.
+/// A complete response.
 pub(super) struct Complete {
     pub(super) message: MsgBuf,
     pub(super) failure: bool,
@@ -30,13 +30,13 @@ pub(super) struct Complete {
 }
 
 impl Response {
-    /// A response whose first packet, if it has come, is in `assembly`.
+    /// A response whose first packet, if it has arrived, is in `assembly`.
     pub(super) fn new(assembly: Assembly, failure: bool, extended: bool, cost: Cost) -> Self {
         let asked = assembly.next();
         Self { assembly, asked, failure, extended, pull_pending: false, echo: Stamp::NONE, cost }
     }
 
-    /// What a packet that is asked for reserves.
+    /// What each packet that is asked for reserves.
     pub(super) fn cost(&self) -> Cost {
         self.cost
     }
@@ -49,12 +49,12 @@ impl Response {
         self.extended
     }
 
-    /// The packet that comes next.
+    /// The packet that is needed next.
     pub(super) fn next(&self) -> u32 {
         self.assembly.next()
     }
 
-    /// Packets asked for.
+    /// The number of packets asked for, including those that have arrived.
     pub(super) fn asked(&self) -> u32 {
         self.asked
     }
@@ -65,12 +65,12 @@ impl Response {
         debug_assert!(self.asked <= self.layout().packets());
     }
 
-    /// Packets that are not asked for.
+    /// Packets not asked for yet.
     pub(super) fn left(&self) -> u32 {
         self.layout().packets() - self.asked
     }
 
-    /// Packets that were asked for and have not come.
+    /// Packets that were asked for and have not arrived.
     pub(super) fn on_their_way(&self) -> u32 {
         self.asked - self.assembly.next()
     }
@@ -80,27 +80,27 @@ impl Response {
         self.assembly.take(body, pool)
     }
 
-    /// A packet came with this stamp. Returns whether it is the first of those that were asked for at once.
+    /// A packet arrived with this stamp. Returns whether it is the first one of its pull.
     pub(super) fn is_first_with(&mut self, echo: Stamp) -> bool {
         std::mem::replace(&mut self.echo, echo) != echo
     }
 
-    /// Whether a failure comes instead of a response.
+    /// Whether the message is a failure.
     pub(super) fn is_failure(&self) -> bool {
         self.failure
     }
 
-    /// Whether it is in the list of responses to be asked on for.
+    /// Whether it is listed to be pulled at the end of the burst.
     pub(super) fn is_pull_pending(&self) -> bool {
         self.pull_pending
     }
 
-    /// What was asked for is lost, or comes and is dropped.
+    /// Forgets what was asked for and has not arrived: it is lost, or dropped on arrival.
     pub(super) fn forget_asked(&mut self) {
         self.asked = self.assembly.next();
     }
 
-    /// The message, if it is whole.
+    /// The message, which must be complete.
     pub(super) fn complete(self) -> Complete {
         let Self { assembly, failure, extended, .. } = self;
         debug_assert!(assembly.is_complete());
@@ -111,17 +111,17 @@ impl Response {
         self.assembly.is_complete()
     }
 
-    /// Gives its memory back.
+    /// Returns its memory to the pool.
     pub(super) fn discard(self, pool: &mut Pool) {
         self.assembly.discard(pool);
     }
 
-    /// It is to be asked on for at the end of the burst. Returns whether it was not before.
+    /// Lists it to be pulled at the end of the burst. False if it was already listed.
     pub(super) fn pull_later(&mut self) -> bool {
         !std::mem::replace(&mut self.pull_pending, true)
     }
 
-    /// The end of the burst has come.
+    /// The end of the burst has come: it is not listed any more.
     pub(super) fn pulled(&mut self) {
         self.pull_pending = false;
     }

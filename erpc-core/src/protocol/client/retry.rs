@@ -1,33 +1,34 @@
-//! When an answer is overdue.
+//! When an answer is overdue, and when a call has made no progress for too long.
 
 use std::time::Duration;
 
 use crate::mutants::mutant;
 use crate::time::Instant;
 
-/// Timeouts of a call without progress after which the peer is also asked whether it still knows the
-/// session: if it restarted, it says so at once.
+/// After this many timeouts of a call without progress, the client also pings the server: a server
+/// that has restarted answers immediately that it does not know the session.
 pub(super) const PING_AFTER_RETRIES: u8 = 2;
 
-/// Timeouts of a call without progress before the path is given up, however long they took: this side
-/// may have been away itself.
+/// The path is given up only after this many timeouts of a call without progress, however long they
+/// took: this endpoint itself may have been stopped.
 const LEAST_RETRIES: u8 = 4;
 
-/// How long a request has waited for an answer.
+/// How long a request has waited for an answer, and how often it timed out.
 #[derive(Debug)]
 pub(super) struct RetryTimer {
-    /// The last time that a packet went out or progress came in.
+    /// When a packet was last sent or progress was made.
     active_at: Instant,
     /// Timeouts since the last progress.
     retries: u8,
-    /// When the first of them was; means nothing while there is none.
+    /// When the first of these timeouts occurred. Meaningless while `retries` is 0.
     stalled_at: Instant,
-    /// The server said that the request is executing: nothing is owed, the response is announced unasked.
+    /// The server has said that it executes the request. It will announce the response unasked.
     accepted: bool,
 }
 
-/// Up to a quarter more, another part for each session and each repeat: clients that lost packets to the same
-/// full queue must not come back to it in step, for ever.
+/// Random extra time, in ns: up to a quarter of the timeout, different for each session and each
+/// retry. Without it, clients that lost packets to the same full queue would come back in step,
+/// again and again.
 pub(super) fn jitter(rto: u64, generation: u32, retries: u8) -> u64 {
     let draw = generation.rotate_left(u32::from(retries) * 7) & 0xFF;
     if retries == 0 { 0 } else { rto / 1_024 * u64::from(draw) }
@@ -54,18 +55,18 @@ impl RetryTimer {
         self.accepted
     }
 
-    /// When the first timeout since the last progress was; means nothing without one.
+    /// When the first timeout since the last progress occurred. Meaningless without one.
     pub(super) fn stalled_at(&self) -> Instant {
         self.stalled_at
     }
 
-    /// A packet went out.
+    /// A packet was sent.
     #[inline]
     pub(super) fn restart(&mut self, now: Instant) {
         self.active_at = now;
     }
 
-    /// Something came that says that the server has got further.
+    /// The server has made progress with the request.
     pub(super) fn progress(&mut self, now: Instant) {
         self.active_at = now;
         self.retries = 0;
@@ -76,20 +77,20 @@ impl RetryTimer {
         self.accepted = true;
     }
 
-    /// This endpoint was away until `since`.
+    /// This endpoint was stopped until `since`: its timeouts prove nothing about the time before.
     pub(super) fn back(&mut self, since: Instant) {
         self.stalled_at = self.stalled_at.max(since);
     }
 
-    /// When the next packet goes out again if nothing comes: after the timeout `rto`, in nanoseconds, and a part of it that
-    /// differs between sessions. For requests that the server has not accepted.
+    /// When the next retransmission is due: after the timeout `rto`, in ns, and a [`jitter`]. For
+    /// requests that the server has not accepted.
     #[inline]
     pub(super) fn due(&self, rto: u64, generation: u32) -> Instant {
         self.active_at.plus_nanos(rto + jitter(rto, generation, self.retries))
     }
 
-    /// Counts a timeout, after which something is sent. False if there were enough timeouts, and nothing came for
-    /// `liveness_timeout` up to `read_until`.
+    /// Counts a timeout, after which a packet is sent. False if the path is to be given up: there
+    /// were enough timeouts, and no progress for `liveness_timeout` up to `read_until`.
     pub(super) fn time_out(
         &mut self,
         now: Instant,
@@ -107,17 +108,17 @@ impl RetryTimer {
         true
     }
 
-    /// Whether several packets in a row have brought no answer.
+    /// Whether several timeouts in a row brought no answer.
     pub(super) fn is_stalled(&self) -> bool {
         self.retries >= PING_AFTER_RETRIES
     }
 
-    /// Whether the peer should be asked if it still knows the session.
+    /// Whether to ping the server, to learn if it still knows the session.
     pub(super) fn is_suspicious(&self) -> bool {
         self.is_stalled() && !self.accepted
     }
 
-    /// Whether the probe of an executing request is left out.
+    /// A mutant: whether to skip the probe of an executing request.
     pub(super) fn is_forgotten(&self) -> bool {
         mutant!(ProbeForgotten) && self.accepted
     }
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeats_are_up_to_a_quarter_later_each_session_by_its_own_part() {
+    fn retries_are_delayed_by_up_to_a_quarter_different_for_each_session() {
         let rto = 1_024_000;
         for retries in 1..12 {
             let mut parts: Vec<_> =
@@ -137,7 +138,7 @@ mod tests {
             parts.sort_unstable();
             assert!(parts[8] < rto / 16 && parts[56] > rto * 3 / 16, "spread out: {parts:?}");
         }
-        assert_eq!(jitter(rto, u32::MAX, 0), 0, "the first one is on time");
+        assert_eq!(jitter(rto, u32::MAX, 0), 0, "the first retransmission is on time");
         assert_ne!(jitter(rto, 0x0102_0408, 1), jitter(rto, 0x0102_0408, 2));
     }
 }

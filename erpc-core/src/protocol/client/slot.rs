@@ -1,4 +1,4 @@
-//! A request slot, and what is left in it of a call that has ended early.
+//! A request slot, and the quarantine of a call that has ended early.
 
 use super::call::Call;
 use super::reservation::{Flow, Reserved};
@@ -11,10 +11,10 @@ use crate::wire::RequestNumber;
 
 /// A request slot (`SSlot` in the original).
 pub(super) struct Slot {
-    /// The current request's number, or the last one's.
+    /// The current request's number; that of the last request if the slot is free.
     pub(super) number: RequestNumber,
-    /// The last request that ended before an answer had told whether its probes were needed. Before there was one, a
-    /// number that no request has.
+    /// The last request that ended before an answer showed whether its probes were needed.
+    /// Initially a number that no request has.
     pub(super) undecided: RequestNumber,
     pub(super) state: SlotState,
 }
@@ -32,14 +32,15 @@ impl Slot {
         Self { number: none, undecided: none, state: SlotState::Free }
     }
 
-    /// The number of the slot's next request.
+    /// Claims the number of the slot's next request.
     #[inline(always)]
     pub(super) fn advance(&mut self) -> RequestNumber {
         self.number = self.number.plus(WINDOW as u32);
         self.number
     }
 
-    /// Nothing of the request was sent: the slot's next one takes its number, or the server would wait for it.
+    /// Reuses the number of a request of which no packet was sent. Otherwise the server would wait
+    /// for that request.
     pub(super) fn step_back(&mut self) {
         self.number = self.number.plus((WINDOW as u32).wrapping_neg());
     }
@@ -60,13 +61,14 @@ impl Slot {
         }
     }
 
-    /// Takes the call out; the slot is free then.
+    /// Takes the call out, which frees the slot.
     #[inline(always)]
     pub(super) fn take_call(&mut self) -> Option<Call> {
         self.call()?;
         match std::mem::replace(&mut self.state, SlotState::Free) {
             SlotState::Call(call) => Some(call),
-            // It is a call, as was looked up; so the compiler need not keep the slot's old state in memory to drop it.
+            // Unreachable: the state is a call. With `forget`, the compiler need not keep the old
+            // state in memory to drop it.
             state => {
                 std::mem::forget(state);
                 None
@@ -82,7 +84,7 @@ impl Slot {
         matches!(self.state, SlotState::Quarantine(_))
     }
 
-    /// Of whatever waits for an answer in it.
+    /// The retry timer of the call or quarantine in the slot; `None` if the slot is free.
     pub(super) fn retry_mut(&mut self) -> Option<&mut RetryTimer> {
         match &mut self.state {
             SlotState::Call(call) => Some(call.retry_mut()),
@@ -92,10 +94,12 @@ impl Slot {
     }
 }
 
-/// What is left of a call that has ended here before its server has answered, and may be executing.
+/// The rest of a call that has ended at the client before the server has answered. The server may
+/// still execute the request.
 ///
-/// The slot stays taken until the server has said that it is done with the request, or the next one would
-/// find it busy there; so does what its packets took, as they and their answers may be on their way.
+/// The slot stays occupied until the server has finished the request; otherwise the slot's next
+/// request would find it busy there. The reservation of its packets stays, because the packets and
+/// their answers may still be in flight.
 pub(super) struct Quarantine {
     retry: RetryTimer,
     reserved: Reserved,
@@ -116,7 +120,6 @@ impl Quarantine {
         self.reserved
     }
 
-    /// Whether the server may have the whole request.
     pub(super) fn is_whole(&self) -> bool {
         self.whole
     }
@@ -127,7 +130,7 @@ impl Quarantine {
         self.retry.accept();
     }
 
-    /// Gives back what the call's packets took.
+    /// Releases the reservation of the call's packets.
     pub(super) fn release(&mut self, flow: &mut Flow<'_>) {
         let reserved = std::mem::take(&mut self.reserved);
         if !mutant!(QuarantineLeak) {

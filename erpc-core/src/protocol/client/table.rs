@@ -1,5 +1,5 @@
-//! All sessions of the client's role: finds the one that a packet, a timer or a caller names, lets it take its step, and
-//! does what the step asks for.
+//! All sessions of the client's role. Finds the session of a packet, a timer or a caller, runs its
+//! step, and carries out the follow-up that the step asks for.
 
 use super::call::Finished;
 use super::closing::Closing;
@@ -25,11 +25,11 @@ use crate::transport::{Path, Route, TxQueue};
 use crate::wire::control::Control;
 use crate::wire::{ConnectionId, Header};
 
-/// All sessions of one role.
+/// All sessions that this endpoint opened.
 pub(in crate::protocol) struct ClientTable<R> {
     sessions: Table<SessionIndex, ClientSession<R>>,
     lines: Lines<R>,
-    /// Sessions whose path is to be looked up.
+    /// Sessions whose path is to be looked up. May list sessions that no longer need it.
     routing: Vec<SessionId>,
 }
 
@@ -38,7 +38,7 @@ impl<R: Route> ClientTable<R> {
         Self { sessions: Table::new(), lines: Lines::new(room, hasher), routing: Vec::new() }
     }
 
-    /// Sets how much of the receive queue is for replies.
+    /// Sets how much of the receive queue is reserved for replies, in charge units.
     pub(in crate::protocol) fn set_room(&mut self, units: u32) {
         self.lines.set_room(units);
     }
@@ -47,7 +47,7 @@ impl<R: Route> ClientTable<R> {
         self.sessions.len()
     }
 
-    /// The session of this name, if it is not gone.
+    /// The session with this id; `None` if it has ended.
     fn named(&self, id: SessionId) -> Option<&ClientSession<R>> {
         let session = self.sessions.get(id.index);
         session.filter(|session| session.common().id == id)
@@ -82,9 +82,9 @@ impl<R: Route> ClientTable<R> {
         })
     }
 
-    // A session's life.
+    // The life of a session.
 
-    /// Starts to open a session. Calls may be queued on it at once.
+    /// Starts to open a session. Calls may be queued on it immediately.
     pub(in crate::protocol) fn connect<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -105,7 +105,7 @@ impl<R: Route> ClientTable<R> {
         Ok(SessionId { index, generation })
     }
 
-    /// The session whose path is to be looked up next, with the address.
+    /// The next session whose path is to be looked up, with the server's address.
     pub(in crate::protocol) fn next_routing(&mut self) -> Option<(SessionId, R)> {
         while let Some(&id) = self.routing.last() {
             if let Some(ClientSession::Connecting(connecting)) = self.named(id)
@@ -123,7 +123,7 @@ impl<R: Route> ClientTable<R> {
         !self.routing.is_empty()
     }
 
-    /// The path to a session's server is `path`.
+    /// Continues the handshake, now that the path to the server is known.
     pub(in crate::protocol) fn routed<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -134,12 +134,12 @@ impl<R: Route> ClientTable<R> {
         let room = self.lines.room();
         if let Some(ClientSession::Connecting(connecting)) = self.named_mut(id) {
             let followup = connecting.routed(turn, path, room);
-            // It has ended, or goes on: there is no packet to be dropped.
+            // No packet led to this step, so there is none to drop.
             let _ = self.follow_up(turn, id.index, followup);
         }
     }
 
-    /// A control message to a session of ours, in a datagram of so many bytes.
+    /// A control message to one of these sessions, in a datagram of `datagram` bytes.
     pub(in crate::protocol) fn control<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -151,7 +151,8 @@ impl<R: Route> ClientTable<R> {
         let index = SessionIndex::of(header.connection);
         let session = self.sessions.get_mut(index).ok_or(DropReason::UnknownConnection)?;
         let Common { id, route: expected, .. } = *session.common();
-        // The server's id says which session has moved: its sender may be a stranger, as far as the server knows.
+        // `Moved` names the session by the server's id. Its header has no valid generation: the
+        // server does not reveal the client's id to an unknown address.
         let is_named = match (message, session.opened()) {
             (Control::Moved { server }, Some(session)) => server == session.remote(),
             _ => id.generation == header.connection.generation(),
@@ -173,7 +174,8 @@ impl<R: Route> ClientTable<R> {
         self.follow_up(turn, index, followup?)
     }
 
-    /// Does what a session's step asks for. Fails if the packet that has led to it is to be dropped.
+    /// Carries out the follow-up of a session's step. Fails if the packet that led to it is to be
+    /// dropped.
     fn follow_up<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -193,7 +195,7 @@ impl<R: Route> ClientTable<R> {
         Ok(())
     }
 
-    /// The server has accepted.
+    /// Opens a session that the server has accepted.
     fn open<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -216,7 +218,8 @@ impl<R: Route> ClientTable<R> {
         self.close_if_drained(turn, index);
     }
 
-    /// Ends a session: no new calls; when those accepted are done, the server is told.
+    /// Disconnects a session. It takes no new calls, and sends `Close` once the accepted ones are
+    /// done.
     pub(in crate::protocol) fn disconnect<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -228,7 +231,7 @@ impl<R: Route> ClientTable<R> {
         }
     }
 
-    /// Ends a session that was disconnected if it has no more calls.
+    /// Closes a disconnected session if it has no calls left.
     fn close_if_drained<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -252,7 +255,7 @@ impl<R: Route> ClientTable<R> {
         }
     }
 
-    /// Tells every server that this endpoint goes, once, and ends every call.
+    /// Sends `Close` to every server, once, and ends every call.
     pub(in crate::protocol) fn shutdown<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         let indices: Vec<SessionIndex> = self.sessions.iter().map(|(index, _)| index).collect();
         for index in indices {
@@ -263,7 +266,8 @@ impl<R: Route> ClientTable<R> {
         }
     }
 
-    /// Takes a session out of the table; every call on it ends with `cause`, and the owner is told.
+    /// Removes a session from the table. Every call on it ends with `cause`, and the owner is
+    /// notified.
     fn remove<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -289,7 +293,7 @@ impl<R: Route> ClientTable<R> {
 
     // Calls.
 
-    /// Accepts a call: into a free slot and out, or behind others.
+    /// Accepts a call: starts it in a free slot, or queues it.
     #[inline(always)]
     pub(in crate::protocol) fn call<X: TxQueue<Route = R>>(
         &mut self,
@@ -307,7 +311,7 @@ impl<R: Route> ClientTable<R> {
         }
     }
 
-    /// Accepts a call that is not the common case.
+    /// Accepts a call that the fast path has handed back.
     #[inline(never)]
     fn call_or_queue<X: TxQueue<Route = R>>(
         &mut self,
@@ -317,7 +321,7 @@ impl<R: Route> ClientTable<R> {
     ) -> Result<(), Rejected> {
         debug_assert!(
             new.extended || new.deadline == Instant::NEVER,
-            "the server is told deadlines"
+            "a call with a deadline carries it in an extension"
         );
         let reject = |reason, request| Err(Rejected { reason, request });
         let session = self.sessions.get_mut(id.index);
@@ -353,7 +357,7 @@ impl<R: Route> ClientTable<R> {
         Ok(())
     }
 
-    /// Ends the call with this token, if it has not ended.
+    /// Ends the call with this token. False if it has already ended.
     pub(in crate::protocol) fn cancel<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -381,7 +385,7 @@ impl<R: Route> ClientTable<R> {
 
     // Packets.
 
-    /// Takes in a response of one packet to a plain call.
+    /// Handles a response of one packet to a plain call. `None`, with nothing changed, for others.
     #[inline(always)]
     pub(in crate::protocol) fn plain_response<X: TxQueue<Route = R>>(
         &mut self,
@@ -397,7 +401,7 @@ impl<R: Route> ClientTable<R> {
         session.plain_response(turn, &mut self.lines, route, header, body_len)
     }
 
-    /// Takes in a packet of kind `Response`, `Failure`, `CreditReturn` or `Accepted`.
+    /// Handles a packet of kind `Response`, `Failure`, `CreditReturn` or `Accepted`.
     pub(in crate::protocol) fn receive<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -454,11 +458,11 @@ impl<R: Route> ClientTable<R> {
             ClientSession::Open(session) => session.on_timer(turn, &mut self.lines),
             ClientSession::Closing(closing) => closing.on_timer(turn),
         };
-        // No packet has led to it.
+        // No packet led to this step, so there is none to drop.
         let _ = self.follow_up(turn, index, followup);
     }
 
-    /// Lets sessions go on whose time has come: 32 of them, and the others the next time.
+    /// Resumes sessions whose departure is due: at most 32, the others in the next turn.
     #[inline]
     pub(in crate::protocol) fn depart<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         for _ in 0..MAX_EXPIRED {
@@ -470,15 +474,16 @@ impl<R: Route> ClientTable<R> {
         }
     }
 
-    /// When the next session may send, [`Instant::NEVER`] if none waits.
+    /// When the next paced session may send; [`Instant::NEVER`] if none waits.
     pub(in crate::protocol) fn next_departure(&self) -> Instant {
         self.lines.next_departure()
     }
 
     // The end of a burst.
 
-    /// What the burst has made possible: responses asked on for, waiting calls sent. Work is bounded by
-    /// what was released: each pass over a line ends at the first call that finds no room.
+    /// Does the work that the burst has made possible: asks for more of responses, and resumes
+    /// waiting calls. The work is bounded by what was released: each pass over a line ends at the
+    /// first call for which there is no capacity.
     pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -500,7 +505,7 @@ impl<R: Route> ClientTable<R> {
         }
     }
 
-    /// Lets calls go on that waited for a credit, session by session.
+    /// Resumes calls that waited for a credit, session by session.
     fn feed<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         let released = self.lines.take_released();
         for index in &released {
@@ -511,7 +516,7 @@ impl<R: Route> ClientTable<R> {
         self.lines.return_released(released);
     }
 
-    /// Lets calls go on that waited for what was released.
+    /// Resumes calls that waited for room at a server, or for room here.
     fn serve_lines<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         while let Some(peer) = self.lines.next_ready() {
             self.serve_line(turn, LineId::Peer(peer));
@@ -521,7 +526,7 @@ impl<R: Route> ClientTable<R> {
         }
     }
 
-    /// Serves waiting calls in order until one has to stand in this very line again.
+    /// Serves waiting calls in order, until a call has to wait in this line again.
     fn serve_line<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>, line: LineId) {
         for _ in 0..self.lines.places(line) {
             let Some(waiter) = self.lines.pop(line) else { return };
@@ -531,8 +536,8 @@ impl<R: Route> ClientTable<R> {
             };
             session.resume(turn, &mut self.lines, SlotIndex::of(waiter.number), line.lack());
             if session.waits(waiter, line.lack()) {
-                // It got further than before or not at all; either way the line is used up, and its
-                // turn comes first again.
+                // Whether or not the call sent something, the line's capacity is used up. The call
+                // keeps the first place.
                 self.lines.back_to_front(line);
                 return;
             }
@@ -541,13 +546,13 @@ impl<R: Route> ClientTable<R> {
 
     // Checks.
 
-    /// Everything of ours adds up.
+    /// Checks that reservations, lines and timers of all sessions are consistent.
     pub(in crate::protocol) fn check_invariants(&self, endpoint: &EndpointState) {
         let places = self.lines.sorted_places();
         let mut sums = Sums::default();
         for (index, session) in self.sessions.iter() {
             let common = session.common();
-            assert_eq!(common.id.index, index, "a session knows its place");
+            assert_eq!(common.id.index, index, "a session's id holds its index");
             let timer_at = common.timer.at();
             assert!(timer_at <= common.queue.deadline(), "a timer is armed for the queue");
             let is_open = matches!(session, ClientSession::Open(_));
@@ -558,7 +563,7 @@ impl<R: Route> ClientTable<R> {
         self.lines.check_invariants(&sums);
     }
 
-    /// How many places in lines are taken.
+    /// Number of occupied places in all lines.
     #[cfg(test)]
     pub(in crate::protocol) fn places_in_lines(&self) -> usize {
         self.lines.taken_places()

@@ -1,4 +1,4 @@
-//! A session opens at its server.
+//! The server's side of the handshake.
 
 use std::collections::VecDeque;
 
@@ -15,30 +15,32 @@ use crate::transport::{ChargeModel, MIN_DATAGRAM, Route, TxQueue};
 use crate::wire::control::{Control, Cookie, Parameters, Refusal};
 use crate::wire::{ConnectionId, ReplyInfo, ShortPacket, VERSION};
 
-/// An `Open`, as the client has sent it.
+/// An `Open` message of a client.
 #[derive(Clone, Copy)]
 pub(in crate::protocol) struct Open<R> {
     pub(in crate::protocol) route: R,
     pub(in crate::protocol) client: ConnectionId,
     pub(in crate::protocol) parameters: Parameters,
     pub(in crate::protocol) nonce: u32,
-    /// Bytes of its datagram, if it was padded. Its answer has as many.
+    /// Bytes of its datagram, if it was padded, else 0. A padded `Open` gets an answer of the same
+    /// length.
     pub(in crate::protocol) proof: u32,
 }
 
-/// What an endpoint needs to accept sessions, and the sessions that are about to open.
+/// The state in which an endpoint accepts sessions, and the sessions that are about to open.
 pub(in crate::protocol) struct Accepting<R> {
     acceptor: Option<Acceptor>,
-    /// Their cookies are good; the paths to their senders are not known yet.
+    /// `Open`s with valid cookies whose paths to the client are not known yet.
     pending: VecDeque<Open<R>>,
     rate: OpenRate,
 }
 
-/// `Open`s that may wait to be looked at. Others are dropped, and come again.
+/// Maximum number of `Open`s that wait for their path. Further ones are dropped; clients repeat
+/// them.
 const MOST_PENDING: usize = 4_096;
 
 impl<R: Route> Accepting<R> {
-    /// Of an endpoint that does not listen.
+    /// The state of an endpoint that does not listen.
     pub(super) fn new(hasher: KeyedHasher) -> Self {
         Self { acceptor: None, pending: VecDeque::new(), rate: OpenRate::new(hasher) }
     }
@@ -51,13 +53,14 @@ impl<R: Route> Accepting<R> {
         self.acceptor.as_ref()
     }
 
-    /// The refusal of a `Hello` in another version of the protocol, to be sent in that version.
+    /// The refusal of a `Hello` in another version of the protocol. The caller sends it in that
+    /// version.
     pub(in crate::protocol) fn version_refusal(&self, client: ConnectionId) -> ShortPacket {
         let reason = if self.acceptor.is_some() { Refusal::Version } else { Refusal::NotListening };
         refusal(reason).emit(client, 0, ReplyInfo::default())
     }
 
-    /// Answers a `Hello` from the packet alone: it leaves no state here.
+    /// Answers a `Hello`. Keeps no state: the answer depends only on the packet.
     pub(in crate::protocol) fn hello<X: TxQueue<Route = R>>(
         &self,
         turn: &mut Turn<'_, X>,
@@ -77,7 +80,7 @@ impl<R: Route> Accepting<R> {
         turn.tx.push_bytes(route, message.emit(client, nonce, ReplyInfo::default()).as_bytes());
     }
 
-    /// Whether the sender of an `Open` has its cookie from this group of endpoints.
+    /// Checks that an endpoint of this group has issued the cookie of an `Open` to its sender.
     pub(super) fn check_cookie(
         &self,
         now: Instant,
@@ -91,7 +94,8 @@ impl<R: Route> Accepting<R> {
         }
     }
 
-    /// Lets a new `Open` wait until the path to its sender is known.
+    /// Queues a new `Open` until the path to its sender is known. Refuses invalid parameters, and
+    /// limits the rate per host.
     pub(super) fn enqueue<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -115,7 +119,7 @@ impl<R: Route> Accepting<R> {
         !self.pending.is_empty()
     }
 
-    /// The next `Open` whose path is to be looked up.
+    /// The next `Open` whose path must be looked up.
     pub(super) fn next(&self) -> Option<&Open<R>> {
         self.pending.front()
     }
@@ -126,8 +130,9 @@ impl<R: Route> Accepting<R> {
 }
 
 impl<R: Route> Open<R> {
-    /// The parameters of the session, on a path for datagrams of `path_datagram` bytes, whose client endpoint may use
-    /// `share` of the receive queue. `None` if there is no room for datagrams of the least size: the `Open` is refused.
+    /// Agrees on the parameters of the session. The path carries datagrams of `path_datagram`
+    /// bytes, and the client endpoint may use `share` units of the receive queue. `None` if no
+    /// datagram of the minimum size fits: the `Open` is refused.
     pub(super) fn agree<X: TxQueue<Route = R>>(
         &self,
         turn: &mut Turn<'_, X>,
@@ -159,7 +164,7 @@ impl<R: Route> Open<R> {
             && ChargeModel::from_u8(charge_model).is_some()
     }
 
-    /// Says why no session opens.
+    /// Refuses the `Open` and sends the client the reason.
     pub(super) fn refuse<X: TxQueue<Route = R>>(&self, turn: &mut Turn<'_, X>, reason: Refusal) {
         turn.endpoint.stats.refused += 1;
         let refused = refusal(reason).emit(self.client, self.nonce, ReplyInfo::default());

@@ -1,4 +1,4 @@
-//! What the two sides of a session have agreed on, and how messages are cut by it.
+//! The values that both sides of a session agreed on, and how they cut messages into packets.
 
 use crate::mutants::mutant;
 use crate::transport::MIN_DATAGRAM;
@@ -8,25 +8,27 @@ use crate::wire::checksum::overhead;
 /// Values that both sides have agreed on in the handshake.
 #[derive(Clone, Copy)]
 pub(super) struct Agreement {
-    /// Packets that the client may have on their way.
+    /// The number of packets that the client may have in flight.
     pub(super) credits: u16,
-    /// Of the session's small packets and of its large ones.
+    /// How messages are cut into small packets (index 0) and into large packets (index 1).
     cuts: [Cut; 2],
-    /// Largest payload of a first response packet, if that is no more than a packet's.
+    /// Largest payload of the first response packet, in bytes. The payload of a packet limits it,
+    /// too.
     pub(super) eager: u32,
-    /// Bytes of the largest datagram that both ends can take.
+    /// The largest datagram that both ends can receive, in bytes.
     pub(super) max_datagram: u32,
-    /// Largest response that the client takes.
+    /// Largest response that the client accepts, in bytes.
     pub(super) max_response: u32,
-    /// Whether packets carry a trailer.
+    /// Whether packets carry a checksum trailer.
     pub(super) trailer: bool,
 }
 
 /// How messages are cut into packets of one size.
 #[derive(Clone, Copy)]
 struct Cut {
-    /// Largest payload of a packet, and of the first one of a response.
+    /// Largest payload of a packet, in bytes.
     payload: u32,
+    /// Largest payload of the first packet of a response, in bytes.
     first: u32,
 }
 
@@ -38,8 +40,8 @@ impl Cut {
 }
 
 impl Agreement {
-    /// On `credits` and `trailer`, datagrams of up to `max_datagram` bytes and what the client takes: the beginning of a response
-    /// in `eager` bytes, and `max_response` bytes in all.
+    /// `max_datagram` is the largest datagram in bytes. The client takes `eager` bytes of a
+    /// response unasked, and responses of at most `max_response` bytes.
     pub(super) fn new(
         (credits, trailer): (u16, bool),
         max_datagram: u32,
@@ -51,31 +53,31 @@ impl Agreement {
         Self { credits, cuts, eager, max_datagram, max_response, trailer }
     }
 
-    /// Large packets are datagrams of so many bytes from now on.
+    /// Changes the size of large packets to datagrams of `datagram` bytes.
     pub(super) fn resize(&mut self, datagram: u32) {
         self.cuts[1] = Cut::new(datagram, self.eager, self.trailer);
     }
 
-    /// Largest payload of a packet, in large packets or in small ones.
+    /// Largest payload of a large or small packet, in bytes.
     #[inline(always)]
     pub(super) fn payload(&self, is_large: bool) -> u32 {
         self.cuts[usize::from(is_large)].payload
     }
 
-    /// The same of the first packet of a response.
+    /// Largest payload of the first packet of a response, in bytes.
     #[inline(always)]
     pub(super) fn first(&self, is_large: bool) -> u32 {
         self.cuts[usize::from(is_large)].first
     }
 
-    /// How a request of so many bytes is cut.
+    /// The packets of a request of `size` bytes.
     #[inline(always)]
     pub(super) fn request(&self, size: u32, is_large: bool) -> PacketLayout {
         let payload = self.payload(is_large);
         PacketLayout::new(size, payload, payload)
     }
 
-    /// How a response of so many bytes is cut.
+    /// The packets of a response of `size` bytes.
     #[inline(always)]
     pub(super) fn response(&self, size: u32, is_large: bool) -> PacketLayout {
         let payload = self.payload(is_large);

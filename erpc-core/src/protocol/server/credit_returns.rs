@@ -7,7 +7,7 @@ use crate::wire::{RequestNumber, Stamp};
 pub(super) struct OwedCredit {
     pub(super) session: ClientId,
     pub(super) request: RequestNumber,
-    /// The request is complete.
+    /// The last packet, if the request is complete.
     pub(super) last: Option<LastPacket>,
 }
 
@@ -17,7 +17,7 @@ pub(super) struct LastPacket {
     pub(super) echo: Stamp,
 }
 
-/// The credit returns of the current burst: one for all packets of a request.
+/// The credit returns of the current burst: one per request, for all of its packets.
 #[derive(Default)]
 pub(super) struct CreditReturns {
     owed: Vec<OwedCredit>,
@@ -29,7 +29,7 @@ impl CreditReturns {
         self.owed.push(credit);
     }
 
-    /// Takes them out, in order. The memory stays.
+    /// Takes the credit returns out, in order. The vector keeps its capacity.
     #[inline]
     pub(super) fn drain(&mut self) -> impl Iterator<Item = OwedCredit> + '_ {
         self.owed.drain(..)

@@ -1,4 +1,4 @@
-//! How much of this endpoint each host has.
+//! Limits of sessions and sockets per client host.
 
 use std::collections::HashMap;
 
@@ -7,19 +7,20 @@ use crate::protocol::config::EndpointConfig;
 use crate::protocol::ids::KeyedHasher;
 use crate::wire::control::Refusal;
 
-/// Sessions and sockets by host, and the limits that keep one host from taking all.
+/// Counts sessions and sockets by host, and keeps one host from taking all sessions.
 ///
-/// A host is an IPv4 address or an IPv6 network of 64 bits: see [`Route::host`](crate::transport::Route::host). One bad
-/// client can have as many ports as it likes, but not as many addresses.
+/// A host is an IPv4 address or an IPv6 network of 64 bits: see
+/// [`Route::host`](crate::transport::Route::host). A malicious client can use any number of ports,
+/// but not any number of addresses.
 pub(super) struct Hosts {
     hosts: HashMap<u64, Host, KeyedHasher>,
 }
 
-/// What one host has.
+/// The sessions and sockets of one host.
 #[derive(Clone, Copy, Default)]
 struct Host {
     sessions: u32,
-    /// Ports that it has sessions from.
+    /// Number of ports from which it has sessions.
     sockets: u32,
 }
 
@@ -28,11 +29,11 @@ impl Hosts {
         Self { hosts: HashMap::with_hasher(hasher) }
     }
 
-    /// Whether a host may have one more session beside the `sessions` of all, from a socket that is new or has
-    /// some already.
+    /// Whether a host may open one more session while `sessions` are open in all. `is_new_socket`
+    /// says that the host has no session from that socket yet.
     ///
     /// # Errors
-    /// The limit that is reached.
+    /// [`Refusal::Full`] or [`Refusal::HostFull`], the limit that is reached.
     pub(super) fn admit(
         &self,
         config: &EndpointConfig,
@@ -58,14 +59,14 @@ impl Hosts {
         Ok(())
     }
 
-    /// A session of the host opens.
+    /// Counts a session of the host that opens.
     pub(super) fn join(&mut self, host: u64, is_new_socket: bool) {
         let host = self.hosts.entry(host).or_default();
         host.sessions += 1;
         host.sockets += u32::from(is_new_socket);
     }
 
-    /// A session of the host has ended.
+    /// Removes a session of the host that has ended.
     pub(super) fn leave(&mut self, host: u64, was_last_of_socket: bool) {
         let Some(entry) = self.hosts.get_mut(&host) else { return };
         if mutant!(HostNeverLeaves) {
@@ -78,7 +79,7 @@ impl Hosts {
         }
     }
 
-    /// Sessions that the host has.
+    /// Number of open sessions of the host.
     pub(super) fn sessions(&self, host: u64) -> usize {
         self.hosts.get(&host).map_or(0, |host| host.sessions as usize)
     }
@@ -86,12 +87,21 @@ impl Hosts {
     /// Returns the numbers of sessions and of sockets.
     ///
     /// # Panics
-    /// If something does not add up.
+    /// If an invariant does not hold.
     pub(super) fn check_invariants(&self, config: &EndpointConfig) -> (usize, usize) {
         for host in self.hosts.values() {
-            assert!(host.sockets >= 1 && host.sessions >= host.sockets, "a host is counted");
-            assert!(host.sessions <= config.host_sessions(), "a host has too many sessions");
-            assert!(host.sockets <= config.max_sockets_per_host, "a host has too many sockets");
+            assert!(
+                host.sockets >= 1 && host.sessions >= host.sockets,
+                "a host has sessions from each of its sockets"
+            );
+            assert!(
+                host.sessions <= config.host_sessions(),
+                "a host's sessions are within the limit"
+            );
+            assert!(
+                host.sockets <= config.max_sockets_per_host,
+                "a host's sockets are within the limit"
+            );
         }
         let sum = |of: fn(&Host) -> u32| self.hosts.values().map(|host| of(host) as usize).sum();
         (sum(|host| host.sessions), sum(|host| host.sockets))
@@ -107,8 +117,8 @@ mod tests {
         Hosts::new(IdSource::new((1, 2)).table_hasher())
     }
 
-    /// Opens as many sessions as the host may have, each from a socket of its own if `sockets`. Returns how many, and why
-    /// there are no more.
+    /// Opens sessions of the host until one is refused, each from a socket of its own if `sockets`.
+    /// Returns how many opened, and the reason of the refusal.
     fn fill(
         hosts: &mut Hosts,
         config: &EndpointConfig,
@@ -123,11 +133,11 @@ mod tests {
                 Err(reason) => return (opened, reason),
             }
         }
-        unreachable!("a host has no end of sessions")
+        unreachable!("no host may open an endless number of sessions")
     }
 
     #[test]
-    fn the_last_quarter_is_for_hosts_with_few_sessions() {
+    fn the_last_quarter_is_reserved_for_hosts_with_few_sessions() {
         let (mut hosts, config) = (hosts(), EndpointConfig::new().max_sessions(1_000));
         assert_eq!(fill(&mut hosts, &config, 1, false), (750, Refusal::HostFull));
         assert_eq!(fill(&mut hosts, &config, 2, false), (8, Refusal::HostFull));
@@ -135,7 +145,7 @@ mod tests {
         for stranger in 3..40 {
             last = fill(&mut hosts, &config, stranger, false).1;
         }
-        assert_eq!(last, Refusal::Full, "250 sessions are for 31 hosts and two more sessions");
+        assert_eq!(last, Refusal::Full, "250 sessions are 8 each for 31 hosts, and 2 more");
         assert_eq!(hosts.check_invariants(&config).0, 1_000);
     }
 
@@ -147,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_has_as_many_sessions_and_sockets_as_the_settings_say() {
+    fn the_settings_limit_a_hosts_sessions_and_sockets() {
         let new = || EndpointConfig::new().max_sessions(1_000);
         let config = new().max_sessions_per_host(20).max_sockets_per_host(10);
         let mut hosts = hosts();
@@ -160,7 +170,7 @@ mod tests {
         assert_eq!(
             fill(&mut hosts, &config, 1, true),
             (10, Refusal::HostFull),
-            "all is given back"
+            "the host can use all its sockets again"
         );
     }
 }

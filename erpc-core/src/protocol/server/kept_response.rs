@@ -14,39 +14,43 @@ use crate::wire::{ANNOUNCEMENT, PacketLayout, ShortPacket, Stamp};
 /// A response or a status, before it is cut into packets.
 pub(super) struct Response {
     pub(super) message: MsgBuf,
-    /// It is an encoded status.
+    /// The message is an encoded status.
     pub(super) failure: bool,
-    /// It begins with an extension.
+    /// The message begins with an extension.
     pub(super) extended: bool,
 }
 
-/// A response, kept to be sent again or pulled further.
+/// A response that the client may still pull, or need again.
 pub(super) struct KeptResponse {
     response: Response,
     layout: PacketLayout,
-    /// The first packet has gone out without its body, which the client pulls like any other.
+    /// The response was announced: the server sent its header without a body. The client pulls the
+    /// first packet like any other.
     announced: bool,
     /// The server's time until the response was first sent, in nanoseconds.
     processing: u64,
-    /// Response packets that were sent at least once, with their bodies.
+    /// Number of response packets that were sent at least once, with their bodies.
     sent: u32,
-    /// And before the response was cut again: a queue may still read their headers, which have the same places.
+    /// `sent` at the time when the response was cut again. The transmit queue may still read the
+    /// headers of those packets, and new headers use the same memory.
     sent_before: u32,
     repeated: Repeated,
-    /// When the last repeated request, or the last request for one packet that was sent before, was answered.
+    /// When the server last answered a repeated request, or a pull of one packet that was sent
+    /// before.
     last_repeat: Instant,
-    /// When more repeats were last allowed.
+    /// When the limit on repeats was last raised.
     allowed_more: Instant,
 }
 
-/// The packets that a request for response brings.
+/// The packets that answer a request for response.
 pub(super) struct Pull {
     pub(super) packets: Range<u32>,
-    /// They were sent before.
+    /// Whether some of them were sent before.
     pub(super) again: bool,
 }
 
-/// The request for response that packets answer: its stamp, and how long it has waited here, in nanoseconds.
+/// The request for response that a packet answers: its stamp, and how long it waited in this
+/// endpoint, in nanoseconds.
 #[derive(Clone, Copy)]
 pub(super) struct PullEcho {
     pub(super) stamp: Stamp,
@@ -54,13 +58,13 @@ pub(super) struct PullEcho {
 }
 
 impl PullEcho {
-    /// Of packets that answer no request for response.
+    /// For packets that answer no request for response.
     pub(super) const NONE: Self = Self { stamp: Stamp::NONE, waited: 0 };
 }
 
 impl KeptResponse {
-    /// A response that was not sent yet, and took `processing` nanoseconds. If `announced`, the first thing to go out is
-    /// the announcement, else the first packet.
+    /// A response that was not sent yet, and took `processing` nanoseconds. If `announced`, the
+    /// announcement is sent first, otherwise the first packet.
     #[inline(always)]
     pub(super) fn new(
         response: Response,
@@ -96,7 +100,7 @@ impl KeptResponse {
         self.layout.size()
     }
 
-    /// Packets of another size are to be sent from now on; none was.
+    /// Cuts the response into packets of another size. None of the new packets counts as sent.
     pub(super) fn cut_again(&mut self, layout: PacketLayout) {
         self.layout = layout;
         self.sent_before = self.sent;
@@ -110,7 +114,8 @@ impl KeptResponse {
         self.response.message.footprint()
     }
 
-    /// Sends what leaves without a request for it: the announcement, or the first packet. To send it again, reclaim before.
+    /// Sends the packet that needs no request for response: the announcement or the first packet.
+    /// Before a repeat, the caller must [`reclaim`](Turn::reclaim) the message.
     #[inline]
     pub(super) fn send_first<R: Route, X: TxQueue<Route = R>>(
         &mut self,
@@ -126,7 +131,7 @@ impl KeptResponse {
         tx.push_bytes(head.route, ShortPacket::new(&header, &[]).as_bytes());
     }
 
-    /// Sends packets. To send them again, reclaim before.
+    /// Sends packets. Before a repeat, the caller must [`reclaim`](Turn::reclaim) the message.
     #[inline]
     pub(super) fn send<R: Route, X: TxQueue<Route = R>>(
         &mut self,
@@ -147,7 +152,8 @@ impl KeptResponse {
         }
     }
 
-    /// Whether `pause` nanoseconds have passed since the response was last repeated; then it is repeated now.
+    /// Whether at least `pause` nanoseconds have passed since the response was last repeated. If
+    /// so, a repeat at `now` is recorded.
     fn may_repeat(&mut self, now: Instant, pause: u64) -> bool {
         let may = now.nanos_since(self.last_repeat) >= pause.max(1);
         if may {
@@ -156,9 +162,10 @@ impl KeptResponse {
         may || mutant!(DuplicateAlwaysAnswered)
     }
 
-    /// Answers a packet of the request, which was answered before: the first one at once, as the response may be lost, and
-    /// others when a client may have missed that answer, too. A client that goes back, which may have crossed the response,
-    /// sends many.
+    /// Answers a repeated packet of the request. The first repeat is answered immediately, because
+    /// the response may be lost. Further ones are answered after a pause, in case that answer was
+    /// lost, too. Most repeats need no answer: a client that goes back sends many, and they may
+    /// have crossed the response.
     pub(super) fn send_again<R: Route, X: TxQueue<Route = R>>(
         &mut self,
         head: &mut ReplyHead<'_, R>,
@@ -178,13 +185,13 @@ impl KeptResponse {
         self.send_first(head, turn.tx);
     }
 
-    /// Whether a request for this packet and later ones brings one with a number that was sent before.
+    /// Whether a pull from `packet` on resends a packet number that was sent before.
     pub(super) fn has_sent(&self, packet: u32) -> bool {
         packet.min(self.sent) < self.sent.max(self.sent_before)
     }
 
-    /// Takes a request for `count` packets from packet `from` on, in a session with so many `credits`. `pause` is the
-    /// least time between two repeats that do not count.
+    /// Handles a pull of `count` packets from packet `from` on, in a session with `credits`
+    /// credits. `pause` is the minimum time between two free repeats, in nanoseconds.
     pub(super) fn pull(
         &mut self,
         from: u32,
@@ -201,7 +208,8 @@ impl KeptResponse {
         if is_first || count == 0 || count > u32::from(credits) {
             return Err(DropReason::Overrun);
         }
-        // If the request for response before this one was lost, this one stands for both. Its credits are the client's.
+        // A pull before this one may have been lost: then this one covers its packets as well. The
+        // client accounts for the credits of both.
         let from = from.min(self.sent);
         let count = to - from;
         if count > u32::from(credits) {
@@ -222,38 +230,49 @@ impl KeptResponse {
     }
 
     /// # Panics
-    /// If something does not add up.
+    /// If an invariant does not hold.
     pub(super) fn check_invariants(&self) {
-        assert_eq!(self.layout.size() as usize, self.response.message.len(), "the layout fits");
-        assert!(self.sent <= self.layout.packets(), "no packet was sent that does not exist");
-        assert!(self.announced || self.sent > 0, "the first packet goes out at once");
+        assert_eq!(
+            self.layout.size() as usize,
+            self.response.message.len(),
+            "the layout has the size of the message"
+        );
+        assert!(self.sent <= self.layout.packets(), "only packets of the response were sent");
+        assert!(
+            self.announced || self.sent > 0,
+            "the first packet was sent unless it was announced"
+        );
     }
 }
 
-/// Packets that one request for response brings at most, however many credits the session has.
+/// Maximum number of packets that answer one request for response, however many credits the session
+/// has.
 const MOST_AT_ONCE: u16 = 1_024;
 
-/// Credits that count for how much of a response may be sent again.
+/// Cap on the credits from which the limit on repeats is computed.
 const MOST_REPEATED: u16 = 64;
 
-/// How many response packets the client has had sent again.
+/// The number of response packets that were sent again and count against a limit.
 ///
-/// A client goes back once per position, seldom a few times, and perhaps in pieces if its credits are contended; after a
-/// timeout it asks for one packet, which costs nothing here unless another one was asked for just before. Without a
-/// limit, 24 bytes would bring a session's credits of full packets over and over.
+/// A client goes back once per position, seldom a few times, and perhaps in pieces if its credits
+/// are contended. After a timeout it asks for one packet, which is free unless it asked for another
+/// one just before. Without a limit, a request of 24 bytes could make the server send a session's
+/// credits of full packets over and over.
 ///
-/// If so much was lost or overtaken that the limit is reached, the client asks for one packet after each timeout. With that,
-/// at most once in a client's least timeout, it may have a quarter of its session's credits once more.
+/// If loss or reordering exhausts the limit, the client asks for one packet after each timeout.
+/// Then the server allows a quarter of the session's credits again, at most once per minimum client
+/// timeout.
 #[derive(Clone, Copy, Default)]
 struct Repeated(u32);
 
-/// A client's least timeout, in pauses between two repeats that do not count.
+/// A client's minimum timeout, in pauses between two free repeats.
 const TIMEOUT: u64 = 4;
 
 impl Repeated {
-    /// Whether `count` packets may be sent again, of a response of so many `packets`, in a session with
-    /// so many `credits`. A roll-back repeats half the credits on average; the limit has one for every
-    /// second packet, and two whole ones.
+    /// Whether `count` packets may be sent again, of a response of `packets` packets, in a session
+    /// with `credits` credits. Counts them if so. A roll-back repeats half the credits on average.
+    /// The limit allows one roll-back per two packets, each packet once more, and twice the
+    /// credits.
     fn admits(&mut self, count: u32, packets: u32, credits: u16) -> bool {
         let sum = self.0.saturating_add(count);
         let credits = u32::from(credits);
@@ -265,7 +284,7 @@ impl Repeated {
         admitted
     }
 
-    /// A quarter of a session's `credits` more may be sent again.
+    /// Raises the limit by a quarter of a session's `credits`.
     fn allow_more(&mut self, credits: u16) {
         self.0 = self.0.saturating_sub(u32::from(credits).div_ceil(4));
     }
@@ -276,19 +295,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_packets_are_repeated_as_half_the_credits_for_every_second_packet_and_two_whole_ones()
-    {
+    fn repeats_are_limited_by_packets_and_credits() {
         // 10 packets, 8 credits: 10 * (1 + 8 / 4) + 2 * 8.
         let mut repeated = Repeated::default();
         assert!(repeated.admits(40, 10, 8));
-        assert!(!repeated.admits(7, 10, 8), "one too many is not counted");
+        assert!(!repeated.admits(7, 10, 8), "a refused repeat is not counted");
         assert!(repeated.admits(6, 10, 8));
         assert!(!repeated.admits(1, 10, 8));
         assert!(Repeated(u32::MAX).admits(1, u32::MAX, 1_024), "no overflow");
     }
 
     #[test]
-    fn each_timeout_allows_a_quarter_of_a_sessions_credits_once_more() {
+    fn each_timeout_allows_a_quarter_of_the_credits_again() {
         let mut repeated = Repeated::default();
         assert!(repeated.admits(46, 10, 8));
         for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! The endpoints that listen at one address, and how they share the sessions.
+//! The endpoints that listen at one address, and how sessions are distributed among them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +9,7 @@ use crate::transport::Route;
 use crate::wire::ConnectionId;
 use crate::wire::control::{Control, Cookie};
 
-/// The endpoints that listen at one address. They share it.
+/// The endpoints that listen at one address.
 #[derive(Debug)]
 pub struct ListenGroup {
     secret: [u8; 16],
@@ -23,8 +23,8 @@ struct Member {
 }
 
 impl ListenGroup {
-    /// A group whose member `i` receives at `ports[i]`; all ports are the same where the kernel steers
-    /// by connection id. `secret` authenticates cookies and must not be guessable.
+    /// A group whose member `i` receives at `ports[i]`. All ports are the same where the kernel
+    /// steers by connection id. `secret` authenticates cookies and must not be guessable.
     ///
     /// # Panics
     /// If there are no ports or more than 256: a connection id names the member in one byte.
@@ -35,14 +35,14 @@ impl ListenGroup {
         Self { secret, members: ports.into_iter().map(member).collect() }
     }
 
-    /// Sessions that each member holds or has been chosen for.
+    /// The number of open sessions of each member.
     #[must_use]
     pub fn sessions(&self) -> Vec<u32> {
         self.members.iter().map(|member| member.sessions.load(Ordering::Relaxed)).collect()
     }
 }
 
-/// An endpoint's place in a [`ListenGroup`]: with it, the endpoint accepts sessions.
+/// An endpoint's membership in a [`ListenGroup`]. An endpoint needs one to accept sessions.
 #[derive(Clone, Debug)]
 pub struct Acceptor {
     group: Arc<ListenGroup>,
@@ -60,8 +60,8 @@ impl Acceptor {
         Self { group, steer }
     }
 
-    /// The answer to a `Hello`: the member to open a session with, which has room for a proof of so many
-    /// bytes, and a cookie for it.
+    /// The answer to a `Hello`: the member to open a session with, and a cookie for it. The server
+    /// has room for a padded `Open` of `proof` bytes.
     pub(super) fn challenge<R: Route>(
         &self,
         now: Instant,
@@ -76,7 +76,8 @@ impl Acceptor {
         Control::Challenge { cookie, port, steer, proof }
     }
 
-    /// Whether a member of the group has issued the cookie to this client, for this member, lately.
+    /// Whether a member of the group has recently issued the cookie to this client, for this
+    /// member.
     pub(super) fn accepts<R: Route>(
         &self,
         now: Instant,
@@ -91,9 +92,9 @@ impl Acceptor {
         CookieMaker::new(self.group.secret)
     }
 
-    /// Of two members that `salt` points to, the one with fewer sessions: the power of two choices
-    /// (Mitzenmacher). A burst of `Hello`s leaves no state here, and must not all go to the member with the fewest
-    /// sessions.
+    /// Picks two members by `salt` and returns the one with fewer sessions: the power of two
+    /// choices (Mitzenmacher). A `Hello` leaves no state here, so a burst of them must not all go
+    /// to the member with the fewest sessions.
     fn choose(&self, salt: u64) -> (u8, u16) {
         let members = &self.group.members;
         let load = |at: usize| members[at].sessions.load(Ordering::Relaxed);
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_different_members_the_one_with_fewer_sessions_is_chosen() {
+    fn the_member_with_fewer_sessions_of_two_is_chosen() {
         for count in 2..9u16 {
             let group = Arc::new(ListenGroup::new([1; 16], (100..100 + count).collect()));
             let acceptor = Acceptor::new(Arc::clone(&group), 0);
@@ -138,7 +139,7 @@ mod tests {
                 assert_eq!(port, 100 + u16::from(steer));
                 chosen[usize::from(steer)] += 1;
             }
-            assert_eq!(chosen[0], 0, "every other member has fewer: {chosen:?}");
+            assert_eq!(chosen[0], 0, "every other member has fewer sessions: {chosen:?}");
             let fair = 1_000 / (i32::from(count) - 1);
             assert!(chosen[1..].iter().all(|times| *times > fair / 2), "{chosen:?}");
             (0..5).for_each(|_| acceptor.session_ended());
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_one_has_one_choice() {
+    fn a_group_of_one_chooses_its_only_member() {
         let acceptor = Acceptor::new(Arc::new(ListenGroup::new([1; 16], vec![7])), 0);
         assert!(salts().all(|salt| acceptor.choose(salt) == (0, 7)));
     }

@@ -1,31 +1,32 @@
-//! Whether the client of a session is still there.
+//! Whether the client of a session is still alive.
 
 use crate::protocol::config::{EndpointConfig, LEAST_PINGS};
 use crate::time::Instant;
 
-/// What the server knows of its client's life. A server pings a silent client, and gives it up after the liveness timeout.
+/// Liveness of a session's client. The server pings a silent client, and declares it dead after the
+/// liveness timeout.
 pub(super) struct Liveness {
     last_heard: Instant,
     last_ping: Instant,
-    /// Pings without an answer.
+    /// Number of pings since the client was last heard.
     unanswered: u8,
     /// When the session's timer fires.
     due: Instant,
 }
 
-/// The session's timer has fired.
+/// What the session must do when its timer has fired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// Nothing to do but to wait for the next timer.
+    /// Nothing to do until the next timer.
     Alive,
-    /// The client was silent for long: ping it.
+    /// The client has been silent for a ping interval: ping it.
     Ping,
-    /// The client does not answer any more.
+    /// The client is dead: end the session.
     Gone,
 }
 
 impl Liveness {
-    /// Of a client that was just heard.
+    /// For a client that was heard at `now`.
     pub(super) fn new(now: Instant, config: &EndpointConfig) -> Self {
         let due = now + config.server_ping_interval();
         Self { last_heard: now, last_ping: now, unanswered: 0, due }
@@ -37,12 +38,12 @@ impl Liveness {
         self.last_heard = now;
     }
 
-    /// When to look next, at the time of [`Self::new`] or [`Self::on_timer`].
+    /// When the timer must fire next, as of the last [`Self::new`] or [`Self::on_timer`].
     pub(super) fn due(&self) -> Instant {
         self.due
     }
 
-    /// Looks at the time, and sets the next time at which to look.
+    /// Decides what to do at `now`, and when the timer must fire next.
     pub(super) fn on_timer(&mut self, now: Instant, config: &EndpointConfig) -> Verdict {
         if let Some(since) = config.back_since(now, self.due) {
             self.last_heard = self.last_heard.max(since);
@@ -73,7 +74,7 @@ impl Liveness {
     }
 
     /// # Panics
-    /// If something does not add up.
+    /// If an invariant does not hold.
     pub(super) fn check_invariants(&self) {
         assert!(self.due < Instant::NEVER, "a session always has a timer");
     }
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_client_is_pinged_often_and_gone_after_the_liveness_timeout() {
+    fn a_silent_client_is_pinged_and_declared_dead_after_the_liveness_timeout() {
         let config = config();
         let begin = Instant::ZERO + SECOND;
         let mut liveness = Liveness::new(begin, &config);
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_stop_of_this_process_the_client_has_time_to_answer() {
+    fn after_this_process_was_stopped_the_client_gets_time_to_answer() {
         let config = config();
         let mut liveness = Liveness::new(Instant::ZERO, &config);
         let late = liveness.due() + 60 * SECOND;

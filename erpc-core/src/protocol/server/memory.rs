@@ -4,12 +4,12 @@
 #[derive(Default)]
 pub(super) struct SessionMemory {
     slots: usize,
-    /// Requests that the endpoint's owner keeps, by its own count.
+    /// Bytes of requests that the endpoint's owner keeps, as the owner reports them.
     kept_by_owner: usize,
 }
 
 impl SessionMemory {
-    /// Held by the slots.
+    /// Bytes that the slots hold.
     pub(super) fn slots(&self) -> usize {
         self.slots
     }

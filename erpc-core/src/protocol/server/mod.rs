@@ -1,25 +1,27 @@
-//! The server's half: sessions that this endpoint has accepted, and the requests in their slots.
+//! The server's half: the sessions that this endpoint has accepted, and the requests in their
+//! slots.
 //!
-//! Servers are passive (thesis section 6.4): they have no retransmission timer. Unasked, a server sends only pings and
-//! `Close`. It repeats a response only when a repeated request or a request for response asks for it.
+//! Servers are passive (thesis section 6.4): they have no retransmission timer. Unasked, a server
+//! sends only pings and `Close`. It repeats a response only when a repeated request or a request
+//! for response asks for it.
 //!
 //! | file | content |
 //! |---|---|
-//! | `table` | all sessions: finds them, tells them of packets and of the time |
+//! | `table` | all sessions: routes packets and timers to them |
 //! | `accept` | handshakes, until a session opens |
-//! | `agreement` | what both sides have agreed on, and how it cuts messages |
-//! | `hosts` | limits for each of the hosts that clients are at |
-//! | `open_rate` | how fast a host may open sessions |
+//! | `agreement` | the values agreed in the handshake, and how they cut messages into packets |
+//! | `hosts` | limits per client host |
+//! | `open_rate` | the rate at which a host may open sessions |
 //! | `listen` | the endpoints that listen at one address |
-//! | `session` | one session: its requests, its responses, its life |
-//! | `liveness` | whether the client is still there |
-//! | `slot` | one request of a session: its state |
-//! | `receiving` | a request of several packets on its way in |
-//! | `kept_response` | a response, from the first packet until the client confirms it |
-//! | `reply` | headers of what goes out |
+//! | `session` | one session: requests, responses, control messages |
+//! | `liveness` | whether the client is still alive |
+//! | `slot` | the state of one request of a session |
+//! | `receiving` | a request of several packets, while it arrives |
+//! | `kept_response` | a response, from its first packet until the client confirms it |
+//! | `reply` | headers of reply packets |
 //! | `credit_returns` | credits that clients get back at the end of a burst |
 //! | `grants` | each client's share of the receive queue |
-//! | `shares` | how large the shares are |
+//! | `shares` | the size of the shares |
 //! | `siblings` | the sessions of each client endpoint |
 //! | `memory` | accounting of a session's memory |
 

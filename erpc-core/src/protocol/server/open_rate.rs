@@ -1,21 +1,21 @@
-//! How fast a host may open sessions.
+//! The rate at which a host may open sessions.
 
 use std::hash::BuildHasher;
 
 use crate::protocol::ids::KeyedHasher;
 use crate::time::Instant;
 
-/// A token bucket for each host that opens sessions, kept as the time at which it will be full again (the generic cell rate
-/// algorithm, ITU-T I.371).
+/// A token bucket for each host that opens sessions. A bucket is stored as the time at which it
+/// will be full again (the generic cell rate algorithm, ITU-T I.371).
 ///
-/// There are [`PLACES`] of them. Hosts whose numbers share a place share a bucket until it is full; which ones do depends on a
-/// secret key.
+/// There are [`PLACES`] buckets. Hosts whose hashes are equal modulo [`PLACES`] share one. The hash
+/// depends on a secret key, so a client cannot choose the host with which it shares.
 pub(super) struct OpenRate {
     hasher: KeyedHasher,
     full_at: Box<[Instant; PLACES]>,
 }
 
-/// 8 KiB.
+/// Number of buckets. They take 8 KiB.
 const PLACES: usize = 1_024;
 
 /// Tokens of a full bucket.
@@ -26,7 +26,8 @@ impl OpenRate {
         Self { hasher, full_at: Box::new([Instant::ZERO; PLACES]) }
     }
 
-    /// Takes a token out of the host's bucket, which gets so many per second. False if it is empty.
+    /// Takes a token out of the host's bucket, which refills at `per_second` tokens per second.
+    /// False if the bucket is empty.
     pub(super) fn admits(&mut self, now: Instant, host: u64, per_second: u32) -> bool {
         let interval = 1_000_000_000 / u64::from(per_second);
         let full_at = &mut self.full_at[self.hasher.hash_one(host) as usize % PLACES];
@@ -45,7 +46,7 @@ mod tests {
     use crate::protocol::ids::IdSource;
 
     #[test]
-    fn a_host_has_a_burst_and_then_its_rate_and_another_host_is_not_concerned() {
+    fn a_host_may_open_a_burst_and_then_its_rate_and_other_hosts_are_unaffected() {
         let mut rate = OpenRate::new(IdSource::new((1, 2)).table_hasher());
         let start = Instant::from_nanos(7_000_000_000);
         let mut admitted = |millis: u64, host, tries| {
@@ -56,6 +57,6 @@ mod tests {
         assert_eq!(admitted(1, 1, 10_000), 20);
         assert_eq!(admitted(2, 1, 10_000), 20);
         assert_eq!(admitted(2, 2, 10), 10);
-        assert_eq!(admitted(60_000, 1, 10_000), BURST as usize, "no more is saved up");
+        assert_eq!(admitted(60_000, 1, 10_000), BURST as usize, "the bucket does not overflow");
     }
 }

@@ -1,4 +1,4 @@
-//! A request of several packets on its way in.
+//! A request of several packets, while it arrives.
 
 use super::memory::SessionMemory;
 use crate::buf::{MsgBuf, NoMemory, Pool};
@@ -8,26 +8,28 @@ use crate::protocol::stats::DropReason;
 use crate::time::Instant;
 use crate::wire::{Header, PacketLayout, Stamp};
 
-/// A request of several packets, as far as it is here.
+/// A request of several packets that is not complete yet.
 pub(super) struct Receiving {
     assembly: Assembly,
     method: u32,
     extended: bool,
-    /// From the first packet.
+    /// The deadline in the first packet.
     deadline: Instant,
+    /// The slot's last response buffer, kept for the next response.
     kept: Option<MsgBuf>,
     /// A credit return is owed at the end of the burst.
     credit_owed: bool,
-    /// A packet arrived before its predecessors.
+    /// A packet arrived out of order: an earlier one is missing.
     gap: bool,
-    /// The stamp of the last packet.
+    /// The stamp that the next credit return echoes: of the last packet, or of the one that
+    /// revealed a gap.
     echo: Stamp,
-    /// The next packet, as the last credit return named it.
+    /// The next expected packet, according to the last credit return.
     told_next: u32,
 }
 
 impl Receiving {
-    /// The request of this first packet.
+    /// A request of which the first packet has arrived, with this `header`.
     pub(super) fn new(header: &Header, assembly: Assembly, deadline: Instant) -> Self {
         Self {
             assembly,
@@ -42,14 +44,16 @@ impl Receiving {
         }
     }
 
-    /// Whether a packet of a request that is cut so says the same of the request as the first one.
+    /// Whether a packet, of a request with this `layout`, agrees with the first packet on the
+    /// properties of the request.
     pub(super) fn agrees_with(&self, header: &Header, layout: &PacketLayout) -> bool {
         layout == self.assembly.layout()
             && (header.packet.get() != 0 || header.aux == self.method)
             && header.flags.extended() == self.extended
     }
 
-    /// Whether a packet is the next one: otherwise the client sends it again, or has sent it before.
+    /// Checks that a packet is the next expected one. The client must send a later one again; it
+    /// has sent an earlier one before.
     pub(super) fn check_order(&self, packet: u32) -> Result<(), DropReason> {
         let next = self.assembly.next();
         if packet > next && !mutant!(OutOfOrderTaken) {
@@ -99,7 +103,7 @@ impl Receiving {
         Received { message: assembly.into_message(), method, deadline, buffer, last_untold }
     }
 
-    /// Drops the packets. Returns the kept buffer.
+    /// Drops the packets. Returns the slot's last response buffer.
     pub(super) fn discard(self, memory: &mut SessionMemory, pool: &mut Pool) -> Option<MsgBuf> {
         memory.remove(self.assembly.footprint());
         self.assembly.discard(pool);
@@ -107,18 +111,22 @@ impl Receiving {
     }
 
     /// # Panics
-    /// If something does not add up.
+    /// If an invariant does not hold.
     pub(super) fn check_invariants(&self) {
-        assert!(!self.assembly.is_complete(), "the handler gets a complete request at once");
+        assert!(
+            !self.assembly.is_complete(),
+            "a complete request is passed to the handler immediately"
+        );
         assert!(self.assembly.next() > 0, "a request begins with its first packet");
-        assert!(self.credit_owed || !self.gap, "a gap is told by a credit return");
+        assert!(self.credit_owed || !self.gap, "a credit return is owed after a gap");
     }
 
-    /// Notes that a packet has arrived, out of order if there is a `gap`. Returns whether a credit return was not owed
-    /// before.
+    /// Records that a packet has arrived, out of order if there is a `gap`. True if a credit return
+    /// was not owed before.
     pub(super) fn owe_credit(&mut self, header: &Header, gap: bool) -> bool {
         self.gap |= gap;
-        // The client goes back for the packet that shows the gap: it is the one to echo.
+        // The client goes back when it learns of the packet that revealed the gap, so that packet's
+        // stamp is echoed.
         if header.packet.get() > 0 && (gap || !self.gap) {
             self.echo = Stamp::from_u32(header.aux);
         }
@@ -140,20 +148,20 @@ impl Receiving {
 /// The variable part of a credit return.
 #[derive(Clone, Copy)]
 pub(super) struct CreditReturn {
-    /// All packets before this one are here.
+    /// The next expected packet: all packets before it have arrived.
     pub(super) next: u32,
-    /// A later packet has arrived: the client has to go back.
+    /// A later packet has arrived and was dropped: the client must go back to `next`.
     pub(super) gap: bool,
     pub(super) echo: Stamp,
 }
 
-/// A request of several packets, complete.
+/// A complete request of several packets.
 pub(super) struct Received {
     pub(super) message: MsgBuf,
     pub(super) method: u32,
     pub(super) deadline: Instant,
     /// The slot's last response buffer.
     pub(super) buffer: Option<MsgBuf>,
-    /// The last packet, unless a credit return has named the packet behind it.
+    /// The number of the last packet, unless a credit return has acknowledged it already.
     pub(super) last_untold: Option<u32>,
 }

@@ -13,9 +13,9 @@ pub(super) struct ReplyHead<'s, R> {
     pub(super) connection: ConnectionId,
     pub(super) flags: Flags,
     pub(super) request: RequestNumber,
-    /// The window that replies tell.
+    /// The window that replies carry.
     pub(super) window: ReplyInfo,
-    /// A congestion mark is to be echoed, once.
+    /// Whether the next reply must echo a congestion mark. The reply clears it.
     pub(super) marked: &'s mut bool,
 }
 
@@ -37,7 +37,7 @@ impl<R> ReplyHead<'_, R> {
         }
     }
 
-    /// Of a response packet, which the server took `nanos` nanoseconds for.
+    /// The header of a response packet. The server needed `nanos` nanoseconds for the response.
     #[inline(always)]
     pub(super) fn response(
         &mut self,
@@ -52,12 +52,13 @@ impl<R> ReplyHead<'_, R> {
         Header { flags, ..self.header(kind, packet, nanos, size) }
     }
 
-    /// Says that the request has been executing for `nanos` nanoseconds. `packet` is the one that this answers.
+    /// Tells the client that the request has been executing for `nanos` nanoseconds. Answers packet
+    /// number `packet` of the request.
     pub(super) fn accepted(&mut self, packet: u32, nanos: u64) -> ShortPacket {
         ShortPacket::new(&self.header(Kind::Accepted, packet, nanos, 0), &[])
     }
 
-    /// Returns credits for packets that have waited here for `waited` nanoseconds at most.
+    /// Returns credits for packets that waited in this endpoint for at most `waited` nanoseconds.
     pub(super) fn credit_return(&mut self, credit: CreditReturn, waited: u64) -> ShortPacket {
         let size = credit.echo.to_u32() | u32::from(credit.gap);
         ShortPacket::new(&self.header(Kind::CreditReturn, credit.next, waited, size), &[])

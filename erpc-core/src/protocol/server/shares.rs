@@ -1,13 +1,15 @@
-//! How a receive queue's capacity is divided among the sockets that send to it.
+//! Divides a receive queue's capacity among the sockets that send to it.
 
-/// The shares of a capacity.
+/// The shares into which a receive queue's capacity is divided.
 ///
-/// While an equal share holds a good burst, or there are few sockets, all have the same. Beyond that, *quiet* sockets have a
-/// floor each and *busy* ones divide the rest, because an unused share is missing from the busy ones.
+/// All sockets have equal shares while an equal share holds a large burst, or if there are few
+/// sockets. Otherwise *quiet* sockets have a floor each and *busy* ones divide the rest, because a
+/// share that a quiet socket does not use is lost to the busy ones.
 ///
-/// Shares are powers of two of the capacity, so that they change rarely. They shrink at once and grow with hysteresis: only
-/// when a quarter is left of the sockets that a share is made for, unless those are few. So a client that comes and goes
-/// over and over cannot make the server ping all clients each time.
+/// A share is the capacity, or its part that is not reserved, divided by a power of two, so that
+/// shares change rarely. They shrink immediately and grow with hysteresis: only when a quarter of
+/// the sockets that a share is made for remains, unless that number is small. So a client that
+/// joins and leaves over and over cannot make the server ping all clients each time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Shares {
     capacity: u32,
@@ -15,7 +17,8 @@ pub(super) struct Shares {
     equal: bool,
     /// An equal share is the capacity divided by two to the power of this.
     equal_halvings: u32,
-    /// A busy socket's share is what is not reserved, divided by two to the power of this.
+    /// A busy socket's share is the capacity that is not reserved, divided by two to the power of
+    /// this.
     busy_halvings: u32,
     /// Eighths of the capacity that are reserved for quiet sockets.
     reserved: u32,
@@ -32,7 +35,7 @@ impl Shares {
         self.equal
     }
 
-    /// What a busy socket may have on its way, in charge units.
+    /// The share of a busy socket: what it may have in flight, in charge units.
     pub(super) fn busy(&self) -> u32 {
         if self.equal {
             return self.capacity >> self.equal_halvings;
@@ -40,18 +43,18 @@ impl Shares {
         (self.capacity - self.capacity / 8 * self.reserved) >> self.busy_halvings
     }
 
-    /// What a quiet socket may have on its way, in charge units.
+    /// The share of a quiet socket: what it may have in flight, in charge units.
     pub(super) fn quiet(&self) -> u32 {
         if self.equal { self.busy() } else { self.busy().min(FLOOR) }
     }
 
-    /// What each of so many sockets would have if all were busy, in charge units.
+    /// The share of each of `sockets` sockets if all are busy, in charge units.
     pub(super) fn equal(&self, sockets: usize) -> u32 {
         self.capacity >> self.equal_halvings.max(halvings(sockets))
     }
 
-    /// Divides the capacity among so many sockets, of which some are busy. Where shares are not equal, they grow
-    /// only if they `may_grow`.
+    /// Divides the capacity among `sockets` sockets, of which `busy` are busy. Where shares are not
+    /// equal, they grow only if `may_grow`.
     pub(super) fn divide(&mut self, sockets: usize, busy: usize, may_grow: bool) {
         let all = settle(self.equal_halvings, halvings(sockets), sockets <= FEW);
         let few = busy <= FEW;
@@ -73,28 +76,29 @@ impl Shares {
     }
 }
 
-/// What a quiet socket may have on its way, in charge units: four small packets.
+/// The share of a quiet socket, in charge units: four small packets.
 const FLOOR: u32 = 4 * 1_024;
 
 /// A share that is large enough for a session's credits of small packets, in charge units.
 const AMPLE: u32 = 32 * 1_024;
 
-/// So few sockets always have equal shares.
+/// Up to this number of sockets, shares are always equal.
 const FEWEST: usize = 4;
 
-/// So few sockets that pings to all of them cost little.
+/// Up to this number of sockets, pings to all of them cost little.
 const FEW: usize = 16;
 
-/// Eighths of the capacity that are reserved for quiet sockets at most. If their floors are more than that, it is chance
-/// that keeps them from sending all at once.
+/// Cap on the eighths of the capacity that are reserved for quiet sockets. If the floors add up to
+/// more, the queue overflows when all quiet sockets send at the same time, which is unlikely.
 const MOST_RESERVED: u64 = 4;
 
-/// How often a share is halved for so many.
+/// The number of halvings that divides a share among `sockets` sockets or more.
 pub(super) fn halvings(sockets: usize) -> u32 {
     sockets.next_power_of_two().trailing_zeros()
 }
 
-/// A measure that rises at once, and falls if it falls by two, or if few are affected.
+/// Hysteresis: the value rises immediately. It falls only by two or more, or if `few` sockets are
+/// affected.
 pub(super) fn settle(before: u32, needed: u32, few: bool) -> u32 {
     if needed > before || few || needed + 1 < before { needed } else { before }
 }
@@ -103,7 +107,7 @@ pub(super) fn settle(before: u32, needed: u32, few: bool) -> u32 {
 mod tests {
     use super::*;
 
-    /// The untuned kernel's, and that of 8 MiB.
+    /// The capacities of an untuned kernel's receive queue and of one of 8 MiB.
     const CAPACITIES: [u32; 2] = [239_616, 9_437_184];
 
     #[test]
@@ -128,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_socket_has_half_of_the_capacity_beside_any_number_of_quiet_ones() {
+    fn a_busy_socket_has_half_of_the_capacity_among_any_number_of_quiet_ones() {
         for capacity in CAPACITIES {
             for sockets in [257, 1_000, 60_000] {
                 let mut shares = Shares::new(capacity);
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn few_sockets_and_those_with_ample_shares_are_equal() {
+    fn sockets_have_equal_shares_if_they_are_few_or_the_shares_are_ample() {
         let mut shares = Shares::new(239_616);
         shares.divide(4, 1, true);
         assert_eq!((shares.busy(), shares.quiet()), (59_904, 59_904));
@@ -153,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_that_may_not_grow_do_not() {
+    fn shares_do_not_grow_between_sweeps() {
         let mut shares = Shares::new(239_616);
         shares.divide(1_000, 64, true);
         let before = shares;

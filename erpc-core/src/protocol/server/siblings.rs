@@ -1,8 +1,8 @@
-//! The sessions of each client endpoint, in lists.
+//! The sessions of each client endpoint, in doubly linked lists.
 
 use crate::protocol::index::SessionIndex;
 
-/// The sessions of each client endpoint, in a list.
+/// One linked list of sessions per client endpoint. The owner stores the head of each list.
 #[derive(Default)]
 pub(super) struct Siblings {
     links: Vec<Links>,
@@ -24,7 +24,7 @@ impl Siblings {
         &mut self.links[at]
     }
 
-    /// Puts a session in front of a list.
+    /// Puts a session in front of the list that begins with `head`; `None` starts a new list.
     pub(super) fn insert(&mut self, session: SessionIndex, head: Option<SessionIndex>) {
         *self.links(session) = Links { before: None, after: head };
         if let Some(head) = head {
@@ -32,7 +32,7 @@ impl Siblings {
         }
     }
 
-    /// Takes a session out of its list. Returns the session behind it.
+    /// Takes a session out of its list. Returns the next session in the list, if any.
     pub(super) fn remove(&mut self, session: SessionIndex) -> Option<SessionIndex> {
         let Links { before, after } = std::mem::take(self.links(session));
         if let Some(before) = before {
@@ -52,9 +52,9 @@ impl Siblings {
         let (mut before, mut next, mut len) = (None, Some(head), 0);
         while let Some(session) = next {
             let links = self.links[session.get() as usize];
-            assert_eq!(links.before, before, "a client endpoint's list of sessions is whole");
+            assert_eq!(links.before, before, "the links of a client endpoint's session list match");
             (before, next, len) = (next, links.after, len + 1);
-            assert!(len <= self.links.len(), "a list of sessions ends");
+            assert!(len <= self.links.len(), "a session list has no cycle");
         }
         len
     }

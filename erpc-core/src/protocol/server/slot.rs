@@ -1,4 +1,4 @@
-//! A request slot of a server session (`SSlot` in the original).
+//! A request slot of a server session (`SSlot` in the original eRPC).
 
 use super::agreement::Agreement;
 use super::kept_response::KeptResponse;
@@ -10,7 +10,7 @@ use crate::protocol::WINDOW;
 use crate::time::Instant;
 use crate::wire::{Header, RequestNumber};
 
-/// Capacity up to which a slot keeps its response buffer for the next response, in bytes.
+/// Largest capacity of a response buffer that a slot keeps for its next response, in bytes.
 pub const KEPT_CAPACITY: usize = 768;
 
 /// The progress of a slot's current request.
@@ -22,33 +22,33 @@ pub const KEPT_CAPACITY: usize = 768;
 ///   +---------------------------------------------------+
 /// ```
 ///
-/// A slot keeps a small buffer of one response for the next (thesis section 6.3.3, preallocated responses). The next
-/// request brings it to the handler.
+/// A slot keeps the buffer of a small response for the next one (thesis section 6.3.3, preallocated
+/// responses). The next request passes it to the handler.
 pub(super) enum SlotState {
-    /// No request yet, or the client has confirmed its response.
+    /// The slot has received no request yet, or the client has confirmed the last response.
     Idle { kept: Option<MsgBuf> },
-    /// Some packets of the request are here.
+    /// Some packets of the request have arrived.
     Receiving(Box<Receiving>),
     /// The handler has the request.
     Executing {
         /// The earliest time at which the last request packet may have arrived.
         since: Instant,
     },
-    /// The handler has the request, the client knows, and has given back the room for the response, which is to be
-    /// announced.
+    /// The handler has the request, and the client knows. The client no longer holds room for the
+    /// response, so the server must announce it.
     Accepted {
         since: Instant,
-        /// When the client was told last.
+        /// When the server last told the client that the request is executing.
         told: Instant,
-        /// The client has cancelled the request, and the handler was told.
+        /// The client has cancelled the request, and the handler knows.
         cancelled: bool,
     },
-    /// The response is kept: the client may need packets of it again, or for the first time.
+    /// The response is kept: the client may still pull packets of it, or need some again.
     Responding(KeptResponse),
 }
 
 impl SlotState {
-    /// Ends the request. Returns the response's buffer, or the one that was kept for it.
+    /// Ends the request. Returns the response's buffer, or the buffer that was kept for it.
     fn into_buffer(self, memory: &mut SessionMemory, pool: &mut Pool) -> Option<MsgBuf> {
         match self {
             Self::Idle { kept } => kept,
@@ -59,12 +59,12 @@ impl SlotState {
     }
 }
 
-/// A request that its handler has.
+/// The execution of a request by its handler.
 #[derive(Clone, Copy)]
 pub(super) struct Execution {
     /// The earliest time at which the last request packet may have arrived.
     pub(super) since: Instant,
-    /// The client knows, and has given back the room for the response.
+    /// The client knows that the request is executing, and no longer holds room for the response.
     pub(super) is_accepted: bool,
 }
 
@@ -74,21 +74,21 @@ pub(super) enum Position {
     Earlier,
     Current,
     Next,
-    /// The slot cannot have reached it yet.
+    /// Beyond the next request: a correct client cannot have sent it yet.
     Leap,
 }
 
-/// One of a session's places for requests.
+/// One of a session's request slots.
 pub(super) struct ServerSlot {
-    /// The current request's number, or the last one's.
+    /// The number of the current request, or of the last one if the slot is idle.
     number: RequestNumber,
-    /// It is cut into large packets, and so is its response.
+    /// The request and its response are cut into large packets.
     is_large: bool,
     state: SlotState,
 }
 
 impl ServerSlot {
-    /// A slot whose first request is the one after `before_first`.
+    /// A slot whose last request number was `before_first`: its first request is [`WINDOW`] later.
     pub(super) fn new(before_first: RequestNumber) -> Self {
         Self { number: before_first, is_large: false, state: SlotState::Idle { kept: None } }
     }
@@ -103,8 +103,9 @@ impl ServerSlot {
         self.is_large
     }
 
-    /// The client has cut the current request again, into small packets, as the path swallows large ones: so will its response
-    /// be. What has come of the request goes.
+    /// The client has cut the current request again, into small packets, because the path drops
+    /// large ones. The response is cut into small packets, too. Packets of the request that arrived
+    /// before are dropped.
     pub(super) fn cut_small(
         &mut self,
         agreed: &Agreement,
@@ -131,7 +132,8 @@ impl ServerSlot {
         }
     }
 
-    /// Whether a planted bug makes the slot take its current request, of one packet, for the next one.
+    /// Whether an injected bug (mutant) makes the slot mistake its current request, of one packet,
+    /// for the next one.
     #[inline]
     pub(super) fn mistakes_repetition(&self) -> bool {
         match self.state {
@@ -152,19 +154,19 @@ impl ServerSlot {
         matches!(self.state, SlotState::Executing { .. } | SlotState::Accepted { .. })
     }
 
-    /// Whether a part of the current request is here.
+    /// Whether a part of the current request has arrived.
     pub(super) fn is_receiving(&self) -> bool {
         matches!(self.state, SlotState::Receiving(_))
     }
 
-    /// Whether the current request is not answered.
+    /// Whether the current request is incomplete or executing: it has no response yet.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         self.is_executing() || self.is_receiving()
     }
 
-    /// Whether the owner has to hear that the current request's client is gone: the request is executing, and not
-    /// cancelled.
+    /// Whether the owner must be notified if the client disappears: the request is executing and
+    /// not cancelled.
     pub(super) fn needs_cancel(&self) -> bool {
         self.is_executing() && !matches!(self.state, SlotState::Accepted { cancelled: true, .. })
     }
@@ -179,8 +181,8 @@ impl ServerSlot {
         }
     }
 
-    /// Takes the number of the slot's next request, which is cut into large packets or small ones. The client has the
-    /// earlier response.
+    /// Claims the number of the slot's next request, which is cut into large or small packets. The
+    /// client has the response to the previous request.
     pub(super) fn claim(
         &mut self,
         number: RequestNumber,
@@ -188,12 +190,16 @@ impl ServerSlot {
         memory: &mut SessionMemory,
         pool: &mut Pool,
     ) {
-        debug_assert!(!self.is_busy() || mutant!(ExecutedTwice), "the last request has no answer");
+        debug_assert!(
+            !self.is_busy() || mutant!(ExecutedTwice),
+            "the slot's last request was answered"
+        );
         (self.number, self.is_large) = (number, is_large);
         self.clear(memory, pool);
     }
 
-    /// Makes the slot idle. A small buffer stays for the next response, a large one goes back to the pool.
+    /// Makes the slot idle. Keeps a small buffer for the next response; returns a large one to the
+    /// pool.
     pub(super) fn clear(&mut self, memory: &mut SessionMemory, pool: &mut Pool) {
         let mut kept = self.take_state().into_buffer(memory, pool);
         if let Some(buffer) = kept.take_if(|buffer| buffer.capacity() > KEPT_CAPACITY) {
@@ -203,7 +209,8 @@ impl ServerSlot {
         self.state = SlotState::Idle { kept };
     }
 
-    /// The handler gets the request whose number the slot has [claimed](Self::claim). Returns the kept buffer.
+    /// Starts the request whose number the slot has [claimed](Self::claim). Returns the kept
+    /// buffer, for the handler.
     pub(super) fn execute(&mut self, since: Instant, memory: &mut SessionMemory) -> Option<MsgBuf> {
         debug_assert!(matches!(self.state, SlotState::Idle { .. }));
         let kept = self.take_kept();
@@ -212,7 +219,8 @@ impl ServerSlot {
         kept
     }
 
-    /// The first of several packets is here, of the request whose number the slot has [claimed](Self::claim).
+    /// Takes the first of several packets of the request whose number the slot has
+    /// [claimed](Self::claim).
     pub(super) fn receive(&mut self, mut receiving: Receiving, memory: &mut SessionMemory) {
         debug_assert!(matches!(self.state, SlotState::Idle { .. }));
         memory.add(if mutant!(HeldNotCounted) { 0 } else { receiving.footprint() });
@@ -220,8 +228,8 @@ impl ServerSlot {
         self.state = SlotState::Receiving(Box::new(receiving));
     }
 
-    /// Notes that a packet of the request that is being received has arrived. Returns whether the slot owes a credit
-    /// return that it did not owe before.
+    /// Records that a packet of an incomplete request has arrived, out of order if there is a
+    /// `gap`. True if the slot owes a credit return that it did not owe before.
     pub(super) fn owe_credit(&mut self, header: &Header, gap: bool) -> bool {
         match &mut self.state {
             SlotState::Receiving(receiving) => receiving.owe_credit(header, gap),
@@ -229,7 +237,7 @@ impl ServerSlot {
         }
     }
 
-    /// The request, once all its packets are here: the handler gets it.
+    /// The request for the handler, once all its packets have arrived.
     pub(super) fn complete(
         &mut self,
         since: Instant,
@@ -245,8 +253,8 @@ impl ServerSlot {
         }
     }
 
-    /// The client asks for the request that is executing. Returns whether to tell it so: not if it was told less than
-    /// `pause` nanoseconds ago.
+    /// The client has repeated a packet of the executing request. Returns whether to answer that it
+    /// is executing: not if the server did so less than `pause` nanoseconds ago.
     pub(super) fn accept(&mut self, now: Instant, pause: u64) -> bool {
         match &mut self.state {
             SlotState::Executing { since } => {
@@ -264,7 +272,8 @@ impl ServerSlot {
         }
     }
 
-    /// The client has cancelled the request that is executing. Returns whether the handler has to be told: the first time.
+    /// The client has cancelled the executing request. Returns whether the handler must be
+    /// notified: only the first time.
     pub(super) fn cancel(&mut self) -> bool {
         match &mut self.state {
             SlotState::Accepted { cancelled, .. } => !std::mem::replace(cancelled, true),
@@ -272,7 +281,7 @@ impl ServerSlot {
         }
     }
 
-    /// Puts the response into the slot, in place of the kept buffer.
+    /// Stores the response in the slot, in place of the kept buffer.
     #[inline]
     pub(super) fn respond(
         &mut self,
@@ -288,7 +297,8 @@ impl ServerSlot {
         self.state = SlotState::Responding(response);
     }
 
-    /// Whether [`Self::plain_execute`] fits: the request is the slot's next, and there is no large buffer to give back.
+    /// Whether [`Self::plain_execute`] applies: the request is the slot's next, and the slot holds
+    /// no large buffer.
     #[inline(always)]
     pub(super) fn is_plain_next(&self, number: RequestNumber) -> bool {
         let buffer = match &self.state {
@@ -320,7 +330,8 @@ impl ServerSlot {
         buffer
     }
 
-    /// The common case of [`Self::execution`]: the client was told nothing. Returns since when the request is executing.
+    /// The common case of [`Self::execution`]: the client does not know that the request is
+    /// executing. Returns when the execution began.
     #[inline(always)]
     pub(super) fn plain_executing_since(&self) -> Option<Instant> {
         match self.state {
@@ -334,7 +345,8 @@ impl ServerSlot {
     pub(super) fn plain_respond(&mut self, response: KeptResponse, memory: &mut SessionMemory) {
         debug_assert!(self.plain_executing_since().is_some());
         memory.add(response.footprint());
-        // The state holds no buffer, so there is nothing to drop.
+        // The old state is `Executing`, which owns nothing: `forget` saves the drop check and leaks
+        // nothing.
         std::mem::forget(std::mem::replace(&mut self.state, SlotState::Responding(response)));
     }
 
@@ -348,7 +360,7 @@ impl ServerSlot {
         }
     }
 
-    /// Gives all memory back.
+    /// Ends the slot and frees its memory.
     pub(super) fn discard(self, memory: &mut SessionMemory, pool: &mut Pool) {
         if let Some(buffer) = self.state.into_buffer(memory, pool) {
             memory.remove(buffer.footprint());
@@ -357,7 +369,7 @@ impl ServerSlot {
     }
 
     /// # Panics
-    /// If the slot does not add up.
+    /// If an invariant of the slot does not hold.
     pub(super) fn check_invariants(&self) {
         match &self.state {
             SlotState::Receiving(receiving) => receiving.check_invariants(),
@@ -421,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_request_brings_a_small_buffer_and_not_a_large_one() {
+    fn the_slot_keeps_a_small_buffer_for_the_next_request_but_no_large_one() {
         for (len, is_small) in [(10, true), (KEPT_CAPACITY * 4, false)] {
             let (mut slot, mut memory, mut pool) = responded(len);
             let next = RequestNumber::from_u32(WINDOW as u32);
@@ -434,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn the_common_case_does_what_the_general_one_does() {
+    fn the_plain_functions_do_the_same_as_the_general_ones() {
         let (mut slot, mut memory, mut pool) = responded(10);
         let next = RequestNumber::from_u32(WINDOW as u32);
         assert!(slot.is_plain_next(next));
@@ -446,13 +458,13 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_hears_of_the_first_cancel_only() {
+    fn the_handler_is_notified_of_the_first_cancel_only() {
         let (mut slot, mut memory, mut pool) = responded(10);
         slot.claim(RequestNumber::from_u32(WINDOW as u32), true, &mut memory, &mut pool);
         slot.execute(SECOND, &mut memory);
         assert!(slot.needs_cancel() && slot.plain_executing_since().is_some());
         assert!(slot.accept(SECOND, 0) && slot.cancel());
-        assert!(slot.accept(SECOND, 0) && !slot.accept(SECOND, 1), "told just now");
+        assert!(slot.accept(SECOND, 0) && !slot.accept(SECOND, 1), "the client was told just now");
         assert!(!slot.cancel() && !slot.needs_cancel());
         assert!(slot.execution().is_some_and(|execution| execution.is_accepted));
     }

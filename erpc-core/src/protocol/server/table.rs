@@ -1,4 +1,4 @@
-//! All sessions that this endpoint has accepted: finds them, and tells them of packets and of the time.
+//! All sessions that this endpoint has accepted: finds them, and passes them packets and timers.
 
 use std::collections::HashMap;
 
@@ -50,7 +50,7 @@ impl<R: Route> ServerTable<R> {
         self.sessions.len()
     }
 
-    /// The endpoint accepts sessions from now on, and grants `capacity` units of the receive queue.
+    /// Starts to accept sessions, and grants `capacity` units of the receive queue to clients.
     pub(in crate::protocol) fn listen(&mut self, acceptor: Acceptor, capacity: u32) {
         self.accepting.listen(acceptor);
         self.grants.set_capacity(capacity);
@@ -60,7 +60,7 @@ impl<R: Route> ServerTable<R> {
         &self.accepting
     }
 
-    /// Takes in an `Open`. A new one waits until the path to its sender is known.
+    /// Handles an `Open`. A new one waits until the path to its sender is known.
     pub(in crate::protocol) fn open<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -82,13 +82,13 @@ impl<R: Route> ServerTable<R> {
         Ok(())
     }
 
-    /// Whether there is room for one more session of a client there.
+    /// Checks that one more session from this address may open.
     fn admit(&self, endpoint: &EndpointState, route: &R) -> Result<(), Refusal> {
         let is_new_socket = !self.grants.knows(route);
         self.hosts.admit(&endpoint.config, self.sessions.len(), route.host(), is_new_socket)
     }
 
-    /// The address of the `Open` whose path is to be looked up next.
+    /// The address of the next `Open` whose path must be looked up.
     pub(in crate::protocol) fn next_unrouted(&self) -> Option<R> {
         self.accepting.next().map(|open| open.route)
     }
@@ -98,7 +98,8 @@ impl<R: Route> ServerTable<R> {
         self.accepting.is_waiting()
     }
 
-    /// The path to the [next](Self::next_unrouted) address carries datagrams of `path_datagram` bytes: the session opens.
+    /// Opens the session of the [next](Self::next_unrouted) address, whose path carries datagrams
+    /// of `path_datagram` bytes.
     pub(in crate::protocol) fn accept<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -129,7 +130,7 @@ impl<R: Route> ServerTable<R> {
         self.announce_windows(turn);
     }
 
-    /// Takes in a packet of kind `Request`, `RequestForResponse` or `Done`.
+    /// Handles a packet of kind `Request`, `RequestForResponse` or `Done`.
     #[inline]
     pub(in crate::protocol) fn receive<'p, X: TxQueue<Route = R>>(
         &mut self,
@@ -149,14 +150,15 @@ impl<R: Route> ServerTable<R> {
             self.grants.sample(turn.now, socket);
         }
         if session.begins_burst(header) {
-            // As many as make it busy.
+            // Two samples make the socket busy.
             self.grants.sample(turn.now, socket);
             self.grants.sample(turn.now, socket);
         }
         session.on_packet(turn, self.grants.window(socket), &mut self.returns, header, body)
     }
 
-    /// Takes in a new request of one packet, if it is the common case. Returns the slot's last response buffer with it.
+    /// Receives a new request of one packet. `None` if it is not the common case. Also returns the
+    /// slot's last response buffer.
     #[inline(always)]
     pub(in crate::protocol) fn plain_request<X>(
         &mut self,
@@ -176,7 +178,7 @@ impl<R: Route> ServerTable<R> {
         Some(plain)
     }
 
-    /// Takes in a control message to a session, in a datagram of so many bytes.
+    /// Handles a control message to a session, in a datagram of `datagram` bytes.
     pub(in crate::protocol) fn control<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -197,14 +199,14 @@ impl<R: Route> ServerTable<R> {
             ControlEffect::Stays => {}
             ControlEffect::Ends => {
                 self.remove(turn, index);
-                // Where few sockets are left, shares are equal, and that of a busy one may be smaller.
+                // With few sockets left, shares become equal: that of a busy socket may shrink.
                 self.announce_windows(turn);
             }
         }
         Ok(())
     }
 
-    /// A session's timer has fired.
+    /// Handles a session's timer.
     pub(in crate::protocol) fn on_timer<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -218,13 +220,13 @@ impl<R: Route> ServerTable<R> {
             }
             ControlEffect::Ends => {
                 self.remove(turn, index);
-                // Where few sockets are left, shares are equal, and that of a busy one may be smaller.
+                // With few sockets left, shares become equal: that of a busy socket may shrink.
                 self.announce_windows(turn);
             }
         }
     }
 
-    /// Sends the credit returns of the burst, and looks whether the shares fit their use.
+    /// Sends the credit returns of the burst, and adapts the shares to their use.
     #[inline]
     pub(in crate::protocol) fn end_of_burst<X: TxQueue<Route = R>>(
         &mut self,
@@ -324,7 +326,7 @@ impl<R: Route> ServerTable<R> {
         self.hosts.sessions(route.host())
     }
 
-    /// Tells every client that this endpoint shuts down, once, and ends all sessions.
+    /// Tells every client once that this endpoint shuts down, and ends all sessions.
     pub(in crate::protocol) fn shutdown<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         let indices: Vec<SessionIndex> = self.sessions.iter().map(|(index, _)| index).collect();
         for index in indices {
@@ -334,13 +336,17 @@ impl<R: Route> ServerTable<R> {
     }
 
     /// # Panics
-    /// If something does not add up.
+    /// If an invariant does not hold.
     pub(in crate::protocol) fn check_invariants(&self, config: &EndpointConfig) {
         assert_eq!(self.by_client.len(), self.sessions.len());
         let granted = self.grants.check_invariants();
-        assert_eq!(granted, self.sessions.len(), "every session counts for its client endpoint");
+        assert_eq!(granted, self.sessions.len(), "every session is listed at its client endpoint");
         let counted = self.hosts.check_invariants(config);
-        assert_eq!(counted, (granted, self.grants.sockets()), "every session counts for its host");
+        assert_eq!(
+            counted,
+            (granted, self.grants.sockets()),
+            "every session is counted at its host"
+        );
         for (index, session) in self.sessions.iter() {
             assert_eq!(self.by_client.get(&session.client()), Some(&index));
             session.check_invariants(index);
@@ -365,7 +371,7 @@ impl<R: Route> ServerTable<R> {
         session.end(turn.endpoint);
     }
 
-    /// Tells one session of each client endpoint whose window has shrunk.
+    /// Pings one session of each client endpoint whose window has shrunk.
     #[inline(always)]
     fn announce_windows<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         while let Some(index) = self.grants.next_untold() {
@@ -388,7 +394,7 @@ fn timer(index: SessionIndex) -> TimerId {
     TimerId(index.get() * 2 + 1)
 }
 
-/// The session or the request of a response is gone.
+/// Drops and counts a response whose session has ended or whose request is not executing.
 #[cold]
 fn orphaned(endpoint: &mut EndpointState, response: Option<MsgBuf>) {
     endpoint.stats.orphaned_responses += 1;

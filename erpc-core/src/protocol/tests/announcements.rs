@@ -1,5 +1,5 @@
-//! Responses to requests that were accepted: the client has given their room to others, so they come
-//! when they are asked for.
+//! Responses to accepted requests. The client has given their room to other calls, so the server
+//! announces them and the client pulls them.
 
 use super::pair::{CLIENT, Pair, SERVER, Side, deferring, header, kinds, ms, pattern, shape};
 use crate::protocol::{CallError, DropReason, SessionId};
@@ -7,18 +7,22 @@ use crate::status::Code;
 use crate::transport::ChargeModel;
 use crate::wire::{ANNOUNCEMENT, HEADER_LEN, Kind};
 
-/// A call of one packet that the server executes and has accepted.
+/// A call of one packet that the server executes and has answered with `Accepted`.
 fn accepted() -> (Pair, SessionId) {
     let (mut pair, session) = deferring();
     pair.call(session, 1, b"slow");
     pair.settle();
     pair.pass(ms(25));
     pair.settle();
-    assert_eq!(pair.server.stats().dropped(DropReason::Duplicate), 1, "asked once more");
+    assert_eq!(
+        pair.server.stats().dropped(DropReason::Duplicate),
+        1,
+        "the client has sent the request once more"
+    );
     (pair, session)
 }
 
-/// Pulls that the client sends: from where, how many.
+/// The pulls that the client sends: first packet and count.
 fn pulls(pair: &mut Pair) -> Vec<(u32, u32)> {
     let sent = pair.take_to_server();
     let pulls = sent.iter().filter(|bytes| header(bytes).kind == Kind::RequestForResponse);
@@ -60,12 +64,12 @@ fn a_failure_is_announced_too() {
     assert_eq!((shape(&sent), sent[0].len()), (vec![(Kind::Failure, ANNOUNCEMENT)], HEADER_LEN));
     pair.burst_at_client(SERVER, &sent);
     pair.settle();
-    let CallError::Status(status) = pair.error() else { panic!("it failed") };
+    let CallError::Status(status) = pair.error() else { panic!("not a status") };
     assert_eq!((status.code(), status.message()), (Code::NotFound, "nowhere"));
 }
 
 #[test]
-fn a_response_to_a_request_that_was_not_accepted_comes_unasked() {
+fn the_response_to_a_request_that_was_not_accepted_is_sent_without_a_pull() {
     let (mut pair, session) = deferring();
     pair.call(session, 1, b"fast");
     pair.settle();
@@ -74,7 +78,7 @@ fn a_response_to_a_request_that_was_not_accepted_comes_unasked() {
 }
 
 #[test]
-fn an_announcement_counts_although_accepted_was_lost() {
+fn an_announcement_is_valid_although_accepted_was_lost() {
     let (mut pair, session) = deferring();
     pair.call(session, 1, b"slow");
     pair.settle();
@@ -113,7 +117,7 @@ fn a_lost_pull_is_sent_again() {
 }
 
 #[test]
-fn an_announcement_has_a_size_and_no_body() {
+fn an_announcement_without_size_or_with_a_body_is_dropped() {
     let (mut pair, _) = accepted();
     for lie in [
         pair.announcement(0, 0),
@@ -128,14 +132,14 @@ fn an_announcement_has_a_size_and_no_body() {
 }
 
 #[test]
-fn the_first_packet_of_an_announced_response_is_sent_on_being_asked_for_only() {
+fn the_first_packet_of_an_announced_response_is_sent_only_when_pulled() {
     let (mut pair, _) = accepted();
     pair.answer(&pattern(1, 5_000));
     pair.take_to_client();
     let probe = pair.request(0, 0, b"slow").bytes();
     pair.server_drops(CLIENT, &probe, DropReason::Duplicate);
     let sent = pair.take_to_client();
-    assert_eq!(sent[0].len(), HEADER_LEN, "announced again");
+    assert_eq!(sent[0].len(), HEADER_LEN, "the server announces the response again");
     let pull = pair.pull(0, 0, 2).bytes();
     pair.at_server(CLIENT, &pull);
     assert_eq!(shape(&pair.take_to_client()), [(Kind::Response, 0), (Kind::Response, 1)]);
@@ -143,7 +147,8 @@ fn the_first_packet_of_an_announced_response_is_sent_on_being_asked_for_only() {
 
 #[test]
 fn an_announced_response_waits_for_room() {
-    // Room for one large packet: of the two announced responses one comes after the other.
+    // There is room for one large packet, so the two announced responses are pulled one after the
+    // other.
     let client = Side::new(1_472).queue(ChargeModel::Ring, 2 * 1_024);
     let (mut pair, session) = Pair::of(client, Side::new(1_472)).and_connected();
     pair.echo = false;
@@ -162,7 +167,7 @@ fn an_announced_response_waits_for_room() {
     let announced = pair.take_to_client();
     assert!(announced.iter().all(|bytes| bytes.len() == HEADER_LEN));
     pair.burst_at_client(SERVER, &announced);
-    assert_eq!(pulls(&mut pair), [], "fast calls have the room");
+    assert_eq!(pulls(&mut pair), [], "the fast calls have all the room");
 }
 
 #[test]
@@ -176,7 +181,7 @@ fn an_announcement_allocates_nothing() {
 }
 
 #[test]
-fn an_announced_response_that_is_too_large_is_given_up() {
+fn an_announced_response_that_is_too_large_is_lost() {
     let (mut pair, _) = accepted();
     let announced = pair.announcement(0, (8 << 20) + 1).bytes();
     pair.at_client(SERVER, &announced);
@@ -185,8 +190,8 @@ fn an_announced_response_that_is_too_large_is_given_up() {
 }
 
 #[test]
-fn hundreds_of_accepted_calls_take_neither_window_nor_room() {
-    // Both queues hold some eight packets.
+fn hundreds_of_accepted_calls_use_neither_window_nor_room() {
+    // Both queues hold about eight packets.
     let side = || Side::new(1_472).queue(ChargeModel::Ring, 10 * 1_024);
     let mut pair = Pair::of(side(), side());
     pair.echo = false;
@@ -197,13 +202,17 @@ fn hundreds_of_accepted_calls_take_neither_window_nor_room() {
         }
     }
     pair.live(ms(5_000));
-    assert_eq!(pair.asked.len(), 400, "all of them are executing");
+    assert_eq!(pair.asked.len(), 400, "all polls are executing");
     let polls: Vec<_> = pair.asked.drain(..).collect();
     pair.echo = true;
     let other = pair.open();
     pair.call(other, 1_000, b"small");
     pair.settle();
-    assert_eq!(pair.outcome().result, Ok(b"small".to_vec()), "at once");
+    assert_eq!(
+        pair.outcome().result,
+        Ok(b"small".to_vec()),
+        "the small call must complete immediately"
+    );
     for poll in polls {
         pair.respond(poll.handle, &pattern(1, 900));
     }

@@ -1,5 +1,5 @@
-//! Calls that end before their answer comes: the caller has no more to do with them, and the two sides
-//! find out where the request was.
+//! Calls that end before their answer arrives. The call ends immediately for the caller, and the
+//! two sides then settle the state of the request.
 
 use super::pair::{CLIENT, Pair, SERVER, deferring_with, header, kinds, ms, pattern, shape};
 use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, SessionId, SessionStats};
@@ -12,12 +12,12 @@ const NOT: CallError = CallError::NotExecuted(Cause::Cancelled);
 const LOST: CallError = CallError::ResponseLost(Cause::Cancelled);
 const CANCELS: [(Kind, u32); 1] = [(Kind::Done, CANCEL)];
 
-/// A session of few credits whose server answers nothing by itself.
+/// A session of few credits whose handler does not answer by itself.
 fn connected() -> (Pair, SessionId) {
     deferring_with(EndpointConfig::new().credits(CREDITS).max_credits(CREDITS))
 }
 
-/// A call of one packet, out and cancelled.
+/// A call of one packet, sent and cancelled.
 fn cancelled() -> (Pair, SessionId) {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"request");
@@ -36,7 +36,7 @@ fn aborted() -> Status {
     Status::new(Code::Cancelled, "the client has cancelled the call")
 }
 
-/// The next call takes the slot of request `number` and gets through.
+/// Asserts that the slot of request `number` is free: the next call uses it and completes.
 fn assert_slot_is_free(pair: &mut Pair, session: SessionId, number: u32) {
     let (executed, asked) = (pair.executed, pair.asked.len());
     for token in 100..108 {
@@ -56,10 +56,10 @@ fn assert_slot_is_free(pair: &mut Pair, session: SessionId, number: u32) {
     pair.outcomes.clear();
 }
 
-// The client.
+// Tests of the client.
 
 #[test]
-fn a_call_that_waits_for_a_slot_just_ends() {
+fn a_cancelled_call_that_waits_for_a_slot_ends_without_a_packet() {
     let (mut pair, session) = connected();
     for token in 0..9 {
         pair.call(session, token, b"x");
@@ -71,7 +71,7 @@ fn a_call_that_waits_for_a_slot_just_ends() {
 }
 
 #[test]
-fn a_call_that_has_ended_or_never_was_is_not_cancelled() {
+fn an_ended_or_unknown_call_is_not_cancelled() {
     let (mut pair, session) = connected();
     pair.echo = true;
     pair.call(session, 1, b"x");
@@ -80,11 +80,11 @@ fn a_call_that_has_ended_or_never_was_is_not_cancelled() {
     assert!(!pair.cancel(session, 1) && !pair.cancel(session, 2));
     assert_eq!(pair.take_to_server().len(), 0);
     let (mut pair, session) = cancelled();
-    assert!(!pair.cancel(session, 1), "once is enough");
+    assert!(!pair.cancel(session, 1), "a call is cancelled only once");
 }
 
 #[test]
-fn nothing_was_sent_of_a_call_that_waits_for_credits_and_its_number_serves_the_next() {
+fn a_cancelled_call_that_waits_for_credits_leaves_its_number_to_the_next() {
     let (mut pair, session) = connected();
     pair.call(session, 1, &pattern(1, 6_000));
     pair.call(session, 2, b"starved");
@@ -97,20 +97,24 @@ fn nothing_was_sent_of_a_call_that_waits_for_credits_and_its_number_serves_the_n
     pair.at_client(SERVER, &gone);
     let requests: Vec<_> =
         pair.take_to_server().iter().map(|bytes| header(bytes).request.to_u32()).collect();
-    assert_eq!(requests, [0, 1], "the number of the call that was never sent");
+    assert_eq!(requests, [0, 1], "the next call gets the number of the call that was never sent");
 }
 
 #[test]
-fn a_cancelled_call_that_stood_in_front_of_others_lets_them_go_on() {
+fn a_cancelled_call_does_not_block_the_calls_behind_it() {
     let (mut pair, session) = connected();
     let window = pair.terms.window;
     pair.call(session, 1, &pattern(1, 6_000));
     pair.take_to_server();
-    // The window shrinks to what is on its way, so that the credit that comes back is of no use yet.
+    // The window shrinks to the packets in flight, so the returned credit cannot be used yet.
     let tight = pair.credit_return(0, 1).aux(ReplyInfo::new(0, 3 * 1_024).to_u32()).bytes();
     pair.at_client(SERVER, &tight);
     pair.call(session, 2, b"behind");
-    assert_eq!(pair.take_to_server().len(), 0, "of {window} units, 3 are left, and taken");
+    assert_eq!(
+        pair.take_to_server().len(),
+        0,
+        "the window has shrunk from {window} units to 3 packets, all in flight"
+    );
     assert!(pair.cancel(session, 1));
     assert_eq!(pair.error(), NOT);
     let wide = pair.accepted(0).aux(ReplyInfo::new(0, window).to_u32()).bytes();
@@ -122,7 +126,7 @@ fn a_cancelled_call_that_stood_in_front_of_others_lets_them_go_on() {
 }
 
 #[test]
-fn calls_that_give_up_leave_no_places_in_the_line_behind_one_that_waits() {
+fn cancelled_calls_leave_no_entries_in_the_queue_behind_a_waiting_call() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"request");
     let tight = pair.accepted(0).aux(ReplyInfo::new(0, 1_024).to_u32()).bytes();
@@ -140,7 +144,7 @@ fn calls_that_give_up_leave_no_places_in_the_line_behind_one_that_waits() {
 }
 
 #[test]
-fn a_slot_in_quarantine_keeps_what_its_packets_took() {
+fn a_slot_in_quarantine_keeps_the_credits_of_its_packets() {
     let (mut pair, session) = cancelled();
     let stats = stats(&pair, session);
     assert_eq!((stats.in_flight, stats.quarantined, stats.credits), (0, 1, CREDITS - 1));
@@ -153,7 +157,7 @@ fn a_slot_in_quarantine_keeps_what_its_packets_took() {
 }
 
 #[test]
-fn a_quarantine_ends_with_the_failure_that_says_so() {
+fn a_quarantine_ends_with_the_failure_that_confirms_the_cancel() {
     let (mut pair, session) = cancelled();
     let over = pair.failure(0, &aborted()).bytes();
     pair.at_client(SERVER, &over);
@@ -163,7 +167,7 @@ fn a_quarantine_ends_with_the_failure_that_says_so() {
 }
 
 #[test]
-fn a_quarantine_ends_with_any_first_response_packet_and_nothing_is_pulled() {
+fn a_quarantine_ends_with_any_first_response_packet_without_a_pull() {
     for size in [0, 5, 5_000] {
         let (mut pair, session) = cancelled();
         let message = pattern(1, size);
@@ -175,7 +179,11 @@ fn a_quarantine_ends_with_any_first_response_packet_and_nothing_is_pulled() {
         assert_eq!(pair.take_to_server().len(), 0);
         pair.pass(ms(25));
         let told = kinds(&pair.take_to_server());
-        assert_eq!(told == [Kind::Done], size > 512, "a large one may be dropped: {told:?}");
+        assert_eq!(
+            told == [Kind::Done],
+            size > 512,
+            "only a large response needs a Done: {told:?}"
+        );
     }
 }
 
@@ -188,7 +196,7 @@ fn a_quarantine_ends_with_an_announcement() {
 }
 
 #[test]
-fn a_quarantine_does_not_end_with_what_could_not_be_true() {
+fn a_quarantine_does_not_end_with_an_impossible_reply() {
     let (mut pair, session) = connected();
     pair.call(session, 1, &pattern(1, 6_000));
     pair.take_to_server();
@@ -209,7 +217,7 @@ fn a_quarantine_does_not_end_with_what_could_not_be_true() {
 }
 
 #[test]
-fn accepted_gives_back_what_was_taken_and_the_slot_stays() {
+fn accepted_returns_the_credits_of_a_slot_that_stays_in_quarantine() {
     let (mut pair, session) = cancelled();
     let accepted = pair.accepted(0).bytes();
     pair.at_client(SERVER, &accepted);
@@ -218,14 +226,18 @@ fn accepted_gives_back_what_was_taken_and_the_slot_stays() {
     pair.pass_slowly(ms(2_900));
     assert_eq!(pair.take_to_server().len(), 0);
     pair.pass_slowly(ms(900));
-    assert_eq!(shape(&pair.take_to_server())[..1], CANCELS, "asked after at the ping interval");
+    assert_eq!(
+        shape(&pair.take_to_server())[..1],
+        CANCELS,
+        "the client repeats the cancel at the ping interval"
+    );
     let over = pair.failure(0, &aborted()).bytes();
     pair.at_client(SERVER, &over);
     assert_eq!((stats(&pair, session).quarantined, stats(&pair, session).credits), (0, CREDITS));
 }
 
 #[test]
-fn a_cancel_that_is_not_answered_is_sent_again_with_pauses_that_grow() {
+fn an_unanswered_cancel_is_retransmitted_with_growing_pauses() {
     let (mut pair, _) = cancelled();
     let (start, mut times) = (pair.now, Vec::new());
     while times.len() < 4 {
@@ -255,11 +267,11 @@ fn a_cancel_that_never_gets_through_ends_the_session() {
         }
     }
     assert_eq!(pair.closed(session), Some(Cause::NoProgress));
-    assert_eq!(pair.outcomes, [], "the call has ended before");
+    assert_eq!(pair.outcomes, [], "the call had ended before the session");
 }
 
 #[test]
-fn a_session_that_ends_takes_its_quarantines_with_it() {
+fn quarantines_end_with_their_session() {
     let (mut pair, session) = cancelled();
     pair.shutdown_server();
     pair.settle();
@@ -268,7 +280,7 @@ fn a_session_that_ends_takes_its_quarantines_with_it() {
 }
 
 #[test]
-fn a_session_that_is_disconnected_does_not_wait_for_quarantines() {
+fn a_disconnect_does_not_wait_for_quarantines() {
     let (mut pair, session) = cancelled();
     pair.disconnect(session);
     assert_eq!(kinds(&pair.take_to_server()), [Kind::Control]);
@@ -277,17 +289,20 @@ fn a_session_that_is_disconnected_does_not_wait_for_quarantines() {
 }
 
 #[test]
-fn a_request_goes_back_only_when_no_queue_reads_it() {
+fn a_request_is_returned_only_when_no_queue_reads_it() {
     let (mut pair, session) = connected();
     pair.to_server.slow = true;
     pair.call(session, 1, b"request");
     let before = pair.to_server.flushes;
     assert!(pair.cancel(session, 1));
-    assert!(pair.to_server.flushes > before, "or the user would have written under its nose");
+    assert!(
+        pair.to_server.flushes > before,
+        "the queue must be flushed before the user may write the request"
+    );
 }
 
 #[test]
-fn a_call_whose_response_is_coming_in_loses_it() {
+fn a_call_cancelled_while_receiving_its_response_reports_it_lost() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"request");
     pair.settle();
@@ -299,12 +314,16 @@ fn a_call_whose_response_is_coming_in_loses_it() {
     assert_eq!(pair.error(), LOST);
     assert_eq!((stats(&pair, session).quarantined, stats(&pair, session).credits), (0, CREDITS));
     pair.pass(ms(25));
-    assert_eq!(shape(&pair.take_to_server()), [(Kind::Done, 0)], "the server may drop it");
+    assert_eq!(
+        shape(&pair.take_to_server()),
+        [(Kind::Done, 0)],
+        "the client tells the server to drop the response"
+    );
     assert_slot_is_free(&mut pair, session, 0);
 }
 
 #[test]
-fn a_failure_that_is_coming_in_does_not_say_that_the_handler_ran() {
+fn an_incomplete_failure_does_not_prove_that_the_handler_ran() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"request");
     pair.take_to_server();
@@ -314,10 +333,10 @@ fn a_failure_that_is_coming_in_does_not_say_that_the_handler_ran() {
     assert_eq!(pair.error(), MAYBE);
 }
 
-// The server.
+// Tests of the server.
 
 #[test]
-fn a_request_that_is_coming_in_is_dropped_and_answered() {
+fn a_cancelled_incomplete_request_is_dropped_and_answered() {
     let (mut pair, _) = connected();
     let message = pair.message(3);
     let first = pair.request(0, 0, &message).bytes();
@@ -336,7 +355,7 @@ fn a_request_that_is_coming_in_is_dropped_and_answered() {
 }
 
 #[test]
-fn a_request_that_has_not_come_is_never_executed() {
+fn a_request_cancelled_before_it_arrives_is_never_executed() {
     let (mut pair, _) = connected();
     let cancel = pair.cancelled(0).bytes();
     pair.at_server(CLIENT, &cancel);
@@ -344,7 +363,11 @@ fn a_request_that_has_not_come_is_never_executed() {
     let late = pair.request(0, 0, b"late").bytes();
     pair.server_drops(CLIENT, &late, DropReason::Duplicate);
     pair.server_drops(CLIENT, &cancel, DropReason::Duplicate);
-    assert_eq!(kinds(&pair.take_to_client()), [Kind::Failure], "told again, once a turn");
+    assert_eq!(
+        kinds(&pair.take_to_client()),
+        [Kind::Failure],
+        "the failure is repeated once per quarter of the timeout"
+    );
     assert_eq!(pair.executed, 0);
     let next = pair.request(8, 0, b"next").bytes();
     pair.at_server(CLIENT, &next);
@@ -352,7 +375,7 @@ fn a_request_that_has_not_come_is_never_executed() {
 }
 
 #[test]
-fn a_request_that_is_executing_is_said_once_to_be_cancelled_and_accepted_every_time() {
+fn cancels_of_an_executing_request_reach_the_handler_once_and_are_all_accepted() {
     let (mut pair, _) = connected();
     let request = pair.request(0, 0, b"slow").bytes();
     pair.at_server(CLIENT, &request);
@@ -367,7 +390,7 @@ fn a_request_that_is_executing_is_said_once_to_be_cancelled_and_accepted_every_t
 }
 
 #[test]
-fn a_request_that_was_answered_is_answered_again() {
+fn a_cancel_of_an_answered_request_gets_the_response_again() {
     let (mut pair, _) = connected();
     let request = pair.request(0, 0, b"fast").bytes();
     pair.at_server(CLIENT, &request);
@@ -376,7 +399,11 @@ fn a_request_that_was_answered_is_answered_again() {
     let cancel = pair.cancelled(0).bytes();
     pair.server_drops(CLIENT, &cancel, DropReason::Duplicate);
     pair.server_drops(CLIENT, &cancel, DropReason::Duplicate);
-    assert_eq!(kinds(&pair.take_to_client()), [Kind::Response], "once a turn");
+    assert_eq!(
+        kinds(&pair.take_to_client()),
+        [Kind::Response],
+        "the response is repeated once per quarter of the timeout"
+    );
     assert_eq!(pair.cancelled, []);
 }
 
@@ -407,7 +434,7 @@ fn cancels_of_other_requests_are_dropped() {
 }
 
 #[test]
-fn the_requests_of_a_session_that_goes_are_cancelled_once_and_then_it_is_gone() {
+fn the_end_of_a_session_cancels_each_of_its_requests_once() {
     let (mut pair, session) = connected();
     for token in 0..3 {
         pair.call(session, token, b"slow");
@@ -415,7 +442,7 @@ fn the_requests_of_a_session_that_goes_are_cancelled_once_and_then_it_is_gone() 
     pair.settle();
     let handles: Vec<_> = pair.asked.iter().map(|asked| asked.handle).collect();
     let client = handles[0].client();
-    let seen = pair.server.client_stats(client).expect("it is there");
+    let seen = pair.server.client_stats(client).expect("the client is connected");
     assert_eq!((seen.requests, seen.credits, seen.payload), (3, CREDITS, 1_448));
     assert!(pair.cancel(session, 1));
     pair.settle();
@@ -427,10 +454,10 @@ fn the_requests_of_a_session_that_goes_are_cancelled_once_and_then_it_is_gone() 
     assert_eq!(pair.server.client_stats(client), None);
 }
 
-// Both.
+// Tests of both sides.
 
 #[test]
-fn wherever_the_request_is_the_slot_is_free_in_the_end_and_serves_the_next_call() {
+fn the_slot_of_a_cancelled_call_becomes_free_wherever_the_request_is() {
     for (lost, executing, responded) in
         [(false, false, false), (true, false, false), (false, true, false), (false, true, true)]
     {
@@ -459,7 +486,7 @@ fn wherever_the_request_is_the_slot_is_free_in_the_end_and_serves_the_next_call(
 }
 
 #[test]
-fn a_lost_answer_to_a_cancel_comes_again() {
+fn a_lost_answer_to_a_cancel_is_repeated() {
     let (mut pair, session) = cancelled();
     pair.pass(ms(25));
     let again = pair.take_to_server();

@@ -1,4 +1,4 @@
-//! Packets made by hand, honest and otherwise.
+//! Packets built by hand, valid and invalid.
 
 use super::pair::{ECHO, Pair, STRANGER, TestRoute, control};
 use crate::status::Status;
@@ -10,7 +10,7 @@ use crate::wire::{
     RequestNumber, Stamp, encode_status,
 };
 
-/// A packet in the making. What it starts as is what an honest peer would send.
+/// A packet under construction. It starts as the packet that an honest peer would send.
 #[derive(Clone)]
 pub(crate) struct Crafted {
     header: Header,
@@ -48,7 +48,7 @@ impl Crafted {
         self
     }
 
-    /// With a trailer or without, whatever the session has.
+    /// Sets or clears the trailer, regardless of what the session has agreed on.
     pub(crate) fn trailer(mut self, trailer: bool) -> Self {
         let flags = self.header.flags;
         self.header.flags = Flags::new(trailer, flags.extended()).with_large(flags.large());
@@ -73,7 +73,7 @@ fn message_packet(header: Header, first: u32, rest: u32, message: &[u8]) -> Craf
     Crafted { header: Header { size: message.len() as u32, ..header }, body }
 }
 
-/// What the client of the session that opened last could send.
+/// Packets that the client of the most recently opened session could send.
 impl Pair {
     pub(crate) fn payload(&self) -> usize {
         self.terms.max_datagram as usize - overhead(self.terms.integrity)
@@ -87,13 +87,13 @@ impl Pair {
             request: RequestNumber::from_u32(number),
             aux: 0,
             size: 0,
-            // What both ends can take is what the path carries.
+            // The path carries the largest datagram that both ends accept.
             flags: Flags::new(self.terms.integrity, false)
                 .with_large(self.terms.max_datagram > MIN_DATAGRAM as u32),
         }
     }
 
-    /// A message of so many full packets.
+    /// A message of `packets` full packets.
     pub(crate) fn message(&self, packets: usize) -> Vec<u8> {
         super::pair::pattern(packets as u64, packets * self.payload())
     }
@@ -129,7 +129,7 @@ impl Pair {
     }
 }
 
-/// What the server of the session that opened last could send.
+/// Packets that the server of the most recently opened session could send.
 impl Pair {
     /// Packet `packet` of the response to request `number`.
     pub(crate) fn response(&self, number: u32, packet: u32, message: &[u8]) -> Crafted {
@@ -138,7 +138,7 @@ impl Pair {
         if packet == 0 { crafted } else { crafted.size(Stamp::at(self.now).to_u32()) }
     }
 
-    /// Says that there is a response of so many bytes.
+    /// Announces a response of `size` bytes.
     pub(crate) fn announcement(&self, number: u32, size: u32) -> Crafted {
         let header = self.header(self.client_id, Kind::Response, number, ANNOUNCEMENT);
         Crafted { header: Header { size, ..header }, body: Vec::new() }
@@ -159,7 +159,7 @@ impl Pair {
         }
     }
 
-    /// A credit return that says that a later packet was dropped.
+    /// A credit return which reports that a later packet was dropped.
     pub(crate) fn gap(&self, number: u32, next: u32) -> Crafted {
         self.credit_return(number, next).size(1)
     }
@@ -169,9 +169,10 @@ impl Pair {
     }
 }
 
-/// A client or server of which only packets are seen.
+/// Clients of which only the packets exist, without a core.
 impl Pair {
-    /// The server's answers to a control message from `from`; what it sends to others stays on the wire.
+    /// The server's answers to a control message from `from`. Packets to other routes stay on the
+    /// wire.
     pub(crate) fn ask_server(
         &mut self,
         from: TestRoute,
@@ -182,7 +183,8 @@ impl Pair {
         self.to_client.take_for(from)
     }
 
-    /// Opens a session from `from` by hand: the cookie's way and back. Returns the server's id for it.
+    /// Opens a session from `from` by hand, cookie exchange included. Returns the server's id for
+    /// it and the agreed parameters.
     pub(crate) fn open_by_hand(
         &mut self,
         from: TestRoute,
@@ -190,21 +192,21 @@ impl Pair {
     ) -> (ConnectionId, Parameters) {
         match self.ask_for_session(from, client, PARAMETERS) {
             Some(Control::Opened { server, parameters }) => (server, parameters),
-            answer => panic!("not opened: {answer:?}"),
+            answer => panic!("the server did not answer Opened: {answer:?}"),
         }
     }
 
-    /// The cookie that the server gives `client`, which is at `from`.
+    /// The cookie that the server issues to `client` at `from`.
     pub(crate) fn cookie(&mut self, from: TestRoute, client: ConnectionId) -> [u8; 16] {
         let hello = Control::Hello { client, low: 1, high: 1 };
         let challenge = self.ask_server(from, ConnectionId::endpoint(0), hello);
         match control(&challenge[0]) {
             Some(Control::Challenge { cookie, .. }) => cookie,
-            answer => panic!("not challenged: {answer:?}"),
+            answer => panic!("the server did not answer Challenge: {answer:?}"),
         }
     }
 
-    /// What the server answers a client at `from` that has a cookie and asks for a session with these parameters.
+    /// The server's answer to an `Open` from `from` with a valid cookie and these parameters.
     pub(crate) fn ask_for_session(
         &mut self,
         from: TestRoute,
@@ -216,12 +218,12 @@ impl Pair {
         control(&self.ask_server(from, ConnectionId::endpoint(0), open)[0])
     }
 
-    /// Opens a session of [`STRANGER`]'s. Returns the server's id for it.
+    /// Opens a session from [`STRANGER`]. Returns the server's id for it.
     pub(crate) fn open_stranger(&mut self, number: u32) -> ConnectionId {
         self.open_by_hand(STRANGER, strangers_id(number)).0
     }
 
-    /// Closes a session of [`STRANGER`]'s.
+    /// Closes a session from [`STRANGER`].
     pub(crate) fn close_stranger(&mut self, number: u32, server: ConnectionId) {
         let closed =
             self.ask_server(STRANGER, server, Control::Close { sender: strangers_id(number) });
@@ -233,7 +235,7 @@ fn strangers_id(number: u32) -> ConnectionId {
     ConnectionId::new(0, false, number, 0x5EED)
 }
 
-/// What a stranger can take.
+/// The parameters of a stranger.
 pub(crate) const PARAMETERS: Parameters = Parameters {
     max_datagram: 1_472,
     max_message: 1 << 20,
@@ -244,7 +246,7 @@ pub(crate) const PARAMETERS: Parameters = Parameters {
     integrity: false,
 };
 
-/// A packet with the trailer that it should have.
+/// The packet with a correct trailer appended.
 pub(crate) fn sealed(packet: &[u8]) -> Vec<u8> {
     [packet, &trailer_of(packet, &[])].concat()
 }

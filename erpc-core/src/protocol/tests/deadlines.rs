@@ -1,4 +1,4 @@
-//! Calls with a deadline: what the server is told, and what becomes of those that are late.
+//! Calls with a deadline: the deadline that the server receives, and how late calls end.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::wire::{CANCEL, HEADER_LEN, Kind};
 const LATE: Result<Vec<u8>, CallError> = Err(CallError::MaybeExecuted(Cause::DeadlineExceeded));
 const UNSENT: Result<Vec<u8>, CallError> = Err(CallError::NotExecuted(Cause::DeadlineExceeded));
 
-/// A timer fires at most two ticks late.
+/// Largest delay of a timer, two ticks.
 const TICKS: Duration = Duration::from_micros(200);
 
-/// The time left that a request's first packet tells, in microseconds.
+/// The remaining time in a request's first packet, in us.
 fn told(packet: &[u8]) -> u32 {
     assert_eq!(header(packet).packet.get(), 0);
     let field = packet[HEADER_LEN + 4..].first_chunk().expect("an extension");
@@ -21,15 +21,15 @@ fn told(packet: &[u8]) -> u32 {
 }
 
 #[test]
-fn the_server_learns_the_deadline_and_never_takes_it_for_earlier() {
+fn the_servers_deadline_is_never_earlier_than_the_clients() {
     let (mut pair, session) = deferring_with(EndpointConfig::new());
     let deadline = pair.now.plus_nanos(5_000_500);
     pair.call_until(session, 1, b"soon", deadline);
     let sent = pair.take_to_server();
-    assert_eq!(told(&sent[0]), 5_001, "rounded up");
+    assert_eq!(told(&sent[0]), 5_001, "the remaining time is rounded up");
     pair.now = pair.now + ms(2);
     pair.burst_at_server(CLIENT, &sent);
-    let asked = pair.asked.front().expect("it came");
+    let asked = pair.asked.front().expect("a request waits");
     let travel_and_rounding = ms(2).as_nanos() as u64 + 500;
     assert_eq!(asked.deadline, deadline.plus_nanos(travel_and_rounding));
 }
@@ -39,17 +39,19 @@ fn a_deadline_does_not_wait_for_another_session_whose_answer_may_be_unread() {
     let (mut pair, session) = deferring_with(EndpointConfig::new());
     let silent = pair.open();
     pair.call_until(session, 1, b"late", pair.now + ms(1_000));
-    // The server has said that it executes the call: its session's timer is armed for the deadline.
+    // The server has answered that it executes the call, so the session's timer is armed for the
+    // deadline.
     pair.live(ms(900));
     pair.call(silent, 2, b"silent");
     pair.take_to_server();
-    // The silent session's timer is due long before, and waits until the receive queue was read.
+    // The silent session's timer is due much earlier, and waits until the receive queue has been
+    // read.
     pair.pass_unread(ms(110), ms(109));
     assert_eq!(pair.outcome().result, LATE);
 }
 
 #[test]
-fn what_is_sent_again_tells_how_much_time_is_left_by_then() {
+fn a_retransmission_carries_the_remaining_time() {
     let (mut pair, session) = deferring_with(EndpointConfig::new());
     pair.call_until(session, 1, b"soon", pair.now + ms(100));
     assert_eq!(told(&pair.take_to_server()[0]), 100_000);
@@ -58,7 +60,7 @@ fn what_is_sent_again_tells_how_much_time_is_left_by_then() {
 }
 
 #[test]
-fn a_call_that_has_waited_for_a_slot_tells_the_time_that_is_left() {
+fn a_call_that_waited_for_a_slot_carries_the_remaining_time() {
     let (mut pair, session) = deferring_with(EndpointConfig::new());
     for token in 0..8 {
         pair.call(session, token, b"before");
@@ -73,7 +75,7 @@ fn a_call_that_has_waited_for_a_slot_tells_the_time_that_is_left() {
 }
 
 #[test]
-fn the_deadline_of_a_request_of_many_packets_counts_from_the_first() {
+fn the_deadline_of_a_large_request_counts_from_its_first_packet() {
     let (mut pair, session) = deferring_with(EndpointConfig::new());
     let deadline = pair.now + ms(50);
     pair.call_until(session, 1, &pattern(1, 4_000), deadline);
@@ -85,7 +87,7 @@ fn the_deadline_of_a_request_of_many_packets_counts_from_the_first() {
 }
 
 #[test]
-fn a_call_without_a_deadline_tells_none() {
+fn a_call_without_a_deadline_sends_none() {
     let (mut pair, session) = deferring_with(EndpointConfig::new());
     pair.call_until(session, 1, b"whenever", Instant::NEVER);
     let sent = pair.take_to_server();
@@ -95,15 +97,16 @@ fn a_call_without_a_deadline_tells_none() {
 }
 
 #[test]
-fn a_call_that_is_late_when_it_is_made_is_rejected() {
+fn a_call_whose_deadline_has_passed_is_rejected() {
     let (mut pair, session) = deferring_with(EndpointConfig::new());
-    let rejected = pair.try_call_until(session, 1, b"late", pair.now).expect_err("it is late");
+    let rejected =
+        pair.try_call_until(session, 1, b"late", pair.now).expect_err("the deadline has passed");
     assert_eq!(rejected.reason, RejectReason::DeadlineExceeded);
     assert_eq!(pair.take_to_server().len(), 0);
 }
 
 #[test]
-fn a_call_ends_at_its_deadline_and_the_server_is_told() {
+fn a_call_ends_at_its_deadline_and_the_server_learns_of_it() {
     let (mut pair, session) = deferring_with(EndpointConfig::new());
     let deadline = pair.now + ms(15);
     pair.call_until(session, 1, b"slow", deadline);
@@ -121,7 +124,7 @@ fn a_call_ends_at_its_deadline_and_the_server_is_told() {
 }
 
 #[test]
-fn a_response_in_time_leaves_nothing_of_the_deadline() {
+fn a_response_in_time_removes_the_deadline() {
     let (mut pair, session) = deferring_with(EndpointConfig::new());
     pair.call_until(session, 1, b"soon", pair.now + ms(15));
     pair.settle();
@@ -133,7 +136,7 @@ fn a_response_in_time_leaves_nothing_of_the_deadline() {
 }
 
 #[test]
-fn calls_that_wait_for_a_slot_end_at_their_deadlines_and_the_others_wait_on() {
+fn calls_that_wait_for_a_slot_end_at_their_own_deadlines() {
     let (mut pair, session) = deferring_with(EndpointConfig::new());
     for token in 0..8 {
         pair.call(session, token, b"busy");
@@ -155,32 +158,36 @@ fn calls_that_wait_for_a_slot_end_at_their_deadlines_and_the_others_wait_on() {
 }
 
 #[test]
-fn a_call_may_be_late_before_its_session_is_open_and_the_handshake_goes_on_as_before() {
+fn a_call_that_ends_before_its_session_opens_does_not_disturb_the_handshake() {
     let mut pair = Pair::new(1_472, EndpointConfig::new());
     let session = pair.connect();
     pair.call_until(session, 1, b"late", pair.now + ms(10));
     pair.take_to_server();
     pair.pass(ms(11));
     assert_eq!(pair.outcome().result, UNSENT);
-    assert_eq!(pair.take_to_server().len(), 0, "no copy of Hello before its time");
+    assert_eq!(pair.take_to_server().len(), 0, "the client must not repeat Hello early");
     pair.pass(ms(15));
     assert_eq!(kinds(&pair.take_to_server()), [Kind::Control]);
 }
 
 #[test]
-fn a_session_that_closes_when_drained_closes_when_its_last_call_is_late() {
+fn a_draining_session_closes_when_its_last_call_reaches_its_deadline() {
     let (mut pair, session) = deferring_with(EndpointConfig::new());
     pair.call_until(session, 1, b"slow", pair.now + ms(10));
     pair.settle();
     pair.disconnect(session);
     pair.live(ms(20));
     assert_eq!(pair.outcome().result, LATE);
-    assert_eq!(pair.closed(session), Some(Cause::Disconnected), "no answer was waited for");
+    assert_eq!(
+        pair.closed(session),
+        Some(Cause::Disconnected),
+        "the session must not wait for the answer"
+    );
     assert_eq!(pair.cancelled.len(), 1);
 }
 
 #[test]
-fn a_call_of_which_a_packet_was_not_sent_is_not_executed() {
+fn a_call_with_an_unsent_packet_is_not_executed() {
     let (mut pair, session) = deferring_with(EndpointConfig::new().credits(2).max_credits(2));
     pair.call_until(session, 1, &pattern(1, 4_000), pair.now + ms(10));
     assert_eq!(pair.take_to_server().len(), 2);

@@ -1,4 +1,4 @@
-//! How sessions end on purpose.
+//! How sessions end by disconnect or shutdown.
 
 use super::craft::emit;
 use super::pair::{CLIENT, SERVER, connected, control, deferring, ms, pattern};
@@ -7,7 +7,7 @@ use crate::wire::ConnectionId;
 use crate::wire::control::Control;
 
 #[test]
-fn an_idle_session_says_close_and_is_gone_when_that_is_answered() {
+fn an_idle_session_sends_close_and_ends_when_it_is_answered() {
     let (mut pair, session) = connected();
     pair.disconnect(session);
     let close = pair.take_to_server();
@@ -21,7 +21,7 @@ fn an_idle_session_says_close_and_is_gone_when_that_is_answered() {
 }
 
 #[test]
-fn disconnect_lets_every_accepted_call_finish_and_takes_no_more() {
+fn disconnect_lets_pending_calls_finish_and_rejects_new_ones() {
     let (mut pair, session) = connected();
     for token in 0..20 {
         pair.call(session, token, &pattern(token, 5_000));
@@ -36,7 +36,7 @@ fn disconnect_lets_every_accepted_call_finish_and_takes_no_more() {
 }
 
 #[test]
-fn a_call_on_a_closed_session_is_rejected_and_handed_back() {
+fn a_call_on_a_closed_session_is_rejected_and_its_request_returned() {
     let (mut pair, session) = connected();
     pair.disconnect(session);
     pair.settle();
@@ -50,7 +50,7 @@ fn a_call_on_a_closed_session_is_rejected_and_handed_back() {
 }
 
 #[test]
-fn disconnect_twice_is_disconnect() {
+fn a_second_disconnect_has_no_effect() {
     let (mut pair, session) = connected();
     pair.disconnect(session);
     pair.disconnect(session);
@@ -61,7 +61,7 @@ fn disconnect_twice_is_disconnect() {
 }
 
 #[test]
-fn a_lost_close_is_said_again_after_a_pause() {
+fn a_lost_close_is_retransmitted_after_a_pause() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"arms a timer that must not repeat the close early");
     pair.settle();
@@ -75,7 +75,7 @@ fn a_lost_close_is_said_again_after_a_pause() {
 }
 
 #[test]
-fn a_lost_closed_is_made_up_for_by_a_reset() {
+fn a_reset_replaces_a_lost_closed() {
     let (mut pair, session) = connected();
     pair.disconnect(session);
     let close = pair.take_to_server();
@@ -87,7 +87,7 @@ fn a_lost_closed_is_made_up_for_by_a_reset() {
 }
 
 #[test]
-fn a_close_that_is_never_answered_gives_up_after_the_connect_timeout() {
+fn a_session_with_an_unanswered_close_ends_at_the_connect_timeout() {
     let (mut pair, session) = connected();
     pair.disconnect(session);
     pair.pass_slowly(ms(1_999));
@@ -97,7 +97,7 @@ fn a_close_that_is_never_answered_gives_up_after_the_connect_timeout() {
 }
 
 #[test]
-fn a_server_that_shuts_down_tells_its_clients() {
+fn a_server_that_shuts_down_closes_its_sessions() {
     let (mut pair, session) = deferring();
     pair.call(session, 1, b"executing");
     pair.settle();
@@ -117,7 +117,7 @@ fn a_server_that_shuts_down_tells_its_clients() {
 }
 
 #[test]
-fn a_lost_good_bye_of_a_server_is_found_out_at_the_next_ping() {
+fn a_lost_close_of_a_server_is_detected_at_the_next_ping() {
     let (mut pair, session) = connected();
     pair.shutdown_server();
     pair.take_to_client();
@@ -126,7 +126,7 @@ fn a_lost_good_bye_of_a_server_is_found_out_at_the_next_ping() {
 }
 
 #[test]
-fn a_client_that_shuts_down_tells_its_servers_and_ends_its_calls() {
+fn a_client_that_shuts_down_closes_its_sessions_and_ends_its_calls() {
     let (mut pair, session) = deferring();
     pair.call(session, 1, b"executing");
     pair.settle();
@@ -149,7 +149,7 @@ fn a_close_crossing_a_close_ends_both_sides_once() {
 }
 
 #[test]
-fn a_session_that_ended_leaves_the_others_their_window() {
+fn an_ended_session_releases_its_window_to_the_others() {
     let (mut pair, first) = connected();
     let second = pair.open();
     let message = pair.message(30);
@@ -164,7 +164,7 @@ fn a_session_that_ended_leaves_the_others_their_window() {
 }
 
 #[test]
-fn sessions_that_come_and_go_leave_nothing_behind() {
+fn ended_sessions_leave_no_state_and_no_memory() {
     let (mut pair, _) = connected();
     let session = *pair.sessions.keys().next().expect("one session");
     pair.disconnect(session);
@@ -181,20 +181,23 @@ fn sessions_that_come_and_go_leave_nothing_behind() {
 }
 
 #[test]
-fn when_a_session_ends_no_queue_reads_the_requests_that_go_back_to_the_user() {
+fn when_a_session_ends_no_queue_reads_the_returned_requests() {
     let (mut pair, session) = connected();
     pair.to_server.slow = true;
     pair.call(session, 1, &pattern(1, 5_000));
     let close = emit(pair.client_id, Control::Close { sender: pair.server_id });
     let before = pair.to_server.flushes;
-    // The harness writes into the request; that panics while a queue reads it.
+    // The harness writes to the returned request, which panics while a queue reads it.
     pair.at_client(SERVER, &close);
-    assert!(pair.to_server.flushes > before, "flushed in between");
+    assert!(
+        pair.to_server.flushes > before,
+        "the queue must be flushed before the request is returned"
+    );
     assert_eq!(pair.error(), CallError::MaybeExecuted(Cause::PeerClosed));
 }
 
 #[test]
-fn a_reset_of_another_session_ends_nothing() {
+fn a_reset_of_another_session_has_no_effect() {
     let (mut pair, session) = connected();
     let other = ConnectionId::new(0, true, 5, 99);
     let reset = emit(pair.client_id, Control::Reset { unknown: other });

@@ -1,4 +1,4 @@
-//! What travels in front of a message.
+//! Extensions in front of messages.
 
 use super::pair::{CLIENT, ECHO, Pair, SERVER, connected, deferring, header, kinds, ms, pattern};
 use crate::protocol::{CallError, Cause, DropReason, NewCall, SessionId};
@@ -8,7 +8,7 @@ use crate::wire::extension::{Extension, push_entry, put_extension};
 use crate::wire::{HEADER_LEN, Kind};
 use bytes::BufMut;
 
-/// A message with an entry in front.
+/// The message after an extension with one entry.
 fn extended(message: &[u8]) -> Vec<u8> {
     let (mut entries, mut out) = (Vec::new(), Vec::new());
     push_entry(&mut entries, "trace", b"17").expect("room");
@@ -24,7 +24,7 @@ fn call_extended(pair: &mut Pair, session: SessionId, bytes: &[u8]) {
     assert!(pair.client.call(pair.now, session, call, &mut pair.to_server).is_ok());
 }
 
-/// The client's call is answered with these bytes, which are extended.
+/// Answers the oldest waiting request with these bytes, as an extended message.
 fn answer_extended(pair: &mut Pair, bytes: &[u8]) {
     let asked = pair.asked.pop_front().expect("a request waits");
     let mut response = pair.server.response_buffer(asked.buffer, bytes.len()).expect("memory");
@@ -40,7 +40,7 @@ fn a_request_and_its_response_carry_extensions_in_all_their_packets() {
         call_extended(&mut pair, session, &message);
         assert!(pair.to_server.packets.iter().all(|(_, bytes)| header(bytes).flags.extended()));
         pair.settle();
-        let asked = pair.asked.front().expect("it came");
+        let asked = pair.asked.front().expect("a request waits");
         assert!(asked.extended);
         assert_eq!((asked.body.as_slice(), asked.deadline), (&message[..], Instant::NEVER));
         answer_extended(&mut pair, &message);
@@ -48,7 +48,7 @@ fn a_request_and_its_response_carry_extensions_in_all_their_packets() {
         pair.settle();
         let outcome = pair.outcome();
         assert!(outcome.extended);
-        let response = outcome.result.expect("it is answered");
+        let response = outcome.result.expect("the call succeeds");
         let (extension, rest) = Extension::split(&response).expect("an extension");
         assert_eq!((extension.op(), rest), (4, &pattern(1, len)[..]));
         assert_eq!(extension.entries().collect::<Vec<_>>(), [("trace", &b"17"[..])]);
@@ -56,7 +56,7 @@ fn a_request_and_its_response_carry_extensions_in_all_their_packets() {
 }
 
 #[test]
-fn messages_without_extensions_do_not_say_that_they_have_one() {
+fn messages_without_extensions_do_not_have_the_flag() {
     let (mut pair, session) = connected();
     pair.call(session, 1, &pattern(1, 5_000));
     assert!(pair.to_server.packets.iter().all(|(_, bytes)| !header(bytes).flags.extended()));
@@ -65,7 +65,7 @@ fn messages_without_extensions_do_not_say_that_they_have_one() {
 }
 
 #[test]
-fn a_request_may_be_extended_and_its_response_not_and_the_other_way_round() {
+fn request_and_response_may_be_extended_independently() {
     let (mut pair, session) = deferring();
     call_extended(&mut pair, session, &extended(b"ask"));
     pair.settle();
@@ -80,19 +80,19 @@ fn a_request_may_be_extended_and_its_response_not_and_the_other_way_round() {
 }
 
 #[test]
-fn what_is_no_extension_is_handed_on_as_it_came() {
+fn an_invalid_extension_reaches_the_handler_unchanged() {
     let (mut pair, _) = deferring();
     for (number, body) in [(0, &b""[..]), (1, b"1234567"), (2, &[0xFF; 40])] {
         let packet = pair.request(number, 0, body).extended(true).bytes();
         pair.at_server(CLIENT, &packet);
-        let asked = pair.asked.pop_front().expect("it came");
+        let asked = pair.asked.pop_front().expect("a request waits");
         assert!(asked.extended);
         assert_eq!((&asked.body[..], asked.deadline), (body, Instant::NEVER));
     }
 }
 
 #[test]
-fn packets_of_one_message_agree_on_whether_it_is_extended() {
+fn packets_of_one_message_must_agree_on_the_extended_flag() {
     let (mut pair, session) = connected();
     let message = pair.message(3);
     let first = pair.request(0, 0, &message).extended(true).bytes();
@@ -108,7 +108,7 @@ fn packets_of_one_message_agree_on_whether_it_is_extended() {
 }
 
 #[test]
-fn packets_that_are_of_no_message_have_no_extension() {
+fn packets_without_a_message_must_not_have_the_extended_flag() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"ask");
     for packet in [pair.pull(0, 1, 1), pair.done(&[0]), pair.cancelled(0)] {
@@ -120,7 +120,7 @@ fn packets_that_are_of_no_message_have_no_extension() {
 }
 
 #[test]
-fn a_status_stands_behind_the_extension_of_its_failure() {
+fn the_status_of_an_extended_failure_follows_the_extension() {
     let status = Status::new(Code::NotFound, "no such thing");
     let (mut pair, session) = connected();
     pair.call(session, 1, b"ask");
@@ -134,12 +134,12 @@ fn a_status_stands_behind_the_extension_of_its_failure() {
     pair.call(session, 2, b"ask");
     let broken = pair.failure(8, &status).extended(true).bytes();
     pair.at_client(SERVER, &broken);
-    let CallError::Status(status) = pair.error() else { panic!("a failure is a status") };
-    assert_eq!(status.code(), Code::Unknown, "a failure that cannot be read is one all the same");
+    let CallError::Status(status) = pair.error() else { panic!("not a status") };
+    assert_eq!(status.code(), Code::Unknown, "a failure that cannot be decoded is still a failure");
 }
 
 #[test]
-fn an_extended_request_that_is_sent_again_is_handed_out_once() {
+fn a_retransmitted_extended_request_is_executed_once() {
     let (mut pair, session) = deferring();
     call_extended(&mut pair, session, &extended(b"once"));
     pair.settle();

@@ -1,4 +1,4 @@
-//! How much may be on its way: credits of a session, the server's window, room for replies.
+//! Limits of packets in flight: credits of a session, the server's window, room for replies.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ use crate::transport::{ChargeModel, MIN_DATAGRAM};
 use crate::wire::control::Control;
 use crate::wire::{Kind, ReplyInfo};
 
-/// A server that grants `packets` packets to its only client.
+/// A pair whose server grants `packets` packets to its only client.
 fn granting(packets: u32) -> Pair {
     let side = Side::new(1_472);
     let units = packets * ChargeModel::RING_ENTRY;
@@ -19,14 +19,14 @@ fn granting(packets: u32) -> Pair {
 }
 
 #[test]
-fn a_session_has_no_more_packets_on_their_way_than_credits() {
+fn a_session_has_at_most_as_many_packets_in_flight_as_credits() {
     let (mut pair, session) =
         Pair::connected(1_472, EndpointConfig::new().credits(5).max_credits(5));
     for token in 0..8 {
         pair.call(session, token, &pattern(token, 10_000));
     }
     while pair.outcomes.len() < 8 {
-        // Packets, and the response packets that are asked for, have a credit each.
+        // Each packet, and each pulled response packet, uses a credit.
         let owed = |(_, bytes): &(_, Vec<u8>)| match header(bytes).kind {
             Kind::RequestForResponse => header(bytes).size,
             _ => 1,
@@ -34,7 +34,7 @@ fn a_session_has_no_more_packets_on_their_way_than_credits() {
         let asked: u32 = pair.to_server.packets.iter().map(owed).sum();
         assert!(
             asked as usize + pair.to_client.packets.len() <= 5 + 8,
-            "5, and at most a first packet per slot"
+            "at most 5 packets, and a first response packet per slot"
         );
         assert!(asked <= 5);
         let (requests, responses) = (pair.take_to_server(), pair.take_to_client());
@@ -44,7 +44,7 @@ fn a_session_has_no_more_packets_on_their_way_than_credits() {
 }
 
 #[test]
-fn eight_calls_are_on_their_way_and_the_others_wait_in_order() {
+fn eight_calls_are_in_flight_and_the_others_wait_in_order() {
     let (mut pair, session) = connected();
     for token in 0..20 {
         pair.call(session, token, b"x");
@@ -57,7 +57,7 @@ fn eight_calls_are_on_their_way_and_the_others_wait_in_order() {
 }
 
 #[test]
-fn a_call_beyond_the_queue_is_rejected_and_handed_back() {
+fn a_call_beyond_the_queue_limit_is_rejected_and_its_request_returned() {
     let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().queue_limit(3));
     for token in 0..11 {
         pair.call(session, token, b"x");
@@ -84,11 +84,11 @@ fn all_sessions_to_a_server_share_its_window() {
 }
 
 #[test]
-fn the_window_counts_bytes_where_the_receiver_does() {
+fn the_window_counts_bytes_if_the_receive_queue_does() {
     let side = Side::new(1_472);
     let (mut pair, session) =
         Pair::of(side.clone(), side.queue(ChargeModel::LinuxUdp, 16_384)).and_connected();
-    // 12,288 units: 5 full datagrams of 2,304, or 13 empty ones of 896.
+    // 12,288 units hold 5 full datagrams of 2,304 units, or 13 empty ones of 896.
     let message = pair.message(12);
     pair.call(session, 1, &message);
     assert_eq!(pair.to_server.packets.len(), 5);
@@ -97,7 +97,7 @@ fn the_window_counts_bytes_where_the_receiver_does() {
 }
 
 #[test]
-fn when_another_client_comes_the_window_is_halved_and_its_clients_are_told() {
+fn when_a_second_client_joins_the_first_one_learns_that_its_window_is_halved() {
     let mut pair = granting(8);
     let session = pair.open();
     pair.open_stranger(1);
@@ -112,7 +112,7 @@ fn when_another_client_comes_the_window_is_halved_and_its_clients_are_told() {
 }
 
 #[test]
-fn when_a_client_leaves_the_others_learn_of_their_larger_share_with_the_next_reply() {
+fn when_a_client_leaves_the_others_get_a_larger_window_with_the_next_reply() {
     let mut pair = granting(8);
     let session = pair.open();
     let stranger = pair.open_stranger(1);
@@ -126,7 +126,7 @@ fn when_a_client_leaves_the_others_learn_of_their_larger_share_with_the_next_rep
 }
 
 #[test]
-fn a_share_that_grew_and_shrinks_again_is_told_again() {
+fn a_client_gets_another_ping_when_its_share_shrinks_again() {
     let mut pair = granting(8);
     let session = pair.open();
     let stranger = pair.open_stranger(1);
@@ -136,7 +136,7 @@ fn a_share_that_grew_and_shrinks_again_is_told_again() {
     pair.settle();
     pair.open_stranger(2);
     let told = pair.take_to_client();
-    assert_eq!(kinds(&told), [Kind::Control], "a ping with the smaller share");
+    assert_eq!(kinds(&told), [Kind::Control], "the server sends a ping with the smaller share");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn the_sessions_of_one_client_endpoint_have_one_share() {
 }
 
 #[test]
-fn a_window_that_shrinks_under_what_is_on_its_way_lets_nothing_go_until_it_has_room() {
+fn a_window_below_the_packets_in_flight_sends_no_packet_until_it_has_room() {
     let mut pair = granting(8);
     let session = pair.open();
     let message = pair.message(20);
@@ -162,7 +162,7 @@ fn a_window_that_shrinks_under_what_is_on_its_way_lets_nothing_go_until_it_has_r
     for (next, goes) in [(1, 0), (5, 0), (6, 0), (7, 1), (8, 1)] {
         let bytes = pair.credit_return(0, next).aux(two).bytes();
         pair.at_client(SERVER, &bytes);
-        assert_eq!(pair.take_to_server().len(), goes, "{next} acknowledged");
+        assert_eq!(pair.take_to_server().len(), goes, "{next} packets acknowledged");
     }
 }
 
@@ -179,7 +179,7 @@ fn a_window_that_grows_without_an_acknowledgement_is_used_with_the_next_reply() 
 }
 
 #[test]
-fn room_for_replies_bounds_the_responses_on_their_way() {
+fn room_for_replies_limits_the_responses_in_flight() {
     let side = Side::new(1_472);
     let client = side
         .clone()
@@ -189,7 +189,7 @@ fn room_for_replies_bounds_the_responses_on_their_way() {
     for token in 0..8 {
         pair.call(session, token, &pattern(token, 1_400));
     }
-    // Each may bring a datagram of 1,472 bytes, 2,304 units.
+    // Each response may be a datagram of 1,472 bytes, 2,304 units.
     assert_eq!(pair.to_server.packets.len(), 4);
     pair.settle();
     assert_eq!(pair.outcomes.len(), 8);
@@ -208,7 +208,7 @@ fn an_endpoint_that_listens_keeps_a_quarter_of_its_queue_for_replies() {
 }
 
 #[test]
-fn a_packet_that_exceeds_the_window_goes_alone() {
+fn a_packet_larger_than_the_window_is_sent_alone() {
     let side = Side::new(9_000);
     let (mut pair, session) =
         Pair::of(side.clone(), side.queue(ChargeModel::LinuxUdp, 4_000)).and_connected();
@@ -220,7 +220,7 @@ fn a_packet_that_exceeds_the_window_goes_alone() {
     assert_eq!(pair.outcomes.len(), 3);
 }
 
-/// A client, a server, and calls of any size on any number of sessions.
+/// A test case: calls of any size on any number of sessions between a client and a server.
 #[derive(Clone, Debug)]
 struct Crowd {
     sessions: usize,
@@ -230,7 +230,8 @@ struct Crowd {
     client_queue: u32,
     datagrams: (usize, usize),
     sizes: Vec<usize>,
-    /// Whose packets move next, and how many: even for requests.
+    /// Deliveries, in order: an even number delivers requests, an odd one responses, `n / 2 + 1`
+    /// packets.
     moves: Vec<usize>,
 }
 
@@ -273,7 +274,7 @@ impl Crowd {
         )
     }
 
-    /// Neither queue overflows: what is on its way fits, or is one packet alone.
+    /// Asserts that neither queue overflows: the packets in flight fit, or there is only one.
     fn check_queues(&self, pair: &Pair) {
         let model = if self.linux { ChargeModel::LinuxUdp } else { ChargeModel::Ring };
         let (count, units) = pair.to_server.load(model);
@@ -289,7 +290,7 @@ impl Crowd {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(times(150)))]
 
-    /// Without a loss no queue overflows, nothing is sent twice, and no call waits for a timer.
+    /// Without loss no queue overflows, no packet is sent twice, and no call waits for a timer.
     #[test]
     fn every_call_completes_without_a_timer_and_no_queue_overflows(crowd in crowd()) {
         let mut pair = crowd.pair();
@@ -300,7 +301,7 @@ proptest! {
         }
         let mut moves = crowd.moves.iter().cycle();
         while !(pair.to_server.packets.is_empty() && pair.to_client.packets.is_empty()) {
-            let next = moves.next().expect("endless");
+            let next = moves.next().expect("the iterator is endless");
             let count = next / 2 + 1;
             let wire = pair.to_client.packets.is_empty() || next % 2 == 0 && !pair.to_server.packets.is_empty();
             let packets = if wire { &mut pair.to_server.packets } else { &mut pair.to_client.packets };
@@ -321,7 +322,7 @@ proptest! {
         prop_assert_eq!(again + pair.client.stats().dropped_in_all() + pair.server.stats().dropped_in_all(), 0);
     }
 
-    /// Nor does anybody wait for ever when the window changes under way.
+    /// No call starves when the window changes during calls.
     #[test]
     fn every_call_completes_without_a_timer_while_clients_come_and_go(crowd in crowd()) {
         let mut pair = crowd.pair();
@@ -333,7 +334,7 @@ proptest! {
         let mut serial = 0;
         let mut moves = crowd.moves.iter().cycle();
         while !(pair.to_server.packets.is_empty() && pair.to_client.packets.is_empty()) {
-            let next = moves.next().expect("endless");
+            let next = moves.next().expect("the iterator is endless");
             if next % 5 == 0 {
                 serial += 1;
                 stranger = match stranger {

@@ -1,4 +1,4 @@
-//! How a session opens: four messages, any of which may be lost, late or repeated.
+//! How a session opens: with four messages, each of which may be lost, late or duplicated.
 
 use super::craft::{PARAMETERS, emit};
 use super::pair::{CLIENT, Pair, SERVER, STRANGER, TestRoute, acceptor_with, control, header, ms};
@@ -41,35 +41,35 @@ fn names(packets: &[Vec<u8>]) -> Vec<&'static str> {
     packets.iter().map(name).collect()
 }
 
-/// The only packet on its way to the server, taken off the wire.
+/// Takes the only packet in flight to the server.
 fn to_server(pair: &mut Pair) -> Vec<u8> {
     let mut packets = pair.take_to_server();
     assert_eq!(packets.len(), 1, "{:?}", names(&packets));
     packets.remove(0)
 }
 
-/// The only packet on its way to the client, taken off the wire.
+/// Takes the only packet in flight to the client.
 fn to_client(pair: &mut Pair) -> Vec<u8> {
     let mut packets = pair.take_to_client();
     assert_eq!(packets.len(), 1, "{:?}", names(&packets));
     packets.remove(0)
 }
 
-/// The only packet on its way to the server reaches it.
+/// Delivers the only packet in flight to the server, and returns it.
 fn reaches_server(pair: &mut Pair) -> Vec<u8> {
     let packet = to_server(pair);
     pair.at_server(CLIENT, &packet);
     packet
 }
 
-/// The only packet on its way to the client reaches it.
+/// Delivers the only packet in flight to the client, and returns it.
 fn reaches_client(pair: &mut Pair) -> Vec<u8> {
     let packet = to_client(pair);
     pair.at_client(SERVER, &packet);
     packet
 }
 
-/// The server has opened the session, and its answer is on its way. Returns the client's `Open`.
+/// The server has opened the session, and its answer is in flight. Returns the client's `Open`.
 fn accepted(pair: &mut Pair) -> Vec<u8> {
     reaches_server(pair);
     reaches_client(pair);
@@ -91,7 +91,7 @@ fn a_session_opens_in_four_steps() {
 }
 
 #[test]
-fn a_server_keeps_nothing_before_the_cookie_has_come_back() {
+fn a_server_keeps_no_state_before_it_receives_its_cookie() {
     let (mut pair, _) = connecting();
     let hello = to_server(&mut pair);
     for _ in 0..1_000 {
@@ -102,7 +102,7 @@ fn a_server_keeps_nothing_before_the_cookie_has_come_back() {
 }
 
 #[test]
-fn a_stranger_is_never_answered_by_more_bytes_than_it_sent() {
+fn a_stranger_never_gets_more_bytes_than_it_sent() {
     let (mut pair, _) = connecting();
     let hello = to_server(&mut pair);
     assert_eq!(hello.len(), HELLO_LEN);
@@ -118,7 +118,7 @@ fn a_stranger_is_never_answered_by_more_bytes_than_it_sent() {
 }
 
 #[test]
-fn every_message_may_be_lost_once() {
+fn each_handshake_message_may_be_lost_once() {
     for lost in 0..4 {
         let (mut pair, session) = connecting();
         let mut count = 0;
@@ -150,7 +150,7 @@ fn every_message_may_be_lost_once() {
 }
 
 #[test]
-fn every_message_may_come_twice() {
+fn each_handshake_message_may_arrive_twice() {
     let (mut pair, session) = connecting();
     for _ in 0..2 {
         for packet in pair.take_to_server() {
@@ -169,7 +169,7 @@ fn every_message_may_come_twice() {
 }
 
 #[test]
-fn late_copies_of_handshake_messages_do_not_touch_an_open_session() {
+fn late_copies_of_handshake_messages_do_not_affect_an_open_session() {
     let (mut pair, session) = connecting();
     let mut late = (Vec::new(), Vec::new());
     for _ in 0..2 {
@@ -192,7 +192,7 @@ fn late_copies_of_handshake_messages_do_not_touch_an_open_session() {
 }
 
 #[test]
-fn a_repeated_open_gets_the_session_that_it_opened() {
+fn a_repeated_open_is_answered_with_the_same_session() {
     let (mut pair, _) = connecting();
     let open = accepted(&mut pair);
     let opened = to_client(&mut pair);
@@ -217,7 +217,7 @@ fn hellos_are_repeated_after_25_ms_then_every_50() {
 }
 
 #[test]
-fn a_connect_without_an_answer_fails_when_its_timeout_has_passed_and_not_before() {
+fn an_unanswered_connect_fails_at_its_timeout_and_not_before() {
     for timeout in [10, 300, 2_000] {
         let mut pair = Pair::new(1_472, EndpointConfig::new().connect_timeout(ms(timeout)));
         let session = pair.connect();
@@ -233,7 +233,7 @@ fn a_connect_without_an_answer_fails_when_its_timeout_has_passed_and_not_before(
 }
 
 #[test]
-fn calls_that_were_made_before_the_session_opened_are_sent_in_order_then() {
+fn calls_made_before_the_session_opens_are_sent_in_order_when_it_opens() {
     let (mut pair, session) = connecting();
     for token in 0..20 {
         pair.call(session, token, &[token as u8]);
@@ -244,7 +244,7 @@ fn calls_that_were_made_before_the_session_opened_are_sent_in_order_then() {
 }
 
 #[test]
-fn disconnect_while_connecting_ends_the_session_at_once_if_nothing_waits() {
+fn disconnect_while_connecting_ends_the_session_immediately_if_no_call_waits() {
     let (mut pair, session) = connecting();
     pair.disconnect(session);
     assert_eq!(pair.closed(session), Some(Cause::Disconnected));
@@ -264,7 +264,7 @@ fn disconnect_while_connecting_lets_queued_calls_finish() {
 }
 
 #[test]
-fn a_session_that_was_given_up_while_opening_is_not_kept_by_the_server() {
+fn a_session_abandoned_while_opening_is_not_kept_by_the_server() {
     let (mut pair, session) = connecting();
     accepted(&mut pair);
     pair.disconnect(session);
@@ -274,7 +274,7 @@ fn a_session_that_was_given_up_while_opening_is_not_kept_by_the_server() {
 }
 
 #[test]
-fn a_cookie_that_is_forged_stale_of_another_address_or_client_opens_nothing() {
+fn a_cookie_that_is_forged_stale_or_of_another_client_is_dropped() {
     let mut pair = Pair::new(1_472, EndpointConfig::new());
     let client = ConnectionId::new(0, false, 3, 99);
     let endpoint = ConnectionId::endpoint(0);
@@ -293,7 +293,7 @@ fn a_cookie_that_is_forged_stale_of_another_address_or_client_opens_nothing() {
 }
 
 #[test]
-fn a_server_that_restarts_between_challenge_and_open_is_asked_for_another_cookie() {
+fn a_client_gets_another_cookie_if_the_server_restarts_before_open() {
     let (mut pair, session) = connecting();
     reaches_server(&mut pair);
     pair.restart_server_with(77, acceptor_with(1));
@@ -303,7 +303,8 @@ fn a_server_that_restarts_between_challenge_and_open_is_asked_for_another_cookie
     assert!(open(&pair, session));
 }
 
-/// A client that was sent on to endpoint 3 at port 7; where its `Open` goes, and the `Open`.
+/// A client that a challenge has redirected to endpoint 3 at port 7. Returns the destination of its
+/// `Open`, and the `Open`.
 fn sent_on() -> (Pair, SessionId, (TestRoute, Vec<u8>)) {
     let (mut pair, session) = connecting();
     let Some(Control::Hello { client, .. }) = control(&to_server(&mut pair)) else {
@@ -325,7 +326,7 @@ fn a_client_opens_where_the_challenge_sends_it() {
 }
 
 #[test]
-fn a_client_whose_opens_are_not_answered_asks_again_where_it_asked_first() {
+fn a_client_with_unanswered_opens_returns_to_the_first_address() {
     let (mut pair, _, _) = sent_on();
     let mut hello = None;
     for _ in 0..10 {
@@ -338,7 +339,7 @@ fn a_client_whose_opens_are_not_answered_asks_again_where_it_asked_first() {
 }
 
 #[test]
-fn an_endpoint_that_does_not_listen_says_so() {
+fn an_endpoint_that_does_not_listen_refuses_sessions() {
     let (mut pair, session) = connecting();
     let hello = to_server(&mut pair);
     // The client's own endpoint does not listen.
@@ -351,7 +352,7 @@ fn an_endpoint_that_does_not_listen_says_so() {
 }
 
 #[test]
-fn a_server_without_room_says_so_and_counts_it() {
+fn a_server_without_room_refuses_and_counts_the_session() {
     let side = super::pair::Side::new(1_472);
     let server = side.clone().config(EndpointConfig::new().max_sessions(1));
     let (mut pair, first) = Pair::of(side, server).and_connected();
@@ -367,14 +368,14 @@ fn a_server_without_room_says_so_and_counts_it() {
 }
 
 #[test]
-fn a_client_without_room_opens_no_more() {
+fn a_client_without_room_rejects_connect() {
     let (mut pair, _) = Pair::connected(1_472, EndpointConfig::new().max_sessions(1));
     let refused = pair.client.connect(pair.now, SERVER, &mut pair.to_server);
     assert_eq!(refused, Err(ConnectError::TooManySessions));
 }
 
 #[test]
-fn a_refusal_ends_the_session_also_when_it_answers_the_open() {
+fn a_refusal_of_open_ends_the_session_too() {
     let (mut pair, session) = connecting();
     reaches_server(&mut pair);
     let challenge = reaches_client(&mut pair);
@@ -385,8 +386,8 @@ fn a_refusal_ends_the_session_also_when_it_answers_the_open() {
 }
 
 #[test]
-fn a_client_that_was_answered_from_elsewhere_and_got_nowhere_asks_again_where_it_asked_first() {
-    // Routes with ports: a client does not follow an answer from another port.
+fn a_client_challenged_from_a_dead_address_returns_to_the_first_address() {
+    // The routes have ports, because a client does not follow an answer from another port.
     let (asked, elsewhere) = (SERVER.with_port(9), STRANGER.with_port(9));
     let mut pair = Pair::new(1_472, EndpointConfig::new());
     pair.client.connect(pair.now, asked, &mut pair.to_server).expect("room for a session");
@@ -404,7 +405,7 @@ fn a_client_that_was_answered_from_elsewhere_and_got_nowhere_asks_again_where_it
             }
         }
     }
-    assert!(opens > 0, "it tries");
+    assert!(opens > 0, "the client must try the other address first");
     assert_eq!(hello, Some(asked));
 }
 
@@ -418,7 +419,8 @@ fn only_a_challenge_or_a_refusal_may_answer_a_hello_from_another_address() {
     for message in [Control::Pong, Control::Closed, Control::Reset { unknown: client }, refused] {
         pair.client_drops(elsewhere, &emit(client, message), DropReason::WrongRoute);
     }
-    // From the port that was asked, and of another kind.
+    // Answers from another address, but from the port that was asked: a wrong kind is dropped, a
+    // refusal is accepted.
     let port_7 = SERVER.with_port(7);
     let second = pair.client.connect(pair.now, port_7, &mut pair.to_server).expect("room");
     let Some(Control::Hello { client, .. }) = control(&to_server(&mut pair)) else {

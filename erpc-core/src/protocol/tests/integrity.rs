@@ -1,4 +1,4 @@
-//! Checksums: which sessions have them, and that no damaged packet gets through where they do.
+//! Checksums: which sessions have them, and that these sessions drop every damaged packet.
 
 use std::collections::HashSet;
 
@@ -24,7 +24,7 @@ fn connected() -> (Pair, SessionId) {
     Pair::connected(1_472, always())
 }
 
-/// What the client's next timer sends.
+/// The packets that the client's next timer sends.
 fn next_from_client(pair: &mut Pair) -> Vec<Vec<u8>> {
     for _ in 0..100 {
         let next = pair.client.next_deadline();
@@ -33,11 +33,11 @@ fn next_from_client(pair: &mut Pair) -> Vec<Vec<u8>> {
             return pair.take_to_server();
         }
     }
-    panic!("the client has nothing to send");
+    panic!("no timer of the client sends a packet");
 }
 
 #[test]
-fn a_session_has_checksums_if_either_side_wants_them() {
+fn a_session_has_checksums_if_either_side_requests_them() {
     let auto = Side::new(1_472);
     let sides =
         [(auto.clone(), false), (auto.clone().unprotected(), true), (auto.config(always()), true)];
@@ -71,7 +71,7 @@ fn a_session_has_checksums_if_either_side_wants_them() {
 }
 
 #[test]
-fn a_server_that_does_not_give_what_the_client_wants_is_not_opened() {
+fn a_client_rejects_a_session_without_the_checksums_it_requested() {
     for (wanted, given, opens) in
         [(true, true, true), (true, false, false), (false, true, true), (false, false, true)]
     {
@@ -108,7 +108,8 @@ fn the_first_response_packet_leaves_room_for_the_trailer() {
     assert!(opened(1_448, false) && opened(1_444, true) && !opened(1_445, true));
 }
 
-/// Datagrams of 576 and 1,598 bytes are of a lower price than with 4 bytes more.
+/// A body with which a datagram has 576 or 1,598 bytes. With a trailer, 4 bytes more, the datagram
+/// has a higher charge.
 const CHEAP_REQUEST: usize = 552;
 const CHEAP_EAGER: u32 = 1_574;
 
@@ -121,7 +122,7 @@ fn the_window_counts_the_trailer() {
         for token in 0..8 {
             pair.call(session, token, &pattern(token, CHEAP_REQUEST));
         }
-        // 12,288 units are granted.
+        // The server grants 12,288 units.
         assert_eq!(pair.to_server.packets.len(), packets);
         assert!(pair.to_server.load(ChargeModel::LinuxUdp).1 <= 12_288);
         pair.settle();
@@ -148,7 +149,7 @@ fn room_for_replies_counts_the_trailer() {
 }
 
 #[test]
-fn what_is_sent_again_has_the_right_trailer() {
+fn a_retransmitted_packet_has_the_right_trailer() {
     // The harness checks the trailer of every packet that is sent.
     let (mut pair, session) = connected();
     pair.echo = false;
@@ -162,20 +163,24 @@ fn what_is_sent_again_has_the_right_trailer() {
     pair.pass(ms(1));
     pair.answer(&message);
     let lost = pair.take_to_client();
-    // The window has changed since, and with it the header of the second copy.
+    // The window has changed meanwhile, so the header of the second copy differs.
     pair.open_stranger(1);
     pair.take_to_client();
     pair.burst_at_server(CLIENT, &[pair.request(0, 2, &message).bytes()]);
     let again = pair.take_to_client();
     assert_eq!(shape(&again), [(Kind::Response, 0)]);
-    assert_ne!(again[0][16..20], lost[0][16..20], "another reply info");
-    assert_ne!(again[0].last_chunk::<TRAILER_LEN>(), lost[0].last_chunk(), "another trailer");
+    assert_ne!(again[0][16..20], lost[0][16..20], "the reply info has changed");
+    assert_ne!(
+        again[0].last_chunk::<TRAILER_LEN>(),
+        lost[0].last_chunk(),
+        "the trailer has changed"
+    );
     pair.burst_at_client(SERVER, &again);
     pair.settle();
     assert_eq!(pair.outcome().result, Ok(message));
 }
 
-/// A pair to one side of which an honest packet is on its way.
+/// A pair of cores with a valid packet in flight to one of them.
 struct Case {
     name: &'static str,
     pair: Pair,
@@ -183,7 +188,7 @@ struct Case {
     packet: Vec<u8>,
 }
 
-/// What a packet could have changed.
+/// State that a packet could change.
 type Trace = (Vec<u64>, usize, usize, u64, usize, usize, (Instant, Instant), [(usize, usize); 2]);
 
 impl Case {
@@ -231,7 +236,8 @@ impl Case {
         )
     }
 
-    /// A damaged packet is dropped and counted, and leaves everything as it was. Returns why.
+    /// Asserts that a damaged packet is dropped and counted, and changes nothing else. Returns the
+    /// reason.
     fn assert_dropped(&mut self, packet: &[u8], what: &str) -> DropReason {
         let before = (self.trace(), DropReason::ALL.map(|reason| self.dropped(reason)));
         let sent = self.pair.to_client.packets.len();
@@ -244,16 +250,17 @@ impl Case {
             panic!("{}, {what}: dropped for {reasons:?}", self.name);
         };
         if reason == DropReason::Version && self.name == "Hello" {
-            // What looks like another version's is answered in that version, out of the packet alone.
+            // A `Hello` that seems to be of another version is answered in that version, from the
+            // packet alone.
             for (_, answer) in self.pair.to_client.packets.drain(sent..) {
                 assert_eq!(answer[8] & 0b11, packet[8] & 0b11);
             }
         }
-        assert_eq!(self.trace(), before.0, "{}, {what}: nothing has changed", self.name);
+        assert_eq!(self.trace(), before.0, "{}, {what}: the state has changed", self.name);
         reason
     }
 
-    /// The packet as it was still does its work.
+    /// Asserts that the undamaged packet is still accepted.
     fn assert_works(&mut self) {
         let before = self.trace();
         let packet = std::mem::take(&mut self.packet);
@@ -263,7 +270,7 @@ impl Case {
     }
 }
 
-/// A session's handshake up to the packet that `step` counts.
+/// Runs a session's handshake up to packet number `step`, and returns that packet.
 fn handshake(step: usize) -> (Pair, Vec<u8>) {
     let mut pair = Pair::new(1_472, always());
     pair.connect();
@@ -280,7 +287,8 @@ fn handshake(step: usize) -> (Pair, Vec<u8>) {
     (pair, packet)
 }
 
-/// A pair with a request of so many packets executing, and the request's packets.
+/// A pair whose client has just called with a request of `packets` packets, which the handler will
+/// not answer.
 fn executing(packets: usize) -> (Pair, SessionId) {
     let (mut pair, session) = connected();
     pair.echo = false;
@@ -289,7 +297,7 @@ fn executing(packets: usize) -> (Pair, SessionId) {
     (pair, session)
 }
 
-/// A control message that names this id of the sender's.
+/// A control message with the sender's id.
 type Message = fn(ConnectionId) -> Control;
 
 /// One packet of every kind that a server receives.
@@ -415,7 +423,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn the_cases_are_all_kinds_and_all_control_messages() {
+fn the_cases_cover_all_kinds_and_control_messages() {
     let kinds: HashSet<_> = cases()
         .iter()
         .map(|case| {
@@ -429,14 +437,14 @@ fn the_cases_are_all_kinds_and_all_control_messages() {
 #[test]
 fn a_packet_with_any_bit_flipped_is_dropped() {
     for mut case in cases() {
-        // 7, so that each bit of a byte has its turn.
+        // Under Miri every seventh bit: this still covers each bit position of a byte.
         for bit in (0..case.packet.len() * 8).step_by(if cfg!(miri) { 7 } else { 1 }) {
             let mut damaged = case.packet.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             let reason = case.assert_dropped(&damaged, &format!("bit {bit}"));
             let expected: &[DropReason] = match bit {
                 64 | 65 => &[DropReason::Version],
-                // Without the flag it is another session's packet, or of the wrong length.
+                // Without the flag the packet lacks a required trailer, or has the wrong length.
                 69 => &[DropReason::Trailer, DropReason::LyingSize],
                 _ => &[DropReason::Checksum],
             };
@@ -475,7 +483,7 @@ fn a_packet_without_its_trailer_is_dropped() {
 }
 
 #[test]
-fn a_trailer_on_a_session_without_is_dropped() {
+fn a_packet_with_a_trailer_is_dropped_on_a_session_without_trailers() {
     let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new());
     pair.echo = false;
     let message = pair.message(3);
@@ -514,7 +522,7 @@ fn a_header_that_announces_a_trailer_and_has_none_is_truncated() {
 }
 
 #[test]
-fn a_good_trailer_of_a_stranger_opens_no_door() {
+fn a_valid_trailer_does_not_replace_the_other_checks() {
     let (mut pair, _) = connected();
     let forged = pair.request(0, 0, b"x").to(ConnectionId::new(0, true, 0, 5)).bytes();
     pair.server_drops(CLIENT, &forged, DropReason::UnknownConnection);
@@ -524,13 +532,13 @@ fn a_good_trailer_of_a_stranger_opens_no_door() {
 }
 
 #[test]
-fn a_damaged_packet_counts_as_lost() {
+fn a_damaged_packet_is_treated_as_lost() {
     let (mut pair, session) = connected();
     let message = pair.message(4);
     pair.call(session, 1, &message);
     let mut damages = 0;
     while pair.outcomes.is_empty() {
-        // Every other packet of each direction is hit.
+        // Every other packet is damaged.
         for to_server in [true, false] {
             let packets = if to_server { pair.take_to_server() } else { pair.take_to_client() };
             for mut packet in packets {
@@ -556,7 +564,7 @@ fn a_damaged_packet_counts_as_lost() {
     assert!(dropped(DropReason::Checksum) > 3);
 }
 
-/// Damage by accident.
+/// Accidental damage.
 #[derive(Clone, Debug)]
 enum Damage {
     Flip(Vec<prop::sample::Index>),
@@ -598,7 +606,8 @@ impl Damage {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(times(300)))]
 
-    /// Up to three flipped bits, another length, or a burst of up to four bytes: never delivered.
+    /// Up to three flipped bits, another length, or a burst of up to four bytes: such a packet is
+    /// never delivered.
     #[test]
     fn no_damaged_packet_is_delivered(
         which in any::<prop::sample::Index>(),
@@ -617,9 +626,9 @@ proptest! {
         case.assert_works();
     }
 
-    /// Any bytes behind a good trailer and a right id: nothing panics, everything is counted.
+    /// Any bytes with a valid trailer and a known id: no core panics, and every packet is counted.
     #[test]
-    fn no_body_with_a_good_trailer_breaks_anything(
+    fn no_body_with_a_valid_trailer_breaks_a_core(
         packets in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 16..80)), 1..40),
     ) {
         let (mut pair, _) = connected();

@@ -1,4 +1,4 @@
-//! How a dead peer is found, and what becomes of its calls.
+//! How each side detects a dead peer, and how its calls end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,8 @@ fn open(pair: &Pair, session: SessionId) -> bool {
     pair.sessions.get(&session) == Some(&SessionEvent::Opened)
 }
 
-/// Lets time pass, every packet to the server being lost, until the session has closed; how long it took.
+/// Lets time pass, with every packet to the server lost, until the session has closed. Returns the
+/// time that this took.
 fn until_closed(pair: &mut Pair, session: SessionId) -> Duration {
     let start = pair.now;
     while open(pair, session) {
@@ -43,7 +44,7 @@ fn an_idle_client_pings_at_the_interval_and_a_pong_keeps_the_session() {
         let pongs = pair.take_to_client();
         assert!(
             pongs.iter().all(|packet| matches!(control(packet), Some(Control::Pong))),
-            "the server need not ask"
+            "the server must not send pings of its own"
         );
         pair.burst_at_client(SERVER, &pongs);
     }
@@ -52,7 +53,7 @@ fn an_idle_client_pings_at_the_interval_and_a_pong_keeps_the_session() {
 }
 
 #[test]
-fn sessions_that_open_in_one_instant_ping_spread_over_an_eighth_of_the_interval() {
+fn sessions_opened_together_spread_their_pings_over_an_eighth_of_the_interval() {
     let mut pair = Pair::new(1_472, EndpointConfig::new());
     for _ in 0..100 {
         pair.connect();
@@ -86,7 +87,7 @@ fn calls_keep_a_session_alive_without_pings() {
 }
 
 #[test]
-fn an_idle_session_whose_server_is_silent_is_closed_when_the_liveness_timeout_has_passed() {
+fn an_idle_session_with_a_silent_server_closes_at_the_liveness_timeout() {
     let (mut pair, session) = connected();
     let took = until_closed(&mut pair, session);
     assert!((10_000..10_100).contains(&took.as_millis()), "{took:?}");
@@ -94,7 +95,7 @@ fn an_idle_session_whose_server_is_silent_is_closed_when_the_liveness_timeout_ha
 }
 
 #[test]
-fn when_the_peer_is_dead_every_call_ends_once_and_says_what_is_known_of_its_execution() {
+fn when_the_peer_is_dead_every_call_ends_once_and_reports_its_execution() {
     let (mut pair, session) =
         Pair::connected(1_472, EndpointConfig::new().credits(8).max_credits(8));
     pair.echo = false;
@@ -117,13 +118,17 @@ fn when_the_peer_is_dead_every_call_ends_once_and_says_what_is_known_of_its_exec
     let mut outcomes = std::mem::take(&mut pair.outcomes);
     outcomes.sort_by_key(|outcome| outcome.token);
     let tokens: Vec<u64> = outcomes.iter().map(|outcome| outcome.token).collect();
-    assert_eq!(tokens, (1..=9).collect::<Vec<_>>(), "each once");
+    assert_eq!(tokens, (1..=9).collect::<Vec<_>>(), "each call must end once");
     let errors: Vec<_> =
         outcomes.into_iter().map(|outcome| outcome.result.expect_err("failed")).collect();
     assert_eq!(errors[0], CallError::ResponseLost(Cause::PeerDead));
     assert_eq!(errors[1], CallError::MaybeExecuted(Cause::PeerDead));
     for error in &errors[2..3] {
-        assert_eq!(*error, CallError::NotExecuted(Cause::PeerDead), "never sent whole");
+        assert_eq!(
+            *error,
+            CallError::NotExecuted(Cause::PeerDead),
+            "the request was never sent completely"
+        );
     }
     assert_eq!(errors[8], CallError::NotExecuted(Cause::PeerDead));
     let stats = pair.client.stats();
@@ -132,7 +137,7 @@ fn when_the_peer_is_dead_every_call_ends_once_and_says_what_is_known_of_its_exec
 }
 
 #[test]
-fn calls_end_before_their_session_is_told_closed() {
+fn calls_end_before_their_session_is_reported_closed() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"a");
     pair.call(session, 2, b"b");
@@ -142,7 +147,7 @@ fn calls_end_before_their_session_is_told_closed() {
 }
 
 #[test]
-fn a_dead_peer_is_noticed_in_time_while_calls_are_on_their_way() {
+fn a_dead_peer_is_detected_in_time_while_calls_are_in_flight() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"x");
     pair.take_to_server();
@@ -151,28 +156,28 @@ fn a_dead_peer_is_noticed_in_time_while_calls_are_on_their_way() {
 }
 
 #[test]
-fn a_client_that_was_itself_away_asks_before_it_gives_up() {
+fn a_client_that_was_suspended_pings_before_it_closes_the_session() {
     let (mut pair, session) = connected();
     pair.pass(Duration::from_secs(100));
-    assert!(open(&pair, session), "one late look at the clock proves nothing");
+    assert!(open(&pair, session), "one late timer does not prove that the server is dead");
     pair.live(ms(100));
     assert!(open(&pair, session));
 }
 
 #[test]
-fn a_client_that_was_itself_away_asks_for_a_ping_interval_before_it_gives_up() {
+fn a_client_that_was_suspended_pings_for_a_ping_interval_before_it_closes_the_session() {
     let (mut pair, session) = connected();
     pair.pass(Duration::from_secs(100));
-    assert_eq!(pair.take_to_server().len(), 1, "a ping, and lost");
+    assert_eq!(pair.take_to_server().len(), 1, "one ping, which is lost");
     pair.pass_slowly(ms(2_600));
     assert!(pair.take_to_server().len() >= 6);
-    assert!(open(&pair, session), "a few lost pings prove nothing");
+    assert!(open(&pair, session), "a few lost pings do not prove that the server is dead");
     pair.live(ms(100));
     assert!(open(&pair, session));
 }
 
 #[test]
-fn a_client_that_was_itself_away_with_a_call_on_its_way_sends_it_again_before_it_gives_up() {
+fn a_client_suspended_during_a_call_retransmits_before_it_closes_the_session() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"lost twice, then nobody looked at the clock");
     pair.pass(ms(25));
@@ -184,7 +189,7 @@ fn a_client_that_was_itself_away_with_a_call_on_its_way_sends_it_again_before_it
 }
 
 #[test]
-fn a_server_that_restarted_is_noticed_within_a_few_timeouts_of_a_call() {
+fn a_restarted_server_is_detected_within_a_few_timeouts_of_a_call() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"before");
     pair.settle();
@@ -196,7 +201,7 @@ fn a_server_that_restarted_is_noticed_within_a_few_timeouts_of_a_call() {
     assert_eq!(pair.closed(session), Some(Cause::PeerReset));
     assert_eq!(pair.error(), CallError::MaybeExecuted(Cause::PeerReset));
     assert!(pair.now - start <= ms(100));
-    assert_eq!(pair.executed, 1, "the new server has not taken the old session's request");
+    assert_eq!(pair.executed, 1, "the new server must not execute the old session's request");
     let again = pair.open();
     pair.call(again, 3, b"after");
     pair.settle();
@@ -204,7 +209,7 @@ fn a_server_that_restarted_is_noticed_within_a_few_timeouts_of_a_call() {
 }
 
 #[test]
-fn a_server_that_restarted_under_an_idle_session_is_noticed_at_the_next_ping() {
+fn a_restarted_server_of_an_idle_session_is_detected_at_the_next_ping() {
     let (mut pair, session) = connected();
     pair.restart_server(50);
     pair.live(ms(3_800));
@@ -212,7 +217,7 @@ fn a_server_that_restarted_under_an_idle_session_is_noticed_at_the_next_ping() {
 }
 
 #[test]
-fn a_server_that_restarted_while_it_executed_is_noticed_at_the_next_ping() {
+fn a_server_restarted_during_execution_is_detected_at_the_next_ping() {
     let (mut pair, session) = deferring();
     pair.call(session, 1, b"slow");
     pair.live(ms(100));
@@ -223,7 +228,7 @@ fn a_server_that_restarted_while_it_executed_is_noticed_at_the_next_ping() {
 }
 
 #[test]
-fn packets_of_an_earlier_life_are_dropped_by_a_server_that_restarted() {
+fn a_restarted_server_drops_packets_from_before_the_restart() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"from before");
     let old = pair.take_to_server();
@@ -257,7 +262,7 @@ fn a_handler_that_takes_3_seconds_costs_at_most_3_extra_packets_and_gives_no_sam
 }
 
 #[test]
-fn a_lost_response_to_a_slow_call_is_found_by_the_probe() {
+fn a_lost_response_to_a_slow_call_is_recovered_by_the_probe() {
     let (mut pair, session) = deferring();
     pair.call(session, 1, b"slow");
     pair.live(ms(500));
@@ -278,7 +283,7 @@ fn a_slow_call_outlives_the_liveness_timeout_while_the_server_answers() {
 }
 
 #[test]
-fn a_server_gives_up_the_session_of_a_client_that_is_gone() {
+fn a_server_closes_the_session_of_a_dead_client() {
     let (mut pair, _) = deferring();
     let message = pair.message(3);
     let half = pair.request(0, 0, &message).bytes();
@@ -304,7 +309,7 @@ fn a_server_gives_up_the_session_of_a_client_that_is_gone() {
 }
 
 #[test]
-fn a_session_that_ends_no_longer_counts_in_the_listen_group_however_it_ends() {
+fn the_listen_group_no_longer_counts_an_ended_session() {
     let ends: [fn(&mut Pair, SessionId); 2] = [
         |pair, session| {
             pair.disconnect(session);
@@ -330,7 +335,7 @@ fn a_session_that_ends_no_longer_counts_in_the_listen_group_however_it_ends() {
 }
 
 #[test]
-fn a_server_that_pings_is_answered_and_keeps_the_session() {
+fn a_client_answers_a_servers_ping_and_keeps_the_session() {
     let side = Side::new(1_472);
     let patient = EndpointConfig::new()
         .ping_interval(Duration::from_secs(50))
@@ -342,7 +347,7 @@ fn a_server_that_pings_is_answered_and_keeps_the_session() {
 }
 
 #[test]
-fn a_late_response_to_a_session_that_is_gone_is_counted() {
+fn a_late_response_to_an_ended_session_is_counted() {
     let (mut pair, session) = deferring();
     pair.call(session, 1, b"slow");
     pair.settle();
@@ -355,7 +360,7 @@ fn a_late_response_to_a_session_that_is_gone_is_counted() {
 }
 
 #[test]
-fn a_late_failure_to_a_session_that_is_gone_is_counted_too() {
+fn a_late_failure_to_an_ended_session_is_counted_too() {
     let (mut pair, session) = deferring();
     pair.call(session, 1, b"slow");
     pair.settle();
@@ -365,8 +370,9 @@ fn a_late_failure_to_a_session_that_is_gone_is_counted_too() {
 }
 
 #[test]
-fn a_response_for_a_slot_that_has_gone_on_is_not_sent() {
-    // A handle outlives its request only by a mistake of the owner's; it must not answer another one.
+fn a_response_to_an_earlier_request_of_the_slot_is_not_sent() {
+    // Only a bug of the caller lets a handle outlive its request. Such a handle must not answer
+    // another request.
     let (mut pair, session) = deferring();
     pair.call(session, 1, b"first");
     pair.settle();
@@ -382,7 +388,7 @@ fn a_response_for_a_slot_that_has_gone_on_is_not_sent() {
     assert_eq!(pair.outcomes[1].result, Ok(b"two".to_vec()));
 }
 
-/// Time passes to the client's next timer, on a path that carries nothing but control packets.
+/// Advances to the client's next timer, on a path that carries only control packets.
 fn pass_and_carry_only_control(pair: &mut Pair) {
     let next = pair.client.next_deadline();
     pair.pass(next - pair.now);
@@ -396,10 +402,9 @@ fn pass_and_carry_only_control(pair: &mut Pair) {
 }
 
 #[test]
-fn a_path_that_swallows_a_calls_packets_and_carries_pings_ends_the_session_by_the_liveness_timeout()
-{
-    // The server is there and knows the session, but every request packet is lost on the way, as behind
-    // a link that carries smaller datagrams than its interfaces say.
+fn a_path_that_carries_only_pings_ends_the_session_by_the_liveness_timeout() {
+    // The server is alive and knows the session, but every request packet is lost, as on a link
+    // that carries smaller datagrams than its interfaces report.
     let (mut pair, session) = connected();
     pair.call(session, 1, &pattern(1, 100));
     let start = pair.now;
@@ -413,7 +418,7 @@ fn a_path_that_swallows_a_calls_packets_and_carries_pings_ends_the_session_by_th
 }
 
 #[test]
-fn a_path_that_works_again_before_the_liveness_timeout_costs_nothing_but_time() {
+fn a_path_that_recovers_before_the_liveness_timeout_loses_no_call() {
     let (mut pair, session) = connected();
     pair.call(session, 1, &pattern(1, 100));
     let start = pair.now;
@@ -426,7 +431,7 @@ fn a_path_that_works_again_before_the_liveness_timeout_costs_nothing_but_time() 
 }
 
 #[test]
-fn a_call_that_executes_and_whose_probes_are_swallowed_ends_too() {
+fn an_executing_call_whose_probes_are_lost_ends_too() {
     let (mut pair, session) = deferring();
     pair.call(session, 1, b"for how long?");
     pair.settle();
@@ -442,7 +447,7 @@ fn a_call_that_executes_and_whose_probes_are_swallowed_ends_too() {
 }
 
 #[test]
-fn a_lost_probe_of_a_call_that_executes_is_repeated_soon() {
+fn a_lost_probe_of_an_executing_call_is_repeated_soon() {
     let (mut pair, session) = deferring();
     pair.call(session, 1, b"for how long?");
     pair.settle();
@@ -452,12 +457,16 @@ fn a_lost_probe_of_a_call_that_executes_is_repeated_soon() {
     pair.pass_slowly(ms(3_000));
     pair.take_to_server();
     pair.live(ms(500));
-    assert_eq!(pair.outcome().result, Ok(b"lost".to_vec()), "it did not take another 3 s");
+    assert_eq!(
+        pair.outcome().result,
+        Ok(b"lost".to_vec()),
+        "the probe must be repeated earlier than after another 3 s"
+    );
     assert!(open(&pair, session));
 }
 
-/// A call whose packets are lost for a while, then an hour passes on the clock alone, then packets are
-/// lost for another while.
+/// A call whose packets are lost for `before` ms. Then the clock jumps by an hour. Then packets are
+/// lost for another `after` ms.
 fn an_hour_between(before: u64, after: u64) -> (Pair, SessionId) {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"x");
@@ -472,7 +481,7 @@ fn an_hour_between(before: u64, after: u64) -> (Pair, SessionId) {
 }
 
 #[test]
-fn a_leap_of_the_clock_ends_no_session_whatever_was_lost_before_and_after() {
+fn a_clock_jump_closes_no_session_despite_losses_around_it() {
     for (before, after) in
         [(0, 0), (0, 2_000), (30, 0), (30, 600), (320, 0), (700, 0), (700, 2_000)]
     {
@@ -483,7 +492,7 @@ fn a_leap_of_the_clock_ends_no_session_whatever_was_lost_before_and_after() {
 }
 
 #[test]
-fn a_server_whose_clock_leaps_gives_its_clients_a_ping_interval() {
+fn a_server_whose_clock_jumps_gives_its_clients_a_ping_interval() {
     let (mut pair, session) = connected();
     pair.pass_slowly(Duration::from_secs(9));
     pair.take_to_server();
@@ -492,7 +501,11 @@ fn a_server_whose_clock_leaps_gives_its_clients_a_ping_interval() {
     pair.server.expire(pair.now, pair.now, &mut pair.to_client);
     pair.pass_slowly(ms(1_000));
     pair.take_to_client();
-    assert_eq!(pair.server.sessions(), (0, 1), "what went unanswered before counts for nothing");
+    assert_eq!(
+        pair.server.sessions(),
+        (0, 1),
+        "pings that were unanswered before the jump do not count"
+    );
     pair.live(ms(500));
     assert!(open(&pair, session));
 }

@@ -1,6 +1,6 @@
-//! Seeded faults under a virtual clock: whatever the network does, every call completes exactly once,
-//! with its own bytes, and its handler runs at most once. The faults are counted, so that a network
-//! that does nothing is not taken for a protocol that withstands everything.
+//! Seeded faults under a virtual clock. Whatever the network does, every call completes exactly
+//! once, with its own bytes, and its handler runs at most once. The tests count the faults, because
+//! a network without faults would prove nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::protocol::{
 use crate::time::Instant;
 use crate::transport::ChargeModel;
 
-/// How often the network does what, in percent.
+/// Probability of each fault, in percent.
 #[derive(Clone, Copy, Default, Debug)]
 struct Faults {
     loss: u32,
     repeat: u32,
     delay: u32,
-    /// A few bits flipped, or the end cut off, or bytes added.
+    /// A few bits flipped, the end cut off, or bytes added.
     damage: u32,
 }
 
-/// What the network did.
+/// Number of faults that the network has caused.
 #[derive(Clone, Copy, Default, Debug)]
 struct Acted {
     lost: u64,
@@ -33,7 +33,7 @@ struct Acted {
     damaged: u64,
 }
 
-/// Packets in the air, by arrival.
+/// Packets in flight, ordered by arrival.
 struct Air {
     draw: IdSource,
     faults: Faults,
@@ -56,7 +56,7 @@ impl Air {
         self.draw.draw() % 100 < percent
     }
 
-    /// Takes what both sides have sent.
+    /// Takes the packets that both sides have sent.
     fn take(&mut self, pair: &mut Pair) {
         for (to_server, packets) in [(true, pair.take_to_server()), (false, pair.take_to_client())]
         {
@@ -102,7 +102,7 @@ impl Air {
         }
     }
 
-    /// Lets the next thing happen: packets that arrive together, or a timer.
+    /// Runs the next event: packets that arrive together, or a timer.
     fn step(&mut self, pair: &mut Pair) {
         self.take(pair);
         let timer = pair.client.next_deadline().min(pair.server.next_deadline());
@@ -152,7 +152,7 @@ impl Run {
         }
     }
 
-    /// Makes all calls and checks what became of them.
+    /// Makes all calls and checks their outcomes.
     fn go(self) -> (Pair, Acted) {
         let mut pair = Pair::of(self.client, self.server);
         let sessions: Vec<_> = (0..self.sessions).map(|_| pair.open()).collect();
@@ -174,24 +174,29 @@ impl Run {
             assert!(outcome.result == Ok(body), "seed {}: call {}", self.seed, outcome.token);
         }
         assert_eq!(pair.executed, self.calls, "seed {}: each handler ran once", self.seed);
-        assert_eq!(pair.client.pool_stats().in_use, 0, "seed {}: every request is back", self.seed);
+        assert_eq!(
+            pair.client.pool_stats().in_use,
+            0,
+            "seed {}: every request buffer is back in the pool",
+            self.seed
+        );
         for stats in [*pair.client.stats(), *pair.server.stats()] {
             assert_eq!(
                 stats.rx_packets,
                 stats.rx_delivered + stats.dropped_in_all(),
-                "all are counted"
+                "every received packet is counted"
             );
         }
         (pair, air.acted)
     }
 }
 
-/// What must have happened `count` times over all seeds, when only some of them run.
+/// The least count over all seeds, scaled if only some of the seeds run.
 fn enough(count: u32) -> u64 {
     times(count).into()
 }
 
-/// Both sides' counters over all seeds, and what the network did.
+/// Sums of both sides' counters and of the faults over all seeds.
 fn all_seeds(run: impl Fn(u64) -> Run) -> (ProtocolStats, Acted) {
     let (mut stats, mut acted) = (ProtocolStats::default(), Acted::default());
     for seed in 0..times(20).into() {
@@ -206,13 +211,13 @@ fn all_seeds(run: impl Fn(u64) -> Run) -> (ProtocolStats, Acted) {
     (stats, acted)
 }
 
-/// Packets that both sides sent again.
+/// Number of packets that both sides sent again.
 fn again(stats: &ProtocolStats) -> u64 {
     stats.retransmissions.packets() + stats.repeated_responses
 }
 
 #[test]
-fn without_faults_nothing_is_sent_twice() {
+fn without_faults_no_packet_is_sent_twice() {
     let (pair, acted) =
         Run { calls: 300, max_size: 100_000, ..Run::new(1, Faults::default()) }.go();
     assert_eq!((acted.lost, acted.repeated, acted.delayed), (0, 0, 0));
@@ -240,7 +245,7 @@ fn calls_withstand_duplicates() {
     assert!(acted.repeated > enough(3_000), "{acted:?}");
     assert!(stats.dropped(DropReason::Duplicate) > acted.repeated / 4);
     let lost = stats.retransmissions.probes + stats.dropped(DropReason::OutOfOrder);
-    assert_eq!(lost, 0, "a duplicate is no loss");
+    assert_eq!(lost, 0, "a duplicate must not be treated as a loss");
 }
 
 #[test]
@@ -255,14 +260,14 @@ fn calls_withstand_delay_and_reordering() {
 }
 
 #[test]
-fn calls_withstand_everything_at_once() {
+fn calls_withstand_all_faults_together() {
     let (stats, acted) = all_seeds(|seed| {
         Run::new(seed, Faults { loss: 30, repeat: 10, delay: 10, ..Faults::default() })
     });
     assert!(acted.lost > enough(3_000) && again(&stats) > enough(3_000), "{acted:?}, {stats:?}");
 }
 
-/// One side's transport lets damage through, so that the session has checksums.
+/// The server's transport lets damaged packets through, so the session has checksums.
 fn damaged(seed: u64, faults: Faults) -> Run {
     let run = Run::new(seed, Faults { damage: 10, ..faults });
     Run { server: run.server.clone().unprotected(), ..run }
@@ -278,13 +283,13 @@ fn calls_withstand_damage_where_packets_carry_checksums() {
 }
 
 #[test]
-fn small_calls_withstand_damage_and_everything_else_at_once() {
+fn small_calls_withstand_damage_together_with_all_other_faults() {
     let faults = Faults { loss: 10, repeat: 10, delay: 10, ..Faults::default() };
     all_seeds(|seed| Run { max_size: 1_400, sessions: 3, calls: 200, ..damaged(seed, faults) });
 }
 
 #[test]
-fn small_calls_withstand_everything_at_once() {
+fn small_calls_withstand_all_faults_together() {
     let faults = Faults { loss: 20, repeat: 20, delay: 20, ..Faults::default() };
     all_seeds(|seed| Run { max_size: 1_400, sessions: 3, calls: 200, ..Run::new(seed, faults) });
 }
@@ -336,7 +341,8 @@ fn sessions_open_and_close_under_faults() {
         assert!(
             pair.outcomes.len() == 10 && pair.outcomes.iter().all(|outcome| outcome.result.is_ok())
         );
-        // Late copies of `Open` may have opened sessions without a client; the server finds them by their silence.
+        // Late copies of `Open` may have opened sessions without a client. The server detects them
+        // by their silence.
         air.faults = Faults::default();
         let end = pair.now + Duration::from_secs(30);
         while pair.now < end && (pair.server.sessions().1 > 0 || !air.packets.is_empty()) {
@@ -348,7 +354,7 @@ fn sessions_open_and_close_under_faults() {
 }
 
 #[test]
-fn what_an_error_says_of_the_execution_is_true_when_servers_restart_under_faults() {
+fn errors_report_the_execution_correctly_when_servers_restart_under_faults() {
     let mut errors = [0; 3];
     for seed in 0..times(40).into() {
         let (mut pair, mut session) =
@@ -401,7 +407,7 @@ fn what_an_error_says_of_the_execution_is_true_when_servers_restart_under_faults
     }
     assert!(
         errors.iter().all(|count| *count > enough(20)),
-        "each kind of error was met: {errors:?}"
+        "each kind of error must occur: {errors:?}"
     );
 }
 
@@ -423,6 +429,10 @@ fn a_network_that_heals_lets_every_call_finish() {
             air.step(&mut pair);
         }
         assert!(pair.outcomes.iter().all(|outcome| outcome.result.is_ok()));
-        assert!(pair.now - start < ms(1_000), "at most one capped pause: {:?}", pair.now - start);
+        assert!(
+            pair.now - start < ms(1_000),
+            "the calls took longer than one capped pause: {:?}",
+            pair.now - start
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What messages may take: memory follows the bytes that have come in, within limits.
+//! Memory of messages: it grows with the bytes that have arrived, within limits.
 
 use super::pair::{CLIENT, Pair, SERVER, Side, connected, deferring, header, kinds, ms, pattern};
 use crate::buf::MsgBuf;
@@ -26,7 +26,7 @@ fn a_request_that_declares_2_gib_allocates_nothing() {
 }
 
 #[test]
-fn a_request_that_declares_1_gib_takes_memory_as_its_bytes_come_in() {
+fn a_request_that_declares_1_gib_uses_memory_as_its_bytes_arrive() {
     let (mut pair, _) =
         Pair::connected(1_472, EndpointConfig::new().max_message(GIB).memory_limit(1 << 40));
     let message = pair.message(100);
@@ -35,12 +35,12 @@ fn a_request_that_declares_1_gib_takes_memory_as_its_bytes_come_in() {
         pair.at_server(CLIENT, &bytes);
         let (came, taken) =
             ((packet as usize + 1) * pair.payload(), pair.server.pool_stats().in_use_bytes);
-        assert!(taken <= 20_000 + 4 * came, "{taken} bytes for {came}");
+        assert!(taken <= 20_000 + 4 * came, "{taken} bytes of memory for {came} bytes received");
     }
 }
 
 #[test]
-fn a_response_that_declares_1_gib_takes_memory_as_its_bytes_come_in() {
+fn a_response_that_declares_1_gib_uses_memory_as_its_bytes_arrive() {
     let config = EndpointConfig::new().max_message(GIB).memory_limit(1 << 40);
     let (mut pair, session) = Pair::connected(1_472, config);
     pair.call(session, 1, b"ask");
@@ -54,12 +54,12 @@ fn a_response_that_declares_1_gib_takes_memory_as_its_bytes_come_in() {
             (packet as usize + 1) * pair.payload(),
             pair.client.pool_stats().in_use_bytes - before,
         );
-        assert!(taken <= 20_000 + 4 * came, "{taken} bytes for {came}");
+        assert!(taken <= 20_000 + 4 * came, "{taken} bytes of memory for {came} bytes received");
     }
 }
 
 #[test]
-fn many_declared_sizes_take_no_more_than_many_small_messages() {
+fn many_large_declared_sizes_use_as_little_memory_as_small_messages() {
     let (mut pair, _) =
         Pair::connected(1_472, EndpointConfig::new().max_message(GIB).memory_limit(1 << 40));
     let message = pair.message(2);
@@ -71,7 +71,7 @@ fn many_declared_sizes_take_no_more_than_many_small_messages() {
 }
 
 #[test]
-fn a_session_beyond_its_memory_is_told_so_and_goes_on() {
+fn a_session_beyond_its_memory_limit_gets_failures_and_continues() {
     let side = Side::new(1_472);
     let limit = EndpointConfig::new().max_message(200_000).session_memory_limit(400_000);
     let (mut pair, session) = Pair::of(side.clone(), side.config(limit)).and_connected();
@@ -99,7 +99,7 @@ fn a_session_beyond_its_memory_is_told_so_and_goes_on() {
 }
 
 #[test]
-fn a_request_whose_first_packet_finds_no_memory_is_turned_down_at_once() {
+fn a_request_without_memory_for_its_first_packet_fails_immediately() {
     let limit = EndpointConfig::new().max_message(200_000).session_memory_limit(200_000);
     let (mut pair, _) = Pair::connected(60_024, limit);
     pair.echo = false;
@@ -117,7 +117,7 @@ fn a_request_whose_first_packet_finds_no_memory_is_turned_down_at_once() {
 }
 
 #[test]
-fn one_session_beyond_its_memory_does_not_touch_another() {
+fn one_session_beyond_its_memory_limit_does_not_affect_another() {
     let side = Side::new(1_472);
     let limit = EndpointConfig::new().max_message(200_000).session_memory_limit(400_000);
     let (mut pair, greedy) = Pair::of(side.clone(), side.config(limit)).and_connected();
@@ -133,7 +133,7 @@ fn one_session_beyond_its_memory_does_not_touch_another() {
 }
 
 #[test]
-fn the_largest_message_fits_the_smallest_session_memory_that_is_allowed() {
+fn the_largest_message_fits_the_smallest_allowed_session_memory() {
     let sizes = [1, 1_000, 20_000, 1 << 20, 3_000_000];
     for max in sizes.into_iter().take(if cfg!(miri) { 3 } else { 5 }) {
         let config = |limit| EndpointConfig::new().max_message(max).session_memory_limit(limit);
@@ -149,7 +149,7 @@ fn the_largest_message_fits_the_smallest_session_memory_that_is_allowed() {
 }
 
 #[test]
-fn an_endpoint_beyond_its_memory_answers_resource_exhausted_and_recovers() {
+fn an_endpoint_beyond_its_memory_limit_answers_resource_exhausted_and_recovers() {
     let side = Side::new(1_472);
     let limit = EndpointConfig::new().max_message(200_000).memory_limit(300_000);
     let (mut pair, session) = Pair::of(side.clone(), side.config(limit)).and_connected();
@@ -175,7 +175,7 @@ fn an_endpoint_beyond_its_memory_answers_resource_exhausted_and_recovers() {
 }
 
 #[test]
-fn packets_of_a_request_that_was_turned_down_bring_the_failure_again() {
+fn packets_of_a_failed_request_get_the_failure_again() {
     let side = Side::new(1_472);
     let limit = EndpointConfig::new().max_message(200_000).memory_limit(30_000);
     let (mut pair, _) = Pair::of(side.clone(), side.config(limit)).and_connected();
@@ -194,7 +194,7 @@ fn packets_of_a_request_that_was_turned_down_bring_the_failure_again() {
 }
 
 #[test]
-fn responses_that_are_kept_count_against_the_sessions_memory() {
+fn kept_responses_count_against_the_sessions_memory() {
     let (mut pair, _) = Pair::connected(
         1_472,
         EndpointConfig::new().max_message(200_000).session_memory_limit(400_000),
@@ -209,7 +209,7 @@ fn responses_that_are_kept_count_against_the_sessions_memory() {
     let kept = answers.iter().filter(|kind| **kind == Kind::Response).count();
     assert!(
         (2..=3).contains(&kept),
-        "400,000 bytes hold 2; a third more may be taken: {answers:?}"
+        "400,000 bytes hold 2 responses, with a third more 3: {answers:?}"
     );
     assert_eq!(answers.iter().filter(|kind| **kind == Kind::Failure).count(), 8 - kept);
     let done = pair.done(&[0, 1]).bytes();
@@ -231,12 +231,12 @@ fn a_slot_keeps_a_small_response_buffer_and_reuses_it() {
     assert_eq!(
         (stats.in_use, stats.idle_bytes),
         (1, 0),
-        "one slot was used, one buffer was ever taken"
+        "one slot was used, so one buffer was allocated"
     );
 }
 
 #[test]
-fn what_takes_the_place_of_a_kept_buffer_gives_it_back() {
+fn a_response_that_replaces_a_kept_buffer_returns_it_to_the_pool() {
     let (mut pair, session) = deferring();
     for round in 0..5 {
         pair.call(session, round, b"keeps a small buffer");
@@ -252,7 +252,7 @@ fn what_takes_the_place_of_a_kept_buffer_gives_it_back() {
 }
 
 #[test]
-fn a_response_of_another_thread_counts_in_every_round() {
+fn a_response_of_another_thread_is_counted_in_every_round() {
     let (mut pair, session) = deferring();
     for round in 0..2 {
         pair.call(session, round, b"answered elsewhere");
@@ -268,7 +268,7 @@ fn a_response_of_another_thread_counts_in_every_round() {
 }
 
 #[test]
-fn at_rest_only_small_buffers_are_kept() {
+fn an_idle_session_keeps_only_small_buffers() {
     let (mut pair, session) = connected();
     for token in 0..8 {
         pair.call(session, token, &pattern(token, 100_000));
@@ -278,8 +278,8 @@ fn at_rest_only_small_buffers_are_kept() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "hours")]
-fn a_message_of_256_mib_is_carried_when_the_limits_are_raised() {
+#[cfg_attr(miri, ignore = "takes hours")]
+fn a_message_of_256_mib_is_delivered_when_the_limits_allow_it() {
     let config = EndpointConfig::new()
         .max_message(256 << 20)
         .memory_limit(2 << 30)
@@ -298,7 +298,7 @@ fn a_message_of_256_mib_is_carried_when_the_limits_are_raised() {
             .is_ok()
     );
     pair.settle();
-    let asked = pair.asked.pop_front().expect("handed out");
+    let asked = pair.asked.pop_front().expect("the handler received the request");
     assert_eq!(asked.body.len(), 256 << 20);
     for (at, word) in asked.body.chunks_exact(8).enumerate() {
         assert!(*word == (at as u64).to_le_bytes(), "word {at}");

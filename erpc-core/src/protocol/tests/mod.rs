@@ -1,28 +1,29 @@
-//! The protocol's specification, as tests: two cores, a wire that the test holds in its hands, and a
-//! clock that stands still until it is moved.
+//! The protocol's specification as tests. A test runs two cores, delivers their packets by hand,
+//! and moves the clock itself.
 //!
 //! | file | what it specifies |
 //! |---|---|
-//! | `requests` | what a server does with a request packet |
-//! | `replies`, `responses` | what a client does with a reply |
-//! | `extensions`, `deadlines` | what travels in front of a message, and what becomes of late calls |
-//! | `cancels` | calls that end before their answer comes, on both sides |
-//! | `announcements` | responses to requests that were accepted |
-//! | `pulls` | how large responses are asked on for, and dropped |
+//! | `requests` | how a server handles request packets |
+//! | `replies`, `responses` | how a client handles replies |
+//! | `extensions`, `deadlines` | extensions in front of messages, and late calls |
+//! | `cancels` | calls that end before their answer arrives, on both sides |
+//! | `announcements` | responses to accepted requests |
+//! | `pulls` | how a client pulls and releases large responses |
 //! | `handshake`, `negotiation` | how a session opens, and what both sides agree on |
-//! | `integrity` | that no damaged packet gets through where packets carry checksums |
-//! | `strangers` | packets of third parties change nothing |
-//! | `flow`, `turns` | credits, windows, room; calls that wait are served in turn |
-//! | `pacing` | what leaves when, and what slows it down |
-//! | `path_sizes` | paths that swallow large packets, or rewrite addresses |
-//! | `memory` | what messages may take |
-//! | `retransmission`, `recovery`, `liveness`, `endings` | loss, silence, death, and good-byes |
-//! | `probes` | one probe for all calls of a silent server, and how long it is waited for |
-//! | `transcript` | every kind of packet, to the last byte |
-//! | `originals_holes` | what the C++ implementation leaves open |
-//! | `lossy` | all of it under seeded faults |
+//! | `integrity` | sessions with checksums drop every damaged packet |
+//! | `strangers` | packets of third parties have no effect |
+//! | `flow`, `turns` | credits, windows, room; waiting calls are served in turn |
+//! | `pacing` | when packets are sent, and what slows them down |
+//! | `path_sizes` | paths that drop large packets, or rewrite addresses |
+//! | `memory` | memory limits of messages |
+//! | `retransmission`, `recovery` | loss, and what is sent again |
+//! | `liveness`, `endings` | silent or dead peers, and the end of sessions |
+//! | `probes` | one probe for all calls to a silent server, and its timeout |
+//! | `transcript` | every kind of packet, byte by byte |
+//! | `originals_holes` | cases that the C++ implementation leaves open |
+//! | `lossy` | all of the above under seeded faults |
 //!
-//! `pair` is the harness, `wire` its transmit queue, `craft` makes packets by hand.
+//! `pair` is the harness, `wire` its transmit queue, `craft` builds packets by hand.
 
 mod craft;
 mod pair;
@@ -56,8 +57,8 @@ mod turns;
 
 pub(super) use pair::TestRoute;
 
-/// How often a test repeats what it does with other numbers: `many` times, or a few where an interpreter
-/// runs it, a thousand times slower (`.ci/miri`).
+/// Number of repetitions of a randomized test: `many`, or a 25th of it under Miri (`.ci/miri`),
+/// which is a thousand times slower.
 const fn times(many: u32) -> u32 {
     if cfg!(miri) { many.div_ceil(25) } else { many }
 }

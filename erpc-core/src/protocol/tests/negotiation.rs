@@ -1,4 +1,4 @@
-//! What both sides agree on when a session opens.
+//! The parameters that both sides agree on when a session opens.
 
 use super::craft::{PARAMETERS, emit};
 use super::pair::{CLIENT, Pair, SERVER, STRANGER, Side, acceptor, control, header, ms, pattern};
@@ -16,7 +16,7 @@ fn both(client: Side, server: Side) -> (Pair, Parameters) {
 }
 
 #[test]
-fn the_smaller_datagram_counts() {
+fn the_smaller_datagram_applies() {
     for (client, server) in [(1_472, 9_000), (9_000, 1_472)] {
         let (_, terms) = both(Side::new(client), Side::new(server));
         assert_eq!(terms.max_datagram, 1_472);
@@ -35,7 +35,7 @@ fn calls_work_between_sides_of_different_datagrams() {
 }
 
 #[test]
-fn the_fewer_credits_count() {
+fn the_lower_number_of_credits_applies() {
     let (few, many) = (
         EndpointConfig::new().credits(3).max_credits(3),
         EndpointConfig::new().credits(40).max_credits(40),
@@ -53,20 +53,24 @@ fn the_fewer_credits_count() {
 }
 
 #[test]
-fn a_request_larger_than_the_server_takes_is_rejected_when_it_is_called() {
+fn a_request_larger_than_the_servers_limit_is_rejected_by_call() {
     let side = Side::new(1_472);
     let server = side.clone().config(EndpointConfig::new().max_message(10_000));
     let (mut pair, session) = Pair::of(side, server).and_connected();
     let rejected = pair.try_call(session, 1, &pattern(1, 10_001)).expect_err("too large");
     assert_eq!(rejected.reason, RejectReason::TooLarge { size: 10_001, limit: 10_000 });
-    assert_eq!(rejected.request.as_slice(), pattern(1, 10_001), "handed back untouched");
+    assert_eq!(
+        rejected.request.as_slice(),
+        pattern(1, 10_001),
+        "the request must be returned unchanged"
+    );
     pair.call(session, 2, &pattern(1, 10_000));
     pair.settle();
     assert_eq!(pair.outcome().result, Ok(pattern(1, 10_000)));
 }
 
 #[test]
-fn a_request_that_was_queued_before_the_limit_was_known_fails_when_it_is() {
+fn a_queued_request_fails_when_the_servers_limit_becomes_known() {
     let side = Side::new(1_472);
     let server = side.clone().config(EndpointConfig::new().max_message(10_000));
     let mut pair = Pair::of(side, server);
@@ -82,7 +86,7 @@ fn a_request_that_was_queued_before_the_limit_was_known_fails_when_it_is() {
 }
 
 #[test]
-fn a_response_larger_than_the_client_takes_fails_at_the_server() {
+fn a_response_larger_than_the_clients_limit_fails_at_the_server() {
     let side = Side::new(1_472);
     let client = side.clone().config(EndpointConfig::new().max_message(10_000));
     let (mut pair, session) = Pair::of(client, side).and_connected();
@@ -97,7 +101,7 @@ fn a_response_larger_than_the_client_takes_fails_at_the_server() {
 }
 
 #[test]
-fn the_first_packet_of_a_response_is_as_large_as_the_client_asked_for() {
+fn the_first_packet_of_a_response_has_the_clients_eager_size() {
     let side = Side::new(9_000);
     let client = side.clone().config(EndpointConfig::new().eager(2_000));
     let (mut pair, session) = Pair::of(client, side).and_connected();
@@ -124,13 +128,13 @@ fn by_default_256_eager_responses_fit_the_room_for_replies() {
         );
         assert!(
             terms.eager == 8_976 || charge(terms.eager + 1) > capacity / 256,
-            "as large as can be"
+            "the eager limit must be as large as possible"
         );
     }
 }
 
 #[test]
-fn versions_that_do_not_meet_are_refused_with_the_servers() {
+fn a_client_without_a_common_version_is_refused_with_the_servers_versions() {
     for (low, high) in [(0, 0), (2, 3), (3, 1)] {
         let mut pair = Pair::new(1_472, EndpointConfig::new());
         let client = ConnectionId::new(0, false, 3, 99);
@@ -152,7 +156,7 @@ fn a_hello_in_another_versions_header_is_refused_in_that_version() {
     hello[8] = hello[8] & !0b11 | 2;
     pair.server_drops(STRANGER, &hello, DropReason::Version);
     let mut reply = pair.take_to_client();
-    assert_eq!(reply[0][8] & 0b11, 2, "what speaks version 2 may not parse another");
+    assert_eq!(reply[0][8] & 0b11, 2, "the answer must have the version of the Hello");
     reply[0][8] = hello[8] & !0b11 | 1;
     assert_eq!(
         control(&reply[0]),
@@ -161,7 +165,7 @@ fn a_hello_in_another_versions_header_is_refused_in_that_version() {
 }
 
 #[test]
-fn a_client_is_told_which_versions_the_server_speaks() {
+fn a_client_reports_the_versions_that_the_server_supports() {
     let mut pair = Pair::new(1_472, EndpointConfig::new());
     let session = pair.connect();
     let hello = pair.take_to_server();
@@ -172,7 +176,7 @@ fn a_client_is_told_which_versions_the_server_speaks() {
 }
 
 #[test]
-fn parameters_that_cannot_be_are_refused() {
+fn invalid_parameters_are_refused() {
     let lies = [
         Parameters { max_datagram: MIN_DATAGRAM as u32 - 1, ..PARAMETERS },
         Parameters { max_datagram: 0, ..PARAMETERS },
@@ -193,7 +197,7 @@ fn parameters_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn extreme_parameters_are_cut_to_the_servers_own() {
+fn extreme_parameters_are_limited_to_the_servers_own() {
     let mut pair = Pair::new(1_472, EndpointConfig::new());
     let client = ConnectionId::new(0, false, 3, 99);
     let endpoint = ConnectionId::endpoint(0);
@@ -219,7 +223,7 @@ fn extreme_parameters_are_cut_to_the_servers_own() {
 }
 
 #[test]
-fn a_server_that_opens_with_more_than_was_asked_for_is_not_believed() {
+fn a_server_that_grants_more_than_was_requested_is_rejected() {
     let honest = Parameters { max_datagram: 1_472, credits: 32, ..PARAMETERS };
     let lies = [
         Parameters { max_datagram: 1_473, ..honest },
@@ -246,7 +250,7 @@ fn a_server_that_opens_with_more_than_was_asked_for_is_not_believed() {
 }
 
 #[test]
-fn a_window_of_nothing_still_moves_one_packet_at_a_time() {
+fn a_window_of_zero_still_lets_one_packet_at_a_time_through() {
     let mut pair = Pair::new(1_472, EndpointConfig::new());
     let session = pair.connect();
     let (client, open) = pair.challenged();
@@ -264,16 +268,19 @@ fn a_window_of_nothing_still_moves_one_packet_at_a_time() {
 }
 
 #[test]
-fn a_client_that_begins_to_listen_while_it_opens_a_session_takes_what_it_offered_first() {
+fn a_client_that_starts_to_listen_during_the_handshake_still_opens_the_session() {
     let side = Side::new(9_000).queue(ChargeModel::LinuxUdp, 16 << 20);
     let mut pair = Pair::of(side.clone(), side);
     let session = pair.connect();
     let (_, open) = pair.challenged();
     pair.at_server(CLIENT, &open);
-    assert!(matches!(control(&pair.take_to_client()[0]), Some(Control::Opened { .. })), "and lost");
-    // Less room for replies from here on.
+    assert!(
+        matches!(control(&pair.take_to_client()[0]), Some(Control::Opened { .. })),
+        "the answer, which is lost"
+    );
+    // From now on the client has less room for replies.
     pair.client.listen(acceptor());
-    // The client asks for another cookie in time, and offers anew.
+    // The client asks for another cookie in time, and offers new parameters.
     pair.pass_slowly(ms(400));
     pair.live(ms(400));
     assert_eq!(pair.sessions.get(&session), Some(&SessionEvent::Opened));

@@ -1,5 +1,5 @@
-//! What the C++ implementation leaves open, each hole by name. A packet that would read or write out of
-//! bounds there is counted and dropped here.
+//! Unchecked cases of the C++ implementation, one test each. A packet that causes an out-of-bounds
+//! read or write in the C++ code ("C++:") is counted and dropped here.
 
 use proptest::prelude::*;
 
@@ -16,8 +16,8 @@ fn connected() -> Pair {
 }
 
 #[test]
-fn a_header_that_claims_more_bytes_than_the_packet_has_reads_nothing() {
-    // There: the handler gets a pointer and `msg_size`, and reads past the packet.
+fn a_header_that_claims_more_bytes_than_the_packet_has_is_dropped() {
+    // C++: the handler gets a pointer and `msg_size`, and reads beyond the packet.
     let mut pair = connected();
     let packet = pair.request(0, 0, b"short").size(1_000).bytes();
     pair.server_drops(CLIENT, &packet, DropReason::LyingSize);
@@ -25,8 +25,8 @@ fn a_header_that_claims_more_bytes_than_the_packet_has_reads_nothing() {
 }
 
 #[test]
-fn a_packet_number_beyond_the_message_writes_nothing() {
-    // There: `memcpy` to the buffer at `pkt_num * max_data_per_pkt`.
+fn a_packet_number_beyond_the_message_is_dropped() {
+    // C++: `memcpy` to the buffer at `pkt_num * max_data_per_pkt`.
     let mut pair = connected();
     let message = pair.message(3);
     let first = pair.request(0, 0, &message).bytes();
@@ -38,8 +38,9 @@ fn a_packet_number_beyond_the_message_writes_nothing() {
 }
 
 #[test]
-fn a_later_packet_that_claims_a_larger_message_writes_nothing() {
-    // There: the copy's length comes from each packet's own header, the buffer's from the first's.
+fn a_later_packet_that_claims_a_larger_message_is_dropped() {
+    // C++: the length of the copy comes from each packet's own header, that of the buffer from the
+    // first packet.
     let mut pair = connected();
     let message = pair.message(2);
     let first = pair.request(0, 0, &message).bytes();
@@ -50,7 +51,7 @@ fn a_later_packet_that_claims_a_larger_message_writes_nothing() {
 }
 
 #[test]
-fn a_packet_longer_than_its_place_in_the_message_writes_nothing() {
+fn a_packet_longer_than_its_range_in_the_message_is_dropped() {
     let mut pair = connected();
     let message = pattern(1, pair.payload() + 100);
     let first = pair.request(0, 0, &message).bytes();
@@ -60,20 +61,20 @@ fn a_packet_longer_than_its_place_in_the_message_writes_nothing() {
 }
 
 #[test]
-fn a_first_packet_does_not_allocate_what_it_declares() {
-    // There: `alloc_msg_buffer(msg_size)` on the first packet, 8 MiB from one datagram, per slot.
+fn a_first_packet_does_not_allocate_the_size_that_it_declares() {
+    // C++: `alloc_msg_buffer(msg_size)` on the first packet, 8 MiB for one datagram, per slot.
     let mut pair = connected();
     let message = pair.message(2);
     for number in 0..8 {
         let packet = pair.request(number, 0, &message).size(8 << 20).bytes();
         pair.at_server(CLIENT, &packet);
     }
-    assert!(pair.server.pool_stats().in_use_bytes < 200_000, "64 MiB were declared");
+    assert!(pair.server.pool_stats().in_use_bytes < 200_000, "the packets declare 64 MiB");
 }
 
 #[test]
-fn a_small_dense_session_number_is_not_enough_to_be_believed() {
-    // There: a 16-bit index into the session table, from any source.
+fn a_guessed_session_index_is_not_accepted() {
+    // C++: a 16-bit index into the session table, accepted from any source.
     let mut pair = connected();
     for index in 0..256 {
         let guess = ConnectionId::new(0, true, index, 0);
@@ -87,8 +88,8 @@ fn a_small_dense_session_number_is_not_enough_to_be_believed() {
 
 #[test]
 fn limits_of_the_wire_are_checked_in_release_builds_too() {
-    // There: `assert` on message sizes, packet and request numbers. Here the largest value of every
-    // field in every kind, to both sides, is dropped and counted.
+    // C++: `assert` on message sizes, packet numbers and request numbers. Here the largest value of
+    // every field in every kind, to both sides, is dropped and counted.
     let mut pair = connected();
     let session = *pair.sessions.keys().next().expect("one session");
     pair.call(session, 1, b"under way");
@@ -119,8 +120,8 @@ fn limits_of_the_wire_are_checked_in_release_builds_too() {
 }
 
 #[test]
-fn an_odd_sized_management_datagram_is_dropped() {
-    // There: the session management thread dies on a datagram that is not sizeof(SmPkt).
+fn a_control_datagram_of_a_wrong_size_is_dropped() {
+    // C++: the session management thread aborts on a datagram whose size is not sizeof(SmPkt).
     let mut pair = connected();
     let hello = emit(
         ConnectionId::endpoint(0),
@@ -138,12 +139,15 @@ fn an_odd_sized_management_datagram_is_dropped() {
     pair.server_drops(STRANGER, &longer, DropReason::Control);
     let answer =
         pair.ask_server(STRANGER, ConnectionId::endpoint(0), control(&hello).expect("a hello"));
-    assert!(matches!(control(&answer[0]), Some(Control::Challenge { .. })), "the endpoint lives");
+    assert!(
+        matches!(control(&answer[0]), Some(Control::Challenge { .. })),
+        "the endpoint still answers"
+    );
 }
 
 #[test]
 fn a_request_for_response_is_bounded_by_the_response() {
-    // There: the packet number of an RFR indexes the response buffer unchecked.
+    // C++: the packet number of an RFR is an unchecked index into the response buffer.
     let mut pair = connected();
     let message = pair.message(3);
     let packets: Vec<_> = (0..3).map(|packet| pair.request(0, packet, &message).bytes()).collect();
@@ -158,7 +162,7 @@ fn a_request_for_response_is_bounded_by_the_response() {
 
 #[test]
 fn a_response_larger_than_the_clients_buffer_is_not_written() {
-    // There: the response is copied to the caller's MsgBuffer, whose size only an assert compares.
+    // C++: the response is copied to the caller's MsgBuffer; only an assert checks its size.
     let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().max_message(4_000));
     pair.call(session, 1, b"small answer please");
     pair.take_to_server();
@@ -174,7 +178,7 @@ fn a_response_larger_than_the_clients_buffer_is_not_written() {
 }
 
 #[test]
-fn a_response_that_grows_under_way_is_not_written() {
+fn a_response_that_grows_is_not_written() {
     let mut pair = connected();
     let session = *pair.sessions.keys().next().expect("one session");
     pair.call(session, 1, b"ask");
@@ -182,14 +186,14 @@ fn a_response_that_grows_under_way_is_not_written() {
     let (message, longer) = (pair.message(3), pair.message(9));
     let first = pair.response(0, 0, &message).bytes();
     pair.at_client(SERVER, &first);
-    // How long it is was told once, by the first packet.
+    // The first packet alone determines the size.
     for packet in [3, 8] {
         let packet = pair.response(0, packet, &longer).bytes();
         pair.client_drops(SERVER, &packet, DropReason::LyingSize);
     }
 }
 
-/// A packet with the right id, and everything else at random, biased to what is nearly right.
+/// A packet with the right id. All other fields are random, often close to valid values.
 fn nearly_right() -> impl Strategy<Value = ((bool, bool), u8, u32, u32, u32, u32, usize)> {
     let number = prop_oneof![0u32..20, any::<u32>()];
     let packet = prop_oneof![0u32..6, 0..=PacketNumber::MAX];
@@ -202,10 +206,10 @@ fn nearly_right() -> impl Strategy<Value = ((bool, bool), u8, u32, u32, u32, u32
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(times(60)))]
 
-    /// A peer that knows the session may send whatever it likes: nothing panics, everything is counted,
-    /// every call completes at most once.
+    /// A peer that knows the session sends any packets: no core panics, every packet is counted,
+    /// and every call completes at most once.
     #[test]
-    fn no_packet_of_a_hostile_peer_breaks_anything(
+    fn no_packet_of_a_hostile_peer_breaks_a_core(
         packets in prop::collection::vec(nearly_right(), 1..200),
         credits in 1u16..9,
         integrity in prop_oneof![Just(Integrity::Auto), Just(Integrity::Always)],
@@ -250,7 +254,7 @@ proptest! {
     }
 
     #[test]
-    fn no_datagram_of_a_stranger_breaks_anything(
+    fn no_datagram_of_a_stranger_breaks_a_core(
         datagrams in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..120), 1..100),
     ) {
         let mut pair = connected();

@@ -1,5 +1,5 @@
-//! What leaves when, at a rate below the link's: the link itself, with the bypass of the wheel off, or what a
-//! controller makes of round trips and marks.
+//! Pacing: when packets are sent at a rate below the link's. Either the rate is the link's and the
+//! bypass of the wheel is off, or a congestion controller sets the rate from round trips and marks.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use crate::protocol::{CongestionControl, DcqcnConfig, EndpointConfig, SessionId,
 use crate::time::Instant;
 use crate::wire::{Kind, ReplyInfo};
 
-/// 10 MB/s: a full packet of 1,472 bytes every 147.2 us.
+/// 10 MB/s: one full packet of 1,472 bytes every 147.2 us.
 const RATE: u64 = 10_000_000;
 const GAP: u64 = 147_200;
-/// A tick of the wheel.
+/// One tick of the wheel, in ns.
 const TICK: u64 = 1_024;
 
-/// Sessions send at the rate of the link, and no faster.
+/// Configuration in which sessions send at the rate of the link, and no faster.
 fn at_line() -> EndpointConfig {
     Bypasses { wheel: false, ..Bypasses::ALL }.applied_to(EndpointConfig::new().link_rate(RATE))
 }
 
-/// The same link, and whatever the controller makes of it.
+/// A link of 1 GB/s whose rate the controller adjusts.
 fn controlled(control: CongestionControl) -> EndpointConfig {
     EndpointConfig::new().link_rate(1_000_000_000).congestion(control)
 }
@@ -33,7 +33,7 @@ fn rate(pair: &Pair, session: SessionId) -> Option<u64> {
     pair.client.session_stats(session).expect("open").rate
 }
 
-/// When the client sends what, for so long, nothing being delivered.
+/// The packets that the client sends within `time`, and when, if nothing is delivered.
 fn departures(pair: &mut Pair, time: Duration) -> Vec<(Instant, Vec<u8>)> {
     let end = pair.now + time;
     let mut sent = Vec::new();
@@ -47,17 +47,18 @@ fn departures(pair: &mut Pair, time: Duration) -> Vec<(Instant, Vec<u8>)> {
     }
 }
 
-/// That each leaves so long after the one before, to within the wheel's ticks; what is late is made up for.
+/// Asserts that each packet leaves `gap` ns after the previous one, to within two ticks of the
+/// wheel. Delays do not accumulate.
 fn assert_spaced(sent: &[(Instant, Vec<u8>)], gap: u64) {
     let start = sent[0].0.as_nanos();
     for (count, (at, _)) in (0..).zip(sent) {
         let (at, due) = (at.as_nanos(), start + count * gap);
-        assert!(at.abs_diff(due) <= 2 * TICK, "packet {count} at {at}, not {due}");
+        assert!(at.abs_diff(due) <= 2 * TICK, "packet {count} at {at} ns, due at {due} ns");
     }
 }
 
 #[test]
-fn request_packets_leave_one_gap_after_the_other() {
+fn request_packets_leave_one_gap_apart() {
     let (mut pair, session) = Pair::connected(1_472, at_line().credits(32).max_credits(32));
     let message = pair.message(20);
     pair.call(session, 1, &message);
@@ -72,7 +73,7 @@ fn request_packets_leave_one_gap_after_the_other() {
 }
 
 #[test]
-fn calls_of_one_packet_wait_for_their_turn_too() {
+fn calls_of_one_packet_are_paced_too() {
     let (mut pair, session) = Pair::connected(1_472, at_line());
     for token in 0..8 {
         pair.call(session, token, &[0; 976]);
@@ -83,7 +84,7 @@ fn calls_of_one_packet_wait_for_their_turn_too() {
 }
 
 #[test]
-fn responses_come_at_the_rate_because_they_are_asked_for_at_it() {
+fn responses_arrive_at_the_rate_because_the_pulls_are_paced() {
     let (mut pair, session) = Pair::connected(1_472, at_line());
     pair.echo = false;
     pair.call(session, 1, b"a lot, please");
@@ -93,7 +94,7 @@ fn responses_come_at_the_rate_because_they_are_asked_for_at_it() {
     let first = pair.take_to_client();
     pair.burst_at_client(SERVER, &first);
     let sent = departures(&mut pair, ms(3));
-    assert_eq!(sent.len(), 19, "a packet at a time");
+    assert_eq!(sent.len(), 19, "each pull asks for one packet");
     assert!(sent.iter().all(|(_, pull)| header(pull).size == 1));
     assert_spaced(&sent, GAP);
     let pulls: Vec<_> = sent.into_iter().map(|(_, packet)| packet).collect();
@@ -115,7 +116,7 @@ fn the_calls_of_a_session_take_turns() {
 }
 
 #[test]
-fn who_was_idle_sends_at_once_and_earns_no_burst() {
+fn an_idle_session_sends_immediately_and_gains_no_burst() {
     let (mut pair, session) = Pair::connected(1_472, at_line());
     for idle in [Duration::from_secs(1), Duration::from_secs(60)] {
         pair.live(idle);
@@ -137,7 +138,7 @@ fn who_was_idle_sends_at_once_and_earns_no_burst() {
 }
 
 #[test]
-fn a_call_that_is_cancelled_while_it_waits_for_its_time_is_gone() {
+fn a_call_cancelled_in_the_wheel_is_not_sent() {
     let (mut pair, session) = Pair::connected(1_472, at_line());
     pair.call(session, 1, &[0; 1_000]);
     pair.call(session, 2, &[0; 1_000]);
@@ -145,7 +146,7 @@ fn a_call_that_is_cancelled_while_it_waits_for_its_time_is_gone() {
     assert_eq!(pair.take_to_server().len(), 1);
     assert!(pair.cancel(session, 2));
     let sent = departures(&mut pair, ms(1));
-    assert_eq!(sent.len(), 1, "the third");
+    assert_eq!(sent.len(), 1, "only the third call is sent");
 }
 
 #[test]
@@ -161,7 +162,7 @@ fn a_session_that_ends_leaves_nothing_in_the_wheel() {
 }
 
 #[test]
-fn a_lost_packet_is_sent_again_at_the_rate() {
+fn a_retransmission_is_paced() {
     let (mut pair, session) = Pair::connected(1_472, at_line().credits(8).max_credits(8));
     let message = pair.message(8);
     pair.call(session, 1, &message);
@@ -176,7 +177,7 @@ fn a_lost_packet_is_sent_again_at_the_rate() {
 }
 
 #[test]
-fn without_a_known_link_nothing_is_spaced() {
+fn packets_are_not_paced_on_a_link_of_unknown_rate() {
     let (mut pair, session) = connected();
     let message = pair.message(32);
     pair.call(session, 1, &message);
@@ -184,7 +185,7 @@ fn without_a_known_link_nothing_is_spaced() {
     assert_eq!(rate(&pair, session), None);
 }
 
-/// One call of a packet that takes so long.
+/// Makes one call of one packet with the round trip `trip`.
 fn round_trip(pair: &mut Pair, session: SessionId, trip: Duration) {
     pair.call(session, 1, b"ping");
     let request = departures(pair, ms(1)).remove(0).1;
@@ -195,33 +196,33 @@ fn round_trip(pair: &mut Pair, session: SessionId, trip: Duration) {
 }
 
 #[test]
-fn round_trips_that_show_a_queue_slow_a_session_down_and_short_ones_speed_it_up() {
+fn long_round_trips_slow_a_session_down_and_short_ones_speed_it_up() {
     let timely = CongestionControl::Timely(TimelyConfig::new().low(us(2_000)));
     let (mut pair, session) = Pair::connected(1_472, controlled(timely));
     for _ in 0..10 {
         round_trip(&mut pair, session, us(50));
     }
-    assert_eq!(rate(&pair, session), None, "at line");
+    assert_eq!(rate(&pair, session), None, "the session sends at line rate");
     for _ in 0..4 {
         round_trip(&mut pair, session, ms(20));
     }
-    let slow = rate(&pair, session).expect("below line");
+    let slow = rate(&pair, session).expect("the session sends below line rate");
     assert!(slow < 500_000_000, "{slow}");
     for _ in 0..150 {
         round_trip(&mut pair, session, us(50));
     }
-    assert_eq!(rate(&pair, session), None, "at line again");
+    assert_eq!(rate(&pair, session), None, "the session sends at line rate again");
 }
 
 #[test]
-fn the_time_that_nobody_looked_at_the_queue_is_no_congestion() {
+fn time_in_an_unread_receive_queue_is_not_congestion() {
     let timely = CongestionControl::Timely(TimelyConfig::new().low(us(2_000)));
     let (mut pair, session) = Pair::connected(1_472, controlled(timely));
     for _ in 0..10 {
         pair.client_wait.absence = 19_000_000;
         round_trip(&mut pair, session, ms(20));
     }
-    assert_eq!(rate(&pair, session), None, "at line");
+    assert_eq!(rate(&pair, session), None, "the session sends at line rate");
     let (mut pair, session) = Pair::connected(1_472, controlled(timely));
     let message = pair.message(8);
     pair.call(session, 1, &message);
@@ -232,13 +233,13 @@ fn the_time_that_nobody_looked_at_the_queue_is_no_congestion() {
     let credits = pair.take_to_client();
     assert_eq!(kinds(&credits), [Kind::CreditReturn]);
     pair.burst_at_client(SERVER, &credits);
-    assert_eq!(rate(&pair, session), None, "nor was it the server's");
+    assert_eq!(rate(&pair, session), None, "the server's absence is not congestion either");
 }
 
-/// A request of one packet, answered after `absence` by a server that looks at it only then; and packets of its
-/// response, likewise.
+/// A server that reads its queue only after 20 ms and reports this time, or does not: for a request
+/// of one packet, and for the pulls of its response.
 #[test]
-fn responses_tell_that_the_server_was_away() {
+fn responses_report_the_absence_of_the_server() {
     for told in [true, false] {
         let timely = CongestionControl::Timely(TimelyConfig::new().low(us(2_000)));
         let (mut pair, session) = Pair::connected(1_472, controlled(timely));
@@ -259,7 +260,7 @@ fn responses_tell_that_the_server_was_away() {
         let later = pair.take_to_client();
         assert!(kinds(&later).iter().all(|kind| *kind == Kind::Response) && later.len() > 8);
         pair.burst_at_client(SERVER, &later);
-        assert_eq!(rate(&pair, session).is_none(), told, "of which the client was told: {told}");
+        assert_eq!(rate(&pair, session).is_none(), told, "the server reported its absence: {told}");
 
         let (mut pair, session) = Pair::connected(1_472, controlled(timely));
         pair.echo = false;
@@ -270,12 +271,12 @@ fn responses_tell_that_the_server_was_away() {
             let response = pair.take_to_client();
             pair.burst_at_client(SERVER, &response);
         }
-        assert_eq!(rate(&pair, session).is_none(), told, "of which the client was told: {told}");
+        assert_eq!(rate(&pair, session).is_none(), told, "the server reported its absence: {told}");
     }
 }
 
 #[test]
-fn the_handlers_time_is_no_congestion() {
+fn the_handlers_time_is_not_congestion() {
     let timely = CongestionControl::Timely(TimelyConfig::new().low(us(100)));
     let (mut pair, session) = Pair::connected(1_472, controlled(timely));
     for _ in 0..20 {
@@ -291,7 +292,7 @@ fn the_handlers_time_is_no_congestion() {
 }
 
 #[test]
-fn marks_of_requests_come_back_and_slow_a_session_down() {
+fn marks_of_requests_are_echoed_and_slow_a_session_down() {
     let dcqcn = CongestionControl::Dcqcn(DcqcnConfig::new());
     let (mut pair, session) = Pair::connected(1_472, controlled(dcqcn));
     pair.call(session, 1, b"ping");
@@ -310,11 +311,14 @@ fn marks_of_requests_come_back_and_slow_a_session_down() {
     let request = departures(&mut pair, us(10)).remove(0).1;
     pair.burst_at_server(CLIENT, &[request]);
     let response = pair.take_to_client();
-    assert!(!header(&response[0]).reply_info().is_marked(), "it is told once");
+    assert!(
+        !header(&response[0]).reply_info().is_marked(),
+        "the server must report the mark only once"
+    );
 }
 
 #[test]
-fn marks_of_packets_of_a_long_request_come_back_with_the_credits() {
+fn marks_of_a_long_request_are_echoed_in_credit_returns() {
     let dcqcn = CongestionControl::Dcqcn(DcqcnConfig::new());
     let (mut pair, session) = Pair::connected(1_472, controlled(dcqcn));
     let message = pair.message(10);
@@ -331,7 +335,7 @@ fn marks_of_packets_of_a_long_request_come_back_with_the_credits() {
 }
 
 #[test]
-fn marks_of_responses_slow_down_what_asks_for_them() {
+fn marks_of_responses_slow_a_session_down() {
     let dcqcn = CongestionControl::Dcqcn(DcqcnConfig::new());
     let (mut pair, session) = Pair::connected(1_472, controlled(dcqcn));
     pair.echo = false;

@@ -1,4 +1,4 @@
-//! A client core and a server core, joined by the test.
+//! The harness: a client core and a server core, connected by the test.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -58,11 +58,11 @@ pub(crate) const ECHO: u32 = 7;
 pub(crate) struct Outcome {
     pub(crate) token: u64,
     pub(crate) result: Result<Vec<u8>, CallError>,
-    /// The response begins with an extension.
+    /// True if the response begins with an extension.
     pub(crate) extended: bool,
 }
 
-/// What the server's handler was given and has not answered.
+/// A request that the server's handler has received and not answered.
 pub(crate) struct Asked {
     pub(crate) handle: RequestHandle,
     pub(crate) method: u32,
@@ -72,7 +72,7 @@ pub(crate) struct Asked {
     pub(crate) buffer: Option<ResponseBuffer>,
 }
 
-/// What one of the two cores is made of.
+/// Capabilities and configuration of one of the two cores.
 #[derive(Clone)]
 pub(crate) struct Side {
     pub(crate) capabilities: Capabilities,
@@ -80,7 +80,7 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// A ring of 1,024 entries, and the default configuration.
+    /// A receive ring of 1,024 entries, and the default configuration.
     pub(crate) fn new(max_datagram: usize) -> Self {
         Self { capabilities: capabilities(max_datagram), config: EndpointConfig::new() }
     }
@@ -90,14 +90,14 @@ impl Side {
         self
     }
 
-    /// A receive queue of another kind.
+    /// Sets the charge model and capacity of the receive queue.
     pub(crate) fn queue(mut self, charge: ChargeModel, capacity: u32) -> Self {
         self.capabilities.charge = charge;
         self.capabilities.rx_capacity = capacity;
         self
     }
 
-    /// A transport that lets damaged packets through.
+    /// Sets a transport that may deliver damaged packets.
     pub(crate) fn unprotected(mut self) -> Self {
         self.capabilities.integrity = false;
         self
@@ -113,7 +113,7 @@ pub(crate) struct Pair {
     pub(crate) now: Instant,
     pub(crate) client: Core<TestRoute>,
     pub(crate) server: Core<TestRoute>,
-    /// How long packets wait in each side's receive queue.
+    /// Waiting time of packets in each side's receive queue.
     pub(crate) client_wait: QueueWait,
     pub(crate) server_wait: QueueWait,
     pub(crate) to_server: Wire,
@@ -121,27 +121,28 @@ pub(crate) struct Pair {
     pub(crate) asked: VecDeque<Asked>,
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) sessions: HashMap<SessionId, SessionEvent>,
-    /// Every notice, in order, as text.
+    /// Every notice of the client, in order, as text.
     pub(crate) told: Vec<String>,
-    /// Requests are answered with their bytes at once.
+    /// If true, the handler answers each request immediately with the request's bytes.
     pub(crate) echo: bool,
-    /// Switches mark what is delivered.
+    /// If true, delivered packets carry a congestion mark.
     pub(crate) marked: bool,
-    /// What both sides know of the link between them.
+    /// The link between the two sides, as both know it.
     pub(crate) link: Link,
-    /// Where the server sees the client's packets come from.
+    /// Source address of the client's packets as the server sees it.
     pub(crate) client_seen_at: TestRoute,
     pub(crate) executed: u64,
-    /// How often the handler was given each message, by its first 8 bytes.
+    /// Number of times that the handler received each message, keyed by the message's first 8
+    /// bytes.
     pub(crate) handled: HashMap<u64, u32>,
     /// Requests that the server reported as cancelled.
     pub(crate) cancelled: Vec<RequestHandle>,
-    /// Clients of which it said that they are gone.
+    /// Clients that the server reported as gone.
     pub(crate) gone: Vec<ClientId>,
-    /// Both sides' ids of the session that opened last.
+    /// Both sides' ids of the most recently opened session.
     pub(crate) client_id: ConnectionId,
     pub(crate) server_id: ConnectionId,
-    /// What that session agreed on.
+    /// The agreed parameters of that session.
     pub(crate) terms: Parameters,
     client_side: Side,
     server_side: Side,
@@ -161,19 +162,19 @@ pub(crate) fn capabilities(max_datagram: usize) -> Capabilities {
     }
 }
 
-/// A path that carries whatever its end can send, as far as the end knows.
+/// A path that, as far as its end knows, carries the largest datagram of that end.
 fn path(capabilities: &Capabilities, link: Link) -> Path {
     Path { datagram: capabilities.max_datagram, link }
 }
 
 impl Pair {
-    /// Two cores of the same make, no session.
+    /// Two cores with equal capabilities and configuration, without a session.
     pub(crate) fn new(max_datagram: usize, config: EndpointConfig) -> Self {
         let side = Side::new(max_datagram).config(config);
         Self::of(side.clone(), side)
     }
 
-    /// Two cores, no session.
+    /// Two cores without a session.
     pub(crate) fn of(client_side: Side, server_side: Side) -> Self {
         let mut pair = Self {
             now: Instant::from_nanos(1_000_000_000),
@@ -213,7 +214,7 @@ impl Pair {
         pair
     }
 
-    /// The same over a network of which neither knows anything.
+    /// The same, over a link of unknown kind.
     pub(crate) fn far(mut self) -> Self {
         self.link = Link::Unknown;
         self
@@ -230,7 +231,7 @@ impl Pair {
         (self, session)
     }
 
-    /// A session, opened. Its first `Open` is lost, so that the client has measured nothing.
+    /// Opens a session. Its first `Open` is lost, so the client has no RTT sample.
     pub(crate) fn open(&mut self) -> SessionId {
         let session = self.connect();
         self.challenged();
@@ -244,7 +245,7 @@ impl Pair {
         self.client.connect(self.now, SERVER, &mut self.to_server).expect("room for a session")
     }
 
-    /// Carries `Hello` and `Challenge` over; returns the client's id for the session, and its `Open`.
+    /// Delivers `Hello` and `Challenge`. Returns the client's id for the session, and its `Open`.
     pub(crate) fn challenged(&mut self) -> (ConnectionId, Vec<u8>) {
         let hello = self.take_to_server();
         self.burst_at_server(CLIENT, &hello);
@@ -254,7 +255,7 @@ impl Pair {
         (header(&challenge[0]).connection, open[0].clone())
     }
 
-    /// The server forgets everything and is there again.
+    /// Restarts the server without any state.
     pub(crate) fn restart_server(&mut self, seed: u64) {
         self.restart_server_with(seed, acceptor());
     }
@@ -293,7 +294,7 @@ impl Pair {
         self.try_call(session, token, body).expect("accepted");
     }
 
-    /// A call with a deadline, and so with an extension in front of its body.
+    /// Makes a call with a deadline, and therefore with an extension in front of its body.
     pub(crate) fn try_call_until(
         &mut self,
         session: SessionId,
@@ -320,7 +321,7 @@ impl Pair {
         self.try_call_until(session, token, body, deadline).expect("accepted");
     }
 
-    /// Cancels the call with this token; returns whether there was one.
+    /// Cancels the call with this token. Returns whether there was one.
     pub(crate) fn cancel(&mut self, session: SessionId, token: u64) -> bool {
         let (now, cause) = (self.now, Cause::Cancelled);
         let cancelled = self.client.cancel(now, session, token, cause, &mut self.to_server);
@@ -332,7 +333,7 @@ impl Pair {
         self.respond_in(None, handle, body);
     }
 
-    /// Responds in the buffer that came with the request.
+    /// Responds in the buffer that was delivered with the request.
     fn respond_in(&mut self, buffer: Option<ResponseBuffer>, handle: RequestHandle, body: &[u8]) {
         let mut response = self.server.response_buffer(buffer, body.len()).expect("memory");
         response.put_slice(body);
@@ -340,13 +341,13 @@ impl Pair {
         self.check();
     }
 
-    /// Answers the oldest request that waits for it.
+    /// Answers the oldest waiting request.
     pub(crate) fn answer(&mut self, body: &[u8]) {
         let asked = self.asked.pop_front().expect("a request waits");
         self.respond_in(asked.buffer, asked.handle, body);
     }
 
-    /// Fails the oldest request that waits for an answer.
+    /// Fails the oldest waiting request.
     pub(crate) fn answer_failure(&mut self, code: Code, message: &'static str) {
         let asked = self.asked.pop_front().expect("a request waits");
         self.server.respond_status(
@@ -358,7 +359,7 @@ impl Pair {
         self.check();
     }
 
-    /// The server receives a packet, a burst of its own.
+    /// The server receives one packet in a burst of its own.
     pub(crate) fn at_server(&mut self, from: TestRoute, bytes: &[u8]) {
         self.burst_at_server(from, &[bytes]);
     }
@@ -402,7 +403,7 @@ impl Pair {
         }
     }
 
-    /// The client receives a packet, a burst of its own.
+    /// The client receives one packet in a burst of its own.
     pub(crate) fn at_client(&mut self, from: TestRoute, bytes: &[u8]) {
         self.burst_at_client(from, &[bytes]);
     }
@@ -428,7 +429,7 @@ impl Pair {
         self.client
             .receive(now, wait, packet, tx, |_: &mut _, _: &mut _, received| event = received);
         if let Event::Reply { token, result, mut request } = event {
-            // The request is the user's again: writing it must not meet a queue that still reads it.
+            // The request belongs to the user again: no queue may still read it when it is written.
             request.as_mut_slice().fill(0xEE);
             let seen = result.as_ref().map(|reply| reply.as_slice().to_vec()).map_err(Clone::clone);
             let extended = result.as_ref().is_ok_and(|reply| reply.extended);
@@ -440,7 +441,7 @@ impl Pair {
         }
     }
 
-    /// The server drops this packet, for this reason alone.
+    /// Asserts that the server drops this packet, for this reason only.
     #[track_caller]
     pub(crate) fn server_drops(&mut self, from: TestRoute, bytes: &[u8], reason: DropReason) {
         let before = *self.server.stats();
@@ -454,11 +455,11 @@ impl Pair {
         assert_eq!(
             after.dropped(reason),
             before.dropped(reason) + 1,
-            "it was not dropped as {reason:?}"
+            "the packet was not dropped as {reason:?}"
         );
     }
 
-    /// The client drops this packet, for this reason alone.
+    /// Asserts that the client drops this packet, for this reason only.
     #[track_caller]
     pub(crate) fn client_drops(&mut self, from: TestRoute, bytes: &[u8], reason: DropReason) {
         let before = *self.client.stats();
@@ -472,7 +473,7 @@ impl Pair {
         assert_eq!(
             after.dropped(reason),
             before.dropped(reason) + 1,
-            "it was not dropped as {reason:?}"
+            "the packet was not dropped as {reason:?}"
         );
     }
 
@@ -489,7 +490,7 @@ impl Pair {
             match notice {
                 Notice::CallFailed { token, error, mut request } => {
                     self.told.push(format!("call {token}"));
-                    // The request is the user's again here, too.
+                    // Here, too, the request belongs to the user again.
                     request.as_mut_slice().fill(0xEE);
                     self.outcomes.push(Outcome { token, result: Err(error), extended: false });
                     self.client.pool().recycle(request);
@@ -505,7 +506,7 @@ impl Pair {
             match notice {
                 Notice::Cancelled(handle) => self.cancelled.push(handle),
                 Notice::ClientGone(client) => self.gone.push(client),
-                other => panic!("a server was told {other:?}"),
+                other => panic!("a server received the notice {other:?}"),
             }
         }
         self.to_server.release();
@@ -523,7 +524,8 @@ impl Pair {
         self.pass_unread(time, Duration::ZERO);
     }
 
-    /// The same, while the client's receive queue may hold what arrived in the last `unread`.
+    /// The same, if the client's receive queue may still hold packets that arrived in the last
+    /// `unread`.
     pub(crate) fn pass_unread(&mut self, time: Duration, unread: Duration) {
         self.now = self.now + time;
         let read_until = self.now.minus_nanos(unread.as_nanos() as u64);
@@ -532,7 +534,7 @@ impl Pair {
         self.housekeeping();
     }
 
-    /// Lets time pass in steps of a timer each; packets stay on the wire.
+    /// Lets time pass from timer to timer; packets stay on the wire.
     pub(crate) fn pass_slowly(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -541,7 +543,7 @@ impl Pair {
         }
     }
 
-    /// Lets time pass in steps of a timer each, and delivers what is sent.
+    /// Lets time pass from timer to timer and delivers all packets.
     pub(crate) fn live(&mut self, time: Duration) {
         let end = self.now + time;
         self.settle();
@@ -552,14 +554,14 @@ impl Pair {
         }
     }
 
-    /// Delivers everything that is on its way, and what that leads to, without time passing.
+    /// Delivers all packets in flight, and all that they trigger, without time passing.
     pub(crate) fn settle(&mut self) {
         for _ in 0..1_000_000 {
             if let Some((to, bytes)) = self.to_server.packets.pop_front() {
                 assert_eq!(to, SERVER);
                 self.at_server(self.client_seen_at, &bytes);
             } else if let Some((to, bytes)) = self.to_client.packets.pop_front() {
-                // What is sent to strangers is not for the client.
+                // Packets to strangers are not for the client.
                 if to == CLIENT || to == self.client_seen_at {
                     self.at_client(SERVER, &bytes);
                 }
@@ -567,33 +569,33 @@ impl Pair {
                 return;
             }
         }
-        panic!("the two sides keep talking");
+        panic!("the two sides do not stop sending packets");
     }
 
-    /// The packets to the server, taken off the wire.
+    /// Takes the packets to the server off the wire.
     pub(crate) fn take_to_server(&mut self) -> Vec<Vec<u8>> {
         self.to_server.take()
     }
 
-    /// The packets to the client, taken off the wire.
+    /// Takes the packets to the client off the wire.
     pub(crate) fn take_to_client(&mut self) -> Vec<Vec<u8>> {
         self.to_client.take()
     }
 
-    /// The only outcome so far, taken.
+    /// Takes the only outcome so far.
     #[track_caller]
     pub(crate) fn outcome(&mut self) -> Outcome {
         assert_eq!(self.outcomes.len(), 1, "{:?}", self.outcomes);
         self.outcomes.remove(0)
     }
 
-    /// The error of the only outcome so far.
+    /// Takes the error of the only outcome so far.
     #[track_caller]
     pub(crate) fn error(&mut self) -> CallError {
         self.outcome().result.expect_err("the call has failed")
     }
 
-    /// The cause with which a session closed.
+    /// The cause with which a session closed; `None` if it has not closed.
     pub(crate) fn closed(&self, session: SessionId) -> Option<Cause> {
         match self.sessions.get(&session) {
             Some(SessionEvent::Closed(cause)) => Some(*cause),
@@ -607,7 +609,7 @@ pub(crate) fn connected() -> (Pair, SessionId) {
     Pair::connected(1_472, EndpointConfig::new())
 }
 
-/// An open session whose server answers a request when the test says so: see [`Pair::answer`].
+/// An open session whose handler does not answer until the test calls [`Pair::answer`].
 pub(crate) fn deferring() -> (Pair, SessionId) {
     deferring_with(EndpointConfig::new())
 }
@@ -622,7 +624,7 @@ pub(crate) fn acceptor() -> Acceptor {
     acceptor_with(9)
 }
 
-/// An acceptor whose cookies no other's are.
+/// An acceptor whose cookies no acceptor with another secret accepts.
 pub(crate) fn acceptor_with(secret: u8) -> Acceptor {
     Acceptor::new(Arc::new(ListenGroup::new([secret; 16], vec![0])), 0)
 }
@@ -630,10 +632,10 @@ pub(crate) fn acceptor_with(secret: u8) -> Acceptor {
 /// The header of a packet.
 #[track_caller]
 pub(crate) fn header(packet: &[u8]) -> Header {
-    Header::parse(packet).expect("a packet")
+    Header::parse(packet).expect("a valid header")
 }
 
-/// The control message in a packet, `None` if it is none.
+/// The control message in a packet; `None` if there is none.
 pub(crate) fn control(packet: &[u8]) -> Option<Control> {
     let header = Header::parse(packet).ok()?;
     let (rest, _) = packet.split_last_chunk::<TRAILER_LEN>()?;
@@ -650,7 +652,7 @@ pub(crate) fn shape(packets: &[Vec<u8>]) -> Vec<(Kind, u32)> {
     packets.iter().map(|bytes| (header(bytes).kind, header(bytes).packet.get())).collect()
 }
 
-/// A message that no other looks like.
+/// A message of `len` bytes that differs for each seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let start = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (0..len as u64).map(|at| (start.wrapping_add(at * at + at) >> 11) as u8).collect()

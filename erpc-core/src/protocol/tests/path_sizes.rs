@@ -1,4 +1,5 @@
-//! Paths that carry less than their ends can take, or become smaller or larger, or rewrite a client's address.
+//! Paths that carry smaller packets than their ends accept, that change their size, or that rewrite
+//! a client's address.
 
 use super::craft::Crafted;
 use super::pair::{CLIENT, Pair, SERVER, STRANGER, Side, control, header, ms, pattern};
@@ -8,15 +9,15 @@ use crate::wire::control::Control;
 use crate::wire::{HEADER_LEN, Kind, ReplyInfo};
 
 const JUMBO: usize = 8_972;
-/// Bytes of the datagrams that every path carries.
+/// Bytes of small datagrams, which every path carries.
 const SMALL: usize = 1_052;
 
-/// Two ends that can take datagrams of so many bytes, over a network of which they know nothing.
+/// Two ends that accept datagrams of `max_datagram` bytes, over a link of unknown kind.
 fn far(max_datagram: usize) -> Pair {
     Pair::new(max_datagram, EndpointConfig::new()).far()
 }
 
-/// Packets longer than this vanish, both ways.
+/// Makes the path drop longer packets, in both directions.
 fn carries(pair: &mut Pair, bytes: usize) {
     (pair.to_server.carries, pair.to_client.carries) = (Some(bytes), Some(bytes));
 }
@@ -27,7 +28,7 @@ fn datagram(pair: &Pair, session: SessionId) -> usize {
     stats.payload as usize + HEADER_LEN
 }
 
-/// A call whose message of so many bytes comes back.
+/// Makes a call with a message of `len` bytes, which is echoed.
 fn works(pair: &mut Pair, session: SessionId, len: usize) {
     let message = pattern(len as u64, len);
     pair.call(session, 7, &message);
@@ -36,7 +37,7 @@ fn works(pair: &mut Pair, session: SessionId, len: usize) {
 }
 
 #[test]
-fn a_path_that_carries_what_the_ends_can_take_is_proven_by_the_handshake() {
+fn the_handshake_proves_a_path_that_carries_the_largest_datagram() {
     let mut pair = far(JUMBO);
     let session = pair.connect();
     let (_, open) = pair.challenged();
@@ -47,7 +48,7 @@ fn a_path_that_carries_what_the_ends_can_take_is_proven_by_the_handshake() {
     pair.at_client(SERVER, &opened[0]);
     assert_eq!(datagram(&pair, session), JUMBO);
     pair.pass_slowly(ms(100));
-    assert_eq!(pair.to_server.packets.len(), 0, "nothing is left to be found out");
+    assert_eq!(pair.to_server.packets.len(), 0, "the client must not search for the size");
     works(&mut pair, session, 100_000);
 }
 
@@ -64,7 +65,7 @@ fn the_handshake_proves_no_more_than_the_server_can_take() {
 }
 
 #[test]
-fn a_proof_that_comes_late_counts() {
+fn a_late_proof_of_the_path_size_is_accepted() {
     let mut pair = far(JUMBO);
     let session = pair.connect();
     let (_, open) = pair.challenged();
@@ -78,7 +79,7 @@ fn a_proof_that_comes_late_counts() {
 }
 
 #[test]
-fn a_path_that_swallows_large_packets_opens_at_once_and_is_used_at_its_size_within_a_second() {
+fn a_session_opens_quickly_on_a_small_path_and_finds_its_size_within_a_second() {
     for (limit, carried) in [
         (1_472, 1_372),
         (1_472, 1_422),
@@ -97,12 +98,12 @@ fn a_path_that_swallows_large_packets_opens_at_once_and_is_used_at_its_size_with
         assert_eq!(datagram(&pair, session), carried);
         works(&mut pair, session, 100_000);
         let stats = pair.client.stats();
-        assert_eq!(stats.retransmissions.packets(), 0, "no data was lost to find it out");
+        assert_eq!(stats.retransmissions.packets(), 0, "the search must not lose data");
     }
 }
 
 #[test]
-fn a_path_that_swallows_large_packets_one_way_is_found_out_as_well() {
+fn a_path_that_drops_large_packets_in_one_direction_is_detected_too() {
     for to_client in [false, true] {
         let mut pair = far(1_472);
         let wire = if to_client { &mut pair.to_client } else { &mut pair.to_server };
@@ -116,7 +117,7 @@ fn a_path_that_swallows_large_packets_one_way_is_found_out_as_well() {
 }
 
 #[test]
-fn calls_survive_a_path_that_becomes_smaller_and_run_once() {
+fn calls_survive_a_path_that_becomes_smaller_and_execute_once() {
     let ways = [(Some(1_372), Some(1_372)), (Some(1_372), None), (None, Some(1_372))];
     for (to_server, to_client) in ways {
         for len in [1_200, 1_400, 8_000, 300_000] {
@@ -127,7 +128,7 @@ fn calls_survive_a_path_that_becomes_smaller_and_run_once() {
             for number in 0..8 {
                 pair.call(session, number, &pattern(number, len));
             }
-            // A part of it gets through before.
+            // The first packets arrive before the path becomes smaller.
             for _ in 0..20 {
                 if let Some((_, bytes)) = pair.to_server.packets.pop_front() {
                     pair.at_server(CLIENT, &bytes);
@@ -153,14 +154,14 @@ fn calls_survive_a_path_that_becomes_smaller_and_run_once() {
 }
 
 #[test]
-fn a_call_that_was_cancelled_on_a_path_that_became_smaller_leaves_its_slot() {
+fn a_call_cancelled_on_a_path_that_became_smaller_frees_its_slot() {
     let mut pair = far(JUMBO);
     let session = pair.connect();
     pair.live(ms(10));
     pair.call(session, 1, &pattern(1, 8_000));
     let request = pair.take_to_server();
     pair.burst_at_server(CLIENT, &request);
-    assert_eq!(pair.take_to_client().len(), 1, "its response is lost");
+    assert_eq!(pair.take_to_client().len(), 1, "one response packet, which is lost");
     carries(&mut pair, 1_372);
     assert!(pair.cancel(session, 1));
     let error = CallError::MaybeExecuted(Cause::Cancelled);
@@ -171,7 +172,7 @@ fn a_call_that_was_cancelled_on_a_path_that_became_smaller_leaves_its_slot() {
 }
 
 #[test]
-fn a_path_that_becomes_larger_is_found_within_a_minute_and_a_half() {
+fn a_path_that_becomes_larger_is_detected_within_90_seconds() {
     let mut pair = far(JUMBO);
     carries(&mut pair, 1_372);
     let session = pair.connect();
@@ -179,7 +180,7 @@ fn a_path_that_becomes_larger_is_found_within_a_minute_and_a_half() {
     works(&mut pair, session, 20_000);
     assert_eq!(datagram(&pair, session), 1_372);
     carries(&mut pair, JUMBO);
-    // A call is on its way all the time.
+    // Calls are in flight all the time.
     for _ in 0..900 {
         works(&mut pair, session, 20_000);
         pair.live(ms(100));
@@ -189,7 +190,7 @@ fn a_path_that_becomes_larger_is_found_within_a_minute_and_a_half() {
 }
 
 #[test]
-fn a_late_copy_of_an_earlier_size_changes_nothing() {
+fn a_late_copy_of_an_earlier_resize_has_no_effect() {
     let mut pair = far(JUMBO);
     carries(&mut pair, 1_372);
     let session = pair.connect();
@@ -203,7 +204,7 @@ fn a_late_copy_of_an_earlier_size_changes_nothing() {
         resize = resize.or(sent.iter().find(is_resize).cloned());
         pair.settle();
     }
-    let resize = resize.expect("the server is told");
+    let resize = resize.expect("the client sends a Resize");
     carries(&mut pair, 1_422);
     assert!(pair.outcome().result.is_ok());
     pair.live(ms(61_000));
@@ -214,7 +215,7 @@ fn a_late_copy_of_an_earlier_size_changes_nothing() {
 }
 
 #[test]
-fn a_client_whose_port_is_rewritten_is_told_at_the_first_call_and_reconnects() {
+fn a_client_whose_port_is_rewritten_learns_it_at_the_first_call_and_reconnects() {
     for body in [&b""[..], b"what?", &[7; 5_000]] {
         let mut pair = far(1_472);
         let session = pair.connect();
@@ -222,7 +223,11 @@ fn a_client_whose_port_is_rewritten_is_told_at_the_first_call_and_reconnects() {
         pair.client_seen_at = STRANGER;
         pair.call(session, 1, body);
         pair.settle();
-        assert_eq!(pair.closed(session), Some(Cause::AddressChanged), "in one round trip");
+        assert_eq!(
+            pair.closed(session),
+            Some(Cause::AddressChanged),
+            "the session must close within one round trip"
+        );
         let error = pair.error();
         assert!(error.to_string().contains("another address or port"), "{error}");
         assert_eq!(pair.executed, 0);
@@ -234,7 +239,7 @@ fn a_client_whose_port_is_rewritten_is_told_at_the_first_call_and_reconnects() {
 }
 
 #[test]
-fn a_forged_sender_brings_one_short_packet_in_a_millisecond_and_only_with_the_sessions_id() {
+fn a_forged_sender_gets_one_short_packet_per_millisecond_and_only_with_the_sessions_id() {
     let mut pair = far(1_472);
     let session = pair.connect();
     pair.live(ms(10));
@@ -257,7 +262,7 @@ fn a_forged_sender_brings_one_short_packet_in_a_millisecond_and_only_with_the_se
 }
 
 #[test]
-fn small_messages_search_for_nothing() {
+fn small_messages_do_not_start_a_search_for_the_path_size() {
     let mut pair = far(1_472);
     carries(&mut pair, SMALL);
     let session = pair.connect();
@@ -273,7 +278,7 @@ fn small_messages_search_for_nothing() {
 }
 
 #[test]
-fn a_server_whose_queue_has_no_room_for_proofs_is_taken_at_its_word_until_calls_stall() {
+fn without_room_for_proofs_the_client_uses_the_agreed_size_until_calls_stall() {
     for carried in [JUMBO, 1_372] {
         let client = Side::new(JUMBO);
         let server = Side::new(JUMBO).queue(ChargeModel::Ring, 7);
@@ -294,7 +299,7 @@ fn a_server_whose_queue_has_no_room_for_proofs_is_taken_at_its_word_until_calls_
 }
 
 #[test]
-fn sizes_that_change_under_a_request_mix_nothing() {
+fn a_request_does_not_mix_packets_of_two_sizes() {
     for (first, second) in [(SMALL, JUMBO), (JUMBO, SMALL)] {
         let mut pair = far(JUMBO);
         pair.connect();

@@ -1,4 +1,5 @@
-//! One probe for all calls of a silent server, and how long a server is waited for that was late.
+//! One probe for all calls to a silent server, and how much longer the client waits for a server or
+//! a method that was late.
 
 use std::time::Duration;
 
@@ -6,10 +7,10 @@ use super::pair::{CLIENT, Pair, SERVER, header, kinds, ms};
 use crate::protocol::{EndpointConfig, NewCall, SessionId};
 use crate::wire::{Kind, ReplyInfo};
 
-/// Round trips of all tests.
+/// The round trip in all tests.
 const RTT: Duration = Duration::from_micros(40);
 
-/// Two sessions to one server over a measured path, whose timeout is `RTT` and 1 ms.
+/// Two sessions to one server over a measured path. The timeout is `RTT` plus 1 ms.
 fn measured() -> (Pair, [SessionId; 2]) {
     let mut pair = Pair::new(1_472, EndpointConfig::new().min_rto(ms(1)));
     let sessions = [pair.open(), pair.open()];
@@ -18,7 +19,7 @@ fn measured() -> (Pair, [SessionId; 2]) {
     (pair, sessions)
 }
 
-/// Round trips of both sessions.
+/// Makes calls on both sessions, so that the client has measured round trips of both.
 fn measure(pair: &mut Pair, sessions: [SessionId; 2]) {
     for session in sessions {
         for _ in 0..50 {
@@ -30,7 +31,7 @@ fn measure(pair: &mut Pair, sessions: [SessionId; 2]) {
     pair.outcomes.clear();
 }
 
-/// Fills every slot of both sessions; returns the packets.
+/// Fills every slot of both sessions. Returns the packets.
 fn fill(pair: &mut Pair, sessions: [SessionId; 2]) -> Vec<Vec<u8>> {
     for (session, token) in sessions.into_iter().flat_map(|of| (0..8).map(move |at| (of, at))) {
         pair.call(session, token, b"request");
@@ -38,13 +39,13 @@ fn fill(pair: &mut Pair, sessions: [SessionId; 2]) -> Vec<Vec<u8>> {
     pair.take_to_server()
 }
 
-/// What the client sends within `time` if nothing is delivered.
+/// The kinds of packets that the client sends within `time` if nothing is delivered.
 fn sent_within(pair: &mut Pair, time: Duration) -> Vec<Kind> {
     pair.pass_slowly(time);
     kinds(&pair.take_to_server())
 }
 
-/// The server answers these packets, and a round trip later the client has the answers.
+/// The server answers these packets, and one round trip later the client receives the answers.
 fn answered(pair: &mut Pair, packets: &[Vec<u8>]) {
     pair.burst_at_server(CLIENT, packets);
     let answers = pair.take_to_client();
@@ -59,7 +60,8 @@ fn call_of(pair: &mut Pair, session: SessionId, method: u32) -> Vec<Vec<u8>> {
     pair.take_to_server()
 }
 
-/// A call of this method whose response takes `RTT` and the `processing` that it tells.
+/// A call of this method. Its response arrives after `RTT` plus `processing`, and reports
+/// `processing` as the server's time.
 fn timed(pair: &mut Pair, session: SessionId, method: u32, processing: Duration) {
     let sent = call_of(pair, session, method);
     let header = header(&sent[0]);
@@ -72,7 +74,7 @@ fn timed(pair: &mut Pair, session: SessionId, method: u32, processing: Duration)
     assert!(pair.outcome().result.is_ok());
 }
 
-/// When a call of this method that is lost is sent again, in microseconds.
+/// Makes a call of this method, which is lost. Returns the time until its retransmission, in us.
 fn lost(pair: &mut Pair, session: SessionId, method: u32) -> u64 {
     call_of(pair, session, method);
     let start = pair.now;
@@ -83,13 +85,13 @@ fn lost(pair: &mut Pair, session: SessionId, method: u32) -> u64 {
     let after = (pair.now - start).as_micros() as u64;
     pair.settle();
     pair.outcome().result.expect("answered");
-    // A round trip ends the doubling.
+    // A measured round trip ends the backoff.
     timed(pair, session, 1_000, Duration::ZERO);
     after
 }
 
 #[test]
-fn a_silent_server_is_asked_once_for_all_calls_of_all_sessions() {
+fn a_silent_server_gets_one_probe_for_all_calls_of_all_sessions() {
     let (mut pair, sessions) = measured();
     fill(&mut pair, sessions);
     assert_eq!(sent_within(&mut pair, ms(2)), [Kind::Request]);
@@ -97,13 +99,13 @@ fn a_silent_server_is_asked_once_for_all_calls_of_all_sessions() {
 }
 
 #[test]
-fn a_server_that_was_late_gets_nothing_twice_but_the_probe() {
+fn a_late_server_gets_only_the_probe_twice() {
     let (mut pair, sessions) = measured();
     let requests = fill(&mut pair, sessions);
     pair.pass_slowly(ms(2));
     let probe = pair.take_to_server();
     assert_eq!(probe.len(), 1);
-    // The server comes back, takes 4 packets at a time, and gets to the probe last.
+    // The server resumes, takes 4 packets per burst, and receives the probe last.
     for burst in requests.chunks(4) {
         answered(&mut pair, burst);
         pair.pass(Duration::ZERO);
@@ -116,7 +118,7 @@ fn a_server_that_was_late_gets_nothing_twice_but_the_probe() {
 }
 
 #[test]
-fn if_the_probe_alone_is_answered_the_other_calls_are_sent_again_within_two_round_trips() {
+fn if_only_the_probe_is_answered_the_other_calls_are_retransmitted_within_two_round_trips() {
     let (mut pair, sessions) = measured();
     fill(&mut pair, sessions);
     pair.pass_slowly(ms(2));
@@ -124,13 +126,13 @@ fn if_the_probe_alone_is_answered_the_other_calls_are_sent_again_within_two_roun
     answered(&mut pair, &probe);
     pair.pass_slowly(2 * RTT);
     let again = pair.take_to_server();
-    assert_eq!(kinds(&again), [Kind::Request; 15], "they were lost with the first one");
+    assert_eq!(kinds(&again), [Kind::Request; 15], "they were lost together with the first call");
     answered(&mut pair, &again);
     assert_eq!(pair.outcomes.len(), 16);
 }
 
 #[test]
-fn a_later_call_that_is_answered_shows_at_once_which_calls_were_lost() {
+fn the_answer_to_a_later_call_shows_immediately_which_calls_were_lost() {
     let (mut pair, sessions) = measured();
     for token in 0..8 {
         pair.call(sessions[0], token, b"lost");
@@ -143,7 +145,7 @@ fn a_later_call_that_is_answered_shows_at_once_which_calls_were_lost() {
 }
 
 #[test]
-fn after_a_probe_without_an_answer_another_call_is_the_probe() {
+fn after_an_unanswered_probe_another_call_is_the_probe() {
     let (mut pair, sessions) = measured();
     let requests = fill(&mut pair, sessions);
     pair.pass_slowly(ms(2));
@@ -153,12 +155,12 @@ fn after_a_probe_without_an_answer_another_call_is_the_probe() {
     let data: Vec<_> = second.iter().filter(|sent| header(sent).kind == Kind::Request).collect();
     assert_eq!(data.len(), 1, "{:?}", kinds(&second));
     assert!(requests.contains(&first[0]) && requests.contains(data[0]));
-    // Any path swallows some packets; another packet has another chance.
+    // Some paths always drop certain packets; another packet may pass.
     assert_ne!(&first[0], data[0]);
 }
 
 #[test]
-fn a_server_that_was_late_is_waited_for_longer_until_it_was_in_time_for_seconds() {
+fn a_client_waits_longer_for_a_late_server_until_it_is_in_time_for_seconds() {
     let (mut pair, sessions) = measured();
     let mut probes = |pause: Duration| {
         pair.pass_slowly(pause);
@@ -178,7 +180,7 @@ fn a_server_that_was_late_is_waited_for_longer_until_it_was_in_time_for_seconds(
 }
 
 #[test]
-fn a_slow_method_is_waited_for_however_many_quick_ones_are_answered_meanwhile() {
+fn a_client_waits_for_a_slow_method_however_many_quick_calls_are_answered() {
     let (mut pair, [_, session]) = measured();
     timed(&mut pair, session, 1, ms(5));
     for _ in 0..200 {
@@ -189,7 +191,7 @@ fn a_slow_method_is_waited_for_however_many_quick_ones_are_answered_meanwhile() 
 }
 
 #[test]
-fn a_quick_method_is_not_waited_for_as_long_as_a_slow_one() {
+fn a_client_waits_less_for_a_quick_method_than_for_a_slow_one() {
     let (mut pair, [_, session]) = measured();
     timed(&mut pair, session, 1, ms(5));
     let waited = lost(&mut pair, session, 2);
@@ -197,7 +199,7 @@ fn a_quick_method_is_not_waited_for_as_long_as_a_slow_one() {
 }
 
 #[test]
-fn a_method_that_was_slow_two_seconds_ago_is_not_waited_for_any_more() {
+fn a_slow_method_is_forgotten_after_two_seconds() {
     let (mut pair, [_, session]) = measured();
     timed(&mut pair, session, 1, ms(5));
     pair.pass_slowly(ms(900));
@@ -208,7 +210,7 @@ fn a_method_that_was_slow_two_seconds_ago_is_not_waited_for_any_more() {
 }
 
 #[test]
-fn a_method_is_waited_for_up_to_eight_floors_longer() {
+fn a_client_waits_at_most_eight_floors_longer_for_a_slow_method() {
     let (mut pair, [_, session]) = measured();
     timed(&mut pair, session, 1, ms(200));
     let waited = lost(&mut pair, session, 1);
@@ -216,7 +218,7 @@ fn a_method_is_waited_for_up_to_eight_floors_longer() {
 }
 
 #[test]
-fn more_slow_methods_than_are_remembered_leave_the_slowest_known() {
+fn of_too_many_slow_methods_the_client_remembers_the_slowest() {
     let (mut pair, [_, session]) = measured();
     for method in 0..40 {
         timed(&mut pair, session, method, Duration::from_micros(1_000 + u64::from(method) * 100));
@@ -227,7 +229,7 @@ fn more_slow_methods_than_are_remembered_leave_the_slowest_known() {
 }
 
 #[test]
-fn the_absence_of_a_server_is_forgotten_after_some_answers_of_the_method() {
+fn the_delay_of_a_server_is_forgotten_after_some_answers_of_the_method() {
     let (mut pair, [_, session]) = measured();
     timed(&mut pair, session, 1, ms(5));
     for _ in 0..30 {
@@ -237,7 +239,8 @@ fn the_absence_of_a_server_is_forgotten_after_some_answers_of_the_method() {
     assert!((1_000..1_400).contains(&waited), "{waited} us");
 }
 
-/// A call of this method that a later one of method 9 overtakes, whose answer tells `processing`.
+/// A call of this method that is overtaken by a later call of method 9. Its answer reports
+/// `processing`.
 fn overtaken(pair: &mut Pair, session: SessionId, method: u32, processing: Duration) {
     let sent = call_of(pair, session, method);
     let slow = header(&sent[0]);
@@ -252,7 +255,8 @@ fn overtaken(pair: &mut Pair, session: SessionId, method: u32, processing: Durat
     assert!(pair.outcome().result.is_ok());
 }
 
-/// When a call of this method is sent again that is lost, in microseconds, if a later call of another is answered.
+/// Makes a call of this method, which is lost, while a later call of another method is answered.
+/// Returns the time until the retransmission, in us.
 fn passed(pair: &mut Pair, session: SessionId, method: u32) -> u64 {
     let start = pair.now;
     call_of(pair, session, method);
@@ -269,12 +273,12 @@ fn passed(pair: &mut Pair, session: SessionId, method: u32) -> u64 {
 }
 
 #[test]
-fn a_call_that_is_passed_after_its_timer_was_armed_does_not_wait_for_the_absence_of_the_server() {
+fn a_call_overtaken_after_its_timer_was_armed_does_not_wait_for_the_server_delay() {
     let (mut pair, [other, session]) = measured();
     timed(&mut pair, session, 1, ms(5));
     let start = pair.now;
     call_of(&mut pair, session, 1);
-    // The timer of an earlier call fires, and is armed for this one.
+    // The timer of an earlier call fires, and is then armed for this call.
     pair.pass(Duration::from_micros(500));
     let later = call_of(&mut pair, other, 9);
     answered(&mut pair, &later);
@@ -288,7 +292,7 @@ fn a_call_that_is_passed_after_its_timer_was_armed_does_not_wait_for_the_absence
 }
 
 #[test]
-fn a_call_that_was_passed_does_not_wait_for_the_absence_of_the_server() {
+fn an_overtaken_call_does_not_wait_for_the_server_delay() {
     let (mut pair, [_, session]) = measured();
     timed(&mut pair, session, 1, ms(5));
     let waited = passed(&mut pair, session, 1);
@@ -296,7 +300,7 @@ fn a_call_that_was_passed_does_not_wait_for_the_absence_of_the_server() {
 }
 
 #[test]
-fn a_call_that_was_passed_waits_for_a_method_that_is_answered_out_of_order() {
+fn an_overtaken_call_waits_for_a_method_that_is_answered_out_of_order() {
     for (took, waits) in [(4, 6_000..6_400), (20, 26_000..26_400), (200, 9_000..9_400)] {
         let (mut pair, [_, session]) = measured();
         overtaken(&mut pair, session, 1, ms(took));
@@ -309,7 +313,7 @@ fn a_call_that_was_passed_waits_for_a_method_that_is_answered_out_of_order() {
 }
 
 #[test]
-fn one_call_asks_for_all_of_a_slow_method_that_were_passed() {
+fn one_call_probes_for_all_overtaken_calls_of_a_slow_method() {
     let (mut pair, [_, session]) = measured();
     overtaken(&mut pair, session, 1, ms(2));
     pair.echo = false;
@@ -318,14 +322,15 @@ fn one_call_asks_for_all_of_a_slow_method_that_were_passed() {
     }
     pair.now = pair.now + Duration::from_micros(5);
     timed(&mut pair, session, 9, Duration::ZERO);
-    // After 3.5 ms a call asks. It is said to execute: the others wait for as long again, and for twice that.
+    // After 3.5 ms one call probes. The server answers that it executes, so the other calls wait
+    // for the same time again, and then twice as long.
     let before = pair.client.stats().retransmissions.packets();
     pair.live(ms(13));
     assert_eq!(pair.client.stats().retransmissions.packets() - before, 2);
 }
 
 #[test]
-fn calls_of_a_slow_method_that_are_lost_are_sent_again_one_then_two_then_four() {
+fn lost_calls_of_a_slow_method_are_retransmitted_one_then_two_then_four() {
     let (mut pair, [_, session]) = measured();
     overtaken(&mut pair, session, 1, ms(2));
     for _ in 0..7 {
@@ -345,7 +350,7 @@ fn calls_of_a_slow_method_that_are_lost_are_sent_again_one_then_two_then_four() 
 }
 
 #[test]
-fn a_lost_call_is_sent_again_however_long_others_of_its_method_execute() {
+fn a_lost_call_is_retransmitted_however_long_other_calls_of_its_method_execute() {
     let (mut pair, [_, session]) = measured();
     overtaken(&mut pair, session, 1, ms(2));
     pair.echo = false;
@@ -356,17 +361,18 @@ fn a_lost_call_is_sent_again_however_long_others_of_its_method_execute() {
     pair.now = pair.now + Duration::from_micros(5);
     timed(&mut pair, session, 9, Duration::ZERO);
     let before = pair.asked.len();
-    // A timeout, the longest time of a method, and eight floors for the questions of others.
+    // A timeout, the longest time of a method, and eight timeout floors for the probes of other
+    // calls.
     pair.live(ms(1 + 32 + 8 + 1));
     assert_eq!(pair.asked.len(), before + 1);
 }
 
 #[test]
-fn an_answer_tells_that_all_was_read_that_had_come_when_its_request_left() {
+fn an_answer_shows_that_all_packets_before_its_request_were_read() {
     let (mut pair, [other, session]) = measured();
     call_of(&mut pair, session, 1);
     pair.pass_unread(ms(2), ms(3));
-    assert_eq!(kinds(&pair.take_to_server()), [], "its answer may lie there");
+    assert_eq!(kinds(&pair.take_to_server()), [], "the answer may be in the receive queue");
     let later = call_of(&mut pair, other, 9);
     answered(&mut pair, &later);
     pair.pass_unread(Duration::from_micros(20), ms(3));
@@ -386,7 +392,7 @@ fn the_first_timeout_comes_from_the_round_trip_of_the_handshake() {
 }
 
 #[test]
-fn when_a_restarted_server_resets_one_session_the_others_ask_at_once() {
+fn when_a_restarted_server_resets_one_session_the_others_ping_immediately() {
     let (mut pair, sessions) = measured();
     fill(&mut pair, sessions);
     pair.restart_server(9);

@@ -1,4 +1,4 @@
-//! How large responses are asked on for, and when the server may drop them.
+//! How large responses are pulled, and when the server may drop them.
 
 use super::pair::{
     CLIENT, Pair, STRANGER, connected, deferring, deferring_with, header, kinds, ms, pattern, shape,
@@ -16,12 +16,12 @@ fn responding(packets: usize) -> Pair {
     assert_eq!(
         shape(&pair.take_to_client()),
         [(Kind::Response, 0)],
-        "only the first packet comes unasked"
+        "only the first packet is sent without a pull"
     );
     pair
 }
 
-/// The response packets that the server sends on being asked for `count` from `from` on.
+/// The response packets that the server sends for a pull of `count` packets from `from` on.
 fn pulled(pair: &mut Pair, from: u32, count: u32) -> Vec<u32> {
     let packet = pair.pull(0, from, count).bytes();
     pair.at_server(CLIENT, &packet);
@@ -31,7 +31,7 @@ fn pulled(pair: &mut Pair, from: u32, count: u32) -> Vec<u32> {
 }
 
 #[test]
-fn the_packets_that_are_asked_for_are_sent_in_order() {
+fn pulled_packets_are_sent_in_order() {
     let mut pair = responding(6);
     assert_eq!(pulled(&mut pair, 1, 2), [1, 2]);
     assert_eq!(pulled(&mut pair, 3, 3), [3, 4, 5]);
@@ -39,7 +39,7 @@ fn the_packets_that_are_asked_for_are_sent_in_order() {
 }
 
 #[test]
-fn every_packet_carries_its_own_bytes_when_it_was_asked_for_and_how_long_that_may_have_waited() {
+fn each_packet_carries_its_bytes_the_pulls_stamp_and_its_waiting_time() {
     let mut pair = responding(3);
     let message = pair.message(3);
     let packet = pair.pull(0, 1, 2).bytes();
@@ -56,16 +56,16 @@ fn every_packet_carries_its_own_bytes_when_it_was_asked_for_and_how_long_that_ma
 }
 
 #[test]
-fn packets_that_were_sent_are_sent_again_when_asked_for_again() {
+fn a_repeated_pull_gets_the_packets_again() {
     let mut pair = responding(6);
     pulled(&mut pair, 1, 3);
     assert_eq!(pulled(&mut pair, 2, 2), [2, 3]);
     assert_eq!(pair.server.stats().repeated_responses, 2);
-    assert_eq!(pulled(&mut pair, 3, 3), [3, 4, 5], "again and on");
+    assert_eq!(pulled(&mut pair, 3, 3), [3, 4, 5], "packet 3 again, and two new packets");
 }
 
 #[test]
-fn what_is_sent_again_is_flushed_before() {
+fn the_queue_is_flushed_before_a_packet_is_resent() {
     let mut pair = responding(3);
     pair.to_client.slow = true;
     pulled(&mut pair, 1, 2);
@@ -75,14 +75,14 @@ fn what_is_sent_again_is_flushed_before() {
 }
 
 #[test]
-fn a_pull_behind_one_that_was_lost_stands_for_both() {
+fn a_pull_after_a_lost_pull_is_answered_for_both() {
     let mut pair = responding(6);
     assert_eq!(pulled(&mut pair, 3, 3), [1, 2, 3, 4, 5]);
     assert_eq!(pair.server.stats().repeated_responses, 0);
 }
 
 #[test]
-fn a_pull_so_far_ahead_that_no_client_has_credits_for_it_is_dropped() {
+fn a_pull_beyond_the_credits_of_any_client_is_dropped() {
     let mut pair = responding(64);
     let ahead = pair.pull(0, 33, 2).bytes();
     pair.server_drops(CLIENT, &ahead, DropReason::OutOfOrder);
@@ -102,7 +102,7 @@ fn packets_that_the_response_does_not_have_are_not_sent() {
 }
 
 #[test]
-fn a_pull_of_nothing_of_the_first_packet_or_of_more_than_the_credits_is_dropped() {
+fn a_pull_of_no_packet_of_packet_0_or_beyond_the_credits_is_dropped() {
     let mut pair = responding(64);
     for (from, count) in [(1, 0), (0, 1), (0, 2), (1, 33)] {
         let packet = pair.pull(0, from, count).bytes();
@@ -135,7 +135,7 @@ fn a_pull_for_a_request_that_is_receiving_executing_or_done_is_dropped() {
 }
 
 #[test]
-fn a_pull_for_an_old_or_a_coming_request_is_dropped() {
+fn a_pull_for_an_old_or_future_request_is_dropped() {
     let mut pair = responding(3);
     let old = pair.pull(0u32.wrapping_sub(8), 1, 1).bytes();
     pair.server_drops(CLIENT, &old, DropReason::OldRequest);
@@ -151,7 +151,7 @@ fn a_pull_from_another_address_is_dropped() {
 }
 
 #[test]
-fn done_gives_a_large_response_back_to_the_pool() {
+fn done_returns_a_large_response_to_the_pool() {
     let mut pair = responding(40);
     assert_eq!(pair.server.pool_stats().in_use, 1);
     let done = pair.done(&[0]).bytes();
@@ -160,7 +160,7 @@ fn done_gives_a_large_response_back_to_the_pool() {
 }
 
 #[test]
-fn the_slots_next_request_gives_a_large_response_back_as_well() {
+fn the_slots_next_request_returns_a_large_response_too() {
     let mut pair = responding(40);
     let next = pair.request(8, 0, b"next").bytes();
     pair.at_server(CLIENT, &next);
@@ -168,7 +168,7 @@ fn the_slots_next_request_gives_a_large_response_back_as_well() {
 }
 
 #[test]
-fn done_for_another_number_in_the_slot_changes_nothing() {
+fn done_for_another_number_in_the_slot_has_no_effect() {
     let mut pair = responding(3);
     for number in [8, 0u32.wrapping_sub(8), 1] {
         let done = pair.done(&[number]).bytes();
@@ -178,7 +178,7 @@ fn done_for_another_number_in_the_slot_changes_nothing() {
 }
 
 #[test]
-fn done_while_executing_changes_nothing() {
+fn done_while_executing_has_no_effect() {
     let (mut pair, _) = deferring();
     let request = pair.request(0, 0, b"ask").bytes();
     let done = pair.done(&[0]).bytes();
@@ -189,7 +189,7 @@ fn done_while_executing_changes_nothing() {
 }
 
 #[test]
-fn done_of_a_length_that_cannot_be_is_dropped() {
+fn done_of_an_invalid_length_is_dropped() {
     let mut pair = responding(3);
     for body in [&[][..], &[0; 3], &[0; 7], &[0; 36]] {
         let done = pair.done(&[]).body(body).bytes();
@@ -198,7 +198,7 @@ fn done_of_a_length_that_cannot_be_is_dropped() {
     assert_eq!(pair.server.pool_stats().in_use, 1);
 }
 
-/// A client that has taken in a large response, and what it sends then.
+/// A client that has received a response of `len` bytes.
 fn received(len: usize) -> (Pair, SessionId) {
     let (mut pair, session) = connected();
     pair.call(session, 1, &pattern(1, len));
@@ -208,7 +208,7 @@ fn received(len: usize) -> (Pair, SessionId) {
 }
 
 #[test]
-fn a_client_says_done_when_a_timeout_passes_without_a_new_request() {
+fn a_client_sends_done_when_a_timeout_passes_without_a_new_request() {
     let (mut pair, _) = received(20_000);
     pair.pass(ms(25));
     let sent = pair.take_to_server();
@@ -217,7 +217,7 @@ fn a_client_says_done_when_a_timeout_passes_without_a_new_request() {
 }
 
 #[test]
-fn a_client_does_not_say_done_when_the_next_request_said_it() {
+fn a_client_sends_no_done_after_the_next_request() {
     let (mut pair, session) = received(20_000);
     pair.call(session, 2, b"small");
     pair.settle();
@@ -226,7 +226,7 @@ fn a_client_does_not_say_done_when_the_next_request_said_it() {
 }
 
 #[test]
-fn a_client_does_not_say_done_to_a_small_response() {
+fn a_client_sends_no_done_for_a_small_response() {
     let (mut pair, _) = received(512);
     pair.pass_slowly(ms(500));
     assert_eq!(pair.take_to_server().len(), 0);
@@ -236,24 +236,24 @@ fn a_client_does_not_say_done_to_a_small_response() {
 }
 
 #[test]
-fn done_is_said_once_more_with_the_next_ping_and_then_no_more() {
+fn done_is_sent_once_more_with_the_next_ping_and_never_again() {
     let (mut pair, _) = received(20_000);
     pair.pass_slowly(ms(2_900));
     assert_eq!(kinds(&pair.take_to_server()), [Kind::Done]);
     pair.live(ms(900));
     let done = pair.server.stats().rx_delivered;
     pair.live(ms(10_000));
-    // Ping after ping, and nothing else: each delivers one packet.
+    // Only pings from now on: each delivers one packet.
     assert!(pair.server.stats().rx_delivered - done <= 4);
     assert_eq!(
         pair.server.pool_stats().in_use,
         0,
-        "the server was told, although the first was lost"
+        "the second Done must arrive, although the first was lost"
     );
 }
 
 #[test]
-fn one_done_names_all_slots_that_are_owed_one() {
+fn one_done_covers_all_slots_that_need_one() {
     let (mut pair, session) = connected();
     for token in 0..8 {
         pair.call(session, token, &pattern(token, 2_000));
@@ -273,7 +273,7 @@ fn named(done: &[u8]) -> Vec<u32> {
 }
 
 #[test]
-fn a_new_call_takes_its_own_slot_out_of_the_next_done_and_no_other() {
+fn a_new_call_removes_only_its_own_slot_from_the_next_done() {
     for request in [8, 2_000] {
         for is_told in [false, true] {
             let (mut pair, session) = connected();
@@ -283,7 +283,7 @@ fn a_new_call_takes_its_own_slot_out_of_the_next_done_and_no_other() {
             pair.settle();
             if is_told {
                 pair.pass(ms(25));
-                assert_eq!(named(&pair.take_to_server()[0]), [0, 1, 2], "and lost");
+                assert_eq!(named(&pair.take_to_server()[0]), [0, 1, 2], "the Done, which is lost");
             }
             pair.echo = false;
             pair.call(session, 3, &pattern(3, request));
@@ -293,13 +293,17 @@ fn a_new_call_takes_its_own_slot_out_of_the_next_done_and_no_other() {
             pair.pass_slowly(ms(5_000));
             let sent = pair.take_to_server();
             let done = sent.iter().find(|bytes| header(bytes).kind == Kind::Done);
-            assert_eq!(named(done.expect("said")), [1, 2], "{request} bytes, told: {is_told}");
+            assert_eq!(
+                named(done.expect("the client sends a Done")),
+                [1, 2],
+                "{request} bytes, told: {is_told}"
+            );
         }
     }
 }
 
 #[test]
-fn a_done_that_was_lost_is_said_again_also_when_another_was_said_since() {
+fn a_lost_done_is_repeated_even_if_another_was_sent_since() {
     let (mut pair, session) = deferring();
     pair.call(session, 0, b"a");
     pair.call(session, 1, b"b");
@@ -308,23 +312,27 @@ fn a_done_that_was_lost_is_said_again_also_when_another_was_said_since() {
         pair.answer(&pattern(1, 2_000));
         pair.settle();
         pair.pass(ms(25));
-        assert_eq!(kinds(&pair.take_to_server()), [Kind::Done], "and lost");
+        assert_eq!(kinds(&pair.take_to_server()), [Kind::Done], "one Done, which is lost");
     }
     pair.live(ms(6_000));
     assert_eq!(pair.server.pool_stats().in_use, 0);
 }
 
 #[test]
-fn a_client_may_go_back_in_pieces_and_from_between() {
+fn a_client_may_pull_again_in_pieces_and_from_any_packet() {
     let mut pair = responding(40);
     assert_eq!(pulled(&mut pair, 1, 32).len(), 32);
-    assert_eq!(pulled(&mut pair, 1, 4).len(), 4, "back to 1, with credits for four");
-    assert_eq!(pulled(&mut pair, 5, 4).len(), 4, "on from there");
-    assert_eq!(pulled(&mut pair, 2, 7).len(), 7, "2 was lost again");
+    assert_eq!(
+        pulled(&mut pair, 1, 4).len(),
+        4,
+        "the client goes back to packet 1, with four credits"
+    );
+    assert_eq!(pulled(&mut pair, 5, 4).len(), 4, "the client continues from there");
+    assert_eq!(pulled(&mut pair, 2, 7).len(), 7, "packet 2 was lost again");
 }
 
 #[test]
-fn pulling_the_same_packets_without_end_ends() {
+fn repeated_pulls_of_the_same_packets_are_limited() {
     let mut pair = responding(10);
     assert_eq!(pulled(&mut pair, 1, 9).len(), 9);
     let again: usize = (0..10_000).map(|_| pulled(&mut pair, 1, 9).len()).sum();
@@ -332,19 +340,19 @@ fn pulling_the_same_packets_without_end_ends() {
     let singles =
         |pair: &mut Pair| -> usize { (0..10_000).map(|_| pulled(pair, 1, 1).len()).sum() };
     let first = singles(&mut pair);
-    assert!((9..=9 + 9).contains(&first), "{first} times one packet");
-    // A client that has timed out gets one packet, and a quarter of its credits once more.
+    assert!((9..=9 + 9).contains(&first), "{first} single packets sent again");
+    // A client that has timed out gets one packet, plus a quarter of its credits again.
     for _ in 0..3 {
         pair.pass(ms(5));
         assert_eq!(singles(&mut pair), 9);
     }
     pair.pass(ms(2));
-    assert_eq!(pulled(&mut pair, 1, 1), [1], "one packet can always be had, after a pause");
+    assert_eq!(pulled(&mut pair, 1, 1), [1], "after a pause the client can always get one packet");
     assert_eq!(pulled(&mut pair, 1, 1), []);
 }
 
 #[test]
-fn a_burst_that_goes_back_over_and_over_flushes_a_few_times() {
+fn a_burst_of_repeated_pulls_flushes_a_few_times() {
     let mut pair = responding(40);
     pulled(&mut pair, 1, 32);
     pair.to_client.slow = true;
@@ -352,8 +360,8 @@ fn a_burst_that_goes_back_over_and_over_flushes_a_few_times() {
     let burst: Vec<_> = (1..=32).rev().map(|from| pair.pull(0, from, 1).bytes()).collect();
     pair.burst_at_server(CLIENT, &burst);
     assert_eq!(pair.to_client.flushes - before, 8);
-    assert_eq!(pair.take_to_client().len(), 9, "the first one finds nothing to flush");
+    assert_eq!(pair.take_to_client().len(), 9, "the first pull needs no flush");
     pair.pass(ms(1));
     pair.at_server(CLIENT, &burst[9]);
-    assert_eq!(pair.take_to_client().len(), 1, "a new turn");
+    assert_eq!(pair.take_to_client().len(), 1, "the next turn allows another flush");
 }

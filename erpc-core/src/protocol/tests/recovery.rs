@@ -1,5 +1,5 @@
-//! What is lost is seen by what comes after it: stamps tell the second loss of a packet from what the first
-//! has left on the way, and late answers from answers to what a timeout has sent.
+//! Loss detection from later packets. Stamps distinguish the second loss of a packet from late
+//! reports of the first loss, and late answers from answers to a timeout's probe.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use super::pair::{CLIENT, Pair, SERVER, header, kinds, ms, shape};
 use crate::protocol::{EndpointConfig, SessionId};
 use crate::wire::{Kind, Stamp};
 
-/// A client that has sent the first packets of a request, as many as it has credits.
+/// A client that has sent the first packets of a request, as many as it has credits. Returns the
+/// packets.
 fn sending(credits: u16, packets: usize) -> (Pair, SessionId, Vec<Vec<u8>>) {
     let (mut pair, session) =
         Pair::connected(1_472, EndpointConfig::new().credits(credits).max_credits(credits));
@@ -18,7 +19,7 @@ fn sending(credits: u16, packets: usize) -> (Pair, SessionId, Vec<Vec<u8>>) {
     (pair, session, sent)
 }
 
-/// A client that has asked for response packets 1 to 8 of 40, and what was sent for that.
+/// A client that has pulled response packets 1 to 8 of 40. Returns these packets.
 fn pulling() -> (Pair, SessionId, Vec<Vec<u8>>) {
     let (mut pair, session) =
         Pair::connected(1_472, EndpointConfig::new().credits(8).max_credits(8));
@@ -55,7 +56,7 @@ fn numbers(packets: &[Vec<u8>]) -> Vec<u32> {
 }
 
 #[test]
-fn a_packet_that_is_lost_twice_is_sent_a_third_time_without_a_timeout() {
+fn a_packet_lost_twice_is_sent_a_third_time_without_a_timeout() {
     let (mut pair, _, sent) = sending(8, 20);
     let gap = to_server(&mut pair, &[&sent[..2], &sent[3..]].concat());
     let again = to_client(&mut pair, &gap);
@@ -71,9 +72,9 @@ fn a_packet_that_is_lost_twice_is_sent_a_third_time_without_a_timeout() {
 }
 
 #[test]
-fn what_the_first_loss_has_left_on_its_way_rolls_back_once() {
+fn several_reports_of_one_gap_roll_back_once() {
     let (mut pair, _, sent) = sending(8, 20);
-    // The packets behind the lost one come in bursts of their own; each tells of the gap.
+    // The packets after the lost one arrive in bursts of their own, and each causes a gap report.
     let mut gaps = to_server(&mut pair, &[&sent[..2], &sent[3..4]].concat());
     for packet in &sent[4..] {
         gaps.extend(to_server(&mut pair, std::slice::from_ref(packet)));
@@ -87,23 +88,23 @@ fn what_the_first_loss_has_left_on_its_way_rolls_back_once() {
 }
 
 #[test]
-fn what_was_left_on_its_way_says_nothing_of_the_packets_that_follow_either() {
+fn late_packets_of_the_first_flight_cause_no_second_retransmission() {
     let (mut pair, _, sent) = sending(8, 20);
     let gap = to_server(&mut pair, &[&sent[..2], &sent[3..7]].concat());
     let again = to_client(&mut pair, &gap);
     assert_eq!(numbers(&again)[0], 2);
-    // One burst has the end of the first flight and the beginning of the second.
+    // One burst contains the end of the first flight and the beginning of the second.
     let returned = to_server(&mut pair, &[&sent[7..8], &again[..1]].concat());
     assert_eq!(shape(&returned), [(Kind::CreditReturn, 3)]);
     let next = to_client(&mut pair, &returned);
-    assert_eq!(numbers(&next), [10], "and nothing of 3 to 9 once more");
+    assert_eq!(numbers(&next), [10], "packets 3 to 9 are not sent again");
 }
 
 #[test]
 fn the_first_packet_of_a_request_is_sent_a_third_time_too() {
     let (mut pair, _, sent) = sending(8, 20);
     let gaps = to_server(&mut pair, &sent[1..]);
-    assert_eq!(gaps.len(), 7, "nothing is kept of a request whose first packet is missing");
+    assert_eq!(gaps.len(), 7, "the server keeps nothing of a request without its first packet");
     let again = to_client(&mut pair, &gaps);
     assert_eq!(numbers(&again), [0, 1, 2, 3, 4, 5, 6, 7]);
     let gaps = to_server(&mut pair, &again[1..]);
@@ -111,31 +112,31 @@ fn the_first_packet_of_a_request_is_sent_a_third_time_too() {
 }
 
 #[test]
-fn a_path_that_swallows_large_packets_is_not_flooded() {
+fn a_path_that_drops_large_packets_is_not_flooded() {
     let (mut pair, _, mut sent) = sending(8, 4);
     let mut rounds = 0;
     while !sent.is_empty() {
-        // Only the last and smallest gets through.
+        // Only the last and smallest packet arrives.
         let gaps = to_server(&mut pair, &sent[sent.len() - 1..]);
         sent = to_client(&mut pair, &gaps);
         rounds += 1;
-        assert!(rounds < 10, "it goes on for ever");
+        assert!(rounds < 10, "the roll-backs do not end");
     }
-    assert_eq!(rounds, 5, "four roll-backs, then the timeout's");
+    assert_eq!(rounds, 5, "four roll-backs, then only a timeout retransmits");
     pair.pass(ms(25));
     assert_eq!(shape(&pair.take_to_server()), [(Kind::Request, 0)]);
 }
 
 #[test]
-fn a_timeout_that_was_too_early_sends_one_packet_and_nothing_else() {
+fn a_spurious_timeout_sends_one_packet_only() {
     let (mut pair, session, sent) = sending(8, 20);
     pair.pass(ms(25));
     let probe = pair.take_to_server();
     assert_eq!(shape(&probe), [(Kind::Request, 0)]);
-    // The server was away: what it takes in at last are the packets that were sent first.
+    // The server was away. The packets that it receives first are the first copies.
     let returned = to_server(&mut pair, &sent[..6]);
     let next = to_client(&mut pair, &returned);
-    assert_eq!(numbers(&next), [8, 9, 10, 11, 12, 13], "and not 6 and 7 once more");
+    assert_eq!(numbers(&next), [8, 9, 10, 11, 12, 13], "packets 6 and 7 are not sent again");
     let counts = pair.client.stats().retransmissions;
     assert_eq!((counts.probes, counts.needless_probes, counts.packets()), (1, 1, 1));
     assert_eq!(pair.client.session_stats(session).map(|stats| stats.retransmissions), Some(counts));
@@ -144,7 +145,7 @@ fn a_timeout_that_was_too_early_sends_one_packet_and_nothing_else() {
 }
 
 #[test]
-fn the_answer_to_a_timeouts_packet_sends_what_follows_again() {
+fn the_answer_to_a_timeouts_probe_retransmits_the_following_packets() {
     let (mut pair, _, sent) = sending(8, 20);
     let returned = to_server(&mut pair, &sent[..3]);
     assert_eq!(numbers(&to_client(&mut pair, &returned)), [8, 9, 10]);
@@ -155,11 +156,11 @@ fn the_answer_to_a_timeouts_packet_sends_what_follows_again() {
     assert_eq!(numbers(&to_client(&mut pair, &returned)), [4, 5, 6, 7, 8, 9, 10, 11]);
     let counts = pair.client.stats().retransmissions;
     assert_eq!((counts.probes, counts.needless_probes, counts.after_timeout), (1, 0, 7));
-    assert_eq!(counts.packets(), 8, "no gap was seen");
+    assert_eq!(counts.packets(), 8, "all retransmissions are the timeout's, none is a gap's");
 }
 
 #[test]
-fn the_answer_to_either_copy_of_the_first_packet_sends_the_next_one_again() {
+fn the_answer_to_either_copy_of_the_first_packet_retransmits_the_next_one() {
     for is_late in [false, true] {
         let (mut pair, _, sent) = sending(8, 20);
         pair.pass(ms(25));
@@ -167,23 +168,23 @@ fn the_answer_to_either_copy_of_the_first_packet_sends_the_next_one_again() {
         let first = if is_late { &sent[..1] } else { &probe };
         let returned = to_server(&mut pair, first);
         let next = to_client(&mut pair, &returned);
-        assert_eq!(numbers(&next), [1, 8], "and one that was not sent yet");
+        assert_eq!(numbers(&next), [1, 8], "the next packet again, and one new packet");
         let second = if is_late { &sent[1..2] } else { &next[..1] };
         let returned = to_server(&mut pair, second);
         let rest = to_client(&mut pair, &returned);
         let counts = pair.client.stats().retransmissions;
         if is_late {
-            assert_eq!(numbers(&rest), [9], "what is out is late");
+            assert_eq!(numbers(&rest), [9], "the packets in flight are late, not lost");
             assert_eq!((counts.needless_probes, counts.packets()), (2, 2));
         } else {
-            assert_eq!(numbers(&rest), [2, 3, 4, 5, 6, 7, 8, 9], "what was out is lost");
+            assert_eq!(numbers(&rest), [2, 3, 4, 5, 6, 7, 8, 9], "the packets in flight were lost");
             assert_eq!((counts.needless_probes, counts.packets()), (0, 9));
         }
     }
 }
 
 #[test]
-fn a_response_packet_that_is_lost_twice_is_asked_for_a_third_time_without_a_timeout() {
+fn a_response_packet_lost_twice_is_pulled_a_third_time_without_a_timeout() {
     let (mut pair, _, sent) = pulling();
     let pull = to_client(&mut pair, &[&sent[..2], &sent[3..]].concat());
     assert_eq!(shape(&pull), [(Kind::RequestForResponse, 3)]);
@@ -197,7 +198,7 @@ fn a_response_packet_that_is_lost_twice_is_asked_for_a_third_time_without_a_time
 }
 
 #[test]
-fn a_lost_pull_is_made_good_by_the_next() {
+fn the_next_pull_replaces_a_lost_one() {
     let (mut pair, _, sent) = pulling();
     let lost = to_client(&mut pair, &sent[..4]);
     assert_eq!(numbers(&lost), [9]);
@@ -209,7 +210,7 @@ fn a_lost_pull_is_made_good_by_the_next() {
 }
 
 #[test]
-fn every_credit_return_and_every_answered_pull_gives_a_sample() {
+fn credit_returns_and_answered_pulls_give_rtt_samples() {
     let (mut pair, session, sent) = sending(8, 20);
     let rtt = |pair: &Pair, session| pair.client.session_stats(session).expect("open").rtt;
     assert_eq!(rtt(&pair, session), None);
@@ -222,7 +223,7 @@ fn every_credit_return_and_every_answered_pull_gives_a_sample() {
 }
 
 #[test]
-fn a_late_copy_of_a_credit_return_is_no_sample() {
+fn a_late_copy_of_a_credit_return_gives_no_rtt_sample() {
     let (mut pair, session, sent) = sending(8, 20);
     let returned = to_server(&mut pair, &sent[..4]);
     to_client(&mut pair, &returned);
@@ -233,7 +234,7 @@ fn a_late_copy_of_a_credit_return_is_no_sample() {
 }
 
 #[test]
-fn packets_of_one_turn_before_and_after_a_roll_back_are_told_apart() {
+fn stamps_distinguish_packets_before_and_after_a_roll_back_in_one_turn() {
     let (mut pair, _, sent) = sending(8, 20);
     let news = to_server(&mut pair, &[&sent[..4], &sent[5..]].concat());
     assert_eq!(shape(&news), [(Kind::CreditReturn, 4)]);

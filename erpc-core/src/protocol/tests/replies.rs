@@ -1,4 +1,4 @@
-//! What a client does with credit returns and with the news that its request is executing.
+//! How a client handles credit returns and `Accepted`.
 
 use super::pair::{Pair, SERVER, STRANGER, connected, header, ms, shape};
 use crate::protocol::{DropReason, EndpointConfig, SessionId};
@@ -6,7 +6,8 @@ use crate::wire::{ConnectionId, Kind, ReplyInfo};
 
 const CREDITS: u16 = 4;
 
-/// A client with 4 credits that has called with a message of `packets` packets; what it has sent.
+/// A client with 4 credits that has called with a message of `packets` packets. Returns the packets
+/// that it has sent.
 fn calling(packets: usize) -> (Pair, SessionId, Vec<Vec<u8>>) {
     let (mut pair, session) =
         Pair::connected(1_472, EndpointConfig::new().credits(CREDITS).max_credits(CREDITS));
@@ -16,7 +17,7 @@ fn calling(packets: usize) -> (Pair, SessionId, Vec<Vec<u8>>) {
     (pair, session, sent)
 }
 
-/// What the client sends on receiving a packet.
+/// The packet numbers that the client sends after it has received `packet`.
 fn sends(pair: &mut Pair, packet: &[u8]) -> Vec<u32> {
     pair.at_client(SERVER, packet);
     let sent = pair.take_to_server();
@@ -36,7 +37,7 @@ fn a_call_sends_as_many_packets_as_it_has_credits() {
 }
 
 #[test]
-fn a_credit_return_lets_as_many_packets_go_as_it_acknowledges() {
+fn a_credit_return_releases_as_many_packets_as_it_acknowledges() {
     let (mut pair, _, _) = calling(10);
     let one = pair.credit_return(0, 1).bytes();
     assert_eq!(sends(&mut pair, &one), [4]);
@@ -45,7 +46,7 @@ fn a_credit_return_lets_as_many_packets_go_as_it_acknowledges() {
 }
 
 #[test]
-fn a_credit_return_again_or_an_older_one_lets_nothing_go() {
+fn a_duplicate_or_older_credit_return_releases_no_packet() {
     let (mut pair, _, _) = calling(10);
     for next in [3, 3] {
         let bytes = pair.credit_return(0, next).bytes();
@@ -58,7 +59,7 @@ fn a_credit_return_again_or_an_older_one_lets_nothing_go() {
 }
 
 #[test]
-fn a_credit_return_beyond_what_was_sent_is_dropped() {
+fn a_credit_return_beyond_the_sent_packets_is_dropped() {
     let (mut pair, session, _) = calling(10);
     let beyond = pair.credit_return(0, 5).bytes();
     pair.client_drops(SERVER, &beyond, DropReason::Unsolicited);
@@ -66,7 +67,7 @@ fn a_credit_return_beyond_what_was_sent_is_dropped() {
 }
 
 #[test]
-fn a_credit_return_for_the_whole_request_is_dropped_since_the_response_says_that() {
+fn a_credit_return_for_the_whole_request_is_dropped() {
     let (mut pair, session, _) = calling(3);
     let all = pair.credit_return(0, 3).bytes();
     pair.client_drops(SERVER, &all, DropReason::Unsolicited);
@@ -85,16 +86,16 @@ fn a_credit_return_with_a_body_is_dropped() {
 }
 
 #[test]
-fn a_gap_rolls_back_and_sends_again_from_there() {
+fn a_gap_rolls_back_and_retransmits_from_the_gap() {
     let (mut pair, _, _) = calling(10);
     let gap = pair.gap(0, 2).bytes();
     assert_eq!(sends(&mut pair, &gap), [2, 3, 4, 5]);
     let counts = pair.client.stats().retransmissions;
-    assert_eq!((counts.after_gap, counts.packets()), (2, 2), "2 and 3 were sent before");
+    assert_eq!((counts.after_gap, counts.packets()), (2, 2), "only 2 and 3 are retransmissions");
 }
 
 #[test]
-fn a_gap_at_the_first_packet_sends_everything_again() {
+fn a_gap_at_the_first_packet_retransmits_all_packets() {
     let (mut pair, _, _) = calling(10);
     let gap = pair.gap(0, 0).bytes();
     assert_eq!(sends(&mut pair, &gap), [0, 1, 2, 3]);
@@ -105,35 +106,40 @@ fn a_gap_rolls_back_once_per_position() {
     let (mut pair, _, _) = calling(10);
     let gap = pair.gap(0, 2).bytes();
     assert_eq!(sends(&mut pair, &gap).len(), 4);
-    assert_eq!(sends(&mut pair, &gap), [], "late news of the same gap");
+    assert_eq!(sends(&mut pair, &gap), [], "a late report of the same gap");
     let next_gap = pair.gap(0, 3).bytes();
     assert_eq!(sends(&mut pair, &next_gap), [3, 4, 5, 6]);
 }
 
 #[test]
-fn progress_of_the_first_packet_after_a_timeout_asks_with_the_next_one() {
-    // The first packet has no stamp: its first copy may have come late, and so may the others.
+fn after_a_timeout_progress_of_the_first_packet_probes_with_the_next_one() {
+    // The first packet has no stamp: its first copy may have arrived late, and so may the other
+    // packets.
     let (mut pair, session, _) = calling(10);
     pair.pass(ms(25));
     assert_eq!(shape(&pair.take_to_server()), [(Kind::Request, 0)]);
-    assert_eq!(credits(&pair, session), 0, "what is out keeps its credits");
+    assert_eq!(credits(&pair, session), 0, "packets in flight keep their credits");
     let progress = pair.credit_return(0, 1).bytes();
     assert_eq!(sends(&mut pair, &progress), [1, 4]);
 }
 
 #[test]
-fn after_a_timeout_one_packet_asks_and_the_same_gap_rolls_back_again() {
+fn after_a_timeout_one_packet_probes_and_the_same_gap_rolls_back_again() {
     let (mut pair, _, _) = calling(10);
     let gap = pair.gap(0, 2).bytes();
     pair.at_client(SERVER, &gap);
     pair.take_to_server();
     pair.pass(ms(25));
-    assert_eq!(shape(&pair.take_to_server()), [(Kind::Request, 2)], "the rest may be in a queue");
+    assert_eq!(
+        shape(&pair.take_to_server()),
+        [(Kind::Request, 2)],
+        "the other packets may still be in a queue"
+    );
     assert_eq!(sends(&mut pair, &gap), [2, 3, 4, 5]);
 }
 
 #[test]
-fn a_gap_behind_everything_that_is_on_its_way_rolls_nothing_back() {
+fn a_gap_after_all_sent_packets_does_not_roll_back() {
     let (mut pair, _, _) = calling(10);
     let gap = pair.gap(0, 4).bytes();
     assert_eq!(sends(&mut pair, &gap), [4, 5, 6, 7]);
@@ -141,9 +147,9 @@ fn a_gap_behind_everything_that_is_on_its_way_rolls_nothing_back() {
 }
 
 #[test]
-fn after_a_roll_back_a_credit_return_may_be_ahead_of_what_was_sent_again() {
-    // 0 to 3 went out; the client times out and goes back to 0 with one credit, the other three held
-    // by a second call; then the credit return of the first copies comes.
+fn after_a_roll_back_a_credit_return_may_exceed_the_retransmitted_packets() {
+    // Packets 0 to 3 are in flight. The client times out and goes back to packet 0. Then the credit
+    // return for the first copies arrives.
     let (mut pair, session, _) = calling(10);
     pair.pass(ms(25));
     pair.take_to_server();
@@ -153,7 +159,7 @@ fn after_a_roll_back_a_credit_return_may_be_ahead_of_what_was_sent_again() {
 }
 
 #[test]
-fn what_is_sent_again_is_flushed_first() {
+fn the_queue_is_flushed_before_a_retransmission() {
     let (mut pair, _, _) = calling(10);
     pair.to_server.slow = true;
     let first = pair.credit_return(0, 2).bytes();
@@ -197,7 +203,7 @@ fn accepted_again_changes_nothing() {
 }
 
 #[test]
-fn accepted_for_what_was_not_completely_sent_is_dropped() {
+fn accepted_for_an_incompletely_sent_request_is_dropped() {
     let (mut pair, session, _) = calling(5);
     let accepted = pair.accepted(0).bytes();
     pair.client_drops(SERVER, &accepted, DropReason::Unsolicited);
@@ -205,7 +211,7 @@ fn accepted_for_what_was_not_completely_sent_is_dropped() {
 }
 
 #[test]
-fn accepted_while_rolled_back_ends_the_sending() {
+fn accepted_after_a_roll_back_ends_the_retransmission() {
     let (mut pair, session, _) = calling(4);
     pair.pass(ms(25));
     pair.take_to_server();
@@ -224,7 +230,7 @@ fn accepted_with_a_body_is_dropped() {
 }
 
 #[test]
-fn replies_to_old_finished_or_coming_requests_are_dropped() {
+fn replies_to_old_finished_or_future_requests_are_dropped() {
     let (mut pair, session, _) = calling(1);
     for (number, reason) in [
         (0u32.wrapping_sub(8), DropReason::OldRequest),
@@ -291,19 +297,19 @@ fn every_reply_may_change_the_window_and_0_does_not() {
     let message = pair.message(10);
     pair.call(session, 1, &message);
     pair.take_to_server();
-    // 10 of 1,024 units each are out. A window of 2 lets the next call wait.
+    // 10 packets of 1,024 units each are in flight. A window of 2 packets makes the next call wait.
     let shrunk = pair.credit_return(0, 1).aux(ReplyInfo::new(0, 2 * 1_024).to_u32()).bytes();
     pair.at_client(SERVER, &shrunk);
     pair.call(session, 2, b"waits");
     assert_eq!(pair.take_to_server().len(), 0);
     let no_change = pair.credit_return(0, 8).aux(0).bytes();
-    assert_eq!(sends(&mut pair, &no_change), [], "8 and 9 still fill the window");
+    assert_eq!(sends(&mut pair, &no_change), [], "packets 8 and 9 still fill the window");
     let last = pair.credit_return(0, 9).bytes();
-    assert_eq!(sends(&mut pair, &last), [0], "the call that waited");
+    assert_eq!(sends(&mut pair, &last), [0], "only the waiting call is sent");
 }
 
 #[test]
-fn a_credit_return_that_was_heard_before_sends_nothing_again_after_a_timeout() {
+fn a_duplicate_credit_return_after_a_timeout_retransmits_no_packet() {
     let (mut pair, _, _) = calling(10);
     let third = pair.credit_return(0, 3).bytes();
     pair.at_client(SERVER, &third);

@@ -1,4 +1,4 @@
-//! What a server does with a request packet.
+//! How a server handles request packets.
 
 use super::pair::{CLIENT, ECHO, Pair, STRANGER, connected, deferring, header, kinds, ms, shape};
 use crate::protocol::{DropReason, EndpointConfig};
@@ -10,23 +10,23 @@ fn server() -> Pair {
     deferring().0
 }
 
-/// The kinds and packet numbers that the server sends on receiving `packets` in one burst.
+/// The kinds and packet numbers that the server sends after it has received `packets` in one burst.
 fn replies(pair: &mut Pair, packets: &[Vec<u8>]) -> Vec<(Kind, u32)> {
     pair.burst_at_server(CLIENT, packets);
     shape(&pair.take_to_client())
 }
 
 #[test]
-fn a_small_request_is_handed_out_with_its_method_and_answered_by_nothing_yet() {
+fn a_small_request_reaches_the_handler_and_is_not_answered_yet() {
     let mut pair = server();
     let packet = pair.request(0, 0, b"hello").bytes();
     assert_eq!(replies(&mut pair, &[packet]), []);
-    let asked = pair.asked.pop_front().expect("handed out");
+    let asked = pair.asked.pop_front().expect("the handler received the request");
     assert_eq!((asked.method, asked.body.as_slice()), (ECHO, b"hello".as_slice()));
 }
 
 #[test]
-fn an_empty_request_is_a_request() {
+fn an_empty_request_reaches_the_handler() {
     let mut pair = server();
     let packet = pair.request(0, 0, b"").bytes();
     pair.at_server(CLIENT, &packet);
@@ -34,7 +34,7 @@ fn an_empty_request_is_a_request() {
 }
 
 #[test]
-fn packets_in_order_are_answered_by_credit_returns_that_name_the_next() {
+fn packets_in_order_are_answered_by_credit_returns_that_name_the_next_packet() {
     let mut pair = server();
     let message = pair.message(3);
     for (packet, expected) in
@@ -55,7 +55,7 @@ fn a_burst_is_answered_by_one_credit_return() {
 }
 
 #[test]
-fn a_packet_again_while_receiving_is_dropped_and_its_credit_returned() {
+fn a_duplicate_packet_while_receiving_is_dropped_and_its_credit_returned() {
     let mut pair = server();
     let message = pair.message(3);
     let first = pair.request(0, 0, &message).bytes();
@@ -68,7 +68,7 @@ fn a_packet_again_while_receiving_is_dropped_and_its_credit_returned() {
 }
 
 #[test]
-fn a_request_again_while_executing_is_answered_accepted_and_not_handed_out() {
+fn a_duplicate_request_while_executing_is_answered_accepted_and_not_executed() {
     let mut pair = server();
     let packet = pair.request(0, 0, b"once").bytes();
     pair.at_server(CLIENT, &packet);
@@ -78,7 +78,7 @@ fn a_request_again_while_executing_is_answered_accepted_and_not_handed_out() {
 }
 
 #[test]
-fn a_request_again_after_its_response_gets_the_response_again_and_is_not_handed_out() {
+fn a_duplicate_request_after_its_response_gets_the_response_again() {
     let mut pair = server();
     let packet = pair.request(0, 0, b"once").bytes();
     pair.at_server(CLIENT, &packet);
@@ -90,7 +90,7 @@ fn a_request_again_after_its_response_gets_the_response_again_and_is_not_handed_
 }
 
 #[test]
-fn packets_again_after_the_response_bring_it_again_once_in_a_quarter_of_the_timeout() {
+fn duplicates_after_the_response_get_it_once_per_quarter_of_the_timeout() {
     let mut pair = server();
     let message = pair.message(3);
     let packets: Vec<_> = (0..3).map(|packet| pair.request(0, packet, &message).bytes()).collect();
@@ -100,19 +100,23 @@ fn packets_again_after_the_response_bring_it_again_once_in_a_quarter_of_the_time
     assert_eq!(
         replies(&mut pair, &packets),
         [(Kind::Response, 0)],
-        "one for a roll-back that crossed it"
+        "one copy, for a roll-back that crossed the response"
     );
     pair.pass(ms(1));
     assert_eq!(
         replies(&mut pair, &packets[1..]),
         [],
-        "nobody can have missed the answer to the first"
+        "the answer to the first packet may still be in flight"
     );
     pair.pass(ms(1));
-    assert_eq!(replies(&mut pair, &packets[2..]), [(Kind::Response, 0)], "any of them asks for it");
+    assert_eq!(
+        replies(&mut pair, &packets[2..]),
+        [(Kind::Response, 0)],
+        "any packet of the request asks for the response"
+    );
 }
 
-/// A request in each slot, and a burst of four copies of each.
+/// A request for each slot, and a burst of four copies of each.
 fn copies(pair: &Pair) -> [Vec<Vec<u8>>; 2] {
     let requests: Vec<_> = (0..8).map(|slot| pair.request(slot, 0, b"once").bytes()).collect();
     let burst = requests.iter().cycle().take(32).cloned().collect();
@@ -129,15 +133,15 @@ fn a_burst_of_copies_brings_one_response_per_slot_and_one_flush() {
     pair.take_to_client();
     let before = pair.to_client.flushes;
     assert_eq!(replies(&mut pair, &burst), [(Kind::Response, 0); 8]);
-    assert_eq!(pair.to_client.flushes - before, 1, "it lets go of all of them");
+    assert_eq!(pair.to_client.flushes - before, 1, "one flush releases all responses");
     assert_eq!(pair.server.stats().repeated_responses, 8);
-    assert_eq!(replies(&mut pair, &burst), [], "however many bursts they come in");
+    assert_eq!(replies(&mut pair, &burst), [], "further bursts bring no more copies");
     pair.pass(ms(2));
     assert_eq!(replies(&mut pair, &burst), [(Kind::Response, 0); 8]);
 }
 
 #[test]
-fn copies_of_a_request_whose_response_no_queue_reads_flush_nothing() {
+fn copies_of_a_request_whose_response_no_queue_reads_do_not_flush() {
     let mut pair = server();
     let [requests, burst] = copies(&pair);
     pair.burst_at_server(CLIENT, &requests);
@@ -150,20 +154,20 @@ fn copies_of_a_request_whose_response_no_queue_reads_flush_nothing() {
 }
 
 #[test]
-fn a_burst_of_copies_of_requests_that_execute_brings_one_accepted_per_slot() {
+fn a_burst_of_copies_of_executing_requests_brings_one_accepted_per_slot() {
     let mut pair = server();
     let [requests, burst] = copies(&pair);
     pair.burst_at_server(CLIENT, &requests);
     assert_eq!(replies(&mut pair, &burst), [(Kind::Accepted, 0); 8]);
     assert_eq!(replies(&mut pair, &burst), []);
     let cancel = pair.cancelled(0).bytes();
-    assert_eq!(replies(&mut pair, &[cancel]).len(), 1, "a cancel is answered, so soon, too");
+    assert_eq!(replies(&mut pair, &[cancel]).len(), 1, "a cancel is answered even so soon");
     pair.pass(ms(2));
     assert_eq!(replies(&mut pair, &burst), [(Kind::Accepted, 0); 8]);
 }
 
 #[test]
-fn a_response_is_not_sent_again_while_the_queue_reads_its_first_copy() {
+fn a_response_is_not_resent_while_the_queue_reads_its_first_copy() {
     let mut pair = server();
     let packet = pair.request(0, 0, b"once").bytes();
     pair.at_server(CLIENT, &packet);
@@ -171,11 +175,11 @@ fn a_response_is_not_sent_again_while_the_queue_reads_its_first_copy() {
     pair.answer(b"the answer");
     let before = pair.to_client.flushes;
     pair.at_server(CLIENT, &packet);
-    assert!(pair.to_client.flushes > before, "flushed in between");
+    assert!(pair.to_client.flushes > before, "the queue must be flushed before the second copy");
 }
 
 #[test]
-fn a_request_again_after_done_is_dropped_in_silence() {
+fn a_duplicate_request_after_done_is_dropped_without_an_answer() {
     let mut pair = server();
     let packet = pair.request(0, 0, b"once").bytes();
     pair.at_server(CLIENT, &packet);
@@ -188,7 +192,7 @@ fn a_request_again_after_done_is_dropped_in_silence() {
 }
 
 #[test]
-fn the_next_request_in_the_slot_takes_the_place_of_a_response() {
+fn the_next_request_in_the_slot_releases_the_response() {
     let mut pair = server();
     let (first, next) = (pair.request(0, 0, b"first").bytes(), pair.request(8, 0, b"next").bytes());
     pair.at_server(CLIENT, &first);
@@ -242,7 +246,7 @@ fn slots_are_independent_and_complete_in_any_order() {
 
 #[test]
 fn request_numbers_wrap_around() {
-    // The serial comparison, where the number overflows: 2^32 - 8 is the predecessor of 0 in slot 0.
+    // The serial comparison at the overflow: 2^32 - 8 precedes 0 in slot 0.
     let mut pair = server();
     let packet = pair.request(0, 0, b"the first number follows 2^32 - 8").bytes();
     pair.at_server(CLIENT, &packet);
@@ -252,7 +256,7 @@ fn request_numbers_wrap_around() {
 }
 
 #[test]
-fn when_the_first_packet_is_lost_the_second_asks_for_it() {
+fn when_the_first_packet_is_lost_the_second_causes_a_gap_report() {
     let mut pair = server();
     let message = pair.message(3);
     let second = pair.request(0, 1, &message).bytes();
@@ -260,12 +264,16 @@ fn when_the_first_packet_is_lost_the_second_asks_for_it() {
     let gap = pair.take_to_client();
     assert_eq!(shape(&gap), [(Kind::CreditReturn, 0)]);
     let stamp = Stamp::at(pair.now).to_u32();
-    assert_eq!(header(&gap[0]).size, stamp | 1, "a gap, and what told of it");
-    assert_eq!(pair.server.pool_stats().in_use, 0, "nothing is kept");
+    assert_eq!(
+        header(&gap[0]).size,
+        stamp | 1,
+        "a gap, and the stamp of the packet that revealed it"
+    );
+    assert_eq!(pair.server.pool_stats().in_use, 0, "the server keeps no memory");
 }
 
 #[test]
-fn when_a_later_packet_is_lost_the_burst_behind_it_asks_for_it_once() {
+fn when_a_later_packet_is_lost_the_burst_after_it_causes_one_gap_report() {
     let mut pair = server();
     let message = pair.message(6);
     let burst: Vec<_> =
@@ -274,18 +282,22 @@ fn when_a_later_packet_is_lost_the_burst_behind_it_asks_for_it_once() {
     let answer = pair.take_to_client();
     assert_eq!(shape(&answer), [(Kind::CreditReturn, 2)]);
     let stamp = Stamp::at(pair.now).to_u32();
-    assert_eq!(header(&answer[0]).size, stamp | 1, "a gap, and what told of it");
+    assert_eq!(
+        header(&answer[0]).size,
+        stamp | 1,
+        "a gap, and the stamp of the packet that revealed it"
+    );
     assert_eq!(pair.server.stats().dropped(DropReason::OutOfOrder), 3);
 }
 
 #[test]
-fn a_whole_request_whose_handler_takes_its_time_gives_back_all_credits_but_one() {
+fn a_complete_request_with_a_slow_handler_returns_all_credits_but_one() {
     let mut pair = server();
     let message = pair.message(4);
     let burst: Vec<_> = (0..4).map(|packet| pair.request(0, packet, &message).bytes()).collect();
     pair.burst_at_server(CLIENT, &burst);
     assert_eq!(shape(&pair.take_to_client()), [(Kind::CreditReturn, 3)]);
-    // One that is answered at once needs none.
+    // A request that is answered immediately needs no credit return.
     let mut pair = server();
     pair.echo = true;
     pair.burst_at_server(CLIENT, &burst);
@@ -293,7 +305,7 @@ fn a_whole_request_whose_handler_takes_its_time_gives_back_all_credits_but_one()
 }
 
 #[test]
-fn a_gap_is_closed_by_the_missing_packet_and_those_behind_it() {
+fn a_gap_is_closed_by_the_missing_packet_and_the_later_ones() {
     let mut pair = server();
     let message = pair.message(4);
     for packet in [0, 2, 3, 1, 2, 3] {
@@ -317,11 +329,11 @@ fn a_packet_with_another_size_or_method_than_its_request_is_dropped() {
         let bytes = pair.request(0, packet, &message).bytes();
         pair.at_server(CLIENT, &bytes);
     }
-    assert_eq!(pair.asked[0].body, message, "the request goes on");
+    assert_eq!(pair.asked[0].body, message, "the request continues");
 }
 
 #[test]
-fn sizes_that_contradict_each_other_are_dropped() {
+fn packets_with_contradicting_sizes_are_dropped() {
     let mut pair = server();
     let message = pair.message(2);
     let honest = pair.request(0, 0, b"12345");
@@ -353,7 +365,7 @@ fn a_request_larger_than_the_limit_is_dropped() {
 }
 
 #[test]
-fn a_cut_packet_is_dropped_at_every_length() {
+fn a_truncated_packet_is_dropped_at_every_length() {
     let mut pair = server();
     let packet = pair.request(0, 0, b"12345").bytes();
     for len in 0..packet.len() {
@@ -364,7 +376,7 @@ fn a_cut_packet_is_dropped_at_every_length() {
 }
 
 #[test]
-fn other_versions_are_dropped() {
+fn packets_of_other_versions_are_dropped() {
     let mut pair = server();
     let packet = pair.request(0, 0, b"12345").bytes();
     for bit in [0, 1] {
@@ -376,7 +388,7 @@ fn other_versions_are_dropped() {
 }
 
 #[test]
-fn a_connection_id_with_any_other_bit_names_nothing() {
+fn a_connection_id_with_any_bit_flipped_matches_no_session() {
     let mut pair = server();
     for bit in 8..64 {
         let forged = ConnectionId::from_u64(pair.server_id.to_u64() ^ 1 << bit);
@@ -415,7 +427,7 @@ fn a_request_of_a_closed_session_is_dropped() {
 }
 
 #[test]
-fn a_request_of_an_earlier_session_in_the_same_place_is_dropped() {
+fn a_request_of_an_earlier_session_at_the_same_index_is_dropped() {
     let (mut pair, session) = connected();
     let packet = pair.request(0, 0, b"late").bytes();
     let earlier = pair.server_id;
@@ -427,7 +439,7 @@ fn a_request_of_an_earlier_session_in_the_same_place_is_dropped() {
 }
 
 #[test]
-fn a_failure_is_sent_again_like_a_response() {
+fn a_failure_is_resent_like_a_response() {
     let mut pair = server();
     let packet = pair.request(0, 0, b"fail").bytes();
     pair.at_server(CLIENT, &packet);

@@ -1,4 +1,4 @@
-//! What a client does with responses and failures.
+//! How a client handles responses and failures.
 
 use super::pair::{Outcome, Pair, SERVER, STRANGER, Side, connected, header, ms, pattern, shape};
 use crate::protocol::{CallError, Cause, DropReason, EndpointConfig, SessionId};
@@ -10,7 +10,8 @@ fn calling() -> (Pair, SessionId) {
     called_with(EndpointConfig::new(), 1)
 }
 
-/// A client that has called with a message of `packets` packets, which are off the wire.
+/// A client that has called with a message of `packets` packets; its packets are taken off the
+/// wire.
 fn called_with(config: EndpointConfig, packets: usize) -> (Pair, SessionId) {
     let (mut pair, session) = Pair::connected(1_472, config);
     let message = pair.message(packets);
@@ -19,7 +20,7 @@ fn called_with(config: EndpointConfig, packets: usize) -> (Pair, SessionId) {
     (pair, session)
 }
 
-/// The ranges of response packets that the client asks for.
+/// The pulls that the client sends: first packet and count.
 fn pulls(pair: &mut Pair) -> Vec<(u32, u32)> {
     let sent = pair.take_to_server();
     assert!(
@@ -49,7 +50,7 @@ fn a_response_completes_its_call_and_frees_everything() {
 }
 
 #[test]
-fn an_empty_response_is_a_response() {
+fn an_empty_response_completes_its_call() {
     let (mut pair, _) = calling();
     let response = pair.response(0, 0, b"").bytes();
     pair.at_client(SERVER, &response);
@@ -57,7 +58,7 @@ fn an_empty_response_is_a_response() {
 }
 
 #[test]
-fn a_response_again_is_dropped_and_the_call_completes_once() {
+fn a_duplicate_response_is_dropped_and_the_call_completes_once() {
     let (mut pair, _) = calling();
     let response = pair.response(0, 0, b"answer").bytes();
     pair.at_client(SERVER, &response);
@@ -95,7 +96,7 @@ fn a_response_acknowledges_every_packet_of_the_request() {
 }
 
 #[test]
-fn a_response_to_a_request_that_was_not_completely_sent_is_dropped() {
+fn a_response_to_an_incompletely_sent_request_is_dropped() {
     let (mut pair, _) = called_with(EndpointConfig::new().credits(4).max_credits(4), 5);
     let response = pair.response(0, 0, b"too soon").bytes();
     pair.client_drops(SERVER, &response, DropReason::Unsolicited);
@@ -103,8 +104,9 @@ fn a_response_to_a_request_that_was_not_completely_sent_is_dropped() {
 }
 
 #[test]
-fn a_response_after_a_timeout_to_what_was_sent_before_is_taken() {
-    // Everything was sent once; the client has gone back and sent less since.
+fn a_response_to_the_first_copies_is_accepted_after_a_timeout() {
+    // Every packet was sent once. The client has gone back since, and has retransmitted fewer
+    // packets.
     let (mut pair, session) = called_with(EndpointConfig::new().credits(4).max_credits(4), 6);
     let more = pair.credit_return(0, 3).bytes();
     pair.at_client(SERVER, &more);
@@ -116,7 +118,7 @@ fn a_response_after_a_timeout_to_what_was_sent_before_is_taken() {
 }
 
 #[test]
-fn a_response_whose_size_lies_is_dropped() {
+fn a_response_with_a_wrong_size_is_dropped() {
     let (mut pair, _) = calling();
     let honest = pair.response(0, 0, b"12345");
     let eager = pair.terms.eager;
@@ -135,7 +137,7 @@ fn a_response_whose_size_lies_is_dropped() {
 }
 
 #[test]
-fn a_cut_response_is_dropped_at_every_length() {
+fn a_truncated_response_is_dropped_at_every_length() {
     let (mut pair, _) = calling();
     let response = pair.response(0, 0, b"12345").bytes();
     for len in 0..response.len() {
@@ -154,7 +156,7 @@ fn a_later_response_packet_before_the_first_is_dropped() {
 }
 
 #[test]
-fn the_rest_of_a_large_response_is_asked_for_at_the_end_of_the_burst() {
+fn the_rest_of_a_large_response_is_pulled_at_the_end_of_the_burst() {
     let (mut pair, _) = calling();
     let message = pair.message(5);
     let first = pair.response(0, 0, &message).bytes();
@@ -169,7 +171,7 @@ fn the_rest_of_a_large_response_is_asked_for_at_the_end_of_the_burst() {
 }
 
 #[test]
-fn a_response_beyond_the_credits_is_asked_for_half_a_window_at_a_time() {
+fn a_response_beyond_the_credits_is_pulled_in_halves_of_the_credits() {
     let (mut pair, _) = called_with(EndpointConfig::new().credits(4).max_credits(4), 1);
     let message = pair.message(10);
     let mut asked = Vec::new();
@@ -183,7 +185,7 @@ fn a_response_beyond_the_credits_is_asked_for_half_a_window_at_a_time() {
 }
 
 #[test]
-fn a_response_packet_again_is_dropped() {
+fn a_duplicate_response_packet_is_dropped() {
     let (mut pair, session) = calling();
     let message = pair.message(5);
     for packet in 0..3 {
@@ -194,12 +196,12 @@ fn a_response_packet_again_is_dropped() {
     assert_eq!(
         pair.client.session_stats(session).expect("open").credits,
         30,
-        "two are still on their way"
+        "two packets are still in flight"
     );
 }
 
 #[test]
-fn a_response_packet_that_was_not_asked_for_is_dropped() {
+fn a_response_packet_that_was_not_pulled_is_dropped() {
     let (mut pair, _) = called_with(EndpointConfig::new().credits(2).max_credits(2), 1);
     let message = pair.message(10);
     let first = pair.response(0, 0, &message).bytes();
@@ -229,11 +231,11 @@ fn a_response_packet_of_another_message_is_dropped() {
         let bytes = pair.response(0, packet, &message).bytes();
         pair.at_client(SERVER, &bytes);
     }
-    assert_eq!(pair.outcome().result, Ok(message), "the response goes on");
+    assert_eq!(pair.outcome().result, Ok(message), "the response continues");
 }
 
 #[test]
-fn a_gap_in_the_response_asks_again_from_there_once() {
+fn a_gap_in_the_response_is_pulled_again_once() {
     let (mut pair, _) = calling();
     let message = pair.message(8);
     for packet in [0, 1] {
@@ -246,12 +248,8 @@ fn a_gap_in_the_response_asks_again_from_there_once() {
     assert_eq!(pulls(&mut pair), [(2, 6)]);
     let further = pair.response(0, 4, &message).bytes();
     pair.client_drops(SERVER, &further, DropReason::OutOfOrder);
-    assert_eq!(pulls(&mut pair), [], "asked already");
-    assert_eq!(
-        pair.client.stats().retransmissions.after_gap,
-        6,
-        "packets that were asked for twice"
-    );
+    assert_eq!(pulls(&mut pair), [], "the client has asked already");
+    assert_eq!(pair.client.stats().retransmissions.after_gap, 6, "six packets were pulled twice");
 }
 
 #[test]
@@ -280,7 +278,7 @@ fn a_declared_size_of_4_gib_allocates_nothing() {
 }
 
 #[test]
-fn a_call_of_which_nothing_is_lost_costs_no_flush_and_counts_once() {
+fn a_call_without_loss_costs_no_flush_and_is_counted_once() {
     let (mut pair, session) = connected();
     for (token, len) in [(0, 8), (1, 2_000), (2, 100_000)] {
         pair.call(session, token, &pattern(token, len));
@@ -293,7 +291,7 @@ fn a_call_of_which_nothing_is_lost_costs_no_flush_and_counts_once() {
 }
 
 #[test]
-fn when_there_is_no_memory_for_the_response_the_call_ends_and_says_that_it_was_executed() {
+fn a_call_without_memory_for_its_response_ends_as_executed() {
     let (mut pair, session) = called_with(EndpointConfig::new().memory_limit(40_000), 1);
     let message = pair.message(60);
     for packet in 0..60 {
@@ -319,7 +317,7 @@ fn a_failure_ends_the_call_with_its_status() {
 }
 
 #[test]
-fn a_failure_may_come_before_the_request_is_whole() {
+fn a_failure_may_arrive_before_the_request_is_completely_sent() {
     let (mut pair, session) = called_with(EndpointConfig::new().credits(4).max_credits(4), 10);
     let failure =
         pair.response(0, 0, &status(Code::ResourceExhausted, "full")).kind(Kind::Failure).bytes();
@@ -329,7 +327,7 @@ fn a_failure_may_come_before_the_request_is_whole() {
 }
 
 #[test]
-fn a_failure_before_anything_was_sent_is_dropped() {
+fn a_failure_for_an_unsent_request_is_dropped() {
     let (mut pair, session) = called_with(EndpointConfig::new().credits(1).max_credits(1), 2);
     pair.call(session, 2, b"waits for a credit");
     let failure = pair.response(1, 0, &status(Code::Internal, "lie")).kind(Kind::Failure).bytes();
@@ -337,7 +335,7 @@ fn a_failure_before_anything_was_sent_is_dropped() {
 }
 
 #[test]
-fn a_failure_of_several_packets_is_put_together() {
+fn a_failure_of_several_packets_is_assembled() {
     let (mut pair, _) = calling();
     let details = vec![7; 3_000];
     let mut bytes = Vec::new();
@@ -354,7 +352,7 @@ fn a_failure_of_several_packets_is_put_together() {
 }
 
 #[test]
-fn a_failure_whose_body_is_no_status_is_still_a_failure() {
+fn a_failure_without_a_valid_status_is_still_a_failure() {
     let (mut pair, _) = calling();
     let failure = pair.response(0, 0, b"").kind(Kind::Failure).bytes();
     pair.at_client(SERVER, &failure);
@@ -363,31 +361,35 @@ fn a_failure_whose_body_is_no_status_is_still_a_failure() {
 }
 
 #[test]
-fn a_request_that_was_sent_again_is_flushed_before_it_is_the_users_again() {
+fn a_retransmitted_request_is_flushed_before_it_is_returned_to_the_user() {
     let (mut pair, _) = calling();
     pair.to_server.slow = true;
     pair.pass(ms(25));
-    // The second copy sits in the queue; `Pair` writes into the request as soon as it has it.
+    // The second copy is in the queue; `Pair` overwrites the request as soon as it gets it back.
     let response = pair.response(0, 0, b"answer").bytes();
     pair.at_client(SERVER, &response);
     assert_eq!(pair.outcomes.len(), 1);
 }
 
 #[test]
-fn a_finished_call_lets_the_next_in_line_go() {
+fn a_finished_call_frees_its_slot_for_the_next_call() {
     let (mut pair, session) = calling();
     for token in 2..=9 {
         pair.call(session, token, &[token as u8]);
     }
-    assert_eq!(pair.take_to_server().len(), 7, "one waits for a slot");
+    assert_eq!(pair.take_to_server().len(), 7, "one call waits for a slot");
     let response = pair.response(3, 0, b"out of order").bytes();
     pair.at_client(SERVER, &response);
     let sent = pair.take_to_server();
-    assert_eq!((sent.len(), header(&sent[0]).request.to_u32()), (1, 11), "in the slot of number 3");
+    assert_eq!(
+        (sent.len(), header(&sent[0]).request.to_u32()),
+        (1, 11),
+        "the queued call gets the slot of number 3"
+    );
 }
 
 #[test]
-fn a_status_longer_than_the_client_takes_comes_without_its_words() {
+fn a_status_longer_than_the_clients_limit_arrives_with_a_shorter_message() {
     let side = Side::new(1_472);
     let small = EndpointConfig::new().max_message(100);
     let (mut pair, session) = Pair::of(side.clone().config(small), side).and_connected();
@@ -397,7 +399,7 @@ fn a_status_longer_than_the_client_takes_comes_without_its_words() {
     let words = "so many words that the client has no room for them: it takes a hundred bytes and no more, whatever they say";
     pair.answer_failure(Code::NotFound, words);
     pair.settle();
-    let CallError::Status(status) = pair.error() else { panic!("a status") };
+    let CallError::Status(status) = pair.error() else { panic!("not a status") };
     assert_eq!(status.code(), Code::NotFound);
     assert!(status.message().len() < words.len(), "{}", status.message());
 }

@@ -1,4 +1,4 @@
-//! When the client sends again, and how it learns how long to wait.
+//! When the client retransmits, and how it computes the timeout.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use crate::protocol::{DropReason, EndpointConfig, Retransmissions, SessionId};
 use crate::transport::ChargeModel;
 use crate::wire::{Kind, ReplyInfo};
 
-/// The times from now at which the client sends something, within `time`, nothing being delivered.
+/// The packets that the client sends within `time` if nothing is delivered: kinds, and times from
+/// now in ms.
 fn sends_within(pair: &mut Pair, time: Duration) -> Vec<(u64, Kind)> {
     let start = pair.now;
     let mut sent = Vec::new();
@@ -20,7 +21,7 @@ fn sends_within(pair: &mut Pair, time: Duration) -> Vec<(u64, Kind)> {
     sent
 }
 
-/// One call whose response takes `trip`, of which the server says it spent `processing`.
+/// One call whose response arrives after `trip` and reports `processing` as the server's time.
 fn round_trip(pair: &mut Pair, session: SessionId, trip: Duration, processing: Duration) {
     pair.call(session, 0, b"ping");
     let sent = pair.take_to_server();
@@ -37,16 +38,17 @@ fn rtt(pair: &Pair, session: SessionId) -> Option<Duration> {
 }
 
 #[test]
-fn what_is_not_answered_is_sent_again_with_pauses_that_double_up_to_half_a_second() {
+fn an_unanswered_call_is_retransmitted_with_pauses_that_double_up_to_half_a_second() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"?");
     pair.take_to_server();
     let sent = sends_within(&mut pair, ms(2_500));
     let requests: Vec<u64> =
         sent.iter().filter(|(_, kind)| *kind == Kind::Request).map(|(at, _)| *at).collect();
-    // Each up to a quarter longer, so that clients that lost to the same queue do not come back in step.
+    // Each pause is up to a quarter longer, so that clients that lost packets in the same queue do
+    // not retransmit in step.
     let pauses: Vec<u64> = requests.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert_eq!(requests[0], 20, "the first is exact");
+    assert_eq!(requests[0], 20, "the first timeout is exact");
     for (pause, doubled) in pauses.iter().zip([40, 80, 160, 320, 500, 500, 500]) {
         assert!((doubled..=doubled * 5 / 4 + 1).contains(pause), "{pauses:?}");
     }
@@ -57,7 +59,7 @@ fn what_is_not_answered_is_sent_again_with_pauses_that_double_up_to_half_a_secon
 }
 
 #[test]
-fn from_the_second_timeout_on_the_server_is_asked_whether_it_knows_the_session() {
+fn from_the_second_timeout_on_the_client_also_pings_the_server() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"?");
     pair.take_to_server();
@@ -69,7 +71,7 @@ fn from_the_second_timeout_on_the_server_is_asked_whether_it_knows_the_session()
 }
 
 #[test]
-fn progress_ends_the_doubling() {
+fn progress_ends_the_backoff() {
     let (mut pair, session) =
         Pair::connected(1_472, EndpointConfig::new().credits(2).max_credits(2));
     let message = pair.message(6);
@@ -109,17 +111,20 @@ fn the_timeout_follows_measured_round_trips_down_to_the_floor() {
 }
 
 #[test]
-fn the_servers_processing_time_is_no_part_of_the_round_trip() {
+fn the_servers_processing_time_is_not_part_of_the_round_trip() {
     let (mut pair, session) = connected();
     for _ in 0..50 {
         round_trip(&mut pair, session, ms(15), Duration::from_micros(14_900));
     }
     let rtt = rtt(&pair, session).expect("measured").as_micros();
-    assert!((100..130).contains(&rtt), "{rtt} us; the wire's processing time is exact to 0.1 %");
+    assert!(
+        (100..130).contains(&rtt),
+        "{rtt} us; the processing time on the wire is exact to 0.2 %"
+    );
 }
 
 #[test]
-fn a_server_that_claims_more_processing_time_than_there_was_does_no_harm() {
+fn a_server_that_claims_too_much_processing_time_does_no_harm() {
     let (mut pair, session) = connected();
     for _ in 0..10 {
         round_trip(&mut pair, session, ms(1), Duration::from_secs(4_000));
@@ -127,12 +132,17 @@ fn a_server_that_claims_more_processing_time_than_there_was_does_no_harm() {
     pair.pass(ms(100));
     pair.call(session, 1, b"?");
     pair.take_to_server();
-    assert_eq!(sends_within(&mut pair, ms(60))[0].0, 45, "the floor, and eight times that at most");
+    assert_eq!(
+        sends_within(&mut pair, ms(60))[0].0,
+        45,
+        "the timeout is at most the floor plus eight floors"
+    );
 }
 
-/// One call after the other to a server that looks at its queue 2 ms after the request has come, forty times the floor.
+/// One call after the other to a server that reads its queue 2 ms after the request has arrived,
+/// forty times the timeout floor.
 #[test]
-fn a_server_that_is_away_as_usual_is_not_asked_whether_it_is_there() {
+fn a_server_with_its_usual_delay_is_not_probed() {
     let micros = Duration::from_micros;
     let (mut pair, session) = Pair::connected(1_472, EndpointConfig::new().min_rto(micros(50)));
     pair.echo = false;
@@ -143,10 +153,11 @@ fn a_server_that_is_away_as_usual_is_not_asked_whether_it_is_there() {
             pair.pass(micros(20));
             sent.extend(pair.take_to_server());
         }
-        // The first one is before all measurements, and the second says how long it takes.
+        // The first call has no measured round trip yet; the second one measures the server's usual
+        // delay.
         assert_eq!(sent.len() > 1, call == 1, "call {call} was sent {} times", sent.len());
         pair.server_wait.absence = 2_000_000;
-        // Its handler runs in its loop, before the copies are looked at.
+        // The handler runs in the server's loop, before the server reads the copies.
         pair.at_server(CLIENT, &sent[0]);
         pair.answer(b"at last");
         pair.burst_at_server(CLIENT, &sent[1..]);
@@ -157,7 +168,7 @@ fn a_server_that_is_away_as_usual_is_not_asked_whether_it_is_there() {
 }
 
 #[test]
-fn a_handler_that_takes_its_usual_time_is_not_asked_whether_it_is_there() {
+fn a_handler_that_takes_its_usual_time_is_not_probed() {
     let (mut pair, session) = deferring();
     for call in 0..20 {
         let before = pair.client.stats().retransmissions.probes;
@@ -176,12 +187,12 @@ fn a_handler_that_takes_its_usual_time_is_not_asked_whether_it_is_there() {
     let again = sends_within(&mut pair, ms(60))[0].0;
     assert!(
         (30..45).contains(&again),
-        "what is lost is sent again a little after that: {again} ms"
+        "a lost call is retransmitted soon after the usual time: {again} ms"
     );
 }
 
 #[test]
-fn what_was_sent_again_gives_no_sample() {
+fn a_retransmitted_call_gives_no_rtt_sample() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"?");
     pair.pass(ms(25));
@@ -195,7 +206,7 @@ fn a_path_that_has_become_longer_than_the_timeout_is_measured_again() {
     for _ in 0..100 {
         round_trip(&mut pair, session, ms(1), Duration::ZERO);
     }
-    // 6 ms after which it is sent again, and answers that take 30.
+    // The timeout is 6 ms, and answers now take 30 ms.
     let timeouts: Vec<_> = (0..20)
         .map(|token| {
             let before = pair.client.stats().retransmissions.probes;
@@ -209,12 +220,13 @@ fn a_path_that_has_become_longer_than_the_timeout_is_measured_again() {
             pair.client.stats().retransmissions.probes - before
         })
         .collect();
-    // After 6 ms and 12 more; after 24; and then not any more.
+    // The first call is probed after 6 ms and 12 ms later, the second after 24 ms, the others
+    // never.
     assert_eq!(timeouts, [[2, 1].as_slice(), &[0; 18]].concat());
 }
 
 #[test]
-fn what_was_accepted_gives_no_sample() {
+fn an_accepted_call_gives_no_rtt_sample() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"?");
     let accepted = pair.accepted(0).bytes();
@@ -230,13 +242,13 @@ fn a_lost_response_costs_one_timeout_and_no_second_execution() {
     pair.call(session, 1, b"once");
     let request = pair.take_to_server();
     pair.burst_at_server(CLIENT, &request);
-    assert_eq!(pair.take_to_client().len(), 1, "lost");
+    assert_eq!(pair.take_to_client().len(), 1, "the packet is lost");
     pair.live(ms(21));
     assert_eq!((pair.outcome().result, pair.executed), (Ok(b"once".to_vec()), 1));
 }
 
 #[test]
-fn a_lost_pull_is_sent_again_after_a_timeout() {
+fn a_lost_pull_is_retransmitted_after_a_timeout() {
     let (mut pair, session) = connected();
     let message = pair.message(10);
     pair.call(session, 1, &message);
@@ -244,13 +256,17 @@ fn a_lost_pull_is_sent_again_after_a_timeout() {
     pair.burst_at_server(CLIENT, &request);
     let response = pair.take_to_client();
     pair.burst_at_client(SERVER, &response);
-    assert_eq!(shape(&pair.take_to_server()), [(Kind::RequestForResponse, 1)], "lost");
+    assert_eq!(
+        shape(&pair.take_to_server()),
+        [(Kind::RequestForResponse, 1)],
+        "the packet is lost"
+    );
     assert_eq!(sends_within(&mut pair, ms(30)), [(20, Kind::RequestForResponse)]);
     assert_eq!(pair.client.stats().retransmissions.probes, 1);
 }
 
 #[test]
-fn the_lost_tail_of_a_response_is_asked_for_again_after_a_timeout() {
+fn the_lost_tail_of_a_response_is_pulled_again_after_a_timeout() {
     let (mut pair, session) = connected();
     let message = pair.message(10);
     pair.call(session, 1, &message);
@@ -264,14 +280,14 @@ fn the_lost_tail_of_a_response_is_asked_for_again_after_a_timeout() {
     pair.pass(ms(21));
     let again = pair.take_to_server();
     assert_eq!(shape(&again), [(Kind::RequestForResponse, 7)]);
-    assert_eq!(header(&again[0]).size, 1, "the rest may be in a queue");
+    assert_eq!(header(&again[0]).size, 1, "the other packets may still be in a queue");
     pair.burst_at_server(CLIENT, &again);
     pair.settle();
     assert_eq!(pair.outcome().result, Ok(message));
 }
 
 #[test]
-fn a_pull_that_follows_a_long_execution_is_sent_again_after_a_timeout_too() {
+fn a_pull_after_a_long_execution_is_retransmitted_after_a_timeout_too() {
     let (mut pair, session) = deferring();
     pair.call(session, 1, b"slow");
     pair.live(ms(1_000));
@@ -279,13 +295,14 @@ fn a_pull_that_follows_a_long_execution_is_sent_again_after_a_timeout_too() {
     pair.answer(&message);
     let first = pair.take_to_client();
     pair.burst_at_client(SERVER, &first);
-    assert_eq!(kinds(&pair.take_to_server()), [Kind::RequestForResponse], "lost");
+    assert_eq!(kinds(&pair.take_to_server()), [Kind::RequestForResponse], "the packet is lost");
     assert_eq!(sends_within(&mut pair, ms(100))[0], (20, Kind::RequestForResponse));
 }
 
 #[test]
-fn a_call_that_had_to_wait_is_sent_again_one_timeout_after_it_was_sent() {
-    // The server's window holds one packet; calls on three sessions have it one after the other.
+fn a_call_that_waited_is_retransmitted_one_timeout_after_it_was_sent() {
+    // The server's window holds one packet, so the calls of the three sessions are sent one after
+    // the other.
     let side = Side::new(1_472);
     let mut pair = Pair::of(side.clone(), side.queue(ChargeModel::Ring, 2_048));
     let sessions = [pair.open(), pair.open(), pair.open()];
@@ -300,17 +317,17 @@ fn a_call_that_had_to_wait_is_sent_again_one_timeout_after_it_was_sent() {
         let response = pair.take_to_client();
         pair.burst_at_client(SERVER, &response);
     }
-    assert_eq!(kinds(&pair.take_to_server()), [Kind::Request], "lost");
+    assert_eq!(kinds(&pair.take_to_server()), [Kind::Request], "the packet is lost");
     assert_eq!(sends_within(&mut pair, ms(100))[0], (20, Kind::Request));
 }
 
 #[test]
-fn a_request_is_never_in_the_queue_twice_at_once() {
+fn a_request_is_never_in_the_queue_twice() {
     let (mut pair, session) = connected();
     pair.to_server.slow = true;
     let message = pair.message(4);
     pair.call(session, 1, &message);
-    // `Wire` asserts that no header is written again while its packet is staged.
+    // `Wire` asserts that no header is rewritten while its packet is staged.
     pair.pass(ms(21));
     let gap = pair.gap(0, 1).bytes();
     pair.at_client(SERVER, &gap);
@@ -318,7 +335,7 @@ fn a_request_is_never_in_the_queue_twice_at_once() {
 }
 
 #[test]
-fn sending_again_flushes_nothing_when_the_queue_has_read_the_first_copy() {
+fn a_retransmission_does_not_flush_when_the_queue_has_read_the_first_copy() {
     let (mut pair, session) = connected();
     let message = pair.message(4);
     pair.call(session, 1, &message);
@@ -332,7 +349,7 @@ fn sending_again_flushes_nothing_when_the_queue_has_read_the_first_copy() {
 }
 
 #[test]
-fn old_copies_of_a_completed_request_disturb_nobody() {
+fn old_copies_of_a_completed_request_have_no_effect() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"first");
     pair.pass(ms(21));
@@ -346,7 +363,7 @@ fn old_copies_of_a_completed_request_disturb_nobody() {
     assert_eq!((pair.executed, pair.outcomes.len()), (2, 2));
 }
 
-/// Probes of the client, and the needless ones among them.
+/// Number of the client's probes, and of the needless ones among them.
 fn probes(pair: &Pair) -> (u64, u64) {
     let Retransmissions { probes, needless_probes, .. } = pair.client.stats().retransmissions;
     (probes, needless_probes)
@@ -369,8 +386,8 @@ fn a_probe_for_a_lost_request_or_a_lost_response_is_needed() {
 }
 
 #[test]
-fn a_probe_for_a_response_that_came_twice_was_needless() {
-    // With the next call in its slot already, and without.
+fn a_probe_for_a_response_that_arrived_twice_was_needless() {
+    // With and without the next call in the slot.
     for next in [true, false] {
         let (mut pair, session) = connected();
         pair.call(session, 1, b"late");
@@ -380,7 +397,7 @@ fn a_probe_for_a_response_that_came_twice_was_needless() {
         pair.burst_at_server(CLIENT, &request);
         pair.settle();
         assert!(pair.outcome().result.is_ok());
-        assert_eq!(probes(&pair), (1, 0), "nothing tells");
+        assert_eq!(probes(&pair), (1, 0), "nothing shows yet that the probe was needless");
         if next {
             pair.call(session, 2, b"next");
         }
@@ -390,12 +407,12 @@ fn a_probe_for_a_response_that_came_twice_was_needless() {
         pair.client_drops(SERVER, &again[0], reason);
         assert_eq!(probes(&pair), (1, 1));
         pair.client_drops(SERVER, &again[0], reason);
-        assert_eq!(probes(&pair), (1, 1), "it counts once");
+        assert_eq!(probes(&pair), (1, 1), "a needless probe is counted once");
     }
 }
 
 #[test]
-fn a_probe_for_a_request_that_the_server_executes_was_needless() {
+fn a_probe_for_an_executing_request_was_needless() {
     let (mut pair, session) = deferring();
     pair.call(session, 1, b"slow");
     pair.settle();
@@ -409,7 +426,7 @@ fn a_probe_for_a_request_that_the_server_executes_was_needless() {
 }
 
 #[test]
-fn a_probe_that_was_sent_after_the_server_had_begun_was_needless() {
+fn a_probe_sent_after_the_server_had_begun_was_needless() {
     let (mut pair, session) = connected();
     pair.call(session, 1, b"?");
     pair.take_to_server();

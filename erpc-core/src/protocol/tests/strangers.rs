@@ -1,4 +1,5 @@
-//! Only the two ends of a session can change it: ids have 32 random bits, and are bound to an address.
+//! Only the two ends of a session can change it: ids contain 32 random bits and are bound to an
+//! address.
 
 use super::craft::{emit, sealed};
 use super::pair::{CLIENT, Pair, SERVER, STRANGER, connected, control};
@@ -21,7 +22,7 @@ fn messages(sender: ConnectionId) -> Vec<Control> {
     ]
 }
 
-/// The session still works.
+/// Asserts that the session still works.
 fn works(pair: &mut Pair, session: SessionId) {
     pair.take_to_server();
     pair.take_to_client();
@@ -32,7 +33,7 @@ fn works(pair: &mut Pair, session: SessionId) {
 }
 
 #[test]
-fn control_messages_from_another_address_touch_nothing() {
+fn control_messages_from_another_address_have_no_effect() {
     let (mut pair, session) = connected();
     let (client, server) = (pair.client_id, pair.server_id);
     for message in messages(server) {
@@ -41,15 +42,15 @@ fn control_messages_from_another_address_touch_nothing() {
     for message in messages(client) {
         pair.server_drops(STRANGER, &emit(server, message), DropReason::WrongRoute);
     }
-    assert_eq!(pair.take_to_server().len(), 0, "and are not answered");
+    assert_eq!(pair.take_to_server().len(), 0, "the client must not answer");
     let told = pair.to_client.take_for(STRANGER);
-    assert_eq!(told.len(), 1, "but once: the client may be there now");
+    assert_eq!(told.len(), 1, "one Moved: the client may have this address now");
     assert_eq!(control(&told[0]), Some(Control::Moved { server }));
     works(&mut pair, session);
 }
 
 #[test]
-fn control_messages_with_a_guessed_id_touch_nothing() {
+fn control_messages_with_a_guessed_id_have_no_effect() {
     let (mut pair, session) = connected();
     let (client, server) = (pair.client_id, pair.server_id);
     let guess = |id: ConnectionId| {
@@ -65,7 +66,7 @@ fn control_messages_with_a_guessed_id_touch_nothing() {
 }
 
 #[test]
-fn whoever_does_not_know_the_senders_id_cannot_ping_reset_or_close() {
+fn ping_reset_and_close_without_the_senders_id_have_no_effect() {
     let (mut pair, session) = connected();
     let (client, server) = (pair.client_id, pair.server_id);
     let wrong = ConnectionId::new(0, true, 0, 12_345);
@@ -77,7 +78,7 @@ fn whoever_does_not_know_the_senders_id_cannot_ping_reset_or_close() {
         pair.client_drops(SERVER, &emit(client, message), DropReason::Handshake);
         pair.server_drops(CLIENT, &emit(server, message), DropReason::Handshake);
     }
-    // Nor does it help to name the receiver's own id.
+    // The receiver's own id does not help either.
     pair.client_drops(
         SERVER,
         &emit(client, Control::Reset { unknown: client }),
@@ -93,7 +94,7 @@ fn whoever_does_not_know_the_senders_id_cannot_ping_reset_or_close() {
 }
 
 #[test]
-fn handshake_messages_to_an_open_session_touch_nothing() {
+fn handshake_messages_to_an_open_session_have_no_effect() {
     let (mut pair, session) = connected();
     let (client, server) = (pair.client_id, pair.server_id);
     for message in messages(server).into_iter().skip(4) {
@@ -106,7 +107,7 @@ fn handshake_messages_to_an_open_session_touch_nothing() {
 }
 
 #[test]
-fn messages_to_the_endpoint_itself_are_handshakes_or_nothing() {
+fn messages_to_the_endpoint_itself_are_handshakes_or_dropped() {
     let (mut pair, session) = connected();
     for message in messages(pair.client_id) {
         pair.server_drops(CLIENT, &emit(ConnectionId::endpoint(0), message), DropReason::Handshake);
@@ -115,7 +116,7 @@ fn messages_to_the_endpoint_itself_are_handshakes_or_nothing() {
 }
 
 #[test]
-fn a_ping_or_close_to_an_unknown_session_is_answered_by_a_reset_and_nothing_else_is() {
+fn only_ping_and_close_to_an_unknown_session_are_answered_by_a_reset() {
     let (mut pair, _) = connected();
     let (unknown, sender) = (ConnectionId::new(0, true, 5, 5), ConnectionId::new(0, false, 6, 6));
     for message in messages(sender) {
@@ -133,7 +134,7 @@ fn a_control_message_of_another_length_is_dropped() {
     for message in messages(client) {
         let packet = emit(server, message);
         let rest = &packet[..packet.len() - TRAILER_LEN];
-        // Some may be padded, with zeros.
+        // Some messages may be padded, but only with zeros.
         let longer = sealed(&[rest, &[1]].concat());
         pair.server_drops(CLIENT, &longer, DropReason::Control);
         if rest.len() > HEADER_LEN {
@@ -145,7 +146,7 @@ fn a_control_message_of_another_length_is_dropped() {
 }
 
 #[test]
-fn one_strangers_session_is_not_anothers() {
+fn a_session_is_bound_to_its_clients_address() {
     let (mut pair, session) = connected();
     let stranger = pair.open_stranger(1);
     assert_ne!(stranger, pair.server_id);

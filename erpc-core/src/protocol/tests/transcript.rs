@@ -1,7 +1,10 @@
-//! What two endpoints say to each other, to the last byte: the wire format, held to a file.
+//! A golden file of the wire format: all packets of several sessions, byte by byte.
 //!
-//! A change of the format shows in `transcript.txt`. `UPDATE_GOLDEN=1 cargo test -p erpc-core transcript`
-//! writes it anew, from two cores whose every draw is fixed.
+//! A change of the format shows in `transcript.txt`. To rewrite the file from two cores with fixed
+//! random seeds, run
+//! ```text
+//! UPDATE_GOLDEN=1 cargo test -p erpc-core transcript
+//! ```
 
 use std::fmt::Write;
 
@@ -20,10 +23,10 @@ use crate::wire::{
 const GOLDEN: &str = include_str!("transcript.txt");
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/protocol/tests/transcript.txt");
 
-/// Bytes of a line.
+/// Bytes of a packet per line of the file.
 const LINE: usize = 48;
 
-/// A session, and what is written of it.
+/// A session, and the text of its packets.
 struct Scribe {
     pair: Pair,
     session: SessionId,
@@ -31,7 +34,7 @@ struct Scribe {
 }
 
 impl Scribe {
-    /// Opens a session, whose handshake is written.
+    /// Opens a session and writes its handshake.
     fn new(pair: Pair, text: String) -> Self {
         let mut pair = pair;
         pair.echo = false;
@@ -52,7 +55,7 @@ impl Scribe {
         }
     }
 
-    /// The client has sent these packets; the server gets them.
+    /// Writes the packets that the client has sent, and delivers them to the server.
     fn client_says(&mut self, words: &[&str]) {
         let sent = self.pair.take_to_server();
         assert_eq!(sent.len(), words.len(), "packets for {words:?}");
@@ -62,7 +65,7 @@ impl Scribe {
         self.pair.burst_at_server(CLIENT, &sent);
     }
 
-    /// The server has sent these packets; the client gets them.
+    /// Writes the packets that the server has sent, and delivers them to the client.
     fn server_says(&mut self, words: &[&str]) {
         let sent = self.pair.take_to_client();
         assert_eq!(sent.len(), words.len(), "packets for {words:?}");
@@ -84,7 +87,7 @@ impl Scribe {
         self.server_says(&["Response, one packet"]);
         self.call(b"");
         self.client_says(&["Request, empty, which acknowledges the slot's last response"]);
-        let asked = self.pair.asked.pop_front().expect("it came");
+        let asked = self.pair.asked.pop_front().expect("a request waits");
         let status = Status::new(Code::NotFound, "no such key").with_details(&[1, 2, 3]);
         let Pair { server, now, to_client, .. } = &mut self.pair;
         server.respond_status(*now, asked.handle, &status, to_client);
@@ -113,7 +116,7 @@ impl Scribe {
         self.call(&message);
         let sent = self.pair.take_to_server();
         self.pair.burst_at_server(CLIENT, &[&sent[0], &sent[2]]);
-        self.server_says(&["CreditReturn: the next packet is 1, and a later one came"]);
+        self.server_says(&["CreditReturn: the next packet is 1, a later one was dropped"]);
         self.pair.settle();
         self.pair.answer(b"");
         self.pair.settle();
@@ -143,7 +146,7 @@ impl Scribe {
         let Pair { client, now, to_server, .. } = &mut self.pair;
         client.call(*now, self.session, call, to_server).expect("accepted");
         self.client_says(&["Request, extended: 50,000 us left, one entry"]);
-        let asked = self.pair.asked.pop_front().expect("it came");
+        let asked = self.pair.asked.pop_front().expect("a request waits");
         let Pair { server, now, to_client, .. } = &mut self.pair;
         let mut response = server.response_buffer(asked.buffer, 100).expect("memory");
         put_extension(1, &entries, &mut response);
@@ -156,7 +159,7 @@ impl Scribe {
         self.call(b"never mind");
         assert_eq!(self.pair.take_to_server().len(), 1, "the request is lost");
         assert!(self.pair.cancel(self.session, 1));
-        self.client_says(&["Done, of the form Cancel: nobody waits for the response"]);
+        self.client_says(&["Done, of the form Cancel: the call was cancelled"]);
         self.server_says(&["Failure: code 1, the request was dropped"]);
     }
 
@@ -170,7 +173,7 @@ impl Scribe {
         self.text
     }
 
-    /// The server does not know the session any more, and takes no more of them.
+    /// The server restarts and does not know the session.
     fn restart(mut self) -> String {
         self.pair.restart_server(7);
         self.pair.pass(ms(3_800));
@@ -181,7 +184,8 @@ impl Scribe {
 }
 
 fn transcript() -> String {
-    let text = "What a client and a server say to each other: erpc-core/src/protocol/tests/transcript.rs\n";
+    let text =
+        "Packets of a client and a server, written by erpc-core/src/protocol/tests/transcript.rs\n";
     let config = EndpointConfig::new;
     let mut scribe = Scribe::new(Pair::new(1_200, config()), text.into());
     scribe.small_calls();
@@ -211,7 +215,7 @@ fn transcript() -> String {
 }
 
 #[test]
-fn what_is_said_is_what_was_always_said() {
+fn the_packets_are_those_of_the_golden_file() {
     let text = transcript();
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         return std::fs::write(PATH, &text).expect("a writable file");
@@ -219,10 +223,10 @@ fn what_is_said_is_what_was_always_said() {
     for (at, (said, written)) in text.lines().zip(GOLDEN.lines()).enumerate() {
         assert_eq!(said, written, "line {}", at + 1);
     }
-    assert_eq!(text.len(), GOLDEN.len(), "one is longer than the other");
+    assert_eq!(text.len(), GOLDEN.len(), "the transcripts have different lengths");
 }
 
-/// The packets of the file, each with its words.
+/// The packets in the file, each with its description.
 fn written() -> Vec<(&'static str, Vec<u8>)> {
     let blocks = GOLDEN.split("\n\n").filter_map(|block| block.trim().split_once('\n'));
     let bytes = |hex: &str| {
@@ -234,9 +238,9 @@ fn written() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn a_parser_of_today_reads_what_was_written() {
+fn the_parser_reads_the_golden_file() {
     let (mut kinds, mut forms) = (Vec::new(), Vec::new());
-    // Of the response whose first packet came last: later ones do not tell it again.
+    // Size of the last response whose first packet was read: its later packets do not repeat it.
     let mut response_size = 0;
     for (words, packet) in written() {
         let header = Header::parse(&packet).unwrap_or_else(|error| panic!("{words}: {error:?}"));
@@ -246,7 +250,7 @@ fn a_parser_of_today_reads_what_was_written() {
             false => &packet[..],
         };
         let body = &rest[HEADER_LEN..];
-        let (_, words) = words.split_once(": ").expect("who, and what");
+        let (_, words) = words.split_once(": ").expect("a sender and a description");
         match header.kind {
             Kind::Control => {
                 let message = Control::parse(&header, body).expect(words);

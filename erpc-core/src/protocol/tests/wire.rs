@@ -1,4 +1,4 @@
-//! A transmit queue that the test holds in its hands.
+//! A transmit queue whose packets the test delivers by hand.
 
 use std::collections::VecDeque;
 
@@ -7,22 +7,22 @@ use crate::buf::MsgBuf;
 use crate::transport::{ChargeModel, TxPacket, TxQueue};
 use crate::wire::{Header, Kind, checksum};
 
-/// Keeps what it is given, and reads msgbufs until it is flushed, as a real one does.
+/// Keeps all pushed packets, and holds their msgbufs until it is flushed, like a real queue.
 #[derive(Default)]
 pub(crate) struct Wire {
     pub(crate) packets: VecDeque<(TestRoute, Vec<u8>)>,
-    /// What is staged: the msgbuf, and where in it the header stands.
+    /// Staged packets: the msgbuf and the packet number, which determines the place of the header.
     staged: Vec<(MsgBuf, u32)>,
-    /// Flushes that the protocol asked for.
+    /// Number of flushes that the protocol requested.
     pub(crate) flushes: usize,
-    /// Msgbufs stay staged until the protocol flushes.
+    /// If true, msgbufs stay staged until the protocol flushes.
     pub(crate) slow: bool,
-    /// Longer packets vanish, if there is such a limit.
+    /// If set, packets with more bytes are lost.
     pub(crate) carries: Option<usize>,
 }
 
 impl Wire {
-    /// The end of a turn: what is staged goes out.
+    /// The end of a turn: sends the staged packets, unless the queue is slow.
     pub(crate) fn release(&mut self) {
         if !self.slow {
             self.staged.clear();
@@ -33,7 +33,7 @@ impl Wire {
         self.packets.drain(..).map(|(_, bytes)| bytes).collect()
     }
 
-    /// Takes the packets to `route`; others stay.
+    /// Takes the packets to `route`; other packets stay.
     pub(crate) fn take_for(&mut self, route: TestRoute) -> Vec<Vec<u8>> {
         let (mine, others): (VecDeque<_>, _) =
             self.packets.drain(..).partition(|(to, _)| *to == route);
@@ -47,10 +47,11 @@ impl Wire {
         }
     }
 
-    /// What the data packets on the wire take of a receive queue: how many, and their charge.
+    /// Load of the data packets on the wire on a receive queue: their number, and their charge in
+    /// units.
     pub(crate) fn load(&self, model: ChargeModel) -> (usize, u32) {
         let counts = |bytes: &&Vec<u8>| {
-            let kind = Header::parse(bytes).expect("a packet").kind;
+            let kind = Header::parse(bytes).expect("a valid header").kind;
             !matches!(kind, Kind::Control | Kind::Done)
         };
         let data = self.packets.iter().map(|(_, bytes)| bytes).filter(counts);
@@ -58,10 +59,10 @@ impl Wire {
     }
 }
 
-/// A packet that announces a trailer has the right one.
+/// Checks the trailer of a packet that announces one.
 fn assert_sealed(bytes: &[u8]) {
     if Header::parse(bytes).is_ok_and(|header| header.flags.trailer()) {
-        assert!(checksum::check(bytes).is_ok(), "a packet with a wrong trailer: {bytes:?}");
+        assert!(checksum::check(bytes).is_ok(), "the trailer is wrong: {bytes:?}");
     }
 }
 
@@ -80,11 +81,14 @@ impl TxQueue for Wire {
         assert_eq!(bytes, [&pieces.concat()[..], trailer.as_slice().as_flattened()].concat());
         assert_sealed(&bytes);
         let msgbuf = packet.hold();
-        let place = Header::parse(&bytes).expect("a packet").packet.get();
+        let place = Header::parse(&bytes).expect("a valid header").packet.get();
         let rewritten = self.staged.iter().any(|(held, at)| {
             held.as_slice().as_ptr() == msgbuf.as_slice().as_ptr() && *at == place
         });
-        assert!(!rewritten, "a header was written again while the queue still reads it: {place}");
+        assert!(
+            !rewritten,
+            "the header of packet {place} was rewritten while the queue still reads it"
+        );
         self.staged.push((msgbuf, place));
         self.carry(route, bytes);
     }

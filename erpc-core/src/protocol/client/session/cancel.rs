@@ -1,15 +1,15 @@
-//! Calls that end before their answer comes: cancelled, or too late.
+//! Calls that end before their answer arrives: cancelled, or past their deadline.
 //!
-//! The owner is told at once, and has its request back. At the server the request may be anywhere, and
-//! nothing is known of it before the server says so. Until then the slot is in *quarantine*.
+//! The caller learns of it immediately, and gets its request back. The client does not know how far
+//! the request has got, before the server says so. Until then the slot is in *quarantine*.
 //!
 //! ```text
 //! waits for a slot          ->  gone
-//! nothing of it was sent    ->  gone; its number is the next call's
-//! request out               ->  quarantine: Cancel, again and again
-//!                                 Accepted           what its packets took is given back; Cancel as a probe
-//!                                 Response, Failure  the slot is free
-//! response coming           ->  gone; the next request, or a Done, tells the server
+//! no packet sent            ->  gone; the next call takes its number
+//! request in flight         ->  quarantine: Cancel, repeated
+//!                                 Accepted           releases its reservation; Cancel is a probe
+//!                                 Response, Failure  frees the slot
+//! response arriving         ->  gone; the slot's next request, or a Done, tells the server
 //! ```
 
 use super::OpenSession;
@@ -55,7 +55,7 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// Ends the call in a slot before its answer has come. No queue refers to its request any more, which
+    /// Ends the call in a slot before its answer has arrived. No queue refers to its request, which
     /// goes back to the user (thesis section 6.3.2.2).
     fn end_early<X: TxQueue<Route = R>>(
         &mut self,
@@ -98,17 +98,17 @@ impl<R: Route> OpenSession<R> {
         self.vacate(turn, lines, at);
     }
 
-    /// Tells the server that the response is not wanted any more. The packet uses the request's credit.
+    /// Tells the server that the response is not wanted. The packet uses the request's credit.
     pub(super) fn send_cancel<X: TxQueue<Route = R>>(&self, turn: &mut Turn<'_, X>, at: SlotIndex) {
         if !mutant!(CancelNotSent) {
-            // The size of large packets may change before the answer comes.
+            // Not `large`: the size of large packets may change before the answer arrives.
             let flags = self.flags.with_large(false);
             let packet = self.short_packet(Kind::Done, flags, self.slots[at].number, CANCEL, 0, 0);
             turn.tx.push_bytes(&self.common.route, packet.as_bytes());
         }
     }
 
-    /// Takes in a server's packet about a cancelled request.
+    /// Handles a server's packet about a cancelled request.
     pub(super) fn on_quarantined<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -153,7 +153,7 @@ impl<R: Route> OpenSession<R> {
         Ok(Event::None)
     }
 
-    /// A slot is empty: what it took may serve others, and the next call gets in.
+    /// A slot is empty: its reservation may serve other calls, and the next queued call gets it.
     pub(super) fn vacate<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,

@@ -1,14 +1,14 @@
-//! An open session as its client sees it, and the calls in its slots.
+//! The client's side of an open session, and the calls in its slots.
 //!
 //! | file | what happens there |
 //! |---|---|
-//! | `plain` | the common case, alone: one packet out, one packet back |
-//! | `send` | a call takes a slot, its packets reserve what they need and go out, or it waits |
+//! | `plain` | fast path of the common case: one packet out, one packet back |
+//! | `send` | a call takes a slot; its packets reserve capacity and are sent, or the call waits |
 //! | `receive` | credit returns, acceptance, roll-back on a gap |
-//! | `response` | responses of one packet or more |
+//! | `response` | responses of one or more packets |
 //! | `timeout` | retransmission, liveness |
-//! | `path` | probes of the path's size; messages are cut into packets of another size |
-//! | `cancel` | calls that end before their answer comes, at their deadline for one, and what is left of them |
+//! | `path` | probes of the path's packet size; messages are cut again for another size |
+//! | `cancel` | calls that end before their answer (cancel, deadline), and their quarantine |
 
 mod cancel;
 mod path;
@@ -45,51 +45,52 @@ use crate::transport::{Link, Route, TxQueue};
 use crate::wire::control::Control;
 use crate::wire::{ConnectionId, Flags, Header, ReplyInfo, Stamp};
 
-/// A timer may be left from a longer pause than the present one: at most the longest timeout and its jitter, the longest
-/// time of a method, and the answer to a question about it, in nanoseconds.
+/// In ns. A timer may still be armed for an earlier, longer pause. The longest is the longest
+/// timeout with its jitter, plus the longest handler time of a method, plus the longest wait for
+/// another call's retransmission to be answered.
 const LONGEST_PAUSE: u64 = MAX_RTO + MAX_RTO / 4 + 2 * MAX_RTO;
 
-/// Bytes that a cable carries besides a datagram: Ethernet, IPv4 and UDP headers and the frame's checksum.
+/// Bytes on the wire besides a datagram: Ethernet, IPv4 and UDP headers and the frame's checksum.
 const CABLE_HEADERS: u64 = 46;
 
-/// Full packets that a link of this rate carries in a second.
+/// Full packets per second on a link of this rate.
 fn packets_per_second(line_rate: Option<u64>, cut: &Cut) -> Option<u64> {
     line_rate.map(|line| line / (u64::from(cut.datagram()) + CABLE_HEADERS))
 }
 
 /// A session that its server has accepted.
 ///
-/// Aligned to cache lines, so that its speed does not depend on where it happens to lie.
+/// Aligned to cache lines, so that its speed does not depend on its address.
 #[repr(align(64))]
 pub(super) struct OpenSession<R> {
     common: Common<R>,
     /// The server's id for the session.
     remote: ConnectionId,
-    /// Of every packet whether there is a trailer, and of new calls whether they are cut into large packets.
+    /// `trailer` applies to every packet, `large` to new calls: they are cut into large packets.
     flags: Flags,
     /// How new calls are cut.
     cut: Cut,
-    /// Bytes that a response begins with at most, in packets of any size.
+    /// Bytes: upper limit for the first packet of a response, in packets of any size.
     eager: u32,
     max_request: u32,
     peer: PeerIndex,
-    /// Slots that take a call.
+    /// Slots without a call or quarantine.
     free: SlotSet,
     credits: Credits,
     credit_limit: CreditLimit,
-    /// Of the link to the network, in bytes per second, if it is known.
+    /// Of this endpoint's link, in bytes per second; `None` if unknown.
     line_rate: Option<u64>,
     pacer: Pacer,
     rtt: RttEstimator,
-    /// The longest time of a server's own that is not worth a note.
+    /// The longest processing time of the server that is not recorded per method.
     notable: ReplyInfo,
     liveness: Liveness,
     kept: KeptResponses,
-    /// Listed to be looked at when the peer's probe is answered.
+    /// In the peer's list of sessions to check when its probe is answered.
     overdue: bool,
     slots: Slots<Slot>,
     retransmissions: Retransmissions,
-    /// How calls are cut that are not cut like new ones.
+    /// The other way to cut: for calls whose packet size differs from that of new calls.
     other_cut: Box<Cut>,
     path_size: Box<PathSize>,
 }
@@ -154,7 +155,8 @@ impl<R: Route> OpenSession<R> {
         session
     }
 
-    /// The requests that were queued while it opened are sent, those that its server does not take fail.
+    /// Sends the calls that were queued while the session opened. Calls that exceed the server's
+    /// `max_request` fail.
     pub(super) fn begin<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -191,25 +193,25 @@ impl<R: Route> OpenSession<R> {
         self.max_request
     }
 
-    /// Whether no call is on its way or waits. Of calls that have ended early, the end of the session says
-    /// all that there is to say.
+    /// Whether no call is in a slot or in the queue. Quarantined slots do not count: the end of the
+    /// session also ends their requests.
     pub(super) fn is_drained(&self) -> bool {
         self.common.queue.is_empty() && self.slots.iter().all(|(_, slot)| slot.call().is_none())
     }
 
-    /// Whether the end of a call makes no difference to others.
+    /// Whether no other call is affected when a call ends.
     #[inline(always)]
     fn is_quiet(&self) -> bool {
         !self.credits.is_short() && self.common.queue.is_empty() && !self.common.draining
     }
 
-    /// The call in a slot as lines know it.
+    /// The call in a slot, as [`Lines`] refers to it.
     fn waiter(&self, at: SlotIndex) -> Waiter {
         let id = self.common.id;
         Waiter { index: id.index, generation: id.generation, number: self.slots[at].number }
     }
 
-    /// The slot of a waiter whose call is still there.
+    /// The slot of a waiter, if it still holds that call.
     pub(super) fn slot_of(&self, waiter: Waiter) -> Option<SlotIndex> {
         let at = SlotIndex::of(waiter.number);
         let slot = &self.slots[at];
@@ -225,9 +227,10 @@ impl<R: Route> OpenSession<R> {
         call.is_some_and(|call| call.waiting() == Some(lack))
     }
 
-    /// A packet and its answer took `trip` nanoseconds. The server says that it had the packet for `served` of them; they may have
-    /// `waited` for one loop or the other for as long as that. Timeouts are for the trip without the server's part. Of what is
-    /// known as the most that it may have been, nothing is the network's for sure.
+    /// A packet was answered after `trip` ns. The server says that it processed the packet for
+    /// `served` ns of that. The packet and its answer may also have waited up to `waited` ns for
+    /// an event loop. The RTO estimate excludes `served`. Congestion control gets the sum of both
+    /// as an upper bound: none of that time is certainly the network's.
     #[inline(always)]
     fn measured<X>(
         &mut self,
@@ -247,8 +250,9 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// The same of a packet of a call whose packets may be larger than those of new calls: congestion control knows how long
-    /// these should take.
+    /// As [`Self::measured`], for a packet of a call. Samples of calls whose packets are larger
+    /// than those of new calls only feed the RTO: congestion control expects the transmission time
+    /// of the current packet size.
     fn measured_call<X>(
         &mut self,
         turn: &Turn<'_, X>,
@@ -265,7 +269,7 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// So many of a message's packets were answered.
+    /// `packets` packets of a message were answered.
     fn delivered<X>(&mut self, turn: &Turn<'_, X>, lines: &mut Lines<R>, packets: u32) {
         if self.credit_limit.answered(turn.now, packets) {
             let ran_out = self.credits.take_ran_out();
@@ -276,7 +280,7 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// Congestion counts: a packet was lost.
+    /// A packet was lost, which counts as congestion.
     #[cold]
     fn note_loss<X>(&mut self, turn: &Turn<'_, X>, lines: &mut Lines<R>) {
         let in_flight = u32::from(self.credits.taken());
@@ -286,8 +290,9 @@ impl<R: Route> OpenSession<R> {
         self.limit_credits(lines);
     }
 
-    /// Packets are about to leave. After a pause the session has its first credits only, and congestion control begins anew.
-    /// With nothing on its way, calls that wait for a credit are being fed, or will be at the end of the burst.
+    /// Packets are about to be sent. After a pause the session falls back to its initial credits,
+    /// and congestion control starts again. Calls that wait for a credit need no wake-up here: with
+    /// nothing in flight, they are resumed now or at the end of the burst.
     #[inline]
     fn begin_to_send<X>(&mut self, turn: &Turn<'_, X>) {
         if self.credits.taken() > 0 {
@@ -300,7 +305,7 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// Takes over how fast the path's packets may leave.
+    /// Updates the pacer's ceiling from the credit limit and the link rate.
     fn limit_pace<X>(&mut self, turn: &Turn<'_, X>) {
         let datagram = u64::from(self.cut.datagram());
         let mut ceiling = self.credit_limit.pace().saturating_mul(datagram);
@@ -312,18 +317,19 @@ impl<R: Route> OpenSession<R> {
         self.pacer.set_ceiling(ceiling, turn.endpoint.config.bypasses);
     }
 
-    /// Takes over the limits of the path and of congestion control.
+    /// Applies the limits of the path and of congestion control.
     fn set_credits(&mut self) {
         self.credits.set_limit(self.credit_limit.get().min(self.pacer.window()));
     }
 
-    /// The same. Calls that wait for a credit may get one.
+    /// As [`Self::set_credits`]; calls that wait for a credit may get one.
     fn limit_credits(&mut self, lines: &mut Lines<R>) {
         self.set_credits();
         lines.feed_later(self.index(), &self.credits);
     }
 
-    /// A packet that left at `sent_at` was answered: it was sent once, or the answer echoes its stamp.
+    /// A packet sent at `sent_at` was answered: it was sent only once, or the answer echoes its
+    /// stamp.
     #[inline(always)]
     fn answered<X>(&self, turn: &Turn<'_, X>, lines: &mut Lines<R>, sent_at: Instant) {
         if lines.note_answer(self.peer, sent_at) {
@@ -331,9 +337,11 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// What was sent `trip` nanoseconds ago was answered, by the stamp that the answer echoes. An answer that has waited in the
-    /// receive queue for seconds seems to be a recent one, so it does not tell up to when the queue was read. A server that
-    /// was away for more than 4.3 s deceives the client: calls are sent again that it is about to answer.
+    /// A packet sent `trip` ns ago was answered, according to the echoed stamp. Stamps wrap: an
+    /// answer that waited in the receive queue for seconds looks recent. So if this endpoint has
+    /// not drained its queue recently, the answer does not show how far the queue was read. A
+    /// server that was away for more than 4.3 s still deceives the client: the client retransmits
+    /// calls that the server is about to answer.
     fn echo_answered<X>(&self, turn: &Turn<'_, X>, lines: &mut Lines<R>, trip: u64) {
         let sent_at = turn.now.minus_nanos(trip);
         if turn.now.nanos_since(turn.endpoint.read_until) <= Stamp::MAX_TRIP {
@@ -343,7 +351,7 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// The second copy of something, sent at `sent_at`, was answered.
+    /// The second copy of a packet, sent at `sent_at`, was answered.
     fn copy_answered<X>(&self, turn: &Turn<'_, X>, lines: &mut Lines<R>, sent_at: Instant) {
         if lines.note_copys_answer(self.peer, sent_at) {
             lines.on_answer(self.peer, turn.now, sent_at, self.rtt.base());
@@ -356,7 +364,7 @@ impl<R: Route> OpenSession<R> {
         self.common.timer.arm(&mut turn.endpoint.timers, at);
     }
 
-    /// A control message came from the server, in a datagram of so many bytes.
+    /// A control message came from the server, in a datagram of `datagram` bytes.
     pub(super) fn on_control<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -372,7 +380,7 @@ impl<R: Route> OpenSession<R> {
                 self.on_probed(turn, lines, nonce, datagram);
                 Ok(Followup::None)
             }
-            // A copy of what has opened the session, that was long on its way: it proves the path's size.
+            // A late copy of `Opened`, which may still prove the path's size.
             Control::Opened { server, .. } if server == self.remote => {
                 self.on_opened_again(turn, lines, datagram).map(|()| Followup::None)
             }
@@ -425,8 +433,8 @@ impl<R: Route> OpenSession<R> {
         self.send_control(turn, Control::Close { sender }, nonce);
     }
 
-    /// Ends every call with `cause`, and gives back what the session has reserved. No queue refers to the requests any
-    /// more that go back to the user (thesis section 6.3.2.2).
+    /// Ends every call with `cause`, and releases what the session has reserved. No queue refers to
+    /// requests that go back to the user (thesis section 6.3.2.2).
     pub(super) fn end<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -481,8 +489,9 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// Whatever the session has reserved adds up, and whatever its calls wait for will come: a packet, or else a timer; or
-    /// a release of what they stand in line for. Adds its part to the sums. `places` are those in all lines, sorted.
+    /// Checks that the session's reservations add up, and that every waiting call will be woken: by
+    /// a packet, by a timer, or by a release in the line where it waits. Adds the session's part to
+    /// the sums. `places` are the places in all lines, sorted.
     pub(super) fn check_invariants(
         &self,
         endpoint: &EndpointState,
@@ -497,12 +506,12 @@ impl<R: Route> OpenSession<R> {
         let armed = |due: Instant| timer_at <= due.plus_nanos(LONGEST_PAUSE);
         let mut outstanding = 0;
         for (at, slot) in self.slots.iter() {
-            assert_eq!(self.free.contains(at), slot.is_free(), "the free slots are known");
+            assert_eq!(self.free.contains(at), slot.is_free(), "`free` lists the free slots");
             let waiting = slot.call().and_then(Call::waiting);
             let is_paced = waiting == Some(Blocked::Pace);
-            assert_eq!(self.pacer.is_waiting(at), is_paced, "the paced calls are listed");
+            assert_eq!(self.pacer.is_waiting(at), is_paced, "the pacer lists the paced calls");
             let is_starved = waiting == Some(Blocked::Credits);
-            assert_eq!(self.credits.is_waiting(at), is_starved, "the starved calls are listed");
+            assert_eq!(self.credits.is_waiting(at), is_starved, "credits list starved calls");
             let reserved = match &slot.state {
                 SlotState::Free => continue,
                 SlotState::Quarantine(quarantine) => quarantine.reserved(),
@@ -511,7 +520,8 @@ impl<R: Route> OpenSession<R> {
             outstanding += reserved.credits();
             peer.window += reserved.cost().window;
             sums.room += reserved.cost().room;
-            // At no time have times faded more than here: not at all.
+            // `Instant::ZERO`: recorded handler times have not faded, so the time is the latest
+            // possible.
             let due = self.slot_due(endpoint, lines, slot, Instant::ZERO, true);
             assert!(!is_open || armed(due), "a timer is armed for what may be lost");
             let Some(call) = slot.call() else { continue };
@@ -536,11 +546,11 @@ impl<R: Route> OpenSession<R> {
         self.credit_limit.check_invariants();
         assert!(
             !self.pacer.is_awaited() || lines.is_departing(self.index()),
-            "a session whose calls wait for its time is in the wheel"
+            "a session with paced calls is in the pace wheel"
         );
     }
 
-    /// The line in which a call waits that lacks this.
+    /// The line in which a call waits for `lack`; `None` if it waits in its own session.
     fn line(&self, lack: Blocked) -> Option<LineId> {
         match lack {
             Blocked::Window => Some(LineId::Peer(self.peer)),

@@ -1,4 +1,4 @@
-//! The size of the path is probed, and messages are cut into packets of another size.
+//! Probes the path's packet size, and cuts messages into packets of another size.
 
 use super::{OpenSession, packets_per_second};
 use crate::protocol::client::call::Call;
@@ -13,16 +13,16 @@ use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
 use crate::wire::control::Control;
 
-/// The pause between two tries doubles with each that brings no answer, so many times.
+/// Upper limit for the doublings of the pause between two tries. Each unanswered try doubles it.
 const MOST_DOUBLINGS: u8 = 6;
 
 impl<R: Route> OpenSession<R> {
-    /// How calls are cut that are cut into large packets, or not.
+    /// How calls are cut into large packets (`is_large`) or small ones.
     pub(super) fn cut_of(&self, is_large: bool) -> &Cut {
         if is_large == self.flags.large() { &self.cut } else { &self.other_cut }
     }
 
-    /// Sends what is due of the search for the path's size.
+    /// Sends what is due in the search for the path's packet size.
     pub(super) fn look_at_path<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -36,7 +36,7 @@ impl<R: Route> OpenSession<R> {
         self.follow_path(turn, lines, step);
     }
 
-    /// A message of a call takes several packets: perhaps the path carries larger ones.
+    /// A message of a call takes several packets: the path may carry larger ones.
     #[inline]
     pub(super) fn want_larger<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         let rtt = &self.rtt;
@@ -46,7 +46,7 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// What was sent of a call at `sent_at` has brought no answer: perhaps the path swallows large packets.
+    /// A packet of a call, sent at `sent_at`, got no answer: the path may drop large packets.
     pub(super) fn suspect_path<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -57,7 +57,8 @@ impl<R: Route> OpenSession<R> {
             SlotState::Call(call) if call.response().is_some() => {
                 (call.is_large(), Some(Way::ToClient))
             }
-            // Of the last packet, the answer may be missing.
+            // All packets but the last are acknowledged, so either the last one or its answer is
+            // missing.
             SlotState::Call(call) if call.awaits_handler() => (call.is_large(), None),
             SlotState::Call(call) => (call.is_large(), Some(Way::ToServer)),
             SlotState::Quarantine(_) => (self.flags.large(), Some(Way::ToClient)),
@@ -69,7 +70,7 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// The server has answered a probe of so many bytes.
+    /// The server has answered a probe of `datagram` bytes.
     pub(super) fn on_probed<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -82,7 +83,7 @@ impl<R: Route> OpenSession<R> {
         self.follow_path(turn, lines, step);
     }
 
-    /// The answer to an `Open` came late, with so many bytes. It is dropped if it proves nothing.
+    /// A late answer to an `Open` arrived, in `datagram` bytes. It is dropped if it proves nothing.
     pub(super) fn on_opened_again<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -98,7 +99,7 @@ impl<R: Route> OpenSession<R> {
         Ok(())
     }
 
-    /// The server has taken over a size.
+    /// The server has adopted the size with number `epoch`.
     pub(super) fn on_resized<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -109,7 +110,7 @@ impl<R: Route> OpenSession<R> {
         self.follow_path(turn, lines, step);
     }
 
-    /// From one try to the next, in nanoseconds.
+    /// Pause between two tries, in ns.
     fn probe_pause(&self) -> u64 {
         self.rtt.rto(self.path_size.silent().min(MOST_DOUBLINGS))
     }
@@ -142,7 +143,7 @@ impl<R: Route> OpenSession<R> {
                 }
             }
             PathStep::Resized(max_datagram) => {
-                // Messages were cut into small packets since it was sent.
+                // Since the `Resize` was sent, messages have been cut into small packets.
                 *self.other_cut = self.cut.for_datagram(max_datagram, self.eager);
                 self.cut_into(turn, true);
             }
@@ -158,7 +159,7 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// New calls are cut into large packets, or into small ones.
+    /// Cuts new calls into large packets, or into small ones.
     fn cut_into<X>(&mut self, turn: &Turn<'_, X>, is_large: bool) {
         if is_large == self.flags.large() {
             return;
@@ -170,7 +171,8 @@ impl<R: Route> OpenSession<R> {
         self.limit_pace(turn);
     }
 
-    /// The path swallows large packets, or has another size of them: what was cut into them begins anew, in small ones.
+    /// The path drops large packets, or has another size of them: calls that were cut into large
+    /// packets start again, in small ones.
     fn cut_calls_again<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,

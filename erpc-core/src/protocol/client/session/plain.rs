@@ -1,8 +1,10 @@
-//! The common case of a call, alone: one packet out, one packet back, room for both, no other call waiting.
+//! Fast path of the common case: one packet out, one packet back, capacity for both, and no other
+//! call waiting.
 //!
-//! Each function does what the general path in `send` and `response` would, or returns without
-//! having changed anything; the general path then does it. Only the first answer of a burst is noted as a sign of life. What is saved is asking, step by step, for
-//! everything that is not the case.
+//! Each function either does what the general path in `send` and `response` does, or changes
+//! nothing and leaves the packet to the general path. It saves the checks for everything that is
+//! not the case. One difference: only the first answer of a burst is noted for `Probing`, unless
+//! calls of the session are overdue.
 
 use super::OpenSession;
 use crate::mutants::mutant;
@@ -18,7 +20,7 @@ use crate::transport::{Route, TxQueue};
 use crate::wire::{Header, Kind, PacketNumber, ReplyInfo};
 
 impl<R: Route> OpenSession<R> {
-    /// Sends a request of one packet, if nothing stands in its way; else hands it back.
+    /// Sends a request of one packet if no condition prevents it; otherwise hands it back.
     #[inline(always)]
     pub(in crate::protocol::client) fn plain_call<X: TxQueue<Route = R>>(
         &mut self,
@@ -58,10 +60,10 @@ impl<R: Route> OpenSession<R> {
         turn.tx.push(&self.common.route, new.request.single_packet(&header));
         let layout = self.cut.layout.with_size(size as u32);
         let call = Call::sent_whole(new, layout, self.flags.large(), cost, turn.now);
-        // The slot is free: there is nothing to drop.
+        // The slot is free: `forget` skips no destructor.
         debug_assert!(slot.is_free());
         std::mem::forget(std::mem::replace(&mut slot.state, SlotState::Call(call)));
-        // A timeout is never below the floor: a timer before that serves as it is.
+        // No timeout is below the floor, so a timer that fires earlier than that is early enough.
         if self.common.timer.at() > turn.now.plus_nanos(self.rtt.floor()) {
             let deadline = turn.now.plus_nanos(self.rtt.rto(0));
             self.common.timer.arm(&mut turn.endpoint.timers, deadline);
@@ -70,7 +72,7 @@ impl<R: Route> OpenSession<R> {
         Ok(())
     }
 
-    /// Takes in a response of one packet to a plain call.
+    /// Handles a response of one packet to a plain call.
     #[inline(always)]
     pub(in crate::protocol::client) fn plain_response<X: TxQueue<Route = R>>(
         &mut self,
@@ -110,7 +112,7 @@ impl<R: Route> OpenSession<R> {
         if is_first | self.overdue {
             self.answered(turn, lines, sent_at);
         }
-        // One sample per burst: the others would be the same but for the time of the burst itself.
+        // One sample per burst: the others would differ only by the length of the burst itself.
         if is_first {
             let trip = turn.now.nanos_since(sent_at);
             let served = info.processing_nanos();
@@ -123,7 +125,7 @@ impl<R: Route> OpenSession<R> {
         turn.endpoint.stats.responses += 1;
         turn.tx.reclaim();
         if !finished.request.is_unique() && !mutant!(FlushForgottenPlain) {
-            // A queue still refers to it (thesis section 6.3.2.2).
+            // A queue still refers to the request (thesis section 6.3.2.2).
             turn.tx.flush();
         }
         Some(finished)

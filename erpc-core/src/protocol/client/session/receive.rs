@@ -1,4 +1,4 @@
-//! A reply's way in.
+//! Receives packets of kind `Response`, `Failure`, `CreditReturn` and `Accepted`.
 
 use super::OpenSession;
 use crate::mutants::mutant;
@@ -14,7 +14,7 @@ use crate::transport::{Route, TxQueue};
 use crate::wire::{ANNOUNCEMENT, Header, Kind, Stamp};
 
 impl<R: Route> OpenSession<R> {
-    /// Takes in a packet of kind `Response`, `Failure`, `CreditReturn` or `Accepted`.
+    /// Handles a packet of kind `Response`, `Failure`, `CreditReturn` or `Accepted`.
     #[inline]
     pub(in crate::protocol::client) fn on_packet<'p, X: TxQueue<Route = R>>(
         &mut self,
@@ -48,11 +48,11 @@ impl<R: Route> OpenSession<R> {
             return self.on_quarantined(turn, lines, header, body);
         };
         if header.flags.large() != call.is_large() {
-            // It speaks of packets of another size: the call was cut again since.
+            // The packet counts packets of another size: the call was cut again since.
             return Err(DropReason::Duplicate);
         }
         match header.kind {
-            // The first packet comes unasked, unless the response was announced.
+            // The first packet arrives unasked, unless the response was announced.
             Kind::Response | Kind::Failure
                 if call.response().is_none() || header.packet.get() == ANNOUNCEMENT =>
             {
@@ -67,8 +67,8 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// A packet came for a call that has ended. If it begins the response of one that was probed, the response came twice: the
-    /// probe was a copy of a request that was not lost.
+    /// A packet arrived for a call that has ended. If it starts the response of a probed call, that
+    /// response came twice: the probe was a copy of a request that was not lost.
     #[cold]
     fn note_late_copy<X>(&mut self, turn: &mut Turn<'_, X>, header: &Header) {
         let at = SlotIndex::of(header.request);
@@ -81,7 +81,8 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// The server has every request packet before the one expected; with a gap, it dropped a later one.
+    /// The server has every request packet before the expected one. With a gap, it dropped a later
+    /// one.
     fn on_credit_return<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -99,7 +100,7 @@ impl<R: Route> OpenSession<R> {
             return Err(DropReason::Duplicate);
         }
         let is_large = call.is_large();
-        // A copy of an earlier one may have been anywhere meanwhile.
+        // A copy of an earlier credit return may have been delayed anywhere: it gives no sample.
         let is_news =
             expected > call.acked() || gap && call.recovery().is_news(expected, echo, turn.now);
         if let Some(trip) = echo.nanos_until(turn.now).filter(|_| is_news) {
@@ -117,8 +118,8 @@ impl<R: Route> OpenSession<R> {
         self.delivered(turn, lines, answered);
         let Some(call) = self.slots[at].call_mut() else { return Err(DropReason::Duplicate) };
         let mut flow = lines.flow(&mut self.credits, self.peer);
-        // After a timeout, whatever was out before the packet that has now got through was lost or came
-        // and was answered.
+        // After a timeout, all packets sent before the packet that now got through were lost, or
+        // they arrived and were answered.
         let is_probed = call.retry().retries() > 0 || call.recovery().is_undecided();
         let probed = expected > call.acked() && is_probed;
         let stalled = probed && call.recovery().answers_probe(echo);
@@ -128,8 +129,8 @@ impl<R: Route> OpenSession<R> {
             }
             call.acknowledge(expected, turn.now, &self.cut.charges, &mut flow);
         }
-        // The first packet has no stamp: either copy may be answered, and the others that are out may be late or lost. The next
-        // packet tells, which has one.
+        // The first packet has no stamp. Either copy may be answered, and the other packets in
+        // flight may be late or lost. The next packet has a stamp, so its answer decides.
         let asks = stalled && echo == Stamp::NONE && call.has_unacknowledged();
         if probed && !asks {
             let probes = call.recovery_mut().decide();
@@ -161,7 +162,7 @@ impl<R: Route> OpenSession<R> {
         Ok(())
     }
 
-    /// The server is executing: the packets are answered, the response will be announced.
+    /// The server is executing: all request packets are answered, the response will be announced.
     fn on_accepted<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -181,7 +182,7 @@ impl<R: Route> OpenSession<R> {
         if !was_accepted {
             turn.endpoint.stats.count_needless(&mut self.retransmissions, probes);
         }
-        // Only a second copy is answered so: it was sent after the first timeout.
+        // Only a second copy is answered with `Accepted`. It was sent after the first timeout.
         let asked_at = (call.retry().retries() > 0).then(|| call.retry().stalled_at());
         call.retry_mut().progress(turn.now);
         call.accept(&self.cut.charges, &mut lines.flow(&mut self.credits, self.peer));
@@ -189,7 +190,7 @@ impl<R: Route> OpenSession<R> {
             method: call.method(),
             nanos: header.reply_info().processing_nanos(),
             runs_on: true,
-            // To a probe, nothing later was answered.
+            // For a probe, no later packet was answered.
             overtaken: probes == 0,
             probes_unanswered: false,
         };

@@ -1,4 +1,4 @@
-//! Responses, of one packet or more.
+//! Responses of one or more packets.
 
 use super::OpenSession;
 use crate::mutants::mutant;
@@ -18,7 +18,7 @@ use crate::transport::{Route, TxQueue};
 use crate::wire::extension::Extension;
 use crate::wire::{ANNOUNCEMENT, Header, Kind, PacketLayout, Stamp, decode_status};
 
-/// The status in a failure; its extension is ignored.
+/// The status in a failure. Its extension is ignored.
 fn status_of(message: &[u8], extended: bool) -> Status {
     if !extended {
         return decode_status(message);
@@ -29,7 +29,7 @@ fn status_of(message: &[u8], extended: bool) -> Status {
     }
 }
 
-/// Whether the packet that a response begins with, as its header says, announces it; else it is the first.
+/// Whether the first packet of a response announces it (true), or carries its beginning (false).
 pub(super) fn is_announcement(
     header: &Header,
     layout: &PacketLayout,
@@ -45,7 +45,7 @@ pub(super) fn is_announcement(
 }
 
 impl<R: Route> OpenSession<R> {
-    /// What a response begins with: its first packet, or its announcement.
+    /// Handles the start of a response: its first packet, or its announcement.
     pub(super) fn on_first_response_packet<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -56,7 +56,7 @@ impl<R: Route> OpenSession<R> {
         let at = SlotIndex::of(header.request);
         let Some(call) = self.slots[at].call() else { return Err(DropReason::Duplicate) };
         let failure = header.kind == Kind::Failure;
-        // A failure may come before the whole request is there: the server turned it down.
+        // The server may reject a request before it has all of it.
         if !(call.maybe_executed() || failure && call.was_sent()) {
             return Err(DropReason::Unsolicited);
         }
@@ -78,7 +78,8 @@ impl<R: Route> OpenSession<R> {
             method: call.method(),
             nanos: served,
             runs_on: false,
-            // Probes go out if nothing was answered, other copies if later calls were.
+            // A probe is sent if nothing later was answered; other copies are sent if a later call
+            // was.
             overtaken: accepted
                 || was_there && !recovery.is_undecided()
                 || !ambiguous && lines.probing(self.peer).is_passed(sent_at),
@@ -110,7 +111,7 @@ impl<R: Route> OpenSession<R> {
         Ok(self.reply(turn, lines, at, header.size > KEPT_SMALL, result))
     }
 
-    /// A response begins that is more than one packet, or was announced.
+    /// A response starts that has several packets, or was announced.
     fn begin_response<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -149,7 +150,7 @@ impl<R: Route> OpenSession<R> {
         Event::None
     }
 
-    /// A packet of the response that was asked for.
+    /// Handles a response packet that was asked for.
     pub(super) fn on_response_packet<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -183,7 +184,8 @@ impl<R: Route> OpenSession<R> {
         if packet >= response.asked() {
             return Err(DropReason::Unsolicited);
         }
-        // The first of those that were asked for at once: the others have waited for it.
+        // The first packet of a pull: the packets behind it have waited for it, so only it is
+        // timed.
         if let Some(trip) = echo.nanos_until(turn.now)
             && response.is_first_with(echo)
         {
@@ -205,7 +207,7 @@ impl<R: Route> OpenSession<R> {
         Ok(self.take_response_packet(turn, lines, at, echo, body))
     }
 
-    /// The next packet of a response was lost, or overtaken. Goes back to it, once.
+    /// The next packet of a response was lost or overtaken. Rolls back to it, once.
     fn on_response_gap<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -232,7 +234,7 @@ impl<R: Route> OpenSession<R> {
         lines.feed_later(self.index(), &self.credits);
     }
 
-    /// The next packet of a response has come.
+    /// Takes in the next packet of a response.
     fn take_response_packet<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -254,7 +256,8 @@ impl<R: Route> OpenSession<R> {
             let stats = &mut turn.endpoint.stats;
             if call.recovery().answers_probe(echo) {
                 call.recovery_mut().decide();
-                // After a timeout: what else was asked for was lost, or comes and is dropped.
+                // After a timeout, the other packets asked for are lost, or will be dropped on
+                // arrival.
                 let lost = call.response().map_or(0, Response::on_their_way);
                 stats.count_resent(&mut self.retransmissions, ResendCause::Timeout, lost);
                 call.release_outstanding(&self.cut.charges, &mut flow);
@@ -273,7 +276,7 @@ impl<R: Route> OpenSession<R> {
         Event::None
     }
 
-    /// A response of several packets is whole.
+    /// A response of several packets is complete.
     fn complete<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -293,7 +296,7 @@ impl<R: Route> OpenSession<R> {
         self.reply(turn, lines, at, is_large, result)
     }
 
-    /// A response cannot be taken.
+    /// Gives up a call whose response cannot be received.
     fn give_up<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -305,7 +308,8 @@ impl<R: Route> OpenSession<R> {
         self.reply(turn, lines, at, true, Err(CallError::ResponseLost(cause)))
     }
 
-    /// Ends the call in a slot with this result. If the response `is_kept` by the server, it is to be told.
+    /// Ends the call in a slot with this result. If the server keeps the response (`is_kept`), the
+    /// client owes it a `Done`.
     fn reply<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -323,13 +327,13 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// The probes of the slot's call were needless: what they asked for had not been lost.
+    /// The probes of the slot's call were needless: the probed packet was not lost.
     pub(super) fn note_needless<X>(&mut self, turn: &mut Turn<'_, X>, at: SlotIndex) {
         let probes = self.slots[at].call_mut().map_or(0, |call| call.recovery_mut().decide());
         turn.endpoint.stats.count_needless(&mut self.retransmissions, probes);
     }
 
-    /// Asks on for the slot's response when the burst is over.
+    /// Asks for more of the slot's response at the end of the burst.
     fn pull_later(&mut self, lines: &mut Lines<R>, at: SlotIndex) {
         let waiter = self.waiter(at);
         let response = self.slots[at].call_mut().and_then(|call| call.response_mut());
@@ -338,16 +342,16 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// The server keeps a large response until it is told, by the slot's next request or, one timeout
-    /// from now, by a `Done`.
+    /// The server keeps a large response until the client has confirmed it: by the slot's next
+    /// request or, one timeout from now, by a `Done`.
     pub(super) fn owe_done<X>(&mut self, turn: &mut Turn<'_, X>, at: SlotIndex) {
         self.kept.owe(at);
         let deadline = turn.now.plus_nanos(self.rtt.rto(0));
         self.arm(turn, deadline);
     }
 
-    /// Empties the slot of a call that has its outcome, lets the next one in, and returns the call's
-    /// tag and its request, which no queue refers to any more (thesis section 6.3.2.2).
+    /// Empties the slot of a call that has its outcome, starts the next queued call, and returns
+    /// the ended call's token and request. No queue refers to the request (thesis section 6.3.2.2).
     #[inline]
     fn finish<X: TxQueue<Route = R>>(
         &mut self,

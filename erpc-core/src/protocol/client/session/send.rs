@@ -1,4 +1,4 @@
-//! A request's way out.
+//! Sends requests, and asks for response packets.
 
 use super::OpenSession;
 use crate::mutants::mutant;
@@ -14,11 +14,11 @@ use crate::protocol::{Cause, NewCall};
 use crate::transport::{Route, TxQueue};
 use crate::wire::{Flags, Header, Kind, PacketNumber, RequestNumber, ShortPacket};
 
-/// Packets that one request for response asks for at most.
+/// Upper limit for the packets that one request for response asks for.
 const MOST_PULLED: u32 = 64;
 
 impl<R: Route> OpenSession<R> {
-    /// Whether a new call takes a slot at once, rather than wait behind others.
+    /// Whether a new call gets a slot immediately, instead of waiting behind others.
     pub(in crate::protocol::client) fn takes_calls(&self) -> bool {
         !self.free.is_empty() && self.common.queue.is_empty()
     }
@@ -39,7 +39,7 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// Puts a call into a free slot and sends what there is room for.
+    /// Puts a call into a free slot and sends the packets for which there is capacity.
     #[inline]
     pub(in crate::protocol::client) fn start<X: TxQueue<Route = R>>(
         &mut self,
@@ -63,8 +63,8 @@ impl<R: Route> OpenSession<R> {
         self.transmit(turn, lines, at, None);
     }
 
-    /// Sends the request packets that there is room for; what is missing is waited for. `at_head` is
-    /// what the call has waited for, at the head of the line for it.
+    /// Sends the request packets for which there is capacity; for the rest, the call waits.
+    /// `at_head` is what the call has waited for, if it is at the head of that line.
     #[inline]
     pub(super) fn transmit<X: TxQueue<Route = R>>(
         &mut self,
@@ -106,7 +106,7 @@ impl<R: Route> OpenSession<R> {
             turn.tx.push(&self.common.route, request.packet(packet, &header, &layout));
             any_sent = true;
             if call.note_sent(turn.now) {
-                // It also says that the slot's last response may be dropped.
+                // A new request also tells the server to drop the slot's last response.
                 self.kept.superseded(at);
             } else {
                 let cause = call.recovery().cause();
@@ -125,7 +125,7 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// Sends a request packet once more, on the account of the copy that is out.
+    /// Sends a request packet again. It uses the reservation of the copy that is in flight.
     pub(super) fn send_again<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -145,7 +145,7 @@ impl<R: Route> OpenSession<R> {
             size: layout.size(),
             flags: self.flags.with_large(call.is_large()).and_extended(call.is_extended()),
         };
-        // The first copy may still be queued here, and its header is about to be written again.
+        // The first copy may still be in the send queue, and its header is about to be rewritten.
         turn.tx.reclaim();
         if call.is_queued() && !mutant!(ResendWithoutFlush) {
             turn.tx.flush();
@@ -155,7 +155,7 @@ impl<R: Route> OpenSession<R> {
         call.note_sent_again(turn.now);
     }
 
-    /// A packet without a body, about this request.
+    /// A packet without a body, about `request`.
     pub(super) fn short_packet(
         &self,
         kind: Kind,
@@ -170,7 +170,7 @@ impl<R: Route> OpenSession<R> {
         ShortPacket::new(&Header { connection, kind, packet, request, aux, size, flags }, &[])
     }
 
-    /// Asks once more for the next response packet, on the account of the request that is out.
+    /// Asks again for the next response packet. It uses the reservation of the packet in flight.
     pub(super) fn ask_again<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -186,10 +186,11 @@ impl<R: Route> OpenSession<R> {
         turn.tx.push_bytes(&self.common.route, packet.as_bytes());
     }
 
-    /// Asks for as many response packets as there is room for.
+    /// Asks for as many response packets as there is capacity for.
     ///
-    /// To ask rarely, it waits while more is on its way than it could ask for now, unless it can ask
-    /// for all the rest: one request for response then covers half a window, or [`MOST_PULLED`] packets.
+    /// To send few requests for response, it waits while more packets are in flight than it could
+    /// ask for now, unless it can ask for all the rest. One request for response then covers half a
+    /// window, or [`MOST_PULLED`] packets.
     pub(super) fn pull<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -227,14 +228,15 @@ impl<R: Route> OpenSession<R> {
         for from in (asked..asked + count).step_by(MOST_PULLED as usize) {
             self.send_pull(turn, at, from, MOST_PULLED.min(asked + count - from), stamp);
         }
-        // What is on its way will remind us of credits and room; nothing reminds us of time.
+        // Packets in flight will wake the call for credits and room. Only a departure wakes it for
+        // pace.
         let unasked = count == 0 && on_their_way == 0;
         if let Some(lack) = lack.filter(|lack| unasked || *lack == Blocked::Pace) {
             self.wait_for(turn, lines, at, lack);
         }
     }
 
-    /// Asks for `count` response packets from `from` on.
+    /// Asks for `count` response packets, starting with packet `from`.
     fn send_pull<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -256,7 +258,7 @@ impl<R: Route> OpenSession<R> {
         self.arm(turn, deadline);
     }
 
-    /// The end of the burst has come: asks on for a response.
+    /// At the end of the burst, asks for more of a response.
     pub(in crate::protocol::client) fn pull_pending<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -269,9 +271,9 @@ impl<R: Route> OpenSession<R> {
         self.pull(turn, lines, at, None);
     }
 
-    /// What a call has to wait for although there may be room: others wait for it already, and
-    /// calls that come and go would keep them waiting for ever. A call at the head of a line has none ahead in that
-    /// one.
+    /// What a call has to wait for because other calls already wait for it, even if there is
+    /// capacity. Otherwise new calls could starve them. A call at the head of a line does not wait
+    /// behind that line.
     #[inline]
     fn line_ahead(&self, lines: &Lines<R>, at_head: Option<Blocked>) -> Option<Blocked> {
         if self.pacer.is_awaited() && at_head != Some(Blocked::Pace) {
@@ -287,7 +289,7 @@ impl<R: Route> OpenSession<R> {
         behind.then_some(Blocked::Room)
     }
 
-    /// The call in a slot waits for what it lacks.
+    /// Makes the call in a slot wait for `lack`.
     fn wait_for<X>(
         &mut self,
         turn: &Turn<'_, X>,
@@ -310,7 +312,7 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// The call in a slot does not wait any more, if it has: it was answered.
+    /// Ends the waiting of the call in a slot, if it waits: it was answered or ends.
     pub(super) fn stop_waiting(&mut self, lines: &mut Lines<R>, at: SlotIndex) {
         self.credits.leave(at);
         self.pacer.leave(at);
@@ -322,7 +324,7 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// A call goes on that stands at the head of a line.
+    /// Resumes a call that is at the head of a line.
     pub(in crate::protocol::client) fn resume<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -346,13 +348,13 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// Lets calls go on that waited for a credit of this session, one after the other.
+    /// Resumes the calls that waited for a credit of this session, one after the other.
     pub(in crate::protocol::client) fn feed<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
         lines: &mut Lines<R>,
     ) {
-        /// In packets.
+        /// A call is short if it has at most this number of packets left to send or ask for.
         const SHORT: u32 = 2;
         loop {
             let slots = &self.slots;
@@ -363,7 +365,8 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// The session's departure has come: lets calls go on that wait for it, slot by slot in turn, one packet each.
+    /// The session's departure is due: resumes the calls that wait for it, round robin over the
+    /// slots, one packet each.
     pub(in crate::protocol::client) fn depart<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,

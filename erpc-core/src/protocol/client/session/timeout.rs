@@ -1,4 +1,4 @@
-//! What happens when nothing comes: retransmission, probes, pings, the end.
+//! Timeouts: retransmissions, probes, pings, and the end of a silent session.
 
 use super::OpenSession;
 use crate::mutants::mutant;
@@ -19,19 +19,18 @@ use crate::transport::{Route, TxQueue};
 use crate::wire::control::Control;
 use crate::wire::{Header, Kind, PacketNumber, ReplyInfo, RequestNumber, ShortPacket};
 
-/// What a call's timeout says of its session.
+/// What a call's timeout suggests about its session.
 enum Suspicion {
-    /// Nothing.
     None,
-    /// The peer may be gone: ask.
+    /// The peer may be dead: ping it.
     Ping,
-    /// The peer is there, for the session is not silent, and yet nothing of this call has got through
-    /// for the liveness timeout: the path swallows its packets.
+    /// The peer is alive, because other packets of the session arrive, but this call has made no
+    /// progress for the liveness timeout: the path drops its packets.
     Blocked,
 }
 
 impl<R: Route> OpenSession<R> {
-    /// This endpoint was away and cannot have heard the server: it counts as heard at `since`.
+    /// This endpoint was stopped and could not receive: the server counts as heard at `since`.
     pub(in crate::protocol::client) fn back(&mut self, since: Instant) {
         self.liveness.back(since);
         for retry in self.slots.iter_mut().filter_map(|(_, slot)| slot.retry_mut()) {
@@ -100,8 +99,8 @@ impl<R: Route> OpenSession<R> {
         Followup::None
     }
 
-    /// Whether half of the slots or more wait for an answer, and nothing later was answered. Then the server is more likely
-    /// to be late than all of their packets to be lost.
+    /// Whether at least half of the slots wait for an answer and nothing sent later was answered.
+    /// Then a late server is more likely than the loss of all these packets.
     fn is_widespread(&self, probing: &Probing) -> bool {
         let is_silent = |slot: &Slot| {
             let call =
@@ -112,8 +111,8 @@ impl<R: Route> OpenSession<R> {
         silent >= WINDOW / 2
     }
 
-    /// Of a call that no later one has passed: when it was sent last, and when its timeout is over. It may wait longer than
-    /// that, until an answer passes it.
+    /// For a call that no later call has passed: when it was last sent, and when its timeout
+    /// expires. The call may wait longer than that, until an answer passes it.
     fn unpassed(&self, probing: &Probing, slot: &Slot) -> Option<(Instant, Instant)> {
         let retry = slot.call().filter(|call| call.awaits_packets())?.retry();
         let sent_at = retry.active_at();
@@ -124,7 +123,7 @@ impl<R: Route> OpenSession<R> {
         Some((sent_at, retry.due(timeout, self.common.id.generation)))
     }
 
-    /// When the silence about what is in a slot becomes suspicious; [`Instant::NEVER`] if nothing is owed to it.
+    /// When the slot's timeout expires; [`Instant::NEVER`] if the slot waits for no answer.
     pub(super) fn slot_due(
         &self,
         endpoint: &EndpointState,
@@ -140,7 +139,7 @@ impl<R: Route> OpenSession<R> {
                 let is_served = call.awaits_handler();
                 let wait = || lines.method_wait(peer, now, method, retry.active_at());
                 let wait = if is_served { wait() } else { Wait::NONE };
-                // An answer gives back what the call has reserved, and other calls may wait for that.
+                // An answer releases the call's reservation, for which other calls may wait.
                 let is_wanted = !lines.are_empty(peer) || self.credits.is_short();
                 (retry, if is_wanted { wait.shortened(self.rtt.floor()) } else { wait })
             }
@@ -155,7 +154,7 @@ impl<R: Route> OpenSession<R> {
         due.max(wait.until.min(due.plus_nanos(most_held(self.rtt.floor()))))
     }
 
-    /// When the server is asked whether it is still there, which executes a request.
+    /// When to probe a server that is executing the request, to learn whether it is still alive.
     fn probe_due(&self, endpoint: &EndpointState, retry: &RetryTimer) -> Instant {
         let config = &endpoint.config;
         let answered = retry.retries() == 0;
@@ -163,7 +162,7 @@ impl<R: Route> OpenSession<R> {
             + if answered { self.liveness.interval(config) } else { config.ping_again() }
     }
 
-    /// Whether to note how long the server had a request; `has_slow` if it has slow methods.
+    /// Whether the server's processing time in `info` is recorded. `has_slow`: it has slow methods.
     #[inline(always)]
     pub(super) fn is_notable(&self, info: ReplyInfo, has_slow: bool) -> bool {
         info.took_longer_than(self.notable) | has_slow
@@ -174,8 +173,9 @@ impl<R: Route> OpenSession<R> {
         lines.record_method(self.peer, now, told, self.rtt.floor());
     }
 
-    /// A call's first packet was answered, which carries no stamp. If it was sent once, the answer tells of all that was
-    /// sent before; else it may be the first copy's, which a server has had all the time.
+    /// The first packet of a call was answered; such an answer carries no stamp. If the packet was
+    /// sent once, the answer confirms all that was sent before it. Otherwise it may answer the
+    /// first copy, which the server may have had the whole time.
     pub(super) fn first_packet_answered<X>(
         &self,
         turn: &Turn<'_, X>,
@@ -199,13 +199,13 @@ impl<R: Route> OpenSession<R> {
         }
     }
 
-    /// The probe of the session's peer was answered: looks at the calls that wait for that.
+    /// The probe of the session's peer was answered: checks the calls that wait for that.
     pub(in crate::protocol::client) fn rouse<X>(&mut self, turn: &mut Turn<'_, X>) {
         self.overdue = false;
         self.arm(turn, turn.now);
     }
 
-    /// Nothing has come in time: retransmits a call, or says again that it was cancelled.
+    /// A slot's timeout has expired: retransmits a packet of the call, or repeats its `Cancel`.
     fn on_slot_timeout<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -223,7 +223,8 @@ impl<R: Route> OpenSession<R> {
             is_passed =
                 probing.on_overdue(turn.now, retry.active_at(), is_widespread, |doublings| {
                     let rto = rtt.rto(doublings);
-                    // Less than this call waits itself: the next probe is another call's, on a path that swallows this one's.
+                    // Shorter than this call's own next timeout: if the path drops this call's
+                    // packets, another call gets to send the next probe.
                     rto + jitter(rto, generation, doublings) / 2
                 });
         }
@@ -250,8 +251,8 @@ impl<R: Route> OpenSession<R> {
             self.suspect_path(turn, at, sent_at);
         }
         let slot = &mut self.slots[at];
-        // What is out may be lost, or waiting in the queue of a peer that was not scheduled: it keeps its
-        // credits and room until something comes back, and one packet asks for that.
+        // The packets in flight may be lost, or may wait in the queue of a server that was not
+        // scheduled. They keep their reservation until an answer comes; one packet asks for it.
         let Some(call) = slot.call_mut() else {
             self.send_cancel(turn, at);
             return suspicion;
@@ -281,7 +282,7 @@ impl<R: Route> OpenSession<R> {
     }
 
     /// Tells the server which kept responses it may drop: after a timeout without a new request in
-    /// their slots, and, in case that was lost, once more a ping interval later.
+    /// their slots, and again one ping interval later, in case that `Done` was lost.
     fn send_done<X: TxQueue<Route = R>>(&mut self, turn: &mut Turn<'_, X>) {
         if mutant!(DoneForgotten) {
             return;

@@ -11,34 +11,36 @@ use crate::time::Instant;
 use crate::transport::Route;
 use crate::wire::ReplyInfo;
 
-/// Divides the receive queue's capacity among the sockets whose sessions are open here: see [`Shares`].
+/// Divides the receive queue's capacity among the sockets with open sessions: see [`Shares`].
 ///
-/// A socket is an address with its port. Its client endpoints, of which the client says itself how many there are, divide the
-/// socket's share. Every reply tells the window; when one shrinks, clients that were told more get a ping with the
-/// new one.
+/// A socket is an address with its port. The client itself chooses how many endpoints it has behind
+/// a socket, so they divide the socket's share. Every reply carries the window. When a window
+/// shrinks, clients that know a larger one get a ping with the new one.
 ///
-/// A socket is busy if it sends [`SAMPLE`] packets twice within [`BUSY_WITHIN`], and quiet again [`QUIET_AFTER`] the
-/// last ones. One that becomes busy has its share as soon as the others were told of theirs, at the latest
-/// [`EPOCH`] later. One that becomes quiet is told, and the others' shares grow a sweep later. All of this happens at ends of
-/// bursts: while no client sends, none needs more.
+/// A socket becomes busy when it sends [`SAMPLE`] packets twice within [`BUSY_WITHIN`], and quiet
+/// again [`QUIET_AFTER`] the last sample. A socket that becomes busy gets its share as soon as the
+/// server has told the others their smaller shares, at the latest [`EPOCH`] later. The server tells
+/// a socket that it has become quiet; the shares of the others grow one sweep later. All of this
+/// happens at the end of a burst: while no client sends, no client needs a larger share.
 pub(super) struct Grants<R> {
     shares: Shares,
     by_route: HashMap<R, SocketIndex, KeyedHasher>,
     sockets: Table<SocketIndex, Socket>,
-    /// What replies tell, by socket.
+    /// The window that replies carry, by socket.
     windows: Vec<ReplyInfo>,
     siblings: Siblings,
     /// Sockets that count as busy.
     busy: Vec<SocketIndex>,
-    /// Sockets that have sent enough to count as busy. Some may be gone.
+    /// Sockets that have sent enough to become busy at the next epoch. Some may be gone.
     candidates: Vec<SocketIndex>,
     /// Sockets that count as busy and do not have their share yet. Some may be gone.
     rising: Vec<SocketIndex>,
-    /// When to look at the above next, [`Instant::NEVER`] if there is nothing to see.
+    /// When to check `busy`, `candidates` and `rising` next; [`Instant::NEVER`] before the first
+    /// session.
     next_epoch: Instant,
     last_epoch: Instant,
     next_sweep: Instant,
-    /// Sessions whose clients are to be told their window.
+    /// Sessions whose clients must be told their window.
     untold: Vec<SessionIndex>,
 }
 
@@ -48,16 +50,17 @@ struct Socket {
     /// Each of its endpoints has the socket's share divided by two to the power of this.
     halvings: u32,
     use_: Use,
-    /// The largest window that its client endpoints may have been told.
+    /// The share that was last granted, in charge units: the largest window that its client
+    /// endpoints may have been told since.
     told: u32,
-    /// Its place among the busy ones, if it is one.
+    /// Its index in the list of busy sockets, if it is busy.
     at: usize,
 }
 
 /// One of the endpoints that share a socket.
 struct ClientEndpoint {
     steer: u8,
-    /// One of its sessions; the others follow in [`Siblings`].
+    /// The first of its sessions; the others follow in [`Siblings`].
     head: SessionIndex,
 }
 
@@ -70,30 +73,33 @@ struct ClientEndpoint {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Use {
-    /// Its last sample was then.
+    /// With the time of its last sample, if there was one.
     Quiet(Option<Instant>),
+    /// It has sent enough to become busy, and waits for the next epoch.
     Candidate,
+    /// It counts as busy, and waits until the others were told their smaller shares.
     Rising,
-    /// Its last sample was then.
+    /// With the time of its last sample.
     Busy(Instant),
 }
 
-/// Packets of a session per sample of its socket's use.
+/// One sample of a socket's use is taken per this number of packets of a session.
 pub(super) const SAMPLE: u8 = 16;
 
-/// Two samples within this time make a socket busy: 80 packets per second. Nanoseconds.
+/// Two samples within this time, in nanoseconds, make a socket busy: 80 packets per second.
 const BUSY_WITHIN: u64 = 200_000_000;
 
-/// Busy sockets are looked at so often, in nanoseconds.
+/// Interval at which busy sockets are checked for silence, in nanoseconds.
 const SWEEP: u64 = 200_000_000;
 
-/// A busy socket without a sample for so long is quiet, in nanoseconds.
+/// A busy socket becomes quiet after this time without a sample, in nanoseconds.
 const QUIET_AFTER: u64 = 1_000_000_000;
 
-/// Shares change at most so often for sockets that become busy, in nanoseconds.
+/// Minimum interval between two changes of shares in favor of sockets that become busy, in
+/// nanoseconds.
 const EPOCH: u64 = 1_000_000;
 
-/// So few endpoints of a socket that pings to all of them cost little.
+/// Up to this number of endpoints per socket, pings to all of them cost little.
 const FEW_ENDPOINTS: usize = 4;
 
 impl<R: Route> Grants<R> {
@@ -114,34 +120,35 @@ impl<R: Route> Grants<R> {
         }
     }
 
-    /// What of the receive queue is granted, in charge units. Before the first session opens.
+    /// Sets the part of the receive queue that is granted, in charge units. To be called before the
+    /// first session opens.
     pub(super) fn set_capacity(&mut self, units: u32) {
         self.shares = Shares::new(units);
     }
 
-    /// What replies tell a socket, with a processing time of 0.
+    /// The window for replies to a socket, with a processing time of 0.
     #[inline(always)]
     pub(super) fn window(&self, socket: SocketIndex) -> ReplyInfo {
         self.windows[socket.place()]
     }
 
-    /// What an endpoint of a socket may have on its way, in charge units.
+    /// The share of each endpoint of a socket: what it may have in flight, in charge units.
     pub(super) fn share(&self, socket: SocketIndex) -> u32 {
         self.sockets.get(socket).map_or(0, |socket| socket.entitled(&self.shares))
     }
 
-    /// Whether a session from there is open.
+    /// Whether a session from this address is open.
     pub(super) fn knows(&self, route: &R) -> bool {
         self.by_route.contains_key(route)
     }
 
-    /// The window that clients of this address were told, `None` if it has no sessions.
+    /// The window that replies tell the clients at this address; `None` if it has no sessions.
     pub(super) fn told(&self, route: &R) -> Option<u32> {
         self.window(*self.by_route.get(route)?).window()
     }
 
-    /// What an endpoint of the client would have if all sockets were busy, once a session of it has opened, in charge
-    /// units. Datagrams are made to fit that.
+    /// The share of the client endpoint if one more session of it opens and all sockets are busy,
+    /// in charge units. The session's datagrams are made to fit it.
     pub(super) fn least_share(&self, route: &R, steer: u8) -> u32 {
         let Some(socket) = self.by_route.get(route).map(|&index| &self.sockets[index]) else {
             return self.shares.equal(self.sockets.len() + 1);
@@ -228,7 +235,7 @@ impl<R: Route> Grants<R> {
         self.divide(false);
     }
 
-    /// A session of the socket has sent [`SAMPLE`] packets, or as many packets are announced.
+    /// A session of the socket has sent [`SAMPLE`] packets, or has announced that it will.
     #[cold]
     pub(super) fn sample(&mut self, now: Instant, index: SocketIndex) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
@@ -248,7 +255,7 @@ impl<R: Route> Grants<R> {
         }
     }
 
-    /// A burst has been taken in.
+    /// Runs at the end of each burst. Costs one comparison unless an epoch or a sweep is due.
     #[inline(always)]
     pub(super) fn end_of_burst(&mut self, now: Instant) {
         if now >= self.next_epoch {
@@ -256,7 +263,7 @@ impl<R: Route> Grants<R> {
         }
     }
 
-    /// Sessions whose clients are to be told their window, each once.
+    /// Takes out a session whose client must be told its window; `None` if none is left.
     #[inline(always)]
     pub(super) fn next_untold(&mut self) -> Option<SessionIndex> {
         self.untold.pop()
@@ -281,7 +288,7 @@ impl<R: Route> Grants<R> {
         }
         self.divide(may_grow);
         if self.shares.busy() >= before {
-            // The others need not make room.
+            // The shares of the others have not shrunk: there is nothing to wait for.
             for index in std::mem::take(&mut self.rising) {
                 self.sockets[index].use_ = Use::Busy(now);
                 self.grant(index);
@@ -294,7 +301,8 @@ impl<R: Route> Grants<R> {
         self.schedule(now);
     }
 
-    /// Looks which busy sockets are quiet. What they had is divided at the next sweep, when they know.
+    /// Turns busy sockets quiet that have sent no samples lately. The next sweep divides their
+    /// shares among the others: by then they know their smaller windows.
     fn sweep(&mut self, now: Instant) {
         let mut at = 0;
         while let Some(&index) = self.busy.get(at) {
@@ -309,7 +317,7 @@ impl<R: Route> Grants<R> {
         }
     }
 
-    /// Divides the capacity anew and grants the shares.
+    /// Divides the capacity again and grants the changed shares.
     fn divide(&mut self, may_grow: bool) {
         let before = self.shares;
         self.shares.divide(self.sockets.len(), self.busy.len(), may_grow);
@@ -331,7 +339,8 @@ impl<R: Route> Grants<R> {
         };
     }
 
-    /// Grants a socket's endpoints their share: by replies, and by pings if they were told more.
+    /// Grants a socket's endpoints their share. Replies carry it; if it has shrunk, a ping to each
+    /// endpoint carries it, too.
     fn grant(&mut self, index: SocketIndex) {
         let socket = &mut self.sockets[index];
         let share = socket.entitled(&self.shares);
@@ -362,7 +371,7 @@ impl<R: Route> Grants<R> {
         }
     }
 
-    /// Sockets that sessions are open from.
+    /// The number of sockets with open sessions.
     pub(super) fn sockets(&self) -> usize {
         self.sockets.len()
     }
@@ -370,15 +379,19 @@ impl<R: Route> Grants<R> {
     /// Returns the number of sessions.
     ///
     /// # Panics
-    /// If something does not add up.
+    /// If an invariant does not hold.
     pub(super) fn check_invariants(&self) -> usize {
         let busy = self.sockets.iter().filter(|(_, socket)| socket.is_busy()).count();
-        assert_eq!(busy, self.busy.len(), "busy sockets are counted");
+        assert_eq!(busy, self.busy.len(), "every busy socket is listed once");
         for (index, socket) in self.sockets.iter() {
             assert!(!socket.is_busy() || self.busy[socket.at] == index);
             let share = socket.entitled(&self.shares);
-            assert_eq!(socket.told, share, "a socket has its share");
-            assert_eq!(self.window(index), ReplyInfo::new(0, share), "replies tell it");
+            assert_eq!(socket.told, share, "a socket is granted its share");
+            assert_eq!(
+                self.window(index),
+                ReplyInfo::new(0, share),
+                "replies carry the socket's share"
+            );
         }
         assert_eq!(self.by_route.len(), self.sockets.len());
         let heads = self.sockets.iter().flat_map(|(_, socket)| &socket.endpoints);
@@ -397,7 +410,7 @@ impl Socket {
         self.halvings = settle(self.halvings, halvings(endpoints), endpoints <= FEW_ENDPOINTS);
     }
 
-    /// What each of its endpoints may have on its way.
+    /// The share of each of its endpoints: what it may have in flight, in charge units.
     fn entitled(&self, shares: &Shares) -> u32 {
         let share = match self.use_ {
             Use::Quiet(_) | Use::Candidate | Use::Rising => shares.quiet(),

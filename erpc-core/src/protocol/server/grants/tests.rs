@@ -1,4 +1,4 @@
-//! Shares by use.
+//! Shares follow the use of sockets.
 
 use super::*;
 use crate::protocol::ids::IdSource;
@@ -7,14 +7,14 @@ use crate::protocol::tests::TestRoute;
 const MS: u64 = 1_000_000;
 const CAPACITY: u32 = 239_616;
 
-/// Grants of the untuned kernel's receive queue, and the time.
+/// Grants of the receive queue of an untuned kernel, and the current time.
 struct Test {
     grants: Grants<TestRoute>,
     now: Instant,
 }
 
 impl Test {
-    /// With `clients` clients that have one session each.
+    /// A test with `clients` clients that have one session each.
     fn with(clients: u32) -> Self {
         let grants = Grants::new(CAPACITY, IdSource::new((1, 2)).table_hasher());
         let mut test = Self { grants, now: Instant::from_nanos(1) };
@@ -35,13 +35,13 @@ impl Test {
         self.grants.share(self.grants.by_route[&TestRoute(client)])
     }
 
-    /// The client sends as much as it takes to be busy.
+    /// The client sends enough to become busy.
     fn uses(&mut self, client: u32) {
         let socket = self.grants.by_route[&TestRoute(client)];
         (0..2).for_each(|_| self.grants.sample(self.now, socket));
     }
 
-    /// Time passes in bursts, in which these clients send.
+    /// `millis` milliseconds pass. The `busy` clients send in a burst each millisecond.
     fn pass(&mut self, millis: u64, busy: &[u32]) {
         for _ in 0..millis {
             self.now = self.now.plus_nanos(MS);
@@ -51,7 +51,7 @@ impl Test {
         self.grants.check_invariants();
     }
 
-    /// The sessions whose clients are told their windows.
+    /// The sessions whose clients get a ping with their windows.
     fn told(&mut self) -> Vec<u32> {
         let mut told: Vec<_> = std::iter::from_fn(|| self.grants.next_untold()).collect();
         told.sort_unstable();
@@ -60,17 +60,17 @@ impl Test {
 }
 
 #[test]
-fn a_busy_client_beside_a_thousand_idle_ones_has_half_of_the_queue() {
+fn a_busy_client_among_a_thousand_idle_ones_has_half_of_the_queue() {
     let mut test = Test::with(1_000);
     test.pass(2_000, &[]);
     test.pass(1, &[7]);
-    assert_eq!(test.share(7), CAPACITY / 2, "within a millisecond");
+    assert_eq!(test.share(7), CAPACITY / 2, "the share grows within a millisecond");
     test.pass(2_000, &[7]);
     assert_eq!((test.share(7), test.share(8)), (CAPACITY / 2, 4_096));
 }
 
 #[test]
-fn calls_now_and_then_do_not_make_a_client_busy() {
+fn occasional_calls_do_not_make_a_client_busy() {
     let mut test = Test::with(1_000);
     for _ in 0..10 {
         test.pass(1_600, &[]);
@@ -113,7 +113,7 @@ fn a_client_that_becomes_quiet_is_told_before_the_others_have_more() {
             return;
         }
     }
-    panic!("client 1 does not have what client 2 leaves");
+    panic!("client 1 never gets the share that client 2 gave up");
 }
 
 #[test]
@@ -125,20 +125,20 @@ fn all_busy_clients_share_the_whole_queue() {
 }
 
 #[test]
-fn few_clients_have_equal_shares_however_they_use_them() {
+fn few_clients_have_equal_shares_whatever_their_use() {
     let mut test = Test::with(4);
     assert_eq!(test.share(0), CAPACITY / 4);
     test.pass(2_000, &[1]);
     assert_eq!((test.share(1), test.share(2)), (CAPACITY / 4, CAPACITY / 4));
     test.leave(3);
     test.leave(2);
-    assert_eq!(test.share(1), CAPACITY / 2, "at once");
+    assert_eq!(test.share(1), CAPACITY / 2, "a share among few clients grows immediately");
     test.leave(1);
     assert_eq!(test.share(0), CAPACITY);
 }
 
 #[test]
-fn shares_are_equal_again_when_few_clients_are_left() {
+fn shares_become_equal_again_when_few_clients_remain() {
     let mut test = Test::with(100);
     test.pass(2_000, &[1]);
     test.told();
@@ -152,7 +152,7 @@ fn shares_are_equal_again_when_few_clients_are_left() {
 }
 
 #[test]
-fn a_client_that_comes_and_goes_has_no_client_told_twice() {
+fn a_client_that_joins_and_leaves_repeatedly_causes_no_repeated_pings() {
     let mut test = Test::with(64);
     let all: Vec<u32> = (0..64).collect();
     test.pass(2_000, &all);
@@ -167,7 +167,7 @@ fn a_client_that_comes_and_goes_has_no_client_told_twice() {
         test.leave(64);
         test.pass(500, &all);
     }
-    assert_eq!(told, 64 + 65, "for its floor, and for its share");
+    assert_eq!(told, 64 + 65, "64 pings when the client joins, 65 when it becomes busy");
 }
 
 #[test]
@@ -179,9 +179,9 @@ fn endpoints_of_one_socket_divide_its_share() {
         test.grants.check_invariants();
     }
     assert_eq!(test.share(0), CAPACITY / 256);
-    assert!(test.told().contains(&0), "the first was told the whole");
+    assert!(test.told().contains(&0), "the first endpoint was granted the whole share");
     test.grants.join(test.now, TestRoute(1), 0, SessionIndex::new(256));
-    assert_eq!(test.share(1), CAPACITY / 2, "one socket does not count as many");
+    assert_eq!(test.share(1), CAPACITY / 2, "a socket with many endpoints counts as one");
     for steer in (1..=255).rev() {
         let index = SessionIndex::new(steer.into());
         test.grants.leave(&TestRoute(0), steer, index);
@@ -191,7 +191,7 @@ fn endpoints_of_one_socket_divide_its_share() {
 }
 
 #[test]
-fn a_client_endpoint_is_gone_with_its_last_session_whichever_that_is() {
+fn a_client_endpoint_is_removed_with_its_last_session() {
     let mut test = Test::with(0);
     for index in [5, 9] {
         test.grants.join(test.now, TestRoute(1), 0, SessionIndex::new(index));
@@ -203,7 +203,7 @@ fn a_client_endpoint_is_gone_with_its_last_session_whichever_that_is() {
 }
 
 #[test]
-fn datagrams_fit_the_share_that_a_client_would_have_if_all_were_busy() {
+fn the_least_share_is_the_share_if_all_clients_are_busy() {
     let mut test = Test::with(0);
     for client in 0..70_u32 {
         let expected = CAPACITY / (client + 1).next_power_of_two();

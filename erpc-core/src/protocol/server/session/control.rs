@@ -1,4 +1,4 @@
-//! A server session opens, stays alive, and ends.
+//! Control messages of a server session: it opens, stays alive, and ends.
 
 use super::ServerSession;
 use crate::mutants::mutant;
@@ -11,13 +11,14 @@ use crate::transport::{MIN_DATAGRAM, Route, TxQueue};
 use crate::wire::control::{Control, Parameters};
 use crate::wire::{ConnectionId, ReplyInfo};
 
-/// Between two `Moved` of a session, in nanoseconds: packets that are sent from forged addresses bring no flood.
+/// Minimum time between two `Moved` messages of a session, in nanoseconds. It keeps packets with
+/// forged source addresses from causing a flood.
 const MOVED_PAUSE: u64 = 1_000_000;
 
-/// In place of the random half of an id; not 0, which endpoints have.
+/// Replaces the random half of a client's id. Not 0, which is the generation of endpoint ids.
 const UNTOLD: u32 = 1;
 
-/// What becomes of a session after a control message or a timer.
+/// Whether a session stays open after a control message or a timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::protocol::server) enum ControlEffect {
     Stays,
@@ -25,13 +26,14 @@ pub(in crate::protocol::server) enum ControlEffect {
 }
 
 impl<R: Route> ServerSession<R> {
-    /// When the session's timer is due next.
+    /// When the session's timer must fire next.
     pub(in crate::protocol::server) fn timer_due(&self) -> Instant {
         self.liveness.due()
     }
 
-    /// Tells the client that the session is open, and that it may use `share` of the receive queue. Answers an `Open` of this
-    /// nonce; if that was padded, with a datagram of as many bytes.
+    /// Tells the client that the session is open, and that it may use `share` units of the receive
+    /// queue. Answers the `Open` with this nonce. A padded `Open`, of `proof` bytes, gets an answer
+    /// of the same length, up to the agreed datagram size; for others `proof` is 0.
     pub(in crate::protocol::server) fn send_opened<X: TxQueue<Route = R>>(
         &self,
         turn: &mut Turn<'_, X>,
@@ -46,12 +48,12 @@ impl<R: Route> ServerSession<R> {
         };
         let server = self.local_id(turn.endpoint);
         let opened = Control::Opened { server, parameters };
-        // What both ends can take is what the client wants to know of.
+        // The client needs no proof of a size that one of the ends cannot receive.
         let datagram = proof.min(self.agreed.max_datagram);
         turn.push_padded(&self.route, &opened, self.remote, nonce, datagram);
     }
 
-    /// Asks whether the client is there, and tells it the window.
+    /// Asks the client for a sign of life, and tells it the window.
     pub(in crate::protocol::server) fn send_ping<X: TxQueue<Route = R>>(
         &self,
         turn: &mut Turn<'_, X>,
@@ -61,7 +63,7 @@ impl<R: Route> ServerSession<R> {
         self.send(turn, Control::Ping { sender }, 0, window);
     }
 
-    /// Tells the client that this endpoint shuts down.
+    /// Tells the client that this endpoint is shutting down.
     pub(in crate::protocol::server) fn send_close<X: TxQueue<Route = R>>(
         &self,
         turn: &mut Turn<'_, X>,
@@ -70,7 +72,8 @@ impl<R: Route> ServerSession<R> {
         self.send(turn, Control::Close { sender }, 0, ReplyInfo::default());
     }
 
-    /// Takes in a control message of this nonce from the session's client, in a datagram of so many bytes.
+    /// Handles a control message with this nonce from the session's client, in a datagram of
+    /// `datagram` bytes.
     pub(in crate::protocol::server) fn on_control<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -106,13 +109,15 @@ impl<R: Route> ServerSession<R> {
                 Ok(ControlEffect::Ends)
             }
             Control::Reset { unknown } if unknown == self.remote => Ok(ControlEffect::Ends),
-            // A `Closed` answers the `Close` of a shutdown, which has removed the session.
+            // A correct client sends no `Closed` to an open session: it answers the `Close` of a
+            // shutdown, which has removed the session.
             _ => Err(DropReason::Handshake),
         }
     }
 
-    /// The client has found out what the path carries: large packets are of that size from now on. No request is cut into
-    /// large ones now, unless this is a copy that comes late.
+    /// The client has measured the path: `max_datagram` bytes are the new size of large packets.
+    /// The client has no request in large packets at this time. Only a late duplicate may arrive
+    /// while it has one; the `epoch` of a duplicate is not new, so it changes nothing.
     fn resize(&mut self, epoch: u32, max_datagram: u32) -> Result<(), DropReason> {
         let ahead = epoch.wrapping_sub(self.epoch).cast_signed();
         let fits = (MIN_DATAGRAM as u32..=self.agreed.max_datagram).contains(&max_datagram);
@@ -126,7 +131,8 @@ impl<R: Route> ServerSession<R> {
         Ok(())
     }
 
-    /// A packet to the session has come from another address, to which this says so: once in a while.
+    /// A packet to the session has come from another address. Tells that address so, at most once
+    /// per [`MOVED_PAUSE`].
     pub(in crate::protocol::server) fn tell_moved<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -139,13 +145,13 @@ impl<R: Route> ServerSession<R> {
         }
         self.told_moved = turn.now;
         let moved = Control::Moved { server: connection };
-        // A stranger who has guessed the server's id does not learn the client's.
+        // An attacker that has guessed the server's id must not learn the client's.
         let client = ConnectionId::new(self.remote.steer(), false, self.remote.index(), UNTOLD);
         let packet = moved.emit(client, 0, ReplyInfo::default());
         turn.tx.push_bytes(route, packet.as_bytes());
     }
 
-    /// The session's timer has fired.
+    /// Handles the session's timer: may ping the client or end the session.
     pub(in crate::protocol::server) fn on_timer<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,

@@ -2,8 +2,8 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `receive` | requests, cancels and confirmations in; credit returns out |
-//! | `respond` | responses and statuses out |
+//! | `receive` | receives requests, cancels and confirmations; sends credit returns |
+//! | `respond` | sends responses and statuses |
 //! | `control` | the session opens, stays alive, ends |
 //! | `plain` | the common case: a request of one packet, a response of one packet |
 
@@ -32,7 +32,7 @@ pub(super) use self::control::ControlEffect;
 
 /// A session as its server sees it.
 ///
-/// Aligned to cache lines, so that its speed does not depend on its address.
+/// Aligned to cache lines, so that performance does not depend on its address.
 #[repr(align(64))]
 pub(super) struct ServerSession<R> {
     id: ClientId,
@@ -40,26 +40,26 @@ pub(super) struct ServerSession<R> {
     remote: ConnectionId,
     route: R,
     agreed: Agreement,
-    /// Of every packet: whether there is a trailer.
+    /// Flags of every packet: whether there is a trailer.
     flags: Flags,
-    /// The number of the size that large packets have now.
+    /// Number of the last `Resize` that changed the size of large packets. The client counts them.
     epoch: u32,
-    /// When the client was last told that its packets come from another address.
+    /// When a `Moved` was last sent for the session.
     told_moved: Instant,
-    /// A packet has come with a congestion mark since the last reply.
+    /// A packet with a congestion mark has arrived since the last reply.
     marked: bool,
-    /// Packets until the next sample of its socket's use.
+    /// Packets until the next sample of the socket's use.
     until_sample: u8,
-    /// What it is sent from.
+    /// The socket that the client sends from.
     socket: SocketIndex,
     liveness: Liveness,
     memory: SessionMemory,
-    /// Requests that were handed out.
+    /// Number of requests handed to handlers.
     requests: u64,
     slots: Slots<ServerSlot>,
 }
 
-/// A slot with the parts of its session that it works with.
+/// A slot, with the parts of its session that it needs.
 struct Step<'s, R> {
     slot: &'s mut ServerSlot,
     memory: &'s mut SessionMemory,
@@ -84,7 +84,8 @@ impl<R: Route> ServerSession<R> {
             epoch: 0,
             told_moved: Instant::ZERO,
             marked: false,
-            // Not the same for all: the samples of sockets with many sessions are spread over time.
+            // Sessions start at different counts, so that the samples of a socket with many
+            // sessions are spread over time.
             until_sample: 1 + id.index.get() as u8 % SAMPLE,
             socket,
             liveness: Liveness::new(turn.now, &turn.endpoint.config),
@@ -99,13 +100,14 @@ impl<R: Route> ServerSession<R> {
         (self.route, self.remote)
     }
 
-    /// Its place in the table of sockets.
+    /// The socket that the client sends from.
     #[inline(always)]
     pub(super) fn socket(&self) -> SocketIndex {
         self.socket
     }
 
-    /// The client has sent a packet. Returns whether that is the one in [`SAMPLE`] that counts for its socket's use.
+    /// Counts a packet of the client. True for one in [`SAMPLE`]: it counts as a sample of the
+    /// socket's use.
     #[inline(always)]
     pub(super) fn is_sample(&mut self) -> bool {
         self.until_sample -= 1;
@@ -116,14 +118,15 @@ impl<R: Route> ServerSession<R> {
         true
     }
 
-    /// Whether the plain request that has just come is the one in [`SAMPLE`] that counts. Sessions that send in step do not
-    /// count in step.
+    /// Whether the plain request that was just received counts as a sample: one in [`SAMPLE`] does.
+    /// The index is added so that sessions that send in lockstep are not sampled at the same time.
     #[inline(always)]
     pub(super) fn is_plain_sample(&self) -> bool {
         (self.requests as u32).wrapping_add(self.id.index.get()).is_multiple_of(SAMPLE.into())
     }
 
-    /// Whether the packet begins a message of so many packets that the client wants a large window.
+    /// Whether the packet begins a request so long that its socket counts as busy: of twice
+    /// [`SAMPLE`] packets or more.
     pub(super) fn begins_burst(&self, header: &Header) -> bool {
         let is_first = header.kind == Kind::Request && header.packet.get() == 0;
         let payload = self.agreed.payload(header.flags.large());
@@ -135,7 +138,7 @@ impl<R: Route> ServerSession<R> {
         self.id == id
     }
 
-    /// Whether a packet to the session `connection` that came over `route` is from its client.
+    /// Checks that a packet to `connection` that came from `route` is from the session's client.
     #[inline]
     pub(super) fn check_sender(
         &self,
@@ -172,8 +175,8 @@ impl<R: Route> ServerSession<R> {
         self.memory.set_kept_by_owner(bytes);
     }
 
-    /// Gives the session's memory back, and tells the owner of it and of its requests that still execute. Their responses
-    /// will find no session.
+    /// Ends the session: frees its memory, and notifies the owner of the end and of each request
+    /// that still executes. The responses of those requests will be dropped.
     pub(super) fn end(mut self, endpoint: &mut EndpointState) {
         for slot in self.slots.into_values() {
             if slot.needs_cancel() && !mutant!(GoneUntold) {
@@ -184,25 +187,25 @@ impl<R: Route> ServerSession<R> {
         }
         debug_assert!(
             self.memory.slots() == 0 || mutant!(HeldNotCounted),
-            "all memory is given back"
+            "the session's memory is freed"
         );
         endpoint.notices.push_back(Notice::ClientGone(self.id));
     }
 
     /// # Panics
-    /// If something does not add up.
+    /// If an invariant does not hold.
     pub(super) fn check_invariants(&self, index: SessionIndex) {
-        assert_eq!(self.id.index, index, "a session knows its place");
+        assert_eq!(self.id.index, index, "a session has the index of its place in the table");
         self.liveness.check_invariants();
         let held: usize = self.slots.iter().map(|(_, slot)| slot.footprint()).sum();
-        assert_eq!(held, self.memory.slots(), "held memory is counted");
+        assert_eq!(held, self.memory.slots(), "the memory that slots hold is counted");
         for (index, slot) in self.slots.iter() {
             assert_eq!(SlotIndex::of(slot.number()), index);
             slot.check_invariants();
         }
     }
 
-    /// The slot of a request. Replies tell the `window`.
+    /// The slot of a request, with the header fields of its replies, which carry `window`.
     #[inline(always)]
     fn step(&mut self, number: RequestNumber, window: ReplyInfo) -> Step<'_, R> {
         let slot = &mut self.slots[SlotIndex::of(number)];

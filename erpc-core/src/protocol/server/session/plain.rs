@@ -1,6 +1,7 @@
-//! The common case of a request, alone: one packet in, one packet out.
+//! The common case: a request of one packet and a response of one packet.
 //!
-//! As in the client's `plain`: each function does what the general path would, or nothing.
+//! As in the client's `plain`, each function either does what the general path would do, or
+//! nothing.
 
 use super::ServerSession;
 use crate::buf::MsgBuf;
@@ -15,7 +16,8 @@ use crate::transport::{Route, TxQueue};
 use crate::wire::{Header, ReplyInfo, RequestNumber};
 
 impl<R: Route> ServerSession<R> {
-    /// Takes in a new request of one packet. Returns the slot's last response buffer with it.
+    /// Receives a new request of one packet. `None` if it is not the common case. Also returns the
+    /// slot's last response buffer.
     #[inline(always)]
     pub(in crate::protocol::server) fn plain_request<X>(
         &mut self,
@@ -45,7 +47,8 @@ impl<R: Route> ServerSession<R> {
         Some((self.id.request(header.request), buffer))
     }
 
-    /// Sends a response of one packet and keeps it, or hands it back.
+    /// Sends a response of one packet and keeps it. `Err` hands the message back if it is not the
+    /// common case.
     #[inline(always)]
     pub(in crate::protocol::server) fn plain_respond<X: TxQueue<Route = R>>(
         &mut self,
@@ -57,7 +60,8 @@ impl<R: Route> ServerSession<R> {
         let slot = &mut self.slots[SlotIndex::of(request)];
         let is_large = slot.is_large();
         let first = self.agreed.first(is_large);
-        // The general path adopts a message of another thread, so that the pool counts it.
+        // A detached message comes from another thread. The general path adopts it, so that the
+        // pool counts it.
         let fits = slot.number() == request
             && !message.is_detached()
             && message.capacity() <= KEPT_CAPACITY

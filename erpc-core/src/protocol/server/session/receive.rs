@@ -1,4 +1,4 @@
-//! A request's way in.
+//! Receives requests, cancels, confirmations and requests for response.
 
 use super::{ServerSession, Step};
 use crate::buf::NoMemory;
@@ -19,13 +19,14 @@ use crate::transport::{Route, TxQueue};
 use crate::wire::extension::deadline_of;
 use crate::wire::{CANCEL, Header, Kind, PacketLayout, ReplyInfo, RequestNumber, Stamp};
 
-/// The deadline that the first packet of a request tells.
+/// The deadline in the first packet of a request; [`Instant::NEVER`] if it has none.
 fn told_deadline(header: &Header, body: &[u8], now: Instant) -> Instant {
     if header.flags.extended() { deadline_of(body, now) } else { Instant::NEVER }
 }
 
 impl<R: Route> ServerSession<R> {
-    /// Takes in a packet of kind `Request`, `RequestForResponse` or `Done` from the session's client.
+    /// Handles a packet of kind `Request`, `RequestForResponse` or `Done` from the session's
+    /// client.
     #[inline]
     pub(in crate::protocol::server) fn on_packet<'p, X: TxQueue<Route = R>>(
         &mut self,
@@ -87,7 +88,7 @@ impl<R: Route> ServerSession<R> {
         let mut is_new = slot.position(header.request) == Position::Next;
         if !is_new && slot.is_large() != is_large && slot.number() == header.request {
             if is_large {
-                // It was cut again since.
+                // A late packet: the client has cut the request into small packets since.
                 return Err(DropReason::Duplicate);
             }
             is_new = slot.is_receiving();
@@ -109,7 +110,8 @@ impl<R: Route> ServerSession<R> {
         self.liveness.heard(turn.now);
         let Step { slot, memory, mut head } = self.step(header.request, window);
         if packet != 0 {
-            // The first packet was lost: the client has to start again. The server keeps nothing for that.
+            // The first packet was lost or overtaken: the client must start again. The server keeps
+            // no state for that.
             let credit = CreditReturn { next: 0, gap: true, echo: Stamp::from_u32(header.aux) };
             head.flags = head.flags.with_large(is_large);
             let reply = head.credit_return(credit, turn.queue_wait.longest());
@@ -143,7 +145,7 @@ impl<R: Route> ServerSession<R> {
         Ok(Event::None)
     }
 
-    /// Takes in a packet of the slot's current request, which its session cuts so.
+    /// Handles a packet of the slot's current request, whose packets are cut by `layout`.
     fn on_repeated_packet<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -203,8 +205,8 @@ impl<R: Route> ServerSession<R> {
         }))
     }
 
-    /// The client has cancelled a request, which may still be on its way, or answered. Claims its number, then
-    /// answers.
+    /// The client has cancelled a request, which may still be in flight, or answered already.
+    /// Claims its number, so that no later packet can start the request, then answers.
     fn on_cancel<'p, X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -222,7 +224,7 @@ impl<R: Route> ServerSession<R> {
             Position::Earlier => return Err(DropReason::OldRequest),
             Position::Leap => return Err(DropReason::RequestLeap),
             Position::Next if slot.is_busy() => return Err(DropReason::SlotBusy),
-            // A packet of the request that arrives later finds its number taken.
+            // A packet of the request that arrives later finds the number claimed.
             Position::Next if !mutant!(CancelTakesNoNumber) => {
                 let is_large = header.flags.large();
                 slot.claim(header.request, is_large, memory, &mut turn.endpoint.pool);
@@ -255,7 +257,7 @@ impl<R: Route> ServerSession<R> {
         Ok(Event::None)
     }
 
-    /// The client has these responses.
+    /// The client confirms the responses that it has received: their buffers are freed.
     fn on_done<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -276,7 +278,8 @@ impl<R: Route> ServerSession<R> {
         Ok(())
     }
 
-    /// Takes in a request for response packets: for the first only if it was announced.
+    /// Handles a request for response packets. It may ask for the first packet only if the response
+    /// was announced.
     fn on_pull<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -291,7 +294,7 @@ impl<R: Route> ServerSession<R> {
             Position::Next | Position::Leap => return Err(DropReason::RequestLeap),
         }
         if slot.is_large() != header.flags.large() {
-            // The response was cut again since.
+            // A late request: the response has been cut into small packets since.
             return Err(DropReason::Duplicate);
         }
         let SlotState::Responding(response) = slot.state() else {
@@ -313,7 +316,7 @@ impl<R: Route> ServerSession<R> {
         Ok(())
     }
 
-    /// Counts a request that the handler gets.
+    /// Counts a request for the handler.
     #[inline]
     fn hand_out<X>(&mut self, turn: &mut Turn<'_, X>, request: RequestNumber) -> RequestHandle {
         turn.endpoint.stats.requests += 1;
@@ -321,7 +324,7 @@ impl<R: Route> ServerSession<R> {
         self.id.request(request)
     }
 
-    /// There is no memory for the rest of a request: the server answers before the request is complete.
+    /// Answers an incomplete request for whose remaining packets there is no memory.
     #[cold]
     fn turn_down<X: TxQueue<Route = R>>(
         &mut self,
@@ -335,14 +338,15 @@ impl<R: Route> ServerSession<R> {
         self.fail(turn, window, request, &status);
     }
 
-    /// A credit return goes out when the burst is over: one for all of its packets.
+    /// Schedules a credit return for the end of the burst: one per request, for all of its packets.
     fn owe_credit(&mut self, returns: &mut CreditReturns, header: &Header, gap: bool) {
         if self.slots[SlotIndex::of(header.request)].owe_credit(header, gap) {
             returns.owe(OwedCredit { session: self.id, request: header.request, last: None });
         }
     }
 
-    /// Sends a credit return that was owed, unless the request was answered meanwhile: the response returns its credits.
+    /// Sends a credit return, unless the request was answered in the meantime: the response returns
+    /// its credits.
     pub(in crate::protocol::server) fn return_credit<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -355,8 +359,8 @@ impl<R: Route> ServerSession<R> {
         }
         let credit = match (slot.state(), &owed.last) {
             (SlotState::Receiving(receiving), _) => receiving.return_credit(),
-            // The request is complete, and its handler takes its time: other requests want the credits meanwhile. The
-            // credit of the last packet comes back with the response.
+            // The request is complete, but its handler has not answered. Other requests may need
+            // the credits now. The credit of the last packet comes back with the response.
             (SlotState::Executing { .. }, Some(last)) => {
                 CreditReturn { next: last.packet, gap: false, echo: last.echo }
             }
@@ -367,7 +371,7 @@ impl<R: Route> ServerSession<R> {
     }
 }
 
-/// Whether the session's memory limit leaves room for `more` bytes of a request of this layout.
+/// Checks that the session's memory limit leaves room for `more` bytes of a request of this layout.
 fn check_budget<X>(
     turn: &Turn<'_, X>,
     memory: &SessionMemory,

@@ -1,4 +1,4 @@
-//! A response's way out.
+//! Sends responses and statuses.
 
 use super::{ServerSession, Step};
 use crate::buf::MsgBuf;
@@ -12,7 +12,7 @@ use crate::transport::{Route, TxQueue};
 use crate::wire::{ReplyInfo, RequestNumber, encode_status};
 
 impl<R: Route> ServerSession<R> {
-    /// The execution of a request that has no response.
+    /// The execution of a request; `None` if the handler does not have it any more.
     pub(in crate::protocol::server) fn execution(
         &self,
         request: RequestNumber,
@@ -21,7 +21,7 @@ impl<R: Route> ServerSession<R> {
         if slot.number() == request { slot.execution() } else { None }
     }
 
-    /// Sends a response to a request that is executing, and keeps the response.
+    /// Sends the response to an executing request, and keeps it for repeats.
     #[inline(never)]
     pub(in crate::protocol::server) fn respond<X: TxQueue<Route = R>>(
         &mut self,
@@ -42,7 +42,8 @@ impl<R: Route> ServerSession<R> {
         }
         let bytes = self.memory.slots() + message.footprint();
         let over_budget = bytes > turn.endpoint.config.session_budget();
-        // Responses of other threads come in memory of their own; the pool counts it from here on.
+        // A response from another thread is not in the pool's memory: the pool counts it from now
+        // on.
         let adopted = if over_budget { None } else { turn.endpoint.pool.adopt(message).ok() };
         match adopted {
             Some(message) => {
@@ -50,7 +51,7 @@ impl<R: Route> ServerSession<R> {
                 self.put(turn, window, request, execution, response);
             }
             None => {
-                let text = "the server keeps as many responses as its memory limits allow";
+                let text = "the server has no memory for the response within its limits";
                 let status = Status::new(Code::ResourceExhausted, text);
                 self.respond_status(turn, window, request, execution, &status);
             }
@@ -75,7 +76,7 @@ impl<R: Route> ServerSession<R> {
             let short = Status::new(status.code(), "(the status was too long to be sent)");
             encode_status(&short, &mut bytes);
         }
-        // Outside of the pool if need be: the status may say that memory is short.
+        // The buffer may be outside of the pool: the status may report that the pool has no memory.
         let len = bytes.len();
         let message = turn.endpoint.pool.alloc(len).ok().or_else(|| MsgBuf::detached(len));
         let Some(mut message) = message else { return };
@@ -85,7 +86,7 @@ impl<R: Route> ServerSession<R> {
         self.put(turn, window, request, execution, response);
     }
 
-    /// Answers a request that no handler has seen, and drops its packets.
+    /// Answers a request that no handler has received, and drops its packets.
     pub(super) fn fail<X: TxQueue<Route = R>>(
         &mut self,
         turn: &mut Turn<'_, X>,
@@ -96,7 +97,8 @@ impl<R: Route> ServerSession<R> {
         let Step { slot, memory, .. } = self.step(request, window);
         slot.clear(memory, &mut turn.endpoint.pool);
         let since = turn.arrived_at();
-        // If there is no memory for the status, the slot stays like this: repeated packets are answered.
+        // If there is no memory for the status, the slot stays in the executing state: repeated
+        // packets are answered with `Accepted`.
         if let Some(kept) = slot.execute(since, memory) {
             turn.endpoint.pool.recycle(kept);
         }
@@ -104,7 +106,7 @@ impl<R: Route> ServerSession<R> {
         self.respond_status(turn, window, request, execution, status);
     }
 
-    /// Puts the response into its slot and sends the first packet.
+    /// Sends the first packet or the announcement, and stores the response in its slot.
     #[inline]
     fn put<X: TxQueue<Route = R>>(
         &mut self,
