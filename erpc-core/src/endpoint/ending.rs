@@ -3,11 +3,11 @@
 //! ```text
 //!   Running --> Ending --> Ended --> Orphaned
 //!      |        while its   ^
-//!      +--- turn runs ------+    (at once, if none does)
+//!      +--- turn runs ------+    (immediately, if no turn runs)
 //! ```
 //!
-//! Within a turn the protocol may have more to report, and hands tokens back that are keys of the tables. So
-//! the tables are emptied when the turn is over, and the calls that the protocol has are ended by it.
+//! Within a turn, the protocol may have more to report, and returns tokens that are keys of the
+//! tables. So the tables are emptied after the turn, and the protocol ends the calls that it holds.
 
 use super::parts::EndpointParts;
 use super::turn::Dispatch;
@@ -16,8 +16,8 @@ use crate::time::Instant;
 use crate::transport::Transport;
 
 impl<T: Transport> EndpointParts<T> {
-    /// The last endpoint handle is gone, or the endpoint was shut down: ends tasks, calls and sessions, at
-    /// the end of the turn if one is under way.
+    /// Ends tasks, calls and sessions, because the last endpoint handle was dropped or the endpoint
+    /// was shut down. If a turn is running, this happens at its end.
     pub(super) fn shut_down(&self) {
         if self.is_closed() {
             return;
@@ -28,8 +28,8 @@ impl<T: Transport> EndpointParts<T> {
         self.scheduler().wake_loop();
     }
 
-    /// Goes on with [`EndpointParts::shut_down`] if that was called and no turn is under way. Returns how
-    /// much that was to do.
+    /// Continues [`EndpointParts::shut_down`] if it was called and no turn is running. Returns the
+    /// amount of work.
     #[inline]
     pub(super) fn finish_ending(&self) -> usize {
         if self.scheduler().lifecycle() == Lifecycle::Ending { self.end() } else { 0 }
@@ -37,14 +37,14 @@ impl<T: Transport> EndpointParts<T> {
 
     #[cold]
     fn end(&self) -> usize {
-        // Held until the protocol has dropped everything, so that what is dropped and called on the way does
-        // not begin to end it once more.
+        // Borrowed until the protocol has dropped everything, so that code run by these drops and
+        // callbacks does not start the end again.
         let Some(mut rpc) = self.rpc() else { return 0 };
         self.scheduler().executor().clear();
         let now = self.scheduler().now();
         self.calls().drain(&mut rpc.context_at(now));
         rpc.shutdown_at(now);
-        // Brings the outcomes of the calls. Calls that handlers make on the way come too late.
+        // Delivers the outcomes of the calls. Calls that handlers make here are too late.
         rpc.run_once_at(now, &mut Dispatch(self));
         self.scheduler().enter(Lifecycle::Ended);
         drop(rpc);
@@ -53,17 +53,17 @@ impl<T: Transport> EndpointParts<T> {
         self.flushes().shut_down();
         self.requests().end_streams();
         self.calls().end_all();
-        // A future that is polled by another executor of this thread must not sleep for ever.
+        // A future polled by another executor of this thread must not sleep forever.
         self.run_alarms(Instant::NEVER);
-        // A callback that answers every failure with another call has been called twice; it ends here, or
-        // it would keep the endpoint alive through the session that it holds.
+        // A callback that answers every failure with another call has been called twice by now. It
+        // is dropped here, or it would keep the endpoint alive through its session.
         self.calls().drop_callbacks();
         1
     }
 
-    /// The last endpoint handle is gone, after [`EndpointParts::shut_down`]: calls the callbacks that wait
-    /// for a turn, as none comes, and keeps nothing from here on. Sessions keep this, so what it kept could
-    /// keep itself.
+    /// The last endpoint handle was dropped, after [`EndpointParts::shut_down`]. No further turn
+    /// will run, so this calls the queued callbacks and drops the rest. Sessions keep these parts
+    /// alive, so anything kept here could keep itself alive.
     pub(super) fn orphan(&self) {
         self.scheduler().executor().clear();
         self.calls().run_failures();

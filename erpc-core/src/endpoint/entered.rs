@@ -1,4 +1,4 @@
-//! Which endpoints' loops a thread is in.
+//! Tracks the endpoints whose loops run on a thread.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -7,11 +7,11 @@ use std::rc::Rc;
 use crate::executor::tasks::{self, Executor};
 
 thread_local! {
-    /// The endpoints whose loops this thread is in, innermost last.
+    /// The endpoints whose loops run on this thread, innermost last.
     static ENTERED: RefCell<Vec<Rc<dyn Any>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The endpoint whose loop this thread is in, innermost.
+/// The innermost endpoint whose loop runs on this thread.
 pub(crate) fn current() -> Option<Rc<dyn Any>> {
     ENTERED.with_borrow(|entered| entered.last().cloned())
 }
@@ -22,7 +22,7 @@ pub(crate) struct EnteredEndpoint {
 }
 
 impl EnteredEndpoint {
-    /// This thread is in the loop of `endpoint` from here on.
+    /// Records that this thread runs the loop of `endpoint`, until the result is dropped.
     pub(crate) fn enter(endpoint: Rc<dyn Any>, executor: &Executor) -> Self {
         ENTERED.with_borrow_mut(|entered| entered.push(endpoint));
         Self { _executor: executor.enter() }
@@ -31,7 +31,7 @@ impl EnteredEndpoint {
 
 impl Drop for EnteredEndpoint {
     fn drop(&mut self) {
-        // Dropped outside of the borrow: it may be the last reference.
+        // Dropped after the borrow: it may be the last reference, and its drop may run any code.
         let left = ENTERED.with_borrow_mut(Vec::pop);
         drop(left);
     }

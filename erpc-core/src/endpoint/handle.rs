@@ -1,4 +1,4 @@
-//! Reaching an endpoint from other threads.
+//! Access to an endpoint from other threads.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,40 +10,40 @@ use crate::serving::worker;
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 
-/// Reaches an endpoint from any thread. Cheap to clone; does not keep the endpoint alive.
+/// Access to an endpoint from any thread. Cheap to clone; does not keep the endpoint alive.
 pub struct Handle<T: Transport = UdpTransport> {
     mailbox: Arc<Mailbox>,
     transport: PhantomData<fn(T)>,
 }
 
 impl<T: Transport> Handle<T> {
-    /// The handle of the endpoint with that mailbox, which is one over a `T`.
+    /// The handle of the endpoint with this mailbox. Its transport must be `T`.
     pub(super) fn new(mailbox: Arc<Mailbox>) -> Self {
         debug_assert!(mailbox.is_of::<T>());
         Self { mailbox, transport: PhantomData }
     }
 
-    /// The handle of the endpoint that this thread works for: in a worker's handler that which received
-    /// the request, within an endpoint's loop its own. `None` elsewhere, and if the endpoint's transport
-    /// is not `T`.
+    /// The handle of the endpoint for which this thread works: in a worker's handler, the endpoint
+    /// that received the request; within an endpoint's loop, that endpoint. `None` elsewhere, and
+    /// if the endpoint's transport is not `T`.
     #[must_use]
     pub fn current() -> Option<Self> {
         let of_worker = worker::origin().filter(|mailbox| mailbox.is_of::<T>()).map(Self::new);
         of_worker.or_else(|| Endpoint::current().map(|endpoint| endpoint.handle()))
     }
 
-    /// Runs `job` on the endpoint's thread, with its next turn; wakes it if it sleeps. The job may make
-    /// calls and spawn tasks; while it runs, the endpoint does nothing else.
+    /// Runs `job` on the endpoint's thread, with its next turn; wakes the endpoint if it sleeps.
+    /// The job may make calls and spawn tasks. The endpoint does nothing else while it runs.
     ///
     /// # Errors
-    /// [`SubmitError`] if too many jobs wait already, or the endpoint is gone. The job is dropped, here,
-    /// and also if the endpoint ends before its turn comes.
+    /// [`SubmitError`] if too many jobs are queued, or the endpoint is gone; the job is then
+    /// dropped. A queued job is also dropped if the endpoint ends before running it.
     pub fn submit(
         &self,
         job: impl FnOnce(&Endpoint<T>) + Send + 'static,
     ) -> Result<(), SubmitError> {
         let job = move || {
-            // Jobs run within the endpoint's own loop.
+            // Jobs run within the endpoint's own loop, so `current` finds it.
             if let Some(endpoint) = Endpoint::current() {
                 job(&endpoint);
             }
@@ -54,7 +54,7 @@ impl<T: Transport> Handle<T> {
         })
     }
 
-    /// Wakes the endpoint if it sleeps, so that [`Endpoint::run_until`] looks at its condition again.
+    /// Wakes the endpoint if it sleeps, so that [`Endpoint::run_until`] checks its condition again.
     pub fn wake(&self) {
         self.mailbox.bell().nudge();
     }
@@ -72,11 +72,11 @@ impl<T: Transport> fmt::Debug for Handle<T> {
     }
 }
 
-/// Why a job was not taken.
+/// Why a job was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SubmitError {
-    /// [`MAILBOX_LIMIT`] jobs wait for the endpoint; let it catch up.
+    /// [`MAILBOX_LIMIT`] jobs are queued for the endpoint. Wait until it has run some.
     Full,
     /// The endpoint is gone.
     Gone,
@@ -87,7 +87,7 @@ impl fmt::Display for SubmitError {
         match self {
             Self::Full => write!(
                 f,
-                "{MAILBOX_LIMIT} jobs wait for the endpoint already; submit fewer, or wait for replies"
+                "{MAILBOX_LIMIT} jobs are already queued for the endpoint; submit fewer, or wait for replies"
             ),
             Self::Gone => f.write_str("the endpoint is gone"),
         }

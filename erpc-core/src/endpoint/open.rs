@@ -26,18 +26,18 @@ use crate::time::Instant;
 use crate::transport::udp::{UdpConfig, UdpError, UdpTransport};
 use crate::transport::{Route, Transport};
 
-/// An endpoint: sessions to peers, calls on them, handlers for others' calls, and the loop that moves
-/// all of it. Belongs to one thread; a thread may have several.
+/// An endpoint: sessions to peers, calls on them, handlers for requests of peers, and the loop that
+/// drives them. It belongs to one thread; a thread may have several.
 ///
-/// Nothing happens by itself. Packets move while the loop runs: [`Endpoint::block_on`],
-/// [`Endpoint::run_until`] or [`Endpoint::run_once`]. Tasks, callbacks and handlers run within it, one
-/// after the other, on this thread. There is no lock and no reference count that another thread touches
-/// on the way of a call.
+/// Packets move only while the loop runs: in [`Endpoint::block_on`], [`Endpoint::run_until`] or
+/// [`Endpoint::run_once`]. Tasks, callbacks and handlers run within the loop, one after the other,
+/// on this thread. A call takes no lock, and touches no reference count that another thread
+/// touches.
 ///
-/// Cheap to clone; all clones are the same endpoint. When the last is dropped, its tasks are dropped, its
-/// sessions end and its calls fail. Tasks and callbacks should hold [`Session`](crate::client::Session)s, which do not keep
-/// the endpoint alive, rather than endpoints, which would keep it for ever; [`Endpoint::current`] finds
-/// the endpoint there.
+/// Cheap to clone; all clones are the same endpoint. When the last clone is dropped, its tasks are
+/// dropped, its sessions end and its calls fail. Tasks and callbacks should hold
+/// [`Session`](crate::client::Session)s, which do not keep the endpoint alive. An `Endpoint` held
+/// there would keep it alive permanently; use [`Endpoint::current`] instead.
 ///
 /// ```no_run
 /// use erpc_core::endpoint::Endpoint;
@@ -54,7 +54,8 @@ pub struct Endpoint<T: Transport = UdpTransport> {
     pub(super) owner: Rc<EndpointOwner<T>>,
 }
 
-/// What is dropped with the last [`Endpoint`], while sessions and calls may still hold the parts.
+/// The part that is dropped with the last [`Endpoint`]. Sessions and calls may hold the parts
+/// longer.
 pub(super) struct EndpointOwner<T: Transport> {
     pub(super) parts: Rc<EndpointParts<T>>,
     pub(super) idle: Cell<IdlePolicy>,
@@ -72,7 +73,7 @@ impl<T: Transport> Drop for EndpointOwner<T> {
 }
 
 impl Endpoint {
-    /// An endpoint over UDP, on a port that the system picks, with default settings.
+    /// An endpoint over UDP, on a port chosen by the system, with default settings.
     ///
     /// # Errors
     /// [`OpenError`] if the system refuses a socket.
@@ -83,7 +84,7 @@ impl Endpoint {
     /// An endpoint over UDP.
     ///
     /// # Errors
-    /// [`OpenError`] if the system refuses the socket, or a setting is out of bounds.
+    /// [`OpenError`] if the system refuses the socket, or a setting is out of range.
     pub fn udp_with(udp: &UdpConfig, config: EndpointConfig) -> Result<Self, OpenError> {
         let transport = UdpTransport::bind(udp).map_err(OpenError::Udp)?;
         Self::new(transport, config).map_err(OpenError::Config)
@@ -94,7 +95,7 @@ impl<T: Transport> Endpoint<T> {
     /// An endpoint over `transport`.
     ///
     /// # Errors
-    /// [`ConfigError`] if a setting is out of bounds.
+    /// [`ConfigError`] if a setting is out of range.
     pub fn new(transport: T, config: EndpointConfig) -> Result<Self, ConfigError> {
         let (memory, (_, liveness)) = (config.memory(), config.timeouts());
         let seed = config.fixed_seed().unwrap_or_else(|| random_key().0);
@@ -109,22 +110,23 @@ impl<T: Transport> Endpoint<T> {
         Ok(Self { owner: Rc::new(owner) })
     }
 
-    /// Sets what the loop does when there is nothing to do. Default: [`IdlePolicy::default`]. Takes
-    /// effect when a loop starts.
+    /// Sets what the loop does while it has no work. Default: [`IdlePolicy::default`]. Takes effect
+    /// when a loop starts.
     pub fn set_idle_policy(&self, policy: IdlePolicy) {
         self.owner.idle.set(policy);
     }
 
-    /// Sets how many calls of asynchronous methods may be under way at once; default 65,536. Each has a task, whose
-    /// memory is the handler's. One more is answered [`Code::ResourceExhausted`](crate::status::Code::ResourceExhausted) at
-    /// once, and its handler does not run. Streams do not count: each has a session.
+    /// Sets how many calls of asynchronous methods may run concurrently; default 65,536. Each has a
+    /// task with the memory of its handler. A call above the limit is immediately answered with
+    /// [`Code::ResourceExhausted`](crate::status::Code::ResourceExhausted), and its handler does
+    /// not run. Streams do not count: each has its own session.
     pub fn set_task_limit(&self, calls: usize) {
         self.owner.parts.requests().set_task_limit(calls);
     }
 
     /// Serves `routes` on this endpoint. Worker methods need a pool; endpoints may share one.
     ///
-    /// Sessions are accepted after [`Endpoint::listen`]. An endpoint serves once: a second call changes
+    /// Call [`Endpoint::listen`] to accept sessions. An endpoint serves once: a second call changes
     /// nothing and returns `false`.
     pub fn serve(&self, routes: Arc<Routes>, workers: Option<&WorkerPool>) -> bool {
         self.serve_with(routes, workers.map(WorkerPool::queue))
@@ -137,14 +139,15 @@ impl<T: Transport> Endpoint<T> {
     /// Accepts sessions of peers, as the only endpoint at its address.
     ///
     /// # Panics
-    /// Within a handler or callback, and if the system has no randomness to give.
+    /// Within a handler or callback, and if the system provides no randomness.
     pub fn listen(&self) {
         let mut rpc = self.owner.parts.rpc().expect(NOT_HERE);
         let group = ListenGroup::new(secret(), vec![rpc.local_route().port()]);
         rpc.listen(Acceptor::new(Arc::new(group), 0));
     }
 
-    /// Accepts sessions of peers, as a member of a group; what [`Nexus`](crate::server::Nexus) does.
+    /// Accepts sessions of peers, as a member of a group. [`Nexus`](crate::server::Nexus) calls
+    /// this.
     ///
     /// # Panics
     /// Within a handler or callback.
@@ -152,21 +155,22 @@ impl<T: Transport> Endpoint<T> {
         self.owner.parts.rpc().expect(NOT_HERE).listen(acceptor);
     }
 
-    /// When a turn is due at the latest, if no packet comes and no call is made;
-    /// [`Instant::NEVER`] if nothing is due. Without the protocol's timers within handlers and callbacks.
+    /// The latest time of the next turn, if no packet arrives and no call is made;
+    /// [`Instant::NEVER`] if nothing is due. Within handlers and callbacks, the protocol's timers
+    /// are not included.
     #[must_use]
     pub fn next_deadline(&self) -> Instant {
         self.owner.parts.next_deadline()
     }
 
-    /// What time it is now, on the clock of deadlines.
+    /// The current time, on the clock of deadlines.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.owner.parts.scheduler().now()
     }
 
-    /// Waits for `duration`; to the turn of the loop, which with [`IdlePolicy::Sleep`] is as exact as the
-    /// system's timers, some 50 us. Runs out with the time from here, whenever it is first polled.
+    /// Waits for `duration`, which starts now, not at the first poll. The resolution is a turn of
+    /// the loop; with [`IdlePolicy::Sleep`] that of the system's timers, about 50 us.
     ///
     /// ```
     /// use std::time::Duration;
@@ -180,16 +184,16 @@ impl<T: Transport> Endpoint<T> {
         self.sleep_until(self.now() + duration)
     }
 
-    /// Waits until `deadline`; over with the next turn if it has passed.
+    /// Waits until `deadline`. If that has passed, the wait ends with the next turn.
     pub fn sleep_until(&self, deadline: Instant) -> Sleep {
         Sleep::new(self.owner.parts.scheduler(), deadline)
     }
 
-    /// Waits for `future`, but no longer than `within` from here. What the future was at is dropped then: a
-    /// [`Call`](crate::client::Call) is cancelled.
+    /// Waits for `future`, but at most for `within`, which starts now. At the timeout the future is
+    /// dropped, which cancels a [`Call`](crate::client::Call).
     ///
     /// # Errors
-    /// The future's output is [`Elapsed`] if time has run out.
+    /// The future's output is [`Elapsed`] at the timeout.
     pub fn timeout<F: Future>(
         &self,
         within: Duration,
@@ -198,18 +202,20 @@ impl<T: Transport> Endpoint<T> {
         self.sleep(within).limit(future)
     }
 
-    /// Ends the endpoint now, also if there are other handles: its tasks are dropped, its sessions end, its calls
-    /// fail with [`Cause::Shutdown`](crate::protocol::Cause::Shutdown), and so do later ones. What
-    /// dropping the last handle does; does nothing the second time. Within a handler or callback: no more
-    /// calls are taken from now on, and the rest comes at the end of the turn.
+    /// Ends the endpoint now, even if other handles exist: its tasks are dropped, its sessions end,
+    /// and its calls fail with [`Cause::Shutdown`](crate::protocol::Cause::Shutdown), as do later
+    /// ones. Dropping the last handle does the same. A second call does nothing. Within a handler
+    /// or callback, the endpoint accepts no more calls from now on, and the rest happens at the end
+    /// of the turn.
     pub fn shutdown(&self) {
         self.owner.parts.shut_down();
     }
 
-    /// Starts a task. It runs within this endpoint's loop and needs not be `Send`.
+    /// Starts a task. It runs within this endpoint's loop and need not be `Send`.
     ///
-    /// A task that holds an `Endpoint` keeps it alive for as long as the task runs: hold sessions, ask
-    /// [`Endpoint::current`] when it is needed, or end the endpoint with [`Endpoint::shutdown`].
+    /// A task that holds an `Endpoint` keeps it alive as long as the task runs. Hold sessions
+    /// instead, call [`Endpoint::current`] when needed, or end the endpoint with
+    /// [`Endpoint::shutdown`].
     pub fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         self.owner.parts.scheduler().spawn(future)
     }
@@ -220,15 +226,16 @@ impl<T: Transport> Endpoint<T> {
         Handle::new(Arc::clone(self.owner.parts.mailbox()))
     }
 
-    /// The endpoint whose loop this thread is in: for handlers, callbacks and tasks that want to call
-    /// others. `None` outside of a loop, and if the transport is not `T`.
+    /// The endpoint whose loop this thread runs, for handlers, callbacks and tasks that make calls.
+    /// `None` outside of a loop, and if the transport is not `T`.
     #[must_use]
     pub fn current() -> Option<Self> {
         entered::current()?.downcast::<EndpointOwner<T>>().ok().map(|owner| Self { owner })
     }
 
-    /// The endpoint's own value of type `V`, made by `init` when it is first asked for. Handlers, which
-    /// are shared by all endpoints of a server, keep what belongs to one thread here: clients, caches.
+    /// The endpoint's own value of type `V`, created by `init` at the first use. All endpoints of a
+    /// server share their handlers; handlers keep state that belongs to one thread here, such as
+    /// clients and caches.
     ///
     /// ```
     /// use erpc_core::endpoint::Endpoint;
@@ -254,22 +261,23 @@ impl<T: Transport> Endpoint<T> {
     /// An empty message buffer for at least `len` bytes.
     ///
     /// # Errors
-    /// [`NoMemory`] if the endpoint's limit is reached.
+    /// [`NoMemory`] if the endpoint's memory limit is reached.
     pub fn alloc(&self, len: usize) -> Result<MsgBuf, NoMemory> {
         self.owner.parts.pool().alloc(len)
     }
 
-    /// The address that peers see, as far as it is known here; `None` within handlers and callbacks.
+    /// The address that peers see, as far as the transport knows it. `None` within handlers and
+    /// callbacks.
     #[must_use]
     pub fn local_route(&self) -> Option<T::Route> {
         self.owner.parts.rpc().map(|rpc| rpc.local_route())
     }
 
-    /// What was counted so far; `None` within handlers and callbacks.
+    /// The current counters. `None` within handlers and callbacks.
     #[must_use]
     pub fn stats(&self) -> Option<EndpointStats> {
         let mut stats = self.owner.parts.rpc()?.stats();
-        // Requests are encoded into buffers of a pool of their own.
+        // Requests are encoded into buffers of a separate pool.
         stats.pool += self.owner.parts.pool().stats();
         stats.late_requests = self.owner.parts.requests().late();
         Some(stats)
@@ -292,17 +300,17 @@ impl<T: Transport> fmt::Debug for Endpoint<T> {
     }
 }
 
-/// What a misplaced call panics with.
+/// Panic message of methods that must not be called within the loop.
 const NOT_HERE: &str =
-    "the endpoint is busy running this very handler or callback; do this outside of the loop";
+    "the endpoint is busy running this handler or callback; call this outside of the loop";
 
 /// Why an endpoint could not be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The system refuses the socket.
+    /// The system refused the socket.
     Udp(UdpError),
-    /// A setting is out of bounds.
+    /// A setting is out of range.
     Config(ConfigError),
 }
 

@@ -21,16 +21,17 @@ use crate::serving::requests::{RequestParts, Requests};
 use crate::time::Instant;
 use crate::transport::Transport;
 
-/// The parts of an endpoint. Each owns its state; this owns the parts and lends them to each other.
+/// The parts of an endpoint. Each part owns its state; this struct owns the parts and lends them to
+/// each other.
 pub(crate) struct EndpointParts<T: Transport> {
     pub(super) rpc: Rc<RefCell<Rpc<T>>>,
     scheduler: Rc<Scheduler>,
     calls: Calls<T>,
     requests: Rc<Requests<T>>,
-    /// The streams of both sides that may have something to send.
+    /// The streams, of clients and servers, that may have data to send.
     flushes: Rc<FlushQueue<T>>,
     mailbox: Arc<Mailbox>,
-    /// The buffer that the mailbox's closures are exchanged for.
+    /// An empty buffer to swap with the mailbox's closures.
     jobs: Cell<Vec<Job>>,
 }
 
@@ -85,7 +86,7 @@ impl<T: Transport> EndpointParts<T> {
         self.calls.pool()
     }
 
-    /// The raw endpoint, unless its turn is running.
+    /// The raw endpoint. `None` while its turn runs.
     pub(crate) fn rpc(&self) -> Option<RefMut<'_, Rpc<T>>> {
         self.rpc.try_borrow_mut().ok()
     }
@@ -96,7 +97,7 @@ impl<T: Transport> EndpointParts<T> {
         self.scheduler.is_closed()
     }
 
-    /// Makes a call on `link`, to be sent with the next turn, and returns its key.
+    /// Makes a call on `link`, which is sent with the next turn, and returns its key.
     #[inline(always)]
     pub(crate) fn start(
         &self,
@@ -115,13 +116,14 @@ impl<T: Transport> EndpointParts<T> {
         self.hand_over();
     }
 
-    /// Cancels a call: its outcome is dropped.
+    /// Cancels a call and drops its outcome.
     pub(crate) fn cancel(&self, key: usize) {
         self.calls.cancel(key);
         self.hand_over();
     }
 
-    /// Hands what was gathered to the protocol if it is much, unless the endpoint's turn is running.
+    /// Passes gathered calls to the protocol if there are many, unless the endpoint's turn is
+    /// running.
     #[inline(always)]
     pub(crate) fn hand_over(&self) {
         if self.calls.has_gathered() {
@@ -138,7 +140,7 @@ impl<T: Transport> EndpointParts<T> {
         }
     }
 
-    /// Runs the closures that other threads have sent; returns how many.
+    /// Runs the closures that other threads have submitted; returns their number.
     pub(super) fn run_jobs(&self) -> usize {
         if !self.mailbox.bell().is_rung() {
             return 0;
@@ -151,12 +153,12 @@ impl<T: Transport> EndpointParts<T> {
         count
     }
 
-    /// Whether the next turn has something to do that no packet brings.
+    /// Whether the next turn has work besides packets.
     pub(super) fn is_busy(&self) -> bool {
         self.calls.is_busy() || !self.flushes.is_empty() || self.scheduler.executor().has_ready()
     }
 
-    /// Sleeps until there may be something to do, for at most `limit`.
+    /// Sleeps until there may be work, for at most `limit`.
     pub(super) fn sleep(&self, limit: Option<Duration>) {
         if !self.is_busy()
             && let Some(mut rpc) = self.rpc()
@@ -171,7 +173,8 @@ impl<T: Transport> EndpointParts<T> {
         }
     }
 
-    /// When something is due that no packet brings; [`Instant::NEVER`] if nothing is.
+    /// When work is due without a packet: a timer, or a handshake that waits for its path.
+    /// [`Instant::NEVER`] if none is. The protocol is included only while no turn runs.
     pub(super) fn next_deadline(&self) -> Instant {
         let of_protocol = self.rpc().and_then(|rpc| rpc.next_deadline());
         of_protocol.unwrap_or(Instant::NEVER).min(self.scheduler.timers().next())

@@ -14,11 +14,11 @@ use crate::time::Instant;
 use crate::transport::Transport;
 
 impl<T: Transport> Endpoint<T> {
-    /// Runs the loop until `future` is done, and tasks and calls along with it.
+    /// Runs the loop, with its tasks and calls, until `future` is ready.
     ///
     /// # Panics
-    /// Within a handler or a callback: they run within the loop. Use [`Endpoint::spawn`] there. Panics
-    /// of the future and of callbacks pass through.
+    /// Within a handler or a callback, because they run within the loop: use [`Endpoint::spawn`]
+    /// there. Panics of the future and of callbacks pass through.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let _entered = self.enter();
         let mut future = pin!(future);
@@ -38,8 +38,9 @@ impl<T: Transport> Endpoint<T> {
         }
     }
 
-    /// Runs the loop until `done` returns true; it is called after every turn. What changes the condition from
-    /// another thread must [`Handle::wake`](super::Handle::wake) a loop that may sleep.
+    /// Runs the loop until `done` returns true; it is called after every turn. If another thread
+    /// changes the condition, it must call [`Handle::wake`](super::Handle::wake), because the loop
+    /// may sleep.
     ///
     /// # Panics
     /// As [`Endpoint::block_on`].
@@ -76,9 +77,9 @@ impl<T: Transport> Endpoint<T> {
         }
     }
 
-    /// One turn: receives up to a burst of packets and runs their handlers and callbacks, runs what other
-    /// threads sent and every task that is ready, and sends what came of it with the next turn at the
-    /// latest. Returns how much there was to do. Does not wait.
+    /// Runs one turn: receives at most a burst of packets and runs their handlers and callbacks,
+    /// runs submitted jobs and every task that is ready, and sends the results, with the next turn
+    /// at the latest. Returns the amount of work. Does not wait.
     ///
     /// # Panics
     /// As [`Endpoint::block_on`].
@@ -87,8 +88,9 @@ impl<T: Transport> Endpoint<T> {
         self.turn()
     }
 
-    /// One turn as [`Endpoint::run_once`], at a time that the caller says, for virtual clocks: until the next
-    /// turn that is the time for all that the endpoint does. Do not mix with loops that read the clock.
+    /// Runs one turn like [`Endpoint::run_once`], at the time `now`, for virtual clocks: until the
+    /// next turn, `now` is the time for everything in the endpoint. Do not mix with loops that read
+    /// the clock.
     ///
     /// # Panics
     /// As [`Endpoint::block_on`].
@@ -113,8 +115,8 @@ impl<T: Transport> Endpoint<T> {
         work
     }
 
-    /// The loop of a server's thread: what callbacks and jobs panic with has been reported by the panic
-    /// hook, and does not end the server.
+    /// The loop of a server's thread. Panics of callbacks and jobs were reported by the panic hook,
+    /// and do not end the server.
     pub(crate) fn run_server(&self, mut done: impl FnMut() -> bool) {
         let _entered = self.enter();
         let mut idler = Idler::new(self.owner.idle.get());
@@ -128,7 +130,7 @@ impl<T: Transport> Endpoint<T> {
         }
     }
 
-    /// After a turn without work.
+    /// Called after a turn without work.
     #[inline]
     fn rest(&self, idler: &mut Idler, limit: Option<Duration>) {
         if idler.should_sleep(|| self.now()) {

@@ -1,4 +1,4 @@
-//! A whole endpoint that sleeps, and a thread that has something for it.
+//! An endpoint that sleeps, and another thread with work for it, under every schedule.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn endpoint() -> Endpoint<MemTransport> {
 }
 
 #[test]
-fn a_wake_is_seen_by_the_loop_wherever_it_is() {
+fn a_wake_at_any_point_makes_the_loop_check_its_condition() {
     loom::model(|| {
         let endpoint = endpoint();
         let (handle, stop) = (endpoint.handle(), Arc::new(AtomicU32::new(0)));
@@ -35,7 +35,7 @@ fn a_wake_is_seen_by_the_loop_wherever_it_is() {
 }
 
 #[test]
-fn a_closure_runs_or_is_dropped_or_refused() {
+fn a_closure_runs_is_dropped_or_is_refused() {
     loom::model(|| {
         let endpoint = endpoint();
         let (handle, ran) = (endpoint.handle(), Arc::new(AtomicU32::new(0)));
@@ -60,7 +60,7 @@ fn a_closure_runs_or_is_dropped_or_refused() {
 }
 
 #[test]
-fn a_closure_wakes_a_loop_that_waits_for_it() {
+fn a_closure_wakes_a_sleeping_loop() {
     loom::model(|| {
         let endpoint = endpoint();
         let (handle, ran) = (endpoint.handle(), Arc::new(AtomicU32::new(0)));

@@ -1,6 +1,7 @@
 //! Endpoints in programs that run on tokio.
 //!
-//! An endpoint belongs to one thread. Tasks that may run on any thread reach it by a [`Remote`]:
+//! An endpoint belongs to one thread. Tasks that may run on any thread reach it through a
+//! [`Remote`]:
 //!
 //! ```no_run
 //! use std::net::SocketAddr;
@@ -11,7 +12,7 @@
 //! const DOUBLE: Method<u32, u32> = Method::new("math.v1.Math/Double");
 //! const SERVER: &str = "10.0.0.7:31850";
 //!
-//! // The endpoint has a thread of its own, which nothing else slows down.
+//! // The endpoint has its own thread, which other work does not slow down.
 //! let (send, receive) = std::sync::mpsc::channel();
 //! std::thread::spawn(move || {
 //!     let endpoint = Endpoint::udp().expect("a socket");
@@ -30,11 +31,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Or the endpoint lives among the tasks of one tokio thread, where [`drive`] runs it: simpler, and slower
-//! by what tokio's reactor takes, some microseconds per wake.
+//! Alternatively, the endpoint runs among the tasks of one tokio thread, with [`drive`]. That is
+//! simpler, but tokio's reactor costs some microseconds per wake.
 //!
-//! A future of an endpoint, awaited in a tokio task while no thread runs the endpoint's loop, panics after the
-//! liveness time-out, with what to do instead: it would wait for ever.
+//! If a tokio task awaits a future of an endpoint while no thread runs the endpoint's loop, it
+//! would wait forever. Instead, the future panics after the liveness timeout, with a message that
+//! says how to fix it.
 
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
@@ -57,19 +59,19 @@ use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 
-/// Runs futures on an endpoint's thread, from tasks that run anywhere. Cheap to clone; does not keep the
+/// Runs futures on an endpoint's thread, for tasks on any thread. Cheap to clone; does not keep the
 /// endpoint alive.
 pub struct Remote<T: Transport = UdpTransport> {
     handle: Handle<T>,
 }
 
 impl<T: Transport> Remote<T> {
-    /// Calls `job` on the endpoint's thread, and runs the future that it returns there, as a task; brings its
-    /// output. Whatever belongs to the endpoint stays there: clients that many jobs use are kept with
-    /// [`Endpoint::local`].
+    /// Calls `job` on the endpoint's thread, runs the future that it returns there as a task, and
+    /// returns the future's output. Everything that belongs to the endpoint stays on its thread:
+    /// use [`Endpoint::local`] for clients that many jobs share.
     ///
-    /// Dropping the future that this returns drops that on the endpoint's thread, too: its calls are
-    /// cancelled.
+    /// Dropping the returned future also drops the job's future, on the endpoint's thread, which
+    /// cancels its calls.
     ///
     /// # Errors
     /// [`RemoteError`] if there is no output.
@@ -93,14 +95,14 @@ impl<T: Transport> Remote<T> {
         receiver.await.map_err(|_| RemoteError::Lost)
     }
 
-    /// The handle that this is made from.
+    /// The handle from which this was created.
     #[must_use]
     pub fn handle(&self) -> &Handle<T> {
         &self.handle
     }
 }
 
-/// Sends the future's output, or drops the future when the receiver is dropped.
+/// Sends the future's output. Drops the future when the receiver is dropped.
 async fn answer<F: Future>(future: F, mut sender: oneshot::Sender<F::Output>) {
     let mut future = pin!(future);
     let output = poll_fn(|cx| {
@@ -111,7 +113,7 @@ async fn answer<F: Future>(future: F, mut sender: oneshot::Sender<F::Output>) {
     })
     .await;
     if let Some(output) = output {
-        // The receiver may have been dropped just now.
+        // Fails if the receiver was dropped meanwhile.
         drop(sender.send(output));
     }
 }
@@ -138,9 +140,10 @@ impl<T: Transport> fmt::Debug for Remote<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RemoteError {
-    /// [`MAILBOX_LIMIT`](crate::event_loop::MAILBOX_LIMIT) jobs wait for the endpoint already; this one was not begun.
+    /// [`MAILBOX_LIMIT`](crate::event_loop::MAILBOX_LIMIT) jobs are already queued; this one was
+    /// not started.
     Full,
-    /// The endpoint is gone, or the job panicked; it may have been begun.
+    /// The endpoint is gone, or the job panicked. The job may have started.
     Lost,
 }
 
@@ -155,18 +158,18 @@ impl fmt::Display for RemoteError {
 
 impl std::error::Error for RemoteError {}
 
-/// What tokio's timers are exact to.
+/// Resolution of tokio's timers.
 const TIMER_GRAIN: Duration = Duration::from_millis(1);
 
-/// Turns after which other tasks of the thread get a turn.
+/// Number of turns after which the thread's other tasks run.
 const TURNS: usize = 16;
 
-/// Runs an endpoint among the tasks of this thread, until [`Endpoint::shutdown`]. Sleeps, whatever the
-/// endpoint's idle policy, while there is nothing to do.
+/// Runs an endpoint among the tasks of this thread, until [`Endpoint::shutdown`]. Sleeps while
+/// there is no work, whatever the endpoint's idle policy is.
 ///
-/// Belongs on a `LocalSet` or into the future that a runtime blocks on; other tasks of the thread may then
-/// await calls of the endpoint. For the last millisecond before a timer it yields instead of sleeping, as tokio's timers are
-/// no more exact than that.
+/// Run it in a `LocalSet` or in the future that a runtime blocks on. Other tasks of the thread may
+/// then await calls of the endpoint. In the last millisecond before a timer it yields instead of
+/// sleeping, because tokio's timers are not more precise.
 ///
 /// # Errors
 /// If tokio cannot watch the endpoint's socket.
@@ -183,12 +186,14 @@ pub async fn drive(endpoint: &Endpoint) -> io::Result<()> {
             yield_now().await;
             continue;
         }
-        // The socket was empty after it was seen to be readable: tokio reports what came since.
+        // The socket was empty after it was reported readable: clear that, so that tokio reports
+        // new data.
         if let Some(mut seen) = ready.take() {
             seen.clear_ready();
         }
         if parts.next_deadline() - parts.scheduler().now() < TIMER_GRAIN {
-            // Tokio would oversleep, and a session that is paced would send one packet where it may send many.
+            // Tokio would sleep too long, and a paced session would send one packet where it may
+            // send many.
             yield_now().await;
             continue;
         }
@@ -197,10 +202,10 @@ pub async fn drive(endpoint: &Endpoint) -> io::Result<()> {
     Ok(())
 }
 
-/// A socket that was seen to be readable.
+/// A socket that was reported readable. Clear it when the socket is found empty.
 type Ready<'w> = AsyncFdReadyGuard<'w, OwnedFd>;
 
-/// What an endpoint sleeps on.
+/// The descriptors on which a sleeping endpoint waits.
 struct WatchedSockets {
     socket: AsyncFd<OwnedFd>,
     event: AsyncFd<OwnedFd>,
@@ -213,7 +218,7 @@ impl WatchedSockets {
         Ok(Self { socket: watched(socket)?, event: watched(event)? })
     }
 
-    /// Waits until there is something to do. Brings what has to be cleared when the socket was found empty.
+    /// Waits until there is work. Returns the readiness to clear when the socket is found empty.
     async fn sleep(&self, parts: &EndpointParts<UdpTransport>) -> io::Result<Option<Ready<'_>>> {
         let deadline = parts.next_deadline();
         let timer = (deadline != Instant::NEVER).then(|| deadline - parts.scheduler().now());
@@ -241,21 +246,21 @@ impl WatchedSockets {
 
 #[expect(
     deprecated,
-    reason = "what replaces it is unsafe, and unknown to older versions; an `OwnedFd` keeps its promise"
+    reason = "the replacement is unsafe and missing in older versions; an `OwnedFd` fulfils its contract"
 )]
 fn watched(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd.try_clone_to_owned()?, Interest::READABLE)
 }
 
-/// An endpoint that sleeps until this is dropped.
+/// Marks the endpoint as sleeping until it is dropped.
 struct ReactorSleep<'s> {
     parts: &'s EndpointParts<UdpTransport>,
-    /// Whether what wakers write to was readable.
+    /// Whether the eventfd that wakers write was readable.
     rung: bool,
 }
 
 impl<'s> ReactorSleep<'s> {
-    /// `None` if there is something to do.
+    /// Begins the sleep. `None` if there is work.
     fn begin(parts: &'s EndpointParts<UdpTransport>) -> Option<Self> {
         let asleep = Self { parts, rung: false };
         parts.scheduler().set_in_reactor(true);
@@ -278,4 +283,4 @@ impl Drop for ReactorSleep<'_> {
     }
 }
 
-const BUSY: &str = "the endpoint is busy running this very handler or callback";
+const BUSY: &str = "the endpoint is busy running this handler or callback";

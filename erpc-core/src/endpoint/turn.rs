@@ -1,4 +1,4 @@
-//! One turn of an endpoint, and which part gets which event.
+//! One turn of an endpoint, and the dispatch of events to its parts.
 
 use super::parts::EndpointParts;
 use crate::buf::MsgBuf;
@@ -13,7 +13,7 @@ use crate::time::Instant;
 use crate::transport::Transport;
 
 impl<T: Transport> EndpointParts<T> {
-    /// Everything of a turn but the closures of other threads; returns what there was to do.
+    /// Everything in a turn except the closures of other threads. Returns the amount of work.
     #[inline]
     pub(super) fn turn(&self) -> usize {
         let scheduler = &**self.scheduler();
@@ -22,11 +22,11 @@ impl<T: Transport> EndpointParts<T> {
         let mut now = scheduler.now();
         let mut work = 0;
         let mut rpc = self.rpc.try_borrow_mut().expect(
-            "the endpoint's loop is run from within one of its handlers or callbacks; use callbacks or `spawn` there",
+            "a handler or callback runs its own endpoint's loop; use callbacks or `spawn` there",
         );
         let bell = self.mailbox().bell();
         if bell.is_rung() {
-            // Work, so that the loop looks at its condition before it sleeps.
+            // Counts as work, so that the loop checks its condition before it sleeps.
             work += usize::from(bell.answer_nudge());
             if bell.answer(Bell::WAKES) != 0 {
                 scheduler.executor().take_remote();
@@ -48,7 +48,7 @@ impl<T: Transport> EndpointParts<T> {
         work +=
             self.calls().run_failures() + self.run_alarms(now) + scheduler.executor().run_ready();
         if self.requests().take_answered() || !self.flushes().is_empty() {
-            // Not with the next turn, which receives first.
+            // Sent now, so that they do not wait for the next turn.
             self.send_now(now);
         }
         work
@@ -64,7 +64,8 @@ impl<T: Transport> EndpointParts<T> {
         }
     }
 
-    /// Runs what is due; returns how much. Bounded by the timers that there are.
+    /// Runs the timers that are due; returns their number. The work is bounded by the number of
+    /// timers.
     #[inline]
     pub(super) fn run_alarms(&self, now: Instant) -> usize {
         let mut due = 0;
@@ -80,11 +81,11 @@ impl<T: Transport> EndpointParts<T> {
     }
 }
 
-/// Hands what comes in to the part of the endpoint that it is for. Borrowed for one turn.
+/// Passes each event to the responsible part of the endpoint. Borrowed for one turn.
 pub(super) struct Dispatch<'e, T: Transport>(pub(super) &'e EndpointParts<T>);
 
 impl<T: Transport> Dispatch<'_, T> {
-    /// After a handler or a callback: sends the calls and answers that it has made.
+    /// Called after a handler or callback: sends the calls and answers that it has made.
     #[inline]
     fn after_upcall(&self, cx: &mut Context<'_, T>) {
         if self.0.calls().queued() > 0 {
@@ -103,8 +104,8 @@ impl<T: Transport> App<T> for Dispatch<'_, T> {
         self.after_upcall(cx);
     }
 
-    /// The common case is written out: a reply of one packet without an extension, to a call that is no
-    /// stream's.
+    /// The fast path is separate: a reply of one packet without an extension, to a call that
+    /// belongs to no stream.
     #[inline(always)]
     fn on_reply(
         &mut self,

@@ -1,4 +1,4 @@
-//! A line in the log when the receive queue loses packets.
+//! Reports when the receive queue loses packets.
 
 use std::any::TypeId;
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use crate::time::Instant;
 use crate::transport::Transport;
 use crate::transport::udp::{OVERFLOW_HINT, UdpTransport};
 
-/// Looks once a second whether the receive queue overflowed, and says so once.
+/// Checks once a second whether the receive queue has overflowed, and reports that once.
 #[derive(Default)]
 pub(crate) struct OverflowWatch {
     turns: Cell<u32>,

@@ -1,12 +1,12 @@
-//! The doorbell of an endpoint's loop, which other threads ring.
+//! The bell of an endpoint's loop, which other threads ring.
 //!
-//! The loop looks at the bell once per turn, which is one load of a line that is rarely written. Only a bell
-//! that rings while the endpoint sleeps costs a system call.
+//! The loop checks the bell once per turn, with one load of a cache line that is rarely written. A
+//! ring costs a system call only while the endpoint sleeps.
 
 use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::transport::Waker;
 
-/// Gets the attention of an endpoint's loop, asleep or not.
+/// Notifies an endpoint's loop, whether it sleeps or not.
 pub(crate) struct Bell {
     rung: AtomicU8,
     sleeping: AtomicBool,
@@ -14,61 +14,62 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    /// Replies of workers and continuations wait.
+    /// Answers from workers and continuations are queued.
     pub(super) const REPLIES: u8 = 1;
     /// Tasks were woken.
     pub(crate) const WAKES: u8 = 2;
-    /// Closures wait.
+    /// Closures are queued.
     pub(super) const JOBS: u8 = 4;
-    /// Nothing waits in a queue; the condition of a loop, as of `run_until`, may have changed.
+    /// No queue has changed, but the condition of a loop such as `run_until` may have.
     const NUDGE: u8 = 8;
 
     pub(crate) fn new(waker: Waker) -> Self {
         Self { rung: AtomicU8::new(0), sleeping: AtomicBool::new(false), waker }
     }
 
-    /// Tells the endpoint that there is something in the queue of kind `what`, put there before.
+    /// Tells the loop that the queue of kind `what` has a new item. Call it after the push.
     pub(crate) fn ring(&self, what: u8) {
-        // Rung already, and not answered: the loop clears the bit before it drains the queue. Had it drained
-        // the queue before the item was there, the queue's lock would show the cleared bit here.
+        // If the bit is set, the loop will still drain the queue: it clears the bit before it
+        // drains. If it had drained before this item was pushed, the queue's lock would make the
+        // cleared bit visible here.
         if self.rung.load(Ordering::Relaxed) & what == 0 {
             self.ring_anew(what);
         }
     }
 
-    /// Tells the endpoint that its loop's condition may have changed.
+    /// Tells the loop that its condition may have changed.
     pub(crate) fn nudge(&self) {
         self.ring_anew(Self::NUDGE);
     }
 
     fn ring_anew(&self, what: u8) {
-        // One total order of this write, the load below and those of `sleep`: either the sleeper sees
-        // the ring or the ringer sees the sleeper.
+        // This write, the load below and the accesses in `begin_sleep` have one total order
+        // (SeqCst): either the sleeper sees the ring, or the ringing thread sees the sleeper.
         self.rung.fetch_or(what, Ordering::SeqCst);
         if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::AcqRel) {
             self.waker.wake();
         }
     }
 
-    /// Whether anything waits. Cheap; the queues' locks give the ordering.
+    /// Whether the bell has rung. Cheap; the queues' locks provide the ordering.
     #[inline]
     pub(crate) fn is_rung(&self) -> bool {
         self.rung.load(Ordering::Relaxed) != 0
     }
 
-    /// Silences the bell for `kinds` and returns for which of them it had rung. Look into their
-    /// queues afterwards.
+    /// Clears the bell for `kinds` and returns for which of them it had rung. Drain their queues
+    /// after this call, not before.
     pub(crate) fn answer(&self, kinds: u8) -> u8 {
         self.rung.fetch_and(!kinds, Ordering::AcqRel) & kinds
     }
 
-    /// Silences the bell for nudges, and says whether there was one: if so, the caller has to look at
-    /// its condition before it sleeps.
+    /// Clears nudges and returns whether there was one: if so, the caller must check its condition
+    /// before it sleeps.
     pub(crate) fn answer_nudge(&self) -> bool {
         self.answer(Self::NUDGE) != 0
     }
 
-    /// Calls `wait`, during which rings use the waker, unless the bell has rung.
+    /// Calls `wait` unless the bell has rung. During `wait`, rings use the waker.
     pub(crate) fn sleep(&self, wait: impl FnOnce()) {
         if self.begin_sleep() {
             wait();
@@ -76,9 +77,10 @@ impl Bell {
         self.end_sleep();
     }
 
-    /// From here on rings use the waker; false if the bell has rung already.
+    /// From here on rings use the waker. False if the bell has already rung.
     pub(crate) fn begin_sleep(&self) -> bool {
-        // A swap costs what the store would, and loom knows its place among those of the ringers.
+        // A swap costs the same as a SeqCst store, and loom orders it correctly with the ringing
+        // threads' accesses.
         self.sleeping.swap(true, Ordering::SeqCst);
         self.rung.load(Ordering::SeqCst) == 0
     }
@@ -96,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_sleeper_is_woken_and_only_once() {
+    fn only_a_sleeping_loop_is_woken_and_only_once() {
         let wakes = Arc::new(AtomicUsize::new(0));
         let bell = Bell::new(Waker::new({
             let wakes = Arc::clone(&wakes);

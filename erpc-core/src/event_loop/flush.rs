@@ -1,4 +1,4 @@
-//! Sending at the end of a turn what was gathered within it.
+//! Sends at the end of a turn the data that was gathered during it.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,16 +6,18 @@ use std::rc::Rc;
 use super::rpc::Context;
 use crate::transport::Transport;
 
-/// Something that gathers what it sends, as a stream does, and hands it to the protocol once per turn.
+/// An object that gathers data to send, such as a stream, and passes it to the protocol once per
+/// turn.
 pub(crate) trait Flush<T: Transport> {
-    /// Hands over what was gathered. It is off the [`FlushQueue`] by then, and may go there again.
+    /// Passes the gathered data to the protocol. The object was removed from the [`FlushQueue`]
+    /// before, and may be pushed again.
     fn flush(&self, cx: &mut Context<'_, T>);
 
-    /// The endpoint has ended while this was on the queue: nothing can be sent any more.
+    /// The endpoint has ended while this object was queued: nothing can be sent any more.
     fn shut_down(&self);
 }
 
-/// What is to be flushed at the end of the turn. Each member makes sure that it is here once.
+/// The objects to flush at the end of the turn. Each object must push itself only once.
 pub(crate) struct FlushQueue<T: Transport> {
     members: RefCell<Vec<Rc<dyn Flush<T>>>>,
 }
@@ -36,7 +38,7 @@ impl<T: Transport> FlushQueue<T> {
         self.members.borrow_mut().push(member);
     }
 
-    /// Flushes the members that are here now; returns how many. Members that are pushed meanwhile wait for the
+    /// Flushes the queued members and returns their number. Members pushed meanwhile wait for the
     /// next call.
     pub(crate) fn flush(&self, cx: &mut Context<'_, T>) -> usize {
         let mut flushed = self.members.take();
@@ -45,13 +47,13 @@ impl<T: Transport> FlushQueue<T> {
             member.flush(cx);
         }
         let mut members = self.members.borrow_mut();
-        // The memory is used again.
+        // Reuse the vector's memory.
         flushed.append(&mut members);
         *members = flushed;
         count
     }
 
-    /// The endpoint has ended.
+    /// Shuts all members down, because the endpoint has ended.
     pub(crate) fn shut_down(&self) {
         for member in self.members.take() {
             member.shut_down();

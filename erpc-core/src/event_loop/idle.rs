@@ -1,25 +1,25 @@
-//! What an endpoint does when there is nothing to do.
+//! What an endpoint does while it has no work.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// What a loop that found nothing to do does next.
+/// What a loop does after a turn without work.
 ///
-/// Waking a sleeping thread takes the kernel 10 to 50 us, several times a small call; spinning takes a
-/// core. The default spins briefly, so that an exchange in progress never sleeps and an idle process
-/// costs nothing.
+/// The kernel takes 10 to 50 us to wake a sleeping thread, several times as long as a small call;
+/// spinning occupies a core. The default spins briefly, so that the loop does not sleep during an
+/// exchange and an idle process costs nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum IdlePolicy {
-    /// Looks again at once, for ever: the lowest latency, and one core per endpoint.
+    /// Never sleeps: the lowest latency, and one core per endpoint.
     Spin,
-    /// Spins, and sleeps when there was nothing to do for that long.
+    /// Spins, and sleeps after this long without work.
     SpinThenSleep {
         /// How long to spin.
         spin: Duration,
     },
-    /// Sleeps at once. For many endpoints on few cores.
+    /// Sleeps immediately. For many endpoints on few cores.
     Sleep,
 }
 
@@ -34,16 +34,16 @@ impl Default for IdlePolicy {
     }
 }
 
-/// Applies an [`IdlePolicy`] along the turns of one loop.
+/// Applies an [`IdlePolicy`] to the turns of one loop.
 #[derive(Debug)]
 pub(crate) struct Idler {
     policy: IdlePolicy,
-    /// When the quiet began, as far as it was looked at.
+    /// When the idle period began, as of the first clock reading in it.
     quiet_since: Option<Instant>,
     quiet_turns: u32,
 }
 
-/// The clock is read every that many quiet turns; a turn of a quiet endpoint takes 0.1 to 1 us.
+/// The clock is read once per this many idle turns. An idle endpoint's turn takes 0.1 to 1 us.
 const TURNS_PER_CLOCK: u32 = 8;
 
 impl Idler {
@@ -51,14 +51,14 @@ impl Idler {
         Self { policy, quiet_since: None, quiet_turns: 0 }
     }
 
-    /// The turn had something to do.
+    /// Called after a turn with work.
     #[inline]
     pub(crate) fn worked(&mut self) {
         self.quiet_turns = 0;
         self.quiet_since = None;
     }
 
-    /// The turn had nothing to do; whether to sleep now.
+    /// Called after a turn without work. Returns whether to sleep now.
     #[inline]
     pub(crate) fn should_sleep(&mut self, now: impl FnOnce() -> Instant) -> bool {
         let spin = match self.policy {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spins_for_as_long_as_it_says() {
+    fn an_idle_loop_spins_for_the_configured_time() {
         let spin = Duration::from_micros(50);
         let mut idler = Idler::new(IdlePolicy::SpinThenSleep { spin });
         let mut nanos = 0;
@@ -95,12 +95,12 @@ mod tests {
         idler.worked();
         assert!(
             (50_000..52_000).contains(&turns(&mut idler, &mut nanos)),
-            "work begins a new quiet"
+            "work ends an idle period"
         );
     }
 
     #[test]
-    fn the_extremes() {
+    fn sleep_never_spins_and_spin_never_sleeps() {
         assert!(Idler::new(IdlePolicy::Sleep).should_sleep(|| Instant::ZERO));
         assert!(!Idler::new(IdlePolicy::Spin).should_sleep(|| Instant::NEVER));
     }

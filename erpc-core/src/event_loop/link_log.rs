@@ -1,12 +1,13 @@
-//! A line in the log where the rate of the link to the network is not known.
+//! Logs that the rate of the link to the network is unknown.
 
 use std::fmt::Display;
 use std::sync::Once;
 
 use crate::protocol::CongestionControl;
 
-/// The link to `peer` has a rate that was not set and that the transport does not know. Says what that means for `control`: once per
-/// process where sessions are controlled all the same, and once where they are not.
+/// Logs that the rate of the link to `peer` was not configured and is unknown to the transport, and
+/// what that means for `control`. Logs once per process if sessions are controlled anyway, and once
+/// if they are not.
 pub(super) fn note_unknown_rate(control: &CongestionControl, peer: &dyn Display) {
     static CONTROLLED: Once = Once::new();
     static UNCONTROLLED: Once = Once::new();
@@ -14,14 +15,14 @@ pub(super) fn note_unknown_rate(control: &CongestionControl, peer: &dyn Display)
         CongestionControl::None => {}
         CongestionControl::Swift(_) => CONTROLLED.call_once(|| {
             log::info!(
-                "erpc does not know the rate of the link to {peer}: round trips alone control its sessions. \
+                "erpc does not know the rate of the link to {peer}: only round-trip times control its sessions. \
                  EndpointConfig::link_rate sets the rate. This is not logged again."
             );
         }),
         CongestionControl::Timely(_) | CongestionControl::Dcqcn(_) => UNCONTROLLED.call_once(|| {
             log::warn!(
-                "erpc does not know the rate of the link to {peer}: nothing controls its sessions, for Timely and DCQCN need \
-                 the rate. EndpointConfig::link_rate sets it, and Swift needs none. This is not logged again."
+                "erpc does not know the rate of the link to {peer}: its sessions have no congestion control, because Timely and DCQCN need \
+                 the rate. EndpointConfig::link_rate sets it; Swift does not need it. This is not logged again."
             );
         }),
     }

@@ -1,6 +1,4 @@
-//! How other threads reach an endpoint.
-//!
-//! Senders put what they have into a [`Queue`] and ring the [`Bell`].
+//! How other threads reach an endpoint: they push items into a [`Queue`] and ring the [`Bell`].
 
 use std::any::TypeId;
 use std::cell::Cell;
@@ -15,16 +13,17 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::transport::Transport;
 
-/// Closures that may wait for an endpoint; see [`Handle::submit`](crate::endpoint::Handle::submit).
+/// Most closures that may be queued for an endpoint; see
+/// [`Handle::submit`](crate::endpoint::Handle::submit).
 pub const MAILBOX_LIMIT: usize = 4_096;
 
-/// A queue from many threads to one, emptied as a whole.
+/// A queue from many threads to one, drained as a whole.
 pub(crate) struct Queue<M> {
-    /// `None` once closed.
+    /// `None` after the queue was closed.
     items: Mutex<Option<Vec<M>>>,
 }
 
-/// Why a queue did not take an item.
+/// Why a queue refused an item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PushError {
     Full,
@@ -37,11 +36,11 @@ impl<M> Queue<M> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Vec<M>>> {
-        // Nothing that can panic runs under the lock.
+        // No code that can panic runs under the lock.
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends, unless `limit` items wait already.
+    /// Appends an item, unless `limit` items are already queued.
     pub(crate) fn push(&self, item: M, limit: usize) -> Result<(), PushError> {
         let mut guard = self.lock();
         let Some(items) = guard.as_mut() else { return Err(PushError::Closed) };
@@ -52,7 +51,7 @@ impl<M> Queue<M> {
         Ok(())
     }
 
-    /// Exchanges the queue's items for an empty vector, whose memory it goes on to use.
+    /// Swaps the queue's items for an empty vector, so that its memory is reused.
     pub(crate) fn swap(&self, empty: &mut Vec<M>) {
         debug_assert!(empty.is_empty());
         if let Some(items) = self.lock().as_mut() {
@@ -60,35 +59,35 @@ impl<M> Queue<M> {
         }
     }
 
-    /// Takes no more, and drops what is there.
+    /// Refuses further items, and drops the queued ones.
     pub(crate) fn close(&self) {
         let items = self.lock().take();
         drop(items);
     }
 }
 
-/// A closure that another thread wants run within the endpoint's loop.
+/// A closure that another thread submits to run in the endpoint's loop.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// An answer that was not given from within its handler.
+/// An answer that was given outside of its handler.
 pub(crate) struct Answer {
     pub(crate) call: RequestHandle,
     pub(crate) result: Result<Encoded, Status>,
 }
 
-/// Everything that an endpoint receives from other threads but woken tasks.
+/// Everything that an endpoint receives from other threads, except woken tasks.
 pub(crate) struct Mailbox {
     bell: Arc<Bell>,
     answers: Queue<Answer>,
     jobs: Queue<Job>,
-    /// Requests that came to a worker after their deadline.
+    /// Number of requests that reached a worker after their deadline.
     late: AtomicU64,
-    /// The type of the endpoint's transport.
+    /// Type of the endpoint's transport.
     transport: TypeId,
 }
 
 impl Mailbox {
-    /// The mailbox of an endpoint over a `T`.
+    /// The mailbox of an endpoint over transport `T`.
     pub(crate) fn new<T: Transport>(bell: Arc<Bell>) -> Self {
         Self {
             bell,
@@ -99,7 +98,7 @@ impl Mailbox {
         }
     }
 
-    /// Whether it is the mailbox of an endpoint over a `T`.
+    /// Whether this is the mailbox of an endpoint over transport `T`.
     pub(crate) fn is_of<T: Transport>(&self) -> bool {
         self.transport == TypeId::of::<T>()
     }
@@ -109,14 +108,14 @@ impl Mailbox {
         &self.bell
     }
 
-    /// Posts a closure.
+    /// Queues a closure and rings the bell.
     pub(crate) fn submit(&self, job: Job) -> Result<(), PushError> {
         self.jobs.push(job, MAILBOX_LIMIT)?;
         self.bell.ring(Bell::JOBS);
         Ok(())
     }
 
-    /// Exchanges the closures that wait for an empty vector; false if there are none.
+    /// Swaps the queued closures for an empty vector. False if the bell has not rung for them.
     pub(crate) fn take_jobs(&self, empty: &mut Vec<Job>) -> bool {
         let rung = self.bell.answer(Bell::JOBS) != 0;
         if rung {
@@ -125,7 +124,8 @@ impl Mailbox {
         rung
     }
 
-    /// Exchanges the answers that wait for the empty vector in `spare`, which stays where it is if there are none.
+    /// Swaps the queued answers for the empty vector in `spare`. `None`, with `spare` unchanged, if
+    /// the bell has not rung for answers.
     pub(crate) fn take_answers(&self, spare: &Cell<Vec<Answer>>) -> Option<Vec<Answer>> {
         if self.bell.answer(Bell::REPLIES) == 0 {
             return None;
@@ -135,17 +135,17 @@ impl Mailbox {
         Some(answers)
     }
 
-    /// A request came to a worker after its deadline.
+    /// Counts a request that reached a worker after its deadline.
     pub(crate) fn count_late(&self) {
         self.late.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Requests that came to a worker after their deadline.
+    /// Number of requests that reached a worker after their deadline.
     pub(crate) fn late(&self) -> u64 {
         self.late.load(Ordering::Relaxed)
     }
 
-    /// The endpoint ends: takes no more, and drops what waits.
+    /// Called when the endpoint ends: refuses further items, and drops the queued ones.
     pub(crate) fn close(&self) {
         self.answers.close();
         self.jobs.close();
@@ -153,10 +153,10 @@ impl Mailbox {
 }
 
 impl ReplySink for Mailbox {
-    /// There are at most as many answers as requests that the endpoint's slots hold, so that the queue
-    /// needs no limit of its own.
+    /// The queue needs no limit: there are at most as many answers as requests in the endpoint's
+    /// slots.
     fn reply(&self, call: RequestHandle, result: Result<Encoded, Status>) {
-        // A closed queue means that the endpoint is gone, and the caller's session with it.
+        // A closed queue means that the endpoint has ended, and with it the caller's session.
         if self.answers.push(Answer { call, result }, usize::MAX).is_ok() {
             self.bell.ring(Bell::REPLIES);
         }
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_queue_refuses_and_a_closed_one_drops() {
+    fn a_full_queue_and_a_closed_queue_refuse_items() {
         let queue = Queue::new();
         assert_eq!(queue.push(1, 2), Ok(()));
         assert_eq!(queue.push(2, 2), Ok(()));

@@ -1,6 +1,7 @@
-//! The event loop: a transport, the protocol over it, and the turns that move packets between them.
+//! The event loop: a transport, the protocol on top of it, and the turns that move packets between
+//! them.
 //!
-//! [`Rpc`] is one raw endpoint, [`App`] what its owner does with requests and replies.
+//! [`Rpc`] is one raw endpoint. [`App`] is its owner's code for requests and replies.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What the tests under loom sleep on. A wake-up that is lost shows as a deadlock.
+//! Sleeping and waking for the loom tests. A lost wake-up appears as a deadlock.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use loom::sync::{Condvar, Mutex};
 use crate::event_loop::bell::Bell;
 use crate::transport::Waker;
 
-/// Sleeps and wakes as a transport's `wait` and waker do: a wake-up ends the present sleep or the next one.
+/// Sleeps and wakes like a transport's `wait` and waker: a wake ends the current or the next sleep.
 #[derive(Default)]
 pub(crate) struct LoomParker {
     called: Mutex<bool>,

@@ -19,10 +19,10 @@ use crate::status::Status;
 use crate::time::Instant;
 use crate::transport::{Link, RxQueue, Transport, TransportStats, TxQueue, Waker};
 
-/// A raw endpoint, eRPC's `Rpc`: a transport, the protocol over it, and the turns of a loop that the caller
-/// runs. It belongs to one thread; handlers and continuations are methods of an [`App`].
+/// A raw endpoint, eRPC's `Rpc`: a transport, the protocol on top of it, and a loop whose turns the
+/// caller runs. It belongs to one thread; handlers and continuations are methods of an [`App`].
 ///
-/// [`Endpoint`](crate::endpoint::Endpoint) is the comfortable form of it.
+/// [`Endpoint`](crate::endpoint::Endpoint) is the convenient wrapper for it.
 ///
 /// ```
 /// use erpc_core::protocol::{CallError, EndpointConfig, Reply, Request};
@@ -46,29 +46,31 @@ use crate::transport::{Link, RxQueue, Transport, TransportStats, TxQueue, Waker}
 pub struct Rpc<T: Transport> {
     core: Core<T::Route>,
     transport: T,
-    /// The clock is read for every packet.
+    /// Whether the clock is read for every packet.
     stamps_packets: bool,
-    /// What controls sessions where the link's rate is unknown; `None` if it was set.
+    /// The congestion control of sessions on links of unknown rate; `None` if a rate was
+    /// configured.
     control_without_rate: Option<CongestionControl>,
     turns: Turns,
     unread: Unread,
-    /// Something may have been pushed since the doorbell rang last.
+    /// Whether packets may have been pushed since the last doorbell.
     is_staged: bool,
 }
 
-/// Paths that one turn asks the system for at most, which takes some 9 us each.
+/// Most paths per turn that are looked up in the operating system, at about 9 us each.
 const LOOK_UPS: usize = 2;
 
-/// Handshakes that one turn lets go on at most, which takes about a microsecond each.
+/// Most handshakes per turn that continue, at about a microsecond each.
 const HANDSHAKES: usize = 8;
 
-/// What an endpoint's owner does with what comes in.
+/// The owner's code for the events of an endpoint.
 ///
-/// The methods run on the endpoint's thread, inside its loop, which waits until they return.
+/// The methods run on the endpoint's thread. The loop waits until they return.
 pub trait App<T: Transport> {
-    /// A request is to be answered, with [`Context::respond`] or [`Context::respond_status`], now or in
-    /// a later turn. A request of one packet is lent in place and gone when this returns. By default the
-    /// answer is [`Code::Unimplemented`](crate::status::Code::Unimplemented); an endpoint that does not listen gets no requests.
+    /// A request has arrived. Answer it with [`Context::respond`] or [`Context::respond_status`],
+    /// now or in a later turn. The bytes of a request of one packet are lent until this method
+    /// returns. The default answers [`Code::Unimplemented`](crate::status::Code::Unimplemented). An
+    /// endpoint that does not listen receives no requests.
     fn on_request(&mut self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
         cx.respond_status(request.handle, &Status::unimplemented("this endpoint has no methods"));
         if let Body::Message(message) = request.body {
@@ -76,8 +78,8 @@ pub trait App<T: Transport> {
         }
     }
 
-    /// A call has ended; its request buffer is back. By default nothing; an endpoint that makes no calls gets
-    /// no replies.
+    /// A call has ended; `request` is its request buffer. The default does nothing; an endpoint
+    /// that makes no calls receives no replies.
     fn on_reply(
         &mut self,
         cx: &mut Context<'_, T>,
@@ -88,28 +90,29 @@ pub trait App<T: Transport> {
         let _ = (cx, token, reply, request);
     }
 
-    /// A session has opened or is gone. By default nothing.
+    /// A session has opened or ended. The default does nothing.
     fn on_session(&mut self, cx: &mut Context<'_, T>, session: SessionId, event: SessionEvent) {
         let _ = (cx, session, event);
     }
 
-    /// The client does not wait any more for the response to this request, which has not been answered: the
-    /// client has cancelled it, its deadline has passed there, or its session is gone. By default nothing.
+    /// The client no longer waits for the response to this request, which has not been answered:
+    /// the client cancelled it, its deadline passed at the client, or its session ended. The
+    /// default does nothing.
     ///
-    /// Told at most once per request. The request is to be answered all the same, with whatever there is:
-    /// that frees its slot.
+    /// Called at most once per request. The request must still be answered, with any response or
+    /// status: that frees its slot.
     fn on_cancel(&mut self, cx: &mut Context<'_, T>, request: RequestHandle) {
         let _ = (cx, request);
     }
 
-    /// A session that a peer opened is gone. [`App::on_cancel`] was called before for each of its requests that
-    /// was not answered. By default nothing.
+    /// A session opened by a peer has ended. [`App::on_cancel`] was called before for each of its
+    /// unanswered requests. The default does nothing.
     fn on_client_gone(&mut self, cx: &mut Context<'_, T>, client: ClientId) {
         let _ = (cx, client);
     }
 }
 
-/// An endpoint while it handles something: what handlers and continuations can do.
+/// Access to an endpoint for handlers and continuations.
 pub struct Context<'a, T: Transport> {
     core: &'a mut Core<T::Route>,
     tx: &'a mut T::Tx,
@@ -118,7 +121,7 @@ pub struct Context<'a, T: Transport> {
 }
 
 impl<T: Transport> Context<'_, T> {
-    /// The time of this turn of the loop; read once per burst.
+    /// The time of this turn. The clock is read once per burst, not per call.
     #[must_use]
     #[inline]
     pub fn now(&self) -> Instant {
@@ -128,20 +131,20 @@ impl<T: Transport> Context<'_, T> {
     /// An empty msgbuf for at least `len` bytes.
     ///
     /// # Errors
-    /// [`NoMemory`] beyond the endpoint's memory limit.
+    /// [`NoMemory`] if the endpoint's memory limit is reached.
     #[inline]
     pub fn alloc(&mut self, len: usize) -> Result<MsgBuf, NoMemory> {
         self.core.pool().alloc(len)
     }
 
-    /// Takes a msgbuf back. Dropping it does the same, a little slower.
+    /// Returns a msgbuf to the pool. Dropping it does the same, a little slower.
     #[inline]
     pub fn recycle(&mut self, msgbuf: MsgBuf) {
         self.core.pool().recycle(msgbuf);
     }
 
-    /// Starts to open a session. Returns at once; calls are accepted and wait. [`App::on_session`] tells
-    /// how it went.
+    /// Starts to open a session. Returns immediately; calls are accepted and wait until it is open.
+    /// [`App::on_session`] reports the outcome.
     ///
     /// # Errors
     /// [`ConnectError::TooManySessions`].
@@ -149,27 +152,27 @@ impl<T: Transport> Context<'_, T> {
         self.core.connect(self.now, peer, self.tx)
     }
 
-    /// Makes a call. The outcome comes to [`App::on_reply`] with the call's token, once.
+    /// Makes a call. [`App::on_reply`] receives the outcome with the call's token, exactly once.
     ///
     /// # Errors
-    /// [`Rejected`] hands the request back if the call cannot be accepted.
+    /// [`Rejected`] if the call cannot be accepted. It contains the request.
     #[inline(always)]
     pub fn call(&mut self, session: SessionId, call: NewCall) -> Result<(), Rejected> {
         self.core.call(self.now, session, call, self.tx)
     }
 
-    /// Ends a call that was made with `token`, with this cause, which comes to [`App::on_reply`] with the
-    /// next turn, and tells the server; see [`Core::cancel`]. Returns whether there is such a call: false
-    /// if it has ended.
+    /// Ends the call with `token`, with this cause, and tells the server; see [`Core::cancel`].
+    /// [`App::on_reply`] receives the outcome in the next turn. Returns whether the call existed:
+    /// false if it has already ended.
     pub fn cancel(&mut self, session: SessionId, token: u64, cause: Cause) -> bool {
         self.core.cancel(self.now, session, token, cause, self.tx)
     }
 
-    /// A buffer for a response of `len` bytes: the one that came with the [request](Request::buffer), if it is
-    /// large enough. Responses that come later need not keep it.
+    /// A buffer for a response of `len` bytes: the [request's](Request::buffer), if it is large
+    /// enough. A handler that responds later need not keep that one.
     ///
     /// # Errors
-    /// [`NoMemory`] beyond the endpoint's memory limit.
+    /// [`NoMemory`] if the endpoint's memory limit is reached.
     #[inline(always)]
     pub fn response_buffer(
         &mut self,
@@ -179,16 +182,17 @@ impl<T: Transport> Context<'_, T> {
         self.core.response_buffer(kept, len)
     }
 
-    /// Takes back a [request's buffer](Request::buffer) that the response does not need.
+    /// Takes back a [request's buffer](Request::buffer) that the response does not use.
     #[inline]
     pub(crate) fn recycle_response_buffer(&mut self, kept: Option<ResponseBuffer>) {
         self.core.recycle_response_buffer(kept);
     }
 
-    /// Answers a request; `extended` if the response begins with an
+    /// Answers a request. `extended`: the response begins with an
     /// [extension](crate::wire::extension).
     ///
-    /// It leaves when the turn is over; at once if it has taken more than 10 us in a loop whose turns are long.
+    /// The response is sent at the end of the turn, or immediately if it took more than 10 us in a
+    /// loop whose turns are long.
     #[inline(always)]
     pub fn respond(&mut self, request: RequestHandle, response: MsgBuf, extended: bool) {
         let answered = self.turns.answered(self.now);
@@ -198,7 +202,8 @@ impl<T: Transport> Context<'_, T> {
         }
     }
 
-    /// Answers a request with a failure, which leaves as [`Context::respond`] says.
+    /// Answers a request with a failure. It is sent at the same time as a response of
+    /// [`Context::respond`].
     pub fn respond_status(&mut self, request: RequestHandle, status: &Status) {
         let answered = self.turns.answered(self.now);
         self.core.respond_status(answered.at, request, status, self.tx);
@@ -207,12 +212,12 @@ impl<T: Transport> Context<'_, T> {
         }
     }
 
-    /// Ends a session when the calls it has accepted are done.
+    /// Ends a session after the calls that it has accepted are done.
     pub fn disconnect(&mut self, session: SessionId) {
         self.core.disconnect(self.now, session, self.tx);
     }
 
-    /// What a session is at, `None` if it is gone.
+    /// Statistics of a session that this endpoint opened, `None` if it is gone.
     #[must_use]
     pub fn session_stats(&self, session: SessionId) -> Option<SessionStats> {
         self.core.session_stats(session)
@@ -224,45 +229,46 @@ impl<T: Transport> Context<'_, T> {
         self.core.may_keep(client, bytes)
     }
 
-    /// Tells what is kept of a client's requests in all; see [`Core::keep`].
+    /// Sets how many bytes of a client's requests the owner keeps in total; see [`Core::keep`].
     pub fn keep(&mut self, client: ClientId, bytes: usize) {
         self.core.keep(client, bytes);
     }
 
-    /// Times that the loop was away for long.
+    /// Times in which the loop did not poll its receive queue for long.
     #[must_use]
     pub fn loop_gaps(&self) -> LoopGaps {
         self.turns.gaps()
     }
 
-    /// What a session is at that a peer opened, `None` if it is gone.
+    /// Statistics of a session that a peer opened, `None` if it is gone.
     #[must_use]
     pub fn client_stats(&self, client: ClientId) -> Option<ClientStats> {
         self.core.client_stats(client)
     }
 }
 
-/// Everything an endpoint has counted.
+/// All counters of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EndpointStats {
     /// The protocol's counters.
     pub protocol: ProtocolStats,
-    /// The transport's.
+    /// The transport's counters.
     pub transport: TransportStats,
-    /// The msgbuf pool's.
+    /// The msgbuf pool's counters.
     pub pool: PoolStats,
-    /// Sessions this endpoint opened and that are not gone.
+    /// Number of sessions that this endpoint opened and that are not gone.
     pub client_sessions: usize,
-    /// Sessions this endpoint accepted and that are not gone.
+    /// Number of sessions that this endpoint accepted and that are not gone.
     pub server_sessions: usize,
-    /// Requests that were answered [`Code::DeadlineExceeded`](crate::status::Code::DeadlineExceeded)
-    /// without running, because their deadline had passed when their handler would have started.
+    /// Number of requests answered with
+    /// [`Code::DeadlineExceeded`](crate::status::Code::DeadlineExceeded) without running, because
+    /// their deadline passed before their handler would have started.
     pub late_requests: u64,
-    /// Times that the loop was away for long.
+    /// Times in which the loop did not poll its receive queue for long.
     pub loop_gaps: LoopGaps,
 }
 
-/// Hands an event to the endpoint's owner.
+/// Passes an event to the endpoint's owner.
 struct Delivery<'a, A, T> {
     app: &'a mut A,
     turns: &'a mut Turns,
@@ -284,7 +290,7 @@ impl<'p, T: Transport, A: App<T>> EventSink<'p, T::Route, T::Tx> for Delivery<'_
                 }
                 app.on_request(&mut Context { core, tx, turns, now }, request);
                 if watched {
-                    // The packets behind it have waited for it.
+                    // The later packets of the burst have waited for this handler.
                     queue_wait.delay = turns.resume(now);
                 }
             }
@@ -299,10 +305,11 @@ impl<'p, T: Transport, A: App<T>> EventSink<'p, T::Route, T::Tx> for Delivery<'_
 }
 
 impl<T: Transport> Rpc<T> {
-    /// An endpoint over a transport.
+    /// Creates an endpoint over `transport`.
     ///
     /// # Errors
-    /// [`ConfigError`] if a setting is out of its bounds, or takes what the transport does not have.
+    /// [`ConfigError`] if a setting is out of range, or needs something that the transport does not
+    /// support.
     pub fn new(mut transport: T, config: EndpointConfig) -> Result<Self, ConfigError> {
         let pool = Pool::in_arena(config.memory(), transport.arena());
         let key = if config.fixed_seed().is_some() { (0, 0) } else { random_key() };
@@ -330,24 +337,26 @@ impl<T: Transport> Rpc<T> {
         self.core.listen(acceptor);
     }
 
-    /// One turn: what was pushed since the last one leaves, then a burst of packets, what is due, the doorbell. Returns how much there was to do; 0
-    /// means that the endpoint idles.
+    /// Runs one turn: sends the packets pushed since the last one, receives a burst, handles due
+    /// timers, and rings the doorbell. Returns the amount of work; 0 means that the endpoint is
+    /// idle.
     ///
-    /// Bounded: at most one burst of [`MAX_BURST`](crate::transport::MAX_BURST) packets and the timers
-    /// that are due.
+    /// The work is bounded: one burst of at most [`MAX_BURST`](crate::transport::MAX_BURST)
+    /// packets, and the timers that are due.
     #[inline]
     pub fn run_once<A: App<T>>(&mut self, app: &mut A) -> usize {
         self.turn(&mut clock::now(), false, app)
     }
 
-    /// The same at a time that the caller says, for virtual clocks.
+    /// Like [`Rpc::run_once`], at the time `now`, for virtual clocks.
     #[inline]
     pub fn run_once_at<A: App<T>>(&mut self, mut now: Instant, app: &mut A) -> usize {
         self.turn(&mut now, true, app)
     }
 
-    /// One turn at this time, on a clock that is the caller's if `is_virtual`; otherwise what is later read from the clock is
-    /// told, so that no time runs backwards for the protocol.
+    /// Runs one turn at `time`. With `is_virtual`, the clock is the caller's. Otherwise `time` is
+    /// updated with later readings of the clock, so that time never runs backwards for the
+    /// protocol.
     #[inline]
     pub(crate) fn turn<A: App<T>>(
         &mut self,
@@ -358,13 +367,14 @@ impl<T: Transport> Rpc<T> {
         let mut now = *time;
         let (rx, tx) = self.transport.split();
         if std::mem::take(&mut self.is_staged) {
-            // Before a system call that may find nothing.
+            // First, because the burst may be a system call that finds nothing.
             tx.doorbell();
         }
         let received = rx.burst();
         let read_until = self.unread.polled(now, received, rx.is_drained());
         if T::Rx::IS_SYSTEM_CALL && received > 0 && !is_virtual {
-            // Some may have come during the call, which may have taken milliseconds: no round trip may seem shorter than it was.
+            // Some packets may have arrived during the call, which may have taken milliseconds.
+            // Without a new reading, round trips would seem shorter than they were.
             now = clock::now();
         }
         let turns = &mut self.turns;
@@ -416,12 +426,12 @@ impl<T: Transport> Rpc<T> {
         delivered
     }
 
-    /// Lets handshakes go on that wait to know their path, few in a turn: each takes microseconds. Returns how many were
-    /// looked at.
+    /// Continues handshakes that wait for their path, only a few per turn, because each takes
+    /// microseconds. Returns how many it considered.
     #[cold]
     fn look_up_paths(&mut self, now: Instant) -> usize {
         let (mut looked_up, mut seen) = (0, 0);
-        // The transport looks paths up as a whole, so its halves cannot be borrowed meanwhile.
+        // A path look-up needs the whole transport, so its halves cannot be borrowed meanwhile.
         while let Some(route) = self.core.next_unrouted() {
             looked_up += usize::from(!self.transport.knows_path(&route));
             seen += 1;
@@ -440,14 +450,14 @@ impl<T: Transport> Rpc<T> {
         seen
     }
 
-    /// The endpoint between two turns. What is pushed goes out when the next turn begins, or with
-    /// [`Rpc::ring_doorbell`].
+    /// Access to the endpoint between two turns. Pushed packets are sent at the start of the next
+    /// turn, or with [`Rpc::ring_doorbell`].
     #[inline]
     pub fn context(&mut self) -> Context<'_, T> {
         self.context_at(clock::now())
     }
 
-    /// The same at a time that the caller says.
+    /// Like [`Rpc::context`], at the time `now`.
     #[inline]
     pub fn context_at(&mut self, now: Instant) -> Context<'_, T> {
         self.is_staged = true;
@@ -455,13 +465,14 @@ impl<T: Transport> Rpc<T> {
         Context { core: &mut self.core, tx, turns: &mut self.turns, now }
     }
 
-    /// Sends what was pushed outside of a turn.
+    /// Sends packets pushed outside of a turn.
     pub fn ring_doorbell(&mut self) {
         self.is_staged = false;
         self.transport.split().1.doorbell();
     }
 
-    /// When the next timer is due at the earliest, `None` if none is armed; long ago if there is more to do now.
+    /// The earliest time at which a timer may be due, `None` if no timer is armed. A time in the
+    /// past if there is more to do now.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         if self.core.wants_route() {
@@ -471,7 +482,8 @@ impl<T: Transport> Rpc<T> {
         (deadline != Instant::NEVER).then_some(deadline)
     }
 
-    /// Sleeps until a packet may be there, a timer may be due, the waker was used or `limit` has passed.
+    /// Sleeps until a packet may have arrived, a timer may be due, the waker is used, or `limit`
+    /// has passed.
     pub fn wait(&mut self, limit: Option<Duration>) {
         let until_timer = self.next_deadline().map(|deadline| deadline - clock::now());
         let timeout = match (until_timer, limit) {
@@ -482,14 +494,15 @@ impl<T: Transport> Rpc<T> {
         self.rested();
     }
 
-    /// Says that nothing has waited for the next turn: the loop has slept until something came. For loops that sleep
-    /// elsewhere than in [`Rpc::wait`]; without it, the time since the last turn counts as the loop's absence, and is
-    /// taken out of what the network is said to have taken.
+    /// Declares that no packet has waited for the next turn, because the loop slept until something
+    /// arrived. For loops that sleep elsewhere than in [`Rpc::wait`]. Without it, the time since
+    /// the last turn counts as the loop's absence, and is subtracted from measured round-trip
+    /// times.
     pub fn rested(&mut self) {
         self.turns.rest();
     }
 
-    /// Ends a [`Rpc::wait`] from any thread.
+    /// A handle that ends [`Rpc::wait`] from any thread.
     #[must_use]
     pub fn waker(&self) -> Waker {
         self.transport.waker()
@@ -501,51 +514,53 @@ impl<T: Transport> Rpc<T> {
         self.transport.local_route()
     }
 
-    /// Says good-bye to all peers and ends every call; the outcomes come with the next turn.
+    /// Disconnects from all peers and ends every call. The outcomes arrive with the next turn.
     pub fn shutdown(&mut self) {
         self.shutdown_at(clock::now());
     }
 
-    /// The same at a time that the caller says, for virtual clocks.
+    /// Like [`Rpc::shutdown`], at the time `now`, for virtual clocks.
     pub fn shutdown_at(&mut self, now: Instant) {
         let (_, tx) = self.transport.split();
         self.core.shutdown(now, tx);
         tx.flush();
     }
 
-    /// Sessions this endpoint has opened, and sessions it has accepted, that are not gone.
+    /// Number of sessions that this endpoint has opened, and that it has accepted, without those
+    /// that are gone.
     #[must_use]
     pub fn sessions(&self) -> (usize, usize) {
         self.core.sessions()
     }
 
-    /// What each client endpoint at `route` may have on its way to this one; see [`Core::granted`].
+    /// How much each client endpoint at `route` may have in flight to this one; see
+    /// [`Core::granted`].
     #[must_use]
     pub fn granted(&self, route: &T::Route) -> Option<u32> {
         self.core.granted(route)
     }
 
-    /// Sessions that were opened to this endpoint from the host of `route`.
+    /// Number of sessions that the host of `route` opened to this endpoint.
     #[must_use]
     pub fn host_sessions(&self, route: &T::Route) -> usize {
         self.core.host_sessions(route)
     }
 
-    /// The transport, for what only it knows.
+    /// The transport, for its own methods.
     #[must_use]
     pub fn transport(&self) -> &T {
         &self.transport
     }
 
-    /// Looks whether everything adds up, as [`Core::check_invariants`] does, between two turns.
+    /// Checks the endpoint's invariants between two turns, as [`Core::check_invariants`] does.
     ///
     /// # Panics
-    /// If something does not add up, which is a fault of this crate.
+    /// If an invariant is violated, which is a bug in this crate.
     pub fn check_invariants(&self) {
         self.core.check_invariants();
     }
 
-    /// Counters as of now.
+    /// The current counters.
     #[must_use]
     pub fn stats(&mut self) -> EndpointStats {
         let (client_sessions, server_sessions) = self.core.sessions();
@@ -555,7 +570,7 @@ impl<T: Transport> Rpc<T> {
             pool: self.core.pool_stats(),
             client_sessions,
             server_sessions,
-            // Counted where handlers are run.
+            // Counted by the code that runs handlers.
             late_requests: 0,
             loop_gaps: self.turns.gaps(),
         }

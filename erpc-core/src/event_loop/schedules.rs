@@ -1,4 +1,4 @@
-//! Bell and queue.
+//! The bell and queues under every schedule.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::event_loop::mailbox::{PushError, Queue};
 use crate::event_loop::parker::LoomParker;
 
 #[test]
-fn nothing_that_was_posted_is_slept_through() {
+fn every_posted_item_ends_the_sleep() {
     loom::model(|| {
         let (parker, bell) = LoomParker::new();
         let queue = Arc::new(Queue::new());
@@ -35,7 +35,7 @@ fn nothing_that_was_posted_is_slept_through() {
 }
 
 #[test]
-fn kinds_do_not_hide_each_other() {
+fn a_ring_of_one_kind_does_not_hide_another() {
     loom::model(|| {
         let (parker, bell) = LoomParker::new();
         let queues = [(); 2].map(|()| Arc::new(Queue::new()));
@@ -62,7 +62,7 @@ fn kinds_do_not_hide_each_other() {
 }
 
 #[test]
-fn a_nudge_makes_its_condition_seen() {
+fn a_nudged_loop_sees_its_condition() {
     loom::model(|| {
         let (parker, bell) = LoomParker::new();
         let condition = Arc::new(AtomicU32::new(0));
@@ -83,7 +83,7 @@ fn a_nudge_makes_its_condition_seen() {
 }
 
 #[test]
-fn an_item_is_taken_or_dropped_or_refused() {
+fn an_item_is_taken_dropped_or_refused() {
     loom::model(|| {
         let queue = Arc::new(Queue::new());
         let posters = [(); 2].map(|()| {

@@ -1,4 +1,4 @@
-//! Adding up what several endpoints have counted.
+//! Adds up the counters of several endpoints.
 
 use std::ops::AddAssign;
 
@@ -7,7 +7,7 @@ use crate::transport::TransportStats;
 
 impl AddAssign for EndpointStats {
     fn add_assign(&mut self, other: Self) {
-        // Taken apart, so that a new counter is not forgotten here.
+        // Destructured, so that a new counter cannot be forgotten here.
         let Self {
             protocol,
             transport,

@@ -1,10 +1,12 @@
-//! How long an endpoint's turns take, so that peers do not count that time as the network's.
+//! Measures the duration of an endpoint's turns, so that peers do not attribute it to the network.
 //!
-//! The clock is read once per turn, which is as good as once per packet while handlers take nanoseconds (thesis
-//! section 6.4.2.2). A handler of 200 us makes it wrong: its response would claim to have been ready at once, and
-//! the other responses of the burst would wait, and seem to have waited in the network. The next turn's clock read
-//! gives the duration of a turn free. After a long turn the clock is read for every response, for a while; a slow
-//! response leaves at once, and ready responses leave before the next handler that is likely to be slow.
+//! The clock is read once per turn. That is as good as once per packet while handlers take
+//! nanoseconds (thesis section 6.4.2.2). A handler of 200 us makes it wrong: its response would
+//! claim to have been ready immediately, and the other responses of the burst would wait, and seem
+//! to have waited in the network. The clock reading of the next turn gives the duration of a turn
+//! at no cost. After a long turn, the clock is read for every response for a while. Then a slow
+//! response is sent immediately, and ready responses are sent before the next handler that is
+//! likely to be slow.
 
 use std::time::Duration;
 
@@ -13,58 +15,61 @@ use crate::protocol::{Core, QueueWait};
 use crate::time::Instant;
 use crate::transport::{Route, TxQueue};
 
-/// A loop spins, and has not been absent, if its turns are at most so many nanoseconds apart.
+/// A loop whose turns are less than this many ns apart is spinning, not absent.
 const SPINNING: u64 = 4_000;
-/// A turn is long that takes so many nanoseconds, and so many more for each packet that it took in.
+/// A turn is long if it takes more ns than the first number, plus the second number for each packet
+/// that it received.
 const LONG: (u64, u64) = (20_000, 4_000);
-/// Turns with packets that are watched after a long one.
+/// Number of turns with packets that are watched after a long one.
 const WATCHED: u32 = 256;
-/// A response that took so many nanoseconds does not wait for the end of its turn.
+/// A response that took more ns than this does not wait for the end of its turn.
 const SLOW: u64 = 10_000;
 
-/// The clock of one endpoint's turns.
+/// Measures the turns of one endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// When the receive queue was last polled; `None` if the loop has slept since.
     looked_at: Option<Instant>,
-    /// Packets that the last turn took in.
+    /// Number of packets that the last turn received.
     received: u64,
-    /// Turns with packets for which responses are still watched.
+    /// Number of turns with packets for which responses are still watched.
     watched: u32,
     /// When the last watched response was ready, and whether it was slow.
     answered_at: Instant,
     slow: bool,
-    /// The same of the last response before the handler that runs.
+    /// `answered_at` as of the end of the previous handler.
     resumed_at: Instant,
-    /// An absence of so many nanoseconds is a gap.
+    /// An absence longer than this, in ns, is a gap.
     gap: u64,
     gaps: LoopGaps,
 }
 
-/// Times that a loop did not poll its receive queue for longer than the floor of its retransmission timeout
-/// ([`Capabilities::min_rto`](crate::transport::Capabilities::min_rto), or what is configured): it had lost its core, or a
-/// handler, callback or task kept it. Sleep is none. As long as that a peer may wait in vain, and send a probe.
+/// Times in which a loop did not poll its receive queue for longer than the floor of its
+/// retransmission timeout ([`Capabilities::min_rto`](crate::transport::Capabilities::min_rto), or
+/// the configured value): the thread had lost its core, or a handler, callback or task occupied it.
+/// Sleep does not count. A peer may wait in vain for this long, and send a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LoopGaps {
-    /// How many there were.
+    /// Number of gaps.
     pub count: u64,
-    /// The longest.
+    /// Duration of the longest gap.
     pub longest: Duration,
 }
 
 impl Turns {
-    /// A loop whose absence is a gap if it takes longer than `gap`.
+    /// For a loop whose absence is a gap if it lasts longer than `gap`.
     pub(crate) fn new(gap: Duration) -> Self {
         Self { gap: gap.as_nanos() as u64, ..Self::default() }
     }
 
-    /// The gaps since the beginning.
+    /// The gaps since the loop was created.
     pub(super) fn gaps(&self) -> LoopGaps {
         self.gaps
     }
 
-    /// A turn begins that takes in `received` packets. Returns for how long the receive queue was not polled, in
-    /// nanoseconds, 0 if not for long. The clock is the caller's if `is_virtual`, and never read.
+    /// Begins a turn that received `received` packets. Returns how long the receive queue was not
+    /// polled, in ns; 0 if the loop spins or has slept. If `is_virtual`, the clock is the caller's
+    /// and is never read.
     #[inline]
     pub(crate) fn begin(&mut self, now: Instant, received: usize, is_virtual: bool) -> u64 {
         let absence = self.looked_at.replace(now).map_or(0, |before| now.nanos_since(before));
@@ -92,7 +97,7 @@ impl Turns {
         self.gaps.longest = self.gaps.longest.max(Duration::from_nanos(nanos));
     }
 
-    /// The loop has slept until a packet came: no packet has waited for the next turn.
+    /// The loop has slept until a packet came, so no packet has waited for the next turn.
     pub(crate) fn rest(&mut self) {
         (self.looked_at, self.received) = (None, 0);
     }
@@ -103,7 +108,8 @@ impl Turns {
         self.watched > 0
     }
 
-    /// Sends what would otherwise wait for a handler that is likely to be slow: the last one was.
+    /// Sends packets that would otherwise wait for a handler that is likely to be slow, because the
+    /// last one was.
     #[cold]
     pub(super) fn send_before_handler<R: Route, X: TxQueue<Route = R>>(
         &self,
@@ -118,15 +124,16 @@ impl Turns {
         }
     }
 
-    /// A handler has returned, in a turn that began at `now`. Returns how long after `now` it answered, in nanoseconds.
-    /// If it has not answered, the next handler is not likely to be slow.
+    /// Called after a handler in a turn that began at `now`. Returns how long after `now` the last
+    /// response was ready, in ns. If the handler did not answer, the next one is not expected to be
+    /// slow.
     pub(crate) fn resume(&mut self, now: Instant) -> u64 {
         self.slow &= self.answered_at > self.resumed_at;
         self.resumed_at = self.answered_at;
         self.answered_at.nanos_since(now)
     }
 
-    /// When a response is ready; `now` is the start of its turn.
+    /// When a response is ready. `now` is the start of its turn.
     #[inline(always)]
     pub(crate) fn answered(&mut self, now: Instant) -> Answered {
         if self.watched == 0 { Answered { at: now, slow: false } } else { self.watch(now) }
@@ -134,7 +141,7 @@ impl Turns {
 
     #[cold]
     fn watch(&mut self, now: Instant) -> Answered {
-        // Outside of turns `now` is later.
+        // Outside of turns, `now` is later than `answered_at`.
         let since = self.answered_at.max(now);
         self.answered_at = clock::now();
         self.slow = self.answered_at.nanos_since(since) > SLOW;
@@ -146,7 +153,7 @@ impl Turns {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Answered {
     pub(crate) at: Instant,
-    /// It has taken so long that it should not wait for others.
+    /// The response took so long that it should not wait for others.
     pub(crate) slow: bool,
 }
 
@@ -175,11 +182,11 @@ mod tests {
     fn the_absence_is_the_time_since_the_last_turn_unless_the_loop_slept() {
         let mut turns = Turns::default();
         assert_eq!(turns.begin(START, 0, false), 0);
-        assert_eq!(turns.begin(START.plus_nanos(700), 3, false), 0, "it spins");
+        assert_eq!(turns.begin(START.plus_nanos(700), 3, false), 0, "the loop spins");
         assert_eq!(turns.begin(START.plus_nanos(5_700), 3, false), 5_000);
         turns.rest();
         assert_eq!(turns.begin(START.plus_nanos(900_000), 3, false), 0);
-        assert!(!watches(&mut turns), "sleeping is not working");
+        assert!(!watches(&mut turns), "sleep does not count as a long turn");
     }
 
     #[test]
@@ -194,7 +201,7 @@ mod tests {
         assert_eq!(turns.gaps(), gaps);
         turns.rest();
         turns.begin(now.plus_nanos(9_000_000), 0, false);
-        assert_eq!(turns.gaps(), gaps, "sleep is none");
+        assert_eq!(turns.gaps(), gaps, "sleep is not a gap");
     }
 
     #[test]
@@ -207,9 +214,12 @@ mod tests {
             watches(&mut turns)
         };
         turn(0, 8);
-        assert!(!turn(20_000 + 8 * 4_000, 1), "eight packets may take so long");
-        assert!(turn(24_001, 0), "one may not");
-        assert!(turn(90_000, 1), "an empty turn says nothing, however long");
+        assert!(
+            !turn(20_000 + 8 * 4_000, 1),
+            "a turn of this length is not long for eight packets"
+        );
+        assert!(turn(24_001, 0), "it is long for one packet");
+        assert!(turn(90_000, 1), "a turn without packets changes nothing, however long");
         for _ in 1..WATCHED {
             assert!(turn(1_000, 1));
         }
@@ -217,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_the_callers_is_never_read() {
+    fn a_virtual_clock_is_never_read() {
         let mut turns = Turns::default();
         turns.begin(START, 1, true);
         turns.begin(START.plus_nanos(1_000_000), 1, true);
@@ -225,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_response_is_told_from_the_quick_one_behind_it() {
+    fn a_slow_response_does_not_make_the_next_one_slow() {
         let mut turns = Turns { watched: 1, ..Turns::default() };
         let began = clock::now();
         turns.begin(began, 2, false);
@@ -236,16 +246,16 @@ mod tests {
         let delay = first.at.nanos_since(began);
         assert_eq!(turns.resume(began), delay);
         assert!(turns.slow);
-        assert_eq!(turns.resume(began), delay, "the next one is left to others");
+        assert_eq!(turns.resume(began), delay, "a handler without a response adds no delay");
         assert!(!turns.slow);
         turns.slow = true;
-        // However long this thread is kept from its core meanwhile.
+        // One second ahead, so that losing the core meanwhile does not change the result.
         turns.answered_at = clock::now().plus_nanos(1_000_000_000);
-        assert!(!turns.answered(began).slow, "what came before it is not its own time");
+        assert!(!turns.answered(began).slow, "time before the previous response does not count");
         assert!(!turns.slow);
     }
 
-    /// Answers after having worked for so long.
+    /// A server that works for this long before it answers.
     struct Works(Duration);
 
     impl App<MemTransport> for Works {
@@ -267,7 +277,7 @@ mod tests {
             _: Result<Reply<'_>, CallError>,
             _: MsgBuf,
         ) {
-            unreachable!("it makes no calls");
+            unreachable!("the server makes no calls");
         }
     }
 
@@ -279,7 +289,7 @@ mod tests {
 
     impl App<MemTransport> for Calls {
         fn on_request(&mut self, _: &mut Context<'_, MemTransport>, _: Request<'_, MemRoute>) {
-            unreachable!("it serves nothing");
+            unreachable!("the client serves no requests");
         }
 
         fn on_reply(
@@ -302,8 +312,8 @@ mod tests {
         }
     }
 
-    /// The smoothed round trip of calls, one at a time, to a server whose handlers take so long: the shortest that
-    /// was seen, as other processes may share this core.
+    /// The smoothed round-trip time of sequential calls to a server whose handlers take `work`. The
+    /// minimum is taken, because other processes may share this core.
     fn round_trip(work: Duration) -> Duration {
         let hub = MemHub::new();
         let rpc = || {
@@ -320,7 +330,8 @@ mod tests {
         }
         let mut shortest = Duration::MAX;
         for round in 1..=40 {
-            // It has looked just now, so that the time of the handler before is none of its absence.
+            // The server polls its queue now, so that the previous handler's time is not counted as
+            // absence.
             server.run_once(&mut works);
             let request = client.context().alloc(0).expect("memory");
             let call =
@@ -338,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_handlers_in_the_loop_is_no_round_trip() {
+    fn handler_time_does_not_count_as_round_trip_time() {
         let rtt = round_trip(Duration::from_micros(300));
         assert!(rtt < Duration::from_micros(150), "{rtt:?}");
     }

@@ -1,35 +1,38 @@
-//! Up to when everything that arrived has been read.
+//! The time up to which all arrived packets have been read.
 //!
-//! A timer that finds no answer says something only if no answer can lie in the receive queue. A loop that was away finds
-//! its timers due and its queue full, and a burst holds only a part of that. So timers know two times: that of the
-//! turn, by which deadlines go, and that up to which everything that arrived has been read, by which peers are silent.
+//! A missing response means something to a timer only if no response can lie unread in the receive
+//! queue. After an absence, a loop finds its timers due and its queue full, and a burst reads only
+//! a part of the queue. So timers use two times: the turn's time, for deadlines, and the time up to
+//! which everything that arrived has been read, for the silence of peers.
 //!
-//! The second one is the time of the last turn whose burst left nothing. If bursts keep leaving something, packets are
-//! counted: once as many have been read as the queue can hold, nothing is left of what was there when the count began. So
-//! a flood delays retransmissions by two such counts at most, of at most [`MOST`] packets each. Retransmissions to a server
-//! that goes on answering do not wait for the count: an answer shows up to when this server's packets were read.
+//! The second is the time of the last turn whose burst emptied the queue. If bursts keep leaving
+//! packets, packets are counted: when as many have been read as the queue can hold, nothing remains
+//! of what was queued when the count began. So a flood delays retransmissions by at most two such
+//! counts, each of at most [`MOST`] packets. Retransmissions to a server that keeps answering do
+//! not wait for the count: its answers show up to when its packets were read.
 //!
-//! The queue is the endpoint's own. What a group's other endpoint has read of a coalesced datagram, and not passed on yet, counts as
-//! read.
+//! Only the endpoint's own queue is considered. Packets in a coalesced datagram that another
+//! endpoint of the group has read, but not yet passed on, count as read.
 
 use crate::mutants::mutant;
 use crate::time::Instant;
 use crate::transport::Capabilities;
 use crate::wire::HEADER_LEN;
 
-/// Most packets of a count, however large the receive queue is: a few milliseconds of small ones. A larger queue may still
-/// hold older packets then, so a call may be sent again needlessly, but it does not wait for longer.
+/// Most packets in a count, however large the receive queue is: a few milliseconds of small ones. A
+/// larger queue may still hold older packets then, so a request may be retransmitted needlessly,
+/// but the delay is bounded.
 const MOST: u32 = 4_096;
 
-/// The receive queue as the loop has seen it.
+/// How far the loop has read its receive queue.
 #[derive(Debug)]
 pub(crate) struct Unread {
-    /// Everything that arrived before this has been read.
+    /// Everything that arrived before this time has been read.
     read_until: Instant,
-    /// So has what arrived before this, once `left` more packets are read.
+    /// After `left` more packets, everything that arrived before this time has been read.
     counted_from: Instant,
     left: u32,
-    /// Packets of a count.
+    /// Number of packets in a count.
     holds: u32,
 }
 
@@ -39,8 +42,9 @@ impl Unread {
         Self { read_until: Instant::ZERO, counted_from: Instant::ZERO, left: holds, holds }
     }
 
-    /// A burst was taken, after `now` was read, of so many packets; `is_drained` if nothing was left. Returns the time up to
-    /// which everything that arrived has been read, at most `now`.
+    /// Records a burst of `received` packets, taken after `now` was read. `is_drained` if it
+    /// emptied the queue. Returns the time up to which everything that arrived has been read, at
+    /// most `now`.
     #[inline]
     pub(crate) fn polled(&mut self, now: Instant, received: usize, is_drained: bool) -> Instant {
         if is_drained || mutant!(TimersBeforeAnswers) {
@@ -53,7 +57,7 @@ impl Unread {
 
     #[cold]
     fn count(&mut self, now: Instant, received: usize) {
-        // A burst of packets that a transport dropped or passed on has none for this endpoint.
+        // If the transport dropped all packets of a burst, or passed them on, `received` is 0.
         self.left = self.left.saturating_sub((received as u32).max(1));
         if self.left == 0 {
             (self.read_until, self.counted_from, self.left) = (self.counted_from, now, self.holds);
@@ -88,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_queue_and_a_burst_that_left_nothing_bring_the_time_up_to_now() {
+    fn an_empty_queue_or_a_burst_that_empties_it_sets_the_time_to_now() {
         let mut unread = unread(512);
         assert_eq!(unread.polled(after(0), 0, true), after(0));
         assert_eq!(unread.polled(after(5), 7, true), after(5));
@@ -98,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_never_empty_delays_the_time_by_two_queues_of_packets_at_most() {
+    fn a_queue_that_is_never_empty_delays_the_time_by_at_most_two_queues_of_packets() {
         for (entries, holds) in [(512, 512), (65_536, 4_096)] {
             let mut unread = unread(entries);
             unread.polled(after(0), 0, true);
@@ -108,20 +112,23 @@ mod tests {
             }
             let lag = |at: u64| after(at).nanos_since(times[at as usize - 1]);
             assert!((1..=5 * holds).all(|at| lag(at) < 2 * holds), "{entries}");
-            assert!((holds + 1..=5 * holds).all(|at| lag(at) >= holds), "sooner proves nothing");
+            assert!(
+                (holds + 1..=5 * holds).all(|at| lag(at) >= holds),
+                "older packets may still be unread"
+            );
             assert!(times.is_sorted());
         }
     }
 
     #[test]
-    fn bursts_of_which_nothing_is_handed_out_count_too() {
+    fn bursts_that_hand_out_no_packet_count_too() {
         let mut unread = unread(512);
         unread.polled(after(0), 0, true);
         let times = (1..=2 * 512).map(|turn| unread.polled(after(turn), 0, false));
         assert!(times.last() >= Some(after(512)), "a flood of strays keeps timers from firing");
     }
 
-    /// Calls with one packet each way, and their outcomes.
+    /// Makes calls with one packet each way, and counts their outcomes.
     #[derive(Default)]
     struct Ends {
         open: usize,
@@ -151,7 +158,7 @@ mod tests {
         }
     }
 
-    /// A client and a server, driven by hand, under one virtual clock.
+    /// A client and a server, driven by the test, with one virtual clock.
     struct Pair<T: Transport> {
         client: Rpc<T>,
         server: Rpc<T>,
@@ -182,7 +189,7 @@ mod tests {
             self.client.run_once_at(self.now, &mut self.ends);
         }
 
-        /// Begins eight calls on each session.
+        /// Starts eight calls on each session.
         fn call(&mut self) {
             for session in &self.sessions {
                 for token in 0..8 {
@@ -196,8 +203,9 @@ mod tests {
             self.client.ring_doorbell();
         }
 
-        /// Calls are out; the server answers what it was sent, and the client is away for 2 ms. Returns what the client
-        /// has sent again when all calls are answered.
+        /// While calls are in flight, the server answers them and the client is absent for 2 ms.
+        /// Returns the number of packets that the client has retransmitted when all calls are
+        /// answered.
         fn absence(&mut self) -> u64 {
             for _ in 0..3 {
                 let answered = self.ends.answered + 8 * self.sessions.len();
@@ -237,20 +245,21 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_was_away_reads_its_answers_before_it_misses_any() {
+    fn a_client_reads_its_responses_after_an_absence_before_it_retransmits() {
         assert_eq!([mem(8), udp(8)], [0, 0], "64 calls");
         assert_eq!([mem(128), udp(128)], [0, 0], "1,024 calls");
     }
 
     #[test]
-    fn a_call_whose_answer_is_lost_is_repeated_under_a_flood() {
+    fn a_request_is_retransmitted_under_a_flood() {
         let hub = MemHub::new();
         let port = || hub.port(MemConfig::default());
         let (client, server, mut stranger) = (port(), port(), port());
         let address = server.local_route();
         let mut pair = Pair::new(client, server, address, 1);
         pair.call();
-        // The server never reads the requests. What strangers send keeps the client's queue from being empty.
+        // The server never reads the requests. Packets of a stranger keep the client's queue from
+        // being empty.
         let target = pair.client.local_route();
         let mut packets = 0;
         while pair.client.stats().protocol.retransmissions.packets() == 0 {
@@ -265,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn transports_know_whether_a_burst_has_left_something() {
+    fn transports_know_whether_a_burst_has_emptied_the_queue() {
         fn packets<T: Transport>(from: &mut T, to: &T::Route, count: usize) {
             for _ in 0..count {
                 from.split().1.push_bytes(to, &[0; 40]);
@@ -277,7 +286,7 @@ mod tests {
             to.split().0.is_drained()
         }
         fn check<T: Transport>(mut from: T, mut to: T, address: T::Route) {
-            assert!(left_nothing(&mut to), "there was nothing");
+            assert!(left_nothing(&mut to), "the queue was empty");
             packets(&mut from, &address, 100);
             let (mut read, mut bursts) = (0, 0);
             while read < 100 {

@@ -9,9 +9,11 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// Waits for a task that [`Endpoint::spawn`](crate::endpoint::Endpoint::spawn) started, and brings its output.
+/// Waits for a task started by [`Endpoint::spawn`](crate::endpoint::Endpoint::spawn), and returns
+/// its output.
 ///
-/// Dropping it lets the task run on. If the task panicked, awaiting it panics with the same payload.
+/// The task continues if this is dropped. If the task panicked, awaiting it panics with the same
+/// payload.
 pub struct JoinHandle<O> {
     join: Rc<JoinState<O>>,
 }
@@ -51,11 +53,11 @@ impl<O> fmt::Debug for JoinHandle<O> {
     }
 }
 
-/// Awaits all of `futures` and brings their outputs in order. Each is polled at once, so calls that
-/// send when first polled all go out before the first reply.
+/// Awaits all `futures` and returns their outputs in order. The first poll polls each of them, so
+/// calls that send when first polled are all sent before the first reply.
 ///
-/// A wake polls every future that is still pending; for thousands of concurrent calls prefer tasks or
-/// callbacks. Futures that are not `Unpin`, as those of `async` blocks, go into `Box::pin`.
+/// A wake polls every future that is still pending; for thousands of concurrent calls prefer tasks
+/// or callbacks. Futures that are not `Unpin`, such as `async` blocks, need `Box::pin`.
 pub fn join_all<I>(futures: I) -> JoinAll<I::Item>
 where
     I: IntoIterator,
@@ -83,7 +85,7 @@ impl<F: Future> fmt::Debug for JoinAll<F> {
     }
 }
 
-// Nothing in an item is pinned: futures are `Unpin` and outputs are only moved.
+// No part of an item is pinned: futures are `Unpin`, and outputs are only moved.
 impl<F: Future> Unpin for JoinAll<F> {}
 
 impl<F: Future + Unpin> Future for JoinAll<F> {
@@ -110,7 +112,7 @@ impl<F: Future + Unpin> Future for JoinAll<F> {
     }
 }
 
-/// A future that does what `future` does, and a handle that brings its output.
+/// Splits `future` into a task without output and a handle that returns its output.
 pub(super) fn joined<F: Future>(future: F) -> (impl Future<Output = ()>, JoinHandle<F::Output>) {
     let join = Rc::new(JoinState { output: RefCell::new(None), waiter: Cell::new(None) });
     let handle = JoinHandle { join: Rc::clone(&join) };
@@ -124,7 +126,7 @@ pub(super) fn joined<F: Future>(future: F) -> (impl Future<Output = ()>, JoinHan
     (body, handle)
 }
 
-/// The future, with a panic of it as an error.
+/// Runs `future`, and returns a panic in it as an error.
 pub(super) async fn caught<F: Future>(future: F) -> Result<F::Output, Box<dyn Any + Send>> {
     let mut future = pin!(future);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {

@@ -1,4 +1,4 @@
-//! What runs on an endpoint's thread besides its packets: tasks, timers, and waiting for them.
+//! Tasks and timers on an endpoint's thread, and futures that wait for them.
 
 #![forbid(unsafe_code)]
 

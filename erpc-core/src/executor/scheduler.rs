@@ -1,4 +1,4 @@
-//! What runs on an endpoint's thread besides its packets, and when.
+//! Tasks, timers, the clock and the lifecycle of an endpoint.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell, RefMut};
@@ -15,37 +15,37 @@ use crate::event_loop::bell::Bell;
 use crate::random::SplitMix64;
 use crate::time::Instant;
 
-/// How far the life of an endpoint has come.
+/// The phases of an endpoint's life, in order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Lifecycle {
     Running,
-    /// Takes no more calls, and ends with the turn that is under way.
+    /// The endpoint accepts no more calls, and ends with the current turn.
     Ending,
-    /// The protocol has dropped all sessions and calls. The loop may still be run.
+    /// The protocol has dropped all sessions and calls. The loop may still run.
     Ended,
-    /// No loop will run again, so nothing is kept for one.
+    /// The loop will not run again, so nothing is kept for it.
     Orphaned,
 }
 
-/// The tasks and timers of an endpoint, its clock, and how far its life has come.
+/// The tasks, timers and clock of an endpoint, and its phase of life.
 pub(crate) struct Scheduler {
     executor: Executor,
     timers: RefCell<Timers>,
     bell: Arc<Bell>,
     lifecycle: Cell<Lifecycle>,
-    /// The time of a virtual clock; `None` if the system's is read.
+    /// The time of a virtual clock; `None` if the system's clock is used.
     virtual_time: Cell<Option<Instant>>,
-    /// For choices that are to be spread, not secret.
+    /// For choices that must be evenly spread, but need not be secret.
     random: Cell<SplitMix64>,
-    /// The first panic of a callback or of a task of the runtime's own in this turn.
+    /// The first panic in this turn of a callback or of an internal task.
     panic: Cell<Option<Box<dyn Any + Send>>>,
-    /// The loop sleeps in a reactor, among tasks that may make calls meanwhile.
+    /// Whether the loop sleeps in a reactor, among tasks that may make calls meanwhile.
     in_reactor: Cell<bool>,
 }
 
 impl Scheduler {
-    /// The scheduler of a loop that `bell` wakes. Peers give the endpoint up if it stands still for
-    /// `liveness`.
+    /// The scheduler of a loop that `bell` wakes. Peers give the endpoint up if the loop stands
+    /// still for `liveness`.
     pub(crate) fn new(bell: Arc<Bell>, seed: u64, liveness: Duration) -> Self {
         Self {
             executor: Executor::new(Arc::clone(&bell), liveness),
@@ -69,13 +69,13 @@ impl Scheduler {
         self.timers.borrow_mut()
     }
 
-    /// What time it is now.
+    /// The current time, in virtual time if that is set.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         self.virtual_time.get().unwrap_or_else(clock::now)
     }
 
-    /// Lets it be `now` until the next call; the system's clock is not read any more.
+    /// Sets the virtual time until the next call. The system's clock is not read any more.
     pub(crate) fn set_time(&self, now: Instant) {
         self.virtual_time.set(Some(now));
     }
@@ -104,19 +104,22 @@ impl Scheduler {
         self.lifecycle.get()
     }
 
-    /// Goes on to a later part of the endpoint's life.
+    /// Enters a later phase of the endpoint's life.
     pub(crate) fn enter(&self, lifecycle: Lifecycle) {
-        debug_assert!(lifecycle >= self.lifecycle.get(), "an endpoint does not come back to life");
+        debug_assert!(
+            lifecycle >= self.lifecycle.get(),
+            "an endpoint never returns to an earlier phase"
+        );
         self.lifecycle.set(lifecycle);
     }
 
-    /// The loop sleeps in a reactor from here on, or does not any more.
+    /// Sets whether the loop sleeps in a reactor.
     #[cfg(feature = "tokio")]
     pub(crate) fn set_in_reactor(&self, sleeps: bool) {
         self.in_reactor.set(sleeps);
     }
 
-    /// There is something to do for the loop, from this thread: wakes a loop that sleeps in a reactor.
+    /// Wakes a loop that sleeps in a reactor, because this thread has work for it.
     #[inline]
     pub(crate) fn wake_loop(&self) {
         if self.in_reactor.get() {
@@ -132,8 +135,8 @@ impl Scheduler {
         handle
     }
 
-    /// Starts a task of the runtime's own. If what users gave it panics, that surfaces as the panic of a
-    /// callback does.
+    /// Starts an internal task. If user code in it panics, the panic is reported like that of a
+    /// callback.
     pub(crate) fn spawn_internal(
         self: &Rc<Self>,
         task: impl Future<Output = ()> + 'static,
@@ -148,7 +151,8 @@ impl Scheduler {
         task
     }
 
-    /// Runs a callback. A panic is kept until the turn is over: it must not interrupt the protocol's work.
+    /// Runs a callback. A panic is kept until the end of the turn: it must not interrupt the
+    /// protocol.
     #[inline]
     pub(crate) fn run_callback(&self, run: impl FnOnce()) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
@@ -161,7 +165,7 @@ impl Scheduler {
         self.panic.set(Some(first));
     }
 
-    /// What a callback of the last turn panicked with.
+    /// The panic of a callback in the last turn.
     #[inline]
     pub(crate) fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
         self.panic.take()

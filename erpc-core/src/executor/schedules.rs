@@ -1,4 +1,4 @@
-//! Tasks that other threads wake.
+//! Tasks that other threads wake, under every schedule.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -15,7 +15,7 @@ use crate::event_loop::parker::LoomParker;
 use crate::executor::join::JoinHandle;
 use crate::executor::tasks::Executor;
 
-/// Turns as the endpoint's, until `done`.
+/// Runs turns like an endpoint's, until `done`.
 fn run(executor: &Executor, parker: &LoomParker, bell: &Bell, done: impl Fn() -> bool) {
     while !done() {
         if bell.is_rung() && bell.answer(Bell::WAKES) != 0 {
@@ -27,7 +27,7 @@ fn run(executor: &Executor, parker: &LoomParker, bell: &Bell, done: impl Fn() ->
     }
 }
 
-/// What threads count, and the threads.
+/// A counter for threads, and the threads.
 #[derive(Clone, Default)]
 struct Wakers {
     count: Arc<AtomicU32>,
@@ -35,17 +35,17 @@ struct Wakers {
 }
 
 impl Wakers {
-    /// Starts a thread that counts and then wakes.
+    /// Starts a thread that increments the counter and then wakes.
     fn start(&self, waker: &Waker) {
         let (count, waker) = (Arc::clone(&self.count), waker.clone());
         self.threads.borrow_mut().push(thread::spawn(move || {
-            // Relaxed: the wake alone has to bring it to the task.
+            // Relaxed: only the wake makes the increment visible to the task.
             count.fetch_add(1, Ordering::Relaxed);
             waker.wake();
         }));
     }
 
-    /// Ready when `goal` threads have counted.
+    /// Ready when `goal` threads have incremented the counter.
     fn poll(&self, goal: u32) -> Poll<()> {
         if self.count.load(Ordering::Relaxed) >= goal { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -55,7 +55,8 @@ impl Wakers {
     }
 }
 
-/// A task that starts `threads` threads and waits until `goal` have counted; how often it was polled.
+/// A task that starts `threads` threads and waits until `goal` have counted. Also returns the
+/// number of its polls.
 fn spawn(
     executor: &Executor,
     wakers: &Wakers,
@@ -74,7 +75,7 @@ fn spawn(
 }
 
 #[test]
-fn a_task_sees_what_each_of_its_wakers_did() {
+fn a_task_sees_the_writes_of_all_its_wakers() {
     loom::model(|| {
         let (parker, bell) = LoomParker::new();
         let (executor, wakers) =
@@ -86,7 +87,7 @@ fn a_task_sees_what_each_of_its_wakers_did() {
 }
 
 #[test]
-fn a_late_wake_of_a_finished_task_harms_nobody() {
+fn a_late_wake_of_a_finished_task_costs_at_most_a_poll() {
     loom::model(|| {
         let (parker, bell) = LoomParker::new();
         let (executor, wakers) =
@@ -96,13 +97,13 @@ fn a_late_wake_of_a_finished_task_harms_nobody() {
         // In the same slot, so that the wake may be taken for one of its own.
         let (second, polls) = spawn(&executor, &wakers, 1, 2);
         run(&executor, &parker, &bell, || second.is_finished());
-        assert!((1..=3).contains(&polls.get()), "a wake costs a poll at most");
+        assert!((1..=3).contains(&polls.get()), "a wake costs at most one poll");
         wakers.join();
     });
 }
 
 #[test]
-fn wakes_of_an_ended_executor_are_lost_in_peace() {
+fn wakes_of_an_ended_executor_do_nothing() {
     loom::model(|| {
         let (_parker, bell) = LoomParker::new();
         let (executor, wakers) = (Executor::new(bell, Duration::MAX), Wakers::default());

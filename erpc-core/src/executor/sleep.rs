@@ -1,4 +1,4 @@
-//! Sleeping until an instant, and waiting no longer than that.
+//! Sleeping until an instant, and timeouts of futures.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -12,8 +12,8 @@ use crate::time::Instant;
 
 /// A wait for an instant; see [`Endpoint::sleep`](crate::endpoint::Endpoint::sleep).
 ///
-/// Costs nothing until it is polled, and O(log n) with n timers of the endpoint then. Over at once if the
-/// endpoint is gone.
+/// Costs nothing before the first poll, and then O(log n) with n timers in the endpoint. Ends
+/// immediately if the endpoint is gone.
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
     scheduler: Rc<Scheduler>,
@@ -26,13 +26,13 @@ impl Sleep {
         Self { scheduler: Rc::clone(scheduler), deadline, timer: None }
     }
 
-    /// When it ends.
+    /// When the sleep ends.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Waits for `future`, but no longer than until `self` ends.
+    /// Waits for `future`, but at most until `self` ends.
     pub(crate) async fn limit<F: Future>(mut self, future: F) -> Result<F::Output, Elapsed> {
         let mut future = pin!(future);
         poll_fn(|cx| {
@@ -68,7 +68,7 @@ impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(key) = self.timer {
             let alarm = self.scheduler.timers().remove(key);
-            // A waker may run anything when it is dropped; the timers are no longer borrowed.
+            // Dropping a waker may run any code; the timers are no longer borrowed here.
             drop(alarm);
         }
     }
@@ -80,13 +80,14 @@ impl fmt::Debug for Sleep {
     }
 }
 
-/// A future took longer than [`Endpoint::timeout`](crate::endpoint::Endpoint::timeout) let it.
+/// A future did not complete within the time given to
+/// [`Endpoint::timeout`](crate::endpoint::Endpoint::timeout).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Elapsed;
 
 impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("it took longer than the time-out allows")
+        f.write_str("the future took longer than the timeout allows")
     }
 }
 

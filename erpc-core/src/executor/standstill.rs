@@ -1,12 +1,14 @@
-//! Futures of an endpoint whose loop does not run.
+//! Detects futures of an endpoint whose loop does not run.
 //!
-//! A future of an endpoint that another executor polls waits for ever if no thread runs the endpoint's loop. One
-//! poll does not show it: the loop may be about to begin, in the same task even. So the time is measured from that poll.
-//! If the liveness time-out passes without one turn of the loop, after which peers would have given up anyway, the
-//! future is woken, and panics with what to do instead.
+//! If another executor polls a future of an endpoint and no thread runs the endpoint's loop, the
+//! future waits forever. One poll does not show this: the loop may be about to start, even in the
+//! same task. So the time since that poll is measured. If the liveness timeout passes without a
+//! turn of the loop, peers would have given up anyway. The future is then woken, and panics with a
+//! message that says how to fix it.
 //!
-//! A future that is polled after a long pause, because its process was stopped or an earlier future was dropped,
-//! has not waited that long. So the last part of the time counts only for a future that is woken at its end.
+//! A future that is polled after a long pause, because its process was stopped or an earlier future
+//! was dropped, has not waited that long. So the last part of the time counts only for a future
+//! that is woken at its end.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,30 +22,31 @@ use ::tokio::time::sleep;
 use crate::clock;
 use crate::time::Instant;
 
-/// The last part of the time is this part of the whole.
+/// The last part of the time is `1 / LAST_PART` of the whole.
 const LAST_PART: u32 = 4;
 
-/// Ends the wait of tokio tasks for an endpoint whose loop does not run.
+/// Ends the waiting of tokio tasks for an endpoint whose loop does not run.
 pub(crate) struct Standstill {
-    /// How long a loop that goes on may take from one turn to the next.
+    /// Longest time between two turns of a loop that is considered running.
     limit: Duration,
-    /// Turns of the endpoint's loop.
+    /// Number of turns of the endpoint's loop.
     turns: Cell<u64>,
-    /// How many [`drive`](crate::endpoint::tokio::drive)s there are; while they sleep there are no turns.
+    /// Number of active [`drive`](crate::endpoint::tokio::drive)s. While they sleep there are no
+    /// turns.
     drivers: Cell<u32>,
     watch: RefCell<StandstillWatch>,
 }
 
-/// The turns that a waiting future has seen, and when it is to look again.
+/// The number of turns that a waiting future has seen, and when to check it again.
 struct StandstillWatch {
     turns: u64,
     due: Instant,
-    /// The last part of the time has begun.
+    /// Whether the last part of the time has begun.
     last: bool,
     alarm: Arc<StandstillAlarm>,
 }
 
-/// Wakes the last waiter when the time is up.
+/// Wakes the most recent waiter when the time is up.
 #[derive(Default)]
 struct StandstillAlarm {
     armed: AtomicBool,
@@ -64,22 +67,24 @@ impl Standstill {
         Self { limit, turns: Cell::new(0), drivers: Cell::new(0), watch: RefCell::new(watch) }
     }
 
-    /// A turn begins.
+    /// Counts a turn, at its start.
     #[inline]
     pub(crate) fn turn(&self) {
         self.turns.set(self.turns.get() + 1);
     }
 
-    /// [`drive`](crate::endpoint::tokio::drive) runs the endpoint until this is dropped.
+    /// Marks the endpoint as run by [`drive`](crate::endpoint::tokio::drive) until the result is
+    /// dropped.
     pub(crate) fn driven(&self) -> Driven<'_> {
         self.drivers.set(self.drivers.get() + 1);
         Driven(self)
     }
 
-    /// A future waits that another executor polls with `cx`.
+    /// Called when a future waits that another executor polls with `cx`.
     ///
     /// # Panics
-    /// If it has waited for long, in a tokio runtime, without a turn of the endpoint.
+    /// If it has waited for the liveness timeout, in a tokio runtime, without a turn of the
+    /// endpoint.
     pub(crate) fn look(&self, cx: &Context<'_>) {
         if self.drivers.get() > 0 {
             return;
@@ -92,7 +97,7 @@ impl Standstill {
             watch.last = false;
         } else if now >= watch.due {
             if watch.last && now < watch.due + last {
-                // Another future that waits, and is polled again, has its own time.
+                // Another waiting future that is polled again gets a full timeout of its own.
                 watch.due = Instant::ZERO;
                 drop(watch);
                 panic!("{NOT_RUNNING}");
@@ -112,7 +117,7 @@ impl Standstill {
             });
         }
         drop(watch);
-        // A waker may run anything when it is dropped.
+        // Dropping a waker may run any code, so nothing is borrowed here.
         drop(before);
     }
 }
@@ -126,6 +131,6 @@ impl Drop for Driven<'_> {
     }
 }
 
-const NOT_RUNNING: &str = "a future of an endpoint is awaited, and no loop runs the endpoint: host it with \
+const NOT_RUNNING: &str = "a future of an endpoint is awaited, but no loop runs the endpoint: run it with \
     `erpc::tokio::drive` on this thread, give it a thread and reach it with `erpc::tokio::Remote`, or wait \
     with `Endpoint::block_on`";

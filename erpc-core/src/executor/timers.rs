@@ -1,6 +1,7 @@
-//! The timers of an endpoint are a binary heap by deadline whose entries know where they are, so that one
-//! that is not needed any more, as most time limits are not, is taken out at once: O(log n) for each
-//! change, O(1) to see what is due next. The loop looks once per turn, with the time of the turn.
+//! The timers of an endpoint: a binary heap by deadline whose entries know their position. So a
+//! timer that is no longer needed, as happens with most timeouts, is removed immediately. Each
+//! change costs O(log n), reading the next deadline O(1). The loop checks once per turn, with the
+//! turn's time.
 
 use slab::Slab;
 
@@ -9,16 +10,16 @@ use crate::time::Instant;
 
 /// What happens when a timer is due.
 pub(crate) enum Alarm {
-    /// The waiter is woken; the timer stays until it is removed.
+    /// Wake the waiter. The timer stays until it is removed.
     Wake(WakeSlot),
-    /// The call with that key is looked at; the timer is gone.
+    /// Check the call with this key. The timer is removed.
     Call(usize),
 }
 
 /// The timers of an endpoint.
 #[derive(Default)]
 pub(crate) struct Timers {
-    /// A heap: no entry is earlier than that at half its index.
+    /// A heap: the entry at index i is no earlier than its parent at (i - 1) / 2.
     heap: Vec<Armed>,
     timers: Slab<Timer>,
 }
@@ -34,12 +35,12 @@ enum Timer {
         at: usize,
         alarm: Alarm,
     },
-    /// Was due; only of [`Alarm::Wake`].
+    /// The timer was due. Only for [`Alarm::Wake`].
     Fired,
 }
 
 impl Timers {
-    /// When the next timer is due, [`Instant::NEVER`] without one.
+    /// When the next timer is due, [`Instant::NEVER`] without timers.
     #[inline]
     pub(crate) fn next(&self) -> Instant {
         self.heap.first().map_or(Instant::NEVER, |armed| armed.deadline)
@@ -54,8 +55,8 @@ impl Timers {
         key
     }
 
-    /// Lets `waiter` wait for the timer from now on, unless it was due. Returns the alarm until now, to be
-    /// dropped when the timers are not borrowed any more.
+    /// Makes `waiter` wait for the timer, unless it was already due. Returns the previous alarm;
+    /// drop it after the borrow of the timers has ended.
     pub(crate) fn wait(&mut self, key: usize, waiter: WakeSlot) -> Option<Alarm> {
         match &mut self.timers[key] {
             Timer::Armed { alarm, .. } => Some(std::mem::replace(alarm, Alarm::Wake(waiter))),
@@ -63,7 +64,8 @@ impl Timers {
         }
     }
 
-    /// Forgets a timer, due or not. Returns its alarm, to be dropped when the timers are not borrowed.
+    /// Removes a timer, whether or not it was due. Returns its alarm if it was not; drop that after
+    /// the borrow of the timers has ended.
     pub(crate) fn remove(&mut self, key: usize) -> Option<Alarm> {
         match self.timers.remove(key) {
             Timer::Armed { at, alarm } => {
@@ -84,11 +86,11 @@ impl Timers {
                 Some(Alarm::Call(call))
             }
             Timer::Armed { alarm, .. } => Some(alarm),
-            Timer::Fired => unreachable!("what is in the heap is armed"),
+            Timer::Fired => unreachable!("every timer in the heap is armed"),
         }
     }
 
-    /// Takes the entry at `at` out of the heap.
+    /// Removes the entry at `at` from the heap.
     fn unlink(&mut self, at: usize) {
         self.heap.swap_remove(at);
         if at < self.heap.len() {
@@ -98,7 +100,7 @@ impl Timers {
         }
     }
 
-    /// Tells the timer at `at` that it is there.
+    /// Stores in the timer of the entry at `index` its position.
     fn place(&mut self, index: usize) {
         if let Timer::Armed { at, .. } = &mut self.timers[self.heap[index].key] {
             *at = index;
@@ -152,13 +154,13 @@ mod tests {
         std::iter::from_fn(|| timers.pop(at(now)))
             .map(|alarm| match alarm {
                 Alarm::Call(call) => call,
-                Alarm::Wake(_) => panic!("all of these are of calls"),
+                Alarm::Wake(_) => panic!("all timers here are of calls"),
             })
             .collect()
     }
 
     #[test]
-    fn timers_are_due_in_order_and_not_before() {
+    fn timers_are_due_in_order_and_not_earlier() {
         let mut timers = Timers::default();
         assert_eq!(timers.next(), Instant::NEVER);
         for deadline in [50, 10, 40, 20, 30] {
@@ -187,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_removed_is_never_due_and_the_rest_is_in_order(
+        fn removed_timers_are_never_due_and_the_rest_are_in_order(
             deadlines in prop::collection::vec(0..100u64, 1..80),
             removed in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
         ) {

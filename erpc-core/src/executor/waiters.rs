@@ -1,11 +1,11 @@
-//! Tasks that wait for the same thing.
+//! Tasks that wait for the same event.
 
 use std::task::Context;
 
 use super::tasks::{Executor, WakeSlot};
 
-/// Tasks that wait for the same thing: mostly one, which costs no allocation. Each is noted once, however
-/// often it is polled.
+/// Tasks that wait for the same event: usually one, which costs no allocation. Each is stored once,
+/// however often it is polled.
 #[derive(Default)]
 pub(crate) struct Waiters {
     first: WakeSlot,
@@ -13,7 +13,7 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    /// The task that polls with `cx` waits, too.
+    /// Adds the task that polls with `cx`.
     pub(crate) fn add(&mut self, executor: &Executor, cx: &Context<'_>) {
         let slot = executor.wake_slot(cx);
         if let WakeSlot::Empty = self.first {
@@ -32,7 +32,7 @@ impl Waiters {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// Wakes all of them.
+    /// Wakes all waiting tasks.
     pub(crate) fn wake(self, executor: &Executor) {
         self.first.wake(executor);
         for waiter in self.others {
@@ -41,7 +41,8 @@ impl Waiters {
     }
 }
 
-/// The tasks that wait for a stream. To be taken out and woken when nothing is borrowed any more.
+/// The tasks that wait for a stream. Take them out, and wake them when nothing is borrowed any
+/// more.
 #[derive(Default)]
 pub(crate) struct StreamWaiters {
     pub(crate) reader: WakeSlot,

@@ -1,7 +1,7 @@
-//! What a datagram costs its receiver's queue.
+//! How much of its receiver's queue a datagram occupies.
 
-/// How a receive queue counts what it holds; part of the handshake, because the sender must count
-/// with the receiver's measure (the credits of thesis section 6.3.3.1, generalised).
+/// How a receive queue counts the packets it holds. Part of the handshake, because the sender must
+/// count in the receiver's units (the credits of thesis section 6.3.3.1, generalised).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChargeModel {
     /// A ring: every packet takes one entry, whatever its length. One entry is 1,024 units.
@@ -9,9 +9,10 @@ pub enum ChargeModel {
     /// A Linux socket buffer: the units are bytes as the kernel charges them (`skb->truesize`):
     /// payload, headers and bookkeeping, rounded up to the allocator's size classes.
     ///
-    /// A datagram arrives in one of two shapes, and the charge covers both: linear, in one allocation
-    /// with its headers, or with the payload in pages, as one of a run that the kernel has cut. Linux
-    /// 6.18 counts, on loopback and between network namespaces:
+    /// A datagram arrives in one of two shapes, and the charge covers both. Linear: in one
+    /// allocation with its headers. In pages: the payload lies in pages, as one segment of a run
+    /// that the kernel split. Linux 6.18 counts, on loopback and between network namespaces, in
+    /// bytes:
     ///
     /// | payload | 0 | 64 | 200 | 640 | 1,472 | 4,096 | 8,972 | 16,000 | 65,507 |
     /// |---|---|---|---|---|---|---|---|---|---|
@@ -19,28 +20,30 @@ pub enum ChargeModel {
     /// | in pages | 832 | 896 | 1,032 | 1,472 | 2,304 | 4,928 | 9,804 | 16,832 | 66,339 |
     /// | charge | 832 | 896 | 1,280 | 2,304 | 2,304 | 8,448 | 16,640 | 16,832 | 66,339 |
     ///
-    /// What a network card's driver delivers is counted by the buffers that the driver uses; some spend
-    /// half a page or a page on every packet. Small packets then cost more than their charge, and a
-    /// flood of them may overflow a buffer of the default size. The transport's counters tell.
+    /// A packet from a network card's driver is counted by the buffers that the driver uses; some
+    /// drivers use half a page or a page for every packet. Small packets then cost more than their
+    /// charge, and a flood of them may overflow a buffer of the default size. The transport's
+    /// counters show it.
     LinuxUdp,
 }
 
-/// The kernel's `struct sk_buff`, in its size class.
+/// The kernel's `struct sk_buff`, rounded up to its size class, in bytes.
 const SKB: usize = 256;
-/// A socket buffer whose linear part is of the smallest class: 576 bytes.
+/// A socket buffer whose linear part is of the smallest class, 576 bytes.
 const SMALL_SKB: usize = SKB + 576;
-/// What shares the linear part with the payload: `struct skb_shared_info`, 320 bytes, and headers with
-/// the room in front of them: 59 bytes for IPv4, 79 for IPv6, more on overlay networks.
+/// Bytes that share the linear part with the payload: `struct skb_shared_info`, 320 bytes, and the
+/// headers with the headroom before them: 59 bytes for IPv4, 79 for IPv6, more on overlay networks.
 const HEADERS_AND_SHARED_INFO: usize = 320 + 128;
-/// Largest linear part; what is longer is in pages.
+/// Largest linear part, in bytes. Longer payloads are in pages.
 const LARGEST_LINEAR: usize = 16 * 1_024;
 
 impl ChargeModel {
-    /// Units of a ring entry.
+    /// Units of one ring entry.
     pub const RING_ENTRY: u32 = 1_024;
 
-    /// What a datagram of `len` bytes is charged, in this model's units. Never less than the receiver
-    /// counts, so that a sender that stays within the receiver's window loses nothing to overflow.
+    /// The charge for a datagram of `len` bytes, in this model's units. Never less than the
+    /// receiver counts, so a sender that stays within the receiver's window loses nothing to
+    /// overflow.
     #[must_use]
     #[inline]
     pub const fn charge(self, len: usize) -> u32 {
@@ -59,7 +62,7 @@ impl ChargeModel {
         }
     }
 
-    /// The largest datagram of at most `longest` bytes that is charged no more than `units`; 0 if there
+    /// The largest datagram of at most `longest` bytes with a charge of at most `units`; 0 if there
     /// is none.
     #[must_use]
     pub fn largest(self, units: u32, longest: usize) -> usize {
@@ -84,7 +87,7 @@ impl ChargeModel {
         }
     }
 
-    /// The model with that number, `None` if this version knows no such model.
+    /// The model with the number `raw`, `None` if this version does not know it.
     #[must_use]
     pub(crate) const fn from_u8(raw: u8) -> Option<Self> {
         match raw {

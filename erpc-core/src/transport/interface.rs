@@ -1,4 +1,4 @@
-//! The traits of a transport and what they exchange.
+//! The traits of a transport and the types in their signatures.
 
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
@@ -10,13 +10,13 @@ use crate::buf::{Arena, MIN_PAYLOAD, TxPacket};
 use crate::wire::HEADER_LEN;
 use crate::wire::checksum::TRAILER_LEN;
 
-/// Most packets that one [`RxQueue::burst`] hands out, and that a [`TxQueue`] should stage before it
-/// flushes of its own accord.
+/// Most packets that one [`RxQueue::burst`] hands out. A [`TxQueue`] should also stage at most this
+/// many packets before it flushes on its own.
 pub const MAX_BURST: usize = 32;
 
-/// The smallest datagram that a transport must be able to carry, 1,052 bytes: a header, 1,024 bytes of a message, for
-/// a msgbuf keeps room for one header per so many, and a checksum. Every IPv6 path carries more, 1,232. Sessions are
-/// refused below it.
+/// The smallest datagram that a transport must be able to carry, 1,052 bytes: a header, 1,024 bytes
+/// of a message (a msgbuf keeps room for one header per 1,024 bytes), and a checksum. Every IPv6
+/// path carries more: 1,232 bytes. Sessions over a path below this size are refused.
 pub const MIN_DATAGRAM: usize = HEADER_LEN + MIN_PAYLOAD + TRAILER_LEN;
 
 /// What a transport can do. Constant for its lifetime.
@@ -26,31 +26,33 @@ pub struct Capabilities {
     pub max_datagram: usize,
     /// Most packets that one [`RxQueue::burst`] hands out; at most [`MAX_BURST`].
     pub burst: usize,
-    /// Packets up to so many bytes are copied by [`TxQueue::push`] (inlined into a descriptor, staged);
-    /// longer ones are read where they are.
+    /// [`TxQueue::push`] copies packets of at most this many bytes (inlines them into a descriptor,
+    /// or stages them). Longer ones are read in place.
     pub inline: usize,
-    /// How the receive queue counts what it holds.
+    /// How the receive queue counts the packets it holds.
     pub charge: ChargeModel,
-    /// What the receive queue can hold, in the units of `charge`.
+    /// Capacity of the receive queue, in the units of `charge`.
     pub rx_capacity: u32,
-    /// What a retransmission timeout exceeds round trips by, at least: below it, what looks like a loss is scheduling noise.
+    /// Least margin of the retransmission timeout over the smoothed round-trip time. A delay below
+    /// it is scheduling noise, not a loss.
     pub min_rto: Duration,
-    /// How far round trip times scatter for reasons that are not queues in the network: interrupts,
-    /// system calls, a peer's loop that is at something else. Congestion control takes no notice of less.
+    /// How far round-trip times scatter for reasons other than queues in the network: interrupts,
+    /// system calls, a peer's event loop that is busy. Congestion control ignores smaller
+    /// differences.
     pub rtt_noise: Duration,
-    /// Which member of a listening group this is, 0 outside of a group. Peers put it in the first byte
-    /// of every packet, so that the kernel or NIC can steer by it.
+    /// Which member of a listening group this is, 0 outside of a group. Peers put it in the first
+    /// byte of every packet, so that the kernel or NIC can steer by it.
     pub steer: u8,
-    /// Whether packets that were damaged on their way are found and dropped before they get here. Where
-    /// they are not, sessions carry checksums of their own
+    /// Whether packets damaged in the network are detected and dropped before the transport hands
+    /// them out. If not, sessions carry their own checksums
     /// ([`Integrity`](crate::protocol::Integrity)).
     pub integrity: bool,
 }
 
-/// The address that a peer's packets come from and go to.
+/// The address of a peer: source of its packets, destination of packets to it.
 pub trait Route: Copy + Eq + Hash + Debug + Display + Send + 'static {
-    /// Bytes that name the route, written to the front of `out`; their count is returned. Equal routes
-    /// give equal bytes. Input to the handshake cookie.
+    /// Writes bytes that identify the route to the front of `out` and returns their count. Equal
+    /// routes give equal bytes. Input to the handshake cookie.
     fn to_bytes(&self, out: &mut [u8; 32]) -> usize;
 
     /// The same host with another port, for servers that use one port per endpoint. Transports
@@ -58,31 +60,32 @@ pub trait Route: Copy + Eq + Hash + Debug + Display + Send + 'static {
     #[must_use]
     fn with_port(&self, port: u16) -> Self;
 
-    /// The port, 0 where there is none.
+    /// The port, 0 if the transport has no ports.
     fn port(&self) -> u16;
 
-    /// A number for the host, the same for all its ports: what servers count their clients' shares of them by. It should
-    /// stand for what one client cannot have many of, such as an IPv4 address or an IPv6 network of 64 bits.
+    /// A number for the host, the same for all its ports. Servers count each client's share by it.
+    /// It should represent something of which one client cannot have many, such as an IPv4 address
+    /// or an IPv6 network of 64 bits.
     fn host(&self) -> u64;
 }
 
-/// The way to a peer, as [`Transport::path`] finds it.
+/// The path to a peer, as [`Transport::path`] reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Path {
-    /// Largest datagram that it carries unfragmented, in bytes.
+    /// Largest datagram that the path carries unfragmented, in bytes.
     pub datagram: usize,
-    /// This endpoint's link to the network on that way.
+    /// This endpoint's link to the network on that path.
     pub link: Link,
 }
 
-/// What is known of an endpoint's link to the network.
+/// What is known about an endpoint's link to the network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Link {
-    /// It carries so many bytes per second.
+    /// The link's rate in bytes per second.
     Rate(u64),
     /// Its rate is not known.
     Unknown,
-    /// There is none: the peer is on this host. No queue but the receiver's lies between.
+    /// No link: the peer is on this host. The only queue between the two is the receiver's.
     Local,
 }
 
@@ -97,7 +100,7 @@ impl Link {
     }
 }
 
-/// A transport that cannot ask for the network's marks, or cannot read them.
+/// The error of a transport that cannot request or cannot read the network's congestion marks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoMarks;
 
@@ -124,49 +127,52 @@ pub trait Transport: 'static {
     /// What this transport can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// The address that peers see, as far as it is known here.
+    /// The address that peers see, as far as the transport knows it.
     fn local_route(&self) -> Self::Route;
 
-    /// The memory that messages should be built in, for devices that read it themselves: hugepages that
-    /// are registered with the device. `None`, the default, for the system allocator's.
+    /// The memory to build messages in, for devices that read it themselves: hugepages registered
+    /// with the device. `None`, the default, selects the system allocator.
     ///
-    /// A transport with an arena still takes detached msgbufs
+    /// A transport with an arena still accepts detached msgbufs
     /// ([`MsgBuf::detached`](crate::buf::MsgBuf::detached)) and copies them.
     fn arena(&self) -> Option<Arc<dyn Arena>> {
         None
     }
 
-    /// What is known of the path to `peer`. May ask the operating system; called when a session opens,
-    /// not per packet.
+    /// What is known about the path to `peer`. May ask the operating system. Called when a session
+    /// opens, not per packet.
     fn path(&mut self, peer: &Self::Route) -> Path;
 
-    /// Whether [`Transport::path`] to `peer` costs next to nothing now: it takes no system call. True by default. Of
-    /// the others, an event loop looks up few in a turn.
+    /// Whether [`Transport::path`] to `peer` is cheap now: it needs no system call. True by
+    /// default. An event loop looks up only a few of the other peers per turn.
     fn knows_path(&self, peer: &Self::Route) -> bool {
         let _ = peer;
         true
     }
 
-    /// Asks the network to mark packets where queues are long (explicit congestion notification, RFC 3168),
-    /// and tells which of those received from now on came marked ([`RxPacket::marked`]). There is no way back.
+    /// Asks the network to mark packets when queues are long (explicit congestion notification, RFC
+    /// 3168), and from now on reports which received packets are marked ([`RxPacket::marked`]).
+    /// This cannot be undone.
     ///
-    /// Called once, and only by endpoints whose congestion control reads marks: it may make every packet
-    /// dearer to receive.
+    /// Called once, and only by endpoints whose congestion control reads marks: it may make every
+    /// packet more expensive to receive.
     ///
     /// # Errors
-    /// [`NoMarks`], the default, if this transport cannot do both; it then does neither.
+    /// [`NoMarks`], the default, if this transport cannot do both. It then does neither.
     fn enable_ecn(&mut self) -> Result<(), NoMarks> {
         Err(NoMarks)
     }
 
-    /// Blocks until a packet may be there, [`Waker::wake`] was called, or `timeout` has passed; `None`
-    /// waits without limit. May return early. A wake that came before the call ends it at once.
+    /// Blocks until a packet may have arrived, [`Waker::wake`] is called, or `timeout` passes.
+    /// `None` waits without limit. May return early. If the wake comes before the call, `wait`
+    /// returns immediately.
     fn wait(&mut self, timeout: Option<Duration>);
 
     /// A handle that ends [`Transport::wait`] from any thread.
     fn waker(&self) -> Waker;
 
-    /// What was counted so far. Cheap enough to be called once a second, not per packet.
+    /// Counters since the transport was created. Cheap enough to call once a second, not per
+    /// packet.
     fn stats(&self) -> TransportStats;
 }
 
@@ -175,18 +181,19 @@ pub trait RxQueue {
     /// How peers are addressed.
     type Route: Route;
 
-    /// Whether a burst is a system call, in which a thread may lose its core. Packets that came meanwhile would seem to have
-    /// come before it, earlier than they can. The event loop then reads the clock once more after a burst that brought some.
-    /// Default false.
+    /// Whether a burst is a system call, in which the thread may lose its core. Packets that arrive
+    /// meanwhile would seem to have arrived before the burst, which is too early. The event loop
+    /// therefore reads the clock again after a burst that returned packets. Default: false.
     const IS_SYSTEM_CALL: bool = false;
 
     /// Takes back the packets of the last burst and receives up to [`MAX_BURST`] new ones without
-    /// blocking; returns how many.
+    /// blocking. Returns how many.
     fn burst(&mut self) -> usize;
 
-    /// Whether the last burst has left nothing: every packet that had arrived when it began was handed out by it, or by
-    /// one before. May be false though nothing is left, but not for the burst that is called next unless packets go on
-    /// arriving: while it is false, timers wait for answers that may lie unread, up to a bound.
+    /// Whether the last burst left the queue empty: every packet that had arrived when the burst
+    /// began was handed out by it or by an earlier burst. May be false although the queue is empty,
+    /// but the next burst must then return true unless more packets arrive. While it is false,
+    /// timers wait, up to a bound, because responses may lie unread.
     fn is_drained(&self) -> bool;
 
     /// Packet `index` of the last burst, in order of arrival.
@@ -199,26 +206,25 @@ pub trait RxQueue {
 /// A received packet, lent until the next burst.
 #[derive(Clone, Copy, Debug)]
 pub struct RxPacket<'a, R> {
-    /// Where it came from.
+    /// The sender of the packet.
     pub route: R,
     /// The datagram, header included, exactly as long as it was received.
     pub bytes: &'a [u8],
-    /// A switch or router on its way had a long queue and set the mark that says so (ECN's CE). False
-    /// where the transport cannot tell, or was not asked ([`Transport::enable_ecn`]).
+    /// Whether a switch or router on the path had a long queue and marked the packet (ECN's CE).
+    /// False if the transport cannot tell, or if marks are not enabled ([`Transport::enable_ecn`]).
     pub marked: bool,
 }
 
 /// The sending half.
 ///
-/// `push` stages, `doorbell` sends, `flush` sends and also waits until the queue holds no msgbuf. A queue whose staging area is full
-/// sends by itself.
-/// What the network or the queue below does not take is dropped and counted; loss is the protocol's
-/// business.
+/// `push` stages, `doorbell` sends, `flush` sends and also waits until the queue holds no msgbuf. A
+/// queue with a full staging area sends by itself. Packets that the network or the queue below
+/// refuses are dropped and counted. The protocol recovers from loss.
 pub trait TxQueue {
     /// How peers are addressed.
     type Route: Route;
 
-    /// Stages a packet that is `bytes` and copies them: headers alone and control messages. At most
+    /// Stages a packet by copying `bytes`: for lone headers and control messages. At most
     /// [`MIN_DATAGRAM`] bytes.
     fn push_bytes(&mut self, route: &Self::Route, bytes: &[u8]);
 
@@ -226,21 +232,22 @@ pub trait TxQueue {
     /// ([`TxPacket::hold`]) until it is flushed.
     fn push(&mut self, route: &Self::Route, packet: TxPacket<'_>);
 
-    /// Sends what is staged. When it returns the queue holds no msgbuf and no device reads one.
+    /// Sends the staged packets. On return the queue holds no msgbuf and no device reads one.
     ///
-    /// This is the flush of thesis section 6.3.2.2: rare on the hot path of a DMA transport, which may
-    /// ring doorbells through [`TxQueue::doorbell`] instead.
+    /// This is the flush of thesis section 6.3.2.2. It is rare on the hot path of a DMA transport,
+    /// which may ring doorbells through [`TxQueue::doorbell`] instead.
     fn flush(&mut self);
 
-    /// Sends what is staged; a DMA device may go on reading it. Called at the end of each turn of the event loop, and
-    /// before it around handlers that take long, when packets of the turn's burst are still to be handled.
+    /// Sends the staged packets; a DMA device may continue to read them. Called at the end of each
+    /// turn of the event loop, and earlier around slow handlers, while packets of the turn's burst
+    /// are still to be handled.
     fn doorbell(&mut self) {
         self.flush();
     }
 
-    /// Lets go of the msgbufs that the device has already read, without waiting for any. Called before
-    /// a msgbuf's uniqueness decides whether a flush is needed. Nothing, by default: for queues whose
-    /// doorbell is a flush.
+    /// Releases the msgbufs that the device has finished reading, without waiting for any. Called
+    /// before a msgbuf's uniqueness decides whether a flush is needed. The default does nothing,
+    /// for queues whose doorbell is a flush.
     #[inline]
     fn reclaim(&mut self) {}
 }
@@ -255,7 +262,7 @@ impl Waker {
         Self(Arc::new(wake))
     }
 
-    /// Wakes. Costs a system call or a lock when the other side sleeps.
+    /// Ends the wait. Costs a system call or a lock when the waiting thread sleeps.
     pub fn wake(&self) {
         (self.0)();
     }
@@ -267,7 +274,7 @@ impl Debug for Waker {
     }
 }
 
-/// Packets as the transport counted them.
+/// Packets and bytes as the transport counts them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TransportStats {
     /// Packets received.
@@ -278,10 +285,10 @@ pub struct TransportStats {
     pub tx_packets: u64,
     /// Bytes handed to the network, headers included.
     pub tx_bytes: u64,
-    /// Packets that the receive queue had no room for, as far as the transport learns of them.
+    /// Packets dropped because the receive queue was full, as far as the transport learns of them.
     pub rx_overflow: u64,
     /// Packets that the network refused.
     pub tx_dropped: u64,
-    /// Datagrams that were longer than this endpoint accepts, and were dropped.
+    /// Datagrams dropped because they were longer than this endpoint accepts.
     pub rx_truncated: u64,
 }

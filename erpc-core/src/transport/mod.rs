@@ -1,11 +1,11 @@
-//! Datagrams in bursts: what the protocol needs of a network, and the networks we have.
+//! Datagrams in bursts: what the protocol needs from a network, and the networks erpc supports.
 //!
 //! A [`Transport`] is one queue pair of one endpoint. It splits into a receiving and a sending half
-//! that can be borrowed at once, because packets are handled in place: while received bytes are lent
-//! out of the [`RxQueue`], their consequences are pushed into the [`TxQueue`].
+//! that can be borrowed together, because packets are handled in place: while received bytes are
+//! lent out of the [`RxQueue`], the packets that they trigger are pushed into the [`TxQueue`].
 //!
-//! Transports are unreliable on purpose: they may drop, and must count what they know they dropped.
-//! They have no notion of sessions.
+//! Transports are unreliable by design: they may drop packets, and must count the drops they know
+//! of. They have no notion of sessions.
 
 mod charge;
 pub mod fault;

@@ -1,10 +1,9 @@
 //! Tasks of one thread.
 //!
-//! A task lives in a slot; the ready queue is a list through the slots, so that waking and polling a
-//! task allocate nothing. A wake within the endpoint's own loop costs a list insertion: by the slot's
-//! number, as every reply does ([`WakeSlot`]), or by a waker, which finds the executor whose tasks this
-//! thread is running. Other wakes, from any thread, go through a mutex and ring the
-//! endpoint's [`Bell`].
+//! A task lives in a slot, and the ready queue is a list through the slots, so waking and polling a
+//! task allocate nothing. A wake within the endpoint's own loop costs a list insertion. It uses the
+//! slot's number, as every reply does ([`WakeSlot`]), or a waker, which finds the executor that
+//! this thread runs. Other wakes, from any thread, take a mutex and ring the endpoint's [`Bell`].
 
 mod slots;
 
@@ -31,7 +30,7 @@ const NONE: u32 = u32::MAX;
 /// The task that waits for an event on this thread.
 #[derive(Default)]
 pub(crate) enum WakeSlot {
-    /// None.
+    /// No task.
     #[default]
     Empty,
     /// A task of the endpoint's own executor.
@@ -41,7 +40,7 @@ pub(crate) enum WakeSlot {
 }
 
 impl WakeSlot {
-    /// Wakes the task that waits, once.
+    /// Wakes the waiting task, once.
     #[inline]
     pub(crate) fn wake(self, executor: &Executor) {
         match self {
@@ -61,7 +60,8 @@ impl WakeSlot {
     }
 }
 
-/// Names a task. When the task has ended, it names nothing, also after another has taken its slot.
+/// Identifies a task. After the task has ended, it identifies no task, even if another one uses the
+/// slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TaskId {
     slot: u32,
@@ -71,24 +71,25 @@ pub(crate) struct TaskId {
 /// The executor of an endpoint.
 pub(crate) struct Executor {
     slots: Rc<RefCell<TaskSlots>>,
-    /// The task that is being polled, as its waker's data pointer and its slot. Only compared.
+    /// The task that is being polled: its waker's data pointer, and its slot. The pointer is only
+    /// compared.
     polling: Cell<(*const (), u32)>,
     remote: Arc<RemoteWakes>,
-    /// The buffer that `take_remote` swaps in.
+    /// An empty buffer for `take_remote` to swap in.
     spare: Cell<Vec<u32>>,
     #[cfg(feature = "tokio")]
     pub(crate) standstill: super::standstill::Standstill,
 }
 
-/// What a waker refers to.
+/// The data of a waker.
 struct Signal {
     id: u32,
-    /// In the remote queue already.
+    /// Whether the slot is already in the remote queue.
     notified: AtomicBool,
     remote: Arc<RemoteWakes>,
 }
 
-/// Where wakers leave the slots that they wake.
+/// The queue of slots that wakers outside of the loop have woken.
 struct RemoteWakes {
     woken: Queue<u32>,
     bell: Arc<Bell>,
@@ -100,12 +101,12 @@ impl Wake for Signal {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Gone while the thread ends.
+        // The thread-local is gone while the thread ends.
         if RUNNING.try_with(|running| running.wake(self)) == Ok(true) {
             return;
         }
         if !self.notified.swap(true, Ordering::AcqRel) {
-            // A closed queue means that the endpoint is gone, and the task with it.
+            // A closed queue means that the endpoint has ended, and with it the task.
             if self.remote.woken.push(self.id, usize::MAX).is_ok() {
                 self.remote.bell.ring(Bell::WAKES);
             }
@@ -114,13 +115,13 @@ impl Wake for Signal {
 }
 
 thread_local! {
-    /// The executor whose loop this thread is in, innermost.
+    /// The innermost executor whose loop runs on this thread.
     static RUNNING: RunningHere = const { RunningHere(RefCell::new(None)) };
 }
 
 struct RunningHere(RefCell<Option<LocalExecutor>>);
 
-/// An executor as its own thread reaches it.
+/// An executor, as seen by its own thread.
 #[derive(Clone)]
 struct LocalExecutor {
     remote: Arc<RemoteWakes>,
@@ -128,10 +129,12 @@ struct LocalExecutor {
 }
 
 impl RunningHere {
-    /// Wakes the task without a lock if it belongs to the executor that runs here.
+    /// Wakes the task without a lock if it belongs to the executor that runs here. Returns whether
+    /// it did.
     #[inline]
     fn wake(&self, signal: &Signal) -> bool {
-        // Loom's threads are coroutines of one thread, and would all be the executor's own.
+        // Loom's threads are coroutines of one thread, so all of them would count as the executor's
+        // own.
         if cfg!(loom) {
             return false;
         }
@@ -140,7 +143,7 @@ impl RunningHere {
         if !Arc::ptr_eq(&local.remote, &signal.remote) {
             return false;
         }
-        // Borrowed only by what never wakes.
+        // The slots are borrowed only by code that does not wake tasks; if they are, use the queue.
         let Ok(mut slots) = local.slots.try_borrow_mut() else { return false };
         slots.wake(signal.id);
         true
@@ -149,26 +152,26 @@ impl RunningHere {
 
 #[cfg(feature = "tokio")]
 impl RunningHere {
-    /// Whether that executor's loop is what this thread is in.
+    /// Whether this thread runs the loop of the executor with this queue.
     fn runs(&self, remote: &Arc<RemoteWakes>) -> bool {
         self.0.borrow().as_ref().is_some_and(|local| Arc::ptr_eq(&local.remote, remote))
     }
 }
 
-/// Takes an executor off this thread when it goes, and puts back what ran before.
+/// Removes an executor from this thread when dropped, and restores the previous one.
 pub(crate) struct EnteredExecutor(Option<LocalExecutor>);
 
 impl Drop for EnteredExecutor {
     fn drop(&mut self) {
         let before = self.0.take();
         let left = RUNNING.try_with(|running| running.0.replace(before));
-        // What is left may be the executor's last reference; it goes outside of the borrow.
+        // This may be the executor's last reference; it is dropped after the borrow.
         drop(left);
     }
 }
 
 impl Executor {
-    /// The endpoint's peers give up if it stands still for `liveness`.
+    /// `liveness`: how long the loop may stand still before peers give the endpoint up.
     #[cfg_attr(
         not(feature = "tokio"),
         expect(unused_variables, reason = "only tokio's tasks need it")
@@ -186,20 +189,20 @@ impl Executor {
         }
     }
 
-    /// Starts a task; it is first polled by the next [`Executor::run_ready`].
+    /// Starts a task. It is first polled by the next [`Executor::run_ready`].
     pub(crate) fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
         let (body, handle) = joined(future);
         self.start(body);
         handle
     }
 
-    /// Starts a task without a handle, as [`Executor::spawn`] does, with one allocation. It must not
-    /// panic: `caught` contains what may.
+    /// Starts a task without a handle, like [`Executor::spawn`], with one allocation. The future
+    /// must not panic; wrap it in `caught` if it may.
     pub(crate) fn start(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
         self.start_boxed(Box::pin(future))
     }
 
-    /// The same for a future that has its allocation.
+    /// Like [`Executor::start`], for a boxed future.
     pub(crate) fn start_boxed(&self, future: LocalFuture) -> TaskId {
         let mut slots = self.slots.borrow_mut();
         let id = slots.claim(&self.remote, SlotKind::Task);
@@ -212,15 +215,15 @@ impl Executor {
         TaskId { slot: id, generation }
     }
 
-    /// Ends a task without finishing it: drops its future, or, if the task is being polled, sees that it is
-    /// dropped when the poll returns. Does nothing if the task has ended.
+    /// Ends a task before it is finished: drops its future. If the task is being polled, the future
+    /// is dropped when the poll returns. Does nothing if the task has ended.
     pub(crate) fn abort(&self, task: TaskId) {
         let future = self.slots.borrow_mut().abort(task);
-        // It may run arbitrary code, so that the slots must not be borrowed.
+        // The drop may run any code, so the slots must not be borrowed.
         drop(future);
     }
 
-    /// A place for a future that stays on the caller's stack; it counts as woken at first.
+    /// A slot for a future that stays on the caller's stack. It is initially woken.
     pub(crate) fn root(&self) -> Root<'_> {
         let mut slots = self.slots.borrow_mut();
         let id = slots.claim(&self.remote, SlotKind::Root);
@@ -228,7 +231,8 @@ impl Executor {
         Root { executor: self, id }
     }
 
-    /// Puts a task on the ready queue. Only from the endpoint's thread; bounded, and allocates nothing.
+    /// Appends a task to the ready queue. Called only from the endpoint's thread; O(1), without
+    /// allocation.
     #[inline]
     pub(crate) fn wake(&self, id: u32) {
         self.slots.borrow_mut().wake(id);
@@ -240,14 +244,14 @@ impl Executor {
         self.slots.borrow().ready != 0
     }
 
-    /// Moves what other wakers left to the ready queue.
+    /// Moves the tasks woken by other wakers to the ready queue.
     pub(crate) fn take_remote(&self) {
         let mut woken = self.spare.take();
         self.remote.woken.swap(&mut woken);
         let mut slots = self.slots.borrow_mut();
         for id in woken.drain(..) {
-            // Cleared first: a wake from here on queues the task again rather than being lost. A swap,
-            // not a store: what a waker did that found the flag set must be seen by the poll.
+            // Cleared first: a later wake then queues the task again instead of being lost. A swap,
+            // not a store: the poll must see the writes of a waker that found the flag set.
             slots.all[id as usize].signal.notified.swap(false, Ordering::AcqRel);
             slots.wake(id);
         }
@@ -255,7 +259,7 @@ impl Executor {
         self.spare.set(woken);
     }
 
-    /// Polls each task once that was ready when the call began; returns how many.
+    /// Polls once each task that was ready when the call began; returns their number.
     #[inline]
     pub(crate) fn run_ready(&self) -> usize {
         let count = self.slots.borrow().ready;
@@ -263,7 +267,7 @@ impl Executor {
         count
     }
 
-    /// Tells wakers that this thread runs the executor, until the guard is dropped.
+    /// Declares to wakers that this thread runs the executor, until the guard is dropped.
     pub(crate) fn enter(&self) -> EnteredExecutor {
         let local =
             LocalExecutor { remote: Arc::clone(&self.remote), slots: Rc::clone(&self.slots) };
@@ -289,9 +293,9 @@ impl Executor {
         }
     }
 
-    /// Ends the task that was taken out of its slot.
+    /// Ends a task whose body was taken out of its slot.
     fn finish(&self, id: u32, mut body: TaskBody) {
-        // The future may run arbitrary code when it is dropped, so that the slots must not be borrowed.
+        // The drop of the future may run any code, so the slots must not be borrowed.
         drop(body.future.take());
         let mut slots = self.slots.borrow_mut();
         slots.all[id as usize].body = Some(body);
@@ -311,8 +315,8 @@ impl Executor {
         poll
     }
 
-    /// How to wake the task that polls with `cx`: by its slot if it is a task of this executor, by a clone
-    /// of its waker otherwise.
+    /// How to wake the task that polls with `cx`: by its slot if it is a task of this executor, by
+    /// a clone of its waker otherwise.
     #[inline]
     pub(crate) fn wake_slot(&self, cx: &Context<'_>) -> WakeSlot {
         match self.own_task(cx) {
@@ -330,15 +334,16 @@ impl Executor {
         WakeSlot::Other(cx.waker().clone())
     }
 
-    /// The slot of the task that polls with `cx`, if it is one of this executor.
+    /// The slot of the task that polls with `cx`, `None` if it is not a task of this executor.
     #[inline]
     pub(crate) fn own_task(&self, cx: &Context<'_>) -> Option<u32> {
         let (data, id) = self.polling.get();
-        // A foreign waker may well have the null data that stands for no poll of ours.
+        // A foreign waker may have null data, which also marks that no task is being polled.
         (id != NONE && cx.waker().data() == data).then_some(id)
     }
 
-    /// Ends every task without finishing it, one that is being polled when the poll returns.
+    /// Ends every task before it is finished. A task that is being polled ends when the poll
+    /// returns.
     pub(crate) fn clear(&self) {
         self.remote.woken.close();
         let mut futures = Vec::new();
@@ -352,14 +357,14 @@ impl Executor {
     }
 }
 
-/// The future that `block_on` drives.
+/// The slot of the future that `block_on` polls.
 pub(crate) struct Root<'e> {
     executor: &'e Executor,
     id: u32,
 }
 
 impl Root<'_> {
-    /// Whether the root was woken since it was polled last.
+    /// Whether the root was woken since its last poll.
     #[inline]
     pub(crate) fn is_woken(&self) -> bool {
         self.executor.slots.borrow().all[self.id as usize].queued

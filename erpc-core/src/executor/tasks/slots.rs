@@ -1,4 +1,4 @@
-//! Where tasks live, and the ready queue through their slots.
+//! The slots of tasks, and the ready queue through them.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -18,24 +18,25 @@ pub(super) struct TaskSlots {
 
 pub(super) struct TaskSlot {
     pub(super) kind: SlotKind,
-    /// How many tasks the slot has had.
+    /// Number of tasks that have ended in this slot.
     pub(super) generation: u32,
-    /// Taken out while the task is being polled.
+    /// `None` while the task is being polled.
     pub(super) body: Option<TaskBody>,
     pub(super) signal: Arc<Signal>,
     next: u32,
-    /// In the ready queue; for a root: woken.
+    /// Whether the task is in the ready queue. For a root: whether it is woken.
     pub(super) queued: bool,
-    /// Woken while a loop that runs within its own poll had no future to poll.
+    /// Whether a loop nested in the task's own poll found the task ready. Its body was taken out,
+    /// so it is queued again after the poll.
     pub(super) missed: bool,
-    /// To end when its poll returns.
+    /// Whether to end the task when its poll returns.
     pub(super) aborted: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotKind {
     Free,
-    /// A future on the stack of `block_on`, which looks by itself whether it was woken.
+    /// A future on the stack of `block_on`, which checks itself whether it was woken.
     Root,
     Task,
 }
@@ -43,8 +44,8 @@ pub(super) enum SlotKind {
 pub(super) struct TaskBody {
     /// `None` for roots and free slots.
     pub(super) future: Option<LocalFuture>,
-    /// The slot's waker, made once; a later task of the slot uses it too, and may see a wake that was
-    /// meant for its predecessor.
+    /// The slot's waker, created once. Later tasks of the slot use it too, and may see a wake that
+    /// was meant for an earlier task.
     pub(super) waker: Waker,
 }
 
@@ -53,7 +54,7 @@ impl TaskSlots {
         Self { all: Vec::new(), free: NONE, head: NONE, tail: NONE, ready: 0 }
     }
 
-    /// Takes a free slot, or makes one.
+    /// Takes a free slot, or creates one.
     pub(super) fn claim(&mut self, remote: &Arc<RemoteWakes>, kind: SlotKind) -> u32 {
         if self.free != NONE {
             let id = self.free;
@@ -82,7 +83,8 @@ impl TaskSlots {
         id
     }
 
-    /// Takes out the future of a task that is not to go on.
+    /// Ends a task and returns its future. If the task is being polled, marks it to end with the
+    /// poll.
     pub(super) fn abort(&mut self, task: TaskId) -> Option<LocalFuture> {
         let slot = self.all.get_mut(task.slot as usize)?;
         if slot.kind != SlotKind::Task || slot.generation != task.generation {
@@ -119,8 +121,8 @@ impl TaskSlots {
         self.ready += 1;
     }
 
-    /// Takes the first ready task out of its slot. `None` if there is none, or if it has ended since
-    /// it was woken.
+    /// Takes the body of the first ready task out of its slot. `None` if no task is ready, if the
+    /// task has ended since it was woken, or if it is being polled.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<(u32, TaskBody)> {
         if self.head == NONE {
@@ -143,14 +145,14 @@ impl TaskSlots {
         body.map(|body| (id, body))
     }
 
-    /// The slot's task has ended.
+    /// Frees the slot, because its task has ended.
     pub(super) fn release(&mut self, id: u32) {
         let slot = &mut self.all[id as usize];
         let in_list = slot.queued && slot.kind == SlotKind::Task;
         slot.kind = SlotKind::Free;
         slot.generation = slot.generation.wrapping_add(1);
         (slot.missed, slot.aborted) = (false, false);
-        // The ready queue runs through the slot while it is queued; `pop` frees it then.
+        // While the slot is queued, the ready queue's list uses its link; `pop` frees it then.
         if !in_list {
             slot.queued = false;
             self.link_free(id);

@@ -28,7 +28,7 @@ fn block_on<F: Future>(executor: &Executor, future: F) -> F::Output {
     }
 }
 
-/// Yields once, waking itself first.
+/// Wakes itself and yields once.
 fn yield_now() -> impl Future<Output = ()> {
     let mut yielded = false;
     poll_fn(move |cx| {
@@ -41,7 +41,7 @@ fn yield_now() -> impl Future<Output = ()> {
 }
 
 #[test]
-fn tasks_take_turns_and_bring_outputs() {
+fn tasks_are_polled_in_turn_and_return_outputs() {
     let (executor, _bell) = executor();
     let log = Rc::new(RefCell::new(Vec::new()));
     let tasks: Vec<_> = (0..3)
@@ -99,13 +99,13 @@ fn another_thread_wakes_a_task() {
 }
 
 #[test]
-fn a_panic_reaches_who_awaits_and_nobody_else() {
+fn a_panic_reaches_only_the_future_that_awaits_the_task() {
     let (executor, _bell) = executor();
-    let bad = executor.spawn(async { panic!("as arranged") });
+    let bad = executor.spawn(async { panic!("expected panic") });
     let good = executor.spawn(async { 1 });
     assert_eq!(block_on(&executor, good), 1);
     let caught = catch_unwind(AssertUnwindSafe(|| block_on::<JoinHandle<()>>(&executor, bad)));
-    assert_eq!(*caught.unwrap_err().downcast::<&str>().unwrap(), "as arranged");
+    assert_eq!(*caught.unwrap_err().downcast::<&str>().unwrap(), "expected panic");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn the_executor_knows_its_own_tasks() {
 }
 
 #[test]
-fn clearing_drops_tasks() {
+fn clear_drops_all_tasks() {
     let (executor, _bell) = executor();
     let held = Rc::new(());
     let task = Rc::clone(&held);
@@ -138,7 +138,7 @@ fn clearing_drops_tasks() {
     assert_eq!(Rc::strong_count(&held), 1);
 }
 
-/// Counts its end.
+/// Counts its drop.
 struct Canary(Rc<Cell<u32>>);
 
 impl Drop for Canary {
@@ -148,7 +148,7 @@ impl Drop for Canary {
 }
 
 #[test]
-fn an_aborted_task_is_dropped_and_its_name_is_no_longer_anybodys() {
+fn an_aborted_task_is_dropped_and_its_id_is_stale() {
     let (executor, _bell) = executor();
     let ended = Rc::new(Cell::new(0));
     let canary = Canary(Rc::clone(&ended));
@@ -166,9 +166,9 @@ fn an_aborted_task_is_dropped_and_its_name_is_no_longer_anybodys() {
     });
     assert_eq!(next.slot, task.slot);
     executor.abort(task);
-    assert_eq!(ended.get(), 1, "the slot is another task's");
+    assert_eq!(ended.get(), 1, "the slot belongs to another task");
     executor.abort(next);
-    assert_eq!((ended.get(), executor.run_ready()), (2, 1), "it was on the ready queue");
+    assert_eq!((ended.get(), executor.run_ready()), (2, 1), "the task was on the ready queue");
     assert!(!executor.has_ready());
 }
 
@@ -187,7 +187,7 @@ fn a_task_that_is_aborted_while_it_is_polled_ends_with_the_poll() {
     executor.run_ready();
     assert_eq!(ended.get(), 1);
     executor.take_remote();
-    assert_eq!(block_on(&executor, executor.spawn(async { 3 })), 3, "its slot serves others");
+    assert_eq!(block_on(&executor, executor.spawn(async { 3 })), 3, "the slot is reused");
 }
 
 #[test]
@@ -211,7 +211,11 @@ fn wakes_within_the_loop_ring_no_bell() {
     assert_eq!((first.run_ready(), first_bell.is_rung()), (1, false));
     let nested = second.enter();
     wake();
-    assert_eq!((first.run_ready(), first_bell.is_rung()), (0, true), "another one's loop");
+    assert_eq!(
+        (first.run_ready(), first_bell.is_rung()),
+        (0, true),
+        "the loop of another executor runs"
+    );
     first_bell.answer(Bell::WAKES);
     first.take_remote();
     assert_eq!(first.run_ready(), 1);

@@ -1,14 +1,14 @@
-//! Chance, repeatably, and one decision at a time.
+//! Repeatable random decisions, independent of each other.
 //!
-//! Every use has a stream of its own, and a stream is read at a place, not one number after another. So
-//! a decision depends on the seed, on what it is about and on which packet it is for, and can be left out
-//! without moving any other.
+//! Every use has its own stream, and a stream is read by index, not sequentially. So a decision
+//! depends only on the seed, on its use and on the packet's number, and leaving it out changes no
+//! other decision.
 
 use std::time::Duration;
 
 use crate::random::SplitMix64;
 
-/// What a stream is for.
+/// The decision that a stream is used for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Use {
     Receiving,
@@ -30,17 +30,17 @@ pub(super) enum Use {
     Damage,
 }
 
-/// Random numbers by their place.
+/// Random numbers by index.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream(u64);
 
 impl Stream {
-    /// The stream for one use, out of those that `seed` has.
+    /// The stream of `seed` for one use.
     pub(super) fn new(seed: u64, of: Use) -> Self {
         Self(Self(seed).at(of as u64))
     }
 
-    /// The stream that begins with `seed`.
+    /// The stream that `seed` starts.
     pub(super) fn from_seed(seed: u64) -> Self {
         Self(seed)
     }
@@ -51,13 +51,14 @@ impl Stream {
         SplitMix64::at(self.0, place)
     }
 
-    /// A number of `0..bound`, 0 if that is empty. The bias is below 2^-29 for the bounds used here.
+    /// A number in `0..bound`, 0 if the range is empty. The bias is below 2^-29 for the bounds used
+    /// here.
     #[inline]
     pub(super) fn below(self, place: u64, bound: u64) -> u64 {
         ((u128::from(self.at(place)) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A duration of `0..=max`.
+    /// A duration in `0..=max`.
     #[inline]
     pub(super) fn up_to(self, place: u64, max: Duration) -> Duration {
         let nanos = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
@@ -65,10 +66,10 @@ impl Stream {
     }
 }
 
-/// Something that happens by chance.
+/// A random event with a fixed chance.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lot {
-    /// In units of 2^-53: as many as a float between 0 and 1 tells apart.
+    /// In units of 2^-53, the resolution of a float between 0 and 1.
     chance: u64,
     stream: Stream,
 }
@@ -77,7 +78,7 @@ impl Lot {
     const CERTAIN: u64 = 1 << 53;
 
     pub(super) fn new(seed: u64, of: Use, chance: f64) -> Self {
-        // What is no number becomes 0, and what is out of bounds the nearest bound.
+        // NaN becomes 0; values out of range become the nearest bound.
         let chance = (chance.clamp(0.0, 1.0) * Self::CERTAIN as f64) as u64;
         Self { chance, stream: Stream::new(seed, of) }
     }
@@ -86,7 +87,7 @@ impl Lot {
         self.chance == 0
     }
 
-    /// Whether it happens at `place`.
+    /// Whether the event happens at `place`.
     #[inline]
     pub(super) fn happens(self, place: u64) -> bool {
         self.chance != 0 && self.stream.at(place) >> 11 < self.chance

@@ -1,21 +1,22 @@
-//! What becomes of a packet's bytes.
+//! Damage to the bytes of a packet.
 
 use std::num::NonZeroU64;
 
 use super::chance::Stream;
 
-/// What is done to one copy of a packet: bits flipped, its end cut off, bytes appended, or several of
-/// these. The same bytes always suffer the same.
+/// The damage to one copy of a packet: bits flipped, its end cut off, bytes appended, or several of
+/// these. Deterministic: equal input bytes give equal output bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Damage(
-    /// Three bits that say what is done, at least one of them set; the others are a seed.
+    /// Three bits select the kinds of damage, at least one of them is set. The other bits are a
+    /// seed.
     NonZeroU64,
 );
 
 impl Damage {
-    /// Most bits that are flipped.
+    /// Most bits flipped in one copy.
     pub const MAX_FLIPS: u64 = 8;
-    /// Most bytes that are appended.
+    /// Most bytes appended to one copy.
     pub const MAX_EXTENSION: u64 = 64;
 
     const CORRUPT: u64 = 1;
@@ -23,7 +24,7 @@ impl Damage {
     const EXTEND: u64 = 4;
     const KINDS: u64 = Self::CORRUPT | Self::TRUNCATE | Self::EXTEND;
 
-    /// `None` if nothing is to be done.
+    /// `None` if no kind is selected.
     #[inline]
     pub(super) fn new(seed: u64, corrupt: bool, truncate: bool, extend: bool) -> Option<Self> {
         let bit = |wanted, kind| if wanted { kind } else { 0 };
@@ -35,21 +36,22 @@ impl Damage {
         NonZeroU64::new((seed & !Self::KINDS) | kinds).map(Self)
     }
 
-    /// What is done, as bits.
+    /// The selected kinds, as bits.
     #[cfg(test)]
     pub(super) fn kinds(self) -> u64 {
         self.0.get() & Self::KINDS
     }
 
-    /// Does it: first cuts, then appends, then flips, so that bits flipped are bits delivered.
+    /// Applies the damage: first cuts, then appends, then flips, so that flipped bits are
+    /// delivered.
     ///
-    /// Cutting takes at least a byte and up to all; 1 to [`Damage::MAX_EXTENSION`] bytes are appended and 1
-    /// to [`Damage::MAX_FLIPS`] different bits flipped. Nothing can be cut from or flipped in a packet
-    /// without bytes.
+    /// Cutting removes at least one byte and up to all. 1 to [`Damage::MAX_EXTENSION`] bytes are
+    /// appended, and 1 to [`Damage::MAX_FLIPS`] different bits are flipped. An empty packet can
+    /// only be extended.
     pub fn inflict(&self, bytes: &mut Vec<u8>) {
         let kinds = self.0.get();
         let stream = Stream::from_seed(kinds);
-        // One number from each place; flips and appended bytes have a range of places each.
+        // Indices into the stream. Flips and appended bytes use a range of indices each.
         let [cut_at, extension_len, flips, flip_at, appended] = [0, 1, 2, 16, 1_024];
         if kinds & Self::TRUNCATE != 0 {
             bytes.truncate(stream.below(cut_at, bytes.len() as u64) as usize);
@@ -66,12 +68,13 @@ impl Damage {
     }
 }
 
-/// Flips as many different bits as `drawn` has; of one drawn again, the next free one.
+/// Flips one bit for each number in `drawn`. A bit drawn again is replaced by the next unflipped
+/// one.
 fn flip(bytes: &mut [u8], drawn: impl Iterator<Item = u64>) {
     let bits = bytes.len() as u64 * 8;
     let mut flipped = [u64::MAX; Damage::MAX_FLIPS as usize];
     for (count, mut bit) in drawn.enumerate() {
-        // At most `count` steps: there are more bits than were flipped.
+        // At most `count` steps, because the packet has more bits than are flipped so far.
         while flipped[..count].contains(&bit) {
             bit = (bit + 1) % bits;
         }

@@ -15,16 +15,17 @@ use crate::transport::{
 
 /// A transport whose packets suffer from a [`FaultPlan`].
 ///
-/// Packets are copied once more on their way in, and cost an uncontended lock on their way out.
-/// A plan without faults changes nothing else, and asks no clock.
+/// Received packets are copied once more; sent packets cost an uncontended lock. A plan without
+/// faults changes nothing else, and reads no clock.
 ///
-/// Time is the system's monotonic clock, read once per burst, doorbell and wait; a packet that is held
-/// back goes on with the first burst or doorbell at which it is due, and a wait ends for it. At most
-/// 65,536 packets are held back in each direction; further ones are lost, and counted as the transport
-/// counts packets that it has no room for. What grows beyond the largest datagram is lost, too.
+/// Time is the system's monotonic clock, read once per burst, doorbell and wait. A packet that is
+/// held back continues with the first burst or doorbell at which it is due, and a wait ends for it.
+/// At most 65,536 packets are held back in each direction. Further ones are lost, and counted as
+/// packets that the transport has no room for. Received packets that grow beyond the largest
+/// datagram are lost, too.
 pub struct Faulty<T: Transport> {
-    /// Shared with the halves, which are borrowed at once. Only one thread at a time can use any of the
-    /// three.
+    /// Shared with the halves, which are borrowed together. Only one thread at a time can use any
+    /// of the three.
     line: Arc<Mutex<Line<T>>>,
     rx: FaultyRx<T>,
     tx: FaultyTx<T>,
@@ -59,7 +60,7 @@ impl<T: Transport> Transport for Faulty<T> {
     }
 
     fn capabilities(&self) -> Capabilities {
-        // Damage happens here, where nothing below can find it.
+        // The wrapper damages packets above any check that the inner transport makes.
         Capabilities { integrity: false, ..lock(&self.line).inner.capabilities() }
     }
 

@@ -1,4 +1,4 @@
-//! What other threads see of a faulty transport.
+//! Access to a faulty transport from other threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,9 +12,9 @@ use crate::time::Instant;
 /// How often each fault has acted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultStats {
-    /// On packets received.
+    /// For received packets.
     pub rx: FaultCounts,
-    /// On packets sent.
+    /// For sent packets.
     pub tx: FaultCounts,
 }
 
@@ -23,26 +23,26 @@ pub struct FaultStats {
 pub struct FaultHandle(pub(super) Arc<FaultState>);
 
 impl FaultHandle {
-    /// Puts another plan into effect from the next packet on, its seed included; the time of its outages
-    /// begins now. Packets that are held back stay so for as long as they were to.
+    /// Replaces the plan, its seed included, from the next packet on. The time of its outages
+    /// starts now. Packets that are already held back keep their delays.
     pub fn set_plan(&self, plan: FaultPlan) {
         *lock(&self.0.plan) = (plan, clock::now());
         self.0.version.fetch_add(1, Ordering::Release);
     }
 
-    /// What has acted so far under all plans, as of the transport's last burst or doorbell.
+    /// The counts under all plans so far, as of the transport's last burst or doorbell.
     #[must_use]
     pub fn stats(&self) -> FaultStats {
         *lock(&self.0.stats)
     }
 }
 
-/// What a transport and its handles have in common.
+/// State shared by a transport and its handles.
 #[derive(Debug)]
 pub(super) struct FaultState {
     /// The plan and when it took effect.
     plan: Mutex<(FaultPlan, Instant)>,
-    /// Counts plans.
+    /// Number of times the plan was replaced.
     version: AtomicU64,
     stats: Mutex<FaultStats>,
 }
@@ -56,7 +56,7 @@ impl FaultState {
         }
     }
 
-    /// Changes when there is another plan.
+    /// Changes whenever the plan changes.
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
@@ -71,7 +71,7 @@ impl FaultState {
     }
 }
 
-/// A lock that only one thread at a time has a use for; a panic elsewhere does not spoil it.
+/// Locks, and ignores poisoning: a panic elsewhere does not invalidate the value.
 pub(super) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Which packet suffers what.
+//! Decides which packet suffers which fault.
 
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use super::chance::{Lot, Stream, Use};
 use super::{Damage, Faults, Outage};
 use crate::time::Instant;
 
-/// Decides what becomes of the packets of one direction.
+/// Decides the fate of the packets of one direction.
 ///
-/// It knows neither packets nor clocks: a transport asks [`Injector::judge`] about each packet, and
-/// does what it says. The decisions depend on the seed, on how many packets were judged before, and for
-/// outages on the time, and on nothing else.
+/// It has no access to packets or clocks: a transport calls [`Injector::judge`] for each packet,
+/// and applies the result. Decisions depend only on the seed, on the number of packets judged
+/// before, and, for outages, on the time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::time::Instant;
 ///         if let Some(damage) = copy.damage {
 ///             damage.inflict(&mut bytes);
 ///         }
-///         assert_eq!(copy.delay, Duration::ZERO, "nothing was said about delays");
+///         assert_eq!(copy.delay, Duration::ZERO, "the plan has no delays");
 ///         arrived += 1;
 ///     }
 /// }
@@ -36,9 +36,9 @@ use crate::time::Instant;
 #[derive(Clone, Debug)]
 pub struct Injector {
     start: Instant,
-    /// No chance is above 0 and there are no outages.
+    /// Whether all chances are 0 and there are no outages.
     is_idle: bool,
-    /// Packets judged.
+    /// Number of packets judged.
     packets: u64,
     drop: Lot,
     bursts: Bursts,
@@ -51,7 +51,7 @@ pub struct Injector {
     extend: Lot,
     damage: Stream,
     outages: Vec<Outage>,
-    /// When all outages are over.
+    /// The end of the last outage.
     outages_end: Instant,
     counts: FaultCounts,
 }
@@ -64,12 +64,12 @@ struct Bursts {
     is_inside: bool,
 }
 
-/// The copies of a duplicated packet beside the packet itself.
+/// The duplicates of a packet, without the packet itself.
 #[derive(Clone, Copy, Debug)]
 struct Copies {
     max: u8,
     count: Stream,
-    /// How late each copy is at most.
+    /// Longest delay of a duplicate.
     max_delay: Duration,
     delay: Stream,
 }
@@ -81,12 +81,12 @@ struct Delay {
     stream: Stream,
 }
 
-/// Copies have places of their own in the streams: 8 for each packet.
+/// Each copy has its own index in the streams: 8 per packet.
 const PLACES: u64 = 8;
 const _: () = assert!(Fate::MAX_COPIES as u64 <= PLACES);
 
 impl Injector {
-    /// Decides by `seed`. `start` is the time zero of the outages.
+    /// Decisions follow from `seed`. Outages are relative to `start`.
     #[must_use]
     pub fn new(seed: u64, faults: Faults, start: Instant) -> Self {
         let lot = |of, chance| Lot::new(seed, of, chance);
@@ -100,7 +100,7 @@ impl Injector {
             drop: lot(Use::Drop, drop),
             bursts: Bursts {
                 begins: lot(Use::BurstBegins, bursts.enter),
-                // The number of packets is geometrically distributed. (`max` also takes care of NaN.)
+                // The number of packets is geometrically distributed. `max` also turns NaN into 1.
                 ends: lot(Use::BurstEnds, 1.0 / bursts.mean_packets.max(1.0)),
                 drop: lot(Use::BurstDrop, bursts.drop_inside),
                 is_inside: false,
@@ -135,7 +135,7 @@ impl Injector {
         injector
     }
 
-    /// All that can happen to a packet by chance.
+    /// All random events that can hit a packet.
     fn lots(&self) -> [Lot; 8] {
         [
             self.drop,
@@ -149,15 +149,15 @@ impl Injector {
         ]
     }
 
-    /// What becomes of the next packet, of `len` bytes, at `now`.
+    /// Decides the fate of the next packet, of `len` bytes, at `now`.
     ///
-    /// Costs next to nothing if there are no faults, and some nanoseconds per fault that there is.
+    /// Costs almost nothing without faults, and a few nanoseconds for each enabled fault.
     #[inline]
     pub fn judge(&mut self, now: Instant, len: usize) -> Fate {
         if self.is_idle { Fate::INTACT } else { self.judge_by_lot(now, len) }
     }
 
-    /// No packet can suffer anything, ever.
+    /// Whether no packet can ever suffer a fault.
     #[must_use]
     #[inline]
     pub fn is_idle(&self) -> bool {
@@ -173,7 +173,7 @@ impl Injector {
     fn judge_by_lot(&mut self, now: Instant, len: usize) -> Fate {
         let packet = self.packets;
         self.packets += 1;
-        // Also while other faults take the packets.
+        // The burst continues even while other faults drop the packets.
         let in_burst = self.bursts.step(packet);
         if self.is_cut_off(now, len) {
             self.counts.outage_dropped += 1;
@@ -217,7 +217,7 @@ impl Injector {
     }
 
     fn damage(&mut self, place: u64, len: usize) -> Option<Damage> {
-        // An empty packet has nothing to lose.
+        // An empty packet cannot be cut or flipped.
         let corrupt = self.corrupt.happens(place) && len > 0;
         let truncate = self.truncate.happens(place) && len > 0;
         let extend = self.extend.happens(place);
@@ -260,7 +260,7 @@ impl Outage {
     }
 }
 
-/// What becomes of a packet: at most [`Fate::MAX_COPIES`] copies of it arrive.
+/// The fate of a packet: at most [`Fate::MAX_COPIES`] copies of it arrive.
 #[derive(Clone, Debug)]
 pub struct Fate(Kind);
 
@@ -272,12 +272,12 @@ enum Kind {
     Several(u8, [PacketCopy; Fate::MAX_COPIES]),
 }
 
-/// One of the copies of a packet that arrive.
+/// One of the arriving copies of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketCopy {
-    /// How much later than it would have.
+    /// The delay added by faults.
     pub delay: Duration,
-    /// What is done to its bytes.
+    /// The damage to its bytes, `None` if it is intact.
     pub damage: Option<Damage>,
 }
 
@@ -295,7 +295,7 @@ impl Fate {
         matches!(self.0, Kind::Intact)
     }
 
-    /// What arrives, the packet itself first; nothing if it is lost.
+    /// The arriving copies, the packet itself first. Empty if the packet is lost.
     #[inline]
     pub fn copies(&self) -> impl ExactSizeIterator<Item = PacketCopy> + '_ {
         const INTACT: &[PacketCopy] = &[PacketCopy::INTACT];
@@ -312,7 +312,7 @@ impl Fate {
 impl PacketCopy {
     const INTACT: Self = Self { delay: Duration::ZERO, damage: None };
 
-    /// It is neither late nor damaged.
+    /// Whether the copy is neither late nor damaged.
     #[must_use]
     #[inline]
     pub fn is_intact(&self) -> bool {
@@ -320,21 +320,21 @@ impl PacketCopy {
     }
 }
 
-/// How often each fault has acted in one direction. A packet that is lost counts once, for the first of
-/// outage, single loss and burst that took it.
+/// How often each fault acted in one direction. A lost packet counts once, for the first that hit
+/// it in the order outage, single loss, burst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultCounts {
-    /// Packets lost one by one.
+    /// Packets lost individually.
     pub dropped: u64,
     /// Packets lost in bursts.
     pub burst_dropped: u64,
     /// Packets lost to outages.
     pub outage_dropped: u64,
-    /// Copies made, beside the packets themselves.
+    /// Duplicates made, without the packets themselves.
     pub duplicated: u64,
-    /// Packets held back for a little.
+    /// Packets delayed by [`Faults::reorder`].
     pub reordered: u64,
-    /// Packets held back for long.
+    /// Packets delayed by [`Faults::spike`].
     pub spiked: u64,
     /// Copies with bits flipped.
     pub corrupted: u64,
@@ -345,7 +345,7 @@ pub struct FaultCounts {
 }
 
 impl FaultCounts {
-    /// Packets lost, whatever took them.
+    /// Packets lost to any of the three.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.dropped + self.burst_dropped + self.outage_dropped

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use super::packets::Owned;
 use crate::time::Instant;
 
-/// Most packets that are held back in one direction; a spike of 10 s holds many.
+/// Most packets held back in one direction. Large, because a spike of 10 s holds many.
 const MOST: usize = 65_536;
 
-/// Packets by when they are due, and by when they came where that is the same.
+/// Packets in order of due time, then of arrival.
 #[derive(Debug)]
 pub(super) struct Late<R> {
     packets: BTreeMap<(Instant, u64), Owned<R>>,
@@ -27,14 +27,14 @@ impl<R> Late<R> {
     /// Holds a packet back.
     ///
     /// # Errors
-    /// The packet, if there are too many.
+    /// The packet, if the limit is reached.
     pub(super) fn hold(&mut self, due: Instant, packet: Owned<R>) -> Result<(), Owned<R>> {
         if self.packets.len() == MOST {
             return Err(packet);
         }
         self.serial += 1;
         let before = self.packets.insert((due, self.serial), packet);
-        debug_assert!(before.is_none(), "serial numbers are used once");
+        debug_assert!(before.is_none(), "a serial number was used twice");
         Ok(())
     }
 
@@ -43,7 +43,7 @@ impl<R> Late<R> {
         self.packets.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// The next packet that is due.
+    /// Removes the next packet that is due.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<Owned<R>> {
         let next = self.packets.first_entry()?;
         (next.key().0 <= now).then(|| next.remove())

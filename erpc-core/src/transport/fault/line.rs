@@ -1,4 +1,4 @@
-//! A transport and what is done to its packets, in both directions.
+//! A transport with an injector in each direction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,29 +17,29 @@ pub(super) struct Line<T: Transport> {
     limits: Capabilities,
     rx: Way<T::Route>,
     tx: Way<T::Route>,
-    /// When the last burst, doorbell or wait was, if anything wanted to know.
+    /// Time of the last burst, doorbell or wait at which the clock was needed.
     now: Instant,
     shared: Arc<FaultState>,
     version: u64,
-    /// What acted under earlier plans.
+    /// Counts under earlier plans.
     past: FaultStats,
-    /// What others see.
+    /// The counts that handles see.
     published: FaultStats,
 }
 
-/// One direction.
+/// The state of one direction.
 struct Way<R> {
     injector: Injector,
     late: Late<R>,
     /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
-    /// Packets that should have been held back, for whom there was no room.
+    /// Packets lost because too many were held back already.
     crowded_out: u64,
-    /// Packets that were longer, as damaged, than can be received.
+    /// Packets that damage made longer than the largest datagram.
     too_long: u64,
 }
 
-/// Most buffers that are kept for reuse.
+/// Most buffers kept for reuse.
 const SPARE: usize = 256;
 
 impl<R> Way<R> {
@@ -47,7 +47,7 @@ impl<R> Way<R> {
         Self { injector, late: Late::new(), spare: Vec::new(), crowded_out: 0, too_long: 0 }
     }
 
-    /// Nothing is done to packets and none are held back.
+    /// Whether packets pass unchanged and none are held back.
     fn is_quiet(&self) -> bool {
         self.injector.is_idle() && self.late.is_empty()
     }
@@ -58,7 +58,7 @@ impl<R> Way<R> {
         }
     }
 
-    /// A packet's bytes as `copy` has them: `write` appends those of the packet itself.
+    /// The bytes of a copy, with its damage. `write` appends the bytes of the packet itself.
     fn bytes_of(&mut self, copy: &PacketCopy, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
@@ -93,12 +93,12 @@ impl<T: Transport> Line<T> {
         }
     }
 
-    /// Whether both directions let everything pass.
+    /// Whether both directions are quiet.
     fn is_quiet(&self) -> bool {
         self.rx.is_quiet() && self.tx.is_quiet()
     }
 
-    /// Puts the newest plan into effect.
+    /// Applies the newest plan.
     #[inline]
     fn follow_plan(&mut self) {
         if self.shared.version() != self.version {
@@ -108,7 +108,7 @@ impl<T: Transport> Line<T> {
 
     #[cold]
     fn change_plan(&mut self) {
-        // Before the plan: one that comes meanwhile is then read twice rather than not at all.
+        // Read the version before the plan: a plan set in between is then read twice, not missed.
         self.version = self.shared.version();
         let (plan, start) = self.shared.plan();
         self.publish();
@@ -118,7 +118,7 @@ impl<T: Transport> Line<T> {
         self.now = start;
     }
 
-    /// Looks at the plan and, if there is a use for it, at the clock.
+    /// Applies the newest plan and, if a fault needs it, reads the clock.
     fn look_up(&mut self) {
         self.follow_plan();
         if !self.is_quiet() {
@@ -126,7 +126,7 @@ impl<T: Transport> Line<T> {
         }
     }
 
-    /// Lets others see what has acted, if anything can have.
+    /// Updates the counts that handles see, if they can have changed.
     fn publish(&mut self) {
         if self.rx.injector.is_idle() && self.tx.injector.is_idle() {
             return;
@@ -140,7 +140,8 @@ impl<T: Transport> Line<T> {
         }
     }
 
-    /// Fills `lent` with a burst: first what is due, then what has come. Returns whether nothing is left.
+    /// Fills `lent` with a burst: first held-back packets that are due, then new ones. Returns
+    /// whether the queue is empty.
     pub(super) fn receive(&mut self, lent: &mut Lent<T::Route>) -> bool {
         lent.clear();
         self.look_up();
@@ -151,7 +152,7 @@ impl<T: Transport> Line<T> {
             lent.push(packet.lend());
             way.recycle(packet.bytes);
         }
-        // Not while copies of earlier packets wait, or they would become ever more.
+        // Not while copies of earlier packets wait, or their number would grow without bound.
         if lent.len() < limits.burst {
             let (rx, _) = inner.split();
             for index in 0..rx.burst() {
@@ -186,7 +187,7 @@ impl<T: Transport> Line<T> {
         }
     }
 
-    /// Passes on what is due and ends the turn with `end`.
+    /// Passes on the packets that are due and ends the turn with `end`.
     pub(super) fn end_turn(&mut self, end: impl FnOnce(&mut T::Tx)) {
         self.look_up();
         let (_, tx) = self.inner.split();
@@ -198,7 +199,7 @@ impl<T: Transport> Line<T> {
         self.publish();
     }
 
-    /// Waits no longer than until a packet that was held back is due.
+    /// Waits at most until a packet that is held back is due.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) {
         self.look_up();
         let due = [self.rx.late.next_due(), self.tx.late.next_due()].into_iter().flatten().min();
@@ -237,7 +238,7 @@ impl<R: Copy> Way<R> {
                 lent.push(RxPacket { bytes: &bytes, ..packet });
                 self.recycle(bytes);
             } else {
-                // What this burst has no room for comes first in the next.
+                // Packets that do not fit into this burst come first in the next.
                 let RxPacket { route, marked, .. } = packet;
                 self.hold(now + copy.delay, Owned { route, bytes, marked });
             }

@@ -1,4 +1,4 @@
-//! Packets as a faulty transport has them: lent, on their way out, or its own.
+//! Packets in a faulty transport: lent, outgoing, or owned.
 
 use std::ops::Range;
 
@@ -7,12 +7,12 @@ use bytes::BufMut;
 use crate::buf::MsgBuf;
 use crate::transport::{MIN_DATAGRAM, RxPacket, TxPacket, TxQueue};
 
-/// A packet of ours.
+/// A packet whose bytes this transport owns.
 #[derive(Debug)]
 pub(super) struct Owned<R> {
     pub(super) route: R,
     pub(super) bytes: Vec<u8>,
-    /// As it was received; false on the way out.
+    /// As it was received; false for outgoing packets.
     pub(super) marked: bool,
 }
 
@@ -26,7 +26,7 @@ impl<R: Copy> Owned<R> {
 #[derive(Debug)]
 pub(super) struct Lent<R> {
     packets: Vec<(R, Range<usize>, bool)>,
-    /// One behind the other.
+    /// The bytes of all packets, one after the other.
     bytes: Vec<u8>,
 }
 
@@ -57,7 +57,7 @@ impl<R: Copy> Lent<R> {
     }
 }
 
-/// A packet on its way out, in either form.
+/// An outgoing packet, in either form.
 #[derive(Clone, Copy)]
 pub(super) enum Outgoing<'a> {
     Bytes(&'a [u8]),
@@ -91,7 +91,7 @@ impl Outgoing<'_> {
     }
 }
 
-/// Pushes bytes of any length: beyond what can be pushed as such, as a message that is all header.
+/// Pushes bytes of any length. Those too long for `push_bytes` go as a message that is all header.
 pub(super) fn push_owned<Q: TxQueue>(tx: &mut Q, route: &Q::Route, bytes: &[u8]) {
     if bytes.len() <= MIN_DATAGRAM {
         tx.push_bytes(route, bytes);

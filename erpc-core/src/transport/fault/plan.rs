@@ -1,4 +1,4 @@
-//! What shall go wrong.
+//! Which faults may happen.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::time::Instant;
 
 /// What may happen to the packets of one direction.
 ///
-/// Every chance is drawn on its own for every packet, from 0 (never, the default) to 1 (always); what is
-/// outside of that is taken for the nearer of the two, and what is no number for 0. A packet can suffer
-/// several faults at once. Their decisions are independent: switching one on changes none of another's,
-/// though a packet that is lost suffers nothing else.
+/// Every chance is drawn separately for every packet, from 0 (never, the default) to 1 (always).
+/// Values outside this range are clamped, and NaN counts as 0. A packet can suffer several faults.
+/// Their decisions are independent: enabling one does not change those of another, except that a
+/// lost packet suffers nothing else.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Faults {
     pub(super) drop: f64,
@@ -25,7 +25,7 @@ pub struct Faults {
     pub(super) outages: Vec<Outage>,
 }
 
-/// The model of Gilbert and Elliott: two states, one of which loses.
+/// The Gilbert-Elliott model: two states, one of which loses packets.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Bursts {
     pub(super) enter: f64,
@@ -46,22 +46,22 @@ pub(super) struct Delay {
     pub(super) max: Duration,
 }
 
-/// A time in which long packets are lost, all of them.
+/// A period in which all packets above a size are lost.
 ///
-/// With `over: 0` it is a partition (an empty datagram would pass), with `over: 1_400` a path whose MTU
+/// `over: 0` is a partition (an empty datagram would still pass); `over: 1_400` is a path whose MTU
 /// has shrunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outage {
-    /// When it begins, after the plan took effect. That instant is part of it.
+    /// Start, relative to the time when the plan took effect. Inclusive.
     pub from: Duration,
-    /// When it ends, after the plan took effect. That instant is no longer part of it.
+    /// End, relative to the time when the plan took effect. Exclusive.
     pub until: Duration,
-    /// Packets of more bytes than this are lost.
+    /// Packets longer than this, in bytes, are lost.
     pub over: usize,
 }
 
 impl Faults {
-    /// Most copies that [`Faults::duplicate`] makes of a packet, beside the packet itself.
+    /// Most duplicates that [`Faults::duplicate`] adds to a packet.
     pub const MAX_COPIES: u8 = 5;
     /// Longest delay of any kind.
     pub const MAX_DELAY: Duration = Duration::from_secs(10);
@@ -79,18 +79,18 @@ impl Faults {
         self
     }
 
-    /// Losses in bursts, after Gilbert and Elliott: before each packet outside of a burst, one begins
-    /// with `enter_chance`; it lasts for 1 packet or more, `mean_packets` on average (at least 1); inside,
-    /// a packet is lost with the chance `drop_inside`.
+    /// Losses in bursts, after Gilbert and Elliott. Before each packet outside of a burst, a burst
+    /// begins with the chance `enter_chance`. It lasts for at least 1 packet, `mean_packets` on
+    /// average (at least 1). Inside, a packet is lost with the chance `drop_inside`.
     #[must_use]
     pub fn bursts(mut self, enter_chance: f64, mean_packets: f64, drop_inside: f64) -> Self {
         self.bursts = Bursts { enter: enter_chance, mean_packets, drop_inside };
         self
     }
 
-    /// The packet arrives again: 1 to `copies` times, all equally likely, each late by 0 to `late` of its
-    /// own. `copies` is within 1 and [`Faults::MAX_COPIES`], `late` at most [`Faults::MAX_DELAY`]; what is
-    /// outside is taken for the nearest within.
+    /// The packet is duplicated: 1 to `copies` more arrive, all counts equally likely, each with
+    /// its own delay of 0 to `late`. `copies` is clamped to 1 to [`Faults::MAX_COPIES`], `late` to
+    /// at most [`Faults::MAX_DELAY`].
     #[must_use]
     pub fn duplicate(mut self, chance: f64, copies: u8, late: Duration) -> Self {
         let (copies, late) = (copies.clamp(1, Self::MAX_COPIES), late.min(Self::MAX_DELAY));
@@ -98,31 +98,32 @@ impl Faults {
         self
     }
 
-    /// The packet is held back for 0 to `late`, so that later ones overtake it. At most
-    /// [`Faults::MAX_DELAY`].
+    /// The packet is held back for 0 to `late`, so that later ones overtake it. `late` is clamped
+    /// to [`Faults::MAX_DELAY`].
     #[must_use]
     pub fn reorder(mut self, chance: f64, late: Duration) -> Self {
         self.reorder = Delay { chance, max: late.min(Self::MAX_DELAY) };
         self
     }
 
-    /// The packet is held back for 0 to `max`, for delays that are long and rare. At most
-    /// [`Faults::MAX_DELAY`]. Beside [`Faults::reorder`], so that a plan can have both; a packet that
-    /// suffers both waits for their sum.
+    /// The packet is held back for 0 to `max`, for delays that are long and rare. `max` is clamped
+    /// to [`Faults::MAX_DELAY`]. Separate from [`Faults::reorder`], so that a plan can have both; a
+    /// packet that suffers both waits for their sum.
     #[must_use]
     pub fn spike(mut self, chance: f64, max: Duration) -> Self {
         self.spike = Delay { chance, max: max.min(Self::MAX_DELAY) };
         self
     }
 
-    /// 1 to 8 bits are flipped. Drawn for each copy of a packet, as are the other two kinds of damage.
+    /// 1 to 8 bits are flipped. All three kinds of damage are drawn separately for each copy of a
+    /// packet.
     #[must_use]
     pub fn corrupt(mut self, chance: f64) -> Self {
         self.corrupt = chance;
         self
     }
 
-    /// The packet loses some of its end, at least a byte; nothing may be left.
+    /// The packet loses at least the last byte, possibly all bytes.
     #[must_use]
     pub fn truncate(mut self, chance: f64) -> Self {
         self.truncate = chance;
@@ -136,8 +137,8 @@ impl Faults {
         self
     }
 
-    /// Adds a time in which packets are lost. There may be several, also at once; each costs a comparison
-    /// per packet until the last has ended.
+    /// Adds an outage. There may be several, and they may overlap. Each costs a comparison per
+    /// packet until the last one has ended.
     #[must_use]
     pub fn outage(mut self, outage: Outage) -> Self {
         self.outages.push(outage);
@@ -174,19 +175,19 @@ impl FaultPlan {
         self
     }
 
-    /// Sets both directions alike; they are still decided independently.
+    /// Sets the same faults for both directions. Decisions are still independent.
     #[must_use]
     pub fn both(self, faults: Faults) -> Self {
         self.receiving(faults.clone()).sending(faults)
     }
 
-    /// What decides for the packets that are received, if the plan takes effect at `start`.
+    /// The injector for received packets, if the plan takes effect at `start`.
     #[must_use]
     pub(crate) fn rx_injector(&self, start: Instant) -> Injector {
         Injector::new(Stream::new(self.seed, Use::Receiving).at(0), self.rx.clone(), start)
     }
 
-    /// What decides for the packets that are sent, if the plan takes effect at `start`.
+    /// The injector for sent packets, if the plan takes effect at `start`.
     #[must_use]
     pub(crate) fn tx_injector(&self, start: Instant) -> Injector {
         Injector::new(Stream::new(self.seed, Use::Sending).at(0), self.tx.clone(), start)

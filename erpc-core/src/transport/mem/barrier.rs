@@ -1,30 +1,30 @@
-//! A store-load barrier whose cost falls on the side that goes to sleep.
+//! A store-load barrier whose cost is paid by the side that goes to sleep.
 //!
-//! A receiver that sleeps announces it and then looks for packets once more; a sender publishes a
-//! packet and then looks for sleepers. One of them must see the other, for which both need a full
-//! barrier between their store and their load: 20 to 30 cycles on every doorbell, while sleeping is
-//! rare. `membarrier(2)` lets the sleeper run the barrier on every core that runs this process, so
-//! that senders need to keep only the compiler in order.
+//! A receiver that goes to sleep announces this and then checks for packets once more. A sender
+//! publishes a packet and then checks for a sleeper. At least one of them must see the other, so
+//! both need a full barrier between their store and their load. That costs 20 to 30 cycles on every
+//! doorbell, while sleeping is rare. With `membarrier(2)` the sleeper runs the barrier on every
+//! core that runs this process, and senders need only a compiler fence.
 
 use std::sync::OnceLock;
 use std::sync::atomic::compiler_fence;
 
 use crate::sync::atomic::{Ordering, fence};
 
-/// The two halves of the barrier. Every pair must come from [`Barrier::of_process`].
+/// The two halves of the barrier. Both sides must use [`Barrier::of_process`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Barrier {
     asymmetric: bool,
 }
 
 impl Barrier {
-    /// The barrier of this process; the same for all callers.
+    /// The barrier of this process; equal for all callers.
     pub(super) fn of_process() -> Self {
         static ASYMMETRIC: OnceLock<bool> = OnceLock::new();
         Self { asymmetric: *ASYMMETRIC.get_or_init(os::register) }
     }
 
-    /// The frequent side's half: between its store and its load.
+    /// The half of the frequent side, between its store and its load.
     #[inline]
     pub(super) fn light(self) {
         if self.asymmetric {
@@ -34,7 +34,8 @@ impl Barrier {
         }
     }
 
-    /// The rare side's half; a system call, a few microseconds.
+    /// The half of the rare side, between its store and its load. A system call, a few
+    /// microseconds.
     pub(super) fn heavy(self) {
         fence(Ordering::SeqCst);
         if self.asymmetric {
@@ -52,14 +53,14 @@ mod os {
         unsafe { libc::syscall(libc::SYS_membarrier, command, NO_FLAGS, NO_CPU) == 0 }
     }
 
-    /// Asks for the expedited barrier; `false` where the kernel or a sandbox refuses it.
+    /// Registers for the expedited barrier. `false` if the kernel or a sandbox refuses it.
     pub(super) fn register() -> bool {
         membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
             && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
     }
 
     pub(super) fn run_on_all_cores() {
-        // It worked in `register`; going on without it would lose wake-ups.
+        // It worked in `register`. Continuing without it would lose wake-ups.
         assert!(
             membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED),
             "membarrier(2) stopped working"
@@ -67,7 +68,7 @@ mod os {
     }
 }
 
-// Where there is no such call, or no kernel: Miri, and loom, to which both halves are full fences.
+// Without this call, or without a kernel (Miri, loom), both halves are full fences.
 #[cfg(not(all(target_os = "linux", not(any(miri, loom)))))]
 mod os {
     pub(super) fn register() -> bool {

@@ -1,4 +1,4 @@
-//! The network: which ports there are, and how a ring between two of them comes to be.
+//! The network: its ports, and the creation of rings between them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,14 +13,15 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::transport::MAX_BURST;
 
-/// The ports of a hub by number.
+/// The ports of a hub, by number.
 #[derive(Default)]
 pub(super) struct Ports {
     by_number: Mutex<HashMap<u32, Arc<Port>>>,
 }
 
 impl Ports {
-    /// A port with the lowest number that is free, or with the wanted one; `None` if there is none.
+    /// Opens a port with the `wanted` number, or with the lowest free one. `None` if that is not
+    /// possible.
     pub(super) fn open(&self, wanted: Option<u32>, config: MemConfig) -> Option<Arc<Port>> {
         let mut ports = lock(&self.by_number);
         let is_free =
@@ -35,27 +36,27 @@ impl Ports {
         Some(port)
     }
 
-    /// The port with that route, if there is one now.
+    /// The open port with that route.
     pub(super) fn find(&self, route: MemRoute) -> Option<Arc<Port>> {
         lock(&self.by_number).get(&route.number()).map(Arc::clone)
     }
 
-    /// Takes a port out of the network and tells the ports that send to it.
+    /// Removes a port from the network. Its senders then see that it is closed.
     pub(super) fn close(&self, port: &Port) {
         lock(&self.by_number).remove(&port.route.number());
         port.close();
     }
 }
 
-/// What is shared of a port. Rings are not in here; each belongs to its two ends.
+/// The shared part of a port. Rings are not included; each belongs to its two ends.
 pub(super) struct Port {
     route: MemRoute,
     config: MemConfig,
     barrier: Barrier,
     parker: Parker,
-    /// Counts what happened to the set of rings that lead here: new ones, senders that went.
+    /// Number of changes to the set of rings that lead here: new rings, closed senders.
     changes: AtomicU32,
-    /// Receiving ends that the owner has not fetched yet; `None` once the port is closed.
+    /// Receiving ends that the owner has not fetched yet. `None` when the port is closed.
     arrivals: Mutex<Option<Vec<Incoming>>>,
 }
 
@@ -79,15 +80,15 @@ impl Port {
         self.config
     }
 
-    /// Longest datagram between this port and `other`.
+    /// Longest datagram between this port and `other`, in bytes.
     pub(super) fn path_datagram(&self, other: &Self) -> usize {
         self.config.datagram().min(other.config.datagram())
     }
 
-    /// A ring from `self` to `to`; `None` if `to` is closed or there is no memory.
+    /// Creates a ring from `self` to `to`. `None` if `to` is closed or there is no memory.
     pub(super) fn connect(&self, to: &Arc<Self>) -> Option<Outgoing> {
-        // A slot is given back a burst after its packet was read and perhaps answered, so that many
-        // more may be on their way than the receiver has promised room for.
+        // A slot is released one burst after its packet was read, possibly after it was answered.
+        // So up to one burst more than the receiver's capacity may be in flight.
         let slots = to.config.ring_entries() + MAX_BURST as u32;
         let (producer, consumer) = ring(slots, self.path_datagram(to))?;
         lock(&to.arrivals).as_mut()?.push(Incoming::new(self.route, consumer));
@@ -95,49 +96,49 @@ impl Port {
         Some(Outgoing::new(producer, Arc::clone(to)))
     }
 
-    /// Lets the owner look at its rings anew. A thread that calls this, and then publishes to one of them,
-    /// is sure that the owner learns of the ring no later than of the packet.
+    /// Makes the owner update its list of rings. If a thread calls this before it publishes to a
+    /// ring, the owner learns of the ring no later than of the packet.
     pub(super) fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::Release);
         self.parker.ring(self.barrier);
     }
 
-    /// A number that changes with the set of rings.
+    /// A number that changes whenever the set of rings changes.
     #[inline]
     pub(super) fn changes(&self) -> u32 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// The receiving ends of rings that are new since the last call.
+    /// The receiving ends of rings created since the last call.
     pub(super) fn take_arrivals(&self) -> Vec<Incoming> {
         lock(&self.arrivals).as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Whether the port has an owner.
+    /// Whether the port's owner exists.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.parker.is_open()
     }
 
-    /// Tells the owner that there are new packets; `false` if there is no owner any more.
+    /// Notifies the owner of new packets. `false` if the owner is gone.
     #[inline]
     pub(super) fn notify(&self) -> bool {
         self.parker.ring(self.barrier)
     }
 
-    /// Ends the owner's sleep, or its next one.
+    /// Ends the owner's current or next sleep.
     pub(super) fn wake(&self) {
         self.parker.wake(self.barrier);
     }
 
-    /// The owner's sleep.
+    /// Lets the owner sleep.
     pub(super) fn park(&self, timeout: Option<Duration>, is_ready: impl Fn() -> bool) {
         self.parker.park(self.barrier, timeout, is_ready);
     }
 
     fn close(&self) {
         self.parker.close();
-        // Dropped here, in case their senders keep the port.
+        // The receiving ends are dropped here, because their senders may keep the port alive.
         let unfetched = lock(&self.arrivals).take();
         drop(unfetched);
     }

@@ -1,11 +1,11 @@
 //! Datagrams between endpoints of one process, through shared memory.
 //!
-//! A [`MemHub`] is the network, a [`MemTransport`] an endpoint's port to it. Between every two ports
-//! that talk lies a ring per direction, made when the first packet is sent; a packet is copied into the
-//! ring by its sender and read in place by its receiver, at some 10 ns for a small one. Nothing
-//! is locked and no system is called while both sides are awake.
+//! A [`MemHub`] is the network, a [`MemTransport`] an endpoint's port to it. Between every two
+//! ports that communicate lies a ring per direction, created when the first packet is sent. The
+//! sender copies a packet into the ring and the receiver reads it in place, in about 10 ns for a
+//! small one. While both sides are awake there are no locks and no system calls.
 //!
-//! For tests, for measuring the protocol without a network, and for threads that call each other.
+//! Used for tests, for measuring the protocol without a network, and for calls between threads.
 //!
 //! ```
 //! use erpc_core::transport::mem::{MemConfig, MemHub};
@@ -46,32 +46,32 @@ use super::{
 };
 use crate::wire::HEADER_LEN;
 
-/// Some round trips between two busy loops. An endpoint whose thread the scheduler has stopped looks like one
-/// that has lost packets, which then costs one packet sent again.
+/// A few round trips between two busy loops. If the scheduler stops an endpoint's thread, its
+/// packets seem lost, which costs one retransmitted packet.
 const MIN_RTO: Duration = Duration::from_micros(50);
 
-/// Two loops that look into each other's rings by turns, with what is in them to handle in between: several hundred small
-/// packets. They wait for a processor, not for a network, and a session that is made slower for that stays behind, for pacing
-/// costs the same processor's time.
+/// Two event loops poll each other's rings in turn, and each handles up to several hundred small
+/// packets between two polls. This delay is processor time, not network queueing. Slowing a session
+/// down because of it would make it fall further behind, because pacing costs processor time, too.
 const RTT_NOISE: Duration = Duration::from_micros(50);
 
-/// A network inside of a process. Clones are the same network.
+/// A network inside one process. Clones share the network.
 #[derive(Clone, Default)]
 pub struct MemHub {
     ports: Arc<Ports>,
 }
 
 impl MemHub {
-    /// A network without ports.
+    /// An empty network, without ports.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A new port with the lowest number that is free; the first is 1.
+    /// Opens a port with the lowest free number; the first is 1.
     ///
     /// # Panics
-    /// If all [`MemRoute::MAX`] numbers are taken.
+    /// If all [`MemRoute::MAX`] numbers are in use.
     #[must_use]
     pub fn port(&self, config: MemConfig) -> MemTransport {
         let Some(port) = self.ports.open(None, config) else {
@@ -80,10 +80,10 @@ impl MemHub {
         MemTransport::new(port, &self.ports)
     }
 
-    /// A new port with that number, for example that of one which is gone.
+    /// Opens a port with the given number, for example the number of a closed port.
     ///
     /// # Errors
-    /// [`PortTaken`] if there is such a port, or can be none.
+    /// [`PortTaken`] if the number is in use or out of range.
     pub fn port_at(&self, route: MemRoute, config: MemConfig) -> Result<MemTransport, PortTaken> {
         let port = self.ports.open(Some(route.number()), config).ok_or(PortTaken(route))?;
         Ok(MemTransport::new(port, &self.ports))
@@ -96,7 +96,7 @@ impl fmt::Debug for MemHub {
     }
 }
 
-/// The number of a port is taken, or out of `1..=MemRoute::MAX`.
+/// The number of a port is in use, or out of `1..=MemRoute::MAX`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortTaken(pub MemRoute);
 
@@ -113,7 +113,7 @@ impl fmt::Display for PortTaken {
 
 impl std::error::Error for PortTaken {}
 
-/// How a port is made.
+/// Settings of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemConfig {
     max_datagram: usize,
@@ -126,20 +126,22 @@ impl MemConfig {
     const ENTRIES: u32 = 512;
 
     /// Largest datagram that the port sends and receives, in bytes, header included. Default 4,120:
-    /// 4,096 bytes of payload per packet. Raised to [`MIN_DATAGRAM`], lowered to 1 MiB.
+    /// 4,096 bytes of payload per packet. Clamped to [`MIN_DATAGRAM`] to 1 MiB.
     ///
-    /// Two ports exchange what both can take. Memory of a ring that carries large datagrams is this
-    /// times the entries; a ring that carries only small ones uses 192 bytes per entry.
+    /// Two ports exchange datagrams of at most the smaller of their limits. A ring that carries
+    /// large datagrams uses this many bytes per entry; a ring that carries only small ones uses 192
+    /// bytes per entry.
     #[must_use]
     pub fn max_datagram(mut self, bytes: usize) -> Self {
         self.max_datagram = bytes.clamp(MIN_DATAGRAM, 1 << 20);
         self
     }
 
-    /// Packets that the port has room for, in all and of each sender. Default 512; within 32 to 65,536.
+    /// Number of packets that the port has room for, in total and from each sender. Default 512;
+    /// clamped to 32 to 65,536.
     ///
-    /// More entries let peers have more packets under way; a ring's slots are used in turn, so they also
-    /// take more of the cache.
+    /// With more entries, peers may have more packets in flight. A ring uses its slots in turn, so
+    /// more entries also use more of the cache.
     #[must_use]
     pub fn entries(mut self, packets: u32) -> Self {
         self.entries = packets.clamp(32, 65_536);
@@ -166,16 +168,17 @@ impl Default for MemConfig {
 pub struct MemRoute(u32);
 
 impl MemRoute {
-    /// Largest number of a port: they are numbered as UDP's are, so that [`Route::with_port`] reaches all.
+    /// Largest number of a port. Ports are numbered like UDP's, so that [`Route::with_port`]
+    /// reaches all.
     pub const MAX: u32 = u16::MAX as u32;
 
-    /// The route to port `number`, whether there is one or not.
+    /// The route to port `number`, whether or not that port exists.
     #[must_use]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// The number.
+    /// The port's number.
     #[must_use]
     #[inline]
     pub const fn number(self) -> u32 {
@@ -204,16 +207,16 @@ impl Route for MemRoute {
         self.0 as u16
     }
 
-    /// Endpoints in memory are not strangers: each counts as a host of its own.
+    /// Each port counts as a separate host: the ports of one process trust each other.
     fn host(&self) -> u64 {
         self.0.into()
     }
 }
 
-/// An endpoint's port to a [`MemHub`]. May move to another thread; is used by one at a time.
+/// An endpoint's port to a [`MemHub`]. It may move to another thread.
 ///
-/// When it is dropped, what others send to it is counted as dropped at their side, and what it sent
-/// still arrives.
+/// When it is dropped, its earlier packets still arrive. Later packets to it are counted as dropped
+/// by their senders.
 pub struct MemTransport {
     rx: MemRx,
     tx: MemTx,
@@ -253,7 +256,7 @@ impl Transport for MemTransport {
             min_rto: MIN_RTO,
             rtt_noise: RTT_NOISE,
             steer: 0,
-            // Nothing lies between two ports but memory.
+            // Packets stay in memory, so nothing damages them.
             integrity: true,
         }
     }
@@ -267,7 +270,7 @@ impl Transport for MemTransport {
             .ports
             .find(*peer)
             .map_or(self.port.config().datagram(), |peer| self.port.path_datagram(&peer));
-        // Each pair of ports has rings of its own: no packets of others are in the way.
+        // Each pair of ports has its own rings, so packets of others do not delay it.
         Path { datagram, link: Link::Local }
     }
 

@@ -1,4 +1,4 @@
-//! Where a port's owner sleeps, and what others see of that.
+//! Lets a port's owner sleep, and tells senders whether it does.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -7,26 +7,26 @@ use super::barrier::Barrier;
 use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// A lock that does not care whether a holder panicked: none leaves anything half done.
+/// Locks, and ignores poisoning: no holder leaves the value in an inconsistent state.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a sender finds a port's owner doing.
+/// The state of a port's owner, as senders see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum OwnerState {
     Awake = 0,
     Asleep = 1,
-    /// Gone for good.
+    /// Permanently gone.
     Closed = 2,
 }
 
-/// One owner sleeps, anybody wakes.
+/// One thread, the owner, sleeps; any thread wakes it.
 pub(super) struct Parker {
-    /// A [`OwnerState`].
+    /// An [`OwnerState`].
     state: AtomicU8,
-    /// Someone called [`Parker::wake`] and the owner has not noticed.
+    /// [`Parker::wake`] was called, and the owner has not seen it yet.
     woken: AtomicBool,
     mutex: Mutex<()>,
     condvar: Condvar,
@@ -42,8 +42,8 @@ impl Parker {
         }
     }
 
-    /// The owner's: blocks until woken, or for at most `timeout`; not at all if `is_ready` or a wake
-    /// came before.
+    /// Called by the owner: blocks until woken, or for at most `timeout`. Does not block if
+    /// `is_ready` or if a wake came before.
     pub(super) fn park(
         &self,
         barrier: Barrier,
@@ -54,8 +54,8 @@ impl Parker {
         let mut guard = lock(&self.mutex);
         self.state.store(OwnerState::Asleep as u8, Ordering::Relaxed);
         barrier.heavy();
-        // `is_ready` sees what was published before this line. A sender that publishes after it sees
-        // the state, and calls `rouse`, which waits for the mutex.
+        // `is_ready` sees everything published before the barrier. A sender that publishes after
+        // the barrier sees the state and calls `rouse`, which waits for the mutex.
         if !is_ready() {
             while !self.woken.load(Ordering::Relaxed) {
                 let left =
@@ -76,12 +76,13 @@ impl Parker {
         }
         self.state.store(OwnerState::Awake as u8, Ordering::Relaxed);
         drop(guard);
-        // A swap, not a store: if this clears somebody's wake, then the owner now sees what led to it.
+        // A swap with Acquire, not a store: if it clears a wake, the owner sees everything that the
+        // waker wrote before.
         self.woken.swap(false, Ordering::Acquire);
     }
 
-    /// A sender's, after it published: wakes the owner if it sleeps. Returns `false` if the owner is
-    /// gone for good.
+    /// Called by a sender after it has published: wakes the owner if it sleeps. Returns `false` if
+    /// the owner is permanently gone.
     #[inline]
     pub(super) fn ring(&self, barrier: Barrier) -> bool {
         barrier.light();
@@ -97,36 +98,37 @@ impl Parker {
         state != OwnerState::Closed as u8
     }
 
-    /// Ends the present or the next [`Parker::park`].
+    /// Ends the current or the next [`Parker::park`].
     pub(super) fn wake(&self, barrier: Barrier) {
-        // Swapped, so that callers after the first need not look whether the owner sleeps.
+        // Only the first caller checks whether the owner sleeps.
         if !self.woken.swap(true, Ordering::Release) {
             self.ring(barrier);
         }
     }
 
     fn rouse(&self) {
-        // The owner holds the mutex from before it is asleep until it waits, so that it cannot miss the
-        // notification.
+        // The owner holds the mutex from before it sets `Asleep` until it waits, so it cannot miss
+        // the notification.
         let guard = lock(&self.mutex);
         if self.state.load(Ordering::Relaxed) != OwnerState::Asleep as u8 {
             return;
         }
-        // One sender wakes; those that come before the owner runs again need not.
+        // One sender wakes the owner; the others need not, until it sleeps again.
         self.state.store(OwnerState::Awake as u8, Ordering::Relaxed);
-        // Swapped: a store would hide from the owner what callers of `wake` did that found it set.
+        // A swap, not a store: a store would end the release sequence of `wake` calls that found
+        // the flag set, and the owner would not see what their callers wrote before.
         self.woken.swap(true, Ordering::Release);
         drop(guard);
         self.condvar.notify_one();
     }
 
-    /// Whether there is an owner.
+    /// Whether the owner exists.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.state.load(Ordering::Relaxed) != OwnerState::Closed as u8
     }
 
-    /// Tells senders that the owner will not look any more.
+    /// Tells senders that the owner will not read any more.
     pub(super) fn close(&self) {
         self.state.store(OwnerState::Closed as u8, Ordering::Release);
     }

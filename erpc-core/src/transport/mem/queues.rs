@@ -7,7 +7,7 @@ use super::hub::{Port, Ports};
 use super::ring::{Consumer, Loan, Producer, Refused};
 use crate::transport::{MAX_BURST, RxPacket, RxQueue, TransportStats, TxPacket, TxQueue};
 
-/// The receiving end of a ring, and its sender.
+/// The receiving end of a ring, and the ring's sender.
 pub(super) struct Incoming {
     from: MemRoute,
     consumer: Consumer,
@@ -28,23 +28,23 @@ struct Lent {
 
 /// The receiving half of a [`MemTransport`](super::MemTransport).
 ///
-/// A burst visits the rings in turn, each at most once, and goes on in the next burst with the ring
-/// behind the last one it visited: no sender keeps another one waiting for more than a burst of its own.
+/// A burst visits each ring at most once, in turn, and the next burst continues with the ring after
+/// the last one visited. So one sender delays another by at most one burst.
 #[repr(align(64))]
 pub struct MemRx {
     port: Arc<Port>,
-    /// [`Port::changes`] when the rings were last looked through.
+    /// [`Port::changes`] when the list of rings was last updated.
     seen: u32,
     rings: Vec<Incoming>,
-    /// The ring to begin the next burst with.
+    /// Index of the ring with which the next burst begins.
     next: usize,
     lent: [Lent; MAX_BURST],
     count: usize,
     packets: u64,
     bytes: u64,
-    /// Counters of rings that are gone.
+    /// Counters of rings that were removed.
     past: TransportStats,
-    /// A sender is gone, and its ring is not yet empty.
+    /// Whether a sender has closed its ring and the ring is not yet empty.
     is_draining: bool,
 }
 
@@ -64,7 +64,7 @@ impl MemRx {
         }
     }
 
-    /// Whether a burst would find something to do.
+    /// Whether a burst would find packets or changed rings.
     pub(super) fn is_ready(&self) -> bool {
         self.port.changes() != self.seen || self.rings.iter().any(|ring| ring.consumer.is_ready())
     }
@@ -74,7 +74,7 @@ impl MemRx {
         self.rings.len()
     }
 
-    /// The receiving side's counters.
+    /// Adds the receiving side's counters.
     pub(super) fn add_stats(&self, stats: &mut TransportStats) {
         stats.rx_packets += self.packets;
         stats.rx_bytes += self.bytes;
@@ -85,10 +85,10 @@ impl MemRx {
         }
     }
 
-    /// Takes in new rings and gives up finished ones. Nothing may be lent.
+    /// Adds new rings and removes finished ones. No packet may be lent.
     #[cold]
     fn look_through_rings(&mut self) {
-        // Before the rings, so that what changes meanwhile is seen the next time.
+        // Read before the rings, so that a concurrent change is seen the next time.
         self.seen = self.port.changes();
         self.rings.append(&mut self.port.take_arrivals());
         self.is_draining = false;
@@ -144,7 +144,7 @@ impl RxQueue for MemRx {
 
     #[inline]
     fn is_drained(&self) -> bool {
-        // A burst with room left has been to the end of every ring.
+        // A burst with room left has read every ring to its end.
         self.count < MAX_BURST
     }
 
@@ -152,13 +152,14 @@ impl RxQueue for MemRx {
     fn packet(&self, index: usize) -> RxPacket<'_, MemRoute> {
         assert!(index < self.count, "the burst had {} packets", self.count);
         let Lent { from, loan } = self.lent[index];
-        // SAFETY: rings release and go in `burst` only, which needs `&mut self` and begins by forgetting
-        // all loans.
+        // SAFETY: the ring that lent these bytes is released or removed only in `burst`. That needs
+        // `&mut self`, so the borrow in the result has ended, and it starts by setting `count` to
+        // 0, so older loans are unreachable.
         RxPacket { route: from, bytes: unsafe { loan.bytes() }, marked: false }
     }
 }
 
-/// The sending end of a ring, and its receiver.
+/// The sending end of a ring, and the ring's receiver.
 pub(super) struct Outgoing {
     producer: Producer,
     to: Arc<Port>,
@@ -179,14 +180,14 @@ impl Drop for Outgoing {
 
 /// The sending half of a [`MemTransport`](super::MemTransport).
 ///
-/// Packets are staged where they are received, in the ring; the doorbell makes them visible.
+/// Packets are staged directly in the receiver's ring; the doorbell makes them visible.
 #[repr(align(64))]
 pub struct MemTx {
     local: Arc<Port>,
     ports: Arc<Ports>,
-    /// By number of the receiving port.
+    /// Indexed by the number of the receiving port.
     rings: Vec<Option<Outgoing>>,
-    /// Rings that have something staged.
+    /// Numbers of the ports whose rings have staged packets.
     staged: Vec<u32>,
     sent: Batch64,
     dropped: u64,
@@ -210,7 +211,7 @@ impl MemTx {
         }
     }
 
-    /// The sending side's counters.
+    /// Adds the sending side's counters.
     pub(super) fn add_stats(&self, stats: &mut TransportStats) {
         stats.tx_packets += self.sent.packets;
         stats.tx_bytes += self.sent.bytes;
@@ -222,7 +223,7 @@ impl MemTx {
         let number = route.number();
         let ring = match self.rings.get_mut(number as usize) {
             Some(Some(ring)) if ring.to.is_open() => ring,
-            // None so far, or one to a port that is gone; another may have its number now.
+            // No ring yet, or one to a closed port, whose number another port may have now.
             _ => match self.connect(route) {
                 Some(ring) => ring,
                 None => {
@@ -249,7 +250,8 @@ impl MemTx {
         self.send(route, |ring| ring.stage_three(pieces));
     }
 
-    /// A ring to a port that none leads to so far; `None` if there is no such port.
+    /// Creates a ring to the port `route`, and drops an older ring to a closed port of that number.
+    /// `None` if there is no such port or no memory.
     #[cold]
     fn connect(&mut self, route: MemRoute) -> Option<&mut Outgoing> {
         let index = route.number() as usize;

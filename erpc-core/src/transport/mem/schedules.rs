@@ -1,4 +1,4 @@
-//! Sleeping owners, and ports that come and go, under every schedule. A wake-up that is lost shows as
+//! Sleeping owners, and ports that open and close, under every schedule. A lost wake-up appears as
 //! a deadlock.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn parker() -> (Arc<Parker>, Arc<AtomicU32>) {
     (Arc::new(Parker::new()), Arc::new(AtomicU32::new(0)))
 }
 
-/// Runs `notify` on two threads after each has added to the count, and parks until both have.
+/// Runs `notify` on two threads after each has incremented the count, and parks until both have.
 fn two_notify(notify: fn(&Parker), is_ready: fn(u32) -> bool) {
     let (parker, count) = parker();
     let threads = [(); 2].map(|()| {
@@ -37,21 +37,21 @@ fn two_notify(notify: fn(&Parker), is_ready: fn(u32) -> bool) {
 }
 
 #[test]
-fn no_packet_is_slept_through() {
-    // As packets do: the sleeper looks whether there is something new.
+fn every_packet_ends_a_sleep() {
+    // Like packets: the sleeper checks whether there is something new.
     loom::model(|| {
         two_notify(|parker| assert!(parker.ring(Barrier::of_process())), |new| new > 0);
     });
 }
 
 #[test]
-fn no_call_of_a_waker_is_slept_through() {
-    // As wakers do: the parker alone remembers.
+fn every_call_of_a_waker_ends_a_sleep() {
+    // Like wakers: only the parker records the wake.
     loom::model(|| two_notify(|parker| parker.wake(Barrier::of_process()), |_| false));
 }
 
 #[test]
-fn a_packet_and_a_waker_reach_one_sleeper() {
+fn a_packet_and_a_waker_both_wake_one_sleeper() {
     loom::model(|| {
         let (parker, count) = parker();
         let (sender, sent) = (Arc::clone(&parker), Arc::clone(&count));
@@ -79,7 +79,7 @@ fn a_packet_and_a_waker_reach_one_sleeper() {
 }
 
 #[test]
-fn a_closed_owner_is_told_to_senders_or_is_not_yet_closed() {
+fn senders_see_that_an_owner_is_closed() {
     loom::model(|| {
         let parker = Arc::new(Parker::new());
         let senders = [(); 2].map(|()| {
@@ -100,7 +100,7 @@ fn small() -> MemConfig {
     MemConfig::default().entries(32).max_datagram(0)
 }
 
-/// Sleeps until there is a burst.
+/// Sleeps until a burst returns packets.
 fn next_burst(transport: &mut MemTransport) -> usize {
     loop {
         match transport.rx.burst() {
@@ -135,7 +135,7 @@ fn a_packet_over_a_new_ring_wakes_its_receiver() {
 }
 
 #[test]
-fn what_a_port_sent_before_it_went_arrives_and_its_ring_goes() {
+fn packets_of_a_closed_port_arrive_and_its_ring_is_removed() {
     loom::model(|| {
         let hub = MemHub::new();
         let (mut alice, mut bob) = (hub.port(small()), hub.port(small()));
@@ -145,7 +145,7 @@ fn what_a_port_sent_before_it_went_arrives_and_its_ring_goes() {
             drop(alice);
         });
         assert_eq!(next_burst(&mut bob), 1);
-        // A loop sleeps after a burst that found nothing, never before.
+        // An event loop sleeps only after an empty burst.
         bob.rx.burst();
         while bob.rx.ring_count() > 0 {
             bob.wait(None);
@@ -156,7 +156,7 @@ fn what_a_port_sent_before_it_went_arrives_and_its_ring_goes() {
 }
 
 #[test]
-fn a_port_that_goes_while_others_connect_leaves_nothing_behind() {
+fn a_sender_that_connects_to_a_closing_port_counts_its_drops() {
     loom::model(|| {
         let hub = MemHub::new();
         let (mut alice, bob) = (hub.port(small()), hub.port(small()));
@@ -165,7 +165,7 @@ fn a_port_that_goes_while_others_connect_leaves_nothing_behind() {
         alice.tx.push_bytes(&route, &[7; 40]);
         alice.tx.flush();
         receiver.join().expect("no panic");
-        // By now the sender knows that the receiver is gone.
+        // By now the receiver is closed and the sender can see it.
         let dropped = alice.stats().tx_dropped;
         alice.tx.push_bytes(&route, &[7; 40]);
         assert_eq!(alice.stats().tx_dropped, dropped + 1);

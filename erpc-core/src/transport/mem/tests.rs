@@ -1,4 +1,4 @@
-//! What a port promises, on one thread and on several.
+//! Tests of ports, on one thread and on several.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,7 +13,7 @@ use crate::protocol::{CongestionControl, DcqcnConfig, EndpointConfig};
 use crate::transport::{MAX_BURST, NoMarks, RxQueue, TxPacket};
 use crate::wire::checksum::check;
 
-/// Tests with threads give up after this long.
+/// Time limit of tests with threads.
 const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 fn two_ports() -> (MemTransport, MemTransport) {
@@ -27,15 +27,15 @@ fn send(from: &mut MemTransport, to: MemRoute, bytes: &[u8]) {
     tx.flush();
 }
 
-/// Sleeps until something ends the sleep, and fails if nothing does.
+/// Sleeps until an event ends the sleep, and fails if that takes too long.
 #[track_caller]
 fn sleep(at: &mut MemTransport, expected: &str) {
     let start = Instant::now();
     at.wait(Some(WAIT_LIMIT));
-    assert!(start.elapsed() < WAIT_LIMIT, "the port slept on in spite of {expected}");
+    assert!(start.elapsed() < WAIT_LIMIT, "the sleep did not end with {expected}");
 }
 
-/// Everything that waits at a port, with its senders.
+/// All packets that wait at a port, with their senders.
 fn receive(at: &mut MemTransport) -> Vec<(MemRoute, Vec<u8>)> {
     let (rx, _) = at.split();
     let mut all = Vec::new();
@@ -58,14 +58,14 @@ fn datagram(number: u64, len: usize) -> Vec<u8> {
 
 fn number_in(bytes: &[u8]) -> u64 {
     let number = u64::from_le_bytes(*bytes.first_chunk().unwrap());
-    assert_eq!(bytes, datagram(number, bytes.len()), "datagram {number} was changed on its way");
+    assert_eq!(bytes, datagram(number, bytes.len()), "datagram {number} was changed in flight");
     number
 }
 
 #[test]
 fn packets_in_three_pieces_arrive_whole() {
     let (mut alice, mut bob) = two_ports();
-    // Around the small slot's 184 bytes, and at the largest datagram.
+    // Lengths around the small slot's 184 bytes, and at the largest datagram.
     for len in [0, 1, 8, 40, 155, 156, 157, 1_000, 4_092] {
         let mut message = MsgBuf::detached(len).unwrap();
         message.resize(len);
@@ -109,7 +109,7 @@ fn packets_arrive_in_order_with_their_sender() {
 }
 
 #[test]
-fn what_is_staged_is_seen_after_the_doorbell() {
+fn staged_packets_are_visible_after_the_doorbell() {
     let (mut alice, mut bob) = two_ports();
     let (_, tx) = alice.split();
     tx.push_bytes(&bob.local_route(), b"one");
@@ -120,11 +120,11 @@ fn what_is_staged_is_seen_after_the_doorbell() {
     for _ in 0..MAX_BURST {
         tx.push_bytes(&bob.local_route(), b"more");
     }
-    assert_eq!(receive(&mut bob).len(), MAX_BURST, "a full batch goes by itself");
+    assert_eq!(receive(&mut bob).len(), MAX_BURST, "a full batch is sent without a doorbell");
 }
 
 #[test]
-fn a_receiver_holds_what_it_promised_and_a_burst_more() {
+fn a_ring_holds_its_capacity_and_one_burst_more() {
     let hub = MemHub::new();
     let (mut alice, mut bob) =
         (hub.port(MemConfig::default()), hub.port(MemConfig::default().entries(100)));
@@ -141,7 +141,7 @@ fn a_receiver_holds_what_it_promised_and_a_burst_more() {
 }
 
 #[test]
-fn an_endpoint_that_takes_marks_is_refused_where_there_are_none() {
+fn congestion_control_that_needs_marks_is_refused_without_them() {
     let (mut alice, bob) = two_ports();
     assert_eq!(alice.enable_ecn(), Err(NoMarks));
     let with = |control| EndpointConfig::new().congestion(control);
@@ -171,7 +171,7 @@ fn the_smaller_port_limits_the_datagram() {
 }
 
 #[test]
-fn configurations_stay_within_bounds() {
+fn settings_out_of_range_are_clamped() {
     let config = MemConfig::default().max_datagram(0).entries(0);
     assert_eq!((config.datagram(), config.ring_entries()), (MIN_DATAGRAM, 32));
     let config = MemConfig::default().max_datagram(usize::MAX).entries(u32::MAX);
@@ -179,7 +179,7 @@ fn configurations_stay_within_bounds() {
 }
 
 #[test]
-fn every_port_talks_to_every_port_and_to_itself() {
+fn every_port_reaches_every_port_and_itself() {
     const PORTS: usize = 24;
     let hub = MemHub::new();
     let mut ports: Vec<_> = (0..PORTS).map(|_| hub.port(MemConfig::default())).collect();
@@ -211,7 +211,7 @@ fn every_port_talks_to_every_port_and_to_itself() {
 }
 
 #[test]
-fn a_loud_sender_does_not_keep_a_quiet_one_waiting() {
+fn a_busy_sender_does_not_delay_another_one() {
     let hub = MemHub::new();
     let [mut loud, mut quiet, mut bob] = [(); 3].map(|()| hub.port(MemConfig::default()));
     let to = bob.local_route();
@@ -228,7 +228,7 @@ fn a_loud_sender_does_not_keep_a_quiet_one_waiting() {
 }
 
 #[test]
-fn nobody_there_is_counted() {
+fn packets_to_missing_ports_are_counted_as_dropped() {
     let (mut alice, bob) = two_ports();
     let to = bob.local_route();
     send(&mut alice, MemRoute::new(u32::MAX), b"x");
@@ -242,7 +242,7 @@ fn nobody_there_is_counted() {
 }
 
 #[test]
-fn a_port_that_went_while_packets_were_staged_is_counted() {
+fn packets_staged_for_a_port_that_closes_are_counted_as_dropped() {
     let (mut alice, bob) = two_ports();
     let to = bob.local_route();
     let (_, tx) = alice.split();
@@ -254,7 +254,7 @@ fn a_port_that_went_while_packets_were_staged_is_counted() {
 }
 
 #[test]
-fn a_new_port_with_an_old_number_gets_only_what_is_sent_to_it() {
+fn a_new_port_with_an_old_number_receives_only_its_own_packets() {
     let hub = MemHub::new();
     let mut alice = hub.port(MemConfig::default());
     let bob = hub.port(MemConfig::default());
@@ -270,13 +270,13 @@ fn a_new_port_with_an_old_number_gets_only_what_is_sent_to_it() {
 }
 
 #[test]
-fn what_a_port_sent_arrives_after_it_is_gone_and_its_ring_goes_too() {
+fn packets_of_a_closed_port_arrive_and_its_ring_is_removed() {
     let hub = MemHub::new();
     let mut bob = hub.port(MemConfig::default());
     let to = bob.local_route();
     for round in 0..50 {
         let mut alice = hub.port(MemConfig::default());
-        assert_eq!(alice.local_route().number(), 2, "numbers are used again");
+        assert_eq!(alice.local_route().number(), 2, "numbers are reused");
         send(&mut alice, to, &[round]);
         let (_, tx) = alice.split();
         tx.push_bytes(&to, b"staged only");
@@ -300,7 +300,7 @@ fn routes_have_bytes_and_ports() {
 
 #[test]
 #[should_panic(expected = "the burst had 1 packets")]
-fn a_packet_that_was_not_received_cannot_be_read() {
+fn reading_a_packet_beyond_the_burst_panics() {
     let (mut alice, mut bob) = two_ports();
     send(&mut alice, bob.local_route(), b"x");
     let (rx, _) = bob.split();
@@ -308,7 +308,7 @@ fn a_packet_that_was_not_received_cannot_be_read() {
     let _ = rx.packet(1);
 }
 
-/// Echoes datagrams of all sizes between two threads, many under way, and checks every byte.
+/// Echoes datagrams of all sizes between two threads, with many in flight, and checks every byte.
 #[test]
 fn two_threads_exchange_datagrams_of_all_sizes() {
     const TOTAL: u64 = 200_000;
@@ -344,7 +344,7 @@ fn two_threads_exchange_datagrams_of_all_sizes() {
                 answered += 1;
             }
             while sent < TOTAL && sent - answered < 400 {
-                // Mostly small, as packets are; sometimes up to the largest.
+                // Mostly small, as in practice; sometimes up to the largest.
                 let bound = if random.below(16) == 0 { 4_096 } else { 256 };
                 let len = random.below(bound);
                 tx.push_bytes(&bobs, &datagram(sent, 8 + len as usize));
@@ -362,7 +362,7 @@ fn two_threads_exchange_datagrams_of_all_sizes() {
 }
 
 #[test]
-fn a_wait_ends_by_time_by_wake_and_by_packet() {
+fn a_wait_ends_with_a_timeout_a_wake_or_a_packet() {
     let (mut alice, mut bob) = two_ports();
     let start = Instant::now();
     bob.wait(Some(Duration::from_millis(20)));
@@ -395,8 +395,8 @@ fn a_wait_ends_by_time_by_wake_and_by_packet() {
     });
 }
 
-/// Two threads that sleep for every packet and are woken for every packet: a lost wake-up would leave
-/// both asleep until the time-out.
+/// Two threads sleep before every packet and are woken by every packet. A lost wake-up would leave
+/// both asleep until the timeout.
 #[test]
 fn no_wake_up_is_lost() {
     let (mut alice, mut bob) = two_ports();
@@ -419,7 +419,7 @@ fn no_wake_up_is_lost() {
                     send(own, peer, b"stop");
                     return turns;
                 }
-                // Let the other side get anywhere between looking and sleeping.
+                // Vary the delay, so that the packet arrives at any point between check and sleep.
                 for _ in 0..turns * 7 % 900 {
                     std::hint::spin_loop();
                 }
@@ -437,7 +437,7 @@ fn no_wake_up_is_lost() {
     });
 }
 
-/// As above for wakers, which say that something lies in a place that the port does not know.
+/// The same for wakers, which announce work that the port does not know of.
 #[test]
 fn no_call_of_a_waker_is_lost() {
     let (mut alice, _bob) = two_ports();
@@ -473,7 +473,7 @@ fn no_call_of_a_waker_is_lost() {
 }
 
 #[test]
-fn a_receiver_may_go_while_others_send() {
+fn a_receiver_may_close_while_others_send() {
     let hub = MemHub::new();
     let mut alice = hub.port(MemConfig::default());
     let (mut sent, mut received) = (0, 0);

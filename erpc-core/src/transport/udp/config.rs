@@ -1,4 +1,4 @@
-//! What a UDP transport can be told, and why it may refuse.
+//! Settings and errors of a UDP transport.
 
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::transport::MIN_DATAGRAM;
 
-/// Largest datagram there is, in bytes: what IPv4's 16-bit length leaves for the payload.
+/// Largest possible UDP payload, in bytes: the limit of IPv4's 16-bit length field.
 pub const MAX_DATAGRAM: usize = 65_507;
 
 /// Settings of a [`UdpTransport`](super::UdpTransport).
@@ -41,36 +41,37 @@ impl Default for UdpConfig {
 }
 
 impl UdpConfig {
-    /// The defaults: every interface, a port that the kernel picks, 4 MiB of buffers.
+    /// The defaults: all interfaces, a port chosen by the kernel, 4 MiB for each buffer.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The address to bind. Port 0 lets the kernel pick one.
+    /// The address to bind. With port 0 the kernel chooses a port.
     ///
-    /// Default `[::]:0`: every interface, IPv6 and IPv4 alike, or IPv4 alone on a host without IPv6.
-    /// Any other IPv6 address speaks IPv6 only.
+    /// Default `[::]:0`: all interfaces, IPv6 and IPv4, or IPv4 alone on a host without IPv6. A
+    /// socket on any other IPv6 address is IPv6-only.
     #[must_use]
     pub fn address(mut self, address: SocketAddr) -> Self {
         self.address = address;
         self
     }
 
-    /// Bytes of payload and bookkeeping that the kernel should queue for us while we are busy; default
-    /// 4 MiB.
+    /// Bytes of payload and bookkeeping that the kernel should queue while the endpoint is busy.
+    /// Default 4 MiB.
     ///
-    /// The kernel silently cuts this to `net.core.rmem_max` (212,992 on an untuned system) and doubles
-    /// what is left; [`UdpTransport::recv_buffer`](super::UdpTransport::recv_buffer) tells the result.
-    /// It bounds what peers may have in flight towards this endpoint, all together.
+    /// The kernel silently caps this at `net.core.rmem_max` (212,992 on an untuned system) and
+    /// doubles the result; [`UdpTransport::recv_buffer`](super::UdpTransport::recv_buffer) returns
+    /// it. It limits how much all peers together may have in flight to this endpoint.
     #[must_use]
     pub fn recv_buffer(mut self, bytes: usize) -> Self {
         self.recv_buffer = bytes;
         self
     }
 
-    /// Bytes that may wait for the network card, counted like `recv_buffer` and cut to
-    /// `net.core.wmem_max`; default 4 MiB. Too small, and bursts to a slow link are dropped here.
+    /// Bytes that may wait for the network card, counted like `recv_buffer` and capped at
+    /// `net.core.wmem_max`. Default 4 MiB. If it is too small, bursts to a slow link are dropped
+    /// here.
     #[must_use]
     pub fn send_buffer(mut self, bytes: usize) -> Self {
         self.send_buffer = bytes;
@@ -79,18 +80,18 @@ impl UdpConfig {
 
     /// Largest datagram to send or accept, in bytes: [`MIN_DATAGRAM`], 1,052, to 65,507.
     ///
-    /// Default: what fits the interface that is bound to, or 65,507 when bound to all of them. What a
-    /// session uses is the smaller of both ends and of the path between them.
+    /// Default: the payload that fits the MTU of the bound interface, or 65,507 when bound to all
+    /// interfaces. A session uses the smallest of both ends' limits and the path's.
     #[must_use]
     pub fn max_datagram(mut self, bytes: usize) -> Self {
         self.max_datagram = Some(bytes);
         self
     }
 
-    /// Whether runs of packets of one length to one peer may pass through the kernel as one piece
-    /// (`UDP_SEGMENT`, `UDP_GRO`); default yes, where the kernel can. On the wire they are the same
-    /// packets. The receiving side uses it only while runs come, so that single packets cost nothing
-    /// more; without it, a packet of a run costs as much as one alone.
+    /// Whether runs of packets of one length to one peer may pass through the kernel as one unit
+    /// (`UDP_SEGMENT`, `UDP_GRO`). Default yes, if the kernel supports it. The packets on the wire
+    /// are the same. The receiver enables it only while runs arrive, so that single packets cost
+    /// nothing extra. Without it, each packet of a run costs as much as a single one.
     #[must_use]
     pub fn offload(mut self, on: bool) -> Self {
         self.offload = on;
@@ -111,44 +112,44 @@ impl UdpConfig {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum UdpError {
-    /// Somebody has that port.
+    /// Another socket uses that port.
     AddressInUse {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
     },
     /// No interface of this host has that address.
     AddressNotAvailable {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
     },
     /// The port is reserved, or a policy forbids it.
     PermissionDenied {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
     },
     /// [`UdpConfig::max_datagram`] is out of bounds.
     DatagramSize {
-        /// What was asked for.
+        /// The requested size, in bytes.
         bytes: usize,
     },
     /// A group must have 1 to 256 members.
     GroupSize {
-        /// What was asked for.
+        /// The requested number of members.
         members: usize,
     },
-    /// Another refusal of the operating system.
+    /// Any other error of the operating system.
     Os {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the operating system said.
+        /// The error of the operating system.
         errno: Errno,
     },
 }
 
 impl UdpError {
-    /// What a failure of `bind` says.
+    /// The error for a failed `bind`.
     pub(super) fn from_bind(errno: Errno, address: SocketAddr) -> Self {
         match errno {
             Errno::ADDRINUSE => Self::AddressInUse { address },
@@ -165,7 +166,7 @@ impl fmt::Display for UdpError {
             Self::AddressInUse { address } => {
                 write!(
                     f,
-                    "{address} is in use; stop the process that has it (`ss -ulpn` names it) or pick another port"
+                    "{address} is in use; stop the process that uses it (`ss -ulpn` lists it) or choose another port"
                 )
             }
             Self::AddressNotAvailable { address } => {
@@ -178,17 +179,17 @@ impl fmt::Display for UdpError {
             Self::PermissionDenied { address } => {
                 write!(
                     f,
-                    "not allowed to bind {address}; ports below 1024 need CAP_NET_BIND_SERVICE, pick a higher one"
+                    "not allowed to bind {address}; ports below 1024 need CAP_NET_BIND_SERVICE, choose a higher one"
                 )
             }
             Self::DatagramSize { bytes } => {
                 write!(
                     f,
-                    "datagrams of {bytes} bytes; max_datagram takes {MIN_DATAGRAM} to {MAX_DATAGRAM}"
+                    "max_datagram is {bytes} bytes; it must be {MIN_DATAGRAM} to {MAX_DATAGRAM}"
                 )
             }
             Self::GroupSize { members } => {
-                write!(f, "a group of {members} sockets; it takes 1 to 256")
+                write!(f, "a group of {members} sockets; it must have 1 to 256")
             }
             Self::Os { doing, address, errno } => {
                 write!(f, "could not {doing} for {address}: {errno}")

@@ -1,34 +1,35 @@
-//! Which way packets leave this host, as its routing table has it.
+//! The way by which packets leave this host, from its routing table.
 
 use std::net::{IpAddr, SocketAddr};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recv, send, socket_with};
 
-/// Where packets to some peer go.
+/// Where packets to a peer leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Egress {
-    /// Back to this host: the peer's address is one of its own, whichever interface has it.
+    /// They stay on this host: the peer's address belongs to one of its interfaces.
     Local,
-    /// Out by the interface of this index.
+    /// Through the interface with this index.
     Interface(u32),
 }
 
-/// Lengths of the head of any netlink message (`struct nlmsghdr`), of a route in one (`struct rtmsg`), and of the head of each
-/// of its attributes (`struct rtattr`).
+/// Lengths in bytes of the header of a netlink message (`struct nlmsghdr`), of a route in one
+/// (`struct rtmsg`), and of the header of each route attribute (`struct rtattr`).
 const HEAD: usize = 16;
 const ROUTE: usize = 12;
 const ATTRIBUTE: usize = 4;
 
 impl Egress {
-    /// Asks for the way from `source`, an address of this host of the peer's family, to `peer`. Two system calls and a socket,
-    /// whatever the number of interfaces and addresses. `None` if there is no way, or the system does not tell.
+    /// Looks up the route from `source`, an address of this host in the peer's family, to `peer`.
+    /// Costs two system calls and a socket, whatever the number of interfaces and addresses. `None`
+    /// if there is no route, or the kernel does not answer.
     pub(super) fn find(source: IpAddr, peer: SocketAddr) -> Option<Self> {
         let kind = SocketType::DGRAM;
         let socket = socket_with(AddressFamily::NETLINK, kind, SocketFlags::CLOEXEC, None).ok()?;
         send(&socket, &request(source, peer), SendFlags::empty()).ok()?;
         let mut answer = [0; 1_024];
-        // It is there when `send` returns.
+        // The answer is queued when `send` returns.
         let (len, _) = recv(&socket, &mut answer, RecvFlags::DONTWAIT).ok()?;
         Self::parse(&answer[..len])
     }
@@ -54,7 +55,7 @@ impl Egress {
     }
 }
 
-/// `RTM_GETROUTE`.
+/// An `RTM_GETROUTE` message.
 fn request(source: IpAddr, peer: SocketAddr) -> Vec<u8> {
     let mut attributes = Vec::with_capacity(64);
     let mut add = |kind: u16, value: &[u8]| {
@@ -71,7 +72,7 @@ fn request(source: IpAddr, peer: SocketAddr) -> Vec<u8> {
     let (family, bits) = match peer {
         SocketAddr::V4(_) => (libc::AF_INET, 32),
         SocketAddr::V6(v6) => {
-            // A link-local address is one of a link.
+            // A link-local address is valid only on its link.
             if v6.scope_id() != 0 {
                 add(libc::RTA_OIF, &v6.scope_id().to_ne_bytes());
             }
@@ -83,7 +84,7 @@ fn request(source: IpAddr, peer: SocketAddr) -> Vec<u8> {
     message.extend(len.to_ne_bytes());
     message.extend(libc::RTM_GETROUTE.to_ne_bytes());
     message.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
-    // Sequence number and sender, which are not read; the route's head.
+    // Sequence number and sender, which are not read; then the route's header.
     message.extend([0; 8]);
     message.extend([family as u8, bits, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     message.extend(attributes);
@@ -99,20 +100,20 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_this_host_are_local_whichever_they_are() {
+    fn all_addresses_of_this_host_are_local() {
         for (source, peer) in
             [("127.0.0.1", "127.0.0.1:9"), ("127.0.0.1", "127.1.2.3:9"), ("::1", "[::1]:9")]
         {
             assert_eq!(find(source, peer), Some(Egress::Local), "{source} to {peer}");
         }
-        assert_eq!(find("192.0.2.1", "127.0.0.1:9"), None, "the source is nobody's");
+        assert_eq!(find("192.0.2.1", "127.0.0.1:9"), None, "no interface has the source address");
     }
 
     #[test]
-    fn an_answer_that_is_cut_off_anywhere_is_none_or_says_the_same() {
+    fn a_truncated_answer_gives_no_egress() {
         let mut answer = [0; HEAD + ROUTE + 16];
         answer[4..6].copy_from_slice(&libc::RTM_NEWROUTE.to_ne_bytes());
-        // An attribute of five bytes, which takes eight, then the interface.
+        // An attribute of five bytes, padded to eight, then the interface.
         let attributes = [[5_u16, libc::RTA_PREFSRC], [7, 0], [8, libc::RTA_OIF]];
         let bytes = attributes.iter().flatten().flat_map(|number| number.to_ne_bytes());
         answer[HEAD + ROUTE..].iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
@@ -122,7 +123,7 @@ mod tests {
         for len in 0..answer.len() {
             assert_eq!(Egress::parse(&answer[..len]), None, "{len} bytes");
         }
-        // An attribute shorter than its head.
+        // An attribute shorter than its header.
         answer[HEAD + ROUTE..][..2].copy_from_slice(&3_u16.to_ne_bytes());
         assert_eq!(Egress::parse(&answer), None);
         answer[4..6].copy_from_slice(&(libc::NLMSG_ERROR as u16).to_ne_bytes());

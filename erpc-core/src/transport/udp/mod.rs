@@ -1,4 +1,4 @@
-//! Kernel UDP: works everywhere, unprivileged, over IPv4 and IPv6.
+//! Kernel UDP: works on every host, without privileges, over IPv4 and IPv6.
 //!
 //! ```text
 //!   UdpTransport
@@ -7,9 +7,9 @@
 //!   +-- Poller  ppoll on socket and eventfd              poller.rs
 //! ```
 //!
-//! The system calls dominate: everything here serves to make few of them, and none that allocates.
-//! Several endpoints can share one port ([`UdpTransport::bind_group`]); the kernel then runs a small
-//! program that finds the endpoint by a packet's first byte.
+//! System calls dominate the cost: this code makes as few as possible, and allocates in none.
+//! Several endpoints can share one port ([`UdpTransport::bind_group`]); the kernel then runs a
+//! small program that selects the endpoint by a packet's first byte.
 
 mod config;
 mod egress;

@@ -1,4 +1,4 @@
-//! What the kernel tells of network interfaces.
+//! Information from the kernel about network interfaces.
 
 use std::mem::zeroed;
 use std::net::IpAddr;
@@ -11,11 +11,12 @@ use super::route::Name;
 
 /// A network interface of this host.
 pub(super) struct Nic {
-    /// A request about it, its name filled in.
+    /// An ioctl request with the interface's name filled in.
     request: libc::ifreq,
 }
 
-/// The head of the kernel's answer to `ETHTOOL_GSET` (`struct ethtool_cmd`), and as much more as it writes.
+/// The kernel's answer to `ETHTOOL_GSET` (`struct ethtool_cmd`): its first fields, padded to the
+/// full size that the kernel writes.
 #[repr(C)]
 struct LinkSettings {
     command: u32,
@@ -29,14 +30,14 @@ struct LinkSettings {
 
 const _: () = assert!(size_of::<LinkSettings>() == 44);
 
-/// The command, as `linux/ethtool.h` has it. Answered by every kernel and to every user.
+/// The command from `linux/ethtool.h`. Every kernel answers it, to every user.
 const ETHTOOL_GSET: u32 = 1;
 
 impl Nic {
-    /// The interface that has the address `ip`.
+    /// The interface with the address `ip`.
     pub(super) fn with_address(ip: IpAddr) -> Option<Self> {
         let mut list: *mut libc::ifaddrs = null_mut();
-        // SAFETY: the call writes the list's head to a pointer of ours.
+        // SAFETY: the call writes the list's head to `list`, which outlives it.
         if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
             return None;
         }
@@ -50,17 +51,18 @@ impl Nic {
             }
             at = entry.ifa_next;
         }
-        // SAFETY: the list came from `getifaddrs` and nothing refers to it any more.
+        // SAFETY: the list came from `getifaddrs`, and no reference into it is used afterwards:
+        // `named` copies the name.
         unsafe { libc::freeifaddrs(list) };
         found
     }
 
-    /// The interface of this `index`. `fd` is any socket.
+    /// The interface with this `index`. `fd` is any socket.
     pub(super) fn with_index(index: u32, fd: BorrowedFd<'_>) -> Option<Self> {
         let name = index_to_name_inlined(fd, index).ok()?;
         // SAFETY: zero is a valid value of every field.
         let mut request: libc::ifreq = unsafe { zeroed() };
-        // The last byte remains 0.
+        // The last byte remains 0 and terminates the name.
         let to = request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut();
         to.zip(name.as_bytes()).for_each(|(to, byte)| *to = *byte as libc::c_char);
         Some(Self { request })
@@ -69,12 +71,13 @@ impl Nic {
     fn named(entry: &libc::ifaddrs) -> Self {
         // SAFETY: zero is a valid value of every field.
         let mut request: libc::ifreq = unsafe { zeroed() };
-        // SAFETY: both names are NUL-terminated within IFNAMSIZ bytes: the kernel's own, and zeroes.
+        // SAFETY: the source is the kernel's NUL-terminated name, and the copy writes at most
+        // IFNAMSIZ - 1 bytes to a zeroed array of IFNAMSIZ bytes.
         unsafe { libc::strncpy(request.ifr_name.as_mut_ptr(), entry.ifa_name, libc::IFNAMSIZ - 1) };
         Self { request }
     }
 
-    /// Its MTU, in bytes, headers included. `fd` is any socket.
+    /// The interface's MTU in bytes, headers included. `fd` is any socket.
     pub(super) fn mtu(mut self, fd: BorrowedFd<'_>) -> Option<usize> {
         let request = &raw mut self.request;
         // SAFETY: SIOCGIFMTU reads the name of an `ifreq` and writes its `ifru_mtu`.
@@ -85,17 +88,18 @@ impl Nic {
         usize::try_from(unsafe { self.request.ifr_ifru.ifru_mtu }).ok()
     }
 
-    /// What its link carries, in bytes per second; `None` if there is no link, or its driver does not
-    /// tell. `fd` is any socket: unlike the files below `/sys/class/net`, it is surely of the same network
-    /// namespace.
+    /// The rate of the interface's link, in bytes per second. `None` if there is no link, or the
+    /// driver does not report a rate. `fd` is any socket: unlike the files below `/sys/class/net`,
+    /// it is certain to be in the right network namespace.
     pub(super) fn link_rate(mut self, fd: BorrowedFd<'_>) -> Option<u64> {
         // SAFETY: zero is a valid value of every field.
         let mut settings: LinkSettings = unsafe { zeroed() };
         settings.command = ETHTOOL_GSET;
         self.request.ifr_ifru.ifru_data = (&raw mut settings).cast();
         let request = &raw mut self.request;
-        // SAFETY: SIOCETHTOOL reads the name of an `ifreq` and the command that its `ifru_data` points to,
-        // which is ours and has the size of what the kernel writes in answer to this one.
+        // SAFETY: SIOCETHTOOL reads the name of an `ifreq` and the command that its `ifru_data`
+        // points to. That is `settings`, which outlives the call and has the size that the kernel
+        // writes for this command.
         if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCETHTOOL as _, request) } != 0 {
             return None;
         }
@@ -103,15 +107,17 @@ impl Nic {
     }
 }
 
-/// A speed in megabits per second as drivers tell it, in bytes per second. They say 0 or all ones, of 16 bits or of 32, if they
-/// do not know, and those of tunnels 10: no link of today is that slow.
+/// Converts a driver's speed in megabits per second to bytes per second. Drivers report an unknown
+/// speed as 0 or as all ones, in 16 or in 32 bits; tunnel drivers report 10. No current link is
+/// that slow.
 fn byte_rate(speed: u32) -> Option<u64> {
     let known = (100..u32::MAX).contains(&speed) && speed != u32::from(u16::MAX);
     known.then_some(u64::from(speed) * (1_000_000 / 8))
 }
 
 fn has_address(entry: &libc::ifaddrs, ip: IpAddr) -> bool {
-    // SAFETY: an entry's address is null or a socket address of its family.
+    // SAFETY: an entry's address is null or points to a socket address of its family, valid while
+    // the list exists.
     let Some(address) = (unsafe { entry.ifa_addr.as_ref() }) else {
         return false;
     };
@@ -121,7 +127,8 @@ fn has_address(entry: &libc::ifaddrs, ip: IpAddr) -> bool {
         _ => return false,
     };
     let mut name = Name::EMPTY;
-    // SAFETY: the family says that the address has `size` bytes; a name has room for either family.
+    // SAFETY: the family guarantees that the address has `size` bytes; a name has room for either
+    // family.
     unsafe { entry.ifa_addr.cast::<u8>().copy_to_nonoverlapping(name.as_mut_ptr().cast(), size) };
     name.route().socket_addr().ip() == ip.to_canonical()
 }
@@ -131,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speeds_that_nobody_knows_are_no_rates() {
+    fn unknown_speeds_are_not_rates() {
         assert_eq!(byte_rate(100), Some(12_500_000));
         assert_eq!(byte_rate(10_000), Some(1_250_000_000));
         assert_eq!(byte_rate(800_000), Some(100_000_000_000));

@@ -1,4 +1,4 @@
-//! The way to a peer: how large a datagram may be, and how fast the link is.
+//! The path to a peer: its largest datagram, and the rate of the local link.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -18,17 +18,17 @@ use crate::transport::{Link, MIN_DATAGRAM, Path, Route};
 
 const IPV4_AND_UDP: usize = 20 + 8;
 const IPV6_AND_UDP: usize = 40 + 8;
-/// What to assume of a path that the kernel tells nothing about.
+/// The MTU to assume for a path when the kernel reports none, in bytes.
 const ETHERNET: usize = 1_500;
 
-/// The part of `mtu` that is left for a datagram's payload. Extension headers and IP options, which
-/// this transport does not ask for, are not counted.
+/// The largest UDP payload for `mtu`, in bytes. Extension headers and IP options are not counted;
+/// this transport uses none.
 fn payload(mtu: usize, v4: bool) -> usize {
     mtu.saturating_sub(if v4 { IPV4_AND_UDP } else { IPV6_AND_UDP }).min(MAX_DATAGRAM)
 }
 
-/// Largest datagram that `socket` may send or receive: what its interface carries, or any that exists
-/// if it is bound to all interfaces.
+/// Largest datagram that `socket` may send or receive, in bytes: the limit of its interface, or the
+/// largest possible one if it is bound to all interfaces.
 pub(super) fn largest(socket: &UdpSocket) -> usize {
     let ip = socket.address().ip();
     if ip.is_unspecified() {
@@ -40,7 +40,7 @@ pub(super) fn largest(socket: &UdpSocket) -> usize {
     }
 }
 
-/// Finds the paths of one endpoint, and remembers those that it has found lately.
+/// Finds the paths of one endpoint, and caches recent ones.
 pub(super) struct Paths {
     local: SocketAddr,
     max_datagram: usize,
@@ -49,19 +49,19 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// For a socket that is bound to `local` and sends no more than `max_datagram` bytes.
+    /// For a socket bound to `local` that sends datagrams of at most `max_datagram` bytes.
     pub(super) fn new(local: SocketAddr, max_datagram: usize) -> Self {
         Self { local, max_datagram, links: Links::default(), recent: Recent::default() }
     }
 
-    /// Whether [`Self::to`] remembers the path to `peer`.
+    /// Whether [`Self::to`] has the path to `peer` in its cache.
     pub(super) fn knows(&self, now: Instant, peer: &UdpRoute) -> bool {
         self.recent.path(now, peer).is_some()
     }
 
-    /// The path to `peer`: the route's MTU, less whatever path MTU discovery has learned, and the rate of
-    /// the interface that the route uses, if that does not lead back to this host. What was found is believed for a second, for
-    /// all ports of the peer.
+    /// The path to `peer`: the route's MTU, reduced by path MTU discovery, and the rate of the
+    /// interface that the route uses, unless the peer is on this host. Results are cached for a
+    /// second, for all ports of the peer.
     pub(super) fn to(&mut self, now: Instant, peer: &UdpRoute) -> Path {
         if let Some(path) = self.recent.path(now, peer) {
             return path;
@@ -71,7 +71,7 @@ impl Paths {
         path
     }
 
-    /// Asks with a socket of its own, connected for the purpose; nothing is sent. Takes some 9 us.
+    /// Asks through a temporary connected socket; nothing is sent. Takes about 9 us.
     fn find(&mut self, peer: SocketAddr) -> Path {
         let probe = connected(self.local.ip(), peer).ok();
         let mtu = probe.as_ref().and_then(|probe| mtu(probe, peer)).unwrap_or(ETHERNET);
@@ -95,19 +95,20 @@ impl Paths {
     }
 }
 
-/// How long a path and a link's rate are believed, in nanoseconds: routes change, links negotiate their rate anew, and of many
-/// sessions that open at once not each need ask.
+/// How long a path and a link's rate are cached, in ns. Routes change and links renegotiate their
+/// rate; but when many sessions open together, not each of them should ask.
 const BELIEVED: u64 = 1_000_000_000;
 
-/// Paths that were found lately, each at the place that its peer's address says: the newest of those that share one.
+/// Recently found paths, one per slot. The slot follows from the peer's address; a newer path
+/// replaces an older one.
 struct Recent(Box<[Option<Found>; PLACES]>);
 
-/// 16 KiB.
+/// Slots of the cache, 16 KiB in all.
 const PLACES: usize = 256;
 
 #[derive(Clone, Copy)]
 struct Found {
-    /// The peer, port 0.
+    /// The peer, with port 0.
     peer: UdpRoute,
     at: Instant,
     path: Path,
@@ -121,7 +122,8 @@ impl Default for Recent {
 
 impl Recent {
     fn place(peer: &UdpRoute) -> usize {
-        // Two addresses that share a place make the server ask for both, and it asks for few in a turn.
+        // Two peers that share a slot evict each other, so each is looked up again. The number of
+        // lookups per turn is limited.
         let spread = peer.host_bits().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (spread >> 32) as usize % PLACES
     }
@@ -137,8 +139,8 @@ impl Recent {
     }
 }
 
-/// The rate of the link that was last asked about, for most hosts use one. To ask takes a lock that all of the kernel's
-/// network settings share, and some drivers ask their card.
+/// The rate of the last link asked for; most hosts use only one. Asking takes a lock that is shared
+/// by all network settings of the kernel, and some drivers query their card.
 #[derive(Default)]
 struct Links {
     last: Option<(u32, Instant, Option<u64>)>,
@@ -157,12 +159,12 @@ impl Links {
     }
 }
 
-/// A socket whose packets would go from `local` to `peer`.
+/// A socket connected to `peer`, bound to `local` if that has the peer's family.
 fn connected(local: IpAddr, peer: SocketAddr) -> Result<Socket, Errno> {
     let domain = Domain::for_address(peer);
     let socket =
         Socket::new(domain, Type::DGRAM, Some(Protocol::UDP)).map_err(|error| errno(&error))?;
-    // The route may depend on where the packets come from.
+    // The route may depend on the source address.
     if !local.is_unspecified() && local.is_ipv4() == peer.is_ipv4() {
         let any_port = SockAddr::from(SocketAddr::new(local, 0));
         socket.bind(&any_port).map_err(|error| errno(&error))?;
@@ -181,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_believed_for_a_second_and_for_all_ports_of_its_peer() {
+    fn a_path_is_cached_for_a_second_and_for_all_ports_of_its_peer() {
         let (mut recent, now) = (Recent::default(), Instant::from_nanos(5_000_000_000));
         let route = |text: &str| UdpRoute::from(text.parse::<SocketAddr>().unwrap());
         let (peer, path) = (route("10.0.0.1:7"), Path { datagram: 1_472, link: Link::Unknown });
@@ -193,7 +195,7 @@ mod tests {
         for other in ["10.0.0.2:7", "[2001:db8::1]:7", "[::ffff:10.0.1.1]:7"] {
             assert_eq!(recent.path(now, &route(other)), None, "{other}");
         }
-        // As many peers as there are take no more places.
+        // More peers than slots do not grow the cache.
         for last in 0..=255 {
             for third in 0..8 {
                 recent.remember(now, &route(&format!("10.0.{third}.{last}:7")), path);
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_that_a_link_has_negotiated_anew_is_seen_a_second_later() {
+    fn a_renegotiated_link_rate_is_seen_a_second_later() {
         let (mut links, start) = (Links::default(), Instant::from_nanos(5_000_000_000));
         let mut at = |nanos, index, rate| links.rate(index, start.plus_nanos(nanos), || rate);
         assert_eq!(at(0, 2, Some(10)), Some(10));
@@ -211,7 +213,7 @@ mod tests {
         assert_eq!(at(BELIEVED, 2, Some(1)), Some(1));
         assert_eq!(at(BELIEVED, 3, Some(25)), Some(25), "another link");
         assert_eq!(at(BELIEVED, 2, None), None);
-        assert_eq!(at(2 * BELIEVED - 1, 2, Some(1)), None, "nor does who does not know");
+        assert_eq!(at(2 * BELIEVED - 1, 2, Some(1)), None, "an unknown rate is cached, too");
         assert_eq!(at(2 * BELIEVED, 2, Some(1)), Some(1));
     }
 }

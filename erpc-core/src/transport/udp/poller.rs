@@ -1,4 +1,4 @@
-//! Sleeping until there is something to do, and being woken.
+//! Lets an endpoint's thread sleep, and wakes it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::transport::Waker;
 const IDLE: u8 = 0;
 /// The owner sleeps, or is about to: a waker must write the eventfd.
 const ASLEEP: u8 = 1;
-/// A waker was used since the last sleep; the next sleep ends at once.
+/// A waker was used since the last sleep; the next sleep ends immediately.
 const CALLED: u8 = 2;
 
-/// Lets the thread of an endpoint sleep until its socket is readable or a waker is used.
+/// Lets an endpoint's thread sleep until its socket is readable or a waker is used.
 pub(super) struct Poller {
     bell: Arc<Bell>,
 }
@@ -33,7 +33,7 @@ impl Poller {
         Ok(Self { bell: Arc::new(Bell { state: AtomicU8::new(IDLE), event }) })
     }
 
-    /// A waker. It costs one atomic exchange while the owner is awake, and a system call if not.
+    /// A waker. Costs one atomic exchange while the owner is awake, a system call while it sleeps.
     pub(super) fn waker(&self) -> Waker {
         let bell = Arc::clone(&self.bell);
         Waker::new(move || bell.ring())
@@ -49,36 +49,36 @@ impl Poller {
             PollFd::from_borrowed_fd(socket, PollFlags::IN),
             PollFd::from_borrowed_fd(self.event(), PollFlags::IN),
         ];
-        // A signal may end it early, like anything else.
+        // A signal may end it early; callers expect that.
         let _ = poll(&mut fds, timeout.as_ref());
         let rung = !fds[1].revents().is_empty();
         self.end_sleep(rung);
     }
 
-    /// What a call makes readable while the owner sleeps.
+    /// The eventfd, which wakers make readable while the owner sleeps.
     pub(super) fn event(&self) -> BorrowedFd<'_> {
         self.bell.event.as_fd()
     }
 
-    /// Begins a sleep; false if there was a call since the last one. From here on, callers write the
-    /// eventfd; a call that came earlier is found in the state.
+    /// Begins a sleep; false if a waker was used since the last one. From here on, wakers write the
+    /// eventfd; an earlier wake is found in the state.
     pub(super) fn begin_sleep(&self) -> bool {
         let state = &self.bell.state;
         let slept =
             state.compare_exchange(IDLE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if !slept {
-            // An exchange, not a store: it makes what the last caller did visible here.
+            // An exchange, not a store: it makes the last waker's earlier writes visible here.
             state.swap(IDLE, Ordering::AcqRel);
         }
         slept
     }
 
-    /// Ends a sleep. `rung`: the event was seen to be readable.
+    /// Ends a sleep. `rung`: the eventfd was readable.
     pub(super) fn end_sleep(&self, rung: bool) {
         self.bell.state.swap(IDLE, Ordering::AcqRel);
         if rung {
-            // Emptied, so that one call ends one sleep. A caller that is late with its write ends one
-            // more, which is allowed.
+            // Reset, so that one wake ends one sleep. A waker that writes late ends one more sleep,
+            // which is allowed.
             let _ = rustix::io::read(&self.bell.event, &mut [0_u8; 8]);
         }
     }
@@ -87,7 +87,7 @@ impl Poller {
 impl Bell {
     fn ring(&self) {
         if self.state.swap(CALLED, Ordering::AcqRel) == ASLEEP {
-            // Can only fail if 2^64 - 2 calls are waiting, and then the sleeper wakes anyway.
+            // Fails only if 2^64 - 2 wakes are pending, and then the sleeper wakes anyway.
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
     }

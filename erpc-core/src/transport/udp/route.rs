@@ -1,4 +1,4 @@
-//! Addresses: as the protocol compares them and as the kernel reads them.
+//! Addresses, in the protocol's form and in the kernel's.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -8,9 +8,9 @@ use crate::transport::Route;
 
 /// A UDP address in three words: cheap to copy, compare and hash.
 ///
-/// IPv4 addresses are kept IPv4-mapped, so that a peer has one route whichever family of socket it was
-/// seen through. Flow labels are ignored, scope ids are kept for link-local addresses only, where they
-/// mean something.
+/// IPv4 addresses are stored IPv4-mapped, so that a peer has one route, whichever family of socket
+/// received its packets. Flow labels are ignored. Scope ids are kept for link-local addresses only;
+/// other addresses do not need them.
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -27,17 +27,17 @@ use crate::transport::Route;
 pub struct UdpRoute {
     /// The address's bytes in network order, read as two native words.
     ip: [u64; 2],
-    /// Port in the low 16 bits, scope id in the high 32.
+    /// Port in the low 16 bits, scope id in the high 32 bits.
     port_and_scope: u64,
 }
 
 const _: () = assert!(size_of::<UdpRoute>() == 24);
 
-/// Bytes 8 to 12 of an IPv4-mapped address.
+/// Bytes 8 to 11 of an IPv4-mapped address.
 const MAPPED: [u8; 4] = [0, 0, 0xff, 0xff];
 
 impl UdpRoute {
-    /// The address, IPv4 if it is one.
+    /// The address; IPv4 if the route is IPv4-mapped.
     #[must_use]
     pub fn socket_addr(&self) -> SocketAddr {
         match self.ip().to_canonical() {
@@ -46,7 +46,7 @@ impl UdpRoute {
         }
     }
 
-    /// The IPv4 address in network order, if it is one.
+    /// The IPv4 address in network order, `None` for an IPv6 route.
     #[inline]
     fn v4(self) -> Option<u32> {
         let [a, b, c, d, w, x, y, z] = self.ip[1].to_ne_bytes();
@@ -87,7 +87,7 @@ impl UdpRoute {
         Self { port_and_scope: u64::from(scope) << 32 | route.port_and_scope, ..route }
     }
 
-    /// The address without its port, in 64 bits.
+    /// A hash of the address without its port.
     pub(super) fn host_bits(&self) -> u64 {
         self.ip[0] ^ self.ip[1].rotate_left(32) ^ u64::from(self.scope())
     }
@@ -113,9 +113,11 @@ impl Route for UdpRoute {
         self.port_and_scope as u16
     }
 
-    /// An IPv4 address, the first 64 bits of an IPv6 address, or the last of a link-local one.
+    /// The IPv4 address, the first 64 bits of an IPv6 address, or the last 64 bits of a link-local
+    /// one.
     fn host(&self) -> u64 {
-        // The words of IPv4 addresses differ from the first words of IPv6 addresses in use.
+        // The second word of a mapped IPv4 address differs from the first word of any IPv6 address
+        // in use.
         if self.ip[0] == 0 || self.is_link_local() { self.ip[1] } else { self.ip[0] }
     }
 }
@@ -147,20 +149,20 @@ impl fmt::Debug for UdpRoute {
     }
 }
 
-/// Which addresses a socket speaks.
+/// The address family of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Family {
     V4,
-    /// Also IPv4, as mapped addresses, if bound to the unspecified address.
+    /// Also IPv4, as mapped addresses, if the socket is bound to the unspecified address.
     V6,
 }
 
-/// A socket address as the kernel reads and writes it: `sockaddr_in6`, or `sockaddr_in` in its front.
+/// A socket address in the kernel's form: a `sockaddr_in6`, or a `sockaddr_in` at its start.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(super) struct Name(libc::sockaddr_in6);
 
-// An IPv4 name is written through the fields of an IPv6 one, without a union.
+// An IPv4 name is written through the fields of an IPv6 name, without a union.
 const _: () = {
     assert!(offset_of!(libc::sockaddr_in, sin_port) == offset_of!(libc::sockaddr_in6, sin6_port));
     assert!(
@@ -170,7 +172,7 @@ const _: () = {
 };
 
 impl Name {
-    /// Bytes the kernel may write.
+    /// Number of bytes that the kernel may write.
     pub(super) const CAPACITY: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
 
     pub(super) const EMPTY: Self = Self(libc::sockaddr_in6 {
@@ -201,7 +203,7 @@ impl Name {
         Some(name)
     }
 
-    /// The route that the kernel wrote here.
+    /// The route of the name that the kernel wrote.
     #[inline]
     pub(super) fn route(&self) -> UdpRoute {
         let port = u16::from_be(self.0.sin6_port);
@@ -212,7 +214,7 @@ impl Name {
         }
     }
 
-    /// Bytes of it that count.
+    /// Length of the name in bytes, which depends on its family.
     #[inline]
     pub(super) fn len(&self) -> libc::socklen_t {
         if self.0.sin6_family == libc::AF_INET as libc::sa_family_t {
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_survive_both_conversions() {
+    fn addresses_are_unchanged_by_both_conversions() {
         for text in [
             "10.0.0.7:31850",
             "0.0.0.0:0",
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_tell_routes_apart() {
+    fn different_routes_have_different_bytes() {
         let bytes = |route: UdpRoute| {
             let mut out = [0; 32];
             let len = route.to_bytes(&mut out);
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_replaced_alone() {
+    fn with_port_changes_only_the_port() {
         let moved = route("[fe80::1%7]:5").with_port(65_535);
         assert_eq!((moved, moved.port()), (route("[fe80::1%7]:65535"), 65_535));
     }

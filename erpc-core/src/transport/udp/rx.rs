@@ -1,19 +1,19 @@
 //! Receiving in bursts.
 //!
-//! Three ways lead to the kernel, and what is cheapest depends on how many packets are there:
+//! There are three ways to receive. Which one is cheapest depends on how many packets are queued:
 //!
-//! * One call for one datagram, without ancillary data. An empty poll costs the least this way.
-//! * One call for many. With a single packet there it costs half as much again.
-//! * Runs of packets from one peer, coalesced by the kernel (`UDP_GRO`) into one datagram that passes
-//!   through its stack once. Ten times the rate under load; but their length comes as ancillary data,
-//!   which makes every single packet dearer.
+//! - One call for one datagram, without ancillary data. This is the cheapest empty poll.
+//! - One call for many datagrams. With a single packet queued it costs half as much again.
+//! - Runs of packets from one peer, coalesced by the kernel (`UDP_GRO`) into one datagram that
+//!   passes through its stack once. This gives ten times the rate under load, but the packet length
+//!   arrives as ancillary data, which makes every single packet more expensive.
 //!
-//! Marks of congested switches (ECN) are ancillary data, too. An endpoint that asks for them has no use for
-//! the cheapest way: a single packet then costs what one costs while the kernel coalesces.
+//! Marks of congested switches (ECN) are ancillary data, too. An endpoint that enables them cannot
+//! use the cheapest way: a single packet then always costs as much as with coalescing.
 //!
-//! The queue watches its *runs*, the packets from one empty poll to the next, and expects the next run
-//! to be like the last. Coalesced packets are handed out like any others, a burst at a time, without
-//! asking the kernel again.
+//! The queue counts its *runs*, the packets between two empty polls, and expects the next run to be
+//! like the last. Coalesced packets are handed out like others, a burst at a time, without further
+//! system calls.
 
 use std::sync::Arc;
 
@@ -30,74 +30,74 @@ use crate::transport::{MAX_BURST, RxPacket, RxQueue};
 pub struct UdpRx {
     socket: Arc<UdpSocket>,
     /// `MAX_BURST` buffers of `stride` bytes. Fresh zeroed memory, so that pages which no datagram
-    /// reached take no space.
+    /// has reached use no memory.
     buffers: Box<[u8]>,
     stride: usize,
     max_datagram: usize,
     names: [Name; MAX_BURST],
     controls: [Controls; MAX_BURST],
-    /// Bytes of `controls[_]` that the kernel may write; 0 if it has nothing to tell.
+    /// Bytes of `controls[_]` that the kernel may write; 0 if no ancillary data is enabled.
     control_len: usize,
     vectors: Vectors,
     headers: Headers,
-    /// What the last system call delivered, and how far it was handed out.
+    /// Datagrams of the last system call, and how far each was handed out.
     datagrams: [Datagram; MAX_BURST],
-    /// Which of them came marked.
+    /// Which of these datagrams were marked.
     marks: [bool; MAX_BURST],
     received: usize,
     next: usize,
-    /// This burst's system call found less than it asked for.
+    /// Whether this burst's system call returned fewer datagrams than requested.
     emptied: bool,
     /// The burst that is lent out.
     packets: [Packet; MAX_BURST],
     count: usize,
-    /// In a group: the way to the other members.
+    /// Set in a group: access to the other members.
     member: Option<Member>,
-    /// The burst is of strays that other members have passed on.
+    /// Whether the burst consists of strays from other members.
     strays: bool,
-    /// Datagrams and packets since the last empty poll.
+    /// Number of datagrams since the last empty poll, and of packets in them.
     run: u32,
     run_packets: u32,
-    /// The last run had several datagrams.
+    /// Whether to request many datagrams: this or the last run has several.
     expect_many: bool,
-    /// The kernel coalesces.
+    /// Whether the kernel coalesces.
     coalescing: bool,
-    /// The kernel tells marks.
+    /// Whether the kernel reports marks.
     ecn: bool,
-    /// Runs of a single packet, one after the other.
+    /// Number of consecutive runs with a single packet.
     singles: u32,
     counters: RxCounters,
 }
 
-/// The mark of a congested switch (RFC 3168), in the low bits of the traffic class. Other values of the two
-/// bits say whether the sender takes notice of marks.
+/// The mark of a congested switch (RFC 3168), in the low two bits of the traffic class. Other
+/// values say whether the sender's transport is ECN-capable.
 const CE: u8 = 0b11;
-/// A run of this many packets is worth coalescing.
+/// Coalescing starts after a run of this many packets.
 const COALESCE_FROM: u32 = 4;
-/// After so many runs of a single packet it no longer is.
+/// Coalescing stops after this many consecutive runs of a single packet.
 const SINGLES: u32 = 64;
 
-/// What was counted.
+/// Counters since the queue was created.
 #[derive(Clone, Copy, Default)]
 pub(super) struct RxCounters {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     pub(super) truncated: u64,
-    /// Strays that their member had no room for.
+    /// Strays lost because their member's inbox was full.
     pub(super) overflow: u64,
 }
 
-/// A datagram in its buffer, or a run of packets that the kernel coalesced.
+/// A datagram in its buffer: one packet, or a run that the kernel coalesced.
 #[derive(Clone, Copy, Default)]
 struct Datagram {
-    /// Bytes not yet handed out lie from `at` to `len`.
+    /// The bytes from `at` to `len` are not yet handed out.
     at: u32,
     len: u32,
-    /// Length of each packet but the last; `len` if there is only one.
+    /// Length in bytes of each packet except the last; `len` if there is only one.
     segment: u32,
 }
 
-/// A packet: `len` bytes at `at` of all buffers.
+/// A packet: `len` bytes at offset `at` in `buffers`. `name` is its index in `names` and `marks`.
 #[derive(Clone, Copy, Default)]
 struct Packet {
     at: u32,
@@ -108,15 +108,16 @@ struct Packet {
 /// I/O vectors, one per header.
 struct Vectors(Box<[libc::iovec]>);
 
-// SAFETY: as for `Headers`: the pointers are written right before each call and never read between.
+// SAFETY: as for `Headers`: the kernel reads the pointers only in a receive call, and `prepare`
+// sets them before each such call.
 unsafe impl Send for Vectors {}
 
 impl UdpRx {
     pub(super) fn new(socket: Arc<UdpSocket>, max_datagram: usize, member: Option<Member>) -> Self {
-        // A coalesced run may have any length.
+        // A coalesced run may be as long as any datagram.
         let stride = if socket.offload() { MAX_DATAGRAM } else { max_datagram };
-        // An odd number of cache lines: at powers of two, all buffers would compete for the same few
-        // sets of every cache.
+        // An odd number of cache lines: with powers of two, all buffers would compete for the same
+        // few sets of every cache.
         let stride = stride.next_multiple_of(64) | 64;
         let vector = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         Self {
@@ -148,7 +149,7 @@ impl UdpRx {
         }
     }
 
-    /// Whether packets are here that no burst has handed out yet.
+    /// Whether there are received packets that no burst has handed out.
     pub(super) fn has_pending(&self) -> bool {
         self.next < self.received || self.member.as_ref().is_some_and(Member::has_pending)
     }
@@ -162,7 +163,7 @@ impl UdpRx {
         self.counters
     }
 
-    /// Makes the kernel tell marks. Those of packets that wait already are told, too.
+    /// Makes the kernel report marks, also those of packets that are already queued.
     pub(super) fn enable_ecn(&mut self) -> Result<(), Errno> {
         self.socket.enable_ecn()?;
         self.ecn = true;
@@ -170,7 +171,7 @@ impl UdpRx {
         Ok(())
     }
 
-    /// Makes the kernel coalesce, or not, if it obeys.
+    /// Makes the kernel coalesce, or stop. Has no effect if the kernel refuses.
     fn coalesce(&mut self, on: bool) {
         if self.socket.coalesce(on) {
             self.coalescing = on;
@@ -182,13 +183,14 @@ impl UdpRx {
         self.control_len = Controls::bytes(usize::from(self.coalescing) + usize::from(self.ecn));
     }
 
-    /// Receives one datagram, the cheapest way. Every error but "nothing there" is a report about some
-    /// earlier packet of ours and passes with the call.
+    /// Receives one datagram in the cheapest way. Every error except "nothing queued" reports an
+    /// earlier packet sent by this socket, and is cleared by the call.
     #[inline]
     fn receive_one(&mut self) -> usize {
         if self.control_len > 0 {
             self.prepare(1);
-            // SAFETY: `prepare` has pointed the first header to our buffers.
+            // SAFETY: `prepare` has pointed the first header to `buffers`, `names` and `controls`,
+            // with their lengths.
             return match unsafe { self.headers.receive_first(self.socket.fd()) } {
                 Ok(len) => {
                     self.accept(0, len);
@@ -213,7 +215,8 @@ impl UdpRx {
     /// Receives up to [`MAX_BURST`] datagrams.
     fn receive_many(&mut self) -> usize {
         self.prepare(MAX_BURST);
-        // SAFETY: `prepare` has pointed all headers to our buffers.
+        // SAFETY: `prepare` has pointed all headers to `buffers`, `names` and `controls`, with
+        // their lengths.
         let received = unsafe { self.headers.receive(self.socket.fd(), MAX_BURST) }.unwrap_or(0);
         for index in 0..received {
             self.accept(index, self.headers.get(index).msg_len as usize);
@@ -221,7 +224,7 @@ impl UdpRx {
         received
     }
 
-    /// Points the first `count` headers to where datagrams shall go.
+    /// Points the first `count` headers to their buffers, names and controls.
     #[inline]
     fn prepare(&mut self, count: usize) {
         let control_len = self.control_len;
@@ -246,7 +249,7 @@ impl UdpRx {
         }
     }
 
-    /// Notes that header `index` has received `len` bytes.
+    /// Records that header `index` has received `len` bytes.
     #[inline]
     fn accept(&mut self, index: usize, len: usize) {
         let header = &self.headers.get(index).msg_hdr;
@@ -257,13 +260,13 @@ impl UdpRx {
         if self.ecn {
             self.marks[index] = self.controls[index].traffic_class(header) & CE == CE;
         }
-        // What the kernel cut off counts towards the length, so that it is seen to be too long.
+        // A truncated datagram gets a length above `stride`, so that `hand_out` drops it.
         let cut = header.msg_flags & libc::MSG_TRUNC != 0;
         let len = if cut { self.stride + 1 } else { len };
         self.datagrams[index] = Datagram { at: 0, len: len as u32, segment: segment as u32 };
     }
 
-    /// Lends out what other members have passed on.
+    /// Lends out packets that other members have passed on.
     #[cold]
     fn hand_out_strays(&mut self) -> usize {
         let Some(member) = &mut self.member else { return 0 };
@@ -274,7 +277,7 @@ impl UdpRx {
         self.count
     }
 
-    /// An empty poll ends a run: decides how to go on.
+    /// Called at an empty poll, which ends a run: decides how to receive the next run.
     #[inline]
     fn end_run(&mut self) {
         self.expect_many = self.run > 1;
@@ -285,8 +288,8 @@ impl UdpRx {
         (self.run, self.run_packets) = (0, 0);
     }
 
-    /// Stops coalescing, unless a run may have come meanwhile: the kernel tells lengths only while it
-    /// coalesces. (A packet that another processor is just queuing can slip through. A run would then
+    /// Stops coalescing, unless packets arrived meanwhile: the kernel reports packet lengths only
+    /// while it coalesces. (A run that another processor is just queuing can slip through. It would
     /// be taken for one long packet, which the protocol drops.)
     #[cold]
     fn stop_coalescing(&mut self) {
@@ -297,7 +300,7 @@ impl UdpRx {
         }
     }
 
-    /// Passes a packet on if it is another member's.
+    /// Passes a packet on if another member must receive it. Returns whether it did.
     fn passed_on(&mut self, packet: Packet) -> bool {
         let bytes = &self.buffers[packet.at as usize..(packet.at + packet.len) as usize];
         let Some(member) = &self.member else { return false };
@@ -309,7 +312,7 @@ impl UdpRx {
         true
     }
 
-    /// Fills the burst from what was received.
+    /// Fills the burst from the received datagrams.
     #[inline]
     fn hand_out(&mut self) -> usize {
         let mut count = 0;

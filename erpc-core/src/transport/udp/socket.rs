@@ -12,30 +12,32 @@ use super::config::{UdpConfig, UdpError};
 use super::route::Family;
 use super::sys;
 
-/// A bound socket that does not block.
+/// A bound, non-blocking socket.
 pub(super) struct UdpSocket {
     socket: Socket,
     family: Family,
     address: SocketAddr,
     recv_buffer: usize,
-    /// The kernel can cut our datagrams (`UDP_SEGMENT`) and coalesce what it delivers (`UDP_GRO`).
+    /// Whether the kernel can segment datagrams (`UDP_SEGMENT`) and coalesce received ones
+    /// (`UDP_GRO`).
     offload: bool,
 }
 
 impl UdpSocket {
-    /// Binds `config`'s address, which must be free.
+    /// Binds `config`'s address exclusively.
     pub(super) fn bind(config: &UdpConfig) -> Result<Self, UdpError> {
         Self::bind_to(config, config.address, false)
     }
 
-    /// Binds `address`; if `shared`, other sockets of this user that also share may have it.
+    /// Binds `address`. If `shared`, other sockets of this user that also set `shared` may bind it,
+    /// too.
     pub(super) fn bind_to(
         config: &UdpConfig,
         address: SocketAddr,
         shared: bool,
     ) -> Result<Self, UdpError> {
         match Self::bind_family(config, address, shared) {
-            // A host without IPv6 still has what the unspecified address stands for.
+            // On a host without IPv6, the unspecified address means all IPv4 interfaces.
             Err(
                 UdpError::Os { errno: Errno::AFNOSUPPORT, .. }
                 | UdpError::AddressNotAvailable { .. },
@@ -57,7 +59,7 @@ impl UdpSocket {
             SocketAddr::V4(_) => (Domain::IPV4, Family::V4),
             SocketAddr::V6(_) => (Domain::IPV6, Family::V6),
         };
-        // Close-on-exec and non-blocking: socket2 sets the former.
+        // socket2 sets close-on-exec.
         let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))
             .map_err(failed("open a socket"))?;
         socket.set_nonblocking(true).map_err(failed("configure a socket"))?;
@@ -74,7 +76,7 @@ impl UdpSocket {
             address,
             errno,
         })?;
-        // Both are cut to what the administrator allows, not refused.
+        // The kernel caps both at the administrator's limits instead of failing.
         socket
             .set_recv_buffer_size(config.recv_buffer)
             .map_err(failed("size the receive buffer"))?;
@@ -87,12 +89,13 @@ impl UdpSocket {
         let bound = socket.local_addr().map_err(failed("read the bound address"))?;
         let address = bound.as_socket().unwrap_or(address);
         let mut socket = Self { socket, family, address, recv_buffer, offload: false };
-        // Linux 4.18 cuts, 5.0 coalesces; a kernel with the second has the first.
+        // UDP_SEGMENT exists since Linux 4.18, UDP_GRO since 5.0; a kernel with the second has the
+        // first.
         socket.offload = config.offload && socket.coalesce(true) && socket.coalesce(false);
         Ok(socket)
     }
 
-    /// Lets further sockets bind the same address, or no longer.
+    /// Allows further sockets to bind the same address, or forbids it again.
     pub(super) fn share_port(&self, share: bool) -> Result<(), Errno> {
         self.socket.set_reuse_port(share).map_err(|error| errno(&error))
     }
@@ -105,31 +108,32 @@ impl UdpSocket {
         self.family
     }
 
-    /// The bound address, its port never 0.
+    /// The bound address. Its port is never 0.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Bytes that the kernel queues for us, by its own count.
+    /// Size of the kernel's receive queue in bytes, by the kernel's own count.
     pub(super) fn recv_buffer(&self) -> usize {
         self.recv_buffer
     }
 
-    /// Whether the kernel cuts and coalesces for us.
+    /// Whether the kernel segments and coalesces.
     pub(super) fn offload(&self) -> bool {
         self.offload
     }
 
-    /// Makes the kernel coalesce what it delivers, or not; whether it obeys.
+    /// Makes the kernel coalesce received datagrams, or stop; returns whether that succeeded.
     pub(super) fn coalesce(&self, on: bool) -> bool {
         sys::set_option(self.fd(), libc::SOL_UDP, libc::UDP_GRO, on.into()).is_ok()
     }
 
-    /// Marks what is sent as coming from a transport that takes notice of marks (ECT), and makes the kernel
-    /// tell the traffic class of what is received; both, or neither.
+    /// Declares sent packets ECN-capable (ECT), and makes the kernel report the traffic class of
+    /// received packets; both, or neither.
     pub(super) fn enable_ecn(&self) -> Result<(), Errno> {
         const CAPABLE: i32 = 0b10;
-        // IPv6 first. Mapped addresses, which only the unspecified one stands for, have the settings of their own family.
+        // IPv6 first. Mapped addresses, possible only on the unspecified address, use the IPv4
+        // options.
         let options = [
             (libc::SOL_IPV6, libc::IPV6_RECVTCLASS, 1),
             (libc::SOL_IPV6, libc::IPV6_TCLASS, CAPABLE),
@@ -143,12 +147,12 @@ impl UdpSocket {
         })
     }
 
-    /// Sets options, by level and name, that are 0 so far; all of them, or none.
+    /// Sets options, given as level, name and value, that are 0 so far; all of them, or none.
     pub(super) fn set_all(&self, options: &[(i32, i32, i32)]) -> Result<(), Errno> {
         for (done, &(level, name, value)) in options.iter().enumerate() {
             if let Err(errno) = sys::set_option(self.fd(), level, name, value) {
                 for &(level, name, _) in &options[..done] {
-                    // What takes a value takes the one that it had.
+                    // An option that accepted a value also accepts its old value.
                     let _ = sys::set_option(self.fd(), level, name, 0);
                 }
                 return Err(errno);
@@ -157,19 +161,19 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// Whether nothing is queued.
+    /// Whether no datagram is queued.
     pub(super) fn is_empty(&self) -> bool {
         let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(0)
     }
 }
 
-/// Sets the "don't fragment" bit: a fragmented datagram is lost with any of its fragments, and what a
-/// session sends was negotiated to fit.
+/// Sets the "don't fragment" bit. A fragmented datagram is lost if any of its fragments is, and
+/// datagrams of a session were negotiated to fit.
 fn never_fragment(socket: &Socket, family: Family) -> Result<(), Errno> {
     if family == Family::V6 {
         sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DO)?;
-        // For mapped addresses. Refused by a socket that speaks IPv6 only, where it does not matter.
+        // For mapped addresses. An IPv6-only socket refuses this and does not need it.
         let _ = sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO);
         return Ok(());
     }

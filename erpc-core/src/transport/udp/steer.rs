@@ -1,12 +1,12 @@
-//! Several sockets on one port, and the program that tells the kernel which of them a packet is for.
+//! Several sockets on one port, and the program with which the kernel selects one for each packet.
 //!
-//! A group is made without a moment in which a stranger could join unnoticed: the first socket binds
-//! its port exclusively, which fails if anybody has it, and only then allows sharing. From there on,
-//! sockets *of the same user* that ask for sharing (`SO_REUSEPORT`) could still join; Linux has no way
-//! to close a group. A second group of ours never does, because its first socket asks exclusively.
+//! No foreign socket can join a group unnoticed while it is created: the first socket binds its
+//! port exclusively, which fails if the port is in use, and only then allows sharing. After that,
+//! sockets *of the same user* that set `SO_REUSEPORT` could still join; Linux cannot close a group.
+//! A second erpc group never joins, because its first socket binds exclusively.
 //!
-//! A socket that is closed leaves a gap that the kernel fills with the last one: groups are closed
-//! whole.
+//! When a socket closes, the kernel moves the last one into its place. Groups are therefore closed
+//! as a whole.
 
 use libc::sock_filter;
 use rustix::io::Errno;
@@ -16,13 +16,13 @@ use super::socket::UdpSocket;
 use super::sys;
 use crate::wire::Kind;
 
-/// Members that the one steering byte can tell apart.
+/// Number of members that the one steering byte can distinguish.
 pub(super) const MAX_GROUP: usize = 256;
 
-/// Opens `members` sockets on `config`'s address; true if they share the port. Member `i` then receives
-/// the packets whose first byte is `i`; see [`program`].
+/// Opens `members` sockets on `config`'s address; true if they share the port. Member `i` then
+/// receives the packets whose first byte is `i`; see [`program`].
 ///
-/// Where the kernel refuses to steer, each has a port of its own: the first the one asked for, the
+/// If the kernel refuses to steer, each member has its own port: the first the requested one, the
 /// others any.
 pub(super) fn bind_group(
     config: &UdpConfig,
@@ -40,7 +40,7 @@ pub(super) fn bind_group(
         Ok(()) => Ok((group, true)),
         Err(_refused) => {
             group.truncate(1);
-            // Best effort: a kernel that refuses this has refused to share, too.
+            // Best effort: if the kernel refuses this, it also refused to share.
             let _ = group[0].share_port(false);
             let mut any_port = config.address;
             any_port.set_port(0);
@@ -52,7 +52,7 @@ pub(super) fn bind_group(
     }
 }
 
-/// Adds members to a group of one. The kernel numbers them in the order in which they bind.
+/// Adds members to a group of one. The kernel numbers members in the order in which they bind.
 fn join(config: &UdpConfig, members: usize, group: &mut Vec<UdpSocket>) -> Result<(), Errno> {
     let address = group[0].address();
     group[0].share_port(true)?;
@@ -62,14 +62,15 @@ fn join(config: &UdpConfig, members: usize, group: &mut Vec<UdpSocket>) -> Resul
     sys::attach_reuseport_program(group[0].fd(), &program())
 }
 
-/// Where the header's kind and packet number stand, and their bits in the big-endian word there:
-/// without version and flags.
+/// Byte offset of the header word with kind and packet number, and a mask for their bits in that
+/// word, read as big-endian: version and flags are excluded.
 const KIND_AT: usize = 8;
 const KIND_AND_PACKET: u32 = 0x1cff_ffff;
-/// Kind `Control`, packet number 1 in little endian: a client's first packet.
+/// Kind `Control` with packet number 1, which is little-endian: a client's first packet.
 const HELLO: u32 = (Kind::Control as u32) << 26 | 0x0001_0000;
 
-/// The member that `packet` names, `None` if it may go to any: what [`program`] tells the kernel.
+/// The member that `packet` names, `None` if any member may receive it. Equals the result of
+/// [`program`].
 #[inline]
 pub(super) fn member_of(packet: &[u8]) -> Option<u8> {
     let kind_and_packet = match packet.get(KIND_AT..).and_then(|tail| tail.first_chunk()) {
@@ -79,15 +80,15 @@ pub(super) fn member_of(packet: &[u8]) -> Option<u8> {
     if kind_and_packet == HELLO { None } else { packet.first().copied() }
 }
 
-/// The steering program, in classic BPF: it sees a datagram's payload and answers with the number of a
-/// socket. A number that no socket has makes the kernel choose by its hash of the addresses.
+/// The steering program, in classic BPF. It reads a datagram's payload and returns the number of a
+/// socket. For a number without a socket, the kernel chooses by its hash of the addresses.
 ///
 /// ```text
 ///   if kind == Control and packet == HELLO: return none      a new client: spread
 ///   return payload[0]                                        ConnectionId's steering byte
 /// ```
 ///
-/// What is too short to have a kind goes to socket 0, which drops it like any other noise.
+/// A payload too short for a kind goes to socket 0, which drops it as invalid.
 const fn program() -> [sock_filter; 6] {
     const NO_SOCKET: u32 = u32::MAX;
     const LOAD_WORD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;

@@ -1,9 +1,10 @@
 //! Packets that reached the wrong member of a group.
 //!
-//! A network card's driver coalesces packets of one flow without looking at their first byte, so a run
-//! from a client that talks to several members reaches the member of its first packet, whole. That
-//! member puts the others' packets into their inboxes. Our own senders never mix a run, so that this
-//! is rare; without it, such packets would be lost each time.
+//! A network card's driver coalesces packets of one flow without looking at their first byte. So a
+//! run from a client that sends to several members arrives as a whole at the member of its first
+//! packet. That member puts the packets of the other members into their inboxes. Senders of this
+//! transport never mix members in a run, so this is rare. Without it, such packets would be lost
+//! each time.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use super::route::{Name, UdpRoute};
 use super::steer;
 use crate::transport::{MAX_BURST, RxPacket, Waker};
 
-/// Bytes that an inbox holds. Beyond, strays are dropped like those that a socket has no room for.
+/// Capacity of an inbox, in bytes. When it is full, strays are dropped, as by a full socket.
 const INBOX_BYTES: usize = 256 * 1_024;
 
 /// The inboxes of a group.
@@ -21,21 +22,21 @@ pub(super) struct Inboxes(Box<[Inbox]>);
 
 #[derive(Default)]
 struct Inbox {
-    /// Whether something is in it; spares the owner the lock.
+    /// Whether the inbox has packets; saves the owner the lock.
     pending: AtomicBool,
     strays: Mutex<Strays>,
     /// Wakes the owner.
     waker: OnceLock<Waker>,
 }
 
-/// A packet: its sender, where its bytes are, and whether it came marked.
+/// A packet: its sender, the range of its bytes, and whether it was marked.
 struct Stray {
     name: Name,
     bytes: Range<usize>,
     marked: bool,
 }
 
-/// Packets, one behind the other.
+/// Packets, stored one after the other.
 #[derive(Default)]
 struct Strays {
     bytes: Vec<u8>,
@@ -65,14 +66,14 @@ impl Inboxes {
 pub(super) struct Member {
     inboxes: Arc<Inboxes>,
     index: u8,
-    /// What was taken out of the own inbox, and which part of it is lent out.
+    /// Packets taken out of this member's inbox, and the part of them that is lent out.
     taken: Strays,
     lent: Range<usize>,
 }
 
 impl Member {
     pub(super) fn new(inboxes: &Arc<Inboxes>, index: u8, waker: Waker) -> Self {
-        // A member is made once.
+        // Each member is created once, so the cell is empty.
         let _ = inboxes.0[usize::from(index)].waker.set(waker);
         Self { inboxes: Arc::clone(inboxes), index, taken: Strays::default(), lent: 0..0 }
     }
@@ -81,14 +82,14 @@ impl Member {
         &self.inboxes.0[usize::from(self.index)]
     }
 
-    /// The other member that `packet` is for, if it is not for this one.
+    /// The other member that `packet` names, `None` if it is for this one.
     #[inline]
     pub(super) fn stray(&self, packet: &[u8]) -> Option<u8> {
         steer::member_of(packet)
             .filter(|&to| to != self.index && usize::from(to) < self.inboxes.0.len())
     }
 
-    /// Passes a stray packet on to member `to`; false if there is no room.
+    /// Passes a stray packet on to member `to`; false if its inbox is full.
     #[cold]
     pub(super) fn pass_on(&self, to: u8, name: &Name, marked: bool, packet: &[u8]) -> bool {
         let inbox = &self.inboxes.0[usize::from(to)];
@@ -108,13 +109,13 @@ impl Member {
         true
     }
 
-    /// Whether packets are there that no burst has handed out.
+    /// Whether there are packets that no burst has handed out.
     #[inline]
     pub(super) fn has_pending(&self) -> bool {
         self.lent.end < self.taken.packets.len() || self.inbox().pending.load(Ordering::Acquire)
     }
 
-    /// Lends out the next burst of strays; returns how many.
+    /// Lends out the next burst of strays; returns their number.
     pub(super) fn burst(&mut self) -> usize {
         if self.lent.end == self.taken.packets.len() {
             self.taken.clear();
@@ -141,7 +142,7 @@ impl Member {
         }
     }
 
-    /// Bytes of the burst.
+    /// Total bytes of the burst.
     pub(super) fn burst_bytes(&self) -> u64 {
         self.taken.packets[self.lent.clone()].iter().map(|stray| stray.bytes.len() as u64).sum()
     }

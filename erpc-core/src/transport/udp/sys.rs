@@ -1,4 +1,4 @@
-//! The system calls that the crates we use do not offer, or not without cost.
+//! System calls that the dependencies do not offer, or only at extra cost.
 
 use std::mem::zeroed;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::route::Name;
 
-/// Turns the result of a system call that returns -1 on error.
+/// Converts the result of a system call that returns -1 on error.
 #[inline]
 fn checked(result: isize) -> Result<usize, Errno> {
     usize::try_from(result).map_err(|_| last_error())
@@ -33,7 +33,7 @@ pub(super) fn set_option(
     checked(result as isize).map(drop)
 }
 
-/// Makes `program` choose the member of `fd`'s `SO_REUSEPORT` group.
+/// Makes `program` select the member of `fd`'s `SO_REUSEPORT` group.
 pub(super) fn attach_reuseport_program(
     fd: BorrowedFd<'_>,
     program: &[libc::sock_filter],
@@ -42,26 +42,28 @@ pub(super) fn attach_reuseport_program(
         libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
     let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
     let (level, name) = (libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF);
-    // SAFETY: the descriptor points to `len` instructions; the kernel copies them and writes nothing.
+    // SAFETY: the descriptor points to `program`'s instructions and has their count. The kernel
+    // copies them during the call and writes nothing.
     let result =
         unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const program).cast(), len) };
     checked(result as isize).map(drop)
 }
 
-/// Datagrams that the kernel has dropped at the socket, modulo 2^32; `None` where it does not tell.
+/// Number of datagrams that the kernel has dropped at the socket, modulo 2^32. `None` if the kernel
+/// does not report it.
 pub(super) fn dropped(fd: BorrowedFd<'_>) -> Option<u32> {
     const SO_MEMINFO: i32 = 55;
     const SK_MEMINFO_DROPS: usize = 8;
     let mut info = [0_u32; SK_MEMINFO_DROPS + 1];
     let mut len = size_of_val(&info) as libc::socklen_t;
     let (fd, info_ptr) = (fd.as_raw_fd(), info.as_mut_ptr().cast());
-    // SAFETY: the kernel writes at most `len` bytes, which `info` has.
+    // SAFETY: the kernel writes at most `len` bytes, the size of `info`.
     let result =
         unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, SO_MEMINFO, info_ptr, &raw mut len) };
     (result == 0 && len as usize >= size_of_val(&info)).then_some(info[SK_MEMINFO_DROPS])
 }
 
-/// Receives one datagram; its whole length is returned, even if `buffer` was too short for it.
+/// Receives one datagram. Returns its full length, even if `buffer` was too short.
 #[inline]
 pub(super) fn receive_one(
     fd: BorrowedFd<'_>,
@@ -71,8 +73,8 @@ pub(super) fn receive_one(
     let mut name_len = Name::CAPACITY;
     let (fd, len, flags) = (fd.as_raw_fd(), buffer.len(), libc::MSG_DONTWAIT | libc::MSG_TRUNC);
     let (buffer, name) = (buffer.as_mut_ptr().cast(), name.as_mut_ptr());
-    // SAFETY: the kernel writes at most `len` bytes to the buffer and `name_len` to the name, which is
-    // what they have.
+    // SAFETY: the kernel writes at most `len` bytes to the buffer and `name_len` bytes to the name,
+    // which are their sizes.
     checked(unsafe { libc::recvfrom(fd, buffer, len, flags, name, &raw mut name_len) })
 }
 
@@ -81,12 +83,12 @@ pub(super) fn receive_one(
 pub(super) fn send_one(fd: BorrowedFd<'_>, bytes: &[u8], name: &Name) -> Result<usize, Errno> {
     let (fd, len, flags) = (fd.as_raw_fd(), bytes.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
     let bytes = bytes.as_ptr().cast();
-    // SAFETY: the kernel reads `len` bytes and a name of its own length, and writes nothing.
+    // SAFETY: the kernel reads `len` bytes and `name.len()` bytes of the name, and writes nothing.
     checked(unsafe { libc::sendto(fd, bytes, len, flags, name.as_ptr(), name.len()) })
 }
 
-/// One ancillary message with an integer, as the kernel lays it out: what `CMSG_FIRSTHDR` and
-/// `CMSG_DATA` would find, as long as `CMSG_SPACE` says.
+/// One ancillary message with an integer, in the kernel's layout: the fields are where
+/// `CMSG_FIRSTHDR` and `CMSG_DATA` point, and the size is that of `CMSG_SPACE`.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct Control {
@@ -101,7 +103,7 @@ const _: () = assert!(size_of::<Control>() >= size_of::<libc::cmsghdr>() + 4);
 const _: () = assert!(size_of::<Control>().is_multiple_of(size_of::<usize>()));
 
 impl Control {
-    /// Asks for packets of `segment` bytes to be cut from the datagram that this goes with.
+    /// Asks the kernel to split the accompanying datagram into packets of `segment` bytes.
     #[inline]
     pub(super) fn segment(segment: u16) -> Self {
         let [a, b] = segment.to_ne_bytes();
@@ -116,19 +118,19 @@ impl Control {
     }
 }
 
-/// The ancillary messages that a datagram may come with: the length of the packets that it was made of
-/// (`UDP_GRO`), and its traffic class. The kernel writes them in this order.
+/// The ancillary messages that may accompany a datagram: the length of the packets that it was
+/// coalesced from (`UDP_GRO`), and its traffic class. The kernel writes them in this order.
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
 pub(super) struct Controls([Control; 2]);
 
 impl Controls {
-    /// Bytes of `count` messages.
+    /// Size of `count` messages, in bytes.
     pub(super) const fn bytes(count: usize) -> usize {
         count * size_of::<Control>()
     }
 
-    /// The length of the packets that were coalesced, if they were.
+    /// The length of the coalesced packets, `None` if the datagram is a single packet.
     #[inline]
     pub(super) fn coalesced(&self, header: &libc::msghdr) -> Option<usize> {
         const LEN: usize = size_of::<libc::cmsghdr>() + 4;
@@ -142,8 +144,8 @@ impl Controls {
         usize::try_from(i32::from_ne_bytes(first.value)).ok().filter(|&len| len > 0)
     }
 
-    /// The datagram's traffic class (IPv4's TOS byte), 0 if it is not told. It is that of every packet that
-    /// the datagram was made of: the kernel coalesces packets of one class only.
+    /// The datagram's traffic class (IPv4's TOS byte), 0 if it is not reported. It applies to every
+    /// packet in the datagram: the kernel coalesces only packets of one class.
     #[inline]
     pub(super) fn traffic_class(&self, header: &libc::msghdr) -> u8 {
         let len: usize = header.msg_controllen as _;
@@ -157,11 +159,11 @@ impl Controls {
 }
 
 /// Headers for `recvmmsg` and `sendmmsg`. They are filled in right before each call, so that no
-/// pointer in them is ever used after what it points to has moved.
+/// pointer in them is used after its target has moved.
 pub(super) struct Headers(Box<[libc::mmsghdr]>);
 
-// SAFETY: the pointers inside are written and used within one call of one owner; between calls they
-// are never read.
+// SAFETY: the pointers inside are dereferenced only in `receive`, `receive_first` and `send`, whose
+// callers set them before each call. After a move to another thread, old pointers are never read.
 unsafe impl Send for Headers {}
 
 impl Headers {
@@ -183,10 +185,10 @@ impl Headers {
         &mut self.0[index].msg_hdr
     }
 
-    /// Receives up to `count` datagrams into the first `count` headers.
+    /// Receives at most `count` datagrams into the first `count` headers.
     ///
     /// # Safety
-    /// Everything that those headers point to must be valid for writes of the stated lengths.
+    /// All pointers in those headers must be valid for writes of the stated lengths.
     #[inline]
     pub(super) unsafe fn receive(
         &mut self,
@@ -195,7 +197,8 @@ impl Headers {
     ) -> Result<usize, Errno> {
         let (fd, headers, flags) = (fd.as_raw_fd(), &mut self.0[..count], libc::MSG_DONTWAIT);
         let (pointer, count) = (headers.as_mut_ptr(), headers.len() as u32);
-        // SAFETY: the headers are `count` many; what they point to is the caller's promise.
+        // SAFETY: `pointer` and `count` describe one slice; the caller guarantees the pointers
+        // inside.
         checked(unsafe { libc::recvmmsg(fd, pointer, count, flags as _, null_mut()) } as isize)
     }
 
@@ -206,14 +209,15 @@ impl Headers {
     #[inline]
     pub(super) unsafe fn receive_first(&mut self, fd: BorrowedFd<'_>) -> Result<usize, Errno> {
         let (fd, header) = (fd.as_raw_fd(), &raw mut self.0[0].msg_hdr);
-        // SAFETY: what the header points to is the caller's promise.
+        // SAFETY: the caller guarantees the pointers in the header.
         checked(unsafe { libc::recvmsg(fd, header, libc::MSG_DONTWAIT) })
     }
 
-    /// Sends headers `from..to`; returns how many were taken, at least one, or why the first was not.
+    /// Sends headers `from..to`. Returns how many the kernel accepted, at least one, or the error
+    /// of the first.
     ///
     /// # Safety
-    /// Everything that those headers point to must be valid for reads of the stated lengths.
+    /// All pointers in those headers must be valid for reads of the stated lengths.
     #[inline]
     pub(super) unsafe fn send(
         &mut self,
@@ -224,7 +228,8 @@ impl Headers {
         let (fd, headers, flags) =
             (fd.as_raw_fd(), &mut self.0[from..to], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
         let (pointer, count) = (headers.as_mut_ptr(), headers.len() as u32);
-        // SAFETY: the headers are `count` many; what they point to is the caller's promise.
+        // SAFETY: `pointer` and `count` describe one slice; the caller guarantees the pointers
+        // inside.
         checked(unsafe { libc::sendmmsg(fd, pointer, count, flags as _) } as isize)
     }
 }

@@ -21,24 +21,25 @@ use crate::transport::{
     Capabilities, ChargeModel, MAX_BURST, NoMarks, Path, Transport, TransportStats, Waker,
 };
 
-/// What to tell an operator whose [`TransportStats::rx_overflow`] grows.
+/// Advice for an operator when [`TransportStats::rx_overflow`] grows.
 pub const OVERFLOW_HINT: &str = "the kernel dropped datagrams because this endpoint's receive buffer was full: \
     raise it with `sysctl -w net.core.rmem_max=8388608` and UdpConfig::recv_buffer, or use more endpoints";
 
-/// Some wake-ups of a sleeping thread. Longer delays by a busy machine's scheduler are still mistaken for
-/// losses now and then, each for the price of one packet sent again.
+/// A few wake-up delays of a sleeping thread. A busy machine's scheduler occasionally delays
+/// longer; that is mistaken for a loss and costs one retransmitted packet.
 const MIN_RTO: Duration = Duration::from_millis(1);
 
-/// What round trips take and scatter by without a queue in the network: system calls, interrupts, a peer that has to be
-/// woken, and a path of some switches, of all of which congestion control must not make much. More than it takes for
-/// peers that spin; less, and peers that sleep would be given a small part of an idle link.
+/// Round-trip time and its variation without queues in the network: system calls, interrupts, the
+/// wake-up of a peer, and a path of a few switches. Congestion control must not react to these. The
+/// value is too high for peers that spin. A lower value would limit sleeping peers to a small part
+/// of an idle link.
 const RTT_NOISE: Duration = Duration::from_micros(200);
 
 /// An endpoint on a kernel UDP socket.
 ///
 /// # Cost
-/// Receive buffers reserve 2 MiB of address space; only pages that datagrams reach become memory. No
-/// method but [`Transport::path`] allocates after construction.
+/// Receive buffers reserve 2 MiB of address space; only pages that datagrams reach use memory.
+/// After construction, only [`Transport::path`] allocates.
 pub struct UdpTransport {
     pub(super) rx: UdpRx,
     tx: UdpTx,
@@ -50,27 +51,27 @@ pub struct UdpTransport {
 }
 
 impl UdpTransport {
-    /// Opens a socket of its own.
+    /// Opens a transport with its own socket.
     ///
     /// # Errors
-    /// [`UdpError`], whose message says what to do.
+    /// [`UdpError`]. Its message says how to fix the problem.
     pub fn bind(config: &UdpConfig) -> Result<Self, UdpError> {
         config.check()?;
         Self::new(config, UdpSocket::bind(config)?, 0, None)
     }
 
-    /// Opens `members` sockets on one port; the kernel delivers a packet to the one that the packet's
-    /// first byte names, and spreads the packets of clients that are new by their addresses.
+    /// Opens `members` sockets on one port. The kernel delivers a packet to the member that its
+    /// first byte names, and spreads the packets of new clients by a hash of their addresses.
     ///
-    /// The port is refused if anybody has it, another group of this user's included. Later, sockets of
-    /// the same user that ask for `SO_REUSEPORT` by themselves can join, which Linux cannot prevent.
-    /// Keep the members together: dropping one while others serve misdirects packets.
+    /// Fails if the port is in use, also by another group of the same user. Later, sockets of the
+    /// same user that set `SO_REUSEPORT` themselves can join; Linux cannot prevent this. Keep the
+    /// members together: dropping one while others serve misdirects packets.
     ///
-    /// Where the kernel cannot steer, every member has a port of its own, the first the one asked for:
-    /// see [`Transport::local_route`].
+    /// If the kernel cannot steer, every member gets its own port, the first one the requested
+    /// port: see [`Transport::local_route`].
     ///
     /// # Errors
-    /// [`UdpError`], whose message says what to do.
+    /// [`UdpError`]. Its message says how to fix the problem.
     pub fn bind_group(config: &UdpConfig, members: usize) -> Result<Vec<Self>, UdpError> {
         config.check()?;
         let (group, shared) = steer::bind_group(config, members)?;
@@ -101,9 +102,9 @@ impl UdpTransport {
             min_rto: MIN_RTO,
             rtt_noise: RTT_NOISE,
             steer,
-            // Sixteen bits of UDP's checksum, which a damaged packet passes once in 65,536 times, behind
-            // the 32 of each Ethernet link. On paths whose routers damage packets between the links,
-            // `Integrity::Always` is for you.
+            // UDP's 16-bit checksum misses one damaged packet in 65,536, in addition to the 32-bit
+            // checksum of each Ethernet link. If routers damage packets between links, configure
+            // `Integrity::Always`.
             integrity: true,
         };
         let member = inboxes.map(|inboxes| Member::new(inboxes, steer, poller.waker()));
@@ -118,40 +119,40 @@ impl UdpTransport {
         })
     }
 
-    /// Bytes that the kernel really queues for this endpoint, by its own count of payload and
-    /// bookkeeping.
+    /// Effective size of the kernel's receive queue, in bytes of payload and bookkeeping.
     #[must_use]
     pub fn recv_buffer(&self) -> usize {
         self.socket.recv_buffer()
     }
 }
 
-/// For loops that sleep elsewhere than in [`Transport::wait`].
+/// For event loops that sleep elsewhere than in [`Transport::wait`].
 #[cfg(feature = "tokio")]
 impl UdpTransport {
-    /// What a sleeper watches: the socket, and what wakers make readable.
+    /// The descriptors that a sleeper watches: the socket, and the eventfd that wakers write.
     pub(crate) fn watched(&self) -> [BorrowedFd<'_>; 2] {
         [self.socket.fd(), self.poller.event()]
     }
 
-    /// Begins a sleep, after a turn that found nothing to receive; false if there is no time for it.
+    /// Begins a sleep, after a turn that received nothing. False if the caller must not sleep,
+    /// because packets are pending or a waker was used.
     pub(crate) fn begin_sleep(&self) -> bool {
         !self.rx.has_pending() && self.poller.begin_sleep()
     }
 
-    /// Ends a sleep. `rung`: what wakers make readable was so.
+    /// Ends a sleep. `rung`: the eventfd was readable.
     pub(crate) fn end_sleep(&self, rung: bool) {
         self.poller.end_sleep(rung);
     }
 }
 
-/// The part of a receive buffer of `effective` bytes that senders can rely on: the kernel returns what
-/// was read in portions of up to a quarter of it.
+/// The part of a receive buffer of `effective` bytes that senders can rely on: the kernel frees
+/// memory of packets that were read in portions of up to a quarter of the buffer.
 fn usable(effective: usize) -> u32 {
     u32::try_from(effective - effective / 4).unwrap_or(u32::MAX)
 }
 
-/// The socket's count of drops, extended to 64 bits.
+/// The socket's drop counter, extended to 64 bits.
 struct Overflow {
     seen: Cell<u32>,
     total: Cell<u64>,
@@ -197,8 +198,8 @@ impl Transport for UdpTransport {
         self.paths.knows(clock::now(), peer)
     }
 
-    /// Without it, single packets are received without ancillary data. With it, each brings its mark
-    /// along: see [`UdpRx`].
+    /// Without marks, single packets are received without ancillary data. With marks, each packet
+    /// has ancillary data: see [`UdpRx`].
     fn enable_ecn(&mut self) -> Result<(), NoMarks> {
         self.rx.enable_ecn().map_err(|_| NoMarks)
     }
@@ -213,7 +214,7 @@ impl Transport for UdpTransport {
         self.poller.waker()
     }
 
-    /// Asks the kernel for its count of drops: one system call.
+    /// Reads the kernel's drop counter: one system call.
     fn stats(&self) -> TransportStats {
         let (rx, tx) = (self.rx.counters(), self.tx.counters());
         TransportStats {

@@ -1,9 +1,9 @@
 //! Sending in bursts.
 //!
-//! Packets up to [`COPY_LIMIT`] are copied one behind the other into a staging area; larger ones are
-//! held and sent from where they are. A flush walks over what is staged and makes one kernel message
-//! of every run of packets of one length to one peer, if the kernel can cut such a run
-//! (`UDP_SEGMENT`), and one of every other packet.
+//! Packets of at most [`COPY_LIMIT`] bytes are copied one after the other into a staging area;
+//! larger ones are held and sent in place. A flush makes one kernel message of each run of packets
+//! of one length to one peer, if the kernel can split such a run (`UDP_SEGMENT`), and one of every
+//! other packet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +19,18 @@ use crate::buf::MsgBuf;
 use crate::transport::{MAX_BURST, MIN_DATAGRAM, TxPacket, TxQueue};
 use crate::wire::checksum::TRAILER_LEN;
 
-/// Longest packet that is copied, in bytes. Copying it and holding it cost the same at 4,000 bytes;
+/// Longest packet that is copied, in bytes. Copying and holding cost the same at 4,000 bytes;
 /// below, copying keeps a burst together in the cache.
 pub(super) const COPY_LIMIT: usize = 2_048;
-/// Bytes of the staging area: a whole burst fits.
+/// Size of the staging area in bytes: a whole burst fits.
 const STAGING: usize = MAX_BURST * COPY_LIMIT;
-/// How often one flush waits for room in the send buffer, and how long each time. What then still does
-/// not fit is dropped: the link is slower than its sender, which must learn it.
+/// How often one flush waits for room in the send buffer, and how long each time. Packets that
+/// still do not fit are dropped: the link is slower than the sender, which must learn this through
+/// loss.
 const STALLS: u32 = 4;
 const STALL: Duration = Duration::from_micros(500);
 
-// The kernel cuts a message into 64 packets at most (`UDP_MAX_SEGMENTS`, 128 since Linux 6.9).
+// The kernel splits a message into at most 64 packets (`UDP_MAX_SEGMENTS`, 128 since Linux 6.9).
 const _: () = assert!(MIN_DATAGRAM <= COPY_LIMIT && MAX_BURST <= 64);
 
 /// The sending half of a [`UdpTransport`](super::UdpTransport).
@@ -40,15 +41,16 @@ pub struct UdpTx {
     used: usize,
     staged: [Staged; MAX_BURST],
     count: usize,
-    /// Keeps the memory of held packets from changing until they are sent.
+    /// References to held msgbufs: their memory does not change until they are sent.
     held: Vec<MsgBuf>,
     batch: Batch,
-    /// The kernel cuts runs; cleared if the network card turns out to be unable to checksum them.
+    /// Whether the kernel splits runs. Cleared if the network card turns out not to support
+    /// checksum offload.
     segment: bool,
     counters: TxCounters,
 }
 
-/// What was counted.
+/// Counters since the queue was created.
 #[derive(Clone, Copy, Default)]
 pub(super) struct TxCounters {
     pub(super) packets: u64,
@@ -62,7 +64,7 @@ struct Staged {
     route: UdpRoute,
     name: Name,
     len: u32,
-    /// The member that the packet names, should the peer be a group.
+    /// The member that the packet names, if the peer is a group.
     member: Option<u8>,
     place: Place,
 }
@@ -71,19 +73,19 @@ struct Staged {
 enum Place {
     /// At this offset of the staging area.
     Copied(u32),
-    /// In the held msgbufs: header and data; and the trailer.
+    /// In the held msgbufs: header and data; and the trailer, if there is one.
     Held(Piece, Piece, Option<[u8; TRAILER_LEN]>),
 }
 
-/// Memory of a held msgbuf.
+/// A range of memory in a held msgbuf.
 #[derive(Clone, Copy)]
 struct Piece {
     base: *const u8,
     len: u32,
 }
 
-// SAFETY: a piece lies in a msgbuf that the queue holds a reference to, and that can be read from any
-// thread.
+// SAFETY: a piece lies in a msgbuf to which the queue holds a reference (`UdpTx::held`) as long as
+// the piece is staged, and msgbufs can be read from any thread.
 unsafe impl Send for Piece {}
 
 impl Piece {
@@ -92,17 +94,18 @@ impl Piece {
     }
 }
 
-/// A flush as the kernel wants it. Pointers are written right before they are used.
+/// The kernel's view of a flush. Pointers are written right before they are used.
 struct Batch {
     headers: Headers,
     /// At most three per packet.
     vectors: Box<[libc::iovec]>,
     controls: [Control; MAX_BURST],
-    /// Packets in each message.
+    /// Number of packets in each message.
     packets: [u8; MAX_BURST],
 }
 
-// SAFETY: as for `Headers`: the vectors are written before each use and not read between.
+// SAFETY: as for `Headers`: the kernel reads the pointers only in `Headers::send`, and `build` sets
+// them before each such call.
 unsafe impl Send for Batch {}
 
 impl UdpTx {
@@ -138,7 +141,7 @@ impl UdpTx {
         self.counters
     }
 
-    /// Stages a packet, or drops it if a socket of this family cannot reach `route`.
+    /// Stages a packet, or drops it if this socket's family cannot reach `route`.
     #[inline]
     fn stage(&mut self, route: &UdpRoute, len: usize, member: Option<u8>, place: Place) {
         let name = match self.count.checked_sub(1).map(|last| &self.staged[last]) {
@@ -155,7 +158,7 @@ impl UdpTx {
         }
     }
 
-    /// Drops the packet that `place` was made for.
+    /// Drops the packet for which `place` was created.
     #[cold]
     fn unstage(&mut self, place: Place) {
         match place {
@@ -165,7 +168,7 @@ impl UdpTx {
         self.counters.dropped += 1;
     }
 
-    /// Room for a copy of `len` bytes.
+    /// Reserves staging space for a copy of `len` bytes.
     #[inline]
     fn room(&mut self, len: usize) -> (Place, &mut [u8]) {
         let at = self.used;
@@ -188,13 +191,13 @@ impl UdpTx {
         }
     }
 
-    /// Sends all staged packets, runs as single messages if `segment`.
+    /// Sends all staged packets; with `segment`, each run as a single message.
     fn send_batch(&mut self, segment: bool) {
         let mut messages = self.build(0, segment);
         let (mut at, mut packet, mut stalls) = (0, 0, 0);
         while at < messages {
-            // SAFETY: `build` has pointed the headers to what is staged, the staging area and held msgbufs,
-            // and none of these has changed since.
+            // SAFETY: `build` has pointed the headers to the staging area, to `staged` and to held
+            // msgbufs. None of these has been changed, moved or released since.
             match unsafe { self.batch.headers.send(self.socket.fd(), at, messages) } {
                 Ok(sent) => {
                     let packets: usize =
@@ -211,13 +214,14 @@ impl UdpTx {
                     self.counters.dropped += (self.count - packet) as u64;
                     return;
                 }
-                // Perhaps about the run, not its packets: from here on, one by one.
+                // The error may concern the run, not its packets: from here on, send them one by
+                // one.
                 Err(errno) if self.batch.packets[at] > 1 => {
-                    // What a network card that cannot checksum says to any run.
+                    // A network card without checksum offload gives this error for every run.
                     self.segment &= errno != Errno::IO;
                     (messages, at) = (self.build(packet, false), 0);
                 }
-                // No route, a policy, a size, a full queue: the next packet may pass.
+                // No route, a policy, the size, or a full queue: the next packet may pass.
                 Err(_) => {
                     self.counters.dropped += 1;
                     (at, packet) = (at + 1, packet + 1);
@@ -226,7 +230,8 @@ impl UdpTx {
         }
     }
 
-    /// Points one header per message to the packets from `first` on; returns how many messages.
+    /// Points one header per message to the packets from `first` on; returns the number of
+    /// messages.
     #[inline]
     fn build(&mut self, first: usize, segment: bool) -> usize {
         let (staged, batch) = (&mut self.staged[first..self.count], &mut self.batch);
@@ -238,7 +243,7 @@ impl UdpTx {
             let mut end = None;
             for packet in &mut staged[at..at + packets] {
                 match &mut packet.place {
-                    // Right behind the one before: one piece of memory.
+                    // Adjacent to the previous packet: extend its vector.
                     Place::Copied(offset) if end == Some(*offset) => {
                         batch.vectors[vectors - 1].iov_len += packet.len as usize;
                     }
@@ -293,7 +298,7 @@ impl UdpTx {
             self.staged[first..first + packets].iter().map(|p| u64::from(p.len)).sum::<u64>();
     }
 
-    /// Waits a little for room in the send buffer.
+    /// Waits up to [`STALL`] for room in the send buffer.
     #[cold]
     fn await_room(&self) {
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(STALL.subsec_nanos()) as _ };
@@ -306,8 +311,8 @@ fn vector(base: *mut u8, len: u32) -> libc::iovec {
     libc::iovec { iov_base: base.cast(), iov_len: len as usize }
 }
 
-/// How many of the first packets of `staged` can be one message: packets to one member of one peer,
-/// none empty, all of one length but the last, which may be shorter.
+/// How many of the first packets of `staged` can form one message: packets to one member of one
+/// peer, none empty, all of one length except the last, which may be shorter.
 #[inline]
 fn run_length(staged: &[Staged]) -> usize {
     let first = &staged[0];
@@ -331,11 +336,7 @@ impl TxQueue for UdpTx {
 
     #[inline]
     fn push_bytes(&mut self, route: &UdpRoute, bytes: &[u8]) {
-        assert!(
-            bytes.len() <= MIN_DATAGRAM,
-            "{} bytes are more than push_bytes takes",
-            bytes.len()
-        );
+        assert!(bytes.len() <= MIN_DATAGRAM, "push_bytes: {} bytes are too long", bytes.len());
         let (place, room) = self.room(bytes.len());
         room.copy_from_slice(bytes);
         self.stage(route, bytes.len(), steer::member_of(bytes), place);

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn damage(seed: u64, [corrupt, truncate, extend]: [bool; 3]) -> Damage {
-    Damage::new(seed, corrupt, truncate, extend).expect("something is done")
+    Damage::new(seed, corrupt, truncate, extend).expect("a kind is selected")
 }
 
 fn inflicted(damage: Damage, bytes: &[u8]) -> Vec<u8> {
@@ -12,7 +12,7 @@ fn inflicted(damage: Damage, bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Bits in which two packets of one length differ.
+/// Number of bits in which two packets of one length differ.
 fn distance(a: &[u8], b: &[u8]) -> u32 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones()).sum()
@@ -44,7 +44,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_damage_does_the_same(seed: u64, kinds: [bool; 3], bytes: Vec<u8>) {
+    fn the_same_damage_changes_equal_bytes_equally(seed: u64, kinds: [bool; 3], bytes: Vec<u8>) {
         prop_assume!(kinds != [false; 3]);
         let damage = damage(seed, kinds);
         prop_assert_eq!(inflicted(damage, &bytes), inflicted(damage, &bytes));
@@ -56,7 +56,7 @@ fn all_amounts_of_damage_occur() {
     let bytes = [0x5a; 1_000];
     let (mut flips, mut more, mut left) = ([0; 9], [0; 65], [0; 10]);
     for seed in 0..4_000 {
-        // Seeds differ above the bits that say what is done.
+        // Seeds differ above the bits that select the kinds of damage.
         let after = |kinds| inflicted(damage(seed << 3, kinds), &bytes);
         flips[distance(&bytes, &after([true, false, false])) as usize] += 1;
         left[after([false, true, false]).len() / 100] += 1;
@@ -68,8 +68,8 @@ fn all_amounts_of_damage_occur() {
 }
 
 #[test]
-fn a_bit_is_flipped_once() {
-    // Of 8 bits 1 to 8 are flipped, equally often: were one drawn twice, it would be as it was.
+fn a_bit_is_flipped_at_most_once() {
+    // 1 to 8 bits of 8 are flipped, equally often: a bit flipped twice would be unchanged.
     let mut flips = [0; 9];
     for seed in 0..8_000 {
         flips
@@ -80,16 +80,16 @@ fn a_bit_is_flipped_once() {
 }
 
 #[test]
-fn a_packet_may_suffer_everything() {
+fn a_packet_may_suffer_all_kinds_of_damage() {
     let bytes = [0; 100];
     let after: Vec<_> =
         (0..200).map(|seed| inflicted(damage(seed << 3, [true; 3]), &bytes)).collect();
-    assert!(after.iter().all(|after| *after != bytes), "and does not come out whole");
+    assert!(after.iter().all(|after| *after != bytes), "a damaged packet is unchanged");
     assert!(after.iter().any(|after| after.len() > 100) && after.iter().any(|a| a.len() < 100));
 }
 
 #[test]
-fn nothing_comes_of_nothing() {
+fn an_empty_packet_can_only_be_extended() {
     assert_eq!(Damage::new(7, false, false, false), None);
     assert_eq!(inflicted(damage(7, [true, true, false]), &[]), []);
     assert!(!inflicted(damage(7, [false, false, true]), &[]).is_empty());

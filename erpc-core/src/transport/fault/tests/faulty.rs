@@ -1,4 +1,4 @@
-//! Over the memory transport, whose packets arrive in order and do not get lost.
+//! Tests over the memory transport, which delivers packets in order and without loss.
 
 use bytes::BufMut;
 
@@ -9,14 +9,14 @@ use crate::time::Instant;
 use crate::transport::mem::{MemConfig, MemHub, MemTransport};
 use crate::transport::{MAX_BURST, MIN_DATAGRAM};
 
-/// A sender, a receiver, and numbered packets in between.
+/// A sender, a receiver, and a link that carries numbered packets.
 struct Pair {
     sender: Faulty<MemTransport>,
     receiver: Faulty<MemTransport>,
 }
 
 const SHORT: usize = 64;
-/// Longer than what can be pushed as bytes: a packet in somebody else's msgbuf.
+/// Too long for `push_bytes`: a packet in another message's msgbuf.
 const LONG: usize = 3_000;
 
 impl Pair {
@@ -42,7 +42,7 @@ impl Pair {
         tx.flush();
     }
 
-    /// Receives what is there; returns how many.
+    /// Receives one burst and returns the number of its packets.
     fn receive(&mut self, arrived: &mut Vec<Vec<u8>>) -> usize {
         let from = self.sender.local_route();
         let (rx, _) = self.receiver.split();
@@ -55,7 +55,7 @@ impl Pair {
         count
     }
 
-    /// Sends packets and returns what arrives without waiting.
+    /// Sends packets and returns those that arrive without waiting.
     fn run(&mut self, packets: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
         let mut arrived = Vec::new();
         for packet in packets {
@@ -80,19 +80,19 @@ fn number(bytes: &[u8]) -> u32 {
     u32::from_le_bytes(*bytes.first_chunk().unwrap())
 }
 
-/// Short and long ones in turn.
+/// Short and long packets alternate.
 fn mixed(count: u32) -> impl Iterator<Item = Vec<u8>> {
     (0..count).map(|n| packet(n, if n % 2 == 0 { SHORT } else { LONG }))
 }
 
-/// All faults that do not take time.
+/// All faults that add no delay.
 fn prompt() -> Faults {
     let faults = Faults::none().drop(0.1).bursts(0.02, 3.0, 0.9).duplicate(0.1, 5, Duration::ZERO);
     faults.corrupt(0.1).truncate(0.1).extend(0.1)
 }
 
 #[test]
-fn without_faults_it_is_transparent() {
+fn a_transport_without_faults_is_transparent() {
     let mut pair = Pair::new(FaultPlan::new(1));
     let sent: Vec<_> = mixed(1_000).collect();
     assert_eq!(pair.run(sent.iter().cloned()), sent);
@@ -101,7 +101,7 @@ fn without_faults_it_is_transparent() {
 }
 
 #[test]
-fn a_transport_does_what_its_injectors_decide() {
+fn a_transport_applies_the_decisions_of_its_injectors() {
     for (plan, is_sending) in [
         (FaultPlan::new(2).sending(prompt()), true),
         (FaultPlan::new(3).receiving(prompt()), false),
@@ -136,7 +136,7 @@ fn a_transport_does_what_its_injectors_decide() {
 }
 
 #[test]
-fn late_packets_come_when_they_are_due_and_not_before() {
+fn late_packets_arrive_when_they_are_due_and_not_earlier() {
     let late = Faults::none()
         .reorder(0.7, millis(40))
         .duplicate(0.2, 2, millis(40))
@@ -154,7 +154,7 @@ fn late_packets_come_when_they_are_due_and_not_before() {
             .map(|_| injector.judge(Instant::ZERO, SHORT).copies().map(|copy| copy.delay).collect())
             .collect();
         let mut pair = Pair::new(plan);
-        // A packet is delayed from the last look at the clock on: that is no earlier than this.
+        // The delay counts from the last reading of the clock, which is no earlier than this.
         let began = clock::now();
         for number in 0..100 {
             pair.send(&packet(number, SHORT));
@@ -169,8 +169,8 @@ fn late_packets_come_when_they_are_due_and_not_before() {
                 arrivals[number as usize].push(clock::now() - began);
                 order.push(number);
             }
-            // As an event loop does. Nothing is under way but what is late: were it not for that, this
-            // would be a sleep of a minute.
+            // As an event loop does. Only late packets are in flight: without them, this would
+            // sleep for a minute.
             if order.len() < wanted {
                 let sleeper = if is_sending { &mut pair.sender } else { &mut pair.receiver };
                 sleeper.wait(Some(Duration::from_secs(60)));
@@ -178,15 +178,15 @@ fn late_packets_come_when_they_are_due_and_not_before() {
             }
         }
         let took = clock::now() - began;
-        assert!(took < Duration::from_secs(30), "somebody overslept: {took:?}");
+        assert!(took < Duration::from_secs(30), "a wait slept past a late packet: {took:?}");
         for (mut delays, arrivals) in delays.into_iter().zip(arrivals) {
             delays.sort_unstable();
             assert_eq!(delays.len(), arrivals.len());
             for (delay, arrival) in delays.into_iter().zip(arrivals) {
-                assert!(arrival >= delay, "after {arrival:?}, was to be late by {delay:?}");
+                assert!(arrival >= delay, "arrived after {arrival:?}, the delay is {delay:?}");
             }
         }
-        assert!(!order.is_sorted(), "later ones overtake");
+        assert!(!order.is_sorted(), "no packet overtook another");
         let (tx, rx) = pair.stats();
         let acted = if is_sending { tx } else { rx };
         assert!(acted.reordered > 30 && acted.duplicated > 10 && acted.spiked > 2, "{acted:?}");
@@ -194,14 +194,14 @@ fn late_packets_come_when_they_are_due_and_not_before() {
 }
 
 #[test]
-fn who_waits_without_limit_wakes_for_what_is_late() {
+fn a_wait_without_limit_ends_when_a_late_packet_is_due() {
     let late = Faults::none().reorder(1.0, millis(20));
     let mut pair = Pair::new(FaultPlan::new(6).both(late));
     let (send, woken) = std::sync::mpsc::channel();
-    // On a thread that can be left behind, should it sleep forever.
+    // On its own thread, which the test can abandon if it sleeps forever.
     std::thread::spawn(move || {
         pair.send(&packet(1, LONG));
-        // First the sender has it, then the receiver.
+        // First the sender holds the packet back, then the receiver.
         while pair.sender.stats().tx_packets == 0 {
             pair.sender.wait(None);
             pair.sender.split().1.flush();
@@ -222,15 +222,19 @@ fn a_short_wait_stays_short() {
         let fate = plan(*seed).tx_injector(Instant::ZERO).judge(Instant::ZERO, SHORT);
         fate.copies().all(|copy| copy.delay > Duration::from_secs(9))
     };
-    let mut pair = Pair::new(plan((0..).find(is_long).expect("one of ten is")));
+    let mut pair =
+        Pair::new(plan((0..).find(is_long).expect("one seed in ten gives a long delay")));
     pair.send(&packet(0, SHORT));
     let began = clock::now();
     pair.sender.wait(Some(millis(2)));
-    assert!(clock::now() - began < Duration::from_secs(5), "it waited for the packet");
+    assert!(
+        clock::now() - began < Duration::from_secs(5),
+        "the wait lasted until the packet was due"
+    );
 }
 
 #[test]
-fn copies_beyond_a_burst_come_with_the_next() {
+fn copies_that_do_not_fit_into_a_burst_come_with_the_next() {
     let twofold = Faults::none().duplicate(1.0, 1, Duration::ZERO);
     let mut pair = Pair::new(FaultPlan::new(8).receiving(twofold));
     for number in 0..1_000 {
@@ -246,33 +250,33 @@ fn copies_beyond_a_burst_come_with_the_next() {
         bursts += 1;
     }
     assert_eq!((arrived.len(), bursts), (2_000, 2_000_usize.div_ceil(MAX_BURST)));
-    // None is held back for long: a packet's copies are in one burst or the next.
+    // No copy is delayed for long: all copies of a packet are in one burst or the next.
     let numbers: Vec<_> = arrived.iter().map(|bytes| number(bytes)).collect();
     for number in 0..1_000 {
         let at = |n: &u32| *n == number;
-        let first = numbers.iter().position(at).expect("it arrives");
-        let last = numbers.iter().rposition(at).expect("it arrives");
+        let first = numbers.iter().position(at).expect("the packet arrives");
+        let last = numbers.iter().rposition(at).expect("the packet arrives");
         assert!(last > first && last - first <= 2 * MAX_BURST, "{number}: {first} and {last}");
     }
 }
 
 #[test]
-fn a_plan_can_be_changed_from_outside() {
+fn a_handle_changes_the_plan() {
     let mut pair = Pair::new(FaultPlan::new(9).receiving(Faults::none().drop(1.0)));
     let handle = pair.receiver.handle();
-    assert!(pair.run(mixed(100)).is_empty(), "a partition");
+    assert!(pair.run(mixed(100)).is_empty(), "packets passed a partition");
     handle.set_plan(FaultPlan::new(9));
-    assert_eq!(pair.run(mixed(100)).len(), 100, "healed");
+    assert_eq!(pair.run(mixed(100)).len(), 100, "packets were lost without faults");
     handle.set_plan(FaultPlan::new(10).receiving(Faults::none().corrupt(1.0)));
-    assert_eq!(pair.run(mixed(100)).len(), 100, "damaged");
-    // Of all plans, and from another thread.
+    assert_eq!(pair.run(mixed(100)).len(), 100, "damaged packets were lost");
+    // The counts cover all plans, and another thread can read them.
     let counted = std::thread::spawn(move || handle.stats()).join().unwrap();
     let rx = FaultCounts { dropped: 100, corrupted: 100, ..FaultCounts::default() };
     assert_eq!(counted, FaultStats { rx, tx: FaultCounts::default() });
 }
 
 #[test]
-fn a_plan_begins_anew_when_it_is_set() {
+fn a_plan_starts_over_when_it_is_set() {
     let plan = || FaultPlan::new(11).both(prompt());
     let mut pair = Pair::new(plan());
     let mut again = || {
@@ -284,28 +288,28 @@ fn a_plan_begins_anew_when_it_is_set() {
 }
 
 #[test]
-fn outages_begin_with_their_plan() {
+fn outages_are_relative_to_the_start_of_their_plan() {
     let hour = Duration::from_secs(3_600);
     let outage = |from, until| {
         FaultPlan::new(12).sending(Faults::none().outage(Outage { from, until, over: 1_400 }))
     };
     let mut pair = Pair::new(outage(Duration::ZERO, hour));
     let arrived = pair.run(mixed(100));
-    assert_eq!(arrived.len(), 50, "the short half");
+    assert_eq!(arrived.len(), 50, "only the short half arrives");
     assert!(arrived.iter().all(|bytes| bytes.len() == SHORT));
 
     let began = clock::now();
     pair.sender.handle().set_plan(outage(millis(20), hour));
-    // It begins in 20 ms, not at the time at which the transport was made, which was before.
+    // The outage begins 20 ms after its plan was set, not after the transport was created.
     while pair.run(std::iter::once(packet(0, LONG))).len() == 1 {
-        assert!(clock::now() - began < Duration::from_secs(20), "it does not begin");
+        assert!(clock::now() - began < Duration::from_secs(20), "the outage does not begin");
     }
     assert!(clock::now() - began >= millis(20));
     assert_eq!(pair.run(std::iter::once(packet(0, SHORT))).len(), 1);
 }
 
 #[test]
-fn what_is_held_back_is_limited() {
+fn the_number_of_held_back_packets_is_limited() {
     let plan = FaultPlan::new(13).sending(Faults::none().spike(1.0, Faults::MAX_DELAY));
     let hub = MemHub::new();
     let receiver = hub.port(MemConfig::default());
@@ -318,7 +322,7 @@ fn what_is_held_back_is_limited() {
 }
 
 #[test]
-fn nothing_longer_than_the_largest_datagram_is_received() {
+fn packets_longer_than_the_largest_datagram_are_dropped() {
     let mut pair = Pair::new(FaultPlan::new(14).receiving(Faults::none().extend(1.0)));
     let largest = pair.receiver.capabilities().max_datagram;
     assert!(pair.run((0..10).map(|n| packet(n, largest))).is_empty());
@@ -327,7 +331,7 @@ fn nothing_longer_than_the_largest_datagram_is_received() {
 }
 
 #[test]
-fn it_protects_nothing_and_is_otherwise_as_able_as_what_it_wraps() {
+fn a_faulty_transport_has_no_integrity_and_otherwise_the_inner_capabilities() {
     let inner = MemHub::new().port(MemConfig::default());
     let able = inner.capabilities();
     let faulty = Faulty::new(inner, FaultPlan::new(15)).capabilities();
@@ -336,7 +340,7 @@ fn it_protects_nothing_and_is_otherwise_as_able_as_what_it_wraps() {
 }
 
 #[test]
-fn it_can_be_made_on_one_thread_and_used_on_another() {
+fn a_faulty_transport_and_its_handle_are_send() {
     fn is_send<T: Send>() {}
     is_send::<Faulty<MemTransport>>();
     is_send::<FaultHandle>();

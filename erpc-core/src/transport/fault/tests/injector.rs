@@ -13,7 +13,7 @@ fn judge(injector: &mut Injector) -> Vec<PacketCopy> {
     injector.judge(Instant::ZERO, LEN).copies().collect()
 }
 
-/// What becomes of `packets` packets.
+/// The fates of `packets` packets.
 fn history(seed: u64, faults: &Faults, packets: usize) -> Vec<Vec<PacketCopy>> {
     let mut injector = injector(seed, faults);
     (0..packets).map(|_| judge(&mut injector)).collect()
@@ -27,8 +27,8 @@ fn counts(seed: u64, faults: &Faults, packets: usize) -> FaultCounts {
     injector.counts()
 }
 
-/// Whether `hits` of `packets` is what a chance of `chance` may bring: within 5 standard deviations, which
-/// one seed in two million leaves. The seeds are fixed, so a test that passes goes on passing.
+/// Asserts that `hits` of `packets` are plausible for `chance`: within 5 standard deviations, which
+/// one seed in two million exceeds. The seeds are fixed, so a passing test keeps passing.
 #[track_caller]
 fn assert_chance(hits: u64, packets: usize, chance: f64) {
     let packets = packets as f64;
@@ -39,7 +39,7 @@ fn assert_chance(hits: u64, packets: usize, chance: f64) {
 
 const LATE: Duration = millis(3);
 
-/// A fault's name, the fault alone, and how often it has acted.
+/// A fault's name, a plan with only this fault, and how often it has acted.
 type Alone = (&'static str, Faults, fn(&FaultCounts) -> u64);
 
 fn each_alone(chance: f64) -> [Alone; 7] {
@@ -67,15 +67,15 @@ fn every_fault_acts_with_its_chance_and_alone() {
             let FaultCounts { reordered, spiked, corrupted, truncated, extended, .. } = counts;
             let lost = dropped + burst_dropped + outage_dropped;
             let all = lost + duplicated + reordered + spiked + corrupted + truncated + extended;
-            assert_eq!(all, acted(&counts), "{name} is the only one");
+            assert_eq!(all, acted(&counts), "another fault than {name} acted");
         }
     }
 }
 
-/// One fault acting says nothing of another: of two that each act on half of the packets, both act on a
-/// quarter. Nor does a long delay say that another one is.
+/// Faults are independent: of two faults that each hit half of the packets, both hit a quarter. The
+/// lengths of delays are independent, too.
 #[test]
-fn no_two_faults_go_together() {
+fn any_two_faults_are_independent() {
     const PACKETS: usize = 20_000;
     let mut all: Vec<(&str, Vec<bool>)> = Vec::new();
     for (name, faults, acted) in each_alone(0.5) {
@@ -106,11 +106,11 @@ fn no_two_faults_go_together() {
 }
 
 #[test]
-fn never_is_never_and_always_is_always() {
+fn chance_0_never_acts_and_chance_1_always_acts() {
     for (name, faults, acted) in each_alone(1.0) {
         assert_eq!(acted(&counts(1, &faults, 1_000)), 1_000, "{name}");
     }
-    // What is no chance is the nearest one.
+    // A value out of range, or NaN, counts as the nearest chance.
     for (chance, expected) in [(0.0, 0), (-1.0, 0), (f64::NAN, 0), (2.0, 1_000)] {
         for (name, faults, acted) in each_alone(chance) {
             assert_eq!(acted(&counts(1, &faults, 1_000)), expected, "{name} at {chance}");
@@ -119,7 +119,7 @@ fn never_is_never_and_always_is_always() {
 }
 
 #[test]
-fn without_faults_it_says_so() {
+fn an_injector_without_faults_is_idle() {
     assert!(injector(1, &Faults::none()).is_idle());
     assert!(injector(1, &Faults::none().bursts(0.0, 5.0, 1.0).spike(0.0, LATE)).is_idle());
     for (name, faults, _) in each_alone(1e-9) {
@@ -137,32 +137,33 @@ fn runs(history: &[Vec<PacketCopy>]) -> Vec<usize> {
 }
 
 #[test]
-fn bursts_have_the_mean_length_and_come_as_often_as_said() {
+fn bursts_have_the_configured_mean_length_and_frequency() {
     for mean in [1.0, 4.0, 25.0] {
         const PACKETS: usize = 400_000;
         const ENTER: f64 = 0.002;
         let faults = Faults::none().bursts(ENTER, mean, 1.0);
         let runs = runs(&history(3, &faults, PACKETS));
         let lost: usize = runs.iter().sum();
-        // Packets outside of bursts are those before which one can begin. A burst that follows on another
-        // makes one run of both; that is one in 1 / ENTER.
+        // A burst can begin only before packets outside of bursts. Two adjacent bursts make one
+        // run; that happens to a share of ENTER of the bursts.
         assert_chance(runs.len() as u64, PACKETS - lost, ENTER);
         let measured = lost as f64 / runs.len() as f64;
         let deviation = mean / (runs.len() as f64).sqrt();
         assert!((measured - mean).abs() < 5.0 * deviation + mean * 0.01, "{measured} for {mean}");
-        // Geometric: the longest of hundreds is several times the mean.
+        // The lengths are geometrically distributed: the longest of hundreds is several times the
+        // mean.
         assert!(mean == 1.0 || runs.iter().max() > Some(&(3 * mean as usize)));
         assert!(mean > 1.0 || runs.iter().filter(|&&run| run > 1).count() <= runs.len() / 100);
     }
 }
 
 #[test]
-fn inside_of_a_burst_a_packet_may_pass() {
+fn a_packet_inside_of_a_burst_may_pass() {
     const PACKETS: usize = 200_000;
     let all = counts(4, &Faults::none().bursts(0.01, 10.0, 1.0), PACKETS).burst_dropped;
     let some = counts(4, &Faults::none().bursts(0.01, 10.0, 0.25), PACKETS).burst_dropped;
     assert_chance(some, all as usize, 0.25);
-    // A share of 10 / (10 + 1 / 0.01) of all packets. Bursts make the deviation some four times larger.
+    // Expected share: 10 / (10 + 1 / 0.01). Bursts make the deviation about four times larger.
     let share = all as f64 / PACKETS as f64;
     assert!((0.083..0.1).contains(&share), "{share}");
 }
@@ -188,12 +189,12 @@ fn outages_are_exact_at_their_edges() {
         assert!(passes(after, 0));
     }
     assert_eq!(injector.counts(), FaultCounts { outage_dropped: 2, ..FaultCounts::default() });
-    // A clock that stands before the start has not begun.
+    // Before the start of the plan there is no outage.
     assert!(injector.judge(Instant::ZERO, 1_500).is_intact());
 }
 
 #[test]
-fn there_may_be_several_outages() {
+fn several_outages_may_overlap() {
     let outage = |from, until, over| Outage { from: millis(from), until: millis(until), over };
     let faults = Faults::none()
         .outage(outage(100, 110, 0))
@@ -223,7 +224,7 @@ fn there_may_be_several_outages() {
 }
 
 #[test]
-fn copies_and_delays_reach_their_bounds_and_go_no_further() {
+fn copies_and_delays_reach_but_never_exceed_their_bounds() {
     const PACKETS: usize = 20_000;
     let (dup_late, reorder_late, spike_max) = (millis(7), millis(2), millis(900));
     for most in 1..=5 {
@@ -253,7 +254,7 @@ fn copies_and_delays_reach_their_bounds_and_go_no_further() {
 }
 
 #[test]
-fn both_ends_of_a_delay_belong_to_it() {
+fn the_bounds_of_a_delay_are_inclusive() {
     let nano = Duration::from_nanos(1);
     let delays = history(1, &Faults::none().reorder(1.0, nano), 20_000);
     let late = delays.iter().filter(|fate| fate[0].delay == nano).count();
@@ -262,7 +263,7 @@ fn both_ends_of_a_delay_belong_to_it() {
 }
 
 #[test]
-fn every_copy_is_damaged_by_a_chance_of_its_own() {
+fn damage_is_drawn_separately_for_every_copy() {
     const PACKETS: usize = 20_000;
     let faults = Faults::none().duplicate(1.0, 1, LATE).corrupt(0.5).extend(0.1);
     let history = history(2, &faults, PACKETS);
@@ -276,14 +277,14 @@ fn every_copy_is_damaged_by_a_chance_of_its_own() {
 }
 
 #[test]
-fn settings_out_of_bounds_are_taken_for_the_nearest() {
+fn settings_out_of_range_are_clamped() {
     let year = Duration::from_secs(365 * 86_400);
     let nearest = |copies| Faults::none().duplicate(0.5, copies, Faults::MAX_DELAY);
     assert_eq!(Faults::none().duplicate(0.5, 0, year), nearest(1));
     assert_eq!(Faults::none().duplicate(0.5, 200, year), nearest(5));
     let delayed = |late| Faults::none().reorder(0.1, late).spike(0.1, late);
     assert_eq!(delayed(year), delayed(Duration::from_secs(10)));
-    // Shorter than a packet no burst is, however the mean is said.
+    // A burst is never shorter than one packet, whatever the mean is set to.
     for mean in [0.0, -3.0, f64::NAN] {
         let runs = |mean| runs(&history(5, &Faults::none().bursts(0.1, mean, 1.0), 5_000));
         assert_eq!(runs(mean), runs(1.0));
@@ -291,7 +292,7 @@ fn settings_out_of_bounds_are_taken_for_the_nearest() {
 }
 
 #[test]
-fn an_empty_packet_has_nothing_to_lose() {
+fn an_empty_packet_is_neither_cut_nor_flipped() {
     let faults = Faults::none().corrupt(1.0).truncate(1.0);
     let mut injector = injector(6, &faults);
     assert!(injector.judge(Instant::ZERO, 0).is_intact());
@@ -299,7 +300,7 @@ fn an_empty_packet_has_nothing_to_lose() {
 }
 
 #[test]
-fn one_seed_is_one_history() {
+fn equal_seeds_give_equal_histories() {
     let faults = Faults::none().drop(0.1).duplicate(0.1, 3, LATE).reorder(0.1, LATE).corrupt(0.1);
     assert_eq!(history(6, &faults, 500), history(6, &faults, 500));
     assert_ne!(history(6, &faults, 500), history(7, &faults, 500));
@@ -321,7 +322,7 @@ fn delay() -> impl Strategy<Value = Duration> {
     (0..12_000_u64).prop_map(millis)
 }
 
-/// The kinds of fault, each of which may be switched off.
+/// One plan for each kind of fault. Each kind may be disabled.
 #[derive(Clone, Debug)]
 struct Parts(Vec<Faults>);
 
@@ -356,7 +357,7 @@ impl Parts {
         let [drop, bursts, outage, duplicate, reorder, spike, corrupt, truncate, extend] =
             &self.0[..]
         else {
-            unreachable!("there are nine")
+            unreachable!("there are nine kinds")
         };
         Faults {
             drop: drop.drop,
@@ -372,14 +373,14 @@ impl Parts {
     }
 }
 
-/// Milliseconds between packets, and their lengths.
+/// Milliseconds between packets, and their lengths in bytes.
 fn steps() -> impl Strategy<Value = Vec<(u64, usize)>> {
     prop::collection::vec((0..200_u64, 0..200_usize), 1..60)
 }
 
 proptest! {
-    /// Everything together is each alone, put together: switching a fault on or off changes no
-    /// decision of another.
+    /// A plan with all faults equals the sum of plans with one fault each: enabling a fault changes
+    /// no decision of another.
     #[test]
     fn faults_compose(seed: u64, parts in parts(), steps in steps()) {
         let mut alone: Vec<_> = parts.0.iter().map(|part| injector(seed, part)).collect();
@@ -407,9 +408,9 @@ proptest! {
         }
     }
 
-    /// What is counted is what happened.
+    /// The counters equal what the fates show.
     #[test]
-    fn counts_add_up(seed: u64, parts in parts(), packets in 1..200_u64) {
+    fn the_counters_match_the_fates(seed: u64, parts in parts(), packets in 1..200_u64) {
         let mut injector = injector(seed, &parts.all());
         let (mut lost, mut more, mut kinds) = (0, 0, [0; 3]);
         for at in 0..packets {

@@ -1,8 +1,8 @@
-//! | file | what it looks at |
+//! | file | subject |
 //! |---|---|
-//! | `injector` | decisions: chances, bursts, outages, copies, lateness, and that they are independent |
-//! | `damage` | what becomes of bytes |
-//! | `faulty` | that a transport does what its injectors decide |
+//! | `injector` | decisions: chances, bursts, outages, copies, delays, independence |
+//! | `damage` | changes to the bytes |
+//! | `faulty` | that a transport applies the decisions of its injectors |
 
 mod damage;
 mod faulty;

@@ -1,23 +1,23 @@
-//! The ring between two ports: one producer, one consumer, no locks. All `unsafe` of the memory
-//! transport's data path is here.
+//! The ring between two ports: one producer, one consumer, no locks. All `unsafe` code of the
+//! memory transport's data path is here, except [`Loan::bytes`]'s caller.
 //!
 //! ```text
 //!            192 bytes per slot                          stride per slot
 //! +------+------------------+------+-----       +---------------------+---------
 //! | word | up to 184 bytes  | word |  ..        | up to max_datagram  |   ..
 //! +------+------------------+------+-----       +---------------------+---------
-//!  word = lap of the slot (32 bits) | length (32 bits)
+//!  word = position + 1 (32 bits) | length (32 bits)
 //! ```
 //!
-//! A slot is its own flag: the consumer looks at the word of the slot it wants next, and the datagram is
-//! there once the word carries the position that the consumer expects (FastForward, PPoPP'08). So a
-//! small datagram, its length and its arrival are one cache line, and the two sides share no index
-//! while datagrams fit; only a producer that has gone around reads how far the consumer is. Datagrams
-//! that do not fit the small slots lie in a second array, which keeps the small slots dense. Both
-//! strides are an odd number of cache lines, so that slots spread over all sets of the caches.
+//! The word of a slot is its flag. The consumer polls the word of the next slot; the datagram has
+//! arrived when the word carries the position that the consumer expects (FastForward, PPoPP'08). So
+//! a small datagram, its length and its flag are one cache line, and the two sides share no index.
+//! Only a producer that has used all slots reads how far the consumer is. Datagrams that do not fit
+//! a small slot lie in a second array, which keeps the small slots dense. Both strides are an odd
+//! number of cache lines, so that slots spread over all sets of the caches.
 //!
-//! Words are written in order except the first of a batch, which is written last: nothing of a batch
-//! can be seen before [`Producer::publish`], and then everything.
+//! Words are written in order, except for the first word of a batch, which is written last. So no
+//! part of a batch is visible before [`Producer::publish`], and the whole batch after it.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -28,59 +28,61 @@ use crate::sync::alloc::{alloc_zeroed, dealloc};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::wire::HEADER_LEN;
 
-/// A cache line.
+/// Size of a cache line, in bytes.
 const LINE: usize = 64;
-/// Bytes of a small slot.
+/// Size of a small slot, in bytes.
 const SMALL: usize = 3 * LINE;
-/// Bytes in front of a small slot's datagram.
+/// Bytes in a small slot before the datagram.
 const WORD: usize = size_of::<u64>();
-/// Longest datagram that fits a small slot.
+/// Longest datagram that fits a small slot, in bytes.
 const INLINE: usize = SMALL - WORD;
 
-/// Keeps what one side writes out of the other side's cache lines; two lines, because of the adjacent
-/// line prefetchers.
+/// Keeps the data that one side writes out of the other side's cache lines. Two lines, because of
+/// adjacent-line prefetchers.
 #[repr(align(128))]
 struct Padded<T>(T);
 
-/// What both ends share.
+/// The part that both ends share.
 struct Ring {
     memory: NonNull<u8>,
     layout: Layout,
     slots: u32,
-    /// Where the array of large slots begins, and its stride.
+    /// Offset and stride of the array of large slots, in bytes.
     large: usize,
     stride: usize,
     max_datagram: usize,
-    /// Position up to which the consumer has given slots back. Written by the consumer.
+    /// Position up to which the consumer has released slots. Written by the consumer.
     released: Padded<AtomicU32>,
     /// Written by the producer.
     counts: Padded<Counts>,
-    /// Loom's words are no plain memory, and it does not see the bytes beside them.
+    /// Loom needs its own atomics for the words, and a witness for the datagrams' bytes, which it
+    /// does not observe.
     #[cfg(loom)]
     watched: Box<[(AtomicU64, Witness)]>,
 }
 
-/// What the producer tells the consumer besides datagrams.
+/// Data from the producer to the consumer besides datagrams.
 struct Counts {
     overflowed: AtomicU64,
     oversized: AtomicU64,
     producer_gone: AtomicBool,
 }
 
-// SAFETY: the memory is owned by the ring; which end may touch which bytes of it when is the protocol of
-// `Producer` and `Consumer`, of which there is one each.
+// SAFETY: the ring owns its memory. There is one `Producer` and one `Consumer`, and they never
+// access the bytes of a slot concurrently: the producer writes them after the consumer has released
+// the slot and before it publishes the slot's word, and the consumer reads them only in between.
 unsafe impl Send for Ring {}
-// SAFETY: as above; everything else in a ring is constant or atomic.
+// SAFETY: as above; all other fields are constant or atomic.
 unsafe impl Sync for Ring {}
 
-/// An empty ring of `slots` datagrams of up to `max_datagram` bytes; `None` if there is no memory for
-/// it. Memory that was never used is not resident.
+/// Creates an empty ring of `slots` datagrams of at most `max_datagram` bytes. `None` if there is
+/// no memory for it. Memory that was never used is not resident.
 pub(super) fn ring(slots: u32, max_datagram: usize) -> Option<(Producer, Consumer)> {
     let lines = max_datagram.div_ceil(LINE) | 1;
     let (large, stride) = (slots as usize * SMALL, lines * LINE);
     let size = large.checked_add(stride.checked_mul(slots as usize)?)?;
     let layout = Layout::from_size_align(size.max(LINE), LINE).ok()?;
-    // SAFETY: the layout's size is at least a line, so not 0.
+    // SAFETY: the layout's size is at least one line, so it is not 0.
     let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
     let ring = Arc::new(Ring {
         memory,
@@ -116,8 +118,8 @@ impl Ring {
         debug_assert!(index < self.slots);
         // SAFETY: `index < slots`, so the small slot lies within the allocation.
         let at = unsafe { self.memory.add(index as usize * SMALL) };
-        // SAFETY: the word is aligned, zeroed at first, lives as long as `self` and is only ever
-        // accessed as an atomic.
+        // SAFETY: the word is aligned, because small slots are aligned to lines. It is initialised
+        // (zeroed), lives as long as `self`, and is only accessed as an atomic.
         unsafe { at.cast::<AtomicU64>().as_ref() }
     }
 
@@ -126,7 +128,7 @@ impl Ring {
         &self.watched[index as usize].0
     }
 
-    /// The witness of accesses to the datagram in slot `index`.
+    /// Observes accesses to the datagram in slot `index`, under loom.
     #[cfg(not(loom))]
     #[inline]
     fn witness(&self, _index: u32) -> Witness {
@@ -138,7 +140,7 @@ impl Ring {
         &self.watched[index as usize].1
     }
 
-    /// Where a datagram of `len` bytes lies in slot `index`.
+    /// Address of a datagram of `len` bytes in slot `index`.
     #[inline]
     fn data(&self, index: u32, len: usize) -> NonNull<u8> {
         debug_assert!(index < self.slots && len <= self.max_datagram);
@@ -154,12 +156,12 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout in `ring`; both ends are gone.
+        // SAFETY: `ring` allocated the memory with this layout, and both ends are gone.
         unsafe { dealloc(self.memory.as_ptr(), self.layout) };
     }
 }
 
-/// A position in the endless sequence of datagrams, and the slot that it falls on.
+/// A position in the endless sequence of datagrams, and its slot.
 #[derive(Clone, Copy, Default)]
 struct Cursor {
     position: u32,
@@ -173,21 +175,22 @@ impl Cursor {
         self.index = if self.index + 1 == slots { 0 } else { self.index + 1 };
     }
 
-    /// What the word of the slot says when the datagram of this position is there. Position 0 does
-    /// not give the 0 of fresh memory; later positions never meet fresh memory.
+    /// The value of the slot's word when the datagram of this position has arrived. At position 0
+    /// it differs from the 0 of fresh memory; when `position + 1` wraps to 0, no slot is fresh any
+    /// more.
     #[inline]
     fn word(self, len: usize) -> u64 {
         u64::from(self.position.wrapping_add(1)) << 32 | len as u64
     }
 
-    /// The length in `word`, if that is the word of this position.
+    /// The length in `word`, `None` if the word belongs to another position.
     #[inline]
     fn len_in(self, word: u64) -> Option<usize> {
         ((word >> 32) as u32 == self.position.wrapping_add(1)).then_some(word as u32 as usize)
     }
 }
 
-/// Why a datagram was not taken.
+/// Why a datagram was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refused {
     /// All slots are in use.
@@ -196,7 +199,7 @@ pub(super) enum Refused {
     TooLong,
 }
 
-/// What was staged, or published at once.
+/// Number of packets staged, or published together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Batch {
     pub(super) packets: u32,
@@ -207,28 +210,30 @@ pub(super) struct Batch {
 pub(super) struct Producer {
     ring: Arc<Ring>,
     next: Cursor,
-    /// Position that must not be reached: the consumer's as last seen, plus the slots.
+    /// Position that must not be reached: the last known released position plus the number of
+    /// slots.
     limit: u32,
     batch: Batch,
-    /// Slot and word of the batch's first datagram, not yet written.
+    /// Slot and word of the batch's first datagram, which is not yet written.
     first: Option<(u32, u64)>,
 }
 
 impl Producer {
     /// Copies a datagram, given in two pieces, into the next slot. The consumer sees it after
-    /// [`Producer::publish`]. Returns how many are staged with it.
+    /// [`Producer::publish`]. Returns the number of staged datagrams, this one included.
     ///
     /// # Errors
-    /// [`Refused`], which the consumer's side counts too.
+    /// [`Refused`], which also increments a counter that the consumer reads.
     #[inline]
     pub(super) fn stage(&mut self, head: &[u8], tail: &[u8]) -> Result<u32, Refused> {
         self.stage_with(head.len() + tail.len(), |to| {
-            // SAFETY: `to` has room for both pieces.
+            // SAFETY: `to` is aligned, has room for both pieces, does not overlap them, and no
+            // other code accesses it; see `stage_with`.
             unsafe { copy(head, to) };
             if !tail.is_empty() {
-                // SAFETY: within that room.
+                // SAFETY: `head.len()` is within that room.
                 let to = unsafe { to.add(head.len()) };
-                // SAFETY: as for `head`.
+                // SAFETY: the rest of the room has `tail.len()` bytes, which do not overlap `tail`.
                 unsafe { to.copy_from_nonoverlapping(NonNull::from(tail).cast(), tail.len()) };
             }
         })
@@ -242,23 +247,26 @@ impl Producer {
     pub(super) fn stage_three(&mut self, pieces: [&[u8]; 3]) -> Result<u32, Refused> {
         let [head, middle, tail] = pieces;
         self.stage_with(head.len() + middle.len() + tail.len(), |to| {
-            // SAFETY: `to` has room for all pieces.
+            // SAFETY: `to` is aligned, has room for all pieces, does not overlap them, and no other
+            // code accesses it; see `stage_with`.
             unsafe { copy(head, to) };
-            // SAFETY: within that room.
+            // SAFETY: `head.len()` is within that room.
             let to = unsafe { to.add(head.len()) };
-            // SAFETY: as for `head`.
+            // SAFETY: the rest of the room has at least `middle.len()` bytes, which do not overlap
+            // `middle`.
             unsafe { to.copy_from_nonoverlapping(NonNull::from(middle).cast(), middle.len()) };
-            // SAFETY: within that room.
+            // SAFETY: `head.len() + middle.len()` is within that room.
             let to = unsafe { to.add(middle.len()) };
-            // SAFETY: as for `head`.
+            // SAFETY: the rest of the room has `tail.len()` bytes, which do not overlap `tail`.
             unsafe { to.copy_from_nonoverlapping(NonNull::from(tail).cast(), tail.len()) };
         })
     }
 
-    /// Takes the next slot for a datagram of `len` bytes and lets `write` write it. Where it is told to
-    /// write, there is room for `len` bytes, aligned to 8; no other code accesses them, for the slot is not
-    /// lent (`limit`) and the consumer reads it only once its word is written; and no slice overlaps them, for
-    /// only this ring hands them out, and the consumer lends none of this slot.
+    /// Claims the next slot for a datagram of `len` bytes and lets `write` write it. The pointer
+    /// passed to `write` is valid for writing `len` bytes and aligned to 8. No other code accesses
+    /// these bytes meanwhile: the slot is not lent (`limit`), and the consumer reads it only after
+    /// its word is written. No slice overlaps them: only this ring hands out slices of its memory,
+    /// and the consumer lends none of this slot.
     #[inline(always)]
     fn stage_with(&mut self, len: usize, write: impl FnOnce(NonNull<u8>)) -> Result<u32, Refused> {
         if len > self.ring.max_datagram {
@@ -275,7 +283,7 @@ impl Producer {
         let word = self.next.word(len);
         match self.first {
             None => self.first = Some((index, word)),
-            // Release, so that the datagram is there for a consumer that reads the word.
+            // Release: a consumer that reads the word also sees the datagram.
             Some(_) => self.ring.word(index).store(word, Ordering::Release),
         }
         self.next.advance(self.ring.slots);
@@ -284,7 +292,7 @@ impl Producer {
         Ok(self.batch.packets)
     }
 
-    /// Lets the consumer see what was staged, and says how much that was.
+    /// Makes the staged datagrams visible to the consumer, and returns their number and size.
     #[inline]
     pub(super) fn publish(&mut self) -> Batch {
         if let Some((index, word)) = self.first.take() {
@@ -293,17 +301,17 @@ impl Producer {
         std::mem::take(&mut self.batch)
     }
 
-    /// Publishes what is staged; nothing may follow.
+    /// Publishes the staged datagrams. No further ones may follow.
     pub(super) fn close(&mut self) -> Batch {
         let batch = self.publish();
         self.ring.counts.0.producer_gone.store(true, Ordering::Release);
         batch
     }
 
-    /// Reads how far the consumer is; whether there is room now.
+    /// Reads how far the consumer is; returns whether there is room now.
     #[cold]
     fn look_again(&mut self) -> bool {
-        // Acquire: the consumer's reads of the slots it gave back come before our writes to them.
+        // Acquire: the consumer's reads of released slots happen before the next writes to them.
         let released = self.ring.released.0.load(Ordering::Acquire);
         self.limit = released.wrapping_add(self.ring.slots);
         self.next.position != self.limit
@@ -312,38 +320,38 @@ impl Producer {
 
 /// Copies `packet`, or the first piece of one, to `to`.
 ///
-/// Its header was written in words of 8 bytes a few nanoseconds ago. A wider load would have to wait
-/// until all of them have left the store buffer, 5 ns and more; a load of a single word is served out of
-/// it. Atomic stores are what keeps the compiler from joining the words.
+/// The header was written in words of 8 bytes a few nanoseconds ago. A wider load would wait until
+/// all words have left the store buffer, 5 ns or more; a load of a single word is served from the
+/// store buffer. Atomic stores prevent the compiler from merging the words.
 ///
 /// # Safety
-/// `to` is aligned to 8 bytes and valid for writing `packet.len()` bytes that do not overlap `packet`,
-/// and that no other code accesses meanwhile.
+/// `to` must be aligned to 8 bytes and valid for writing `packet.len()` bytes, which must not
+/// overlap `packet` and which no other code may access meanwhile.
 #[inline]
 unsafe fn copy(packet: &[u8], to: NonNull<u8>) {
     let Some((header, data)) = packet.split_first_chunk::<HEADER_LEN>() else {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         return unsafe { copy_data(packet, to) };
     };
     let (words, _) = header.as_chunks::<WORD>();
     for (index, word) in words.iter().enumerate() {
-        // SAFETY: within the header, for which there is room.
+        // SAFETY: the word lies within the header, for which `to` has room.
         let to = unsafe { to.cast::<std::sync::atomic::AtomicU64>().add(index) };
-        // SAFETY: aligned, writable and not accessed by anybody else, as the caller promises.
+        // SAFETY: aligned, writable and not accessed by other code, as the caller guarantees.
         unsafe { to.as_ref() }.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
     }
-    // SAFETY: the packet is at least as long as its header.
+    // SAFETY: the packet is at least as long as its header, so the result is within `to`'s room.
     let to = unsafe { to.add(HEADER_LEN) };
-    // SAFETY: the caller's promise, for the rest.
+    // SAFETY: the caller's guarantee, for the rest of the packet.
     unsafe { copy_data(data, to) };
 }
 
-/// Copies `bytes` to `to`. For small messages, two overlapping moves of fixed size take half the time of
-/// a call of `memcpy`.
+/// Copies `bytes` to `to`. For small messages, two overlapping moves of fixed size take half the
+/// time of a `memcpy` call.
 ///
 /// # Safety
-/// `to` is valid for writing `bytes.len()` bytes that do not overlap `bytes`, and that no other code
-/// accesses meanwhile.
+/// `to` must be valid for writing `bytes.len()` bytes, which must not overlap `bytes` and which no
+/// other code may access meanwhile.
 #[inline]
 unsafe fn copy_data(bytes: &[u8], to: NonNull<u8>) {
     const HALF: usize = 16;
@@ -351,39 +359,41 @@ unsafe fn copy_data(bytes: &[u8], to: NonNull<u8>) {
         (Some(first), Some(last)) if bytes.len() <= 2 * HALF => {
             // SAFETY: `bytes` has at least HALF bytes, so `to` has room for them.
             unsafe { to.cast::<[u8; HALF]>().write_unaligned(*first) };
-            // SAFETY: the last HALF of the bytes at `to`.
+            // SAFETY: `bytes.len() >= HALF`, so this is within `to`'s room, HALF bytes before its
+            // end.
             let end = unsafe { to.add(bytes.len() - HALF) };
-            // SAFETY: as above.
+            // SAFETY: `end` has room for HALF bytes; see above.
             unsafe { end.cast::<[u8; HALF]>().write_unaligned(*last) };
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         _ => unsafe { to.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) },
     }
 }
 
 const _: () = assert!(HEADER_LEN.is_multiple_of(WORD));
 
-/// Adds one to a counter that only the caller writes.
+/// Increments a counter that only the caller writes.
 #[cold]
 fn bump(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// A datagram that was taken and not yet given back.
+/// A datagram that was taken and not yet released.
 #[derive(Clone, Copy)]
 pub(super) struct Loan {
     data: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: a loan is an address; the caller of `bytes` promises that it is still good.
+// SAFETY: a loan is only an address and a length. The bytes are read only through `bytes`, whose
+// caller guarantees that they are still lent.
 unsafe impl Send for Loan {}
 
 impl Loan {
     /// No datagram.
     pub(super) const NONE: Self = Self { data: NonNull::dangling(), len: 0 };
 
-    /// Bytes of the datagram.
+    /// Length of the datagram in bytes.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
@@ -392,11 +402,12 @@ impl Loan {
     /// The datagram.
     ///
     /// # Safety
-    /// For as long as `'a`, the consumer that lent it exists and does not release it.
+    /// During `'a`, the consumer that lent the datagram must exist and must not release it.
     #[inline]
     pub(super) unsafe fn bytes<'a>(self) -> &'a [u8] {
-        // SAFETY: the producer wrote `len` bytes there before `take` acquired the slot's word, and does
-        // not write again before the release, which the caller rules out.
+        // SAFETY: the producer wrote `len` bytes there before it published the slot's word, which
+        // `take` read with Acquire. It writes there again only after the release, which the caller
+        // excludes.
         unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 }
@@ -410,7 +421,7 @@ pub(super) struct Consumer {
 }
 
 impl Consumer {
-    /// Whether a datagram waits.
+    /// Whether a datagram waits to be taken.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
         self.peek().is_some()
@@ -421,7 +432,7 @@ impl Consumer {
         self.next.len_in(self.ring.word(self.next.index).load(Ordering::Acquire))
     }
 
-    /// Takes the next datagram. It can be read until [`Consumer::release`].
+    /// Takes the next datagram. It stays readable until [`Consumer::release`].
     #[inline]
     pub(super) fn take(&mut self) -> Option<Loan> {
         let len = self.peek()?;
@@ -431,7 +442,7 @@ impl Consumer {
         Some(Loan { data, len })
     }
 
-    /// Gives all taken slots back to the producer.
+    /// Releases all taken slots to the producer.
     #[inline]
     pub(super) fn release(&mut self) {
         if self.lent != self.next.position {
@@ -442,7 +453,7 @@ impl Consumer {
         }
     }
 
-    /// The holder of a loan may have read it until now.
+    /// Tells loom that the holder of a loan may have read it until now.
     #[cfg(loom)]
     fn read_to_the_end(&self) {
         let slots = self.ring.slots;
@@ -451,23 +462,23 @@ impl Consumer {
         }
     }
 
-    /// Whether the producer is closed.
+    /// Whether the producer has closed the ring.
     pub(super) fn is_abandoned(&self) -> bool {
         self.ring.counts.0.producer_gone.load(Ordering::Acquire)
     }
 
-    /// Whether nothing more will come.
+    /// Whether the producer has closed the ring and no datagram remains.
     pub(super) fn is_finished(&self) -> bool {
-        // In this order: what the producer published before it closed is seen by `is_ready`.
+        // In this order: `is_ready` sees everything that the producer published before it closed.
         self.is_abandoned() && !self.is_ready()
     }
 
-    /// Datagrams that met a full ring.
+    /// Number of datagrams refused because the ring was full.
     pub(super) fn overflowed(&self) -> u64 {
         self.ring.counts.0.overflowed.load(Ordering::Relaxed)
     }
 
-    /// Datagrams that were too long for the ring.
+    /// Number of datagrams refused because they were too long for the ring.
     pub(super) fn oversized(&self) -> u64 {
         self.ring.counts.0.oversized.load(Ordering::Relaxed)
     }
@@ -485,18 +496,20 @@ mod tests {
         staged
     }
 
-    /// A datagram whose bytes depend on its number, of a length that walks over both slot arrays.
+    /// The bytes of a loan from `_lender`.
     fn read(_lender: &Consumer, loan: Loan) -> &[u8] {
-        // SAFETY: the lender is borrowed for as long as the bytes are, and releases with `&mut` only.
+        // SAFETY: the bytes borrow the lender, and releasing needs `&mut`.
         unsafe { loan.bytes() }
     }
 
+    /// A datagram whose bytes depend on its number. Its length varies, so that both arrays of slots
+    /// are used.
     fn datagram(number: u32) -> Vec<u8> {
         (0..number * 37 % 1_500).map(|at| (at ^ number) as u8).collect()
     }
 
     #[test]
-    fn datagrams_come_out_as_they_went_in_around_many_laps() {
+    fn datagrams_arrive_unchanged_over_many_laps() {
         let (mut producer, mut consumer) = ring(10, 1_500).unwrap();
         let mut expect = 0;
         for number in 0..1_000 {
@@ -519,7 +532,7 @@ mod tests {
         let start = Cursor { position: u32::MAX - 7, index: 3 };
         (producer.next, producer.limit) = (start, start.position.wrapping_add(5));
         (consumer.next, consumer.lent) = (start, start.position);
-        // Slots that were used before hold the words of the lap before.
+        // Slots that were used before hold the words of the previous lap.
         for back in 1..=5 {
             let index = (3 + 5 - back) % 5;
             let old = Cursor { position: start.position - back, index };
@@ -535,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_seen_whole_or_not_at_all() {
+    fn a_batch_is_visible_as_a_whole_or_not_at_all() {
         let (mut producer, mut consumer) = ring(8, 1_200).unwrap();
         for number in 1..=3 {
             assert_eq!(producer.stage(&[number], &[]), Ok(u32::from(number)));
@@ -545,7 +558,7 @@ mod tests {
         let taken: Vec<u8> =
             std::iter::from_fn(|| consumer.take().map(|loan| read(&consumer, loan)[0])).collect();
         assert_eq!(taken, [1, 2, 3]);
-        assert_eq!(producer.publish(), Batch::default(), "there is nothing to publish twice");
+        assert_eq!(producer.publish(), Batch::default(), "a second publish has nothing to publish");
     }
 
     #[test]
@@ -556,7 +569,11 @@ mod tests {
         }
         assert_eq!(send(&mut producer, &[4]), Err(Refused::Full));
         assert!(consumer.take().is_some());
-        assert_eq!(send(&mut producer, &[4]), Err(Refused::Full), "taken is not released");
+        assert_eq!(
+            send(&mut producer, &[4]),
+            Err(Refused::Full),
+            "a taken slot is not released yet"
+        );
         consumer.release();
         send(&mut producer, &[4]).unwrap();
         assert_eq!(send(&mut producer, &[5]), Err(Refused::Full));
@@ -564,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_longer_than_a_slot_is_refused() {
+    fn a_datagram_longer_than_a_slot_is_refused() {
         let (mut producer, consumer) = ring(4, 1_200).unwrap();
         assert_eq!(producer.stage_three([&[0; 24], &[0; 1_173], &[0; 4]]), Err(Refused::TooLong));
         assert_eq!((producer.publish().packets, consumer.oversized()), (0, 1));
@@ -573,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_closed_producer_staged_arrives_and_then_the_ring_is_finished() {
+    fn a_closed_ring_is_finished_after_its_last_datagram() {
         let (mut producer, mut consumer) = ring(4, 1_200).unwrap();
         producer.stage(&[7], &[]).unwrap();
         producer.close();

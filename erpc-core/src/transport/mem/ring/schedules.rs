@@ -4,14 +4,14 @@ use loom::thread;
 
 use super::*;
 
-/// Datagrams of two lengths, so that both arrays of slots are used, which tell their number.
+/// Datagrams of two lengths, so that both slot arrays are used. Each byte is the number.
 fn datagram(number: u8) -> Vec<u8> {
     vec![number; if number.is_multiple_of(2) { 40 } else { 200 }]
 }
 
 fn take(consumer: &mut Consumer) -> Option<Vec<u8>> {
     let loan = consumer.take()?;
-    // SAFETY: nothing is released before the bytes are copied.
+    // SAFETY: the consumer releases nothing before the bytes are copied.
     Some(unsafe { loan.bytes() }.to_vec())
 }
 
@@ -49,7 +49,7 @@ fn datagrams_arrive_in_order_and_are_not_overwritten_while_lent() {
 }
 
 #[test]
-fn a_batch_is_seen_whole_or_not_at_all() {
+fn a_batch_is_visible_as_a_whole_or_not_at_all() {
     loom::model(|| {
         let (mut producer, mut consumer) = ring(2, 256).expect("memory");
         let sender = thread::spawn(move || {
@@ -74,7 +74,7 @@ fn a_ring_is_finished_only_when_it_is_empty() {
             producer.close();
         });
         let finished = consumer.is_finished();
-        assert!(!finished, "there is a datagram, or the producer may yet send one");
+        assert!(!finished, "a datagram is queued, or the producer is still open");
         assert!(!consumer.is_abandoned() || take(&mut consumer).is_some());
         sender.join().expect("no panic");
     });

@@ -1,11 +1,11 @@
-//! The promise behind credits: a sender that stays within the receiver's window loses nothing to overflow.
+//! The guarantee behind credits: a sender within the receiver's window loses nothing to overflow.
 
 use super::*;
 
-/// Both limits of an untuned system: the size a socket gets unasked, and `net.core.rmem_max`.
+/// The default socket buffer size and `net.core.rmem_max` on an untuned system, in bytes.
 const UNTUNED: usize = 212_992;
 
-/// A receiver whose buffer is of the size that a socket gets unasked.
+/// A receiver with a buffer of the default size.
 fn receiver(address: &str) -> UdpTransport {
     receiver_asking_for(address, UNTUNED / 2)
 }
@@ -14,7 +14,7 @@ fn receiver_asking_for(address: &str, bytes: usize) -> UdpTransport {
     UdpTransport::bind(&config(address).recv_buffer(bytes)).unwrap()
 }
 
-/// Datagrams of `len` bytes that a sender may have in flight.
+/// Number of datagrams of `len` bytes that a sender may have in flight.
 fn window(transport: &UdpTransport, len: usize) -> usize {
     let capabilities = transport.capabilities();
     (capabilities.rx_capacity / capabilities.charge.charge(len)) as usize
@@ -32,7 +32,7 @@ fn stage(transport: &mut UdpTransport, to: &UdpRoute, message: &MsgBuf, count: u
     }
 }
 
-/// Sizes around every step of the charge, and those in common use.
+/// Sizes in bytes around every step of the charge, and common ones.
 fn sizes() -> Vec<usize> {
     let mut sizes = vec![0, 1, 24, 1_472, 4_120, 8_972, 16_408, 30_000, 40_000, 65_488, 65_507];
     for step in [64, 197, 576, 645, 1_600, 1_669, 3_648, 3_717, 7_744, 7_813, 15_936, 16_004] {
@@ -49,11 +49,14 @@ fn the_effective_size_is_read_back() {
         assert_eq!(transport.capabilities().rx_capacity as usize, asked * 3 / 2);
     }
     let greedy = receiver_asking_for(V4, 1 << 30);
-    assert!(greedy.recv_buffer() >= 2 * UNTUNED, "more than is allowed is as much as is allowed");
+    assert!(
+        greedy.recv_buffer() >= 2 * UNTUNED,
+        "a request above the limit gives less than the limit"
+    );
 }
 
 #[test]
-fn a_full_window_fits_in_whatever_shape_it_comes() {
+fn a_full_window_fits_for_every_size_and_shape() {
     for (address, offload) in [(V4, true), (V4, false), (V6, true), (V6, false)] {
         let mut sender = UdpTransport::bind(&config(address).offload(offload)).unwrap();
         for (at, len) in sizes().into_iter().enumerate() {
@@ -78,7 +81,7 @@ fn a_full_window_fits_in_whatever_shape_it_comes() {
 }
 
 #[test]
-fn a_window_kept_full_while_the_reader_drains_loses_nothing() {
+fn a_window_kept_full_while_the_receiver_reads_loses_nothing() {
     let mut sender = UdpTransport::bind(&config(V4).offload(false)).unwrap();
     for len in sizes() {
         let mut receiver = receiver(V4);
@@ -86,12 +89,12 @@ fn a_window_kept_full_while_the_reader_drains_loses_nothing() {
         let (window, message) = (window(&receiver, len), message(len));
         stage(&mut sender, &to, &message, window);
         sender.split().1.flush();
-        // Each packet read is a credit for the next one; the kernel returns its memory later.
+        // Each packet read is a credit for the next one; the kernel frees its memory later.
         let (mut read, total) = (0, 3 * window);
         let mut credit = 0;
         while read < total {
             let burst = receiver.split().0.burst();
-            assert!(burst > 0, "{read} of {total} packets of {len} bytes came");
+            assert!(burst > 0, "only {read} of {total} packets of {len} bytes arrived");
             read += burst;
             credit += burst;
             let more = credit.min(total + window - read);
@@ -106,7 +109,8 @@ fn a_window_kept_full_while_the_reader_drains_loses_nothing() {
 #[test]
 fn the_window_is_not_much_smaller_than_the_buffer() {
     let mut sender = UdpTransport::bind(&config(V4).offload(false)).unwrap();
-    // The charge takes the next size class up to 69 bytes early: room for headers we have not seen.
+    // The charge changes to the next size class up to 69 bytes early, to leave room for headers of
+    // unknown length.
     let common =
         [0, 24, 64, 200, 512, 576, 1_048, 1_472, 2_072, 4_120, 8_972, 16_408, 32_000, 65_507];
     let worst = [600, 645, 1_601, 1_669, 3_649, 3_717, 7_745, 7_813];
@@ -128,7 +132,7 @@ fn the_window_is_not_much_smaller_than_the_buffer() {
             assert_eq!(
                 fit as u64 + stats.rx_overflow,
                 4 * window as u64,
-                "every datagram is accounted for"
+                "a datagram is neither received nor counted as overflow"
             );
             assert!(stats.rx_overflow > 0, "{len}");
             let capabilities = receiver.capabilities();

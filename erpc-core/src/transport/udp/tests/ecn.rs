@@ -1,4 +1,4 @@
-//! Marks of congested switches: which packets carry them, and how they come in.
+//! Marks of congested switches: which packets have them, and how they are received.
 
 use std::os::fd::AsFd;
 
@@ -9,25 +9,26 @@ use super::*;
 use crate::transport::fault::{FaultPlan, Faults, Faulty};
 use crate::wire::Kind;
 
-/// The sender takes no notice of marks; does, by either of two values; a switch has marked the packet.
+/// Traffic classes: the sender is not ECN-capable; it is, by either of two values; a switch has
+/// marked the packet.
 const NOT_CAPABLE: u8 = 0b00;
 const CAPABLE: u8 = 0b10;
 const CAPABLE_TOO: u8 = 0b01;
 const MARKED: u8 = 0b11;
-/// Another user of the same byte: "expedited forwarding".
+/// Another use of the same byte: "expedited forwarding".
 const DSCP: u8 = 46 << 2;
 
-/// Receiver's address, and where a sender of either family finds it.
+/// The receiver's address, and the address by which a sender of either family reaches it.
 const WAYS: [(&str, &str); 4] = [(V4, V4), (V6, V6), ("[::]:0", V4), ("[::]:0", V6)];
 
-/// A receiver that asks for marks.
+/// A receiver with marks enabled.
 fn listen(address: &str) -> UdpTransport {
     let mut transport = open(address);
     assert_eq!(transport.enable_ecn(), Ok(()));
     transport
 }
 
-/// A sender whose packets have the class that it says, as if a switch had set it.
+/// A sender that sets the class of each packet, as if a switch had set it.
 struct Sender {
     socket: StdSocket,
     to: SocketAddr,
@@ -43,7 +44,7 @@ impl Sender {
         sys::set_option(self.socket.as_fd(), level, name, value).unwrap();
     }
 
-    /// The kernel makes packets of this length of what is sent.
+    /// The kernel splits sent datagrams into packets of this length.
     fn segment(&self, len: usize) {
         self.set(libc::SOL_UDP, libc::UDP_SEGMENT, len as i32);
     }
@@ -57,7 +58,7 @@ impl Sender {
     }
 }
 
-/// The first byte of `count` packets, and whether they came marked.
+/// The first byte of `count` packets, and whether they were marked.
 fn marks<T: Transport>(transport: &mut T, count: usize) -> Vec<(u8, bool)> {
     let mut marks = Vec::new();
     let start = Instant::now();
@@ -70,7 +71,7 @@ fn marks<T: Transport>(transport: &mut T, count: usize) -> Vec<(u8, bool)> {
 }
 
 #[test]
-fn a_marked_packet_is_told_from_others_on_every_way() {
+fn marked_packets_are_recognised_on_every_receive_path() {
     let classes = [
         (NOT_CAPABLE, false),
         (MARKED, true),
@@ -83,13 +84,13 @@ fn a_marked_packet_is_told_from_others_on_every_way() {
     for (address, own) in WAYS {
         let mut server = listen(address);
         let client = Sender::new(own, &server);
-        // One at a time: one call for each.
+        // One at a time: one system call for each.
         for (class, marked) in classes {
             client.send(class, &[class]);
             assert_eq!(marks(&mut server, 1), [(class, marked)], "{own} to {address}");
             assert_eq!(server.split().0.burst(), 0);
         }
-        // Together: one call for many.
+        // Together: one system call for many.
         for _ in 0..3 {
             classes.iter().for_each(|(class, _)| client.send(*class, &[*class]));
             assert_eq!(marks(&mut server, classes.len()), classes, "{own} to {address}");
@@ -110,7 +111,7 @@ fn each_packet_of_a_run_has_the_mark_of_the_run() {
             }
             assert!(round == 0 || server.rx.is_coalescing(), "{own} to {address}");
         }
-        // Single packets, first while the kernel coalesces, then no longer.
+        // Single packets, first while the kernel coalesces, then after it has stopped.
         for round in 0..200 {
             let class = if round % 3 == 0 { MARKED } else { CAPABLE };
             client.send(class, &[class]);
@@ -122,18 +123,18 @@ fn each_packet_of_a_run_has_the_mark_of_the_run() {
 }
 
 #[test]
-fn who_does_not_ask_is_told_nothing() {
+fn marks_are_reported_only_when_enabled() {
     let mut server = open(V4);
     let client = Sender::new(V4, &server);
     client.send(MARKED, &[MARKED]);
     assert_eq!(marks(&mut server, 1), [(MARKED, false)]);
-    // What waits when it asks is told.
+    // Packets that are already queued when marks are enabled have theirs.
     client.send(MARKED, &[MARKED]);
     assert_eq!(server.enable_ecn(), Ok(()));
     assert_eq!(marks(&mut server, 1), [(MARKED, true)]);
 }
 
-/// The class that one packet comes with.
+/// The class of one received packet.
 fn class_received(socket: &StdSocket) -> u8 {
     let (mut bytes, mut controls) = ([0; 16], sys::Controls::default());
     let mut vector =
@@ -145,17 +146,17 @@ fn class_received(socket: &StdSocket) -> u8 {
         (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
         header.msg_control = (&raw mut controls).cast();
         header.msg_controllen = size_of_val(&controls) as _;
-        // SAFETY: the header points to a vector and to controls that live and are written here only,
-        // the vector to bytes of its length.
+        // SAFETY: the header points to `vector` and `controls`, which outlive the call and are
+        // accessed only here; `vector` points to `bytes` and has its length.
         if unsafe { headers.receive_first(socket.as_fd()) }.is_ok() {
             return controls.traffic_class(&headers.get(0).msg_hdr);
         }
     }
-    panic!("nothing came");
+    panic!("no packet arrived");
 }
 
 #[test]
-fn what_is_sent_asks_for_marks() {
+fn sent_packets_are_ecn_capable() {
     for (address, own) in WAYS {
         let receiver = StdSocket::bind(own).unwrap();
         let (level, tell) = match own {
@@ -168,7 +169,7 @@ fn what_is_sent_asks_for_marks() {
         send(&mut client, &to, &[b"not yet"]);
         assert_eq!(class_received(&receiver), NOT_CAPABLE);
         assert_eq!(client.enable_ecn(), Ok(()));
-        // Alone, several of their own length, a run.
+        // A single packet, several of different lengths, a run.
         for packets in [vec![&b"1"[..]], vec![b"1", b"two"], vec![b"run"; 20]] {
             send(&mut client, &to, &packets);
             for _ in packets {
@@ -179,12 +180,12 @@ fn what_is_sent_asks_for_marks() {
 }
 
 #[test]
-fn what_the_kernel_refuses_in_part_is_taken_back_whole() {
+fn options_refused_in_part_are_all_reset() {
     let receiver = StdSocket::bind(V4).unwrap();
     sys::set_option(receiver.as_fd(), libc::SOL_IP, libc::IP_RECVTOS, 1).unwrap();
     let mut client = open(V4);
     let (class, tell) = (libc::IP_TOS, libc::IP_RECVTOS);
-    // An IPv4 socket has no options of IPv6.
+    // An IPv4 socket has no IPv6 options.
     let half = [
         (libc::SOL_IP, class, i32::from(CAPABLE)),
         (libc::SOL_IP, tell, 1),
@@ -196,11 +197,11 @@ fn what_the_kernel_refuses_in_part_is_taken_back_whole() {
     let own = StdSocket::from(client.socket.fd().try_clone_to_owned().unwrap());
     own.set_nonblocking(false).unwrap();
     Sender { socket: receiver, to: own.local_addr().unwrap() }.send(MARKED, b"y");
-    assert_eq!(class_received(&own), 0, "and nobody is told");
+    assert_eq!(class_received(&own), 0, "the class is still reported");
 }
 
 #[test]
-fn strays_keep_their_mark() {
+fn strays_keep_their_marks() {
     let mut group = UdpTransport::bind_group(&config(V4), 2).unwrap();
     assert!(group.iter_mut().all(|member| member.enable_ecn().is_ok()));
     let client = Sender::new(V4, &group[0]);
@@ -208,7 +209,7 @@ fn strays_keep_their_mark() {
     let run = |steers: &[u8]| -> Vec<u8> {
         steers.iter().flat_map(|&steer| header(steer, Kind::Request, 0)).collect()
     };
-    // A member that does not coalesce yet cannot tell strays from others.
+    // A member that does not coalesce yet cannot detect strays.
     client.send(CAPABLE, &run(&[0; 32]));
     assert_eq!(marks(&mut group[0], 32).len(), 32);
     for class in [MARKED, CAPABLE, MARKED] {
@@ -219,7 +220,7 @@ fn strays_keep_their_mark() {
 }
 
 #[test]
-fn packets_that_are_late_or_come_again_keep_their_mark() {
+fn delayed_and_duplicated_packets_keep_their_marks() {
     let late = Duration::from_millis(2);
     let faults = Faults::none().duplicate(0.5, 3, late).reorder(0.5, late);
     let server = open(V4);

@@ -1,4 +1,4 @@
-//! Groups: the kernel finds the member that a packet names.
+//! Groups: the kernel selects the member that a packet names.
 
 use std::os::fd::AsFd;
 
@@ -21,7 +21,7 @@ pub(super) fn header(steer: u8, kind: Kind, packet: u32) -> [u8; HEADER_LEN] {
     .to_bytes()
 }
 
-/// Which member received something; exactly one must.
+/// Index of the member that received a packet.
 fn receiver(group: &mut [UdpTransport]) -> usize {
     let start = Instant::now();
     while start.elapsed() < WAIT_LIMIT {
@@ -29,12 +29,13 @@ fn receiver(group: &mut [UdpTransport]) -> usize {
             return index;
         }
     }
-    panic!("nobody received the packet");
+    panic!("no member received the packet");
 }
 
 #[test]
-fn packets_reach_the_member_they_name() {
-    // Server's address, and where a client of either family finds it.
+fn packets_reach_the_member_that_they_name() {
+    // The server's address, the client's address, and the address by which the client reaches the
+    // server.
     for (address, client, server) in
         [(V4, V4, V4), (V6, V6, V6), ("[::]:0", V4, V4), ("[::]:0", V6, V6)]
     {
@@ -49,7 +50,7 @@ fn packets_reach_the_member_they_name() {
         for kind in [Kind::Request, Kind::RequestForResponse, Kind::Done] {
             for steer in [0, 1, 2, 3, 4, 3, 0] {
                 for sender in &mut clients {
-                    // The packet number of a hello, in a packet that is none.
+                    // The packet number of a hello, in a packet that is not a hello.
                     send(sender, &to, &[&header(steer, kind, HELLO)]);
                     assert_eq!(receiver(&mut group), usize::from(steer), "{address} {kind:?}");
                 }
@@ -80,7 +81,7 @@ fn new_clients_are_spread_over_the_members() {
 }
 
 #[test]
-fn noise_and_unknown_members_reach_somebody() {
+fn invalid_packets_and_unknown_members_reach_some_member() {
     let mut group = UdpTransport::bind_group(&config(V4), 2).unwrap();
     let to = group[0].local_route();
     let mut client = open(V4);
@@ -91,7 +92,7 @@ fn noise_and_unknown_members_reach_somebody() {
 }
 
 #[test]
-fn runs_are_steered_and_never_mixed() {
+fn runs_are_steered_and_never_mix_members() {
     let mut group = UdpTransport::bind_group(&config(V4), 3).unwrap();
     let to = group[0].local_route();
     let mut client = open(V4);
@@ -105,7 +106,7 @@ fn runs_are_steered_and_never_mixed() {
     }
 }
 
-/// A run as a network card's driver may coalesce it: of packets for several members.
+/// Sends a run with packets for several members, as a network card's driver may coalesce it.
 fn send_mixed_run(client: &StdSocket, to: SocketAddr, steers: &[u8]) {
     let packets: Vec<_> =
         steers.iter().flat_map(|&steer| header(steer, Kind::Request, 0)).collect();
@@ -118,7 +119,7 @@ fn strays_reach_their_member() {
     let to = group[0].local_route().socket_addr();
     let client = StdSocket::bind(V4).unwrap();
     sys::set_option(client.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, HEADER_LEN as i32).unwrap();
-    // A member that does not coalesce yet cannot tell strays from others; make all of them do.
+    // A member that does not coalesce yet cannot detect strays; make all of them coalesce.
     for steer in 0..3 {
         send_mixed_run(&client, to, &[steer; 32]);
         assert_eq!(receive(&mut group[usize::from(steer)], 32).len(), 32);
@@ -139,7 +140,7 @@ fn strays_reach_their_member() {
             );
         }
     }
-    // Member 2's inbox is not emptied: it is bounded.
+    // Member 2's inbox is not emptied: its size is bounded.
     for _ in 0..400 {
         send_mixed_run(&client, to, &[[1].as_slice(), &[2; 31]].concat());
         receive(&mut group[1], 1);

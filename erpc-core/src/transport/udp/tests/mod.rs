@@ -1,4 +1,4 @@
-//! The transport over real sockets, through its traits.
+//! Tests of the transport over real sockets, through its traits.
 
 mod capacity;
 mod ecn;
@@ -17,7 +17,7 @@ use crate::wire::checksum::{check, overhead};
 
 const V4: &str = "127.0.0.1:0";
 const V6: &str = "[::1]:0";
-/// Long enough for any scheduler.
+/// Longer than any scheduling delay.
 const WAIT_LIMIT: Duration = Duration::from_secs(10);
 
 fn config(address: &str) -> UdpConfig {
@@ -38,7 +38,7 @@ fn send(transport: &mut UdpTransport, to: &UdpRoute, packets: &[&[u8]]) {
     tx.flush();
 }
 
-/// Receives until `count` packets are there, or nothing comes for a while.
+/// Receives until `count` packets have arrived, or the time limit is reached.
 fn receive(transport: &mut UdpTransport, count: usize) -> Vec<(UdpRoute, Vec<u8>)> {
     let mut packets = Vec::new();
     let start = Instant::now();
@@ -53,19 +53,19 @@ fn receive(transport: &mut UdpTransport, count: usize) -> Vec<(UdpRoute, Vec<u8>
     packets
 }
 
-/// Sleeps until something ends the sleep, and fails if nothing does.
+/// Sleeps until an event ends the sleep, and fails if that takes too long.
 #[track_caller]
 fn sleep(transport: &mut UdpTransport, expected: &str) {
     let start = Instant::now();
     transport.wait(Some(WAIT_LIMIT));
-    assert!(start.elapsed() < WAIT_LIMIT, "the transport slept on in spite of {expected}");
+    assert!(start.elapsed() < WAIT_LIMIT, "the sleep did not end with {expected}");
 }
 
 fn lengths(packets: &[(UdpRoute, Vec<u8>)]) -> Vec<usize> {
     packets.iter().map(|(_, bytes)| bytes.len()).collect()
 }
 
-/// A packet with `len` bytes in all, every byte of its message telling its place.
+/// A message of `len` bytes. Each byte encodes its offset.
 fn message(len: usize) -> MsgBuf {
     let mut msgbuf = MsgBuf::detached(len).unwrap();
     msgbuf.resize(len);
@@ -74,7 +74,7 @@ fn message(len: usize) -> MsgBuf {
 }
 
 #[test]
-fn what_is_sent_comes_back() {
+fn packets_arrive_in_both_directions() {
     for address in [V4, V6] {
         let (mut client, mut server) = (open(address), open(address));
         let to = server.local_route();
@@ -95,7 +95,7 @@ fn what_is_sent_comes_back() {
 }
 
 #[test]
-fn by_default_it_speaks_both_families() {
+fn the_default_transport_supports_both_families() {
     let mut server = UdpTransport::bind(&UdpConfig::new()).unwrap();
     let port = server.local_route().port();
     assert_ne!(port, 0);
@@ -103,7 +103,7 @@ fn by_default_it_speaks_both_families() {
         let mut client = open(own);
         send(&mut client, &route(to).with_port(port), &[b"ping"]);
         let arrived = receive(&mut server, 1);
-        assert_eq!(arrived[0].0, client.local_route(), "routes are the same whoever looks at them");
+        assert_eq!(arrived[0].0, client.local_route(), "both ends see the same route");
         send(&mut server, &arrived[0].0, &[b"pong"]);
         assert_eq!(receive(&mut client, 1)[0].1, b"pong");
     }
@@ -131,7 +131,7 @@ fn messages_of_every_shape_arrive_intact() {
                     tx.push(&to, packet.sealed(trailer));
                 }
                 tx.flush();
-                assert!(messages.iter().all(MsgBuf::is_unique), "a flushed queue holds nothing");
+                assert!(messages.iter().all(MsgBuf::is_unique), "a flushed queue holds no msgbuf");
                 let arrived = receive(&mut server, sizes.len());
                 assert_eq!(arrived.len(), sizes.len());
                 for ((from, bytes), message) in arrived.iter().zip(&messages) {
@@ -149,7 +149,7 @@ fn runs_are_handed_out_in_bursts_and_in_order() {
     let (mut client, mut server) = (open(V4), open(V4));
     let to = server.local_route();
     let mut next = 0_u32;
-    // The first rounds make the receiver coalesce, the later ones use it.
+    // The first rounds make the receiver coalesce; the later rounds receive coalesced packets.
     for round in 0..20 {
         let (_, tx) = client.split();
         for number in 0..100_u32 {
@@ -172,7 +172,7 @@ fn runs_are_handed_out_in_bursts_and_in_order() {
             arrived += burst;
         }
     }
-    // A peer that sends single packets makes it stop, and nothing is lost on the way there.
+    // Single packets make the receiver stop coalescing, and nothing is lost meanwhile.
     for _ in 0..200 {
         send(&mut client, &to, &[b"single"]);
         assert_eq!(lengths(&receive(&mut server, 1)), [6]);
@@ -192,7 +192,7 @@ fn a_sleeping_receiver_does_not_miss_pending_packets() {
         tx.flush();
         let mut arrived = 0;
         while arrived < 96 {
-            // Packets that were received and not handed out yet must end the sleep, too.
+            // Packets that are received but not yet handed out must end the sleep, too.
             sleep(&mut server, "pending packets");
             arrived += server.split().0.burst();
         }
@@ -200,7 +200,7 @@ fn a_sleeping_receiver_does_not_miss_pending_packets() {
 }
 
 #[test]
-fn what_is_too_long_is_dropped_and_counted() {
+fn datagrams_that_are_too_long_are_dropped_and_counted() {
     for offload in [false, true] {
         let config = config(V4).max_datagram(MIN_DATAGRAM).offload(offload);
         let mut server = UdpTransport::bind(&config).unwrap();
@@ -215,7 +215,7 @@ fn what_is_too_long_is_dropped_and_counted() {
 }
 
 #[test]
-fn a_wake_ends_a_sleep_before_and_during_it() {
+fn a_wake_before_or_during_a_sleep_ends_it() {
     let mut transport = open(V4);
     let waker = transport.waker();
     waker.wake();
@@ -237,7 +237,7 @@ fn a_packet_ends_a_sleep() {
     let (mut client, mut server) = (open(V4), open(V4));
     let to = server.local_route();
     let (send_woken, woken) = std::sync::mpsc::channel();
-    // A thread that the test can leave behind if it sleeps forever.
+    // A thread that the test can abandon if it sleeps forever.
     std::thread::spawn(move || {
         server.wait(None);
         send_woken.send(server.split().0.burst())
@@ -247,7 +247,7 @@ fn a_packet_ends_a_sleep() {
 }
 
 #[test]
-fn the_path_and_the_interface_set_the_size() {
+fn the_path_and_the_interface_limit_the_datagram_size() {
     let mut any = UdpTransport::bind(&UdpConfig::new()).unwrap();
     assert_eq!(any.capabilities().max_datagram, MAX_DATAGRAM);
     assert_eq!(any.path(&route("127.0.0.1:9")), Path { datagram: 65_507, link: Link::Local });
@@ -256,7 +256,7 @@ fn the_path_and_the_interface_set_the_size() {
     assert_eq!(open(V6).capabilities().max_datagram, 65_488);
     let mut small = UdpTransport::bind(&config(V4).max_datagram(2_000)).unwrap();
     assert_eq!(small.path(&route("127.0.0.1:9")).datagram, 2_000);
-    // There is no route: RFC 6666's discard prefix from a socket on loopback.
+    // No route exists: RFC 6666's discard prefix, from a socket on loopback.
     let mut local = open(V6);
     let unknown = local.path(&route("[100::1]:9")).datagram;
     assert!(unknown >= MIN_DATAGRAM, "{unknown}");
@@ -274,7 +274,7 @@ fn one_unreachable_peer_does_not_stop_the_others() {
             tx.push_bytes(&to, b"hello");
         }
         tx.flush();
-        // Alone, too: the single packet has a way of its own.
+        // Also one by one: single packets use a separate code path.
         for to in [closed, bad_port, good] {
             tx.push_bytes(&to, b"hello");
             tx.flush();
@@ -287,7 +287,7 @@ fn one_unreachable_peer_does_not_stop_the_others() {
 }
 
 #[test]
-fn packets_of_the_wrong_family_leave_nothing_behind() {
+fn packets_of_the_wrong_family_are_not_held() {
     let mut client = open(V4);
     let (header, large) = ([0; HEADER_LEN], message(5_000));
     let (_, tx) = client.split();
@@ -301,7 +301,7 @@ fn packets_of_the_wrong_family_leave_nothing_behind() {
 }
 
 #[test]
-fn a_datagram_beyond_the_path_is_dropped_and_counted() {
+fn a_datagram_too_long_for_the_path_is_dropped_and_counted() {
     let (mut client, mut server) = (open(V4), open(V4));
     let to = server.local_route();
     let (header, huge, small) = ([0; HEADER_LEN], message(65_600), message(100));
@@ -314,7 +314,7 @@ fn a_datagram_beyond_the_path_is_dropped_and_counted() {
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn bind_errors_describe_the_cause() {
     let taken = open(V4);
     let address = taken.local_route().socket_addr();
     let error = UdpTransport::bind(&config(V4).address(address)).unwrap_err();
@@ -334,7 +334,7 @@ fn refusals_say_what_to_do() {
 }
 
 #[test]
-fn a_transport_moves_to_its_thread() {
+fn a_transport_is_send() {
     fn is_send<T: Send>() {}
     is_send::<UdpTransport>();
 }
