@@ -1,13 +1,14 @@
 //! Microsecond RPCs for datacenters: a `.proto` service over plain datagrams.
 //!
-//! erpc is [eRPC]'s design in Rust. Requests and responses of up to megabytes travel as datagrams, over
-//! UDP without any setup or over shared memory within a process; sessions, retransmission and
-//! flow control are done in user space, at the ends. Handlers run where the packet was received,
-//! on the bytes as they lie there, and a small call is two packets.
+//! erpc is [eRPC]'s design in Rust. Requests and responses of up to megabytes are sent as
+//! datagrams, over UDP without any setup, or over shared memory within a process. Sessions,
+//! retransmission and flow control run in user space, at the two ends. By default, a handler runs
+//! on the thread that received the packet and reads the bytes in the receive buffer. A small call
+//! is two packets.
 //!
 //! # A service
 //!
-//! What it offers is written in a `.proto` file:
+//! A `.proto` file declares the service:
 //!
 //! ```proto
 //! syntax = "proto3";
@@ -21,7 +22,7 @@
 //! message GreetReply { string greeting = 1; }
 //! ```
 //!
-//! and compiled by the build script; there is no `protoc` to install:
+//! The build script compiles it; no `protoc` is needed:
 //!
 //! ```ignore
 //! // build.rs; dependencies: erpc, prost; build-dependencies: erpc-build
@@ -30,7 +31,7 @@
 //! }
 //! ```
 //!
-//! Servers implement the trait that comes of it, and derive the glue:
+//! Servers implement the generated trait and derive the rest:
 //!
 //! ```ignore
 //! use erpc::{Request, Response, Server, Status};
@@ -53,7 +54,7 @@
 //! Server::builder().add_service(Hello).threads(2).serve("0.0.0.0:31850")?;
 //! ```
 //!
-//! Clients call it, from a thread of their own:
+//! A client calls the service from its own thread:
 //!
 //! ```ignore
 //! let endpoint = erpc::Endpoint::udp()?;
@@ -71,36 +72,39 @@
 //!  +-----------------------------+     datagrams     +------------------------------+
 //! ```
 //!
-//! * An [`Endpoint`] belongs to one thread and does nothing by itself: its loop runs in
-//!   [`Endpoint::block_on`] and its like, and in a [`Server`]'s threads. No lock is taken on the way of
-//!   a call.
-//! * A [`Session`] is a connection to one peer. Calls on it complete in any order; those beyond its
-//!   window wait their turn.
-//! * A call is a future, [`Call`], or takes a callback: `greeter.greet_with(request, |result| ..)`. Futures are
-//!   driven by the endpoint itself, so no async runtime is needed.
-//! * A handler runs in the event loop ([`Mode::Dispatch`](service::Mode::Dispatch)), so it should take
-//!   microseconds; methods that take longer are declared `WORKER` in the `.proto` file, or marked
-//!   `worker(..)` in the derive's attribute, and run on worker threads. Those that wait for others are
-//!   declared `ASYNC`, and their handlers are `async fn`s on the loop's own executor. A handler that cannot
-//!   answer yet calls [`Request::defer`] and answers later, from any thread.
-//! * [`Interceptor`]s see every call before and after its handler, wherever it runs.
-//! * A method may stream, either way or both: [`Incoming`], [`Outgoing`], [`Upload`].
-//! * A client calls over a [`Channel`]: one session, or several servers between which it chooses. Its calls
+//! * An [`Endpoint`] belongs to one thread. Its event loop runs in [`Endpoint::block_on`] and
+//!   similar functions, and in a [`Server`]'s threads; otherwise it does nothing. A call takes no
+//!   lock.
+//! * A [`Session`] is a connection to one peer. Its calls complete in any order; calls beyond its
+//!   window queue.
+//! * A call is a future, [`Call`], or takes a callback: `greeter.greet_with(request, |result| ..)`.
+//!   The endpoint itself drives the futures, so no async runtime is needed.
+//! * A handler runs in the event loop ([`Mode::Dispatch`](service::Mode::Dispatch)), so it should
+//!   take only microseconds. Methods that take longer run on worker threads: declare them `WORKER`
+//!   in the `.proto` file, or list them in `worker(..)` in the derive's attribute. Methods that
+//!   wait for others are declared `ASYNC`; their handlers are `async fn`s on the loop's own
+//!   executor. A handler that cannot answer yet calls [`Request::defer`] and answers later, from
+//!   any thread.
+//! * [`Interceptor`]s run before and after the handler of every call, wherever the handler runs.
+//! * A method may stream in one direction or both: [`Incoming`], [`Outgoing`], [`Upload`].
+//! * A client calls over a [`Channel`]: one session, or several servers with load balancing. Calls
 //!   may have [`CallOptions`]: a deadline, metadata, retries. Dropping a call cancels it.
 //!
-//! The guide in the repository, `docs/`, takes a reader through all of it.
+//! The guide in the repository's `docs/` folder covers all of this step by step.
 //!
-//! # When something goes wrong
+//! # Errors
 //!
-//! A call ends once, with the response or a [`CallError`], whose variants say first of all whether the
-//! handler has run: a [`Status`] from the handler, not executed, maybe executed, executed with the
-//! response lost. A handler is never run twice for one call. A server that is gone is noticed within
-//! seconds, and its calls fail. Whatever is used wrongly fails with a typed error that says what to do.
+//! Every call ends exactly once, with the response or a [`CallError`]. Its variants tell first
+//! whether the handler has run: a [`Status`] from the handler, not executed, maybe executed, or
+//! executed with the response lost. A handler runs at most once for one attempt of a call, and only
+//! a [`RetryPolicy`] makes further attempts. A dead server is detected within seconds, and its
+//! calls fail. Usage errors are typed, and their messages say what to do.
 //!
 //! # Below the generated code
 //!
-//! [`service`] has what generated code uses: a [`Method`](service::Method) is all that a call needs, and
-//! a [`Codec`](service::Codec) other than protocol buffers is a trait implementation away:
+//! [`service`] contains the interface of generated code. A [`Method`](service::Method) is all that
+//! a call needs, and an encoding other than protocol buffers is an implementation of
+//! [`Codec`](service::Codec):
 //!
 //! ```
 //! use std::sync::Arc;
@@ -134,8 +138,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`raw`] is the layer below that: message buffers, request types as numbers, continuations and one
-//! function, [`Rpc::run_once`](raw::Rpc::run_once), for those who want every nanosecond.
+//! [`raw`] is the layer below: message buffers, request types as numbers, continuations and one
+//! function, [`Rpc::run_once`](raw::Rpc::run_once), for the lowest possible overhead.
 //!
 //! [eRPC]: https://www.usenix.org/conference/nsdi19/presentation/kalia
 
@@ -169,10 +173,10 @@ pub use erpc_core::transport::Transport;
 pub use erpc_core::transport::udp::{UdpConfig, UdpTransport as Udp};
 pub use erpc_core::zerocopy;
 pub use erpc_derive::{FixedLayout, Service};
-/// The well-known types of protocol buffers, such as `Timestamp`, as generated code uses them.
+/// The well-known types of protocol buffers, such as `Timestamp`, that generated code uses.
 pub use prost_types;
 
-/// What generated code uses: methods, codecs and the table of a server's methods.
+/// The interface of generated code: methods, codecs and the table of a server's methods.
 pub mod service {
     pub use erpc_core::service::{
         Borrowed, Codec, DecodeError, Field, Fields, Fixed, FixedLayout, Method, MethodCollision,
@@ -180,17 +184,18 @@ pub mod service {
     };
 }
 
-/// Datagrams in bursts: the networks there are, and the traits of one that is not there yet.
+/// Transports, which move datagrams in bursts: the available ones, and the traits for new ones.
 ///
-/// A [`Transport`] is one queue pair of one endpoint. Its halves, [`RxQueue`](transport::RxQueue) and
-/// [`TxQueue`](transport::TxQueue), are borrowed at once, as packets are handled in place.
+/// A [`Transport`] is one queue pair of one endpoint. Its halves, [`RxQueue`](transport::RxQueue)
+/// and [`TxQueue`](transport::TxQueue), are borrowed at the same time, because packets are handled
+/// in the receive buffers.
 pub mod transport {
     pub use erpc_core::transport::{
         Arena, Capabilities, ChargeModel, Link, MAX_BURST, MIN_DATAGRAM, NoMarks, Path, Route,
         RxPacket, RxQueue, TransportStats, TxPacket, TxQueue, Waker,
     };
 
-    /// A transport that loses, repeats, delays and damages packets, for tests.
+    /// A transport that drops, duplicates, delays and corrupts packets, for tests.
     pub mod fault {
         pub use erpc_core::transport::fault::{
             FaultCounts, FaultHandle, FaultPlan, FaultStats, Faults, Faulty, FaultyRx, FaultyTx,
@@ -211,7 +216,7 @@ pub mod transport {
     }
 }
 
-/// The layer below types: what [`Endpoint`] is made of.
+/// The untyped layer that [`Endpoint`] is built on.
 pub mod raw {
     pub use erpc_core::buf::{MsgBuf, NoMemory, Pool, PoolStats};
     pub use erpc_core::event_loop::{App, Context, Rpc};
@@ -222,7 +227,7 @@ pub mod raw {
     pub use erpc_core::time::Instant;
 }
 
-/// Includes what `erpc-build` generated for a package, named as in the `.proto` file.
+/// Includes the code that `erpc-build` generated for a package, named as in the `.proto` file.
 ///
 /// ```ignore
 /// mod proto {
@@ -230,7 +235,7 @@ pub mod raw {
 /// }
 /// ```
 ///
-/// Where packages refer to each other, their modules must be nested as the packages are:
+/// If packages refer to each other, their modules must be nested like the packages:
 ///
 /// ```ignore
 /// pub mod shop {
@@ -243,9 +248,9 @@ pub mod raw {
 /// }
 /// ```
 ///
-/// A file without a package is `"_"`; words of a package that are Rust keywords are written as in Rust:
-/// `"my.r#type"`. For code that was generated into a folder of its own, use
-/// `include!`.
+/// The name of a file without a package is `"_"`. Words of a package name that are Rust keywords
+/// are written as raw identifiers: `"my.r#type"`. For code that was generated into another folder,
+/// use `include!`.
 #[macro_export]
 macro_rules! include_proto {
     ($package:literal) => {
@@ -253,9 +258,9 @@ macro_rules! include_proto {
     };
 }
 
-/// What `erpc-build` puts generated code into: the same items, silent under any lints that a crate may
-/// have, unless it forbids one of these. `missing_docs` is not among them: everything has a comment, so that
-/// crates may forbid what has none. Not for other code.
+/// Wraps the code that `erpc-build` generates. Exempts its items from the lints below, unless the
+/// crate forbids one of them. `missing_docs` is not listed, so that crates may forbid it: all
+/// generated items have docs. Not for other code.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! generated {
@@ -271,7 +276,8 @@ macro_rules! generated {
             clippy::all,
             clippy::nursery,
             clippy::pedantic,
-            // Of the restrictions what is there, as a crate that forbids another would object to all.
+            // Only the restriction lints that generated code triggers: a crate that forbids a
+            // listed lint gets an error.
             clippy::absolute_paths,
             clippy::as_conversions,
             clippy::decimal_literal_representation,
@@ -289,7 +295,7 @@ macro_rules! generated {
             clippy::single_char_lifetime_names,
             clippy::std_instead_of_alloc,
             clippy::std_instead_of_core,
-            reason = "a crate's lints are for what people write"
+            reason = "a crate's lints are for hand-written code"
         )]
         $item
     )*};

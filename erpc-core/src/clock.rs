@@ -1,11 +1,11 @@
-//! The one place where this crate asks what time it is.
+//! The system clock, from which all [`Instant`]s of the runtime come.
 
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::time::Instant;
 
-/// Nanoseconds of the system's monotonic clock. All endpoints of a process share it, so that cookies
-/// issued by one are fresh for another.
+/// Current time of the system's monotonic clock, in ns. All endpoints of a process share this
+/// clock, so a cookie issued by one endpoint is fresh at another.
 #[must_use]
 #[inline]
 pub(crate) fn now() -> Instant {

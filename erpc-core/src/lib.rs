@@ -1,32 +1,35 @@
-//! The erpc runtime. Users depend on the `erpc` facade; this crate is where the work is done. Its own surface is not stable:
-//! the simulator, the fuzzers and the benchmarks reach into modules that `erpc` does not show.
+//! The erpc runtime. Users depend on the `erpc` facade; this crate is the implementation. Its
+//! interface is not stable: the simulator, the fuzzers and the benchmarks use modules that `erpc`
+//! does not export.
 //!
-//! A request goes down the folders of its caller and up those of the server; the response takes the same way
-//! back:
+//! A request passes through the folders of the client from top to bottom, and through those of the
+//! server from bottom to top. The response takes the same path back:
 //!
 //! ```text
 //!   client/      a session encodes the request     user's handler    decodes it and answers
 //!   calling/     keeps the call, queues its key    serving/          finds the handler and runs it
-//!   endpoint/    the turn drains the queue         endpoint/         the turn hands the request on
+//!   endpoint/    the turn drains the queue         endpoint/         the turn passes the request on
 //!   event_loop/  lends core and transmit queue     event_loop/       takes up to 32 packets per turn
 //!   protocol/    a slot, a credit, the header      protocol/         a session, a slot, each request once
 //!   transport/   one doorbell per turn  ------------->  transport/   a burst of datagrams
 //! ```
 //!
-//! The reply comes back to `calling/`, which wakes the task that awaits it or runs its callback. Beside this way
-//! lie [`executor`] with the tasks and timers of an endpoint, [`service`] with what generated code is made of, and
-//! [`server`] with the threads of a server.
+//! The reply returns to `calling/`, which wakes the task that awaits it or runs its callback. Other
+//! modules are [`executor`] (tasks and timers of an endpoint), [`service`] (the types that
+//! generated code uses) and [`server`] (threads of a server).
 //!
-//! [`stream`] makes streams out of calls, as pure as the protocol; [`buf`] is the memory they share, [`time`] the clock value that they pass along.
+//! [`stream`] builds streams from calls and, like the protocol, does no input or output. [`buf`] is
+//! the memory that all of them share, [`time`] the clock value that they pass along.
 //!
-//! Folder order is import order: a module imports only from those before it. `tests/layers.rs` checks that.
+//! Modules have an order, and a module imports only from modules before it. `tests/layers.rs`
+//! checks that.
 //!
 //! ```text
 //!   time < sync < mutants < clock < random < status < wire < buf < transport < protocol < stream < service
 //!     < event_loop < executor < calling < serving < endpoint < client < server
 //! ```
 //!
-//! `ARCHITECTURE.md` in the repository tells the whole story, `WIRE.md` draws the bytes.
+//! `ARCHITECTURE.md` in the repository describes the whole design, `WIRE.md` the wire format.
 
 pub mod buf;
 pub mod calling;
@@ -51,5 +54,5 @@ pub mod time;
 pub mod transport;
 pub mod wire;
 
-/// What fixed layouts are made of; generated code names it.
+/// Re-exported for generated code, which uses it for messages with a fixed layout.
 pub use zerocopy;

@@ -1,10 +1,10 @@
-//! Bugs to be put in on purpose: does anybody notice?
+//! Deliberate bugs, which check that the simulator detects them.
 //!
-//! With `--cfg erpc_mutants` every place that says `mutant!(Name)` becomes a question that is answered
-//! at run time, by [`choose`]; in every other build it is the constant `false`, and nothing of this
-//! module exists.
+//! With `--cfg erpc_mutants`, every `mutant!(Name)` in the code checks at run time whether
+//! [`choose`] has enabled that bug. In all other builds it is the constant `false`, and this module
+//! has no other content.
 
-/// Whether the bug of this name was put in. Always `false`, known to the compiler, in ordinary builds.
+/// Whether the bug of this name is enabled. In ordinary builds the constant `false`.
 #[cfg(erpc_mutants)]
 macro_rules! mutant {
     ($name:ident) => {
@@ -12,7 +12,7 @@ macro_rules! mutant {
     };
 }
 
-/// Whether the bug of this name was put in. Always `false`, known to the compiler, in ordinary builds.
+/// Whether the bug of this name is enabled. In ordinary builds the constant `false`.
 #[cfg(not(erpc_mutants))]
 macro_rules! mutant {
     ($name:ident) => {
@@ -31,252 +31,258 @@ mod chosen {
 
     macro_rules! mutants {
         ($($(#[doc = $doc:literal])* $name:ident,)*) => {
-            /// A bug.
+            /// A deliberate bug.
             #[derive(Clone, Copy, PartialEq, Eq, Debug)]
             #[repr(u32)]
             pub enum Mutant {
                 $($(#[doc = $doc])* $name,)*
             }
 
-            /// All bugs, and what each does.
+            /// All bugs, each with a description of its effect.
             pub const ALL: &[(Mutant, &str)] = &[$((Mutant::$name, concat!($($doc),*)),)*];
         };
     }
 
     mutants! {
-        /// Of the credits that a credit return brings, the last is lost.
+        /// The client drops the last credit of each credit return.
         CreditLeak,
-        /// A roll-back of request packets forgets to take their credits back.
+        /// A roll-back of request packets does not return their credits.
         RollbackKeepsCredits,
-        /// A request for response goes back without taking credits back.
+        /// A roll-back of a response does not return the credits of the pulled packets.
         PullRollbackKeepsCredits,
-        /// A session that may not send yet is not told when it may.
+        /// A paced session that may not send yet is not woken when it may.
         DepartureForgotten,
-        /// A response packet is taken for the one before it that was lost.
+        /// A client accepts a response packet after a gap as the lost one before it.
         ResponseGapTaken,
-        /// A request that was sent again goes back to its user while the queue reads it.
+        /// A retransmitted request is returned to the user while the queue still reads it.
         FlushForgotten,
-        /// When a slot becomes free, no call that waits gets it.
+        /// When a slot becomes free, no waiting call gets it.
         QueueForgotten,
-        /// `Accepted` answers the packets of a request and does not give their credits back.
+        /// `Accepted` does not return the credits of the request's packets.
         AcceptedKeepsCredits,
-        /// A client does not look at the random half of the id that a packet names.
+        /// A client does not check the generation of a packet's connection id.
         StaleGenerationAtClient,
-        /// A late copy of a response is taken for that of the slot's next call.
+        /// A client accepts a late copy of a response as the response to the slot's next call.
         OldResponseTaken,
-        /// The same for a request of one packet that was sent once.
+        /// A request of one packet that was sent once is returned to the user while the queue still
+        /// reads it.
         FlushForgottenPlain,
-        /// The same when a session ends with calls under way.
+        /// When a session ends, requests of pending calls are returned while the queue still reads
+        /// them.
         FlushForgottenAtEnd,
-        /// A client that sends nothing any more counts as busy for ever.
+        /// A client that has stopped sending counts as busy forever.
         IdleCountsAsBusy,
-        /// A client whose window shrinks is not told.
+        /// A client whose window shrinks does not learn of it.
         DemotedUntold,
-        /// The last sessions go to any host.
+        /// The sessions reserved for hosts with few sessions go to any host.
         ReserveGivenAway,
-        /// The sockets of a host are not counted.
+        /// The limits of sessions and sockets per host are not enforced.
         HostsNotCounted,
-        /// A session that ends keeps what its calls took of the window.
+        /// A session that ends does not return the window of its calls.
         WindowLeakAtEnd,
-        /// A session that ends says nothing of the calls that wait for a slot.
+        /// A session that ends does not report the calls that wait for a slot.
         QueuedCallsForgotten,
-        /// The end of a session is told before that of its calls.
+        /// The end of a session is reported before the end of its calls.
         ClosedBeforeCalls,
-        /// Calls that wait for room are not told of room that was given back.
+        /// Waiting calls are not woken when window or room is returned.
         WaiterForgotten,
-        /// A request counts as not executed until the server has confirmed all of it.
+        /// A request is reported as not executed until the server has acknowledged all of it.
         NotExecutedLie,
-        /// Requests are looked for in slots by the wrong modulo.
+        /// The slot of a request is computed with the wrong modulus.
         WrongSlot,
         /// Packets are sent without credits.
         CreditsIgnored,
-        /// A request packet is sent again, its header written, while the queue reads the first copy.
+        /// A request packet is retransmitted, and its header rewritten, while the queue reads the
+        /// first copy.
         ResendWithoutFlush,
-        /// The timeout stays as it is, however often it fires.
+        /// The timeout is not doubled, however often it expires.
         RtoNeverDoubled,
-        /// Every overdue call of a silent server asks for itself.
+        /// Every overdue call to a silent server sends its own probe.
         EveryCallProbes,
-        /// A call that executes is never asked after again.
+        /// An executing call is never probed again.
         ProbeForgotten,
-        /// A timer that has fired is not armed again.
+        /// A session's timer is not rearmed after it has fired.
         TimerNotArmedAgain,
-        /// The answer to a ping is no sign of life.
+        /// A pong does not count as a sign of life.
         PongIgnored,
-        /// A repeated request is executed again once it was answered.
+        /// A repeated request is executed again after it was answered.
         DedupeOffByOne,
-        /// A repeated request is executed again while it executes.
+        /// A repeated request is executed again while it still executes.
         ExecutedTwice,
-        /// A server does not look at the random half of the id that a packet names.
+        /// A server does not check the generation of a packet's connection id.
         StaleGenerationAtServer,
-        /// A request packet is taken for the one before it that was lost.
+        /// A server accepts a request packet after a gap as the lost one before it.
         OutOfOrderTaken,
-        /// A request of one packet may be shorter or longer than it says.
+        /// A server accepts a request of one packet whose size is wrong.
         SizeNotChecked,
         /// A server returns no credits.
         CreditReturnForgotten,
-        /// The buffer of a large response is lost when the client has it.
+        /// The buffer of a large response leaks when the client has received it.
         BufferLeak,
         /// A late `Done` of an earlier request drops the response of the current one.
         DoneOfAnyRequest,
-        /// Memory of a message that comes in is not counted.
+        /// Memory of a message that is being received is not counted.
         HeldNotCounted,
-        /// A response is kept until it was sent once.
+        /// A response is dropped after it was sent once.
         ResponseForgotten,
-        /// Of the response packets that are asked for, the last is not sent.
+        /// A server does not send the last packet of each pull.
         PullOneTooFew,
-        /// The first packet of a response is as long as any.
+        /// The first packet of a response ignores the client's eager limit.
         EagerIgnored,
-        /// Response packets are sent again, their headers written, while the queue reads the first copies.
+        /// Response packets are resent, and their headers rewritten, while the queue reads the
+        /// first copies.
         ResponseAgainWithoutFlush,
-        /// A session that ends stays in one of the tables.
+        /// A session that ends remains in one of the server's tables.
         SessionLeak,
-        /// A server notes pings and does not answer.
+        /// A server does not answer pings.
         PingUnanswered,
-        /// A repeated `Open` makes another session.
+        /// A repeated `Open` creates another session.
         OpenedTwice,
-        /// Trailers are cut off and not looked at.
+        /// Trailers are removed without a check.
         ChecksumNotVerified,
-        /// Sessions of all lives have the same id.
+        /// Successive sessions at one table index have the same id.
         GenerationReused,
-        /// A timer that should move down the wheel falls out of it.
+        /// A timer that should move to a lower level of the wheel is lost.
         TimerLost,
-        /// A session that ends still counts for its client endpoint, and keeps the others' window small.
+        /// A session that ends still counts for its client endpoint, so the windows of the others
+        /// stay small.
         GrantLeak,
-        /// Clients never say that they have a large response.
+        /// Clients never send `Done` for large responses.
         DoneForgotten,
-        /// A server turns requests down long before the session's memory is used up.
+        /// A server rejects requests long before the session's memory limit is reached.
         BudgetTooSmall,
-        /// The memory of a message that is given up is lost.
+        /// The memory of an abandoned message leaks.
         AssemblyLeak,
-        /// Clients take no notice of the window that replies tell.
+        /// Clients ignore the window in replies.
         WindowIgnored,
-        /// A round trip is measured although the packet was sent twice (Karn's rule).
+        /// A round trip is measured although the packet was retransmitted (Karn's rule).
         AmbiguousSample,
-        /// A server takes packets of its sessions from anybody.
+        /// A server accepts packets of its sessions from any address.
         WrongRouteAtServer,
-        /// A client takes packets of its sessions from anybody.
+        /// A client accepts packets of its sessions from any address.
         WrongRouteAtClient,
-        /// A call that nothing was sent of counts as perhaps executed.
+        /// An unsent call is reported as perhaps executed.
         MaybeExecutedLie,
-        /// A repeated request is answered with the whole response, not with its first packet.
+        /// A repeated request is answered with the whole response instead of its first packet.
         RepeatAnsweredInFull,
-        /// A peer is given up after half of the liveness timeout.
+        /// A peer is declared dead after half of the liveness timeout.
         LivenessHalved,
-        /// A session that is being opened is given up after half of the connect timeout.
+        /// Connecting fails after half of the connect timeout.
         ConnectHalved,
-        /// Neither side of a session cares that its client wants checksums.
+        /// Both sides ignore that the client requests checksums.
         IntegrityIgnored,
-        /// A call's deadline passes and the call goes on.
+        /// A call continues after its deadline.
         DeadlineForgotten,
-        /// What a cancelled call's packets took is lost when the server answers.
+        /// Credits and window of a cancelled call leak when the server answers.
         QuarantineLeak,
-        /// The slot of a cancelled call is given to the next call before the server has answered.
+        /// The slot of a cancelled call is reused before the server has answered.
         NoQuarantine,
-        /// The slot of a cancelled call is never given to another.
+        /// The slot of a cancelled call is never reused.
         QuarantineForEver,
-        /// The server is not told that a call was cancelled.
+        /// The client does not tell the server that a call was cancelled.
         CancelNotSent,
-        /// A cancelled request goes back to its user while the queue reads it.
+        /// A cancelled request is returned to the user while the queue still reads it.
         FlushForgottenAtCancel,
-        /// A server tells a handler as often as a client cancels.
+        /// A server reports a cancel to the handler each time the client repeats it.
         CancelledTwice,
-        /// A cancelled request that the server has not seen may still come, and be executed.
+        /// A cancelled request that arrives after its cancel is executed.
         CancelTakesNoNumber,
-        /// A client that has given back the room for a response gets it all the same.
+        /// A client gets an accepted call's response without a pull, although it has released the
+        /// room for it.
         AcceptedNotAnnounced,
-        /// The announcement of a response is sent once.
+        /// The announcement of a response is never repeated.
         AnnouncedOnce,
-        /// A request that is sent again tells the time that was left the first time.
+        /// A retransmitted request carries the remaining time of its first copy.
         StampedOnce,
-        /// The time that is left is rounded down.
+        /// The remaining time is rounded down.
         DeadlineRoundedDown,
-        /// The deadlines of calls that wait for a slot are not looked at.
+        /// The deadlines of calls that wait for a slot are ignored.
         QueuedDeadlineForgotten,
-        /// The number of a call of which nothing was sent is lost, and its server waits for it.
+        /// The number of an unsent, cancelled call is not reused, so the server waits for it.
         UnsentNumberLost,
-        /// A session ends, and the handlers of its requests are not told.
+        /// The handlers of a session's requests do not learn that the session has ended.
         GoneUntold,
-        /// Only the first packet of a message says that it is extended.
+        /// Only the first packet of a response has the extended flag.
         ExtendedOnce,
-        /// A batch of a stream is lost when the next one begins before a call has taken it.
+        /// A stream's batch is lost when the next one begins before a call has taken it.
         StreamBatchLost,
-        /// Batches of a stream are read in the order in which they come.
+        /// Batches of a stream are read in the order of arrival.
         StreamOrderIgnored,
-        /// The first batch that is taken after a stream's end was put in counts as the last.
+        /// The first batch that is taken after a stream's end was recorded counts as the last.
         StreamEndEarly,
-        /// A server is not told that a client has closed its stream.
+        /// A client does not tell the server that it has closed its stream.
         StreamCloseUntold,
         /// The end of a stream at its server does not stop the handler.
         StreamStopUntold,
-        /// A pull that was answered still waits, and is answered again.
+        /// An answered pull remains in the queue, and is answered again.
         StreamPullAnsweredTwice,
-        /// Pulls that wait when the last batch goes out are never answered.
+        /// Pulls that wait when the last batch is sent are never answered.
         StreamEndLeavesPulls,
-        /// What was held for a stream that was not open is lost when it opens.
+        /// Calls held for a stream are lost when the stream opens.
         StreamHeldForgotten,
-        /// A client pulls although its reader has not read what there is.
+        /// A client pulls although its reader has unread batches.
         StreamPullsUnbounded,
-        /// A push is answered when it comes, not when the handler takes it.
+        /// A push is answered when it arrives, not when the handler takes it.
         StreamPushAnsweredEarly,
-        /// When a handler reads no more, the pushes that wait are never answered.
+        /// When a handler stops reading, waiting pushes are never answered.
         StreamPushesForgotten,
-        /// A stream that was closed before it came begins all the same.
+        /// A stream starts although it was closed before its OPEN arrived.
         StreamReopened,
-        /// A client takes its stream for over while its calls are on their way.
+        /// A client considers its stream over while calls are in flight.
         StreamOverTooSoon,
-        /// Whatever status a handler ends with, its stream ends well.
+        /// A stream ends with OK, whatever status its handler returns.
         StreamStatusLost,
-        /// Timers fire while the answers that they miss lie unread.
+        /// Timers fire while the answers that they wait for are unread in the receive queue.
         TimersBeforeAnswers,
-        /// Every copy of a request is answered, however soon it follows the one before.
+        /// Every copy of a request is answered, however soon it follows the previous one.
         DuplicateAlwaysAnswered,
-        /// A client does not keep the time that a server tells of a method.
+        /// A client does not store the time that a server reports for a method.
         MethodTimeForgotten,
-        /// The methods of a server share one place, and the last slow one has it.
+        /// All methods of a server share one entry, which the last slow method overwrites.
         MethodTimeShared,
-        /// A server does not tell how long its handler took.
+        /// A server does not report its processing time.
         HandlerTimeUntold,
-        /// The first timeout is 20 ms, however long the handshake took.
+        /// The first timeout is always 20 ms, regardless of the handshake's round trip.
         FirstRtoFixed,
-        /// A client forgets a server when the first of its sessions to it ends.
+        /// A client forgets a server when any session to it ends.
         PeerLeftEarly,
-        /// The sessions of a host count after they have ended.
+        /// The sessions of a host still count after they have ended.
         HostNeverLeaves,
-        /// A session keeps its credits while it is idle.
+        /// A session keeps its raised credit limit while it is idle.
         CreditsKeptIdle,
-        /// Credits that a session does not need stay with it.
+        /// A session's credit limit does not shrink when the session needs less.
         CreditsNotShrunk,
-        /// A session that runs out has twice its credits, whatever its path holds.
+        /// A session that runs out of credits gets twice its limit, whatever its path holds.
         CreditsLeap,
-        /// A session that runs out of credits does not note that it does.
+        /// A session does not record that it ran out of credits.
         RunOutForgotten,
-        /// A round ends with every answer.
+        /// A measurement round ends with every answer.
         RoundsTooShort,
-        /// What the server grants a session is not looked at.
+        /// A client ignores the number of credits that the server grants.
         GrantedCreditsIgnored,
-        /// Packets that credits allow leave in bursts.
+        /// Packets within a raised credit limit are sent in bursts, without pacing.
         BurstsOfCredits,
-        /// The rate that credits allow only falls.
+        /// The rate ceiling of the credit limit only falls.
         CeilingOnlyFalls,
-        /// Response packets that are asked for cost no time.
+        /// Pulled response packets are not charged to the pacer.
         PullsUncharged,
-        /// Where the link's rate is unknown, nothing controls sessions.
+        /// Without a known link rate, sessions have no congestion control.
         UnknownRateUncontrolled,
-        /// Congestion control is told no losses.
+        /// Congestion control does not learn of losses.
         LossUntold,
-        /// Swift finds no queue.
+        /// Swift never detects a queue.
         QueueUnseen,
     }
 
     const NONE: u32 = u32::MAX;
     static CHOSEN: AtomicU32 = AtomicU32::new(NONE);
 
-    /// Puts a bug in, or takes it out again with `None`; for all threads of the process.
+    /// Enables a bug, or disables it with `None`, for all threads of the process.
     pub fn choose(mutant: Option<Mutant>) {
         CHOSEN.store(mutant.map_or(NONE, |mutant| mutant as u32), Ordering::SeqCst);
     }
 
-    /// Whether this bug was put in.
+    /// Whether this bug is enabled.
     #[inline]
     #[must_use]
     pub fn is_chosen(mutant: Mutant) -> bool {

@@ -1,46 +1,47 @@
-//! How a handler says that it failed.
+//! The status of a failed call: codes, messages and details.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Why a call failed, with gRPC's canonical meanings and numbers.
+/// Why a call failed, with gRPC's canonical codes and numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
 #[non_exhaustive]
 pub enum Code {
     /// Not an error. A handler that fails with it is reported as [`Code::Unknown`].
     Ok = 0,
-    /// The caller gave up.
+    /// The caller cancelled the call.
     Cancelled = 1,
-    /// An error that fits no other code, or a code this version does not know.
+    /// An error without a better code, or a code that this version does not know.
     Unknown = 2,
-    /// The request is wrong whatever the state of the server: malformed, out of range, too large.
+    /// The request is invalid in any state of the server: malformed, out of range, too large.
     InvalidArgument = 3,
-    /// Too late; the work may have been done.
+    /// The deadline has passed; the call may have been executed.
     DeadlineExceeded = 4,
-    /// There is no such thing.
+    /// The requested entity does not exist.
     NotFound = 5,
-    /// The thing to be made is there already.
+    /// The entity to be created exists already.
     AlreadyExists = 6,
-    /// The caller may not do this.
+    /// The caller does not have permission.
     PermissionDenied = 7,
-    /// A quota, a queue or memory is used up; try again later.
+    /// A quota, a queue or memory is exhausted; retry later.
     ResourceExhausted = 8,
-    /// The server's state forbids it; trying again does not help until somebody mends the state.
+    /// The server's state does not allow the call; a retry does not help until somebody repairs
+    /// that state.
     FailedPrecondition = 9,
-    /// A conflict with another caller; try again from the start.
+    /// A conflict with another caller; retry from the start.
     Aborted = 10,
-    /// Past the end of a range that may grow.
+    /// Beyond the end of a range that may grow.
     OutOfRange = 11,
     /// The server has no such method.
     Unimplemented = 12,
     /// An invariant broke, or the handler panicked.
     Internal = 13,
-    /// Not now; try again with backoff.
+    /// The service is currently unavailable; retry with backoff.
     Unavailable = 14,
-    /// Data was lost or corrupted beyond repair.
+    /// Data was lost or corrupted, unrecoverably.
     DataLoss = 15,
-    /// The caller did not say who it is.
+    /// The caller has not authenticated.
     Unauthenticated = 16,
 }
 
@@ -65,7 +66,7 @@ impl Code {
         Self::Unauthenticated,
     ];
 
-    /// The code with that number, [`Code::Unknown`] if there is none.
+    /// The code with number `raw`; [`Code::Unknown`] if there is none.
     #[must_use]
     pub fn from_u32(raw: u32) -> Self {
         Self::ALL.get(raw as usize).copied().unwrap_or(Self::Unknown)
@@ -78,13 +79,12 @@ impl fmt::Display for Code {
     }
 }
 
-/// A failed call as the server tells it: a code, a message for people and optional details for
-/// programs.
+/// The status of a failed call: a code, a message for people and optional details for programs.
 ///
-/// The message travels up to [`crate::wire::MAX_STATUS_MESSAGE`] bytes; details are opaque.
+/// At most [`crate::wire::MAX_STATUS_MESSAGE`] bytes of the message are sent; details are opaque.
 ///
-/// One word, so that results are small: a failure pays for it with an allocation, and successes do not
-/// move its room around.
+/// A status is one pointer, so results are small: only a failure costs an allocation, and successes
+/// do not move unused space.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Status(Box<Inner>);
 
@@ -96,34 +96,37 @@ struct Inner {
 }
 
 impl Status {
-    /// A status without details. [`Code::Ok`] is taken as [`Code::Unknown`]: a status is a failure.
+    /// A status without details. [`Code::Ok`] becomes [`Code::Unknown`], because a status is always
+    /// a failure.
     #[must_use]
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         let code = if code == Code::Ok { Code::Unknown } else { code };
         Self(Box::new(Inner { code, message: message.into(), details: Vec::new() }))
     }
 
-    /// The same with details.
+    /// The same status with these details.
     #[must_use]
     pub fn with_details(mut self, details: &[u8]) -> Self {
         self.0.details = details.to_vec();
         self
     }
 
-    /// The same with a protobuf message as details; which one is between the service and its clients.
+    /// The same status with a protobuf message as details. The service and its clients agree on the
+    /// message's type.
     #[must_use]
     pub fn with_message_details(mut self, details: &impl prost::Message) -> Self {
         self.0.details = details.encode_to_vec();
         self
     }
 
-    /// What a server answers to calls of a method that it lacks. The method's id as details sets it apart from
-    /// what handlers say with that code, so that clients, which know the name, can fill it in.
+    /// The server's answer to a call of a method that it does not have. The details hold the
+    /// method's id. They distinguish this answer from a handler's status with the same code. So a
+    /// client, which knows the method's name, can fill in the name.
     pub(crate) fn no_such_method(id: u32, message: impl Into<Cow<'static, str>>) -> Self {
         Self::unimplemented(message).with_details(&id.to_le_bytes())
     }
 
-    /// Whether it says that the server has no method with that id.
+    /// Whether this status means that the server has no method with that id.
     pub(crate) fn is_no_such_method(&self, id: u32) -> bool {
         self.code() == Code::Unimplemented && self.details() == id.to_le_bytes()
     }
@@ -134,19 +137,19 @@ impl Status {
         self.0.code
     }
 
-    /// The message.
+    /// The message; empty if there is none.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The details.
+    /// The details; empty if there are none.
     #[must_use]
     pub fn details(&self) -> &[u8] {
         &self.0.details
     }
 
-    /// The details as a protobuf message; `None` if there are none, or they are no such message.
+    /// The details as a protobuf message; `None` if they are empty or not a valid `M`.
     ///
     /// ```
     /// use erpc_core::status::Status;
@@ -160,7 +163,7 @@ impl Status {
     }
 }
 
-/// One constructor per code that handlers return.
+/// Constructors, one per code that handlers return.
 macro_rules! constructors {
     ($($name:ident $code:ident $what:literal),* $(,)?) => {
         impl Status {
@@ -176,21 +179,21 @@ macro_rules! constructors {
 }
 
 constructors! {
-    cancelled Cancelled "the caller gave up",
-    deadline_exceeded DeadlineExceeded "too late",
-    invalid_argument InvalidArgument "the request is wrong in itself",
-    not_found NotFound "there is no such thing",
-    already_exists AlreadyExists "the thing to be made is there already",
-    permission_denied PermissionDenied "the caller may not do this",
-    resource_exhausted ResourceExhausted "a queue, a quota or memory is used up",
-    failed_precondition FailedPrecondition "the server's state forbids it",
+    cancelled Cancelled "the caller cancelled the call",
+    deadline_exceeded DeadlineExceeded "the deadline has passed",
+    invalid_argument InvalidArgument "the request is invalid in any state of the server",
+    not_found NotFound "the requested entity does not exist",
+    already_exists AlreadyExists "the entity to be created exists already",
+    permission_denied PermissionDenied "the caller does not have permission",
+    resource_exhausted ResourceExhausted "a queue, a quota or memory is exhausted",
+    failed_precondition FailedPrecondition "the server's state does not allow the call",
     aborted Aborted "a conflict with another caller",
-    out_of_range OutOfRange "past the end of a range",
-    unimplemented Unimplemented "there is no such method",
+    out_of_range OutOfRange "beyond the end of a range",
+    unimplemented Unimplemented "the server has no such method",
     internal Internal "an invariant broke",
-    unavailable Unavailable "not now, try again",
-    data_loss DataLoss "data was lost beyond repair",
-    unauthenticated Unauthenticated "the caller did not say who it is",
+    unavailable Unavailable "the service is currently unavailable, retry",
+    data_loss DataLoss "data was lost, unrecoverably",
+    unauthenticated Unauthenticated "the caller has not authenticated",
 }
 
 impl fmt::Display for Status {

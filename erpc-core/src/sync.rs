@@ -1,16 +1,21 @@
-//! What threads share state with: std's primitives, or those of a model checker in their place.
+//! Synchronization primitives: those of std, or those of a model checker instead.
 //!
-//! Modules that other threads reach take atomics, locks, threads and raw memory from here. An ordinary
-//! build gets std's own; [`Witness`] is nothing at all. With `--cfg loom` they are loom's, which runs
-//! a test under every schedule, and with every value that the memory model lets a load return, up to
-//! a number of preemptions. `.ci/loom` runs these tests; they are called `schedules` and stand beside
-//! what they check.
+//! Modules whose state several threads share import atomics, locks, threads and raw memory from
+//! here. In an ordinary build these are std's, and [`Witness`] is empty. With `--cfg loom` they are
+//! loom's. Loom runs a test under every schedule, and with every value that the memory model allows
+//! a load to return, up to a limited number of preemptions. `.ci/loom` runs these tests. They are
+//! in modules named `schedules` beside the code that they check.
 //!
-//! What they do not prove: `Arc` is std's, and trusted, but for that of a pool's home;
-//! `membarrier(2)` is a full fence on both sides; the transport's eventfd is not in it, a lock and a
-//! condition take its place; time-outs never pass. Nor is loom's search complete: it compares an access
-//! only with the last one of the same variable, and leaves out orders that a thread's own load hides.
-//! So a model counts once it was seen to fail with the code broken.
+//! Limits of these tests:
+//!
+//! * `Arc` is std's and trusted, except for the `Arc` of a pool's home.
+//! * `membarrier(2)` is modelled as a full fence on both sides.
+//! * A lock and a condition variable replace the transport's eventfd.
+//! * Timeouts never expire.
+//! * Loom's search is incomplete: it compares an access only with the last access to the same
+//!   variable, and omits orders that a thread's own load hides.
+//!
+//! So trust a model only after it has failed with broken code.
 
 #[cfg(not(loom))]
 pub(crate) use ordinary::*;
@@ -36,8 +41,8 @@ mod ordinary {
         pub(crate) use std::thread::{Builder, JoinHandle, current};
     }
 
-    /// Stands for memory that loom cannot watch by itself: bytes and plain fields behind raw pointers.
-    /// Told of each access, it fails the test if two of them race.
+    /// Represents memory that loom cannot observe: bytes and plain fields behind raw pointers. The
+    /// code reports each access, and under loom the test fails if two accesses race.
     #[derive(Debug)]
     pub(crate) struct Witness;
 
@@ -47,11 +52,11 @@ mod ordinary {
             Self
         }
 
-        /// The memory is read.
+        /// Reports a read of the memory.
         #[inline]
         pub(crate) fn read(&self) {}
 
-        /// The memory is written, freed, or handed to a thread that may do either.
+        /// Reports that the memory is written, freed, or passed to a thread that may do either.
         #[inline]
         pub(crate) fn write(&self) {}
     }
@@ -69,7 +74,7 @@ mod model {
         pub(crate) use loom::thread::{Builder, JoinHandle, current};
     }
 
-    /// See the ordinary one.
+    /// The checking version of the ordinary `Witness`.
     #[derive(Debug)]
     pub(crate) struct Witness(loom::cell::UnsafeCell<()>);
 
@@ -93,22 +98,23 @@ mod model {
         pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
         loom::lazy_static! {
-            /// The order of all sequentially consistent accesses.
+            /// Models the total order of all sequentially consistent accesses.
             static ref TOTAL_ORDER: AtomicU32 = AtomicU32::new(0);
         }
 
-        /// Before an access that loads. Loom takes `SeqCst` accesses for `AcqRel`, which loses what
-        /// they are used for: of two threads that store, and then load what the other stored, one sees
-        /// it. A modification that the access leaves (release) or finds (acquire) in one common
-        /// variable restores that, and no more: each of the four accesses still has to be `SeqCst`.
-        /// It does hide a race on other memory that is published by such accesses alone.
+        /// Called before an access that loads. Loom treats `SeqCst` accesses as `AcqRel` and so
+        /// loses their purpose: if two threads each store and then load the other's variable, at
+        /// least one sees the other's store. Each access therefore also modifies one common
+        /// variable, with release after a store and with acquire before a load. This restores
+        /// exactly that guarantee: each of the four accesses still has to be `SeqCst`. However, it
+        /// hides a race on other memory that only such accesses publish.
         fn before_load(order: Ordering) {
             if order == Ordering::SeqCst {
                 TOTAL_ORDER.fetch_add(0, Ordering::Acquire);
             }
         }
 
-        /// After an access that stores.
+        /// Called after an access that stores.
         fn after_store(order: Ordering) {
             if order == Ordering::SeqCst {
                 TOTAL_ORDER.fetch_add(0, Ordering::Release);
@@ -117,7 +123,7 @@ mod model {
 
         macro_rules! with_total_order {
             ($name:ident, $value:ty, $($modify:ident),*) => {
-                /// Loom's, with what `SeqCst` means.
+                /// Loom's type with the guarantee of `SeqCst`.
                 #[derive(Debug)]
                 pub(crate) struct $name(loom::sync::atomic::$name);
 

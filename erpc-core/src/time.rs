@@ -1,21 +1,22 @@
-//! Time as the protocol sees it: a count of nanoseconds that somebody else reads.
+//! The time type of the protocol: a count of nanoseconds that the caller supplies.
 //!
-//! The protocol never asks what time it is; every entry point takes an [`Instant`]. A runtime reads
-//! its clock once per burst, a simulator makes the value up.
+//! The protocol never reads a clock; every entry point takes an [`Instant`]. A runtime reads its
+//! clock once per burst, a simulator computes the value.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point in time, in nanoseconds since an origin that the caller chose.
+/// A point in time, in nanoseconds since an origin that the caller chooses.
 ///
-/// Instants of one endpoint must come from one origin and never run backwards. 64 bits last 584 years.
+/// All instants of an endpoint must have the same origin and never decrease. 64 bits last 584
+/// years.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Instant(u64);
 
 impl Instant {
     /// The origin.
     pub const ZERO: Self = Self(0);
-    /// Later than any instant a clock returns; stands for "never".
+    /// Later than any instant of a clock; means "never".
     pub const NEVER: Self = Self(u64::MAX);
 
     /// The instant `nanos` nanoseconds after the origin.
@@ -32,14 +33,14 @@ impl Instant {
         self.0
     }
 
-    /// Nanoseconds from `earlier` to `self`, 0 if `earlier` is later.
+    /// Nanoseconds from `earlier` to `self`; 0 if `earlier` is later.
     #[must_use]
     #[inline]
     pub const fn nanos_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The instant `nanos` earlier, at the earliest the origin.
+    /// The instant `nanos` earlier; saturates at the origin.
     #[must_use]
     #[inline]
     pub const fn minus_nanos(self, nanos: u64) -> Self {

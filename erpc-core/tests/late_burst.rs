@@ -1,4 +1,5 @@
-//! A loop that loses its core while it takes a burst: what came meanwhile has not come before.
+//! A loop that loses its core during an RX burst: packets that arrive meanwhile must not count as
+//! received before the burst.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,13 +17,13 @@ use erpc_core::transport::{
     Capabilities, Path, RxPacket, RxQueue, Transport, TransportStats, TxQueue, Waker,
 };
 
-/// What a burst takes, and how long an answer takes to come.
+/// Duration of a burst. No answer arrives earlier, so it is also the shortest possible RTT.
 const BURST: Duration = Duration::from_millis(3);
 
-/// What happens while a burst is taken.
+/// Code that runs during a burst.
 type During = Box<dyn FnMut()>;
 
-/// A port in memory whose bursts are system calls, and take their time.
+/// A memory port whose bursts count as system calls and take [`BURST`].
 struct Slow {
     port: Rc<RefCell<MemTransport>>,
     rx: SlowRx,
@@ -120,7 +121,7 @@ impl Transport for Slow {
     }
 }
 
-/// Answers at once, or counts answers.
+/// Answers requests immediately, and counts the responses to its own calls.
 #[derive(Default)]
 struct User {
     is_open: bool,
@@ -154,7 +155,7 @@ impl<T: Transport> App<T> for User {
 }
 
 #[test]
-fn what_came_during_a_burst_did_not_come_before_it() {
+fn the_rtt_of_a_response_that_arrives_during_a_burst_includes_the_burst() {
     let hub = MemHub::new();
     let config = || EndpointConfig::new().min_rto(Duration::from_millis(500));
     let server = hub.port(Default::default());
@@ -162,7 +163,7 @@ fn what_came_during_a_burst_did_not_come_before_it() {
     let mut server = Rpc::new(server, config()).expect("a valid configuration");
     server.listen(Acceptor::new(Arc::new(ListenGroup::new([7; 16], vec![0])), 0));
     let mut serves = User::default();
-    // Whatever the client has sent is answered when its burst is almost over.
+    // The server answers the client's requests at the end of the client's burst.
     let during = Box::new(move || {
         sleep(BURST);
         server.rested();

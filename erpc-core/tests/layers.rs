@@ -1,11 +1,11 @@
-//! Folder order is import order. The list below is the one of the documentation in `lib.rs`.
+//! Folder order is import order. The documentation in `lib.rs` shows the same list as `ORDERS`.
 //!
-//! * A file or folder imports only from those that come before it in their folder's order.
+//! * A file or folder imports only from earlier entries of its folder's order.
 //! * No cycle of imports leaves its folder, and none has more than three files.
-//! * Outside of tests a glob imports only what its own file defines.
+//! * Outside of tests, a glob imports only items that its own file defines.
 //! * A module with children is `name/mod.rs`.
 //!
-//! What a path names is followed through re-exports to the file that defines it.
+//! Each path is followed through re-exports to the file that defines the item.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -89,7 +89,7 @@ const ORDERS: &[Order<'_>] = &[
 ];
 
 #[test]
-fn each_layer_imports_only_from_those_before_it() {
+fn each_layer_imports_only_from_earlier_layers() {
     let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let tree = SourceTree::load(&crate_root.join("src")).unwrap();
     let mut violations = check(&tree, "erpc-core/src", ORDERS);
@@ -107,7 +107,7 @@ fn each_layer_imports_only_from_those_before_it() {
     let order = ORDERS[0].to_string();
     assert!(
         shown.join(" ").contains(&order),
-        "the order of the folders in the documentation of erpc-core/src/lib.rs is not the one of ORDERS in \
+        "the order of the folders in the documentation of erpc-core/src/lib.rs differs from ORDERS in \
          erpc-core/tests/layers.rs; write this there: {order}"
     );
 

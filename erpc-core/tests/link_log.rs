@@ -1,6 +1,6 @@
-//! An unknown link rate is logged once, however many sessions there are.
+//! An unknown link rate is logged once, whatever the number of sessions.
 //!
-//! The log is the process's, so all is one test.
+//! The log is global to the process, so all checks are in one test.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use erpc_core::transport::mem::{MemHub, MemRoute, MemRx, MemTransport, MemTx};
 use erpc_core::transport::{Capabilities, Link, Path, Transport, TransportStats, Waker};
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-/// Sessions of an endpoint.
+/// Sessions that an endpoint opens.
 const SESSIONS: usize = 20;
 
-/// What erpc has logged.
+/// The lines that erpc has logged.
 struct Lines(Mutex<Vec<(Level, String)>>);
 
 static LINES: Lines = Lines(Mutex::new(Vec::new()));
@@ -35,13 +35,13 @@ impl Log for Lines {
 }
 
 impl Lines {
-    /// The lines since this was asked last.
+    /// Takes the lines since the last call.
     fn take(&self) -> Vec<(Level, String)> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Memory, as if it were a link of an unknown rate.
+/// A memory transport that reports a link of unknown rate.
 struct UnknownLink(MemTransport);
 
 impl Transport for UnknownLink {
@@ -78,7 +78,7 @@ impl Transport for UnknownLink {
     }
 }
 
-/// Counts sessions that open.
+/// Counts the sessions that open.
 #[derive(Default)]
 struct Opened(usize);
 
@@ -89,7 +89,7 @@ impl App<UnknownLink> for Opened {
     }
 }
 
-/// What is logged when an endpoint with this configuration opens sessions.
+/// The lines logged while an endpoint with this configuration opens its sessions.
 fn logged(config: EndpointConfig) -> Vec<(Level, String)> {
     let hub = MemHub::new();
     let endpoint = |config| {
@@ -116,16 +116,16 @@ fn an_unknown_link_rate_is_logged_once() {
     log::set_max_level(LevelFilter::Info);
     assert_eq!(logged(EndpointConfig::new().link_rate(1_250_000_000)), [], "the rate is set");
     let none = EndpointConfig::new().congestion(CongestionControl::None);
-    assert_eq!(logged(none), [], "nothing needs the rate");
+    assert_eq!(logged(none), [], "without congestion control the rate is not needed");
 
     let lines = logged(EndpointConfig::new());
     let [(Level::Info, line)] = &lines[..] else { panic!("{lines:?}") };
     assert!(line.contains("EndpointConfig::link_rate"), "{line}");
-    assert_eq!(logged(EndpointConfig::new()), [], "another endpoint says nothing");
+    assert_eq!(logged(EndpointConfig::new()), [], "another endpoint logs nothing");
 
     let timely = CongestionControl::Timely(TimelyConfig::new());
     let lines = logged(EndpointConfig::new().congestion(timely));
     let [(Level::Warn, line)] = &lines[..] else { panic!("{lines:?}") };
-    assert!(line.contains("nothing controls") && line.contains("EndpointConfig::link_rate"));
+    assert!(line.contains("no congestion control") && line.contains("EndpointConfig::link_rate"));
     assert_eq!(logged(EndpointConfig::new().congestion(timely)), []);
 }

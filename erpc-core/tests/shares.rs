@@ -1,8 +1,8 @@
-//! Neighbours over loopback UDP: a busy client beside a thousand that are idle or call now and then, and sessions that
-//! come and go.
+//! Neighbours over loopback UDP: a busy client beside 1,000 clients that are idle or call now and
+//! then, and sessions that open and close.
 //!
-//! It takes an idle machine and `ulimit -n 8192`:
-//! `cargo test --release -p erpc-core --test shares -- --ignored --nocapture --test-threads 1`.
+//! Needs an idle machine and `ulimit -n 8192`: `cargo test --release -p erpc-core --test shares --
+//! --ignored --nocapture --test-threads 1`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use erpc_core::protocol::{
 use erpc_core::transport::Transport;
 use erpc_core::transport::udp::{UdpConfig, UdpRoute, UdpTransport};
 
-/// Endpoints beside the busy one.
+/// Endpoints besides the busy one.
 const OTHERS: usize = 1_000;
-/// Sessions of the busy client, and calls that each keeps under way.
+/// Sessions of the busy client, and calls in flight on each of them.
 const SESSIONS: usize = 8;
 const OUTSTANDING: usize = 8;
 
@@ -37,7 +37,7 @@ impl App<UdpTransport> for Echo {
     }
 }
 
-/// Calls again with every reply, on the session that the token names.
+/// Makes a new call for every reply, on the session with the index in the token.
 #[derive(Default)]
 struct Caller {
     sessions: Vec<SessionId>,
@@ -77,7 +77,7 @@ fn endpoint(config: &UdpConfig) -> Rpc<UdpTransport> {
     Rpc::new(transport, EndpointConfig::new()).expect("valid")
 }
 
-/// Replies per second that the busy client gets: the best of some stretches.
+/// The busy client's replies per second: the best of 20 periods of 100 ms.
 fn rate(rpc: &mut Rpc<UdpTransport>, caller: &mut Caller) -> f64 {
     let stretch = |_| {
         let (begin, before) = (Instant::now(), caller.replies);
@@ -89,13 +89,13 @@ fn rate(rpc: &mut Rpc<UdpTransport>, caller: &mut Caller) -> f64 {
     (0..20).map(stretch).fold(0.0, f64::max)
 }
 
-/// What the busy client knows of its window, in charge units.
+/// The busy client's window on its first session, in charge units.
 fn window(rpc: &mut Rpc<UdpTransport>, caller: &Caller) -> u32 {
     rpc.context().session_stats(caller.sessions[0]).expect("open").window
 }
 
-/// The rate of a busy client alone, beside a thousand idle ones, and beside as many that call once per 100 ms, at a server
-/// with a receive buffer of so many bytes.
+/// Rates of a busy client, in replies per second: alone, beside 1,000 idle clients, and beside
+/// 1,000 that call once per 100 ms. The server's receive buffer has `recv_buffer` bytes.
 fn rates(recv_buffer: usize) -> [f64; 3] {
     let stop = Arc::new(AtomicBool::new(false));
     let loopback: SocketAddr = "127.0.0.1:0".parse().expect("an address");
@@ -132,7 +132,7 @@ fn rates(recv_buffer: usize) -> [f64; 3] {
             .collect();
         let mut round = 0;
         while !stopped.load(Ordering::Relaxed) {
-            // All in ten rounds; each calls in one of them.
+            // Each round runs a tenth of the endpoints, so each endpoint calls once in ten rounds.
             for (rpc, session, app) in others.iter_mut().skip(round % 10).step_by(10) {
                 rpc.run_once(app);
                 if call_now.load(Ordering::Relaxed) {
@@ -166,7 +166,7 @@ fn rates(recv_buffer: usize) -> [f64; 3] {
 }
 
 #[test]
-#[ignore = "takes an idle machine and many files"]
+#[ignore = "needs an idle machine and many files"]
 fn a_busy_client_keeps_four_fifths_of_its_rate_beside_a_thousand_others() {
     for recv_buffer in [212_992, 8 << 20] {
         let [alone, idle, now_and_then] = rates(recv_buffer);
@@ -174,12 +174,12 @@ fn a_busy_client_keeps_four_fifths_of_its_rate_beside_a_thousand_others() {
     }
 }
 
-/// Sessions that open at once, as many as a burst holds packets.
+/// Sessions that open at the same time: one burst of packets.
 const AT_ONCE: usize = 32;
-/// Times that they open and close.
+/// How often the sessions open and close.
 const ROUNDS: usize = 400;
 
-/// Runs the endpoint until it has nothing to do. Returns what its turns took, in microseconds.
+/// Runs the endpoint until it has nothing to do. Returns the durations of its turns, in us.
 fn turns<A: App<UdpTransport>>(rpc: &mut Rpc<UdpTransport>, app: &mut A) -> Vec<f64> {
     let mut turns = Vec::new();
     loop {
@@ -197,10 +197,10 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The clients' turns lie between the server's, in one thread, so that each `Hello`, `Open` and `Close` waits in the server's
-/// socket when its turn begins.
+/// Client and server take turns on one thread, so that each `Hello`, `Open` and `Close` waits in
+/// the server's socket when the server's turn begins.
 #[test]
-#[ignore = "takes an idle machine"]
+#[ignore = "needs an idle machine"]
 fn handshakes_stall_the_loop_by_less_than_20_us_and_take_a_tenth_of_a_core() {
     let loopback: SocketAddr = "127.0.0.1:0".parse().expect("an address");
     let config = UdpConfig::new().address(loopback);

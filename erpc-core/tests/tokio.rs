@@ -1,6 +1,6 @@
-//! Endpoints and tokio: reached from its tasks, and driven by one of them.
+//! Endpoints and tokio: used from tokio's tasks, and driven by one of them.
 
-#![expect(clippy::disallowed_methods, reason = "tests have threads and look at the clock")]
+#![expect(clippy::disallowed_methods, reason = "tests use threads and read the clock")]
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -65,7 +65,7 @@ fn runtime() -> Runtime {
 }
 
 #[test]
-fn tasks_reach_an_endpoint_that_has_its_own_thread() {
+fn tasks_use_an_endpoint_on_another_thread() {
     let server = server();
     let address = server.local_addr();
     let (send, receive) = channel();
@@ -97,8 +97,8 @@ fn tasks_reach_an_endpoint_that_has_its_own_thread() {
         for (task, number) in tasks.into_iter().zip(0..) {
             assert_eq!(task.await.unwrap(), Ok(Ok(number * 2)));
         }
-        assert_eq!(server.stats().server_sessions, 1, "jobs share what the endpoint keeps");
-        let panicked = remote.run(|_| async { panic!("as arranged") }).await;
+        assert_eq!(server.stats().server_sessions, 1, "jobs share the endpoint's local channel");
+        let panicked = remote.run(|_| async { panic!("the job panics") }).await;
         assert_eq!(panicked, Err::<(), _>(RemoteError::Lost));
         let end = remote.run(|endpoint| async move {
             endpoint.local(|_| Ended(Rc::default())).0.set(true);
@@ -113,7 +113,7 @@ fn tasks_reach_an_endpoint_that_has_its_own_thread() {
 struct Ended(Rc<Cell<bool>>);
 struct Client(Channel);
 
-/// Tells when it is dropped.
+/// Reports its drop.
 struct Canary(std::sync::mpsc::Sender<()>);
 
 impl Drop for Canary {
@@ -123,7 +123,7 @@ impl Drop for Canary {
 }
 
 #[test]
-fn a_job_that_nobody_waits_for_any_more_is_dropped() {
+fn a_job_is_dropped_when_its_caller_stops_waiting() {
     let endpoint = Endpoint::udp().unwrap();
     let remote = Remote::from(endpoint.handle());
     let (send, dropped) = channel();
@@ -160,7 +160,7 @@ fn a_driven_endpoint_serves_the_tasks_of_its_thread_and_sleeps() {
         for number in 0..50 {
             assert_eq!(channel.call(&DOUBLE, &number).await, Ok(number * 2));
         }
-        // From the endpoint's own tasks, too.
+        // The endpoint's own tasks can call as well.
         let task = endpoint.spawn({
             let channel = channel.clone();
             async move { channel.call(&DOUBLE, &8).await }
@@ -172,7 +172,7 @@ fn a_driven_endpoint_serves_the_tasks_of_its_thread_and_sleeps() {
         let before = polls.get();
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(polls.get() - before < 50, "{} polls of an idle endpoint", polls.get() - before);
-        // Another thread wakes it.
+        // A job of another thread wakes the endpoint.
         let (send, receive) = tokio::sync::oneshot::channel();
         let handle = endpoint.handle();
         std::thread::spawn(move || handle.submit(move |_| send.send(7).unwrap()).unwrap());
@@ -181,12 +181,12 @@ fn a_driven_endpoint_serves_the_tasks_of_its_thread_and_sleeps() {
         driver.await.unwrap().unwrap();
     };
     runtime().block_on(local.run_until(async {
-        tokio::time::timeout(Duration::from_secs(20), test).await.expect("nothing is missed");
+        tokio::time::timeout(Duration::from_secs(20), test).await.expect("no wakeup is missed");
     }));
 }
 
 #[test]
-fn what_a_stream_sends_wakes_a_driven_endpoint_that_sleeps() {
+fn a_stream_message_wakes_a_driven_endpoint_that_sleeps() {
     let server = server();
     let endpoint = Endpoint::udp().unwrap();
     let local = LocalSet::new();
@@ -198,7 +198,8 @@ fn what_a_stream_sends_wakes_a_driven_endpoint_that_sleeps() {
         let (out, mut numbers) = channel.bidi_streaming(&ECHO);
         let mut slowest = Duration::ZERO;
         for number in 0..10 {
-            // Until the endpoint sleeps; the next thing that wakes it by itself is a ping, in seconds.
+            // Until the endpoint sleeps. Without the message, its next wakeup is a ping, seconds
+            // later.
             tokio::time::sleep(Duration::from_millis(30)).await;
             let begin = Instant::now();
             out.send(number).await.unwrap();
@@ -210,14 +211,14 @@ fn what_a_stream_sends_wakes_a_driven_endpoint_that_sleeps() {
         driver.await.unwrap().unwrap();
     };
     runtime().block_on(local.run_until(async {
-        tokio::time::timeout(Duration::from_secs(60), test).await.expect("nothing is missed");
+        tokio::time::timeout(Duration::from_secs(60), test).await.expect("no wakeup is missed");
     }));
 }
 
-/// After how long without a turn an endpoint of these tests is taken to stand still.
+/// Time without a turn after which a waiting future reports that the endpoint does not run.
 const LIVENESS: Duration = Duration::from_millis(200);
 
-/// An endpoint, and an open session to a server.
+/// An endpoint with an open session to a server.
 fn connected(server: &ServerHandle) -> (Endpoint, Session) {
     let config =
         EndpointConfig::new().ping_interval(Duration::from_millis(50)).liveness_timeout(LIVENESS);
@@ -226,15 +227,15 @@ fn connected(server: &ServerHandle) -> (Endpoint, Session) {
     (endpoint, session)
 }
 
-/// What a task panicked with.
+/// The panic message of a task.
 async fn panic_of(task: tokio::task::JoinHandle<()>) -> String {
     let ended = tokio::time::timeout(Duration::from_secs(20), task).await;
-    let error = ended.expect("it does not wait for ever").expect_err("the task panicked");
+    let error = ended.expect("the task ends in time").expect_err("the task panicked");
     *error.into_panic().downcast::<String>().unwrap()
 }
 
 #[test]
-fn a_future_of_an_endpoint_that_nobody_runs_panics_with_what_to_do() {
+fn a_future_of_an_endpoint_that_does_not_run_panics_with_advice() {
     let server = server();
     let (endpoint, session) = connected(&server);
     let local = LocalSet::new();
@@ -247,18 +248,18 @@ fn a_future_of_an_endpoint_that_nobody_runs_panics_with_what_to_do() {
         let message = panic_of(task).await;
         assert!(message.contains("drive") && message.contains("Remote"), "{message}");
         assert!((LIVENESS..LIVENESS * 10).contains(&begin.elapsed()), "{:?}", begin.elapsed());
-        // So does every other future.
+        // Every other future panics, too.
         let sleep = endpoint.sleep(Duration::ZERO);
         panic_of(spawn_local(sleep)).await;
         let connect = endpoint.connect_async(server.local_addr().into());
         panic_of(spawn_local(async { drop(connect.await.unwrap()) })).await;
-        // The endpoint is none the worse for it.
+        // The endpoint still works.
         assert_eq!(endpoint.block_on(session.call(&DOUBLE, &4)), Ok(8));
     }));
 }
 
 #[test]
-fn futures_that_wait_longer_than_peers_would_are_left_alone_where_somebody_runs_the_endpoint() {
+fn long_waits_do_not_panic_while_the_endpoint_runs() {
     let server = server();
     let (endpoint, session) = connected(&server);
     let local = LocalSet::new();
@@ -270,7 +271,7 @@ fn futures_that_wait_longer_than_peers_would_are_left_alone_where_somebody_runs_
         assert_eq!(session.call(&DOUBLE, &1).await, Ok(2));
         driver.abort();
         assert!(driver.await.unwrap_err().is_cancelled());
-        // In the endpoint's own loop, by its own tasks and by others' wakers.
+        // In the endpoint's own loop: awaited directly, from its tasks, and with foreign wakers.
         let slept = endpoint.sleep(2 * LIVENESS);
         endpoint.block_on(tokio::task::unconstrained(slept));
         let both = join_all([2, 3].map(|times| endpoint.sleep(LIVENESS * times)));
@@ -279,7 +280,7 @@ fn futures_that_wait_longer_than_peers_would_are_left_alone_where_somebody_runs_
         endpoint.block_on(task);
         let foreign = tokio::time::timeout(9 * LIVENESS, Foreign(endpoint.sleep(2 * LIVENESS)));
         endpoint.block_on(async { foreign.await.unwrap() });
-        // By hand, now and then, beside the task that waits.
+        // Turned by hand now and then, beside the task that waits.
         let (turned, ended) = (endpoint.clone(), Rc::new(Cell::new(false)));
         let done = Rc::clone(&ended);
         let turner = spawn_local(async move {
@@ -294,7 +295,7 @@ fn futures_that_wait_longer_than_peers_would_are_left_alone_where_somebody_runs_
     }));
 }
 
-/// Polls with a waker of its own, as collections of futures do.
+/// Polls with a waker of its own, like collections of futures.
 struct Foreign<F>(F);
 
 impl<F: Future + Unpin> Future for Foreign<F> {
@@ -316,16 +317,16 @@ impl<F: Future + Unpin> Future for Foreign<F> {
 }
 
 #[test]
-fn who_comes_late_has_not_waited_since_somebody_else_gave_up() {
+fn a_later_waiter_is_not_charged_for_the_wait_of_an_earlier_one() {
     let server = server();
     let (endpoint, session) = connected(&server);
     let local = LocalSet::new();
     runtime().block_on(local.run_until(async {
         let patience = Duration::from_millis(1);
         let hasty = tokio::time::timeout(patience, session.call(&DOUBLE, &1)).await;
-        assert!(hasty.is_err(), "nobody runs the endpoint");
+        assert!(hasty.is_err(), "the endpoint does not run");
         tokio::time::sleep(2 * LIVENESS).await;
-        // First polled before the driver is, which is not too late.
+        // The call is polled before the driver runs. This is not too late.
         let driven = endpoint.clone();
         let driver = spawn_local(async move { drive(&driven).await });
         assert_eq!(session.call(&DOUBLE, &2).await, Ok(4));

@@ -1,7 +1,8 @@
-//! Message buffers: memory that is filled by users and read by NICs without a copy in between.
+//! Message buffers. The user writes a message into the memory that the NIC reads, without a copy in
+//! between.
 //!
-//! [`MsgBuf`] is the buffer, [`Pool`] where it comes from and returns to, from any thread. [`TxPacket`] is
-//! a packet of one, as transports send it.
+//! [`MsgBuf`] is the buffer. A [`Pool`] allocates buffers and gets them back from any thread.
+//! [`TxPacket`] is one packet of a msgbuf, as transports send it.
 
 mod block;
 mod msgbuf;

@@ -10,11 +10,11 @@ use super::block::{Block, BlockRef, Home};
 use crate::sync::Arc;
 use crate::wire::{HEADER_LEN, Header, PacketLayout};
 
-/// Smallest payload per packet that a session may negotiate, in bytes. Fixes how many headers a msgbuf
-/// keeps room for.
+/// Smallest payload per packet that a session may negotiate, in bytes. It determines how many
+/// headers a msgbuf reserves room for.
 pub(crate) const MIN_PAYLOAD: usize = 1_024;
 
-/// A message, laid out so that a NIC sends it without a copy.
+/// A message buffer whose layout lets a NIC send the message without a copy.
 ///
 /// ```text
 /// +----------+------------------------------------+----------+----------+--
@@ -22,21 +22,22 @@ pub(crate) const MIN_PAYLOAD: usize = 1_024;
 /// +----------+------------------------------------+----------+----------+--
 /// ```
 ///
-/// The first packet's header stands right in front of the data, so that a small message is one piece
-/// of memory, one DMA read. The data is contiguous for the application, so the headers of later
-/// packets stand behind it; those packets are sent as two pieces.
+/// The first packet's header is directly in front of the data, so a small message is one piece of
+/// memory and one DMA read. The application sees contiguous data, so the headers of later packets
+/// are after the data. Those packets are sent as two pieces.
 ///
 /// # Ownership
 ///
-/// A msgbuf is handed to a call or a response and comes back (calls) or is kept by the slot until the
-/// client has the response. Transmit queues take counted references ([`TxPacket::hold`]); while one
-/// exists, every method that writes panics instead of changing bytes under a NIC. The protocol flushes
-/// its queues before it gives a buffer back (section 6.3.2.2), so users never see that panic.
+/// The user gives a msgbuf to a call or a response. A call returns it at the end. For a response,
+/// the slot keeps it until the client has the response. Transmit queues hold counted references
+/// ([`TxPacket::hold`]). While one exists, every method that writes to the message panics, because
+/// the NIC may still read the bytes. The protocol flushes its queues before it returns a buffer
+/// (section 6.3.2.2), so users never see that panic.
 ///
 /// # Use as `Buf` and `BufMut`
 ///
-/// As [`BufMut`] it appends up to its capacity: messages are encoded straight into what is sent. To
-/// read, take [`MsgBuf::as_slice`], which is a [`bytes::Buf`] itself.
+/// As [`BufMut`] it appends up to its capacity, so messages are encoded directly into the memory
+/// that is sent. To read, use [`MsgBuf::as_slice`], which is a [`bytes::Buf`].
 ///
 /// ```
 /// use bytes::BufMut;
@@ -50,14 +51,14 @@ pub(crate) const MIN_PAYLOAD: usize = 1_024;
 /// # Ok::<(), erpc_core::buf::NoMemory>(())
 /// ```
 pub struct MsgBuf {
-    /// Notes: length and capacity. The length is at most the capacity, and the block has room for a
-    /// header, `capacity` bytes of data and the later headers.
+    /// The block's notes hold the length and the capacity. The length is at most the capacity, and
+    /// the block has room for a header, `capacity` bytes of data and the later headers.
     block: BlockRef,
 }
 
-/// Which of the block's notes is the length.
+/// Index of the note that holds the length.
 const LEN: usize = 0;
-/// Which is the capacity.
+/// Index of the note that holds the capacity.
 const CAPACITY: usize = 1;
 
 /// Block bytes that a msgbuf with room for `data` bytes needs.
@@ -65,7 +66,7 @@ pub(super) const fn block_bytes(data: usize) -> usize {
     HEADER_LEN + data + data / MIN_PAYLOAD * HEADER_LEN
 }
 
-/// Data bytes that fit a block of `block` bytes; inverse of [`block_bytes`], rounded down.
+/// Data bytes that fit a block of `block` bytes; the inverse of [`block_bytes`], rounded down.
 const fn data_bytes(block: usize) -> usize {
     const STEP: usize = MIN_PAYLOAD + HEADER_LEN;
     let room = block - HEADER_LEN;
@@ -77,8 +78,8 @@ impl MsgBuf {
     /// Largest capacity, in bytes: message sizes are 32 bits on the wire.
     pub const MAX_CAPACITY: usize = u32::MAX as usize;
 
-    /// A buffer of its own for at least `capacity` bytes, outside of every pool; `None` if there is no
-    /// memory or `capacity` exceeds [`MsgBuf::MAX_CAPACITY`]. For threads that own no pool.
+    /// A buffer for at least `capacity` bytes outside of every pool; `None` if the allocator fails
+    /// or `capacity` exceeds [`MsgBuf::MAX_CAPACITY`]. For threads that own no pool.
     #[must_use]
     pub fn detached(capacity: usize) -> Option<Self> {
         if capacity > Self::MAX_CAPACITY {
@@ -87,7 +88,7 @@ impl MsgBuf {
         Block::allocate(block_bytes(capacity), None).map(|block| Self::from_block(block.activate()))
     }
 
-    /// An empty buffer over a block.
+    /// An empty buffer that uses `block`.
     #[inline]
     pub(super) fn from_block(block: BlockRef) -> Self {
         let mut block = block;
@@ -97,13 +98,14 @@ impl MsgBuf {
         Self { block }
     }
 
-    /// The idle block behind the buffer, if this is its only reference and it belongs to `home`.
+    /// Converts the buffer back to its idle block, if this is the block's only reference and the
+    /// block belongs to `home`. Returns the buffer as `Err` otherwise.
     #[inline]
     pub(super) fn reclaim(self, home: &Arc<Home>) -> Result<Block, Self> {
         self.block.reclaim(home).map_err(|block| Self { block })
     }
 
-    /// Whether this is the buffer's only reference, and it belongs to `home`.
+    /// Whether this is the only reference to the block, and the block belongs to `home`.
     #[inline]
     pub(super) fn is_idle(&self, home: &Arc<Home>) -> bool {
         self.block.is_idle(home)
@@ -115,7 +117,8 @@ impl MsgBuf {
         self.block.is_homeless()
     }
 
-    /// Gives a detached buffer to a pool.
+    /// Moves a detached buffer to a pool. False if the buffer cannot be moved; see
+    /// [`BlockRef::adopt`].
     pub(super) fn adopt(&mut self, home: &Arc<Home>) -> bool {
         self.block.adopt(home)
     }
@@ -140,7 +143,7 @@ impl MsgBuf {
         self.len() == 0
     }
 
-    /// Most bytes of data that fit.
+    /// Largest length in bytes.
     #[must_use]
     #[inline]
     pub fn capacity(&self) -> usize {
@@ -153,28 +156,30 @@ impl MsgBuf {
         Block::footprint(self.block.capacity())
     }
 
-    /// The data.
+    /// The data, [`MsgBuf::len`] bytes.
     #[must_use]
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: the block holds a header and `capacity` bytes at least, and `len` is no more.
+        // SAFETY: the block holds a header and at least `capacity` bytes, and `len` is at most
+        // `capacity`.
         unsafe { self.block.slice(HEADER_LEN, self.len()) }
     }
 
-    /// The data, to be written in place.
+    /// The data, writable in place.
     ///
     /// # Panics
-    /// If a transmit queue refers to the buffer; see the type's *Ownership*.
+    /// If a transmit queue refers to the buffer; see *Ownership* in the type's docs.
     #[must_use]
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let len = self.len();
-        // SAFETY: the block holds a header and `capacity` bytes at least, and `len` is no more.
+        // SAFETY: the block holds a header and at least `capacity` bytes, and `len` is at most
+        // `capacity`.
         unsafe { self.block.slice_mut(HEADER_LEN, len) }
     }
 
-    /// Sets the length. Bytes that come into view are whatever was there before: zero in a new buffer,
-    /// an earlier message's in a recycled one.
+    /// Sets the length. If it grows, the added bytes are whatever the memory contains: zeros in a
+    /// new buffer, bytes of an earlier message in a recycled one.
     ///
     /// # Panics
     /// If `len` exceeds the capacity.
@@ -184,25 +189,22 @@ impl MsgBuf {
         self.set_len(len);
     }
 
-    /// Empties the buffer.
+    /// Sets the length to 0. Does not overwrite the data.
     #[inline]
     pub fn clear(&mut self) {
         self.set_len(0);
     }
 
-    /// Writes `bytes` at `at`; the length is untouched. For putting a message together out of packets.
+    /// Writes `bytes` at `at` without changing the length. Used to assemble a message from packets.
     ///
     /// # Panics
     /// If the bytes do not fit the capacity, or a transmit queue refers to the buffer.
     #[inline]
     pub(crate) fn write_at(&mut self, at: usize, bytes: &[u8]) {
         let room = self.capacity().checked_sub(at);
-        assert!(
-            room.is_some_and(|room| bytes.len() <= room),
-            "more bytes than a msgbuf has room for"
-        );
-        // SAFETY: the block holds a header and `capacity` bytes at least; the range ends within, by the
-        // assertion.
+        assert!(room.is_some_and(|room| bytes.len() <= room), "the bytes do not fit the msgbuf");
+        // SAFETY: the block holds a header and at least `capacity` bytes, and the assertion above
+        // keeps the range within `capacity`.
         unsafe { self.block.slice_mut(HEADER_LEN + at, bytes.len()) }.copy_from_slice(bytes);
     }
 
@@ -213,31 +215,33 @@ impl MsgBuf {
         self.block.is_unique()
     }
 
-    /// Another reference to the same memory, for a transmit queue.
+    /// Another reference to the same memory, for a transmit queue. While it exists, writes panic.
     #[must_use]
     pub(crate) fn share(&self) -> Self {
         Self { block: self.block.share() }
     }
 
-    /// Writes the header of a message of one packet in its place and returns the packet, with its
-    /// trailer if the header announces one.
+    /// Writes the header of a message of one packet to its place in the buffer. Returns the packet,
+    /// with a trailer if the header announces one.
     #[inline(always)]
     pub(crate) fn single_packet(&mut self, header: &Header) -> TxPacket<'_> {
         // SAFETY: every block has room for the first header.
         unsafe { self.block.write_shared(0, &header.to_bytes()) };
-        // SAFETY: the block holds a header and `capacity` bytes at least, and `len` is no more.
+        // SAFETY: the block holds a header and at least `capacity` bytes, and `len` is at most
+        // `capacity`.
         let packet = unsafe { self.block.slice(0, HEADER_LEN + self.len()) };
         TxPacket::new(self, packet, &[]).sealed(header.flags.trailer())
     }
 
-    /// Writes the header of packet `index` in its place and returns the packet, ready to be pushed, with
-    /// its trailer if the header announces one.
+    /// Writes the header of packet `index` to its place in the buffer. Returns the packet, ready to
+    /// be pushed to a queue, with a trailer if the header announces one.
     ///
-    /// A caller that sends a packet *again* flushes the transmit queue before, so that no device reads the
-    /// header while it is written.
+    /// A caller that retransmits a packet must flush the transmit queue first, so that no device
+    /// reads the header during the write.
     ///
     /// # Panics
-    /// If the layout is not this message's.
+    /// If the layout's size is not the buffer's length, or there is no room for the packet's
+    /// header. In debug builds, also if the layout has no such packet.
     #[inline(always)]
     pub(crate) fn packet(
         &mut self,
@@ -245,12 +249,13 @@ impl MsgBuf {
         header: &Header,
         layout: &PacketLayout,
     ) -> TxPacket<'_> {
-        assert!(layout.size() as usize == self.len(), "the layout is another message's");
+        assert!(layout.size() as usize == self.len(), "the layout is of another message");
         let range = layout.range(index);
         if index == 0 {
             // SAFETY: every block has room for the first header.
             unsafe { self.block.write_shared(0, &header.to_bytes()) };
-            // SAFETY: the range ends at the layout's size at most, which is `len`, which fits.
+            // SAFETY: `range.end` is at most the layout's size, which equals `len` (asserted
+            // above), and the block holds a header and at least `len` bytes.
             let packet = unsafe { self.block.slice(0, HEADER_LEN + range.end) };
             return TxPacket::new(self, packet, &[]).sealed(header.flags.trailer());
         }
@@ -259,11 +264,11 @@ impl MsgBuf {
             range.end <= self.len() && at + HEADER_LEN <= self.block.capacity(),
             "the msgbuf has no such packet"
         );
-        // SAFETY: the header's place lies within the block, checked above.
+        // SAFETY: the header's place lies within the block, asserted above.
         unsafe { self.block.write_shared(at, &header.to_bytes()) };
         // SAFETY: as above.
         let head = unsafe { self.block.slice(at, HEADER_LEN) };
-        // SAFETY: the range ends within `len`, checked above.
+        // SAFETY: the range ends within `len`, asserted above.
         let data = unsafe { self.block.slice(HEADER_LEN + range.start, range.len()) };
         TxPacket::new(self, head, data).sealed(header.flags.trailer())
     }
@@ -281,7 +286,7 @@ impl AsRef<[u8]> for MsgBuf {
     }
 }
 
-// SAFETY: `remaining_mut` is the room behind `len`; `chunk_mut` is exactly that memory, initialised;
+// SAFETY: `remaining_mut` is the room after `len`; `chunk_mut` is exactly that memory, initialised;
 // `advance_mut` moves `len` within the capacity or panics.
 unsafe impl BufMut for MsgBuf {
     #[inline]
@@ -291,21 +296,22 @@ unsafe impl BufMut for MsgBuf {
 
     #[inline]
     unsafe fn advance_mut(&mut self, count: usize) {
-        assert!(count <= self.remaining_mut(), "more bytes than a msgbuf has room for");
+        assert!(count <= self.remaining_mut(), "the bytes do not fit the msgbuf");
         self.set_len(self.len() + count);
     }
 
     #[inline]
     fn chunk_mut(&mut self) -> &mut UninitSlice {
         let (from, room) = (HEADER_LEN + self.len(), self.remaining_mut());
-        // SAFETY: the block holds a header and `capacity` bytes at least.
+        // SAFETY: the block holds a header and at least `capacity` bytes; `from + room` is a header
+        // and `capacity` bytes.
         UninitSlice::new(unsafe { self.block.slice_mut(from, room) })
     }
 
     #[inline]
     fn put_slice(&mut self, src: &[u8]) {
         let len = self.len();
-        assert!(src.len() <= self.remaining_mut(), "more bytes than a msgbuf has room for");
+        assert!(src.len() <= self.remaining_mut(), "the bytes do not fit the msgbuf");
         self.write_at(len, src);
         self.set_len(len + src.len());
     }
@@ -318,7 +324,7 @@ mod tests {
     use crate::wire::{ConnectionId, Flags, Kind, PacketNumber, RequestNumber};
 
     #[test]
-    fn data_and_block_sizes_fit_each_other() {
+    fn data_sizes_and_block_sizes_are_consistent() {
         for data in (0..10_000).chain([1 << 20, (8 << 20) - 1, 8 << 20, 256 << 20]) {
             let block = block_bytes(data);
             assert!(data_bytes(block) >= data, "{data}");
@@ -350,11 +356,11 @@ mod tests {
             assert_eq!(Header::parse(&out[..len]), Ok(header));
             assert_eq!(out[HEADER_LEN..len], data[layout.range(index)]);
         }
-        assert_eq!(msgbuf.as_slice(), data, "headers never touch the data");
+        assert_eq!(msgbuf.as_slice(), data, "writing headers must not change the data");
     }
 
     #[test]
-    fn trailers_are_pieces_of_their_own_and_touch_nothing() {
+    fn a_trailer_is_a_separate_piece_and_does_not_change_the_data() {
         let data: Vec<u8> = (0..2_500u32).map(|i| (i * 7) as u8).collect();
         let mut msgbuf = MsgBuf::detached(data.len()).unwrap();
         msgbuf.put_slice(&data);
@@ -386,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_packets_have_room_for_their_headers() {
+    fn a_msgbuf_has_room_for_the_headers_of_the_smallest_packets() {
         for size in [1_024u32, 1_025, 2_047, 2_048, 2_049, 65_536] {
             let mut msgbuf = MsgBuf::detached(size as usize).unwrap();
             msgbuf.resize(size as usize);
@@ -401,7 +407,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "still reads it")]
-    fn writing_under_a_queue_panics() {
+    fn writing_a_queued_msgbuf_panics() {
         let mut msgbuf = MsgBuf::detached(8).unwrap();
         let _queued = msgbuf.share();
         msgbuf.put_u8(1);

@@ -1,15 +1,15 @@
-//! A packet of a message, on its way into a transmit queue.
+//! A packet of a message, ready for a transmit queue.
 
 use super::MsgBuf;
 use crate::wire::HEADER_LEN;
 use crate::wire::checksum::{TRAILER_LEN, trailer_of};
 
-/// A packet of a message, to be sent: a header, a piece of a [`MsgBuf`], and on sessions with checksums
-/// a trailer.
+/// A packet of a message, ready to send: a header, a piece of a [`MsgBuf`], and on sessions with
+/// checksums a trailer.
 ///
-/// The first packet of a msgbuf has its header right in front of its data and is one piece of memory;
-/// later packets are two. The trailer is another one: what stands behind a packet's data in the msgbuf is
-/// the next packet's.
+/// The first packet's header is directly in front of its data in the msgbuf, so this packet is one
+/// piece of memory. Later packets are two pieces. The trailer is always a separate piece, because
+/// the memory after a packet's data in the msgbuf belongs to the next packet.
 #[derive(Clone, Copy, Debug)]
 pub struct TxPacket<'a> {
     msgbuf: &'a MsgBuf,
@@ -26,8 +26,8 @@ impl<'a> TxPacket<'a> {
         Self { msgbuf, header, data, trailer: None }
     }
 
-    /// The same packet with a trailer if `trailer`, computed now: header and data are as they will be
-    /// sent.
+    /// The same packet, with a trailer if `trailer` is true. The trailer is computed now, so header
+    /// and data must be final.
     #[inline(always)]
     pub(crate) fn sealed(self, trailer: bool) -> Self {
         if trailer {
@@ -37,16 +37,16 @@ impl<'a> TxPacket<'a> {
         }
     }
 
-    /// The packet's memory: the header with whatever data follows it contiguously, and the rest, which
-    /// may be empty. [`TxPacket::hold`] keeps it. If there is a trailer it follows; these 4 bytes are
-    /// the packet's own, and a queue copies them.
+    /// The packet's memory: the header with the data that directly follows it, then the rest of the
+    /// data, which may be empty. [`TxPacket::hold`] keeps this memory alive. The trailer, if there
+    /// is one, comes last. Its 4 bytes belong to the `TxPacket`, so a queue must copy them.
     #[must_use]
     #[inline]
     pub fn pieces(&self) -> ([&'a [u8]; 2], Option<[u8; TRAILER_LEN]>) {
         ([self.header, self.data], self.trailer)
     }
 
-    /// Bytes of the packet. Never 0: every packet has a header.
+    /// Bytes of the packet, trailer included. Never 0: every packet has a header.
     #[must_use]
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "a packet has a header and is never empty")]
@@ -69,8 +69,8 @@ impl<'a> TxPacket<'a> {
         self.len()
     }
 
-    /// A reference that keeps the packet's memory from being reused. While it lives, the msgbuf cannot
-    /// be written.
+    /// A reference that keeps the packet's memory from being reused. While it exists, writes to the
+    /// msgbuf panic.
     #[must_use]
     pub fn hold(&self) -> MsgBuf {
         self.msgbuf.share()

@@ -1,4 +1,4 @@
-//! Where msgbufs come from: size classes, one owner, returns from any thread.
+//! The pool of msgbufs: size classes, one owner that allocates, returns from any thread.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -10,20 +10,21 @@ use crate::sync;
 
 /// Smallest block, in bytes: a header and 40 bytes of data.
 const MIN_BLOCK: usize = 64;
-/// Classes per doubling of the size; a block is at most a quarter larger than asked for.
+/// Size classes per doubling of the size. A block is at most a quarter larger than requested.
 const STEPS: usize = 4;
-/// Classes: up to `64 << 19`, 32 MiB. Larger blocks are allocated and freed one by one.
+/// Number of classes, for sizes up to `64 << 19` bytes, 32 MiB. Larger blocks are allocated and
+/// freed individually.
 const CLASSES: usize = 19 * STEPS + 1;
 
-/// Capacity of a msgbuf, in bytes, up to which the pool hands it out again as it is.
+/// Largest capacity of a msgbuf, in bytes, that the pool keeps in `last` for the next allocation.
 const SMALL: usize = 256;
 
-/// There is no memory within the budget.
+/// The allocation exceeds the pool's limit, or the system has no memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoMemory {
-    /// Bytes that were asked for.
+    /// Bytes that were requested.
     pub wanted: usize,
-    /// Bytes that the pool may use in all.
+    /// Bytes that the pool may use in total.
     pub limit: usize,
 }
 
@@ -39,14 +40,14 @@ impl fmt::Display for NoMemory {
 
 impl std::error::Error for NoMemory {}
 
-/// A pool's counters.
+/// Counters of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PoolStats {
-    /// Msgbufs in the hands of users, slots and queues.
+    /// Number of msgbufs that users, slots and transmit queues hold.
     pub in_use: usize,
-    /// Bytes of those, bookkeeping included.
+    /// Bytes of these msgbufs, bookkeeping included.
     pub in_use_bytes: usize,
-    /// Bytes that are kept for reuse.
+    /// Bytes of idle blocks that the pool keeps for reuse, bookkeeping included.
     pub idle_bytes: usize,
 }
 
@@ -61,25 +62,26 @@ impl AddAssign for PoolStats {
 
 /// A pool of msgbufs with a memory budget.
 ///
-/// One owner allocates; dropping a [`MsgBuf`] on any thread brings its memory back. Allocating from a
-/// class that has an idle block costs a few nanoseconds; otherwise the system allocator is asked.
+/// One owner allocates. Dropping a [`MsgBuf`] on any thread returns its memory. An allocation costs
+/// a few nanoseconds if its class has an idle block; otherwise the pool calls the system allocator.
 /// Buffers may outlive their pool.
 pub struct Pool {
     home: sync::Arc<Home>,
-    /// The msgbuf that came back last, if it is small: mostly it is what is asked for next, and goes out
-    /// again without a look at its class. No block on the idle lists, but idle all the same.
+    /// The last recycled msgbuf, if it is small. Usually it fits the next request, and then it is
+    /// reused without a lookup of its class. It is idle, but not on the idle lists.
     last: Option<MsgBuf>,
     /// Idle blocks by class.
     idle: Vec<Vec<Block>>,
     idle_bytes: usize,
     idle_count: usize,
-    /// Blocks and bytes allocated and not freed, idle ones included.
+    /// Number of blocks that are allocated and not freed, idle blocks included.
     live_count: usize,
     live_bytes: usize,
     limit: usize,
 }
 
-/// The smallest class whose blocks hold `bytes`, and that size; `None` above the largest class.
+/// The smallest class whose blocks hold `bytes`, and the size of its blocks in bytes; `None` above
+/// the largest class.
 fn class_for(bytes: usize) -> Option<(usize, usize)> {
     if bytes <= MIN_BLOCK {
         return Some((0, MIN_BLOCK));
@@ -93,13 +95,13 @@ fn class_for(bytes: usize) -> Option<(usize, usize)> {
 }
 
 impl Pool {
-    /// A pool that may use `limit` bytes, counting what is in use and what is kept for reuse.
+    /// A pool that may use `limit` bytes, for buffers in use and idle memory together.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self::in_arena(limit, None)
     }
 
-    /// The same with memory out of `arena`, if there is one.
+    /// Like [`Pool::new`], with memory from `arena` if it is given.
     #[must_use]
     pub fn in_arena(limit: usize, arena: Option<Arc<dyn Arena>>) -> Self {
         Self {
@@ -114,10 +116,10 @@ impl Pool {
         }
     }
 
-    /// An empty msgbuf for at least `len` bytes.
+    /// An empty msgbuf with room for at least `len` bytes.
     ///
     /// # Errors
-    /// [`NoMemory`] if that would exceed the limit, or the system has none.
+    /// [`NoMemory`] if the allocation would exceed the limit, or if the system has no memory.
     #[inline]
     pub fn alloc(&mut self, len: usize) -> Result<MsgBuf, NoMemory> {
         match self.last.take() {
@@ -155,7 +157,8 @@ impl Pool {
         Ok(copy)
     }
 
-    /// The same in `spare`, if that is large enough and has no other owner; it is taken back otherwise.
+    /// A msgbuf with a copy of `bytes`: in `spare`, if that is large enough and has no other
+    /// reference. Otherwise `spare` is recycled and the copy is in a new msgbuf.
     ///
     /// # Errors
     /// As [`Pool::alloc`].
@@ -174,8 +177,8 @@ impl Pool {
         Ok(spare)
     }
 
-    /// A msgbuf for at least `len` bytes out of memory that the pool has idle, `None` if that would
-    /// take new memory.
+    /// A msgbuf for at least `len` bytes from idle memory of the pool; `None` if no idle block of
+    /// the right class exists.
     pub(crate) fn alloc_idle(&mut self, len: usize) -> Option<MsgBuf> {
         self.collect();
         let (class, _) = class_for(block_bytes(len))?;
@@ -183,11 +186,13 @@ impl Pool {
         Some(self.reuse(block))
     }
 
-    /// Makes a [detached](MsgBuf::detached) msgbuf count against this pool's limit, as its own do; other
-    /// msgbufs are returned as they are. A pool with an arena copies it into the arena.
+    /// Makes a [detached](MsgBuf::detached) msgbuf count against this pool's limit, like the pool's
+    /// own msgbufs. Other msgbufs are returned unchanged. If the memory itself cannot be moved to
+    /// this pool (a pool with an arena, or a queue that still reads the msgbuf), the pool copies
+    /// it.
     ///
     /// # Errors
-    /// [`NoMemory`] if the limit does not allow it; the msgbuf is dropped.
+    /// [`NoMemory`] if the limit does not allow it; then the msgbuf is dropped.
     pub(crate) fn adopt(&mut self, mut msgbuf: MsgBuf) -> Result<MsgBuf, NoMemory> {
         if !msgbuf.is_detached() {
             return Ok(msgbuf);
@@ -210,7 +215,7 @@ impl Pool {
         Ok(copy)
     }
 
-    /// Takes a msgbuf back without the cross-thread list.
+    /// Takes a msgbuf back directly, not through the cross-thread list.
     #[inline]
     pub fn recycle(&mut self, msgbuf: MsgBuf) {
         if self.last.is_none() && msgbuf.capacity() <= SMALL && msgbuf.is_idle(&self.home) {
@@ -227,7 +232,7 @@ impl Pool {
         }
     }
 
-    /// Counters as of now.
+    /// Current counters. First collects what other threads have returned.
     pub fn stats(&mut self) -> PoolStats {
         self.collect();
         PoolStats {
@@ -237,7 +242,7 @@ impl Pool {
         }
     }
 
-    /// Frees all that is idle.
+    /// Frees all idle memory.
     pub fn shrink(&mut self) {
         self.collect();
         for class in 0..CLASSES {
@@ -288,7 +293,7 @@ impl Pool {
         Ok(MsgBuf::from_block(block.activate()))
     }
 
-    /// Takes in what other threads and queues have dropped, and what came back last.
+    /// Moves to the idle lists the blocks that other threads and queues have dropped, and `last`.
     fn collect(&mut self) {
         if let Some(last) = self.last.take() {
             self.recycle_block(last);
@@ -299,7 +304,8 @@ impl Pool {
         }
     }
 
-    /// Keeps an idle block for reuse, if it is of a class; adopted blocks are of any size.
+    /// Keeps an idle block for reuse if it has the size of a class, and frees it otherwise: adopted
+    /// blocks may have any size.
     #[inline]
     fn keep(&mut self, block: Block) {
         match class_for(block.capacity()) {
@@ -340,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_hold_what_is_asked_for_and_waste_at_most_a_quarter() {
+    fn a_class_holds_the_requested_size_and_wastes_at_most_a_quarter() {
         for bytes in (1..20_000).chain([1 << 20, (1 << 20) + 1, 8_585_240, 32 << 20]) {
             let (class, size) = class_for(bytes).unwrap();
             assert!(
@@ -363,11 +369,11 @@ mod tests {
         assert_eq!((stats.in_use, stats.in_use_bytes), (0, 0));
         let kept = stats.idle_bytes;
         let _again = (pool.alloc(100).unwrap(), pool.alloc(100).unwrap());
-        assert_eq!(pool.stats().in_use_bytes, kept, "no new memory was taken");
+        assert_eq!(pool.stats().in_use_bytes, kept, "no new memory was allocated");
     }
 
     #[test]
-    fn what_came_back_last_goes_out_first_if_it_is_small_and_nobody_else_has_it() {
+    fn the_last_recycled_msgbuf_is_reused_first_if_it_is_small_and_unique() {
         let mut pool = Pool::new(1 << 20);
         let mut first = pool.alloc(100).unwrap();
         first.resize(100);
@@ -383,10 +389,10 @@ mod tests {
         pool.recycle(large);
         assert!(
             pool.alloc(1).unwrap().capacity() <= SMALL,
-            "large ones are not wasted on small messages"
+            "a large msgbuf is not used for a small message"
         );
         pool.recycle(MsgBuf::detached(10).unwrap());
-        assert_eq!(pool.stats().in_use, 0, "and those of others are not kept");
+        assert_eq!(pool.stats().in_use, 0, "a msgbuf of no pool is not kept");
     }
 
     #[test]
@@ -399,11 +405,11 @@ mod tests {
         assert_eq!(b.as_slice(), b"");
     }
 
-    /// The system's memory, counted.
+    /// An arena that takes memory from the system allocator and counts its bytes.
     #[derive(Default)]
     struct Counting(std::sync::atomic::AtomicUsize);
 
-    // SAFETY: passes on what the system allocator gives, zeroed.
+    // SAFETY: returns memory of the system allocator unchanged, zeroed, with the requested layout.
     unsafe impl Arena for Counting {
         fn allocate(&self, layout: std::alloc::Layout) -> Option<std::ptr::NonNull<u8>> {
             self.0.fetch_add(layout.size(), std::sync::atomic::Ordering::Relaxed);
@@ -413,13 +419,13 @@ mod tests {
 
         unsafe fn release(&self, memory: std::ptr::NonNull<u8>, layout: std::alloc::Layout) {
             self.0.fetch_sub(layout.size(), std::sync::atomic::Ordering::Relaxed);
-            // SAFETY: the caller promises that it came from `allocate` with this layout.
+            // SAFETY: the caller promises that `memory` came from `allocate` with this layout.
             unsafe { std::alloc::dealloc(memory.as_ptr(), layout) };
         }
     }
 
     #[test]
-    fn memory_comes_from_the_arena_and_goes_back_to_it() {
+    fn memory_comes_from_the_arena_and_returns_to_it() {
         let arena = Arc::new(Counting::default());
         let mut pool = Pool::in_arena(1 << 20, Some(Arc::clone(&arena) as _));
         let (early, late) = (pool.alloc(100).unwrap(), pool.alloc(5_000).unwrap());
@@ -430,16 +436,16 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_holds_and_idle_memory_makes_room() {
+    fn the_limit_holds_and_idle_memory_is_freed_to_make_room() {
         let mut pool = Pool::new(10_000);
         let small = pool.alloc(4_000).unwrap();
         assert_eq!(pool.alloc(8_000).unwrap_err(), NoMemory { wanted: 8_000, limit: 10_000 });
         drop(small);
-        assert!(pool.alloc(7_000).is_ok(), "the idle 4,000 bytes were given up");
+        assert!(pool.alloc(7_000).is_ok(), "the pool frees the idle 4,000 bytes");
     }
 
     #[test]
-    fn an_adopted_buffer_counts_and_is_freed_as_one_of_the_pools_own() {
+    fn an_adopted_buffer_is_counted_and_freed_like_the_pools_own() {
         let mut pool = Pool::new(10_000);
         let foreign = MsgBuf::detached(4_999).unwrap();
         let bytes = foreign.footprint();
@@ -450,12 +456,12 @@ mod tests {
         assert_eq!(pool.stats(), PoolStats::default(), "a block of no class is not kept");
         let own = pool.alloc(100).unwrap();
         let own = pool.adopt(own).unwrap();
-        assert_eq!(pool.stats().in_use, 1, "its own are left alone");
+        assert_eq!(pool.stats().in_use, 1, "the pool's own msgbuf is unchanged");
         drop(own);
     }
 
     #[test]
-    fn a_queued_buffer_is_not_reused_before_the_queue_lets_go() {
+    fn a_queued_buffer_is_not_reused_before_the_queue_releases_it() {
         let mut pool = Pool::new(1 << 20);
         let buffer = pool.alloc(10).unwrap();
         let queued = buffer.share();

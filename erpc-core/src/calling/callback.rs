@@ -1,8 +1,8 @@
-//! Callbacks, and the memory that they wait in.
+//! Callbacks, and a cache of their boxes.
 //!
-//! A callback is boxed while its call is on its way. The box is used again for the next callback of the
-//! same type, so that calls that follow each other allocate nothing: a stack of spare boxes per type, or
-//! rather per hash of a type, as a box knows whether it fits.
+//! A callback is boxed while its call is in flight. The box is reused for the next callback of the
+//! same type, so that consecutive calls do not allocate. Spare boxes are stored in stacks, selected
+//! by a hash of the callback's type. Types can share a stack: a downcast tells whether a box fits.
 
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
@@ -13,20 +13,20 @@ use super::response::{MALFORMED, named, too_large};
 use crate::protocol::CallError;
 use crate::service::{Codec, Method};
 
-/// Stacks of spare boxes.
+/// Number of stacks of spare boxes.
 const STACKS: usize = 16;
-/// Spare boxes in a stack at most, and bytes of one.
+/// Most spare boxes in a stack, and most bytes in a spare box.
 const SPARES: usize = 256;
 const SPARE_BYTES: usize = 512;
 
-/// A callback that waits for its call's outcome, and runs once.
+/// A callback that waits for its call's outcome. It runs once.
 pub(crate) trait Callback: Any {
-    /// The reply has come; these are the message's bytes.
+    /// Runs the callback on the bytes of the response message.
     fn reply(&mut self, bytes: &[u8]);
 
     fn fail(&mut self, error: CallError);
 
-    /// The stack for the box that this is in.
+    /// The index of the stack for this callback's box.
     fn stack(&self) -> usize;
 }
 
@@ -34,7 +34,7 @@ pub(crate) trait Callback: Any {
 struct TypedCallback<M, D, F> {
     /// The method's full name.
     method: &'static str,
-    /// Most bytes of a message.
+    /// Longest message, in bytes.
     limit: u32,
     /// `None` once it has run.
     done: Option<F>,
@@ -52,7 +52,7 @@ where
         if bytes.len() > self.limit as usize {
             return done(Err(too_large(bytes)));
         }
-        // Twice `done`, so that the message is put together where it is handed over.
+        // `done` is called in both arms, so that the message is built in place as its argument.
         match D::decode(bytes) {
             Ok(message) => done(Ok(message)),
             Err(_) => done(Err(MALFORMED)),
@@ -71,14 +71,14 @@ where
     }
 }
 
-/// The spare boxes of an endpoint.
+/// The spare callback boxes of an endpoint.
 #[derive(Default)]
 pub(crate) struct Callbacks {
     stacks: [RefCell<Vec<Box<dyn Callback>>>; STACKS],
 }
 
 impl Callbacks {
-    /// A callback that decodes and hands on to `done`.
+    /// Boxes a callback that decodes the response and passes it to `done`.
     #[inline(always)]
     pub(crate) fn wrap<Req, M: 'static, C, D: Codec<M>, F>(
         &self,
@@ -108,7 +108,7 @@ impl Callbacks {
         }
     }
 
-    /// Takes back the box of a callback that has run.
+    /// Stores the box of a callback that has run, for reuse.
     #[inline]
     pub(crate) fn keep(&self, spare: Box<dyn Callback>) {
         let Some(stack) = self.stacks.get(spare.stack()) else { return };
@@ -119,7 +119,8 @@ impl Callbacks {
     }
 }
 
-/// The stack for boxes of type `W`, none for large ones; a constant to the compiler.
+/// The index of the stack for boxes of type `W`: `STACKS`, so no stack, if `W` is too large. The
+/// compiler sees a constant.
 #[inline(always)]
 fn stack_of<W: 'static>() -> usize {
     if size_of::<W>() > SPARE_BYTES {
@@ -130,7 +131,7 @@ fn stack_of<W: 'static>() -> usize {
     number.0 as usize % STACKS
 }
 
-/// What a type's id hashes to: it is a hash already.
+/// Hasher for a `TypeId`, whose bits are a hash already.
 struct TypeIdHasher(u64);
 
 impl Hasher for TypeIdHasher {
@@ -165,14 +166,18 @@ mod tests {
         let mut first = wrap(Rc::clone(&held));
         let place = (&raw const *first).cast::<()>();
         first.reply(&[]);
-        assert_eq!(Rc::strong_count(&held), 1, "what it held is gone, though the box is not");
+        assert_eq!(
+            Rc::strong_count(&held),
+            1,
+            "a callback drops its captures when it runs, though its box stays"
+        );
         callbacks.keep(first);
         let mut other = callbacks.wrap(&DOUBLE, |_| {});
         other.reply(&[]);
         let second = wrap(Rc::clone(&held));
         assert_eq!((&raw const *second).cast::<()>(), place);
         drop(second);
-        assert_eq!(Rc::strong_count(&held), 1, "untold, it is dropped");
+        assert_eq!(Rc::strong_count(&held), 1, "a callback that has not run drops its captures");
     }
 
     #[test]

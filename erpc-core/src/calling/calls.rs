@@ -1,9 +1,9 @@
 //! The calls of an endpoint, and the queue of submissions to the protocol.
 //!
-//! The raw endpoint is borrowed while its turn runs, and handlers and callbacks run within the turn. So
-//! nothing that a user calls borrows it on the spot: calls become [`Submission`]s in a queue, which the loop
-//! drains at the start of a turn and right after each handler or callback, while it has the endpoint in hand.
-//! Outside of the loop a long queue is drained early.
+//! The raw endpoint is borrowed while its turn runs, and handlers and callbacks run within the
+//! turn. So nothing that a user calls may borrow it. Instead, calls become [`Submission`]s in a
+//! queue. The loop drains the queue at the start of a turn and right after each handler or
+//! callback, while it holds the endpoint. Outside of the loop, a long queue is drained early.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
@@ -19,19 +19,20 @@ use crate::executor::scheduler::Scheduler;
 use crate::protocol::{CallError, Cause, SessionEvent, SessionId};
 use crate::transport::Transport;
 
-/// The calls of an endpoint: those in progress, those on their way to the protocol, and the sessions that
-/// they are made on.
+/// An endpoint's calls in progress, the submissions that are queued for the protocol, and the
+/// sessions that calls are made on.
 pub(crate) struct Calls<T: Transport> {
     scheduler: Rc<Scheduler>,
-    /// Where requests are encoded; apart from the raw endpoint's, which is out of reach in callbacks.
+    /// Requests are encoded into buffers of this pool. It is separate from the raw endpoint's pool,
+    /// which callbacks cannot borrow.
     pool: Rc<RefCell<Pool>>,
     table: RefCell<CallTable<T::Route>>,
     callbacks: Callbacks,
     pub(super) submissions: RefCell<VecDeque<Submission<T::Route>>>,
-    /// Callbacks that failed before anything was sent. They wait for the loop, so that no callback runs
-    /// within the call that it was given to.
+    /// Callback calls that failed before anything was sent. The loop runs these callbacks, so that
+    /// no callback runs within the function that it was passed to.
     pub(super) failures: RefCell<VecDeque<FailedCall>>,
-    /// The sessions that the protocol has, as their handles see them.
+    /// The protocol's sessions that this endpoint opened, as their handles see them.
     pub(super) links: RefCell<HashMap<SessionId, Rc<Link<T::Route>>>>,
     streams: StreamCalls<T>,
 }
@@ -81,19 +82,19 @@ impl<T: Transport> Calls<T> {
         &self.streams
     }
 
-    /// Whether something waits for the loop's next turn.
+    /// Whether something waits for the next turn of the loop.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.queued() > 0 || !self.failures.borrow().is_empty()
     }
 
-    /// A session has opened or closed.
+    /// Records that a session has opened or closed.
     pub(crate) fn session_event(&self, session: SessionId, event: SessionEvent) {
         let link = match event {
             SessionEvent::Opened => self.links.borrow().get(&session).cloned(),
             SessionEvent::Closed(_) => self.links.borrow_mut().remove(&session),
         };
-        // Sessions that peers opened have no link.
+        // A session that a peer opened has no link.
         let Some(link) = link else { return };
         let phase = match event {
             SessionEvent::Opened => LinkPhase::Open,
@@ -102,11 +103,11 @@ impl<T: Transport> Calls<T> {
         link.enter(phase, self.scheduler.executor());
     }
 
-    /// The endpoint has ended, and the protocol will report nothing more: ends all calls and sessions that
-    /// are left.
+    /// Ends all remaining calls and sessions. The endpoint has ended, so the protocol reports
+    /// nothing more.
     pub(crate) fn end_all(&self) {
         self.run_failures();
-        // Calls that callbacks have made meanwhile wait among the failures: they were never sent.
+        // Calls that callbacks have made meanwhile are among the failures: they were never sent.
         let unsent: Vec<usize> = self.failures.borrow().iter().map(|failed| failed.key).collect();
         let pending = self.table().pending();
         for key in pending.into_iter().filter(|key| !unsent.contains(key)) {
@@ -118,14 +119,14 @@ impl<T: Transport> Calls<T> {
         }
     }
 
-    /// Drops the callbacks that are left.
+    /// Drops the remaining callbacks without running them.
     pub(crate) fn drop_callbacks(&self) {
         self.failures.take();
         let left = self.table().take_callbacks();
         drop(left);
     }
 
-    /// Drops the callback of a call that was made when no loop was left to run it.
+    /// Drops the callback of a call that was made when no loop existed to run it.
     #[cold]
     pub(super) fn drop_callback(&self, key: usize) {
         let left = self.table().remove(key);

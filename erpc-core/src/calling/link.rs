@@ -1,4 +1,4 @@
-//! A session as this endpoint's handles see it.
+//! A session's state that its handles and the event loop share.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -8,22 +8,22 @@ use crate::executor::tasks::Executor;
 use crate::executor::waiters::Waiters;
 use crate::protocol::{Cause, SessionId};
 
-/// Where a session is in its life.
+/// Phase of a session's life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LinkPhase {
-    /// The handshake is under way, or about to start.
+    /// The handshake is in progress or about to start.
     Opening,
     Open,
     Closed(Cause),
 }
 
-/// What a session's handles and the event loop share.
+/// The state that a session's handles and the event loop share.
 pub(crate) struct Link<R> {
     pub(crate) peer: R,
     /// `None` until the loop has started the handshake.
     id: Cell<Option<SessionId>>,
     phase: Cell<LinkPhase>,
-    /// Calls on the session that have not ended.
+    /// Number of calls on the session that have not ended.
     calls: Cell<u32>,
     waiters: RefCell<Waiters>,
 }
@@ -49,26 +49,26 @@ impl<R> Link<R> {
         self.id.get()
     }
 
-    /// Calls on the session that have not ended.
+    /// Number of calls on the session that have not ended.
     #[inline]
     pub(crate) fn calls(&self) -> u32 {
         self.calls.get()
     }
 
-    /// A call is made on the session.
+    /// Counts a new call on the session.
     #[inline]
     pub(super) fn call_made(&self) {
         self.calls.set(self.calls.get() + 1);
     }
 
-    /// A call on the session has ended.
+    /// Counts the end of a call on the session.
     #[inline]
     pub(super) fn call_ended(&self) {
-        debug_assert!(self.calls.get() > 0, "a call ends twice");
+        debug_assert!(self.calls.get() > 0, "a call ended twice");
         self.calls.set(self.calls.get().saturating_sub(1));
     }
 
-    /// The session to call on, or why there is none.
+    /// The session to call on; `Err` is why no call can be made.
     #[inline]
     pub(crate) fn usable(&self) -> Result<SessionId, Cause> {
         match (self.phase.get(), self.id.get()) {
@@ -82,14 +82,14 @@ impl<R> Link<R> {
         self.id.set(Some(id));
     }
 
-    /// Enters a phase, and wakes the tasks that wait for it.
+    /// Enters a phase, and wakes the tasks that wait for a change.
     pub(crate) fn enter(&self, phase: LinkPhase, executor: &Executor) {
         self.phase.set(phase);
         let waiters = self.waiters.take();
         waiters.wake(executor);
     }
 
-    /// Waits until the session leaves `phase`, and brings where it is then.
+    /// Waits until the session leaves `phase`, and returns the new phase.
     pub(crate) async fn after(&self, phase: LinkPhase, executor: &Executor) -> LinkPhase {
         poll_fn(|cx| {
             let now = self.phase.get();
@@ -102,7 +102,8 @@ impl<R> Link<R> {
         .await
     }
 
-    /// Wakes the task that polls with `cx` when the phase changes, however often it has polled: sessions may be open for long.
+    /// Wakes the task that polls with `cx` when the phase changes. A task is stored once, however
+    /// often it polls: a session may stay in a phase for long.
     pub(crate) fn wait(&self, executor: &Executor, cx: &Context<'_>) {
         self.waiters.borrow_mut().add(executor, cx);
     }
@@ -120,7 +121,7 @@ mod tests {
     use crate::transport::Waker as LoopWaker;
 
     #[test]
-    fn a_task_that_polls_over_and_over_is_noted_once() {
+    fn a_task_that_polls_repeatedly_is_stored_once() {
         let bell = Arc::new(Bell::new(LoopWaker::new(|| {})));
         let (link, executor) = (Link::new(()), Executor::new(bell, Duration::MAX));
         let mut waits = pin!(link.after(LinkPhase::Opening, &executor));

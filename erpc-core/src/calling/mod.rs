@@ -1,4 +1,4 @@
-//! The calls of an endpoint that are in progress: on their way to the protocol, and their outcomes back.
+//! An endpoint's calls in progress: from submission to the protocol until the outcome is delivered.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What a call is to be like.
+//! Options of a call, and its encoded request.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::service::{Codec, Metadata, Method, encode_sized};
 use crate::time::Instant;
 use crate::wire::extension::{EXTENSION_HEAD, put_extension};
 
-/// Settings of calls: how long they may take, what they carry, and what is done when they fail. What is
-/// not set is the channel's default, or the method's.
+/// Settings of calls: deadline, metadata and retries. A setting that is not set takes the channel's
+/// default, then the method's.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct CallOptions {
 /// How long a call may take.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum TimeLimit {
-    /// What the method says.
+    /// The method's own limit.
     #[default]
     OfMethod,
     None,
@@ -37,21 +37,21 @@ enum TimeLimit {
 }
 
 impl CallOptions {
-    /// Options that leave everything at its default.
+    /// Options with every setting at its default.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends a call that takes longer, from the moment it is made; instead of the method's own limit. The
-    /// server is told how much of the time is left.
+    /// Ends a call `within` this time after it is made, instead of the method's own limit. The
+    /// request carries the remaining time to the server.
     #[must_use]
     pub const fn deadline(mut self, within: Duration) -> Self {
         self.time = TimeLimit::Within(within);
         self
     }
 
-    /// Lets a call take as long as it likes, whatever the method says.
+    /// Sets no time limit, whatever the method's own limit is.
     #[must_use]
     pub const fn no_deadline(mut self) -> Self {
         self.time = TimeLimit::None;
@@ -65,22 +65,22 @@ impl CallOptions {
         self
     }
 
-    /// What to do about calls that fail. Default: [`RetryPolicy::never`].
+    /// When and how often failed calls are retried. Default: [`RetryPolicy::never`].
     #[must_use]
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
         self
     }
 
-    /// Whether a call waits, until its deadline, for a server that can be reached. Default: no; it fails
-    /// at once if the channel has tried all servers and reached none.
+    /// Whether a call waits, until its deadline, for a server that can be reached. Default: no. The
+    /// call fails immediately if the channel has tried all servers and reached none.
     #[must_use]
     pub const fn wait_for_ready(mut self, wait: bool) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// These options, and for what they do not set those of `defaults`.
+    /// These options, with unset settings taken from `defaults`.
     #[must_use]
     pub(crate) fn or(self, defaults: &Self) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl CallOptions {
         }
     }
 
-    /// How long a call of `method` may take, `None` for ever.
+    /// How long a call of `method` may take; `None` means no limit.
     #[inline]
     pub(crate) fn time_limit<Req, Resp, C, D>(
         options: Option<&Self>,
@@ -104,7 +104,7 @@ impl CallOptions {
         }
     }
 
-    /// The metadata as it travels.
+    /// The metadata in its wire format.
     #[inline]
     pub(crate) fn entries(options: Option<&Self>) -> &[u8] {
         let metadata = options.and_then(|options| options.metadata.as_ref());
@@ -120,7 +120,7 @@ impl CallOptions {
     }
 }
 
-/// A request, encoded, and the terms that it is sent on.
+/// An encoded request with its method and deadline.
 #[derive(Debug)]
 pub(crate) struct PreparedCall {
     pub(crate) method: u32,
@@ -129,8 +129,8 @@ pub(crate) struct PreparedCall {
     pub(crate) deadline: Instant,
 }
 
-/// Room, in bytes, that even the smallest request's buffer has, so that a small reply, which is kept in it
-/// until its future looks, mostly fits.
+/// Smallest capacity of a buffer for a request without extension, in bytes. The buffer later holds
+/// the reply until its future polls, so most small replies fit without a new allocation.
 const REPLY_ROOM: usize = 104;
 
 /// Encodes a request of `method` into a buffer of the pool. `now` is called only if the call has a
@@ -159,7 +159,7 @@ pub(crate) fn prepare<Req, Resp, C: Codec<Req>, D>(
         let mut rest = request.as_mut_slice();
         put_extension(0, entries, &mut rest);
         C::encode(message, &mut rest);
-        // As `encode_sized`: what the codec left unwritten may be bytes of an older message.
+        // As in `encode_sized`: bytes that the codec left unwritten may belong to an older message.
         let unwritten = rest.len();
         request.resize(head + len - unwritten);
         request

@@ -1,4 +1,4 @@
-//! How calls end: the way of an outcome to the future or the callback that gets it.
+//! Delivers the outcome of a call to its future or callback.
 
 use std::cell::RefMut;
 
@@ -12,7 +12,7 @@ use crate::executor::scheduler::Lifecycle;
 use crate::protocol::{Body, CallError, Cause, Reply};
 use crate::transport::Transport;
 
-/// The outcome that waits for its future.
+/// The outcome that is stored until its future takes it.
 #[inline(always)]
 fn kept(bytes: Result<MsgBuf, NoMemory>, extended: bool) -> CallOutcome {
     match bytes {
@@ -22,12 +22,12 @@ fn kept(bytes: Result<MsgBuf, NoMemory>, extended: bool) -> CallOutcome {
 }
 
 impl<T: Transport> Calls<T> {
-    /// A reply has come that is one packet and nothing but the message: the common case.
+    /// Handles a reply that is one packet without an extension: the common case.
     #[inline]
     pub(crate) fn plain_reply(&self, key: usize, bytes: &[u8], request: MsgBuf) {
         let mut calls = self.table();
         let Some(entry) = calls.get(key) else {
-            return debug_assert!(false, "call {key} ends twice");
+            return debug_assert!(false, "call {key} ended twice");
         };
         let _link = entry.leave_session();
         if let CallOutcome::Awaited(_) = entry.outcome {
@@ -48,7 +48,7 @@ impl<T: Transport> Calls<T> {
         }
     }
 
-    /// A reply has come, or a call that was sent has failed.
+    /// Handles a reply, or the failure of a call that was sent.
     #[inline(never)]
     pub(crate) fn replied(
         &self,
@@ -63,7 +63,7 @@ impl<T: Transport> Calls<T> {
         };
         let mut calls = self.table();
         let Some(entry) = calls.get(key) else {
-            return debug_assert!(false, "call {key} ends twice");
+            return debug_assert!(false, "call {key} ended twice");
         };
         let _link = entry.leave_session();
         if let CallOutcome::Awaited(_) = entry.outcome {
@@ -96,7 +96,7 @@ impl<T: Transport> Calls<T> {
         }
     }
 
-    /// A call that was sent has failed.
+    /// Retries a call that failed after it was sent, or ends it.
     #[cold]
     fn broken_off(&self, key: usize, error: CallError, request: MsgBuf) {
         let link = self.table().leave_session(key);
@@ -106,7 +106,7 @@ impl<T: Transport> Calls<T> {
         }
     }
 
-    /// A call has failed, of which nothing was sent in this attempt.
+    /// Retries a call whose current attempt failed before anything was sent, or ends it.
     #[cold]
     pub(crate) fn failed(&self, key: usize, error: CallError, request: Option<MsgBuf>) {
         let link = self.table().leave_session(key);
@@ -123,8 +123,8 @@ impl<T: Transport> Calls<T> {
         self.fail(key, error);
     }
 
-    /// Ends a call that neither the protocol nor a queue has any more. A callback is not run here, as this may be within the call
-    /// that it was given to.
+    /// Ends a call that neither the protocol nor a queue holds any more. A callback does not run
+    /// here: the caller may be the function that the callback was passed to.
     pub(crate) fn fail(&self, key: usize, error: CallError) {
         if self.table().has_callback(key) {
             if self.scheduler().lifecycle() == Lifecycle::Orphaned {
@@ -153,15 +153,15 @@ impl<T: Transport> Calls<T> {
         }
     }
 
-    /// A call has ended that was cancelled: its outcome is dropped.
+    /// Drops the outcome of a cancelled call.
     #[cold]
     fn drop_unwanted(mut calls: RefMut<'_, CallTable<T::Route>>, key: usize) {
         let ended = calls.remove(key);
         drop(calls);
-        debug_assert!(ended.is_some(), "call {key} ends twice");
+        debug_assert!(ended.is_some(), "call {key} ended twice");
     }
 
-    /// Runs the callbacks whose calls failed before anything was sent; returns how many.
+    /// Runs the callbacks whose calls failed before anything was sent. Returns their number.
     pub(crate) fn run_failures(&self) -> usize {
         let count = self.failures.borrow().len();
         for _ in 0..count {
@@ -173,7 +173,7 @@ impl<T: Transport> Calls<T> {
         count
     }
 
-    /// Runs a callback.
+    /// Runs a callback and stores its box for reuse.
     #[inline(always)]
     fn run_callback(&self, mut callback: Box<dyn Callback>, run: impl FnOnce(&mut dyn Callback)) {
         self.scheduler().run_callback(|| run(&mut *callback));

@@ -1,4 +1,4 @@
-//! Planned calls: calls that wait for a session of their channel, or may be tried again.
+//! Planned calls: calls that a channel queues until it has a session, or that it may retry.
 //!
 //! ```text
 //!   start --> on a session --> ended
@@ -16,67 +16,68 @@ use crate::executor::scheduler::Scheduler;
 use crate::protocol::{CallError, Cause};
 use crate::time::Instant;
 
-/// Where planned calls get their sessions from: a channel, which may have one session or sessions to many
+/// Source of sessions for planned calls: a channel, with one session or with sessions to many
 /// servers.
 pub(crate) trait SessionSource<R> {
-    /// A session to call on; not that at `avoid` if there is another.
+    /// A session to call on. Avoids the session `avoid` if there is another.
     fn pick(&self, avoid: Option<&Rc<Link<R>>>) -> Result<Rc<Link<R>>, NoSession>;
 
-    /// Puts a call into the line for a session; returns its ticket, `None` if there is no more room.
+    /// Queues a call until a session is available. Returns its ticket, or `None` if the queue is
+    /// full.
     fn join_line(&self, key: usize) -> Option<u64>;
 
-    /// Takes the call with this ticket out of the line.
+    /// Removes the call with this ticket from the queue.
     fn leave_line(&self, ticket: u64);
 
-    /// What all calls together may spend on retries.
+    /// The retry budget that all calls of the channel share.
     fn budget(&self) -> &RetryBudget;
 }
 
-/// Why there is no session for a call.
+/// Why a call gets no session now.
 pub(crate) enum NoSession {
-    /// It is not known yet whether a server can be reached.
+    /// It is not known yet whether a server can be reached. Calls queue.
     Pending,
     /// No server can be reached. The last attempt failed for this cause.
     Down(Cause),
 }
 
-/// How a channel retries a call or has it wait. Other calls have none.
+/// Retry and queueing state of a call on a channel. Other calls have no plan.
 pub(crate) struct CallPlan<R> {
     pub(super) source: Rc<dyn SessionSource<R>>,
     pub(super) method: u32,
     pub(super) extended: bool,
     pub(super) deadline: Instant,
-    /// Stands in line also while no server can be reached.
+    /// Whether the call queues even while no server can be reached.
     pub(super) waits: bool,
     pub(super) idempotent: bool,
     pub(super) policy: Option<RetryPolicy>,
-    /// Attempts, the present one included.
+    /// Attempts made, including the current one.
     pub(super) attempts: u32,
     pub(super) stage: PlanStage,
-    /// The request, while no session has it.
+    /// The request, while the call is queued or backs off.
     pub(super) request: Option<MsgBuf>,
-    /// Where the last attempt was made.
+    /// The session of the last attempt.
     pub(super) avoid: Option<Rc<Link<R>>>,
-    /// How an earlier attempt failed that may have been executed.
+    /// The error of an earlier attempt that the server may have executed.
     pub(super) earlier: Option<CallError>,
 }
 
-/// Where a planned call is.
+/// Stage of a planned call.
 #[derive(Clone, Copy)]
 pub(crate) enum PlanStage {
     OnSession,
-    /// In the channel's line; until when at the latest, if there is a deadline.
+    /// In the channel's queue. The timer ends the wait at the deadline, if the call has one.
     InLine {
         ticket: u64,
         timer: Option<usize>,
     },
-    /// Waits for its next attempt.
+    /// Waiting for the next attempt.
     BackingOff {
         timer: usize,
     },
 }
 
-/// What a channel wants for a planned call.
+/// A channel's settings for a planned call.
 pub(crate) struct PlanTerms {
     pub(crate) waits: bool,
     pub(crate) idempotent: bool,
@@ -84,13 +85,13 @@ pub(crate) struct PlanTerms {
 }
 
 impl<R> CallPlan<R> {
-    /// Takes the call out of whatever it waits in; returns its request.
+    /// Removes the call from its queue or timer. Returns its request.
     pub(crate) fn leave(&mut self, scheduler: &Scheduler) -> Option<MsgBuf> {
         match std::mem::replace(&mut self.stage, PlanStage::OnSession) {
             PlanStage::OnSession => {}
             PlanStage::InLine { ticket, timer } => {
                 self.source.leave_line(ticket);
-                // What such a timer does is not dropped with it.
+                // The alarm is an `Alarm::Call`: dropping it runs no user code.
                 let _alarm = timer.and_then(|timer| scheduler.timers().remove(timer));
             }
             PlanStage::BackingOff { timer } => drop(scheduler.timers().remove(timer)),
@@ -98,8 +99,8 @@ impl<R> CallPlan<R> {
         self.request.take()
     }
 
-    /// The error to report if the last attempt ended with `error`. A call that an earlier attempt may have
-    /// executed is never reported as not executed.
+    /// The error to report if the last attempt ended with `error`. A call that an earlier attempt
+    /// may have executed is never reported as not executed.
     pub(crate) fn truth(&mut self, error: CallError) -> CallError {
         match (self.earlier.take(), error) {
             (Some(_), CallError::NotExecuted(cause)) => CallError::MaybeExecuted(cause),

@@ -1,4 +1,4 @@
-//! The way of a planned call: to a session, into the line for one, and to its next attempt.
+//! Steps of a planned call: getting a session, queueing for one, and retrying.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use crate::time::Instant;
 use crate::transport::Transport;
 
 impl<T: Transport> Calls<T> {
-    /// Makes a call on a session of `source`, or in the line for one; returns its key.
+    /// Starts a call on a session of `source`, or queues it until there is one. Returns its key.
     pub(crate) fn start_planned(
         &self,
         source: Rc<dyn SessionSource<T::Route>>,
@@ -47,7 +47,7 @@ impl<T: Transport> Calls<T> {
         key
     }
 
-    /// The plan of the call, to be looked at or changed.
+    /// Applies `look` to the call's plan, if it has one.
     fn with_plan<O>(
         &self,
         key: usize,
@@ -56,7 +56,7 @@ impl<T: Transport> Calls<T> {
         self.table().get(key).and_then(|entry| entry.plan.as_deref_mut()).map(look)
     }
 
-    /// Finds a session for a planned call, or puts it into the line.
+    /// Submits a planned call on a session, or queues it.
     fn assign(&self, key: usize, request: MsgBuf) {
         let found =
             self.with_plan(key, |plan| (Rc::clone(&plan.source), plan.avoid.clone(), plan.waits));
@@ -99,7 +99,7 @@ impl<T: Transport> Calls<T> {
         });
     }
 
-    /// The call's turn in the line has come.
+    /// Removes a call from its channel's queue and assigns it a session.
     pub(crate) fn unline(&self, key: usize) {
         let request = self.with_plan(key, |plan| plan.leave(self.scheduler())).flatten();
         if let Some(request) = request {
@@ -107,24 +107,25 @@ impl<T: Transport> Calls<T> {
         }
     }
 
-    /// Whether a call in the line of its channel waits there until its deadline.
+    /// Whether a queued call waits until its deadline even while no server can be reached.
     pub(crate) fn waits_for_server(&self, key: usize) -> bool {
         self.with_plan(key, |plan| plan.waits).unwrap_or(false)
     }
 
-    /// A call in the line fails, as no server can be reached.
+    /// Fails a queued call because no server can be reached.
     pub(crate) fn fail_in_line(&self, key: usize, cause: Cause) {
         let request = self.with_plan(key, |plan| plan.leave(self.scheduler())).flatten();
         self.failed(key, CallError::NotExecuted(cause), request);
     }
 
-    /// A planned call's timer was due.
+    /// Handles the expiry of a planned call's timer: retries a call that backed off, fails a queued
+    /// one.
     pub(crate) fn call_is_due(&self, key: usize) {
         let due = self.with_plan(key, |plan| {
             let stage = plan.stage;
             match &mut plan.stage {
                 PlanStage::InLine { timer, .. } => *timer = None,
-                // The timer is gone; there is nothing to take the call out of.
+                // The timer has expired: there is nothing to remove the call from.
                 PlanStage::BackingOff { .. } => plan.stage = PlanStage::OnSession,
                 PlanStage::OnSession => {}
             }
@@ -140,8 +141,8 @@ impl<T: Transport> Calls<T> {
         }
     }
 
-    /// The call was on `link`, or on no session, and failed. Plans another attempt, or hands the request back with
-    /// the error to report.
+    /// Schedules another attempt for a failed call, which was on `link` or on no session. `Err`
+    /// returns the request with the error to report.
     #[cold]
     pub(crate) fn again(
         &self,
@@ -174,15 +175,15 @@ impl<T: Transport> Calls<T> {
             plan.earlier = Some(error);
         }
         drop(calls);
-        // A link's waiters may run anything when they are dropped.
+        // Dropping a link drops its waiters, which may run arbitrary code.
         drop(before);
         Ok(())
     }
 
-    /// Ends a call that the protocol does not know, as the endpoint ends.
+    /// Ends a call that the protocol does not report, because the endpoint ends.
     pub(crate) fn abandon(&self, key: usize) {
         let link = self.table().leave_session(key);
-        // What was handed on and has not come back may be anywhere.
+        // A call on a session was handed to the protocol, so the server may have executed it.
         let error = match link {
             Some(_) => CallError::MaybeExecuted(Cause::Shutdown),
             None => CallError::NotExecuted(Cause::Shutdown),
@@ -194,7 +195,7 @@ impl<T: Transport> Calls<T> {
         self.end_with_error(key, error);
     }
 
-    /// Takes a call that was cancelled out of the line or its pause; false if it was in neither.
+    /// Removes a cancelled call from the queue or its backoff. False if it was in neither.
     pub(super) fn withdraw(&self, plan: &mut CallPlan<T::Route>) -> bool {
         match plan.leave(self.scheduler()) {
             Some(request) => {

@@ -1,11 +1,11 @@
-//! Responses on their way to the user.
+//! Responses between the protocol and the user: splitting, decoding, and errors.
 
 use crate::buf::MsgBuf;
 use crate::protocol::{CallError, Cause};
 use crate::service::{Codec, Metadata, MetadataRef, method_id};
 use crate::wire::extension::Extension;
 
-/// A response that waits for its future.
+/// A response that is stored until its future takes it.
 pub(crate) struct KeptReply {
     pub(crate) bytes: MsgBuf,
     pub(crate) extended: bool,
@@ -27,7 +27,7 @@ impl KeptReply {
 
 pub(super) const MALFORMED: CallError = CallError::ResponseLost(Cause::Malformed);
 
-/// The message proper.
+/// The message without the extension.
 #[inline]
 pub(crate) fn message(bytes: &[u8], extended: bool) -> Result<&[u8], CallError> {
     if !extended {
@@ -36,7 +36,7 @@ pub(crate) fn message(bytes: &[u8], extended: bool) -> Result<&[u8], CallError> 
     Extension::split(bytes).map(|(_, message)| message).map_err(|_| MALFORMED)
 }
 
-/// The error of a call of the method with this full name: the status for an unknown method becomes
+/// The error of a call of the method with this full name. The status for an unknown method becomes
 /// [`CallError::NoSuchMethod`].
 #[cold]
 pub(crate) fn named(error: CallError, method: &'static str) -> CallError {
@@ -48,13 +48,13 @@ pub(crate) fn named(error: CallError, method: &'static str) -> CallError {
     }
 }
 
-/// The message, if it has no more than `limit` bytes and decodes.
+/// Decodes a message of at most `limit` bytes.
 #[inline]
 pub(crate) fn decoded<M, D: Codec<M>>(bytes: &[u8], limit: u32) -> Result<M, CallError> {
     if bytes.len() > limit as usize {
         return Err(too_large(bytes));
     }
-    // Not by way of `map_err`: the message would be copied once more on its way.
+    // Not `map_err`, which would copy the message once more.
     match D::decode(bytes) {
         Ok(message) => Ok(message),
         Err(_) => Err(MALFORMED),

@@ -1,4 +1,4 @@
-//! Trying calls again: when, how often, and how much of it all calls together may do.
+//! Retries of calls: conditions, backoff, and the budget that the calls of a channel share.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use crate::protocol::{CallError, Cause, RejectReason};
 use crate::status::Code;
 use crate::time::Instant;
 
-/// When a failed call is tried again, and how often.
+/// When a failed call is retried, and how often.
 ///
-/// Tried again are calls of methods that are declared idempotent, if the server could not be reached, if
-/// it is not known whether the handler ran, if the response was lost, and if the handler answered
-/// [`Code::Unavailable`]. Each attempt is made on another server's session if there is one, with the request
-/// as it was encoded at first and with what is left of the call's time.
+/// A call is retried if its method is declared idempotent and the failure is one of these: the
+/// server could not be reached, it is unknown whether the handler ran, the response was lost, or
+/// the handler answered [`Code::Unavailable`]. Each attempt uses another server's session if there
+/// is one, the request as it was first encoded, and the rest of the call's time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Makes up to `attempts` attempts, the first included, within the default budget.
+    /// Makes up to `attempts` attempts, including the first, within the default budget.
     #[must_use]
     pub const fn new(attempts: u32) -> Self {
         Self {
@@ -43,30 +43,30 @@ impl RetryPolicy {
         }
     }
 
-    /// Makes one attempt.
+    /// Makes one attempt: no retries.
     #[must_use]
     pub const fn never() -> Self {
         Self::new(1)
     }
 
-    /// How long to wait before the second attempt; doubled with each further one, up to a second, and cut
-    /// by up to a half at random. Default 1 ms.
+    /// Pause before the second attempt. It doubles with each further attempt, up to 1 s, and is
+    /// reduced at random by up to half. Default: 1 ms.
     #[must_use]
     pub const fn backoff(mut self, base: Duration) -> Self {
         self.backoff = base;
         self
     }
 
-    /// Also tries calls of methods again that are not idempotent, if they were certainly not executed.
+    /// Also retries calls of methods that are not idempotent, if they were certainly not executed.
     #[must_use]
     pub const fn also_unexecuted(mut self) -> Self {
         self.unexecuted = true;
         self
     }
 
-    /// How many retries all calls of a channel may make together, so that servers in trouble are not given
-    /// more to do: `ratio` per call that is made, and `per_second` besides. What is not used is kept
-    /// for up to ten seconds. Default 0.2 and 10.
+    /// How many retries all calls of a channel may make together, so that retries do not overload
+    /// servers in trouble: `ratio` per call, plus `per_second` each second. Unused retries are kept
+    /// for up to 10 s. Defaults: 0.2 and 10.
     #[must_use]
     pub const fn budget(mut self, ratio: f32, per_second: u32) -> Self {
         self.ratio = ratio;
@@ -74,12 +74,13 @@ impl RetryPolicy {
         self
     }
 
-    /// Whether a call of a method may need a second attempt.
+    /// Whether a call of a method, idempotent or not, can be retried at all.
     pub(crate) fn covers(&self, idempotent: bool) -> bool {
         self.attempts > 1 && (idempotent || self.unexecuted)
     }
 
-    /// Whether there may be another attempt after `made`, of which the last failed so.
+    /// Whether another attempt is allowed after `made` attempts, the last of which failed with
+    /// `error`.
     pub(crate) fn allows(&self, made: u32, idempotent: bool, error: &CallError) -> bool {
         made < self.attempts
             && match failure(error) {
@@ -89,18 +90,18 @@ impl RetryPolicy {
             }
     }
 
-    /// The pause after `made` attempts; `random` cuts it by up to a half.
+    /// The pause after `made` attempts; `random` reduces it by up to half.
     pub(crate) fn pause(&self, made: u32, random: u64) -> Duration {
         Backoff { base: self.backoff, cap: Duration::from_secs(1) }.pause(made, random)
     }
 }
 
-/// What trying again would mean.
+/// What a failure means for a retry.
 enum FailureKind {
     NotExecuted,
-    /// The handler has run, or may have.
+    /// The handler has run or may have run.
     Unknown,
-    /// It would fail again, or the caller wants no more.
+    /// A retry would fail again, or the caller does not want one.
     Final,
 }
 
@@ -118,7 +119,7 @@ fn failure(error: &CallError) -> FailureKind {
     }
 }
 
-/// Whether another attempt would end alike.
+/// Whether another attempt would end the same way.
 fn is_final(cause: Cause) -> bool {
     matches!(
         cause,
@@ -131,52 +132,52 @@ fn is_final(cause: Cause) -> bool {
     )
 }
 
-/// Pauses that grow with the failures in a row.
+/// Exponential backoff with jitter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
-    /// The longest pause after the first failure.
+    /// Longest pause after the first failure.
     pub(crate) base: Duration,
-    /// The longest pause at all.
+    /// Longest pause after any number of failures.
     pub(crate) cap: Duration,
 }
 
 impl Backoff {
-    /// The pause after `failures` failures in a row, at least one: `base`, doubled with each, up to `cap`; less
-    /// up to a half, by chance.
+    /// The pause after `failures` consecutive failures, at least one: `base`, doubled with each
+    /// further failure, up to `cap`. `random` reduces it by up to half.
     pub(crate) fn pause(self, failures: u32, random: u64) -> Duration {
         let doubled = self.base.saturating_mul(1 << (failures.max(1) - 1).min(24)).min(self.cap);
         doubled - doubled.mul_f64(0.5 * (random >> 11) as f64 / (1u64 << 53) as f64)
     }
 }
 
-/// What is left of a channel's retries, as a token bucket in billionths: one per nanosecond and retry per
-/// second, so that nothing is rounded away however often it is spent from.
+/// A channel's retry budget: a token bucket, counted in billionths of a token. One unit is what 1
+/// ns adds at one retry per second, so refills round nothing away, however frequent they are.
 #[derive(Default)]
 pub(crate) struct RetryBudget {
     tokens: Cell<u64>,
-    /// When the part that comes with time was last added.
+    /// When the time-based part was last added; `None` before the first retry.
     filled: Cell<Option<Instant>>,
-    /// Retries that the budget has granted, and retries that it has refused.
+    /// Numbers of retries granted and refused.
     granted: Cell<u64>,
     refused: Cell<u64>,
 }
 
-/// For how long tokens are kept.
+/// How many seconds of refill the bucket holds.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// A token, of which a retry takes one.
+/// One token, in billionths. A retry costs one token.
 const TOKEN: u64 = 1_000_000_000;
 
 impl RetryBudget {
-    /// A call is made under `policy`.
+    /// Adds the part that a call under `policy` earns.
     pub(super) fn earn(&self, policy: &RetryPolicy) {
-        // Negative and absurd ratios saturate.
+        // The cast saturates for negative and for huge ratios.
         self.add((f64::from(policy.ratio) * TOKEN as f64) as u64, policy);
     }
 
-    /// Takes a retry out of the budget; whether there was one.
+    /// Takes one retry from the budget. False if the budget is empty.
     pub(crate) fn spend(&self, policy: &RetryPolicy, now: Instant) -> bool {
-        // Channels begin with as much as can be kept.
+        // A channel starts with a full bucket.
         let since = self.filled.replace(Some(now)).map_or(KEPT, |filled| now - filled);
         let nanos = since.min(KEPT).as_nanos() as u64;
         self.add(nanos.saturating_mul(policy.per_second.into()), policy);
@@ -198,7 +199,8 @@ impl RetryBudget {
     }
 
     fn add(&self, tokens: u64, policy: &RetryPolicy) {
-        // What calls bring may be kept where time brings nothing.
+        // The cap is at least 10 per second: tokens that calls earn are kept even if `per_second`
+        // is 0.
         let most = KEPT.as_secs() * u64::from(policy.per_second).max(10);
         let full = most.saturating_mul(TOKEN);
         self.tokens.set(self.tokens.get().saturating_add(tokens).min(full));
@@ -211,7 +213,7 @@ mod tests {
     use crate::status::Status;
 
     #[test]
-    fn what_is_tried_again() {
+    fn a_policy_allows_retries_by_error_and_idempotence() {
         use CallError::{MaybeExecuted, NotExecuted, Rejected, ResponseLost};
         let policy = RetryPolicy::new(2);
         let not_run = [NotExecuted(Cause::PeerDead), Rejected(RejectReason::QueueFull)];
@@ -255,19 +257,19 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_comes_with_calls_and_with_time() {
+    fn the_budget_grows_with_calls_and_with_time() {
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
         let spend = |budget: &RetryBudget, policy: &RetryPolicy, now: Instant| {
             std::iter::from_fn(|| budget.spend(policy, now).then_some(())).count()
         };
         let (budget, policy) = (RetryBudget::default(), RetryPolicy::new(2).budget(0.1, 2));
-        assert_eq!(spend(&budget, &policy, at(5)), 20, "at first, ten seconds' worth");
+        assert_eq!(spend(&budget, &policy, at(5)), 20, "a new budget holds the refill of 10 s");
         assert_eq!(spend(&budget, &policy, at(5)), 0);
         assert_eq!(spend(&budget, &policy, at(1_505)), 3);
         (0..50).for_each(|_| budget.earn(&policy));
         assert_eq!(spend(&budget, &policy, at(1_505)), 5);
         (0..10_000).for_each(|_| budget.earn(&policy));
-        assert_eq!(spend(&budget, &policy, at(900_000)), 100, "it does not grow for ever");
+        assert_eq!(spend(&budget, &policy, at(900_000)), 100, "the budget is capped");
         let boundless = RetryPolicy::new(2).budget(f32::INFINITY, u32::MAX);
         assert!(budget.spend(&boundless, at(1_000_000)));
         let (budget, none) = (RetryBudget::default(), RetryPolicy::new(2).budget(-1.0, 0));
@@ -275,13 +277,13 @@ mod tests {
         assert_eq!(spend(&budget, &none, at(5)), 0);
     }
     #[test]
-    fn time_brings_as_much_however_often_the_budget_is_asked() {
+    fn the_refill_is_exact_however_often_the_budget_is_spent() {
         let policy = RetryPolicy::new(2).budget(0.0, 10);
         for pause in [70_001, 400_000, 1_999_999, 150_000_000] {
             let (budget, end) = (RetryBudget::default(), 20_000_000_000);
             let asked = (0..=end).step_by(pause).map(Instant::from_nanos);
             let retries = asked.filter(|&now| budget.spend(&policy, now)).count();
-            // Ten seconds' worth at first, and what the twenty seconds bring.
+            // The full bucket of 10 s at first, plus the refill of 20 s.
             let expected = (end as usize / pause + 1).min(300);
             assert!((expected - 2..=expected).contains(&retries), "every {pause} ns: {retries}");
         }

@@ -1,4 +1,4 @@
-//! Calls that belong to streams.
+//! Calls that streams make to move messages.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,16 +13,16 @@ use crate::protocol::{Body, CallError, Cause, NewCall, Rejected, Reply, SessionI
 use crate::stream::StreamOp;
 use crate::transport::Transport;
 
-/// Set in the tokens of streams' calls; the rest is the place in [`StreamCalls`].
+/// Set in the tokens of stream calls. The other bits are the index in [`StreamCalls`].
 const STREAM: u64 = 1 << 63;
 
 /// The client's end of a stream, which makes calls to move messages.
 pub(crate) trait StreamCaller<T: Transport>: Flush<T> {
-    /// A call has ended. `None` if the response is no message of a stream.
+    /// A call has ended. `None` if the response is not a stream message.
     fn replied(&self, ask: StreamOp, result: Result<Option<MsgBuf>, CallError>);
 }
 
-/// The calls of streams that are on their way, by token.
+/// The stream calls in flight, by token.
 pub(crate) struct StreamCalls<T: Transport> {
     calls: RefCell<Slab<StreamCall<T>>>,
 }
@@ -39,16 +39,16 @@ impl<T: Transport> Default for StreamCalls<T> {
 }
 
 impl<T: Transport> StreamCalls<T> {
-    /// Whether a call's token is a stream's.
+    /// Whether the token belongs to a stream's call.
     #[inline]
     pub(crate) fn is_token(token: u64) -> bool {
         token & STREAM != 0
     }
 
-    /// Makes a call of `stream`; the token of `call` is set here.
+    /// Makes a call of `stream`. Sets the token of `call`.
     ///
     /// # Errors
-    /// [`Rejected`] as [`Context::call`].
+    /// [`Rejected`], as [`Context::call`].
     pub(crate) fn call(
         &self,
         cx: &mut Context<'_, T>,
@@ -84,7 +84,7 @@ impl<T: Transport> StreamCalls<T> {
         }
     }
 
-    /// The endpoint has ended: all calls have.
+    /// Ends all stream calls, as the endpoint has ended.
     pub(crate) fn end_all(&self) {
         let calls = std::mem::take(&mut *self.calls.borrow_mut());
         for (_, StreamCall { stream, ask }) in calls {
@@ -94,7 +94,7 @@ impl<T: Transport> StreamCalls<T> {
 }
 
 impl<T: Transport> Calls<T> {
-    /// A call of a stream has ended.
+    /// Passes the outcome of a stream call to its stream.
     pub(crate) fn stream_replied(
         &self,
         cx: &mut Context<'_, T>,
@@ -103,7 +103,7 @@ impl<T: Transport> Calls<T> {
         request: MsgBuf,
     ) {
         let call = self.streams().calls.borrow_mut().try_remove((token & !STREAM) as usize);
-        debug_assert!(call.is_some(), "a stream's call ends twice");
+        debug_assert!(call.is_some(), "a stream call ended twice");
         let Some(StreamCall { stream, ask }) = call else { return };
         let result = match reply {
             Ok(Reply { body: Body::Message(message), extended: true }) => {

@@ -1,6 +1,6 @@
-//! Submissions: connects, calls, cancels and disconnects on their way to the protocol.
+//! Submissions: connects, calls, cancels and disconnects that are queued for the protocol.
 //!
-//! A call waits in the endpoint's table, where its entry has to be anyway, and only its key is queued.
+//! The queue holds only the key of a call: the call itself is in the endpoint's table.
 
 use std::rc::Rc;
 
@@ -14,20 +14,20 @@ use crate::executor::scheduler::Lifecycle;
 use crate::protocol::{CallError, Cause, NewCall, RejectReason};
 use crate::transport::Transport;
 
-/// Submissions that are gathered, outside of the loop, before they are handed to the protocol.
+/// Queue length at which submissions made outside of the loop are drained early.
 const GATHER: usize = 32;
 
-/// What a user asked for and the raw endpoint is to do.
+/// A user's operation that the raw endpoint has to perform.
 pub(crate) enum Submission<R> {
     Connect(Rc<Link<R>>),
-    /// The call with that key is to be sent.
+    /// Send the call with this key.
     Call(usize),
     Cancel(usize),
     Disconnect(Rc<Link<R>>),
 }
 
 impl<T: Transport> Calls<T> {
-    /// Makes a call on `link`, to be sent with the next turn, and returns its key.
+    /// Queues a call on `link`, to be sent in the next turn. Returns its key.
     #[inline(always)]
     pub(crate) fn start(
         &self,
@@ -47,7 +47,7 @@ impl<T: Transport> Calls<T> {
         }
     }
 
-    /// A call that fails before it is made; its key.
+    /// Inserts a call that fails before it is sent. Returns its key.
     #[cold]
     pub(crate) fn refuse(&self, error: CallError, outcome: CallOutcome) -> usize {
         let key = self.table().insert(|| outcome, None, None, None);
@@ -55,12 +55,13 @@ impl<T: Transport> Calls<T> {
         key
     }
 
-    /// Cancels a call: its outcome is dropped.
+    /// Cancels a call and drops its outcome.
     pub(crate) fn cancel(&self, key: usize) {
         let mut calls = self.table();
         let Some(entry) = calls.get(key) else { return };
         let waits = entry.plan.as_deref_mut().is_some_and(|plan| self.withdraw(plan));
-        // Wakers, and what a plan holds, may run anything when they are dropped: the table is not borrowed then.
+        // Dropping a waker or a plan may run arbitrary code, so the table must not be borrowed
+        // then.
         if waits || entry.is_done() {
             let ended = calls.remove(key);
             drop(calls);
@@ -75,7 +76,7 @@ impl<T: Transport> Calls<T> {
         }
     }
 
-    /// Queues a submission.
+    /// Queues a submission, or fails it if the endpoint has ended.
     pub(crate) fn submit(&self, submission: Submission<T::Route>) {
         if self.scheduler().lifecycle() >= Lifecycle::Ended {
             return self.too_late(submission);
@@ -83,20 +84,21 @@ impl<T: Transport> Calls<T> {
         self.queue(submission);
     }
 
-    /// The same while the endpoint has not ended.
+    /// Queues a submission of an endpoint that has not ended.
     #[inline(always)]
     fn queue(&self, submission: Submission<T::Route>) {
         self.submissions.borrow_mut().push_back(submission);
         self.scheduler().wake_loop();
     }
 
-    /// Whether so much is queued that it is to be handed to the protocol early.
+    /// Whether the queue is long enough to be drained early.
     #[inline]
     pub(crate) fn has_gathered(&self) -> bool {
         self.submissions.borrow().len() >= GATHER
     }
 
-    /// Hands what is queued to the protocol; what comes to the queue meanwhile stays there.
+    /// Hands the queued submissions to the protocol. Submissions queued meanwhile stay in the
+    /// queue.
     pub(crate) fn drain(&self, cx: &mut Context<'_, T>) {
         let count = self.queued();
         for _ in 0..count {
@@ -117,7 +119,7 @@ impl<T: Transport> Calls<T> {
             return;
         };
         let usable = match (&entry.outcome, &entry.link) {
-            // Cancelled before it was sent: the server need not know.
+            // Cancelled before it was sent: the server does not need a cancel.
             (CallOutcome::Cancelled, _) => Err(Cause::Cancelled),
             (_, Some(link)) => link.usable(),
             (_, None) => Err(Cause::Disconnected),
@@ -158,7 +160,8 @@ impl<T: Transport> Calls<T> {
     }
 
     fn drain_cancel(&self, cx: &mut Context<'_, T>, key: usize) {
-        // If the call has ended, its key may be another's; that one then waits to be cancelled, too.
+        // The call may have ended and its key been reused. A cancelled entry then belongs to
+        // another call whose own cancel is queued, so cancelling it here is right as well.
         let session = match self.table().get(key) {
             Some(CallEntry { outcome: CallOutcome::Cancelled, link: Some(link), .. }) => {
                 link.usable()
@@ -170,24 +173,24 @@ impl<T: Transport> Calls<T> {
         }
     }
 
-    /// Takes the request of a call back that was not handed to the protocol.
+    /// Takes back the request of a call that was not handed to the protocol.
     fn take_unsent(&self, key: usize) -> Option<MsgBuf> {
         self.table().get(key)?.unsent.take().map(|unsent| unsent.request)
     }
 
-    /// Submissions that are queued.
+    /// The number of queued submissions.
     #[inline]
     pub(crate) fn queued(&self) -> usize {
         self.submissions.borrow().len()
     }
 
-    /// The endpoint has ended: what is queued fails.
+    /// Fails all queued submissions, as the endpoint has ended.
     pub(crate) fn fail_queued(&self) {
         let late = self.submissions.take();
         late.into_iter().for_each(|submission| self.too_late(submission));
     }
 
-    /// The endpoint has ended: a submission fails.
+    /// Fails a submission, as the endpoint has ended.
     #[cold]
     fn too_late(&self, submission: Submission<T::Route>) {
         match submission {

@@ -1,10 +1,12 @@
-//! CallTable in progress.
+//! The table of calls in progress.
 //!
-//! A call is an [`CallEntry`] in the endpoint's table; its key is the token that the protocol hands back with
-//! the reply. A callback decodes the reply where it lies. A future finds it later, so the bytes are
-//! copied; into the request's own buffer, which the reply hands back and which is usually large enough.
+//! A call is a [`CallEntry`] in the endpoint's table. Its key is the token that the protocol
+//! returns with the reply. A callback decodes the reply in the receive buffer. A future takes it
+//! later, so the bytes are copied: into the request's own buffer, which the protocol returns with
+//! the reply and which is usually large enough.
 //!
-//! An entry stays until the protocol has reported the end of the call, also when the call was cancelled.
+//! An entry stays until the protocol has reported the end of the call, even if the call was
+//! cancelled.
 
 use std::rc::Rc;
 
@@ -19,34 +21,34 @@ use crate::protocol::CallError;
 /// A call in progress.
 pub(crate) struct CallEntry<R> {
     pub(super) outcome: CallOutcome,
-    /// The session that it is made on; `None` while a channel looks for one.
+    /// The call's session; `None` while a channel looks for one.
     pub(super) link: Option<Rc<Link<R>>>,
-    /// How a channel retries the call or has it wait.
+    /// Retry and queueing state of a call on a channel.
     pub(super) plan: Option<Box<CallPlan<R>>>,
-    /// The request, from when it is made on a session until the protocol has it.
+    /// The request, from its submission on a session until the protocol takes it.
     pub(super) unsent: Option<PreparedCall>,
 }
 
-/// What a call's outcome is for, and the outcome until it is fetched.
+/// The receiver of a call's outcome, then the outcome until it is taken.
 pub(crate) enum CallOutcome {
-    /// A future. The slot has the task that polls it.
+    /// A future waits. The slot holds the task that polls it.
     Awaited(WakeSlot),
-    /// A callback; `None` only on the way out of the table.
+    /// A callback waits; `None` only while the entry is being removed.
     Callback(Option<Box<dyn Callback>>),
-    /// The call was cancelled: its outcome is dropped.
+    /// The call was cancelled. Its outcome is dropped.
     Cancelled,
-    /// The reply, until the future takes it; `None` only on the way out of the table.
+    /// The reply, until the future takes it; `None` only while the entry is being removed.
     Done(Option<KeptReply>),
     /// The error, until the future takes it.
     Failed(Box<CallError>),
-    /// There is no call: the place is free, and the next free place is that with this key.
+    /// No call: the entry is free. The number is the key of the next free entry.
     Vacant(u32),
 }
 
-/// A plan, if there was one, that is to be dropped when the table is not borrowed any more.
+/// A plan to drop when the table is no longer borrowed.
 type PlanLeft<R> = Option<Box<CallPlan<R>>>;
 
-/// What is left to do for a call that has ended.
+/// What remains to be done for an ended call: wake the waiter, drop the plan.
 pub(crate) struct EndedCall<R> {
     waiter: WakeSlot,
     _plan: PlanLeft<R>,
@@ -60,8 +62,8 @@ impl<R> EndedCall<R> {
 }
 
 impl<R> CallEntry<R> {
-    /// Notes that the call is not on its session any more; returns the session, to be dropped when the
-    /// table is not borrowed.
+    /// Removes the call from its session. Returns the session, to be dropped when the table is not
+    /// borrowed.
     #[inline]
     pub(super) fn leave_session(&mut self) -> Option<Rc<Link<R>>> {
         let link = self.link.take()?;
@@ -74,13 +76,13 @@ impl<R> CallEntry<R> {
     }
 }
 
-/// End of the list of free places.
+/// End of the list of free entries.
 const NONE: u32 = u32::MAX;
 
 /// The calls of an endpoint, by key.
 pub(crate) struct CallTable<R> {
     entries: Vec<CallEntry<R>>,
-    /// The first free place.
+    /// Key of the first free entry.
     free: u32,
 }
 
@@ -89,10 +91,11 @@ impl<R> CallTable<R> {
         Self { entries: Vec::new(), free: NONE }
     }
 
-    /// Keeps a call and returns its key. Allocates only when more calls are under way than ever before.
+    /// Inserts a call and returns its key. Allocates only when more calls are in progress than ever
+    /// before.
     ///
-    /// Field by field, here and where calls end: an entry that is put together elsewhere and copied as a
-    /// whole is read back before the store buffer is through with its parts.
+    /// Entries are written field by field, here and where calls end. An entry built elsewhere and
+    /// copied as a whole is read back while its parts are still in the store buffer, which stalls.
     #[inline(always)]
     pub(crate) fn insert(
         &mut self,
@@ -118,8 +121,8 @@ impl<R> CallTable<R> {
 
     #[cold]
     fn push(&mut self, entry: CallEntry<R>) -> usize {
-        debug_assert_eq!(self.free, NONE, "a place that is taken is not among the free ones");
-        assert!(self.entries.len() < NONE as usize, "fewer than 2^32 - 1 calls");
+        debug_assert_eq!(self.free, NONE, "a push needs an empty free list");
+        assert!(self.entries.len() < NONE as usize, "a table holds at most 2^32 - 1 calls");
         self.entries.push(entry);
         self.entries.len() - 1
     }
@@ -133,7 +136,7 @@ impl<R> CallTable<R> {
         self.entries.get(key).filter(|entry| !matches!(entry.outcome, CallOutcome::Vacant(_)))
     }
 
-    /// Takes a call out, if it is there.
+    /// Removes a call, if the table has it.
     #[cold]
     pub(crate) fn remove(&mut self, key: usize) -> Option<CallEntry<R>> {
         let free = self.free;
@@ -145,8 +148,8 @@ impl<R> CallTable<R> {
         Some(entry)
     }
 
-    /// Takes a call out that has left its session, if a callback gets its outcome; what is to be dropped
-    /// when that was told is returned beside it.
+    /// Removes a call that has left its session, if a callback gets its outcome. Returns the
+    /// callback, and the plan to drop after the callback has run.
     #[inline(always)]
     pub(super) fn take_callback(&mut self, key: usize) -> Option<(Box<dyn Callback>, PlanLeft<R>)> {
         let free = self.free;
@@ -161,7 +164,7 @@ impl<R> CallTable<R> {
         Some((callback, plan))
     }
 
-    /// As [`CallEntry::leave_session`].
+    /// Like [`CallEntry::leave_session`], for the call with this key.
     pub(super) fn leave_session(&mut self, key: usize) -> Option<Rc<Link<R>>> {
         self.get(key)?.leave_session()
     }
@@ -170,7 +173,7 @@ impl<R> CallTable<R> {
         matches!(self.look(key), Some(CallEntry { outcome: CallOutcome::Callback(_), .. }))
     }
 
-    /// Whether the outcome is here.
+    /// Whether the outcome has arrived and was not taken.
     pub(crate) fn is_done(&self, key: usize) -> bool {
         self.look(key).is_some_and(CallEntry::is_done)
     }
@@ -179,8 +182,8 @@ impl<R> CallTable<R> {
         matches!(self.look(key), Some(CallEntry { outcome: CallOutcome::Awaited(_), .. }))
     }
 
-    /// Notes the outcome of a call that is awaited. Returns the task to wake and the plan to drop once the
-    /// table is not borrowed any more.
+    /// Stores the outcome of an awaited call. Returns the task to wake and the plan to drop when
+    /// the table is no longer borrowed.
     #[inline(always)]
     pub(crate) fn finish(
         &mut self,
@@ -188,13 +191,13 @@ impl<R> CallTable<R> {
         outcome: impl FnOnce() -> CallOutcome,
     ) -> EndedCall<R> {
         let CallEntry { outcome: place, plan, .. } = &mut self.entries[key];
-        let CallOutcome::Awaited(waiter) = place else { unreachable!("the caller has looked") };
+        let CallOutcome::Awaited(waiter) = place else { unreachable!("the call is awaited") };
         let waiter = std::mem::take(waiter);
         put(place, outcome());
         EndedCall { waiter, _plan: plan.take() }
     }
 
-    /// Takes the reply, if it is here.
+    /// Takes the reply, if it has arrived.
     #[inline(always)]
     pub(crate) fn take_reply(&mut self, key: usize) -> Option<KeptReply> {
         let CallEntry { outcome, link, plan, unsent } = &mut self.entries[key];
@@ -206,7 +209,7 @@ impl<R> CallTable<R> {
         kept
     }
 
-    /// Lets the endpoint's own `task` wait for the outcome, if it is to come and no task waits yet.
+    /// Makes the endpoint's own `task` the waiter, if the outcome is pending and has no waiter yet.
     #[inline]
     pub(crate) fn wait_as(&mut self, key: usize, task: u32) -> bool {
         let CallOutcome::Awaited(slot @ WakeSlot::Empty) = &mut self.entries[key].outcome else {
@@ -216,18 +219,18 @@ impl<R> CallTable<R> {
         true
     }
 
-    /// Takes the error, or lets `waiter` wait for the outcome; `Err` is the previous waiter.
+    /// Takes the error, or makes `waiter` wait for the outcome; `Err` is the previous waiter.
     pub(crate) fn wait(&mut self, key: usize, waiter: WakeSlot) -> Result<CallError, WakeSlot> {
         if let CallOutcome::Awaited(slot) = &mut self.entries[key].outcome {
             return Err(std::mem::replace(slot, waiter));
         }
         match self.remove(key) {
             Some(CallEntry { outcome: CallOutcome::Failed(error), .. }) => Ok(*error),
-            _ => unreachable!("only futures wait, and theirs are awaited, here or failed"),
+            _ => unreachable!("a future's call is awaited, done or failed"),
         }
     }
 
-    /// Takes out every callback that is left, to be dropped once the table is not borrowed any more.
+    /// Removes every remaining callback, to be dropped when the table is no longer borrowed.
     pub(super) fn take_callbacks(&mut self) -> Vec<CallEntry<R>> {
         let keys = self.keys(|entry| matches!(entry.outcome, CallOutcome::Callback(_)));
         keys.into_iter().filter_map(|key| self.remove(key)).collect()
@@ -244,8 +247,8 @@ impl<R> CallTable<R> {
     }
 }
 
-/// Writes an outcome over one that was taken. There is nothing to drop, which is not for the compiler to
-/// see.
+/// Overwrites an outcome that owns nothing any more. `forget` omits drop code that the compiler
+/// cannot rule out.
 #[inline(always)]
 fn put(place: &mut CallOutcome, outcome: CallOutcome) {
     std::mem::forget(std::mem::replace(place, outcome));

@@ -14,21 +14,22 @@ use crate::service::{Codec, Metadata, Method};
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 
-/// A call on its way: the future of its response.
+/// A call in flight: the future of its response.
 ///
-/// The request goes out with the endpoint's next turn, whether or not the future is polled. Dropping
-/// the future cancels the call: a request that was not sent is not, and a server that works on it is
-/// told, though it may be too late.
+/// The endpoint sends the request in its next turn, whether or not the future is polled. Dropping
+/// the future cancels the call: an unsent request is not sent, and a server that works on the call
+/// receives a cancel, possibly too late.
 ///
-/// [`Endpoint::block_on`](crate::endpoint::Endpoint::block_on) waits for it where there is no async code.
+/// Without async code, wait for it with
+/// [`Endpoint::block_on`](crate::endpoint::Endpoint::block_on).
 #[must_use = "dropping the call cancels it; to send without waiting, use a callback"]
 pub struct Call<M, T: Transport = UdpTransport> {
     endpoint: Rc<EndpointParts<T>>,
-    /// `None` once the output was taken.
+    /// `None` once the output is taken.
     key: Option<usize>,
     /// The method's full name.
     method: &'static str,
-    /// Most bytes of a response.
+    /// Longest response, in bytes.
     limit: u32,
     decode: fn(&[u8], u32) -> Result<M, CallError>,
     message: PhantomData<fn() -> M>,
@@ -50,18 +51,18 @@ impl<M, T: Transport> Call<M, T> {
         }
     }
 
-    /// Whether the output is there, so that awaiting the call does not wait.
+    /// Whether the output has arrived, so that awaiting the call returns immediately.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.key.is_some_and(|key| self.endpoint.calls().table().is_done(key))
     }
 
-    /// The same call, whose future also brings the metadata that came with the response.
+    /// Turns the call into a future that also returns the response's metadata.
     pub fn with_metadata(self) -> WithMetadata<M, T> {
         WithMetadata { call: self }
     }
 
-    /// The reply; what the protocol copied of it is to be recycled.
+    /// Polls for the reply. The caller recycles its buffer.
     #[inline(always)]
     fn poll_reply(&mut self, cx: &Context<'_>) -> Poll<Result<KeptReply, CallError>> {
         let key = self.key.expect("a call is not polled after it has ended");
@@ -85,7 +86,7 @@ impl<M, T: Transport> Call<M, T> {
         }
         let waiter = executor.wake_slot(cx);
         let waits = self.endpoint.calls().table().wait(key, waiter);
-        // The previous waiter may run anything when it is dropped; the table is no longer borrowed.
+        // Dropping the previous waiter may run arbitrary code; the table is no longer borrowed.
         waits.map_or(Poll::Pending, |error| {
             self.key = None;
             Poll::Ready(named(error, self.method))
@@ -127,7 +128,7 @@ impl<M, T: Transport> fmt::Debug for Call<M, T> {
     }
 }
 
-/// A call on its way: the future of its response and what came with it; see [`Call::with_metadata`].
+/// A call in flight: the future of its response and metadata; see [`Call::with_metadata`].
 #[must_use = "dropping the call cancels it"]
 #[derive(Debug)]
 pub struct WithMetadata<M, T: Transport = UdpTransport> {

@@ -14,14 +14,14 @@ use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 
 impl<T: Transport> Endpoint<T> {
-    /// Opens a session and waits until it is open: with the first of the target's addresses that
-    /// answers. Each takes at most the connect time-out.
+    /// Opens a session and waits until it is open. Tries the target's addresses in order until one
+    /// answers, each for at most the connect timeout.
     ///
     /// # Errors
     /// [`ConnectFailed`] with the address that was tried last.
     ///
     /// # Panics
-    /// Within a handler or callback, as [`Endpoint::block_on`].
+    /// Within a handler or callback, like [`Endpoint::block_on`].
     pub fn connect(&self, target: impl Target<T::Route>) -> Result<Session<T>, ConnectFailed> {
         let routes = target.routes();
         let routes = routes
@@ -36,23 +36,24 @@ impl<T: Transport> Endpoint<T> {
         Err(failed)
     }
 
-    /// Opens a session; the future brings it when it is open.
+    /// Opens a session. The future returns it once it is open.
     pub fn connect_async(&self, peer: T::Route) -> Connect<T> {
         Connect::new(self.open(peer))
     }
 
-    /// Starts to open a session and returns it at once. Calls on it wait until it is open; if it cannot
-    /// be opened, they fail and say why.
+    /// Starts to open a session and returns it immediately. Calls wait until the session is open.
+    /// If it cannot be opened, they fail with the reason.
     #[must_use]
     pub fn open(&self, peer: T::Route) -> Session<T> {
         Session::open(self.parts(), peer)
     }
 }
 
-/// A session being opened; see [`Endpoint::connect_async`](crate::endpoint::Endpoint::connect_async).
+/// A session that is being opened; see
+/// [`Endpoint::connect_async`](crate::endpoint::Endpoint::connect_async).
 ///
-/// Dropping it gives the session up.
-#[must_use = "dropping it gives the session up"]
+/// Dropping it closes the session.
+#[must_use = "dropping it closes the session"]
 pub struct Connect<T: Transport = UdpTransport> {
     session: Option<Session<T>>,
 }

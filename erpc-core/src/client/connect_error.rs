@@ -6,7 +6,7 @@ use std::io;
 use crate::protocol::{Cause, ConnectError};
 use crate::status::Status;
 
-/// A session could not be opened: to which address, and why.
+/// A session could not be opened. Holds the address and the reason.
 #[derive(Debug)]
 pub struct ConnectFailed {
     address: String,
@@ -17,13 +17,13 @@ pub struct ConnectFailed {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConnectFailure {
-    /// The name could not be looked up.
+    /// The name could not be resolved.
     Resolve(io::Error),
     /// The name has no address.
     NoAddress,
     /// The handshake failed.
     Handshake(ConnectError),
-    /// The session was ended before it had opened.
+    /// The session ended before it was open.
     Ended(Cause),
 }
 
@@ -38,14 +38,14 @@ impl ConnectFailed {
         &self.address
     }
 
-    /// Why.
+    /// Why the session could not be opened.
     #[must_use]
     pub fn reason(&self) -> &ConnectFailure {
         &self.reason
     }
 }
 
-/// For handlers that connect to others.
+/// Lets handlers that connect to other servers use `?`.
 impl From<ConnectFailed> for Status {
     fn from(error: ConnectFailed) -> Self {
         Self::unavailable(error.to_string())

@@ -14,7 +14,7 @@ pub(super) struct LinkGuard<T: Transport> {
 }
 
 impl<T: Transport> LinkGuard<T> {
-    /// Starts to open a session; it is usable at once.
+    /// Starts to open a session, which is usable immediately.
     pub(super) fn open(endpoint: &Rc<EndpointParts<T>>, peer: T::Route) -> Self {
         let link = Rc::new(Link::new(peer));
         endpoint.submit(Submission::Connect(Rc::clone(&link)));

@@ -1,4 +1,4 @@
-//! What users call over: sessions to one server, channels to a service, and the futures of their calls.
+//! The client API: sessions to one server, channels to a service, and the futures of their calls.
 
 #![forbid(unsafe_code)]
 

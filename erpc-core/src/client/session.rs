@@ -1,4 +1,4 @@
-//! Sessions: what calls are made on.
+//! Sessions, on which calls are made.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -22,37 +22,38 @@ use crate::service::{Codec, Method};
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 
-/// A connection to a peer, opened by this endpoint. Cheap to clone; all clones are the same session.
+/// A connection to a peer, opened by this endpoint. Cheap to clone; all clones are the same
+/// session.
 ///
-/// Up to 8 calls of a session are on their way at once, further ones queue; calls complete in any
-/// order. Dropping the last clone disconnects as [`Session::disconnect`] does, in the background: calls
-/// that were made still end.
+/// Up to 8 calls of a session are in flight at a time; further calls queue. Calls complete in any
+/// order. Dropping the last clone disconnects in the background, like [`Session::disconnect`]:
+/// calls already made still end normally.
 pub struct Session<T: Transport = UdpTransport> {
     shared: Rc<SessionParts<T>>,
 }
 
-/// What the clones of a session share.
+/// The state that the clones of a session share.
 struct SessionParts<T: Transport> {
     guard: LinkGuard<T>,
-    /// Once there was a stream.
+    /// Set when the first stream is opened.
     streams: OnceCell<Rc<StreamPool<T>>>,
 }
 
 impl<T: Transport> Session<T> {
-    /// Starts opening a session; it is usable at once.
+    /// Starts to open a session, which is usable immediately.
     pub(super) fn open(endpoint: &Rc<EndpointParts<T>>, peer: T::Route) -> Self {
         let guard = LinkGuard::open(endpoint, peer);
         Self { shared: Rc::new(SessionParts { guard, streams: OnceCell::new() }) }
     }
 
-    /// Calls `method`. The request is encoded now and sent with the endpoint's next turn; the future
-    /// brings the response, decoded when it is awaited. Dropping the future cancels the call.
+    /// Calls `method`. The request is encoded now and sent in the endpoint's next turn. The future
+    /// decodes the response when it is awaited. Dropping the future cancels the call.
     ///
-    /// For a deadline, metadata or retries, make it a [`Channel`](crate::client::Channel) and call on that.
+    /// For a deadline, metadata or retries, convert the session to a
+    /// [`Channel`](crate::client::Channel) and call on that.
     ///
     /// # Errors
-    /// Everything that can go wrong is the future's output, a full queue and a request that is too
-    /// large included.
+    /// The future returns every error, including a full queue and a request that is too large.
     pub fn call<Req, Resp, C, D>(
         &self,
         method: &Method<Req, Resp, C, D>,
@@ -66,13 +67,14 @@ impl<T: Transport> Session<T> {
         Call::new(self.endpoint(), method, key)
     }
 
-    /// Calls `method` and hands the outcome to `done`, which runs within the endpoint's loop, never
-    /// before this function has returned.
+    /// Calls `method` and passes the outcome to `done`. `done` runs within the endpoint's loop,
+    /// never before this function has returned.
     ///
-    /// The fastest way to call: the response is decoded where it was received. `done` may make further
-    /// calls, on any session of the endpoint; it must not run the loop ([`Endpoint::block_on`] and
-    /// its like) and should not take long. A panic in it surfaces from the loop. Given after the last
-    /// handle of the endpoint is gone, it is dropped and not called: there is no loop left to run it.
+    /// This is the fastest way to call: the response is decoded in the receive buffer. `done` may
+    /// make further calls, on any session of the endpoint. It must not run the loop
+    /// ([`Endpoint::block_on`] and similar) and should not take long. A panic in `done` propagates
+    /// out of the loop. If the last handle of the endpoint is gone, no loop can run `done`, so it
+    /// is dropped without being called.
     ///
     /// [`Endpoint::block_on`]: crate::endpoint::Endpoint::block_on
     pub fn call_with<Req, Resp, C, D>(
@@ -112,13 +114,13 @@ impl<T: Transport> Session<T> {
         self.shared.guard.link()
     }
 
-    /// Further sessions to the peer, for streams.
+    /// Pool of further sessions to the peer, for streams.
     pub(super) fn streams(&self) -> &Rc<StreamPool<T>> {
         self.shared.streams.get_or_init(StreamPool::new)
     }
 
-    /// Ends the session once its calls have ended, and brings when that is so. New calls are refused
-    /// from now on. The future needs not be awaited.
+    /// Refuses new calls from now on, and ends the session once its calls have ended. The future
+    /// completes when the session has ended. It need not be awaited.
     pub fn disconnect(&self) -> Disconnect<T> {
         self.endpoint().submit(Submission::Disconnect(Rc::clone(self.link())));
         Disconnect { link: Rc::clone(self.link()), endpoint: Rc::clone(self.endpoint()) }
@@ -147,8 +149,8 @@ impl<T: Transport> Session<T> {
         self.link().phase() == LinkPhase::Open
     }
 
-    /// Round-trip time, queue and credits now. `None` before the session is open, after it has closed,
-    /// and within handlers and callbacks.
+    /// Current round-trip time, queue and credits. `None` before the session is open, after it has
+    /// closed, and within handlers and callbacks.
     #[must_use]
     pub fn stats(&self) -> Option<SessionStats> {
         let id = self.link().id()?;
@@ -169,7 +171,7 @@ impl<T: Transport> fmt::Debug for Session<T> {
     }
 }
 
-/// A session being closed; see [`Session::disconnect`].
+/// A session that is being closed; see [`Session::disconnect`].
 pub struct Disconnect<T: Transport = UdpTransport> {
     link: Rc<Link<T::Route>>,
     endpoint: Rc<EndpointParts<T>>,

@@ -1,4 +1,4 @@
-//! What leads to the addresses of a server.
+//! Targets: server names and addresses that resolve to routes.
 
 use std::io;
 use std::net::ToSocketAddrs;
@@ -6,14 +6,14 @@ use std::net::ToSocketAddrs;
 use crate::transport::mem::MemRoute;
 use crate::transport::udp::UdpRoute;
 
-/// What [`Endpoint::connect`](crate::endpoint::Endpoint::connect) takes: everything that leads to routes of the
-/// endpoint's transport. For UDP whatever implements [`ToSocketAddrs`]: `"10.0.0.7:31850"`,
-/// `("node7", 31850)`, a `SocketAddr`.
+/// The argument of [`Endpoint::connect`](crate::endpoint::Endpoint::connect): anything that
+/// resolves to routes of the endpoint's transport. For UDP, every type that implements
+/// [`ToSocketAddrs`]: `"10.0.0.7:31850"`, `("node7", 31850)`, a `SocketAddr`.
 pub trait Target<R> {
     /// The routes to try, in order.
     ///
     /// # Errors
-    /// If a name does not resolve.
+    /// If a name cannot be resolved.
     fn routes(&self) -> io::Result<Vec<R>>;
 }
 

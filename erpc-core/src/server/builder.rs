@@ -1,4 +1,4 @@
-//! A server: threads, each with an endpoint, behind one address.
+//! The builder of a server.
 
 use std::io;
 use std::net::ToSocketAddrs;
@@ -15,7 +15,7 @@ use crate::service::{Interceptor, MethodCollision, Mode, Routes, Service};
 use crate::serving::worker::WorkerPool;
 use crate::transport::udp::UdpConfig;
 
-/// Serves services over UDP.
+/// A server over UDP, made by [`Server::builder`].
 ///
 /// ```no_run
 /// # use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,13 +34,13 @@ use crate::transport::udp::UdpConfig;
 pub enum Server {}
 
 impl Server {
-    /// A builder with the defaults that its methods name.
+    /// A builder with the defaults that its methods document.
     pub fn builder() -> ServerBuilder {
         ServerBuilder::default()
     }
 }
 
-/// Describes a server; see [`Server`].
+/// Builder of a server; see [`Server`].
 #[derive(Debug)]
 #[must_use = "a builder serves nothing until `serve` or `spawn`"]
 pub struct ServerBuilder {
@@ -80,7 +80,7 @@ impl ServerBuilder {
         self.add_shared(Arc::new(service))
     }
 
-    /// As [`ServerBuilder::add_service`], for a service that is used elsewhere, too.
+    /// Adds a service that is also used elsewhere; otherwise like [`ServerBuilder::add_service`].
     pub fn add_shared<S: Service>(mut self, service: Arc<S>) -> Self {
         if let Err(collision) = service.register(&mut self.routes) {
             self.collision.get_or_insert(collision);
@@ -88,71 +88,72 @@ impl ServerBuilder {
         self
     }
 
-    /// Has every call of every method pass `interceptor`, within the interceptors that were added before; see
-    /// [`Interceptor`].
+    /// Passes every call of every method through `interceptor`. Interceptors that were added before
+    /// wrap this one; see [`Interceptor`].
     pub fn intercept(mut self, interceptor: impl Interceptor) -> Self {
         self.routes.intercept(interceptor);
         self
     }
 
-    /// Threads that run an event loop, each with an endpoint of its own, 1 to 256; default 1. Sessions
-    /// are spread over them as they are opened; a session stays on its thread.
+    /// Number of threads that run an event loop, each with its own endpoint: 1 to 256, default 1.
+    /// New sessions are spread over the threads; a session stays on its thread.
     pub const fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Threads that run worker methods, shared by all endpoints. Default: as many as the machine has
-    /// cores if there are worker methods, else none. With 0, worker methods are answered
+    /// Number of threads that run worker methods, shared by all endpoints. Default: the number of
+    /// cores if there are worker methods, else 0. With 0, worker methods are answered
     /// [`Code::FailedPrecondition`](crate::status::Code::FailedPrecondition).
     pub const fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
     }
 
-    /// Requests that may wait for a worker; default 1,024. One more is answered
-    /// [`Code::ResourceExhausted`](crate::status::Code::ResourceExhausted) at once.
+    /// Most requests that may wait for a worker. Default: 1,024. Requests beyond that are
+    /// immediately answered [`Code::ResourceExhausted`](crate::status::Code::ResourceExhausted).
     pub const fn worker_queue(mut self, requests: usize) -> Self {
         self.worker_queue = requests;
         self
     }
 
-    /// Calls of asynchronous methods that may be under way at once on each thread; default 65,536. See
+    /// Most calls of asynchronous methods in progress on each thread. Default: 65,536. See
     /// [`Endpoint::set_task_limit`](crate::endpoint::Endpoint::set_task_limit).
     pub const fn task_limit(mut self, calls: usize) -> Self {
         self.task_limit = Some(calls);
         self
     }
 
-    /// What the event loops do when there is nothing to do; default [`IdlePolicy::default`].
+    /// What idle event loops do: spin or sleep. Default: [`IdlePolicy::default`].
     pub const fn idle(mut self, policy: IdlePolicy) -> Self {
         self.idle = policy;
         self
     }
 
-    /// Limits and time-outs of each endpoint.
+    /// Limits and timeouts of each endpoint.
     pub fn config(mut self, config: EndpointConfig) -> Self {
         self.config = config;
         self
     }
 
-    /// Settings of each socket; the address in them is not used.
+    /// Settings of each socket. Their address is ignored.
     pub fn udp(mut self, config: UdpConfig) -> Self {
         self.udp = config;
         self
     }
 
-    /// Pins the first event loop to core `first`, the second to the next, and so on. Default: the
-    /// system places them. For servers that own their cores.
+    /// Pins the first event loop to core `first`, the second to the next core, and so on. For
+    /// servers that own their cores. Default: not pinned.
     pub const fn core(mut self, first: usize) -> Self {
         self.core = Some(first);
         self
     }
 
-    /// Serves, and does not return unless it fails: a bind error comes at once.
+    /// Serves until the server fails. A bind error is returned immediately.
     ///
     /// # Errors
-    /// As [`ServerBuilder::spawn`]; and if a thread ends by a panic, which ends the server.
+    /// Those of [`ServerBuilder::spawn`], and [`ServeError::Panicked`] if an event loop panics,
+    /// which ends the server.
     pub fn serve(self, address: impl ToSocketAddrs) -> Result<(), ServeError> {
         self.spawn(address)?.wait()
     }
@@ -160,7 +161,7 @@ impl ServerBuilder {
     /// Serves in the background until the handle is dropped.
     ///
     /// # Errors
-    /// [`ServeError`], before the first request could be handled. Nothing is left running.
+    /// [`ServeError`] if the server cannot start. No thread is left running.
     pub fn spawn(self, address: impl ToSocketAddrs) -> Result<ServerHandle, ServeError> {
         if let Some(collision) = self.collision {
             return Err(ServeError::Collision(collision));
@@ -190,7 +191,7 @@ impl ServerBuilder {
                 core: self.core.map(|first| first + index),
                 stop: Arc::clone(&stop),
             };
-            // On an error the handle is dropped, which ends the threads that have been started.
+            // On an error the handle is dropped, which ends the threads that were started.
             server.add(LoopThread::start(index, setup)?);
         }
         Ok(server)
@@ -203,7 +204,7 @@ impl ServerBuilder {
     }
 }
 
-/// The first of the addresses that can be bound.
+/// Binds the first address that can be bound.
 fn bind(
     address: impl ToSocketAddrs,
     endpoints: usize,

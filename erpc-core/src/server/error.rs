@@ -11,26 +11,26 @@ use crate::transport::udp::UdpError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Two methods cannot be served side by side.
+    /// Two methods have the same name or the same id.
     Collision(MethodCollision),
-    /// There is nothing to serve.
+    /// No service was added.
     NoService,
     /// A setting is out of bounds.
     Config(ConfigError),
-    /// The listening address could not be looked up.
+    /// The listening address could not be resolved.
     Resolve(io::Error),
     /// The listening address could not be bound.
     Bind(UdpError),
-    /// An event loop could not be pinned.
+    /// An event loop could not be pinned to a core.
     Pin {
-        /// The core.
+        /// Number of the core.
         core: usize,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
-    /// The system refused a thread.
+    /// The system refused to start a thread.
     Thread(io::Error),
-    /// An event loop panicked; the panic hook has reported where.
+    /// An event loop panicked. The panic hook has reported where.
     Panicked,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for ServeError {
             Self::NoService => f.write_str("there is no method; add a service with `add_service`"),
             Self::Config(error) => error.fmt(f),
             Self::Resolve(error) => {
-                write!(f, "the listening address is not known: {error}; give it as host:port")
+                write!(f, "cannot look up the listening address: {error}; give it as host:port")
             }
             Self::Bind(error) => error.fmt(f),
             Self::Pin { core, error } => {

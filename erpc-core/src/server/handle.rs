@@ -12,7 +12,7 @@ use crate::event_loop::EndpointStats;
 use crate::serving::worker::{WorkerPool, WorkerQueue};
 
 /// A running server. Dropping it shuts it down.
-#[must_use = "dropping it shuts the server down"]
+#[must_use = "dropping the handle shuts the server down"]
 pub struct ServerHandle {
     address: SocketAddr,
     loops: Vec<LoopThread>,
@@ -43,8 +43,8 @@ impl ServerHandle {
         self.address
     }
 
-    /// The counters of all endpoints, added up. Asks every event loop and waits for its answer, which
-    /// takes as long as the longest handler that is running in one.
+    /// The sum of all endpoints' counters. Asks every event loop and waits for the answers, for as
+    /// long as the longest handler that is running.
     #[must_use]
     pub fn stats(&self) -> EndpointStats {
         let mut sum = EndpointStats::default();
@@ -58,10 +58,11 @@ impl ServerHandle {
         let (send, answers) = channel();
         for event_loop in &self.loops {
             let send = send.clone();
-            // An endpoint that is gone or overrun drops its sender and is left out.
+            // An endpoint that has ended, or whose job queue is full, drops its sender and is left
+            // out.
             let _asked = event_loop.handle().submit(move |endpoint| {
                 if let Some(stats) = endpoint.stats() {
-                    // The receiver waits for it.
+                    // The receiver is alive, so the send succeeds.
                     send.send(stats).unwrap_or(());
                 }
             });
@@ -75,23 +76,23 @@ impl ServerHandle {
         self.loops.iter().map(|event_loop| event_loop.handle().clone())
     }
 
-    /// Ends the server and waits for its threads. Requests that wait for a worker are answered first,
-    /// later ones refused.
+    /// Ends the server and waits for its threads. Requests that wait for a worker are answered
+    /// first; later requests are refused.
     pub fn shutdown(mut self) {
         self.end(true).unwrap_or(());
     }
 
-    /// Waits until the server ends, which it does by itself only if an event loop panics.
+    /// Waits until the server ends. It ends by itself only if an event loop panics.
     ///
     /// # Errors
-    /// [`ServeError::Panicked`] then.
+    /// [`ServeError::Panicked`] if an event loop panicked.
     pub fn wait(mut self) -> Result<(), ServeError> {
         self.end(false)
     }
 
     fn end(&mut self, now: bool) -> Result<(), ServeError> {
         if now {
-            // Workers first: their answers travel through the event loops.
+            // Workers first: their answers are sent by the event loops.
             drop(self.workers.take());
             self.stop.set();
         }
@@ -105,7 +106,7 @@ impl ServerHandle {
 
 impl Drop for ServerHandle {
     fn drop(&mut self) {
-        // `wait` reports a loop that panicked; here it is too late.
+        // Only `wait` reports a panic of a loop.
         self.end(true).unwrap_or(());
     }
 }

@@ -10,13 +10,13 @@ use crate::random::secret;
 use crate::transport::udp::{UdpConfig, UdpError, UdpRoute, UdpTransport};
 use crate::transport::{Route, Transport};
 
-/// The port that servers listen on unless they are told otherwise, as eRPC's do.
+/// The conventional port of servers, the same as eRPC's. No function uses it as a default.
 pub const DEFAULT_PORT: u16 = 31_850;
 
-/// Owns a listening address and spreads the sessions of clients over several endpoints, by the number
-/// of sessions that each has.
+/// Owns a listening address and spreads the sessions of clients over several endpoints, by the
+/// number of sessions that each endpoint has.
 ///
-/// An ordinary value: a process may have several. It is taken apart into [`Seat`]s, one per thread:
+/// A process may have several. A nexus is split into [`Seat`]s, one per thread:
 ///
 /// ```
 /// use erpc_core::protocol::EndpointConfig;
@@ -34,7 +34,7 @@ pub const DEFAULT_PORT: u16 = 31_850;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// [`Server`](crate::server::Server) does all of it.
+/// [`Server`](crate::server::Server) does all of this.
 #[derive(Debug)]
 pub struct Nexus {
     address: SocketAddr,
@@ -42,11 +42,11 @@ pub struct Nexus {
 }
 
 impl Nexus {
-    /// Takes `address` for `endpoints` endpoints, 1 to 256. Port 0 lets the system pick one. The
-    /// address in `udp` is not used.
+    /// Binds `address` for `endpoints` endpoints, 1 to 256. With port 0 the system chooses the
+    /// port. The address in `udp` is ignored.
     ///
     /// # Errors
-    /// [`UdpError`] if the system refuses the sockets; it names the address and says what to do.
+    /// [`UdpError`] if the system refuses the sockets. It names the address and a remedy.
     pub fn bind(address: SocketAddr, endpoints: usize, udp: UdpConfig) -> Result<Self, UdpError> {
         let transports = UdpTransport::bind_group(&udp.address(address), endpoints)?;
         let routes: Vec<UdpRoute> = transports.iter().map(Transport::local_route).collect();
@@ -67,21 +67,21 @@ impl Nexus {
         self.address
     }
 
-    /// The places of the endpoints. Open all of them: clients are sent to each.
+    /// The seats of the endpoints. Open all of them: clients are sent to every seat.
     #[must_use]
     pub fn into_seats(self) -> Vec<Seat> {
         self.seats
     }
 }
 
-/// An endpoint's place at a [`Nexus`]; goes to the thread that the endpoint is to live on.
+/// An endpoint's place at a [`Nexus`]. Move it to the endpoint's thread and open it there.
 pub struct Seat {
     transport: UdpTransport,
     acceptor: Acceptor,
 }
 
 impl Seat {
-    /// The endpoint, listening.
+    /// Opens the endpoint, which listens from then on.
     ///
     /// # Errors
     /// [`ConfigError`] if a setting is out of bounds.

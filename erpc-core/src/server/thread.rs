@@ -17,7 +17,7 @@ use crate::service::Routes;
 use crate::serving::worker::{WorkerQueue, is_current};
 use crate::sync::thread::{Builder, JoinHandle};
 
-/// What an event loop's thread starts with.
+/// The arguments of an event loop's thread.
 pub(super) struct LoopSetup {
     pub(super) seat: Seat,
     pub(super) routes: Arc<Routes>,
@@ -60,15 +60,15 @@ pub(super) struct LoopThread {
 }
 
 impl LoopThread {
-    /// Starts an event loop and waits until it has an endpoint.
-    #[expect(clippy::disallowed_methods, reason = "a server is its threads")]
+    /// Starts an event loop and waits until its endpoint is open.
+    #[expect(clippy::disallowed_methods, reason = "a server consists of threads")]
     pub(super) fn start(index: usize, setup: LoopSetup) -> Result<Self, ServeError> {
         let (ready, started) = sync_channel(1);
         let builder = Builder::new().name(format!("erpc-{index}"));
         let thread = builder.spawn(move || run(setup, &ready)).map_err(ServeError::Thread)?;
         match started.recv() {
             Ok(handle) => Ok(Self { handle, thread }),
-            // It has ended instead.
+            // The thread ended before its endpoint was open.
             Err(_) => Err(thread
                 .join()
                 .unwrap_or(Err(ServeError::Panicked))
@@ -82,7 +82,8 @@ impl LoopThread {
         &self.handle
     }
 
-    /// Waits until the loop has ended, unless this is its own thread: a handler may be what ends the server.
+    /// Waits until the loop has ended. Does not wait on the loop's own thread, where a handler may
+    /// end the server.
     pub(super) fn join(self) -> Result<(), ServeError> {
         if is_current(&self.thread) {
             return Ok(());
@@ -91,7 +92,7 @@ impl LoopThread {
     }
 }
 
-/// An event loop.
+/// The main function of an event loop's thread.
 fn run(setup: LoopSetup, ready: &SyncSender<Handle>) -> Result<(), ServeError> {
     if let Some(core) = setup.core {
         pin(core)?;
@@ -108,10 +109,10 @@ fn run(setup: LoopSetup, ready: &SyncSender<Handle>) -> Result<(), ServeError> {
     }
     let looped = catch_unwind(AssertUnwindSafe(|| {
         endpoint.run_server(|| setup.stop.is_set());
-        // What the last turn answered goes out with the next.
+        // The answers of the last turn are sent in the next one.
         endpoint.run_once();
     }));
-    // The end of one loop ends the server: the address would go on leading clients to it.
+    // The panic of one loop ends the server: the address would still direct clients to that loop.
     looped.map_err(|_panic| {
         setup.stop.set();
         ServeError::Panicked

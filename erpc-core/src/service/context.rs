@@ -1,4 +1,4 @@
-//! What is known of a call while its handler runs.
+//! The properties of a call while its handler runs.
 
 use std::cell::Cell;
 use std::fmt;
@@ -15,63 +15,65 @@ use crate::status::Status;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::time::Instant;
 
-/// Where a handler runs, seen from the call: what only the runtime knows, asked when it is needed.
+/// The runtime's side of a call. It provides properties of the call when the handler asks for them.
 pub trait CallHost {
     /// An empty buffer for a response of at least `len` bytes.
     ///
     /// # Errors
-    /// The status that the caller shall get: there is no memory, or the session takes no response of
-    /// that size.
+    /// The status for the caller: there is no memory, or the session allows no response of that
+    /// size.
     fn buffer(&self, len: usize) -> Result<MsgBuf, Status>;
 
     /// The client's address, `None` on transports without IP addresses.
     fn peer(&self) -> Option<SocketAddr>;
 
-    /// How the client's session is, `None` where it is out of reach.
+    /// State of the client's session; `None` where the session is out of reach.
     fn session_stats(&self, call: &RequestHandle) -> Option<ClientStats>;
 
-    /// Whether the client has given the call up.
+    /// Whether the client has cancelled the call.
     fn is_cancelled(&self) -> bool;
 
-    /// What time it is.
+    /// The current time.
     fn now(&self) -> Instant {
         clock::now()
     }
 
-    /// Where an answer goes that the handler defers.
+    /// The receiver of deferred answers.
     fn sink(&self) -> Arc<dyn ReplySink>;
 
-    /// What is set when the client has given up a call whose answer the handler defers. By default nothing sets it.
+    /// The flag that is set when the client cancels a call whose answer the handler defers. The
+    /// default implementation returns a flag that is never set.
     fn cancel_flag(&self, _call: RequestHandle) -> Arc<AtomicBool> {
         Arc::new(AtomicBool::new(false))
     }
 }
 
-/// When a deferred answer is not wanted any more.
+/// Tells when a deferred answer is no longer wanted.
 pub(super) struct CallEnd {
     cancelled: Arc<AtomicBool>,
     deadline: Instant,
 }
 
 impl CallEnd {
-    /// Whether that is so now. Reads the clock if there is a deadline.
+    /// Whether the call was cancelled or its deadline has passed. Reads the clock if there is a
+    /// deadline.
     pub(super) fn has_come(&self) -> bool {
-        // Only a hint, so the order does not matter.
+        // Only a hint, so relaxed ordering suffices.
         self.cancelled.load(Ordering::Relaxed)
             || self.deadline != Instant::NEVER && clock::now() >= self.deadline
     }
 }
 
-/// A call as its handler and [interceptors](super::Interceptor) see it. Made per call on the stack;
-/// what is not asked for costs nothing.
+/// A call as its handler and [interceptors](super::Interceptor) see it. Created on the stack for
+/// each call; properties that are not asked for cost nothing.
 pub struct CallContext<'a> {
     method: &'a Arc<MethodInfo>,
     call: RequestHandle,
     host: &'a dyn CallHost,
     deadline: Instant,
     metadata: MetadataRef<'a>,
-    /// Set once a [`Responder`](super::Responder) was made: the answer is no longer what the handler
-    /// returns.
+    /// Set once the handler has taken a [`Responder`](super::Responder), which then answers instead
+    /// of the handler's return value.
     deferred: Cell<bool>,
 }
 
@@ -93,7 +95,7 @@ impl<'a> CallContext<'a> {
         }
     }
 
-    /// The same with what the request's extension says.
+    /// Sets the deadline and the metadata of the request.
     #[must_use]
     pub(crate) fn with_extension(mut self, deadline: Instant, metadata: MetadataRef<'a>) -> Self {
         (self.deadline, self.metadata) = (deadline, metadata);
@@ -106,49 +108,53 @@ impl<'a> CallContext<'a> {
         self.method.full_name()
     }
 
-    /// Whether handling a request of the method twice is no worse than handling it once, as the `.proto`
-    /// file declares or the server says in its place. The caller may try again then, so an interceptor that
-    /// has to refuse some calls may take these first.
+    /// Whether executing a request twice is harmless, as the `.proto` file declares or the server
+    /// overrides it. The caller may retry such calls, so an interceptor that has to refuse some
+    /// calls may refuse these first.
     #[must_use]
     pub fn is_idempotent(&self) -> bool {
         self.method.is_idempotent()
     }
 
-    /// The address that the request came from, `None` on transports that have other addresses.
+    /// The address that the request came from; `None` on transports without IP addresses.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         self.host.peer()
     }
 
-    /// When the caller stops waiting, or the server [gives the call up](super::Method::served_within), on this
-    /// machine's clock; `None` for never.
+    /// When the caller stops waiting or the server's own [limit](super::Method::served_within) ends
+    /// the call, on this machine's clock; `None` means never.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         (self.deadline != Instant::NEVER).then_some(self.deadline)
     }
 
-    /// How long until [`CallContext::deadline`], zero if it has passed; `None` for ever. Reads the clock.
+    /// Time until [`CallContext::deadline`], zero if it has passed; `None` without a deadline.
+    /// Reads the clock.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         self.deadline().map(|deadline| deadline - self.host.now())
     }
 
-    /// What the caller sent beside the request.
+    /// The metadata that the caller sent with the request.
     #[must_use]
     pub fn metadata(&self) -> MetadataRef<'a> {
         self.metadata
     }
 
-    /// How the client's session is now. `None` on worker threads, where it is out of reach.
+    /// Current state of the client's session. `None` on worker threads, which cannot access it.
     #[must_use]
     pub fn session_stats(&self) -> Option<ClientStats> {
         self.host.session_stats(&self.call)
     }
 
-    /// Whether the caller has given the call up or is gone, or the [deadline](Self::deadline) has passed: no caller reads the
-    /// answer. For handlers on workers, which cannot be stopped, to look at now and then; one load, and a look at the clock
-    /// if there is a deadline. Nothing is received while a handler runs in the event loop, and tasks of calls that are given
-    /// up are dropped, so there only the deadline can make it true.
+    /// Whether the answer is no longer wanted: the caller has cancelled the call or is gone, or the
+    /// [deadline](Self::deadline) has passed. Meant for handlers on workers, which cannot be
+    /// stopped and should check it now and then. Costs one load, and one clock read if there is a
+    /// deadline.
+    ///
+    /// In the event loop only the deadline can make it true: nothing is received while a
+    /// synchronous handler runs, and the task of a cancelled call is dropped.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.host.is_cancelled() || self.time_left().is_some_and(|left| left.is_zero())
@@ -159,24 +165,24 @@ impl<'a> CallContext<'a> {
         self.method
     }
 
-    /// A buffer for the response.
+    /// A buffer for a response of `len` bytes.
     #[inline]
     pub(super) fn buffer(&self, len: usize) -> Result<MsgBuf, Status> {
         self.host.buffer(len)
     }
 
-    /// Whether the handler took a [`Responder`](super::Responder).
+    /// Whether the handler has taken a [`Responder`](super::Responder).
     #[inline]
     pub(super) fn is_deferred(&self) -> bool {
         self.deferred.get()
     }
 
-    /// Notes that the answer will come from elsewhere: to the sink that is returned, under that handle.
+    /// Marks the call as deferred. Returns its handle and the sink that takes its answer.
     pub(super) fn defer(&self) -> (RequestHandle, Arc<dyn ReplySink>, CallEnd) {
         self.deferred.set(true);
         let end = CallEnd {
             cancelled: self.host.cancel_flag(self.call),
-            // On the clock that any thread can read.
+            // Converted to the process-wide clock, which any thread can read.
             deadline: self.time_left().map_or(Instant::NEVER, |left| clock::now() + left),
         };
         (self.call, self.host.sink(), end)

@@ -1,11 +1,11 @@
-//! Protobuf fields, read in place: what generated views are made of.
+//! Protobuf fields, read in place. Generated views are built on this module.
 
 use super::DecodeError;
 
-/// The fields of an encoded protobuf message, one after the other.
+/// The fields of an encoded protobuf message, one at a time.
 ///
-/// Total and without allocations (but for the error); each byte is looked at once, and those of
-/// strings and bytes not at all.
+/// Never panics on any bytes. Allocates only for errors and for skipped groups. Reads each byte
+/// once, and the contents of strings and bytes not at all.
 ///
 /// ```
 /// use erpc_core::service::Fields;
@@ -27,32 +27,32 @@ pub struct Fields<'a> {
     rest: &'a [u8],
 }
 
-/// One field: its tag and its value, still to be interpreted.
+/// One field: its tag, and its value in wire format.
 #[derive(Clone, Copy, Debug)]
 pub struct Field<'a> {
     tag: u32,
     value: Value<'a>,
 }
 
-/// What the wire tells of a value.
+/// A value in wire format.
 #[derive(Clone, Copy, Debug)]
 enum Value<'a> {
     Varint(u64),
     Fixed32(u32),
     Fixed64(u64),
     Bytes(&'a [u8]),
-    /// A group, which has been skipped.
+    /// A group, which was skipped.
     Group,
 }
 
-/// Groups within groups that are skipped, as deep as `prost` goes.
+/// Deepest nesting of groups that are skipped, the same as in `prost`.
 const MAX_DEPTH: u32 = 100;
 
 const START_GROUP: u64 = 3;
 const END_GROUP: u64 = 4;
 
 impl<'a> Fields<'a> {
-    /// The fields of the message that is all of `bytes`.
+    /// The fields of the message that fills `bytes`.
     #[must_use]
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
@@ -62,7 +62,7 @@ impl<'a> Fields<'a> {
     /// The next field, `None` at the end of the message.
     ///
     /// # Errors
-    /// [`DecodeError`] if what comes next is no field.
+    /// [`DecodeError`] if the next bytes are not a field.
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator of results cannot use `?` within"
@@ -82,7 +82,7 @@ impl<'a> Fields<'a> {
                 Value::Group
             }
             5 => Value::Fixed32(u32::from_le_bytes(self.array()?)),
-            _ => return Err(error("a field of no known wire type")),
+            _ => return Err(error("a field has an unknown wire type")),
         };
         Ok(Some(Field { tag, value }))
     }
@@ -92,7 +92,7 @@ impl<'a> Fields<'a> {
         let key = self.varint()?;
         match u32::try_from(key >> 3) {
             Ok(tag) if tag != 0 && key <= u64::from(u32::MAX) => Ok((tag, key & 7)),
-            _ => Err(error("a field without a valid tag")),
+            _ => Err(error("a field has an invalid tag")),
         }
     }
 
@@ -112,7 +112,7 @@ impl<'a> Fields<'a> {
         for (at, &byte) in self.rest.iter().take(10).enumerate() {
             value |= u64::from(byte & 0x7f) << (7 * at);
             if byte < 0x80 {
-                // Of the tenth byte one bit fits.
+                // Only one bit of the tenth byte fits.
                 if at == 9 && byte > 1 {
                     break;
                 }
@@ -120,7 +120,7 @@ impl<'a> Fields<'a> {
                 return Ok(value);
             }
         }
-        Err(error("a varint that does not end"))
+        Err(error("a varint is too long or cut short"))
     }
 
     #[inline]
@@ -138,7 +138,7 @@ impl<'a> Fields<'a> {
         Ok(bytes)
     }
 
-    /// Skips what remains of a group, groups within included.
+    /// Skips the rest of a group, including nested groups.
     #[cold]
     fn skip_group(&mut self, tag: u32) -> Result<(), DecodeError> {
         let mut open = vec![tag];
@@ -146,7 +146,7 @@ impl<'a> Fields<'a> {
             let (tag, wire) = self.key()?;
             match wire {
                 START_GROUP if open.len() as u32 >= MAX_DEPTH => {
-                    return Err(error("groups that are nested too deep"));
+                    return Err(error("groups are nested too deep"));
                 }
                 START_GROUP => open.push(tag),
                 END_GROUP if tag == innermost => drop(open.pop()),
@@ -154,7 +154,7 @@ impl<'a> Fields<'a> {
                 1 => drop(self.array::<8>()?),
                 2 => drop(self.bytes()?),
                 5 => drop(self.array::<4>()?),
-                _ => return Err(error("a group that ends as another")),
+                _ => return Err(error("a group has a wrong end tag or an unknown wire type")),
             }
         }
         Ok(())
@@ -169,7 +169,7 @@ macro_rules! scalars {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// [`DecodeError`] if the field came with another wire type.
+                /// [`DecodeError`] if the field has another wire type.
                 #[inline]
                 pub fn $name(&self) -> Result<$type, DecodeError> {
                     match self.value {
@@ -209,11 +209,11 @@ scalars! {
     float: f32 = Fixed32(value) => Ok(f32::from_bits(value));
     /// A `double`.
     double: f64 = Fixed64(value) => Ok(f64::from_bits(value));
-    /// `bytes`, or an embedded message to be read by its own view.
+    /// The content of `bytes`, or of an embedded message for its own view.
     bytes: &'a [u8] = Bytes(value) => Ok(value);
     /// A `string`, which must be UTF-8.
     string: &'a str = Bytes(value) =>
-        std::str::from_utf8(value).map_err(|_| error("a string that is not UTF-8"));
+        std::str::from_utf8(value).map_err(|_| error("a string is not UTF-8"));
 }
 
 impl Field<'_> {
@@ -226,7 +226,7 @@ impl Field<'_> {
 
     #[cold]
     fn of_another_type(&self) -> DecodeError {
-        DecodeError::new(format!("field {} is of another type", self.tag))
+        DecodeError::new(format!("field {} has another wire type", self.tag))
     }
 }
 
@@ -325,13 +325,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_prost_writes_is_read(message in any_message()) {
+        fn a_view_reads_what_prost_writes(message in any_message()) {
             prop_assert_eq!(read(&message.encode_to_vec()), Ok(message));
         }
 
         #[test]
         fn prost_and_views_agree_about_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
-            // Bytes that are no number compare unequal to themselves.
+            // Compared as bytes, because NaN is not equal to itself.
             let ours = read(&bytes).map(|all| all.encode_to_vec());
             let theirs = All::decode(&bytes[..]).map(|all| all.encode_to_vec());
             prop_assert_eq!(ours.is_ok(), theirs.is_ok());
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_field_is_an_error() {
+    fn bytes_that_are_not_a_field_are_an_error() {
         let bad: [&[u8]; 9] = [
             &[0x08],
             &[0x00, 1],

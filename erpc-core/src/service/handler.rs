@@ -1,4 +1,4 @@
-//! A synchronous handler's glue: from a request's bytes to its outcome.
+//! Adapter of a synchronous handler: from a request's bytes to its outcome.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use super::reply::encode_reply;
 use super::{CallContext, Codec, DecodeError, HandlerOutcome, Request, Response};
 use crate::status::Status;
 
-/// A handler with its types erased. Does not unwind.
+/// A type-erased handler. Does not unwind.
 pub(super) type ErasedHandler = dyn Fn(&CallContext<'_>, &[u8]) -> HandlerOutcome + Send + Sync;
 
-/// Erases a handler's types.
+/// Wraps a typed handler into an [`ErasedHandler`].
 pub(super) fn answering<S, Req, Resp, C, D>(
     service: Arc<S>,
     handler: impl for<'a> Fn(&S, Request<'a, C::View<'a>>) -> Result<Response<Resp>, Status>
@@ -27,8 +27,8 @@ where
     D: Codec<Resp>,
 {
     Arc::new(move |context: &CallContext<'_>, body: &[u8]| {
-        // The service is the user's; whether it is sound after a panic is theirs to know, as with
-        // a thread that dies and leaves others running.
+        // `AssertUnwindSafe`: the user has to keep the service consistent after a panic, as with
+        // state that threads share when one of them panics.
         let run = AssertUnwindSafe(|| {
             let run = || run::<S, Req, Resp, C, D>(&service, &handler, context, body);
             match context.info().interceptors() {
@@ -40,8 +40,9 @@ where
     })
 }
 
-/// One call, from bytes to outcome. Inlined with what it calls, for each method anew: passing messages and
-/// outcomes between functions costs more than most of them do.
+/// Runs one call, from bytes to outcome. Inlined for each method together with the functions that
+/// it calls: moving messages and outcomes between functions costs more than most of those
+/// functions.
 #[inline(always)]
 fn run<S, Req, Resp: 'static, C: Codec<Req>, D: Codec<Resp>>(
     service: &S,
@@ -58,7 +59,7 @@ fn run<S, Req, Resp: 'static, C: Codec<Req>, D: Codec<Resp>>(
     outcome::<D, Resp>(result, context)
 }
 
-/// The call between its interceptors.
+/// Runs the call inside its interceptors.
 #[inline(never)]
 fn intercepted(context: &CallContext<'_>, run: impl FnOnce() -> HandlerOutcome) -> HandlerOutcome {
     let mut passage = match Passage::enter(context) {
@@ -70,7 +71,7 @@ fn intercepted(context: &CallContext<'_>, run: impl FnOnce() -> HandlerOutcome) 
     outcome
 }
 
-/// What came of a handler that returned.
+/// The outcome of a handler that returned.
 #[inline(always)]
 pub(super) fn outcome<D: Codec<M>, M>(
     result: Result<Response<M>, Status>,
@@ -98,7 +99,7 @@ pub(super) fn check_size(method: &MethodInfo, body: &[u8]) -> Result<(), Status>
 
 #[cold]
 pub(super) fn malformed(error: DecodeError) -> Status {
-    Status::invalid_argument(format!("the request does not decode: {error}"))
+    Status::invalid_argument(format!("the request cannot be decoded: {error}"))
 }
 
 #[cold]
@@ -110,13 +111,13 @@ fn too_large(len: usize, limit: u32) -> Status {
 #[cold]
 pub(super) fn panicked(context: &CallContext<'_>) -> HandlerOutcome {
     match context.is_deferred() {
-        // The responder answers, if only by having been dropped.
+        // The responder answers; dropping it in the unwind is an answer, too.
         true => HandlerOutcome::Deferred,
         false => HandlerOutcome::Failed(Status::internal("the handler panicked")),
     }
 }
 
-/// The handler kept an earlier call's "deferred" and returned it for this one, which no responder answers.
+/// The handler returned a deferred response of an earlier call. No responder answers this call.
 #[cold]
 fn promised_elsewhere() -> HandlerOutcome {
     HandlerOutcome::Failed(Status::internal(

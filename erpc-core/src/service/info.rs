@@ -1,4 +1,4 @@
-//! What every call of a method shares.
+//! Properties that all calls of a method share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(super) struct MethodInfo {
     max_request: u32,
     max_response: u32,
     idempotent: bool,
-    /// Of calls that come without one.
+    /// Deadline of calls that arrive without one.
     deadline: Option<Duration>,
     interceptors: Vec<Arc<dyn Interceptor>>,
 }
@@ -43,14 +43,14 @@ impl MethodInfo {
         self.idempotent
     }
 
-    /// Whether calls have a deadline also if they come without one.
+    /// Whether the method has its own deadline for calls that arrive without one.
     #[inline]
     pub(super) fn has_deadline(&self) -> bool {
         self.deadline.is_some()
     }
 
-    /// When a call ends that came with the deadline `carried`: then, or if that is never, when the method's
-    /// own deadline has passed. `now` is asked only if there is one.
+    /// The deadline of a call that arrived with deadline `carried`: `carried`, or if that is never,
+    /// the method's own deadline. Calls `now` only in the second case.
     pub(super) fn due(&self, carried: Instant, now: impl FnOnce() -> Instant) -> Instant {
         match self.deadline {
             Some(within) if carried == Instant::NEVER => now() + within,
@@ -73,7 +73,7 @@ impl MethodInfo {
         &self.interceptors
     }
 
-    /// Adds an interceptor within those that are there.
+    /// Adds an interceptor, which the existing ones wrap.
     pub(super) fn intercept(&mut self, interceptor: Arc<dyn Interceptor>) {
         self.interceptors.push(interceptor);
     }

@@ -1,4 +1,4 @@
-//! What runs around every handler of a server.
+//! Interceptors, which run around every handler of a server.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use super::CallContext;
 use crate::status::Status;
 
-/// Sees every call of a server before its handler runs and after it has, whatever the method and
-/// wherever it runs: for authentication, quotas, metrics and logs.
+/// Runs before and after the handler of every call of a server, for all methods and modes: for
+/// authentication, quotas, metrics and logs.
 ///
-/// Several form an onion: `before` runs in the order in which they were added, `after` in the opposite
-/// one. Both run where the handler does, in the event loop or on a worker, so what they take, callers
-/// wait for. A panic counts as the handler's.
+/// Several interceptors are nested: `before` runs in the order in which they were added, `after` in
+/// the opposite order. Both run where the handler runs, in the event loop or on a worker, so their
+/// run time delays the caller. A panic in an interceptor is handled like a panic of the handler.
 ///
 /// ```
 /// use erpc_core::service::{CallContext, Interceptor};
@@ -25,42 +25,43 @@ use crate::status::Status;
 ///     fn before(&self, call: &CallContext<'_>) -> Result<(), Status> {
 ///         match call.metadata().get("token") {
 ///             Some(token) if token == self.0 => Ok(()),
-///             _ => Err(Status::permission_denied("who are you?")),
+///             _ => Err(Status::permission_denied("the token is missing or wrong")),
 ///         }
 ///     }
 /// }
 /// ```
 pub trait Interceptor: Send + Sync + 'static {
-    /// Before the handler.
+    /// Runs before the handler.
     ///
     /// # Errors
-    /// A status ends the call with it: neither the handler runs nor the interceptors behind this one.
+    /// A status ends the call with that status. Neither the handler nor later interceptors run.
     fn before(&self, call: &CallContext<'_>) -> Result<(), Status> {
         let _ = call;
         Ok(())
     }
 
-    /// After the handler, if this interceptor let the call pass. Of a deferred call after its answer, on
-    /// the thread that gave it; of a call that was given up meanwhile with
-    /// [`Code::DeadlineExceeded`](crate::status::Code::DeadlineExceeded) if its time was over, else with
-    /// [`Code::Cancelled`](crate::status::Code::Cancelled). In these cases the session is out of reach:
-    /// [`CallContext::session_stats`] is `None`, also if the call was an asynchronous handler's, which is
-    /// dropped in the middle of the endpoint's turn.
+    /// Runs after the handler, if `before` of this interceptor succeeded. For a deferred call, runs
+    /// after the answer, on the thread that answered. For a call that ended early, the outcome is
+    /// [`Code::DeadlineExceeded`](crate::status::Code::DeadlineExceeded) if its deadline has
+    /// passed, else [`Code::Cancelled`](crate::status::Code::Cancelled).
+    ///
+    /// In these cases the session is out of reach and [`CallContext::session_stats`] is `None`.
+    /// This includes calls of asynchronous handlers, which are dropped during the endpoint's turn.
     fn after(&self, call: &CallContext<'_>, outcome: Result<(), &Status>) {
         let _ = (call, outcome);
     }
 }
 
-/// How far a call has come through the interceptors. Dropped on the way, it tells those that let the
-/// call pass why: a panic, or the end of the call's task.
+/// The progress of a call through the interceptors. If it is dropped early, it passes the reason to
+/// the interceptors that were entered: a panic, or the end of the call's task.
 pub(super) struct Passage<'a> {
     call: &'a CallContext<'a>,
-    /// Those that let the call pass and have not been told of its end.
+    /// Number of interceptors whose `before` succeeded and whose `after` has not run.
     passed: usize,
 }
 
 impl<'a> Passage<'a> {
-    /// Asks the interceptors, until one refuses.
+    /// Runs `before` of the interceptors until one refuses.
     pub(super) fn enter(call: &'a CallContext<'a>) -> Result<Self, Status> {
         let mut passage = Self { call, passed: 0 };
         for interceptor in passage.interceptors() {
@@ -75,15 +76,15 @@ impl<'a> Passage<'a> {
         Ok(passage)
     }
 
-    /// A call that all let pass before.
+    /// A call that has passed `before` of all interceptors.
     pub(super) fn inside(call: &'a CallContext<'a>) -> Self {
         let mut passage = Self { call, passed: 0 };
         passage.passed = passage.interceptors().len();
         passage
     }
 
-    /// Tells the interceptors that let the call pass how it ended. A deferred call has not ended yet; its responder
-    /// tells them.
+    /// Runs `after` of the entered interceptors. Not for a deferred call, which has not ended: its
+    /// responder runs them.
     pub(super) fn leave(&mut self, outcome: Result<(), &Status>) {
         let passed = std::mem::take(&mut self.passed);
         if !self.call.is_deferred() {
@@ -106,15 +107,15 @@ impl Drop for Passage<'_> {
             } else if self.call.time_left() == Some(Duration::ZERO) {
                 late()
             } else {
-                Status::cancelled("the caller has given the call up")
+                Status::cancelled("the caller has cancelled the call")
             };
-            // Another panic on top would end the process.
+            // A second panic during an unwind would abort the process.
             drop(catch_unwind(AssertUnwindSafe(|| self.leave(Err(&status)))));
         }
     }
 }
 
-/// What a call gets whose handler was dropped at its deadline.
+/// The status of a call whose handler was dropped at its deadline.
 #[cold]
 pub(crate) fn late() -> Status {
     Status::deadline_exceeded("the deadline passed before the handler had ended")

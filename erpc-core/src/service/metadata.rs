@@ -1,18 +1,19 @@
-//! What travels beside a message: keys and values.
+//! Metadata: keys and values that are sent with a message.
 
 use std::fmt;
 
 use crate::status::Status;
 use crate::wire::extension::{Entries, EntryError, MAX_ENTRIES, push_entry};
 
-/// Bytes that the metadata of one message may have, keys, values and 3 bytes per entry in all.
+/// Most bytes of the metadata of one message: keys, values and 3 bytes per entry in total.
 pub const MAX_METADATA: usize = MAX_ENTRIES;
 
-/// Keys and values beside a request or a response, for what is no part of the message itself: trace
-/// ids, credentials, shard hints. Kept as it travels; without entries it costs nothing.
+/// Keys and values that are sent with a request or a response but are not part of the message:
+/// trace ids, credentials, shard hints. Stored in its wire format; without entries it costs
+/// nothing.
 ///
-/// Keys are compared byte by byte; by convention they are lower-case ASCII. A key may be there more than
-/// once.
+/// Keys are compared byte by byte; by convention they are lower-case ASCII. A key may occur more
+/// than once.
 ///
 /// ```
 /// use erpc_core::service::{Metadata, MetadataError};
@@ -24,17 +25,17 @@ pub const MAX_METADATA: usize = MAX_ENTRIES;
 /// ```
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Metadata {
-    /// As in an [extension](crate::wire::extension).
+    /// In the format of an [extension](crate::wire::extension).
     entries: Vec<u8>,
 }
 
-/// Metadata that lies in somebody else's memory, as that of a request does.
+/// Borrowed metadata, such as that of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct MetadataRef<'a> {
     entries: &'a [u8],
 }
 
-/// Why metadata was not taken.
+/// Why metadata was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MetadataError {
@@ -44,7 +45,7 @@ pub enum MetadataError {
     LongKey,
     /// All entries together would be longer than [`MAX_METADATA`].
     Full {
-        /// Bytes that the metadata would have.
+        /// Total bytes that the metadata would have.
         size: usize,
     },
 }
@@ -56,10 +57,11 @@ impl Metadata {
         Self { entries: Vec::new() }
     }
 
-    /// Adds an entry. An earlier one with the key stays, and is the one that [`Metadata::get`] finds.
+    /// Adds an entry. Earlier entries with the same key stay, and [`Metadata::get`] returns the
+    /// first.
     ///
     /// # Errors
-    /// [`MetadataError`], which leaves the metadata as it was.
+    /// [`MetadataError`]. The metadata is then unchanged.
     pub fn insert(&mut self, key: &str, value: impl AsRef<[u8]>) -> Result<(), MetadataError> {
         push_entry(&mut self.entries, key, value.as_ref()).map_err(|error| match error {
             EntryError::KeyLength(0) => MetadataError::NoKey,
@@ -68,7 +70,7 @@ impl Metadata {
         })
     }
 
-    /// The value of the first entry with that key.
+    /// The value of the first entry with this key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.as_ref().get(key)
@@ -79,13 +81,13 @@ impl Metadata {
         self.as_ref().iter()
     }
 
-    /// Whether there is no entry.
+    /// Whether there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The same, lent.
+    /// Borrows the metadata.
     #[must_use]
     pub fn as_ref(&self) -> MetadataRef<'_> {
         MetadataRef { entries: &self.entries }
@@ -93,14 +95,14 @@ impl Metadata {
 }
 
 impl<'a> MetadataRef<'a> {
-    /// Reads the entries of a message's extension. Total: what is no entry, and all behind it, is
-    /// left out.
+    /// Reads the entries of a message's extension. Never fails: the first malformed entry ends
+    /// them.
     #[must_use]
     pub(crate) fn new(entries: &'a [u8]) -> Self {
         Self { entries }
     }
 
-    /// The value of the first entry with that key.
+    /// The value of the first entry with this key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&'a [u8]> {
         self.iter().find(|(found, _)| *found == key).map(|(_, value)| value)
@@ -111,20 +113,20 @@ impl<'a> MetadataRef<'a> {
         Entries::new(self.entries)
     }
 
-    /// Whether there is no entry.
+    /// Whether there are no entries.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// A copy that lasts.
+    /// An owned copy.
     #[must_use]
     pub fn to_owned(&self) -> Metadata {
         Metadata { entries: self.entries.to_vec() }
     }
 
-    /// As it travels.
+    /// The entries in wire format.
     pub(crate) fn as_bytes(&self) -> &'a [u8] {
         self.entries
     }
@@ -151,7 +153,7 @@ impl fmt::Display for MetadataError {
             Self::LongKey => f.write_str("a metadata key has at most 255 bytes"),
             Self::Full { size } => write!(
                 f,
-                "the metadata would have {size} bytes, of which {MAX_METADATA} are taken; send more as part of the message"
+                "the metadata would have {size} bytes, the limit is {MAX_METADATA}; send more as part of the message"
             ),
         }
     }
@@ -159,7 +161,7 @@ impl fmt::Display for MetadataError {
 
 impl std::error::Error for MetadataError {}
 
-/// For handlers that answer with metadata: what does not fit is the server's mistake, not its caller's.
+/// For handlers that answer with metadata: metadata that does not fit is an error of the server.
 impl From<MetadataError> for Status {
     fn from(error: MetadataError) -> Self {
         Self::internal(error.to_string())
@@ -172,7 +174,7 @@ mod tests {
     use crate::status::Code;
 
     #[test]
-    fn entries_come_back_in_order_and_the_first_of_a_key_is_found() {
+    fn entries_keep_their_order_and_get_returns_the_first_of_a_key() {
         let mut metadata = Metadata::new();
         for (key, value) in [("a", &b"1"[..]), ("b", b""), ("a", b"2")] {
             metadata.insert(key, value).unwrap();
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_whose_metadata_does_not_fit_may_fail() {
+    fn a_metadata_error_becomes_an_internal_status() {
         fn handler() -> Result<(), Status> {
             Metadata::new().insert("", "x")?;
             Ok(())
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_changes_nothing() {
+    fn an_entry_that_does_not_fit_changes_nothing() {
         let mut metadata = Metadata::new();
         assert_eq!(metadata.insert("", "x"), Err(MetadataError::NoKey));
         assert_eq!(metadata.insert(&"k".repeat(256), "x"), Err(MetadataError::LongKey));

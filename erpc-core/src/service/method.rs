@@ -1,4 +1,4 @@
-//! Methods: what a client calls and a server answers.
+//! Methods: names, ids, message types and settings.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,13 +9,13 @@ use crate::random::mix;
 
 /// The 32-bit id of a method, from its full name `package.Service/Method`.
 ///
-/// Packets carry the id in place of the name. It depends on nothing but the name, so methods may be
-/// added, reordered and removed without old clients calling the wrong one. It is FNV-1a with 64 bits,
-/// mixed by `SplitMix64`'s finalizer so that every bit depends on every byte, and cut to the upper
-/// half. 0 stands for "no method" and is never returned.
+/// Packets carry the id instead of the name. It depends only on the name, so methods can be added,
+/// reordered and removed without old clients calling the wrong method. The id is FNV-1a with 64
+/// bits, mixed by `SplitMix64`'s finalizer so that every bit depends on every byte, and reduced to
+/// the upper half. 0 means "no method" and is never returned.
 ///
-/// Two names may meet in one id: 1 in 40,000 for a server with 450 methods. `erpc-build` and
-/// [`Routes`](super::Routes) refuse such a pair by name.
+/// Two names may have the same id: with probability 1 in 40,000 for a server with 450 methods.
+/// `erpc-build` and [`Routes`](super::Routes) refuse such a pair and name both.
 #[must_use]
 pub const fn method_id(full_name: &str) -> u32 {
     let bytes = full_name.as_bytes();
@@ -31,10 +31,10 @@ pub const fn method_id(full_name: &str) -> u32 {
     }
 }
 
-/// A method: its name, its id, the types of its messages and what holds for every call of it.
+/// A method: its name, id, message types, and the settings of its calls.
 ///
-/// Generated code has one constant per method; both sides of a call use it. Requests are encoded by
-/// `C`, responses by `D`.
+/// Generated code has one constant per method, which client and server share. `C` encodes requests,
+/// `D` responses.
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,19 +49,20 @@ pub struct Method<Req, Resp, C = Prost, D = C> {
     id: u32,
     max_request: u32,
     max_response: u32,
-    /// Nanoseconds, [`NEVER`] for none: callbacks hold methods, and pay for each word.
+    /// The client's default deadline, in ns; [`NEVER`] means none.
     deadline: u64,
     server_deadline: u64,
     idempotent: bool,
     types: PhantomData<Types<Req, Resp, C, D>>,
 }
 
-/// A method makes messages, it has none: it is `Send` and `Sync` whatever they are.
+/// A method only produces messages and holds none, so it is `Send` and `Sync` for all message
+/// types.
 pub(super) type Types<Req, Resp, C, D> = fn(Req) -> (Resp, C, D);
 
 impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
-    /// The method with that full name, `package.Service/Method`. Without a deadline of its own, not
-    /// idempotent, and of messages as large as sessions take them.
+    /// The method with full name `package.Service/Method`. It has no deadlines, is not idempotent,
+    /// and its messages are limited only by the session.
     #[must_use]
     pub const fn new(full_name: &'static str) -> Self {
         Self {
@@ -76,8 +77,8 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
         }
     }
 
-    /// Says that executing a call twice is no worse than executing it once, so that clients may try
-    /// again after failures that leave open whether the handler ran. Default: it is not.
+    /// Declares that executing a call twice is harmless. Clients may then retry after failures that
+    /// leave open whether the handler ran. Default: not idempotent.
     #[must_use]
     pub const fn idempotent(self) -> Self {
         self.idempotent_if(true)
@@ -88,29 +89,30 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
         self
     }
 
-    /// How long a call may take unless its caller says otherwise. The client's: it travels with each
-    /// request. Default: for ever.
+    /// The client's default time limit for a call, used if the caller sets none. The request
+    /// carries it to the server. Default: none.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = nanos(deadline);
         self
     }
 
-    /// How long the server gives a call that comes without a deadline, from its arrival on. A handler is not
-    /// started when that is over; one that runs is told ([`Request::deadline`](super::Request::deadline)),
-    /// and if it is asynchronous, is dropped where it waits and the call answered
-    /// [`Code::DeadlineExceeded`](crate::status::Code::DeadlineExceeded). Default: for ever.
+    /// The server's time limit for a call that arrives without a deadline, from its arrival on. A
+    /// handler does not start after the limit. A running handler can read it
+    /// ([`Request::deadline`](super::Request::deadline)). An asynchronous handler is dropped at the
+    /// limit, and the call is answered
+    /// [`Code::DeadlineExceeded`](crate::status::Code::DeadlineExceeded). Default: none.
     ///
-    /// Costs a look at the clock per call, and a timer if the handler is asynchronous.
+    /// Costs one clock read per call, and a timer if the handler is asynchronous.
     #[must_use]
     pub const fn served_within(mut self, deadline: Duration) -> Self {
         self.server_deadline = nanos(deadline);
         self
     }
 
-    /// Largest encoded request, in bytes. A larger one is not sent, and if a peer sends it all the
-    /// same, is answered [`Code::InvalidArgument`](crate::status::Code::InvalidArgument). Default: whatever the
-    /// session takes.
+    /// Largest encoded request, in bytes. The client does not send a larger one. The server answers
+    /// a larger one with [`Code::InvalidArgument`](crate::status::Code::InvalidArgument). Default:
+    /// limited only by the session.
     #[must_use]
     pub const fn max_request(mut self, bytes: u32) -> Self {
         self.max_request = bytes;
@@ -118,21 +120,23 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
     }
 
     /// Largest encoded response, in bytes. The server answers
-    /// [`Code::OutOfRange`](crate::status::Code::OutOfRange) in place of a larger one, and a client refuses a larger
-    /// one with [`Cause::ResponseTooLarge`](crate::protocol::Cause::ResponseTooLarge). Default: whatever the session takes.
+    /// [`Code::OutOfRange`](crate::status::Code::OutOfRange) instead of a larger one, and a client
+    /// refuses a larger one with
+    /// [`Cause::ResponseTooLarge`](crate::protocol::Cause::ResponseTooLarge). Default: limited only
+    /// by the session.
     #[must_use]
     pub const fn max_response(mut self, bytes: u32) -> Self {
         self.max_response = bytes;
         self
     }
 
-    /// The full name.
+    /// The method's full name, `package.Service/Method`.
     #[must_use]
     pub const fn full_name(&self) -> &'static str {
         self.full_name
     }
 
-    /// The id that packets carry, see [`method_id`].
+    /// The id that packets carry; see [`method_id`].
     #[must_use]
     #[inline]
     pub const fn id(&self) -> u32 {
@@ -146,27 +150,28 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
         self.idempotent
     }
 
-    /// How long a call may take, `None` for ever; see [`Method::deadline`].
+    /// Default time limit of a call; `None` means no limit. See [`Method::deadline`].
     #[must_use]
     #[inline]
     pub const fn default_deadline(&self) -> Option<Duration> {
         duration(self.deadline)
     }
 
-    /// How long the server gives a call that comes without a deadline; see [`Method::served_within`].
+    /// The server's time limit for calls that arrive without a deadline; see
+    /// [`Method::served_within`].
     #[must_use]
     pub(crate) const fn server_deadline(&self) -> Option<Duration> {
         duration(self.server_deadline)
     }
 
-    /// Largest encoded request, in bytes; `u32::MAX` for whatever the session takes.
+    /// Largest encoded request, in bytes; `u32::MAX` if only the session limits it.
     #[must_use]
     #[inline]
     pub const fn request_limit(&self) -> u32 {
         self.max_request
     }
 
-    /// Largest encoded response, in bytes; `u32::MAX` for whatever the session takes.
+    /// Largest encoded response, in bytes; `u32::MAX` if only the session limits it.
     #[must_use]
     #[inline]
     pub const fn response_limit(&self) -> u32 {
@@ -174,7 +179,7 @@ impl<Req, Resp, C, D> Method<Req, Resp, C, D> {
     }
 }
 
-/// No deadline: in 584 years.
+/// No deadline. As a number of ns it would be 584 years.
 const NEVER: u64 = u64::MAX;
 
 const fn nanos(duration: Duration) -> u64 {
@@ -186,7 +191,7 @@ const fn duration(nanos: u64) -> Option<Duration> {
     if nanos == NEVER { None } else { Some(Duration::from_nanos(nanos)) }
 }
 
-// By hand, because derives would ask the same of the messages.
+// Written by hand, because a derive would require `Clone` and `Copy` of the messages.
 impl<Req, Resp, C, D> Clone for Method<Req, Resp, C, D> {
     fn clone(&self) -> Self {
         *self
@@ -201,18 +206,18 @@ impl<Req, Resp, C, D> fmt::Debug for Method<Req, Resp, C, D> {
     }
 }
 
-/// Where a method's synchronous handler runs. Asynchronous ones are tasks of the endpoint, see
+/// Where a method's synchronous handler runs. Asynchronous handlers are tasks of the endpoint; see
 /// [`Routes::unary_async`](super::Routes::unary_async).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Mode {
-    /// In the event loop of the endpoint that received the request, on the received bytes themselves.
+    /// In the event loop of the endpoint that received the request, on the received bytes.
     ///
-    /// The fastest way, for handlers of up to a few microseconds that never block: meanwhile the
-    /// endpoint's other calls, on every session, wait.
+    /// The fastest mode, for handlers that take up to a few microseconds and never block: while the
+    /// handler runs, the endpoint's other calls on all sessions wait.
     #[default]
     Dispatch,
-    /// On a worker thread, on a copy of the request. For handlers that compute long or block; costs two
-    /// passes between threads.
+    /// On a worker thread, on a copy of the request. For handlers that compute for long or block.
+    /// Costs two handovers between threads.
     Worker,
 }
 
@@ -222,14 +227,14 @@ mod tests {
 
     #[test]
     fn ids_are_part_of_the_protocol() {
-        // A change of the hash cuts off every peer that was built before it.
+        // A change of the hash breaks calls between peers built before and after the change.
         assert_eq!(method_id("kv.v1.Kv/Get"), 0x82c5_09c9);
         assert_eq!(method_id("kv.v1.Kv/Put"), 0x5a8c_640e);
         assert_eq!(method_id(""), 0xf52a_15e9);
     }
 
     #[test]
-    fn similar_names_have_unlike_ids() {
+    fn similar_names_have_evenly_spread_ids() {
         let names = (0..2_000).map(|n| format!("p.S/M{n}"));
         let mut low_bits = [0u32; 64];
         for name in names {
@@ -239,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_for_every_call_is_said_once() {
+    fn a_method_holds_the_settings_of_its_calls() {
         const PLAIN: Method<u32, u32> = Method::new("p.S/M");
         const SPECIAL: Method<u32, u32> = Method::new("p.S/M")
             .idempotent()
@@ -253,7 +258,7 @@ mod tests {
         assert_eq!((SPECIAL.request_limit(), SPECIAL.response_limit()), (64, 128));
         let served = PLAIN.served_within(Duration::from_nanos(7)).deadline(Duration::MAX);
         assert_eq!(served.server_deadline(), Some(Duration::from_nanos(7)));
-        assert_eq!(served.default_deadline(), None, "as good as never");
+        assert_eq!(served.default_deadline(), None, "`Duration::MAX` means no deadline");
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! What generated code and users meet: services, methods, typed requests.
+//! The interface for generated code and handlers: services, methods, typed requests.
 //!
-//! A server is a table of erased handlers, [`Routes`], that services put their methods into; the
-//! runtime looks a request's method id up and calls what it finds, one indirect call per request:
+//! A server is a table of type-erased handlers, [`Routes`], to which services add their methods.
+//! The runtime looks up a request's method id and calls the handler: one indirect call per request.
 //!
 //! ```text
 //!   packet -> Routes::get(id) -> decode -> your handler -> encode into the slot's buffer -> packet
 //! ```
 //!
-//! Whether that happens inside of the event loop or on a worker thread is the method's [`Mode`]. A
-//! handler that cannot answer yet defers ([`Request::defer`]) and answers from any thread.
+//! The method's [`Mode`] decides whether this happens in the event loop or on a worker thread. A
+//! handler that cannot answer yet defers ([`Request::defer`]) and answers later from any thread.
 
 #![forbid(unsafe_code)]
 

@@ -1,28 +1,28 @@
-//! How the methods of one service are served.
+//! Settings with which the methods of a service are served.
 
 use std::time::Duration;
 
 use super::{Method, Mode};
 
-/// How a service's `N` methods are served. Generated code has one constant per service, with what its
-/// `.proto` file declares, and `#[derive(Service)]` changes it at compile time.
+/// How a service's `N` methods are served. Generated code has one constant per service, from the
+/// declarations of the `.proto` file. `#[derive(Service)]` changes it at compile time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ServiceOptions<const N: usize> {
-    /// What to say about a method that does not exist.
+    /// The message of the panic for an unknown method name.
     unknown: &'static str,
     methods: [Served; N],
 }
 
-/// One of the methods.
+/// How one method is served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Served {
     name: &'static str,
-    /// `None`: its handler is asynchronous.
+    /// `None` if the handler is asynchronous.
     mode: Option<Mode>,
     options: MethodOptions,
 }
 
-/// What a server says of a method in place of the `.proto` file; what it does not say stays.
+/// A server's overrides of the `.proto` file's settings of a method. Settings not set here stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MethodOptions {
     deadline: Option<Duration>,
@@ -32,8 +32,9 @@ pub struct MethodOptions {
 }
 
 impl<const N: usize> ServiceOptions<N> {
-    /// Methods by their names in the `.proto` file and in its order, with their modes; `None` for those
-    /// whose handlers are asynchronous. `unknown` lists all methods, for the error that names another one.
+    /// Methods by name, in the order of the `.proto` file, with their modes; `None` for
+    /// asynchronous handlers. `unknown` is the error message for an unknown method name and lists
+    /// all methods.
     #[must_use]
     pub const fn new(unknown: &'static str, methods: [(&'static str, Option<Mode>); N]) -> Self {
         let none = Served { name: "", mode: None, options: MethodOptions::new() };
@@ -46,16 +47,16 @@ impl<const N: usize> ServiceOptions<N> {
         Self { unknown, methods: served }
     }
 
-    /// How many methods there are.
+    /// Number of methods.
     #[must_use]
     pub const fn count(&self) -> usize {
         N
     }
 
-    /// Where the method at `index` runs.
+    /// The mode of the method at `index`.
     ///
     /// # Panics
-    /// If there are no more than `index` methods, or its handler is asynchronous.
+    /// If `index` is out of range, or the method's handler is asynchronous.
     #[must_use]
     pub const fn mode(&self, index: usize) -> Mode {
         match self.methods[index].mode {
@@ -64,10 +65,11 @@ impl<const N: usize> ServiceOptions<N> {
         }
     }
 
-    /// The method at `index` as it is served; `declared` is what the `.proto` file makes of it.
+    /// The method at `index` with the options applied to `declared`, the method of the `.proto`
+    /// file.
     ///
     /// # Panics
-    /// If there are no more than `index` methods.
+    /// If `index` is out of range.
     #[must_use]
     pub const fn method<Req, Resp, C, D>(
         &self,
@@ -77,7 +79,7 @@ impl<const N: usize> ServiceOptions<N> {
         self.methods[index].options.of(declared)
     }
 
-    /// All methods in one mode, but for those whose handlers are asynchronous.
+    /// Sets the mode of all methods whose handlers are synchronous.
     #[must_use]
     pub const fn all(mut self, mode: Mode) -> Self {
         let mut index = 0;
@@ -90,7 +92,7 @@ impl<const N: usize> ServiceOptions<N> {
         self
     }
 
-    /// All methods with these options.
+    /// Sets options of all methods.
     #[must_use]
     pub const fn all_with(mut self, options: MethodOptions) -> Self {
         let mut index = 0;
@@ -101,11 +103,11 @@ impl<const N: usize> ServiceOptions<N> {
         self
     }
 
-    /// `method`, named as in the `.proto` file, in another mode.
+    /// Sets the mode of `method`, named as in the `.proto` file.
     ///
     /// # Panics
-    /// If there is no such method, or its handler is asynchronous. In a constant that is an error at
-    /// compile time.
+    /// If there is no such method, or its handler is asynchronous. In a constant this is a compile
+    /// error.
     #[must_use]
     #[track_caller]
     pub const fn run(mut self, method: &str, mode: Mode) -> Self {
@@ -120,10 +122,10 @@ impl<const N: usize> ServiceOptions<N> {
         self
     }
 
-    /// `method`, named as in the `.proto` file, with these options.
+    /// Sets options of `method`, named as in the `.proto` file.
     ///
     /// # Panics
-    /// If there is no such method. In a constant that is an error at compile time.
+    /// If there is no such method. In a constant this is a compile error.
     #[must_use]
     #[track_caller]
     pub const fn with(mut self, method: &str, options: MethodOptions) -> Self {
@@ -146,16 +148,16 @@ impl<const N: usize> ServiceOptions<N> {
 }
 
 impl MethodOptions {
-    /// Nothing but what the `.proto` file says.
+    /// No overrides: all settings come from the `.proto` file.
     #[must_use]
     pub const fn new() -> Self {
         Self { deadline: None, idempotent: None, max_request: None, max_response: None }
     }
 
-    /// How long a call may take whose caller sets no deadline; see [`Method::served_within`].
+    /// Time limit of calls whose caller sets no deadline; see [`Method::served_within`].
     ///
     /// # Panics
-    /// If it is zero. In a constant that is an error at compile time.
+    /// If `deadline` is zero. In a constant this is a compile error.
     #[must_use]
     #[track_caller]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
@@ -167,31 +169,29 @@ impl MethodOptions {
         self
     }
 
-    /// What [`CallContext::is_idempotent`](super::CallContext::is_idempotent) says. Clients go by their own
-    /// `.proto` file.
+    /// Sets the result of [`CallContext::is_idempotent`](super::CallContext::is_idempotent).
+    /// Clients use their own `.proto` file.
     #[must_use]
     pub const fn idempotent(mut self, idempotent: bool) -> Self {
         self.idempotent = Some(idempotent);
         self
     }
 
-    /// Largest encoded request that is handled, in bytes; 0 for whatever sessions take. See
-    /// [`Method::max_request`].
+    /// Largest encoded request that is handled, in bytes; 0 means limited only by the session. See
     #[must_use]
     pub const fn max_request(mut self, bytes: u32) -> Self {
         self.max_request = Some(unlimited_if_zero(bytes));
         self
     }
 
-    /// Largest encoded response that is sent, in bytes; 0 for whatever sessions take. See
-    /// [`Method::max_response`].
+    /// Largest encoded response that is sent, in bytes; 0 means limited only by the session. See
     #[must_use]
     pub const fn max_response(mut self, bytes: u32) -> Self {
         self.max_response = Some(unlimited_if_zero(bytes));
         self
     }
 
-    /// These options, and for what they do not say those of `others`.
+    /// These options, with unset ones taken from `others`.
     const fn or(self, others: Self) -> Self {
         Self {
             deadline: if self.deadline.is_some() { self.deadline } else { others.deadline },
@@ -209,7 +209,7 @@ impl MethodOptions {
         }
     }
 
-    /// The method with these options.
+    /// `declared` with these options applied.
     const fn of<Req, Resp, C, D>(
         &self,
         declared: Method<Req, Resp, C, D>,
@@ -231,7 +231,7 @@ impl MethodOptions {
     }
 }
 
-/// As in the `.proto` file.
+/// In the `.proto` file 0 means no limit, too.
 const fn unlimited_if_zero(bytes: u32) -> u32 {
     if bytes == 0 { u32::MAX } else { bytes }
 }
@@ -264,7 +264,7 @@ mod tests {
         Method::new("kv.v1.Kv/Get").idempotent().max_request(64).deadline(Duration::from_secs(1));
 
     #[test]
-    fn modes_change_by_name_and_all_at_once() {
+    fn modes_change_by_name_and_all_together() {
         assert_eq!((DECLARED.mode(0), DECLARED.mode(1)), (Mode::Dispatch, Mode::Worker));
         const CHANGED: ServiceOptions<3> = DECLARED.all(Mode::Worker).run("Get", Mode::Dispatch);
         assert_eq!(CHANGED, DECLARED);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_method_is_not_told_stays_as_it_is_declared() {
+    fn options_that_are_not_set_stay_as_declared() {
         let method = DECLARED.method(0, GET);
         assert_eq!((method.server_deadline(), method.request_limit()), (None, 64));
         const SHORT: MethodOptions =
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(method.server_deadline(), Some(Duration::from_millis(20)));
         assert_eq!((method.request_limit(), method.response_limit()), (u32::MAX, 128));
         assert!(!method.is_idempotent());
-        // What clients are told is not a server's to change.
+        // A server's options do not change the client's deadline.
         assert_eq!(method.default_deadline(), Some(Duration::from_secs(1)));
         let other = SERVED.method(2, GET);
         assert_eq!(other.server_deadline(), Some(Duration::from_millis(5)));
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "it has: Get, Put, Watch")]
-    fn a_method_that_does_not_exist_is_told_from_those_that_do() {
+    fn an_unknown_method_panics_with_the_list_of_methods() {
         let _ = DECLARED.run("Got", Mode::Worker);
     }
 
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a deadline of zero")]
-    fn a_deadline_is_some_time() {
+    fn a_deadline_of_zero_panics() {
         let _ = MethodOptions::new().deadline(Duration::ZERO);
     }
 }

@@ -1,4 +1,4 @@
-//! Answers on their way from a handler to the runtime.
+//! Answers that handlers pass to the runtime.
 
 use super::codec::encode_sized;
 use super::{Codec, MetadataRef};
@@ -7,34 +7,34 @@ use crate::protocol::RequestHandle;
 use crate::status::Status;
 use crate::wire::extension::{EXTENSION_HEAD, put_extension};
 
-/// A response as it travels.
+/// A response in wire format.
 #[derive(Debug)]
 pub struct Encoded {
-    /// The extension, if there is one, and the message.
+    /// The extension, if there is one, followed by the message.
     pub bytes: MsgBuf,
-    /// Whether they begin with an [extension](crate::wire::extension).
+    /// Whether the bytes begin with an [extension](crate::wire::extension).
     pub extended: bool,
 }
 
-/// What came of a handler.
+/// The outcome of a handler.
 #[derive(Debug)]
 pub enum HandlerOutcome {
     /// The response.
     Reply(Encoded),
-    /// The call failed.
+    /// The call failed with this status.
     Failed(Status),
-    /// The [`ReplySink`] gets the answer, now or later.
+    /// A responder answers through the [`ReplySink`], now or later.
     Deferred,
 }
 
-/// Where a runtime takes answers that come from outside of the handler's call.
+/// Receives the answers of deferred calls.
 pub trait ReplySink: Send + Sync {
     /// Answers `call`, from any thread. At most once per call.
     fn reply(&self, call: RequestHandle, result: Result<Encoded, Status>);
 }
 
 impl HandlerOutcome {
-    /// The outcome as interceptors are told of it.
+    /// The outcome as interceptors receive it.
     pub(super) fn as_result(&self) -> Result<(), &Status> {
         match self {
             Self::Reply(_) | Self::Deferred => Ok(()),
@@ -50,7 +50,7 @@ impl From<Result<Encoded, Status>> for HandlerOutcome {
     }
 }
 
-/// Encodes a response of at most `limit` bytes into what `buffer` gives for that many bytes.
+/// Encodes a response of at most `limit` bytes into the buffer that `buffer` allocates for it.
 #[inline(always)]
 pub(super) fn encode_reply<D: Codec<M>, M>(
     message: &M,
@@ -79,7 +79,7 @@ fn extend<D: Codec<M>, M>(message: &M, len: usize, metadata: MetadataRef<'_>, ms
     let mut rest = msgbuf.as_mut_slice();
     put_extension(0, metadata.as_bytes(), &mut rest);
     D::encode(message, &mut rest);
-    // As in `encode_sized`.
+    // As in `encode_sized`: unwritten bytes must not be sent.
     let written = all - rest.len();
     msgbuf.resize(written);
 }

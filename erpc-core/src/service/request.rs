@@ -10,7 +10,7 @@ use super::{CallContext, Codec, MetadataRef, Responder, Response};
 use crate::protocol::ClientStats;
 use crate::time::Instant;
 
-/// A request: a message, decoded or read in place, and what is known of the call.
+/// A request: a message, decoded or read in place, and the properties of its call.
 ///
 /// Handlers take it and return `Result<`[`Response`]`, `[`Status`](crate::status::Status)`>`:
 ///
@@ -26,11 +26,11 @@ use crate::time::Instant;
 /// ```
 pub struct Request<'a, M> {
     message: M,
-    /// `None` for a request that came from no network, see [`Request::new`].
+    /// `None` for a request that did not come from the network; see [`Request::new`].
     origin: Option<Origin<'a>>,
 }
 
-/// Where a request came from, and how its response is encoded.
+/// The call of a request, and the encoder of its response.
 #[derive(Clone, Copy)]
 struct Origin<'a> {
     context: &'a CallContext<'a>,
@@ -39,8 +39,8 @@ struct Origin<'a> {
 }
 
 impl<M> Request<'static, M> {
-    /// A request from nowhere, for calling handlers directly, as tests do. It has no peer, no deadline
-    /// and no metadata, and what a deferred answer says is lost.
+    /// A request without a call, for calling handlers directly, as tests do. It has no peer, no
+    /// deadline and no metadata, and a deferred answer to it is dropped.
     #[must_use]
     pub fn new(message: M) -> Self {
         Self { message, origin: None }
@@ -48,7 +48,7 @@ impl<M> Request<'static, M> {
 }
 
 impl<'a, M> Request<'a, M> {
-    /// A request whose response `D` encodes.
+    /// A request whose response is encoded by `D`.
     #[inline]
     pub(super) fn received<D: Codec<R>, R: 'static>(
         message: M,
@@ -57,75 +57,76 @@ impl<'a, M> Request<'a, M> {
         Self { message, origin: Some(Origin { context, encoder: Encoder::of::<D>() }) }
     }
 
-    /// The message.
+    /// The message, decoded or as a view.
     #[must_use]
     #[inline]
     pub fn message(&self) -> &M {
         &self.message
     }
 
-    /// The message, taken out.
+    /// Consumes the request and returns the message.
     #[must_use]
     #[inline]
     pub fn into_message(self) -> M {
         self.message
     }
 
-    /// What is known of the call; `None` for a request from nowhere. The functions below ask it.
+    /// The properties of the call; `None` for a request made by [`Request::new`].
     #[must_use]
     #[inline]
     pub fn context(&self) -> Option<&'a CallContext<'a>> {
         self.origin.map(|origin| origin.context)
     }
 
-    /// The address that the request came from, `None` on transports that have other addresses.
+    /// The address that the request came from; `None` on transports without IP addresses.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         self.context()?.peer()
     }
 
-    /// The method's full name.
+    /// The method's full name; `None` for a request made by [`Request::new`].
     #[must_use]
     pub fn method(&self) -> Option<&'static str> {
         self.context().map(CallContext::method)
     }
 
-    /// When the caller stops waiting, or the server [gives the call up](super::Method::served_within), on this
-    /// machine's clock; `None` for never.
+    /// When the caller stops waiting or the server's own [limit](super::Method::served_within) ends
+    /// the call, on this machine's clock; `None` means never.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.context()?.deadline()
     }
 
-    /// How long until [`Request::deadline`], zero if it has passed; `None` for ever. Reads the clock.
+    /// Time until [`Request::deadline`], zero if it has passed; `None` without a deadline. Reads
+    /// the clock.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         self.context()?.time_left()
     }
 
-    /// What the caller sent beside the request.
+    /// The metadata that the caller sent with the request.
     #[must_use]
     pub fn metadata(&self) -> MetadataRef<'a> {
         self.context().map_or_else(MetadataRef::default, CallContext::metadata)
     }
 
-    /// How the client's session is now; see [`CallContext::session_stats`].
+    /// Current state of the client's session; see [`CallContext::session_stats`].
     #[must_use]
     pub fn session_stats(&self) -> Option<ClientStats> {
         self.context()?.session_stats()
     }
 
-    /// Whether the caller has given the call up; see [`CallContext::is_cancelled`].
+    /// Whether the answer is no longer wanted; see [`CallContext::is_cancelled`].
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.context().is_some_and(CallContext::is_cancelled)
     }
 
-    /// Answers later: `start` gets the message and a [`Responder`], which may go to any thread, and
-    /// runs at once. What `defer` returns is what the handler returns.
+    /// Answers later. `start` runs immediately and gets the message and a [`Responder`], which may
+    /// be sent to any thread. The handler has to return the response that `defer` returns.
     ///
-    /// From here on the responder alone answers, failures too; whatever else the handler returns is
-    /// ignored.
+    /// From now on only the responder answers, including failures. Anything else that the handler
+    /// returns is ignored.
     ///
     /// ```
     /// use erpc_core::service::{Request, Response};

@@ -1,4 +1,4 @@
-//! What a handler answers later, from any thread.
+//! Deferred answers: sent later, from any thread.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,14 +17,14 @@ use crate::time::Instant;
 
 /// Answers one call, once, from any thread.
 ///
-/// Answering takes the responder, so there is no second answer. If it is dropped instead, the caller
-/// gets [`Code::Internal`](crate::status::Code::Internal): no call is left without an end. A call that is never
-/// answered because the responder is kept for ever is kept alive at both ends, too.
+/// Answering consumes the responder, so there is only one answer. If the responder is dropped
+/// instead, the caller gets [`Code::Internal`](crate::status::Code::Internal), so every call ends.
+/// If a responder is kept forever, its call stays in progress at the client and at the server.
 #[must_use = "a responder that is dropped fails the call"]
 pub struct Responder<M: 'static> {
-    /// `None` once answered, and from the start for a request that came from no network.
+    /// `None` once answered, and always for a request that did not come from the network.
     call: Option<Deferred>,
-    /// `None` if the method's responses are of another type.
+    /// `None` if the method's responses have another type.
     encoder: Option<&'static Encoder<M>>,
 }
 
@@ -34,35 +34,37 @@ impl<M> Responder<M> {
         Self { call, encoder }
     }
 
-    /// Answers with a message. Encoded on this thread into a buffer of its own.
+    /// Answers with a message. It is encoded on this thread into a buffer outside of the endpoint's
+    /// pool.
     ///
-    /// The answer is silently dropped if the client is gone.
+    /// The answer is dropped silently if the client is gone.
     pub fn send(self, message: &M) {
         self.send_with(message, MetadataRef::default());
     }
 
-    /// As [`Responder::send`], with something beside the message.
+    /// Like [`Responder::send`], with metadata.
     pub fn send_with(mut self, message: &M, metadata: MetadataRef<'_>) {
         let Some(call) = self.call.take() else { return };
         let result = match self.encoder {
             Some(Encoder(encode)) => encode(message, metadata, call.max_response),
-            None => Err(Status::internal("the handler deferred an answer of another type")),
+            None => Err(Status::internal("the handler deferred a response of another type")),
         };
         call.answer(result);
     }
 
-    /// Whether the answer is not wanted any more: the caller has given the call up or is gone, or its
-    /// [deadline](CallContext::deadline) has passed. From any thread, at any time; one load, and a look at the clock if there
-    /// is a deadline. Answer all the same, with whatever there is: that ends the call here, too.
+    /// Whether the answer is no longer wanted: the caller has cancelled the call or is gone, or the
+    /// [deadline](CallContext::deadline) has passed. Callable from any thread at any time. Costs
+    /// one load, and one clock read if there is a deadline. Answer anyway, with any result: this
+    /// also ends the call at the server.
     ///
-    /// It is a hint: the caller may give up right after, and its word takes as long as a packet. False for a request that
-    /// came from no network.
+    /// This is a hint: the caller may cancel right after the check, and a cancel takes as long as a
+    /// packet. False for a request that did not come from the network.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.call.as_ref().is_some_and(|call| call.end.has_come())
     }
 
-    /// Answers that the call failed.
+    /// Answers with a failure.
     pub fn fail(mut self, status: Status) {
         if let Some(call) = self.call.take() {
             call.answer(Err(status));
@@ -73,7 +75,9 @@ impl<M> Responder<M> {
 impl<M> Drop for Responder<M> {
     fn drop(&mut self) {
         if let Some(call) = self.call.take() {
-            call.answer(Err(Status::internal("the handler gave the call up without an answer")));
+            call.answer(Err(Status::internal(
+                "the handler dropped its responder without an answer",
+            )));
         }
     }
 }
@@ -86,8 +90,8 @@ impl<M> fmt::Debug for Responder<M> {
     }
 }
 
-/// How responses of type `M` are encoded into memory of their own; what a [`Responder`] has in place of
-/// the method's codec, so that handlers need not name it.
+/// Encodes responses of type `M` into a separate buffer. A [`Responder`] holds this function
+/// instead of the method's codec, so that handlers need not name the codec.
 pub(super) struct Encoder<M>(fn(&M, MetadataRef<'_>, u32) -> Result<Encoded, Status>);
 
 impl<M: 'static> Encoder<M> {
@@ -104,17 +108,17 @@ impl<M: 'static> Encoder<M> {
     }
 }
 
-/// A call that is answered from outside of its handler.
+/// A call that is answered outside of its handler.
 pub(super) struct Deferred {
     call: RequestHandle,
     sink: Arc<dyn ReplySink>,
     end: CallEnd,
     max_response: u32,
-    /// For interceptors, if there are any.
+    /// `None` if there are no interceptors.
     observed: Option<Box<Observed>>,
 }
 
-/// What interceptors may ask when they are told of the end.
+/// Properties of the call that interceptors may read at its end.
 struct Observed {
     method: Arc<MethodInfo>,
     peer: Option<SocketAddr>,
@@ -124,7 +128,7 @@ struct Observed {
 }
 
 impl Deferred {
-    /// Takes the answer to a call out of its handler's hands.
+    /// Defers the answer to a call.
     pub(super) fn of(context: &CallContext<'_>) -> Self {
         let (call, sink, end) = context.defer();
         let method = context.info();
@@ -146,13 +150,14 @@ impl Deferred {
             let outcome = result.as_ref().map(|_| ()).map_err(Status::clone);
             (observed, outcome)
         });
-        // The endpoint uses the flag again.
+        // The endpoint reuses the flag only if no other reference to it is left.
         drop(self.end);
         self.sink.reply(self.call, result);
         if let Some((observed, outcome)) = told {
             let context = CallContext::new(&observed.method, self.call, &*observed)
                 .with_extension(observed.deadline, observed.metadata.as_ref());
-            // The answer is out; dropped, a responder must not panic, as its thread may be panicking already.
+            // The answer is sent. A panic must not leave here: the drop of a responder may be part
+            // of an unwind.
             let leave = || Passage::inside(&context).leave(outcome.as_ref().copied());
             drop(catch_unwind(AssertUnwindSafe(leave)));
         }

@@ -1,32 +1,32 @@
-//! What a handler answers.
+//! The answer of a handler.
 
 use super::{Metadata, MetadataRef};
 
-/// A handler's answer: a message, or word that a [`Responder`](super::Responder) will answer.
+/// A handler's answer: a message, or the note that a [`Responder`](super::Responder) answers later.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub struct Response<M> {
-    /// `None` if a responder has the answer.
+    /// `None` if a responder answers.
     message: Option<M>,
-    /// Seldom there, so that it is one word that says so.
+    /// Boxed because metadata is rare: without it, this is one word.
     metadata: Option<Box<Metadata>>,
 }
 
 impl<M> Response<M> {
-    /// The answer `message`.
+    /// An answer with `message`.
     #[inline]
     pub fn new(message: M) -> Self {
         Self { message: Some(message), metadata: None }
     }
 
-    /// The same with something beside the message. Costs an allocation.
+    /// Adds metadata to the answer. Costs an allocation.
     pub fn with_metadata(mut self, metadata: Metadata) -> Self {
         self.metadata = Some(Box::new(metadata)).filter(|metadata| !metadata.is_empty());
         self
     }
 
-    /// Made by [`Request::defer`](super::Request::defer) only, so that no handler promises an answer
-    /// without holding a responder.
+    /// Used only by [`Request::defer`](super::Request::defer), so that a handler cannot return a
+    /// deferred response without a responder.
     pub(super) fn deferred() -> Self {
         Self { message: None, metadata: None }
     }
@@ -44,7 +44,7 @@ impl<M> Response<M> {
         self.message
     }
 
-    /// What goes beside the message.
+    /// The metadata of the answer.
     #[must_use]
     pub fn metadata(&self) -> MetadataRef<'_> {
         self.metadata.as_deref().map_or_else(MetadataRef::default, Metadata::as_ref)

@@ -1,7 +1,7 @@
-//! An asynchronous handler's glue: each call is a task of the endpoint.
+//! Adapter of an asynchronous handler: each call is a task of the endpoint.
 //!
-//! The table of methods is shared by the threads of a server, tasks belong to one of them. So an
-//! endpoint has a [`TaskMethod`] of its own for each asynchronous method, and a call shares nothing with
+//! The threads of a server share the table of methods, but a task belongs to one thread. So each
+//! endpoint has its own [`TaskMethod`] for each asynchronous method. A call shares nothing with
 //! other threads, not even a reference count.
 
 use std::future::poll_fn;
@@ -25,45 +25,46 @@ use crate::status::Status;
 use crate::sync::atomic::AtomicBool;
 use crate::time::Instant;
 
-/// A call that runs. Ends by giving its outcome to the [`TaskPort`], and does not unwind but when it is
-/// dropped.
+/// A running call. It ends by passing its outcome to the [`TaskPort`]. Polling it does not unwind;
+/// dropping it may.
 pub(crate) type CallTask = Pin<Box<dyn Future<Output = ()>>>;
 
 /// See [`TaskPort::sleep`].
 pub(crate) type Timer = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Makes a method's tasks for one endpoint.
+/// Creates a method's [`TaskMethod`] for one endpoint.
 pub(super) type TaskMaker =
     dyn Fn(&Arc<MethodInfo>, &Rc<dyn TaskPort>) -> Rc<dyn TaskMethod> + Send + Sync;
 
-/// What tasks want of the endpoint.
+/// The interface of the endpoint for tasks.
 pub(crate) trait TaskPort {
-    /// Whether a handler may still start on a request with that deadline; if not, what it is answered.
+    /// Whether a handler may still start on a request with this deadline; `Err` is the status for
+    /// the caller.
     fn in_time(&self, deadline: Instant) -> Result<(), Status>;
 
-    /// What time it is.
+    /// The current time.
     fn now(&self) -> Instant;
 
     /// An empty buffer for a response of at least `len` bytes.
     fn buffer(&self, len: usize) -> Result<MsgBuf, Status>;
 
-    /// Ends at that instant.
+    /// A future that completes at `until`.
     fn sleep(&self, until: Instant) -> Timer;
 
-    /// How the client's session is.
+    /// Current state of the client's session.
     fn session_stats(&self, call: &RequestHandle) -> Option<ClientStats>;
 
-    /// Where deferred answers go.
+    /// The receiver of deferred answers.
     fn sink(&self) -> Arc<dyn ReplySink>;
 
-    /// What is set when the client has given up a call whose answer is deferred.
+    /// The flag that is set when the client cancels a call whose answer is deferred.
     fn cancel_flag(&self, call: RequestHandle) -> Arc<AtomicBool>;
 
-    /// Takes what came of a call.
+    /// Takes the outcome of a call.
     fn finish(&self, call: RequestHandle, outcome: HandlerOutcome);
 }
 
-/// A request for an asynchronous method.
+/// The properties of a request for an asynchronous method.
 pub(crate) struct Arrival {
     pub(crate) call: RequestHandle,
     pub(crate) peer: Option<SocketAddr>,
@@ -73,14 +74,14 @@ pub(crate) struct Arrival {
 
 /// An asynchronous method at one endpoint.
 pub(crate) trait TaskMethod {
-    /// The task of a call. Costs one allocation, for the task.
+    /// Creates the task of a call. Costs one allocation, for the task.
     ///
     /// # Errors
-    /// The status that the caller is to get, if the request is not the method's.
+    /// The status for the caller, if the request is too large or cannot be decoded.
     fn start(self: Rc<Self>, arrival: Arrival, body: &[u8]) -> Result<CallTask, Status>;
 }
 
-/// Erases a handler's types.
+/// Wraps a typed asynchronous handler into a [`TaskMaker`].
 pub(super) fn tasks<S, Req, Resp, C, D>(
     service: Arc<S>,
     handler: impl AsyncFn(&S, Request<'_, Req>) -> Result<Response<Resp>, Status>
@@ -144,8 +145,8 @@ where
     Resp: 'static,
     D: Codec<Resp>,
 {
-    /// The call, which ends at its deadline. Callers cancel late calls themselves; those that have been
-    /// given their deadline here do not.
+    /// Runs the call at most until its deadline. Callers cancel calls when their own deadline
+    /// passes, but they do not know a deadline that the server has set.
     async fn timed(&self, arrival: &Arrival, message: Req) -> HandlerOutcome {
         let mut timer = self.port.sleep(arrival.deadline);
         let mut call = Box::pin(self.contained(arrival, message));
@@ -154,27 +155,28 @@ where
             Poll::Pending => timer.as_mut().poll(cx).map(|()| None),
         });
         ended.await.unwrap_or_else(|| {
-            // What a handler holds may panic when it is dropped; the panic hook has told.
+            // Dropping a handler's values may panic; the panic hook has reported it.
             drop(catch_unwind(AssertUnwindSafe(|| drop(call))));
             HandlerOutcome::Failed(late())
         })
     }
 
-    /// The call; a panic becomes its outcome.
+    /// Runs the call. A panic becomes its outcome.
     async fn contained(&self, arrival: &Arrival, message: Req) -> HandlerOutcome {
         let host = TaskHost { port: &*self.port, peer: arrival.peer };
         let context = CallContext::new(&self.method, arrival.call, &host)
             .with_extension(arrival.deadline, arrival.metadata.as_ref());
         let mut call = pin!(self.run(&context, message));
         poll_fn(|cx| {
-            // As with synchronous handlers, the state of a service after a panic is its own affair.
+            // As with synchronous handlers, the user has to keep the service consistent after a
+            // panic.
             let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx)));
             polled.unwrap_or_else(|_panic| Poll::Ready(panicked(&context)))
         })
         .await
     }
 
-    /// The call between its interceptors.
+    /// Runs the call inside its interceptors.
     async fn run(&self, context: &CallContext<'_>, message: Req) -> HandlerOutcome {
         let mut passage = match self.method.interceptors() {
             [] => None,
@@ -193,7 +195,7 @@ where
     }
 }
 
-/// Where a task runs.
+/// The host of a task's call.
 struct TaskHost<'a> {
     port: &'a dyn TaskPort,
     peer: Option<SocketAddr>,
@@ -213,7 +215,7 @@ impl CallHost for TaskHost<'_> {
     }
 
     fn is_cancelled(&self) -> bool {
-        // Its task would be gone.
+        // A cancel drops the task.
         false
     }
 

@@ -1,4 +1,4 @@
-//! Answers of handlers on their way to the protocol.
+//! Passes handlers' answers to the protocol.
 
 use crate::event_loop::Context;
 use crate::protocol::RequestHandle;
@@ -6,7 +6,7 @@ use crate::service::{Encoded, HandlerOutcome};
 use crate::status::Status;
 use crate::transport::Transport;
 
-/// Sends the outcome of a handler, unless a responder of its will.
+/// Sends the outcome of a handler. A deferred call is answered later by its responder.
 #[inline]
 pub(crate) fn answer<T: Transport>(
     cx: &mut Context<'_, T>,
@@ -20,7 +20,8 @@ pub(crate) fn answer<T: Transport>(
     }
 }
 
-/// A request of a stream or a response finds no memory within the endpoint's budget.
+/// The status when the endpoint's memory budget has no room for a stream's request or for a
+/// response.
 #[cold]
 pub(crate) fn no_memory() -> Status {
     Status::resource_exhausted("the server has no memory for the call")

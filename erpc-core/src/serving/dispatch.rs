@@ -1,4 +1,4 @@
-//! From requests to handlers.
+//! Dispatch of requests to their handlers.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -26,14 +26,14 @@ use crate::transport::udp::UdpRoute;
 use crate::wire::extension::Extension;
 
 impl<T: Transport> Requests<T> {
-    /// Serves `routes` from now on; false if the endpoint serves already.
+    /// Serves `routes` from now on. False if the endpoint already serves.
     pub(crate) fn serve(&self, routes: Arc<Routes>, workers: Option<WorkerQueue>) -> bool {
         let port = Rc::new(HandlerPort::new(self.downgrade(), Arc::clone(self.mailbox()) as _));
         self.methods.set(Methods::new(routes, workers, port)).is_ok()
     }
 
-    /// A request has come. The common case is written out: a handler that runs here, on a message of one
-    /// packet without an extension, and no deadline of the method's own.
+    /// Handles a request. The common case has a fast path here: a handler that runs in this turn, a
+    /// message of one packet without an extension, and a method without its own deadline.
     #[inline(always)]
     pub(crate) fn request(&self, cx: &mut Context<'_, T>, request: Request<'_, T::Route>) {
         if let Body::Packet(message) = request.body
@@ -73,7 +73,7 @@ impl<T: Transport> Requests<T> {
         let (task, stream) = (&methods.tasks[index], &methods.streams[index]);
         let is_here = task.is_none() && stream.is_none() && entry.mode() != Some(Mode::Worker);
         if !is_here {
-            // A later response finds the buffer in the pool.
+            // The response is sent later, from a buffer of the pool.
             cx.recycle_response_buffer(request.buffer.take());
         }
         let passed = match (task, stream) {
@@ -90,7 +90,7 @@ impl<T: Transport> Requests<T> {
         }
     }
 
-    /// Runs a handler here and now.
+    /// Runs a handler in this turn.
     fn dispatch(
         &self,
         cx: &mut Context<'_, T>,
@@ -113,7 +113,7 @@ impl<T: Transport> Requests<T> {
         Ok(())
     }
 
-    /// Starts a task; it is polled at the end of this turn.
+    /// Starts a task. It is polled at the end of this turn.
     fn to_task(
         &self,
         cx: &mut Context<'_, T>,
@@ -137,7 +137,7 @@ impl<T: Transport> Requests<T> {
         Ok(())
     }
 
-    /// Queues the request, as an owned buffer, for a worker.
+    /// Queues the request for a worker, in a buffer that the job owns.
     fn to_worker(
         &self,
         methods: &Methods,
@@ -174,13 +174,14 @@ impl<T: Transport> Requests<T> {
         })
     }
 
-    /// Takes the extension off a request, if it has one, and looks whether it comes in time.
+    /// Splits the extension off a request, if it has one, and checks the deadline.
     #[inline]
     fn opened<'m>(&self, request: &'m Request<'_, T::Route>) -> Result<OpenedRequest<'m>, Status> {
         let message = request.body.as_slice();
         match request.extended {
             true => self.opened_extended(request.deadline, message),
-            // It has come right now, so it is in time, whatever the method's own deadline.
+            // A request without an extension has only the method's own deadline, and it arrived
+            // just now.
             false => Ok(OpenedRequest {
                 deadline: request.deadline,
                 metadata: MetadataRef::default(),
@@ -208,17 +209,17 @@ impl<T: Transport> Requests<T> {
     }
 }
 
-/// A request that is to be handled.
+/// A request whose handler may start.
 struct OpenedRequest<'m> {
     deadline: Instant,
     metadata: MetadataRef<'m>,
     message: &'m [u8],
 }
 
-/// Where dispatch handlers run. Their responses go into the slot's own buffer.
+/// Host of dispatch handlers. Their responses are encoded into the slot's own buffer.
 struct SlotHost<'a, 'c, T: Transport> {
     cx: RefCell<&'a mut Context<'c, T>>,
-    /// Came with the request.
+    /// The slot's response buffer, which came with the request.
     buffer: Cell<Option<ResponseBuffer>>,
     peer: &'a T::Route,
     requests: &'a Requests<T>,
@@ -252,7 +253,7 @@ impl<T: Transport> CallHost for SlotHost<'_, '_, T> {
     }
 
     fn is_cancelled(&self) -> bool {
-        // Nothing is received while the handler runs.
+        // The endpoint receives nothing while the handler runs.
         false
     }
 
@@ -269,7 +270,7 @@ impl<T: Transport> CallHost for SlotHost<'_, '_, T> {
     }
 }
 
-/// The IP address behind a route, where there is one. Decided at compile time.
+/// The IP address of a route, if it has one. Decided at compile time.
 #[inline]
 fn address<R: 'static>(route: &R) -> Option<SocketAddr> {
     (route as &dyn Any).downcast_ref::<UdpRoute>().map(UdpRoute::socket_addr)

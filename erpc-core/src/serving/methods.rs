@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::worker::WorkerQueue;
 use crate::service::{Routes, StreamMethod, TaskMethod, TaskPort};
 
-/// What an endpoint serves.
+/// The methods that an endpoint serves.
 pub(crate) struct Methods {
     pub(super) routes: Arc<Routes>,
     pub(super) workers: Option<WorkerQueue>,
-    /// The asynchronous methods, by their place in the table.
+    /// The asynchronous methods, by index in `routes`.
     pub(super) tasks: Vec<Option<Rc<dyn TaskMethod>>>,
-    /// The streaming methods, likewise.
+    /// The streaming methods, by index in `routes`.
     pub(super) streams: Vec<Option<Rc<dyn StreamMethod>>>,
 }
 

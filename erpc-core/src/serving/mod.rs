@@ -1,4 +1,4 @@
-//! Requests that an endpoint has received: to their handlers, and answers back to the protocol.
+//! Serving: passes an endpoint's requests to their handlers, and the answers back to the protocol.
 
 #![forbid(unsafe_code)]
 

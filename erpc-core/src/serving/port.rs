@@ -1,4 +1,4 @@
-//! What the tasks of handlers see of their endpoint.
+//! The interface of an endpoint for the tasks of handlers.
 
 use std::future::ready;
 use std::rc::Weak;
@@ -15,7 +15,7 @@ use crate::sync::atomic::AtomicBool;
 use crate::time::Instant;
 use crate::transport::Transport;
 
-/// What tasks see of their endpoint.
+/// The interface of an endpoint for tasks.
 pub(crate) struct HandlerPort<T: Transport> {
     /// Weak, because the endpoint holds the tasks.
     requests: Weak<Requests<T>>,
@@ -28,7 +28,7 @@ impl<T: Transport> HandlerPort<T> {
     }
 }
 
-// Tasks run behind the raw endpoint's turn, so that it is there for them; and if it were not, failing is
+// Tasks run after the raw endpoint's turn, so it is not borrowed. If it were, an error would be
 // better than a panic within a task.
 impl<T: Transport> TaskPort for HandlerPort<T> {
     fn in_time(&self, deadline: Instant) -> Result<(), Status> {

@@ -1,4 +1,4 @@
-//! The requests of an endpoint.
+//! The requests that an endpoint serves.
 
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::collections::HashMap;
@@ -29,15 +29,15 @@ pub(crate) struct RequestParts<T: Transport> {
     pub(crate) flushes: Rc<FlushQueue<T>>,
 }
 
-/// What an endpoint serves, and the requests that are not answered yet.
+/// The methods that an endpoint serves, and the requests that are not answered yet.
 pub(crate) struct Requests<T: Transport> {
     me: Weak<Self>,
     parts: RequestParts<T>,
     pub(super) methods: OnceCell<Methods>,
     pub(super) running: RunningRequests,
-    /// The streams of each client session that has had one.
+    /// The streams of each client session that has had a stream.
     pub(super) streams: RefCell<HashMap<ClientId, Rc<ServerStreams<T>>>>,
-    /// The buffer that the mailbox's answers are exchanged for.
+    /// A spare buffer, swapped with the mailbox's buffer of answers.
     answers: Cell<Vec<Answer>>,
 }
 
@@ -53,7 +53,7 @@ impl<T: Transport> Requests<T> {
         })
     }
 
-    /// For what the endpoint holds itself, directly or by a task.
+    /// A weak reference, for objects that the endpoint holds directly or through a task.
     pub(super) fn downgrade(&self) -> Weak<Self> {
         Weak::clone(&self.me)
     }
@@ -63,7 +63,7 @@ impl<T: Transport> Requests<T> {
         &self.parts.scheduler
     }
 
-    /// The raw endpoint, unless its turn is running.
+    /// The raw endpoint. `None` while its turn is running.
     pub(super) fn rpc(&self) -> Option<RefMut<'_, Rpc<T>>> {
         self.parts.rpc.try_borrow_mut().ok()
     }
@@ -80,24 +80,24 @@ impl<T: Transport> Requests<T> {
         &self.parts.flushes
     }
 
-    /// Tasks will be polled in the turn that began then.
+    /// Sets the time of the turn in which tasks are polled.
     #[inline]
     pub(crate) fn begin_turn(&self, now: crate::time::Instant) {
         self.running.begin_turn(now);
     }
 
-    /// Whether tasks have answered since this was called last.
+    /// Whether tasks have answered since the last call.
     #[inline]
     pub(crate) fn take_answered(&self) -> bool {
         self.running.take_answered()
     }
 
-    /// Requests that came too late for their handlers.
+    /// Number of requests whose deadline passed before their handler could start.
     pub(crate) fn late(&self) -> u64 {
         self.running.late() + self.mailbox().late()
     }
 
-    /// Sends the answers that came from outside of handlers; returns how many.
+    /// Sends the answers that arrived through the mailbox. Returns their number.
     pub(crate) fn take_answers(&self, cx: &mut Context<'_, T>) -> usize {
         let Some(mut answers) = self.mailbox().take_answers(&self.answers) else { return 0 };
         let count = answers.len();
@@ -109,7 +109,7 @@ impl<T: Transport> Requests<T> {
         count
     }
 
-    /// Sets how many calls may run as tasks at once.
+    /// Sets how many calls may run as tasks at the same time.
     pub(crate) fn set_task_limit(&self, tasks: usize) {
         self.running.set_task_limit(tasks);
     }
@@ -120,20 +120,20 @@ impl<T: Transport> Requests<T> {
         self.running.task(call, task);
     }
 
-    /// The caller has cancelled a call: its task is dropped, a worker sees its flag.
+    /// Handles a cancel by the caller: drops the call's task, or sets the flag for its worker.
     pub(crate) fn cancelled(&self, cx: &mut Context<'_, T>, call: RequestHandle) {
         if let Some(task) = self.running.cancel(call) {
-            // What a handler holds may panic when it is dropped; the panic hook has reported it.
+            // Dropping a handler's values may panic; the panic hook has reported it.
             let abort = || self.scheduler().executor().abort(task);
             drop(catch_unwind(AssertUnwindSafe(abort)));
             if cx.client_stats(call.client()).is_some() {
-                cx.respond_status(call, &Status::cancelled("the caller has given the call up"));
+                cx.respond_status(call, &Status::cancelled("the caller has cancelled the call"));
             }
         }
         self.stream_cancelled(cx, call);
     }
 
-    /// The endpoint has ended: drops the streams of clients.
+    /// Drops the streams of clients, as the endpoint has ended.
     pub(crate) fn end_streams(&self) {
         drop(self.streams.take());
     }

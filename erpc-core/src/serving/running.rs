@@ -1,4 +1,4 @@
-//! Requests that are not answered where they arrive: tasks of asynchronous handlers, and jobs of workers.
+//! Requests that are answered later than they arrive: by tasks, workers or responders.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,30 +11,30 @@ use crate::status::Status;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::time::Instant;
 
-/// Cancel flags that are kept for the next jobs and responders.
+/// Most cancel flags that are kept for reuse.
 const SPARE_FLAGS: usize = 64;
-/// Calls that may run as tasks unless the owner says otherwise.
+/// Default limit of the calls that run as tasks.
 const DEFAULT_TASK_LIMIT: usize = 65_536;
 
-/// The calls of an endpoint that run elsewhere than in its turn, by request.
+/// The calls of an endpoint that run outside of its turn, by request.
 pub(crate) struct RunningRequests {
     calls: RefCell<HashMap<RequestHandle, Running, BuildHasherDefault<HandleHasher>>>,
-    /// Calls that run as tasks, and how many may.
+    /// Number of calls that run as tasks, and its limit.
     tasks: Cell<usize>,
     task_limit: Cell<usize>,
     spare: RefCell<Vec<Arc<AtomicBool>>>,
     late: Cell<u64>,
-    /// When the turn began in which tasks run; spares every answer a look at the clock.
+    /// Time of the turn in which tasks run. Answers use it instead of reading the clock.
     turn: Cell<Instant>,
-    /// Whether a task has answered since [`RunningRequests::take_answered`].
+    /// Whether a task has answered since the last [`RunningRequests::take_answered`].
     answered: Cell<bool>,
 }
 
-/// What works on a call.
+/// The task or the deferred answer of a call.
 #[derive(Default)]
 struct Running {
     task: Option<TaskId>,
-    /// What a worker or a responder looks at.
+    /// The flag that a worker or a responder reads.
     cancelled: Option<Arc<AtomicBool>>,
 }
 
@@ -53,7 +53,8 @@ impl Default for RunningRequests {
 }
 
 impl RunningRequests {
-    /// Notes that a worker or a responder will answer the call; returns the flag that tells when the answer is not wanted any more.
+    /// Records that a worker or a responder will answer the call. Returns the flag that is set when
+    /// the answer is no longer wanted.
     pub(crate) fn deferred(&self, call: RequestHandle) -> Arc<AtomicBool> {
         let mut calls = self.calls.borrow_mut();
         let flag = calls.entry(call).or_default().cancelled.get_or_insert_with(|| {
@@ -63,39 +64,40 @@ impl RunningRequests {
         Arc::clone(flag)
     }
 
-    /// Sets how many calls may run as tasks.
+    /// Sets how many calls may run as tasks at the same time.
     pub(crate) fn set_task_limit(&self, tasks: usize) {
         self.task_limit.set(tasks);
     }
 
-    /// Whether one more call may run as a task.
+    /// Checks that one more call may run as a task.
     ///
     /// # Errors
-    /// The status for the caller.
+    /// The status for the caller, if the limit is reached.
     pub(crate) fn admits_task(&self) -> Result<(), Status> {
         if self.tasks.get() < self.task_limit.get() {
             return Ok(());
         }
-        Err(Status::resource_exhausted("the server runs as many calls at once as its limit allows"))
+        Err(Status::resource_exhausted("the server already runs as many calls as its limit allows"))
     }
 
-    /// Notes that `task` works on the call.
+    /// Records that `task` works on the call.
     pub(crate) fn task(&self, call: RequestHandle, task: TaskId) {
         let before =
             self.calls.borrow_mut().insert(call, Running { task: Some(task), cancelled: None });
-        debug_assert!(before.is_none(), "a request is handed out once");
+        debug_assert!(before.is_none(), "a request is dispatched once");
         self.tasks.set(self.tasks.get() + 1);
     }
 
-    /// Takes the call out.
+    /// Removes the call.
     fn remove(&self, call: RequestHandle) -> Option<Running> {
         let running = self.calls.borrow_mut().remove(&call)?;
         self.tasks.set(self.tasks.get() - usize::from(running.task.is_some()));
         Some(running)
     }
 
-    /// The call's task has ended, and a responder answers if it `is_deferred`; whether the call was still running: not if it
-    /// was cancelled, and so answered, from within the task's own poll.
+    /// Records that the call's task has ended. If `is_deferred`, a responder answers the call
+    /// later. False if the call was no longer running: a cancel from within the task's own poll has
+    /// answered it.
     pub(super) fn task_ended(&self, call: RequestHandle, is_deferred: bool) -> bool {
         let Some(Running { cancelled, .. }) = self.remove(call) else { return false };
         if is_deferred {
@@ -105,10 +107,12 @@ impl RunningRequests {
         true
     }
 
-    /// The call is cancelled: sets the flag of its worker or responder, and returns its task, which the caller ends.
+    /// Cancels a call: sets the flag of its worker or responder. Removes and returns its task,
+    /// which the caller has to abort.
     pub(crate) fn cancel(&self, call: RequestHandle) -> Option<TaskId> {
         if let Some(flag) = &self.calls.borrow().get(&call)?.cancelled {
-            // A handler that reads the flag answers all the same. It is only a hint, so the order does not matter.
+            // The flag is only a hint: a handler that reads it answers anyway. So relaxed ordering
+            // suffices.
             flag.store(true, Ordering::Relaxed);
         }
         let task = self.calls.borrow().get(&call)?.task?;
@@ -116,18 +120,18 @@ impl RunningRequests {
         Some(task)
     }
 
-    /// When the turn began in which tasks run.
+    /// Time of the turn in which tasks run.
     pub(crate) fn turn(&self) -> Instant {
         self.turn.get()
     }
 
-    /// The call is answered.
+    /// Records that the call is answered, and keeps its flag for reuse.
     pub(crate) fn ended(&self, call: RequestHandle) {
         let Some(mut flag) = self.remove(call).and_then(|running| running.cancelled) else {
             return;
         };
         let mut spare = self.spare.borrow_mut();
-        // A handler that answered through a responder may still look at its flag.
+        // A handler that answered through a responder may still hold its flag.
         if spare.len() < SPARE_FLAGS
             && let Some(unused) = Arc::get_mut(&mut flag)
         {
@@ -136,7 +140,7 @@ impl RunningRequests {
         }
     }
 
-    /// Whether a handler may start on a request with that deadline; counts it if not.
+    /// Whether a handler may start on a request with this deadline. Counts the request if not.
     pub(crate) fn in_time(
         &self,
         deadline: Instant,
@@ -147,12 +151,13 @@ impl RunningRequests {
         in_time
     }
 
-    /// Requests that came after their deadline, without the requests of workers.
+    /// Number of requests whose deadline passed before their handler could start, without those of
+    /// workers.
     pub(crate) fn late(&self) -> u64 {
         self.late.get()
     }
 
-    /// Tasks will be polled in the turn that began then.
+    /// Sets the time of the turn in which tasks are polled.
     #[inline]
     pub(crate) fn begin_turn(&self, now: Instant) {
         self.turn.set(now);
@@ -165,8 +170,8 @@ impl RunningRequests {
     }
 }
 
-/// Whether the deadline is still to come. Asks for the time, if there is a deadline: handlers that ran
-/// since the turn began took theirs.
+/// Whether the deadline has not passed. Reads the clock if there is a deadline: handlers may have
+/// run since the turn began.
 pub(crate) fn in_time(deadline: Instant, now: impl FnOnce() -> Instant) -> Result<(), Status> {
     if deadline != Instant::NEVER && now() >= deadline {
         return Err(Status::deadline_exceeded(
@@ -176,8 +181,8 @@ pub(crate) fn in_time(deadline: Instant, now: impl FnOnce() -> Instant) -> Resul
     Ok(())
 }
 
-/// Mixes the three numbers of a [`RequestHandle`]. Two of them are this endpoint's own, and a client
-/// picks none of the third: no peer can make handles that collide.
+/// Mixes the three numbers of a [`RequestHandle`]. Two of them are chosen by this endpoint, and a
+/// client cannot choose the third. So no peer can force collisions.
 #[derive(Default)]
 struct HandleHasher(u64);
 
@@ -191,7 +196,8 @@ impl Hasher for HandleHasher {
     }
 
     fn write_u32(&mut self, number: u32) {
-        // The map looks at the lowest bits and the highest ones; a rotation brings the best there.
+        // The map uses the lowest and the highest bits. The rotation moves the best mixed bits
+        // there.
         self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(26);
     }
 }

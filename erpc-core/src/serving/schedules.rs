@@ -1,5 +1,5 @@
-//! Workers and the end of their pool. Channels are no part of this: the queue is a lock of ours, so
-//! that loom sees all of it.
+//! Loom models of workers and of the end of their pool. The queue is built on this crate's lock,
+//! not on a channel, so loom sees every access.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn mailbox() -> Arc<Mailbox> {
     Arc::new(Mailbox::new::<MemTransport>(bell))
 }
 
-/// Queues a job; 1 if the queue took it.
+/// Queues a job.
 fn push(
     queue: &WorkerQueue,
     mailbox: &Arc<Mailbox>,
@@ -45,20 +45,20 @@ fn replies(mailbox: &Mailbox) -> usize {
     mailbox.take_answers(&Cell::default()).map_or(0, |replies| replies.len())
 }
 
-/// A method that does something and fails.
+/// A worker method that runs `handler` and fails.
 fn method(handler: impl Fn() + Send + Sync + 'static) -> Arc<RouteEntry> {
     const METHOD: Method<u32, u32> = Method::new("test.Schedules/Method");
     let mut routes = Routes::new();
     let handler = move |_: &(), _: Request<'_, u32>| {
         handler();
-        Err::<Response<u32>, _>(Status::internal("as arranged"))
+        Err::<Response<u32>, _>(Status::internal("the test's status"))
     };
     routes.unary(METHOD, Mode::Worker, &Arc::new(()), handler).expect("the only method");
-    Arc::clone(routes.get(METHOD.id()).expect("it is there"))
+    Arc::clone(routes.get(METHOD.id()).expect("the method is registered"))
 }
 
 #[test]
-fn every_job_that_is_taken_is_answered_however_the_pool_ends() {
+fn every_accepted_job_is_answered_however_the_pool_ends() {
     loom::model(|| {
         let mailbox = mailbox();
         let pool = WorkerPool::new(1, 1).expect("a thread");
@@ -111,7 +111,8 @@ fn a_handler_ends_its_own_pool() {
             taken += usize::from(push(&queue, &mailbox, &ending).is_ok());
         }
         drop(ending);
-        // No handle of the worker's thread is left; it has ended when all that it holds is gone.
+        // No handle of the worker's thread is left. The thread has ended when its reference is
+        // dropped.
         while Arc::strong_count(&mailbox) > 1 {
             thread::yield_now();
         }

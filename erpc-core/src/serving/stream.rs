@@ -1,4 +1,4 @@
-//! The streams that a client has on one session.
+//! The streams of a client on one session.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -27,29 +27,29 @@ use crate::time::Instant;
 use crate::transport::Transport;
 use crate::wire::extension::Extension;
 
-/// The streams of one session, of which one lives at a time.
+/// The streams of one session. At most one is alive at a time.
 pub(crate) struct ServerStreams<T: Transport> {
     me: Weak<Self>,
     client: ClientId,
     /// Weak, because the endpoint holds the handlers' tasks, which hold this.
     requests: Weak<Requests<T>>,
     state: RefCell<SessionStreams>,
-    /// In the list of those to be flushed.
+    /// Whether this is in the list of streams to flush.
     dirty: Cell<bool>,
 }
 
 struct SessionStreams {
     machine: StreamServer<RequestHandle>,
-    /// The handler of the stream that lives.
+    /// The handler of the live stream.
     task: Option<TaskId>,
     waiting: StreamWaiters,
 }
 
 impl<T: Transport> Requests<T> {
-    /// A call of a stream has come.
+    /// Handles a call of a stream.
     ///
     /// # Errors
-    /// The status that it is to be answered with, if it is no such thing.
+    /// The status to answer the call with, if it cannot be served.
     pub(super) fn stream_request(
         &self,
         cx: &mut Context<'_, T>,
@@ -75,7 +75,8 @@ impl<T: Transport> Requests<T> {
         let limit = cx.client_stats(call.client()).map_or(0, |stats| stats.max_response);
         let streams = self.streams_of(call.client(), limit as usize);
         let unread = streams.state.borrow().machine.unread();
-        // One batch may always be there, or a stream of large messages could not go on.
+        // One batch is always accepted; otherwise a stream of large messages could not make
+        // progress.
         if unread > 0 && !cx.may_keep(call.client(), unread + bytes.len()) {
             return Err(too_much());
         }
@@ -106,10 +107,10 @@ impl<T: Transport> Requests<T> {
         Ok(())
     }
 
-    /// The client has cancelled a call, which may be a stream's.
+    /// Handles the cancel of a call, which may belong to a stream.
     pub(super) fn stream_cancelled(&self, cx: &mut Context<'_, T>, call: RequestHandle) {
         let streams = self.streams.borrow().get(&call.client()).cloned();
-        // Of a session that is gone, all streams end, in a moment.
+        // If the session is gone, `client_gone` ends its streams shortly.
         let Some(streams) = streams.filter(|_| cx.client_stats(call.client()).is_some()) else {
             return;
         };
@@ -118,7 +119,7 @@ impl<T: Transport> Requests<T> {
         streams.flush_to(cx, self);
     }
 
-    /// A client's session is gone, and its streams with it.
+    /// Ends the streams of a client's session that is gone.
     pub(crate) fn client_gone(&self, client: ClientId) {
         let streams = self.streams.borrow_mut().remove(&client);
         if let Some(streams) = streams {
@@ -126,7 +127,8 @@ impl<T: Transport> Requests<T> {
         }
     }
 
-    /// The streams of that client, which takes messages of up to `limit` bytes, from the first on.
+    /// The streams of a client, created on first use. The client accepts messages of up to `limit`
+    /// bytes.
     fn streams_of(&self, client: ClientId, limit: usize) -> Rc<ServerStreams<T>> {
         let mut clients = self.streams.borrow_mut();
         let streams = clients.entry(client).or_insert_with(|| {
@@ -146,22 +148,22 @@ impl<T: Transport> Requests<T> {
     }
 }
 
-/// Runs a handler until its stream's deadline.
+/// Runs a handler, at most until its stream's deadline.
 async fn in_time(sleep: Sleep, mut task: CallTask, end: Rc<dyn ServerStream>) {
     if sleep.limit(&mut task).await.is_err() {
-        // What a handler holds may panic when it is dropped; the panic hook has reported it.
+        // Dropping a handler's values may panic; the panic hook has reported it.
         drop(catch_unwind(AssertUnwindSafe(|| drop(task))));
         end.finish(Err(late()));
     }
 }
 
-/// A call of a stream, its metadata, and where its frame begins.
+/// Parses a stream call: the request, its metadata, and the offset of its frame in bytes.
 fn parse(bytes: &[u8]) -> Result<(StreamRequest, MetadataRef<'_>, usize), Status> {
     let (extension, frame) = Extension::split(bytes).map_err(|error| {
         Status::invalid_argument(format!("the request's extension is malformed: {error:?}"))
     })?;
     let request = StreamRequest::parse(extension.op(), frame).map_err(|error| {
-        Status::invalid_argument(format!("the request is no call of a stream: {error}"))
+        Status::invalid_argument(format!("the request is not a stream call: {error}"))
     })?;
     Ok((request, MetadataRef::new(extension.as_bytes()), bytes.len() - frame.len()))
 }
@@ -169,12 +171,13 @@ fn parse(bytes: &[u8]) -> Result<(StreamRequest, MetadataRef<'_>, usize), Status
 #[cold]
 fn too_much() -> Status {
     Status::resource_exhausted(
-        "the handler has not read what was sent, and the session has no memory for more",
+        "the handler has not read earlier messages, and the session has no memory for more",
     )
 }
 
 impl<T: Transport> ServerStreams<T> {
-    /// Does to the handlers what a call of the client's means for them; a new one is started by the caller.
+    /// Applies the effect of a client's call: stops the handler if needed. The caller starts a new
+    /// one.
     fn affect(&self, requests: &Requests<T>, effect: Effect) {
         if effect.stop {
             self.end_task(requests);
@@ -184,12 +187,12 @@ impl<T: Transport> ServerStreams<T> {
     fn end_task(&self, requests: &Requests<T>) {
         let task = self.state.borrow_mut().task.take();
         if let Some(task) = task {
-            // What a handler holds may panic when it is dropped; the panic hook has reported it.
+            // Dropping a handler's values may panic; the panic hook has reported it.
             drop(catch_unwind(AssertUnwindSafe(|| requests.scheduler().executor().abort(task))));
         }
     }
 
-    /// Sends what is to be answered, and wakes the handler if it can go on.
+    /// Sends the pending answers, and wakes the handler if it can continue.
     fn flush_to(&self, cx: &mut Context<'_, T>, requests: &Requests<T>) {
         self.dirty.set(false);
         loop {
@@ -215,7 +218,7 @@ impl<T: Transport> ServerStreams<T> {
         woken.wake(requests.scheduler().executor());
     }
 
-    /// Something may have to be answered: at the end of the turn.
+    /// Queues the streams to be flushed at the end of the turn.
     fn mark(&self) {
         if !self.dirty.replace(true)
             && let (Some(requests), Some(streams)) = (self.requests.upgrade(), self.me.upgrade())
@@ -237,7 +240,7 @@ impl<T: Transport> Flush<T> for ServerStreams<T> {
     fn shut_down(&self) {}
 }
 
-/// One stream of a session, as its handler has it.
+/// The handler's end of one stream of a session.
 struct StreamEnd<T: Transport> {
     streams: Rc<ServerStreams<T>>,
     number: u32,
@@ -258,7 +261,7 @@ impl<T: Transport> Source for StreamEnd<T> {
             }
         };
         drop(state);
-        // A waker may run anything when it is dropped, the stream's other half included.
+        // Dropping a waker may run arbitrary code, which may use this stream.
         drop(earlier);
         if next.is_ready() {
             self.streams.mark();
@@ -279,7 +282,7 @@ impl<T: Transport> Source for StreamEnd<T> {
 
     fn malformed(&self, error: &DecodeError) -> CallError {
         self.drop_reader();
-        CallError::Status(Status::invalid_argument(format!("a message does not decode: {error}")))
+        CallError::Status(Status::invalid_argument(format!("a message cannot be decoded: {error}")))
     }
 }
 
@@ -317,7 +320,7 @@ impl<T: Transport> Sink for StreamEnd<T> {
     }
 
     fn drop_writer(&self) {
-        // The stream ends with its handler, and by its status.
+        // The stream ends when its handler returns, with the handler's status.
     }
 }
 
@@ -329,7 +332,7 @@ impl<T: Transport> ServerStream for StreamEnd<T> {
 
     fn finish(&self, end: StreamResult) {
         let mut state = self.streams.state.borrow_mut();
-        // If the client has begun another stream, the task is that one's.
+        // If the client has opened another stream, `task` belongs to that stream.
         if state.machine.is_sending(self.number) {
             state.machine.finish(self.number, end);
             state.task = None;

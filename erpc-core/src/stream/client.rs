@@ -14,71 +14,75 @@ use crate::wire::extension::Extension;
 /// The client's end of one stream.
 ///
 /// ```text
-///   put, end_items         this side's items              poll_call   what to call now, until None
-///   next_batch, batch_read the server's                   replied     how such a call ended
-///   close, drop_reader     no more is wanted              is_over     the session is free again
+///   put, end_items         sends this side's items    poll_call   next call to send, until None
+///   next_batch, batch_read reads the server's items   replied     reports the end of such a call
+///   fail, drop_reader      ends the stream            is_over     the session is free again
 /// ```
 ///
-/// After anything was done to it, [`StreamClient::poll_call`] is to be asked, at the latest at the end of the
-/// turn. What comes of it must be called, and [`StreamClient::replied`] told of the outcome, once each.
+/// After any other method, the caller must call [`StreamClient::poll_call`], at the latest at the
+/// end of the turn. The caller must send each call that it returns, and report each outcome once to
+/// [`StreamClient::replied`].
 #[derive(Debug)]
 pub struct StreamClient {
     /// The stream's number on its session.
     number: u32,
     inbox: Inbox<()>,
     outbox: Outbox,
-    /// The reader has a batch with unread items.
+    /// True while the reader has a batch with unread items.
     reading: bool,
-    /// Calls on their way: OPEN and pulls, pushes.
+    /// Calls in flight: OPEN and pulls in `pulls`, pushes in `pushes`.
     pulls: usize,
     pushes: usize,
-    /// Batches that may be asked for or unread now.
+    /// Current limit for batches that are pulled or unread, 1 to [`MAX_PULLS`].
     depth: usize,
     opened: bool,
-    /// The server has said that another pull would bring nothing.
+    /// The server has answered that further pulls return nothing.
     dry: bool,
     reader_gone: bool,
-    /// The entries of the extension of the server's first batch.
+    /// Entries of the extension of the server's first batch.
     entries: Vec<u8>,
     close: Close,
     outcome: StreamOutcome,
 }
 
-/// How far the stream is in being told to the server as closed.
+/// Progress of telling the server that the stream is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Close {
     Not,
     Wanted,
     Sent,
     Done,
-    /// The call failed, or there was no memory for it: what the server has of it is not known.
+    /// CLOSE failed, or there was no memory for it. The state of the stream at the server is
+    /// unknown.
     Lost,
 }
 
 #[derive(Debug)]
 enum StreamOutcome {
     Running,
-    /// With the last batch of the server's.
+    /// The server's last batch ended it.
     Ended(StreamResult),
-    /// From outside of the stream. What had come in order is still read.
+    /// The stream failed on this side, or a call of it failed. The reader still gets the batches
+    /// that arrived in order.
     Failed(CallError),
-    /// And the reader was told.
+    /// The reader has received the outcome.
     Told,
 }
 
-/// What a reader of the server's items gets.
+/// Result of reading the server's items.
 #[derive(Debug)]
 pub enum ClientNext {
     /// Items, at least one.
     Batch(Batch),
-    /// Nothing yet.
+    /// No items yet.
     Wait,
-    /// There are no more; `Ok` also after an error was told.
+    /// No more items. An error is returned once; later calls return `Ok`.
     End(Result<(), CallError>),
 }
 
 impl StreamClient {
-    /// A stream that begins with the next [`StreamClient::poll_call`]; `entries` are those of OPEN's extension.
+    /// A stream that begins with the next [`StreamClient::poll_call`]. `entries` are the extension
+    /// entries of OPEN.
     #[must_use]
     pub fn new(number: u32, entries: Vec<u8>) -> Self {
         Self {
@@ -98,13 +102,13 @@ impl StreamClient {
         }
     }
 
-    /// Gives the stream the number that it has on its session.
+    /// Sets the number of the stream on its session. Must precede OPEN.
     pub fn bind(&mut self, number: u32) {
-        debug_assert!(!self.opened, "OPEN has gone out under another number");
+        debug_assert!(!self.opened, "OPEN was sent with another number");
         self.number = number;
     }
 
-    /// Whether the stream has called, so that its handler may have run.
+    /// Whether OPEN was sent, so that the handler may have run.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.opened
@@ -113,8 +117,8 @@ impl StreamClient {
     /// Whether this side may send items.
     ///
     /// # Errors
-    /// Why not: how the stream ended, or [`RejectReason::StreamEnded`] if it ended well, was closed, or the
-    /// server takes no more.
+    /// The stream's error, or [`RejectReason::StreamEnded`] if the stream ended well or was closed,
+    /// or if one side has ended this side's items.
     pub fn sending(&self) -> Result<(), CallError> {
         let ended = CallError::Rejected(RejectReason::StreamEnded);
         match &self.outcome {
@@ -128,27 +132,28 @@ impl StreamClient {
         }
     }
 
-    /// The server takes requests of so many bytes. Until it is told, [`StreamClient::has_room`] lets only small
-    /// items in, and few of them into one call.
+    /// The server accepts requests of up to `bytes`. Until this is known,
+    /// [`StreamClient::has_room`] admits only small items and few of them per call.
     pub fn set_limit(&mut self, bytes: usize) {
         self.outbox.set_limit(bytes);
     }
 
-    /// The largest item that the server takes, if one of `len` bytes is larger: it can never be sent.
+    /// If an item of `len` bytes is too large for the server: the size of the largest item that the
+    /// server accepts. Such an item can never be sent.
     #[must_use]
     pub fn too_large(&self, len: usize) -> Option<usize> {
         self.outbox.too_large(len)
     }
 
-    /// Whether an item of `len` bytes may be put in now.
+    /// Whether an item of `len` bytes may be added now.
     #[must_use]
     pub fn has_room(&self, len: usize) -> bool {
         let lanes = usize::from(!self.opened) + MAX_PUSHES - self.pushes;
         self.outbox.has_room(len, lanes)
     }
 
-    /// Puts in an item of `len` bytes, which `encode` writes. To be asked before: [`StreamClient::sending`] and
-    /// [`StreamClient::has_room`].
+    /// Adds an item of `len` bytes, which `encode` writes. Before, the caller must check
+    /// [`StreamClient::sending`] and [`StreamClient::has_room`].
     ///
     /// # Errors
     /// [`NoMemory`]; the item is not sent.
@@ -161,12 +166,12 @@ impl StreamClient {
         self.outbox.put(len, encode, pool)
     }
 
-    /// No items of this side come any more.
+    /// Ends this side's items.
     pub fn end_items(&mut self) {
         self.outbox.end(0);
     }
 
-    /// Ends the stream at any point: its reader is gone.
+    /// Ends the stream at any time: its reader is gone, and unread batches are dropped.
     pub fn drop_reader(&mut self) {
         self.reader_gone = true;
         self.reading = false;
@@ -176,7 +181,8 @@ impl StreamClient {
         }
     }
 
-    /// Ends the stream for a reason of this side's.
+    /// Ends the stream with an error of this side. No effect if the stream has failed, or ended and
+    /// all batches have arrived.
     pub fn fail(&mut self, error: CallError) {
         let complete = self.inbox.is_complete();
         match self.outcome {
@@ -189,7 +195,7 @@ impl StreamClient {
         self.stop();
     }
 
-    /// Sends nothing any more but that.
+    /// Drops all unsent items. Only CLOSE is still sent, if OPEN was.
     fn stop(&mut self) {
         self.outbox.abandon();
         if self.close == Close::Not {
@@ -219,19 +225,19 @@ impl StreamClient {
         })
     }
 
-    /// What came beside the server's first item, as entries of an extension.
+    /// The metadata of the server's first item, as entries of an extension.
     #[must_use]
     pub fn entries(&self) -> &[u8] {
         &self.entries
     }
 
-    /// The reader has taken the last item out of its batch. From here on the next may be asked for, also
-    /// if the reader does not come back for a while.
+    /// The reader has taken the last item from its batch. From now on the next batch may be pulled,
+    /// even if the reader does not return for a while.
     pub fn batch_read(&mut self) {
         self.reading = false;
     }
 
-    /// Whether [`StreamClient::next_batch`] would not say to wait.
+    /// Whether [`StreamClient::next_batch`] would return something other than `Wait`.
     #[must_use]
     pub fn is_readable(&self) -> bool {
         self.inbox.is_readable()
@@ -242,14 +248,16 @@ impl StreamClient {
             }
     }
 
-    /// What is to be called next, an extended request, if anything.
+    /// The next call to send, an extended request; `None` if there is none.
     ///
     /// # Errors
-    /// [`NoMemory`]: the stream cannot go on; [`StreamClient::fail`], give its calls up, and ask once more, for what
-    /// tells the server. If there is no memory for that either, the stream [is spoilt](StreamClient::is_spoilt).
+    /// [`NoMemory`]: the stream cannot continue. The caller must call [`StreamClient::fail`],
+    /// cancel the stream's calls, and poll once more for the CLOSE that tells the server. If there
+    /// is no memory for CLOSE either, the stream [is spoilt](StreamClient::is_spoilt).
     pub fn poll_call(&mut self, pool: &mut Pool) -> Result<Option<(StreamOp, MsgBuf)>, NoMemory> {
         if self.close == Close::Wanted {
-            // Without memory the server is not told, and the session not used again.
+            // If there is no memory, the server does not learn of the end, and the session is not
+            // used again.
             self.close = Close::Lost;
             let message = self.bare(StreamOp::Close, pool)?;
             self.close = Close::Sent;
@@ -273,7 +281,7 @@ impl StreamClient {
         Ok(Some((StreamOp::Pull, message)))
     }
 
-    /// The call that brings the items that are there.
+    /// The call that carries the items gathered so far.
     fn items(&mut self, pool: &mut Pool) -> Result<Option<(StreamOp, MsgBuf)>, NoMemory> {
         let (seq, gather, last) = match self.outbox.take() {
             Some(taken) => (taken.seq, taken.gather, taken.last),
@@ -297,7 +305,8 @@ impl StreamClient {
         Ok(Gather::new(&[], 0, pool)?.finish(ask.op(false), self.number, 0))
     }
 
-    /// A call has ended: with an extended reply, with one that is not (`Ok(None)`), or with an error.
+    /// Reports the end of a call: an extended reply, a reply without an extension (`Ok(None)`), or
+    /// an error.
     pub fn replied(&mut self, ask: StreamOp, result: Result<Option<MsgBuf>, CallError>) {
         match ask {
             StreamOp::Open | StreamOp::Pull => self.pulls -= 1,
@@ -306,10 +315,10 @@ impl StreamClient {
             StreamOp::Close => self.close = Close::Done,
         }
         match result {
-            // Its end is all that counts.
+            // Only the end of CLOSE matters, not its reply.
             _ if ask == StreamOp::Close => {}
             Ok(Some(message)) => {
-                // What is known to be missing must come with a pull that is on its way.
+                // Every batch known to be missing must come with a pull in flight.
                 let taken = self.take_reply(ask, message);
                 if taken.is_none() || self.inbox.missing() > self.pulls {
                     self.fail(CallError::ResponseLost(Cause::Malformed));
@@ -319,7 +328,7 @@ impl StreamClient {
             Err(error) => {
                 let never_ran = ask == StreamOp::Open && never_ran(&error);
                 self.fail(of_stream(ask, error));
-                // The server has nothing to close, unless it holds pushes for a stream to come.
+                // The server has nothing to close, unless it holds pushes of a stream not yet open.
                 if never_ran && self.pushes == 0 && self.close == Close::Wanted {
                     self.close = Close::Done;
                 }
@@ -327,7 +336,7 @@ impl StreamClient {
         }
     }
 
-    /// `None`: the reply is not one to that call.
+    /// `None` if the reply does not fit the call.
     fn take_reply(&mut self, ask: StreamOp, message: MsgBuf) -> Option<()> {
         let (extension, frame) = Extension::split(message.as_slice()).ok()?;
         let (offset, size) = (message.len() - frame.len(), message.len());
@@ -354,7 +363,7 @@ impl StreamClient {
             }
             (StreamOp::Open | StreamOp::Pull, StreamReply::Empty { end: true }) => {
                 self.dry = true;
-                // Another pull must have brought the end.
+                // All other pulls have ended, so the end cannot arrive any more.
                 if self.pulls == 0 && !self.inbox.is_complete() && !self.reader_gone {
                     self.fail(CallError::Status(Status::new(
                         Code::Cancelled,
@@ -372,14 +381,14 @@ impl StreamClient {
         Some(())
     }
 
-    /// Whether calls are on their way that bring something, or take it.
+    /// Whether pulls or pushes are in flight, OPEN included.
     #[must_use]
     pub fn is_calling(&self) -> bool {
         self.pulls > 0 || self.pushes > 0
     }
 
-    /// Whether no call is on its way or will be made, so that the session may serve another stream. What
-    /// was received can still be read.
+    /// Whether the stream has no call in flight and will make none, so that the session may serve
+    /// another stream. Received items can still be read.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let ended = match self.close {
@@ -390,15 +399,16 @@ impl StreamClient {
         ended && (!self.is_calling() || mutant!(StreamOverTooSoon))
     }
 
-    /// Whether the session must not serve another stream: the server could not be told of this one's end.
+    /// Whether the session must not serve another stream: the server could not learn of this
+    /// stream's end.
     #[must_use]
     pub fn is_spoilt(&self) -> bool {
         self.close == Close::Lost
     }
 }
 
-/// Whether a failed OPEN says that no handler runs. Not so if a resource was exhausted: that may have been the
-/// memory for what the handler has sent.
+/// Whether a failed OPEN proves that no handler runs. `RESOURCE_EXHAUSTED` does not: the server may
+/// have lacked memory for the handler's first items.
 fn never_ran(error: &CallError) -> bool {
     match error {
         CallError::NotExecuted(_) | CallError::Rejected(_) | CallError::NoSuchMethod(_) => true,
@@ -407,7 +417,8 @@ fn never_ran(error: &CallError) -> bool {
     }
 }
 
-/// What a failed call means for its stream: if OPEN had been sent before, the handler may have run.
+/// Converts the error of a call to that of its stream. If OPEN was sent earlier, the handler may
+/// have run.
 fn of_stream(ask: StreamOp, error: CallError) -> CallError {
     match error {
         CallError::NotExecuted(cause) if ask != StreamOp::Open => CallError::MaybeExecuted(cause),

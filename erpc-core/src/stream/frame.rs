@@ -1,4 +1,4 @@
-//! What the calls of a stream carry behind their extension.
+//! The frame that calls of a stream carry after their extension.
 //!
 //! ```text
 //!  0        4        8        12
@@ -8,7 +8,8 @@
 //! +--------+--------+--------+------+-------+-- .. --+----------------------
 //! ```
 //!
-//! What the call is for stands in the extension's `op`. An `EMPTY` reply has nothing behind its extension.
+//! The extension's `op` is the purpose of the call. An `EMPTY` reply has nothing after its
+//! extension.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,35 +20,36 @@ use super::BATCH;
 use crate::status::{Code, Status};
 use crate::wire::decode_status;
 
-/// Bytes in front of the items.
+/// Bytes of the frame in front of the items.
 pub const FRAME_HEAD: usize = 12;
 
-/// Bytes in front of each item.
+/// Bytes in front of each item: its length.
 pub(super) const ITEM_HEAD: usize = 4;
 
-/// In `op`: no items of this side come after these.
+/// Flag in `op`: the sender has no more items after these.
 const END: u8 = 0x80;
 
 /// In a reply's `op`: a batch of the server's items.
 const ITEMS: u8 = 1;
-/// In a reply's `op`: the call is done with and brings nothing.
+/// In a reply's `op`: the call is complete and carries no items.
 const EMPTY: u8 = 2;
 
-/// What a client's call of a stream asks for.
+/// Purpose of a client's call of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StreamOp {
-    /// To begin the stream, with the client's first items. Waits for the server's first, as a pull does.
+    /// Begins the stream, with the client's first items. It waits for the server's first batch,
+    /// like a pull.
     Open,
-    /// The server's next batch.
+    /// Asks for the server's next batch.
     Pull,
-    /// To take a batch of the client's.
+    /// Carries a batch of the client's items.
     Push,
-    /// To end the stream now, wherever it is.
+    /// Ends the stream now, in any state.
     Close,
 }
 
 impl StreamOp {
-    /// The extension's `op` of such a call; with `end`, no items come after these.
+    /// The extension's `op` of such a call; with `end`, the client has no more items after these.
     #[must_use]
     pub const fn op(self, end: bool) -> u8 {
         let op = match self {
@@ -65,7 +67,7 @@ impl StreamOp {
             .find(|ask| ask.op(false) == op & !END)
     }
 
-    /// Whether such a call brings items of the client's.
+    /// Whether such a call carries items of the client.
     #[must_use]
     pub const fn has_items(self) -> bool {
         matches!(self, Self::Open | Self::Push)
@@ -82,36 +84,36 @@ pub(super) const fn empty_op(end: bool) -> u8 {
     if end { EMPTY | END } else { EMPTY }
 }
 
-/// How the server's half of a stream ended.
+/// How the server's handler ended the stream.
 pub type StreamResult = Result<(), Status>;
 
-/// Why bytes are no call of a stream, or no reply to one.
+/// Why bytes are not a valid call of a stream, or not a valid reply to one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameError {
     /// The bytes end within the fixed part, an item or the status.
     Truncated,
-    /// Nothing is known by that `op`.
+    /// The `op` is unknown.
     Op(u8),
-    /// The call has no place for items, or for an end, and brings them.
+    /// The call carries items, an end or a batch number where its kind allows none.
     Misplaced,
-    /// So many bytes are left behind the last item.
+    /// The number of bytes left after the last item.
     Trailing(usize),
-    /// Several items that take so many bytes, more than [`BATCH`].
+    /// Several items that have this many bytes together, more than [`BATCH`].
     Oversized(usize),
 }
 
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Truncated => f.write_str("it is cut short"),
-            Self::Op(op) => write!(f, "nothing has the code {op:#04x}"),
+            Self::Truncated => f.write_str("the frame is truncated"),
+            Self::Op(op) => write!(f, "the operation code {op:#04x} is unknown"),
             Self::Misplaced => {
-                f.write_str("it brings items or an end where there is no place for them")
+                f.write_str("the call carries items or an end that its operation does not allow")
             }
-            Self::Trailing(bytes) => write!(f, "{bytes} bytes are left behind the items"),
+            Self::Trailing(bytes) => write!(f, "{bytes} bytes are left after the items"),
             Self::Oversized(bytes) => write!(
                 f,
-                "several items have {bytes} bytes together; one may have as many, a batch of them {BATCH}"
+                "several items have {bytes} bytes together; a batch of several items may have {BATCH}"
             ),
         }
     }
@@ -119,20 +121,20 @@ impl fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
-/// Items within a frame: how many, and the bytes that they take. Their lengths add up.
+/// Position of the items in a frame. The parser has checked the length of each item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Items {
-    /// How many there are.
+    /// Number of items.
     pub count: u32,
-    /// Bytes of the frame in front of the first.
+    /// Offset in the frame of the first item's length field.
     pub from: usize,
-    /// Bytes of the frame up to the end of the last.
+    /// Offset in the frame of the end of the last item.
     pub to: usize,
 }
 
 impl Items {
-    /// Walks over `count` items in `frame`, from `from` on. A count that is not covered by bytes costs no
-    /// more than the bytes do.
+    /// Checks `count` items in `frame` from offset `from`. The cost is bounded by the bytes in the
+    /// frame, not by `count`.
     fn walk(count: u32, frame: &[u8], from: usize) -> Result<Self, FrameError> {
         let mut to = from;
         for _ in 0..count {
@@ -145,33 +147,33 @@ impl Items {
     }
 }
 
-/// The item whose length stands at `at`.
+/// The range of the item whose length field is at `at`; `None` if the bytes are too short.
 pub(super) fn item(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     let len = u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?) as usize;
     let from = at + ITEM_HEAD;
     (bytes.len() - from >= len).then(|| from..from + len)
 }
 
-/// A call of a stream, as its server reads it.
+/// A call of a stream, as the server parses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamRequest {
-    /// What it asks for.
+    /// Purpose of the call.
     pub ask: StreamOp,
-    /// No items of the client's come after these.
+    /// The client has no more items after these.
     pub end: bool,
-    /// Which stream of the session, counted from 1.
+    /// Number of the stream on its session, counted from 1.
     pub stream: u32,
-    /// Which batch of the client's, counted from 0; 0 in calls that bring none.
+    /// Number of the client's batch, counted from 0; 0 in calls without a batch.
     pub seq: u32,
-    /// The batch.
+    /// The items of the batch.
     pub items: Items,
 }
 
 impl StreamRequest {
-    /// Reads the frame behind the extension of a request.
+    /// Parses the frame after the extension of a request.
     ///
     /// # Errors
-    /// [`FrameError`]; no bytes make it panic.
+    /// [`FrameError`] if the bytes are invalid. No input makes it panic.
     pub fn parse(op: u8, frame: &[u8]) -> Result<Self, FrameError> {
         let ask = StreamOp::from_op(op).ok_or(FrameError::Op(op))?;
         let end = op & END != 0;
@@ -188,32 +190,33 @@ impl StreamRequest {
     }
 }
 
-/// A reply to a call of a stream, as its client reads it.
+/// A reply to a call of a stream, as the client parses it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StreamReply {
     /// A batch of the server's items.
     Items {
-        /// Which stream of the session.
+        /// Number of the stream on its session.
         stream: u32,
-        /// Which batch, counted from 0.
+        /// Number of the batch, counted from 0.
         seq: u32,
-        /// The batch.
+        /// The items of the batch.
         items: Items,
-        /// How the stream ends with it, if it does.
+        /// The stream's final status, if this is the last batch.
         end: Option<StreamResult>,
     },
-    /// The call is done with and brings nothing.
+    /// The call is complete and carries no items.
     Empty {
-        /// The server takes no more items, or sends no more, whichever the call was about.
+        /// For a push: the server accepts no more items. For a pull or OPEN: the server sends no
+        /// more items.
         end: bool,
     },
 }
 
 impl StreamReply {
-    /// Reads the frame behind the extension of a reply.
+    /// Parses the frame after the extension of a reply.
     ///
     /// # Errors
-    /// [`FrameError`]; no bytes make it panic.
+    /// [`FrameError`] if the bytes are invalid. No input makes it panic.
     pub fn parse(op: u8, frame: &[u8]) -> Result<Self, FrameError> {
         let end = op & END != 0;
         match op & !END {
@@ -234,7 +237,7 @@ impl StreamReply {
     }
 }
 
-/// The fixed part and the items.
+/// Parses the fixed part and the items: stream, number of the batch, items.
 fn batch(frame: &[u8]) -> Result<(u32, u32, Items), FrameError> {
     let head: &[u8; FRAME_HEAD] = frame.first_chunk().ok_or(FrameError::Truncated)?;
     let [s0, s1, s2, s3, q0, q1, q2, q3, c0, c1, c2, c3] = *head;
@@ -254,7 +257,8 @@ pub(super) fn frame_head(stream: u32, seq: u32, count: u32) -> [u8; FRAME_HEAD] 
     head
 }
 
-/// The status behind the last items, as `Failure`s carry it, but that it may be OK.
+/// Parses the status after the last items. The encoding is that of `Failure`, but the code may be
+/// OK.
 fn parse_end(bytes: &[u8]) -> Result<StreamResult, FrameError> {
     let [c0, c1, c2, c3, l0, l1, l2, l3] = *bytes.first_chunk().ok_or(FrameError::Truncated)?;
     let message = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
@@ -286,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn several_items_are_a_batch_at_most_and_one_may_be_larger() {
+    fn several_items_have_at_most_a_batchs_bytes_and_one_item_may_be_larger() {
         let frame = |items: &[usize]| {
             let mut frame = frame_head(1, 0, items.len() as u32).to_vec();
             for &len in items {
@@ -328,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_has_its_name() {
+    fn each_fault_has_its_own_error() {
         let fault = |op, bytes: &[u8]| StreamRequest::parse(op, bytes).unwrap_err();
         for op in [0, 5, 0x7F, 0x80, 0xFF] {
             assert_eq!(fault(op, &DEGENERATE), FrameError::Op(op));
@@ -350,8 +354,8 @@ mod tests {
     }
 
     #[test]
-    fn an_absurd_count_costs_no_more_than_the_bytes_do() {
-        // 4,000,000,000 items claimed, 1,000 empty ones there.
+    fn a_huge_item_count_costs_no_more_than_the_bytes_of_the_frame() {
+        // The count claims 4,000,000,000 items; the frame has 1,000 empty ones.
         let mut bytes = frame_head(1, 0, 4_000_000_000).to_vec();
         bytes.resize(FRAME_HEAD + 4_000, 0);
         assert_eq!(StreamRequest::parse(3, &bytes), Err(FrameError::Truncated));

@@ -1,4 +1,4 @@
-//! The other side's batches, put in order.
+//! Received batches, put in order.
 
 use std::collections::VecDeque;
 
@@ -6,23 +6,23 @@ use super::MAX_UNREAD;
 use super::batch::Batch;
 use crate::mutants::mutant;
 
-/// Batches that have come, in any order, and were not read. `X` is what each has to do with: the call to
-/// answer, at a server.
+/// Batches that have arrived, in any order, and are unread. `X` is data kept with each batch: at a
+/// server, the call to answer.
 #[derive(Debug)]
 pub(super) struct Inbox<X> {
-    /// The number of the batch that is to be read next.
+    /// The number of the next batch to read.
     next: u32,
-    /// That batch and those after it; no more than [`MAX_UNREAD`].
+    /// That batch and later ones, at most [`MAX_UNREAD`]. `None` for batches that have not arrived.
     batches: VecDeque<Option<InboxEntry<X>>>,
     /// The number of the last batch, once it is known.
     last: Option<u32>,
 }
 
-/// A batch, `None` if it has no items, and what it has to do with.
+/// A batch (`None` if it has no items) and its data.
 type InboxEntry<X> = (Option<Batch>, X);
 
-/// A batch came that cannot be one of the stream: it came before, or is further ahead than any may be, or
-/// lies behind the last. What it had to do with is handed back.
+/// The batch was refused: it is a duplicate, or too far ahead, or after the last batch. Returns the
+/// batch's data.
 #[derive(Debug)]
 pub(super) struct Misplaced<X>(pub(super) X);
 
@@ -31,7 +31,7 @@ impl<X> Inbox<X> {
         Self { next: 0, batches: VecDeque::new(), last: None }
     }
 
-    /// Takes a batch in; with `end` it is the last.
+    /// Inserts a batch; with `end` it is the last.
     pub(super) fn insert(
         &mut self,
         seq: u32,
@@ -41,7 +41,8 @@ impl<X> Inbox<X> {
     ) -> Result<(), Misplaced<X>> {
         let ahead = seq.wrapping_sub(self.next) as usize;
         let beyond = self.last.is_some_and(|last| ahead > last.wrapping_sub(self.next) as usize);
-        // A last batch that is not behind all others, or comes when there is one already.
+        // The batch claims to be the last, but a later one has arrived, or the last is known
+        // already.
         let early = end && (self.last.is_some() || ahead + 1 < self.batches.len());
         let there = matches!(self.batches.get(ahead), Some(Some(_)));
         if ahead >= MAX_UNREAD || beyond || early || there || self.is_over() {
@@ -57,7 +58,7 @@ impl<X> Inbox<X> {
         Ok(())
     }
 
-    /// The next batch in order, if it is there.
+    /// The next batch in order, if it has arrived.
     pub(super) fn pop(&mut self) -> Option<InboxEntry<X>> {
         if mutant!(StreamOrderIgnored)
             && let Some(there) = self.batches.iter().position(Option::is_some)
@@ -70,17 +71,17 @@ impl<X> Inbox<X> {
         Some(next)
     }
 
-    /// Whether [`Inbox::pop`] has something.
+    /// Whether [`Inbox::pop`] would return a batch.
     pub(super) fn is_readable(&self) -> bool {
         matches!(self.batches.front(), Some(Some(_)))
     }
 
-    /// Batches that are there.
+    /// Number of batches that have arrived and are unread.
     pub(super) fn unread(&self) -> usize {
         self.batches.iter().flatten().count()
     }
 
-    /// Batches that are known to be, and have not come.
+    /// Number of batches that are known to exist and have not arrived.
     pub(super) fn missing(&self) -> usize {
         let known = match self.last {
             Some(last) => last.wrapping_add(1).wrapping_sub(self.next) as usize,
@@ -89,7 +90,7 @@ impl<X> Inbox<X> {
         known - self.unread()
     }
 
-    /// Whether all there will be is there, or was read.
+    /// Whether all batches of the stream have arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.last.is_some() && self.missing() == 0
     }
@@ -104,19 +105,19 @@ impl<X> Inbox<X> {
         self.last.is_some_and(|last| last.wrapping_add(1) == self.next)
     }
 
-    /// What each batch that is there has to do with.
+    /// The data of each unread batch.
     pub(super) fn with(&self) -> impl Iterator<Item = &X> {
         self.batches.iter().flatten().map(|(_, with)| with)
     }
 
-    /// Bytes of memory that the batches that are there take.
+    /// Bytes of memory of the unread batches.
     pub(super) fn footprint(&self) -> usize {
         let batches = self.batches.iter().flatten().filter_map(|(batch, _)| batch.as_ref());
         batches.map(Batch::footprint).sum()
     }
 
-    /// The reader is gone: forgets what is there, and returns what it had to do with. Nothing is to be inserted
-    /// from here on.
+    /// The reader is gone: drops the unread batches and returns their data. Nothing may be inserted
+    /// afterwards.
     pub(super) fn discard(&mut self) -> impl Iterator<Item = X> + use<X> {
         std::mem::take(&mut self.batches).into_iter().flatten().map(|(_, with)| with)
     }
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_come_out_in_order_whatever_order_they_came_in() {
+    fn batches_are_read_in_order_whatever_order_they_arrive_in() {
         let mut inbox = Inbox::new();
         assert!(insert(&mut inbox, 2, true) && insert(&mut inbox, 1, false));
         assert!(!inbox.is_readable() && inbox.unread() == 2 && read(&mut inbox).is_empty());
@@ -145,18 +146,21 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_cannot_be_is_refused() {
+    fn an_impossible_batch_is_refused() {
         let mut inbox = Inbox::new();
         assert!(insert(&mut inbox, 0, false) && !insert(&mut inbox, 0, false), "twice");
         assert_eq!(read(&mut inbox), [0]);
         assert!(!insert(&mut inbox, 0, false), "read already");
         assert!(!insert(&mut inbox, 1 + MAX_UNREAD as u32, false), "too far ahead");
         assert!(insert(&mut inbox, MAX_UNREAD as u32, false));
-        assert!(!insert(&mut inbox, 2, true), "an end in front of another");
+        assert!(!insert(&mut inbox, 2, true), "the last batch is before an earlier arrival");
         assert!(insert(&mut inbox, 2, false) && insert(&mut inbox, 1, false));
         let mut inbox = Inbox::new();
         assert!(insert(&mut inbox, 1, true));
-        assert!(!insert(&mut inbox, 2, false) && !insert(&mut inbox, 0, true), "behind the end");
+        assert!(
+            !insert(&mut inbox, 2, false) && !insert(&mut inbox, 0, true),
+            "after the last batch"
+        );
         assert!(insert(&mut inbox, 0, false));
         assert_eq!(read(&mut inbox), [0, 1]);
         assert!(!insert(&mut inbox, 2, false) && !insert(&mut inbox, 2, true), "over");

@@ -1,10 +1,10 @@
-//! Streams, without input or output: many messages each way, out of calls.
+//! Streams: many messages in each direction, built on calls. This module does no input or output.
 //!
-//! A stream runs alone on a session, and all that it sends are calls of that session. The client *pushes*
-//! batches of its items, and *pulls* the server's: a pull waits at the server until there is something
-//! to bring. So the reader sets the pace in both directions, and loss, order and integrity are the
-//! calls' own business. There is one kind of stream; where a method takes or returns one message, that is a
-//! stream of one item.
+//! A stream has a session to itself, and everything that it sends is a call of that session. The
+//! client *pushes* batches of its items and *pulls* the server's batches. A pull waits at the
+//! server until the server has items. So the reader sets the pace in both directions, and the calls
+//! provide retransmission, order and integrity. There is only one kind of stream: a method that
+//! takes or returns one message uses a stream of one item.
 //!
 //! ```text
 //!   client                                server
@@ -15,24 +15,27 @@
 //!                              <-           ITEMS 1 [z] end, status
 //! ```
 //!
-//! [`StreamClient`] and [`StreamServer`] are the two ends. They are told what came in and are asked what to send
-//! ([`StreamClient::poll_call`], [`StreamServer::poll_answer`]); they know no session, thread or clock, and nothing of
-//! the items but their bytes. What is sent is gathered in a [`MsgBuf`](crate::buf::MsgBuf) in the form in
-//! which it travels, and what comes in is read out of the one that it came in ([`Batch`]).
+//! [`StreamClient`] and [`StreamServer`] are the two ends. The caller passes received calls and
+//! replies to them and asks them what to send next ([`StreamClient::poll_call`],
+//! [`StreamServer::poll_answer`]). They use no session, thread or clock, and treat items as plain
+//! bytes. Items to send are gathered in a [`MsgBuf`](crate::buf::MsgBuf) in wire form. Received
+//! items are read in place from the `MsgBuf` that brought them ([`Batch`]).
 //!
 //! # Bounds
 //!
-//! Batches at most, each of [`BATCH`] bytes or of one larger item:
+//! The largest number of batches per stream. A batch has at most [`BATCH`] bytes, or one larger
+//! item:
 //!
 //! ```text
-//!   server's items    3 at the client, asked for or unread ([`MAX_PULLS`])
-//!                   + 1 gathering at the server
-//!   client's items    2 on their way or unread at the server ([`MAX_PUSHES`]), and the one in OPEN
-//!                   + 1 gathering at the client
+//!   server's items    3 pulled, or unread at the client ([`MAX_PULLS`])
+//!                   + 1 being gathered at the server
+//!   client's items    2 in flight, or unread at the server ([`MAX_PUSHES`]), and the one in OPEN
+//!                   + 1 being gathered at the client
 //! ```
 //!
-//! A peer that breaks these rules is refused: batches of several items that are larger, and more unread
-//! ones ([`MAX_UNREAD`]). What comes before its stream was opened has the session's slots ([`MAX_HELD`]).
+//! A peer that breaks these rules is refused: if a batch of several items is larger, or if it has
+//! more unread batches ([`MAX_UNREAD`]). Calls that arrive before their stream is open are limited
+//! to the number of the session's slots ([`MAX_HELD`]).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -53,23 +56,24 @@ pub use frame::{
 };
 pub use server::{Effect, ServerNext, StreamAnswer, StreamServer};
 
-/// Bytes of items after which a batch is full. A larger item is a batch of its own.
+/// Bytes of items at which a batch is full. A larger item is sent in a batch of its own.
 ///
-/// Large enough that what a call costs is little against what copying its bytes costs, small enough that
-/// a thousand streams in full flow fit a server's memory.
+/// Large enough that the cost of a call is small compared to copying its bytes. Small enough that a
+/// thousand streams at full speed fit the memory of a server.
 pub const BATCH: usize = 32 << 10;
 
-/// Batches that a client has asked for or holds unread, at most. One while they come partly empty.
+/// Largest number of batches that a client has asked for or holds unread. The client asks for one
+/// at a time while batches are smaller than half of [`BATCH`].
 pub const MAX_PULLS: usize = 3;
 
-/// Batches that a client has pushed and that are not answered, at most.
+/// Largest number of batches that a client has pushed and the server has not answered.
 pub const MAX_PUSHES: usize = 2;
 
-/// Batches that one end holds unread for the other, at most: the first, and what may be pushed behind it,
-/// or what may be pulled. An end that keeps to the two limits above never meets this one.
+/// Largest number of unread batches that one end holds: the first batch and the pushes after it, or
+/// the pulled batches. A peer that keeps to the two limits above never exceeds this limit.
 pub const MAX_UNREAD: usize = 1 + MAX_PUSHES;
 
-const _: () = assert!(MAX_PULLS <= MAX_UNREAD, "what was asked for is taken");
+const _: () = assert!(MAX_PULLS <= MAX_UNREAD, "an end must accept all batches that it has pulled");
 
-/// Calls that a server holds because their stream has not been opened yet, at most.
+/// Largest number of calls that a server holds because their stream is not open yet.
 pub const MAX_HELD: usize = 8;

@@ -1,4 +1,4 @@
-//! This side's items, gathered into batches.
+//! This side's items, gathered in batches.
 
 use std::collections::VecDeque;
 
@@ -10,36 +10,38 @@ use crate::buf::{MsgBuf, NoMemory, Pool};
 use crate::mutants::mutant;
 use crate::wire::extension::{EXTENSION_HEAD, put_extension};
 
-/// Where the extension's `op` stands in a message.
+/// Offset of the extension's `op` in a message.
 const OP: usize = 2;
 
-/// Room that a batch begins with, frame included, until batches turn out to be larger. With it a reply
-/// fits the buffer that its slot keeps.
+/// Initial size of a batch in bytes, frame included, until batches turn out to be larger. A reply
+/// of this size fits the buffer that its slot keeps.
 const SMALL: usize = 512;
 
-/// Bytes of a message that any other side is taken to take, until it says what it does.
+/// Assumed limit of a message in bytes until the other side's limit is known. Every side accepts at
+/// least this.
 const CAUTIOUS: usize = 1 << 10;
 
-/// Items of one side on their way into calls.
+/// Items of one side that wait for calls to carry them.
 #[derive(Debug)]
 pub(super) struct Outbox {
     /// The entries of the first batch's extension.
     entries: Vec<u8>,
     /// Full batches that wait for a call to carry them.
     ready: VecDeque<Gather>,
-    /// The batch that items are put into.
+    /// The batch to which items are added.
     open: Option<Gather>,
-    /// The number of the batch that is taken next.
+    /// The number of the next batch to be taken.
     seq: u32,
-    /// Room that the next batch begins with: what the last one took.
+    /// Initial size of the next batch in bytes: the size of the last one, rounded up to a power of
+    /// two.
     room: usize,
-    /// The largest message that the other side takes, once that is known.
+    /// The largest message that the other side accepts, in bytes, once that is known.
     limit: Option<usize>,
-    /// Bytes that the end takes beside the items.
+    /// Bytes of the end's status, which follow the items.
     tail: usize,
-    /// No items come any more; what is there still goes.
+    /// The user adds no more items. Gathered batches are still sent.
     ended: bool,
-    /// And the last batch was taken.
+    /// The last batch was taken.
     over: bool,
 }
 
@@ -49,7 +51,7 @@ pub(super) struct Taken {
     pub(super) seq: u32,
     /// `None` for an end without items.
     pub(super) gather: Option<Gather>,
-    /// No items come after these.
+    /// No items follow this batch.
     pub(super) last: bool,
 }
 
@@ -68,37 +70,39 @@ impl Outbox {
         }
     }
 
-    /// The entries of the first batch's extension, which nothing has been put into.
+    /// Sets the entries of the first batch's extension. Must be called before the first item is
+    /// added.
     pub(super) fn set_entries(&mut self, entries: Vec<u8>) {
-        debug_assert!(self.is_first() && self.open.is_none(), "the first batch is on its way");
+        debug_assert!(self.is_first() && self.open.is_none(), "the first batch has begun");
         self.entries = entries;
     }
 
-    /// The other side takes messages of so many bytes.
+    /// The other side accepts messages of up to `bytes`.
     pub(super) fn set_limit(&mut self, bytes: usize) {
         self.limit = Some(bytes);
     }
 
-    /// Why an item of `len` bytes can never be sent: the largest that can, if that is known.
+    /// If an item of `len` bytes can never be sent: the size of the largest item that can be sent.
+    /// `None` while the other side's limit is unknown.
     pub(super) fn too_large(&self, len: usize) -> Option<usize> {
         let most = self.limit?.saturating_sub(self.head() + ITEM_HEAD);
         (len > most).then_some(most)
     }
 
-    /// Whether an item of `len` bytes may be put in now, when `lanes` calls could each take a batch. As
-    /// long as the other side's limit is not known, that is what every side takes.
+    /// Whether an item of `len` bytes may be added now, if `lanes` calls can each take a batch.
+    /// While the other side's limit is unknown, the limit is [`CAUTIOUS`].
     pub(super) fn has_room(&self, len: usize, lanes: usize) -> bool {
         let known = self.limit.is_some() || self.head() + ITEM_HEAD + len <= CAUTIOUS;
         known && (self.joins(len) || self.open.is_none() || self.ready.len() < lanes)
     }
 
-    /// Whether an item of `len` bytes may join the batch that is gathering.
+    /// Whether an item of `len` bytes fits the batch that is being gathered.
     fn joins(&self, len: usize) -> bool {
         let limit = self.limit.unwrap_or(CAUTIOUS);
         self.open.as_ref().is_some_and(|open| open.fits(len, limit))
     }
 
-    /// Bytes in front of the next item, if it is the first of its batch.
+    /// Bytes in front of an item that is the first of the next batch.
     fn head(&self) -> usize {
         let entries = if self.is_first() { self.entries.len() } else { 0 };
         EXTENSION_HEAD + entries + FRAME_HEAD
@@ -109,14 +113,15 @@ impl Outbox {
         self.seq == 0 && self.ready.is_empty()
     }
 
-    /// Puts an item of `len` bytes in, which `encode` writes. The caller has asked whether there is room.
+    /// Adds an item of `len` bytes, which `encode` writes. The caller has checked that there is
+    /// room.
     pub(super) fn put(
         &mut self,
         len: usize,
         encode: &mut dyn FnMut(&mut &mut [u8]),
         pool: &mut Pool,
     ) -> Result<(), NoMemory> {
-        debug_assert!(!self.ended, "an item behind the last");
+        debug_assert!(!self.ended, "an item was added after the end");
         if !self.joins(len) {
             let full = self.open.take();
             self.ready.extend(full.filter(|_| !mutant!(StreamBatchLost)));
@@ -132,12 +137,12 @@ impl Outbox {
         open.put(len, encode, pool)
     }
 
-    /// No more items come. The end takes `tail` bytes in its batch.
+    /// Ends the items. The end adds `tail` bytes to its batch.
     pub(super) fn end(&mut self, tail: usize) {
         (self.ended, self.tail) = (true, tail);
     }
 
-    /// Forgets what was not taken, and takes no more.
+    /// Drops all batches that were not taken. Later items are dropped, too.
     pub(super) fn abandon(&mut self) {
         self.ready.clear();
         self.open = None;
@@ -148,11 +153,11 @@ impl Outbox {
         self.ended
     }
 
-    /// Takes the next batch, or the end.
+    /// Takes the next batch or the end; `None` if there is neither.
     pub(super) fn take(&mut self) -> Option<Taken> {
         let gather = self.ready.pop_front().or_else(|| self.open.take());
         let limit = self.limit.unwrap_or(CAUTIOUS);
-        // An end that has no room behind the items travels alone.
+        // An end that does not fit after the items is sent in a batch of its own.
         let fits = |gather: &Gather| gather.message.len() + self.tail <= limit;
         let room = self.tail == 0 || gather.as_ref().is_none_or(fits);
         let empty = self.ready.is_empty() && self.open.is_none() || mutant!(StreamEndEarly);
@@ -167,32 +172,32 @@ impl Outbox {
         Some(Taken { seq: self.skip(), gather, last })
     }
 
-    /// Takes a batch that has no items, although more may come; returns its number.
+    /// Takes the number of a batch without items, although more items may follow.
     pub(super) fn skip(&mut self) -> u32 {
         let seq = self.seq;
         self.seq = seq.wrapping_add(1);
         seq
     }
 
-    /// A batch without items for [`Taken`]s that have none, and for calls that never have any. The
-    /// extension's entries are those of the first batch.
+    /// A batch without items, for a [`Taken`] that has none. Batch 0 gets the entries of the
+    /// extension.
     pub(super) fn empty(&self, seq: u32, pool: &mut Pool) -> Result<Gather, NoMemory> {
         Gather::new(if seq == 0 { &self.entries } else { &[] }, 0, pool)
     }
 }
 
-/// A message that is being filled with items.
+/// A message to which items are being added.
 #[derive(Debug)]
 pub(super) struct Gather {
     /// Extension, fixed part of the frame, and items.
     message: MsgBuf,
-    /// Where the frame begins.
+    /// Offset of the frame in the message.
     frame: usize,
     count: u32,
 }
 
 impl Gather {
-    /// A message with room for `room` bytes in all; more is made when it is needed.
+    /// A message with room for `room` bytes in total. It grows when it needs more.
     pub(super) fn new(entries: &[u8], room: usize, pool: &mut Pool) -> Result<Self, NoMemory> {
         let frame = EXTENSION_HEAD + entries.len();
         let mut message = pool.alloc(room.max(frame + FRAME_HEAD))?;
@@ -201,7 +206,7 @@ impl Gather {
         Ok(Self { message, frame, count: 0 })
     }
 
-    /// Whether an item of `len` bytes may join those that are there, in a message of at most `limit`.
+    /// Whether the message may take another item of `len` bytes and stay within `limit` bytes.
     fn fits(&self, len: usize, limit: usize) -> bool {
         let more = len.saturating_add(ITEM_HEAD);
         let there = self.message.len() - self.frame - FRAME_HEAD;
@@ -221,7 +226,7 @@ impl Gather {
         self.message.resize(at + ITEM_HEAD + len);
         let (head, mut rest) = self.message.as_mut_slice()[at..].split_at_mut(ITEM_HEAD);
         encode(&mut rest);
-        // What a codec left unwritten may be bytes of an older message; they must not travel.
+        // Bytes that the codec did not write may belong to an older message and must not be sent.
         let written = len - rest.len();
         head.copy_from_slice(&(written as u32).to_le_bytes());
         self.message.resize(at + ITEM_HEAD + written);
@@ -229,8 +234,9 @@ impl Gather {
         Ok(())
     }
 
-    /// Makes room for `more` bytes. Moves what is there, into four times the room, so that a batch is
-    /// moved three times at most, and only when batches grow.
+    /// Makes room for `more` bytes. Copies the message into a buffer of at least four times its
+    /// length (at most a full batch), so a batch is copied at most three times, and only while
+    /// batches grow.
     fn reserve(&mut self, more: usize, pool: &mut Pool) -> Result<(), NoMemory> {
         let there = self.message.len();
         let wanted = there.saturating_add(more);
@@ -242,7 +248,7 @@ impl Gather {
         Ok(())
     }
 
-    /// Appends bytes behind the items.
+    /// Appends bytes after the items.
     pub(super) fn append(&mut self, bytes: &[u8], pool: &mut Pool) -> Result<(), NoMemory> {
         self.reserve(bytes.len(), pool)?;
         self.message.put_slice(bytes);
@@ -269,7 +275,7 @@ mod tests {
         outbox.put(item.len(), &mut |out| out.put_slice(item), pool).unwrap();
     }
 
-    /// What is in a taken batch: entries of the extension, items.
+    /// Number of extension entries, and the items, of a taken batch.
     fn read(message: MsgBuf) -> (usize, Vec<Vec<u8>>) {
         let bytes = message.as_slice();
         let (extension, frame) = Extension::split(bytes).unwrap();
@@ -281,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn items_of_any_size_are_gathered_up_to_a_batch() {
+    fn items_of_any_size_are_gathered_into_batches() {
         let mut pool = Pool::new(1 << 20);
         let mut entries = Vec::new();
         push_entry(&mut entries, "k", b"v").unwrap();
@@ -307,7 +313,7 @@ mod tests {
             .map(|message| {
                 let mut copy = MsgBuf::detached(message.len()).unwrap();
                 copy.put_slice(message.as_slice());
-                // OPEN's number is 0, PUSH may have any.
+                // The parser accepts only 0 for an OPEN; a PUSH may have any number.
                 read(copy)
             })
             .collect();
@@ -318,11 +324,11 @@ mod tests {
     }
 
     #[test]
-    fn no_message_is_larger_than_the_other_side_takes() {
+    fn no_message_exceeds_the_limit_of_the_other_side() {
         const LIMIT: usize = 5_000;
         let (mut pool, mut outbox) = (Pool::new(1 << 20), Outbox::new(Vec::new()));
         let item = vec![1; 300];
-        // Not known yet.
+        // The limit is not known yet.
         assert!(outbox.has_room(300, 1) && !outbox.has_room(CAUTIOUS, 9));
         assert_eq!(outbox.too_large(1 << 20), None);
         (0..4).for_each(|_| put(&mut outbox, &item, &mut pool));
@@ -337,7 +343,7 @@ mod tests {
             taken.iter().flat_map(|taken| &taken.gather).map(|g| g.message.len()).collect();
         assert_eq!(sizes, [20 + 3 * 304, 20 + 16 * 304, 20 + 16 * 304, 20 + 9 * 304, LIMIT]);
         let end = taken.last().unwrap();
-        assert!(end.gather.is_none() && end.last, "the end has no room behind the last item");
+        assert!(end.gather.is_none() && end.last, "the end does not fit after the last item");
         assert_eq!(taken.iter().filter(|taken| taken.last).count(), 1);
     }
 
@@ -351,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_codec_claims_and_does_not_write_does_not_travel() {
+    fn bytes_that_a_codec_reserves_but_does_not_write_are_not_sent() {
         let mut pool = Pool::new(1 << 20);
         let mut outbox = Outbox::new(Vec::new());
         outbox.put(100, &mut |out| out.put_slice(b"short"), &mut pool).unwrap();

@@ -13,43 +13,46 @@ use crate::status::{Code, Status};
 use crate::wire::encode_status;
 use crate::wire::extension::{EXTENSION_HEAD, put_extension};
 
-/// How a stream ends well: code and length of the message, both 0.
+/// The encoded status of a stream that ended well: code and length of the message, both 0.
 const OK: [u8; 8] = [0; 8];
 
-/// The server's end of the streams of one session: the one that lives, and what came too early for the
-/// next. `H` names a call that waits for its answer.
+/// The server's end of the streams of one session: the current stream, and calls that arrived early
+/// for the next one. `H` identifies a call that waits for its answer.
 ///
 /// ```text
-///   request, cancelled     what the client asks for       poll_answer  what to answer, until None
-///   next_batch             the client's items             put, finish  the handler's, and its end
+///   request, cancelled     the client's calls         poll_answer  next answer to send, until None
+///   next_batch             reads the client's items   put, finish  handler's items, and its end
 /// ```
 ///
-/// What the handler does names its stream: the client may have ended it, and begun another, before the
-/// handler knows. After anything was done, [`StreamServer::poll_answer`] is to be asked, at the latest at the end
-/// of the turn. Every call is answered once.
+/// The methods for handlers take the stream's number, because the client may have ended that
+/// stream, and begun another, before the handler knows. After any other method, the caller must
+/// call [`StreamServer::poll_answer`], at the latest at the end of the turn. Every call is answered
+/// once.
 #[derive(Debug)]
 pub struct StreamServer<H> {
-    /// The newest stream that the client has opened, or closed before that; 0 none.
+    /// Number of the newest stream that the client has opened, or closed before it was opened; 0
+    /// for none.
     newest: u32,
-    /// That stream, while it lives.
+    /// That stream, while it is alive.
     live: Option<Live<H>>,
-    /// Calls of streams to come.
+    /// Calls of streams that are not open yet.
     held: Vec<Held<H>>,
     answers: VecDeque<(H, Short)>,
-    /// The largest message that the client takes.
+    /// The largest message that the client accepts, in bytes.
     limit: usize,
 }
 
 #[derive(Debug)]
 struct Live<H> {
-    /// The client's batches, with the push to answer; OPEN is answered as a pull.
+    /// The client's batches, each with its push to answer; `None` for OPEN, which is answered as a
+    /// pull.
     inbox: Inbox<Option<H>>,
     outbox: Outbox,
-    /// Pulls that wait, the oldest first.
+    /// Waiting pulls, the oldest first.
     pulls: VecDeque<H>,
-    /// The handler reads no more.
+    /// The handler has stopped reading.
     reader_gone: bool,
-    /// How the handler has ended, as it travels.
+    /// The handler's final status in wire form, once it has ended.
     end: Option<Vec<u8>>,
 }
 
@@ -63,49 +66,49 @@ struct Held<H> {
 /// An answer without items.
 #[derive(Debug)]
 enum Short {
-    /// Done with; with `true`, and no more is taken or sent.
+    /// The call is complete. With `true`, also no more items are accepted or sent.
     Empty(bool),
     Failed(Status),
 }
 
-/// How a call is answered.
+/// Answer to a call.
 #[derive(Debug)]
 pub enum StreamAnswer {
-    /// With an extended message.
+    /// An extended message.
     Reply(MsgBuf),
-    /// With a failure.
+    /// A failure.
     Failed(Status),
 }
 
-/// What a call of the client's means for the handlers.
+/// Effect of a client's call on the handlers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[must_use]
 pub struct Effect {
-    /// The stream that lived is over; its handler is to be dropped.
+    /// The previous stream is over; its handler must be dropped.
     pub stop: bool,
-    /// A stream begins, after that; its handler is to be started.
+    /// Then a new stream begins; its handler must be started.
     pub start: bool,
 }
 
-/// What a handler that reads gets.
+/// Result of reading the client's items.
 #[derive(Debug)]
 pub enum ServerNext {
     /// Items, at least one.
     Batch(Batch),
-    /// Nothing yet.
+    /// No items yet.
     Wait,
-    /// There are no more.
+    /// No more items.
     End,
 }
 
 impl<H: Copy + PartialEq> StreamServer<H> {
-    /// For a client that takes responses of up to `limit` bytes.
+    /// A server end for a client that accepts responses of up to `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { newest: 0, live: None, held: Vec::new(), answers: VecDeque::new(), limit }
     }
 
-    /// A call has come; `batch` are its items, `None` if there are none.
+    /// Takes a call that has arrived. `batch` holds its items, `None` if there are none.
     pub fn request(&mut self, call: H, request: StreamRequest, batch: Option<Batch>) -> Effect {
         let mut effect = Effect::default();
         let again = mutant!(StreamReopened) && request.ask == StreamOp::Open && self.live.is_none();
@@ -116,7 +119,7 @@ impl<H: Copy + PartialEq> StreamServer<H> {
                 self.newest = request.stream;
                 let mut live = Live::new(self.limit);
                 live.pulls.push_back(call);
-                // The first of an empty inbox is never misplaced.
+                // The first batch of an empty inbox is never misplaced.
                 let _ = live.inbox.insert(request.seq, request.end, batch, None);
                 self.live = Some(live);
                 self.take_held();
@@ -144,7 +147,8 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         effect
     }
 
-    /// A pull or a push of the newest stream, or any call of an older one.
+    /// Takes a pull or a push of the newest stream, a repeated OPEN, or any call of an older
+    /// stream.
     fn of_newest(&mut self, held: Held<H>) {
         let Held { call, request, batch } = held;
         let live = self.live.as_mut().filter(|_| request.stream == self.newest);
@@ -159,20 +163,21 @@ impl<H: Copy + PartialEq> StreamServer<H> {
                     Ok(()) if push.is_none() => Short::Empty(false),
                     Ok(()) => return,
                     Err(_misplaced) => Short::Failed(Status::invalid_argument(
-                        "the batch came before, or cannot come yet",
+                        "the batch is a duplicate, or too far ahead",
                     )),
                 }
             }
-            (Some(_), StreamOp::Open | StreamOp::Pull) => {
-                Short::Failed(Status::invalid_argument("the stream is open, or pulled too often"))
-            }
-            // The stream is over, or its items are no longer read.
+            (Some(_), StreamOp::Open | StreamOp::Pull) => Short::Failed(Status::invalid_argument(
+                "the stream is open already, or has too many pulls",
+            )),
+            // The stream is over, or the handler has stopped reading.
             _ => Short::Empty(true),
         };
         self.answer(call, answer);
     }
 
-    /// What was held for the newest stream is for it to take; for older ones it is too late.
+    /// Gives the held calls to the newest stream, if they are its own. Held calls of older streams
+    /// are too late and are answered.
     fn take_held(&mut self) {
         let newest = self.newest;
         let (due, held) = std::mem::take(&mut self.held)
@@ -185,7 +190,8 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         }
     }
 
-    /// The client has given a call up. It does so only with all of the stream, so this closes it.
+    /// The client has cancelled a call. It cancels calls only together with the stream, so this
+    /// closes the stream.
     pub fn cancelled(&mut self, call: H) -> Effect {
         let held = self.held.iter().position(|held| held.call == call);
         if let Some(at) = held {
@@ -193,7 +199,10 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         } else if !self.live.as_ref().is_some_and(|live| live.has(call)) {
             return Effect::default();
         }
-        self.answer(call, Short::Failed(Status::new(Code::Cancelled, "the client gave up")));
+        self.answer(
+            call,
+            Short::Failed(Status::new(Code::Cancelled, "the client cancelled the call")),
+        );
         let stop = held.is_none() && self.stop_but(Some(call));
         Effect { stop, start: false }
     }
@@ -202,8 +211,8 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         self.stop_but(None)
     }
 
-    /// Ends the stream that lives: whatever waits is answered, but for one call. Whether there is a handler
-    /// to be dropped.
+    /// Ends the current stream and answers all waiting calls except `answered`. Returns whether its
+    /// handler must be dropped.
     fn stop_but(&mut self, answered: Option<H>) -> bool {
         let Some(mut live) = self.live.take() else { return false };
         let waiting = live.pulls.drain(..).chain(live.inbox.discard().flatten());
@@ -221,19 +230,19 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         self.live.as_mut().filter(|_| stream == self.newest)
     }
 
-    /// The number of the stream that was opened last.
+    /// Number of the newest stream that the client has opened or closed; 0 for none.
     #[must_use]
     pub fn newest(&self) -> u32 {
         self.newest
     }
 
-    /// Whether there is nothing to remember: no stream lives, and no call waits.
+    /// Whether there is no state to keep: no stream is alive and no call waits.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.live.is_none() && self.held.is_empty() && self.answers.is_empty()
     }
 
-    /// Bytes of memory that the client's items take that no handler has read yet.
+    /// Bytes of memory of the client's items that no handler has read yet.
     #[must_use]
     pub fn unread(&self) -> usize {
         let held = self.held.iter().filter_map(|held| held.batch.as_ref());
@@ -241,7 +250,7 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         live + held.map(Batch::footprint).sum::<usize>()
     }
 
-    /// The client's next items. The push that brought them is answered.
+    /// The client's next items. The push that brought them is answered now.
     pub fn next_batch(&mut self, stream: u32) -> ServerNext {
         let live = self.live.as_mut().filter(|_| stream == self.newest);
         let Some(live) = live else { return ServerNext::End };
@@ -254,14 +263,14 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         if live.inbox.is_over() { ServerNext::End } else { ServerNext::Wait }
     }
 
-    /// Whether [`StreamServer::next_batch`] would not say to wait.
+    /// Whether [`StreamServer::next_batch`] would return something other than `Wait`.
     #[must_use]
     pub fn is_readable(&self, stream: u32) -> bool {
         let live = self.live.as_ref().filter(|_| stream == self.newest);
         live.is_none_or(|live| live.inbox.is_readable() || live.inbox.is_over())
     }
 
-    /// The handler reads no more: what comes is answered and dropped.
+    /// The handler stops reading: further batches are answered and dropped.
     pub fn drop_reader(&mut self, stream: u32) {
         let Some(live) = self.live(stream) else { return };
         live.reader_gone = true;
@@ -269,27 +278,29 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         self.answers.extend(pushes.map(|push| (push, Short::Empty(true))));
     }
 
-    /// Whether the handler may send items: the client has not closed the stream, and it has not ended.
+    /// Whether the handler may send items: the client has not closed the stream, and the handler
+    /// has not ended it.
     #[must_use]
     pub fn is_sending(&self, stream: u32) -> bool {
         let live = self.live.as_ref().filter(|_| stream == self.newest);
         live.is_some_and(|live| live.end.is_none())
     }
 
-    /// The largest item that the client takes, if one of `len` bytes is larger: it can never be sent.
+    /// If an item of `len` bytes is too large for the client: the size of the largest item that the
+    /// client accepts. Such an item can never be sent.
     #[must_use]
     pub fn too_large(&self, len: usize) -> Option<usize> {
         self.live.as_ref().and_then(|live| live.outbox.too_large(len))
     }
 
-    /// Whether an item of `len` bytes may be put in now.
+    /// Whether an item of `len` bytes may be added now.
     #[must_use]
     pub fn has_room(&self, len: usize) -> bool {
         self.live.as_ref().is_some_and(|live| live.outbox.has_room(len, live.pulls.len()))
     }
 
-    /// Puts in an item of `len` bytes, which `encode` writes. To be asked before: [`StreamServer::is_sending`] and
-    /// [`StreamServer::has_room`].
+    /// Adds an item of `len` bytes, which `encode` writes. Before, the caller must check
+    /// [`StreamServer::is_sending`] and [`StreamServer::has_room`].
     ///
     /// # Errors
     /// [`NoMemory`]; the item is not sent.
@@ -302,14 +313,15 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         self.live.as_mut().map_or(Ok(()), |live| live.outbox.put(len, encode, pool))
     }
 
-    /// What goes beside the handler's first item, as entries of an extension. To be said before that is put in.
+    /// Sets the metadata sent with the handler's first item, as entries of an extension. Must be
+    /// called before the first [`StreamServer::put`].
     pub fn set_entries(&mut self, stream: u32, entries: Vec<u8>) {
         if let Some(live) = self.live(stream) {
             live.outbox.set_entries(entries);
         }
     }
 
-    /// The handler is done: the stream ends behind the items that are there.
+    /// The handler has ended: the stream ends after the items gathered so far.
     pub fn finish(&mut self, stream: u32, end: StreamResult) {
         let limit = self.limit;
         if let Some(live) = self.live(stream) {
@@ -326,7 +338,7 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         }
     }
 
-    /// What is to be answered next, if anything.
+    /// The next call to answer, and its answer; `None` if there is none.
     pub fn poll_answer(&mut self, pool: &mut Pool) -> Option<(H, StreamAnswer)> {
         if let Some((call, short)) = self.answers.pop_front() {
             return Some((
@@ -346,7 +358,8 @@ impl<H: Copy + PartialEq> StreamServer<H> {
         let last = taken.last;
         let message = live.batch(taken, self.newest, pool);
         if last && !mutant!(StreamEndLeavesPulls) || message.is_err() {
-            // What still waits has nothing to wait for. Memory is short only for an end: the handler is done.
+            // Waiting pulls have nothing to wait for. Only an end can run out of memory here, and
+            // then the handler has ended.
             let running = self.stop();
             debug_assert!(!running, "a stream ended before its handler");
         }
@@ -361,12 +374,12 @@ impl<H: Copy + PartialEq> Live<H> {
         Self { inbox: Inbox::new(), outbox, pulls: VecDeque::new(), reader_gone: false, end: None }
     }
 
-    /// Whether the call waits here.
+    /// Whether the call waits in this stream.
     fn has(&self, call: H) -> bool {
         self.pulls.contains(&call) || self.inbox.with().any(|push| *push == Some(call))
     }
 
-    /// The reply that a batch makes.
+    /// The reply that carries a batch.
     fn batch(&mut self, taken: Taken, stream: u32, pool: &mut Pool) -> Result<MsgBuf, NoMemory> {
         let Taken { seq, gather, last } = taken;
         let mut gather = match gather {
@@ -380,7 +393,7 @@ impl<H: Copy + PartialEq> Live<H> {
     }
 }
 
-/// The status that ends a stream.
+/// The status that ends a stream, in wire form.
 fn encoded(end: &StreamResult) -> Vec<u8> {
     match end {
         Ok(()) => OK.to_vec(),

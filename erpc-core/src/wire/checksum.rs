@@ -1,12 +1,12 @@
-//! The trailer: a checksum of a packet's header and body, behind the body.
+//! The trailer: a checksum of a packet's header and body. It follows the body.
 //!
-//! CRC32C (Castagnoli's polynomial, as in iSCSI, RFC 3720), 4 bytes, little endian. It finds any damage
-//! of up to 3 bits, and of up to 5 in packets of up to 655 bytes, any odd number of flipped bits, any
-//! burst of up to 32 bits, and of the rest all but one in 2^32. It finds accidents, not attackers: an
-//! attacker that changes a packet computes the trailer anew.
+//! CRC32C (Castagnoli's polynomial, as in iSCSI, RFC 3720), 4 bytes, little endian. It detects all
+//! damage of up to 3 bits (up to 5 bits in packets of up to 655 bytes), any odd number of flipped
+//! bits, and any burst of up to 32 bits. It misses one in 2^32 of all other damage. It does not
+//! protect against attackers: an attacker that changes a packet recomputes the trailer.
 //!
-//! Damage can also hit the flag that announces the trailer. So a receiver checks what is announced
-//! before it believes anything else, and then compares the flag with what the session has agreed on.
+//! Damage can also hit the flag that announces the trailer. So a receiver first checks the trailer
+//! if the flag announces one, and then compares the flag with what the session has agreed on.
 
 use super::{HEADER_LEN, HeaderError};
 
@@ -20,8 +20,8 @@ pub const fn overhead(trailer: bool) -> usize {
     if trailer { HEADER_LEN + TRAILER_LEN } else { HEADER_LEN }
 }
 
-/// The trailer of a packet that lies in two pieces. Costs 8 ns and another 0.04 ns per byte, where the
-/// processor has an instruction for it.
+/// The trailer of a packet that lies in two pieces. Costs 8 ns, plus 0.04 ns per byte on processors
+/// with a CRC32C instruction.
 #[must_use]
 #[inline(never)]
 pub fn trailer_of(head: &[u8], data: &[u8]) -> [u8; TRAILER_LEN] {
@@ -30,10 +30,11 @@ pub fn trailer_of(head: &[u8], data: &[u8]) -> [u8; TRAILER_LEN] {
     sum.to_le_bytes()
 }
 
-/// Checks a packet whose header announces a trailer; returns it without.
+/// Checks a packet whose header announces a trailer. Returns the packet without the trailer.
 ///
 /// # Errors
-/// [`HeaderError::Truncated`] if there is no room for both, [`HeaderError::Checksum`] for damage.
+/// [`HeaderError::Truncated`] if the packet is shorter than a header and a trailer,
+/// [`HeaderError::Checksum`] if it is damaged.
 #[inline(never)]
 pub fn check(packet: &[u8]) -> Result<&[u8], HeaderError> {
     match packet.split_last_chunk::<TRAILER_LEN>() {
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn every_damage_of_up_to_three_bits_is_found() {
+    fn damage_of_up_to_three_bits_is_detected() {
         fn assert_found(packet: &mut [u8], from: usize, flips: u32) {
             for bit in from..packet.len() * 8 {
                 packet[bit / 8] ^= 1 << (bit % 8);
@@ -89,7 +90,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_make_no_difference(packet in proptest::collection::vec(any::<u8>(), 0..3_000), at in any::<proptest::sample::Index>()) {
+        fn a_packet_in_two_pieces_has_the_same_trailer(packet in proptest::collection::vec(any::<u8>(), 0..3_000), at in any::<proptest::sample::Index>()) {
             let (head, data) = packet.split_at(at.index(packet.len() + 1));
             prop_assert_eq!(trailer_of(head, data), trailer_of(&packet, &[]));
         }

@@ -1,18 +1,19 @@
-//! Control messages: the handshake, liveness and the end of a session.
+//! Control messages: handshake, path size, liveness and the end of a session.
 //!
-//! They travel as packets of kind [`Kind::Control`] on the data path, their type in the header's
-//! `packet` field. `request` carries a nonce that replies echo (0 in the refusal of a foreign version), `aux` a [`ReplyInfo`] where the sender
-//! is the session's server. Bodies are fixed-layout, little endian, and drawn in `WIRE.md`.
+//! Control messages are packets of kind [`Kind::Control`] on the data path. Their type is the
+//! header's `packet` field. `request` carries a nonce that replies echo (0 in the refusal of a
+//! foreign version). `aux` carries a [`ReplyInfo`] if the sender is the session's server. Bodies
+//! have a fixed layout, are little endian, and are drawn in `WIRE.md`.
 //!
-//! All of them carry a trailer: they are rare, and a flipped bit in what a session opens with would
-//! spoil it for good.
+//! All control messages carry a trailer. They are rare, and a flipped bit in the handshake would
+//! break the session permanently.
 //!
-//! Until an address is validated by a cookie, no reply is longer than what asked for it:
-//! `Hello` is padded to [`HELLO_LEN`], and so long is the longest reply to it. (`Moved` is 12 bytes longer than the shortest
-//! packet that asks for it, but goes only to senders that know a session's id.)
+//! Until a cookie has validated an address, no reply is longer than the packet that it answers.
+//! Therefore `Hello` is padded to [`HELLO_LEN`]. (`Moved` is 12 bytes longer than the shortest
+//! packet that it answers, but the server sends it only to senders that know a session's id.)
 //!
-//! What proves the size of a path may be padded with zeros to any length, and is answered at the same length: `Open` with
-//! `Opened`, and `Probe` with `Probed`.
+//! `Open` and `Probe` may be padded with zeros to any length, to prove the size of the path. Their
+//! answers, `Opened` and `Probed`, have the same length.
 
 use super::checksum::{TRAILER_LEN, overhead};
 use super::{
@@ -20,61 +21,64 @@ use super::{
     ShortPacket,
 };
 
-/// Bytes of a `Hello` datagram, padding included, in every version of the protocol.
+/// Bytes of a `Hello` datagram, padding included. The same in every version of the protocol.
 pub const HELLO_LEN: usize = 64;
 
 /// Bytes of a cookie.
 pub const COOKIE_LEN: usize = 16;
 
-/// A handshake cookie: opaque to the client, authenticated by the server that made it.
+/// A handshake cookie: opaque to the client, authenticated by the server that issued it.
 pub type Cookie = [u8; COOKIE_LEN];
 
-/// What one side of a session can take; exchanged when the session opens.
+/// Limits of one side of a session; exchanged when the session opens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameters {
-    /// Largest datagram this side sends and receives on this path, header included. The smaller of
-    /// both sides' counts.
+    /// Largest datagram in bytes that this side sends and receives on this path, header included.
+    /// The smaller value of both sides applies.
     pub max_datagram: u32,
     /// Largest message this side receives, in bytes.
     pub max_message: u32,
-    /// Largest first packet of a response that this side takes unasked, in payload bytes. Only the
-    /// client's counts.
+    /// Largest first packet of a response that this side accepts without asking for it, in payload
+    /// bytes. Only the client's value applies.
     pub eager: u32,
-    /// Units that this side's receive queue can hold from the peer's endpoint. Only the server's counts.
+    /// Charge units that this side's receive queue can hold from the peer's endpoint. Only the
+    /// server's value applies.
     pub window: u32,
-    /// Packets that may be on their way per session. The smaller of both sides' counts.
+    /// Largest number of packets in flight per session. The smaller value of both sides applies.
     pub credits: u16,
-    /// How this side's receive queue counts: a number of a `ChargeModel`.
+    /// Charge model of this side's receive queue: the number of a `ChargeModel`.
     pub charge_model: u8,
-    /// From the client: it wants every packet of the session to carry a trailer. From the server: every
-    /// packet does, because either side wants it.
+    /// From the client: it requests a trailer in every packet of the session. From the server:
+    /// every packet has a trailer, because at least one side requests it.
     pub integrity: bool,
 }
 
 /// A control message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Control {
-    /// Client to any endpoint of a server: wants a session, speaks versions `low..=high`.
+    /// Client to any endpoint of a server: asks for a session and offers versions `low..=high`.
     Hello {
-        /// The client's id for the session to be.
+        /// The client's id for the new session.
         client: ConnectionId,
-        /// Lowest version spoken.
+        /// Lowest version that the client supports.
         low: u16,
-        /// Highest version spoken.
+        /// Highest version that the client supports.
         high: u16,
     },
-    /// Server to client: prove your address by sending this to that endpoint.
+    /// Server to client: asks the client to prove its address by sending the cookie to the chosen
+    /// endpoint.
     Challenge {
-        /// To be sent back in `Open`.
+        /// The client returns it in `Open`.
         cookie: Cookie,
-        /// The chosen endpoint's port; 0 for the one that `Hello` went to.
+        /// The chosen endpoint's port; 0 for the endpoint that `Hello` went to.
         port: u16,
-        /// The chosen endpoint's place in its group.
+        /// The chosen endpoint's index in its group.
         steer: u8,
-        /// Bytes that `Open` may be padded to, to prove the size of the path; 0 if there is no room for that.
+        /// Bytes that `Open` may be padded to, to prove the size of the path; 0 if the server has
+        /// no room for that.
         proof: u32,
     },
-    /// Client to the chosen endpoint: opens the session, and probes the path to it.
+    /// Client to the chosen endpoint: opens the session and probes the path.
     Open {
         /// The client's id for the session.
         client: ConnectionId,
@@ -90,49 +94,52 @@ pub enum Control {
         /// The server's parameters.
         parameters: Parameters,
     },
-    /// Server to client: there will be no session.
+    /// Server to client: the server refuses the session.
     Refused {
         /// Why.
         reason: Refusal,
-        /// Lowest version the server speaks.
+        /// Lowest version that the server supports.
         low: u16,
-        /// Highest version the server speaks.
+        /// Highest version that the server supports.
         high: u16,
     },
-    /// Either way: are you there? `sender` lets a peer without the session answer with `Reset`.
+    /// Both directions: asks whether the peer is alive and has the session. A peer without the
+    /// session answers `Reset`, addressed to `sender`.
     Ping {
         /// The sender's id for the session.
         sender: ConnectionId,
     },
     /// Answers `Ping`.
     Pong,
-    /// Answers `Ping` and `Close` where the session is unknown.
+    /// Answers `Ping` and `Close` if the receiver does not know the session.
     Reset {
-        /// The id that names nothing.
+        /// The unknown id: the connection id of the packet that is answered.
         unknown: ConnectionId,
     },
-    /// Either way: the sender ends the session.
+    /// Both directions: the sender ends the session.
     Close {
         /// The sender's id for the session.
         sender: ConnectionId,
     },
     /// Answers `Close`.
     Closed,
-    /// Client to server: did this arrive? Padded to the size that is in question.
+    /// Client to server: tests whether the path carries a datagram of this size. Padded to that
+    /// size.
     Probe,
-    /// Answers `Probe`, at the same length: the path carries so many bytes there and back.
+    /// Answers `Probe` at the same length: the path carries datagrams of this size in both
+    /// directions.
     Probed,
-    /// Client to server: from now on, datagrams of messages that are cut into large packets have so many bytes. The nonce
-    /// counts up.
+    /// Client to server: sets the size in bytes of the session's large packets from now on. Each
+    /// `Resize` has a higher nonce than the one before.
     Resize {
-        /// The new size.
+        /// The new size in bytes of a datagram, header included.
         max_datagram: u32,
     },
-    /// Answers `Resize`: the last size counts.
+    /// Answers `Resize`: the server uses the newest size.
     Resized,
-    /// Server to client: the client's packets come from another address than that of its session.
+    /// Server to client: the client's packets arrive from another address than that of the session.
     Moved {
-        /// The id that they are sent to.
+        /// The connection id in those packets.
         server: ConnectionId,
     },
 }
@@ -147,7 +154,7 @@ pub enum Refusal {
     Full = 2,
     /// The endpoint does not accept sessions.
     NotListening = 3,
-    /// Parameters that do not meet.
+    /// The parameters of both sides are incompatible.
     Parameters = 4,
     /// No room for another session of the client's host.
     HostFull = 5,
@@ -172,15 +179,15 @@ const MOVED: u32 = 15;
 /// Why the body of a control packet is not a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ControlError {
-    /// The type is none of this version's.
+    /// This version has no such type.
     UnknownType(u32),
-    /// The body is not exactly as long as its type's.
+    /// The body does not have the length of its type.
     Length,
-    /// A field has no meaning.
+    /// A field has an invalid value.
     Field,
 }
 
-/// A body put together in place.
+/// A body under construction.
 #[derive(Clone, Copy)]
 struct Body {
     bytes: [u8; LONGEST_BODY],
@@ -207,7 +214,7 @@ impl Body {
     }
 }
 
-/// Reads fields off the front of a body.
+/// Parses the fields of a body, from front to back.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -260,9 +267,9 @@ impl Fields<'_> {
     }
 }
 
-/// Bytes that `Hello` has between its fields and its trailer.
+/// Bytes of padding between the fields of a `Hello` and its trailer.
 const HELLO_PADDING: usize = HELLO_LEN - HEADER_LEN - 12 - TRAILER_LEN;
-/// The body of an `Open`.
+/// Bytes of the body of an `Open`, the longest unpadded body.
 const LONGEST_BODY: usize = 44;
 
 impl Control {
@@ -286,20 +293,20 @@ impl Control {
         }
     }
 
-    /// Whether zeros may follow.
+    /// Whether zero padding may follow the body.
     const fn may_be_padded(packet_type: u32) -> bool {
         matches!(packet_type, OPEN | OPENED | PROBE | PROBED)
     }
 
-    /// The datagram of this message for `connection`, with its trailer.
+    /// The unpadded datagram of this message to `connection`, with its trailer.
     #[must_use]
     pub fn emit(&self, connection: ConnectionId, nonce: u32, info: ReplyInfo) -> ShortPacket {
         let body = self.body();
         ShortPacket::new(&self.header(connection, nonce, info), &body.bytes[..body.len])
     }
 
-    /// Writes the body to the front of `out`, and zeros behind it. Returns the header. `out` is the datagram without header
-    /// and trailer.
+    /// Writes the body to the front of `out` and fills the rest with zeros. Returns the header.
+    /// `out` is the datagram without header and trailer.
     pub(crate) fn emit_padded(
         &self,
         connection: ConnectionId,
@@ -313,7 +320,7 @@ impl Control {
         self.header(connection, nonce, ReplyInfo::default())
     }
 
-    /// Bytes of the datagram without padding.
+    /// Bytes of the datagram without padding, header and trailer included.
     pub(crate) fn datagram_len(&self) -> usize {
         overhead(true) + self.body().len
     }
@@ -371,11 +378,12 @@ impl Control {
         body
     }
 
-    /// Reads the message behind a header of kind [`Kind::Control`]; `body` is without the trailer.
+    /// Reads the message of a packet of kind [`Kind::Control`]. `body` is the body without the
+    /// trailer.
     ///
     /// # Errors
-    /// [`ControlError`] for an unknown type, a body of another length than its type has, or a field
-    /// without meaning. Padding that is not zero is one.
+    /// [`ControlError`] for an unknown type, a body whose length is not that of its type, or a
+    /// field with an invalid value. Nonzero padding is such a field.
     pub fn parse(header: &Header, body: &[u8]) -> Result<Self, ControlError> {
         let mut fields = Fields(body);
         let message = match header.packet.get() {
@@ -426,9 +434,9 @@ impl Control {
         if fields.0.is_empty() { Ok(message) } else { Err(ControlError::Length) }
     }
 
-    /// The client id in a `Hello` of any version, `None` if `datagram` is no `Hello`: the place of that
-    /// field, the header's kind and type bits and the length are the same in all versions, so that a
-    /// server can always tell a client which versions it speaks.
+    /// The client id in a `Hello` of any version; `None` if `datagram` is not a `Hello`. The
+    /// position of that field, the header's kind and type bits and the length are the same in all
+    /// versions, so a server can tell every client which versions it supports.
     #[must_use]
     pub fn hello_of_any_version(datagram: &[u8]) -> Option<ConnectionId> {
         let any = datagram.len() == HELLO_LEN
@@ -478,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn every_message_survives_the_wire_and_no_other_length() {
+    fn every_message_parses_from_its_own_length_only() {
         for message in all() {
             let packet = message.emit(ConnectionId::from_u64(5), 77, ReplyInfo::default());
             let bytes = packet.as_bytes();
@@ -495,8 +503,8 @@ mod tests {
                 message,
                 Control::Open { .. } | Control::Opened { .. } | Control::Probe | Control::Probed
             );
-            assert_eq!(with(0).is_ok(), is_padded, "{message:?} and a zero");
-            assert!(with(1).is_err(), "{message:?} and a byte");
+            assert_eq!(with(0).is_ok(), is_padded, "{message:?} with a zero appended");
+            assert!(with(1).is_err(), "{message:?} with a nonzero byte appended");
             for len in HEADER_LEN..bytes.len() {
                 assert!(
                     Control::parse(&header, &bytes[HEADER_LEN..len]).is_err(),
@@ -507,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn no_reply_to_a_stranger_is_longer_than_what_asked_for_it() {
+    fn no_reply_to_an_unknown_sender_is_longer_than_the_packet_it_answers() {
         let len = |message: &Control| {
             message.emit(ConnectionId::default(), 0, ReplyInfo::default()).as_bytes().len()
         };
@@ -523,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_zeros_behind_the_body() {
+    fn padding_after_the_body_must_be_zeros() {
         for (message, len) in [(all()[2], 1_448), (all()[10], 8_000), (Control::Probe, 0)] {
             let mut body = vec![7; len];
             let header = message.emit_padded(ConnectionId::from_u64(5), 3, &mut body);
@@ -537,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_the_documented_ones() {
+    fn control_messages_have_the_documented_bytes() {
         let id = ConnectionId::from_u64(0x0807_0605_0403_0201);
         let bytes = |message: Control| {
             message.emit(ConnectionId::endpoint(3), 9, ReplyInfo::default()).as_bytes().to_vec()
@@ -560,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integrity_that_is_neither_yes_nor_no_is_an_error() {
+    fn an_integrity_byte_other_than_0_and_1_is_an_error() {
         let opened = Control::Opened { server: ConnectionId::default(), parameters: PARAMETERS };
         let packet = opened.emit(ConnectionId::default(), 0, ReplyInfo::default());
         let mut bytes = packet.as_bytes().to_vec();
@@ -570,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_of_another_version_is_still_one() {
+    fn a_hello_of_another_version_is_recognized() {
         let id = ConnectionId::from_u64(99);
         let packet = Control::Hello { client: id, low: 3, high: 3 }.emit(
             ConnectionId::endpoint(0),
@@ -586,7 +594,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_body_parses_or_fails_typed(kind in 0u32..20, body in proptest::collection::vec(any::<u8>(), 0..96)) {
+        fn any_body_gives_a_message_or_a_typed_error(kind in 0u32..20, body in proptest::collection::vec(any::<u8>(), 0..96)) {
             let header = Header {
                 connection: ConnectionId::default(),
                 kind: Kind::Control,
@@ -600,8 +608,8 @@ mod tests {
                 let packet = message.emit(header.connection, 0, ReplyInfo::default());
                 let emitted = checksum::check(packet.as_bytes()).unwrap();
                 let (own, padding) = body.split_at(emitted.len() - HEADER_LEN);
-                prop_assert_eq!(&emitted[HEADER_LEN..], own, "parsing loses nothing");
-                prop_assert!(padding.iter().all(|&byte| byte == 0), "but padding");
+                prop_assert_eq!(&emitted[HEADER_LEN..], own, "parsing must not lose bytes of the body");
+                prop_assert!(padding.iter().all(|&byte| byte == 0), "padding must be zeros");
             }
         }
     }

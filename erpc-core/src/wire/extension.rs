@@ -1,7 +1,6 @@
-//! The extension at the front of a message: what a call carries besides its message.
+//! The extension at the front of a message: data of a call beside its message.
 //!
-//! Only messages whose packets have the header's extended flag begin with one; all others are as if
-//! there were no such thing.
+//! Only messages whose packets have the header's extended flag begin with an extension.
 //!
 //! ```text
 //!  0      2    3    4          8                       len
@@ -16,8 +15,8 @@
 //! +--------+---------+----------+-------+
 //! ```
 //!
-//! `len` counts the whole extension. The protocol itself reads and writes `deadline` only, which has
-//! its own functions here, so that a long extension costs it nothing.
+//! `len` counts the whole extension. The protocol itself reads and writes only `deadline`, with
+//! functions of its own in this module, so a long extension costs it no extra time.
 
 use bytes::BufMut;
 
@@ -27,16 +26,16 @@ use crate::time::Instant;
 /// Bytes of an extension without entries.
 pub const EXTENSION_HEAD: usize = 8;
 
-/// Most bytes of an extension: it fits the first packet of any message.
+/// Most bytes of an extension. It always fits the first packet of a message.
 pub const MAX_EXTENSION: usize = 1_024;
 
 /// Most bytes of all entries together.
 pub const MAX_ENTRIES: usize = MAX_EXTENSION - EXTENSION_HEAD;
 
-/// Where in a message the bytes of [`remaining`] belong.
+/// Offset in a message of the deadline field, which [`remaining`] computes.
 pub(crate) const DEADLINE_AT: usize = 4;
 
-/// The extension of a message, taken off it.
+/// The extension of a message, parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extension<'m> {
     op: u8,
@@ -47,24 +46,25 @@ pub struct Extension<'m> {
 /// Why the front of a message is not an extension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExtensionError {
-    /// The message is shorter than the extension says that it is, or than any is.
+    /// The message is shorter than the length in its extension, or shorter than any extension.
     Truncated,
-    /// The extension's length is not within 8 to 1,024 bytes.
+    /// The extension's length is outside of 8 to 1,024 bytes.
     Length(u16),
-    /// The byte that is to be zero is not.
+    /// The reserved byte is not zero.
     Reserved(u8),
-    /// An entry does not end where the extension does, or has no key.
+    /// An entry has no key, or extends beyond the end of the extension.
     Entry,
     /// A key is not UTF-8.
     Key,
 }
 
 impl<'m> Extension<'m> {
-    /// Takes the extension off a message; returns it and what is left, the message proper. Looks at each
-    /// entry, at most 1,024 bytes in all.
+    /// Splits a message into its extension and the rest, the message proper. Reads every entry, at
+    /// most 1,024 bytes in all.
     ///
     /// # Errors
-    /// [`ExtensionError`] if there is none that could be read; no bytes make it panic.
+    /// [`ExtensionError`] if the message does not begin with a valid extension. No input makes it
+    /// panic.
     pub fn split(message: &'m [u8]) -> Result<(Self, &'m [u8]), ExtensionError> {
         let head = message.first_chunk::<EXTENSION_HEAD>().ok_or(ExtensionError::Truncated)?;
         let [l0, l1, op, reserved, d0, d1, d2, d3] = *head;
@@ -86,14 +86,14 @@ impl<'m> Extension<'m> {
         Ok((Self { op, deadline, entries }, rest))
     }
 
-    /// What the message is for, besides a call or its reply: opaque here, 0 for nothing.
+    /// Purpose of the message in addition to a call or its reply: opaque here, 0 for none.
     #[must_use]
     pub const fn op(&self) -> u8 {
         self.op
     }
 
-    /// The time left when the message was sent, as it travels: microseconds, 0 for no deadline,
-    /// `u32::MAX` for that or more.
+    /// The time left when the message was sent, in wire form: microseconds; 0 for no deadline,
+    /// `u32::MAX` for that value or more.
     #[must_use]
     pub const fn deadline(&self) -> u32 {
         self.deadline
@@ -105,19 +105,20 @@ impl<'m> Extension<'m> {
         Entries(self.entries)
     }
 
-    /// The entries as they travel, for [`put_extension`] or [`Entries::new`].
+    /// The entries in wire form, for [`put_extension`] or [`Entries::new`].
     #[must_use]
     pub const fn as_bytes(&self) -> &'m [u8] {
         self.entries
     }
 }
 
-/// Entries of an extension: keys and values, in order. Ends at the first byte that is none.
+/// Entries of an extension: keys and values, in order. Iteration ends at the first byte that does
+/// not begin a valid entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Entries<'m>(&'m [u8]);
 
 impl<'m> Entries<'m> {
-    /// The entries in `bytes`, which [`push_entry`] has made.
+    /// The entries in `bytes`, which must come from [`push_entry`] or [`Extension::as_bytes`].
     #[must_use]
     pub const fn new(bytes: &'m [u8]) -> Self {
         Self(bytes)
@@ -134,7 +135,7 @@ impl<'m> Iterator for Entries<'m> {
     }
 }
 
-/// The first entry, and the bytes behind it.
+/// The first entry, and the bytes after it.
 struct Split<'m> {
     key: &'m str,
     value: &'m [u8],
@@ -156,17 +157,17 @@ fn split_entry(bytes: &[u8]) -> Result<Split<'_>, ExtensionError> {
 /// Why an entry was not added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EntryError {
-    /// The key has no bytes or more than 255; how many.
+    /// The key is empty or has more than 255 bytes; its length.
     KeyLength(usize),
-    /// With it, the entries would have so many bytes, more than [`MAX_ENTRIES`].
+    /// With this entry, all entries would have this number of bytes, more than [`MAX_ENTRIES`].
     Full(usize),
 }
 
-/// Appends an entry to `entries`, or leaves them as they are. Keys should be printable ASCII in lower
-/// case; other UTF-8 travels, too.
+/// Appends an entry to `entries`. On an error `entries` is unchanged. Keys should be printable
+/// ASCII in lower case; other UTF-8 is accepted, too.
 ///
 /// # Errors
-/// [`EntryError`] if it does not fit.
+/// [`EntryError`] if the key's length is invalid or the entry does not fit.
 pub fn push_entry(entries: &mut Vec<u8>, key: &str, value: &[u8]) -> Result<(), EntryError> {
     let key_len = u8::try_from(key.len()).ok().filter(|len| *len > 0);
     let key_len = key_len.ok_or(EntryError::KeyLength(key.len()))?;
@@ -181,7 +182,8 @@ pub fn push_entry(entries: &mut Vec<u8>, key: &str, value: &[u8]) -> Result<(), 
     Ok(())
 }
 
-/// Writes an extension: the first thing in a message. The protocol fills in the deadline when it sends.
+/// Writes an extension, which must be the first thing in a message. The protocol fills in the
+/// deadline when it sends the message.
 ///
 /// # Panics
 /// If `entries` has more than [`MAX_ENTRIES`] bytes, or `out` has no room.
@@ -195,8 +197,8 @@ pub fn put_extension(op: u8, entries: &[u8], out: &mut impl BufMut) {
     out.put_slice(entries);
 }
 
-/// The deadline field of a request that is sent now: rounded up, so that a server's idea of the deadline
-/// is never earlier than the client's, and at least 1.
+/// The deadline field of a request that is sent now, in us. It is rounded up, so that the server's
+/// deadline is never earlier than the client's, and is at least 1.
 #[must_use]
 pub(crate) fn remaining(deadline: Instant, now: Instant) -> u32 {
     let nanos = deadline.nanos_since(now);
@@ -205,8 +207,8 @@ pub(crate) fn remaining(deadline: Instant, now: Instant) -> u32 {
     u32::try_from(micros).unwrap_or(u32::MAX)
 }
 
-/// The deadline of a request whose first packet, with this body, has come in now;
-/// [`Instant::NEVER`] if it has none, or is too short to have one.
+/// The deadline of a request whose first packet, with this body, arrives at `now`;
+/// [`Instant::NEVER`] if it has none or is too short to have one.
 #[must_use]
 pub(crate) fn deadline_of(body: &[u8], now: Instant) -> Instant {
     let field = body.get(DEADLINE_AT..).and_then(|rest| rest.first_chunk().copied());
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_extension_is_read_unchanged() {
         let entries: [(&str, &[u8]); 3] = [("trace-id", &[0; 16]), ("k", b""), ("é", b"\xFF")];
         let bytes = message(9, &entries, b"hello");
         let (extension, rest) = Extension::split(&bytes).expect("an extension");
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_has_its_name() {
+    fn each_fault_has_its_own_error() {
         let good = message(0, &[("key", b"value")], b"");
         for len in 0..good.len() {
             assert_eq!(Extension::split(&good[..len]), Err(ExtensionError::Truncated), "{len}");
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_fill_an_extension_to_the_last_byte_and_no_further() {
+    fn entries_fill_an_extension_to_the_last_byte_but_not_beyond() {
         let mut entries = Vec::new();
         assert_eq!(push_entry(&mut entries, "", b""), Err(EntryError::KeyLength(0)));
         let long = "x".repeat(256);
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_left_is_rounded_up_and_never_nothing() {
+    fn the_remaining_time_is_rounded_up_and_never_zero() {
         let now = Instant::from_nanos(5_000_000);
         for (nanos, micros) in [(0, 1), (1, 1), (1_000, 1), (1_001, 2), (7_999_999, 8_000)] {
             assert_eq!(remaining(now.plus_nanos(nanos), now), micros, "{nanos} ns");
@@ -298,13 +300,13 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_counts_from_the_arrival_and_there_may_be_none() {
+    fn a_deadline_counts_from_the_arrival_and_is_optional() {
         let now = Instant::from_nanos(7);
         let of = |field: u32| deadline_of(&[&[8, 0, 0, 0], &field.to_le_bytes()[..]].concat(), now);
         assert_eq!(of(0), Instant::NEVER);
         assert_eq!(of(1), now.plus_nanos(1_000));
         assert_eq!(of(u32::MAX - 1), now.plus_nanos((u64::from(u32::MAX) - 1) * 1_000));
-        assert_eq!(of(u32::MAX), Instant::NEVER, "that or more");
+        assert_eq!(of(u32::MAX), Instant::NEVER, "u32::MAX us or more");
         for len in 0..EXTENSION_HEAD {
             assert_eq!(deadline_of(&[1; EXTENSION_HEAD][..len], now), Instant::NEVER);
         }
@@ -320,7 +322,7 @@ mod tests {
                 if let Ok((extension, rest)) = Extension::split(&bytes) {
                     let mut again = Vec::new();
                     extension.entries().for_each(|(key, value)| {
-                        push_entry(&mut again, key, value).expect("it was one");
+                        push_entry(&mut again, key, value).expect("a parsed entry is valid");
                     });
                     prop_assert_eq!(&again, extension.as_bytes());
                     prop_assert_eq!(EXTENSION_HEAD + again.len() + rest.len(), bytes.len());

@@ -17,50 +17,53 @@ use super::{ConnectionId, PacketNumber, ReplyInfo, RequestNumber};
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 24;
 
-/// The protocol version this crate speaks, carried in two bits of every packet.
+/// The protocol version of this crate, carried in two bits of every packet.
 pub const VERSION: u8 = 1;
 
-/// The `packet` of a [`Kind::Done`] that says that the response is not wanted any more.
+/// The `packet` field of a [`Kind::Done`] that cancels the request: the client no longer wants the
+/// response.
 pub const CANCEL: u32 = 1;
 
-/// The `packet` of a [`Kind::Response`] or [`Kind::Failure`] that announces a message: `size` is the whole
-/// message's, there is no body, and the client asks for all packets, from the first on. No message has
-/// so many packets. A number of its own, so that neither a first packet that has lost its body nor an announcement that has
-/// grown one is taken for the other.
+/// The `packet` field of a [`Kind::Response`] or [`Kind::Failure`] that announces a message. `size`
+/// is that of the whole message, there is no body, and the client pulls all packets, including the
+/// first. No message has this many packets. Because the number is reserved, damage cannot turn a
+/// first packet without its body into an announcement, nor an announcement with extra bytes into a
+/// first packet.
 pub const ANNOUNCEMENT: u32 = PacketNumber::MAX;
 
 /// What a packet is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// Client to server: packet `packet` of a request. `aux`: method id in the first, the [`super::Stamp`] of
-    /// its sending in later ones; `size`: bytes of the whole request.
+    /// Client to server: packet `packet` of a request. `aux`: the method id in the first packet,
+    /// the sender's [`super::Stamp`] in later ones; `size`: bytes of the whole request.
     Request = 0,
-    /// Server to client: packet `packet` of a response, or [`ANNOUNCEMENT`]. `aux`: [`super::ReplyInfo`];
-    /// `size`: bytes of the whole response in the first and in announcements, in later ones the stamp of the
-    /// request for response that it answers.
+    /// Server to client: packet `packet` of a response, or [`ANNOUNCEMENT`]. `aux`:
+    /// [`super::ReplyInfo`]; `size`: bytes of the whole response in the first packet and in
+    /// announcements, and in later packets the stamp of the request for response that the packet
+    /// answers.
     Response = 1,
-    /// As `Response`, but the message is an encoded status: the call failed.
+    /// Like `Response`, but the message is an encoded status: the call failed.
     Failure = 2,
     /// Server to client: credit return. `packet`: the next request packet expected; `aux`:
-    /// [`super::ReplyInfo`]; `size`: bit 0 set if a later packet came before it and was dropped, above it the
-    /// stamp of the last packet that came.
+    /// [`super::ReplyInfo`]; `size`: bit 0 is set if the server dropped a later packet because of a
+    /// gap, the upper 31 bits are the stamp of the last packet received.
     CreditReturn = 3,
-    /// Client to server: request for response. `packet`: first response packet wanted; `aux`: the stamp of its
-    /// sending; `size`: how many, at least 1.
+    /// Client to server: request for response. `packet`: the first response packet wanted; `aux`:
+    /// the sender's stamp; `size`: how many packets, at least 1.
     RequestForResponse = 4,
-    /// Server to client: the request is known and still executing. `packet`: that of the duplicate; `aux`:
-    /// [`super::ReplyInfo`].
+    /// Server to client: the request has arrived and is still executing. `packet`: that of the
+    /// duplicate; `aux`: [`super::ReplyInfo`].
     Accepted = 5,
-    /// Client to server, `packet` 0: responses received whole; the body lists up to 8 request numbers, u32
-    /// each. `packet` [`CANCEL`]: the client has cancelled request `request`, and no body.
+    /// Client to server, `packet` 0: responses received completely; the body lists up to 8 request
+    /// numbers, u32 each. `packet` [`CANCEL`]: the client has cancelled request `request`; no body.
     Done = 6,
-    /// Either way: a control message, its type in `packet`; see [`super::control`].
+    /// Both directions: a control message, its type in `packet`; see [`super::control`].
     Control = 7,
 }
 
 impl Kind {
-    /// The kind of three bits.
+    /// The kind in the lower three bits.
     #[inline]
     const fn from_bits(bits: u8) -> Self {
         match bits & 0b111 {
@@ -79,46 +82,49 @@ impl Kind {
 /// A parsed header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// The receiver's name for the session.
+    /// The receiver's id for the session.
     pub connection: ConnectionId,
     /// What the packet is for.
     pub kind: Kind,
-    /// Which packet of its message.
+    /// Number of the packet in its message; some kinds give it another meaning, see [`Kind`].
     pub packet: PacketNumber,
-    /// Which request of the session.
+    /// Number of the request in the session; a nonce in control packets.
     pub request: RequestNumber,
-    /// Depends on the kind.
+    /// Depends on [`Kind`].
     pub aux: u32,
-    /// Depends on the kind.
+    /// Depends on [`Kind`].
     pub size: u32,
-    /// What else there is.
+    /// Trailer, extension and packet size of the message.
     pub flags: Flags,
 }
 
-/// What a packet has besides header and body.
+/// Flags of a packet: whether it has a trailer, whether its message has an extension, and in which
+/// size its message is cut.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Flags(u8);
 
 impl Flags {
-    /// Nothing.
+    /// No trailer, no extension, small packets.
     pub const NONE: Self = Self(0);
-    /// Behind the body stands a checksum; see [`super::checksum`].
+    /// A checksum follows the body; see [`super::checksum`].
     pub const TRAILER: Self = Self(1 << 5);
-    /// The message that the packet is of begins with an extension; see [`super::extension`]. Only requests,
+    /// The packet's message begins with an extension; see [`super::extension`]. Only requests,
     /// responses and failures have one.
     pub const EXTENDED: Self = Self(1 << 6);
-    /// The message that the packet is of is cut into the session's large packets, not into those that every path carries. Of
-    /// credit returns and requests for response: the message that they speak of.
+    /// The packet's message is cut into the session's large packets, not into small ones, which
+    /// every path carries. In credit returns and requests for response: the message that they refer
+    /// to.
     pub const LARGE: Self = Self(1 << 7);
 
-    /// A packet with a trailer or without, of a message with an extension or without, that is not cut into large packets.
+    /// Flags of a packet with or without a trailer, of a message with or without an extension. The
+    /// message is not cut into large packets.
     #[must_use]
     #[inline]
     pub const fn new(trailer: bool, extended: bool) -> Self {
         Self((trailer as u8) << 5 | (extended as u8) << 6)
     }
 
-    /// The same, with [`Flags::LARGE`] if `large`, else without.
+    /// The same flags, with [`Flags::LARGE`] set if `large` and cleared otherwise.
     #[must_use]
     #[inline]
     pub const fn with_large(self, large: bool) -> Self {
@@ -132,21 +138,21 @@ impl Flags {
         self.0 & Self::LARGE.0 != 0
     }
 
-    /// The same, and [`Flags::EXTENDED`] if `extended`.
+    /// The same flags; sets [`Flags::EXTENDED`] if `extended`.
     #[must_use]
     #[inline]
     pub const fn and_extended(self, extended: bool) -> Self {
         Self(self.0 | (extended as u8) << 6)
     }
 
-    /// Whether there is a trailer.
+    /// Whether the packet has a trailer.
     #[must_use]
     #[inline]
     pub const fn trailer(self) -> bool {
         self.0 & Self::TRAILER.0 != 0
     }
 
-    /// Whether the message is extended.
+    /// Whether the message begins with an extension.
     #[must_use]
     #[inline]
     pub const fn extended(self) -> bool {
@@ -157,25 +163,25 @@ impl Flags {
 /// Why bytes are not a packet of this protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderError {
-    /// Fewer than [`HEADER_LEN`] bytes, or, where a trailer is announced, fewer than both have.
+    /// Fewer than [`HEADER_LEN`] bytes, or fewer than a header and the announced trailer need.
     Truncated,
     /// The version bits are not [`VERSION`].
     Version(u8),
-    /// The packet is not what its checksum was computed over.
+    /// The packet does not match its checksum.
     Checksum,
 }
 
 /// The version bits of a header's ninth byte.
 const VERSION_BITS: u8 = 0b11;
-/// And its flags.
+/// The flag bits of a header's ninth byte.
 const FLAG_BITS: u8 = 0b1110_0000;
 
 impl Header {
-    /// Reads the header at the front of `packet`. It may be damaged: what it announces is checked by
-    /// [`checksum::check`](super::checksum::check).
+    /// Reads the header at the front of `packet`. The header may be damaged:
+    /// [`checksum::check`](super::checksum::check) verifies the trailer that it announces.
     ///
     /// # Errors
-    /// [`HeaderError`] for a short packet, or one of another version.
+    /// [`HeaderError`] for a short packet or a packet of another version.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<Self, HeaderError> {
         let Some(bytes) = packet.first_chunk::<HEADER_LEN>() else {
@@ -202,14 +208,14 @@ impl Header {
         })
     }
 
-    /// What a packet from a server tells besides its own business.
+    /// The reply info of a packet from a server.
     #[must_use]
     #[inline]
     pub const fn reply_info(&self) -> ReplyInfo {
         ReplyInfo::from_u32(self.aux)
     }
 
-    /// The header as it travels.
+    /// The header in wire form.
     #[must_use]
     #[inline]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
@@ -250,12 +256,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_emitted_is_parsed(header in any_header()) {
+        fn an_emitted_header_is_parsed_unchanged(header in any_header()) {
             prop_assert_eq!(Header::parse(&header.to_bytes()), Ok(header));
         }
 
         #[test]
-        fn any_bytes_parse_or_fail_typed(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn any_bytes_give_a_header_or_a_typed_error(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(header) = Header::parse(&bytes) {
                 prop_assert_eq!(&header.to_bytes()[..], &bytes[..HEADER_LEN]);
             } else {
@@ -290,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn short_packets_and_other_versions_are_told_apart() {
+    fn short_packets_and_other_versions_have_different_errors() {
         assert_eq!(Header::parse(&[0; 23]), Err(HeaderError::Truncated));
         let mut bytes = [0; HEADER_LEN];
         bytes[8] = 2;

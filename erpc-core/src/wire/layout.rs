@@ -1,13 +1,13 @@
-//! How a message is cut into packets.
+//! Layout of a message in packets.
 
 use std::ops::Range;
 
-/// The packets of a message of `size` bytes: the first carries up to `first` bytes, each later one up
-/// to `rest`.
+/// The packets of a message of `size` bytes. The first packet carries up to `first` bytes, each
+/// later packet up to `rest` bytes.
 ///
-/// Requests have `first == rest`. For responses `first` is what the client said it can take unasked
-/// (its *eager limit*): a server may send one such packet per request on its own account, everything
-/// behind it is pulled by the client, which then knows that it has room.
+/// Requests have `first == rest`. For responses, `first` is the client's *eager limit*: the payload
+/// that the client accepts without asking. A server sends one such packet per request. The client
+/// pulls all later packets, so it knows that it has room for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketLayout {
     size: u32,
@@ -16,10 +16,10 @@ pub struct PacketLayout {
 }
 
 impl PacketLayout {
-    /// A layout. An empty message is one empty packet.
+    /// Makes a layout; all sizes are in bytes. An empty message is one empty packet.
     ///
     /// # Panics
-    /// If `first` or `rest` is 0; both are negotiated and checked when a session opens.
+    /// If `first` or `rest` is 0. Both are negotiated and checked when a session opens.
     #[must_use]
     #[inline]
     pub const fn new(size: u32, first: u32, rest: u32) -> Self {
@@ -41,7 +41,7 @@ impl PacketLayout {
         self.size
     }
 
-    /// How many packets; at least 1.
+    /// Number of packets, at least 1.
     #[must_use]
     #[inline]
     pub const fn packets(&self) -> u32 {
@@ -60,7 +60,7 @@ impl PacketLayout {
             return 0..end as usize;
         }
         debug_assert!(index < self.packets());
-        // In 64 bits: the last packet's nominal end may lie past u32::MAX.
+        // Computed in 64 bits: the last packet's nominal end may exceed u32::MAX.
         let start = self.first as u64 + (index as u64 - 1) * self.rest as u64;
         let end = start + self.rest as u64;
         start as usize..if end > self.size as u64 { self.size as usize } else { end as usize }
@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packets_tile_the_message(size in 0u32..100_000, first in 1u32..5_000, rest in 1u32..5_000) {
+        fn packets_cover_the_message_without_gaps_or_overlap(size in 0u32..100_000, first in 1u32..5_000, rest in 1u32..5_000) {
             let layout = PacketLayout::new(size, first, rest);
             let mut at = 0;
             for index in 0..layout.packets() {

@@ -1,7 +1,8 @@
-//! Bytes: the 24-byte packet header, the trailer, control messages and extensions, as drawn in `WIRE.md`.
+//! Parsers and encoders of the wire format in `WIRE.md`: the 24-byte packet header, the trailer,
+//! control messages and extensions.
 //!
-//! Everything here is a pure function of its input. Parsers check sizes first, return a typed error
-//! for what a peer may have got wrong, and never panic on any input.
+//! All functions are pure. Parsers check sizes first, return a typed error for malformed input from
+//! a peer, and never panic on any input.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]

@@ -1,4 +1,4 @@
-//! The numbers of the header, each its own type so that they cannot be mixed.
+//! The numbers of the header. Each has its own type, so that they cannot be confused.
 
 /// Names one side's end of a session, in packets sent *to* that side.
 ///
@@ -9,22 +9,23 @@
 /// +----------------+----+----------------+------------+
 /// ```
 ///
-/// * `steer`: which endpoint of a listening group owns the session; the kernel's classic BPF program
-///   (or a NIC's flow rule) reads this one byte, the first of the datagram.
-/// * `table index`: 23 bits, at most 8,388,608 sessions of each role per endpoint.
+/// * `steer`: the endpoint of a listening group that owns the session. The kernel's classic BPF
+///   program (or a NIC's flow rule) reads only this byte, the first of the datagram.
+/// * `table index`: index into the receiver's session table. 23 bits: at most 8,388,608 sessions of
+///   each role per endpoint.
 /// * `role`: 0 when the receiver is the client of the session, 1 when it is the server.
-/// * `generation`: 32 random bits drawn when the table entry was taken. An id with a stale or guessed
-///   generation names nothing.
+/// * `generation`: 32 random bits, drawn when the table entry is allocated. An id with a stale or
+///   guessed generation matches no session.
 ///
-/// The all-zero id names the endpoint itself and is used by the handshake only.
+/// An id whose upper 56 bits are zero names an endpoint. Only the handshake uses such ids.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ConnectionId(u64);
 
 impl ConnectionId {
-    /// Sessions of one role that an endpoint can number.
+    /// Largest table index.
     pub const MAX_INDEX: u32 = (1 << 23) - 1;
 
-    /// An id from its parts. `index` is cut to 23 bits.
+    /// Makes an id from its parts. `index` is truncated to 23 bits.
     #[must_use]
     #[inline]
     pub const fn new(steer: u8, server_role: bool, index: u32, generation: u32) -> Self {
@@ -36,7 +37,7 @@ impl ConnectionId {
         )
     }
 
-    /// The id that names endpoint `steer` of a group rather than a session: for handshake packets.
+    /// The id of endpoint `steer` of a group, not of a session: for handshake packets.
     #[must_use]
     pub const fn endpoint(steer: u8) -> Self {
         Self(steer as u64)
@@ -49,21 +50,21 @@ impl ConnectionId {
         self.0 <= u8::MAX as u64
     }
 
-    /// The id as it travels.
+    /// The id in wire form.
     #[must_use]
     #[inline]
     pub const fn to_u64(self) -> u64 {
         self.0
     }
 
-    /// The id read from a packet. Every value is an id; most name nothing.
+    /// The id read from a packet. Every value is accepted; most match no session.
     #[must_use]
     #[inline]
     pub const fn from_u64(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// Which endpoint of a listening group the packet is for.
+    /// The endpoint of a listening group that the packet is for.
     #[must_use]
     #[inline]
     pub const fn steer(self) -> u8 {
@@ -84,7 +85,7 @@ impl ConnectionId {
         (self.0 >> 8) as u32 & Self::MAX_INDEX
     }
 
-    /// The random half.
+    /// The random half, which detects stale and guessed ids.
     #[must_use]
     #[inline]
     pub const fn generation(self) -> u32 {
@@ -92,14 +93,16 @@ impl ConnectionId {
     }
 }
 
-/// A request's number within its session, compared serially (RFC 1982) so that it may wrap.
+/// A request's number within its session. Numbers are compared serially (RFC 1982), so they may
+/// wrap.
 ///
-/// The slot of a request is its number modulo the window; numbers in one slot grow by the window.
+/// A request's slot is its number modulo the number of slots. Successive requests of a slot differ
+/// by the number of slots.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct RequestNumber(u32);
 
 impl RequestNumber {
-    /// The number as it travels.
+    /// The number in wire form.
     #[must_use]
     #[inline]
     pub const fn to_u32(self) -> u32 {
@@ -120,7 +123,7 @@ impl RequestNumber {
         Self(self.0.wrapping_add(n))
     }
 
-    /// How far `self` is ahead of `other`, negative when behind.
+    /// How far `self` is ahead of `other`; negative if it is behind.
     #[must_use]
     #[inline]
     pub const fn ahead_of(self, other: Self) -> i32 {
@@ -128,7 +131,7 @@ impl RequestNumber {
     }
 }
 
-/// A packet's number within its message, from 0; 24 bits.
+/// A packet's number within its message, counted from 0; 24 bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PacketNumber(u32);
 
@@ -136,14 +139,14 @@ impl PacketNumber {
     /// The largest number that fits the header.
     pub const MAX: u32 = (1 << 24) - 1;
 
-    /// The number `raw`, cut to 24 bits.
+    /// The number `raw`, truncated to 24 bits.
     #[must_use]
     #[inline]
     pub const fn new(raw: u32) -> Self {
         Self(raw & Self::MAX)
     }
 
-    /// The number.
+    /// The number as an integer, at most [`Self::MAX`].
     #[must_use]
     #[inline]
     pub const fn get(self) -> u32 {
@@ -156,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_gives_back_what_it_was_made_of() {
+    fn an_id_returns_the_parts_it_was_made_from() {
         for (steer, server, index, generation) in
             [(0, false, 0, 0), (5, true, 0x7F_FFFF, 1), (255, false, 1, u32::MAX), (1, true, 2, 3)]
         {
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_wrap() {
+    fn request_numbers_and_packet_numbers_wrap() {
         let last = RequestNumber::from_u32(u32::MAX);
         assert_eq!(last.plus(8).to_u32(), 7);
         assert_eq!(last.plus(8).ahead_of(last), 8);

@@ -1,18 +1,18 @@
-//! What every server packet tells besides its own business: how much of the time was the server's, how much
-//! its receive queue can hold, and whether a switch on the way there is congested.
+//! Reply info, which every reply of a server carries: the server's processing time, its receive
+//! window, and whether a switch on the path to it is congested.
 
-/// The `aux` word of replies: the server's time in the upper 15 bits, the echo of congestion marks in one,
-/// receive window in the lower half.
+/// The `aux` word of replies: the server's time in the upper 15 bits, then 1 bit that echoes
+/// congestion marks, then the receive window in the lower 16 bits.
 ///
-/// All is soft state, sent with every reply, so that a lost packet costs one update.
+/// All of it is soft state and sent with every reply, so a lost packet costs only one update.
 ///
-/// * The server's time: a 15-bit float, 10 bits of mantissa and 5 of exponent, in nanoseconds; exact to
-///   one part in 512, at most about 2,200 s. It lets the client take that out of its
-///   RTT samples.
-/// * Mark: since the server's last reply, a packet of the session has come that a congested switch had
-///   marked (CE, RFC 3168).
-/// * Window: what the server can hold from this client endpoint in all, in units of 1,024 charge
-///   units (see `ChargeModel`), at most 65,535. 0 stands for "no change".
+/// * The server's time, in ns: a 15-bit float with 10 bits of mantissa and 5 of exponent. It is
+///   exact to one part in 512 and at most about 2,200 s. The client subtracts it from its RTT
+///   samples.
+/// * Mark: since the server's last reply, the server has received a packet of the session that a
+///   congested switch had marked (CE, RFC 3168).
+/// * Window: what the server can hold from this client endpoint in total, in units of 1,024 charge
+///   units (see `ChargeModel`), at most 65,535. 0 means "no change".
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReplyInfo(u32);
 
@@ -20,8 +20,8 @@ pub struct ReplyInfo(u32);
 const WINDOW_GRAIN: u32 = 1024;
 
 impl ReplyInfo {
-    /// Packs the server's time and a window in charge units. The time is rounded down, the window is
-    /// rounded down to a multiple of 1,024 but never to 0.
+    /// Packs the server's time in ns and a window in charge units. The time is rounded down. The
+    /// window is rounded down to a multiple of 1,024, but never to 0.
     #[must_use]
     #[inline]
     pub const fn new(processing_nanos: u64, window: u32) -> Self {
@@ -36,28 +36,28 @@ impl ReplyInfo {
         Self(grains).after(processing_nanos)
     }
 
-    /// The same window, another time of the server's.
+    /// The same window and mark with another server time, in ns.
     #[must_use]
     #[inline]
     pub const fn after(self, processing_nanos: u64) -> Self {
         Self((encode_nanos(processing_nanos) as u32) << 17 | self.0 & 0x1_FFFF)
     }
 
-    /// The same with the echo of a congestion mark if `marked`.
+    /// The same word; sets the echo of a congestion mark if `marked`.
     #[must_use]
     #[inline]
     pub const fn with_mark(self, marked: bool) -> Self {
         Self(self.0 | (marked as u32) << 16)
     }
 
-    /// Whether it echoes a congestion mark.
+    /// Whether the server echoes a congestion mark.
     #[must_use]
     #[inline]
     pub const fn is_marked(self) -> bool {
         self.0 & 1 << 16 != 0
     }
 
-    /// The word as it travels.
+    /// The word in wire form.
     #[must_use]
     #[inline]
     pub const fn to_u32(self) -> u32 {
@@ -71,7 +71,8 @@ impl ReplyInfo {
         Self(raw)
     }
 
-    /// Nanoseconds between the arrival of what is answered and this reply, as far as the server knows.
+    /// Nanoseconds from the arrival of the answered packet to this reply, as measured by the
+    /// server.
     #[must_use]
     #[inline]
     pub const fn processing_nanos(self) -> u64 {
@@ -79,15 +80,15 @@ impl ReplyInfo {
         mantissa << exponent
     }
 
-    /// Whether the server took longer than in `other`, without unpacking either. Of words that [`Self::new`] did not pack, it may
-    /// say the opposite.
+    /// Whether the server took longer than in `other`, without unpacking either word. The answer
+    /// may be wrong for words that [`Self::new`] did not pack.
     #[must_use]
     #[inline]
     pub const fn took_longer_than(self, other: Self) -> bool {
         self.0 >> 17 > other.0 >> 17
     }
 
-    /// The receive window in charge units, `None` for no change.
+    /// The receive window in charge units; `None` for no change.
     #[must_use]
     #[inline]
     pub const fn window(self) -> Option<u32> {
@@ -119,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn times_are_exact_to_one_in_512(nanos in 0u64..2_000_000_000_000, marked in any::<bool>()) {
+        fn times_are_exact_to_one_part_in_512(nanos in 0u64..2_000_000_000_000, marked in any::<bool>()) {
             let info = ReplyInfo::new(nanos, 5_000).with_mark(marked);
             let back = info.processing_nanos();
             prop_assert!(back <= nanos && nanos - back <= nanos >> 9, "{nanos} became {back}");
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_round_down_but_never_to_nothing() {
+    fn windows_round_down_but_never_to_zero() {
         assert_eq!(ReplyInfo::new(0, 5_000).window(), Some(4_096));
         assert_eq!(ReplyInfo::new(0, 3).window(), Some(1_024));
         assert_eq!(ReplyInfo::new(0, u32::MAX).window(), Some(65_535 * 1_024));

@@ -1,14 +1,14 @@
-//! Packets of a few bytes, put together in place.
+//! Packets of a few bytes, built on the stack.
 
 use super::checksum::{TRAILER_LEN, trailer_of};
 use super::{HEADER_LEN, Header};
 
-/// Longest body: that of an `Open`.
+/// Longest body in bytes: that of an `Open`.
 const MAX_BODY: usize = 44;
-/// Longest packet, trailer included.
+/// Longest packet in bytes, trailer included.
 const MAX_LEN: usize = HEADER_LEN + MAX_BODY + TRAILER_LEN;
 
-/// A control message, a header alone, or a header with a short list.
+/// A packet of at most 72 bytes: a control message, a header alone, or a header with a short list.
 #[derive(Clone, Copy, Debug)]
 pub struct ShortPacket {
     bytes: [u8; MAX_LEN],
@@ -16,10 +16,11 @@ pub struct ShortPacket {
 }
 
 impl ShortPacket {
-    /// A packet with this body, at most 44 bytes, and with a trailer if the header says so.
+    /// Makes a packet with this body, at most 44 bytes, and with a trailer if the header's flag
+    /// says so.
     ///
     /// # Panics
-    /// If the body is longer.
+    /// If the body is longer than 44 bytes.
     #[must_use]
     #[inline]
     pub fn new(header: &Header, body: &[u8]) -> Self {
@@ -42,8 +43,8 @@ impl ShortPacket {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Gives a packet with a trailer the version bits of `vkf`, the ninth byte of a packet that asked: an
-    /// answer in a version that the asker cannot parse would tell it nothing.
+    /// Replaces the version bits of a packet with a trailer by those of `vkf`, the ninth byte of
+    /// the packet that is answered. The sender could not parse an answer in another version.
     pub(crate) fn set_version(&mut self, vkf: u8) {
         self.bytes[8] = self.bytes[8] & !0b11 | vkf & 0b11;
         self.seal();
@@ -73,7 +74,7 @@ mod tests {
     };
 
     #[test]
-    fn only_a_packet_that_says_so_has_a_trailer() {
+    fn only_a_packet_with_the_trailer_flag_has_a_trailer() {
         assert_eq!(ShortPacket::new(&HEADER, &[]).as_bytes(), HEADER.to_bytes());
         for body in [&[][..], &[1, 2, 3, 4], &[9; MAX_BODY]] {
             let header = Header { flags: Flags::TRAILER, ..HEADER };

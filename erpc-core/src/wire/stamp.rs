@@ -1,14 +1,14 @@
-//! When a packet was sent, told by the packet itself.
+//! Send timestamps that packets carry.
 
 use crate::time::Instant;
 
-/// The clock of a packet's sender, in steps of two nanoseconds, as 31 bits that wrap after 4.3 s.
+/// The sender's clock when it sent the packet, in steps of 2 ns, as 31 bits that wrap after 4.3 s.
 ///
-/// The answer to the packet carries the stamp back as it came. So a round trip is measured without any
-/// memory of what was sent when; it is right for packets that were sent twice, too; and an answer tells
-/// whether what it is about was sent before or after a certain time (as RFC 7323's timestamps do for
-/// TCP). It travels in the upper 31 bits of a word. Zero says nothing: kinds of packets that have no stamp
-/// leave it at that.
+/// The answer to the packet echoes the stamp unchanged. So the client measures a round trip without
+/// remembering send times, and retransmitted packets are measured correctly too. The echo also
+/// shows whether the answered packet was sent before or after a given time (as RFC 7323's
+/// timestamps do for TCP). The stamp is in the upper 31 bits of a word. Zero means no stamp; kinds
+/// of packets without a stamp send zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp(u32);
 
@@ -16,10 +16,10 @@ impl Stamp {
     /// No stamp.
     pub const NONE: Self = Self(0);
 
-    /// The longest round trip that a stamp measures, in nanoseconds: 2.1 s.
+    /// The longest round trip that a stamp can measure, in nanoseconds: 2.1 s.
     pub const MAX_TRIP: u64 = i32::MAX as u64;
 
-    /// The stamp of this time.
+    /// The stamp for `now`, never [`Self::NONE`].
     #[must_use]
     #[inline]
     pub const fn at(now: Instant) -> Self {
@@ -34,15 +34,15 @@ impl Stamp {
         Self(word & !1)
     }
 
-    /// The stamp as it travels; the lowest bit is clear.
+    /// The stamp in wire form; the lowest bit is clear.
     #[must_use]
     #[inline]
     pub const fn to_u32(self) -> u32 {
         self.0
     }
 
-    /// Nanoseconds since then, at most [`Self::MAX_TRIP`]; `None` for no stamp and for one from the future. A stamp of more
-    /// than 4.3 s ago looks like a later one.
+    /// Nanoseconds from the stamp to `now`, at most [`Self::MAX_TRIP`]; `None` for no stamp and for
+    /// a stamp in the future. A stamp more than 4.3 s old looks like a later one.
     #[must_use]
     #[inline]
     pub const fn nanos_until(self, now: Instant) -> Option<u64> {
@@ -50,7 +50,7 @@ impl Stamp {
         if self.0 == 0 || nanos as u64 > Self::MAX_TRIP { None } else { Some(nanos as u64) }
     }
 
-    /// Whether this was then or later, up to 2.1 s; false for no stamp.
+    /// Whether the stamp is `then` or up to 2.1 s later; false for no stamp.
     #[must_use]
     #[inline]
     pub const fn is_since(self, then: Instant) -> bool {
@@ -66,13 +66,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_trip_of_up_to_two_seconds_is_measured_to_two_nanoseconds(
+        fn a_round_trip_of_up_to_two_seconds_is_measured_to_two_nanoseconds(
             sent in any::<u32>().prop_map(u64::from),
             trip in 0u64..2_000_000_000,
         ) {
             let (then, now) = (Instant::from_nanos(sent), Instant::from_nanos(sent + trip));
             let echo = Stamp::from_u32(Stamp::at(then).to_u32());
-            let measured = echo.nanos_until(now).expect("it was sent");
+            let measured = echo.nanos_until(now).expect("the stamp is in the past");
             prop_assert!(measured.abs_diff(trip) <= 3, "{measured} of {trip}");
             prop_assert!(echo.is_since(then));
             prop_assert_eq!(Stamp::at(now).is_since(then), true);
@@ -81,12 +81,12 @@ mod tests {
     }
 
     #[test]
-    fn no_stamp_and_the_future_measure_nothing() {
+    fn a_missing_or_future_stamp_measures_nothing() {
         let now = Instant::from_nanos(1_000_000);
         assert_eq!(Stamp::NONE.nanos_until(now), None);
         assert!(!Stamp::NONE.is_since(Instant::ZERO));
         assert_eq!(Stamp::at(now.plus_nanos(100)).nanos_until(now), None);
         assert_ne!(Stamp::at(Instant::ZERO), Stamp::NONE, "every time has a stamp");
-        assert_eq!(Stamp::from_u32(1), Stamp::NONE, "the lowest bit is somebody else's");
+        assert_eq!(Stamp::from_u32(1), Stamp::NONE, "the lowest bit is not part of the stamp");
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::status::{Code, Status};
 
-/// Longest status message that is sent, in bytes; a longer one is cut at a character boundary.
+/// Longest status message that is sent, in bytes. A longer message is truncated at a character
+/// boundary.
 pub const MAX_STATUS_MESSAGE: usize = 1_024;
 
 /// Appends the wire form of `status` to `out`: 8 bytes, the message and the details.
@@ -20,8 +21,9 @@ pub fn encode_status(status: &Status, out: &mut Vec<u8>) {
 
 /// Reads a status from the body of a `Failure`.
 ///
-/// Total: an unknown code becomes [`Code::Unknown`], a body that is too short or whose message is not
-/// UTF-8 becomes a status that says so. A peer cannot make it fail.
+/// Never fails, whatever the peer sends. An unknown code becomes [`Code::Unknown`]. A body that is
+/// too short becomes a status that says so. Invalid UTF-8 in the message is replaced by replacement
+/// characters.
 #[must_use]
 pub fn decode_status(body: &[u8]) -> Status {
     let Some((fixed, rest)) = body.split_first_chunk::<8>() else {
@@ -44,7 +46,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_status_survives_the_wire(code in 0u32..17, message in ".{0,300}", details in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn an_encoded_status_is_decoded_unchanged(code in 0u32..17, message in ".{0,300}", details in proptest::collection::vec(any::<u8>(), 0..64)) {
             let status = Status::new(Code::from_u32(code), message).with_details(&details);
             let mut bytes = Vec::new();
             encode_status(&status, &mut bytes);
@@ -54,13 +56,13 @@ mod tests {
         }
 
         #[test]
-        fn any_body_is_some_status(body in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn any_body_decodes_to_a_status(body in proptest::collection::vec(any::<u8>(), 0..64)) {
             let _status = decode_status(&body);
         }
     }
 
     #[test]
-    fn a_long_message_is_cut_at_a_character() {
+    fn a_long_message_is_truncated_at_a_character_boundary() {
         let mut bytes = Vec::new();
         encode_status(&Status::new(Code::Internal, "é".repeat(600) + "x"), &mut bytes);
         assert_eq!(decode_status(&bytes).message(), "é".repeat(512));

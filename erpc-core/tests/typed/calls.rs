@@ -1,4 +1,4 @@
-//! Calls: awaited, with callbacks, many, large, refused, abandoned.
+//! Calls: awaited, with callbacks, many, large, rejected, dropped.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -37,18 +37,19 @@ fn a_failure_arrives_as_its_status() {
     assert_eq!(
         endpoint.block_on(session.call(&DOUBLE, &number(1))),
         Ok(number(2)),
-        "the server lives on"
+        "the server still serves"
     );
 }
 
-/// Says of every call that it is not implemented, with details that a server has for methods that it lacks.
+/// Fails every call with `Unimplemented`, with the details that the runtime uses for unknown
+/// methods.
 fn unimplemented(_: &(), request: Request<'_, Number>) -> Result<Response<Number>, Status> {
     let id = u32::try_from(request.message().value).unwrap();
     Err(Status::unimplemented("not today").with_details(&id.to_le_bytes()))
 }
 
 #[test]
-fn a_method_that_the_server_lacks_is_named() {
+fn an_unknown_method_is_named_in_the_error() {
     const TRIPLE: Method<Number, Number> = Method::new("test.Math/Triple");
     const LATER: Method<Number, Number> = Method::new("test.Math/Later");
     let mut routes = Routes::new();
@@ -67,16 +68,16 @@ fn a_method_that_the_server_lacks_is_named() {
     assert_eq!(told.take(), Some(Err(lacking.clone())));
     assert_eq!(lacking.code(), Code::Unimplemented);
     assert!(lacking.to_string().contains("no method test.Math/Triple"), "{lacking}");
-    // What a handler says is its own word, also of another method.
+    // A status from a handler stays unchanged, even if it names another method in its details.
     let own = endpoint.block_on(session.call(&LATER, &number(TRIPLE.id().into())));
     assert!(matches!(own, Err(CallError::Status(status)) if status.message() == "not today"));
-    // Who passes the failure on speaks of another's method, not of the one that was called.
+    // A handler that passes the failure on must not report its own method as unknown.
     let passed_on = Status::from(lacking);
     assert!(passed_on.details().is_empty() && passed_on.message().contains("test.Math/Triple"));
 }
 
 #[test]
-fn a_server_without_methods_lacks_all_of_them() {
+fn a_server_without_methods_knows_no_method() {
     let hub = MemHub::new();
     let (client, server) = (client(&hub), client(&hub));
     server.listen();
@@ -170,7 +171,7 @@ fn large_messages_travel_in_both_directions() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_rejected_in_the_result() {
+fn a_call_that_cannot_be_sent_is_rejected_in_its_result() {
     let hub = MemHub::new();
     let (server, route) = server(&hub, math());
     let config = EndpointConfig::new().queue_limit(4);
@@ -180,14 +181,14 @@ fn what_cannot_be_sent_is_rejected_in_the_result() {
         endpoint.run_once();
         server.run_once();
     }
-    // A window of 8 and a queue of 4, and the server does not run.
+    // The window is 8 and the queue 4, and the server does not run.
     let mut calls: Vec<_> = (1..=13).map(|value| session.call(&DOUBLE, &number(value))).collect();
     let rejected = endpoint.block_on(calls.pop().unwrap());
     assert_eq!(rejected, Err(CallError::Rejected(RejectReason::QueueFull)));
     let error = Rc::new(RefCell::new(None));
     let slot = Rc::clone(&error);
     session.call_with(&DOUBLE, &number(1), move |reply| *slot.borrow_mut() = reply.err());
-    assert!(error.borrow().is_none(), "not from within the call");
+    assert!(error.borrow().is_none(), "a callback does not run within `call_with`");
     endpoint.run_once();
     assert_eq!(error.take(), Some(CallError::Rejected(RejectReason::QueueFull)));
 
@@ -197,7 +198,7 @@ fn what_cannot_be_sent_is_rejected_in_the_result() {
 }
 
 #[test]
-fn a_dropped_call_leaves_nothing_behind() {
+fn a_dropped_call_leaks_no_buffer() {
     let hub = MemHub::new();
     let server = Background::start(&hub, math(), None);
     let (endpoint, session) = server.connect(&hub);
@@ -263,7 +264,7 @@ fn dropping_the_last_session_disconnects_in_the_background() {
 }
 
 #[test]
-fn a_panicking_callback_surfaces_and_leaves_the_endpoint_whole() {
+fn a_panic_in_a_callback_propagates_and_the_endpoint_still_works() {
     let hub = MemHub::new();
     let server = Background::start(&hub, math(), None);
     let (endpoint, session) = server.connect(&hub);

@@ -1,4 +1,4 @@
-//! Channels: balancing, servers that die and come back, waiting, retries.
+//! Channels: balancing, servers that stop and restart, waiting, retries.
 
 use std::cell::RefCell;
 use std::io;
@@ -29,7 +29,7 @@ fn who(channel: &Channel<MemTransport>) -> Call<Number, MemTransport> {
     channel.call(&WHO, &number(0))
 }
 
-/// Open sessions by server.
+/// Number of open sessions by server.
 fn open(channel: &Channel<MemTransport>) -> Vec<usize> {
     channel.backends().iter().map(|backend| backend.sessions).collect()
 }
@@ -72,7 +72,7 @@ proptest! {
         let world = World::new(servers);
         let channel = connected(&world, to_all(&world).balance(balance).sessions(sessions));
         let before = handled(&world);
-        // All are under way before the first is answered.
+        // All calls are made before the first is answered.
         let calls: Vec<_> = (0..calls).map(|_| who(&channel)).collect();
         let loads: Vec<u32> = channel.backends().iter().map(|backend| backend.calls).collect();
         for call in calls {
@@ -88,7 +88,7 @@ proptest! {
 }
 
 #[test]
-fn a_slow_server_gets_no_more_than_it_answers() {
+fn a_slow_server_gets_no_call_while_others_are_idle() {
     let world = World::new(3);
     let channel = connected(&world, to_all(&world).balance(Balance::LeastOutstanding));
     let held: Vec<_> = (0..3).map(|_| channel.call(&HELD, &number(0))).collect();
@@ -98,18 +98,19 @@ fn a_slow_server_gets_no_more_than_it_answers() {
     world.run_until(|| held.iter().filter(|call| call.is_ready()).count() == 2);
     let before = world.behaviours[2].handled();
     for _ in 0..20 {
-        assert_ne!(world.finish(who(&channel)), Ok(2), "it has a call in progress");
+        assert_ne!(world.finish(who(&channel)), Ok(2), "server 2 has a call in progress");
     }
     assert_eq!(world.behaviours[2].handled(), before);
 }
 
 #[test]
-fn a_server_that_is_gone_is_skipped_until_it_is_back() {
+fn a_stopped_server_is_skipped_until_it_is_back() {
     let world = World::new(3);
     let channel = connected(&world, to_all(&world));
     for round in 0..3 {
         world.stop(1);
-        // It has said good-bye: from the turn on in which that arrives, nobody is sent there.
+        // The server has closed the session. After the turn that receives this, it gets no more
+        // calls.
         world.run_until(|| open(&channel)[1] == 0);
         for _ in 0..10 {
             assert_ne!(world.finish(who(&channel)), Ok(1), "round {round}");
@@ -131,7 +132,7 @@ fn pauses_between_attempts_grow() {
     let failed = world.finish(who(&channel));
     assert_eq!(failed, Err(CallError::NotExecuted(Cause::Connect(ConnectError::NotListening))));
     let sent = || world.client.stats().unwrap().transport.tx_packets;
-    // A refused attempt is one packet. The first pauses are 25 to 50, 50 to 100, 100 to 200 ms.
+    // A refused attempt is one packet. The first pauses are 25 to 50, 50 to 100 and 100 to 200 ms.
     let begin = sent();
     world.run_for(400 * MS);
     assert!((2..=5).contains(&(sent() - begin)), "{} attempts in 0.4 s", sent() - begin);
@@ -142,11 +143,11 @@ fn pauses_between_attempts_grow() {
 }
 
 #[test]
-fn calls_fail_at_once_while_no_server_can_be_reached() {
+fn calls_fail_immediately_while_no_server_can_be_reached() {
     let world = World::asleep(2);
     let channel = to_all(&world).build();
     let unreachable = CallError::NotExecuted(Cause::Connect(ConnectError::Timeout));
-    // The first ones wait for the outcome of the first attempt.
+    // The first calls wait for the result of the first attempt.
     let first: Vec<_> = (0..3).map(|_| who(&channel)).collect();
     for call in first {
         assert_eq!(world.finish(call), Err(unreachable.clone()));
@@ -157,14 +158,14 @@ fn calls_fail_at_once_while_no_server_can_be_reached() {
     world.run_for(3_000 * MS);
     let asked = world.now();
     assert_eq!(world.finish(who(&channel)), Err(unreachable));
-    assert!(world.now() - asked < MS, "also while another attempt is under way");
+    assert!(world.now() - asked < MS, "calls also fail immediately during another attempt");
     world.start(0);
     world.run_until(|| open(&channel)[0] == 1);
     assert_eq!(world.finish(who(&channel)), Ok(0));
 }
 
 #[test]
-fn a_patient_call_waits_for_a_server_or_its_deadline() {
+fn a_wait_for_ready_call_waits_for_a_server_or_its_deadline() {
     let world = World::asleep(1);
     let channel = to_all(&world).options(CallOptions::new().wait_for_ready(true)).build();
     let patient: Vec<_> = (0..3).map(|_| who(&channel)).collect();
@@ -179,11 +180,11 @@ fn a_patient_call_waits_for_a_server_or_its_deadline() {
     for call in patient {
         assert_eq!(world.finish(call), Ok(0));
     }
-    assert_eq!(world.behaviours[0].handled(), 3, "what was dropped was never sent");
+    assert_eq!(world.behaviours[0].handled(), 3, "the dropped call was never sent");
 }
 
 #[test]
-fn the_line_has_an_end() {
+fn the_queue_of_waiting_calls_is_bounded() {
     let world = World::asleep(1);
     let channel = to_all(&world).queue_limit(2).build();
     let (_first, second) = (who(&channel), who(&channel));
@@ -191,7 +192,7 @@ fn the_line_has_an_end() {
     assert!(third.is_ready());
     assert_eq!(world.finish(third), Err(CallError::Rejected(RejectReason::QueueFull)));
     drop(second);
-    assert!(!who(&channel).is_ready(), "there is room again");
+    assert!(!who(&channel).is_ready(), "a dropped call leaves the queue");
 }
 
 #[test]
@@ -206,10 +207,10 @@ fn callbacks_wait_and_fail_like_futures() {
     call(&channel);
     world.run_until(|| results.borrow().len() == 1);
     call(&channel);
-    assert_eq!(results.borrow().len(), 1, "not within the call");
+    assert_eq!(results.borrow().len(), 1, "a callback does not run within `call_with`");
     world.run_until(|| results.borrow().len() == 2);
     call(&channel.with(CallOptions::new().wait_for_ready(true)));
-    // What is in line keeps the channel.
+    // A queued call keeps the channel alive.
     drop(channel);
     world.start(0);
     world.run_until(|| results.borrow().len() == 3);
@@ -223,7 +224,7 @@ fn retrying(attempts: u32) -> CallOptions {
 }
 
 #[test]
-fn an_idempotent_call_is_tried_again_elsewhere() {
+fn an_idempotent_call_is_retried_on_another_server() {
     let world = World::new(2);
     let channel = connected(&world, to_all(&world)).with(retrying(3));
     let before: u64 = handled(&world).iter().sum();
@@ -231,11 +232,15 @@ fn an_idempotent_call_is_tried_again_elsewhere() {
         server.unavailable.store(1, Ordering::Relaxed);
     }
     assert!(world.finish(channel.call(&WHO_AGAIN, &number(0))).is_ok());
-    assert_eq!(handled(&world).iter().sum::<u64>() - before, 3, "each said once that it cannot");
+    assert_eq!(
+        handled(&world).iter().sum::<u64>() - before,
+        3,
+        "each server failed once, then one answered"
+    );
 }
 
 #[test]
-fn what_is_not_idempotent_is_tried_once() {
+fn a_call_that_is_not_idempotent_is_not_retried() {
     let world = World::new(2);
     let channel = connected(&world, to_all(&world));
     world.behaviours.iter().for_each(|server| server.unavailable.store(9, Ordering::Relaxed));
@@ -252,7 +257,7 @@ fn what_is_not_idempotent_is_tried_once() {
 #[test]
 fn retries_have_a_budget() {
     let world = World::new(1);
-    // Ten seconds' worth of one per second, which is at least a hundred.
+    // A new budget holds the refill of 10 s, here 10 retries. Time adds a few during the test.
     let channel = connected(&world, to_all(&world)).with(retrying(2));
     world.behaviours[0].unavailable.store(10_000, Ordering::Relaxed);
     let before = world.behaviours[0].handled();
@@ -260,7 +265,7 @@ fn retries_have_a_budget() {
         assert!(world.finish(channel.call(&WHO_AGAIN, &number(0))).is_err());
     }
     let retries = world.behaviours[0].handled() - before - 100;
-    assert!((10..=12).contains(&retries), "{retries} of 100 calls were tried again");
+    assert!((10..=12).contains(&retries), "{retries} of 100 calls were retried");
     let stats = channel.stats();
     assert_eq!((stats.retries, stats.retries_refused), (retries, 100 - retries));
 }
@@ -280,7 +285,7 @@ fn a_call_whose_server_dies_goes_to_another() {
 }
 
 #[test]
-fn what_may_have_run_is_never_told_to_have_not() {
+fn a_call_that_may_have_run_is_never_reported_as_not_executed() {
     let world = World::new(1);
     let channel = connected(&world, to_all(&world)).with(retrying(3));
     let before = handled(&world);
@@ -292,7 +297,7 @@ fn what_may_have_run_is_never_told_to_have_not() {
 }
 
 #[test]
-fn a_retry_of_what_was_not_executed_needs_no_idempotence() {
+fn also_unexecuted_retries_calls_that_are_not_idempotent() {
     let world = World::asleep(1);
     let policy = RetryPolicy::new(20).backoff(40 * MS).also_unexecuted();
     let channel = to_all(&world).options(CallOptions::new().retry(policy)).build();
@@ -304,7 +309,7 @@ fn a_retry_of_what_was_not_executed_needs_no_idempotence() {
 }
 
 #[test]
-fn a_dropped_call_is_not_tried_again() {
+fn a_dropped_call_is_not_retried() {
     let world = World::new(1);
     let channel = connected(&world, to_all(&world)).with(retrying(9));
     world.behaviours[0].unavailable.store(1, Ordering::Relaxed);
@@ -340,7 +345,7 @@ fn a_deadline_ends_a_call_and_its_retries() {
 }
 
 #[test]
-fn methods_and_callers_say_how_long_a_call_may_take() {
+fn a_deadline_of_the_caller_replaces_the_deadline_of_the_method() {
     let world = World::new(1);
     let channel = connected(&world, to_all(&world));
     let quick = HELD.deadline(5 * MS);
@@ -378,7 +383,7 @@ fn metadata_travels_both_ways_and_survives_a_retry() {
     assert_eq!(back.get("trace"), Some(&b"t-17"[..]));
     let left = u64::from_le_bytes(back.get("time-left").unwrap().try_into().unwrap());
     assert!((990_000..=1_000_000).contains(&left), "{left} us were left after two retries");
-    // Who does not ask gets the message alone.
+    // A caller that does not ask for metadata gets only the message.
     assert!(world.finish(traced.call(&TELL, &number(0))).is_ok());
     let got = Rc::new(RefCell::new(None));
     let set = Rc::clone(&got);
@@ -390,26 +395,26 @@ fn metadata_travels_both_ways_and_survives_a_retry() {
 }
 
 #[test]
-fn a_dropped_call_is_not_sent_or_its_server_is_told() {
+fn a_dropped_call_is_not_sent_or_is_cancelled_at_the_server() {
     let world = World::new(1);
     let channel = connected(&world, to_all(&world));
     let before = world.behaviours[0].handled();
     drop(who(&channel));
     world.run_for(100 * MS);
-    assert_eq!(world.behaviours[0].handled(), before, "it was not sent");
+    assert_eq!(world.behaviours[0].handled(), before, "the dropped call was not sent");
     let calls: Vec<_> = (0..12).map(|_| channel.call(&HELD, &number(0))).collect();
     world.run_until(|| world.behaviours[0].handled() == before + 8);
     drop(calls);
     world.run_for(100 * MS);
-    assert_eq!(world.behaviours[0].handled(), before + 8, "four have waited, and were not sent");
+    assert_eq!(world.behaviours[0].handled(), before + 8, "the four queued calls were not sent");
     assert_eq!(channel.backends()[0].calls, 0);
-    // What the server answers all the same makes room.
+    // The server's answers to the cancelled calls free their slots.
     assert_eq!(world.behaviours[0].answer(), 8);
     assert_eq!(world.finish(who(&channel)), Ok(0));
 }
 
 #[test]
-fn messages_have_the_limits_of_their_method() {
+fn a_request_larger_than_its_method_allows_is_rejected() {
     let world = World::new(1);
     let channel = connected(&world, to_all(&world));
     let small = WHO.max_request(10);
@@ -421,7 +426,7 @@ fn messages_have_the_limits_of_their_method() {
 }
 
 #[test]
-fn calls_that_wait_end_with_their_endpoint() {
+fn waiting_calls_end_with_their_endpoint() {
     let world = World::asleep(1);
     let channel = to_all(&world).build();
     let patient = channel.with(CallOptions::new().wait_for_ready(true)).call(&WHO, &number(0));
@@ -440,7 +445,7 @@ fn calls_that_wait_end_with_their_endpoint() {
     assert_eq!(world.wait(patient).map(|reply| reply.value), gone);
     assert_eq!(world.wait(pausing).map(|reply| reply.value), gone);
     assert_eq!(heard.take().unwrap().map(|reply| reply.value), gone);
-    assert_eq!(world.finish(who(&channel)), gone, "and later ones at once");
+    assert_eq!(world.finish(who(&channel)), gone, "later calls fail immediately");
     assert_eq!(world.finish(who(&to_all(&world).build())), gone);
 }
 
@@ -456,13 +461,13 @@ fn a_session_is_a_channel() {
     assert_eq!(channel.backends()[0].peer, World::route(0));
     world.stop(0);
     world.run_until(|| !session.is_open());
-    // It is this session and no other.
+    // A channel over a session never opens another session.
     let closed = Err(CallError::NotExecuted(Cause::PeerClosed));
     assert_eq!(world.finish(channel.call(&WHO_AGAIN, &number(0))), closed);
     assert!(world.wait(channel.ready()).is_err());
 }
 
-/// Answers what is in the list, and counts the questions.
+/// A resolver that returns the servers in a list and counts the queries.
 #[derive(Clone, Default)]
 struct List(Rc<RefCell<(Vec<MemRoute>, u32)>>);
 
@@ -485,7 +490,7 @@ impl Resolver<MemRoute> for List {
 }
 
 #[test]
-fn servers_come_and_go_as_the_resolver_says() {
+fn a_channel_follows_the_answers_of_its_resolver() {
     let world = World::new(3);
     let list = List::default();
     list.set(&[0, 1]);
@@ -495,11 +500,11 @@ fn servers_come_and_go_as_the_resolver_says() {
     world.run_until(|| handled(&world).iter().sum::<u64>() == 2);
     list.set(&[1, 2]);
     world.run_for(2_000 * MS);
-    assert_eq!(list.questions(), 1, "an answer is good until something fails");
+    assert_eq!(list.questions(), 1, "an answer is valid until something fails");
     world.stop(1);
     let is_new = |channel: &Channel<_>| channel.backends()[1].peer == World::route(2);
     world.run_until(|| is_new(&channel) && open(&channel)[1] == 1);
-    // The session to the server that is not listed any more ends when its call has.
+    // The session to the server that is no longer listed ends after its call.
     if world.behaviours[0].answer() == 1 {
         assert_eq!(world.finish(call), Ok(0));
     }
@@ -509,7 +514,7 @@ fn servers_come_and_go_as_the_resolver_says() {
     }
     let asked = list.questions();
     world.run_for(3_000 * MS);
-    assert!(list.questions() - asked <= 10, "questions have their pause");
+    assert!(list.questions() - asked <= 10, "queries keep the resolve pause");
 }
 
 #[test]
@@ -527,13 +532,13 @@ fn a_resolver_without_an_answer_is_asked_again() {
 }
 
 #[test]
-fn sending_to_many_servers_waits_for_none() {
+fn calls_to_many_servers_are_sent_in_one_turn() {
     let world = World::new(8);
     let channel = connected(&world, to_all(&world));
     let before = handled(&world);
     let calls: Vec<_> = (0..8).map(|_| who(&channel)).collect();
     let all = world.client.spawn(erpc_core::executor::join_all(calls));
-    // One turn: all requests go out with it and are handled in it, before the client's next.
+    // All requests are sent and handled in this one turn.
     world.turn();
     let got: Vec<u64> = handled(&world).iter().zip(&before).map(|(now, was)| now - was).collect();
     assert_eq!(got, [1; 8]);
@@ -541,7 +546,7 @@ fn sending_to_many_servers_waits_for_none() {
 }
 
 #[test]
-fn a_channel_over_udp_finds_its_server_again() {
+fn a_channel_over_udp_reconnects_to_its_server() {
     let start = |address: &str| Server::builder().add_service(Math::default()).spawn(address);
     let server = start("127.0.0.1:0").unwrap();
     let address = server.local_addr();

@@ -1,4 +1,4 @@
-//! Handlers that answer later and handlers that call others.
+//! Handlers that answer later, and handlers that call other servers.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,14 +14,14 @@ use erpc_core::transport::mem::{MemHub, MemRoute, MemTransport};
 use crate::support::{Background, DOUBLE, Number, client, math, number};
 use crate::test_bed::{TestBed, poll};
 
-/// Asks the backend, and answers one more than it does.
+/// Calls `DOUBLE` on the backend and answers with the result plus one.
 const ASK: Method<Number, Number> = Method::new("test.Front/Ask");
-/// The same from a worker.
+/// The same on a worker.
 const SLOW_ASK: Method<Number, Number> = Method::new("test.Front/SlowAsk");
-/// Defers and never answers.
+/// Defers and drops the responder.
 const FORGET: Method<Number, Number> = Method::new("test.Front/Forget");
 
-/// The session of one endpoint to the backend.
+/// An endpoint's session to the backend.
 struct Backend(Session<MemTransport>);
 
 struct Front {
@@ -52,7 +52,7 @@ impl Front {
         request: Request<'_, Number>,
     ) -> Result<Response<Number>, Status> {
         if Endpoint::<MemTransport>::current().is_some() {
-            return Err(Status::internal("a worker is in no loop"));
+            return Err(Status::internal("a worker runs in no loop"));
         }
         let handle =
             Handle::<MemTransport>::current().ok_or_else(|| Status::internal("no handle"))?;
@@ -61,7 +61,7 @@ impl Front {
             let submitted = handle.submit(move |endpoint| {
                 Self::forward(&front.backend(endpoint), &message, responder)
             });
-            submitted.expect("the endpoint is there");
+            submitted.expect("the endpoint is alive");
         }))
     }
 
@@ -80,7 +80,7 @@ impl Front {
 }
 
 #[test]
-fn a_handler_calls_on_and_answers_from_the_continuation() {
+fn a_handler_calls_a_backend_and_answers_from_the_callback() {
     let hub = MemHub::new();
     let back = Background::start(&hub, math(), None);
     let workers = WorkerPool::new(2, 16).unwrap();
@@ -93,12 +93,12 @@ fn a_handler_calls_on_and_answers_from_the_continuation() {
         }
         let reply = endpoint.block_on(session.call(&method, &number(0)));
         let Err(CallError::Status(status)) = reply else { panic!("{reply:?}") };
-        assert_eq!(status.code(), Code::NotFound, "the backend's failure is handed on");
+        assert_eq!(status.code(), Code::NotFound, "the backend's failure is passed on");
     }
 }
 
 #[test]
-fn a_call_that_nobody_answers_fails() {
+fn a_call_whose_responder_is_dropped_fails() {
     let hub = MemHub::new();
     let front = Background::start(&hub, Front::routes(MemRoute::new(999)), None);
     let (endpoint, session) = front.connect(&hub);
@@ -107,11 +107,11 @@ fn a_call_that_nobody_answers_fails() {
     assert_eq!(status.code(), Code::Internal);
 }
 
-/// Their answers are deferred until the test answers.
+/// The answers are deferred until the test sends them.
 const KEEP: Method<Number, Number> = Method::new("test.Keeper/Keep");
 const KEEP_TASK: Method<Number, Number> = Method::new("test.Keeper/KeepTask");
 
-/// Keeps the responders of its calls.
+/// Stores the responders of its calls.
 #[derive(Default)]
 struct Keeper(Mutex<Vec<Responder<Number>>>);
 
@@ -142,7 +142,7 @@ fn keeper() -> (TestBed, Arc<Keeper>) {
 }
 
 #[test]
-fn a_responder_knows_when_nobody_waits_any_more() {
+fn a_responder_knows_when_its_call_was_cancelled() {
     for method in [KEEP, KEEP_TASK] {
         let (bed, keeper) = keeper();
         let session = bed.session();
@@ -155,7 +155,7 @@ fn a_responder_knows_when_nobody_waits_any_more() {
             call
         };
         drop(call(1));
-        bed.until("the cancel comes", || keeper.is_cancelled() == Some(true));
+        bed.until("the cancel arrives", || keeper.is_cancelled() == Some(true));
         keeper.answer();
         bed.run_for(Duration::from_millis(10));
         let mut answered = call(2);
@@ -181,7 +181,7 @@ fn a_responder_knows_when_the_deadline_has_passed() {
 }
 
 #[test]
-fn a_handler_that_blocks_the_loop_is_told_so() {
+fn a_handler_that_blocks_the_loop_fails() {
     const BLOCK: Method<Number, Number> = Method::new("test.Front/Block");
     let block = |_: &(), request: Request<'_, Number>| {
         let endpoint = Endpoint::<MemTransport>::current().unwrap();

@@ -1,4 +1,4 @@
-//! Foreign wakers, endings within endings, pools without threads, memory that other threads bring.
+//! Edge cases: foreign wakers, nested shutdowns, pools without threads, buffers of other threads.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -38,7 +38,7 @@ fn a_call_is_polled_with_a_foreign_waker_that_has_no_data() {
     panic!("no reply");
 }
 
-/// Counts its end.
+/// Counts its drops.
 struct Canary(Rc<Cell<u32>>);
 
 impl Drop for Canary {
@@ -47,17 +47,17 @@ impl Drop for Canary {
     }
 }
 
-/// Holds `kept` in the callback of a call, and in that of the next call that this makes.
+/// Holds `kept` in the callback of a call. The callback makes the next call and passes `kept` on.
 fn call_for_ever(session: Session<MemTransport>, kept: Rc<Canary>) {
     let next = session.clone();
     session.call_with(&DOUBLE, &number(1), move |_: Result<Number, CallError>| {
-        assert_eq!(kept.0.get(), 0, "it is held here");
+        assert_eq!(kept.0.get(), 0, "the callback holds the canary");
         call_for_ever(next, kept);
     });
 }
 
 #[test]
-fn a_callback_that_answers_failures_with_calls_ends_with_its_endpoint() {
+fn a_callback_that_always_calls_again_ends_with_its_endpoint() {
     let hub = MemHub::new();
     let server = Background::start(&hub, math(), None);
     let ended = Rc::new(Cell::new(0));
@@ -89,7 +89,7 @@ fn shutdown_ends_an_endpoint_that_one_of_its_tasks_holds() {
 
 #[test]
 fn a_pool_without_threads_is_refused() {
-    let error = WorkerPool::new(0, 8).expect_err("nobody would do the work");
+    let error = WorkerPool::new(0, 8).expect_err("a pool needs a thread");
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
 }
 
@@ -118,7 +118,7 @@ fn responses_of_worker_threads_count_against_the_endpoints_memory() {
     let client =
         Endpoint::new(hub.port(MemConfig::default()), EndpointConfig::new()).expect("a client");
 
-    // The client calls and then does not pull: the responses stay with the server.
+    // The client does not run after its calls, so the responses stay at the server.
     let sessions: Vec<_> = (0..4).map(|_| client.open(route)).collect();
     let turn = || client.run_once() + server.run_once();
     while !sessions.iter().all(Session::is_open) {
@@ -151,10 +151,10 @@ fn responses_of_worker_threads_count_against_the_endpoints_memory() {
             Err(error) => panic!("{error}"),
         }
     }
-    assert!(refused > 0, "16 MB did not fit into 4");
+    assert!(refused > 0, "16 MB of responses exceed the limit of 4 MiB");
 }
 
-/// Ends, in a handler, the pool that runs the handler, once it is told to.
+/// A handler that drops the pool that runs it, when the test allows it.
 struct Ending {
     pool: Mutex<Option<WorkerPool>>,
     arrived: AtomicBool,
@@ -166,7 +166,7 @@ const END: Method<Number, Number> = Method::new("test.Ending/End");
 impl Ending {
     fn end(&self, request: Request<'_, Number>) -> Result<Response<Number>, Status> {
         self.arrived.store(true, Ordering::Release);
-        // Returns, with an error, when the test has let go of the other end.
+        // Returns an error when the test drops the sender.
         let _held = self.go.lock().expect("one handler at a time").recv();
         drop(self.pool.lock().expect("one handler at a time").take());
         Ok(Response::new(request.into_message()))
@@ -174,7 +174,7 @@ impl Ending {
 }
 
 #[test]
-fn a_handler_ends_its_own_pool_whose_queue_is_full() {
+fn a_handler_drops_its_own_pool_while_the_queue_is_full() {
     let hub = MemHub::new();
     let port = || Endpoint::new(hub.port(MemConfig::default()), EndpointConfig::new());
     let (server, client) = (port().expect("a server"), port().expect("a client"));
@@ -199,7 +199,7 @@ fn a_handler_ends_its_own_pool_whose_queue_is_full() {
     run_until(&|| session.is_open());
     let first = session.call(&END, &number(0));
     run_until(&|| ending.arrived.load(Ordering::Acquire));
-    // The only worker is busy: one call is queued, the others find the queue full.
+    // The only worker is busy: one call is queued, the other six find the queue full.
     let others: Vec<_> = (1..8).map(|n| session.call(&END, &number(n))).collect();
     let ready = || others.iter().filter(|call| call.is_ready()).count();
     run_until(&|| ready() == 6);
@@ -207,5 +207,5 @@ fn a_handler_ends_its_own_pool_whose_queue_is_full() {
     run_until(&|| first.is_ready() && ready() == 7);
     assert_eq!(client.block_on(first), Ok(number(0)));
     let served = others.into_iter().filter_map(|call| client.block_on(call).ok()).count();
-    assert_eq!(served, 1, "what was queued before the end is served");
+    assert_eq!(served, 1, "the call queued before the end is served");
 }

@@ -1,4 +1,4 @@
-//! Endpoints that end: in the middle of a turn, and with somebody who goes on asking.
+//! Shutdown of endpoints: in the middle of a turn, and with calls and waits after it.
 
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
@@ -25,7 +25,7 @@ async fn one(_: &(), _: Request<'_, Number>, numbers: Outgoing<Number>) -> Resul
     Ok(numbers.send(number(1)).await?)
 }
 
-/// A client, its server, and a session that is open, on one thread.
+/// A client and its server on one thread, with an open session.
 struct Pair {
     hub: MemHub,
     client: Endpoint<MemTransport>,
@@ -54,7 +54,8 @@ impl Pair {
         self.server.run_once();
     }
 
-    /// Sends what the client has, and lets the server answer all of it before the client looks.
+    /// Sends the client's packets, and lets the server answer all of them before the client's next
+    /// turn.
     fn exchange(&self) {
         self.client.run_once();
         for _ in 0..10 {
@@ -63,7 +64,7 @@ impl Pair {
         self.client.run_once();
     }
 
-    /// Calls, and ends the endpoint when the response is there.
+    /// Makes a call, and shuts the endpoint down when the response arrives.
     fn end_with_a_reply(&self, then: impl FnOnce() + 'static) {
         let endpoint = self.client.clone();
         self.session.call_with(&DOUBLE, &number(1), move |reply| {
@@ -73,7 +74,7 @@ impl Pair {
         });
     }
 
-    /// Gives the endpoint up; its session is what is left.
+    /// Drops the endpoint but keeps its session.
     fn orphan(self) -> (MemHub, MemRoute, Session<MemTransport>) {
         let route = self.client.local_route().unwrap();
         (self.hub, route, self.session)
@@ -89,12 +90,12 @@ fn poll<F: Future>(future: F) -> Poll<F::Output> {
 }
 
 #[test]
-fn a_callback_ends_the_endpoint_while_others_have_their_replies_in_the_same_turn() {
+fn a_callback_shuts_the_endpoint_down_while_other_replies_are_in_the_same_turn() {
     let pair = Pair::new();
     let refused: Rc<RefCell<Vec<Call<Number, MemTransport>>>> = Rc::default();
     let (later, session) = (Rc::clone(&refused), pair.session.clone());
     pair.end_with_a_reply(move || {
-        // These must not get the keys of calls whose replies have still to be told.
+        // These calls must not get the keys of calls whose replies are not delivered yet.
         let calls = (0..4).map(|_| session.call(&DOUBLE, &number(1)));
         later.borrow_mut().extend(calls);
     });
@@ -115,12 +116,12 @@ fn a_callback_ends_the_endpoint_while_others_have_their_replies_in_the_same_turn
 }
 
 #[test]
-fn a_callback_ends_the_endpoint_while_streams_have_items_in_the_same_turn() {
+fn a_callback_shuts_the_endpoint_down_while_stream_items_are_in_the_same_turn() {
     let pair = Pair::new();
     let begin = || -> Vec<Incoming<Number>> {
         (0..5).map(|_| pair.session.server_streaming(&ONE, &number(0))).collect()
     };
-    // Their sessions are used again, so that all is sent in one turn.
+    // These sessions are reused, so that all streams open in one turn.
     let mut first = begin();
     while first.iter_mut().any(|numbers| poll(numbers.next()) != Poll::Ready(Ok(None))) {
         pair.turn();
@@ -141,28 +142,28 @@ fn a_callback_ends_the_endpoint_while_streams_have_items_in_the_same_turn() {
 }
 
 #[test]
-fn a_callback_that_is_given_after_shutdown_is_told_while_somebody_runs_the_loop() {
+fn a_callback_passed_after_shutdown_still_runs_in_the_loop() {
     let pair = Pair::new();
     pair.client.shutdown();
     let outcome = Rc::new(Cell::new(None));
     let slot = Rc::clone(&outcome);
     pair.session.call_with(&DOUBLE, &number(1), move |reply| slot.set(Some(reply)));
-    assert!(outcome.take().is_none(), "not before the function has returned");
+    assert!(outcome.take().is_none(), "a callback does not run within `call_with`");
     pair.client.run_once();
     assert_eq!(outcome.take(), Some(Err(SHUT_DOWN)));
     let slot = Rc::clone(&outcome);
     pair.session.call_with(&DOUBLE, &number(1), move |reply| slot.set(Some(reply)));
     drop(pair);
-    assert_eq!(outcome.take(), Some(Err(SHUT_DOWN)), "the last handle is a last chance");
+    assert_eq!(outcome.take(), Some(Err(SHUT_DOWN)), "dropping the last handle runs the callback");
 }
 
 #[test]
-fn a_callback_that_is_given_when_the_endpoint_is_gone_is_dropped() {
+fn a_callback_passed_after_the_endpoint_is_gone_is_dropped() {
     let (hub, route, session) = Pair::new().orphan();
     let (token, held) = (Rc::new(()), session.clone());
     let given = Rc::clone(&token);
     session.call_with(&DOUBLE, &number(1), move |_| {
-        // What a callback holds must not keep what keeps the callback.
+        // A callback must not keep alive the session that keeps the callback alive.
         drop((given, held));
     });
     assert_eq!(Rc::strong_count(&token), 1);
@@ -171,7 +172,7 @@ fn a_callback_that_is_given_when_the_endpoint_is_gone_is_dropped() {
 }
 
 #[test]
-fn a_call_that_might_be_retried_does_not_keep_an_endpoint_that_is_gone() {
+fn a_retryable_call_does_not_keep_a_dropped_endpoint_alive() {
     let (hub, route, session) = Pair::new().orphan();
     let channel = Channel::from(session)
         .with(CallOptions::new().retry(RetryPolicy::new(3).also_unexecuted()));
@@ -184,7 +185,7 @@ fn a_call_that_might_be_retried_does_not_keep_an_endpoint_that_is_gone() {
 }
 
 #[test]
-fn nobody_waits_for_a_session_of_an_endpoint_that_was_shut_down() {
+fn waits_for_a_session_end_when_the_endpoint_is_shut_down() {
     let pair = Pair::new();
     pair.client.shutdown();
     let connected = poll(pair.client.connect_async(pair.session.peer()));

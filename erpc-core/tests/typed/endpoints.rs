@@ -1,4 +1,4 @@
-//! Endpoints and threads: sleeping, waking, sharing a thread, ending.
+//! Endpoints and threads: sleeping, waking, sharing a thread, shutdown.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,7 +16,8 @@ use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 
 use crate::support::{Background, DOUBLE, client, math, number, server};
 
-/// Far more than waking takes, far less than anything that would hide a missing wake.
+/// Much longer than a wakeup takes, and much shorter than any other event that could hide a lost
+/// wakeup.
 const PROMPT: Duration = Duration::from_millis(500);
 
 #[test]
@@ -47,7 +48,7 @@ fn a_handle_wakes_a_sleeping_endpoint() {
 }
 
 #[test]
-fn a_wake_right_behind_a_look_at_the_condition_is_not_lost() {
+fn a_wake_right_after_the_condition_is_checked_is_not_lost() {
     let (send, receive) = channel();
     thread::spawn(move || {
         let endpoint = client(&MemHub::new());
@@ -56,7 +57,7 @@ fn a_wake_right_behind_a_look_at_the_condition_is_not_lost() {
         endpoint.run_until(|| {
             looks.set(looks.get() + 1);
             if looks.get() == 1 {
-                // As if another thread had changed the condition just after this look.
+                // As if another thread had changed the condition right after this check.
                 handle.wake();
             }
             looks.get() == 2
@@ -95,7 +96,7 @@ fn another_thread_wakes_a_task_of_a_sleeping_endpoint() {
 }
 
 #[test]
-fn a_full_mailbox_refuses() {
+fn a_full_mailbox_refuses_jobs() {
     let endpoint = client(&MemHub::new());
     let handle = endpoint.handle();
     let ran = Arc::new(AtomicUsize::new(0));
@@ -145,7 +146,7 @@ fn several_endpoints_share_a_thread() {
             client.run_once();
         }
     }
-    // A future of one endpoint, awaited by a task of another: both loops must turn.
+    // A task of one endpoint awaits a future of another endpoint: both loops have to run.
     let call = sessions[0].call(&DOUBLE, &number(50));
     let task = clients[1].spawn(call);
     while !task.is_finished() {
@@ -158,7 +159,7 @@ fn several_endpoints_share_a_thread() {
 }
 
 #[test]
-fn connecting_to_nobody_fails_in_time_and_names_the_address() {
+fn connecting_to_a_missing_peer_fails_in_time_and_names_the_address() {
     let hub = MemHub::new();
     let config = EndpointConfig::new().connect_timeout(Duration::from_millis(50));
     let endpoint = Endpoint::new(hub.port(MemConfig::default()), config).unwrap();
@@ -180,7 +181,7 @@ fn connecting_to_nobody_fails_in_time_and_names_the_address() {
 }
 
 #[test]
-fn an_endpoint_that_ends_ends_its_calls() {
+fn a_dropped_endpoint_ends_its_calls() {
     let hub = MemHub::new();
     let (_idle_server, route) = server(&hub, math());
     let endpoint = client(&hub);
@@ -212,11 +213,11 @@ fn an_endpoint_that_ends_ends_its_calls() {
     );
     let refused = other.block_on(session.call(&DOUBLE, &number(3)));
     assert_eq!(refused, Err(CallError::NotExecuted(Cause::Shutdown)));
-    assert_eq!(Rc::strong_count(&outcome), 1, "the callback is gone");
+    assert_eq!(Rc::strong_count(&outcome), 1, "the callback was dropped");
 }
 
 #[test]
-fn tasks_and_nested_loops_get_along() {
+fn a_task_may_run_a_nested_loop() {
     let hub = MemHub::new();
     let server = Background::start(&hub, math(), None);
     let (endpoint, session) = server.connect(&hub);
@@ -229,7 +230,7 @@ fn tasks_and_nested_loops_get_along() {
 }
 
 #[test]
-fn what_tasks_call_leaves_before_the_next_turn_receives() {
+fn calls_of_tasks_are_sent_before_the_next_turn_receives() {
     let (endpoint, itself) = server(&MemHub::new(), math());
     let session = endpoint.connect(itself).unwrap();
     let requests = || endpoint.stats().unwrap().protocol.requests;
@@ -239,7 +240,7 @@ fn what_tasks_call_leaves_before_the_next_turn_receives() {
             async move { session.call(&DOUBLE, &number(call)).await }
         });
         endpoint.run_once();
-        assert_eq!(requests(), call - 1, "the task has run at the end of its turn");
+        assert_eq!(requests(), call - 1, "the task runs at the end of the turn");
         endpoint.run_once();
         assert_eq!(requests(), call, "the next turn sends the call and receives it");
         assert_eq!(endpoint.block_on(task), Ok(number(2 * call)));
@@ -247,7 +248,7 @@ fn what_tasks_call_leaves_before_the_next_turn_receives() {
 }
 
 #[test]
-fn what_is_called_between_turns_leaves_before_the_next_one_receives() {
+fn calls_between_turns_are_sent_before_the_next_turn_receives() {
     struct Answers;
     impl App<MemTransport> for Answers {}
     let port = MemHub::new().port(MemConfig::default());

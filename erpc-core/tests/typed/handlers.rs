@@ -1,4 +1,4 @@
-//! What handlers are given and what is done with them, in all modes: metadata, deadlines, cancellation,
+//! The input and the treatment of handlers in all modes: metadata, deadlines, cancellation,
 //! interceptors, views, limits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ const ALL: [Method<Number, Number>; 3] = [DISPATCH, WORKER, ASYNC];
 
 type Result<T> = std::result::Result<T, Status>;
 
-/// One handler in all modes.
+/// A table with one handler in all modes.
 fn in_all_modes<S: Send + Sync + 'static>(
     service: &Arc<S>,
     handler: fn(&S, Request<'_, Number>) -> Result<Response<Number>>,
@@ -50,7 +50,7 @@ fn add_in_all_modes<S: Send + Sync + 'static>(
     routes.unary_async(ASYNC, service, waiting).unwrap();
 }
 
-/// Lets everybody else have a turn.
+/// Yields to other tasks once.
 async fn yield_once() {
     let mut first = true;
     std::future::poll_fn(|cx| {
@@ -91,12 +91,12 @@ over_both! {
     metadata_travels_both_ways
     a_malformed_extension_is_refused
     late_requests_are_not_started
-    a_request_tells_its_deadline_and_its_session
-    what_a_client_left_behind_is_ended
+    a_request_knows_its_deadline_and_its_session
+    calls_end_when_their_client_leaves
     cancelled_calls_end_at_the_server
     interceptors_reject_and_observe
     panics_become_statuses
-    requests_are_read_where_they_were_received
+    requests_are_read_in_the_receive_buffer
     sizes_are_limited
 }
 
@@ -114,7 +114,7 @@ fn metadata_travels_both_ways<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -
     for method in ALL {
         for message in [&number(7), &large] {
             let outcome = pair.call(method.id(), &encoded(message));
-            assert_eq!(outcome, Ok((None, encoded(message))), "{method:?} without");
+            assert_eq!(outcome, Ok((None, encoded(message))), "{method:?} without metadata");
             let entries: [(&str, &[u8]); 2] = [("trace-id", &[0, 255]), ("user", b"me")];
             let mut expected = Metadata::new();
             expected.insert("trace-id", [0, 255, b'!']).unwrap();
@@ -126,18 +126,19 @@ fn metadata_travels_both_ways<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -
 }
 
 fn a_malformed_extension_is_refused<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -> Pair<T>) {
-    let handler = |_: &(), _: Request<'_, Number>| panic!("there is no request");
+    let handler =
+        |_: &(), _: Request<'_, Number>| panic!("the request is refused before the handler");
     let workers = pool();
     let mut pair = pair(in_all_modes(&Arc::new(()), handler), &workers);
     for method in ALL {
-        // An entry that ends behind the extension.
+        // An entry that ends after the end of the extension.
         let front = [12, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0];
         pair.client.send_raw(method.id(), &front, None, b"", 1);
         assert_eq!(code(pair.outcome(1)), Code::InvalidArgument, "{method:?}");
     }
 }
 
-/// Takes the loop's time, counts who came, and holds workers back.
+/// Counts started handlers, and has a gate that holds workers back.
 #[derive(Default)]
 struct Slow {
     started: AtomicU64,
@@ -146,9 +147,9 @@ struct Slow {
 
 const BLOCK_LOOP: Method<Number, Number> = Method::new("test.Modes/BlockLoop");
 const BLOCK_WORKER: Method<Number, Number> = Method::new("test.Modes/BlockWorker");
-/// What late requests had left.
+/// The remaining time of late requests.
 const SHORT: Duration = Duration::from_millis(2);
-/// The same where the request must get to the server in time, even if this thread is held up.
+/// The same for a request that has to reach the server in time even if this thread is delayed.
 const LONG: Duration = Duration::from_millis(100);
 
 fn late_requests_are_not_started<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -> Pair<T>) {
@@ -171,11 +172,12 @@ fn late_requests_are_not_started<T: Transport>(pair: impl Fn(Routes, &WorkerPool
     let workers = pool();
     let mut pair = pair(routes, &workers);
 
-    // The loop knows from now on that its turns are long, which changes nothing about who is late.
+    // The loop learns that its turns are long. This must not change which requests are late.
     pair.client.send(BLOCK_LOOP.id(), b"", 1);
     pair.exchange(&[1]);
-    // In one burst each: the handler behind the blocking one, and the task that starts behind it.
-    // A socket may split the burst; then the request was in time, and the next may not be.
+    // Each pair is one burst: a handler after the blocking one, and a task that starts after it. A
+    // socket may split the burst; then the first request is in time and the next attempt may
+    // succeed.
     let mut sent = 0;
     for (first, second, late) in [(BLOCK_LOOP, DISPATCH, 1), (ASYNC, BLOCK_LOOP, 2)] {
         while pair.late() < late {
@@ -185,22 +187,22 @@ fn late_requests_are_not_started<T: Transport>(pair: impl Fn(Routes, &WorkerPool
             }
             pair.exchange(&[1, 2]);
             sent += 1;
-            assert!(sent < 200, "a request behind a handler that takes long is late");
+            assert!(sent < 200, "a request after a long handler is late");
         }
     }
-    // What waits for the only worker.
+    // A request that waits for the only worker.
     pair.client.send(BLOCK_WORKER.id(), b"", 1);
     pair.run_until(|_| slow.gate.has_arrivals());
     let requests = pair.requests();
     pair.client.send_extended(WORKER.id(), (&[], Some(LONG)), b"", 2);
     pair.client.turn();
-    // The client's loop stands still meanwhile: it would end the call itself, and cancel it.
+    // The client's loop does not run meanwhile: it would end and cancel the call itself.
     pair.serve_until(|pair| pair.requests() > requests);
     pass_time(LONG);
     slow.gate.open();
     pair.serve_until(|pair| pair.late() == 3);
     pair.exchange(&[1, 2]);
-    assert_eq!(slow.started.load(Ordering::Relaxed), sent - 2, "what was late has not started");
+    assert_eq!(slow.started.load(Ordering::Relaxed), sent - 2, "late requests have not started");
     let in_time = (&[][..], Some(Duration::from_secs(60)));
     for method in ALL {
         assert!(pair.call_extended(method.id(), in_time, b"").is_ok());
@@ -208,7 +210,7 @@ fn late_requests_are_not_started<T: Transport>(pair: impl Fn(Routes, &WorkerPool
     assert_eq!(slow.started.load(Ordering::Relaxed), sent - 2 + 3);
 }
 
-/// A handler that takes long.
+/// Spins for `time`, like a long handler.
 fn pass_time(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {
@@ -216,7 +218,7 @@ fn pass_time(time: Duration) {
     }
 }
 
-fn a_request_tells_its_deadline_and_its_session<T: Transport>(
+fn a_request_knows_its_deadline_and_its_session<T: Transport>(
     pair: impl Fn(Routes, &WorkerPool) -> Pair<T>,
 ) {
     fn handler(_: &(), request: Request<'_, Number>) -> Result<Response<Number>> {
@@ -237,14 +239,14 @@ fn a_request_tells_its_deadline_and_its_session<T: Transport>(
     }
 }
 
-/// Calls that do not end by themselves.
+/// Handlers that do not return by themselves.
 #[derive(Default)]
 struct Endless {
     started: AtomicU64,
     ended: AtomicU64,
 }
 
-/// Counts itself when it goes.
+/// Counts its drop.
 struct Held<'a>(&'a AtomicU64);
 
 impl Drop for Held<'_> {
@@ -267,7 +269,7 @@ impl Endless {
             while !request.is_cancelled() {
                 std::thread::yield_now();
             }
-            Err::<Response<Number>, _>(Status::cancelled("nobody listens"))
+            Err::<Response<Number>, _>(Status::cancelled("the caller has cancelled the call"))
         };
         routes.unary_async(ASYNC, self, task).unwrap();
         routes.unary(WORKER, Mode::Worker, self, worker).unwrap();
@@ -279,7 +281,7 @@ impl Endless {
     }
 }
 
-fn what_a_client_left_behind_is_ended<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -> Pair<T>) {
+fn calls_end_when_their_client_leaves<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -> Pair<T>) {
     let endless = Arc::new(Endless::default());
     let workers = pool();
     let mut pair = pair(endless.routes(), &workers);
@@ -309,7 +311,7 @@ fn cancelled_calls_end_at_the_server<T: Transport>(pair: impl Fn(Routes, &Worker
     assert_eq!(seen.lock().unwrap()[2..], ["after watch: Cancelled", "after watch: Cancelled"]);
 }
 
-/// Writes down what it sees, and turns away who says so.
+/// Records the calls that it sees, and refuses or panics if the metadata says so.
 struct Watch {
     name: &'static str,
     seen: Arc<Mutex<Vec<String>>>,
@@ -322,7 +324,7 @@ impl Interceptor for Watch {
             return Err(Status::permission_denied(name));
         }
         if call.metadata().get("panic") == Some(name.as_bytes()) {
-            panic!("as asked");
+            panic!("the interceptor panics");
         }
         self.seen.lock().unwrap().push(format!("before {name}"));
         Ok(())
@@ -337,18 +339,18 @@ impl Interceptor for Watch {
 }
 
 fn interceptors_reject_and_observe<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -> Pair<T>) {
-    /// Of 0 it says `NOT_FOUND`, of 13 it panics, and 7 it answers later.
+    /// Fails with `NOT_FOUND` for 0, panics for 13, and defers its answer for 7.
     fn handler(_: &(), request: Request<'_, Number>) -> Result<Response<Number>> {
         match request.message().value {
             0 => Err(Status::not_found("zero is nothing")),
-            13 => panic!("unlucky"),
+            13 => panic!("the handler panics on 13"),
             7 => Ok(request.defer(|number, responder| responder.send(&number))),
             _ => Ok(Response::new(request.into_message())),
         }
     }
     let seen = Arc::new(Mutex::new(Vec::new()));
     let watch = |name| Watch { name, seen: Arc::clone(&seen) };
-    // One before there are methods, one after.
+    // One interceptor is added before the methods, one after them.
     let mut routes = Routes::new();
     routes.intercept(watch("outer"));
     add_in_all_modes(&mut routes, &Arc::new(()), handler);
@@ -389,7 +391,7 @@ fn interceptors_reject_and_observe<T: Transport>(pair: impl Fn(Routes, &WorkerPo
 fn panics_become_statuses<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -> Pair<T>) {
     fn handler(_: &(), request: Request<'_, Number>) -> Result<Response<Number>> {
         match request.message().value {
-            13 => panic!("unlucky"),
+            13 => panic!("the handler panics on 13"),
             _ => Ok(Response::new(request.into_message())),
         }
     }
@@ -397,11 +399,11 @@ fn panics_become_statuses<T: Transport>(pair: impl Fn(Routes, &WorkerPool) -> Pa
     let mut pair = pair(in_all_modes(&Arc::new(()), handler), &workers);
     for method in ALL {
         assert_eq!(code(pair.call(method.id(), &encoded(&number(13)))), Code::Internal);
-        assert!(pair.call(method.id(), &encoded(&number(1))).is_ok(), "{method:?} goes on");
+        assert!(pair.call(method.id(), &encoded(&number(1))).is_ok(), "{method:?} still works");
     }
 }
 
-/// A message that is read in place.
+/// A message with a view.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 struct Put {
     #[prost(string, tag = "1")]
@@ -449,18 +451,18 @@ const PUT: Method<Put, Number, Borrowed, Prost> = Method::new("test.Views/Put");
 const PUT_WORKER: Method<Put, Number, Borrowed, Prost> = Method::new("test.Views/PutWorker");
 const MOVE: Method<Point, Point, Fixed> = Method::new("test.Views/Move");
 
-/// Metadata and message of a request lie side by side where they were received.
+/// Whether the message directly follows the metadata in memory, as in the receive buffer.
 fn follows(metadata: &[u8], message: *const u8) -> bool {
     std::ptr::eq(metadata.as_ptr_range().end, message)
 }
 
-fn requests_are_read_where_they_were_received<T: Transport>(
+fn requests_are_read_in_the_receive_buffer<T: Transport>(
     pair: impl Fn(Routes, &WorkerPool) -> Pair<T>,
 ) {
     fn put(_: &(), request: Request<'_, PutView<'_>>) -> Result<Response<Number>> {
         let PutView { key, value } = *request.message();
         let metadata = request.metadata().get("m").ok_or_else(|| Status::internal("none"))?;
-        // Tag and length in front of the key.
+        // Tag and length precede the key.
         assert!(follows(metadata, key.as_ptr().wrapping_sub(2)), "the request was copied");
         assert!(std::ptr::eq(key.as_bytes().as_ptr_range().end.wrapping_add(2), value.as_ptr()));
         Ok(Response::new(number(value.len() as u64)))

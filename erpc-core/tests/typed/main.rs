@@ -1,6 +1,6 @@
 //! The typed layer end to end, over the memory transport and over UDP, without generated code.
 
-#![expect(clippy::disallowed_methods, reason = "tests have threads and look at the clock")]
+#![expect(clippy::disallowed_methods, reason = "tests use threads and read the clock")]
 
 mod calls;
 mod channels;

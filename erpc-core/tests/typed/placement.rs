@@ -1,4 +1,4 @@
-//! Streams of channels: which server they get, how long they look for one, and what they leave behind.
+//! Streams of channels: choice of the server, waiting for a server, and cleanup.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,19 +15,20 @@ use crate::world::{HELD, STAY, World};
 
 type Stream = (Outgoing<Number>, Incoming<Number>);
 
-/// Begins a stream; returns it with the number of its server.
+/// Opens a stream. Returns it with the index of its server.
 fn begun(world: &World, channel: &Channel<MemTransport>) -> (u64, Stream) {
     let (out, mut numbers) = channel.bidi_streaming(&STAY);
     let server = world.wait(numbers.next()).unwrap().unwrap();
     (server.value, (out, numbers))
 }
 
-/// What each server has to do, as the channel sees it.
+/// The load of each server as the channel counts it.
 fn loads(channel: &Channel<MemTransport>) -> Vec<u32> {
     channel.backends().iter().map(|backend| backend.calls).collect()
 }
 
-/// Answers with what there is at the time; who has the other half knows whether it is still there.
+/// A resolver that returns the current list. The test holds the list too, and its reference count
+/// tells whether the resolver still exists.
 struct List(Rc<RefCell<Vec<MemRoute>>>);
 
 impl List {
@@ -48,7 +49,7 @@ impl Resolver<MemRoute> for List {
 }
 
 #[test]
-fn streams_are_a_load_of_their_servers() {
+fn streams_count_as_load_of_their_servers() {
     let world = World::new(2);
     let channel =
         Channel::to(&world.client, world.routes()).balance(Balance::LeastOutstanding).build();
@@ -56,7 +57,7 @@ fn streams_are_a_load_of_their_servers() {
     world.run_until(|| channel.backends().iter().all(|backend| backend.sessions > 0));
     let mut streams: Vec<_> = (0..10).map(|_| begun(&world, &channel)).collect();
     assert_eq!(loads(&channel), [5, 5]);
-    // One of them has less to do now, and gets what comes.
+    // Server 1 has less load now, so new calls go there.
     streams.retain(|(server, _)| *server == 0);
     world.run_until(|| loads(&channel) == [5, 0]);
     let calls: Vec<_> = (0..4).map(|_| channel.call(&HELD, &number(0))).collect();
@@ -67,7 +68,7 @@ fn streams_are_a_load_of_their_servers() {
 }
 
 #[test]
-fn streams_are_a_load_of_a_session_that_is_a_channel() {
+fn streams_count_as_load_of_a_channel_over_a_session() {
     let world = World::new(1);
     let session = world.wait(world.client.connect_async(World::route(0))).unwrap();
     let channel = Channel::from(session);
@@ -78,7 +79,7 @@ fn streams_are_a_load_of_a_session_that_is_a_channel() {
 }
 
 #[test]
-fn sessions_of_streams_go_with_the_server_that_the_resolver_removes() {
+fn stream_sessions_close_when_the_resolver_removes_their_server() {
     let world = World::new(2);
     let (resolver, list) = List::of(vec![World::route(0)]);
     let channel = Channel::to(&world.client, resolver).build();
@@ -86,7 +87,7 @@ fn sessions_of_streams_go_with_the_server_that_the_resolver_removes() {
     drop(idle);
     *list.borrow_mut() = vec![World::route(1)];
     world.run_until(|| channel.backends()[0].peer == World::route(1));
-    // The one that runs goes on, and its session ends with it.
+    // The running stream continues, and its session closes when the stream ends.
     world.run_until(|| world.sessions(0) == 1);
     let (_, (out, mut numbers)) = running;
     drop(out);
@@ -97,7 +98,7 @@ fn sessions_of_streams_go_with_the_server_that_the_resolver_removes() {
 }
 
 #[test]
-fn a_stream_that_waits_in_vain_lets_its_channel_go_when_it_is_dropped() {
+fn a_waiting_stream_releases_its_channel_when_it_is_dropped() {
     let world = World::new(1);
     let nobody = MemRoute::new(77);
     for waited in [Duration::from_millis(1), Duration::from_secs(2)] {
@@ -109,14 +110,14 @@ fn a_stream_that_waits_in_vain_lets_its_channel_go_when_it_is_dropped() {
         world.run_for(waited);
         drop(channel);
         world.run_for(waited);
-        assert_eq!(Rc::strong_count(&list), 2, "it looks for a server");
+        assert_eq!(Rc::strong_count(&list), 2, "the stream looks for a server");
         drop(stream);
         world.run_until(|| Rc::strong_count(&list) == 1);
     }
 }
 
 #[test]
-fn a_stream_that_waits_outlives_the_channels_last_handle() {
+fn a_waiting_stream_outlives_the_last_handle_of_its_channel() {
     let world = World::asleep(1);
     let channel = Channel::to(&world.client, world.routes())
         .options(CallOptions::new().wait_for_ready(true))

@@ -1,4 +1,4 @@
-//! A client below the typed layer, for what only it can send.
+//! A client below the typed layer, for packets that typed clients cannot send.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,16 +15,16 @@ use erpc_core::transport::mem::{MemConfig, MemHub, MemTransport};
 use erpc_core::transport::udp::{UdpConfig, UdpTransport};
 use erpc_core::wire::extension::{EXTENSION_HEAD, Extension, push_entry, put_extension};
 
-/// Nothing takes longer, or the test has failed.
+/// A wait that takes longer fails the test.
 const TEST_LIMIT: Duration = Duration::from_secs(20);
 
-/// What came of a call: metadata, if there was an extension, and message.
+/// The outcome of a call: the metadata, if there was an extension, and the message.
 pub(crate) type Outcome = Result<(Option<Metadata>, Vec<u8>), CallError>;
 
-/// Metadata and the time that is left.
+/// Metadata and the remaining time.
 pub(crate) type Extras<'a> = (&'a [(&'a str, &'a [u8])], Option<Duration>);
 
-/// A client with one session; calls are known by their tokens.
+/// A client with one session. A call is identified by its token.
 pub(crate) struct Client<T: Transport> {
     rpc: Rpc<T>,
     session: SessionId,
@@ -64,7 +64,7 @@ impl<T: Transport> Client<T> {
         self.send_raw(method, &front, time_left, body, token);
     }
 
-    /// Makes a call that says it has an extension, `front`.
+    /// Makes a call that is marked as extended, with `front` as its extension.
     pub(crate) fn send_raw(
         &mut self,
         method: u32,
@@ -108,7 +108,7 @@ impl<T: Transport> Client<T> {
     }
 }
 
-/// A server and a client of its on one thread.
+/// A server and its client on one thread.
 pub(crate) struct Pair<T: Transport> {
     pub(crate) server: Endpoint<T>,
     pub(crate) client: Client<T>,
@@ -125,7 +125,7 @@ pub(crate) fn udp_pair(routes: Routes, workers: &WorkerPool) -> Pair<UdpTranspor
 }
 
 impl<T: Transport> Pair<T> {
-    /// A server of `routes` and a client whose session is open.
+    /// A server of `routes` and a client with an open session.
     fn new(transport: impl Fn() -> T, routes: Routes, workers: &WorkerPool) -> Self {
         let server = Endpoint::new(transport(), EndpointConfig::new()).unwrap();
         server.listen();
@@ -147,7 +147,7 @@ impl<T: Transport> Pair<T> {
         while !done(self) {
             self.client.turn();
             self.server.run_once();
-            assert!(start.elapsed() < TEST_LIMIT, "nothing happens");
+            assert!(start.elapsed() < TEST_LIMIT, "the condition does not become true");
         }
     }
 
@@ -156,16 +156,16 @@ impl<T: Transport> Pair<T> {
         let start = Instant::now();
         while !done(self) {
             self.server.run_once();
-            assert!(start.elapsed() < TEST_LIMIT, "nothing happens");
+            assert!(start.elapsed() < TEST_LIMIT, "the condition does not become true");
         }
     }
 
-    /// Requests that came too late for their handlers.
+    /// Number of requests whose deadline passed before their handler could start.
     pub(crate) fn late(&self) -> u64 {
         self.server.stats().unwrap().late_requests
     }
 
-    /// Requests that the server has taken in.
+    /// Number of requests that the server has received.
     pub(crate) fn requests(&self) -> u64 {
         self.server.stats().unwrap().protocol.requests
     }
@@ -180,7 +180,7 @@ impl<T: Transport> Pair<T> {
         outcome.unwrap()
     }
 
-    /// Waits for the ends of calls.
+    /// Waits until these calls have ended.
     pub(crate) fn exchange(&mut self, tokens: &[u64]) {
         tokens.iter().for_each(|token| drop(self.outcome(*token)));
     }
@@ -222,10 +222,10 @@ fn opened(reply: &Reply<'_>) -> (Option<Metadata>, Vec<u8>) {
     if !reply.extended {
         return (None, bytes.to_vec());
     }
-    let (extension, message) = Extension::split(bytes).expect("servers send what can be read");
+    let (extension, message) = Extension::split(bytes).expect("servers send valid extensions");
     let mut metadata = Metadata::new();
     for (key, value) in extension.entries() {
-        metadata.insert(key, value).expect("it travelled");
+        metadata.insert(key, value).expect("received metadata fits");
     }
     (Some(metadata), message.to_vec())
 }

@@ -1,4 +1,4 @@
-//! What a server says of its methods: deadlines for calls that bring none, limits, idempotency.
+//! Server-side options of methods: deadlines for calls without one, limits, idempotence.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,13 +18,13 @@ use erpc_core::transport::mem::MemHub;
 use crate::support::{Background, Gate, Number, number};
 use crate::test_bed::TestBed;
 
-/// Says how many microseconds are left, 0 for ever.
+/// Returns the remaining time in us, 0 if there is no deadline.
 const LEFT: Method<Number, Number> = Method::new("test.Served/Left");
 /// The same on a worker, behind a gate.
 const GATED: Method<Number, Number> = Method::new("test.Served/Gated");
-/// Waits for ever, if it is not asked for 0.
+/// Waits forever, unless the request is 0.
 const WAIT: Method<Number, Number> = Method::new("test.Served/Wait");
-/// Sends one number and waits for ever.
+/// Sends one number and waits forever.
 const STREAM: Method<Number, Number> = Method::new("test.Served/Stream");
 
 const WITHIN: Duration = Duration::from_millis(20);
@@ -43,12 +43,12 @@ const TIMED: ServiceOptions<4> = DECLARED.all_with(MethodOptions::new().deadline
 #[derive(Default)]
 struct Served {
     gate: Gate,
-    /// Handlers that have begun, and those that were dropped or ended.
+    /// Number of handlers that have started, and of those that have returned or were dropped.
     begun: AtomicU64,
     gone: AtomicU64,
 }
 
-/// Counts a handler's end, however it ends.
+/// Counts a handler's end, by return or drop.
 struct Runs<'a>(&'a Served);
 
 impl Drop for Runs<'_> {
@@ -89,7 +89,7 @@ impl Served {
         std::future::pending().await
     }
 
-    /// Handlers that have begun, and those that have ended.
+    /// Number of handlers that have started, and of those that have ended.
     fn counts(&self) -> (u64, u64) {
         (self.begun.load(Ordering::SeqCst), self.gone.load(Ordering::SeqCst))
     }
@@ -115,13 +115,13 @@ fn code<M: std::fmt::Debug>(outcome: Result<M, CallError>) -> Code {
 }
 
 #[test]
-fn a_call_without_a_deadline_gets_the_servers_and_one_with_its_own_keeps_it() {
+fn the_server_deadline_applies_only_to_calls_without_a_deadline() {
     let (_, bed) = bed(TIMED);
     let session = bed.session();
     let large = Number { value: 0, ballast: vec![1; 50_000] };
     for request in [number(0), large] {
         let left = bed.wait(session.call(&LEFT, &request)).unwrap().value;
-        assert_eq!(left, WITHIN.as_micros() as u64, "the handler has just begun");
+        assert_eq!(left, WITHIN.as_micros() as u64, "the handler starts with the full time");
     }
     let patient = CallOptions::new().deadline(Duration::from_secs(3_600));
     let patient = Channel::from(session).with(patient);
@@ -130,7 +130,7 @@ fn a_call_without_a_deadline_gets_the_servers_and_one_with_its_own_keeps_it() {
 }
 
 #[test]
-fn without_a_word_of_the_servers_a_call_has_for_ever() {
+fn a_call_without_any_deadline_has_no_time_limit() {
     let (served, bed) = bed(DECLARED);
     let session = bed.session();
     assert_eq!(bed.wait(session.call(&LEFT, &number(0))), Ok(number(0)));
@@ -150,7 +150,7 @@ fn an_asynchronous_handler_is_dropped_at_the_servers_deadline() {
     assert!((WITHIN..2 * WITHIN).contains(&took), "{took:?}");
     assert_eq!(served.counts(), (1, 1));
     assert_eq!(bed.wait(session.call(&WAIT, &number(0))), Ok(number(0)), "in time");
-    // Nothing is left of the timer.
+    // The timer has no later effect.
     bed.run_for(2 * WITHIN);
     assert_eq!(served.counts(), (2, 2));
 }
@@ -168,7 +168,7 @@ fn a_stream_ends_at_the_servers_deadline() {
 }
 
 #[test]
-fn a_call_that_waits_too_long_for_a_worker_does_not_begin() {
+fn a_call_that_waits_too_long_for_a_worker_does_not_start() {
     const BRIEF: ServiceOptions<4> =
         DECLARED.with("Gated", MethodOptions::new().deadline(Duration::from_micros(1)));
     const BLOCK: Method<Number, Number> = Method::new("test.Served/Block");
@@ -187,11 +187,11 @@ fn a_call_that_waits_too_long_for_a_worker_does_not_begin() {
     served.gate.open();
     assert!(client.block_on(first).is_ok());
     assert_eq!(code(client.block_on(late)), Code::DeadlineExceeded);
-    assert_eq!(served.counts(), (1, 1), "the second has not begun");
+    assert_eq!(served.counts(), (1, 1), "the second handler has not started");
 }
 
 #[test]
-fn the_servers_limits_hold_whatever_the_clients_are() {
+fn the_server_limits_apply_whatever_the_client_limits_are() {
     const SMALL: MethodOptions = MethodOptions::new().max_request(64).max_response(32);
     let (served, bed) = bed(DECLARED.with("Left", SMALL));
     let session = bed.session();
@@ -202,10 +202,10 @@ fn the_servers_limits_hold_whatever_the_clients_are() {
     assert_eq!(bed.wait(session.call(&LEFT, &filled(20))), Ok(filled(20)));
 }
 
-/// Notes what it is told of each call.
+/// Records the end of each call.
 struct Note(Arc<Mutex<Vec<Told>>>);
 
-/// Whether the call is idempotent, and its failure.
+/// Whether the call is idempotent, and the code of its failure.
 type Told = (bool, Option<Code>);
 
 impl Interceptor for Note {
@@ -216,7 +216,7 @@ impl Interceptor for Note {
 }
 
 #[test]
-fn interceptors_are_told_what_the_server_says() {
+fn interceptors_see_the_options_of_the_server() {
     let notes = Arc::default();
     let served = Arc::new(Served::default());
     let options = DECLARED
@@ -233,7 +233,7 @@ fn interceptors_are_told_what_the_server_says() {
     let given_up = patient.call(&WAIT, &number(1));
     bed.run_for(Duration::from_millis(1));
     drop(given_up);
-    bed.until("the server is told", || notes.lock().unwrap().len() == 3);
+    bed.until("the server receives the cancel", || notes.lock().unwrap().len() == 3);
     let expected =
         [(true, None), (false, Some(Code::DeadlineExceeded)), (false, Some(Code::Cancelled))];
     assert_eq!(*notes.lock().unwrap(), expected);

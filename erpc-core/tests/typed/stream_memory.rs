@@ -1,4 +1,4 @@
-//! What streams may have a server hold.
+//! The memory that streams may use at a server.
 
 use std::cell::Cell;
 use std::pin::{Pin, pin};
@@ -16,12 +16,12 @@ use erpc_core::transport::mem::{MemConfig, MemHub, MemTransport};
 
 use crate::support::{Number, number};
 
-/// Reads nothing, for ever.
+/// Never reads.
 const MUTE: Method<Number, Number> = Method::new("test.Memory/Mute");
-/// Reads one message per [`Reader::may_read`], and answers each.
+/// Reads one message for each count of [`Reader::may_read`], and answers it.
 const SLOW: Method<Number, Number> = Method::new("test.Memory/Slow");
 
-/// Bytes of a large message.
+/// Size of a large message, in bytes.
 const LARGE: usize = 1_000_000;
 
 #[derive(Default)]
@@ -70,7 +70,7 @@ async fn yield_once() {
     .await;
 }
 
-/// Both ends on this thread, in virtual time.
+/// A client and a server on this thread, in virtual time.
 struct Pair {
     client: Endpoint<MemTransport>,
     server: Endpoint<MemTransport>,
@@ -107,7 +107,7 @@ impl Pair {
         self.server.run_once_at(now);
     }
 
-    /// Most bytes in use at the server meanwhile.
+    /// Runs turns. Returns the most bytes in use at the server meanwhile.
     fn turns(&self, turns: usize) -> usize {
         let in_use = |_| {
             self.turn();
@@ -124,7 +124,7 @@ impl Pair {
             }
             self.turn();
         }
-        panic!("nothing comes of it");
+        panic!("the future does not complete");
     }
 }
 
@@ -133,7 +133,7 @@ fn large(value: u64) -> Number {
 }
 
 #[test]
-fn messages_that_no_handler_reads_count_against_the_sessions_memory() {
+fn unread_messages_count_against_the_memory_of_their_session() {
     let (pair, session) = Pair::new(1 << 20);
     let (out, mut answers) = session.bidi_streaming(&MUTE);
     let mut cx = Context::from_waker(Waker::noop());
@@ -143,7 +143,7 @@ fn messages_that_no_handler_reads_count_against_the_sessions_memory() {
         let _ = pin!(out.send(&large(value))).poll(&mut cx);
     }
     most = most.max(pair.turns(5_000));
-    // The first, and what came of the second until there were as many bytes as a buffer's overhead allows.
+    // The first message, and the part of the second that fits the limit and a buffer's overhead.
     assert!((LARGE..LARGE * 3 / 2).contains(&most), "{most}");
     let error = pair.wait(pin!(answers.next())).unwrap_err();
     let CallError::Status(status) = error else { panic!("{error}") };
@@ -151,8 +151,8 @@ fn messages_that_no_handler_reads_count_against_the_sessions_memory() {
     drop((out, answers));
     pair.turns(5_000);
     let left = pair.server.stats().unwrap().pool.in_use_bytes;
-    assert!(left < LARGE / 10, "what nobody will read any more is gone: {left}");
-    // The session's memory is free again.
+    assert!(left < LARGE / 10, "messages of an ended stream are dropped: {left} bytes left");
+    // The stream's end has released the session's memory.
     let (out, mut answers) = session.bidi_streaming(&SLOW);
     pair.reader.may_read.store(9, Ordering::Relaxed);
     pair.wait(pin!(out.send(&large(7)))).unwrap();
@@ -165,16 +165,16 @@ fn a_session_with_memory_for_four_messages_carries_any_number_of_them_to_a_slow_
     let (out, mut answers) = session.bidi_streaming(&SLOW);
     let mut most = 0;
     for value in 0..20 {
-        // As far ahead as the client will go.
+        // The client sends as far ahead as it can.
         pair.wait(pin!(out.send(&large(value)))).unwrap();
         most = most.max(pair.turns(2_000));
-        // The first batch is no push, and frees none when it is read.
+        // The first batch is not a push: reading it frees none.
         if value >= 2 {
             pair.reader.may_read.fetch_add(1, Ordering::Relaxed);
             most = most.max(pair.turns(200));
         }
     }
-    assert!(most > 2 * LARGE, "the handler was slow: {most}");
+    assert!(most > 2 * LARGE, "the slow handler leaves messages unread: {most} bytes");
     pair.reader.may_read.store(100, Ordering::Relaxed);
     drop(out);
     for value in 0..20 {

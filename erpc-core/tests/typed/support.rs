@@ -1,4 +1,4 @@
-//! A service by hand, and how tests serve it.
+//! A hand-written service, and helpers that serve it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -27,17 +27,17 @@ pub(crate) fn number(value: u64) -> Number {
     Number { value, ballast: Vec::new() }
 }
 
-/// Answers with the double; of 13 it panics, of 0 it says `NOT_FOUND`.
+/// Answers with the double. Panics for 13, fails with `NOT_FOUND` for 0.
 pub(crate) const DOUBLE: Method<Number, Number> = Method::new("test.Math/Double");
 /// The same on a worker.
 pub(crate) const SLOW_DOUBLE: Method<Number, Number> = Method::new("test.Math/SlowDouble");
-/// Waits, on a worker, until the test opens the gate.
+/// Waits on a worker until the test opens the gate.
 pub(crate) const GATED: Method<Number, Number> = Method::new("test.Math/Gated");
 
-/// Holds threads back until it is opened.
+/// Blocks threads until it is opened.
 #[derive(Default)]
 pub(crate) struct Gate {
-    /// Who came to the gate, and whether it is open.
+    /// Number of threads that have arrived, and whether the gate is open.
     state: Mutex<(u32, bool)>,
     changed: Condvar,
 }
@@ -48,13 +48,13 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits until somebody stands before the gate.
+    /// Waits until a thread has arrived at the gate.
     pub(crate) fn wait_for_arrival(&self) {
         let state = self.state.lock().unwrap();
         drop(self.changed.wait_while(state, |(arrived, _)| *arrived == 0).unwrap());
     }
 
-    /// Whether somebody stands before the gate.
+    /// Whether a thread has arrived at the gate.
     pub(crate) fn has_arrivals(&self) -> bool {
         self.state.lock().unwrap().0 > 0
     }
@@ -76,7 +76,7 @@ impl Math {
     fn double(&self, request: Request<'_, Number>) -> Result<Response<Number>, Status> {
         match request.into_message() {
             Number { value: 0, .. } => Err(Status::not_found("zero is nothing")),
-            Number { value: 13, .. } => panic!("unlucky"),
+            Number { value: 13, .. } => panic!("the handler panics on 13"),
             Number { value, ballast } => Ok(Response::new(Number { value: value * 2, ballast })),
         }
     }
@@ -116,10 +116,10 @@ pub(crate) fn server(hub: &MemHub, routes: Arc<Routes>) -> (Endpoint<MemTranspor
     (endpoint, route)
 }
 
-/// A server's thread ends within this time, or the test fails.
+/// A server's thread must end within this time.
 const END_LIMIT: Duration = Duration::from_secs(20);
 
-/// A server on a thread of its own.
+/// A server on its own thread.
 pub(crate) struct Background {
     pub(crate) route: MemRoute,
     handle: Handle<MemTransport>,
@@ -144,7 +144,7 @@ impl Background {
         Self { route, handle, stop, thread: Some(thread) }
     }
 
-    /// A client endpoint with an open session to it.
+    /// A client endpoint with an open session to the server.
     pub(crate) fn connect(&self, hub: &MemHub) -> (Endpoint<MemTransport>, Session<MemTransport>) {
         let endpoint = client(hub);
         let session = endpoint.connect(self.route).unwrap();

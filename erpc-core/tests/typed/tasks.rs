@@ -12,7 +12,7 @@ use crate::test_bed::poll;
 
 const RELAY: Method<Number, Number> = Method::new("test.Front/Relay");
 
-/// A service as generated code declares it.
+/// A service trait of the form that generated code declares.
 trait Front: Send + Sync + 'static {
     fn relay(
         &self,
@@ -39,7 +39,7 @@ impl Front for Relay {
 }
 
 #[test]
-fn a_handler_that_calls_another_service_waits_without_holding_the_loop() {
+fn a_handler_that_calls_another_service_waits_without_blocking_the_loop() {
     let hub = MemHub::new();
     let back = Background::start(&hub, math(), None);
     let front = Background::start(&hub, routes(&Arc::new(Relay(back.route))), None);
@@ -49,7 +49,7 @@ fn a_handler_that_calls_another_service_waits_without_holding_the_loop() {
     assert_eq!(failed.code(), Code::NotFound, "the nested call's status is passed on");
 }
 
-/// Waits until its caller gives up.
+/// A handler that never returns. The caller has to cancel the call.
 struct Patient;
 
 impl Front for Patient {
@@ -59,7 +59,7 @@ impl Front for Patient {
 }
 
 #[test]
-fn calls_beyond_the_limit_of_tasks_are_turned_down_and_those_within_it_are_not() {
+fn calls_beyond_the_task_limit_are_refused() {
     let hub = MemHub::new();
     let (endpoint, route) = server(&hub, routes(&Arc::new(Patient)));
     endpoint.set_task_limit(3);
@@ -79,7 +79,7 @@ fn calls_beyond_the_limit_of_tasks_are_turned_down_and_those_within_it_are_not()
     for _ in 0..3 {
         let refused = endpoint.block_on(session.call(&RELAY, &number(1))).unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted);
-        // A call that is given up makes room.
+        // A cancelled call frees its place.
         drop(calls.pop());
         run();
         calls.push(start());

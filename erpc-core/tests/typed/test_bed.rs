@@ -43,7 +43,8 @@ impl TestBed {
         Self { hub, now: Cell::new(start), client: RefCell::new(Some(client)), server }
     }
 
-    /// A turn of both; if there was nothing to do, time jumps to when there is.
+    /// Runs a turn of both endpoints. If nothing was done, the time jumps to the next deadline, by
+    /// at most 100 ms.
     pub(crate) fn turn(&self) {
         let now = self.now.get().plus_nanos(2_000);
         self.now.set(now);
@@ -67,16 +68,16 @@ impl TestBed {
         }
     }
 
-    /// Runs until `done`, for at most a minute.
+    /// Runs until `done`, for at most 60 s of virtual time.
     pub(crate) fn until(&self, what: &str, done: impl Fn() -> bool) {
         let end = self.now.get() + Duration::from_secs(60);
         while !done() {
-            assert!(self.now.get() < end, "it does not come to pass: {what}");
+            assert!(self.now.get() < end, "not within 60 s: {what}");
             self.turn();
         }
     }
 
-    /// Runs until the future is done, for at most a minute.
+    /// Runs until the future completes, for at most 60 s of virtual time.
     pub(crate) fn wait<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         let output = RefCell::new(None);
@@ -99,12 +100,12 @@ impl TestBed {
         self.wait(self.client().connect_async(SERVER)).unwrap()
     }
 
-    /// Lets the client's endpoint go, which does not run any more.
+    /// Stops running the client's endpoint and returns it.
     pub(crate) fn end_client(&self) -> Option<Endpoint<MemTransport>> {
         self.client.take()
     }
 
-    /// The client's port is free again when nothing holds its endpoint any more.
+    /// Whether the client's endpoint is gone: its port can be bound again.
     pub(crate) fn client_is_gone(&self) -> bool {
         self.hub.port_at(CLIENT, MemConfig::default()).is_ok()
     }

@@ -1,4 +1,4 @@
-//! Sleeping and time-outs.
+//! Sleeps and timeouts.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -39,12 +39,12 @@ fn sleepers_wake_in_order_and_not_early() {
 }
 
 #[test]
-fn a_timeout_ends_a_future_or_lets_it_through() {
+fn a_timeout_ends_a_late_future_and_returns_an_early_one() {
     let world = World::new(0);
     let late = world.client.spawn(world.client.timeout(MS, std::future::pending::<()>()));
     let early = world.client.spawn(world.client.timeout(5 * MS, world.client.sleep(MS)));
     world.run_until(|| late.is_finished() && early.is_finished());
-    assert_eq!(world.client.next_deadline(), Instant::NEVER, "nothing is left behind");
+    assert_eq!(world.client.next_deadline(), Instant::NEVER, "no timer is left");
     assert_eq!(world.client.block_on(late), Err(Elapsed));
     assert_eq!(world.client.block_on(early), Ok(()));
 }
@@ -60,7 +60,7 @@ fn sleeping_loops_wake_for_their_timers() {
 }
 
 #[test]
-fn a_sleep_that_has_passed_ends_with_the_next_turn() {
+fn a_sleep_until_the_past_ends_in_the_next_turn() {
     let world = World::new(0);
     let done = Rc::new(Cell::new(false));
     let (sleep, set) = (world.client.sleep_until(Instant::ZERO), Rc::clone(&done));
@@ -74,7 +74,7 @@ fn a_sleep_that_has_passed_ends_with_the_next_turn() {
 }
 
 #[test]
-fn who_sleeps_on_an_endpoint_that_ends_is_woken() {
+fn a_sleep_ends_when_its_endpoint_is_dropped() {
     let (hub, other) = (MemHub::new(), client(&MemHub::new()));
     let endpoint = client(&hub);
     let sleep = endpoint.sleep(Duration::from_secs(3_600));

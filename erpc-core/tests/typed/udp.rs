@@ -1,4 +1,4 @@
-//! Over real sockets: servers, their threads, and what users see when something is wrong.
+//! Over UDP sockets: servers, their threads, and the errors that users get.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -59,8 +59,8 @@ fn sessions_are_spread_over_threads() {
 }
 
 #[test]
-fn nobody_at_the_port() {
-    // A port that was just free.
+fn connecting_to_a_closed_port_fails_in_time() {
+    // A port that was free a moment ago.
     let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let config = EndpointConfig::new().connect_timeout(Duration::from_millis(100));
     let endpoint = Endpoint::udp_with(&UdpConfig::new(), config).unwrap();
@@ -71,13 +71,13 @@ fn nobody_at_the_port() {
 }
 
 #[test]
-fn a_name_that_is_no_address() {
+fn an_address_without_a_port_fails_with_advice() {
     let error = Endpoint::udp().unwrap().connect("127.0.0.1").unwrap_err();
     assert!(error.to_string().contains("host:port"), "{error}");
 }
 
 #[test]
-fn what_keeps_a_server_from_starting() {
+fn spawn_fails_with_the_reason_why_a_server_cannot_start() {
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let error = Server::builder().add_service(Math::default()).spawn(address).unwrap_err();
@@ -97,7 +97,7 @@ fn what_keeps_a_server_from_starting() {
 }
 
 #[test]
-fn a_server_that_goes_ends_its_clients_calls() {
+fn a_server_that_shuts_down_ends_the_calls_of_its_clients() {
     let server = Server::builder().add_service(Math::default()).spawn("127.0.0.1:0").unwrap();
     let endpoint = Endpoint::udp().unwrap();
     let session = endpoint.connect(server.local_addr()).unwrap();
@@ -106,11 +106,14 @@ fn a_server_that_goes_ends_its_clients_calls() {
     let started = Instant::now();
     let error = endpoint.block_on(session.call(&DOUBLE, &number(1))).unwrap_err();
     assert!(!matches!(error, CallError::Status(_)), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(5), "the server said good-bye");
+    assert!(
+        started.elapsed() < Duration::from_secs(5),
+        "the client learns of the shutdown from the server"
+    );
 }
 
 #[test]
-fn a_server_that_goes_answers_what_its_workers_have() {
+fn a_server_that_shuts_down_answers_the_calls_of_its_workers() {
     let gate = Arc::new(Gate::default());
     let math = Math { gate: Arc::clone(&gate) };
     let server = Server::builder().add_service(math).workers(1).spawn("127.0.0.1:0").unwrap();

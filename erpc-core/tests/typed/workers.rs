@@ -39,14 +39,14 @@ fn workers_answer_and_survive_panics() {
 }
 
 #[test]
-fn a_full_queue_is_answered_at_once() {
+fn a_full_worker_queue_refuses_immediately() {
     let hub = MemHub::new();
     let gate = Arc::new(Gate::default());
     let mut routes = Routes::new();
     Arc::new(Math { gate: Arc::clone(&gate) }).register(&mut routes).unwrap();
     let server = Background::start(&hub, Arc::new(routes), Some(WorkerPool::new(1, 2).unwrap()));
     let (endpoint, session) = server.connect(&hub);
-    // One is with the worker and two wait, at least; the window lets 8 arrive.
+    // The window lets all 8 arrive. At most one runs and two queue, so at least five are refused.
     let mut calls: Vec<_> = (0..8).map(|value| session.call(&GATED, &number(value))).collect();
     endpoint.run_until(|| calls.iter().filter(|call| call.is_ready()).count() >= 5);
     gate.open();

@@ -1,4 +1,5 @@
-//! A client and some servers on one thread, in virtual time: nothing waits, and runs are alike.
+//! A client and some servers on one thread, in virtual time: no real waiting, and every run is the
+//! same.
 
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
@@ -17,27 +18,27 @@ use erpc_core::transport::mem::{MemConfig, MemHub, MemRoute, MemTransport};
 
 use crate::support::{Number, number};
 
-/// Answers with the number of the server.
+/// Answers with the index of the server.
 pub(crate) const WHO: Method<Number, Number> = Method::new("test.World/Who");
-/// The same; may be tried again.
+/// The same, idempotent.
 pub(crate) const WHO_AGAIN: Method<Number, Number> =
     Method::new("test.World/WhoAgain").idempotent();
-/// Is answered when [`World::answer`] says so.
+/// Deferred until [`Behaviour::answer`].
 pub(crate) const HELD: Method<Number, Number> = Method::new("test.World/Held").idempotent();
 
-/// Is answered at once by its deadline as metadata, beside the request's own, which it wants to have.
+/// Answers with the request's metadata and its remaining time in us as metadata `time-left`.
 pub(crate) const TELL: Method<Number, Number> = Method::new("test.World/Tell").idempotent();
 
-/// A stream that begins with the number of the server, and stays until the client has no more to say.
+/// A stream that sends the index of the server and stays open until the client's messages end.
 pub(crate) const STAY: Method<Number, Number> = Method::new("test.World/Stay");
 
-/// What a server does, and has done; outlives its endpoint.
+/// A server's behaviour and counters. It outlives the server's endpoint.
 #[derive(Default)]
 pub(crate) struct Behaviour {
     index: u64,
-    /// Requests that a handler has seen.
+    /// Number of requests that a handler has received.
     pub(crate) handled: AtomicU64,
-    /// Requests that are still to be answered `UNAVAILABLE`.
+    /// Number of requests still to be answered `UNAVAILABLE`.
     pub(crate) unavailable: AtomicU64,
     held: std::sync::Mutex<Vec<Responder<Number>>>,
 }
@@ -47,7 +48,7 @@ impl Behaviour {
         self.handled.fetch_add(1, Ordering::Relaxed);
         let take = |left: u64| left.checked_sub(1);
         match self.unavailable.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
-            Ok(_) => Err(Status::unavailable("as arranged")),
+            Ok(_) => Err(Status::unavailable("the test's status")),
             Err(_) => Ok(Response::new(number(self.index))),
         }
     }
@@ -79,7 +80,7 @@ impl Behaviour {
         self.handled.load(Ordering::Relaxed)
     }
 
-    /// Answers what is held; how much it was.
+    /// Answers all held calls. Returns their number.
     pub(crate) fn answer(&self) -> usize {
         let held = std::mem::take(&mut *self.held.lock().unwrap());
         let count = held.len();
@@ -97,14 +98,14 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// With servers that run.
+    /// A world whose servers run.
     pub(crate) fn new(servers: u64) -> Self {
         let world = Self::asleep(servers);
         (0..servers as usize).for_each(|index| world.start(index));
         world
     }
 
-    /// With servers that do not run yet.
+    /// A world whose servers do not run yet.
     pub(crate) fn asleep(servers: u64) -> Self {
         let hub = MemHub::new();
         let behaviour = |index| Arc::new(Behaviour { index, ..Behaviour::default() });
@@ -142,7 +143,7 @@ impl World {
         self.servers.borrow_mut()[index] = Some(endpoint);
     }
 
-    /// Starts an endpoint that takes no sessions.
+    /// Starts an endpoint that does not listen.
     pub(crate) fn start_deaf(&self, index: usize) {
         self.servers.borrow_mut()[index] = Some(self.endpoint(index));
     }
@@ -154,12 +155,12 @@ impl World {
         endpoint
     }
 
-    /// Ends a server; it says good-bye.
+    /// Ends a server, which closes its sessions.
     pub(crate) fn stop(&self, index: usize) {
         drop(self.servers.borrow_mut()[index].take());
     }
 
-    /// Sessions that the server has accepted.
+    /// Number of sessions that the server has accepted.
     pub(crate) fn sessions(&self, index: usize) -> usize {
         let servers = self.servers.borrow();
         servers[index].as_ref().unwrap().stats().unwrap().server_sessions
@@ -169,7 +170,8 @@ impl World {
         self.now.get()
     }
 
-    /// A turn of everybody; if there was nothing to do, time jumps to when there is.
+    /// Runs a turn of all endpoints. If nothing was done, the time jumps to the next deadline, by
+    /// at most 1 s.
     pub(crate) fn turn(&self) {
         let now = self.now.get().plus_nanos(2_000);
         self.now.set(now);
@@ -182,11 +184,11 @@ impl World {
         }
     }
 
-    /// Runs until `done`, for at most a minute.
+    /// Runs until `done`, for at most 60 s of virtual time.
     pub(crate) fn run_until(&self, done: impl Fn() -> bool) {
         let end = self.now.get() + Duration::from_secs(60);
         while !done() {
-            assert!(self.now.get() < end, "it does not come to pass");
+            assert!(self.now.get() < end, "the condition is not met within 60 s");
             self.turn();
         }
     }
@@ -203,7 +205,7 @@ impl World {
         self.wait(call).map(|number| number.value)
     }
 
-    /// Runs until the future is done.
+    /// Runs until the future completes.
     pub(crate) fn wait<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         let output = RefCell::new(None);

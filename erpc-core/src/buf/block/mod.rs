@@ -1,4 +1,4 @@
-//! Reference-counted memory blocks; all of this module's `unsafe` is about them.
+//! Reference-counted memory blocks. All `unsafe` code of `buf` works on these blocks.
 //!
 //! ```text
 //!  one allocation
@@ -9,9 +9,10 @@
 //! +-----------------------+----------------------------------------------+
 //! ```
 //!
-//! A block is shared by one writer, the [`MsgBuf`](super::MsgBuf) its user holds, and any number of
-//! readers: the references that transmit queues keep until they are flushed. Bytes are written only
-//! while the count is one, which the writer checks.
+//! A block has one writer and any number of readers. The writer is the [`MsgBuf`](super::MsgBuf)
+//! that the user holds. The readers are the references that transmit queues hold until they are
+//! flushed. The payload is written only while the count is one, which the writer checks; packet
+//! headers are the exception ([`BlockRef::write_shared`]).
 
 use std::alloc::Layout;
 use std::ptr::{NonNull, null_mut};
@@ -20,50 +21,53 @@ use crate::sync::alloc::{alloc_zeroed, dealloc};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
 use crate::sync::{Arc, Witness};
 
-/// Alignment of blocks, and bytes in front of a block's payload: a cache line. Loom's atomics are
-/// larger.
+/// Alignment of blocks and bytes in front of a block's payload: one cache line. Under loom it is
+/// larger, because loom's atomics are larger.
 const PREFIX: usize = if cfg!(loom) { 256 } else { 64 };
 
-/// What stands in front of a block's payload.
+/// Bookkeeping in front of a block's payload.
 struct BlockHeader {
     refs: AtomicU32,
-    /// Two words of the user's: a msgbuf's length and capacity are kept here, so that a msgbuf is one
-    /// pointer and moves in a register.
+    /// Two words for the block's user. A msgbuf keeps its length and capacity here, so that a
+    /// msgbuf is one pointer and moves in a register.
     notes: [AtomicU32; 2],
     capacity: usize,
-    /// The pool that the block returns to, `None` for a block of its own.
+    /// The pool that the block returns to; `None` for a block outside of every pool.
     home: Option<Arc<Home>>,
-    /// Link of the home's list of returned blocks. Meaningful only while the block is in that list.
+    /// Next block in the home's list of returned blocks. Valid only while the block is in that
+    /// list.
     next: *mut BlockHeader,
-    /// Of the payload and of what is not atomic above.
+    /// Witness for the payload and the non-atomic fields above.
     accesses: Witness,
 }
 
 const _: () = assert!(size_of::<BlockHeader>() <= PREFIX && align_of::<BlockHeader>() <= PREFIX);
 
-/// Where a pool's memory comes from when a device reads it: hugepages registered with a NIC, say.
+/// Memory source of a pool whose memory a device reads, for example hugepages registered with a
+/// NIC.
 ///
 /// # Safety
-/// `allocate` returns memory that is `layout.size()` bytes large, aligned to `layout.align()`, zeroed,
-/// writable, and exclusively the holder's until it is released.
+/// `allocate` returns memory of `layout.size()` bytes, aligned to `layout.align()`, zeroed,
+/// writable, and used by nothing else until it is released.
 pub unsafe trait Arena: Send + Sync {
-    /// Zeroed memory of that layout, whose size is not 0; `None` if there is no more.
+    /// Zeroed memory of that layout. The layout's size is not 0. `None` if the arena is full.
     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>>;
 
-    /// Takes memory back.
+    /// Returns memory to the arena.
     ///
     /// # Safety
-    /// `memory` came from `allocate` with this very layout, and is not used any more.
+    /// `memory` came from `allocate` with this exact layout, and is not used any more.
     unsafe fn release(&self, memory: NonNull<u8>, layout: Layout);
 }
 
-/// The thread-safe end of a pool: blocks come back here from any thread.
+/// The thread-safe part of a pool: any thread returns blocks here.
 pub(super) struct Home {
-    /// Where the pool's blocks come from, `None` for the system allocator.
+    /// Memory source of the pool's blocks; `None` for the system allocator.
     arena: Option<std::sync::Arc<dyn Arena>>,
-    /// Treiber stack of returned blocks. Takers take all of it at once, so there is no ABA.
+    /// Treiber stack of returned blocks. A taker removes the whole list with one swap, so there is
+    /// no ABA problem.
     returned: AtomicPtr<BlockHeader>,
-    /// The pool is gone; the thread that returns a block frees the list.
+    /// True once the pool is dropped. Then the thread that returns a block also frees the list.
     closed: AtomicBool,
 }
 
@@ -72,7 +76,7 @@ impl Home {
         Self { arena, returned: AtomicPtr::new(null_mut()), closed: AtomicBool::new(false) }
     }
 
-    /// Takes every block that was returned since the last call.
+    /// Takes all blocks that were returned since the last call.
     #[inline]
     pub(super) fn take_returned(&self) -> Returned {
         if self.returned.load(Ordering::Relaxed).is_null() {
@@ -81,10 +85,10 @@ impl Home {
         Returned(self.returned.swap(null_mut(), Ordering::AcqRel))
     }
 
-    /// The pool goes; blocks still in use will free themselves.
+    /// Called when the pool is dropped. Blocks still in use are freed when they are returned.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        // Swapped even if the list looks empty: `give_back` relies on reading what is written here.
+        // Swap even if the list looks empty: `give_back` relies on reading the value written here.
         drop(Returned(self.returned.swap(null_mut(), Ordering::AcqRel)));
     }
 
@@ -92,7 +96,8 @@ impl Home {
         let mut header = block.into_raw();
         let mut top = self.returned.load(Ordering::Relaxed);
         loop {
-            // SAFETY: the block is idle and belongs to this call until the exchange succeeds.
+            // SAFETY: the block is idle, and this call is its only owner until the exchange
+            // succeeds.
             let idle = unsafe { header.as_mut() };
             idle.accesses.write();
             idle.next = top;
@@ -106,15 +111,16 @@ impl Home {
                 Err(now) => top = now,
             }
         }
-        // If `close` emptied the list before the push, the push has read what `close` wrote and sees
-        // the flag; if after, `close` has freed the block. Either way nothing stays behind.
+        // If `close` emptied the list before this push, the push has read the value that `close`
+        // wrote, so this load sees the flag. If `close` emptied it after the push, `close` has
+        // freed the block. In both cases no block leaks.
         if self.closed.load(Ordering::Acquire) {
             drop(self.take_returned());
         }
     }
 }
 
-/// Blocks on their way from a home's list back to its pool; those not taken out are freed.
+/// Blocks taken from a home's list. Dropping the iterator frees the blocks that were not taken out.
 pub(super) struct Returned(*mut BlockHeader);
 
 impl Iterator for Returned {
@@ -122,8 +128,8 @@ impl Iterator for Returned {
 
     fn next(&mut self) -> Option<Block> {
         let header = NonNull::new(self.0)?;
-        // SAFETY: `give_back` put the header here and gave it up; the whole list was taken with one
-        // swap, so no other thread follows these links.
+        // SAFETY: `give_back` put the header into the list and gave up ownership. The whole list
+        // was taken with one swap, so no other thread follows these links.
         let idle = unsafe { header.as_ref() };
         idle.accesses.write();
         self.0 = idle.next;
@@ -137,16 +143,16 @@ impl Drop for Returned {
     }
 }
 
-/// An idle block, owned whole. Dropping it frees the memory.
+/// An idle block with a single owner. Dropping it frees the memory.
 pub(super) struct Block {
     header: NonNull<BlockHeader>,
 }
 
-// SAFETY: an idle block is memory with a single owner and an `Arc` of a `Sync` type.
+// SAFETY: an idle block has a single owner; it contains memory and an `Arc` of a `Sync` type.
 unsafe impl Send for Block {}
 
 impl Block {
-    /// A zeroed block that returns to `home`; `None` if the allocator refuses.
+    /// A zeroed block that returns to `home`; `None` if the allocator fails.
     pub(super) fn allocate(capacity: usize, home: Option<Arc<Home>>) -> Option<Self> {
         let layout = Self::layout(capacity)?;
         let memory = match home.as_ref().and_then(|home| home.arena.as_ref()) {
@@ -155,7 +161,8 @@ impl Block {
             None => NonNull::new(unsafe { alloc_zeroed(layout) })?,
         };
         let header = memory.cast::<BlockHeader>();
-        // SAFETY: the allocation is large and aligned enough for a header, and no other reference to it exists.
+        // SAFETY: the allocation is large and aligned enough for a header, and no other reference
+        // to it exists.
         unsafe {
             header.write(BlockHeader {
                 refs: AtomicU32::new(0),
@@ -173,18 +180,18 @@ impl Block {
         Layout::from_size_align(PREFIX.checked_add(capacity)?, PREFIX).ok()
     }
 
-    /// Bytes of memory that a block of `capacity` takes.
+    /// Bytes of memory that a block with `capacity` payload bytes occupies.
     pub(super) const fn footprint(capacity: usize) -> usize {
         PREFIX + capacity
     }
 
-    /// Payload bytes.
+    /// Payload bytes of the block.
     pub(super) fn capacity(&self) -> usize {
         // SAFETY: the header lives as long as the block.
         unsafe { self.header.as_ref() }.capacity
     }
 
-    /// Puts the block to use, with one reference.
+    /// Converts the block to a counted reference, the only one.
     #[inline]
     pub(super) fn activate(self) -> BlockRef {
         let header = self.into_raw();
@@ -214,10 +221,11 @@ impl Drop for Block {
         unsafe { self.header.drop_in_place() };
         let (Some(layout), memory) = (layout, self.header.cast::<u8>()) else { return };
         match arena {
-            // SAFETY: `allocate` got the memory from this arena with this very layout, and nothing refers
-            // to it now.
+            // SAFETY: `allocate` got the memory from this arena with this exact layout, and nothing
+            // refers to it any more.
             Some(arena) => unsafe { arena.release(memory, layout) },
-            // SAFETY: as above, from the system allocator.
+            // SAFETY: `allocate` got the memory from the system allocator with this exact layout,
+            // and nothing refers to it any more.
             None => unsafe { dealloc(memory.as_ptr(), layout) },
         }
     }
@@ -228,8 +236,9 @@ pub(super) struct BlockRef {
     header: NonNull<BlockHeader>,
 }
 
-// SAFETY: the count is atomic; bytes are written only through the only reference, whose uniqueness is
-// observed with acquire ordering after the other references' release.
+// SAFETY: the count is atomic. Message bytes are written only through the only reference, after it
+// has observed with acquire ordering that the other references were released. Packet headers are
+// the exception; see `write_shared`.
 unsafe impl Send for BlockRef {}
 // SAFETY: as above; a shared `BlockRef` only reads.
 unsafe impl Sync for BlockRef {}
@@ -247,13 +256,14 @@ impl BlockRef {
         unsafe { self.header.as_ptr().cast::<u8>().add(PREFIX) }
     }
 
-    /// One of the two words that the user of the block keeps with it; shared by all references.
+    /// Reads one of the two words that the block's user keeps with the block. All references share
+    /// them.
     #[inline]
     pub(super) fn note(&self, index: usize) -> u32 {
         self.header().notes[index].load(Ordering::Relaxed)
     }
 
-    /// Sets such a word.
+    /// Sets one of these two words.
     #[inline]
     pub(super) fn set_note(&mut self, index: usize, value: u32) {
         self.header().notes[index].store(value, Ordering::Relaxed);
@@ -271,7 +281,7 @@ impl BlockRef {
         self.header().refs.load(Ordering::Acquire) == 1
     }
 
-    /// `len` bytes of the payload from `at`.
+    /// `len` bytes of the payload, from offset `at`.
     ///
     /// # Safety
     /// `at + len` is at most the block's capacity.
@@ -281,12 +291,13 @@ impl BlockRef {
         self.header().accesses.read();
         // SAFETY: the caller promises that `at` lies within the payload.
         let from = unsafe { self.payload().add(at) };
-        // SAFETY: so do the `len` bytes behind it, which are initialised, and no thread writes them while
-        // `self` is borrowed: writers need `&mut` to the only reference.
+        // SAFETY: the caller promises that the `len` bytes from there lie within the payload. They
+        // are initialised, and no thread writes them while `self` is borrowed: a writer needs
+        // `&mut` to the only reference.
         unsafe { std::slice::from_raw_parts(from, len) }
     }
 
-    /// `len` bytes of the payload from `at`, to be written.
+    /// `len` bytes of the payload, from offset `at`, writable.
     ///
     /// # Safety
     /// `at + len` is at most the block's capacity.
@@ -300,13 +311,13 @@ impl BlockRef {
         self.header().accesses.write();
         // SAFETY: the caller promises that `at` lies within the payload.
         let from = unsafe { self.payload().add(at) };
-        // SAFETY: so do the `len` initialised bytes behind it; `self` is the only reference and is
-        // borrowed mutably.
+        // SAFETY: the caller promises that the `len` bytes from there lie within the payload. They
+        // are initialised; `self` is the only reference and is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(from, len) }
     }
 
-    /// Writes `bytes` at `at` although transmit queues may refer to the block: for packet headers, whose
-    /// bytes are no part of the message.
+    /// Writes `bytes` at `at` even if transmit queues refer to the block: for packet headers, which
+    /// are not part of the message.
     ///
     /// # Safety
     /// `at + N` is at most the block's capacity.
@@ -315,13 +326,13 @@ impl BlockRef {
         debug_assert!(at + N <= self.capacity());
         // SAFETY: the caller promises that `at` lies within the payload.
         let to = unsafe { self.payload().add(at) };
-        // SAFETY: so do the `N` bytes behind it. `&mut self` rules out a slice made by this reference;
-        // the others are held by transmit queues of this thread, which keep raw addresses for a device
-        // or the kernel and make no slices.
+        // SAFETY: the caller promises that the `N` bytes from there lie within the payload. `&mut
+        // self` excludes a slice made by this reference. Only transmit queues of this thread hold
+        // other references; they keep raw addresses for a device or the kernel and make no slices.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), N) };
     }
 
-    /// Another reference, for a queue that reads.
+    /// Another reference, for a transmit queue that reads the block.
     #[inline]
     pub(super) fn share(&self) -> Self {
         let before = self.header().refs.fetch_add(1, Ordering::Relaxed);
@@ -329,8 +340,9 @@ impl BlockRef {
         Self { header: self.header }
     }
 
-    /// Gives a block that belongs to no pool to `home`, if its memory can go back there: not if the pool
-    /// has an arena of its own.
+    /// Moves a block outside of every pool to `home`. False, without effect, if `home` has an arena
+    /// (the memory could not return there), if the block belongs to a pool, or if another reference
+    /// exists.
     pub(super) fn adopt(&mut self, home: &Arc<Home>) -> bool {
         if home.arena.is_some() || self.header().home.is_some() || !self.is_unique() {
             return false;
@@ -353,7 +365,8 @@ impl BlockRef {
         ours && self.is_unique()
     }
 
-    /// The idle block, if this is the last reference and the block belongs to `home`.
+    /// Converts the reference back to an idle block if this is the only reference and the block
+    /// belongs to `home`. Returns `self` as `Err` otherwise.
     #[inline]
     pub(super) fn reclaim(self, home: &Arc<Home>) -> Result<Block, Self> {
         if !self.is_idle(home) {
@@ -374,7 +387,7 @@ impl Drop for BlockRef {
         }
         fence(Ordering::Acquire);
         let block = Block { header: self.header };
-        // Cloned, because the block may be freed before `give_back` is done with its home.
+        // Clone the home, because the block may be freed before `give_back` has finished with it.
         let home = self.header().home.clone();
         match home {
             Some(home) => home.give_back(block),

@@ -1,5 +1,5 @@
-//! Blocks and their home under every schedule. Loom itself fails a test that leaves a block or a home
-//! behind, or frees one twice.
+//! Tests of blocks and their home under every thread schedule. Loom itself fails a test that leaks
+//! a block or a home or frees one twice.
 
 use loom::thread;
 
@@ -25,13 +25,13 @@ fn read(block: &BlockRef) -> u8 {
     bytes[0]
 }
 
-/// A thread that reads, as a queue does that sends, and drops.
+/// A thread that reads the block and then drops its reference, like a transmit queue.
 fn reader(queued: BlockRef) -> thread::JoinHandle<()> {
     thread::spawn(move || assert_eq!(read(&queued), 0))
 }
 
 #[test]
-fn blocks_that_come_back_while_the_pool_goes_are_freed_once() {
+fn a_block_returned_while_the_pool_is_dropped_is_freed_once() {
     loom::model(|| {
         let home = home();
         let threads = [block(&home), block(&home)].map(|block| thread::spawn(move || drop(block)));
@@ -41,11 +41,12 @@ fn blocks_that_come_back_while_the_pool_goes_are_freed_once() {
 }
 
 #[test]
-fn a_block_that_came_back_is_found_once_and_can_be_written() {
+fn a_returned_block_is_found_once_and_can_be_written() {
     loom::model(|| {
         let home = home();
-        // Loom tries another order of two accesses only if one is the last that the variable saw. The
-        // load of a list that is found empty never is, as a push loads first. This one's are.
+        // Loom swaps two accesses to a variable only if one of them is the last access to it so
+        // far. The load that finds the list empty is never the last one, because a push loads
+        // first. The accesses to `order` can be swapped.
         let order = Arc::new(AtomicU32::new(0));
         let threads = [block(&home), block(&home)].map(|mut block| {
             let order = Arc::clone(&order);
@@ -62,7 +63,7 @@ fn a_block_that_came_back_is_found_once_and_can_be_written() {
                 assert_eq!(read(&again), 1);
                 write(&mut again);
                 found += 1;
-                // Freed, or the next round finds it again.
+                // Free the block; otherwise the next round would find it again.
                 drop(again.reclaim(&home).ok().expect("the only reference"));
             }
         };
@@ -75,7 +76,7 @@ fn a_block_that_came_back_is_found_once_and_can_be_written() {
 }
 
 #[test]
-fn a_block_is_not_written_before_its_readers_are_done() {
+fn a_block_is_not_written_before_its_readers_finish() {
     loom::model(|| {
         let mut own = Block::allocate(64, None).expect("memory").activate();
         let queued = own.share();
@@ -89,7 +90,7 @@ fn a_block_is_not_written_before_its_readers_are_done() {
 }
 
 #[test]
-fn the_last_reference_frees_after_all_others_have_read() {
+fn the_last_reference_frees_the_block_after_all_others_have_read() {
     loom::model(|| {
         let own = Block::allocate(64, None).expect("memory").activate();
         let threads = [own.share(), own.share()].map(reader);
@@ -113,7 +114,7 @@ fn a_block_is_either_reclaimed_or_returned() {
 }
 
 #[test]
-fn an_adopted_block_comes_back_to_its_new_home() {
+fn an_adopted_block_returns_to_its_new_home() {
     loom::model(|| {
         let home = home();
         let mut foreign = Block::allocate(64, None).expect("memory").activate();

@@ -13,34 +13,36 @@ use crate::executor::sleep::Sleep;
 use crate::executor::tasks::TaskId;
 use crate::transport::Transport;
 
-/// A server of a channel as it is now; see [`Channel::backends`](crate::client::channel::Channel::backends).
+/// The current state of a channel's server; see
+/// [`Channel::backends`](crate::client::channel::Channel::backends).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct BackendStats<R> {
-    /// Its address.
+    /// The server's address.
     pub peer: R,
-    /// Sessions that are open.
+    /// Number of open sessions.
     pub sessions: usize,
-    /// Calls on these sessions, and streams, that have not ended.
+    /// Number of calls on these sessions, plus streams, that have not ended.
     pub calls: u32,
 }
 
-/// A server, and the tasks that keep its sessions; they end with it.
+/// A server and the tasks that keep its sessions open. The tasks end when the backend is dropped.
 pub(crate) struct Backend<T: Transport> {
     endpoint: Rc<EndpointParts<T>>,
     peer: T::Route,
-    /// The sessions that are open, as far as their tasks have noticed.
+    /// The open sessions. A session that has just closed stays here until its task has run.
     open: RefCell<Vec<Rc<Link<T::Route>>>>,
     turn: Cell<usize>,
-    /// Sessions that may still open: they have not failed since they were open or were first tried.
+    /// Number of sessions whose first attempt, since the start or since they were last open, has
+    /// not failed yet. They may still open.
     trying: Cell<usize>,
     tasks: RefCell<Vec<TaskId>>,
-    /// Streams have sessions of their own.
+    /// The load of streams, which have sessions of their own.
     streams: StreamLoad,
 }
 
 impl<T: Transport> Backend<T> {
-    /// Starts to open `sessions` sessions to `peer`.
+    /// Starts the tasks that keep `sessions` sessions to `peer` open.
     pub(crate) fn start(balancer: &Rc<Balancer<T>>, peer: T::Route, sessions: usize) -> Rc<Self> {
         let endpoint = balancer.endpoint();
         let backend = Rc::new(Self {
@@ -76,7 +78,7 @@ impl<T: Transport> Backend<T> {
         !self.open.borrow().is_empty()
     }
 
-    /// What it has to do: calls in progress on the sessions that are open, and streams.
+    /// The server's load: calls in progress on the open sessions, plus streams.
     #[inline]
     pub(crate) fn load(&self) -> u32 {
         let calls: u32 = self.open.borrow().iter().map(|link| link.calls()).sum();
@@ -89,12 +91,12 @@ impl<T: Transport> Backend<T> {
         BackendStats { peer: self.peer, sessions, calls: self.load() }
     }
 
-    /// A session that is open, one after the other.
+    /// An open session; the sessions take turns.
     #[inline]
     pub(crate) fn session(&self) -> Option<Rc<Link<T::Route>>> {
         let open = self.open.borrow();
         let turn = next_turn(&self.turn, open.len());
-        // A session that has just died is in the list until its task has run.
+        // A session that has just closed is in the list until its task has run.
         let is_open = |link: &&Rc<Link<T::Route>>| link.phase() == LinkPhase::Open;
         let session = open.get(turn).filter(is_open);
         session.or_else(|| open.iter().find(is_open)).cloned()
@@ -117,7 +119,7 @@ impl<T: Transport> Drop for Backend<T> {
     }
 }
 
-/// Keeps a session: opens it, waits for its end, and begins again.
+/// Keeps one session open: opens it, waits for its end, and opens it again.
 struct SessionKeeper<T: Transport> {
     endpoint: Rc<EndpointParts<T>>,
     balancer: Weak<Balancer<T>>,
@@ -153,7 +155,8 @@ impl<T: Transport> SessionKeeper<T> {
                 backend.open.borrow_mut().retain(|open| !Rc::ptr_eq(open, &link));
                 let base = balancer.backoff().base;
                 let LinkPhase::Closed(cause) = phase else { return };
-                // A server that accepts sessions only to end them is not tried again without a pause.
+                // A server that accepts sessions only to end them is tried again only after a
+                // pause.
                 if self.endpoint.scheduler().now() - opened < base {
                     failures += 1;
                 } else {
@@ -168,7 +171,7 @@ impl<T: Transport> SessionKeeper<T> {
         }
     }
 
-    /// `None` if the channel or the backend is gone.
+    /// `None` if the channel or the backend was dropped.
     fn target(&self) -> Option<KeeperTarget<T>> {
         Some(KeeperTarget { balancer: self.balancer.upgrade()?, backend: self.backend.upgrade()? })
     }
@@ -184,7 +187,8 @@ impl<T: Transport> SessionKeeper<T> {
     }
 }
 
-/// What a session is kept for. Held only while something is done to it.
+/// The owners of a kept session. The task holds them only while it updates them, so that it does
+/// not keep them alive.
 struct KeeperTarget<T: Transport> {
     balancer: Rc<Balancer<T>>,
     backend: Rc<Backend<T>>,

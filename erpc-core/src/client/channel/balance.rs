@@ -1,25 +1,25 @@
-//! Which server the next call goes to.
+//! Choice of the server for the next call.
 
 use std::cell::Cell;
 
-/// How a channel spreads its calls over its servers. Only servers with an open session are considered.
+/// How a channel spreads its calls over its servers. Considers only servers with an open session.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Balance {
-    /// One after the other. Each server gets as many calls, whatever they cost.
+    /// Servers take turns. Each server gets the same number of calls, whatever the calls cost.
     #[default]
     RoundRobin,
-    /// The server with the fewest calls and streams of this channel in progress, so that a slow one gets
-    /// fewer. Looks at all servers for each call: for up to some dozens of them.
+    /// The server with the fewest calls and streams of this channel in progress, so that a slow
+    /// server gets fewer. Scans all servers for each call: use it for up to some dozens of servers.
     LeastOutstanding,
-    /// The better one of two servers that are drawn at random: nearly as even as
+    /// The less loaded one of two servers drawn at random: nearly as even as
     /// [`Balance::LeastOutstanding`], at a cost that does not grow with the number of servers.
     TwoChoices,
 }
 
 impl Balance {
-    /// Chooses one of `count` servers, at least one, whose turn it is to be the one at `turn`. `load` tells
-    /// the calls of a server; `random` brings random numbers.
+    /// Chooses one of `count` servers; `count` is at least 1. `turn` is the index for round robin,
+    /// `load` returns the load of a server, `random` returns a random number.
     #[inline]
     pub(crate) fn choose(
         self,
@@ -33,14 +33,14 @@ impl Balance {
         }
         match self {
             Self::RoundRobin => turn,
-            // Starts elsewhere each time, so that equals take turns.
+            // The scan starts at `turn`, so that servers with equal load take turns.
             Self::LeastOutstanding => {
                 (turn..count).chain(0..turn).min_by_key(|&index| load(index)).unwrap_or(0)
             }
             Self::TwoChoices => {
                 let random = random();
                 let first = scaled(random as u32, count);
-                // One of the others.
+                // A different server: indices from `first` on move up by one.
                 let second = scaled((random >> 32) as u32, count - 1);
                 let second = second + usize::from(second >= first);
                 if load(second) < load(first) { second } else { first }
@@ -49,7 +49,7 @@ impl Balance {
     }
 }
 
-/// Goes on to the next of `count`, one or more of which may have gone since, and returns which.
+/// Advances `turn` to the next index below `count`, and returns it. `count` may have shrunk.
 #[inline]
 pub(super) fn next_turn(turn: &Cell<usize>, count: usize) -> usize {
     let next = turn.get() + 1;
@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// Xorshift, seeded.
+    /// A seeded xorshift generator.
     fn xorshift(seed: u64) -> impl Fn() -> u64 {
         let state = Cell::new(seed | 1);
         move || {
@@ -105,7 +105,7 @@ mod tests {
             }
             let (least, most) = (loads.iter().min(), loads.iter().max());
             let spread = most.unwrap_or(&0) - least.unwrap_or(&0);
-            // Of two choices it is logarithmic at worst, and seldom that.
+            // With two choices the spread is at worst logarithmic, and rarely that large.
             let allowed = if balance == Balance::TwoChoices { 12 } else { 1 };
             prop_assert!(spread <= allowed, "{:?}", loads);
         }
@@ -122,7 +122,7 @@ mod tests {
                 let chosen = balance.choose(servers, turn % servers, |index| loads[index], &random);
                 loads[chosen] += 1;
                 got[chosen] += 1;
-                // All but server 0 answer at once.
+                // All servers but server 0 answer immediately.
                 loads[1..].fill(0);
             }
             prop_assert!(got[0] <= 2, "{:?}", got);

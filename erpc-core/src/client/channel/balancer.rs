@@ -1,4 +1,4 @@
-//! The servers of a channel, and the calls that wait for one.
+//! The servers of a channel, and the queue of calls that wait for a session.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use crate::executor::tasks::{TaskId, WakeSlot};
 use crate::protocol::Cause;
 use crate::transport::Transport;
 
-/// Starts the task that asks the resolver; called when the channel is first used.
+/// Starts the task that asks the resolver. Called when the channel is first used.
 pub(super) type StartResolving<T> = Box<dyn FnOnce(&Rc<Balancer<T>>)>;
 
 /// See [`ChannelBuilder`](crate::client::channel::ChannelBuilder).
@@ -51,15 +51,16 @@ pub(in crate::client) struct Balancer<T: Transport> {
     endpoint: Rc<EndpointParts<T>>,
     settings: BalancerSettings,
     backends: RefCell<Vec<Rc<Backend<T>>>>,
-    /// The backends that are open, as far as they have noticed.
+    /// The backends with an open session. A backend that has just lost its last session stays here
+    /// until its task has run.
     ready: RefCell<Vec<Rc<Backend<T>>>>,
     turn: Cell<usize>,
-    /// Calls that wait for a session, in order.
+    /// Keys of the calls that wait for a session, by ticket: in order of arrival.
     line: RefCell<BTreeMap<u64, usize>>,
     tickets: Cell<u64>,
-    /// Tasks in [`Balancer::ready`].
+    /// Tasks that wait in [`Balancer::ready`].
     waiters: RefCell<Vec<WakeSlot>>,
-    /// The last failure.
+    /// The last failure to resolve or to connect.
     failure: RefCell<Option<ConnectProblem<T::Route>>>,
     start: Cell<Option<StartResolving<T>>>,
     asking: Cell<Option<TaskId>>,
@@ -68,11 +69,11 @@ pub(in crate::client) struct Balancer<T: Transport> {
     stale: Rc<StaleFlag>,
     budget: RetryBudget,
     reconnects: Cell<u64>,
-    /// Further sessions to the servers, for streams.
+    /// Pool of further sessions to the servers, for streams.
     streams: Rc<StreamPool<T>>,
 }
 
-/// Why there is no server.
+/// Why no server is available.
 enum ConnectProblem<R> {
     Resolve(io::Error),
     NoAddress,
@@ -140,12 +141,12 @@ impl<T: Transport> Balancer<T> {
         self.settings.resolve_pause
     }
 
-    /// Keeps the task that asks the resolver, to end it.
+    /// Stores the id of the task that asks the resolver, to abort it later.
     pub(crate) fn asks(&self, task: TaskId) {
         self.asking.set(Some(task));
     }
 
-    /// A session to call on; of another server than `avoid` is of, if there is one.
+    /// A session to call on. Avoids the server of the session `avoid` if there is another.
     #[inline]
     pub(in crate::client) fn pick(
         &self,
@@ -171,7 +172,7 @@ impl<T: Transport> Balancer<T> {
         session.ok_or_else(|| self.no_session())
     }
 
-    /// No server is open.
+    /// Why no session can be picked now. The first time, starts the resolver's task.
     #[cold]
     fn no_session(&self) -> NoSession {
         if self.endpoint.is_closed() {
@@ -182,7 +183,8 @@ impl<T: Transport> Balancer<T> {
         {
             start(&me);
         }
-        // A backend that is open has just lost its sessions and will notice.
+        // A backend that still counts as open has just lost its sessions; its tasks have not run
+        // yet.
         let backends = self.backends.borrow();
         let soon = self.unresolved.get() || backends.iter().any(|b| b.is_trying() || b.is_open());
         if soon { NoSession::Pending } else { NoSession::Down(self.cause()) }
@@ -192,12 +194,12 @@ impl<T: Transport> Balancer<T> {
         self.failure.borrow().as_ref().map_or(Cause::Unresolved, ConnectProblem::cause)
     }
 
-    /// The calls in the line, first come first.
+    /// The calls in the queue, oldest first.
     fn waiting(&self) -> Vec<usize> {
         self.line.borrow().values().copied().collect()
     }
 
-    /// A session of `backend` has opened.
+    /// Handles the opening of a session of `backend`: queued calls start.
     pub(crate) fn opened(&self, backend: &Rc<Backend<T>>) {
         let mut ready = self.ready.borrow_mut();
         if !ready.iter().any(|other| Rc::ptr_eq(other, backend)) {
@@ -210,7 +212,7 @@ impl<T: Transport> Balancer<T> {
         self.tell();
     }
 
-    /// A session has opened that takes the place of an earlier one.
+    /// Counts a session that opened in place of an earlier one.
     pub(super) fn reconnected(&self) {
         self.reconnects.set(self.reconnects.get() + 1);
     }
@@ -219,7 +221,7 @@ impl<T: Transport> Balancer<T> {
         self.reconnects.get()
     }
 
-    /// A session of `backend` is gone.
+    /// Handles the end of a session of `backend`.
     pub(crate) fn lost(&self, backend: &Rc<Backend<T>>, cause: Cause) {
         if !backend.is_open() {
             self.ready.borrow_mut().retain(|other| !Rc::ptr_eq(other, backend));
@@ -228,7 +230,7 @@ impl<T: Transport> Balancer<T> {
         self.failed(backend.peer(), cause);
     }
 
-    /// A session could not be opened, or has ended.
+    /// Records that a session could not be opened or has ended. The resolver is asked again.
     pub(crate) fn failed(&self, peer: T::Route, cause: Cause) {
         self.fails(ConnectProblem::Session(peer, cause));
         self.stale.set(self.endpoint.scheduler().executor());
@@ -249,7 +251,7 @@ impl<T: Transport> Balancer<T> {
         self.tell();
     }
 
-    /// Whether all servers were tried in vain.
+    /// Whether every server was tried and none can be reached.
     fn is_down(&self) -> bool {
         let up = |backend: &Rc<Backend<T>>| backend.is_open() || backend.is_trying();
         !self.unresolved.get() && !self.backends.borrow().iter().any(up)
@@ -261,7 +263,7 @@ impl<T: Transport> Balancer<T> {
         }
     }
 
-    /// The resolver has answered.
+    /// Handles the answer of the resolver.
     pub(super) fn resolved(self: &Rc<Self>, found: io::Result<Vec<T::Route>>) {
         self.unresolved.set(false);
         match found {
@@ -271,7 +273,8 @@ impl<T: Transport> Balancer<T> {
         }
     }
 
-    /// There is no answer to go by; what was known stays, and the resolver is asked again.
+    /// Handles an error or an empty answer: the known servers stay, and the resolver is asked
+    /// again.
     fn unanswered(&self, failure: ConnectProblem<T::Route>) {
         if self.backends.borrow().is_empty() {
             self.fails(failure);
@@ -279,7 +282,7 @@ impl<T: Transport> Balancer<T> {
         self.stale.set(self.endpoint.scheduler().executor());
     }
 
-    /// Goes on with the servers at `routes` and no others.
+    /// Makes the servers at `routes` the channel's only servers.
     fn replace(self: &Rc<Self>, routes: &[T::Route]) {
         let before = self.backends.take();
         let (kept, gone): (Vec<_>, Vec<_>) =
@@ -293,7 +296,7 @@ impl<T: Transport> Balancer<T> {
         }
         self.backends.replace(now);
         gone.iter().for_each(|backend| self.streams.forget(&backend.peer()));
-        // Its sessions are disconnected when their calls have ended.
+        // Sessions of dropped backends are disconnected when their calls have ended.
         drop(gone);
     }
 
@@ -307,7 +310,7 @@ impl<T: Transport> Balancer<T> {
             }
             let waiter = self.endpoint.scheduler().executor().wake_slot(cx);
             let mut waiters = self.waiters.borrow_mut();
-            // Noted once, however often it is polled.
+            // A task is stored once, however often it polls.
             if !waiters.iter().any(|there| there.is_same(&waiter)) {
                 waiters.push(waiter);
             }
@@ -361,7 +364,8 @@ impl<T: Transport> SessionSource<T::Route> for Balancer<T> {
     }
 }
 
-/// A session of the backend at `first` or of one behind it; not at `avoid` if there is another.
+/// A session of the first usable backend, starting at index `first`. Avoids the backend of the
+/// session `avoid` if there is another.
 #[cold]
 fn next_best<T: Transport>(
     ready: &[Rc<Backend<T>>],

@@ -1,4 +1,4 @@
-//! How a channel is to be.
+//! Settings of a channel.
 
 use std::fmt;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use crate::endpoint::parts::EndpointParts;
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 
-/// Describes a channel; see [`Channel::to`].
+/// Builder of a channel; see [`Channel::to`].
 #[must_use = "a builder connects nothing until `build`"]
 pub struct ChannelBuilder<T: Transport = UdpTransport> {
     endpoint: Rc<EndpointParts<T>>,
@@ -37,48 +37,49 @@ impl<T: Transport> ChannelBuilder<T> {
         }
     }
 
-    /// How calls are spread; default [`Balance::RoundRobin`].
+    /// How calls are spread over the servers. Default: [`Balance::RoundRobin`].
     pub const fn balance(mut self, balance: Balance) -> Self {
         self.settings.balance = balance;
         self
     }
 
-    /// Sessions to each server; default 1, at least 1. A session has up to 8 calls on their way, and lives on
-    /// one of the server's threads.
+    /// Sessions to each server; at least 1, default 1. A session has up to 8 calls in flight, and
+    /// one thread of the server serves it.
     pub const fn sessions(mut self, per_server: usize) -> Self {
         self.settings.sessions = if per_server == 0 { 1 } else { per_server };
         self
     }
 
-    /// The pause before a server is tried again: `base`, doubled with each failure in a row, up to `cap`, and
-    /// cut by up to a half at random. Default 50 ms and 5 s. A session that was open is opened again
-    /// at once.
+    /// Pause before a server is tried again: `base`, doubled with each consecutive failure, up to
+    /// `cap`, and reduced at random by up to half. Defaults: 50 ms and 5 s. A session that was open
+    /// for at least `base` is reopened immediately.
     pub const fn backoff(mut self, base: Duration, cap: Duration) -> Self {
         self.settings.backoff = Backoff { base, cap };
         self
     }
 
-    /// How long the resolver is left alone at least, from one answer to the next question. Default 1 s. It
-    /// is asked again when a server cannot be reached, and when its answer is as old as it says.
+    /// Shortest time from an answer of the resolver to the next query. Default: 1 s. The channel
+    /// asks again when a server cannot be reached, and when the answer expires
+    /// ([`Resolver::good_for`]).
     pub const fn resolve_pause(mut self, pause: Duration) -> Self {
         self.settings.resolve_pause = pause;
         self
     }
 
-    /// Calls that may wait for a first session; default 1,024. One more is
+    /// Most calls that may wait for a session. Default: 1,024. A further call fails with
     /// [`RejectReason::QueueFull`](crate::protocol::RejectReason::QueueFull).
     pub const fn queue_limit(mut self, calls: usize) -> Self {
         self.settings.queue_limit = calls;
         self
     }
 
-    /// What all calls are made with; [`Channel::with`] changes it. Default: nothing set.
+    /// Options of all calls; [`Channel::with`] changes them. Default: nothing set.
     pub fn options(mut self, options: CallOptions) -> Self {
         self.options = Some(options);
         self
     }
 
-    /// The channel. Nothing happens before it is used.
+    /// Builds the channel. It resolves and connects nothing until its first use.
     #[must_use]
     pub fn build(self) -> Channel<T> {
         Channel::balanced(Balancer::new(self.endpoint, self.settings, self.start), self.options)
@@ -95,21 +96,21 @@ impl<T: Transport> fmt::Debug for ChannelBuilder<T> {
 }
 
 impl<T: Transport> Channel<T> {
-    /// Describes a channel to the servers that `resolver` names: a `Vec` of routes, a [`Lookup`](crate::client::Lookup) of a name,
-    /// or a resolver of one's own. Nothing is looked up or connected before the first call or
-    /// [`Channel::ready`].
+    /// Builds a channel to the servers that `resolver` returns: a `Vec` of routes, a
+    /// [`Lookup`](crate::client::Lookup) of a name, or a custom resolver. Nothing is resolved or
+    /// connected before the first call or [`Channel::ready`].
     pub fn to(endpoint: &Endpoint<T>, resolver: impl Resolver<T::Route>) -> ChannelBuilder<T> {
         ChannelBuilder::new(endpoint.parts(), resolver)
     }
 
-    /// A channel to the servers at `target`, with the defaults of [`ChannelBuilder`]; runs the endpoint
-    /// until one of them is connected. The target's name is looked up once, here.
+    /// A channel to the servers at `target`, with the defaults of [`ChannelBuilder`]. Runs the
+    /// endpoint until one server is connected. The target's name is resolved only once, here.
     ///
     /// # Errors
-    /// [`ConnectFailed`] if none of them can be reached, with the address that was tried last.
+    /// [`ConnectFailed`] with the address that was tried last, if no server can be reached.
     ///
     /// # Panics
-    /// Within a handler or callback, as [`Endpoint::block_on`].
+    /// Within a handler or callback, like [`Endpoint::block_on`].
     pub fn connect(
         endpoint: &Endpoint<T>,
         target: impl Target<T::Route>,

@@ -1,4 +1,4 @@
-//! The task that keeps a channel's servers up to date.
+//! The task that keeps a channel's list of servers up to date.
 
 use std::pin::pin;
 use std::rc::{Rc, Weak};
@@ -11,7 +11,7 @@ use crate::executor::sleep::Sleep;
 use crate::time::Instant;
 use crate::transport::Transport;
 
-/// Starts the task that keeps a channel's servers up to date.
+/// Starts the task that keeps a channel's list of servers up to date.
 pub(super) fn follow<T: Transport>(balancer: &Rc<Balancer<T>>, resolver: impl Resolver<T::Route>) {
     let task = resolve_again(
         Rc::downgrade(balancer),
@@ -29,7 +29,7 @@ async fn resolve_again<T: Transport>(
     mut resolver: impl Resolver<T::Route>,
 ) {
     loop {
-        // What fails from here on may be mended by the next answer, not by this one.
+        // Cleared before the query: this answer may be older than failures from here on.
         stale.clear();
         let found = resolver.resolve().await;
         let asked = scheduler.now();
@@ -39,7 +39,7 @@ async fn resolve_again<T: Transport>(
         drop(channel);
         let good_for = resolver.good_for();
         let good_until = good_for.map_or(Instant::NEVER, |time| asked + time);
-        // Over when the flag is set or the answer has become old, whichever is first.
+        // Ends when the flag is set or the answer expires, whichever is first.
         let stale = pin!(stale.wait(scheduler.executor()));
         Sleep::new(&scheduler, good_until).limit(stale).await.unwrap_or(());
         Sleep::new(&scheduler, asked + pause).await;

@@ -1,13 +1,13 @@
-//! Calls to a service rather than to one server.
+//! Calls to a service that runs on one server or several.
 //!
 //! ```text
-//!   Channel    what users hold            mod.rs         Balancer  backends, the line     balancer.rs
-//!   Builder    how it is to be            builder.rs     Backend   one server's sessions  backend.rs
-//!   Resolver   where the servers are      resolver.rs    Balance   which one is called    balance.rs
+//!   Channel    the user's handle          mod.rs         Balancer  backends, call queue   balancer.rs
+//!   Builder    settings                   builder.rs     Backend   one server's sessions  backend.rs
+//!   Resolver   addresses of the servers   resolver.rs    Balance   choice of the server   balance.rs
 //! ```
 //!
-//! Each session of a backend is kept by a task of the endpoint, which opens it, waits for its end, and
-//! opens it again after a pause. Another task asks the resolver. Both end with the channel.
+//! A task of the endpoint keeps each session of a backend: it opens the session, waits for its end,
+//! and opens it again after a pause. Another task asks the resolver. Both end with the channel.
 
 mod backend;
 mod balance;
@@ -39,12 +39,12 @@ use crate::service::{Codec, Method};
 use crate::transport::Transport;
 use crate::transport::udp::UdpTransport;
 
-/// Where a service is called: one server or several, reconnected to when they come back. What generated
-/// clients call over.
+/// A client of a service on one server or several. It reconnects to servers that come back.
+/// Generated clients call over a channel.
 ///
-/// Cheap to clone; clones share their sessions. Belongs to the thread of its endpoint, and does not keep
-/// the endpoint alive. When the last clone is dropped its sessions are disconnected, after the calls that
-/// were made. A [`Session`] is a channel, too, by `From`.
+/// Cheap to clone; clones share their sessions. A channel belongs to the thread of its endpoint and
+/// does not keep the endpoint alive. Dropping the last clone disconnects its sessions once the
+/// calls already made have ended. A [`Session`] converts to a channel by `From`.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -69,15 +69,16 @@ pub struct Channel<T: Transport = UdpTransport> {
     options: Option<Rc<CallOptions>>,
 }
 
-/// What a channel, all its clones included, has done so far; see [`Channel::stats`].
+/// Counters of a channel and all its clones; see [`Channel::stats`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct ChannelStats {
-    /// Failed calls that were given another attempt, once for each.
+    /// Retries that were granted, over all calls.
     pub retries: u64,
-    /// Failed calls that got no other attempt because the budget of the [`RetryPolicy`](crate::calling::RetryPolicy) was used up.
+    /// Retries that were refused because the budget of the
+    /// [`RetryPolicy`](crate::calling::RetryPolicy) was used up.
     pub retries_refused: u64,
-    /// Sessions that opened in the place of one that had ended.
+    /// Sessions that opened in place of an ended one.
     pub reconnects: u64,
 }
 
@@ -86,7 +87,7 @@ impl<T: Transport> Channel<T> {
         Self { sessions: ChannelSessions::Balanced(balancer), options: options.map(Rc::new) }
     }
 
-    /// The same channel, whose calls are made with `options`; what they do not set is as it was.
+    /// The same channel with `options` for its calls. Options that are not set stay unchanged.
     #[must_use]
     pub fn with(&self, options: CallOptions) -> Self {
         let options = match self.options.as_deref() {
@@ -96,12 +97,12 @@ impl<T: Transport> Channel<T> {
         Self { sessions: self.sessions.clone(), options: Some(Rc::new(options)) }
     }
 
-    /// Calls `method`. The request is encoded now and sent with the endpoint's next turn, or when there is
-    /// a session; the future brings the response, decoded when it is awaited. Dropping the future
-    /// cancels the call.
+    /// Calls `method`. The request is encoded now and sent in the endpoint's next turn, or as soon
+    /// as there is a session. The future decodes the response when it is awaited. Dropping the
+    /// future cancels the call.
     ///
     /// # Errors
-    /// Everything that can go wrong is the future's output.
+    /// The future returns every error.
     pub fn call<Req, Resp, C, D>(
         &self,
         method: &Method<Req, Resp, C, D>,
@@ -115,7 +116,7 @@ impl<T: Transport> Channel<T> {
         Call::new(self.sessions.endpoint(), method, key)
     }
 
-    /// Calls `method` and hands the outcome to `done`; see [`Session::call_with`].
+    /// Calls `method` and passes the outcome to `done`; see [`Session::call_with`].
     pub fn call_with<Req, Resp, C, D>(
         &self,
         method: &Method<Req, Resp, C, D>,
@@ -172,10 +173,11 @@ impl<T: Transport> Channel<T> {
         self.options.as_deref()
     }
 
-    /// Waits until a server is connected. Begins to connect if nothing has.
+    /// Waits until a server is connected. Starts to connect if the channel has not been used
+    /// before.
     ///
     /// # Errors
-    /// [`ConnectFailed`] if all servers have been tried and none could be reached. The channel goes on
+    /// [`ConnectFailed`] if all servers were tried and none could be reached. The channel keeps
     /// trying.
     pub async fn ready(&self) -> Result<(), ConnectFailed> {
         match &self.sessions {
@@ -184,7 +186,7 @@ impl<T: Transport> Channel<T> {
         }
     }
 
-    /// The servers as they are now; one for a channel over a session.
+    /// The channel's current servers; one for a channel over a session.
     #[must_use]
     pub fn backends(&self) -> Vec<BackendStats<T::Route>> {
         match &self.sessions {
@@ -199,8 +201,8 @@ impl<T: Transport> Channel<T> {
         }
     }
 
-    /// What was counted so far. A channel over a session never reconnects, and counts from where it was
-    /// made of the session.
+    /// The counters of this channel. A channel over a session never reconnects, and counts from its
+    /// conversion from the session.
     #[must_use]
     pub fn stats(&self) -> ChannelStats {
         let budget = self.sessions.budget();

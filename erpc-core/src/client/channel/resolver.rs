@@ -1,4 +1,4 @@
-//! Where the servers are.
+//! Resolvers: the addresses of a channel's servers.
 
 use std::future::{Future, poll_fn, ready};
 use std::io;
@@ -10,7 +10,7 @@ use crate::client::target::Target;
 use crate::sync::thread::Builder;
 use crate::transport::Route;
 
-/// Names the servers of a channel. A `Vec` of routes is a resolver that always gives the same answer.
+/// Returns the servers of a channel. A `Vec` of routes is a resolver whose answer never changes.
 ///
 /// ```
 /// use std::io;
@@ -21,21 +21,20 @@ use crate::transport::Route;
 ///
 /// impl Resolver<UdpRoute> for Registry {
 ///     async fn resolve(&mut self) -> io::Result<Vec<UdpRoute>> {
-///         // Ask a service over a channel of its own, read a file that is small, ..
+///         // For example, ask a registry service over another channel, or read a small file.
 ///         Ok(vec![UdpRoute::from(std::net::SocketAddr::from(([10, 0, 0, 7], 31_850)))])
 ///     }
 /// }
 /// ```
 pub trait Resolver<R>: 'static {
-    /// The servers as of now; the order is of no importance. Runs as a task of the endpoint and must not
-    /// block it.
+    /// The current servers, in any order. Runs as a task of the endpoint and must not block it.
     ///
     /// # Errors
-    /// If they cannot be found out; the channel goes on with the servers that it knows.
+    /// If the servers cannot be determined. The channel keeps the servers that it knows.
     fn resolve(&mut self) -> impl Future<Output = io::Result<Vec<R>>>;
 
-    /// How long the last answer is good for. After that time the channel asks again, as it does earlier if a
-    /// server cannot be reached. `None`, the default, for ever.
+    /// How long the last answer is valid. The channel asks again after this time, or earlier if a
+    /// server cannot be reached. `None`, the default, means that answers do not expire.
     fn good_for(&self) -> Option<Duration> {
         None
     }
@@ -47,10 +46,10 @@ impl<R: Route> Resolver<R> for Vec<R> {
     }
 }
 
-/// Looks a [`Target`] up on a thread of its own, as that may take the system seconds: for UDP a name and a
-/// port, of which every address is a server.
+/// Resolves a [`Target`] on a separate thread, because the system's resolver may take seconds. For
+/// UDP a name and a port, where every address is a server.
 ///
-/// There is one such thread at a time, while a lookup runs.
+/// The thread exists only while a lookup runs; at most one runs at a time.
 #[derive(Clone, Debug)]
 pub struct Lookup<A> {
     target: Arc<A>,
@@ -58,14 +57,14 @@ pub struct Lookup<A> {
 }
 
 impl<A> Lookup<A> {
-    /// Looks `target` up: `"kv.example:31850"`, `("kv.example", 31850)`.
+    /// A resolver for `target`: `"kv.example:31850"`, `("kv.example", 31850)`.
     #[must_use]
     pub fn new(target: A) -> Self {
         Self { target: Arc::new(target), good_for: None }
     }
 
-    /// Looks again when an answer is so old; the system does not tell how long names are good for. Default:
-    /// only when a server cannot be reached.
+    /// Resolves again when an answer is this old; the system does not report how long an answer is
+    /// valid. Default: only when a server cannot be reached.
     #[must_use]
     pub const fn good_for(mut self, time: Duration) -> Self {
         self.good_for = Some(time);
@@ -78,7 +77,7 @@ impl<R: Route, A: Target<R> + Send + Sync + 'static> Resolver<R> for Lookup<A> {
         let answer = Arc::new(LookupAnswer::default());
         let (target, asked) = (Arc::clone(&self.target), Arc::clone(&answer));
         let thread = Builder::new().name("erpc-lookup".into());
-        // The thread is not waited for: the system's lookup cannot be ended.
+        // The thread is detached, because the system's lookup cannot be cancelled.
         drop(thread.spawn(move || asked.give(target.routes()))?);
         poll_fn(|cx| answer.poll(cx.waker())).await
     }
@@ -88,7 +87,7 @@ impl<R: Route, A: Target<R> + Send + Sync + 'static> Resolver<R> for Lookup<A> {
     }
 }
 
-/// What a thread has found, and the task that waits for it.
+/// The result of a lookup thread, and the task that waits for it.
 struct LookupAnswer<R>(Mutex<LookupState<R>>);
 
 struct LookupState<R> {

@@ -10,9 +10,9 @@ use crate::client::session::Session;
 use crate::endpoint::parts::EndpointParts;
 use crate::transport::Transport;
 
-/// The sessions that a channel calls on.
+/// A channel's sessions: a single one, or those of a balancer.
 pub(in crate::client) enum ChannelSessions<T: Transport> {
-    /// Always the same one.
+    /// A single session.
     One(Rc<OneSession<T>>),
     /// Sessions to many servers.
     Balanced(Rc<Balancer<T>>),
@@ -27,7 +27,7 @@ impl<T: Transport> ChannelSessions<T> {
         }
     }
 
-    /// A session to call on; not that at `avoid` if there is another. Allocates nothing.
+    /// A session to call on. Avoids the session `avoid` if there is another. Allocates nothing.
     #[inline]
     pub(in crate::client) fn pick(
         &self,
@@ -39,7 +39,7 @@ impl<T: Transport> ChannelSessions<T> {
         }
     }
 
-    /// For calls that are planned.
+    /// The sessions as a source for planned calls.
     pub(super) fn source(&self) -> Rc<dyn SessionSource<T::Route>> {
         match self {
             Self::One(one) => Rc::clone(one) as _,
@@ -64,7 +64,7 @@ impl<T: Transport> Clone for ChannelSessions<T> {
     }
 }
 
-/// The session of a channel that has only this one.
+/// The session of a channel over a single session.
 pub(in crate::client) struct OneSession<T: Transport> {
     session: Session<T>,
     budget: RetryBudget,
@@ -85,7 +85,7 @@ impl<T: Transport> SessionSource<T::Route> for OneSession<T> {
         Ok(Rc::clone(self.session.link()))
     }
 
-    /// There is always a session, so there is no line.
+    /// `pick` always returns a session, so no call queues.
     fn join_line(&self, _: usize) -> Option<u64> {
         None
     }

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use crate::executor::tasks::{Executor, WakeSlot};
 
-/// Set when the resolver is to be asked again; its task waits for that.
+/// Set when the resolver has to be asked again. The resolver's task waits for it.
 #[derive(Default)]
 pub(in crate::client) struct StaleFlag {
     set: Cell<bool>,

@@ -1,4 +1,4 @@
-//! A stream that this endpoint has begun.
+//! The client's end of a stream.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::{Rc, Weak};
@@ -22,34 +22,34 @@ use crate::stream::{BATCH, Batch, ClientNext, StreamClient, StreamOp};
 use crate::time::Instant;
 use crate::transport::Transport;
 
-/// A stream and the session that it has to itself.
+/// A stream and its session, which it shares with no other call.
 pub(crate) struct ClientStream<T: Transport> {
     me: Weak<Self>,
     endpoint: Rc<EndpointParts<T>>,
     method: u32,
     /// The method's full name.
     name: &'static str,
-    /// Of each of its calls, so that the protocol ends the stream in time.
+    /// Deadline of each of its calls, so that the protocol ends the stream in time.
     deadline: Instant,
     state: RefCell<ClientStreamState<T>>,
-    /// In the list of those to be flushed.
+    /// Whether the stream is in the list of streams to flush.
     dirty: Cell<bool>,
 }
 
 struct ClientStreamState<T: Transport> {
     machine: StreamClient,
-    /// Until the stream is over.
+    /// `None` before the stream has a session, and once it is over.
     lease: Option<StreamLease<T>>,
-    /// The machine knows what the server takes.
+    /// Whether the machine knows the server's limit for requests.
     knows_limit: bool,
-    /// Ends the stream in time, if it has a deadline and until it is over.
+    /// Ends the stream at its deadline. `None` without a deadline, and once the stream is over.
     timer: Option<DeadlineTask>,
-    /// The deadline has passed.
+    /// The deadline has passed and the stream was not ended for it yet.
     late: bool,
     waiting: StreamWaiters,
 }
 
-/// A task that waits for a stream's deadline; ends when this is dropped.
+/// The task that waits for a stream's deadline. Dropping this aborts it.
 struct DeadlineTask {
     scheduler: Rc<Scheduler>,
     task: TaskId,
@@ -62,7 +62,7 @@ impl Drop for DeadlineTask {
 }
 
 impl<T: Transport> ClientStreamState<T> {
-    /// Ends a stream that has no call on its way which would tell more.
+    /// Ends a stream that has no call in flight. The error of such a call would be more precise.
     fn end_early(&mut self, cause: Cause) {
         self.machine.fail(match self.machine.has_begun() {
             true => CallError::MaybeExecuted(cause),
@@ -70,13 +70,13 @@ impl<T: Transport> ClientStreamState<T> {
         });
     }
 
-    /// Whether the session is open and the machine has not been told what its server takes.
+    /// The session, if it is open and the machine does not know the server's request limit yet.
     fn may_learn(&self) -> Option<SessionId> {
         let lease = self.lease.as_ref().filter(|_| !self.knows_limit)?;
         (lease.link().phase() == LinkPhase::Open).then(|| lease.link().id()).flatten()
     }
 
-    /// Tells the machine what the server takes.
+    /// Sets the server's request limit.
     fn learn(&mut self, stats: Option<SessionStats>) {
         if let Some(stats) = stats {
             self.knows_limit = true;
@@ -86,8 +86,8 @@ impl<T: Transport> ClientStreamState<T> {
 }
 
 impl<T: Transport> ClientStream<T> {
-    /// A stream on the session of `lease`, or one that waits for [`ClientStream::bind`]; `entries` are those
-    /// of its first extension.
+    /// A stream on the session of `lease`, or without a session until [`ClientStream::bind`].
+    /// `entries` are the metadata of its first request.
     pub(crate) fn new(
         endpoint: &Rc<EndpointParts<T>>,
         method: u32,
@@ -119,7 +119,8 @@ impl<T: Transport> ClientStream<T> {
         stream
     }
 
-    /// Sets the timer. Calls have the deadline, too, but a stream whose reader does not read makes none.
+    /// Starts the deadline timer. Calls have the deadline too, but a stream whose reader does not
+    /// read makes no calls.
     fn arm(&self) {
         if self.deadline == Instant::NEVER || self.endpoint.is_closed() {
             return;
@@ -137,7 +138,8 @@ impl<T: Transport> ClientStream<T> {
         self.state.borrow_mut().timer = Some(timer);
     }
 
-    /// Finds out what the server takes, unless a turn runs: then the end of the turn does.
+    /// Reads the server's request limit. If a turn is running, the flush at its end reads it
+    /// instead.
     fn learn_now(&self, state: &mut ClientStreamState<T>) {
         if let Some(id) = state.may_learn()
             && let Some(mut rpc) = self.endpoint.rpc()
@@ -146,25 +148,25 @@ impl<T: Transport> ClientStream<T> {
         }
     }
 
-    /// When the stream ends at the latest.
+    /// The stream's deadline.
     pub(crate) fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Gives a stream that was made without one its session.
+    /// Gives a session to a stream that was created without one.
     pub(crate) fn bind(&self, lease: StreamLease<T>) {
         let mut state = self.state.borrow_mut();
         state.machine.bind(lease.number());
         state.lease = Some(lease);
         self.learn_now(&mut state);
-        // Large items wait for the session from here on.
+        // Writers of large items now have to wait for the session to open.
         let writers = std::mem::take(&mut state.waiting.writers);
         drop(state);
         writers.wake(self.endpoint.scheduler().executor());
         self.mark();
     }
 
-    /// Puts the only item of this side in; into nothing if the stream has ended already.
+    /// Puts the only item of this side. Does nothing if the stream has already ended.
     pub(super) fn put_only(
         &self,
         len: usize,
@@ -189,8 +191,8 @@ impl<T: Transport> ClientStream<T> {
         }
     }
 
-    /// Something may have to be sent: at the end of the turn. An endpoint that has ended has no more of
-    /// those; what were marked then would keep it in memory.
+    /// Queues the stream to be flushed at the end of the turn. Not once the endpoint is closed: it
+    /// has no more turns, and a queued stream would keep it in memory.
     fn mark(&self) {
         if !self.endpoint.is_closed()
             && !self.dirty.replace(true)
@@ -218,7 +220,8 @@ impl<T: Transport> ClientStream<T> {
         })
     }
 
-    /// There is no memory to close the stream with: cancelled calls tell the server as much.
+    /// Cancels the stream's calls, as no memory is left for a close request. The cancels tell the
+    /// server that the stream ends.
     #[cold]
     fn give_up(&self, cx: &mut Context<'_, T>) {
         let state = self.state.borrow();
@@ -229,24 +232,25 @@ impl<T: Transport> ClientStream<T> {
         }
     }
 
-    /// Ends the stream for a reason of this side's.
+    /// Ends the stream with an error of this side.
     pub(crate) fn end(&self, error: CallError) {
         self.state.borrow_mut().machine.fail(error);
         self.settle();
         self.mark();
     }
 
-    /// The same, if it has had no session.
+    /// Ends the stream only if it has never had a session.
     pub(super) fn end_unbound(&self, error: CallError) {
         if self.state.borrow().lease.is_none() {
             self.end(error);
         }
     }
 
-    /// Wakes the tasks that can go on, and gives the session back if the stream is done with it.
+    /// Wakes the tasks that can continue. Returns the session to the pool if the stream is over.
     fn settle(&self) {
         let mut state = self.state.borrow_mut();
-        // A call on its way ends in time by itself, and knows more: whether anything has run.
+        // A call in flight ends at the deadline by itself, and its error says whether anything was
+        // executed.
         let late = state.late && !state.machine.is_calling();
         if late {
             state.late = false;
@@ -266,7 +270,7 @@ impl<T: Transport> ClientStream<T> {
         drop(state);
         drop(timer);
         if late {
-            // The server is to be told.
+            // The server has to learn that the stream has ended.
             self.mark();
         }
         woken.wake(self.endpoint.scheduler().executor());
@@ -275,7 +279,8 @@ impl<T: Transport> ClientStream<T> {
         }
     }
 
-    /// A large item waits until it is known whether the server takes it, so until the session is open.
+    /// Waits for room. A large item waits until the server's request limit is known, so until the
+    /// session is open.
     fn wait_for_room(
         &self,
         state: RefMut<'_, ClientStreamState<T>>,
@@ -289,13 +294,13 @@ impl<T: Transport> ClientStream<T> {
         let late = link.is_some() && !opening;
         drop(state);
         if late {
-            // It opened in this turn, at the end of which the stream looks.
+            // The session opened in this turn. The flush at the end of the turn reads the limit.
             self.mark();
         }
         Poll::Pending
     }
 
-    /// A task that waits on an endpoint that was shut down would wait for ever: ends the stream then.
+    /// Ends the stream if the endpoint was shut down: a task that waited would wait forever.
     fn look_for_shutdown(&self, state: &mut ClientStreamState<T>) {
         if self.endpoint.is_closed() {
             state.end_early(Cause::Shutdown);
@@ -304,7 +309,7 @@ impl<T: Transport> ClientStream<T> {
 }
 
 impl<T: Transport> Flush<T> for ClientStream<T> {
-    /// Makes the calls that are to be made.
+    /// Makes the calls that the machine asks for.
     fn flush(&self, cx: &mut Context<'_, T>) {
         self.dirty.set(false);
         loop {
@@ -312,7 +317,7 @@ impl<T: Transport> Flush<T> for ClientStream<T> {
             if let Some(id) = state.may_learn() {
                 state.learn(cx.session_stats(id));
             }
-            // Without a session there is nothing to call on yet, or nothing to be called any more.
+            // Without a session, the stream is not bound yet or is already over.
             let Some(id) = state.lease.as_ref().map(|lease| lease.link().usable()) else { break };
             let call = state.machine.poll_call(&mut self.endpoint.pool());
             match call {
@@ -368,7 +373,7 @@ impl<T: Transport> Source for ClientStream<T> {
             }
         };
         drop(state);
-        // A waker may run anything when it is dropped, the stream's other half included.
+        // Dropping a waker may run arbitrary code, which may use this stream.
         drop(earlier);
         self.mark();
         next

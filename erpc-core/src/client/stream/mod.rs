@@ -1,15 +1,16 @@
 //! Streams over sessions: the client's end of [`crate::stream`], bound to an endpoint.
 //!
 //! ```text
-//!   Incoming, Outgoing   what users hold                          service/streaming/
+//!   Incoming, Outgoing   the user's handles                       service/streaming/
 //!        |
-//!   ClientStream         one stream that this endpoint began      caller.rs
+//!   ClientStream         one stream that this endpoint opened     caller.rs
 //!        |
-//!   StreamCalls          its calls on their way                   calling/streams.rs
+//!   StreamCalls          its calls in flight                      calling/streams.rs
 //! ```
 //!
-//! A stream has a session to itself, so that a stalled one holds no slot, credit or place in a queue that other
-//! calls need. Sessions are taken from a [`StreamPool`](pool::StreamPool) and go back there.
+//! Each stream has a session to itself, so that a stalled stream holds no slot, credit or queue
+//! place that other calls need. Sessions come from a [`StreamPool`](pool::StreamPool) and return to
+//! it.
 
 mod caller;
 mod open;

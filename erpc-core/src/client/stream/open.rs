@@ -1,4 +1,4 @@
-//! Beginning streams.
+//! Opening streams.
 
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::service::{Codec, Incoming, Method, Outgoing, Upload};
 use crate::time::Instant;
 use crate::transport::Transport;
 
-/// How often a stream that waits for a server looks whether there is one, when none could be reached, and
-/// whether it was dropped.
+/// How often a stream without a server looks for one again, and checks whether the stream was
+/// dropped.
 const POLL_PERIOD: Duration = Duration::from_millis(50);
 
 fn server_streaming<T: Transport, Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
@@ -48,12 +48,12 @@ fn client_streaming<T: Transport, Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
 }
 
 impl<T: Transport> Session<T> {
-    /// Calls a method that answers with many messages. The stream runs on a session of its own to the same
-    /// peer, taken from a pool that belongs to this one, so that it delays no other call. The request is
-    /// encoded now and sent with the endpoint's next turn.
+    /// Calls a method that answers with a stream of messages. The stream runs on its own session to
+    /// the same peer, so that it delays no other call. The session comes from a pool that belongs
+    /// to this session. The request is encoded now and sent in the endpoint's next turn.
     ///
     /// # Errors
-    /// Everything that can go wrong is told by [`Incoming::next`].
+    /// [`Incoming::next`] returns every error.
     pub fn server_streaming<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
         &self,
         method: &Method<Req, Resp, C, D>,
@@ -62,7 +62,7 @@ impl<T: Transport> Session<T> {
         server_streaming(self.stream(method, None), method, request)
     }
 
-    /// Calls a method that takes many messages and answers with one; otherwise as
+    /// Calls a method that takes a stream of messages and answers with one message; otherwise like
     /// [`Session::server_streaming`].
     pub fn client_streaming<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
         &self,
@@ -71,9 +71,9 @@ impl<T: Transport> Session<T> {
         client_streaming(self.stream(method, None), method)
     }
 
-    /// Calls a method that takes and sends many messages; otherwise as [`Session::server_streaming`].
-    /// Dropping the [`Outgoing`] says that no more messages come, dropping the [`Incoming`] ends the
-    /// stream.
+    /// Calls a method that takes and answers with a stream of messages; otherwise like
+    /// [`Session::server_streaming`]. Dropping the [`Outgoing`] ends the client's messages;
+    /// dropping the [`Incoming`] ends the stream.
     pub fn bidi_streaming<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
         &self,
         method: &Method<Req, Resp, C, D>,
@@ -92,14 +92,15 @@ impl<T: Transport> Session<T> {
 }
 
 impl<T: Transport> Channel<T> {
-    /// Calls a method that answers with many messages, on one of the channel's servers. The stream has a
-    /// session to itself, so that it delays no other call; such sessions are used again. The request is
-    /// encoded now and sent with the endpoint's next turn, or when there is a server.
+    /// Calls a method that answers with a stream of messages, on one of the channel's servers. The
+    /// stream has a session to itself, so that it delays no other call; such sessions are reused.
+    /// The request is encoded now and sent in the endpoint's next turn, or as soon as there is a
+    /// server.
     ///
-    /// Streams are not tried again: if the server goes, [`Incoming::next`] says so.
+    /// Streams are not retried: if the server fails, [`Incoming::next`] returns the error.
     ///
     /// # Errors
-    /// Everything that can go wrong is told by [`Incoming::next`].
+    /// [`Incoming::next`] returns every error.
     pub fn server_streaming<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
         &self,
         method: &Method<Req, Resp, C, D>,
@@ -108,7 +109,7 @@ impl<T: Transport> Channel<T> {
         server_streaming(self.stream(method), method, request)
     }
 
-    /// Calls a method that takes many messages and answers with one; otherwise as
+    /// Calls a method that takes a stream of messages and answers with one message; otherwise like
     /// [`Channel::server_streaming`].
     pub fn client_streaming<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
         &self,
@@ -117,9 +118,9 @@ impl<T: Transport> Channel<T> {
         client_streaming(self.stream(method), method)
     }
 
-    /// Calls a method that takes and sends many messages; otherwise as [`Channel::server_streaming`].
-    /// Dropping the [`Outgoing`] says that no more messages come, dropping the [`Incoming`] ends the
-    /// stream.
+    /// Calls a method that takes and answers with a stream of messages; otherwise like
+    /// [`Channel::server_streaming`]. Dropping the [`Outgoing`] ends the client's messages;
+    /// dropping the [`Incoming`] ends the stream.
     pub fn bidi_streaming<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
         &self,
         method: &Method<Req, Resp, C, D>,
@@ -140,7 +141,7 @@ impl<T: Transport> Channel<T> {
         }
         let stream = new(endpoint, method, options, None);
         if endpoint.is_closed() {
-            // No task would run.
+            // A search task would never run.
             stream.end_unbound(CallError::NotExecuted(Cause::Shutdown));
             return stream;
         }
@@ -166,8 +167,9 @@ fn new<T: Transport, Req, Resp, C, D>(
     ClientStream::new(endpoint, method.id(), method.full_name(), deadline, entries, lease)
 }
 
-/// Looks for a server for a stream that has none. Dropped on the way, it ends the stream. The channel stays
-/// for as long as the stream has a handle, and not much longer.
+/// Looks for a server for a stream that has none. If dropped before it is done, it ends the stream.
+/// It keeps the channel alive until the stream's last handle is dropped, plus at most one
+/// [`POLL_PERIOD`].
 struct ServerSearch<T: Transport> {
     stream: Weak<ClientStream<T>>,
     channel: Channel<T>,
@@ -208,7 +210,8 @@ impl<T: Transport> ServerSearch<T> {
                     return Err(cause);
                 }
                 NoSession::Down(_) => pause.await,
-                // The loop looks at the outcome. A stream that is dropped does not wake this task.
+                // The result is not needed: the loop picks again. The pause bounds the wait,
+                // because dropping the stream does not wake this task.
                 NoSession::Pending => drop(pause.limit(self.channel.ready()).await),
             }
         }

@@ -1,4 +1,4 @@
-//! Sessions for streams.
+//! Pool of sessions for streams.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -9,17 +9,18 @@ use crate::client::link_guard::LinkGuard;
 use crate::endpoint::parts::EndpointParts;
 use crate::transport::Transport;
 
-/// Sessions to one peer that a pool keeps for streams to come; those beyond are closed when their stream
-/// ends. An idle session costs both sides a ping now and then, a new one a handshake.
+/// Most idle sessions per peer that a pool keeps for future streams. A session beyond is closed
+/// when its stream ends. An idle session costs both sides a ping now and then; a new one costs a
+/// handshake.
 const MAX_IDLE: usize = 16;
 
-/// Sessions, each for one stream at a time. Belongs to a session or a channel, and ends with it; streams
-/// that run then go on.
+/// Sessions, each used by one stream at a time. A pool belongs to a session or a channel and ends
+/// with it; running streams continue.
 pub(crate) struct StreamPool<T: Transport> {
     peers: RefCell<HashMap<T::Route, PeerSessions<T>>>,
 }
 
-/// What there is of one peer.
+/// A peer's idle sessions and stream count.
 struct PeerSessions<T: Transport> {
     idle: Vec<IdleSession<T>>,
     load: StreamLoad,
@@ -33,7 +34,7 @@ impl<T: Transport> Default for PeerSessions<T> {
 
 struct IdleSession<T: Transport> {
     session: LinkGuard<T>,
-    /// Streams that the session has had.
+    /// Number of streams that the session has carried.
     streams: u32,
 }
 
@@ -43,7 +44,7 @@ impl<T: Transport> IdleSession<T> {
     }
 }
 
-/// How many streams a peer has, counted where they begin and end.
+/// The number of running streams of a peer.
 #[derive(Clone, Default)]
 pub(crate) struct StreamLoad(Rc<Cell<u32>>);
 
@@ -59,7 +60,7 @@ impl StreamLoad {
     }
 }
 
-/// A stream that runs.
+/// Counts as one running stream until it is dropped.
 struct RunningStream(StreamLoad);
 
 impl Drop for RunningStream {
@@ -74,7 +75,7 @@ impl<T: Transport> StreamPool<T> {
         Rc::new(Self { peers: RefCell::default() })
     }
 
-    /// A session to `peer` for one stream: the one used last, or a new one.
+    /// A session to `peer` for one stream: the most recently used idle one, or a new one.
     pub(crate) fn take(
         self: &Rc<Self>,
         endpoint: &Rc<EndpointParts<T>>,
@@ -82,25 +83,25 @@ impl<T: Transport> StreamPool<T> {
     ) -> StreamLease<T> {
         let running = self.load(peer).more();
         let next = || self.peers.borrow_mut().get_mut(&peer)?.idle.pop();
-        // Sessions that have closed are dropped on the way.
+        // Closed sessions met in the search are dropped.
         let found = std::iter::from_fn(next).find(|idle| !idle.is_dead());
         let fresh = || IdleSession { session: LinkGuard::open(endpoint, peer), streams: 0 };
         let IdleSession { session, streams } = found.unwrap_or_else(fresh);
         StreamLease { session, number: streams + 1, pool: Rc::downgrade(self), _running: running }
     }
 
-    /// How many streams `peer` has, from here on until it is forgotten.
+    /// The stream count of `peer`, valid until the peer is forgotten.
     pub(crate) fn load(&self, peer: T::Route) -> StreamLoad {
         self.peers.borrow_mut().entry(peer).or_default().load.clone()
     }
 
-    /// There will be no more streams to `peer`.
+    /// Closes the idle sessions of `peer`, which gets no more streams.
     pub(crate) fn forget(&self, peer: &T::Route) {
         let gone = self.peers.borrow_mut().remove(peer);
         drop(gone);
     }
 
-    /// Lets go of sessions that have died.
+    /// Drops idle sessions that have closed.
     pub(crate) fn sweep(&self) {
         let mut peers = self.peers.borrow_mut();
         let dead =
@@ -110,10 +111,10 @@ impl<T: Transport> StreamPool<T> {
     }
 }
 
-/// The right to one stream on a session.
+/// A session taken from a pool for one stream.
 pub(crate) struct StreamLease<T: Transport> {
     session: LinkGuard<T>,
-    /// The stream's number.
+    /// The stream's number on its session, counted from 1.
     number: u32,
     pool: Weak<StreamPool<T>>,
     _running: RunningStream,
@@ -128,11 +129,12 @@ impl<T: Transport> StreamLease<T> {
         self.session.link()
     }
 
-    /// The stream is over, and all its calls have ended. A `spoilt` session is closed.
+    /// Returns the session after the stream and all its calls have ended. A `spoilt` session is
+    /// closed.
     pub(crate) fn give_back(self, spoilt: bool) {
         let Some(pool) = self.pool.upgrade() else { return };
         let mut peers = pool.peers.borrow_mut();
-        // A peer that was forgotten meanwhile has no place any more; its session is closed, too.
+        // A forgotten peer has no entry; its session is closed as well.
         let Some(PeerSessions { idle, .. }) = peers.get_mut(&self.session.link().peer) else {
             return;
         };
@@ -144,7 +146,7 @@ impl<T: Transport> StreamLease<T> {
         } else {
             Some(given)
         };
-        // Sessions may run anything when they are dropped; the pool is no longer borrowed.
+        // Dropping a session may run arbitrary code; the pool is no longer borrowed.
         drop((peers, rest));
     }
 }

@@ -1,4 +1,4 @@
-//! Protocol buffers that handlers read where they were received.
+//! Protocol buffers that handlers read in the receive buffer.
 
 use bytes::BufMut;
 
@@ -7,21 +7,21 @@ use super::{Codec, DecodeError, Prost};
 /// A protobuf message that can be read in place. Implemented by generated code for messages with
 /// `view: true`.
 pub trait Viewable: prost::Message + Default {
-    /// What reads it: a struct of numbers and of slices of the received bytes.
+    /// The view type: a struct of numbers and of slices of the received bytes.
     type View<'a>: Default;
 
-    /// Reads a message that is all of `bytes` into a view that may have read another before. What `bytes`
-    /// has is replaced, but messages within are merged in turn: that is what it means in protobuf that a
-    /// field is there twice.
+    /// Reads the message that fills `bytes` into a view that may already hold another message.
+    /// Fields in `bytes` replace those of the view, but embedded messages are merged: protobuf
+    /// defines repeated occurrences of a field this way.
     ///
     /// # Errors
-    /// [`DecodeError`] if the bytes are no such message.
+    /// [`DecodeError`] if the bytes are not such a message.
     fn merge_view<'a>(view: &mut Self::View<'a>, bytes: &'a [u8]) -> Result<(), DecodeError>;
 
-    /// Reads a message that is all of `bytes`.
+    /// Reads the message that fills `bytes`.
     ///
     /// # Errors
-    /// [`DecodeError`] if the bytes are no such message.
+    /// [`DecodeError`] if the bytes are not such a message.
     #[inline]
     fn view(bytes: &[u8]) -> Result<Self::View<'_>, DecodeError> {
         let mut view = Self::View::default();
@@ -30,8 +30,8 @@ pub trait Viewable: prost::Message + Default {
     }
 }
 
-/// Protocol buffers as [`Prost`] writes them; handlers get a view of the received bytes, with
-/// neither copies nor allocations.
+/// Protocol buffers in the encoding of [`Prost`]. Handlers get a view of the received bytes,
+/// without copies or allocations.
 #[derive(Clone, Copy, Debug)]
 pub enum Borrowed {}
 

@@ -1,24 +1,25 @@
-//! Messages that are their own bytes.
+//! Messages with a fixed layout, which need no decoding.
 
 use bytes::BufMut;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Codec, DecodeError};
 
-/// A message whose memory is its encoding: a `#[repr(C)]` struct of fixed-size fields without padding,
-/// valid whatever its bytes are, in an order and byte order that are the same everywhere.
+/// A message whose memory is its encoding: a `#[repr(C)]` struct of fixed-size fields without
+/// padding. Every byte pattern is valid, and field order and byte order are the same on all
+/// machines.
 ///
-/// Generated code implements it for messages with `layout: FIXED`, and `#[derive(erpc::FixedLayout)]`
-/// for structs that are written by hand. Numbers are those of [`zerocopy::little_endian`], so that
-/// machines of either byte order understand each other. Fields cannot be added later: peers refuse
-/// messages of another size.
+/// Generated code implements it for messages with `layout: FIXED`, and
+/// `#[derive(erpc::FixedLayout)]` for hand-written structs. Numbers are those of
+/// [`zerocopy::little_endian`], so that machines of either byte order are compatible. Fields cannot
+/// be added later: peers refuse messages of another size.
 pub trait FixedLayout:
     FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + 'static
 {
 }
 
-/// Messages as they lie in memory. Encoding is one copy, and handlers get a reference to the received
-/// bytes.
+/// Messages in their memory layout. Encoding is one copy, and handlers get a reference to the
+/// received bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum Fixed {}
 
@@ -40,7 +41,7 @@ impl<M: FixedLayout> Codec<M> for Fixed {
         if bytes.len() != size_of::<M>() {
             return Err(wrong_size::<M>(bytes.len()));
         }
-        // One copy; as `read_from_bytes` it would be two, of which the second waits for the first.
+        // One copy. `read_from_bytes` makes two, the second of which waits for the first.
         let mut message = M::new_zeroed();
         message.as_mut_bytes().copy_from_slice(bytes);
         Ok(message)
@@ -90,17 +91,17 @@ mod tests {
     }
 
     #[test]
-    fn a_view_is_the_bytes_themselves_wherever_they_lie() {
+    fn a_view_refers_to_the_bytes_at_any_address() {
         let mut bytes = vec![0];
         Fixed::encode(&point(), &mut bytes);
-        // Odd addresses, too: nothing in a fixed layout is aligned.
+        // At an odd address as well: a fixed layout has alignment 1.
         let view = <Fixed as Codec<Point>>::view(&bytes[1..]).unwrap();
         assert_eq!(*view, point());
         assert!(std::ptr::eq(std::ptr::from_ref(view).cast::<u8>(), &raw const bytes[1]));
     }
 
     #[test]
-    fn bytes_of_another_size_are_an_error_that_says_both() {
+    fn bytes_of_another_size_are_an_error_with_both_sizes() {
         for len in [0, 12, 14] {
             let error = <Fixed as Codec<Point>>::view(&vec![0; len]).unwrap_err().to_string();
             assert!(error.contains(&len.to_string()) && error.contains("13"), "{error}");

@@ -1,4 +1,4 @@
-//! How messages become bytes.
+//! Encoding and decoding of messages.
 
 use std::fmt;
 
@@ -14,32 +14,32 @@ pub use fixed::{Fixed, FixedLayout};
 
 /// An encoding of `M`, as functions on a marker type: no value, no dispatch at run time.
 ///
-/// Bytes come from the network: `decode` and `view` must return an error, not panic, whatever they
-/// are, and must not allocate more than in proportion to them.
+/// Bytes come from the network. `decode` and `view` must return an error for invalid bytes, must
+/// not panic, and must allocate at most in proportion to the bytes.
 pub trait Codec<M>: 'static {
-    /// What handlers get: the message itself, or something that reads it where it was received.
+    /// The type that handlers get: the message itself, or a view of it in the receive buffer.
     type View<'a>;
 
-    /// Bytes that [`Codec::encode`] will write.
+    /// Number of bytes that [`Codec::encode`] will write.
     fn encoded_len(message: &M) -> usize;
 
     /// Writes the message, exactly [`Codec::encoded_len`] bytes.
     fn encode(message: &M, out: &mut impl BufMut);
 
-    /// Reads a message that is all of `bytes`.
+    /// Decodes the message that fills `bytes`.
     ///
     /// # Errors
-    /// [`DecodeError`] if the bytes are no such message.
+    /// [`DecodeError`] if the bytes are not such a message.
     fn decode(bytes: &[u8]) -> Result<M, DecodeError>;
 
-    /// Reads a message that is all of `bytes`, in place if the codec can.
+    /// Reads the message that fills `bytes`, in place if the codec can.
     ///
     /// # Errors
-    /// [`DecodeError`] if the bytes are no such message.
+    /// [`DecodeError`] if the bytes are not such a message.
     fn view(bytes: &[u8]) -> Result<Self::View<'_>, DecodeError>;
 }
 
-/// Protocol buffers, by the `prost` crate; what generated code uses.
+/// Protocol buffers, by the `prost` crate. The default codec of generated code.
 #[derive(Clone, Copy, Debug)]
 pub enum Prost {}
 
@@ -59,7 +59,7 @@ impl<M: prost::Message + Default> Codec<M> for Prost {
 
     #[inline]
     fn decode(bytes: &[u8]) -> Result<M, DecodeError> {
-        // Not by way of `map_err`: the message would be copied once more on its way.
+        // Not `map_err`, which would copy the message once more.
         match M::decode(Received(bytes)) {
             Ok(message) => Ok(message),
             Err(error) => Err(not_prost(&error)),
@@ -77,7 +77,8 @@ fn not_prost(error: &prost::DecodeError) -> DecodeError {
     DecodeError::new(error.to_string())
 }
 
-/// Received bytes as `prost` reads them. A slice would do, but makes [`Bytes`] in a roundabout way.
+/// Received bytes as a [`Buf`] for `prost`. A slice would work too, but copies into [`Bytes`] less
+/// directly.
 struct Received<'a>(&'a [u8]);
 
 impl Buf for Received<'_> {
@@ -104,35 +105,35 @@ impl Buf for Received<'_> {
     }
 }
 
-/// Replaces what is in `msgbuf` by the message.
+/// Replaces the content of `msgbuf` by the message.
 ///
 /// # Panics
-/// If the message does not fit the buffer's capacity, or the codec writes more than it said.
+/// If the message exceeds the buffer's capacity, or the codec writes more than its `encoded_len`.
 #[inline]
 pub fn encode_into<C: Codec<M>, M>(message: &M, msgbuf: &mut MsgBuf) {
     encode_sized::<C, M>(message, C::encoded_len(message), msgbuf);
 }
 
-/// As [`encode_into`], for a caller that knows the encoded length.
+/// Like [`encode_into`], for a caller that knows the encoded length.
 #[inline(always)]
 pub(crate) fn encode_sized<C: Codec<M>, M>(message: &M, len: usize, msgbuf: &mut MsgBuf) {
     msgbuf.resize(len);
-    // A slice rather than the msgbuf as `BufMut`: the buffer's checks are made once, not per field.
+    // A slice instead of the msgbuf as `BufMut`: the buffer is checked once, not for each field.
     let mut rest = msgbuf.as_mut_slice();
     C::encode(message, &mut rest);
-    // What a codec left unwritten may be bytes of an older message; they must not travel.
+    // Bytes that the codec left unwritten may belong to an older message; they must not be sent.
     let written = len - rest.len();
     msgbuf.resize(written);
 }
 
-/// Bytes that are no message of the type.
+/// The error for bytes that are not a message of the type.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DecodeError {
     what: Box<str>,
 }
 
 impl DecodeError {
-    /// An error that says what is wrong with the bytes.
+    /// An error with a description of the fault in the bytes.
     #[must_use]
     pub fn new(what: impl Into<Box<str>>) -> Self {
         Self { what: what.into() }
@@ -151,7 +152,7 @@ impl std::error::Error for DecodeError {}
 mod tests {
     use super::*;
 
-    /// Claims four bytes and writes two.
+    /// Announces four bytes and writes two.
     enum Short {}
 
     impl Codec<u16> for Short {
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_replaces_what_was_there() {
+    fn encoding_replaces_an_older_message() {
         let mut msgbuf = MsgBuf::detached(64).unwrap();
         msgbuf.put_slice(b"an older and longer message");
         encode_into::<Prost, _>(&String::from("new"), &mut msgbuf);
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_codec_that_writes_less_than_it_said_leaks_nothing() {
+    fn a_codec_that_writes_less_than_announced_leaks_nothing() {
         let mut msgbuf = MsgBuf::detached(64).unwrap();
         msgbuf.put_slice(b"secret");
         encode_into::<Short, _>(&0x0201, &mut msgbuf);
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_message_are_an_error() {
+    fn bytes_that_are_not_a_message_are_an_error() {
         let error = <Prost as Codec<String>>::decode(&[0x0a, 0xff]).unwrap_err();
         assert!(!error.to_string().is_empty());
     }

@@ -17,14 +17,14 @@ use crate::time::Instant;
 #[derive(Clone)]
 pub struct RouteEntry {
     info: Arc<MethodInfo>,
-    /// Place among the server's methods.
+    /// Index among the server's methods.
     index: u32,
-    /// Whether the handler runs in place and needs nothing to be found out before.
+    /// Whether the handler runs in the event loop and its method has no deadline of its own.
     plain: bool,
     run: Run,
 }
 
-/// How a method's handler runs.
+/// The kind of a method's handler.
 #[derive(Clone)]
 pub(super) enum Run {
     Sync(Mode, Arc<ErasedHandler>),
@@ -44,7 +44,7 @@ impl RouteEntry {
         self.info.full_name()
     }
 
-    /// Where the handler is to run; `None` if it is asynchronous and runs as a task of the endpoint.
+    /// Where the handler runs; `None` if it is asynchronous and runs as a task of the endpoint.
     #[must_use]
     #[inline]
     pub fn mode(&self) -> Option<Mode> {
@@ -54,29 +54,29 @@ impl RouteEntry {
         }
     }
 
-    /// Whether the handler runs in the event loop, and calls have no deadline but what they bring.
+    /// Whether the handler runs in the event loop and its method has no deadline of its own.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.plain
     }
 
-    /// When a call ends that came with the deadline `carried`: then, or if that is never, when the method's
-    /// own deadline has passed. `now` is asked only if there is one.
+    /// The deadline of a call that arrived with deadline `carried`: `carried`, or if that is never,
+    /// the method's own deadline. Calls `now` only in the second case.
     pub(crate) fn due(&self, carried: Instant, now: impl FnOnce() -> Instant) -> Instant {
         self.info.due(carried, now)
     }
 
-    /// A call of the method, without deadline and metadata.
+    /// The context of a call of the method, without deadline and metadata.
     #[must_use]
     #[inline]
     pub fn context<'a>(&'a self, call: RequestHandle, host: &'a dyn CallHost) -> CallContext<'a> {
         CallContext::new(&self.info, call, host)
     }
 
-    /// Runs the method on a request, `body`, and the interceptors around it. Does not unwind: a panic of
-    /// the user's code becomes a status.
+    /// Runs the handler and its interceptors on the request `body`. Does not unwind: a panic of the
+    /// user's code becomes a status.
     ///
-    /// An asynchronous method fails here: it needs an [`Endpoint`](crate::endpoint::Endpoint).
+    /// Fails for an asynchronous method, which needs an [`Endpoint`](crate::endpoint::Endpoint).
     #[inline]
     pub fn call(&self, context: &CallContext<'_>, body: &[u8]) -> HandlerOutcome {
         match &self.run {
@@ -87,7 +87,7 @@ impl RouteEntry {
         }
     }
 
-    /// The method as an endpoint runs it; `None` if it is synchronous.
+    /// The method's task factory for one endpoint; `None` if it is not a unary asynchronous method.
     pub(crate) fn tasks(&self, port: &Rc<dyn TaskPort>) -> Option<Rc<dyn TaskMethod>> {
         match &self.run {
             Run::Sync(..) | Run::Stream(_) => None,
@@ -95,7 +95,7 @@ impl RouteEntry {
         }
     }
 
-    /// The method as an endpoint runs it; `None` if it does not stream.
+    /// The method's stream factory for one endpoint; `None` if it does not stream.
     pub(crate) fn streams(&self) -> Option<Rc<dyn StreamMethod>> {
         match &self.run {
             Run::Sync(..) | Run::Task(_) => None,
@@ -103,13 +103,13 @@ impl RouteEntry {
         }
     }
 
-    /// Place among the server's methods, from 0.
+    /// Index among the server's methods, from 0.
     #[inline]
     pub(crate) fn index(&self) -> usize {
         self.index as usize
     }
 
-    /// Adds an interceptor within those that are there.
+    /// Adds an interceptor, which the existing ones wrap.
     pub(super) fn intercept(&mut self, interceptor: Arc<dyn Interceptor>) {
         Arc::make_mut(&mut self.info).intercept(interceptor);
     }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::{MethodCollision, Routes};
 
-/// What a service's state has to be; all that is `Send + Sync + 'static` is. State that changes needs a
-/// `Mutex` or atomics. Clients, channels and sessions belong to the thread of an endpoint, so they are no
-/// state: handlers keep them with [`Endpoint::local`](crate::endpoint::Endpoint::local).
+/// The bound on a service's state. Implemented by every type that is `Send + Sync + 'static`. State
+/// that changes needs a `Mutex` or atomics. Clients, channels and sessions belong to the thread of
+/// an endpoint, so they cannot be state: handlers store them with
+/// [`Endpoint::local`](crate::endpoint::Endpoint::local).
 ///
-/// A trait of its own because the compiler names it, and what it is for, to those whose state is not.
+/// This is a separate trait so that compiler errors name it and lead to this explanation.
 pub trait SharedByThreads: Send + Sync + 'static {}
 
 impl<S: Send + Sync + 'static> SharedByThreads for S {}
@@ -26,6 +27,6 @@ pub trait Service: Send + Sync + 'static {
     /// Adds the service's methods.
     ///
     /// # Errors
-    /// [`MethodCollision`] if one of them is there already, or another method has its id.
+    /// [`MethodCollision`] if a method is already registered, or another method has its id.
     fn register(self: Arc<Self>, routes: &mut Routes) -> Result<(), MethodCollision>;
 }

@@ -1,4 +1,4 @@
-//! From method ids to handlers.
+//! The table of a server's methods, by method id.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::service::task::tasks;
 use crate::service::{Codec, Incoming, Interceptor, Method, Mode, Outgoing, Request, Response};
 use crate::status::Status;
 
-/// Two methods that cannot be served side by side.
+/// Two methods have the same name or the same id, so one server cannot serve both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MethodCollision {
-    /// Full name of the method that was there first.
+    /// Full name of the method that was registered first.
     pub first: &'static str,
     /// Full name of the method that was refused.
     pub second: &'static str,
@@ -31,7 +31,7 @@ impl fmt::Display for MethodCollision {
         } else {
             write!(
                 f,
-                "{first} and {second} have the same 32-bit method id; rename one, or serve them apart"
+                "{first} and {second} have the same 32-bit method id; rename one, or use two servers"
             )
         }
     }
@@ -41,9 +41,9 @@ impl std::error::Error for MethodCollision {}
 
 /// The methods of a server, and the interceptors around them.
 ///
-/// A hash table with open addressing and linear probing, at most half full. Ids are hashes already, so
-/// a lookup is a mask, a compare and seldom a second compare: a few nanoseconds, also for ids that a
-/// hostile client makes up, since only the server's own ids are in the table.
+/// A hash table with open addressing and linear probing, at most half full. Ids are hashes already,
+/// so a lookup is a mask, a compare and rarely a second compare: a few nanoseconds. This also holds
+/// for ids from a hostile client, because the table has only the server's own ids.
 #[derive(Default)]
 pub struct Routes {
     /// Method id (0: free) and index into `entries`; the length is 0 or a power of two.
@@ -59,13 +59,14 @@ impl Routes {
         Self::default()
     }
 
-    /// Adds a method that `handler` answers, with `service` as its state.
+    /// Adds a method with the synchronous `handler`, whose state is `service`.
     ///
-    /// The handler gets the request as its codec's [view](Codec::View) of the received bytes: decoded by
-    /// [`Prost`](crate::service::Prost), in place by [`Borrowed`](crate::service::Borrowed) and [`Fixed`](crate::service::Fixed).
+    /// The handler gets the request as its codec's [view](Codec::View) of the received bytes:
+    /// decoded by [`Prost`](crate::service::Prost), in place by
+    /// [`Borrowed`](crate::service::Borrowed) and [`Fixed`](crate::service::Fixed).
     ///
     /// # Errors
-    /// [`MethodCollision`] if the method, or another with its id, is there.
+    /// [`MethodCollision`] if the table has this method or another method with its id.
     pub fn unary<S, Req, Resp, C, D>(
         &mut self,
         method: Method<Req, Resp, C, D>,
@@ -86,16 +87,16 @@ impl Routes {
         self.insert(&method, Run::Sync(mode, handler))
     }
 
-    /// Adds a method that the asynchronous `handler` answers, with `service` as its state.
+    /// Adds a method with the asynchronous `handler`, whose state is `service`.
     ///
-    /// Each call is a task of the endpoint that received it: it may await other calls
-    /// ([`Endpoint::current`](crate::endpoint::Endpoint::current)), runs on the endpoint's thread, needs
-    /// not be `Send`, and must not block. The request is decoded for good, as the received bytes
-    /// are gone when the handler first waits. If the caller gives the call up, or goes, the task
-    /// is dropped where it waits.
+    /// Each call is a task of the endpoint that received it. The handler may await other calls
+    /// ([`Endpoint::current`](crate::endpoint::Endpoint::current)), runs on the endpoint's thread,
+    /// need not be `Send`, and must not block. The request is decoded into an owned message,
+    /// because the received bytes are gone when the handler first waits. If the caller cancels the
+    /// call or is gone, the task is dropped at its current `await`.
     ///
     /// # Errors
-    /// [`MethodCollision`] if the method, or another with its id, is there.
+    /// [`MethodCollision`] if the table has this method or another method with its id.
     pub fn unary_async<S, Req, Resp, C, D>(
         &mut self,
         method: Method<Req, Resp, C, D>,
@@ -116,14 +117,15 @@ impl Routes {
         self.insert(&method, Run::Task(tasks))
     }
 
-    /// Adds a method whose asynchronous `handler` answers one request with many messages, with `service` as
-    /// its state. The stream ends when the handler does, with its status.
+    /// Adds a method whose asynchronous `handler` answers one request with a stream of messages.
+    /// The handler's state is `service`. The stream ends when the handler returns, with the
+    /// handler's status.
     ///
-    /// Each stream is a task of the endpoint, as with [`Routes::unary_async`], and is dropped where it
-    /// waits if the caller gives the stream up, or goes.
+    /// Each stream is a task of the endpoint, as with [`Routes::unary_async`]. It is dropped at its
+    /// current `await` if the caller cancels the stream or is gone.
     ///
     /// # Errors
-    /// [`MethodCollision`] if the method, or another with its id, is there.
+    /// [`MethodCollision`] if the table has this method or another method with its id.
     pub fn server_streaming<S, Req, Resp, C, D>(
         &mut self,
         method: Method<Req, Resp, C, D>,
@@ -143,11 +145,12 @@ impl Routes {
         self.streaming::<ServerStreaming, S, _, Req, Resp, C, D>(method, service, handler)
     }
 
-    /// Adds a method whose asynchronous `handler` reads many messages and answers with one; otherwise as
-    /// [`Routes::server_streaming`]. The handler may answer before it has read them all.
+    /// Adds a method whose asynchronous `handler` reads a stream of messages and answers with one;
+    /// otherwise like [`Routes::server_streaming`]. The handler may answer before it has read all
+    /// messages.
     ///
     /// # Errors
-    /// [`MethodCollision`] if the method, or another with its id, is there.
+    /// [`MethodCollision`] if the table has this method or another method with its id.
     pub fn client_streaming<S, Req, Resp, C, D>(
         &mut self,
         method: Method<Req, Resp, C, D>,
@@ -167,11 +170,11 @@ impl Routes {
         self.streaming::<ClientStreaming, S, _, Req, Resp, C, D>(method, service, handler)
     }
 
-    /// Adds a method whose asynchronous `handler` reads many messages and sends many, in whatever order it
-    /// likes; otherwise as [`Routes::server_streaming`].
+    /// Adds a method whose asynchronous `handler` reads and sends a stream of messages, in any
+    /// order; otherwise like [`Routes::server_streaming`].
     ///
     /// # Errors
-    /// [`MethodCollision`] if the method, or another with its id, is there.
+    /// [`MethodCollision`] if the table has this method or another method with its id.
     pub fn bidi_streaming<S, Req, Resp, C, D>(
         &mut self,
         method: Method<Req, Resp, C, D>,
@@ -211,8 +214,8 @@ impl Routes {
         self.insert(&method, Run::Stream(streams))
     }
 
-    /// Has every call of every method, also of those that are added later, pass `interceptor`, within
-    /// those that were added before.
+    /// Passes every call of every method through `interceptor`, including methods added later.
+    /// Interceptors that were added before wrap this one.
     pub fn intercept(&mut self, interceptor: impl Interceptor) {
         let interceptor: Arc<dyn Interceptor> = Arc::new(interceptor);
         for entry in &mut self.entries {
@@ -221,7 +224,7 @@ impl Routes {
         self.interceptors.push(interceptor);
     }
 
-    /// The method with that id.
+    /// The method with this id.
     #[must_use]
     #[inline]
     pub fn get(&self, id: u32) -> Option<&Arc<RouteEntry>> {
@@ -236,8 +239,8 @@ impl Routes {
         self.entries.iter()
     }
 
-    /// The slot that has `id`, or the free one where it would go; out of bounds in a table without slots.
-    /// Ends because the table is never more than half full.
+    /// The slot that holds `id`, or the free slot for it; out of bounds if the table has no slots.
+    /// The loop ends because the table is never more than half full.
     #[inline]
     fn position(&self, id: u32) -> usize {
         let mask = self.slots.len().wrapping_sub(1);

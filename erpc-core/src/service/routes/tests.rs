@@ -15,7 +15,7 @@ use crate::status::{Code, Status};
 const DOUBLE: Method<u32, u32> = Method::new("test.Math/Double");
 const LATER: Method<u32, u32> = Method::new("test.Math/Later");
 
-/// Remembers what deferred calls were answered.
+/// Records the answers of deferred calls.
 #[derive(Default)]
 struct Answers(Mutex<Vec<Result<Vec<u8>, Status>>>);
 
@@ -25,7 +25,7 @@ impl ReplySink for Answers {
     }
 }
 
-/// Runs handlers and gives buffers of up to 16 bytes.
+/// Runs handlers and allocates buffers of at most 16 bytes.
 struct Host(Arc<Answers>);
 
 impl CallHost for Host {
@@ -61,7 +61,7 @@ impl Math {
     )]
     fn double(&self, request: Request<'_, u32>) -> Result<Response<u32>, Status> {
         match request.message() {
-            13 => panic!("unlucky"),
+            13 => panic!("the handler panics on 13"),
             number => number
                 .checked_mul(2)
                 .map(Response::new)
@@ -74,7 +74,7 @@ fn encoded(number: u32) -> Vec<u8> {
     prost::Message::encode_to_vec(&number)
 }
 
-/// Calls a method the way a runtime does; returns the outcome and where deferred answers arrive.
+/// Calls a method as a runtime does. Returns the outcome and the sink of deferred answers.
 fn call(routes: &Routes, id: u32, body: &[u8]) -> (HandlerOutcome, Arc<Answers>) {
     let host = Host(Arc::default());
     let entry = routes.get(id).expect("the method is registered");
@@ -88,7 +88,7 @@ fn math() -> Routes {
     routes
 }
 
-/// A table whose `LATER` does with the responder as told.
+/// A table whose method `LATER` defers and calls `start`.
 fn later(start: impl Fn(u32, Responder<u32>) + Send + Sync + 'static) -> Routes {
     let mut routes = Routes::new();
     let handler = move |_: &(), request: Request<'_, u32>| Ok(request.defer(&start));
@@ -111,7 +111,7 @@ fn a_call_is_answered_by_its_handler() {
 }
 
 #[test]
-fn what_goes_wrong_becomes_a_status() {
+fn failures_of_a_call_become_a_status() {
     let code = |body: &[u8]| failure(call(&math(), DOUBLE.id(), body).0).code();
     assert_eq!(code(&encoded(u32::MAX)), Code::OutOfRange);
     assert_eq!(code(&[0x08]), Code::InvalidArgument, "a tag without a value");
@@ -155,7 +155,8 @@ fn a_dropped_responder_fails_the_call_once() {
 
 #[test]
 fn a_panic_after_deferring_fails_the_call_once() {
-    let (outcome, answers) = call(&later(|_, _responder| panic!("late")), LATER.id(), &[]);
+    let (outcome, answers) =
+        call(&later(|_, _responder| panic!("a panic after deferring")), LATER.id(), &[]);
     assert!(matches!(outcome, HandlerOutcome::Deferred));
     assert_eq!(answers.0.lock().unwrap().len(), 1);
 }
@@ -165,7 +166,7 @@ fn a_failure_returned_after_deferring_does_not_answer_twice() {
     let mut routes = Routes::new();
     let handler = |_: &(), request: Request<'_, u32>| {
         let _reply = request.defer(|_, responder: Responder<u32>| responder.send(&7));
-        Err::<Response<u32>, _>(Status::internal("changed my mind"))
+        Err::<Response<u32>, _>(Status::internal("a failure after deferring"))
     };
     routes.unary(LATER, Mode::Dispatch, &Arc::new(()), handler).unwrap();
     let (outcome, answers) = call(&routes, LATER.id(), &[]);
@@ -186,8 +187,8 @@ fn a_method_is_registered_once() {
 }
 
 #[test]
-fn two_names_with_one_id_are_both_named() {
-    // Found by search; the ids are equal.
+fn a_collision_names_both_methods() {
+    // Found by search: both names have the same id.
     let (one, other) = ("test.Math/M21631", "test.Math/M61262");
     let mut routes = Routes::new();
     let handler = |_: &(), _: Request<'_, u32>| Ok(Response::new(0_u32));
@@ -200,11 +201,11 @@ fn two_names_with_one_id_are_both_named() {
 }
 
 #[test]
-fn lookup_finds_what_is_there_and_nothing_else() {
+fn a_lookup_finds_only_registered_methods() {
     assert!(Routes::new().get(DOUBLE.id()).is_none());
     let mut routes = Routes::new();
     let mut ids = Vec::new();
-    // Names live as long as the program, as constants do.
+    // Method names need the lifetime `'static`.
     static NAMES: LazyLock<Vec<String>> =
         LazyLock::new(|| (0..500).map(|n| format!("test.Many/M{n}")).collect());
     for name in NAMES.iter() {
@@ -216,5 +217,5 @@ fn lookup_finds_what_is_there_and_nothing_else() {
         assert_eq!(routes.get(*id).unwrap().full_name(), entry.full_name());
         assert_eq!(routes.get(id.wrapping_add(1)).map(|entry| entry.full_name()), None);
     }
-    assert!(routes.get(0).is_none(), "0 is no method");
+    assert!(routes.get(0).is_none(), "no method has id 0");
 }

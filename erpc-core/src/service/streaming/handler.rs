@@ -1,4 +1,4 @@
-//! A streaming handler's glue: each stream is a task of the endpoint.
+//! Adapter of a streaming handler: each stream is a task of the endpoint.
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -23,27 +23,28 @@ use crate::stream::StreamResult;
 
 /// A handler's end of a stream.
 pub(crate) trait ServerStream: Source + Sink {
-    /// What goes beside the handler's first message. To be said before that is sent.
+    /// Sets the metadata of the handler's first message. Must be called before that message is
+    /// sent.
     fn set_metadata(&self, metadata: MetadataRef<'_>);
 
-    /// The handler is done.
+    /// Ends the stream after its handler.
     fn finish(&self, end: StreamResult);
 
-    /// How the client's session is.
+    /// Current state of the client's session.
     fn session_stats(&self) -> Option<ClientStats>;
 }
 
 /// A streaming method at one endpoint.
 pub(crate) trait StreamMethod {
-    /// The task of a stream. Costs one allocation, for the task.
+    /// Creates the task of a stream. Costs one allocation, for the task.
     fn start(self: Rc<Self>, arrival: Arrival, stream: Rc<dyn ServerStream>) -> CallTask;
 }
 
-/// Makes a streaming method for one endpoint.
+/// Creates a streaming method for one endpoint.
 pub(in crate::service) type StreamMaker =
     dyn Fn(&Arc<MethodInfo>) -> Rc<dyn StreamMethod> + Send + Sync;
 
-/// How a kind of handler is run on a stream: what it takes and returns.
+/// Runs one kind of handler on a stream. The kinds differ in their arguments and results.
 pub(in crate::service) trait Shape<S, H, Req, Resp, C, D>: 'static {
     async fn run(
         handler: &H,
@@ -57,7 +58,7 @@ pub(in crate::service) trait Shape<S, H, Req, Resp, C, D>: 'static {
 pub(in crate::service) enum ServerStreaming {}
 /// Many requests, one response.
 pub(in crate::service) enum ClientStreaming {}
-/// Many of both.
+/// Many requests, many responses.
 pub(in crate::service) enum BidiStreaming {}
 
 impl<S, H, Req, Resp, C, D> Shape<S, H, Req, Resp, C, D> for ServerStreaming
@@ -124,7 +125,7 @@ where
     }
 }
 
-/// The typed ends of a stream.
+/// The reading and the writing end of a stream, with types.
 fn ends<Req, Resp, C: Codec<Req>, D: Codec<Resp>>(
     context: &CallContext<'_>,
     stream: Rc<dyn ServerStream>,
@@ -144,7 +145,7 @@ struct Streaming<K, S, H, Req, Resp, C, D> {
 
 type Types<K, Req, Resp, C, D> = fn(Req) -> (Resp, K, C, D);
 
-/// Erases the types of a handler of shape `K`.
+/// Wraps a typed handler of shape `K` into a [`StreamMaker`].
 pub(in crate::service) fn streams<K, S, H, Req, Resp, C, D>(
     service: Arc<S>,
     handler: H,
@@ -191,14 +192,15 @@ impl<K, S, H, Req, Resp, C, D> Streaming<K, S, H, Req, Resp, C, D>
 where
     K: Shape<S, H, Req, Resp, C, D>,
 {
-    /// The handler; a panic becomes its status.
+    /// Runs the handler. A panic becomes its status.
     async fn contained(&self, arrival: &Arrival, stream: &Rc<dyn ServerStream>) -> StreamResult {
         let host = StreamHost { stream: &**stream, peer: arrival.peer };
         let context = CallContext::new(&self.method, arrival.call, &host)
             .with_extension(arrival.deadline, arrival.metadata.as_ref());
         let mut call = pin!(self.run(&context, Rc::clone(stream)));
         poll_fn(|cx| {
-            // As with synchronous handlers, the state of a service after a panic is its own affair.
+            // As with synchronous handlers, the user has to keep the service consistent after a
+            // panic.
             let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx)));
             polled
                 .unwrap_or_else(|_panic| Poll::Ready(Err(Status::internal("the handler panicked"))))
@@ -206,7 +208,7 @@ where
         .await
     }
 
-    /// The handler between its interceptors.
+    /// Runs the handler inside its interceptors.
     async fn run(&self, context: &CallContext<'_>, stream: Rc<dyn ServerStream>) -> StreamResult {
         let mut passage = match self.method.interceptors() {
             [] => None,
@@ -220,7 +222,7 @@ where
     }
 }
 
-/// Where a stream's handler runs.
+/// The host of a stream's call.
 struct StreamHost<'a> {
     stream: &'a dyn ServerStream,
     peer: Option<SocketAddr>,
@@ -228,7 +230,7 @@ struct StreamHost<'a> {
 
 impl CallHost for StreamHost<'_> {
     fn buffer(&self, _: usize) -> Result<MsgBuf, Status> {
-        Err(Status::internal("streams have no response of their own"))
+        Err(Status::internal("a stream has no response buffer"))
     }
 
     fn peer(&self) -> Option<SocketAddr> {
@@ -240,7 +242,7 @@ impl CallHost for StreamHost<'_> {
     }
 
     fn is_cancelled(&self) -> bool {
-        // Its task would be gone.
+        // A cancel drops the task.
         false
     }
 
@@ -249,7 +251,7 @@ impl CallHost for StreamHost<'_> {
     }
 }
 
-/// Takes the answers that cannot be: a stream's response is not deferred.
+/// Drops answers: a stream's response cannot be deferred.
 struct Nowhere;
 
 impl ReplySink for Nowhere {

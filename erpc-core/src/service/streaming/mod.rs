@@ -1,4 +1,4 @@
-//! Streams as handlers and callers meet them.
+//! Streams as handlers and callers use them.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -15,29 +15,30 @@ use crate::buf::MsgBuf;
 use crate::protocol::{CallError, RejectReason};
 use crate::stream::Batch;
 
-/// Where an [`Incoming`] gets its items.
+/// The source of an [`Incoming`]'s items.
 pub(crate) trait Source {
-    /// The next items, at least one; `None` at the end, also after an error.
+    /// The next items, at least one. `None` at the end, also after an error.
     fn poll_batch(&self, cx: &Context<'_>) -> Poll<Result<Option<Batch>, CallError>>;
 
-    /// Takes a batch back whose items were all read.
+    /// Takes back a batch after all its items were read.
     fn batch_read(&self, memory: MsgBuf);
 
-    /// The reader is gone.
+    /// The reader was dropped.
     fn drop_reader(&self);
 
-    /// What came beside the first item of a server's; empty before that has come, and at a server.
+    /// The metadata of the server's first item. Empty before that item has arrived, and at a
+    /// server.
     fn metadata(&self) -> Metadata {
         Metadata::new()
     }
 
-    /// What it means that an item does not decode.
+    /// The error to report if an item cannot be decoded.
     fn malformed(&self, error: &DecodeError) -> CallError;
 }
 
-/// Where an [`Outgoing`] puts its items.
+/// The destination of an [`Outgoing`]'s items.
 pub(crate) trait Sink {
-    /// Puts an item of `len` bytes in when there is room.
+    /// Puts an item of `len` bytes, once there is room.
     fn poll_put(
         &self,
         cx: &Context<'_>,
@@ -45,21 +46,21 @@ pub(crate) trait Sink {
         encode: &mut dyn FnMut(&mut &mut [u8]),
     ) -> Poll<Result<(), CallError>>;
 
-    /// Whether items are of no use any more.
+    /// Whether items are no longer accepted.
     fn is_closed(&self) -> bool;
 
-    /// No more items come.
+    /// The writer was dropped: no more items follow.
     fn drop_writer(&self);
 }
 
-/// The other side's messages, one after the other.
+/// The other side's messages, in order.
 ///
-/// A handler's `Incoming` brings what the client sends, a caller's what the server does. It is a
-/// [`Stream`](futures_core::Stream), too.
+/// A handler's `Incoming` returns the client's messages, a caller's `Incoming` those of the server.
+/// It is also a [`Stream`](futures_core::Stream).
 ///
-/// The reader sets the pace: the other side is stopped when a few batches of 32 KiB, or of one larger
-/// message, are unread. Dropped before its end, a caller's `Incoming` ends the stream, and the handler with
-/// it; a handler's lets the client's messages go unread.
+/// The reader sets the pace: the other side pauses when a few batches of 32 KiB, or of one larger
+/// message, are unread. Dropping a caller's `Incoming` before its end ends the stream and drops the
+/// handler. Dropping a handler's `Incoming` discards the client's further messages.
 pub struct Incoming<M> {
     source: Rc<dyn Source>,
     batch: Option<Batch>,
@@ -73,16 +74,16 @@ impl<M> Incoming<M> {
         Self { source, batch: None, decode: C::decode, limit, ended: false }
     }
 
-    /// The next message; `None` at the end, and from then on.
+    /// The next message. `None` at the end, and on every call after it.
     ///
     /// # Errors
-    /// A caller learns how the stream ended if it did not end well, once: by the handler's status, or as a
-    /// call ends. A handler learns that a message does not decode.
+    /// A caller gets one error if the stream failed: the handler's status, or an error as of a
+    /// call. A handler gets an error if a message cannot be decoded.
     pub async fn next(&mut self) -> Result<Option<M>, CallError> {
         poll_fn(|cx| self.poll_message(cx)).await.transpose()
     }
 
-    /// As [`Incoming::next`], for hand-written futures.
+    /// Like [`Incoming::next`], for hand-written futures.
     #[inline]
     pub fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<M, CallError>>> {
         loop {
@@ -103,7 +104,7 @@ impl<M> Incoming<M> {
         }
     }
 
-    /// The next message of the batch that is here.
+    /// The next message of the current batch.
     #[inline]
     fn message(&mut self) -> Option<Result<M, CallError>> {
         let batch = self.batch.as_mut()?;
@@ -148,10 +149,11 @@ impl<M> fmt::Debug for Incoming<M> {
     }
 }
 
-/// This side's messages, on their way to the other.
+/// The messages of this side to the other side.
 ///
-/// Messages that are sent in one go travel together. A handler's `Outgoing` ends when the handler does; a
-/// caller's when it is dropped, which tells the handler that no more messages come.
+/// Messages that are sent without a pause are sent in one batch. A handler's `Outgoing` ends when
+/// the handler returns. A caller's `Outgoing` ends when it is dropped; the handler then gets the
+/// end of the messages.
 pub struct Outgoing<M> {
     sink: Rc<dyn Sink>,
     encoded_len: fn(&M) -> usize,
@@ -171,23 +173,24 @@ impl<M> Outgoing<M> {
         }
     }
 
-    /// Sends a message: encodes it now if there is room, and otherwise waits until the other side has
-    /// read enough. It goes out at the end of the loop's turn, or when the other side asks.
+    /// Sends a message. Encodes it now if there is room; otherwise waits until the other side has
+    /// read enough. It is sent at the end of the loop's turn, or when the other side asks for it.
     ///
     /// # Errors
-    /// [`RejectReason::StreamEnded`] if the other side takes no more, otherwise how the stream ended;
-    /// [`RejectReason::TooLarge`] and [`RejectReason::NoMemory`] concern this message only. A stream's
-    /// largest message is 24 bytes smaller than what the other side takes in a call, and the metadata
-    /// less in the first.
+    /// [`RejectReason::StreamEnded`] if the other side accepts no more messages, otherwise the
+    /// error that ended the stream. [`RejectReason::TooLarge`] and [`RejectReason::NoMemory`]
+    /// concern only this message. The largest message of a stream is 24 bytes smaller than the
+    /// other side's limit for a call; the first one is also smaller by the metadata.
     pub async fn send(&self, message: impl Borrow<M>) -> Result<(), CallError> {
         let message = message.borrow();
         poll_fn(|cx| self.poll_send(cx, message)).await
     }
 
-    /// As [`Outgoing::send`], for hand-written futures: sends the message when it is ready.
+    /// Like [`Outgoing::send`], for hand-written futures: has sent the message when it returns
+    /// ready.
     ///
     /// # Errors
-    /// As [`Outgoing::send`].
+    /// Those of [`Outgoing::send`].
     pub fn poll_send(&self, cx: &mut Context<'_>, message: &M) -> Poll<Result<(), CallError>> {
         let (size, limit) = ((self.encoded_len)(message), self.limit as usize);
         if size > limit {
@@ -196,7 +199,7 @@ impl<M> Outgoing<M> {
         self.sink.poll_put(cx, size, &mut |out| (self.encode)(message, out))
     }
 
-    /// Whether the other side takes no more messages.
+    /// Whether the other side accepts no more messages.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.sink.is_closed()
@@ -215,9 +218,9 @@ impl<M> fmt::Debug for Outgoing<M> {
     }
 }
 
-/// A call that sends many messages and brings one response.
+/// A call that sends a stream of messages and gets one response.
 ///
-/// Dropped before [`Upload::finish`], it ends the call, and the handler with it.
+/// Dropping it before [`Upload::finish`] ends the call and drops the handler.
 #[derive(Debug)]
 #[must_use = "dropping it ends the call"]
 pub struct Upload<Req, Resp> {
@@ -230,11 +233,11 @@ impl<Req, Resp> Upload<Req, Resp> {
         Self { messages, response }
     }
 
-    /// Sends a message; see [`Outgoing::send`]. If the handler wants no more, because it has answered
-    /// already, the message is dropped: [`Upload::finish`] brings the answer.
+    /// Sends a message; see [`Outgoing::send`]. If the handler has already answered, the message is
+    /// dropped, and [`Upload::finish`] returns the answer.
     ///
     /// # Errors
-    /// How the call failed, or why this message cannot be sent.
+    /// The error that ended the call, or the reason why this message cannot be sent.
     pub async fn send(&self, message: impl Borrow<Req>) -> Result<(), CallError> {
         match self.messages.send(message).await {
             Err(CallError::Rejected(RejectReason::StreamEnded)) => Ok(()),
@@ -242,33 +245,34 @@ impl<Req, Resp> Upload<Req, Resp> {
         }
     }
 
-    /// Whether the handler wants no more messages.
+    /// Whether the handler accepts no more messages.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.messages.is_closed()
     }
 
-    /// Says that no more messages come, and waits for the response.
+    /// Ends the messages and waits for the response.
     ///
     /// # Errors
-    /// As those of a call.
+    /// Those of a call.
     pub async fn finish(self) -> Result<Resp, CallError> {
         self.finish_with_metadata().await.map(|(response, _)| response)
     }
 
-    /// As [`Upload::finish`], and also brings the metadata that came with the response.
+    /// Like [`Upload::finish`], and also returns the metadata of the response.
     ///
     /// # Errors
-    /// As those of a call.
+    /// Those of a call.
     pub async fn finish_with_metadata(self) -> Result<(Resp, Metadata), CallError> {
         let Self { messages, mut response } = self;
         drop(messages);
         let message = response.next().await?;
-        // The end comes with it, and says whether it counts.
+        // The end of the stream arrives with the message. Only a successful end makes the message
+        // valid.
         let end = response.next().await?;
         match (message, end) {
             (Some(message), None) => Ok((message, response.source.metadata())),
-            _ => Err(response.source.malformed(&DecodeError::new("it is not one message"))),
+            _ => Err(response.source.malformed(&DecodeError::new("not exactly one message"))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Threads for handlers that compute long or block.
+//! Threads for handlers that compute for long or block.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -27,41 +27,43 @@ mod queue;
 /// Worker threads and their queue, shared by any number of endpoints; see
 /// [`Endpoint::serve`](crate::endpoint::Endpoint::serve).
 ///
-/// Dropping the pool lets the workers finish what is queued, and waits for them. Endpoints that still
-/// use it then answer worker methods with [`Code::Unavailable`](crate::status::Code::Unavailable).
+/// Dropping the pool waits until the workers have finished all queued requests. Endpoints that
+/// still use the pool then answer worker methods with
+/// [`Code::Unavailable`](crate::status::Code::Unavailable).
 pub struct WorkerPool {
     queue: WorkerQueue,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Where endpoints leave jobs.
+/// The sending side of the job queue, held by endpoints.
 pub(crate) struct WorkerQueue(Arc<JobQueue<WorkerJob>>);
 
 /// A request for a worker.
 pub(crate) struct WorkerJob {
     pub(crate) entry: Arc<RouteEntry>,
     pub(crate) body: MsgBuf,
-    /// Bytes of the body that are its extension.
+    /// Length of the extension at the front of the body, in bytes.
     pub(crate) front: usize,
     pub(crate) call: RequestHandle,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) deadline: Instant,
-    /// Set when the caller has given the call up.
+    /// Set when the caller has cancelled the call.
     pub(crate) cancelled: Arc<AtomicBool>,
-    /// The endpoint that received the request, and gets the answer.
+    /// The mailbox of the endpoint that received the request. The answer goes there.
     pub(crate) mailbox: Arc<Mailbox>,
 }
 
 impl WorkerPool {
-    /// `threads` workers and a queue of `queue` requests; a request beyond that is answered
+    /// A pool of `threads` workers with a queue of at most `queue` requests, at least 1. Requests
+    /// beyond that are answered
     /// [`Code::ResourceExhausted`](crate::status::Code::ResourceExhausted).
     ///
     /// # Errors
-    /// If `threads` is 0, or the system refuses a thread.
-    #[expect(clippy::disallowed_methods, reason = "a pool is its threads")]
+    /// If `threads` is 0 or the system refuses a thread.
+    #[expect(clippy::disallowed_methods, reason = "a pool consists of threads")]
     pub fn new(threads: usize, queue: usize) -> io::Result<Self> {
         if threads == 0 {
-            let error = "a worker pool needs a thread, or its requests would wait for ever";
+            let error = "a worker pool needs at least one thread to run its requests";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
         }
         let queue = WorkerQueue(Arc::new(JobQueue::new(queue.max(1))));
@@ -83,8 +85,9 @@ impl Drop for WorkerPool {
     fn drop(&mut self) {
         self.queue.0.stop();
         for thread in self.threads.drain(..) {
-            // A handler may end the server; its thread cannot wait for itself, and finishes the queue when the
-            // handler has returned. Panics of handlers are caught, so the thread's result says nothing.
+            // A handler may drop the pool. Its thread cannot join itself: it finishes the queue
+            // after the handler has returned. Handlers' panics are caught, so the result of a join
+            // is of no interest.
             if !is_current(&thread) {
                 drop(thread.join());
             }
@@ -99,8 +102,7 @@ impl fmt::Debug for WorkerPool {
 }
 
 impl WorkerQueue {
-    /// Queues a job without waiting. Every job that is queued is run; one that is not is the caller's to
-    /// answer.
+    /// Queues a job without waiting. Every queued job runs. The caller has to answer a refused job.
     pub(crate) fn push(&self, job: WorkerJob) -> Result<(), JobRefused> {
         self.0.push(job).map_err(|(refused, _)| refused)
     }
@@ -122,15 +124,15 @@ pub(crate) fn origin() -> Option<Arc<Mailbox>> {
     ORIGIN.with_borrow(Clone::clone)
 }
 
-/// A worker thread.
+/// The main function of a worker thread.
 fn work(queue: &WorkerQueue) {
     while let Some(job) = queue.0.pop() {
         run(job);
     }
 }
 
-/// Whether that is the current thread.
-#[expect(clippy::disallowed_methods, reason = "threads are what this module is about")]
+/// Whether `thread` is the current thread.
+#[expect(clippy::disallowed_methods, reason = "this module manages threads")]
 pub(crate) fn is_current<V>(thread: &JoinHandle<V>) -> bool {
     thread.thread().id() == current().id()
 }
@@ -160,10 +162,10 @@ fn run(job: WorkerJob) {
 }
 
 impl WorkerJob {
-    /// Whether the caller still waits for the answer, now that there is a worker for the request.
+    /// Whether the call still needs an answer, now that a worker has taken the request.
     fn starts(&self) -> Result<(), Status> {
         if self.is_cancelled() {
-            return Err(Status::cancelled("the caller has given the call up"));
+            return Err(Status::cancelled("the caller has cancelled the call"));
         }
         in_time(self.deadline, clock::now).inspect_err(|_| {
             self.mailbox.count_late();
@@ -178,7 +180,7 @@ impl WorkerJob {
 }
 
 impl CallHost for WorkerJob {
-    /// A buffer of its own: the endpoint's pool belongs to its thread.
+    /// A buffer outside of the endpoint's pool, which only the endpoint's thread may use.
     fn buffer(&self, len: usize) -> Result<MsgBuf, Status> {
         MsgBuf::detached(len).ok_or_else(no_memory)
     }

@@ -1,4 +1,4 @@
-//! The queue between endpoints and workers: bounded, and stopped without losing anything.
+//! The bounded queue between endpoints and workers. Stopping it loses no job.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -7,18 +7,18 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// A queue of jobs from many threads to many.
 ///
-/// A lock and a flag under it, rather than a channel: stopping the queue must not wait for room
-/// in it, as a message to the workers would, and no job may come in behind the stop.
+/// It uses a lock and a flag instead of a channel. A stop message in a channel would wait for room,
+/// and a job could be queued behind it.
 pub(crate) struct JobQueue<J> {
     state: Mutex<JobQueueState<J>>,
-    /// A job came, or the stop.
+    /// Notified when a job is queued or the queue is stopped.
     changed: Condvar,
     limit: usize,
 }
 
 struct JobQueueState<J> {
     jobs: VecDeque<J>,
-    /// Workers that wait for a job; spares a busy pool the system calls.
+    /// Number of workers that wait for a job. While it is 0, `push` makes no system call.
     idle: usize,
     stopped: bool,
 }
@@ -38,11 +38,11 @@ impl<J> JobQueue<J> {
     }
 
     fn lock(&self) -> MutexGuard<'_, JobQueueState<J>> {
-        // Nothing that can panic runs under the lock but an allocation, which leaves the queue whole.
+        // Under the lock only an allocation can panic, and it leaves the queue consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a job without waiting for room, or gives it back.
+    /// Queues a job without waiting for room. `Err` returns the job.
     pub(crate) fn push(&self, job: J) -> Result<(), (JobRefused, J)> {
         let mut state = self.lock();
         if state.stopped {
@@ -60,7 +60,7 @@ impl<J> JobQueue<J> {
         Ok(())
     }
 
-    /// Waits for the next job; `None` once the queue is stopped and empty.
+    /// Waits for the next job. `None` once the queue is stopped and empty.
     pub(crate) fn pop(&self) -> Option<J> {
         let mut state = self.lock();
         loop {
@@ -76,7 +76,7 @@ impl<J> JobQueue<J> {
         }
     }
 
-    /// Takes no more jobs; queued jobs are still handed out.
+    /// Refuses jobs from now on. Queued jobs are still handed out.
     pub(crate) fn stop(&self) {
         self.lock().stopped = true;
         self.changed.notify_all();
@@ -92,10 +92,11 @@ mod tests {
     use super::*;
     use crate::sync::Arc;
 
-    /// A worker takes a job, or ends, within this time, or the test fails.
+    /// A worker must take a job or end within this time.
     const LIMIT: Duration = Duration::from_secs(20);
 
-    /// Runs `step` on a thread that the test leaves behind if `step` does not return.
+    /// Runs `step` on a thread. The test does not join the thread if `step` does not return in
+    /// time.
     fn within_limit<R: Send + 'static>(
         expected: &str,
         step: impl FnOnce() -> R + Send + 'static,
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_workers_that_wait() {
+    fn a_stop_ends_waiting_workers() {
         let queue = Arc::new(JobQueue::<u32>::new(2));
         let (send, ended) = channel();
         for _ in 0..3 {
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_refuses_and_a_stopped_one_hands_out_what_it_has() {
+    fn a_full_queue_refuses_jobs_and_a_stopped_queue_hands_out_its_jobs() {
         let queue = JobQueue::new(2);
         assert_eq!(queue.push(1), Ok(()));
         assert_eq!(queue.push(2), Ok(()));

@@ -1,4 +1,4 @@
-//! Ends that say what no honest one would.
+//! Tests against hostile peers, which break the protocol.
 
 use bytes::BufMut;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ use crate::stream::{
 };
 use crate::wire::extension::{Extension, put_extension};
 
-/// A call or a reply with that many items of a byte each.
+/// A call or a reply with `items` items of one byte each.
 fn message(op: u8, stream: u32, seq: u32, items: u32) -> MsgBuf {
     let mut message = MsgBuf::detached(1_000).unwrap();
     put_extension(op, &[], &mut message);
@@ -25,7 +25,7 @@ fn message(op: u8, stream: u32, seq: u32, items: u32) -> MsgBuf {
     message
 }
 
-/// The reply, behind whose items a status says that all is well.
+/// A reply that ends the stream with status OK.
 fn end(stream: u32, seq: u32) -> MsgBuf {
     let mut message = message(0x81, stream, seq, 0);
     message.put_slice(&[0; 8]);
@@ -44,7 +44,7 @@ fn request(
     Some(server.request(call, request, (request.items.count > 0).then_some(batch)))
 }
 
-/// The codes of the failures among the answers, by call; 0 for a reply.
+/// Drains the answers: call and failure code, 0 for a reply.
 fn answers(server: &mut StreamServer<u32>) -> Vec<(u32, u32)> {
     let mut pool = Pool::new(1 << 20);
     let mut answers = Vec::new();
@@ -65,7 +65,7 @@ fn ask(server: &mut StreamServer<u32>, call: u32, ask: StreamOp, stream: u32, se
 const INVALID: u32 = Code::InvalidArgument as u32;
 
 #[test]
-fn a_server_refuses_batches_that_cannot_be_and_goes_on() {
+fn a_server_refuses_impossible_batches_and_continues() {
     let mut server = StreamServer::new(1 << 20);
     ask(&mut server, 0, StreamOp::Open, 1, 0);
     ask(&mut server, 1, StreamOp::Push, 1, 0);
@@ -73,9 +73,9 @@ fn a_server_refuses_batches_that_cannot_be_and_goes_on() {
     ask(&mut server, 3, StreamOp::Push, 1, u32::MAX);
     assert_eq!(answers(&mut server), [(1, INVALID), (2, INVALID), (3, INVALID)]);
     ask(&mut server, 4, StreamOp::Open, 1, 0);
-    assert_eq!(answers(&mut server), [(4, INVALID)], "it is open");
+    assert_eq!(answers(&mut server), [(4, INVALID)], "the stream is open already");
     ask(&mut server, 5, StreamOp::Pull, 0, 0);
-    assert_eq!(answers(&mut server), [(5, 0)], "an older one");
+    assert_eq!(answers(&mut server), [(5, 0)], "an older stream");
     ask(&mut server, 6, StreamOp::Close, 1, 0);
     assert_eq!(answers(&mut server), [(0, 0), (6, 0)]);
     assert!(server.is_idle());
@@ -93,7 +93,7 @@ fn a_server_holds_as_many_unread_batches_as_an_honest_client_pushes() {
 }
 
 #[test]
-fn a_server_holds_no_more_than_it_says() {
+fn a_server_holds_at_most_the_documented_number_of_early_calls() {
     let mut server = StreamServer::new(1 << 20);
     for call in 0..100 {
         ask(&mut server, call, StreamOp::Push, 2 + call, 0);
@@ -102,14 +102,14 @@ fn a_server_holds_no_more_than_it_says() {
     assert_eq!(refused.len(), 100 - MAX_HELD);
     assert!(refused.iter().all(|(_, code)| *code == Code::ResourceExhausted as u32));
     ask(&mut server, 100, StreamOp::Close, u32::MAX, 0);
-    assert_eq!(answers(&mut server).len(), MAX_HELD + 1, "all are older now");
+    assert_eq!(answers(&mut server).len(), MAX_HELD + 1, "all held calls are of older streams now");
     assert!(server.is_idle());
     ask(&mut server, 101, StreamOp::Open, u32::MAX, 0);
-    assert_eq!(answers(&mut server), [(101, 0)], "it was closed before it came");
+    assert_eq!(answers(&mut server), [(101, 0)], "the stream was closed before OPEN arrived");
 }
 
 #[test]
-fn a_server_counts_what_it_holds_unread_for_streams_that_live_and_those_to_come() {
+fn a_server_counts_unread_bytes_of_open_and_future_streams() {
     let mut server = StreamServer::new(1 << 20);
     let size = message(1, 1, 0, 1).footprint();
     let push = StreamOp::Push.op(false);
@@ -122,13 +122,13 @@ fn a_server_counts_what_it_holds_unread_for_streams_that_live_and_those_to_come(
     assert!(matches!(server.next_batch(1), ServerNext::Batch(_)));
     assert_eq!(server.unread(), 3 * size);
     server.drop_reader(1);
-    assert_eq!(server.unread(), size, "that of the stream to come");
+    assert_eq!(server.unread(), size, "the batch of the stream that is not open yet");
     ask(&mut server, 4, StreamOp::Close, 2, 0);
     assert_eq!(server.unread(), 0);
 }
 
 #[test]
-fn a_newer_stream_ends_the_one_that_lives() {
+fn a_newer_stream_ends_the_current_one() {
     let mut server = StreamServer::new(1 << 20);
     ask(&mut server, 0, StreamOp::Open, 1, 0);
     let effect = request(&mut server, 1, message(1, 5, 0, 1)).unwrap();
@@ -136,11 +136,11 @@ fn a_newer_stream_ends_the_one_that_lives() {
     assert!(!server.is_sending(1) && server.is_sending(5));
     server.drop_reader(1);
     server.finish(1, Ok(()));
-    assert!(server.is_sending(5), "what the old handler does is not the new one's");
+    assert!(server.is_sending(5), "the old handler does not affect the new stream");
     assert_eq!(answers(&mut server), [(0, 0)]);
 }
 
-/// A client whose OPEN is on its way.
+/// A client whose OPEN is in flight.
 fn opened() -> (StreamClient, Pool) {
     let (mut client, mut pool) = (StreamClient::new(1, Vec::new()), Pool::new(1 << 20));
     assert!(matches!(client.poll_call(&mut pool), Ok(Some((StreamOp::Open, _)))));
@@ -148,20 +148,20 @@ fn opened() -> (StreamClient, Pool) {
 }
 
 #[test]
-fn a_client_does_not_wait_for_what_cannot_come() {
+fn a_client_does_not_wait_for_a_batch_that_cannot_arrive() {
     let lost = Err(CallError::ResponseLost(Cause::Malformed));
     let gave_up = |client: &mut StreamClient| match client.next_batch() {
         ClientNext::End(result) => result,
         other => panic!("{other:?}"),
     };
     for reply in [
-        message(1, 2, 0, 1), // another stream's
-        message(1, 1, 1, 1), // a gap, and no pull is out
+        message(1, 2, 0, 1), // a batch of another stream
+        message(1, 1, 1, 1), // a gap, and no pull is in flight
         message(1, 1, 99, 1),
         end(1, 1),
         message(0x81, 1, 0, 0), // an end without a status
         message(3, 1, 0, 0),
-        message(2, 1, 0, 0), // EMPTY with something in it
+        message(2, 1, 0, 0), // EMPTY with bytes after the extension
     ] {
         let text = format!("{:?}", reply.as_slice());
         let (mut client, mut pool) = opened();
@@ -173,7 +173,7 @@ fn a_client_does_not_wait_for_what_cannot_come() {
     }
     let (mut client, _pool) = opened();
     client.replied(StreamOp::Open, Ok(None));
-    assert_eq!(gave_up(&mut client), lost, "not extended");
+    assert_eq!(gave_up(&mut client), lost, "the reply is not extended");
     let (mut client, _pool) = opened();
     let mut empty = MsgBuf::detached(8).unwrap();
     put_extension(0x82, &[], &mut empty);
@@ -193,7 +193,7 @@ fn an_open_that_fails_is_followed_by_close_if_its_handler_may_run() {
         assert_eq!(client.is_over(), next.is_none());
         next == Some(StreamOp::Close)
     };
-    // The server's memory is full of answers, and the handler's was one too many.
+    // The server has no memory for the handler's answer.
     assert!(closes(CallError::Status(Status::resource_exhausted("no room"))));
     assert!(closes(CallError::MaybeExecuted(Cause::NoProgress)));
     assert!(closes(CallError::ResponseLost(Cause::NoMemory)));
@@ -207,14 +207,14 @@ fn a_client_without_memory_for_close_is_over_when_its_calls_have_ended() {
     client.drop_reader();
     let mut nothing = Pool::new(0);
     assert!(client.poll_call(&mut nothing).is_err());
-    assert!(!client.is_over(), "OPEN is on its way");
+    assert!(!client.is_over(), "OPEN is in flight");
     client.replied(StreamOp::Open, Err(CallError::MaybeExecuted(Cause::NoMemory)));
     assert!(client.is_over() && client.is_spoilt());
     assert!(matches!(client.poll_call(&mut nothing), Ok(None)));
 }
 
 proptest! {
-    /// Whatever calls come, each is answered once, at the latest when the session closes the stream.
+    /// Every call is answered once, at the latest when a CLOSE ends the stream.
     #[test]
     fn a_server_answers_every_call(calls in proptest::collection::vec((1u8..6, 0u32..4, 0u32..12, 0u32..3, any::<bool>()), 0..60)) {
         let mut server = StreamServer::new(1 << 20);
@@ -245,9 +245,9 @@ proptest! {
         prop_assert_eq!(started, stopped);
     }
 
-    /// Whatever replies come, a client ends when its calls have failed.
+    /// Whatever replies arrive, the client ends when its calls have failed.
     #[test]
-    fn a_client_ends_whatever_it_is_told(replies in proptest::collection::vec((0u8..5, 0u32..4, 0u32..3, any::<bool>()), 0..40)) {
+    fn a_client_ends_whatever_the_server_replies(replies in proptest::collection::vec((0u8..5, 0u32..4, 0u32..3, any::<bool>()), 0..40)) {
         let (mut client, mut pool) = opened();
         let mut out = vec![StreamOp::Open];
         for (op, seq, items, ends) in replies {

@@ -1,4 +1,4 @@
-//! Both ends against each other.
+//! Tests of both ends against each other and against hostile peers.
 
 mod hostile;
 mod model;

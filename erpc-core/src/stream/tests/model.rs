@@ -1,5 +1,5 @@
-//! Random schedules: in whatever order calls and replies arrive, and whichever end gives up at any time, items
-//! come in order, both ends hear of the end once, and every call is answered.
+//! Random schedules. Calls and replies arrive in any order, and either end may give up at any time.
+//! Items still arrive in order, both ends learn of the end once, and every call is answered.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -15,10 +15,10 @@ use crate::stream::{
 };
 use crate::wire::extension::Extension;
 
-/// Bytes of the items, drawn from: a number and padding.
+/// Sizes of items in bytes: a 4-byte number and padding.
 const SIZES: [usize; 4] = [4, 900, BATCH / 2 + 1, BATCH + 5_000];
 
-/// Something that happens. The numbers choose among what is there.
+/// An event. Numbers select among the available calls, replies and sizes.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     FlushClient,
@@ -33,9 +33,9 @@ enum Step {
     ServerReads,
     ServerDrops,
     ServerFinishes(bool),
-    /// The client's endpoint gives a call up.
+    /// The client's endpoint gives up a call.
     GivesUp(u8),
-    /// The server hears of one that was given up.
+    /// The server learns of a call that the client gave up.
     Cancel,
     NextStream,
 }
@@ -60,7 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One direction's items: how many were sent, how many read, out of which batch.
+/// State of one direction: items sent, items read, and the batch being read.
 #[derive(Default)]
 struct Lane {
     sent: u32,
@@ -71,10 +71,10 @@ struct Lane {
 }
 
 impl Lane {
-    /// Reads an item if a batch is there; whether it was the batch's last.
+    /// Reads an item if a batch is available. Returns whether it was the batch's last.
     fn read(&mut self) -> Option<bool> {
         let batch = self.batch.as_mut()?;
-        let item = batch.next_item().expect("batches that are handed out have items");
+        let item = batch.next_item().expect("a batch for the reader has at least one item");
         assert_eq!(item[..4], self.read.to_le_bytes(), "items come in order");
         self.read += 1;
         let last = batch.left() == 0;
@@ -89,12 +89,12 @@ struct Stream {
     number: u32,
     up: Lane,
     down: Lane,
-    /// What the client was told in the end.
+    /// The outcome that the client received.
     told: Option<Result<(), CallError>>,
     started: bool,
     stopped: bool,
     finished: Option<StreamResult>,
-    /// Somebody gave up, so that not everything needs to arrive.
+    /// One end gave up, so not everything needs to arrive.
     disturbed: bool,
 }
 
@@ -123,19 +123,19 @@ struct World {
     server: StreamServer<u32>,
     stream: Stream,
     next_call: u32,
-    /// On the way to the server.
+    /// In flight to the server.
     calls: Vec<(u32, StreamOp, MsgBuf)>,
-    /// What the client waits for.
+    /// Calls that the client waits for.
     outstanding: HashMap<u32, StreamOp>,
-    /// At the server, unanswered.
+    /// Calls at the server, unanswered.
     waiting: HashSet<u32>,
-    /// Given up by the client, and the server has not heard of it.
+    /// Calls that the client has given up without the server's knowledge.
     given_up: VecDeque<u32>,
-    /// On the way to the client.
+    /// In flight to the client.
     replies: Vec<(u32, Result<MsgBuf, Status>)>,
 }
 
-/// A client that knows what the server takes.
+/// A client that knows the server's message limit.
 fn client(number: u32) -> StreamClient {
     let mut client = StreamClient::new(number, Vec::new());
     client.set_limit(1 << 20);
@@ -218,7 +218,7 @@ impl World {
 
     fn flush_server(&mut self) {
         while let Some((call, answer)) = self.server.poll_answer(&mut self.pool) {
-            assert!(self.waiting.remove(&call), "call {call} is answered twice, or never came");
+            assert!(self.waiting.remove(&call), "call {call} was answered twice or never arrived");
             let reply = match answer {
                 StreamAnswer::Reply(message) => Ok(message),
                 StreamAnswer::Failed(status) => Err(status),
@@ -244,7 +244,7 @@ impl World {
 
     fn affect(&mut self, stream: u32, effect: Effect) {
         if effect.stop {
-            // A handler of an earlier, abandoned stream was counted when that ended.
+            // The handler of an earlier, abandoned stream was counted when that stream ended.
             assert!(self.stream.number != stream || self.stream.handler_runs() || effect.start);
             if self.stream.handler_runs() {
                 self.stream.stopped = true;
@@ -312,7 +312,8 @@ impl World {
         }
     }
 
-    /// Of calls that have not been answered: how far they have come is not known. CLOSE has no deadline.
+    /// The client gives up an unanswered call, whose progress it does not know. CLOSE has no
+    /// deadline, so the client never gives it up.
     fn give_up(&mut self, at: u8) {
         let calls = self.outstanding.iter().filter(|(_, ask)| **ask != StreamOp::Close);
         let mut calls: Vec<u32> = calls.map(|(call, _)| *call).collect();
@@ -327,7 +328,7 @@ impl World {
         self.client.replied(ask, Err(CallError::MaybeExecuted(Cause::NoProgress)));
     }
 
-    /// The server hears of it: then it has the call, or will never have it.
+    /// The server learns of a call that the client gave up: the call has arrived, or never will.
     fn cancel(&mut self) {
         let Some(call) = self.given_up.pop_front() else { return };
         self.calls.retain(|(there, ..)| *there != call);
@@ -340,7 +341,7 @@ impl World {
         }
     }
 
-    /// Everything arrives, and every reader that can reads.
+    /// Delivers everything and lets every reader read.
     fn settle(&mut self) {
         for _ in 0..10_000 {
             let before = (self.next_call, self.stream.up.read, self.stream.down.read);
@@ -364,15 +365,18 @@ impl World {
                 return;
             }
         }
-        panic!("it does not come to rest");
+        panic!("the schedule does not settle");
     }
 
-    /// What must be so when a stream's client has nothing more to do with the session.
+    /// Checks the state of a stream whose client no longer needs the session.
     fn check_end(&self) {
         assert!(self.outstanding.is_empty());
         let stream = &self.stream;
         if stream.started && !stream.disturbed {
-            assert!(stream.finished.is_some(), "it ended, and nobody has ended it");
+            assert!(
+                stream.finished.is_some(),
+                "the stream ended although neither end has ended it"
+            );
         }
     }
 }
@@ -385,14 +389,14 @@ fn write(out: &mut &mut [u8], number: u32, size: usize) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, ..ProptestConfig::default() })]
     #[test]
-    fn both_ends_agree(steps in proptest::collection::vec(step(), 0..400)) {
+    fn both_ends_agree_on_items_and_end(steps in proptest::collection::vec(step(), 0..400)) {
         let mut world = World::new();
         for step in steps {
             world.take(step);
         }
         world.take(Step::ClientEnds);
         world.settle();
-        // The handler has read what there was; a polite one ends then.
+        // The handler has read all items; a well-behaved handler then ends the stream.
         world.take(Step::ServerFinishes(true));
         world.settle();
         let stream = &world.stream;
@@ -404,7 +408,7 @@ proptest! {
                 prop_assert!(stream.up.read <= stream.up.sent);
             }
         } else if !stream.down.dropped {
-            prop_assert!(stream.told.is_some(), "the client hears of the end");
+            prop_assert!(stream.told.is_some(), "the client learns of the end");
         }
         prop_assert!(world.client.is_over(), "{:?}", world.client);
         prop_assert!(world.waiting.is_empty() && world.server.is_idle(), "{:?}", world.server);

@@ -1,4 +1,4 @@
-//! How streams end when something else does: their endpoint, their time, a message that is too large.
+//! Ends of streams by other causes: the endpoint's end, a deadline, a message that is too large.
 
 use std::cell::RefCell;
 use std::pin::pin;
@@ -17,7 +17,7 @@ use crate::support::{Number, number};
 use crate::test_bed::{SERVER, poll};
 
 #[test]
-fn a_stream_that_outlives_its_endpoint_does_not_keep_it() {
+fn a_stream_does_not_keep_its_endpoint_alive() {
     let bed = StreamBed::new();
     let session = bed.session();
     let mut numbers = session.server_streaming(&FOREVER, &filled(0, 1_000));
@@ -35,7 +35,7 @@ fn a_stream_that_outlives_its_endpoint_does_not_keep_it() {
 }
 
 #[test]
-fn a_stream_that_is_begun_when_the_endpoint_has_ended_says_so_and_does_not_keep_it() {
+fn a_stream_opened_after_the_endpoint_has_ended_fails() {
     let bed = StreamBed::new();
     let session = bed.session();
     drop(bed.end_client());
@@ -50,7 +50,7 @@ fn a_stream_that_is_begun_when_the_endpoint_has_ended_says_so_and_does_not_keep_
 }
 
 #[test]
-fn so_does_one_of_a_channel_that_has_no_session() {
+fn a_stream_of_a_channel_without_a_session_fails_after_the_endpoint_has_ended() {
     let bed = StreamBed::new();
     let client = bed.client();
     let channel = Channel::to(&client, vec![SERVER]).build();
@@ -71,7 +71,7 @@ thread_local! {
     static OTHER_HALF: RefCell<Option<Outgoing<Number>>> = RefCell::default();
 }
 
-/// Drops a stream's other half when it is dropped.
+/// A waker that drops the stream's [`Outgoing`] when it is dropped.
 struct Bomb;
 
 impl Wake for Bomb {
@@ -93,12 +93,12 @@ fn a_waker_may_drop_the_other_half_of_its_stream() {
     let waker = Waker::from(Arc::new(Bomb));
     assert!(pin!(numbers.next()).poll(&mut Context::from_waker(&waker)).is_pending());
     drop(waker);
-    // Somebody else reads now; the first one's waker is dropped.
+    // A second reader replaces the first one's waker, which is dropped.
     assert!(poll(pin!(numbers.next())).is_pending());
     assert_eq!(bed.wait(numbers.next()), Ok(None));
 }
 
-/// What the other side takes, in the tests of that.
+/// The message limit of the other side, in bytes.
 const LIMIT: u32 = 8_192;
 
 fn limited() -> EndpointConfig {
@@ -106,11 +106,11 @@ fn limited() -> EndpointConfig {
 }
 
 #[test]
-fn small_messages_do_not_gather_into_a_call_that_the_server_refuses() {
+fn a_batch_of_small_messages_stays_within_the_limit_of_the_server() {
     let bed = StreamBed::with(EndpointConfig::new(), limited());
     let session = bed.session();
     for round in 0..2 {
-        // On a session that is being opened, and on one that is open.
+        // First on a session that is being opened, then on an open one.
         let sum = bed.wait(async {
             let upload = session.client_streaming(&SUM);
             for _ in 0..100 {
@@ -123,7 +123,7 @@ fn small_messages_do_not_gather_into_a_call_that_the_server_refuses() {
 }
 
 #[test]
-fn small_messages_do_not_gather_into_a_response_that_the_client_refuses() {
+fn a_batch_of_small_messages_stays_within_the_limit_of_the_client() {
     let bed = StreamBed::with(limited(), EndpointConfig::new());
     let session = bed.session();
     let mut numbers = session.server_streaming(&COUNT, &filled(100, 1_000));
@@ -134,10 +134,10 @@ fn small_messages_do_not_gather_into_a_response_that_the_client_refuses() {
 }
 
 #[test]
-fn a_message_that_the_server_does_not_take_is_refused_and_the_stream_goes_on() {
+fn a_message_above_the_limit_of_the_server_is_refused_and_the_stream_continues() {
     let bed = StreamBed::with(EndpointConfig::new(), limited());
     let session = bed.session();
-    // The first one is so large, and waits until it is known what the server takes.
+    // The first message is too large. It waits until the server's limit is known.
     let (refused, sum) = bed.wait(async {
         let upload = session.client_streaming(&SUM);
         let refused = upload.send(filled(1, LIMIT as usize)).await;
@@ -149,7 +149,7 @@ fn a_message_that_the_server_does_not_take_is_refused_and_the_stream_goes_on() {
         panic!("{refused:?}");
     };
     assert!(size > LIMIT as usize && limit < LIMIT as usize);
-    // As large as it says.
+    // A message of exactly the reported limit.
     let largest = filled(1, limit - (size - LIMIT as usize));
     let sum = bed.wait(async {
         let upload = session.client_streaming(&SUM);
@@ -161,7 +161,7 @@ fn a_message_that_the_server_does_not_take_is_refused_and_the_stream_goes_on() {
 }
 
 #[test]
-fn a_message_that_the_client_does_not_take_is_refused_and_the_stream_goes_on() {
+fn a_message_above_the_limit_of_the_client_is_refused_and_the_stream_continues() {
     let bed = StreamBed::with(limited(), EndpointConfig::new());
     let session = bed.session();
     let (out, mut numbers) = session.bidi_streaming(&GROW);
@@ -174,7 +174,7 @@ fn a_message_that_the_client_does_not_take_is_refused_and_the_stream_goes_on() {
 }
 
 #[test]
-fn a_handler_whose_message_is_too_large_for_its_method_does_not_blame_its_caller() {
+fn a_message_above_the_limit_of_its_method_ends_the_stream_with_out_of_range() {
     let bed = StreamBed::new();
     let session = bed.session();
     let mut numbers = session.server_streaming(&TIGHT, &filled(2, 30));
@@ -200,7 +200,7 @@ fn a_large_message_waits_for_a_channel_to_find_its_server() {
 }
 
 #[test]
-fn a_deadline_ends_a_stream_that_nobody_reads() {
+fn a_deadline_ends_a_stream_that_is_not_read() {
     let bed = StreamBed::new();
     let options = CallOptions::new().deadline(Duration::from_millis(10));
     let channel = Channel::from(bed.session()).with(options);
@@ -208,8 +208,8 @@ fn a_deadline_ends_a_stream_that_nobody_reads() {
     assert!(bed.wait(numbers.next()).unwrap().is_some());
     assert_eq!(bed.running(), 1);
     bed.run_for(Duration::from_millis(20));
-    assert_eq!(bed.running(), 0, "the handler was told, although no call is on its way");
-    // What had come is still there.
+    assert_eq!(bed.running(), 0, "the handler ends, although no call is in flight");
+    // Batches received before the deadline can still be read.
     let end = loop {
         match bed.wait(numbers.next()) {
             Ok(Some(_)) => {}
@@ -218,7 +218,7 @@ fn a_deadline_ends_a_stream_that_nobody_reads() {
     };
     assert_eq!(end, Err(CallError::MaybeExecuted(Cause::DeadlineExceeded)));
     drop(numbers);
-    // The session serves the next one.
+    // The session can be used for the next stream.
     let patient = channel.with(CallOptions::new().deadline(Duration::from_secs(60)));
     let mut numbers = patient.server_streaming(&COUNT, &number(1));
     assert_eq!(bed.wait(numbers.next()), Ok(Some(number(0))));
@@ -229,7 +229,7 @@ fn a_deadline_ends_a_stream_that_nobody_reads() {
 }
 
 #[test]
-fn a_handler_ends_at_its_deadline_although_its_client_has_fallen_silent() {
+fn a_handler_ends_at_its_deadline_even_if_its_client_is_silent() {
     let bed = StreamBed::new();
     let options = CallOptions::new().deadline(Duration::from_millis(10));
     let channel = Channel::from(bed.session()).with(options);

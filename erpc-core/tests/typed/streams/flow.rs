@@ -1,4 +1,4 @@
-//! Messages in all directions, who sets the pace, and who is told of the end.
+//! Messages in all directions, flow control, and how each side learns of the end.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use crate::support::{Number, number};
 use crate::test_bed::{SERVER, poll};
 
 #[test]
-fn a_server_streams() {
+fn a_server_sends_a_stream() {
     let bed = StreamBed::new();
     let session = bed.session();
     for (count, size) in [(0, 0), (1, 0), (5, 10), (2_000, 100), (300, 5_000), (10, 100_000)] {
@@ -25,13 +25,13 @@ fn a_server_streams() {
         assert_eq!(bed.wait(all(numbers)), ((0..count).collect(), Ok(())));
     }
     let (values, end) = bed.wait(all(session.server_streaming(&PANIC, &filled(13, 1_000))));
-    assert_eq!(values, (0..13).collect::<Vec<u64>>(), "what was sent before the panic");
+    assert_eq!(values, (0..13).collect::<Vec<u64>>(), "messages sent before the panic arrive");
     assert!(matches!(end, Err(CallError::Status(status)) if status.code() == Code::Internal));
     bed.no_handler_runs();
 }
 
 #[test]
-fn a_client_streams() {
+fn a_client_sends_a_stream() {
     let bed = StreamBed::new();
     let session = bed.session();
     for (count, size) in [(0, 0), (1, 0), (2_000, 100), (300, 5_000), (10, 100_000)] {
@@ -54,12 +54,12 @@ fn a_client_streams() {
         }
         upload.finish().await
     });
-    assert_eq!(early, Ok(number(3)), "what comes behind the answer is dropped");
+    assert_eq!(early, Ok(number(3)), "messages after the answer are dropped");
     bed.no_handler_runs();
 }
 
 #[test]
-fn the_response_to_a_stream_brings_its_metadata() {
+fn the_response_to_a_stream_carries_metadata() {
     let bed = StreamBed::new();
     let mut metadata = Metadata::new();
     metadata.insert("trace", [7; 300]).unwrap();
@@ -77,14 +77,14 @@ fn the_response_to_a_stream_brings_its_metadata() {
         }
     }
     let upload = with.client_streaming(&SUM);
-    assert_eq!(bed.wait(upload.finish()), Ok(number(0)), "who does not ask gets the message");
+    assert_eq!(bed.wait(upload.finish()), Ok(number(0)), "`finish` returns only the message");
 }
 
 #[test]
-fn both_sides_stream() {
+fn both_sides_send_a_stream() {
     let bed = StreamBed::new();
     let session = bed.session();
-    // In step, and all at once.
+    // First one message at a time, then all without waiting.
     bed.wait(async {
         let (out, mut doubles) = session.bidi_streaming(&DOUBLE);
         for value in 20..520 {
@@ -93,7 +93,7 @@ fn both_sides_stream() {
         }
         drop(out);
         assert_eq!(doubles.next().await, Ok(None));
-        assert_eq!(doubles.next().await, Ok(None), "and so on");
+        assert_eq!(doubles.next().await, Ok(None), "every later call returns the end");
     });
     let (out, doubles) = session.bidi_streaming(&DOUBLE);
     let sender = bed.client().spawn(async move {
@@ -109,22 +109,22 @@ fn both_sides_stream() {
 }
 
 #[test]
-fn a_status_ends_a_stream_behind_its_messages() {
+fn a_status_ends_a_stream_after_its_messages() {
     let bed = StreamBed::new();
     let session = bed.session();
     let numbers = session.server_streaming(&FAIL, &number(0));
-    let failed = Status::aborted("as arranged").with_details(b"details");
+    let failed = Status::aborted("the test's status").with_details(b"details");
     let expected = (vec![0, 1, 2], Err(CallError::Status(failed)));
     assert_eq!(bed.wait(all(numbers)), expected);
     bed.wait(async {
         let (out, mut doubles) = session.bidi_streaming(&DOUBLE);
         out.send(number(13)).await.unwrap();
-        let unlucky = Err(CallError::Status(Status::out_of_range("unlucky")));
-        assert_eq!(doubles.next().await, unlucky);
+        let refused = Err(CallError::Status(Status::out_of_range("13 is refused")));
+        assert_eq!(doubles.next().await, refused);
         assert!(out.is_closed());
         let ended = Err(CallError::Rejected(RejectReason::StreamEnded));
         assert_eq!(out.send(number(1)).await, ended);
-        assert_eq!(doubles.next().await, Ok(None), "it is told once");
+        assert_eq!(doubles.next().await, Ok(None), "the error is returned once");
     });
     bed.no_handler_runs();
 }
@@ -135,13 +135,13 @@ fn a_reader_that_does_not_read_stops_the_writer() {
     let session = bed.session();
     let mut numbers = session.server_streaming(&FOREVER, &filled(7, 1_000));
     let sent = || bed.streams.sent.load(Ordering::SeqCst);
-    bed.until("it starts", || sent() > 0);
+    bed.until("the handler starts", || sent() > 0);
     bed.run_for(Duration::from_millis(300));
-    // Three batches at the client, as they come full, and one gathering at the server.
+    // Three full batches at the client, and one that fills at the server.
     let stalled = sent();
     assert!((60..=4 * 34).contains(&stalled), "{stalled} messages without a reader");
     bed.run_for(Duration::from_millis(100));
-    assert_eq!(sent(), stalled, "and no more");
+    assert_eq!(sent(), stalled, "the writer has stopped");
     for _ in 0..1_000 {
         assert!(bed.wait(numbers.next()).unwrap().is_some());
     }
@@ -170,7 +170,7 @@ fn a_handler_that_does_not_read_stops_the_client() {
             bed.turn();
         }
     }
-    // OPEN's batch, two pushes, one that gathers.
+    // The batch of OPEN, two pushes, and one batch that fills.
     assert!((64..=4 * 34).contains(&sent), "{sent} messages without a reader");
     bed.streams.go.store(true, Ordering::SeqCst);
     assert_eq!(bed.wait(upload.finish()), Ok(number(sent)));
@@ -188,12 +188,12 @@ fn dropping_an_end_ends_the_handler() {
     bed.no_handler_runs();
     let upload = session.client_streaming(&SUM);
     bed.wait(upload.send(number(1))).unwrap();
-    bed.until("it starts", || running() == 1);
+    bed.until("the handler starts", || running() == 1);
     drop(upload);
     bed.no_handler_runs();
     let (out, doubles) = session.bidi_streaming(&DOUBLE);
     bed.wait(out.send(number(1))).unwrap();
-    bed.until("it starts", || running() == 1);
+    bed.until("the handler starts", || running() == 1);
     drop(doubles);
     bed.no_handler_runs();
     assert!(out.is_closed());
@@ -208,7 +208,7 @@ fn a_deadline_ends_a_stream_on_both_sides() {
     let numbers = session.server_streaming(&BRIEF, &filled(0, 1_000));
     let (values, end) = bed.wait(all(numbers));
     assert!(!values.is_empty());
-    // Which of the two depends on whether a batch was on its way just then.
+    // The error depends on whether a batch was in flight at the deadline.
     let (open, coming) = (CallError::MaybeExecuted, CallError::ResponseLost);
     let expected = [open(Cause::DeadlineExceeded), coming(Cause::DeadlineExceeded)];
     assert!(expected.map(Err).contains(&end), "{end:?}");
@@ -216,7 +216,7 @@ fn a_deadline_ends_a_stream_on_both_sides() {
 }
 
 #[test]
-fn the_end_of_the_endpoint_ends_streams() {
+fn a_shutdown_of_the_endpoint_ends_its_streams() {
     let bed = StreamBed::new();
     let session = bed.session();
     let (out, mut doubles) = session.bidi_streaming(&DOUBLE);
@@ -246,7 +246,7 @@ fn a_thousand_streams_use_one_session() {
 }
 
 #[test]
-fn calls_and_streams_are_told_apart() {
+fn a_call_of_the_wrong_kind_is_refused() {
     const PLAIN_COUNT: Method<Number, Number> = Method::new("test.Streams/Count");
     const STREAMED_DOUBLE: Method<Number, Number> = Method::new("test.Math/Double");
     let bed = StreamBed::new();
@@ -266,14 +266,14 @@ fn calls_and_streams_are_told_apart() {
     let upload = session.client_streaming(&UNKNOWN);
     let end = bed.wait(upload.finish());
     assert_eq!(end, Err(CallError::NoSuchMethod("test.Streams/Unknown")));
-    // The session serves on.
+    // The session can still be used.
     let numbers = session.server_streaming(&COUNT, &number(2));
     assert_eq!(bed.wait(all(numbers)), (vec![0, 1], Ok(())));
     assert_eq!(bed.client().stats().unwrap().client_sessions, 2);
 }
 
 #[test]
-fn messages_have_the_limits_of_their_methods() {
+fn messages_larger_than_their_method_allows_are_refused() {
     const SMALL: Method<Number, Number> =
         Method::new("test.Streams/Double").max_request(100).max_response(50);
     let bed = StreamBed::new();
@@ -286,8 +286,8 @@ fn messages_have_the_limits_of_their_methods() {
             "{sent:?}"
         );
         out.send(filled(1, 20)).await.unwrap();
-        assert_eq!(doubles.next().await, Ok(Some(filled(2, 20))), "the stream goes on");
-        // The server does not know of the client's own limit.
+        assert_eq!(doubles.next().await, Ok(Some(filled(2, 20))), "the stream continues");
+        // The server does not know the client's own limit.
         out.send(filled(1, 80)).await.unwrap();
         let lost = Err(CallError::ResponseLost(Cause::Malformed));
         assert_eq!(doubles.next().await, lost);
@@ -310,14 +310,14 @@ fn a_stream_on_a_channel_waits_for_a_server() {
     bed.wait(upload.send(number(20))).unwrap();
     assert_eq!(bed.wait(upload.finish()), Ok(number(20)));
     let sessions = || bed.client().stats().unwrap().client_sessions;
-    // One for calls, two for the streams that ran side by side.
+    // One for calls, two for the streams that ran at the same time.
     assert_eq!(sessions(), 3);
     drop(channel);
-    bed.until("its sessions end with it", || sessions() == 0);
+    bed.until("the channel's sessions end with it", || sessions() == 0);
 }
 
 #[test]
-fn a_stream_without_a_server_says_so() {
+fn a_stream_without_a_server_fails() {
     let hub = MemHub::new();
     let nobody = crate::support::client(&hub).local_route().unwrap();
     let config = EndpointConfig::new().connect_timeout(Duration::from_millis(50));

@@ -17,39 +17,39 @@ use erpc_core::status::Status;
 use crate::support::{Math, Number, number};
 use crate::test_bed::TestBed;
 
-/// Counts from 0 to the request's value, with its ballast.
+/// Sends the numbers from 0 up to the request's value, each with the request's ballast.
 const COUNT: Method<Number, Number> = Method::new("test.Streams/Count");
-/// Counts as [`COUNT`], and the server lets no message of more than 50 bytes out.
+/// Counts like [`COUNT`], but the server's limit for a message is 50 bytes.
 const TIGHT: Method<Number, Number> = Method::new("test.Streams/Tight");
-/// Counts, and panics behind the request's value.
+/// Counts, then panics after the last number.
 const PANIC: Method<Number, Number> = Method::new("test.Streams/Panic");
-/// Counts for ever.
+/// Sends the request's message forever.
 const FOREVER: Method<Number, Number> = Method::new("test.Streams/Forever");
 /// Sends three numbers and fails.
 const FAIL: Method<Number, Number> = Method::new("test.Streams/Fail");
-/// Adds numbers up; answers as soon as one is 0, with the request's metadata.
+/// Adds up numbers until the end or a 0. Answers with the sum and the request's metadata.
 const SUM: Method<Number, Number> = Method::new("test.Streams/Sum");
-/// Reads nothing until the test says so, and then sums.
+/// Reads nothing until the test allows it, then sums.
 const LATE: Method<Number, Number> = Method::new("test.Streams/Late");
 /// Sends each number's double; fails if one is 13.
 const DOUBLE: Method<Number, Number> = Method::new("test.Streams/Double");
-/// Answers with as much ballast as the number says.
+/// Answers each number with a message of as many bytes, or of 100 less than the limit if too large.
 const GROW: Method<Number, Number> = Method::new("test.Streams/Grow");
-/// Sends one number and waits for ever.
+/// Sends one number and waits forever.
 const MUTE: Method<Number, Number> = Method::new("test.Streams/Mute");
 
-/// What handlers tell the tests.
+/// State of the handlers that tests read and set.
 #[derive(Default)]
 struct Streams {
-    /// Messages that handlers have sent.
+    /// Number of messages that handlers have sent.
     sent: AtomicU64,
-    /// Handlers that run.
+    /// Number of running handlers.
     running: AtomicU64,
     /// Whether [`LATE`] may read.
     go: AtomicBool,
 }
 
-/// Counts a handler that runs, however it ends.
+/// Counts as a running handler until it is dropped.
 struct Runs<'a>(&'a AtomicU64);
 
 impl<'a> Runs<'a> {
@@ -86,7 +86,7 @@ impl Streams {
         out: Outgoing<Number>,
     ) -> Result<(), Status> {
         self.count(request, out).await?;
-        panic!("unlucky")
+        panic!("after the last number")
     }
 
     async fn forever(
@@ -106,7 +106,7 @@ impl Streams {
         for value in 0..3 {
             out.send(number(value)).await?;
         }
-        Err(Status::aborted("as arranged").with_details(b"details"))
+        Err(Status::aborted("the test's status").with_details(b"details"))
     }
 
     async fn sum(
@@ -149,7 +149,7 @@ impl Streams {
         let mut numbers = request.into_message();
         while let Some(Number { value, ballast }) = numbers.next().await? {
             if value == 13 {
-                return Err(Status::out_of_range("unlucky"));
+                return Err(Status::out_of_range("13 is refused"));
             }
             out.send(Number { value: value * 2, ballast }).await?;
         }
@@ -201,7 +201,7 @@ impl Service for Streams {
     }
 }
 
-/// A bed with the service on it.
+/// A test bed that serves [`Streams`].
 struct StreamBed {
     bed: TestBed,
     streams: Arc<Streams>,
@@ -237,7 +237,7 @@ impl Deref for StreamBed {
     }
 }
 
-/// All that comes, and how it ends.
+/// Reads all messages. Returns their values and the end of the stream.
 async fn all(mut numbers: Incoming<Number>) -> (Vec<u64>, Result<(), CallError>) {
     let mut values = Vec::new();
     loop {
