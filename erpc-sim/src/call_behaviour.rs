@@ -1,36 +1,37 @@
-//! What clients do with calls: extensions, deadlines, cancellation.
+//! The behaviour of calls: extensions, deadlines, cancellation.
 
 use crate::Random;
 
-/// How many of a hundred calls have which behaviour.
+/// Percentages of calls with each behaviour.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallMix {
-    /// Have an extension.
+    /// Percentage of calls with an extension.
     pub extended_percent: u32,
-    /// Have a deadline.
+    /// Percentage of calls with a deadline.
     pub deadline_percent: u32,
-    /// Are cancelled, if they have not ended by then.
+    /// Percentage of calls that are cancelled, unless they end earlier.
     pub cancel_percent: u32,
 }
 
-/// The longest deadline or time to a cancellation, in nanoseconds, as a power of two: about a second.
+/// The longest deadline or time to a cancellation, in ns, as a power of two: about a second.
 const LONGEST_WAIT: u64 = 30;
 
 impl CallMix {
-    /// Nanoseconds after which the caller stops waiting: every order of magnitude is as likely, and zero occurs.
+    /// Time after which a caller stops waiting, in ns. All orders of magnitude are equally likely,
+    /// and 0 occurs.
     pub(crate) fn wait(random: &mut Random) -> u64 {
         let order = random.below(LONGEST_WAIT - 9);
         if order == 0 { 0 } else { random.below(1 << (9 + order)) + 1 }
     }
 }
 
-/// What the client does with one call.
+/// The behaviour of one call.
 pub(crate) struct CallBehaviour {
     /// The request has an extension.
     pub(crate) extended: bool,
-    /// The deadline, in nanoseconds from now.
+    /// Time until the deadline, in ns.
     pub(crate) deadline: Option<u64>,
-    /// The client cancels the call after so many nanoseconds.
+    /// Time until the client cancels the call, in ns.
     pub(crate) cancel: Option<u64>,
 }
 

@@ -1,13 +1,13 @@
-//! A host's clock: monotonic, and otherwise not to be relied upon.
+//! A host's clock. It is monotonic, but may stand still, jump and differ from other clocks.
 
 use erpc_core::time::Instant;
 
-/// The clock of one host, told from the world's time.
+/// The clock of one host, as a function of the world's time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
-    /// What it is ahead of the world's time, in nanoseconds; may be negative.
+    /// How far the clock is ahead of the world's time, in ns. May be negative.
     skew: i64,
-    /// What it shows while it stands still.
+    /// The time that the clock shows while it stands still.
     stands_at: Option<Instant>,
 }
 
@@ -16,13 +16,13 @@ impl Clock {
         Self { skew, stands_at: None }
     }
 
-    /// What it shows.
+    /// The time that the clock shows.
     pub(crate) fn at(&self, world: Instant) -> Instant {
         self.stands_at
             .unwrap_or(Instant::from_nanos(world.as_nanos().saturating_add_signed(self.skew)))
     }
 
-    /// When it will show `shown`; `None` while it stands still.
+    /// The world's time at which the clock will show `shown`. `None` while it stands still.
     pub(crate) fn when(&self, shown: Instant) -> Option<Instant> {
         let back = self.skew.checked_neg()?;
         self.stands_at
@@ -30,17 +30,18 @@ impl Clock {
             .then(|| Instant::from_nanos(shown.as_nanos().saturating_add_signed(back)))
     }
 
-    /// It leaps ahead.
+    /// The clock jumps ahead.
     pub(crate) fn leap(&mut self, nanos: u64) {
         self.skew = self.skew.saturating_add_unsigned(nanos);
     }
 
-    /// It stands still from now on.
+    /// The clock stands still from now on.
     pub(crate) fn stop(&mut self, world: Instant) {
         self.stands_at = Some(self.at(world));
     }
 
-    /// It goes on from where it stood, or, with `catch_up`, shows the time it would have shown.
+    /// The clock runs again, from where it stood, or, with `catch_up`, from the time that it would
+    /// show now.
     pub(crate) fn go_on(&mut self, world: Instant, catch_up: bool) {
         let Some(shown) = self.stands_at.take() else { return };
         if !catch_up {

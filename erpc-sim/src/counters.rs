@@ -1,4 +1,4 @@
-//! Counters of a run, which add up over runs.
+//! Counters of a run, which can be summed over runs.
 
 /// Defines a struct of `u64` counters that can be added to each other.
 macro_rules! counters {

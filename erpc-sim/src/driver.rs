@@ -1,8 +1,9 @@
-//! The event loop of every simulation: virtual time, the network, and whose turn it is.
+//! The event loop of every simulation: virtual time, the network, and the turns of endpoints.
 //!
-//! The simulator's [world](crate::world), the [lab](crate::lab) and the bench of [hostile](crate::hostile) peers say what
-//! an endpoint does in its turn and what events mean. The order in which things happen is decided here alone: turns that
-//! are due now come first, then the network, then events.
+//! The simulator's [world](crate::world), the [lab](crate::lab) and the bench of
+//! [hostile](crate::hostile) peers define what an endpoint does in its turn and what events mean.
+//! This module alone decides the order: turns that are due now come first, then the network, then
+//! events.
 
 use std::collections::VecDeque;
 
@@ -15,11 +16,12 @@ use crate::net::{LinkId, Network, Packet, Topology};
 pub(crate) enum Step<E> {
     /// The loop of this endpoint takes a turn.
     Turn(usize),
-    /// A packet arrives at its host.
+    /// A packet arrives at its destination host.
     Arrival(Packet),
-    /// An event of the simulation's own.
+    /// An event of the simulation.
     Event(E),
-    /// A packet moved inside the network, or an endpoint's turn was put off: nothing to do.
+    /// A packet moved inside the network, or an endpoint's turn was put off. The caller does
+    /// nothing.
     Nothing,
 }
 
@@ -32,12 +34,12 @@ enum Scheduled<E> {
 /// When an endpoint's loop takes turns.
 #[derive(Clone, Copy)]
 struct LoopTimes {
-    /// When the last turn is over.
+    /// The end of the last turn.
     busy_until: Instant,
-    /// When the next turn is planned for.
+    /// The time of the next planned turn.
     turn_at: Option<Instant>,
-    /// The earliest alarm that is scheduled; perhaps before the turn. Most turns come before the timers that they were
-    /// planned for, and an event for each plan would be too many.
+    /// The earliest scheduled alarm. It may come before `turn_at`: most turns come before the timer
+    /// that they were planned for, and one event per plan would be too many.
     alarm_at: Option<Instant>,
 }
 
@@ -46,7 +48,7 @@ pub(crate) struct Driver<E> {
     now: Instant,
     network: Network,
     scheduled: EventQueue<Scheduled<E>>,
-    /// Endpoints whose turn is now.
+    /// Endpoints whose turn is due now.
     ready: VecDeque<usize>,
     loops: Vec<LoopTimes>,
 }
@@ -81,7 +83,7 @@ impl<E> Driver<E> {
         &mut self.network
     }
 
-    /// Puts a packet on the cable of a host now.
+    /// Puts a packet on the cable of `host` now.
     pub(crate) fn send(&mut self, host: u32, packet: Packet) {
         self.network.send(self.now, host, packet);
     }
@@ -94,7 +96,7 @@ impl<E> Driver<E> {
         self.network.resume_link(self.now, link);
     }
 
-    /// Bytes that wait at a switch for the cable to `host`.
+    /// Bytes that are queued at a switch for the cable to `host`.
     pub(crate) fn queue_towards(&mut self, host: u32) -> u64 {
         self.network.queue_towards(self.now, host)
     }
@@ -107,7 +109,7 @@ impl<E> Driver<E> {
         self.schedule(self.now.plus_nanos(nanos), event);
     }
 
-    /// The next step, unless it comes after `until`.
+    /// The next step. None if it comes after `until`.
     pub(crate) fn step(&mut self, until: Instant) -> Option<Step<E>> {
         if let Some(endpoint) = self.ready.pop_front() {
             return Some(self.turn(endpoint));
@@ -119,7 +121,7 @@ impl<E> Driver<E> {
         if at > until {
             return None;
         }
-        debug_assert!(at >= self.now, "time goes forward");
+        debug_assert!(at >= self.now, "time does not go backwards");
         if is_network {
             self.now = at;
             return Some(self.network.step().map_or(Step::Nothing, Step::Arrival));
@@ -156,7 +158,8 @@ impl<E> Driver<E> {
         Step::Turn(endpoint)
     }
 
-    /// Plans a turn for `at`, but not before the last one is over; an earlier plan stays.
+    /// Plans a turn for `at`, or for the end of the last turn if that is later. An earlier plan
+    /// stays.
     pub(crate) fn plan_turn(&mut self, endpoint: usize, at: Instant) {
         let times = &mut self.loops[endpoint];
         let at = at.max(times.busy_until).max(self.now);
@@ -184,7 +187,7 @@ impl<E> Driver<E> {
         }
     }
 
-    /// Forgets the turn that is planned, if one is.
+    /// Cancels the planned turn, if there is one.
     pub(crate) fn cancel_turn(&mut self, endpoint: usize) {
         self.loops[endpoint].turn_at = None;
     }
@@ -198,7 +201,7 @@ impl<E> Driver<E> {
         self.loops[endpoint].busy_until
     }
 
-    /// Lets time pass in which nothing happens.
+    /// Moves the clock to `at`. No turn may be due before.
     pub(crate) fn advance_to(&mut self, at: Instant) {
         debug_assert!(self.ready.is_empty() && at >= self.now);
         self.now = at;
@@ -219,7 +222,7 @@ mod tests {
         driver
     }
 
-    /// Everything that happens, with its time: turns as 100 and more.
+    /// Runs to the end. Returns every turn (as 100 + endpoint) and event, with its time in ns.
     fn run(driver: &mut Driver<u32>) -> Vec<(u64, u32)> {
         let mut happened = Vec::new();
         while let Some(step) = driver.step(Instant::NEVER) {
@@ -234,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_that_are_due_come_before_events_of_the_same_time() {
+    fn due_turns_come_before_events_of_the_same_time() {
         let mut driver = driver();
         driver.schedule(START, 1);
         driver.schedule_in(7, 3);
@@ -245,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_earliest_plan_of_a_turn_counts_and_a_busy_loop_takes_none() {
+    fn the_earliest_plan_of_a_turn_counts_and_a_busy_loop_takes_no_turn() {
         let mut driver = driver();
         for nanos in [50, 20, 30] {
             driver.plan_turn(0, START.plus_nanos(nanos));
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_happens_after_the_end() {
+    fn no_step_comes_after_the_end() {
         let mut driver = driver();
         driver.schedule_in(10, 1);
         assert!(driver.step(START.plus_nanos(9)).is_none());

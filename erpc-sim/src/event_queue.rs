@@ -1,4 +1,4 @@
-//! Events by the time at which they are due.
+//! Events, ordered by their due times.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,9 +6,10 @@ use std::collections::BinaryHeap;
 use erpc_core::time::Instant;
 use slab::Slab;
 
-/// Events in order of time; events of the same time are in the order in which they were added.
+/// Events in order of their times. Events with equal times keep the order in which they were added.
 pub(crate) struct EventQueue<E> {
-    /// Time, sequence number, and the place in `events`: small, as the heap moves its items often.
+    /// Time, sequence number, and the index in `events`. The items are small because the heap moves
+    /// them often.
     due: BinaryHeap<Reverse<(Instant, u64, usize)>>,
     events: Slab<E>,
     sequence: u64,
@@ -24,7 +25,7 @@ impl<E> EventQueue<E> {
         self.due.push(Reverse((at, self.sequence, self.events.insert(event))));
     }
 
-    /// When the next event is due.
+    /// The time of the next event.
     pub(crate) fn next_at(&self) -> Option<Instant> {
         self.due.peek().map(|Reverse((at, _, _))| *at)
     }

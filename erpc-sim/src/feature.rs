@@ -1,42 +1,42 @@
-//! What can go wrong, by name: a run has a set of these, and shrinking takes them away one by one.
+//! The kinds of faults, by name. Each run has a set of them, and shrinking removes them one by one.
 
 use std::fmt;
 
-/// A kind of fault or hardship.
+/// A kind of fault, or another property of a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Feature {
-    /// Packets are lost, one by one, up to 30 in 100 in each direction.
+    /// Single packets are lost, up to 30 % in each direction.
     Loss,
     /// Packets are lost in bursts.
     Bursts,
-    /// Packets arrive up to five times more, late.
+    /// Up to five copies of a packet arrive late.
     Duplicates,
-    /// Packets are overtaken.
+    /// Packets arrive out of order.
     Reorder,
     /// Packets are delayed by up to 10 s.
     Spikes,
-    /// Bits flip.
+    /// Bits of packets flip.
     Corruption,
-    /// Packets lose their ends.
+    /// Packets are truncated.
     Truncation,
-    /// Packets grow.
+    /// Bytes are appended to packets.
     Extension,
-    /// Hosts are cut off for less and for more than the liveness timeout.
+    /// Hosts are cut off, for shorter and longer than the liveness timeout.
     Partitions,
     /// The same in one direction.
     OneWay,
-    /// The path carries smaller packets than it did, or than its ends say.
+    /// The path carries only smaller packets than before, or than its ends announce.
     MtuShrink,
-    /// Links stop, one by one, and go on in another order.
+    /// Links stop, one by one, and work again later, in any order.
     Links,
-    /// Endpoints die and come back at the same address.
+    /// Hosts die with their endpoints and restart at the same addresses.
     Crashes,
-    /// Packets of the past come again, also those of an earlier life.
+    /// Recorded packets are replayed, including packets of an earlier life.
     Replay,
-    /// Strangers send packets in the names of others.
+    /// Attackers send packets with forged source addresses.
     Spoofing,
-    /// Handlers answer late, after a turn, a round trip or seconds.
+    /// Handlers answer late: after a turn, a round trip or seconds.
     SlowHandlers,
     /// Handlers panic.
     Panics,
@@ -44,11 +44,11 @@ pub enum Feature {
     Memory,
     /// A clock stands still for a while.
     ClockStall,
-    /// A clock leaps by up to an hour.
+    /// A clock jumps ahead by up to an hour.
     ClockLeap,
-    /// Sessions are opened and closed all the time.
+    /// Sessions are closed and opened again all the time.
     Churn,
-    /// Receive queues are short, switches have little buffer.
+    /// Receive queues are short and switches have small buffers.
     Squeeze,
     /// Sessions carry checksums.
     Checksums,
@@ -56,20 +56,23 @@ pub enum Feature {
     Metadata,
     /// Calls have deadlines, from a microsecond to a second.
     Deadlines,
-    /// Callers think better of it.
+    /// Callers cancel calls.
     Cancels,
-    /// Sessions carry streams besides those that carry calls; their users pause, leave and fail.
+    /// Endpoints open sessions for streams besides the sessions for calls. The users of streams
+    /// pause, leave and fail.
     Streams,
-    /// Endpoints have controllers of all kinds and links slower than they are, and some pace whatever they send.
+    /// Endpoints have congestion controllers of all kinds, and configured link rates below the real
+    /// ones. Some endpoints pace every packet.
     Pacing,
-    /// Loops stand still for up to 40 ms, some of them most of the time, while packets wait for them.
+    /// Loops pause for up to 40 ms, some of them most of the time, while packets wait.
     Absence,
-    /// Servers have few sessions for all, and keep some of them for hosts that have few, or have few for each host.
+    /// Servers have few sessions. They reserve some for hosts with few sessions, or limit the
+    /// sessions per host.
     Limits,
 }
 
 impl Feature {
-    /// All of them.
+    /// All features.
     pub const ALL: [Self; 30] = [
         Self::Loss,
         Self::Bursts,
@@ -103,7 +106,7 @@ impl Feature {
         Self::Limits,
     ];
 
-    /// Those that may end a session before its time.
+    /// Features that may end a session early.
     pub const DEADLY: [Self; 11] = [
         Self::Bursts,
         Self::Spikes,
@@ -118,11 +121,11 @@ impl Feature {
         Self::Limits,
     ];
 
-    /// Those that lose packets or make them useless, each of its own. Two of them together lose so many
-    /// that a call may well find no way for seconds.
+    /// Features that each lose packets or make them useless. Two of them together lose so many
+    /// packets that a call may not get through for seconds.
     pub const LOSSY: [Self; 4] = [Self::Loss, Self::Corruption, Self::Truncation, Self::Extension];
 
-    /// Its name on the command line.
+    /// The name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -159,7 +162,7 @@ impl Feature {
         }
     }
 
-    /// The feature of that name.
+    /// The feature with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|feature| feature.name() == name)
@@ -177,13 +180,13 @@ impl Features {
         Self(0)
     }
 
-    /// The set of these.
+    /// The set of `features`.
     #[must_use]
     pub fn of(features: &[Feature]) -> Self {
         features.iter().fold(Self::none(), |set, &feature| set.with(feature))
     }
 
-    /// The set and `feature`.
+    /// The set with `feature` added.
     #[must_use]
     pub const fn with(self, feature: Feature) -> Self {
         Self(self.0 | 1 << feature as u8)
@@ -201,14 +204,14 @@ impl Features {
         self.0 & 1 << feature as u8 != 0
     }
 
-    /// Whether sessions live as long as their users want them to.
+    /// Whether no feature of the set ends a session before its user wants that.
     #[must_use]
     pub fn spare_sessions(self) -> bool {
         let lossy = Feature::LOSSY.into_iter().filter(|&feature| self.has(feature)).count();
         !self.has_any(&Feature::DEADLY) && lossy <= 1
     }
 
-    /// Whether the set has any of these.
+    /// Whether the set has any of `features`.
     #[must_use]
     pub fn has_any(self, features: &[Feature]) -> bool {
         self.0 & Self::of(features).0 != 0

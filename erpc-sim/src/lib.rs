@@ -1,8 +1,8 @@
-//! erpc, tested in a world of our own making.
+//! erpc, tested in a simulated world.
 //!
-//! Hundreds of endpoints, each the real protocol and the real event loop, run in one thread and virtual
-//! time over a modelled network that loses, repeats, delays, damages and forges packets, and an oracle
-//! looks at everything that happens. One seed is one run, to the last bit.
+//! Hundreds of endpoints run the real protocol and the real event loop, in one thread and virtual
+//! time. The modelled network loses, repeats, delays, damages and forges packets. An oracle checks
+//! everything that happens. A seed reproduces its run bit for bit.
 //!
 //! ```text
 //!   seed -> plan      everything that will happen, drawn before the run begins
@@ -11,20 +11,20 @@
 //!           |   \
 //!        network  nodes   links and switches; endpoints: erpc_core::event_loop::Rpc over transport::SimTransport
 //!                  |
-//!                party    what an endpoint's user does: calls, answers, streams
+//!                party    an endpoint's user: its calls, answers, streams
 //!                  |
-//!                oracle   what must be true of every call and stream
+//!                oracle   the rules for every call and stream
 //! ```
 //!
-//! | module | is about |
+//! | module | contents |
 //! |---|---|
-//! | [`scenario`](Scenario), [`feature`](Feature), [`plan`] | what a run is like and what goes wrong in it |
+//! | [`scenario`](Scenario), [`feature`](Feature), [`plan`] | the properties and the faults of a run |
 //! | [`net`] | topologies, links, switches with a shared buffer |
-//! | [`transport`] | an endpoint's interface: receive queue, a device that reads late |
+//! | [`transport`] | an endpoint's interface: the receive queue, a device that reads late |
 //! | [`world`], [`oracle`] | one run |
-//! | [`runner`], [`shrink`] | many runs; and from one that fails to a small one that fails |
+//! | [`runner`], [`shrink`] | many runs; reduces a failing run to a smaller failing run |
 //! | [`hostile`] | peers that lie |
-//! | [`lab`] | experiments: how fast, how fair, how long the queues |
+//! | [`lab`] | experiments: speed, fairness, queue lengths |
 //! | [`fuzz`] | the bodies of the fuzz targets |
 
 mod call_behaviour;

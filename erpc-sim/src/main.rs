@@ -1,4 +1,5 @@
-//! `erpc-sim run`: many seeds, all faults; `erpc-sim mutants`: does the net catch?
+//! `erpc-sim run` runs many seeds with all faults. `erpc-sim mutants` checks that the simulator
+//! catches planted bugs.
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -20,66 +21,68 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs seeds with all faults; the first failure is made smaller and ends it.
+    /// Runs seeds with all faults. The first failure ends the run and is reduced.
     Run(Run),
-    /// Puts bugs into the protocol, one at a time, and runs seeds until each is caught. Needs a build
-    /// with `--cfg erpc_mutants`; see `.ci/mutants`.
+    /// Plants bugs in the protocol, one at a time, and runs seeds until each is caught. Needs a
+    /// build with `--cfg erpc_mutants`; see `.ci/mutants`.
     Mutants(Mutants),
 }
 
 #[derive(clap::Args)]
 struct Mutants {
-    /// Seeds per bug, at most.
+    /// The most seeds per bug.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     seeds: u64,
-    /// The first of them.
+    /// The first seed.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 62))]
     from: u64,
-    /// Only every so many-th bug, from the one with the number `--shard` on.
+    /// The number of shards. This run takes the bugs `shard`, `shard + shards`, and so on.
     #[arg(long, default_value = "1")]
     shards: NonZeroUsize,
-    /// The number of the first bug, less than `--shards`.
+    /// The number of this shard, from 0; less than `--shards`.
     #[arg(long, default_value_t = 0)]
     shard: usize,
     /// Only these bugs, by name.
     #[arg(long, value_delimiter = ',')]
     bugs: Vec<String>,
-    /// How often each is to be caught, every time within `--seeds` seeds of the time before: prints the median and the most.
+    /// How often to catch each bug, every time within `--seeds` seeds of the last catch. More than
+    /// 1 prints the median and the most seeds.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     catches: u64,
-    /// Threads. By default as many as there are processors.
+    /// Threads. By default the number of processors.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
 }
 
 #[derive(clap::Args)]
 struct Run {
-    /// How many seeds.
+    /// The number of seeds.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     seeds: u64,
-    /// The first of them.
+    /// The first seed.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 62))]
     from: u64,
-    /// The shape of all runs: pair, star, two-tier, incast or calm. By default each seed's own.
+    /// The shape of all runs: pair, star, two-tier, incast, calm or path. By default each seed
+    /// selects its own.
     #[arg(long, value_parser = scenario)]
     scenario: Option<Scenario>,
-    /// Features that no run shall have, by name.
+    /// Features to leave out of all runs, by name.
     #[arg(long, value_delimiter = ',', value_parser = feature)]
     without: Vec<Feature>,
-    /// Single happenings of a single seed to leave out, by number.
+    /// Happenings of a single seed to leave out, by number.
     #[arg(long, value_delimiter = ',')]
     skip: Vec<usize>,
-    /// A bug to put into the protocol, by its name in erpc-core/src/mutants.rs. Needs a build with
+    /// A bug to plant in the protocol, by its name in erpc-core/src/mutants.rs. Needs a build with
     /// `--cfg erpc_mutants`, as `mutants` does.
     #[arg(long)]
     bug: Option<String>,
-    /// Threads. By default as many as there are processors.
+    /// Threads. By default the number of processors.
     #[arg(long)]
     threads: Option<NonZeroUsize>,
     /// Prints every packet of a single seed.
     #[arg(long)]
     packets: bool,
-    /// Prints how often faults acted, and with up to 20 seeds what came of each.
+    /// Prints how often faults acted, and with up to 20 seeds the outcome of each.
     #[arg(long)]
     verbose: bool,
 }
@@ -116,15 +119,15 @@ fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Arguments that are each right but not together.
+/// Exits with an error: each argument is valid, but their combination is not.
 fn misused(why: &str) -> ! {
     Arguments::command().error(ErrorKind::ValueValidation, why).exit()
 }
 
 #[cfg(not(erpc_mutants))]
-const NO_BUGS: &str = "this build has no bugs to put in; `.ci/mutants` makes one that has";
+const NO_BUGS: &str = "this build contains no planted bugs; `.ci/mutants` makes a build that does";
 
-/// Puts in the bug of this name.
+/// Plants the bug with this name.
 #[cfg(erpc_mutants)]
 fn put_in(bug: &str) {
     let mutant = erpc_sim::mutants::named(bug).unwrap_or_else(|| no_bug(bug));
@@ -177,13 +180,13 @@ impl Mutants {
         let seeds: u64 = hunts.iter().flat_map(|hunt| &hunt.seeds).sum();
         say!(r#"{{"mutants":{},"caught":{caught},"seeds":{seeds}}}"#, hunts.len());
         if hunts.is_empty() {
-            eprintln!("there are {} bugs, and none in this shard", count());
+            eprintln!("there are {} bugs, but none of them is in this shard", count());
         }
         ExitCode::from(u8::from(hunts.is_empty() || caught < hunts.len()))
     }
 }
 
-/// Prints how many seeds the catches of a bug took.
+/// Prints how many seeds each catch of a bug needed.
 #[cfg(erpc_mutants)]
 fn tell_seeds(hunt: &erpc_sim::mutants::Hunt, catches: u64) {
     let mutant = hunt.mutant;
@@ -198,7 +201,7 @@ fn tell_seeds(hunt: &erpc_sim::mutants::Hunt, catches: u64) {
 }
 
 impl Run {
-    /// What is wrong with the arguments, together.
+    /// Exits with an error if the arguments contradict each other.
     fn check(&self) {
         if self.seeds == 1 {
             let scenario = self.scenario.unwrap_or_else(|| Scenario::of_seed(self.from));

@@ -1,5 +1,5 @@
-//! Does the net catch? Bugs are put into the protocol one at a time, and seeds run until one of them
-//! breaks a rule.
+//! Checks that the simulator catches bugs. Plants bugs in the protocol, one at a time, and runs
+//! seeds until one breaks a rule.
 
 use erpc_core::mutants::{ALL, Mutant, choose, is_chosen};
 
@@ -8,45 +8,46 @@ use crate::plan::Cut;
 use crate::runner::run_seeds;
 use crate::shrink::command;
 
-/// What became of one bug.
+/// The result for one bug.
 #[derive(Clone, Debug)]
 pub struct Hunt {
     /// The bug.
     pub mutant: Mutant,
-    /// What it does.
+    /// A description of the bug.
     pub what: &'static str,
-    /// How it showed the first time; `None` if it was not caught.
+    /// The first catch; `None` if the bug was not caught.
     pub caught: Option<Catch>,
-    /// Seeds that each catch took, from the one behind the catch before; the last hunt found nothing if there are fewer than
-    /// asked for.
+    /// The number of seeds of each catch, counted from the catch before. If there are fewer catches
+    /// than asked for, the last search found nothing.
     pub seeds: Vec<u64>,
 }
 
 /// How a bug was caught.
 #[derive(Clone, Debug)]
 pub struct Catch {
-    /// The first seed that failed.
+    /// The failed seed.
     pub seed: u64,
-    /// And how.
+    /// The violation.
     pub violation: Violation,
-    /// The command that runs it again.
+    /// The command that runs the seed again.
     pub command: String,
 }
 
-/// Where a hunt begins, and when it ends.
+/// The settings of the search.
 #[derive(Clone, Copy, Debug)]
 pub struct Ground {
     /// The first seed.
     pub from: u64,
-    /// Seeds per catch, at most.
+    /// The most seeds per catch.
     pub seeds: u64,
-    /// Catches of each bug; each hunt begins behind the catch before.
+    /// The number of catches of each bug. Each search starts after the seed of the catch before.
     pub catches: u64,
     /// Threads.
     pub threads: usize,
 }
 
-/// Puts in one bug after the other, those in `which`, and runs seeds with each of them; tells `each` of every outcome.
+/// Plants the bugs in `which`, one at a time, and runs seeds with each. Calls `each` with every
+/// result.
 #[must_use]
 pub fn hunt(
     which: impl Iterator<Item = usize>,
@@ -74,25 +75,25 @@ pub fn hunt(
     hunts
 }
 
-/// How many bugs there are.
+/// The number of bugs.
 #[must_use]
 pub fn count() -> usize {
     ALL.len()
 }
 
-/// The place of the bug of that name.
+/// The index of the bug with this name.
 #[must_use]
 pub fn place(name: &str) -> Option<usize> {
     ALL.iter().position(|(mutant, _)| format!("{mutant:?}") == name)
 }
 
-/// The bug of that name.
+/// The bug with this name.
 #[must_use]
 pub fn named(name: &str) -> Option<Mutant> {
     Some(ALL[place(name)?].0)
 }
 
-/// The bug that is in now.
+/// The planted bug, if any.
 #[must_use]
 pub fn chosen() -> Option<Mutant> {
     ALL.iter().map(|(mutant, _)| *mutant).find(|mutant| is_chosen(*mutant))

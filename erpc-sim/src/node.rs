@@ -1,4 +1,4 @@
-//! An endpoint in the world: its life, its interface, its clock.
+//! An endpoint in the world: its lives, its interface, its clock.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::told_windows::ToldWindows;
 use crate::transport::{Port, SimTransport};
 use crate::{LoopPauses, Random};
 
-/// Packets of sessions in one life of an endpoint.
+/// Packets of sessions that an endpoint has sent in its current life.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) sent: u64,
-    /// Those that what it was handed may have asked for.
+    /// The most packets that the received packets may have asked for.
     pub(crate) asked_for: u64,
 }
 
@@ -39,16 +39,16 @@ pub(crate) struct Node {
     pub(crate) turns: u64,
     pub(crate) timeout_budget: TimeoutBudget,
     pub(crate) probe_budget: ProbeBudget,
-    /// Forged packets that it was handed in this life.
+    /// Forged packets delivered to the endpoint in its current life.
     pub(crate) forged: u64,
     pub(crate) answers: Answers,
-    /// What it has told its clients in this life.
+    /// Windows that the endpoint has told its clients in its current life.
     pub(crate) told: ToldWindows,
     seed: u64,
 }
 
 impl Node {
-    /// Endpoint `index`, not born yet.
+    /// Endpoint `index`, not started yet.
     pub(crate) fn new(index: usize, plan: &EndpointPlan, seed: u64, start: Instant) -> Self {
         let world_seed = seed;
         let seed = mix(world_seed ^ (index as u64 + 1) << 32);
@@ -58,7 +58,7 @@ impl Node {
             rpc: None,
             port: Port::new(plan.route, plan.nic),
             party: Party::new((index, 0), &random.fork(2), plan.config.memory()),
-            // Clocks of different hosts have nothing to do with each other.
+            // Clocks of different hosts are independent.
             clock: Clock::new((mix(world_seed ^ u64::from(plan.route.host)) >> 24) as i64),
             rx: Injector::new(seed ^ 1, rx.clone(), start),
             tx: Injector::new(seed ^ 2, tx.clone(), start),
@@ -74,7 +74,8 @@ impl Node {
         }
     }
 
-    /// It is born, or born again. `group` is what its host listens as.
+    /// Starts the endpoint, or starts it again after its death. `group` is the listening group of
+    /// its host.
     pub(crate) fn start(&mut self, plan: &EndpointPlan, group: &Arc<ListenGroup>) {
         let life = self.party.incarnation().1;
         let seed = mix(self.seed ^ u64::from(life + 1) << 8);
@@ -94,17 +95,17 @@ impl Node {
         self.told = ToldWindows::default();
     }
 
-    /// It dies; nothing of it remains but what is on its way.
+    /// The endpoint dies. Only its packets in flight remain.
     pub(crate) fn die(&mut self) {
         self.rpc = None;
     }
 
-    /// How long its loop is away after this turn, in nanoseconds.
+    /// How long the loop pauses after this turn, in ns.
     pub(crate) fn absent_for(&mut self) -> u64 {
         self.loop_pauses.map_or(0, |loop_pauses| loop_pauses.after_turn(&mut self.pause_random))
     }
 
-    /// Nothing happens to its packets any more, and its loop turns when something comes.
+    /// Ends the packet faults and the loop's pauses. Returns how often faults acted.
     pub(crate) fn heal(&mut self) -> FaultCounts {
         let mut counts = self.rx.counts();
         counts += self.tx.counts();

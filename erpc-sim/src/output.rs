@@ -1,13 +1,13 @@
-//! Printing to whoever may have stopped to listen, as in `erpc-sim run --packets | head`.
+//! Printing to a pipe whose reader may have closed it, as in `erpc-sim run --packets | head`.
 
 use std::fmt;
 use std::io::{ErrorKind, Write};
 
-/// How a program ends that writes into a pipe which nobody reads: as if by SIGPIPE.
+/// Exit code when nobody reads the output pipe any more, as after SIGPIPE.
 const NOBODY_READS: i32 = 128 + 13;
 
-/// Prints a line, and ends the program without a word if nobody reads it. (`println!` panics then, and
-/// a panic in the middle of a run is a violation.)
+/// Prints a line. Ends the program silently if the reader has closed the pipe. (`println!` panics
+/// then, and a panic in the middle of a run would be a violation.)
 #[macro_export]
 macro_rules! say {
     ($($argument:tt)*) => {
@@ -15,10 +15,10 @@ macro_rules! say {
     };
 }
 
-/// What [`say!`] does.
+/// Implements [`say!`].
 ///
 /// # Panics
-/// If the output is broken otherwise.
+/// Panics if writing fails for another reason than a closed pipe.
 pub fn print_line(line: fmt::Arguments<'_>) {
     let mut output = std::io::stdout().lock();
     match writeln!(output, "{line}") {

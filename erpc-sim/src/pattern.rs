@@ -1,4 +1,4 @@
-//! Message contents that no other message has.
+//! Message contents that are unique per message.
 
 use std::sync::OnceLock;
 
@@ -8,8 +8,8 @@ use erpc_test_tools::random::mix;
 
 use crate::stream_script::Direction;
 
-/// Bytes of noise that contents are cut from: a prime, so that no distance between two packets of a
-/// message is a multiple of it.
+/// Length in bytes of the noise from which contents are cut. It is a prime, so that no distance
+/// between two packets of a message is a multiple of it.
 const NOISE: usize = 131_071;
 
 fn noise() -> &'static [u8] {
@@ -17,7 +17,7 @@ fn noise() -> &'static [u8] {
     BYTES.get_or_init(|| (0..NOISE as u64).map(|at| mix(at + 1) as u8).collect())
 }
 
-/// The pieces of a pattern: its key, then noise from a place that the key says.
+/// The noise of a pattern, which follows its first 8 bytes. The key selects the start in the noise.
 fn pieces(key: u64, len: usize) -> impl Iterator<Item = &'static [u8]> {
     let (mut from, mut left) = ((key >> 32) as usize % NOISE, len);
     std::iter::from_fn(move || {
@@ -27,26 +27,27 @@ fn pieces(key: u64, len: usize) -> impl Iterator<Item = &'static [u8]> {
     })
 }
 
-/// What the words of call `id` are made from. Its request begins with the lower half: the call's number.
+/// The key of the request of call `id`. The request begins with the lower half of the key, the
+/// call's number.
 #[must_use]
 pub(crate) fn key(seed: u64, id: u32) -> u64 {
     mix(seed ^ u64::from(id) << 20) << 32 | u64::from(id)
 }
 
-/// The number of the call whose request begins so, if that is long enough.
+/// The number of the call with this request, if the request has at least 4 bytes.
 #[must_use]
 pub(crate) fn call(request: &[u8]) -> Option<u32> {
     request.first_chunk().map(|number| u32::from_le_bytes(*number))
 }
 
-/// What the response to a request is made from, whose bytes are the pattern of `request`: a hash of
-/// it, since the pattern is known by its key and its length.
+/// The key of the response to a request with key `request` and length `len`. A hash, because key
+/// and length determine the request.
 #[must_use]
 pub(crate) fn answer(request: u64, len: usize) -> u64 {
     mix(request ^ mix(len as u64))
 }
 
-/// What an item of stream `id` is made from; `of` tells whose it is.
+/// The key of item `number` of stream `id`, sent in direction `of`.
 #[must_use]
 pub(crate) fn item(seed: u64, id: u32, of: Direction, number: u32) -> u64 {
     let stream = mix(seed ^ u64::from(id) << 20 ^ 1 << 62);
@@ -62,7 +63,7 @@ pub(crate) fn fill(out: &mut impl BufMut, key: u64, len: usize) {
     }
 }
 
-/// Whether bytes are a pattern, whole.
+/// Whether `bytes` are the complete pattern of `key`.
 #[must_use]
 pub(crate) fn matches(bytes: &[u8], key: u64) -> bool {
     let (head, mut rest) = bytes.split_at(bytes.len().min(8));
@@ -74,7 +75,7 @@ pub(crate) fn matches(bytes: &[u8], key: u64) -> bool {
         })
 }
 
-/// An extension that belongs to a key; with up to two entries, and of some 260 bytes at most.
+/// The extension that belongs to a key. It has up to two entries, and at most about 260 bytes.
 #[must_use]
 pub(crate) fn extension(key: u64) -> Vec<u8> {
     let key = mix(key);
@@ -83,7 +84,7 @@ pub(crate) fn extension(key: u64) -> Vec<u8> {
     out
 }
 
-/// Its entries.
+/// The entries of an extension.
 #[must_use]
 pub(crate) fn entries(key: u64) -> Vec<u8> {
     let mut entries = Vec::new();
@@ -95,7 +96,7 @@ pub(crate) fn entries(key: u64) -> Vec<u8> {
     entries
 }
 
-/// Whether the response with this key has an extension, where its request had one.
+/// Whether the response with this key has an extension, if its request had one.
 #[must_use]
 pub(crate) fn answers_extended(key: u64) -> bool {
     key >> 40 & 1 != 0

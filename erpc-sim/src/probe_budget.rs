@@ -1,19 +1,21 @@
-//! How many probes an endpoint may send while it receives nothing.
+//! Limits the probes that an endpoint sends while it receives nothing.
 
 use erpc_core::protocol::MAX_RTO;
 use erpc_core::time::Instant;
 
-/// Bounds the probes that an endpoint sends between two packets that it receives: one asks for all calls of a peer.
+/// Bounds the probes that an endpoint sends between two received packets. One probe covers all
+/// calls to a peer.
 #[derive(Debug, Default)]
 pub(crate) struct ProbeBudget {
-    /// When the first turn without a packet was, and the probes counted by then. `None` after a packet.
+    /// The time of the first turn without a packet, and the count of probes then. `None` after a
+    /// packet.
     began: Option<(Instant, u64)>,
 }
 
 impl ProbeBudget {
-    /// Notes a turn in which `received` packets were received, of an endpoint with calls to so many `peers`; returns an
-    /// error if there were too many probes. Each doubles the timeout of the peer's next one, from `min_rto` nanoseconds up
-    /// to the longest.
+    /// Notes a turn in which `received` packets were received. `peers` is the number of peers of
+    /// the endpoint's calls. Returns an error if there were too many probes. Each probe doubles the
+    /// timeout of the next one to the same peer, from `min_rto` ns up to the maximum RTO.
     pub(crate) fn check(
         &mut self,
         now: Instant,
@@ -47,18 +49,18 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_may_be_probed_as_often_as_its_timeout_has_doubled() {
+    fn an_endpoint_probes_a_peer_once_per_doubling_of_the_timeout() {
         let mut budget = ProbeBudget::default();
         let mut check = |nanos, probes| budget.check(at(nanos), 0, 1, MIN_RTO, probes).is_some();
-        assert!(!check(0, 7), "what was counted before");
+        assert!(!check(0, 7), "probes of earlier turns do not count");
         assert!(!check(9, 9));
-        assert!(check(9, 10), "three at once");
+        assert!(check(9, 10), "three probes within 9 ns");
         assert!(!check(MIN_RTO, 10) && check(MIN_RTO, 11));
         assert!(!check(7 * MIN_RTO, 12) && check(7 * MIN_RTO, 13));
     }
 
     #[test]
-    fn more_so_the_more_peers_there_are_and_the_longer_it_lasts() {
+    fn the_budget_of_probes_grows_with_peers_and_time() {
         let mut budget = ProbeBudget::default();
         assert_eq!(budget.check(at(0), 0, 3, MIN_RTO, 0), None);
         assert_eq!(budget.check(at(1), 0, 3, MIN_RTO, 6), None);
@@ -69,11 +71,11 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_received_ends_the_silence() {
+    fn a_received_packet_resets_the_budget_of_probes() {
         let mut budget = ProbeBudget::default();
         budget.check(at(0), 0, 1, MIN_RTO, 0);
         assert_eq!(budget.check(at(1), 1, 1, MIN_RTO, 9), None);
-        assert_eq!(budget.check(at(2), 0, 1, MIN_RTO, 9), None, "a new beginning");
+        assert_eq!(budget.check(at(2), 0, 1, MIN_RTO, 9), None, "the count starts again");
         assert!(budget.check(at(3), 0, 1, MIN_RTO, 12).is_some());
     }
 }

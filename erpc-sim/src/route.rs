@@ -4,17 +4,17 @@ use std::fmt;
 
 use erpc_core::transport::Route;
 
-/// A host and a port on it. Every host has one network interface, every port one endpoint behind it.
+/// A host and a port on it. Every host has one network cable, and every port has one endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct SimRoute {
-    /// The host, by its place in the topology. Numbers beyond it are addresses that nobody has.
+    /// The number of the host in the topology. Higher numbers are addresses without a host.
     pub host: u32,
     /// The port.
     pub port: u16,
 }
 
 impl SimRoute {
-    /// The port at which servers listen.
+    /// The first port at which servers listen.
     pub const SERVICE: u16 = 1;
 
     /// `port` of `host`.

@@ -1,4 +1,4 @@
-//! Many seeds, on some threads.
+//! Runs many seeds on several threads.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -19,14 +19,14 @@ use crate::plan::{Cut, Plan};
 use crate::world::{Happened, RunReport, World};
 
 thread_local! {
-    /// A run is under way on this thread.
+    /// A run is in progress on this thread.
     static RUNNING: Cell<bool> = const { Cell::new(false) };
-    /// Where the last panic of a run on this thread was.
+    /// The location of the last panic of a run on this thread.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Keeps panics of runs from being printed: they are violations like others, and shrinking makes many.
-/// Other panics are printed as before. `RUST_BACKTRACE=1` adds where a run's panic came from.
+/// Keeps panics of runs from being printed: they are violations, and shrinking causes many. Other
+/// panics are still printed. `RUST_BACKTRACE=1` adds a backtrace to a run's panic.
 pub fn silence_panics() {
     let others = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -42,23 +42,23 @@ pub fn silence_panics() {
     }));
 }
 
-/// What came of a seed, also if it panicked.
+/// The outcome of a seed.
 #[derive(Clone, Debug)]
 pub enum SeedOutcome {
-    /// The run came to its end, or to a violation.
+    /// The run reached its end or a violation.
     Ran(Box<RunReport>),
     /// An assertion of the code under test failed.
     Panicked(Box<Panic>),
 }
 
-/// How a run ended in an assertion.
+/// A run that ended in a panic.
 #[derive(Clone, Debug)]
 pub struct Panic {
-    /// What it said, and where; and when on the world's clock.
+    /// The panic's message, its location, and the world's time.
     pub violation: Violation,
-    /// Packets that had been put on the network.
+    /// Packets put on the network before the panic.
     pub packets: u64,
-    /// Calls that had been made.
+    /// Calls made before the panic.
     pub calls: u64,
 }
 
@@ -69,7 +69,7 @@ impl fmt::Display for Panic {
 }
 
 impl SeedOutcome {
-    /// The rule that did not hold.
+    /// The rule that was violated.
     #[must_use]
     pub fn violation(&self) -> Option<Violation> {
         match self {
@@ -78,7 +78,7 @@ impl SeedOutcome {
         }
     }
 
-    /// Packets that were put on the network, and calls that were made.
+    /// Packets put on the network, and calls made.
     fn amount(&self) -> (u64, u64) {
         match self {
             Self::Ran(report) => (report.packets, report.calls),
@@ -94,7 +94,7 @@ pub fn run_seed(seed: u64, scenario: Option<Scenario>, cut: &Cut) -> SeedOutcome
     run_plan(&Plan::draw(seed, scenario, cut))
 }
 
-/// Runs a plan.
+/// Runs a plan. A panic becomes an outcome.
 #[must_use]
 pub fn run_plan(plan: &Plan) -> SeedOutcome {
     PANIC.set(None);
@@ -113,7 +113,7 @@ fn run_to_the_end(plan: &Plan) -> SeedOutcome {
     let progress = world.progress();
     if let Err(payload) = end {
         let outcome = panicked(&*payload, progress);
-        // What a panic has left half done may well panic again.
+        // After a panic the world may be inconsistent, so its drop may panic too.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(world)));
         return outcome;
     }
@@ -134,12 +134,13 @@ fn message(payload: &(dyn Any + Send)) -> &str {
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("of unknown cause")
 }
 
-/// The trace hashes of seeds, mixed in the order of the seeds, whichever was run first.
+/// The trace hashes of seeds, mixed in the order of the seeds. The order in which runs finish does
+/// not matter.
 #[derive(Default)]
 struct Hashes {
-    /// Of seeds that have finished before one in front of them, by place.
+    /// Hashes of seeds that finished before an earlier seed, by place.
     early: BTreeMap<u64, u64>,
-    /// The first place that has not finished.
+    /// The first place whose seed has not finished.
     next: u64,
     mixed: u64,
 }
@@ -158,18 +159,18 @@ impl Hashes {
     }
 }
 
-/// What came of many seeds.
+/// The totals over many seeds.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Seeds that were run.
     pub seeds: u64,
-    /// Packets of all of them.
+    /// Packets of all seeds.
     pub packets: u64,
-    /// Calls of all of them.
+    /// Calls of all seeds.
     pub calls: u64,
-    /// The first seed, in order, that failed, and how.
+    /// The lowest failed seed, and its violation.
     pub failure: Option<(u64, Violation)>,
-    /// A hash over the trace hashes of all seeds, in order: equal for equal arguments.
+    /// A hash over the trace hashes of all seeds, in order. Equal arguments give equal hashes.
     pub trace_hash: u64,
     /// The largest [`RunReport::bound_used`].
     pub bound_used: u64,
@@ -183,10 +184,11 @@ pub struct Summary {
     pub streams: Streams,
 }
 
-/// Runs `count` seeds from `from` on, on so many threads, and stops soon after one has failed.
+/// Runs `count` seeds, the first one `from`, on `threads` threads. Stops soon after a seed has
+/// failed. Calls `each` with every outcome, from any thread.
 ///
 /// # Panics
-/// If a thread cannot be started.
+/// Panics if a thread cannot be started.
 #[must_use]
 pub fn run_seeds(
     from: u64,

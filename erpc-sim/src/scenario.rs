@@ -3,35 +3,37 @@
 use crate::net::{Link, SwitchConfig, Topology};
 use crate::{Feature, Features, Random};
 
-/// The shape of a run: how many hosts in what network do how much.
+/// The shape of a run: the number of hosts, their network, and their load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scenario {
     /// Two hosts and a cable.
     Pair,
     /// A handful of hosts and one switch.
     Star,
-    /// Racks behind a spine, oversubscribed, as the thesis' CX4 cluster (5 racks of 20 hosts, 2:1).
+    /// Racks behind an oversubscribed spine, as the CX4 cluster of the thesis (5 racks of 20 hosts,
+    /// 2:1).
     TwoTier,
     /// A thousand clients and one server.
     Incast,
-    /// A few hosts and nothing goes wrong.
+    /// A few hosts without faults.
     Calm,
-    /// Clients that send much to one server, over paths of microseconds, and one over a path of milliseconds. Nothing goes wrong.
+    /// Clients that send much to one server: most over paths of microseconds, one over a path of
+    /// milliseconds. No faults.
     Path,
 }
 
-/// Hosts of [`Scenario::Path`]: a server, a client that may be far from it, and clients that are near.
+/// Hosts of [`Scenario::Path`]: a server, a client that may be far from it, and near clients.
 pub(crate) const PATH_HOSTS: u32 = 8;
 
-/// A link on which nothing queues for long.
+/// A link without long queues.
 const FAST: Link = Link { rate_mbps: 100_000, delay_nanos: 1_000 };
 
 impl Scenario {
-    /// All of them.
+    /// All scenarios.
     pub const ALL: [Self; 6] =
         [Self::Pair, Self::Star, Self::TwoTier, Self::Incast, Self::Calm, Self::Path];
 
-    /// Its name on the command line.
+    /// The name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,13 +46,13 @@ impl Scenario {
         }
     }
 
-    /// The scenario of that name.
+    /// The scenario with that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scenario| scenario.name() == name)
     }
 
-    /// The scenario of a seed that nobody chose one for.
+    /// The scenario of a seed when the command line names none.
     #[must_use]
     pub fn of_seed(seed: u64) -> Self {
         match Random::new(seed).fork(0).below(200) {
@@ -63,8 +65,8 @@ impl Scenario {
         }
     }
 
-    /// Swarm testing (Groce et al., ISSTA'12): each run has a set of features of its own, because what
-    /// some hide others show.
+    /// Draws the features of a run. Each run gets its own subset (swarm testing, Groce et al.,
+    /// ISSTA'12), because some features hide bugs that others show.
     pub(crate) fn features(self, random: &mut Random) -> Features {
         if self == Self::Calm {
             let streams = random.percent(50);
@@ -74,7 +76,8 @@ impl Scenario {
             return Features::none();
         }
         let density = *random.pick(&[10, 30, 50]);
-        // In a third of the runs sessions live: what ends them hides what else goes wrong.
+        // In about a third of the runs no feature ends sessions, because the end of a session hides
+        // other bugs.
         let spares = random.percent(35);
         let mut features = Feature::ALL.into_iter().fold(Features::none(), |set, feature| {
             let drawn = random.percent(density);
@@ -82,11 +85,12 @@ impl Scenario {
                 || Feature::LOSSY.contains(&feature) && set.has_any(&Feature::LOSSY);
             if drawn && !(spares && kills) { set.with(feature) } else { set }
         });
-        // Packets of the past are worth most where lives are short.
+        // Replayed packets find most bugs where sessions and endpoints live for a short time.
         if features.has(Feature::Replay) && !spares && random.percent(60) {
             features = features.with(Feature::Churn).with(Feature::Crashes);
         }
-        // So are handlers that outlast their clients. And while sessions live, clients learn how slow methods are.
+        // Handlers that outlive their clients find most there too. In long sessions, clients learn
+        // which methods are slow.
         let vanish = features.has_any(&[Feature::Crashes, Feature::Partitions]);
         if (vanish || spares) && random.percent(50) {
             features = features.with(Feature::SlowHandlers);
@@ -96,7 +100,7 @@ impl Scenario {
 
     pub(crate) fn topology(self, random: &mut Random, squeezed: bool) -> Topology {
         let (link, switch) = (link(random), switch(random, squeezed));
-        // Slow enough links time out what is only queued.
+        // On slow links, packets that only queue would time out.
         let link = if self == Self::Calm { FAST } else { link };
         let few = random.within(16, 128) as u32;
         let topology = match self {
@@ -110,7 +114,7 @@ impl Scenario {
         if squeezed { topology.nic_packets(few) } else { topology }
     }
 
-    /// How many hosts serve, the first ones.
+    /// The number of servers. The first hosts serve.
     pub(crate) fn servers(self, random: &mut Random, hosts: u32) -> u32 {
         match self {
             Self::Pair | Self::Incast | Self::Path => 1,
@@ -138,7 +142,7 @@ impl Scenario {
     }
 }
 
-/// Every link of a topology.
+/// The link of a topology; all its links are equal.
 fn link(random: &mut Random) -> Link {
     Link {
         rate_mbps: *random.pick(&[1_000, 10_000, 25_000, 100_000]),
@@ -146,7 +150,7 @@ fn link(random: &mut Random) -> Link {
     }
 }
 
-/// A switch with a buffer of the usual size, or with little.
+/// A switch with a buffer of the usual size, or with a small one if `squeezed`.
 fn switch(random: &mut Random, squeezed: bool) -> SwitchConfig {
     let little = random.within(32, 256) * 1_024;
     let buffer_bytes = if squeezed { little } else { 12 << 20 };

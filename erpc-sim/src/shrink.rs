@@ -1,23 +1,23 @@
-//! From a run that fails to a smaller one that fails.
+//! Reduces a failing run to a smaller failing run.
 
 use crate::oracle::Violation;
 use crate::plan::{Cut, Plan};
 use crate::runner::run_plan;
 use crate::{Features, Scenario};
 
-/// The smallest cut that was found of a seed that fails, and how it fails.
+/// The smallest failing cut of a seed that was found, and its violation.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
-    /// What can be left out.
+    /// The parts that are left out.
     pub cut: Cut,
-    /// How it fails then.
+    /// The violation of the smaller run.
     pub violation: Violation,
-    /// Runs that it took.
+    /// The number of runs that shrinking needed.
     pub runs: u32,
 }
 
-/// Leaves out of a failing run what it fails without: features one by one, until none can be left out;
-/// then single happenings, from halves of them down to one.
+/// Removes parts of a failing run without which it still fails: features one by one, until none can
+/// be removed; then single happenings, from halves of them down to one.
 #[must_use]
 pub fn shrink(seed: u64, scenario: Option<Scenario>, cut: &Cut, violation: Violation) -> Shrunk {
     let scenario = scenario.unwrap_or_else(|| Scenario::of_seed(seed));
@@ -29,7 +29,7 @@ pub fn shrink(seed: u64, scenario: Option<Scenario>, cut: &Cut, violation: Viola
     )
 }
 
-/// The same, of plans that `draw` makes and that fail as `fails` says.
+/// The same, with functions that draw a plan and run it.
 fn shrink_by(
     draw: impl Fn(&Cut) -> Plan,
     fails: impl Fn(&Plan) -> Option<Violation>,
@@ -65,7 +65,8 @@ fn shrink_by(
     shrunk
 }
 
-/// The happenings that `cut` skips, by the numbers that they have when `without` is cut, which is more.
+/// The numbers of the happenings that `cut` skips, after the features in `without` are removed.
+/// `without` includes the features that `cut` removes.
 fn renumbered(draw: impl Fn(&Cut) -> Plan, cut: &Cut, without: Features) -> Vec<usize> {
     if cut.skip.is_empty() {
         return Vec::new();
@@ -73,7 +74,7 @@ fn renumbered(draw: impl Fn(&Cut) -> Plan, cut: &Cut, without: Features) -> Vec<
     let [before, after] = [cut.without, without]
         .map(|without| draw(&Cut { without, skip: Vec::new(), prints: false }).events);
     let mut skip = Vec::new();
-    // What remains is in the same order.
+    // The remaining happenings keep their order.
     let mut number = 0;
     for (at, event) in before.iter().enumerate() {
         if after.get(number) == Some(event) {
@@ -86,7 +87,7 @@ fn renumbered(draw: impl Fn(&Cut) -> Plan, cut: &Cut, without: Features) -> Vec<
     skip
 }
 
-/// The command that runs a seed again, without what is cut, with the bug that was put in.
+/// The command that runs a seed again, with the same cut and the same planted bug.
 #[must_use]
 pub fn command(seed: u64, scenario: Option<Scenario>, cut: &Cut) -> String {
     let mut command = format!("cargo run --release -p erpc-sim -- run --seeds 1 --from {seed}");
@@ -110,13 +111,14 @@ pub fn command(seed: u64, scenario: Option<Scenario>, cut: &Cut) -> String {
     command
 }
 
-/// What a violation says, but for its numbers: whether two are the same one.
+/// The text of a violation without its numbers. Two violations with the same text count as the
+/// same.
 fn kind(violation: &Violation) -> String {
     violation.what.chars().filter(|letter| !letter.is_ascii_digit()).take(120).collect()
 }
 
 impl Shrunk {
-    /// Takes `cut` if the run fails with it in the same way.
+    /// Accepts `cut` if the run still fails in the same way.
     fn attempt(&mut self, violation: Option<Violation>, cut: Cut) -> bool {
         self.runs += 1;
         let Some(violation) = violation else { return false };
@@ -127,7 +129,7 @@ impl Shrunk {
         true
     }
 
-    /// The command that runs it again.
+    /// The command that runs the reduced seed again.
     #[must_use]
     pub fn command(&self, seed: u64, scenario: Option<Scenario>) -> String {
         command(seed, scenario, &self.cut)
@@ -144,29 +146,30 @@ mod tests {
 
     const SCENARIO: Scenario = Scenario::Star;
 
-    /// Fails if it has losses, a clock that leaps, and these two happenings.
+    /// Fails if the plan has losses, a jumping clock, and both of these happenings.
     fn fails(plan: &Plan, both: &[(Instant, Happening)]) -> Option<Violation> {
         let features = [Feature::Loss, Feature::ClockLeap];
         let fails = features.iter().all(|&feature| plan.features.has(feature))
             && both.iter().all(|event| plan.events.contains(event));
-        // The numbers in it change.
+        // The numbers in the violation vary.
         let what = format!("{} happenings are too many", plan.events.len());
         fails.then_some(Violation { at: plan.heal_at, what })
     }
 
-    /// Makes a run smaller that fails by two happenings, the `first`-th and the `last`-th, from the end.
+    /// Shrinks a run that fails because of two happenings: the `first`-th and the `last`-th from
+    /// the end.
     fn shrunk(seed: u64, cut: &Cut, first: usize, last: usize) -> (Shrunk, Plan) {
         let draw = |cut: &Cut| Plan::draw(seed, SCENARIO, cut);
         let events = draw(cut).events;
         let both = [first, last].map(|at| events[events.len() - 1 - at].clone());
-        let failure = fails(&draw(cut), &both).expect("it fails before");
+        let failure = fails(&draw(cut), &both).expect("the run fails before shrinking");
         let shrunk = shrink_by(draw, |plan| fails(plan, &both), cut, failure);
         let plan = draw(&shrunk.cut);
         assert_eq!(fails(&plan, &both), Some(shrunk.violation.clone()), "it still fails");
         (shrunk, plan)
     }
 
-    /// Seeds that have what it takes to fail.
+    /// Seeds whose plans have the features and happenings to fail.
     fn seeds(count: usize) -> impl Iterator<Item = u64> {
         let is_rich = |seed: &u64| {
             let plan = Plan::draw(*seed, SCENARIO, &Cut::default());
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_that_can_be_left_out() {
+    fn every_part_of_a_shrunk_run_is_needed() {
         for seed in seeds(20) {
             let (shrunk, plan) = shrunk(seed, &Cut::default(), 2, 7);
             assert_eq!(plan.events.len(), 2, "seed {seed}: {:?}", shrunk.cut);
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_skipped_before_stays_so_when_the_numbers_change() {
+    fn skipped_happenings_stay_skipped_when_their_numbers_change() {
         for seed in seeds(20) {
             let all = Plan::draw(seed, SCENARIO, &Cut::default()).events;
             let cut = Cut { skip: vec![0, 3, all.len() - 1], ..Cut::default() };
@@ -206,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_says_all_that_is_cut() {
+    fn the_command_names_all_cut_features_and_happenings() {
         let cut = Cut {
             without: Features::of(&[Feature::Loss, Feature::OneWay]),
             skip: vec![1, 12],

@@ -1,4 +1,4 @@
-//! What a stream is like: drawn when it begins, and known to both of its ends.
+//! The script of a stream, drawn when the stream begins, and known to both of its ends.
 
 use erpc_core::status::{Code, Status};
 use erpc_core::stream::BATCH;
@@ -6,52 +6,52 @@ use erpc_core::stream::BATCH;
 use crate::call_behaviour::CallMix;
 use crate::{Random, pattern};
 
-/// What the streams of a run are like.
+/// The properties of a run's streams.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StreamMix {
-    /// Bytes of the largest item.
+    /// The length of the largest item, in bytes.
     pub largest: u32,
-    /// In a hundred readers and writers, how many pause.
+    /// Percentage of readers and writers that pause.
     pub pause_percent: u32,
-    /// The longest pause, in nanoseconds.
+    /// The longest pause, in ns.
     pub longest_pause: u64,
-    /// In a hundred readers, how many leave before the end.
+    /// Percentage of readers that leave before the end.
     pub leave_percent: u32,
-    /// In a hundred handlers, how many end with a status.
+    /// Percentage of handlers that end with a status.
     pub fail_percent: u32,
-    /// In a hundred streams, how many have a deadline.
+    /// Percentage of streams with a deadline.
     pub deadline_percent: u32,
 }
 
-/// Whose items.
+/// The sender of items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
-    /// The client's.
+    /// Items from the client.
     Up,
-    /// The server's.
+    /// Items from the server.
     Down,
 }
 
-/// Items of one side that a stream has at most.
+/// The most items of one side of a stream.
 const MOST_ITEMS: u64 = 300;
 
-/// Bytes of items of one side that a stream has at most, but for the last item: several batches.
+/// The most bytes of items of one side, except for the last item: several batches.
 const MOST_BYTES: u64 = 10 * BATCH as u64;
 
-/// Pauses of one reader or writer, at most.
+/// The most pauses of one reader or writer.
 const MOST_PAUSES: u32 = 6;
 
-/// How soon after it has begun a stream is closed that nobody wants, in nanoseconds.
+/// The latest time for an early close of a stream, in ns after it has begun.
 const SOON: u64 = 30_000;
 
-/// What lengths items have.
+/// The distribution of item lengths, in bytes.
 #[derive(Clone, Copy, Debug)]
 enum Lengths {
-    /// Up to so many bytes.
+    /// Below this length.
     Below(u32),
-    /// Of every order of magnitude.
+    /// Of every order of magnitude, up to this length.
     Any(u32),
-    /// Such that two fill a batch, or do not fit one.
+    /// Slightly below this length, such that two items fill a batch, or do not fit one.
     Near(u32),
 }
 
@@ -60,14 +60,14 @@ enum Lengths {
 pub(crate) struct Flow {
     pub(crate) items: u32,
     lengths: Lengths,
-    /// The writer's pauses and the reader's.
+    /// The pauses of the writer and of the reader.
     pub(crate) writer: Pauses,
     pub(crate) reader: Pauses,
-    /// After so many items the reader reads no more.
+    /// The number of items after which the reader leaves.
     pub(crate) leaves_after: Option<u32>,
 }
 
-/// A pause before every so many-th item.
+/// Pauses of equal length, before every `every`-th item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Pauses {
     every: u32,
@@ -80,19 +80,19 @@ impl Pauses {
     fn draw(random: &mut Random, stream_mix: &StreamMix, items: u32) -> Self {
         let (pauses, count) =
             (random.percent(stream_mix.pause_percent), random.within(1, MOST_PAUSES.into()));
-        // Of every order of magnitude alike, from about a microsecond on.
+        // All orders of magnitude are equally likely, from about 1 us on.
         let order = random.within(10, u64::from(stream_mix.longest_pause.max(1_024).ilog2()));
         let nanos = random.within(1 << (order - 1), 1 << order);
         let every = (items / count as u32).max(1);
         if pauses { Self { every, nanos } } else { Self::NONE }
     }
 
-    /// How long the pause is before item `number`, if there is one.
+    /// The length of the pause before item `number` in ns, if there is one.
     pub(crate) fn before(self, number: u32) -> Option<u64> {
         (number > 0 && number.is_multiple_of(self.every)).then_some(self.nanos)
     }
 
-    /// All pauses of a flow with so many items.
+    /// The sum of all pauses of a flow with `items` items, in ns.
     fn in_all(self, items: u32) -> u64 {
         u64::from(items / self.every) * self.nanos
     }
@@ -123,7 +123,7 @@ impl Flow {
         Self { items, lengths, writer, reader, leaves_after: leaves.then_some(after) }
     }
 
-    /// The length of the item with this key.
+    /// The length of the item with this key, in bytes.
     pub(crate) fn len(&self, key: u64) -> usize {
         let mut random = Random::new(key);
         let len = match self.lengths {
@@ -137,7 +137,7 @@ impl Flow {
         len as usize
     }
 
-    /// Bytes that one item has at most.
+    /// The most bytes of one item.
     pub(crate) fn longest(&self) -> usize {
         match self.lengths {
             Lengths::Below(most) | Lengths::Any(most) | Lengths::Near(most) => most as usize,
@@ -145,30 +145,30 @@ impl Flow {
     }
 }
 
-/// What a handler makes its sending depend on.
+/// When a handler sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Order {
-    /// Nothing: it reads and sends apart.
+    /// Independently of its reading.
     Apart,
-    /// It reads all, then sends.
+    /// After it has read all items.
     ReadFirst,
-    /// It sends one item for each that it reads.
+    /// One item for each item that it reads.
     Echo,
 }
 
-/// A stream's whole future, but for what the network does to it.
+/// The script of a stream: everything except the effects of the network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamScript {
     pub(crate) up: Flow,
     pub(crate) down: Flow,
     pub(crate) order: Order,
-    /// The handler ends when it has sent all, whether or not it has read all.
+    /// The handler ends when it has sent all its items, even if it has not read all.
     pub(crate) careless: bool,
-    /// After so many items of its own the handler ends with a status.
+    /// The number of sent items after which the handler ends with a status.
     pub(crate) fails_after: Option<u32>,
-    /// A deadline in so many nanoseconds.
+    /// Time until the deadline, in ns.
     pub(crate) deadline: Option<u64>,
-    /// The client closes it after so many nanoseconds.
+    /// Time until the client closes the stream, in ns.
     pub(crate) closes_in: Option<u64>,
 }
 
@@ -198,7 +198,7 @@ impl StreamScript {
         let fails = random.percent(stream_mix.fail_percent);
         let after = random.below(u64::from(down.items) + 1) as u32;
         let deadline = random.percent(stream_mix.deadline_percent).then(|| CallMix::wait(random));
-        // Now and then so soon that CLOSE may overtake OPEN.
+        // Some closes are so early that CLOSE may overtake OPEN.
         let soon = random.percent(60);
         let closes = if soon { random.below(SOON) } else { CallMix::wait(random) };
         let closes_in = random.percent(stream_mix.leave_percent).then_some(closes);
@@ -206,7 +206,7 @@ impl StreamScript {
         Self { up, down, order, careless, fails_after, deadline, closes_in }
     }
 
-    /// A stream of small items in which nothing happens but that they are sent.
+    /// A stream of small items without pauses, failures or deadlines.
     #[cfg(test)]
     pub(crate) fn plain(up: u32, down: u32) -> Self {
         let flow = |items| Flow {
@@ -227,13 +227,13 @@ impl StreamScript {
         }
     }
 
-    /// All pauses of both ends together, in nanoseconds.
+    /// The sum of all pauses of both ends, in ns.
     pub(crate) fn pauses(&self) -> u64 {
         let of = |flow: &Flow| flow.writer.in_all(flow.items) + flow.reader.in_all(flow.items);
         of(&self.up) + of(&self.down)
     }
 
-    /// How the handler ends, by itself: nobody else's stream ends like this.
+    /// The result of a handler that ends by itself. A status is unique per stream.
     pub(crate) fn verdict(&self, key: u64) -> Result<(), Status> {
         if self.fails_after.is_none() {
             return Ok(());
@@ -265,7 +265,7 @@ mod tests {
     };
 
     #[test]
-    fn streams_are_of_every_kind_and_within_their_bounds() {
+    fn drawn_scripts_cover_every_kind_of_stream_within_the_bounds() {
         let mut random = Random::new(1);
         let stream_mix: Vec<_> =
             (0..2_000).map(|_| StreamScript::draw(&mut random, &MIX)).collect();
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_a_status_of_its_own() {
+    fn a_verdict_is_a_status_unique_to_its_key() {
         let mut script = StreamScript::draw(&mut Random::new(1), &MIX);
         script.fails_after = None;
         assert_eq!(script.verdict(7), Ok(()));

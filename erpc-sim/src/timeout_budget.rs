@@ -1,24 +1,25 @@
-//! How many timeouts an endpoint may count while it receives nothing.
+//! Limits the timeouts that an endpoint counts while it receives nothing.
 
 use erpc_core::protocol::{MAX_RTO, WINDOW};
 use erpc_core::time::Instant;
 
-/// Doublings from the shortest timeout of any plan to the longest, and some.
+/// Doublings from the shortest timeout of any plan to the longest, with a margin.
 const DOUBLINGS: u64 = 16;
 
-/// Bounds the timeouts that an endpoint counts between two packets that it receives.
+/// Bounds the timeouts that an endpoint counts between two received packets.
 #[derive(Debug, Default)]
 pub(crate) struct TimeoutBudget {
-    /// When the first turn without a packet was, and the timeouts counted by then. `None` after a packet.
+    /// The time of the first turn without a packet, and the count of timeouts then. `None` after a
+    /// packet.
     began: Option<(Instant, u64)>,
-    /// The most sessions since then.
+    /// The largest number of sessions since then.
     sessions: u64,
 }
 
 impl TimeoutBudget {
-    /// Notes a turn in which `received` packets were received; returns an error if there were too many timeouts. Every
-    /// timeout doubles the next one, up to the longest, which bounds the timeouts of a call; a call that executes is
-    /// probed every `probes_every` nanoseconds.
+    /// Notes a turn in which `received` packets were received. Returns an error if there were too
+    /// many timeouts. Every timeout doubles the next one, up to the maximum RTO, which bounds the
+    /// timeouts of a call. An executing call is also probed every `probes_every` ns.
     pub(crate) fn check(
         &mut self,
         now: Instant,
@@ -48,7 +49,7 @@ mod tests {
 
     const PROBES: u64 = 10 * MAX_RTO;
 
-    /// Every call of a session, as often as timeouts double.
+    /// Timeouts of all calls of a session, each once per doubling.
     const AT_ONCE: u64 = WINDOW as u64 * DOUBLINGS;
 
     fn at(nanos: u64) -> Instant {
@@ -56,16 +57,20 @@ mod tests {
     }
 
     #[test]
-    fn a_session_may_time_out_as_often_as_its_calls_double_their_timeouts() {
+    fn each_call_of_a_session_may_time_out_once_per_doubling() {
         let mut budget = TimeoutBudget::default();
-        assert_eq!(budget.check(at(0), 0, 1, PROBES, || 7), None, "what was counted before");
+        assert_eq!(
+            budget.check(at(0), 0, 1, PROBES, || 7),
+            None,
+            "timeouts of earlier turns do not count"
+        );
         assert_eq!(budget.check(at(9), 0, 1, PROBES, || 7 + AT_ONCE), None);
         let wrong = budget.check(at(9), 0, 1, PROBES, || 8 + AT_ONCE);
         assert_eq!(wrong.as_deref(), Some("times out 129 times in 9 ns of silence"));
     }
 
     #[test]
-    fn more_so_the_longer_it_lasts() {
+    fn the_budget_of_timeouts_grows_with_time() {
         for (lasted, more) in [(MAX_RTO, 1), (2 * MAX_RTO - 1, 1), (PROBES, 11), (2 * PROBES, 22)] {
             let mut budget = TimeoutBudget::default();
             budget.check(at(0), 0, 1, PROBES, || 0);
@@ -76,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn every_session_counts_also_if_it_has_gone_since() {
+    fn a_closed_session_still_counts_in_the_budget_of_timeouts() {
         let mut budget = TimeoutBudget::default();
         budget.check(at(0), 0, 3, PROBES, || 0);
         assert_eq!(budget.check(at(1), 0, 0, PROBES, || 3 * AT_ONCE), None);
@@ -84,11 +89,18 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_received_ends_the_silence() {
+    fn a_received_packet_resets_the_budget_of_timeouts() {
         let mut budget = TimeoutBudget::default();
         budget.check(at(0), 0, 1, PROBES, || 0);
-        assert_eq!(budget.check(at(1), 1, 1, PROBES, || unreachable!("not asked")), None);
-        assert_eq!(budget.check(at(2), 0, 1, PROBES, || AT_ONCE + 1), None, "a new beginning");
+        assert_eq!(
+            budget.check(at(1), 1, 1, PROBES, || unreachable!("the timeouts are not read")),
+            None
+        );
+        assert_eq!(
+            budget.check(at(2), 0, 1, PROBES, || AT_ONCE + 1),
+            None,
+            "the count starts again"
+        );
         assert!(budget.check(at(3), 0, 1, PROBES, || 2 * AT_ONCE + 2).is_some());
     }
 }

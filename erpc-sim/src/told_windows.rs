@@ -1,4 +1,4 @@
-//! The windows that servers tell.
+//! The windows that a server has told its clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,18 +8,18 @@ use erpc_core::wire::{Header, ReplyInfo};
 use crate::SimRoute;
 use crate::hostile::craft;
 
-/// The windows that a server endpoint has told its clients last, by address and steer byte.
+/// The last window that a server endpoint has told each client, by address and steer byte.
 #[derive(Default)]
 pub(crate) struct ToldWindows {
     pub(crate) windows: BTreeMap<(SimRoute, u8), u32>,
-    /// Sessions that were ever opened, by the client's address and id.
+    /// Sessions that were ever opened, by the client's address and its id.
     opened: BTreeSet<(SimRoute, u64)>,
-    /// Where the session was opened from that was the last to be told so, if that was its first time and nothing has asked since.
+    /// The client of the last `Opened`. `None` if that `Opened` was a repetition.
     pub(crate) last_opened: Option<SimRoute>,
 }
 
 impl ToldWindows {
-    /// The server sends a packet.
+    /// Records a packet that the server sends.
     pub(crate) fn record(&mut self, to: SimRoute, header: &Header, bytes: &[u8]) {
         let connection = header.connection;
         if connection.is_server_role() || connection.is_endpoint() {
@@ -27,7 +27,7 @@ impl ToldWindows {
         }
         let told = match craft::read_control(bytes) {
             Some((_, Control::Opened { parameters, .. })) => {
-                // Said again, of a session that is open, or that has opened once more and may have taken the room since.
+                // A repeated `Opened` does not count: its session may already hold the room.
                 let is_first = self.opened.insert((to, connection.to_u64()));
                 self.last_opened = is_first.then_some(to);
                 ReplyInfo::new(0, parameters.window)

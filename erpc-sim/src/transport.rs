@@ -16,34 +16,35 @@ use erpc_core::wire::checksum::{TRAILER_LEN, trailer_of};
 
 use crate::SimRoute;
 
-/// What an interface is like.
+/// The properties of an interface.
 #[derive(Clone, Copy, Debug)]
 pub struct Nic {
     /// Largest datagram, in bytes.
     pub max_datagram: usize,
-    /// Packets up to so many bytes are copied when they are pushed; longer ones are read by the device
-    /// some time later.
+    /// Packets up to this length, in bytes, are copied when they are pushed. The device reads
+    /// longer packets some time later.
     pub inline: usize,
-    /// How the receive queue counts.
+    /// How the receive queue charges packets.
     pub charge: ChargeModel,
-    /// What the receive queue holds, in units of `charge`.
+    /// Capacity of the receive queue, in units of `charge`.
     pub rx_capacity: u32,
-    /// Packets that one look at the receive queue brings at most, 1 to [`MAX_BURST`].
+    /// The most packets in one receive burst, 1 to [`MAX_BURST`].
     pub burst: usize,
-    /// How long after the doorbell the device has read a packet, in nanoseconds.
+    /// Time from the doorbell until the device has read a packet, in ns.
     pub dma_nanos: u64,
     /// Floor of the retransmission timeout.
     pub min_rto: Duration,
-    /// How far round trip times scatter without a queue in the network.
+    /// Scatter of the RTT when no packet queues in the network.
     pub rtt_noise: Duration,
-    /// What the endpoint knows of the interface's cable.
+    /// What the endpoint knows of its link's rate.
     pub link: Link,
-    /// Whether damaged packets never get through this interface.
+    /// Whether the interface drops every damaged packet.
     pub integrity: bool,
 }
 
 impl Nic {
-    /// An interface with a ring of so many packets, which copies what is pushed. Its cable's rate is not known.
+    /// An interface with a ring of `packets` packets that copies pushed packets. The endpoint does
+    /// not know the rate of its link.
     #[must_use]
     pub fn ring(max_datagram: usize, packets: u32) -> Self {
         Self {
@@ -61,11 +62,11 @@ impl Nic {
     }
 }
 
-/// Buffers that an interface keeps for reuse.
+/// The most buffers that an interface keeps for reuse.
 const MOST_SPARE: usize = 64;
-/// One in so many lent packets is overwritten whole.
+/// One in this many lent packets is overwritten whole.
 const POISONED_ONE_IN: u32 = 64;
-/// One in so many packets that the device reads late is compared with what it was.
+/// One in this many packets that the device reads late is compared with its state when pushed.
 const COMPARED_ONE_IN: u32 = 16;
 
 /// A packet in a receive queue.
@@ -77,29 +78,29 @@ struct Arrived {
     marked: bool,
 }
 
-/// A packet on its way out.
+/// A sent packet.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// Where to.
+    /// The receiver.
     pub to: SimRoute,
     /// The datagram.
     pub bytes: Vec<u8>,
 }
 
-/// What the two ends of an interface share: the world's and the endpoint's.
+/// The state that the world's end and the endpoint's end of an interface share.
 pub struct Port {
     route: SimRoute,
     nic: Nic,
     now: Cell<Instant>,
     ring: RefCell<VecDeque<Arrived>>,
-    /// Units that the packets in the ring take.
+    /// Charge units of the packets in the ring.
     held: Cell<u32>,
     sent: RefCell<Vec<Sent>>,
     spare: RefCell<Vec<Vec<u8>>>,
     stats: Cell<TransportStats>,
-    /// Packets that were lent or held, for what is done with some of them only.
+    /// Counts lent and held packets, to select one in N.
     turn: Cell<u32>,
-    /// Set when the endpoint broke a rule of [`TxQueue`]: what it did.
+    /// The rule of [`TxQueue`] that the endpoint broke, if any.
     misuse: Cell<Option<&'static str>>,
 }
 
@@ -121,19 +122,19 @@ impl Port {
         })
     }
 
-    /// What the interface is like.
+    /// The properties of the interface.
     #[must_use]
     pub fn nic(&self) -> &Nic {
         &self.nic
     }
 
-    /// Says what time it is for the device.
+    /// Sets the device's time.
     pub fn set_now(&self, now: Instant) {
         self.now.set(now);
     }
 
-    /// A packet has come in, perhaps with a switch's mark; false if the receive queue is full and it is
-    /// lost. The buffer of a lost packet becomes a spare one.
+    /// A packet arrives; `marked` is a switch's ECN mark. Returns false if the receive queue is
+    /// full and the packet is lost. The buffer of a lost packet is kept for reuse.
     pub fn deliver(&self, from: SimRoute, bytes: Vec<u8>, marked: bool) -> bool {
         let units = self.nic.charge.charge(bytes.len());
         let held = self.held.get().saturating_add(units);
@@ -147,30 +148,31 @@ impl Port {
         true
     }
 
-    /// Packets that wait to be received.
+    /// Packets in the receive queue.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.ring.borrow().len()
     }
 
-    /// Whether a packet waits that is such a one, by when it came and its bytes.
+    /// Whether the receive queue holds a packet for which `is` holds. `is` gets its arrival time
+    /// and its bytes.
     #[must_use]
     pub fn has_waiting(&self, is: impl Fn(Instant, &[u8]) -> bool) -> bool {
         self.ring.borrow().iter().any(|packet| is(packet.at, &packet.bytes))
     }
 
-    /// Moves what the endpoint has sent to the end of `out`.
+    /// Moves the packets that the endpoint has sent to the end of `out`.
     pub fn take_sent(&self, out: &mut Vec<Sent>) {
         out.append(&mut self.sent.borrow_mut());
     }
 
-    /// Packets that the endpoint has sent and nobody has taken.
+    /// Sent packets that [`take_sent`](Self::take_sent) has not taken yet.
     #[must_use]
     pub fn pushed(&self) -> usize {
         self.sent.borrow().len()
     }
 
-    /// A buffer that is not in use any more.
+    /// Gives back a buffer that is no longer in use.
     pub fn give_spare(&self, bytes: Vec<u8>) {
         let mut spare = self.spare.borrow_mut();
         if spare.len() < MOST_SPARE {
@@ -178,12 +180,12 @@ impl Port {
         }
     }
 
-    /// The rule of [`TxQueue`] that the endpoint broke, if it did.
+    /// Takes the rule of [`TxQueue`] that the endpoint broke, if any.
     pub fn take_misuse(&self) -> Option<&'static str> {
         self.misuse.take()
     }
 
-    /// What was counted.
+    /// The interface's counters.
     #[must_use]
     pub fn stats(&self) -> TransportStats {
         self.stats.get()
@@ -195,7 +197,7 @@ impl Port {
         self.stats.set(stats);
     }
 
-    /// Whether it is the turn of this packet.
+    /// Whether this call is one in `many`.
     fn is_one_of(&self, many: u32) -> bool {
         let turn = self.turn.get().wrapping_add(1);
         self.turn.set(turn);
@@ -209,7 +211,7 @@ impl Port {
     }
 }
 
-/// A simulated endpoint's queue pair.
+/// The queue pair of a simulated endpoint.
 pub struct SimTransport {
     port: Rc<Port>,
     rx: SimRx,
@@ -259,7 +261,7 @@ impl Transport for SimTransport {
         Path { datagram: self.port.nic.max_datagram, link: self.port.nic.link }
     }
 
-    /// Marks are told in any case.
+    /// Marks are always reported.
     fn enable_ecn(&mut self) -> Result<(), NoMarks> {
         Ok(())
     }
@@ -290,7 +292,8 @@ impl RxQueue for SimRx {
         let mut spare = self.port.spare.borrow_mut();
         for packet in self.lent.drain(..) {
             let mut bytes = packet.bytes;
-            // Whoever still reads the last burst's packets reads garbage, now and then to the end.
+            // A reader that still holds a packet of the last burst reads garbage. Now and then the
+            // garbage covers the whole packet.
             let all = self.port.is_one_of(POISONED_ONE_IN);
             let head = if all { bytes.len() } else { bytes.len().min(64) };
             bytes[..head].fill(0xDD);
@@ -314,7 +317,7 @@ impl RxQueue for SimRx {
         count
     }
 
-    /// As a device knows it: a burst that is full may have left something.
+    /// A full burst may have left packets in the queue, as with a real device.
     fn is_drained(&self) -> bool {
         self.lent.len() < self.port.nic.burst
     }
@@ -329,16 +332,16 @@ impl RxQueue for SimRx {
 /// A packet that the device has not read yet.
 struct Held {
     msgbuf: MsgBuf,
-    /// Where its piece of the message begins.
+    /// Offset in the message of the data that this packet carries.
     offset: usize,
-    /// When the device will have read it; meaningful once the doorbell has rung.
+    /// When the device has read the packet. Not set before the doorbell has rung.
     read_at: Instant,
-    /// What it was when it was pushed, if that is to be looked at: its length and checksum.
+    /// Length and checksum of the data when it was pushed, if this packet is compared.
     was: Option<(usize, [u8; TRAILER_LEN])>,
 }
 
 impl Held {
-    /// Whether the device reads what was pushed.
+    /// Whether the device reads the bytes that were pushed.
     fn is_as_it_was(&self) -> bool {
         self.was.is_none_or(|(len, sum)| {
             let piece = self.msgbuf.as_slice().get(self.offset..self.offset + len);
@@ -349,14 +352,14 @@ impl Held {
 
 /// The sending half: a device that reads long packets some time after the doorbell.
 ///
-/// Bytes are taken when a packet is pushed, because the rules of [`TxQueue`] say that they will not
-/// change before the device reads them; the references that are held meanwhile make a msgbuf that is
-/// written too early panic. Headers that are written too early, and what some packets carry, are looked
-/// at here.
+/// Bytes are copied when a packet is pushed: by the rules of [`TxQueue`] they do not change before
+/// the device reads them. Three checks enforce those rules. The reference in `held` makes an early
+/// write to a msgbuf panic. A second push of the same data is misuse, because its header is written
+/// too early. The data of some packets is compared when the device has read it.
 pub struct SimTx {
     port: Rc<Port>,
     held: Vec<Held>,
-    /// How many of `held` the doorbell has rung for.
+    /// The number of packets in `held` that the doorbell has rung for.
     rung: usize,
 }
 
@@ -375,7 +378,7 @@ impl SimTx {
         self.port.sent.borrow_mut().push(Sent { to, bytes });
     }
 
-    /// The device is through with so many packets.
+    /// The device has read the first `count` packets.
     fn complete(&mut self, count: usize) {
         if !self.held.drain(..count).all(|held| held.is_as_it_was()) {
             self.port.misuse.set(Some("a packet has changed before the device read it"));
@@ -395,7 +398,8 @@ impl TxQueue for SimTx {
         if packet.len() > self.port.nic.inline {
             let msgbuf = packet.hold();
             let message = msgbuf.as_slice();
-            // The first packet's header stands right in front of the message, in one piece with it.
+            // In the first packet, header and message are contiguous: the header stands right in
+            // front.
             let offset = (pieces[1].as_ptr() as usize).saturating_sub(message.as_ptr() as usize);
             let offset = if pieces[1].is_empty() { 0 } else { offset };
             let again = self.held.iter().any(|held| {
@@ -405,7 +409,7 @@ impl TxQueue for SimTx {
                 let what = "a packet is sent again, its header written, while the device reads the first copy";
                 self.port.misuse.set(Some(what));
             }
-            // In the first packet, what follows the header.
+            // The first packet's first piece is the header and the data.
             let data = if pieces[1].is_empty() { &pieces[0][HEADER_LEN..] } else { pieces[1] };
             let compared = self.port.is_one_of(COMPARED_ONE_IN);
             let was = compared.then(|| (data.len(), trailer_of(&[], data)));
@@ -444,7 +448,7 @@ mod tests {
     use super::*;
 
     fn msgbuf(bytes: &[u8]) -> MsgBuf {
-        let mut msgbuf = MsgBuf::detached(bytes.len()).expect("there is memory");
+        let mut msgbuf = MsgBuf::detached(bytes.len()).expect("memory is available");
         msgbuf.resize(bytes.len());
         msgbuf.as_mut_slice().copy_from_slice(bytes);
         msgbuf
@@ -472,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_knows_its_cable() {
+    fn an_endpoint_knows_the_rate_of_its_link() {
         let nic = Nic { link: Link::Rate(3_125_000_000), ..nic() };
         let mut transport = SimTransport::new(Port::new(SimRoute::new(0, 1), nic));
         let path = transport.path(&SimRoute::new(1, 1));
@@ -481,16 +485,16 @@ mod tests {
     }
 
     #[test]
-    fn what_the_device_reads_late_is_compared_with_what_was_pushed() {
+    fn a_packet_that_changed_after_the_push_is_detected() {
         assert!(held(b"..data..", Some(b"data")).is_as_it_was());
         assert!(held(b"..data..", Some(b"")).is_as_it_was());
-        assert!(!held(b"..dada..", Some(b"data")).is_as_it_was(), "it was written");
+        assert!(!held(b"..dada..", Some(b"data")).is_as_it_was(), "the data was overwritten");
         assert!(!held(b"..dat", Some(b"data")).is_as_it_was(), "the message is shorter");
-        assert!(held(b"..dada..", None).is_as_it_was(), "nobody looks at it");
+        assert!(held(b"..dada..", None).is_as_it_was(), "this packet is not compared");
     }
 
     #[test]
-    fn a_change_is_misuse_when_the_device_lets_go() {
+    fn a_change_is_misuse_when_the_device_releases_the_packet() {
         let nic = nic();
         for (changed, flushed) in [(false, true), (true, true), (false, false), (true, false)] {
             let mut transport = SimTransport::new(Port::new(SimRoute::new(0, 1), nic));

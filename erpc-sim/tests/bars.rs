@@ -1,4 +1,4 @@
-//! What erpc promises to survive, one by one.
+//! The faults that erpc promises to survive, one by one.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use erpc_sim::runner::{SeedOutcome, run_plan};
 use erpc_sim::world::RunReport;
 use erpc_sim::{Feature, Features, Scenario, SimRoute};
 
-/// The world's clock starts here.
+/// The start of the world's clock.
 const START: Instant = Instant::from_nanos(1_000_000_000);
 
-/// One server and one client that opens so many sessions to it, nothing else.
+/// A server, and a client that opens `sessions` sessions to it.
 fn pair(seed: u64, sessions: usize, features: &[Feature]) -> Plan {
     let mut plan = Plan::draw(seed, Scenario::Calm, &Cut::default());
     plan.features = Features::of(features);
@@ -48,7 +48,7 @@ fn configure(plan: &mut Plan, config: &EndpointConfig) {
     }
 }
 
-/// Runs a plan that must not break any rule.
+/// Runs a plan that must not violate any rule.
 #[track_caller]
 fn survives(plan: &Plan) -> RunReport {
     match run_plan(plan) {
@@ -61,7 +61,7 @@ fn survives(plan: &Plan) -> RunReport {
 }
 
 #[test]
-fn with_30_percent_loss_both_ways_10_000_calls_of_mixed_sizes_all_have_their_responses() {
+fn ten_thousand_calls_get_their_responses_under_30_percent_loss() {
     let mut plan = pair(1, 4, &[Feature::Loss]);
     suffer(&mut plan, &Faults::none().drop(0.3));
     plan.endpoints[1].rounds = vec![(START, 10_000)];
@@ -72,10 +72,10 @@ fn with_30_percent_loss_both_ways_10_000_calls_of_mixed_sizes_all_have_their_res
 }
 
 #[test]
-fn under_30_percent_burst_loss_50_connections_are_all_established() {
+fn fifty_sessions_open_under_30_percent_burst_loss() {
     for seed in 0..20 {
         let mut plan = pair(seed, 50, &[Feature::Bursts]);
-        // Bursts of 8 packets on average, between 19 that get through: 30 in 100 are lost.
+        // Bursts of 8 packets on average, with 19 delivered packets between them: 30 % are lost.
         suffer(&mut plan, &Faults::none().bursts(1.0 / 19.0, 8.0, 1.0));
         plan.endpoints[1].rounds = vec![(START, 50)];
         plan.heal_at = START + Duration::from_secs(30);
@@ -87,22 +87,22 @@ fn under_30_percent_burst_loss_50_connections_are_all_established() {
 }
 
 #[test]
-fn under_30_percent_burst_loss_hardly_an_idle_session_dies() {
+fn few_idle_sessions_die_under_30_percent_burst_loss() {
     let mut dead = 0;
     for seed in 0..100 {
         let mut plan = pair(seed, 1, &[Feature::Bursts]);
         suffer(&mut plan, &Faults::none().bursts(1.0 / 19.0, 8.0, 1.0));
         plan.endpoints[1].rounds = vec![(START, 1)];
-        // Nobody but its pings takes it through the bursts.
+        // Only its pings keep the session alive during the bursts.
         plan.heal_at = START + Duration::from_secs(60);
         let report = survives(&plan);
         dead += usize::from((report.sessions_opened, report.outcomes.responses) != (1, 1));
     }
-    // Of 600, 5 do: a burst has to take 75 packets.
+    // Of 600 sessions, 5 die: a burst has to lose 75 packets.
     assert!(dead <= 2, "{dead} of 100");
 }
 
-/// Nothing gets through for 5 s, everything for 2 s, and so on.
+/// All packets are lost for 5 s, then none for 2 s, and so on.
 fn blackhole(plan: &mut Plan, cycles: u64) {
     let mut faults = Faults::none();
     for cycle in 0..cycles {
@@ -122,7 +122,7 @@ fn a_blackhole_shorter_than_the_liveness_timeout_loses_no_call() {
     let report = survives(&plan);
     assert!(report.faults.outage_dropped > 100, "{:?}", report.faults);
     assert_eq!(report.outcomes.responses, report.calls, "{:?}", report.outcomes);
-    assert_eq!(report.sessions_opened, 3, "the sessions lived on");
+    assert_eq!(report.sessions_opened, 3, "the sessions stay alive");
     assert!(report.calls > 3_000, "{}", report.calls);
 }
 
@@ -149,7 +149,7 @@ fn a_blackhole_longer_than_the_liveness_timeout_ends_each_call_once_and_the_next
 fn a_server_that_restarts_1_000_times_at_its_address_executes_nothing_of_another_life() {
     let mut plan =
         pair(5, 4, &[Feature::Crashes, Feature::Duplicates, Feature::Spikes, Feature::Replay]);
-    // Copies that come late, so that packets of one life arrive in another.
+    // Late copies, so that packets of one life arrive in another.
     let late = Duration::from_millis(40);
     suffer(&mut plan, &Faults::none().duplicate(0.2, 3, late).spike(0.02, late));
     let lives = 1_000;

@@ -1,4 +1,5 @@
-//! The command line: what means nothing is said to mean nothing, and who stops reading is not shouted at.
+//! The command line: errors for meaningless arguments, and a quiet end when the output pipe is
+//! closed.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -10,7 +11,7 @@ fn command(arguments: &str) -> Command {
 }
 
 #[test]
-fn arguments_that_mean_nothing_are_errors() {
+fn meaningless_arguments_are_errors() {
     for (arguments, word) in [
         ("run --seeds 0", "--seeds"),
         ("run --seeds 2 --packets", "--seeds 1"),
@@ -22,7 +23,7 @@ fn arguments_that_mean_nothing_are_errors() {
         ("mutants --shards 8 --shard 8", "no shard 8 of 8"),
         ("mutants --seeds 0", "--seeds"),
     ] {
-        let output = command(arguments).output().expect("it starts");
+        let output = command(arguments).output().expect("the program starts");
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments}: {said}");
         assert!(said.contains(word), "{arguments}: {said}");
@@ -30,19 +31,19 @@ fn arguments_that_mean_nothing_are_errors() {
 }
 
 #[test]
-fn printing_ends_quietly_when_nobody_reads() {
+fn the_program_ends_quietly_when_the_output_pipe_is_closed() {
     let mut child = command("run --seeds 1 --from 3 --packets")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("it starts");
+        .expect("the program starts");
     let mut line = String::new();
-    let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
-    output.read_line(&mut line).expect("it prints");
+    let mut output = BufReader::new(child.stdout.take().expect("stdout is piped"));
+    output.read_line(&mut line).expect("the program prints a line");
     assert!(line.contains(" sent "), "{line}");
     drop(output);
     let mut said = String::new();
-    child.stderr.take().expect("it is piped").read_to_string(&mut said).expect("text");
+    child.stderr.take().expect("stderr is piped").read_to_string(&mut said).expect("text");
     assert_eq!(said, "");
-    assert_eq!(child.wait().expect("it is ours").code(), Some(141));
+    assert_eq!(child.wait().expect("the child has not been waited for").code(), Some(141));
 }

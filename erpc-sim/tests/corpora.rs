@@ -1,4 +1,4 @@
-//! Every fuzz target over its corpus: what fuzzing has once found stays found.
+//! Runs every fuzz target over its corpus, so that a bug that fuzzing has found does not come back.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn every_target_survives_its_corpus() {
         assert!(!paths.is_empty(), "{name} has an empty corpus");
         for path in paths {
             let input = fs::read(&path).expect("a readable file");
-            // A panic inside names no file: this does.
+            // A panic of the target does not name the file; this assertion does.
             let outcome = std::panic::catch_unwind(|| target(&input));
             assert!(outcome.is_ok(), "{name} fails on {}", path.display());
         }
@@ -31,16 +31,20 @@ fn every_target_survives_its_corpus() {
 fn every_target_has_its_seeds_in_its_corpus() {
     for (name, _) in TARGETS {
         let seeds: Vec<_> = seeds().into_iter().filter(|seed| seed.target == name).collect();
-        assert!(!seeds.is_empty(), "{name} has none");
+        assert!(!seeds.is_empty(), "{name} has no seeds");
         for seed in seeds {
             let file = fs::read(corpus(name).join(&seed.name)).unwrap_or_default();
-            assert_eq!(file, seed.bytes, "{name}/{} is to be written anew", seed.name);
+            assert_eq!(
+                file, seed.bytes,
+                "{name}/{} differs from its seed; see `write_the_seeds`",
+                seed.name
+            );
         }
     }
 }
 
-/// Not a check but the generator: `cargo test -p erpc-sim --test corpora -- --ignored` writes the seeds
-/// into the corpora, where files that fuzzing has added stay.
+/// A generator, not a check: `cargo test -p erpc-sim --test corpora -- --ignored` writes the seeds
+/// into the corpora. Files that fuzzing has added stay.
 #[test]
 #[ignore = "writes files"]
 fn write_the_seeds() {

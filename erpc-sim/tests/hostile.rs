@@ -1,8 +1,10 @@
-//! Attacks on a server with honest clients: what the server keeps, what it sends, what the clients notice.
+//! Attacks on a server with honest clients: the server's memory, its packets, and the effect on the
+//! clients.
 //!
-//! Each attack is compared with the same run without it. The server's processor, its receive queue and the
-//! cables are modelled (see [`Bench`]), so an attack that costs too much of one of them fails the test.
-//! [`effects`] is what every attack is held to; that each of these limits can be passed is a test, too.
+//! Each attack is compared with the same run without it. The bench models the server's processor,
+//! its receive queue and the cables (see [`Bench`]), so an attack that costs too much of one of
+//! them fails the test. [`effects`] has the limits for every attack. Other tests check that attacks
+//! can exceed each of these limits.
 
 use std::rc::Rc;
 
@@ -22,19 +24,19 @@ use erpc_sim::net::Packet;
 use erpc_sim::transport::{Nic, Port, Sent, SimTransport};
 
 const MILLION: u64 = 1_000_000;
-/// Packets that a turn takes in at most.
+/// The most packets that a turn receives.
 const BURST: u64 = 32;
 /// Floor of the retransmission timeout of the server's interface, in nanoseconds.
 const MIN_RTO: u64 = 5_000_000;
 /// Slots of a session.
 const SLOTS: usize = 8;
-/// The first msgbuf of a message under way, headers and bookkeeping included: four times the one packet
-/// that has arrived.
+/// The first msgbuf of an incoming message, with headers and bookkeeping: four times its first
+/// packet, in bytes.
 const FIRST_BUFFER: usize = 4 * (1_472 + 128);
-/// A message of the 40 packets that overruns and storms consist of.
+/// A message of 40 packets, as overruns and pull storms use, in bytes.
 const FORTY_PACKETS: usize = 40 * (1_472 + 256);
 
-/// Attacks begin when calls are under way, and last until the end.
+/// Attacks begin when calls are under way, and last until the end of the run.
 fn pace(per_second: u64) -> Pace {
     Pace::new(Instant::from_nanos(3_000_000), 37_000_000, per_second)
 }
@@ -43,41 +45,41 @@ fn attackers_address(bench: &Bench) -> SimRoute {
     SimRoute::new(bench.attackers_host(), 9)
 }
 
-/// The run without the attack and the one with it.
+/// The reports of a run without the attack and of a run with it.
 fn compare(bench: &Bench, attacker: &mut dyn Attacker) -> (AttackReport, AttackReport) {
     let calm = bench.run(None);
     assert!(calm.calls > 10_000 && calm.failed == 0 && calm.overflowed == 0, "{calm:?}");
     let attacked = bench.run(Some(attacker));
-    assert!(attacked.attack_packets > 0, "the attack took place");
+    assert!(attacked.attack_packets > 0, "the attacker sends packets");
     (calm, attacked)
 }
 
-/// What an attack may take of the server beyond what the run without it takes.
+/// What an attack may cost the server, compared with the run without it.
 #[derive(Clone, Copy)]
 struct Allowed {
-    /// Bytes of msgbufs: what an admitted client is entitled to.
+    /// Bytes of msgbufs that an admitted client may use.
     memory: usize,
-    /// Packets that the server may send for each of the attacker's.
+    /// Packets that the server may send for each packet of the attacker.
     answers: u64,
 }
 
-/// For who is not let in or says nothing that is answered.
+/// For attackers that are not admitted, or whose packets are not answered.
 const NOTHING: Allowed = Allowed { memory: 0, answers: 0 };
-/// For who may have one packet for each of its own.
+/// For attackers that may get one packet for each of their own.
 const ANSWERS: Allowed = Allowed { memory: 0, answers: 1 };
 
-/// The limits that every attack is held to: those that were passed, with what was found instead.
+/// Returns the limits that an attack has exceeded, with the values.
 fn effects(
     (calm, attacked): &(AttackReport, AttackReport),
     allowed: Allowed,
 ) -> Vec<(&'static str, u64)> {
     let fifth_more = |nanos: u64| nanos * 12 / 10;
-    // The last calls may be under way when the run ends.
+    // Some calls may be under way when the run ends.
     let few = 20;
-    // A turn of its own for each packet, its way in, and the way out of the answers.
+    // A turn for each packet, the packet itself, and its answers.
     let a_packet = TURN_NANOS + PACKET_NANOS * (1 + allowed.answers);
     let sent = |report: &AttackReport| report.stats.transport.tx_packets;
-    // A turn that takes in more packets has more responses of honest clients under way.
+    // A turn that receives more packets has more responses of honest clients under way.
     let memory = calm.most_pool_bytes * 5 / 4 + allowed.memory;
     let limits = [
         ("failed calls", attacked.failed, 0),
@@ -94,13 +96,13 @@ fn effects(
     limits.into_iter().filter(|(_, is, most)| is > most).map(|(what, is, _)| (what, is)).collect()
 }
 
-/// Honest clients have not noticed, and the server has not spent more than it may.
+/// Checks that honest clients are not affected, and that the server has not spent more than it may.
 #[track_caller]
 fn assert_unaffected(reports: &(AttackReport, AttackReport), allowed: Allowed) {
     assert_unaffected_but_for_pings(reports, allowed, 0);
 }
 
-/// The same where so many clients are told in one turn that their window has shrunk.
+/// The same, if `pings` clients may learn in one turn that their windows have shrunk.
 #[track_caller]
 fn assert_unaffected_but_for_pings(
     reports: &(AttackReport, AttackReport),
@@ -110,38 +112,39 @@ fn assert_unaffected_but_for_pings(
     let mut effects = effects(reports, allowed);
     let most = reports.0.most_sent_in_a_turn + BURST + pings;
     effects.retain(|(what, is)| *what != "a long turn" || *is > most);
-    // Once for each time that their number doubles.
+    // A ping per client each time the number of clients doubles.
     let sent = |report: &AttackReport| report.stats.transport.tx_packets;
     let answers = sent(&reports.0) + allowed.answers * reports.1.attack_packets + 2 * pings;
     effects.retain(|(what, is)| *what != "answers" || *is > answers);
     assert!(effects.is_empty(), "{effects:?}: without {:?} with {:?}", reports.0, reports.1);
 }
 
-/// Nothing is kept for strangers, and none of them was sent more than had come in its name.
+/// Checks that the server keeps no state for unvalidated addresses, and sends none of them more
+/// bytes than it received from it.
 #[track_caller]
 fn assert_no_state((calm, attacked): &(AttackReport, AttackReport)) {
     assert_eq!(attacked.most_sessions, calm.most_sessions);
     assert_eq!(
         attacked.stats.protocol.requests, calm.stats.protocol.requests,
-        "nothing was executed"
+        "no request of the attacker is executed"
     );
-    assert_eq!(attacked.worst_excess, 0, "no reply is larger than what asked for it");
+    assert_eq!(attacked.worst_excess, 0, "no reply is larger than its cause");
     let (received, sent) = attacked.strangers_bytes;
     assert!(sent <= received, "{sent} bytes for {received}");
 }
 
 #[test]
-fn a_million_hellos_per_second_from_forged_addresses() {
+fn a_server_withstands_a_million_hellos_per_second_from_forged_addresses() {
     let bench = Bench::default();
     let reports = compare(&bench, &mut Spoofer::new(VICTIM, Spoof::Hellos, pace(MILLION), 5));
     assert_no_state(&reports);
     assert_unaffected(&reports, ANSWERS);
     let (received, sent) = reports.1.strangers_bytes;
-    assert!(sent > received / 2, "they are answered, or this test is about nothing");
+    assert!(sent > received / 2, "the `Hello`s are answered, otherwise this test checks nothing");
 }
 
 #[test]
-fn a_million_opens_per_second_with_forged_cookies() {
+fn a_server_withstands_a_million_opens_per_second_with_forged_cookies() {
     let bench = Bench::default();
     let reports = compare(&bench, &mut Spoofer::new(VICTIM, Spoof::ForgedOpens, pace(MILLION), 5));
     assert_no_state(&reports);
@@ -150,7 +153,7 @@ fn a_million_opens_per_second_with_forged_cookies() {
 }
 
 #[test]
-fn a_million_pings_per_second_to_be_reflected() {
+fn a_server_does_not_amplify_a_million_reflected_pings_per_second() {
     let bench = Bench::default();
     let reports = compare(&bench, &mut Spoofer::new(VICTIM, Spoof::Reflections, pace(MILLION), 5));
     assert_no_state(&reports);
@@ -158,21 +161,21 @@ fn a_million_pings_per_second_to_be_reflected() {
 }
 
 #[test]
-fn a_million_guesses_per_second_at_connection_ids() {
+fn a_server_withstands_a_million_guesses_per_second_at_connection_ids() {
     let bench = Bench::default();
     let guesses = Spoof::Guesses { pretend: bench.client(0) };
     let reports = compare(&bench, &mut Spoofer::new(VICTIM, guesses, pace(MILLION), 5));
     assert_no_state(&reports);
     assert_unaffected(&reports, NOTHING);
     let dropped = reports.1.stats.protocol.dropped_in_all();
-    assert!(dropped + 20 >= reports.1.attack_packets, "every guess was wrong");
+    assert!(dropped + 20 >= reports.1.attack_packets, "every guess is dropped");
 }
 
 #[test]
-fn a_million_resets_per_second_from_off_path() {
+fn sessions_survive_a_million_off_path_resets_per_second() {
     let bench = Bench::default();
     let resets = Spoof::Resets { client: bench.client(0) };
-    // Half go to the client; the report says if it lost its session.
+    // Half of them go to the client. The report panics if it lost its session.
     let reports = compare(&bench, &mut Spoofer::new(VICTIM, resets, pace(MILLION), 5));
     assert_no_state(&reports);
     assert_unaffected(&reports, ANSWERS);
@@ -184,21 +187,21 @@ fn attack(attack: ClientAttack, per_second: u64) -> (AttackReport, AttackReport)
     let mut attacker =
         MaliciousClient::new(attackers_address(&bench), VICTIM, attack, pace(per_second), 1, false);
     let reports = compare(&bench, &mut attacker);
-    assert_eq!(attacker.open_sessions(), 1, "the attacker was let in");
+    assert_eq!(attacker.open_sessions(), 1, "the attacker's session is open");
     assert_eq!(reports.1.most_sessions, reports.0.most_sessions + 1);
     reports
 }
 
 #[test]
-fn more_packets_than_credits() {
+fn a_server_withstands_more_packets_than_credits() {
     let reports = attack(ClientAttack::Overrun { packets: 40 }, MILLION / 3);
-    // One message at a time in each slot, and its response.
+    // One incoming message per slot, and its response.
     let memory = SLOTS * 2 * FORTY_PACKETS;
     assert_unaffected(&reports, Allowed { memory, answers: 1 });
 }
 
 #[test]
-fn small_requests_without_waiting_for_answers() {
+fn a_server_withstands_small_requests_without_waiting_for_answers() {
     let reports = attack(ClientAttack::Overrun { packets: 1 }, MILLION / 3);
     // The last response of each slot.
     let memory = SLOTS * 1_600;
@@ -206,18 +209,18 @@ fn small_requests_without_waiting_for_answers() {
 }
 
 #[test]
-fn gaps_without_end() {
+fn a_server_withstands_endless_gaps() {
     let reports = attack(ClientAttack::Gaps, MILLION / 3);
     assert_unaffected(&reports, Allowed { memory: SLOTS * FIRST_BUFFER, answers: 1 });
 }
 
 #[test]
-fn request_number_leaps() {
+fn leaps_of_request_numbers_execute_few_requests() {
     let reports = attack(ClientAttack::Leaps, MILLION);
     assert_unaffected(&reports, ANSWERS);
     let executed = reports.1.stats.protocol.requests - reports.0.stats.protocol.requests;
-    // In each slot there are eight numbers to leap to, and the packets leap to them thousands of times.
-    assert!(executed > 0 && executed <= 8 * SLOTS as u64, "{executed} leaps were believed");
+    // Each slot has eight numbers to leap to, and thousands of packets leap.
+    assert!(executed > 0 && executed <= 8 * SLOTS as u64, "{executed} leaps were executed");
 }
 
 #[test]
@@ -227,7 +230,7 @@ fn declared_sizes_allocate_nothing() {
 }
 
 #[test]
-fn declared_sizes_in_many_sessions_cost_a_first_buffer_each() {
+fn declared_sizes_in_many_sessions_cost_one_first_buffer_per_slot() {
     let bench = Bench::default();
     let attack = ClientAttack::DeclaredSizes { allowed: 1 << 20 };
     let mut attacker = MaliciousClient::new(
@@ -244,14 +247,14 @@ fn declared_sizes_in_many_sessions_cost_a_first_buffer_each() {
 }
 
 #[test]
-fn requests_that_are_cancelled_without_end() {
+fn a_server_withstands_endless_cancelled_requests() {
     let reports = attack(ClientAttack::Cancels, MILLION / 3);
-    // What has begun to come, and the last answer of each slot.
+    // The incoming message and the last answer of each slot.
     assert_unaffected(&reports, Allowed { memory: SLOTS * (FIRST_BUFFER + 1_600), answers: 1 });
 }
 
 #[test]
-fn words_that_only_servers_say() {
+fn a_server_drops_packets_that_only_servers_may_send() {
     let reports = attack(ClientAttack::ServersWords, MILLION);
     assert_unaffected(&reports, NOTHING);
     let stats = reports.1.stats.protocol;
@@ -259,7 +262,7 @@ fn words_that_only_servers_say() {
 }
 
 #[test]
-fn forged_credit_returns_from_a_lying_server() {
+fn a_client_withstands_forged_credit_returns_of_a_server() {
     let bench = Bench::default();
     let server = attackers_address(&bench);
     let bench = Bench { victim_calls: Some(server), ..bench };
@@ -270,28 +273,29 @@ fn forged_credit_returns_from_a_lying_server() {
     assert_unaffected(&reports, Allowed { memory, answers: 1 });
     let stats = reports.1.stats.protocol;
     assert!(stats.calls >= 4 && stats.dropped_in_all() > reports.1.attack_packets / 2, "{stats:?}");
-    // What is sent again is bounded by what was asked for: once per position of a message.
+    // Retransmissions are bounded by the number of requested packets: one per position of a
+    // message.
     assert!(stats.retransmissions.packets() < reports.1.attack_packets / 10, "{stats:?}");
 }
 
 #[test]
-fn pulling_a_response_over_and_over() {
+fn a_server_withstands_endless_pulls_of_a_response() {
     let reports = attack(ClientAttack::PullStorm, MILLION / 10);
-    // The request while it grows, and its response.
+    // The request while its buffer grows, and its response.
     let memory = 2 * FORTY_PACKETS;
     assert_unaffected(&reports, Allowed { memory, answers: 1 });
 }
 
 #[test]
-fn copies_of_requests_that_were_answered() {
+fn copies_of_answered_requests_bring_few_repeated_responses() {
     for packets in [1, 4] {
         let reports = attack(ClientAttack::Copies { packets }, MILLION / 3);
         let memory = SLOTS * 2 * packets as usize * (1_472 + 256);
         assert_unaffected(&reports, Allowed { memory, answers: 1 });
         let again = |report: &AttackReport| report.stats.protocol.repeated_responses;
         let again = again(&reports.1) - again(&reports.0);
-        // Once per slot and quarter of the timeout; and what a slot's requests for response may bring again in all, and with each
-        // timeout.
+        // Once per slot and quarter of the timeout. In addition, the packets that requests for
+        // response may bring again per slot, in total and with each timeout.
         let (rounds, timeouts) = (37_000_000 / (MIN_RTO / 4) + 2, 37_000_000 / MIN_RTO + 1);
         let pulled = if packets > 1 { u64::from(packets) * 9 + 64 + 8 * timeouts } else { 0 };
         let most = SLOTS as u64 * (rounds + pulled);
@@ -299,24 +303,25 @@ fn copies_of_requests_that_were_answered() {
     }
 }
 
-/// 247 sessions that stay, each of another socket; with 9 honest clients, every one that comes makes 257 sockets.
+/// 247 sessions that stay, each from a different socket. With 9 honest clients, every further
+/// session makes 257 sockets.
 fn crowd(bench: &Bench, attack: ClientAttack) -> MaliciousClient {
     one_socket(bench, attack).from_many_ports()
 }
 
-/// As many sessions of one socket, each as if of another endpoint.
+/// The same number of sessions from one socket, each as if from a different endpoint.
 fn one_socket(bench: &Bench, attack: ClientAttack) -> MaliciousClient {
     MaliciousClient::new(attackers_address(bench), VICTIM, attack, pace(MILLION / 10), 248, true)
 }
 
 #[test]
-fn one_socket_with_all_endpoints_that_it_can_name() {
+fn a_server_withstands_one_socket_with_sessions_of_248_endpoints() {
     let bench = Bench::default();
     for attack in [ClientAttack::Sessions, ClientAttack::Churn { keep: 247 }] {
         let reports = compare(&bench, &mut one_socket(&bench, attack));
         assert_unaffected_but_for_pings(&reports, ANSWERS, 248);
     }
-    // And if it is busy with all of them.
+    // The same, while the socket sends requests in all of them.
     let attack = ClientAttack::Overrun { packets: 1 };
     let reports = compare(&bench, &mut one_socket(&bench, attack));
     let memory = 248 * SLOTS * 1_600;
@@ -324,7 +329,7 @@ fn one_socket_with_all_endpoints_that_it_can_name() {
 }
 
 #[test]
-fn a_thousand_idle_sockets_of_one_host() {
+fn a_server_withstands_a_thousand_idle_sockets_of_one_host() {
     let bench = Bench { nanos: 80_000_000, ..Bench::default() };
     let attack = ClientAttack::Sessions;
     let me = attackers_address(&bench);
@@ -332,11 +337,11 @@ fn a_thousand_idle_sockets_of_one_host() {
         .from_many_ports();
     let reports = compare(&bench, &mut attacker);
     assert_eq!(attacker.open_sessions(), 1_000);
-    // While shares are equal, all are told of smaller ones.
+    // While shares are equal, all clients learn of smaller ones.
     assert_unaffected_but_for_pings(&reports, ANSWERS, 64);
 }
 
-/// A host that opens all the sessions it can, while a client comes that was not there before.
+/// A host opens all the sessions that it can. Meanwhile a new client connects.
 fn all_sessions_and_a_stranger(config: EndpointConfig) -> (AttackReport, AttackReport) {
     let bench = Bench { config: config.max_sessions(1_024), ..Bench::default() };
     let bench = Bench { first_from: 12_000_000, ..bench };
@@ -347,22 +352,22 @@ fn all_sessions_and_a_stranger(config: EndpointConfig) -> (AttackReport, AttackR
 }
 
 #[test]
-fn a_stranger_gets_in_while_one_host_opens_all_the_sessions_it_can() {
+fn a_new_client_connects_while_one_host_opens_all_the_sessions_it_can() {
     let reports = all_sessions_and_a_stranger(Bench::default().config);
     assert_unaffected(&reports, ANSWERS);
-    // The last quarter is not for the attacker.
+    // The last quarter of the sessions is reserved.
     assert_eq!(reports.1.most_sessions, 768 + 1);
-    assert!(reports.1.stats.protocol.refused > 1_000, "the others are refused");
+    assert!(reports.1.stats.protocol.refused > 1_000, "the attacker's other sessions are refused");
 }
 
 #[test]
 #[should_panic(expected = "an honest client lost its session")]
-fn without_a_reserve_a_stranger_stays_out() {
+fn without_reserved_sessions_a_new_client_is_refused() {
     let _ = all_sessions_and_a_stranger(Bench::default().config.reserved_sessions(0, 0));
 }
 
 #[test]
-fn sessions_that_come_and_go_as_fast_as_they_can() {
+fn a_server_limits_the_rate_of_opens_per_host() {
     let bench = Bench::default();
     let me = attackers_address(&bench);
     let attack = ClientAttack::Churn { keep: 0 };
@@ -370,11 +375,15 @@ fn sessions_that_come_and_go_as_fast_as_they_can() {
     let reports = compare(&bench, &mut attacker);
     assert_unaffected(&reports, ANSWERS);
     let dropped = reports.1.stats.protocol.dropped(DropReason::OpenRate);
-    assert!(dropped > 1_000, "of {} packets {dropped} opened too much", reports.1.attack_packets);
+    assert!(
+        dropped > 1_000,
+        "{dropped} of {} packets were opens above the limit",
+        reports.1.attack_packets
+    );
 }
 
 #[test]
-fn as_many_sockets_as_a_host_may_have() {
+fn a_server_limits_the_sockets_of_a_host() {
     let bench = Bench::default();
     let bench = Bench { config: bench.config.max_sockets_per_host(32), ..bench };
     let reports = compare(&bench, &mut crowd(&bench, ClientAttack::Sessions));
@@ -383,15 +392,16 @@ fn as_many_sockets_as_a_host_may_have() {
 }
 
 #[test]
-fn coming_and_going_where_the_window_halves() {
+fn a_server_withstands_churn_at_the_number_of_clients_where_windows_halve() {
     let bench = Bench::default();
     let reports = compare(&bench, &mut crowd(&bench, ClientAttack::Churn { keep: 247 }));
     assert_unaffected_but_for_pings(&reports, ANSWERS, 64);
 }
 
 #[test]
-fn all_sessions_that_there_are_taken_and_idle() {
-    // Everything by default but the rate at which they open, and long enough that all of them are asked whether they are there.
+fn a_server_withstands_a_host_that_takes_all_sessions_and_stays_idle() {
+    // The defaults, except for the rate of opens. The run is long enough that the server pings all
+    // sessions.
     let config = EndpointConfig::new().opens_per_host(1_000_000);
     let bench = Bench { config, calls_per_second: 2_000, ..Bench::default() };
     let bench = Bench { nanos: 5_000_000_000, ..bench };
@@ -406,12 +416,12 @@ fn all_sessions_that_there_are_taken_and_idle() {
         false,
     );
     let reports = compare(&bench, &mut attacker);
-    // The last quarter is for others.
+    // The last quarter of the sessions is reserved.
     assert_eq!(reports.1.most_sessions, 49_152);
     assert_unaffected(&reports, ANSWERS);
 }
 
-/// A caller that uses its request again as soon as it comes back.
+/// A caller that overwrites its request as soon as it gets it back.
 #[derive(Default)]
 struct Caller {
     failed: u32,
@@ -431,7 +441,7 @@ impl App<SimTransport> for Caller {
 }
 
 #[test]
-fn a_server_that_closes_a_session_at_once_does_not_hand_back_a_request_that_is_still_read() {
+fn a_client_gets_its_request_back_only_after_the_device_has_read_it() {
     let server = SimRoute::new(1, 1);
     let nic = Nic { inline: 0, dma_nanos: 1_000_000, ..Nic::ring(1_472, 4_096) };
     let port = Port::new(port_route(), nic);
@@ -469,13 +479,13 @@ fn a_server_that_closes_a_session_at_once_does_not_hand_back_a_request_that_is_s
     assert_eq!(app.failed, 1);
 }
 
-/// Where the caller is.
+/// The address of the caller.
 fn port_route() -> SimRoute {
     SimRoute::new(0, 2)
 }
 
 #[test]
-fn a_run_repeats_itself() {
+fn equal_runs_of_the_bench_give_equal_reports() {
     let bench = Bench { nanos: 10_000_000, ..Bench::default() };
     let run = |bench: &Bench| {
         let mut attacker = Spoofer::new(VICTIM, Spoof::Hellos, pace(MILLION), 5);
@@ -486,7 +496,7 @@ fn a_run_repeats_itself() {
     assert_ne!(run(&bench), run(&other));
 }
 
-/// Every one of `expected` is among the effects.
+/// Checks that the effects contain all of `expected`.
 #[track_caller]
 fn assert_shows(reports: &(AttackReport, AttackReport), allowed: Allowed, expected: &[&str]) {
     let effects = effects(reports, allowed);
@@ -496,8 +506,8 @@ fn assert_shows(reports: &(AttackReport, AttackReport), allowed: Allowed, expect
 }
 
 #[test]
-fn the_bench_shows_an_attack_that_takes_the_processor() {
-    // A packet in and one out for each `Hello`, without a pause.
+fn the_bench_detects_an_attack_on_the_processor() {
+    // One packet in and one out for each `Hello`, without a pause.
     let per_second = 1_000_000_000 / PACKET_NANOS / 2 * 9 / 10;
     let flood = || Spoofer::new(VICTIM, Spoof::Hellos, pace(per_second), 5);
     let bench = Bench::default();
@@ -511,16 +521,16 @@ fn the_bench_shows_an_attack_that_takes_the_processor() {
 }
 
 #[test]
-fn the_bench_shows_what_an_attack_takes() {
+fn the_bench_detects_excess_answers_memory_and_long_turns() {
     let bench = Bench::default();
     let mut hellos = Spoofer::new(VICTIM, Spoof::Hellos, pace(MILLION), 5);
     assert_shows(&compare(&bench, &mut hellos), NOTHING, &["answers", "processor"]);
     let declared = ClientAttack::DeclaredSizes { allowed: 1 << 20 };
     assert_shows(&attack(declared, MILLION / 3), ANSWERS, &["memory"]);
-    // Being many narrows windows, of which all are told at once.
+    // Many clients narrow the windows, and all of them learn that in one turn.
     let reports = compare(&bench, &mut crowd(&bench, ClientAttack::Sessions));
     assert_shows(&reports, ANSWERS, &["a long turn"]);
-    // Being many takes all of the memory, too.
+    // Many clients use up all memory, too.
     let config = bench.config.clone().memory_limit(2 << 20);
     let bench = Bench { config, ..bench };
     let mut attacker = MaliciousClient::new(

@@ -1,5 +1,5 @@
-//! How well congestion control and recovery work, over the real endpoints in the simulated network. `erpc-bench` measures
-//! the same for longer, and with other seeds.
+//! The quality of congestion control and loss recovery, with real endpoints in the simulated
+//! network. `erpc-bench` measures the same for longer, and with other seeds.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn lossy(rate: f64, request: usize, outstanding: usize, seed: u64) -> Goodput {
 }
 
 #[test]
-fn with_loss_the_goodput_of_large_requests_stays_above_the_bars() {
+fn the_goodput_of_large_requests_stays_above_the_bars_under_loss() {
     let lossless = lossy(0.0, 8 << 20, 1, 7);
     assert!(lossless.gbps > 90.0, "{lossless:?}");
     assert_eq!((lossless.counts.lost, lossless.counts.retransmissions.packets()), (0, 0));
@@ -43,7 +43,7 @@ fn with_loss_the_goodput_of_large_requests_stays_above_the_bars() {
 }
 
 #[test]
-fn with_loss_the_rate_of_small_calls_stays_above_its_bar() {
+fn the_rate_of_small_calls_stays_above_its_bar_under_loss() {
     let (lossless, lossy) = (lossy(0.0, 32, 64, 8), lossy(1e-3, 32, 64, 8));
     assert!(lossy.counts.lost > 100, "{lossy:?}");
     assert!(
@@ -53,7 +53,7 @@ fn with_loss_the_rate_of_small_calls_stays_above_its_bar() {
 }
 
 #[test]
-fn without_control_paths_of_any_length_carry_what_link_and_memory_let_through() {
+fn without_control_a_path_of_any_length_reaches_the_limit_of_link_and_memory() {
     for (flows, micros, gbps) in [(1, 10, 25), (1, 100, 25), (1, 1_000, 10), (4, 300, 10)] {
         let asked = Paths::new(flows, Duration::from_micros(micros), gbps * 1_000, NONE);
         let report = paths::run(&asked);
@@ -63,9 +63,10 @@ fn without_control_paths_of_any_length_carry_what_link_and_memory_let_through() 
     }
 }
 
-/// 50 ms at 1 Gb/s with 16 MiB of memory, and 1 ms at 10 Gb/s with 8: credits that end at 32 packets carry 7 and 270 Mb/s.
+/// 50 ms at 1 Gb/s with 16 MiB of memory, and 1 ms at 10 Gb/s with 8 MiB. With at most 32 credits
+/// they would carry 7 and 270 Mb/s.
 #[test]
-fn credits_follow_the_path_as_far_as_the_receivers_memory_goes() {
+fn credits_grow_with_the_path_up_to_the_receivers_memory() {
     for (micros, gbps, mebibytes, at_least) in [(50_000, 1, 16, 0.8), (1_000, 10, 8, 5.0)] {
         let path = Paths::new(1, Duration::from_micros(micros), gbps * 1_000, SWIFT);
         let report = paths::run(&Paths { memory: mebibytes << 20, knows_rate: false, ..path });
@@ -74,7 +75,7 @@ fn credits_follow_the_path_as_far_as_the_receivers_memory_goes() {
     }
 }
 
-/// Where Timely goes down to a hundredth of the link without any queue.
+/// On these paths Timely falls to a hundredth of the link rate without any queue.
 #[test]
 fn swift_fills_the_link_on_paths_a_little_longer_than_timely_expects() {
     for (micros, gbps) in [(25, 25), (40, 25), (60, 25), (120, 25), (300, 10), (1_000, 10)] {
@@ -92,7 +93,7 @@ fn swift_shares_links_of_any_length_and_rate_among_twenty_clients() {
         for knows_rate in [true, false] {
             let path = Paths::new(20, Duration::from_micros(micros), gbps * 1_000, SWIFT);
             let mut report = paths::run(&Paths { knows_rate, ..path.clone() });
-            let queue = report.queue.micros(0.5).expect("it was looked at");
+            let queue = report.queue.micros(0.5).expect("the queue was sampled");
             assert!(report.gbps >= 0.9 * report.achievable_gbps, "{path:?}: {report:?}");
             assert!(report.jain >= 0.95, "{path:?}: {report:?}");
             assert!(queue <= (micros as f64 / 2.0).max(30.0), "{path:?}: {queue} us");
@@ -102,7 +103,7 @@ fn swift_shares_links_of_any_length_and_rate_among_twenty_clients() {
 }
 
 #[test]
-fn a_slow_path_gets_a_quarter_of_what_a_quick_one_gets_and_not_all() {
+fn a_long_path_gets_at_least_a_quarter_and_not_all_of_a_short_paths_share() {
     for micros in [[25, 1_000], [25, 200], [100, 1_000]] {
         let rtts = micros.map(Duration::from_micros).to_vec();
         let path = Paths::new(2, Duration::ZERO, 25_000, SWIFT);
@@ -114,7 +115,7 @@ fn a_slow_path_gets_a_quarter_of_what_a_quick_one_gets_and_not_all() {
 }
 
 #[test]
-fn a_client_that_joins_others_has_half_its_share_within_fifty_round_trips() {
+fn a_joining_client_gets_half_its_share_within_fifty_round_trips() {
     for (others, micros, gbps, seed) in
         [(1, 6, 100, 2), (1, 100, 25, 3), (19, 6, 10, 4), (19, 25, 25, 5), (19, 60, 1, 6)]
     {
@@ -128,7 +129,7 @@ fn a_client_that_joins_others_has_half_its_share_within_fifty_round_trips() {
 }
 
 #[test]
-fn hosts_that_stand_still_now_and_then_cost_swift_a_fifth_at_most() {
+fn pauses_of_hosts_cost_swift_at_most_a_fifth_of_the_goodput() {
     for (flows, micros, absence) in [(1, 60, 5), (20, 60, 5), (20, 1_000, 5), (1, 1_000, 1)] {
         let path = Paths::new(flows, Duration::from_micros(micros), 25_000, SWIFT);
         let report = paths::run(&Paths { absence: Some(millis(absence)), ..path.clone() });
@@ -138,7 +139,7 @@ fn hosts_that_stand_still_now_and_then_cost_swift_a_fifth_at_most() {
 }
 
 #[test]
-fn a_path_has_the_round_trip_that_was_asked_for_to_each_host() {
+fn the_lab_gives_each_host_its_configured_rtt() {
     let rtts = [25, 1_000].map(Duration::from_micros);
     let hosts = || rtts.into_iter().enumerate();
     for (datagram, (at, rtt)) in [MIN_DATAGRAM, 1_472]
@@ -165,7 +166,7 @@ fn a_path_has_the_round_trip_that_was_asked_for_to_each_host() {
     }
 }
 
-/// The part of the usual goodput that is there in the 10 ms after a stall of 50.
+/// The goodput in the 10 ms after a stall of 50 ms, as a fraction of the usual goodput.
 fn after_a_stall(control: CongestionControl, request: usize, outstanding: usize) -> f64 {
     let setting = Setting::pair(100, Duration::from_nanos(2_500), 12).control(control);
     let mut lab = Lab::new(setting);
@@ -193,8 +194,8 @@ fn after_a_stall(control: CongestionControl, request: usize, outstanding: usize)
 }
 
 #[test]
-fn ten_milliseconds_after_a_stall_of_50_nothing_is_left_of_it() {
-    // The original: 188 Gb/s before, 1.9 ever after.
+fn the_goodput_recovers_within_10_ms_after_a_stall_of_50_ms() {
+    // The original eRPC: 188 Gb/s before the stall, 1.9 Gb/s ever after.
     for control in [NONE, TIMELY, DCQCN] {
         for (request, outstanding) in [(1_000_000, 1), (1_000_000, 8), (64_000, 8), (32, 8)] {
             let ratio = after_a_stall(control, request, outstanding);
@@ -204,8 +205,8 @@ fn ten_milliseconds_after_a_stall_of_50_nothing_is_left_of_it() {
 }
 
 #[test]
-fn a_loop_that_is_away_is_no_congestion() {
-    // From a tenth of a round trip's length to a thousand of them.
+fn pauses_of_a_loop_do_not_slow_timely_down() {
+    // Pauses from a tenth of a round trip to a thousand round trips.
     for (one_in, longest_nanos) in [(50, 20_000), (500, 200_000), (2_000, 2_000_000)] {
         let run = |control| {
             let loop_pauses = Some(LoopPauses { one_in, longest_nanos });
@@ -229,13 +230,13 @@ fn run_incast(
     incast::run(&incast)
 }
 
-/// Median and 99 % of the round trips, in microseconds.
+/// The median and the 99th percentile of the RTT, in us.
 fn rtts(report: &mut IncastReport) -> (f64, f64) {
     let [median, p99] = [0.5, 0.99].map(|quantile| report.rtts.micros(quantile));
-    (median.expect("there were packets"), p99.expect("there were packets"))
+    (median.expect("packets were measured"), p99.expect("packets were measured"))
 }
 
-/// Requests if `pulls` is false, else responses.
+/// The incast consists of responses if `pulls`, else of requests.
 fn timely_keeps_queues_short(pulls: bool) {
     for (ways, median, p99) in [(20, 4.0, 3.0), (50, 5.0, 3.0), (100, 3.0, 1.5)] {
         let mut without = run_incast(ways, NONE, |incast| {
@@ -255,17 +256,17 @@ fn timely_keeps_queues_short(pulls: bool) {
 }
 
 #[test]
-fn timely_keeps_the_queues_of_incasts_short_the_cable_busy_and_is_fair() {
+fn timely_keeps_incast_queues_short_and_the_cable_busy_and_shares_fairly() {
     timely_keeps_queues_short(false);
 }
 
 #[test]
-fn responses_are_paced_as_requests_are() {
+fn timely_paces_responses_as_well_as_requests() {
     timely_keeps_queues_short(true);
 }
 
 #[test]
-fn swift_keeps_the_queues_of_incasts_shorter_than_timely_at_a_small_part_of_the_cable() {
+fn swift_keeps_incast_queues_shorter_than_timely_at_a_small_cost_of_bandwidth() {
     for (ways, most) in [(20, 28.0), (50, 31.0), (100, 35.0)] {
         let mut report = run_incast(ways, SWIFT, |_| {});
         let (median, _) = rtts(&mut report);
@@ -277,10 +278,10 @@ fn swift_keeps_the_queues_of_incasts_shorter_than_timely_at_a_small_part_of_the_
 }
 
 #[test]
-fn dcqcn_keeps_the_queues_of_incasts_where_switches_mark() {
+fn dcqcn_keeps_incast_queues_near_the_marking_threshold() {
     for ways in [20, 50, 100] {
         let mut report = run_incast(ways, DCQCN, |_| {});
-        // 100 kB are 32 us; 6 are the path's.
+        // 100 kB take 32 us, and the path 6 us.
         let (median, _) = rtts(&mut report);
         assert!(median < 60.0, "{ways} ways: {median} us");
         assert!(report.counts.marks > 0);
@@ -290,25 +291,26 @@ fn dcqcn_keeps_the_queues_of_incasts_where_switches_mark() {
 }
 
 #[test]
-fn calls_in_the_background_of_an_incast_are_answered_soon() {
+fn background_calls_of_an_incast_have_a_low_latency() {
     let run = |control| {
         let mut report = run_incast(100, control, |incast| {
             (incast.background, incast.warm_up, incast.time) = (true, millis(10), millis(7));
         });
         assert!(report.background.len() > 5_000, "{}", report.background.len());
         assert!(report.beside.len() > 4, "{}", report.beside.len());
-        let p99 = |samples: &mut Samples| samples.micros(0.99).expect("there were calls");
+        let p99 = |samples: &mut Samples| samples.micros(0.99).expect("calls were measured");
         (p99(&mut report.background), p99(&mut report.beside))
     };
     let (without, timely) = (run(NONE), run(TIMELY));
     assert!(timely.0 <= 300.0, "{timely:?} us");
-    // The queue is at the receiver's cable: who does not share that has nothing of control, who does has.
+    // The queue is at the receiver's cable. Congestion control helps only calls that share this
+    // cable.
     assert!(without.0 <= 300.0 && without.1 > 1_000.0, "{without:?} us");
     assert!(timely.1 <= 100.0, "{timely:?} us");
 }
 
 #[test]
-fn with_credits_for_one_bandwidth_delay_product_no_queue_overflows_whoever_controls() {
+fn with_credits_for_one_bandwidth_delay_product_no_queue_overflows_under_any_control() {
     for control in [NONE, TIMELY, SWIFT, DCQCN] {
         let report = run_incast(100, control, |incast| {
             (incast.credits, incast.warm_up, incast.time) = (16, millis(5), millis(5));
@@ -318,7 +320,7 @@ fn with_credits_for_one_bandwidth_delay_product_no_queue_overflows_whoever_contr
 }
 
 #[test]
-fn a_buffer_that_is_too_small_drops_and_is_seen_to() {
+fn the_lab_counts_drops_of_a_buffer_that_is_too_small() {
     let report = run_incast(100, NONE, |incast| {
         (incast.credits, incast.warm_up, incast.time) = (64, millis(5), millis(5));
     });
@@ -338,12 +340,12 @@ fn a_hundred_nodes_call_each_other_without_a_loss() {
     assert!(report.latencies.len() > 50_000, "{}", report.latencies.len());
     let [median, p9999] = [0.5, 0.9999].map(|quantile| report.latencies.micros(quantile));
     assert!(median.is_some_and(|us| us < 20.0), "{median:?}");
-    assert!(p9999.is_some_and(|us| us < 700.0), "{p9999:?}, where the thesis has 700 us at most");
+    assert!(p9999.is_some_and(|us| us < 700.0), "{p9999:?}, the thesis measures at most 700 us");
     assert_eq!(report.counts.drops + report.counts.host_drops, 0);
 }
 
 #[test]
-fn one_seed_is_one_run() {
+fn a_seed_reproduces_its_run() {
     let run = |seed| {
         let mut report = run_incast(20, TIMELY, |incast| {
             (incast.seed, incast.warm_up, incast.time) = (seed, millis(1), millis(2));

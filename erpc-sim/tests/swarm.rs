@@ -1,5 +1,5 @@
-//! The simulator itself: it is deterministic, its faults act, and a few seeds of everything pass. (Many
-//! more run in `.ci/run`, with optimization.)
+//! Tests of the simulator: it is deterministic, its faults act, and some seeds of all kinds pass.
+//! `.ci/run` runs many more with optimization.
 
 use std::sync::Mutex;
 
@@ -19,10 +19,10 @@ fn eighty_seeds_break_no_rule_and_every_fault_acts() {
     assert_eq!(summary.failure, None);
     assert_eq!(summary.seeds, 80);
     let faults = format!("{:?}{:?}", summary.faults, summary.happened);
-    assert!(!faults.contains(": 0,") && !faults.contains(": 0 "), "one never acted: {faults}");
+    assert!(!faults.contains(": 0,") && !faults.contains(": 0 "), "a fault never acted: {faults}");
     let outcomes = format!("{:?}{:?}", summary.outcomes, summary.streams);
-    assert!(!outcomes.contains(": 0"), "one never came: {outcomes}");
-    // What a seed is worth.
+    assert!(!outcomes.contains(": 0"), "an outcome never occurred: {outcomes}");
+    // The average load of a seed.
     let (packets, calls) = (summary.packets / summary.seeds, summary.calls / summary.seeds);
     assert!(packets >= 20_000 && calls >= 1_000, "{packets} packets and {calls} calls per seed");
 }
@@ -49,7 +49,8 @@ fn acted(feature: Feature, faults: &FaultCounts, happened: &Happened) -> u64 {
         Feature::ClockStall => happened.stalls,
         Feature::ClockLeap => happened.leaps,
         Feature::Churn => happened.reconnects,
-        // Receive queues overflow with other faults only: clients keep to their windows.
+        // Receive queues overflow only together with other faults, because clients keep to their
+        // windows.
         Feature::Squeeze => happened.nic_drops,
         Feature::Metadata => happened.extended,
         Feature::Deadlines => happened.late,
@@ -58,13 +59,13 @@ fn acted(feature: Feature, faults: &FaultCounts, happened: &Happened) -> u64 {
         Feature::Pacing => happened.departures,
         Feature::Absence => happened.absences,
         Feature::Limits => happened.refused,
-        Feature::Checksums => unreachable!("they find what others do"),
+        Feature::Checksums => unreachable!("checksums only detect other faults"),
     }
 }
 
 #[test]
 fn every_fault_acts_alone() {
-    /// Seeds that a fault may take to act.
+    /// The most seeds until a fault acts.
     const MAX_SEEDS: usize = 60;
     for feature in Feature::ALL {
         if feature == Feature::Checksums {
@@ -92,7 +93,7 @@ fn every_fault_acts_alone() {
     }
 }
 
-/// What a run is but for the faults: who calls whom, when, how much.
+/// The work of a run without its faults: the calls between endpoints, with times and sizes.
 fn work(plan: &Plan) -> String {
     let parts = |endpoint: &EndpointPlan| {
         format!(
@@ -105,7 +106,7 @@ fn work(plan: &Plan) -> String {
 }
 
 #[test]
-fn a_fault_that_is_cut_from_a_run_changes_nothing_of_its_work() {
+fn a_cut_fault_does_not_change_the_work_of_a_run() {
     for seed in 0..150 {
         let scenario = Scenario::of_seed(seed);
         let plan = Plan::draw(seed, scenario, &Cut::default());
@@ -119,7 +120,7 @@ fn a_fault_that_is_cut_from_a_run_changes_nothing_of_its_work() {
 }
 
 #[test]
-fn one_seed_is_one_run_to_the_last_bit() {
+fn a_seed_reproduces_its_run_bit_for_bit() {
     for seed in [3, 14, 159, 2_653, 58_979] {
         let [first, second] = [(); 2].map(|()| match run_seed(seed, None, &Cut::default()) {
             SeedOutcome::Ran(report) => *report,
@@ -131,35 +132,37 @@ fn one_seed_is_one_run_to_the_last_bit() {
 }
 
 #[test]
-fn a_panic_tells_when_it_was_and_what_had_been_done() {
+fn a_panic_reports_its_time_and_the_progress_of_the_run() {
     let mut plan = Plan::draw(3, Scenario::Pair, &Cut::default());
     let nobody = plan.endpoints.len();
     plan.events = vec![(plan.heal_at, Happening::Leap(nobody, 1))];
-    let SeedOutcome::Panicked(panic) = run_plan(&plan) else { panic!("nobody has no clock") };
+    let SeedOutcome::Panicked(panic) = run_plan(&plan) else {
+        panic!("an endpoint that does not exist has no clock")
+    };
     assert_eq!(panic.violation.at, plan.heal_at);
     assert!(panic.violation.what.contains("index out of bounds"), "{panic}");
     assert!(panic.packets > 0 && panic.calls > 0, "{panic:?}");
 }
 
 #[test]
-fn threads_change_nothing_and_seeds_do() {
+fn results_depend_on_the_seeds_and_not_on_the_threads() {
     let hashes = Mutex::new(Vec::new());
     let note = |_: u64, outcome: &SeedOutcome| {
         if let SeedOutcome::Ran(report) = outcome {
-            hashes.lock().expect("no panic").push(report.trace_hash);
+            hashes.lock().expect("no thread has panicked").push(report.trace_hash);
         }
     };
     let one = run_seeds(100, 8, Some(Scenario::Pair), 1, &Cut::default(), &note);
     let three = run(100, 8, Some(Scenario::Pair), 3);
     assert_eq!((one.packets, one.trace_hash), (three.packets, three.trace_hash));
-    let mut hashes = hashes.into_inner().expect("no panic");
+    let mut hashes = hashes.into_inner().expect("no thread has panicked");
     hashes.sort_unstable();
     hashes.dedup();
-    assert_eq!(hashes.len(), 8, "no two seeds are the same run");
+    assert_eq!(hashes.len(), 8, "different seeds give different runs");
 }
 
 #[test]
-fn where_nothing_goes_wrong_every_call_has_its_response() {
+fn every_call_gets_its_response_without_faults() {
     let summary = run(7, 6, Some(Scenario::Calm), 2);
     assert_eq!(summary.failure, None);
     let outcomes = summary.outcomes;
@@ -184,7 +187,7 @@ fn the_thesis_cluster_breaks_no_rule() {
 }
 
 #[test]
-fn routes_are_told_apart_by_host_and_port() {
+fn routes_differ_by_host_and_by_port() {
     use erpc_core::transport::Route;
     let bytes = |route: SimRoute| {
         let mut out = [0; 32];

@@ -1,8 +1,8 @@
 //! A hostile client, packet by packet, against a live server.
 //!
-//! Sessions are opened by the true handshake, so that what follows meets a server that believes in them;
-//! most fields are true unless the input says otherwise, so that requests complete, responses are pulled
-//! and slots are used again.
+//! Sessions open with the correct handshake, so that the later packets reach a server that accepts
+//! them. Most fields are true unless the input changes them, so that requests complete, responses
+//! are pulled and slots are reused.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,26 +28,26 @@ use super::{MAX_MESSAGE, pattern};
 use crate::SimRoute;
 use crate::hostile::craft::{self, Craft, PARAMETERS, request_layout};
 
-/// The attacker's addresses; it receives at both.
+/// The addresses of the attacker. It receives at both.
 const LIARS: [SimRoute; 2] = [SimRoute::new(1, 7), SimRoute::new(1, 8)];
 
-/// What the handler answers.
+/// The lengths of the handler's responses, in bytes.
 const RESPONSES: [usize; 10] = [0, 8, 700, 1_024, 1_025, 1_448, 3_000, 9_000, 20_000, 40_000];
 
-/// Plays a hostile client against a server endpoint, and checks the endpoint after every step: packets
-/// add up, requests are handed out once each and whole, memory stays within its limit, answers are
-/// bounded, and an honest client's call at the end is served.
+/// Plays a hostile client against a server endpoint. Checks after every step that all packets are
+/// counted, requests are delivered once and complete, memory stays within its limit, and answers
+/// are bounded. At the end an honest client's call must be served.
 ///
 /// # Panics
-/// If one of these does not hold, or the endpoint panics.
+/// Panics if a check fails or the endpoint panics.
 pub fn hostile_client(data: &[u8]) {
     harness::play::<HostileClients>(data);
 }
 
-/// A request that the handler has not answered.
+/// A request that the handler has not answered yet.
 struct Waiting {
     handle: RequestHandle,
-    /// Kept until the answer, as a worker would.
+    /// Kept until the answer, as a worker thread would.
     body: Option<MsgBuf>,
     buffer: Option<ResponseBuffer>,
 }
@@ -55,13 +55,13 @@ struct Waiting {
 /// The server's clients, and its handler.
 pub(super) struct HostileClients {
     honest: Option<AttackerSession>,
-    /// What the last `Hello` of the attacker brought: whose it was, and the cookie.
+    /// The result of the attacker's last `Hello`: its source address, its session, and the cookie.
     challenged: Option<(SimRoute, ConnectionId, Cookie)>,
     handed: Vec<RequestHandle>,
     waiting: VecDeque<Waiting>,
-    /// Requests that the handler was told nobody waits for.
+    /// Requests that were cancelled at the handler.
     cancelled: Vec<RequestHandle>,
-    /// Clients that it was told are gone.
+    /// Clients whose end was reported to the handler.
     gone: Vec<ClientId>,
 }
 
@@ -73,7 +73,7 @@ impl Side for HostileClients {
     const AT_ONCE: usize = harness::BURST;
     const SENDERS: &'static [SimRoute] = &[LIARS[0], LIARS[1], STRANGER];
     const ANSWERS: usize = CREDITS as usize;
-    /// An answer, and a smaller window for everybody.
+    /// An answer, and a smaller window for all clients.
     const ROUTED: usize = 1 + MAX_SESSIONS;
     /// One ping for each session.
     const EXPIRED: usize = MAX_SESSIONS;
@@ -133,12 +133,12 @@ impl Side for HostileClients {
     }
 
     fn turn_ends(harness: &mut Harness<Self>, last: usize) {
-        assert!(last <= harness.burst, "at most one credit return per packet");
+        assert!(last <= harness.burst, "a packet causes at most one credit return");
         while let Some(notice) = harness.core.pop_notice() {
             match notice {
                 Notice::Cancelled(handle) => harness.note_cancel(handle),
                 Notice::ClientGone(client) => {
-                    assert!(!harness.side.gone.contains(&client), "a client goes once");
+                    assert!(!harness.side.gone.contains(&client), "a client is gone at most once");
                     harness.side.gone.push(client);
                 }
                 other => panic!("a server has no calls: {other:?}"),
@@ -185,15 +185,15 @@ impl Side for HostileClients {
     }
 
     fn honest_call(harness: &mut Harness<Self>) {
-        let honest = harness.side.honest.as_ref().expect("the honest client's session opened");
+        let honest = harness.side.honest.as_ref().expect("the honest client's session is open");
         let client = honest.own;
         let craft = Craft { aux: Self::AUX, size: 8, ..honest.craft(Kind::Request) };
         harness.packet = craft.bytes(pattern(0, 8));
         let before = harness.side.handed.len();
         harness.feed(HONEST);
-        assert_eq!(harness.side.handed.len(), before + 1, "an honest call is handed out");
+        assert_eq!(harness.side.handed.len(), before + 1, "the handler gets an honest call");
         let Some(Waiting { handle, .. }) = harness.side.waiting.pop_back() else {
-            unreachable!("it was handed out just now")
+            unreachable!("the handler got it just now")
         };
         harness.respond(handle, None, Some(8), false);
         let is_answer = |(to, packet): (SimRoute, &[u8])| {
@@ -211,7 +211,7 @@ impl Side for HostileClients {
 }
 
 impl Harness<HostileClients> {
-    /// The true handshake.
+    /// Opens a session with the correct handshake.
     fn open(&mut self, from: SimRoute, client: ConnectionId, parameters: Parameters) {
         self.hello(from, client);
         self.end_turn();
@@ -235,7 +235,8 @@ impl Harness<HostileClients> {
         self.feed(from);
     }
 
-    /// Another session, or the same once more; with the cookie that it got, or with a changed one.
+    /// Opens another session or the same one again, with the cookie of the last `Hello` or a
+    /// changed one.
     fn open_again(&mut self, input: &mut Input<'_>) {
         let Some((from, client, mut cookie)) = self.side.challenged else { return };
         let parameters = harness::terms(input);
@@ -246,7 +247,7 @@ impl Harness<HostileClients> {
         self.send_open(from, Control::Open { client, cookie, parameters });
     }
 
-    /// A request for response.
+    /// Sends a request for response.
     fn pull(&mut self, place: Place, input: &mut Input<'_>) {
         let Some(session) = self.session(place) else { return };
         let count = 1 + u32::from(input.u8() % 8);
@@ -270,7 +271,7 @@ impl Harness<HostileClients> {
         self.send(place, craft, &body, input);
     }
 
-    /// The end of a request before its time, of the slot's current one or of the next.
+    /// Cancels the slot's current request, or its next one.
     fn cancel(&mut self, place: Place, input: &mut Input<'_>) {
         let is_next = input.u8() & 1 != 0;
         let Some(session) = self.session_mut(place) else { return };
@@ -287,26 +288,35 @@ impl Harness<HostileClients> {
         self.send(place, craft, &[], input);
     }
 
-    /// The handler is told that nobody waits for a request.
+    /// The handler learns that a request is cancelled.
     fn note_cancel(&mut self, handle: RequestHandle) {
         let side = &mut self.side;
-        assert!(side.handed.contains(&handle), "what was not handed out is not cancelled");
-        assert!(!side.cancelled.contains(&handle), "a request is cancelled once");
-        assert!(!side.gone.contains(&handle.client()), "a client goes after its requests");
+        assert!(
+            side.handed.contains(&handle),
+            "a request is not cancelled before the handler gets it"
+        );
+        assert!(!side.cancelled.contains(&handle), "a request is cancelled at most once");
+        assert!(
+            !side.gone.contains(&handle.client()),
+            "a client is gone only after its requests are cancelled"
+        );
         side.cancelled.push(handle);
     }
 
     fn handle(&mut self, request: Request<'_, SimRoute>) {
         let Request { handle, body, extended, deadline, buffer, .. } = request;
-        assert!(extended || deadline == Instant::NEVER, "only extensions tell deadlines");
-        assert!(!self.side.handed.contains(&handle), "a request is handed out once");
+        assert!(
+            extended || deadline == Instant::NEVER,
+            "only a request with an extension has a deadline"
+        );
+        assert!(!self.side.handed.contains(&handle), "the handler gets a request once");
         self.assert_intact(body.as_slice());
         self.side.handed.push(handle);
         let body = if let Body::Message(message) = body { Some(message) } else { None };
         self.side.waiting.push_back(Waiting { handle, body, buffer });
     }
 
-    /// The handler answers one of the requests that wait, or one that it has answered.
+    /// The handler answers a waiting request, or one that it has answered before.
     fn answer(&mut self, input: &mut Input<'_>) {
         let how = input.u8();
         let before = self.out.load().0;
@@ -315,7 +325,7 @@ impl Harness<HostileClients> {
             let Some(handle) = handle else { return };
             let Ok(response) = self.core.pool().alloc(8) else { return };
             self.core.respond(self.now, handle, response, false, &mut self.out);
-            // It may have been waiting: then it has its answer now, and the later one is dropped.
+            // If the request was waiting, this is its answer, and a later answer is dropped.
         } else {
             let waiting = &mut self.side.waiting;
             let waiting = if how & 0x40 != 0 { waiting.pop_back() } else { waiting.pop_front() };
@@ -329,7 +339,7 @@ impl Harness<HostileClients> {
         assert!(self.out.load().0 <= before + 1, "an answer is one packet until more is pulled");
     }
 
-    /// Answers with so many bytes, or with an error.
+    /// Answers with `len` bytes, or with an error if `None`.
     fn respond(
         &mut self,
         handle: RequestHandle,
@@ -359,7 +369,7 @@ impl Harness<HostileClients> {
     }
 }
 
-/// The attacker's names for its sessions: it chooses them as it likes, steer byte included.
+/// The attacker's id of a session. The attacker may choose all its parts, including the steer byte.
 fn client_id(number: u8) -> ConnectionId {
     ConnectionId::new(number >> 6, false, u32::from(number & 3), 0x5EED)
 }

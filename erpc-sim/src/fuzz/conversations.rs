@@ -1,4 +1,4 @@
-//! A few conversations, step by step, for the stateful targets to start from.
+//! Conversations, step by step, from which the stateful targets start.
 
 use super::steps::client::{ANSWER, CANCEL, DONE, HELLO, OPEN, PULL};
 use super::steps::server::{ACCEPTED, CALL, CONNECT, HANDSHAKE, LEAVE, RETURN};
@@ -7,8 +7,8 @@ use super::steps::{
     AGAIN, ANY, CHANGED, CONTROL, CRAFTED, NEXT, OLDER, PASS, RAW, TURN, WHOLE, slot,
 };
 
-/// A name, and the steps behind one byte that says how the endpoint is set up: 1 for a device that reads
-/// msgbufs late; the sides say what the other bits mean. Bytes behind a step are 0 for the truth.
+/// A name, and the steps after one byte that selects the endpoint's setup: 1 for a device that
+/// reads msgbufs late; each side defines the other bits. Bytes after a step are 0 for true values.
 pub(super) type Conversation = (&'static str, &'static [&'static [u8]]);
 
 pub(super) const CLIENTS: [Conversation; 18] = [
@@ -170,7 +170,7 @@ const GAP: &[&[u8]] = &[
     &[PASS, 3],
 ];
 
-/// Two sessions, and handlers that take their time.
+/// Two sessions, and handlers that answer late.
 const WORKER: &[&[u8]] = &[
     &[2],
     &[WHOLE, 8],
@@ -378,7 +378,8 @@ const SLOW_CLIENT: &[&[u8]] = &[
     &[TURN],
 ];
 
-/// A call of a stream: method, what it asks, bytes that are 0 for the truth, how many items, their lengths.
+/// A call of a stream: the method, the operation, bytes that are 0 for true values, the number of
+/// items, and their lengths.
 const STREAM_ECHO: &[&[u8]] = &[
     &[s::CALL, 0, 0, 0, 0, 2, 0, 1, 9],
     &[s::TURN, s::TURN, s::TURN],
@@ -409,7 +410,7 @@ const STREAM_HOLD: &[&[u8]] = &[
     &[s::CALL, 2, 3, 0, 0, 0],
 ];
 
-/// Pushes with holes between them, for streams to come and gone.
+/// Pushes with gaps between them, for future and past streams.
 const STREAM_OUT_OF_ORDER: &[&[u8]] = &[
     &[s::CALL, 0, 0, 0, 0, 0, 0],
     &[s::CALL, 0, 1, 0, 200, 1, 0, 3],
@@ -451,8 +452,7 @@ const STREAM_RAW: &[&[u8]] = &[
     &[s::RAW, 3, 1, 0, s::TURN],
 ];
 
-/// Requests end before their time: one that executes, one that comes in, one that has not come, one that
-/// was answered.
+/// Requests that are cancelled: an executing one, an incoming one, a future one, an answered one.
 const CANCELS: &[&[u8]] = &[
     &[0],
     &[WHOLE, 1],
@@ -472,7 +472,7 @@ const CANCELS: &[&[u8]] = &[
     &[TURN],
 ];
 
-/// A response that was announced is pulled from its first packet on.
+/// The client pulls an announced response from its first packet on.
 const ANNOUNCED_RESPONSES: &[&[u8]] = &[
     &[0],
     &[WHOLE, 1],
@@ -538,8 +538,8 @@ mod tests {
     use crate::fuzz::seed_of;
     use crate::fuzz::server::HostileServers;
 
-    /// A step that reads less has found no session or packet to use, one that reads more takes the next
-    /// one's bytes: either way the conversation is not the one that its steps say.
+    /// Checks that every step reads exactly its own bytes. A step that reads fewer has found no
+    /// session or packet to use; a step that reads more uses bytes of the next one.
     fn assert_steps_are_read_as_written<S: Side>((name, steps): Conversation) {
         const NEXT_STEPS: [u8; 16] = [TURN; 16];
         let mut harness = Harness::<S>::new(seed_of(&steps.concat()), steps[0][0]);
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_takes_the_bytes_that_it_has() {
+    fn every_step_reads_exactly_its_own_bytes() {
         CLIENTS.into_iter().for_each(assert_steps_are_read_as_written::<HostileClients>);
         SERVERS.into_iter().for_each(assert_steps_are_read_as_written::<HostileServers>);
     }

@@ -1,6 +1,7 @@
-//! What the two stateful targets share: an endpoint with its peers, and how input becomes steps.
+//! The common parts of the two stateful targets: an endpoint with its peers, and the steps of an
+//! input.
 //!
-//! A [`Side`] plays the peers of the endpoint, hostile and honest, and says what it owes them.
+//! A [`Side`] plays the peers of the endpoint, hostile and honest, and defines the rules for them.
 
 use std::time::Duration;
 
@@ -20,115 +21,117 @@ use super::{MAX_MESSAGE, MEMORY, capabilities, is_pattern, pattern, seed_of};
 use crate::SimRoute;
 use crate::hostile::craft::{Craft, PARAMETERS};
 
-/// A peer that tells the truth and must not notice anything.
+/// A peer that keeps to the rules. It must not be affected.
 pub(super) const HONEST: SimRoute = SimRoute::new(2, 2);
 
 pub(super) const CREDITS: u16 = 8;
 pub(super) const MAX_SESSIONS: usize = 4;
-/// Packets that come in during one turn, at most.
+/// The most packets that arrive during one turn.
 pub(super) const BURST: usize = 32;
-/// Steps of one input, at most.
+/// The most steps of one input.
 const MAX_STEPS: usize = 256;
-/// Sessions that an attacker uses at a time: one bit of a step.
+/// The number of sessions that an attacker uses at a time; one bit of a step selects one.
 const KNOWN: usize = 2;
 
-/// Nothing, less than a tick, a few, a retransmission timeout, pings, death, an hour.
+/// Pauses in ns: almost none, less than a tick, a few ticks, a retransmission timeout, a ping
+/// interval, a liveness timeout, an hour.
 const PAUSES: [u64; 8] =
     [1, 1_000, 100_000, 6_000_000, 100_000_000, 1_600_000_000, 4_000_000_000, 3_600_000_000_000];
 
-/// The peers of one role, and what they know.
+/// The peers of one role, and their state.
 pub(super) trait Side: Sized {
-    /// Kinds of the packets that make up its messages, the usual one first.
+    /// The kinds of packets that carry messages, the usual one first.
     const MESSAGES: &'static [Kind];
-    /// What their `aux` says.
+    /// The value of `aux` in these packets.
     const AUX: u32;
-    /// Sizes of its messages: none, small, one packet exactly, just more, several, the largest, too large.
+    /// Lengths of messages in bytes: empty, small, exactly one packet, slightly more, several
+    /// packets, the largest, too large.
     const SIZES: &'static [u32];
-    /// From one message of a slot to the next, request numbers go so far.
+    /// The distance of request numbers from one message of a slot to the next.
     const STRIDE: u32;
     /// Packets of a whole message that arrive in one turn.
     const AT_ONCE: usize;
-    /// Where its packets come from, besides the address of their session.
+    /// Other source addresses besides the address of the session.
     const SENDERS: &'static [SimRoute];
-    /// Packets that the endpoint sends in answer to one, at most.
+    /// The most packets that the endpoint sends in answer to one packet.
     const ANSWERS: usize;
-    /// Packets that it sends when a path becomes known, at most.
+    /// The most packets that the endpoint sends when it learns a path.
     const ROUTED: usize;
-    /// Packets that it sends because time has passed, at most.
+    /// The most packets that the endpoint sends because time has passed.
     const EXPIRED: usize;
 
-    /// The endpoint's configuration, from what both sides have in common.
+    /// The endpoint's configuration, based on the common part.
     fn config(common: EndpointConfig, how: u8) -> EndpointConfig;
 
-    /// Its state before anything was sent.
+    /// The state of the side before the first packet.
     fn new() -> Self;
 
-    /// What happens before the first step: sessions open.
+    /// Opens the sessions before the first step.
     fn begin(harness: &mut Harness<Self>, seed: u64, how: u8);
 
-    /// How a message of `size` bytes is cut.
+    /// The packets of a message of `size` bytes.
     fn layout(terms: &Parameters, size: u32) -> PacketLayout;
 
-    /// The steps that only this side has.
+    /// Executes a step that only this side has.
     fn step(harness: &mut Harness<Self>, what: u8, place: Place, input: &mut Input<'_>);
 
-    /// What came of a packet from `from`.
+    /// Handles the event that a packet from `from` caused.
     fn heard(harness: &mut Harness<Self>, from: SimRoute, event: Event<'_, SimRoute>);
 
-    /// A turn ends; the endpoint sent `last` packets for it.
+    /// A turn ends. The endpoint sent `last` packets for it.
     fn turn_ends(harness: &mut Harness<Self>, last: usize);
 
-    /// What the peers learn from what the endpoint has sent, and what the honest one answers.
+    /// Reads the packets that the endpoint has sent, and answers as the honest peer.
     fn learn(harness: &mut Harness<Self>);
 
-    /// What holds after every step, besides what holds for both sides.
+    /// Checks the rules of this side after every step.
     fn check(harness: &Harness<Self>);
 
-    /// At the end an honest peer is served.
+    /// Checks at the end that an honest peer is served.
     fn honest_call(harness: &mut Harness<Self>);
 
-    /// The endpoint has gone: whatever the side has of it is given back.
+    /// The endpoint has shut down. Frees everything of it that the side holds.
     fn gone(harness: &mut Harness<Self>);
 }
 
-/// Which of the attacker's sessions, and which of its slots.
+/// One of the attacker's sessions, and one of its slots.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) session: usize,
     pub(super) slot: usize,
 }
 
-/// What an attacker knows of a slot.
+/// The state of a slot at the attacker.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Slot {
     /// The current request.
     pub(super) number: u32,
-    /// The message to the endpoint, and its next packet.
+    /// The size of the message to the endpoint in bytes, and its next packet.
     pub(super) size: u32,
     pub(super) next: u32,
-    /// Packets of the message from the endpoint, and how many of them have come.
+    /// Packets of the message from the endpoint, and how many of them have arrived.
     pub(super) packets: u32,
     pub(super) seen: u32,
 }
 
 impl Slot {
-    /// A slot that has no message under way: request `number` is over, or the first one is to be.
+    /// A slot without a message: request `number` is over.
     pub(super) fn idle(number: u32) -> Self {
         Self { number, next: 1, ..Self::default() }
     }
 
-    /// Whether the slot's message says that it is extended: every other one does.
+    /// Whether the slot's message has the extension flag: every other message does.
     pub(super) fn is_extended(self) -> bool {
         self.number & 8 != 0
     }
 }
 
-/// A session from the attacker's side.
+/// A session as the attacker knows it.
 pub(super) struct AttackerSession {
     pub(super) route: SimRoute,
-    /// The endpoint's name for it, which stands in packets to the endpoint.
+    /// The endpoint's id of the session, which packets to the endpoint carry.
     pub(super) to: ConnectionId,
-    /// The attacker's own.
+    /// The attacker's id of the session.
     pub(super) own: ConnectionId,
     pub(super) terms: Parameters,
     pub(super) slots: [Slot; 8],
@@ -145,28 +148,28 @@ impl AttackerSession {
         Self { route, to, own, terms, slots }
     }
 
-    /// A packet of this session, whose fields are zero.
+    /// A packet of this session with zero fields.
     pub(super) fn craft(&self, kind: Kind) -> Craft {
         Craft::new(self.to, kind, &self.terms)
     }
 }
 
-/// An endpoint and everybody who talks to it.
+/// An endpoint and all its peers.
 pub(super) struct Harness<S> {
     pub(super) now: Instant,
     pub(super) core: Core<SimRoute>,
     pub(super) out: Outbox,
-    /// The attacker's sessions, the newest first.
+    /// The attacker's sessions, the newest one first.
     pub(super) sessions: Vec<AttackerSession>,
     pub(super) mutator: PacketMutator,
-    /// The packet that comes in next, or came in last.
+    /// The next packet to the endpoint, or the last one.
     pub(super) packet: Vec<u8>,
     /// Packets since the last end of a turn.
     pub(super) burst: usize,
     pub(super) side: S,
 }
 
-/// Plays `data` to an endpoint.
+/// Plays the input `data` to an endpoint.
 pub(super) fn play<S: Side>(data: &[u8]) {
     let mut input = Input::new(data);
     let mut harness = Harness::<S>::new(seed_of(data), input.u8());
@@ -208,7 +211,7 @@ impl<S: Side> Harness<S> {
         harness
     }
 
-    /// One step, whose first byte is read as [`steps`] says.
+    /// Executes one step. [`steps`] defines its first byte.
     pub(super) fn step(&mut self, input: &mut Input<'_>) {
         let op = input.u8();
         let place = Place { session: usize::from(op >> 7), slot: usize::from(op >> 4 & 7) };
@@ -239,7 +242,7 @@ impl<S: Side> Harness<S> {
         }
     }
 
-    /// The session at a place: the newest, if there are not so many.
+    /// The session at a place, or the newest one if the place has none.
     pub(super) fn session(&self, place: Place) -> Option<&AttackerSession> {
         self.sessions.get(place.session).or(self.sessions.first())
     }
@@ -249,13 +252,13 @@ impl<S: Side> Harness<S> {
         self.sessions.get_mut(at)
     }
 
-    /// A session has opened with an attacker.
+    /// Adds a new session of an attacker.
     pub(super) fn admit(&mut self, session: AttackerSession) {
         self.sessions.insert(0, session);
         self.sessions.truncate(KNOWN);
     }
 
-    /// The next packet of a slot's message, or the first of its next one.
+    /// Sends the next packet of a slot's message, or the first packet of its next message.
     fn next_packet(&mut self, place: Place, input: &mut Input<'_>) {
         let Some(session) = self.session(place) else { return };
         let at = &session.slots[place.slot];
@@ -265,7 +268,7 @@ impl<S: Side> Harness<S> {
         self.message_packet(place);
     }
 
-    /// A whole message, whatever credits and pulls say.
+    /// Sends a whole message, without regard to credits and pulls.
     fn whole_message(&mut self, place: Place, input: &mut Input<'_>) {
         for _ in 0..self.next_message(place, input) {
             self.message_packet(place);
@@ -275,7 +278,7 @@ impl<S: Side> Harness<S> {
         }
     }
 
-    /// Begins a slot's next message. Returns its packets.
+    /// Begins a slot's next message. Returns the number of its packets.
     pub(super) fn next_message(&mut self, place: Place, input: &mut Input<'_>) -> u32 {
         let Some(session) = self.session_mut(place) else { return 0 };
         let at = &mut session.slots[place.slot];
@@ -304,7 +307,7 @@ impl<S: Side> Harness<S> {
         self.feed(from);
     }
 
-    /// A packet of a message with fields near the truth.
+    /// Sends a packet of a message with fields near the true values.
     fn crafted_packet(&mut self, place: Place, input: &mut Input<'_>) {
         let Some(session) = self.session(place) else { return };
         let at = session.slots[place.slot];
@@ -323,7 +326,7 @@ impl<S: Side> Harness<S> {
         self.send(place, craft, pattern(range.start, len), input);
     }
 
-    /// Any control message, to the session, to the endpoint or to nobody.
+    /// Sends any control message to the session, the endpoint or an unknown id.
     fn control(&mut self, place: Place, input: &mut Input<'_>) {
         let Some(session) = self.session(place) else { return };
         let ids = [session.to, session.own];
@@ -331,7 +334,7 @@ impl<S: Side> Harness<S> {
         self.feed_as(place, input);
     }
 
-    /// Any kind of packet, any fields.
+    /// Sends a packet of any kind with any fields.
     fn any_packet(&mut self, place: Place, input: &mut Input<'_>) {
         let Some(session) = self.session(place) else { return };
         let ids = [session.to, session.own, ConnectionId::endpoint(0)];
@@ -340,7 +343,7 @@ impl<S: Side> Harness<S> {
         self.feed_as(place, input);
     }
 
-    /// Time passes, in one leap.
+    /// Lets time pass, in one step.
     fn pass(&mut self, input: &mut Input<'_>) {
         self.end_turn();
         self.now = self.now.plus_nanos(input.pick(&PAUSES));
@@ -350,7 +353,7 @@ impl<S: Side> Harness<S> {
         self.end_turn();
     }
 
-    /// Sends a packet of a session from its address or, rarely, another.
+    /// Sends a packet of a session from its address or, rarely, from another one.
     pub(super) fn send(&mut self, place: Place, craft: Craft, body: &[u8], input: &mut Input<'_>) {
         self.packet.clear();
         craft.append(body, &mut self.packet);
@@ -364,7 +367,7 @@ impl<S: Side> Harness<S> {
         self.feed(if byte < 230 { route } else { other });
     }
 
-    /// The endpoint receives what is in `self.packet`.
+    /// The endpoint receives `self.packet`.
     pub(super) fn feed(&mut self, from: SimRoute) {
         let packet = std::mem::take(&mut self.packet);
         let before = self.out.load();
@@ -386,13 +389,13 @@ impl<S: Side> Harness<S> {
         self.packet = packet;
     }
 
-    /// A message has come out of the endpoint: whole and as it was sent.
+    /// Checks that a message from the endpoint is complete and unchanged.
     pub(super) fn assert_intact(&self, body: &[u8]) {
         assert!(body.len() <= MAX_MESSAGE);
         assert!(self.mutator.has_changed_bodies || is_pattern(body), "a message as it was sent");
     }
 
-    /// The end of a turn of the loop.
+    /// Ends a turn of the loop.
     pub(super) fn end_turn(&mut self) {
         let before = self.out.load().0;
         self.core.end_of_burst(self.now, QueueWait::default(), &mut self.out);
@@ -410,7 +413,7 @@ impl<S: Side> Harness<S> {
         S::learn(self);
     }
 
-    /// What holds after every step.
+    /// Checks the rules that hold after every step.
     fn check(&mut self) {
         self.core.check_invariants();
         let pool = self.core.pool_stats();
@@ -418,7 +421,7 @@ impl<S: Side> Harness<S> {
         S::check(self);
     }
 
-    /// Everybody goes, and nothing is left.
+    /// Shuts the endpoint down, and checks that nothing remains.
     fn leave(mut self) {
         self.check();
         self.core.shutdown(self.now, &mut self.out);
@@ -426,17 +429,17 @@ impl<S: Side> Harness<S> {
         S::gone(&mut self);
         self.out = Outbox::default();
         assert_eq!(self.core.sessions(), (0, 0));
-        assert_eq!(self.core.pool_stats().in_use, 0, "all memory is back");
+        assert_eq!(self.core.pool_stats().in_use, 0, "all msgbufs are free");
         self.core.check_invariants();
     }
 }
 
-/// Writes a message of `len` bytes.
+/// Appends a message of `len` bytes.
 pub(super) fn fill(message: &mut MsgBuf, len: usize) {
     (0..len).step_by(4_096).for_each(|at| message.put_slice(pattern(at, len - at)));
 }
 
-/// What somebody says that was agreed, near the truth.
+/// Parameters near the true ones, as a handshake message may claim them.
 pub(super) fn terms(input: &mut Input<'_>) -> Parameters {
     Parameters {
         max_datagram: input.near(PARAMETERS.max_datagram),

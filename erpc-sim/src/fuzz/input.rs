@@ -1,7 +1,7 @@
-//! Bytes as a source of decisions.
+//! Fuzzer input as a source of decisions.
 
-/// What a fuzzer has made up, read from front to back. At its end everything is 0, which stands for
-/// the honest choice wherever there is one.
+/// The bytes of a fuzzer, read from front to back. After the end every byte is 0, which selects the
+/// honest choice wherever there is one.
 pub(super) struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -13,7 +13,7 @@ impl<'a> Input<'a> {
         self.0.is_empty()
     }
 
-    /// Bytes that were not read.
+    /// Unread bytes.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.len()
@@ -36,7 +36,7 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// One of `choices`; where there is no choice, no byte is read.
+    /// One of `choices`. Reads no byte if there is only one.
     pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         if let [only] = choices {
             return *only;
@@ -44,7 +44,7 @@ impl<'a> Input<'a> {
         choices[usize::from(self.u8()) % choices.len()]
     }
 
-    /// The truth, mostly; or something near it, an extreme, anything.
+    /// Usually `truth`; else a value near it, an extreme value, or any value.
     pub(super) fn near(&mut self, truth: u32) -> u32 {
         match self.u8() {
             0..=191 => truth,

@@ -1,11 +1,11 @@
-//! Fuzz targets, as functions.
+//! The fuzz targets as functions.
 //!
-//! The crate in `erpc-sim/fuzz` wraps each for libFuzzer; `tests/corpora.rs` runs each over its corpus.
-//! What they cover and how to run them is in `erpc-sim/fuzz/README.md`.
+//! The crate in `erpc-sim/fuzz` wraps each target for libFuzzer; `tests/corpora.rs` runs each over
+//! its corpus. `erpc-sim/fuzz/README.md` says what they cover and how to run them.
 //!
-//! A target panics if it finds something wrong, and returns otherwise. `header`, `control`, `status`,
-//! `extension`, `message` and `stream_frame` are parsers, [`hostile_client`], [`hostile_server`] and [`hostile_streams`]
-//! play a peer against a live endpoint.
+//! A target panics if it finds a bug, and returns otherwise. `header`, `control`, `status`,
+//! `extension`, `message` and `stream_frame` test parsers. [`hostile_client`], [`hostile_server`]
+//! and [`hostile_streams`] play a peer against a live endpoint.
 
 mod client;
 mod conversations;
@@ -29,10 +29,10 @@ pub use seeds::{Seed, seeds};
 pub use server::hostile_server;
 pub use streams::{hostile_streams, stream_frame};
 
-/// A target: any bytes in, a panic if something is wrong.
+/// A target: takes any bytes, and panics if it finds a bug.
 pub type Target = fn(&[u8]);
 
-/// Every target with its name, which is that of its binary and of its corpus.
+/// Every target with its name. Its binary and its corpus have the same name.
 pub const TARGETS: [(&str, Target); 9] = [
     ("header", header),
     ("control", control),
@@ -45,14 +45,15 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("hostile_streams", hostile_streams),
 ];
 
-/// The largest message of the stateful targets, in bytes: more than the first buffer of a message under
-/// way, so that buffers grow, and no more, so that an execution is cheap.
+/// The largest message of the stateful targets, in bytes: larger than the first buffer of an
+/// incoming message, so that buffers grow, and not larger, so that an execution is cheap.
 const MAX_MESSAGE: usize = 40_000;
 
-/// Memory of the endpoint under fuzzing, in bytes: so little that it runs out.
+/// Memory limit of the endpoint under test, in bytes. It is low, so that memory runs out.
 const MEMORY: usize = 256 << 10;
 
-/// What every message of the stateful targets is a front piece of: what is put together wrongly shows.
+/// Every message of the stateful targets is a prefix of this pattern, so that wrong reassembly is
+/// detected.
 static PATTERN: [u8; MAX_MESSAGE + 4_096] = {
     let mut bytes = [0; MAX_MESSAGE + 4_096];
     let mut at = 0;
@@ -63,25 +64,26 @@ static PATTERN: [u8; MAX_MESSAGE + 4_096] = {
     bytes
 };
 
-/// The bytes of a message from `start` on, at most 4,096.
+/// A part of a message from `start` on, at most 4,096 bytes.
 fn pattern(start: usize, len: usize) -> &'static [u8] {
     let start = start % MAX_MESSAGE;
     &PATTERN[start..start + len.min(4_096)]
 }
 
-/// Whether this is a message from its start.
+/// Whether `body` is a prefix of the pattern.
 fn is_pattern(body: &[u8]) -> bool {
     PATTERN.starts_with(body)
 }
 
-/// A number that depends on every byte of the input (FNV-1a). Keys come from it, so that a fuzzer which
-/// watches comparisons cannot write what it saw there, a cookie or a connection id, into the next input.
+/// A number that depends on every byte of the input (FNV-1a). Keys derive from it, so that a fuzzer
+/// that watches comparisons cannot copy a cookie or a connection id that it saw into the next
+/// input.
 fn seed_of(data: &[u8]) -> u64 {
     let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     data.iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
-/// A transport of 1,472-byte datagrams whose receive queue does not limit anybody.
+/// A transport of 1,472-byte datagrams with a receive queue that does not limit senders.
 fn capabilities() -> Capabilities {
     Capabilities {
         max_datagram: 1_472,

@@ -1,4 +1,4 @@
-//! The transmit queue of an endpoint under fuzzing.
+//! The transmit queue of an endpoint under test.
 
 use std::ops::Range;
 
@@ -8,19 +8,20 @@ use erpc_core::transport::{TxPacket, TxQueue};
 use crate::SimRoute;
 use crate::hostile::craft;
 
-/// Msgbufs that are held before the queue flushes of its own accord, as a real one does when its ring
-/// is full.
+/// The most msgbufs that are held before the queue flushes by itself, as a real queue does when its
+/// ring is full.
 const MAX_HELD: usize = 64;
 
-/// Keeps what is sent, and reads msgbufs until it is flushed, as a device does: an endpoint that writes
-/// into one too early panics, and headers that are written too early are found here.
+/// Keeps the sent packets, and holds their msgbufs until it is flushed, as a device does. An
+/// endpoint that writes into a held msgbuf panics. This queue detects headers that are written too
+/// early.
 #[derive(Default)]
 pub(super) struct Outbox {
     bytes: Vec<u8>,
     packets: Vec<(SimRoute, Range<usize>)>,
-    /// A msgbuf, and which of its packets is being read.
+    /// A msgbuf, and the number of the packet that is being read from it.
     held: Vec<(MsgBuf, u32)>,
-    /// The device reads until it is told to flush, not only to the end of the turn.
+    /// The device reads until a flush, not only until the end of the turn.
     is_slow: bool,
 }
 
@@ -29,7 +30,7 @@ impl Outbox {
         Self { is_slow, ..Self::default() }
     }
 
-    /// Packets since the last [`Outbox::clear`], and their bytes.
+    /// The number of packets since the last [`Outbox::clear`], and their bytes.
     pub(super) fn load(&self) -> (usize, usize) {
         (self.packets.len(), self.bytes.len())
     }
@@ -39,13 +40,13 @@ impl Outbox {
         self.packets.iter().map(|(to, range)| (*to, &self.bytes[range.clone()]))
     }
 
-    /// Forgets what was sent.
+    /// Deletes the sent packets.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.packets.clear();
     }
 
-    /// The end of a turn.
+    /// A turn ends.
     pub(super) fn doorbell_rings(&mut self) {
         if !self.is_slow {
             self.held.clear();

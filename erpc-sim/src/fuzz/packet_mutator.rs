@@ -1,5 +1,5 @@
-//! What a hostile peer sends that is by no rule: earlier packets once more, as they were or with bytes
-//! changed, any fields, any bytes.
+//! Incorrect packets of a hostile peer: earlier packets again, unchanged or with changed bytes;
+//! packets with any fields; any bytes.
 
 use std::collections::VecDeque;
 
@@ -11,10 +11,10 @@ use super::input::Input;
 use crate::SimRoute;
 use crate::hostile::craft::{self, Craft};
 
-/// Packets that are remembered.
+/// The most packets that are remembered.
 const REMEMBERED: usize = 16;
 
-/// An address that no attacker receives at.
+/// An address at which no attacker receives.
 pub(super) const STRANGER: SimRoute = SimRoute::new(3, 3);
 
 const KINDS: [Kind; 8] = [
@@ -28,17 +28,17 @@ const KINDS: [Kind; 8] = [
     Kind::Control,
 ];
 
-/// Makes packets, and remembers what was sent.
+/// Makes packets, and remembers the packets that were sent.
 #[derive(Default)]
 pub(super) struct PacketMutator {
-    /// The last packets that were sent, the oldest first, with the addresses they came from.
+    /// The last packets that were sent, the oldest first, with their source addresses.
     past: VecDeque<(SimRoute, Vec<u8>)>,
-    /// Bodies were changed: messages need not be the pattern any more.
+    /// Bodies were changed, so messages may differ from the pattern.
     pub(super) has_changed_bodies: bool,
 }
 
 impl PacketMutator {
-    /// Remembers a packet, in the memory of the one that it makes forgotten.
+    /// Remembers a packet. Reuses the buffer of the packet that it replaces.
     pub(super) fn note(&mut self, from: SimRoute, packet: &[u8]) {
         let oldest = if self.past.len() == REMEMBERED { self.past.pop_front() } else { None };
         let (_, mut copy) = oldest.unwrap_or((from, Vec::new()));
@@ -47,7 +47,7 @@ impl PacketMutator {
         self.past.push_back((from, copy));
     }
 
-    /// Writes an earlier packet to `out`, and returns where it comes from this time.
+    /// Writes an earlier packet to `out`. Returns its source address for this time.
     pub(super) fn again(&self, input: &mut Input<'_>, out: &mut Vec<u8>) -> Option<SimRoute> {
         let at = usize::from(input.u8());
         let (from, packet) = self.past.get(at % REMEMBERED)?;
@@ -55,7 +55,8 @@ impl PacketMutator {
         Some(if at & 0x80 == 0 { *from } else { STRANGER })
     }
 
-    /// The same with some bytes changed, and sealed again: an attacker can compute checksums.
+    /// Writes an earlier packet with some changed bytes, sealed again: an attacker can compute
+    /// checksums.
     pub(super) fn changed(&mut self, input: &mut Input<'_>, out: &mut Vec<u8>) -> Option<SimRoute> {
         let (from, packet) = self.past.get(usize::from(input.u8()) % REMEMBERED)?;
         out.clone_from(packet);
@@ -70,7 +71,8 @@ impl PacketMutator {
         Some(*from)
     }
 
-    /// Writes any control message, in the name of one of two ids or of nobody, mostly to the first.
+    /// Writes any control message. The sender is one of the two ids or an unknown id; the receiver
+    /// is usually `to`.
     pub(super) fn any_control(
         &mut self,
         input: &mut Input<'_>,
@@ -143,7 +145,7 @@ impl PacketMutator {
         self.has_changed_bodies = true;
     }
 
-    /// Writes bytes that need not be a packet at all, and returns which of `senders` they come from.
+    /// Writes bytes that need not be a packet. Returns their source address, one of `senders`.
     pub(super) fn any_bytes(
         &mut self,
         input: &mut Input<'_>,

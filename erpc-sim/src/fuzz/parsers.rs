@@ -1,4 +1,4 @@
-//! One parser, any bytes.
+//! Fuzz targets of single parsers.
 
 use erpc_core::service::{Codec, DecodeError, Fields, Prost};
 use erpc_core::wire::checksum::{self, TRAILER_LEN};
@@ -11,10 +11,11 @@ use erpc_core::wire::{
 
 use crate::hostile::craft;
 
-/// The header of any packet, and what is computed from its fields alone.
+/// The header of any packet, and the values computed from its fields.
 ///
 /// # Panics
-/// If a header does not survive the way back to bytes, or a layout leaves bytes of its message out.
+/// Panics if a header does not encode to the same bytes, or a layout leaves out bytes of its
+/// message.
 pub fn header(data: &[u8]) {
     let Ok(header) = Header::parse(data) else { return };
     assert_eq!(header.to_bytes()[..], data[..HEADER_LEN], "parsing loses nothing");
@@ -28,7 +29,7 @@ pub fn header(data: &[u8]) {
     assert_eq!(id.is_endpoint(), id.to_u64() < 256);
     let info = ReplyInfo::from_u32(header.aux);
     assert_eq!(info.after(info.processing_nanos()).window(), info.window());
-    // A peer chooses the size; what packets carry is negotiated, within these bounds.
+    // A peer chooses the size. The bytes per packet are negotiated, within these bounds.
     let first = 1_024 + header.aux % 64_000;
     let rest = first + header.request.to_u32() % 1_000;
     let layout = PacketLayout::new(header.size, first, rest);
@@ -42,10 +43,11 @@ pub fn header(data: &[u8]) {
     }
 }
 
-/// A control datagram but for its trailer, which is computed here: no fuzzer would guess it.
+/// A control datagram without its trailer. The target computes the trailer, because no fuzzer would
+/// guess it.
 ///
 /// # Panics
-/// If a message does not survive the way back to bytes.
+/// Panics if a message does not encode to the same bytes.
 pub fn control(data: &[u8]) {
     let mut sealed = Vec::with_capacity(data.len() + TRAILER_LEN);
     sealed.extend_from_slice(data);
@@ -78,7 +80,7 @@ pub fn control(data: &[u8]) {
 /// The body of a `Failure`.
 ///
 /// # Panics
-/// If what was understood does not survive the way back to bytes.
+/// Panics if the decoded status does not survive encoding.
 pub fn status(data: &[u8]) {
     let status = decode_status(data);
     assert!(status.message().len() <= 3 * data.len() + 64, "no more than was sent");
@@ -95,7 +97,7 @@ pub fn status(data: &[u8]) {
 /// The extension at the front of a message, and entries made of any bytes.
 ///
 /// # Panics
-/// If what was understood does not survive the way back to bytes.
+/// Panics if the decoded extension does not survive encoding.
 pub fn extension(data: &[u8]) {
     if let Ok((extension, rest)) = Extension::split(data) {
         let mut entries = Vec::new();
@@ -126,11 +128,11 @@ pub fn extension(data: &[u8]) {
     }));
 }
 
-/// A request or response as typed handlers and callers decode it: well-known protobuf messages, the
-/// one that nests itself among them.
+/// A request or response as typed handlers and callers decode it: well-known protobuf messages,
+/// including the recursive one.
 ///
 /// # Panics
-/// If what was understood does not survive the way back to bytes.
+/// Panics if the decoded message does not survive encoding.
 pub fn message(data: &[u8]) {
     survives::<prost_types::Value>(data);
     survives::<prost_types::Timestamp>(data);
@@ -140,7 +142,7 @@ pub fn message(data: &[u8]) {
     reads_alike(data);
 }
 
-/// A message read in place, field by field, is what decoding makes of it.
+/// Checks that reading a message field by field gives the same result as decoding it.
 fn reads_alike(data: &[u8]) {
     let read = || {
         let (mut fields, mut read) = (Fields::new(data), prost_types::Timestamp::default());
@@ -168,7 +170,7 @@ where
         bytes
     };
     let bytes = encoded(&message);
-    // Bytes are compared, not messages: a number that is none does not equal itself.
-    let again = <Prost as Codec<M>>::decode(&bytes).expect("what was encoded");
+    // Compares bytes instead of messages, because NaN does not equal itself.
+    let again = <Prost as Codec<M>>::decode(&bytes).expect("an encoded message decodes");
     assert_eq!(encoded(&again), bytes);
 }

@@ -1,4 +1,4 @@
-//! Where fuzzing starts: every kind of packet, every control message, a few conversations.
+//! The first inputs of fuzzing: every kind of packet, every control message, some conversations.
 
 use erpc_core::service::{Codec, Prost};
 use erpc_core::status::{Code, Status};
@@ -10,17 +10,17 @@ use erpc_core::wire::{ConnectionId, HEADER_LEN, Kind, encode_status};
 use super::conversations::{CLIENTS, SERVERS, STREAMS};
 use crate::hostile::craft::{self, Craft, PARAMETERS};
 
-/// An input to start from.
+/// A first input.
 pub struct Seed {
-    /// Which target it is for.
+    /// The target of the input.
     pub target: &'static str,
-    /// What it is; the name of its file.
+    /// The name of the input and of its file.
     pub name: String,
     /// The input.
     pub bytes: Vec<u8>,
 }
 
-/// The seeds of all targets; the files in `erpc-sim/fuzz/corpus` begin as these.
+/// The seeds of all targets. The files in `erpc-sim/fuzz/corpus` start with these.
 #[must_use]
 pub fn seeds() -> Vec<Seed> {
     let mut seeds = Vec::new();
@@ -155,7 +155,7 @@ fn messages(seeds: &mut Vec<Seed>) {
     push(seeds, "message", "lying-length", [0x0A, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F]);
 }
 
-/// Frames, behind the extension's `op`, and what clients say that stream.
+/// Frames after the extension's `op`, and the conversations of streaming clients.
 fn streams(seeds: &mut Vec<Seed>) {
     let frame = |op: u8, count: u8, rest: &[u8]| {
         [&[op, 1, 0, 0, 0, 0, 0, 0, 0, count, 0, 0, 0], rest].concat()

@@ -1,8 +1,8 @@
-//! A hostile server, packet by packet, against a live client with calls on their way.
+//! A hostile server, packet by packet, against a live client with calls in flight.
 //!
-//! The server reads what the client sends, so it knows the ids, the request numbers and how much of each
-//! request is there; most of what it says is true unless the input says otherwise, so that calls complete,
-//! responses are pulled and slots are used again.
+//! The server reads the client's packets, so it knows the ids, the request numbers and how much of
+//! each request it has received. Most fields are true unless the input changes them, so that calls
+//! complete, responses are pulled and slots are reused.
 
 use std::collections::VecDeque;
 
@@ -27,16 +27,16 @@ use crate::SimRoute;
 use crate::hostile::MaliciousServer;
 use crate::hostile::craft::{self, Craft, PARAMETERS, request_layout, response_layout};
 
-/// The attacker's address, and another that answers from the same port.
+/// The attacker's address, and another host that answers from the same port.
 const LIAR: SimRoute = SimRoute::new(1, 1);
 const LIARS_OTHER: SimRoute = SimRoute::new(5, 1);
 
-/// Calls that may wait in a session.
+/// The most calls that wait in a session.
 const QUEUE: usize = 4;
-/// Handshake messages that may wait for an answer.
+/// The most handshake messages that wait for an answer.
 const ASKED: usize = 8;
 
-/// What the client calls with.
+/// The lengths of the client's requests, in bytes.
 const REQUESTS: [usize; 8] = [8, 0, 32, 1_448, 1_449, 4_000, 20_000, 40_000];
 
 const REFUSALS: [Refusal; 5] = [
@@ -47,17 +47,18 @@ const REFUSALS: [Refusal; 5] = [
     Refusal::HostFull,
 ];
 
-/// Plays a hostile server against a client endpoint, and checks the endpoint after every step: packets
-/// add up, each call ends at most once and gives its request back, memory stays within its limit, what
-/// is sent is bounded; at the end a call to an honest server works, and every call has ended.
+/// Plays a hostile server against a client endpoint. Checks after every step that all packets are
+/// counted, each call ends at most once and returns its request, memory stays within its limit, and
+/// the number of sent packets is bounded. At the end a call to an honest server must work, and
+/// every call must have ended.
 ///
 /// # Panics
-/// If one of these does not hold, or the endpoint panics.
+/// Panics if a check fails or the endpoint panics.
 pub fn hostile_server(data: &[u8]) {
     harness::play::<HostileServers>(data);
 }
 
-/// A `Hello` of the client's, or an `Open` with what it proposes.
+/// A `Hello` of the client, or an `Open` with the parameters that it proposes.
 struct Asked {
     route: SimRoute,
     client: ConnectionId,
@@ -68,11 +69,11 @@ struct Asked {
 /// The client's servers, and its user.
 pub(super) struct HostileServers {
     ids: Vec<SessionId>,
-    /// Handshake messages that were not answered.
+    /// Handshake messages that were not answered yet.
     asked: VecDeque<Asked>,
-    /// They are answered truly and at once.
+    /// The server answers handshake messages correctly and immediately.
     is_willing: bool,
-    /// Accepted calls by their token: whether each has ended.
+    /// Whether each accepted call has ended; the index is its token.
     ended: Vec<bool>,
 }
 
@@ -81,13 +82,14 @@ impl Side for HostileServers {
     const AUX: u32 = 0;
     const SIZES: &'static [u32] = &[8, 0, 512, 513, 1_024, 1_025, 3_000, 20_000, 40_000, 40_001];
     const STRIDE: u32 = 0;
-    /// Before each packet of a response the client may ask for more.
+    /// The client may send more pulls before each packet of a response.
     const AT_ONCE: usize = 1;
     const SENDERS: &'static [SimRoute] = &[LIAR, LIARS_OTHER, STRANGER];
-    /// What comes back may let every session of the endpoint send what its credits allow.
+    /// An answer may let every session of the endpoint send all its credits.
     const ANSWERS: usize = MAX_SESSIONS * CREDITS as usize;
     const ROUTED: usize = MAX_SESSIONS * CREDITS as usize;
-    /// The credits of each session, what ends the calls in its slots, a ping and a handshake message.
+    /// The credits of each session, the packets that end the calls of its slots, a ping and a
+    /// handshake message.
     const EXPIRED: usize = MAX_SESSIONS * (CREDITS as usize + WINDOW + 2);
 
     fn config(common: EndpointConfig, how: u8) -> EndpointConfig {
@@ -149,7 +151,10 @@ impl Side for HostileServers {
         while let Some(notice) = harness.core.pop_notice() {
             match notice {
                 Notice::CallFailed { token, request, error } => {
-                    assert!(!matches!(error, CallError::Status(_)), "a status comes with a packet");
+                    assert!(
+                        !matches!(error, CallError::Status(_)),
+                        "a status arrives with a packet"
+                    );
                     harness.end(token, request);
                 }
                 Notice::Session(id, SessionEvent::Closed(_)) => {
@@ -163,17 +168,21 @@ impl Side for HostileServers {
         }
         let stats = harness.core.stats();
         let ended = harness.side.ended.iter().filter(|ended| **ended).count() as u64;
-        assert_eq!(stats.responses + stats.failures, ended, "each end is counted and told");
+        assert_eq!(
+            stats.responses + stats.failures,
+            ended,
+            "each end of a call is counted and reported"
+        );
         let sent = harness.out.load().0;
         assert!(sent <= Self::EXPIRED + BURST * Self::ANSWERS, "{sent} packets in a turn");
     }
 
-    /// A willing server answers handshakes.
+    /// Learns from the client's packets. A willing server answers handshakes.
     fn learn(harness: &mut Harness<Self>) {
         let mut honest = Vec::new();
         for (to, packet) in harness.out.packets() {
             let Some((header, _)) = craft::read(packet) else {
-                // A `Hello` of another version is refused in that version.
+                // The client refuses a `Hello` of another version in that version.
                 let parsed = Header::parse(packet);
                 assert!(
                     matches!(parsed, Err(HeaderError::Version(_))),
@@ -224,7 +233,8 @@ impl Side for HostileServers {
 
     fn honest_call(harness: &mut Harness<Self>) {
         if harness.core.sessions().0 == MAX_SESSIONS {
-            // No room for another. One goes; it may have calls that never end by themselves.
+            // There is no room for another session. Close one; its calls may never end by
+            // themselves.
             let id = harness.side.ids.pop().expect("sessions have ids");
             return harness.core.disconnect(harness.now, id, &mut harness.out);
         }
@@ -234,9 +244,9 @@ impl Side for HostileServers {
         let before = harness.side.ended.len();
         harness.call((harness.side.ids.len() - 1, 0), 8);
         harness.end_turn();
-        // The hostile sessions may hold all memory, and then the call is refused; never may it hang.
+        // The hostile sessions may hold all memory. Then the call is refused, but it must not hang.
         let ended = harness.side.ended[before..].iter().all(|ended| *ended);
-        assert!(ended, "an honest server's answer is heard");
+        assert!(ended, "an honest server's answer ends the call");
     }
 
     fn gone(harness: &mut Harness<Self>) {
@@ -261,7 +271,7 @@ impl Harness<HostileServers> {
         }
     }
 
-    /// A call on a session, of one of a few kinds.
+    /// Makes a call of one of a few kinds.
     fn call(&mut self, (session, kind): (usize, usize), size: usize) {
         let Some(id) = self.side.ids.get(session).copied() else { return };
         let Ok(mut request) = self.core.pool().alloc(size) else { return };
@@ -281,18 +291,18 @@ impl Harness<HostileServers> {
         }
     }
 
-    /// The user thinks better of the call that it made so many calls ago.
+    /// The user cancels the call that it made `ago` calls ago.
     fn cancel(&mut self, session: usize, ago: usize) {
         let Some(id) = self.side.ids.get(session).copied() else { return };
         let Some(token) = self.side.ended.len().checked_sub(ago) else { return };
         let cause = Cause::Cancelled;
         let found = self.core.cancel(self.now, id, token as u64, cause, &mut self.out);
-        assert!(!(found && self.side.ended[token]), "a call that has ended is not cancelled");
+        assert!(!(found && self.side.ended[token]), "an ended call cannot be cancelled");
         let again = self.core.cancel(self.now, id, token as u64, cause, &mut self.out);
-        assert!(!again, "a call is cancelled once");
+        assert!(!again, "a call is cancelled at most once");
     }
 
-    /// A call has ended: never twice, and its request may be written again.
+    /// A call has ended. It must not end twice, and its request must be writable again.
     fn end(&mut self, token: u64, mut request: MsgBuf) {
         let ended = &mut self.side.ended[token as usize];
         assert!(!*ended, "call {token} ended twice");
@@ -318,7 +328,7 @@ impl Harness<HostileServers> {
         self.send(place, craft, &[], input);
     }
 
-    /// The slot's next message is announced; what follows are its packets, from the first on.
+    /// Announces the slot's next message. Its packets follow, from the first on.
     fn announce(&mut self, place: Place, failure: bool, input: &mut Input<'_>) {
         self.next_message(place, input);
         let Some(session) = self.session(place) else { return };
@@ -345,7 +355,7 @@ impl Harness<HostileServers> {
         self.send(place, craft, &[], input);
     }
 
-    /// What a handshake message that was left unanswered is told.
+    /// Answers the oldest unanswered handshake message, correctly or not.
     fn answer_handshake(&mut self, input: &mut Input<'_>) {
         let Some(asked) = self.side.asked.pop_front() else { return };
         let message = match (input.u8() % 4, asked.proposed) {
@@ -365,7 +375,7 @@ impl Harness<HostileServers> {
         self.answer(&asked, message, from);
     }
 
-    /// What an honest server says to a handshake message.
+    /// Answers a handshake message as an honest server does.
     fn answer_truly(&mut self, asked: &Asked) {
         let message = match asked.proposed {
             None => Control::Challenge { cookie: [3; 16], port: 0, steer: 0, proof: 0 },
@@ -378,7 +388,7 @@ impl Harness<HostileServers> {
 
     fn answer(&mut self, asked: &Asked, message: Control, from: SimRoute) {
         if let Control::Opened { server, parameters: terms } = message {
-            // What was agreed has to make sense to be counted with; the client refuses what does not.
+            // Track the session only if its terms make sense. The client refuses others.
             let sane =
                 (MIN_DATAGRAM as u32..=1_472).contains(&terms.max_datagram) && terms.eager > 0;
             let is_new = self.sessions.iter().all(|known| known.to != asked.client);
@@ -395,7 +405,7 @@ impl Harness<HostileServers> {
         self.end_turn();
     }
 
-    /// What an honest server says to one packet.
+    /// Answers one packet as an honest server does.
     fn answer_honestly(&mut self, packet: &[u8]) {
         let Some((header, body)) = craft::read(packet) else { return };
         let (route, nonce) = (HONEST, header.request.to_u32());
@@ -430,7 +440,7 @@ impl Harness<HostileServers> {
     }
 }
 
-/// The client has sent a packet of a request.
+/// Notes that the client has sent a packet of a request.
 fn note_request(sessions: &mut [AttackerSession], header: &Header) {
     let known = sessions.iter_mut().find(|session| session.own == header.connection);
     let (Some(session), Kind::Request) = (known, header.kind) else { return };

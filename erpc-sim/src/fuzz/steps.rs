@@ -1,7 +1,7 @@
-//! What the first byte of a step means.
+//! The meaning of a step's first byte.
 //!
-//! Its low half says what is done, by both sides or by one of them; three bits of its high half say at
-//! which slot, the highest at which session.
+//! The low four bits select the action. Three of the high bits select the slot, and the highest bit
+//! the session.
 
 pub(super) const NEXT: u8 = 0;
 pub(super) const WHOLE: u8 = 1;
@@ -14,7 +14,7 @@ pub(super) const PASS: u8 = 9;
 pub(super) const TURN: u8 = 12;
 pub(super) const ANY: u8 = 15;
 
-/// Steps of a hostile client, and of the handler of the server that it plays with.
+/// Steps of a hostile client, and of the handler at the server under test.
 pub(super) mod client {
     pub(in crate::fuzz) const PULL: u8 = 3;
     pub(in crate::fuzz) const DONE: u8 = 4;
@@ -24,24 +24,24 @@ pub(super) mod client {
     pub(in crate::fuzz) const OPEN: u8 = 14;
 }
 
-/// Steps of a hostile server, and of the user of the client that it plays with.
+/// Steps of a hostile server, and of the user of the client under test.
 pub(super) mod server {
     pub(in crate::fuzz) const RETURN: u8 = 3;
     pub(in crate::fuzz) const ACCEPTED: u8 = 4;
-    /// The slot says what kind of call: 1 has an extension, 2 and 3 have a deadline.
+    /// The slot selects the kind of call: 1 has an extension, 2 and 3 have a deadline too.
     pub(in crate::fuzz) const CALL: u8 = 10;
-    /// With slot 0 a session is disconnected; with another, the call is cancelled that was made so many ago.
+    /// Slot 0 disconnects a session. Slot n cancels the call that was made n calls ago.
     pub(in crate::fuzz) const LEAVE: u8 = 11;
     pub(in crate::fuzz) const HANDSHAKE: u8 = 13;
     pub(in crate::fuzz) const CONNECT: u8 = 14;
 }
 
-/// The slot, to be added to a step.
+/// The slot's bits of a step.
 pub(super) const fn slot(slot: u8) -> u8 {
     slot << 4
 }
 
-/// The older one of an attacker's two sessions, to be added to a step.
+/// The older one of an attacker's two sessions: a bit of a step.
 pub(super) const OLDER: u8 = 0x80;
 
 /// Steps of a client that streams.

@@ -1,4 +1,5 @@
-//! Streams: the frames, and a client that says anything to a server whose handlers stream.
+//! Fuzz targets of streams: the frames, and a client that sends anything to a server with streaming
+//! handlers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,10 +25,10 @@ use super::input::Input;
 use super::steps::streams::{CALL, CANCEL, LEAP, RAW, RECONNECT, TURN};
 use super::{MEMORY, seed_of};
 
-/// A call of a stream or a reply to one: the extension's `op`, and the frame.
+/// A call of a stream, or a reply to one: the extension's `op`, and the frame.
 ///
 /// # Panics
-/// If items are not what was announced, or do not survive the way back to bytes.
+/// Panics if the items differ from the announced ones, or do not encode to the same bytes.
 pub fn stream_frame(data: &[u8]) {
     let Some((&op, frame)) = data.split_first() else { return };
     if let Ok(request) = stream::StreamRequest::parse(op, frame) {
@@ -58,7 +59,7 @@ fn items(frame: &[u8], items: Items) {
         assert_eq!(batch.left(), left);
     }
     assert!(batch.next_item().is_none());
-    assert_eq!(again, frame[..items.to], "nothing but the items");
+    assert_eq!(again, frame[..items.to], "the frame contains only the items");
 }
 
 const ECHO: Method<Vec<u8>, Vec<u8>> = Method::new("fuzz.Streams/Echo");
@@ -66,7 +67,7 @@ const COUNT: Method<Vec<u8>, Vec<u8>> = Method::new("fuzz.Streams/Count");
 const HOLD: Method<Vec<u8>, Vec<u8>> = Method::new("fuzz.Streams/Hold");
 
 struct Handlers {
-    /// How many run.
+    /// The number of running handlers.
     running: AtomicU64,
 }
 
@@ -111,7 +112,7 @@ impl Handlers {
         Err(Status::aborted("counted"))
     }
 
-    /// Neither reads nor sends nor ends.
+    /// A handler that neither reads nor sends nor ends.
     async fn hold(
         &self,
         _messages: Request<'_, Incoming<Vec<u8>>>,
@@ -122,18 +123,18 @@ impl Handlers {
     }
 }
 
-/// The hostile client: it keeps to the rules of calls, and says anything with them.
+/// The hostile client: its calls are correct, but their contents are arbitrary.
 #[derive(Default)]
 struct StreamClient {
     session: Option<SessionId>,
-    /// Calls on their way, by token.
+    /// Calls in flight, by token.
     calls: BTreeMap<u64, ()>,
     next: u64,
 }
 
 impl App<MemTransport> for StreamClient {
     fn on_request(&mut self, _: &mut Context<'_, MemTransport>, _: RawRequest<'_, MemRoute>) {
-        panic!("a server calls nobody");
+        panic!("a server makes no calls");
     }
 
     fn on_reply(
@@ -148,7 +149,7 @@ impl App<MemTransport> for StreamClient {
         assert!(reply.extended, "streams are answered with extended messages");
         let (extension, frame) = Extension::split(reply.as_slice()).expect("an extension");
         let parsed = stream::StreamReply::parse(extension.op(), frame);
-        assert!(parsed.is_ok(), "the server says what is none of its words: {parsed:?}");
+        assert!(parsed.is_ok(), "the server sends a malformed reply: {parsed:?}");
     }
 
     fn on_session(
@@ -163,7 +164,7 @@ impl App<MemTransport> for StreamClient {
     }
 }
 
-/// Both, in virtual time.
+/// The server and the hostile client, in virtual time.
 struct StreamHarness {
     server: Endpoint<MemTransport>,
     handlers: Arc<Handlers>,
@@ -171,7 +172,7 @@ struct StreamHarness {
     client: StreamClient,
     peer: MemRoute,
     now: Instant,
-    /// What an honest client would say next.
+    /// The stream and batch number that an honest client would use next.
     stream: u32,
     seq: u32,
 }
@@ -192,7 +193,7 @@ impl StreamHarness {
         registered.expect("three methods");
         server.listen();
         assert!(server.serve(Arc::new(routes), None));
-        let peer = server.local_route().expect("outside of the loop");
+        let peer = server.local_route().expect("the endpoint's loop is not running");
         let rpc = Rpc::new(hub.port(MemConfig::default()), config());
         let rpc = rpc.expect("a valid configuration");
         let now = Instant::from_nanos(1_000_000_000);
@@ -208,7 +209,7 @@ impl StreamHarness {
         self.server.run_once_at(self.now);
     }
 
-    /// Until nothing more happens by itself.
+    /// Runs until nothing more happens by itself.
     fn settle(&mut self) {
         (0..20).for_each(|_| self.turn());
     }
@@ -222,7 +223,7 @@ impl StreamHarness {
         self.settle();
     }
 
-    /// A call of a stream, near what an honest client would say.
+    /// Makes a call of a stream with values near those of an honest client.
     fn call(&mut self, input: &mut Input<'_>) {
         let (method, ask) = (input.u8(), input.u8());
         let end = ask & 0x80 != 0;
@@ -241,7 +242,7 @@ impl StreamHarness {
         frame.put_u32_le(seq);
         frame.put_u32_le(input.near(count));
         for _ in 0..count {
-            // Protobuf bytes: field 1, of up to some thousand bytes.
+            // Protobuf bytes, field 1, of up to some thousand bytes.
             let len = usize::from(input.u8()) * 41;
             frame.put_u32_le((len + 3) as u32);
             frame.put_slice(&[0x0A, len as u8 & 0x7F | 0x80, (len >> 7) as u8]);
@@ -292,7 +293,7 @@ impl StreamHarness {
             }
             RECONNECT => self.connect(),
             CALL => self.call(input),
-            // As often again.
+            // 6 and 7: a call, and enough turns to complete it.
             _ => {
                 self.call(input);
                 self.settle();
@@ -306,7 +307,7 @@ impl StreamHarness {
         self.server.stats().map_or(0, |stats| stats.server_sessions as u64)
     }
 
-    /// An honest stream is served; then everybody goes, and nothing is left.
+    /// Checks that an honest stream is served. Then the client leaves, and nothing may remain.
     fn end(mut self) {
         self.connect();
         self.settle();
@@ -334,16 +335,16 @@ impl StreamHarness {
             0,
             "handlers end with their client"
         );
-        let pool = self.server.stats().expect("outside of the loop").pool;
-        assert_eq!(pool.in_use, 0, "memory is back");
+        let pool = self.server.stats().expect("the endpoint's loop is not running").pool;
+        assert_eq!(pool.in_use, 0, "all msgbufs are free");
     }
 }
 
-/// A client that keeps to the rules of calls, and to none of streams.
+/// A client whose calls are correct, but not its streams.
 ///
 /// # Panics
-/// If a call is answered twice, or never, with what no client could read, or if the server keeps handlers or
-/// memory when the client is gone.
+/// Panics if a call is answered twice, never, or with a malformed reply, or if the server keeps
+/// handlers or memory after the client has left.
 pub fn hostile_streams(data: &[u8]) {
     let mut input = Input::new(data);
     let mut harness = StreamHarness::new(seed_of(data));
@@ -363,15 +364,15 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
         #[test]
-        fn any_client_is_survived(steps in proptest::collection::vec((0u8..8, any::<[u8; 9]>()), 0..60)) {
+        fn a_server_survives_any_client(steps in proptest::collection::vec((0u8..8, any::<[u8; 9]>()), 0..60)) {
             let bytes: Vec<u8> = steps.into_iter().flat_map(|(step, rest)| [&[step][..], &rest].concat()).collect();
             hostile_streams(&bytes);
         }
 
         #[test]
-        fn clients_near_the_truth_are_survived(steps in proptest::collection::vec((0u8..6, 0u8..3, any::<[u8; 2]>()), 0..100)) {
+        fn a_server_survives_clients_near_the_truth(steps in proptest::collection::vec((0u8..6, 0u8..3, any::<[u8; 2]>()), 0..100)) {
             let step = |(step, method, rest): (u8, u8, [u8; 2])| match step {
-                // Mostly honest calls.
+                // Usually honest calls.
                 0..3 => vec![0, method, rest[0] % 16, 0, 0, 2, 0, rest[1], rest[1] / 2],
                 _ => vec![step, rest[0]],
             };
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_are_survived() {
+    fn the_stream_targets_survive_their_seeds() {
         for seed in crate::fuzz::seeds() {
             match seed.target {
                 "stream_frame" => stream_frame(&seed.bytes),

@@ -1,8 +1,9 @@
-//! Packets made by hand: by the rules, or against them.
+//! Handmade packets, correct or incorrect.
 //!
-//! Attackers and fuzz targets, which speak the protocol without an endpoint, make their packets here. (Unit tests of
-//! `erpc-core` cannot: this crate depends on another copy of its types.) [`seal`] is the one place that knows what a
-//! receiver checks before it looks at a packet's meaning.
+//! Attackers and fuzz targets speak the protocol without an endpoint, and build their packets here.
+//! (Unit tests of `erpc-core` cannot use this module: this crate depends on another copy of their
+//! types.) Only [`seal`] knows the integrity check that a receiver applies before it reads a
+//! packet.
 
 use erpc_core::transport::MIN_DATAGRAM;
 use erpc_core::wire::checksum::{self, TRAILER_LEN, overhead};
@@ -28,17 +29,17 @@ pub const DATA_KINDS: [Kind; 7] = [
 pub struct Craft {
     /// The receiver's name for the session.
     pub connection: ConnectionId,
-    /// What the packet is for.
+    /// The kind of the packet.
     pub kind: Kind,
-    /// Which packet of its message; cut to 24 bits.
+    /// The packet's number in its message; cut to 24 bits.
     pub packet: u32,
-    /// Which request of the session.
+    /// The number of the request in the session.
     pub request: u32,
-    /// Depends on the kind.
+    /// The meaning depends on the kind.
     pub aux: u32,
-    /// Depends on the kind.
+    /// The meaning depends on the kind.
     pub size: u32,
-    /// Whether a checksum follows the body; sessions agree on that.
+    /// Whether a checksum follows the body. The ends of a session agree on that.
     pub trailer: bool,
     /// Whether the message begins with an extension.
     pub extended: bool,
@@ -47,7 +48,7 @@ pub struct Craft {
 }
 
 impl Craft {
-    /// A packet of `kind`, as a session with these terms has them, whose other fields are zero.
+    /// A packet of `kind` for a session with these terms. All other fields are zero.
     #[must_use]
     pub const fn new(connection: ConnectionId, kind: Kind, terms: &Parameters) -> Self {
         let trailer = terms.integrity;
@@ -65,7 +66,7 @@ impl Craft {
         }
     }
 
-    /// Appends header and body to `out`, sealed.
+    /// Appends header, body and, if announced, trailer to `out`.
     pub fn append(&self, body: &[u8], out: &mut Vec<u8>) {
         let header = Header {
             connection: self.connection,
@@ -82,7 +83,7 @@ impl Craft {
         seal(out, at);
     }
 
-    /// The datagram.
+    /// The packet as a datagram.
     #[must_use]
     pub fn bytes(&self, body: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(overhead(self.trailer) + body.len());
@@ -91,8 +92,8 @@ impl Craft {
     }
 }
 
-/// Makes what stands in `packet` from `at` on pass a receiver's integrity check, whatever it says: if
-/// the header announces a trailer, it is appended.
+/// Makes the bytes of `packet` from `at` on pass a receiver's integrity check, whatever they say:
+/// appends the trailer if the header announces one.
 pub fn seal(packet: &mut Vec<u8>, at: usize) {
     if Header::parse(&packet[at..]).is_ok_and(|header| header.flags.trailer()) {
         let trailer = checksum::trailer_of(&packet[at..], &[]);
@@ -100,7 +101,7 @@ pub fn seal(packet: &mut Vec<u8>, at: usize) {
     }
 }
 
-/// Seals again what was sealed before and has been changed since.
+/// Replaces the trailer of a packet that was changed after it was sealed.
 pub fn seal_again(packet: &mut Vec<u8>) {
     let announced = Header::parse(packet).is_ok_and(|header| header.flags.trailer());
     if announced && packet.len() >= HEADER_LEN + TRAILER_LEN {
@@ -115,7 +116,7 @@ pub fn control(to: ConnectionId, nonce: u32, message: Control) -> Vec<u8> {
     message.emit(to, nonce, ReplyInfo::default()).as_bytes().to_vec()
 }
 
-/// Header and body of a packet, `None` if it is none or is damaged.
+/// Header and body of a packet. `None` if it is malformed or damaged.
 #[must_use]
 pub fn read(packet: &[u8]) -> Option<(Header, &[u8])> {
     let header = Header::parse(packet).ok()?;
@@ -123,7 +124,7 @@ pub fn read(packet: &[u8]) -> Option<(Header, &[u8])> {
     Some((header, &packet[HEADER_LEN..]))
 }
 
-/// The control message in a packet, `None` if it is none.
+/// The control message in a packet, with its header. `None` if there is none.
 #[must_use]
 pub fn read_control(packet: &[u8]) -> Option<(Header, Control)> {
     let (header, body) = read(packet)?;
@@ -133,7 +134,7 @@ pub fn read_control(packet: &[u8]) -> Option<(Header, Control)> {
     Some((header, Control::parse(&header, body).ok()?))
 }
 
-/// Bytes of a message that each datagram of a session with these terms carries.
+/// Payload bytes of each full datagram in a session with these terms.
 #[must_use]
 pub const fn payload(terms: &Parameters) -> u32 {
     terms.max_datagram - overhead(terms.integrity) as u32
@@ -154,7 +155,7 @@ pub const fn response_layout(terms: &Parameters, size: u32) -> PacketLayout {
     PacketLayout::new(size, first, payload)
 }
 
-/// What an attacker says that it can take: enough for any server to accept it.
+/// The parameters that an attacker offers. Any server accepts them.
 pub const PARAMETERS: Parameters = Parameters {
     max_datagram: 1_472,
     max_message: 1 << 20,

@@ -1,4 +1,4 @@
-//! A client that opens sessions by the rules and breaks them afterwards.
+//! A client that opens sessions correctly and breaks the rules afterwards.
 
 use erpc_core::time::Instant;
 use erpc_core::transport::Route;
@@ -10,42 +10,43 @@ use super::{Attacker, Forged, Pace};
 use crate::net::Packet;
 use crate::{Random, SimRoute};
 
-/// How a malicious client uses its sessions: one packet at a time, round robin over sessions and slots.
+/// The attack of a malicious client: one packet at a time, in turn over sessions and slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientAttack {
-    /// Requests one after the other, whole, without regard to credits, window or answers.
+    /// Complete requests in a row, without regard to credits, windows or answers.
     Overrun {
         /// Packets of each request, at least 1.
         packets: u32,
     },
-    /// Packets from the middle of requests that have hardly begun: each leaves a gap.
+    /// Packets from the middle of requests that have only begun. Each leaves a gap.
     Gaps,
-    /// One large request, and then its response over and over again, as much as one packet can ask for.
+    /// One large request, then endless requests for its response, each for as much as one packet
+    /// can ask for.
     PullStorm,
-    /// One request per slot, and then copies of it, or requests for one packet of its response, over and over again.
+    /// One request per slot, then endless copies of it, or requests for one packet of its response.
     Copies {
-        /// Packets of each request, at least 1; the server's response is as large.
+        /// Packets of each request, at least 1. The server's response is as large.
         packets: u32,
     },
-    /// Numbers that are far ahead, far behind, just before and just after the true one.
+    /// Request numbers far ahead of, far behind, just before and just after the real one.
     Leaps,
-    /// First packets of messages that are said to be as large as 32 bits can say, or as the server takes,
-    /// and that never go on.
+    /// First packets of messages with the largest declared size that 32 bits hold, or that the
+    /// server accepts. No other packets follow.
     DeclaredSizes {
-        /// The largest message that the server takes, in bytes.
+        /// The largest message that the server accepts, in bytes.
         allowed: u32,
     },
-    /// Requests that are cancelled before they come, as they come and afterwards, one after the other.
+    /// Requests that are cancelled before they arrive, as they arrive, and afterwards, in a row.
     Cancels,
-    /// Credit returns, responses and `Accepted`s, which only servers send.
+    /// Credit returns, responses and `Accepted`s, which only servers may send.
     ServersWords,
-    /// The sessions behind the first `keep` are closed and opened again, as often as the pace allows, with
-    /// the cookies that they once got.
+    /// Closes the sessions after the first `keep` and opens them again with their old cookies, as
+    /// often as the pace allows.
     Churn {
-        /// Sessions that stay.
+        /// Sessions that stay open.
         keep: u32,
     },
-    /// Nothing but the sessions.
+    /// Only opens its sessions.
     Sessions,
 }
 
@@ -64,7 +65,7 @@ struct OpenSession {
     terms: Parameters,
 }
 
-/// The request that a slot is at, and its next packet.
+/// The current request of a slot, and its next packet.
 #[derive(Clone, Copy)]
 struct Slot {
     number: u32,
@@ -73,8 +74,8 @@ struct Slot {
 
 const SLOTS: usize = 8;
 
-/// A client that attacks after its handshakes: it opens its sessions by the rules, with what the server answers, and
-/// then sends the packets of its [`ClientAttack`].
+/// A client that attacks after its handshakes. It opens its sessions correctly, with the server's
+/// answers, and then sends the packets of its [`ClientAttack`].
 pub struct MaliciousClient {
     me: SimRoute,
     victim: SimRoute,
@@ -82,7 +83,7 @@ pub struct MaliciousClient {
     pace: Pace,
     random: Random,
     parameters: Parameters,
-    /// Each session is opened from a port of its own.
+    /// Each session has a port of its own.
     ports: bool,
     sessions: Vec<AttackSession>,
     /// Packets sent after the handshakes.
@@ -91,8 +92,9 @@ pub struct MaliciousClient {
 }
 
 impl MaliciousClient {
-    /// A client at `me` with `sessions` sessions to `victim`, each with another steer byte if `steers`: as
-    /// if each were another endpoint's. The handshakes keep to the pace, too.
+    /// A client at `me` with `sessions` sessions to `victim`. With `steers`, each session has a
+    /// different steer byte, as if it belonged to a different endpoint. The handshakes keep to the
+    /// pace, too.
     #[must_use]
     pub fn new(
         me: SimRoute,
@@ -127,7 +129,7 @@ impl MaliciousClient {
         }
     }
 
-    /// The same with each session from a port of its own.
+    /// Opens each session from a port of its own.
     #[must_use]
     pub fn from_many_ports(mut self) -> Self {
         self.ports = true;
@@ -140,13 +142,13 @@ impl MaliciousClient {
         self.sessions.iter().filter(|session| session.open.is_some()).count()
     }
 
-    /// A packet of the session that `client` names.
+    /// A packet of the session `client`.
     fn forged(&self, client: ConnectionId, bytes: Vec<u8>) -> Forged {
         let port = self.me.port.wrapping_add(if self.ports { client.index() as u16 } else { 0 });
         Forged { from: self.me.with_port(port), to: self.victim, bytes }
     }
 
-    /// The handshake message that the session waits for an answer to.
+    /// The handshake message whose answer the session waits for.
     fn knock(&self, session: &AttackSession) -> Forged {
         let client = session.client;
         let message = match session.cookie {
@@ -156,13 +158,13 @@ impl MaliciousClient {
         self.forged(client, craft::control(ConnectionId::endpoint(0), 0, message))
     }
 
-    /// The next attack in a session, `None` if it has nothing to say there.
+    /// The next packet of the attack in a session. `None` if there is none.
     fn attack(&mut self, at: usize) -> Option<Forged> {
         let slot = match self.attack {
             ClientAttack::Overrun { packets } => {
                 (self.attack_packets / u64::from(packets)) as usize % SLOTS
             }
-            // The one whose response is large.
+            // The slot with the large response.
             ClientAttack::PullStorm => 0,
             _ => self.random.below(SLOTS as u64) as usize,
         };
@@ -192,7 +194,7 @@ impl MaliciousClient {
         Some(self.forged(client, craft.bytes(&FILLING[..len as usize])))
     }
 
-    /// The session whose turn it is: all in turn, or, once they are open, those that do something.
+    /// The next session in turn. Once all are open, only those that the attack uses.
     fn turn(&mut self) -> usize {
         let idle = match self.attack {
             ClientAttack::Churn { keep } if self.at >= self.sessions.len() * 2 => keep as usize,
@@ -204,7 +206,8 @@ impl MaliciousClient {
     }
 }
 
-/// One function for each [`ClientAttack`] with data packets. Returns the header and the length of the body.
+/// One function for each [`ClientAttack`] with data packets. Returns the header and the length of
+/// the body in bytes.
 impl OpenSession {
     fn payload(&self) -> u32 {
         craft::payload(&self.terms)
@@ -287,10 +290,10 @@ impl OpenSession {
     }
 }
 
-/// Packets of the request whose response is pulled without end. A server that echoes answers as much.
+/// Packets of the request whose response is pulled endlessly. The echo has as many.
 const STORM_PACKETS: u32 = 40;
 
-/// Bodies are zeros, as the server does not read them.
+/// Bodies are zeros, because the server does not read them.
 static FILLING: [u8; 65_536] = [0; 65_536];
 
 impl Attacker for MaliciousClient {
@@ -323,7 +326,7 @@ impl Attacker for MaliciousClient {
             Control::Opened { server, parameters } if session.open.is_none() => {
                 session.open = Some(OpenSession { server, terms: parameters });
             }
-            // The server closes a session that does not answer.
+            // The server would close a session that does not answer.
             Control::Ping { sender } => {
                 let pong = craft::control(sender, header.request.to_u32(), Control::Pong);
                 out.push(self.forged(header.connection, pong));

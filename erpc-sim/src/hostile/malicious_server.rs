@@ -1,4 +1,4 @@
-//! A server that accepts a client's session and lies from then on.
+//! A server that accepts sessions and lies afterwards.
 
 use erpc_core::time::Instant;
 use erpc_core::wire::control::{Control, Parameters};
@@ -9,9 +9,9 @@ use super::{Attacker, Forged, Pace};
 use crate::net::Packet;
 use crate::{Random, SimRoute};
 
-/// A server that answers handshakes truly and requests with lies: forged credit returns for packets that
-/// were never sent or long returned, gaps where there are none, windows of nothing and of everything,
-/// responses to what was not asked.
+/// A server that answers handshakes correctly and requests with lies: forged credit returns for
+/// packets that were never sent or returned long ago, gaps where there are none, windows of any
+/// size, responses without a request.
 pub struct MaliciousServer {
     me: SimRoute,
     pace: Pace,
@@ -29,13 +29,13 @@ struct ClientSession {
 }
 
 impl MaliciousServer {
-    /// A server at `me` that lies at this pace to whoever has a session with it.
+    /// A server at `me` that lies at this pace to all clients with a session.
     #[must_use]
     pub fn new(me: SimRoute, pace: Pace, seed: u64) -> Self {
         Self { me, pace, random: Random::new(seed), sessions: Vec::new() }
     }
 
-    /// The server's name for a client's session: the client's own with the role changed.
+    /// The server's id of a client's session: the client's id with the other role.
     #[must_use]
     pub fn name(client: ConnectionId) -> ConnectionId {
         ConnectionId::new(client.steer(), true, client.index(), client.generation())
@@ -87,10 +87,10 @@ impl Attacker for MaliciousServer {
             _ => Kind::CreditReturn,
         };
         let craft = Craft {
-            // The true request mostly, its neighbours else.
+            // Usually the real request, else one near it.
             request: request.wrapping_add(*self.random.pick(&[0, 0, 0, 8, u32::MAX - 7, 1])),
             packet: *self.random.pick(&[0, 1, packets / 2, packets - 1, *packets, 0xFF_FFFF]),
-            // Window and processing time: whatever.
+            // Window and processing time are random.
             aux: self.random.word() as u32,
             size: self.random.below(3) as u32,
             ..Craft::new(*client, kind, terms)

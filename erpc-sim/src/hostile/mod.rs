@@ -1,13 +1,13 @@
 //! Peers that attack.
 //!
-//! | attacker | what it may do | what it does |
+//! | attacker | abilities | attacks |
 //! |---|---|---|
-//! | [`Spoofer`] | send anything from any address, see no answers | floods of `Hello`s and forged `Open`s, guesses at connection ids, resets |
-//! | [`MaliciousClient`] | the true handshake, then anything | more packets than credits, pulls without end, request-number leaps, declared sizes, sessions without end |
-//! | [`MaliciousServer`] | accept a client's session, then anything | forged credit returns, windows, replies to what was not asked |
+//! | [`Spoofer`] | sends anything from any address, but sees no answers | floods of `Hello`s and forged `Open`s, guesses at connection ids, resets |
+//! | [`MaliciousClient`] | a correct handshake, then any packet | more packets than credits, endless pulls, leaps of request numbers, false declared sizes, endless sessions |
+//! | [`MaliciousServer`] | accepts a client's session, then sends any packet | forged credit returns and windows, unsolicited replies |
 //!
-//! They speak the protocol by themselves, packet by packet, through [`craft`]. [`Bench`] runs one of them
-//! against a server with honest clients and says what the server and the clients noticed.
+//! They build their packets themselves, with [`craft`]. [`Bench`] runs one of them against a server
+//! with honest clients, and reports the effect on the server and the clients.
 
 pub mod craft;
 
@@ -31,23 +31,23 @@ use crate::net::Packet;
 /// A datagram that leaves an attacker's host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Forged {
-    /// Where it says that it comes from, true or not.
+    /// The source address, true or forged.
     pub from: SimRoute,
-    /// Where it goes.
+    /// The destination.
     pub to: SimRoute,
     /// The datagram.
     pub bytes: Vec<u8>,
 }
 
-/// Somebody at a host of the network who does not keep to the rules. An attacker is off path: it sees
-/// what is sent to it, and nothing else.
+/// A host of the network that breaks the protocol's rules. An attacker is off path: it sees only
+/// packets that are sent to it.
 pub trait Attacker {
-    /// When it wants to act next, `None` if never again.
+    /// When the attacker wants to act next; `None` for never again.
     fn next_at(&self) -> Option<Instant>;
 
-    /// It acts: what it puts into `out` leaves its host.
+    /// The attacker acts. The datagrams in `out` leave its host.
     fn act(&mut self, now: Instant, out: &mut Vec<Forged>);
 
-    /// Something was delivered to it.
+    /// A packet was delivered to the attacker.
     fn receive(&mut self, now: Instant, packet: &Packet, out: &mut Vec<Forged>);
 }

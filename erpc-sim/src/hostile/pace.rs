@@ -1,8 +1,8 @@
-//! How fast an attacker acts.
+//! The packet rate of an attacker.
 
 use erpc_core::time::Instant;
 
-/// So many packets per second, from one instant to another.
+/// A constant packet rate from one instant to another.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     next: Instant,
@@ -11,10 +11,10 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// `per_second` packets per second, at most 10^9, from `start` for `nanos` nanoseconds.
+    /// `per_second` packets per second, at most 10^9, from `start` for `nanos` ns.
     ///
     /// # Panics
-    /// If `per_second` is 0.
+    /// Panics if `per_second` is 0.
     #[must_use]
     pub const fn new(start: Instant, nanos: u64, per_second: u64) -> Self {
         assert!(per_second > 0);
@@ -27,7 +27,7 @@ impl Pace {
         (self.next < self.end).then_some(self.next)
     }
 
-    /// Counts one packet. Who is late does not make up for it.
+    /// Counts one packet. A late attacker does not catch up.
     pub fn step(&mut self, now: Instant) {
         self.next = self.next.max(now).plus_nanos(self.gap_nanos.max(1));
     }

@@ -1,4 +1,4 @@
-//! An attacker without a session: floods from forged source addresses.
+//! An attacker without a session, which floods from forged source addresses.
 
 use erpc_core::time::Instant;
 use erpc_core::wire::control::Control;
@@ -12,23 +12,23 @@ use crate::{Random, SimRoute};
 /// What a spoofer sends.
 #[derive(Clone, Copy, Debug)]
 pub enum Spoof {
-    /// `Hello`s, each from another address and for another session.
+    /// `Hello`s, each from a different address and for a different session.
     Hellos,
-    /// `Open`s with cookies that nobody issued, each from another address.
+    /// `Open`s with cookies that no server issued, each from a different address.
     ForgedOpens,
-    /// Packets of every kind to sessions whose ids are guessed, from a true client's address.
+    /// Packets of every kind to sessions with guessed ids, from a real client's address.
     Guesses {
         /// The client's address.
         pretend: SimRoute,
     },
-    /// `Reset`s, `Close`s and `Closed`s with guessed ids, as if the two ends of a session sent them to
-    /// each other.
+    /// `Reset`s, `Close`s and `Closed`s with guessed ids, as if the two ends of a session sent them
+    /// to each other.
     Resets {
-        /// The client's address, which gets half of them, as if the victim had sent them.
+        /// The client's address. It receives half of them, as if from the victim.
         client: SimRoute,
     },
-    /// `Ping`s and `Close`s to sessions that do not exist, each from another address: every one is
-    /// answered, to the host with that address.
+    /// `Ping`s and `Close`s to sessions that do not exist, each from a different address. The
+    /// server answers every one, to the host with that address.
     Reflections,
 }
 
@@ -41,7 +41,7 @@ pub struct Spoofer {
     random: Random,
 }
 
-/// Hosts from here on are in no topology.
+/// Hosts with this number or a higher one are in no topology.
 const UNUSED_HOSTS: u32 = 1 << 24;
 
 impl Spoofer {
@@ -51,7 +51,7 @@ impl Spoofer {
         Self { victim, what, pace, random: Random::new(seed) }
     }
 
-    /// A random address that no host has.
+    /// A random address without a host.
     fn anywhere(&mut self) -> SimRoute {
         SimRoute::new(
             UNUSED_HOSTS + self.random.below(1 << 20) as u32,
@@ -59,7 +59,7 @@ impl Spoofer {
         )
     }
 
-    /// A session's name as far as it can be known: what is not random in it is small.
+    /// A guessed session id: the parts that are not random are small numbers.
     fn guess(&mut self, server_role: bool) -> ConnectionId {
         ConnectionId::new(0, server_role, self.random.below(16) as u32, self.random.word() as u32)
     }
@@ -113,7 +113,7 @@ impl Attacker for Spoofer {
                 self.control(from, endpoint, Control::Hello { client, low: 1, high: 1 })
             }
             Spoof::ForgedOpens => {
-                // The time in a cookie can be guessed; its MAC cannot.
+                // The time in a cookie can be guessed, its MAC cannot.
                 let mut cookie = [0; 16];
                 cookie[..8].copy_from_slice(&now.as_nanos().to_le_bytes());
                 cookie[8..].copy_from_slice(&self.random.word().to_le_bytes());

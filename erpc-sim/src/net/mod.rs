@@ -1,17 +1,17 @@
-//! The network: hosts, cables and switches, exact to the nanosecond and the same in every run.
+//! The network: hosts, cables and switches, exact to the nanosecond and equal in every run.
 //!
 //! ```text
 //! send -> NIC queue =cable=> switch: route, admit, mark -> port =cable=> .. -> step returns it
 //! ```
 //!
-//! A packet that joins a queue knows at once when its last bit will leave and when it will arrive,
-//! because queues are FIFO and cables have a fixed rate. So a hop is one event, its arrival, and
-//! nothing happens when a packet leaves: what a queue holds is worked out when somebody asks
-//! (`port.rs`). Arrivals over one cable are in order, so the queue of all events has one entry per
-//! cable end, whatever the number of packets (`tournament.rs`).
+//! A packet that joins a queue knows immediately when its last bit will leave and when it will
+//! arrive, because queues are FIFO and cables have a fixed rate. So a hop is one event: the
+//! arrival. No event marks the departure of a packet; the content of a queue is computed on demand
+//! (`port.rs`). Arrivals over one cable are in order, so the event queue has one entry per cable
+//! end, whatever the number of packets (`tournament.rs`).
 //!
-//! The network loses packets only where queues are full. Faults are put in front of it or behind it
-//! by whoever sends and receives.
+//! The network loses packets only where queues are full. The sender and the receiver apply other
+//! faults before and after it.
 
 mod network;
 mod port;
@@ -36,28 +36,28 @@ pub use topology::{Link, LinkId, Topology};
 
 use crate::SimRoute;
 
-/// What a packet has on a cable besides its bytes: Ethernet header 14, its check sequence 4, IPv4
-/// header 20, UDP header 8. (Preamble and gap, 20 bytes, are left out, and so is the padding of
-/// short frames.)
+/// The bytes of a packet on a cable besides its payload: Ethernet header 14, its check sequence 4,
+/// IPv4 header 20, UDP header 8. Preamble and gap (20 bytes) and the padding of short frames are
+/// left out.
 pub const WIRE_OVERHEAD_BYTES: u64 = 14 + 4 + 20 + 8;
 
 /// A datagram.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
-    /// Who claims to have sent it.
+    /// The source address; it may be forged.
     pub from: SimRoute,
-    /// Where it goes. Only the host matters to the network.
+    /// The destination. Only its host matters to the network.
     pub to: SimRoute,
     /// The payload of the datagram.
     pub bytes: Vec<u8>,
     /// A switch with a long queue has set the ECN mark (CE).
     pub marked: bool,
-    /// It was made by somebody who cannot know what it says: no session may take it.
+    /// The sender cannot know the secrets in the packet, so no session may accept it.
     pub forged: bool,
 }
 
 impl Packet {
-    /// A packet that no switch has marked, from an honest sender or one that nothing tells from it.
+    /// A packet without an ECN mark, not known to be forged.
     #[must_use]
     #[inline]
     pub fn new(from: SimRoute, to: SimRoute, bytes: Vec<u8>) -> Self {

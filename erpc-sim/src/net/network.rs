@@ -1,4 +1,4 @@
-//! The network as a whole: takes packets, moves them, hands them out.
+//! The network: accepts packets, moves them, and returns them at their destination.
 
 use erpc_core::time::Instant;
 
@@ -8,25 +8,24 @@ use super::topology::Node;
 use super::tournament::Tournament;
 use super::{LinkId, NetworkStats, Packet, Topology};
 
-/// Packet buffers that are kept for reuse.
+/// The most packet buffers that are kept for reuse.
 pub(super) const SPARE_BUFFERS: usize = 16_384;
 
-/// Hosts, cables and switches at work.
+/// Hosts, cables and switches with their packets.
 ///
 /// The owner of the clock calls [`next_event`](Self::next_event) and, when nothing else comes
-/// earlier, [`step`](Self::step). Packets enter with [`send`](Self::send), stamped with the present
-/// time. Time must not run backwards: every call's `now` is at or after the last event, and should
-/// be at or before the next one, so that things happen in order. And it must stay below half of
-/// what 64 bits hold, 292 years.
+/// earlier, [`step`](Self::step). Packets enter with [`send`](Self::send), with the current time.
+/// Time must not run backwards: `now` of every call is at or after the last event, and should be at
+/// or before the next one, so that events happen in order. It must stay below 2^63 ns, 292 years.
 ///
-/// Equal calls give equal results, always. Events at the same nanosecond happen in the order in
-/// which their packets joined their last queues; what leaves a queue at some nanosecond has left
-/// when something arrives at it.
+/// Equal calls always give equal results. Events at the same nanosecond happen in the order in
+/// which their packets joined their last queues. A packet that leaves a queue at the nanosecond of
+/// an arrival there has left before the arrival.
 #[derive(Debug)]
 pub struct Network {
-    /// The last event.
+    /// The time of the last event.
     now: u64,
-    /// Given to the packets as they join queues.
+    /// The sequence number of the last packet that joined a queue.
     sequence: u64,
     hosts: u32,
     nic_packets: usize,
@@ -35,7 +34,7 @@ pub struct Network {
     /// Both ends of each cable: see [`Port::of`].
     ports: Vec<Port>,
     switches: Vec<Switch>,
-    /// Ports by when their next packet arrives at the other end.
+    /// Ports by the time when their next packet arrives at the other end.
     arrivals: Tournament,
     stats: NetworkStats,
     spare: Vec<Vec<u8>>,
@@ -70,12 +69,11 @@ impl Network {
         }
     }
 
-    /// Puts a packet into the transmit queue of host `at_host`. Nothing looks at `packet.from`. A
-    /// packet that the queue has no room for, or to a host that does not exist, is dropped and
-    /// counted.
+    /// Puts a packet into the transmit queue of host `at_host`. `packet.from` is ignored. A packet
+    /// is dropped and counted if the queue is full or the destination host does not exist.
     ///
     /// # Panics
-    /// If there is no host `at_host`, or `now` is before the last event.
+    /// Panics if there is no host `at_host`, or `now` is before the last event.
     pub fn send(&mut self, now: Instant, at_host: u32, packet: Packet) {
         let now = self.present(now);
         self.stats.sent += 1;
@@ -94,16 +92,16 @@ impl Network {
         self.join(now, nic, packet);
     }
 
-    /// When [`step`](Self::step) has something to do. O(1).
+    /// The time of the next event, or `None`. O(1).
     #[must_use]
     #[inline]
     pub fn next_event(&self) -> Option<Instant> {
         self.arrivals.first().map(|(nanos, _)| Instant::from_nanos(nanos))
     }
 
-    /// Does the one thing that happens at [`next_event`](Self::next_event): a packet arrives.
-    /// Returns it if that is at host `packet.to.host`; at a switch it is queued again or dropped.
-    /// Does nothing if there is nothing to do. Costs O(log links), amortised over the packets.
+    /// Processes the next event: the arrival of a packet. Returns the packet if it arrives at host
+    /// `packet.to.host`. At a switch it is queued again or dropped. Does nothing without a next
+    /// event. Costs O(log links), amortised over the packets.
     pub fn step(&mut self) -> Option<Packet> {
         let (now, index) = self.arrivals.first()?;
         self.now = now;
@@ -130,12 +128,12 @@ impl Network {
         }
     }
 
-    /// Stops both directions of a link. Packets on the cable arrive, and a packet of which a bit
-    /// has been sent is sent. The others wait, in order, and more may join them while there is
-    /// room. Nothing happens if the link is stopped. Costs O(packets queued).
+    /// Stops both directions of a link. Packets on the cable still arrive, and a packet whose first
+    /// bit has been sent is sent completely. The others wait, in order, and more may join them
+    /// while there is room. No effect on a stopped link. Costs O(packets queued).
     ///
     /// # Panics
-    /// If there is no such link, or `now` is before the last event.
+    /// Panics if there is no such link, or `now` is before the last event.
     pub fn stop_link(&mut self, now: Instant, link: LinkId) {
         let now = self.present(now);
         for index in Port::of(link) {
@@ -145,10 +143,10 @@ impl Network {
         }
     }
 
-    /// Lets a link go on that was stopped. Nothing happens if it runs. Costs O(packets queued).
+    /// Starts a stopped link again. No effect on a running link. Costs O(packets queued).
     ///
     /// # Panics
-    /// If there is no such link, or `now` is before the last event.
+    /// Panics if there is no such link, or `now` is before the last event.
     pub fn resume_link(&mut self, now: Instant, link: LinkId) {
         let now = self.present(now);
         for index in Port::of(link) {
@@ -163,11 +161,11 @@ impl Network {
         }
     }
 
-    /// Bytes that wait at the other end of `host`'s cable to be sent to it, or are being sent. Costs O(packets that have
-    /// left since somebody looked).
+    /// Bytes that are queued or being sent at the other end of `host`'s cable. Costs O(packets that
+    /// have left since the last call).
     ///
     /// # Panics
-    /// If there is no such host, or `now` is before the last event.
+    /// Panics if there is no such host, or `now` is before the last event.
     pub fn queue_towards(&mut self, now: Instant, host: u32) -> u64 {
         let now = self.present(now);
         let index = self.nics[host as usize] ^ 1;
@@ -175,19 +173,19 @@ impl Network {
         self.ports[index as usize].queued_bytes()
     }
 
-    /// The number of links: [`LinkId`]s are below it.
+    /// The number of links. All [`LinkId`]s are below it.
     #[must_use]
     pub fn links(&self) -> u32 {
         self.ports.len() as u32 / 2
     }
 
-    /// What became of the packets so far.
+    /// The counters so far.
     #[must_use]
     pub fn stats(&self) -> &NetworkStats {
         &self.stats
     }
 
-    /// Takes the buffer of a packet that nobody needs any more, for [`buffer`](Self::buffer).
+    /// Returns the buffer of a packet that is no longer needed, for [`buffer`](Self::buffer).
     #[inline]
     pub fn recycle(&mut self, bytes: Vec<u8>) {
         if self.spare.len() < SPARE_BUFFERS {
@@ -195,8 +193,8 @@ impl Network {
         }
     }
 
-    /// An empty buffer for a packet: one that was [recycled](Self::recycle) or whose packet was
-    /// dropped, if there is one.
+    /// An empty buffer for a packet. Reuses the buffer of a [recycled](Self::recycle) or dropped
+    /// packet, if there is one.
     #[must_use]
     #[inline]
     pub fn buffer(&mut self) -> Vec<u8> {
@@ -205,11 +203,11 @@ impl Network {
         bytes
     }
 
-    /// Checks that every packet is accounted for and that all books agree. Costs O(links and
-    /// packets in flight).
+    /// Checks that every packet is counted once and that all counters are consistent. Costs O(links
+    /// + packets in flight).
     ///
     /// # Panics
-    /// If something is wrong, which is a mistake in the network.
+    /// Panics if the network has a bug.
     pub fn check(&self) {
         self.stats.check();
         self.arrivals.check();
@@ -237,7 +235,7 @@ impl Network {
         now
     }
 
-    /// A switch has a packet: to the right queue with it, if there is room.
+    /// A packet has arrived at a switch: queue it, or drop it without room.
     #[inline]
     fn forward(&mut self, now: u64, switch: u32, mut packet: Packet) {
         let switch = &mut self.switches[switch as usize];
@@ -273,13 +271,13 @@ impl Network {
             self.stats.peak_queue_bytes = self.stats.peak_queue_bytes.max(queued);
             self.switches[switch as usize].fill(index, bytes, departs);
         }
-        // Behind others it does not change what arrives next.
+        // Behind other packets it does not change the next arrival.
         if alone {
             self.reschedule(index);
         }
     }
 
-    /// Notes what has left a port, and gives the room back.
+    /// Removes the packets that have left a port, and frees their room in the switch.
     #[inline]
     fn settle(&mut self, now: u64, index: u32) {
         let port = &mut self.ports[index as usize];
@@ -289,13 +287,13 @@ impl Network {
         }
     }
 
-    /// Updates when a port is due.
+    /// Updates the time of a port's next arrival.
     #[inline]
     fn reschedule(&mut self, index: u32) {
         self.arrivals.set(index, self.ports[index as usize].next_arrival());
     }
 
-    /// The end of a packet that was dropped and counted.
+    /// Ends a packet that was dropped and counted.
     fn discard(&mut self, packet: Packet) {
         self.stats.in_flight -= 1;
         self.recycle(packet.bytes);

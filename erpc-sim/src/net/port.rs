@@ -1,54 +1,54 @@
-//! One end of a cable: a queue, and the cable's direction away from it.
+//! One end of a cable: a queue, and the direction of the cable away from it.
 
 use std::collections::VecDeque;
 
 use super::topology::{Link, Node};
 use super::{LinkId, Packet};
 
-/// The departure of a packet that a stopped link holds.
+/// The departure of a packet that waits at a stopped link.
 const NEVER: u64 = u64::MAX;
 
-/// Nanoseconds for 8 bits at 1 Mbit/s.
+/// Time to send 8 bits at 1 Mbit/s, in ns.
 const NANOS_PER_BYTE_AT_ONE_MBPS: u64 = 8_000;
 
-/// A packet in a queue or on the cable behind it: one cache line.
+/// A packet in a queue or on the cable behind it. It has the size of a cache line.
 #[derive(Debug)]
 struct Queued {
     packet: Packet,
-    /// When its last bit leaves, or [`NEVER`].
+    /// When its last bit leaves, in ns, or [`NEVER`].
     departs: u64,
     sequence: u64,
 }
 
-/// A FIFO queue and the cable that it is sent over.
+/// A FIFO queue and the cable that it feeds.
 ///
 /// ```text
 ///   line:  | on the cable (gone) | being sent | waits .. | held, if the link is stopped or was |
 ///            arrives first                                  joined last
 /// ```
 ///
-/// Packets get their departure when they join, and keep it unless the link is stopped. They stay in
-/// line until they arrive. `gone` and `queued_bytes` are true as of the last
+/// A packet gets its departure time when it joins, and keeps it unless the link is stopped. It
+/// stays in line until it arrives. `gone` and `queued_bytes` are correct as of the last
 /// [`settle`](Self::settle).
 #[derive(Debug)]
 pub(super) struct Port {
-    /// Who sends here.
+    /// The node that sends here.
     pub(super) node: Node,
-    /// Who is at the other end.
+    /// The node at the other end.
     pub(super) peer: Node,
     rate_mbps: u64,
     delay_nanos: u64,
     line: VecDeque<Queued>,
-    /// How many of the first in line have left.
+    /// The number of packets at the head of the line that have left.
     gone: usize,
-    /// Bytes in line that have not left.
+    /// Bytes of packets in line that have not left.
     queued_bytes: u64,
-    /// When everything that has a departure has been sent, and, as bytes leave at fractions of
-    /// nanoseconds, how many `1 / rate_mbps` of a nanosecond after that.
+    /// When all packets with a departure have been sent: `free_at` ns, plus `free_fraction /
+    /// rate_mbps` ns, because bytes leave at fractions of nanoseconds.
     free_at: u64,
     free_fraction: u64,
     stopped: bool,
-    /// How many of the last in line have no departure. 0 unless stopped.
+    /// The number of packets at the end of the line without a departure. 0 unless stopped.
     held: usize,
 }
 
@@ -92,14 +92,14 @@ impl Port {
         self.line.len()
     }
 
-    /// When the first that has not left will leave, as of the last [`settle`](Self::settle).
-    /// [`NEVER`] if it is held, none if nothing is queued.
+    /// When the first queued packet leaves, as of the last [`settle`](Self::settle). [`NEVER`] if
+    /// it is held, `None` if nothing is queued.
     #[inline]
     pub(super) fn next_departure(&self) -> Option<u64> {
         self.line.get(self.gone).map(|queued| queued.departs)
     }
 
-    /// When the first in line arrives, and its sequence number. None if there is none that has a
+    /// When the first packet in line arrives, and its sequence number. `None` if no packet has a
     /// departure.
     #[inline]
     pub(super) fn next_arrival(&self) -> Option<(u64, u64)> {
@@ -107,8 +107,8 @@ impl Port {
         Some((first.departs + self.delay_nanos, first.sequence))
     }
 
-    /// Notes what has left by `now`, and returns its bytes. Each packet is looked at once, however
-    /// often this is called.
+    /// Removes the packets that have left by `now` from the queue, and returns their bytes. Each
+    /// packet is handled once, however often this is called.
     #[inline]
     pub(super) fn settle(&mut self, now: u64) -> u64 {
         let before = self.queued_bytes;
@@ -121,7 +121,7 @@ impl Port {
         before - self.queued_bytes
     }
 
-    /// Takes a packet at `now`, and returns when it leaves.
+    /// Adds a packet at `now`. Returns when it leaves.
     #[inline]
     pub(super) fn join(&mut self, now: u64, packet: Packet, sequence: u64) -> u64 {
         let bytes = packet.wire_bytes();
@@ -136,15 +136,15 @@ impl Port {
         departs
     }
 
-    /// The first in line, which has arrived. The caller has [settled](Self::settle) the port for
-    /// the time of its arrival.
+    /// Removes the first packet in line, which has arrived. The caller has [settled](Self::settle)
+    /// the port for the time of its arrival.
     ///
     /// # Panics
-    /// If nothing has left.
+    /// Panics if no packet has left.
     #[inline]
     pub(super) fn arrive(&mut self) -> Packet {
-        self.gone = self.gone.checked_sub(1).expect("what arrives has left before");
-        self.line.pop_front().expect("what has left is in line").packet
+        self.gone = self.gone.checked_sub(1).expect("a packet leaves before it arrives");
+        self.line.pop_front().expect("a packet stays in line until it arrives").packet
     }
 
     /// Sends `bytes` as soon as the cable is free, not before `now`. Returns when the last bit has
@@ -174,8 +174,8 @@ impl Port {
             return;
         }
         self.stopped = true;
-        // The first that has not left is on its way out. The others follow it without a gap, so
-        // that taking their time off gives the very fraction at which it leaves.
+        // The first queued packet is being sent. The others follow it without a gap, so subtracting
+        // their times gives the exact fraction at which it leaves.
         let mut fractions = 0;
         for waits in self.line.range_mut(self.gone..).skip(1) {
             waits.departs = NEVER;
@@ -188,7 +188,7 @@ impl Port {
         self.free_fraction = (free % rate) as u64;
     }
 
-    /// Goes on sending. Costs O(packets held).
+    /// Sends again. Costs O(packets held).
     pub(super) fn resume(&mut self, now: u64) {
         self.stopped = false;
         let first = self.line.len() - std::mem::take(&mut self.held);
@@ -197,13 +197,13 @@ impl Port {
         }
     }
 
-    /// Panics if the books are wrong. O(packets in line).
+    /// Panics if the counters are inconsistent. O(packets in line).
     pub(super) fn check(&self) {
         let queued: u64 = self.line.range(self.gone..).map(|waits| waits.packet.wire_bytes()).sum();
         assert_eq!(self.queued_bytes, queued, "the queue's bytes");
         let held = self.line.iter().filter(|queued| queued.departs == NEVER).count();
         assert_eq!(self.held, held, "packets held");
-        assert!(self.stopped || held == 0, "packets are held by a link that runs");
+        assert!(self.stopped || held == 0, "a running link holds packets");
         let mut pairs = self.line.iter().zip(self.line.iter().skip(1));
         assert!(
             pairs.all(|(a, b)| a.departs <= b.departs && a.sequence < b.sequence),

@@ -1,4 +1,4 @@
-//! Random networks under random use, against the [reference](super::reference).
+//! Compares random networks under random load with the [reference](super::reference).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::reference::{Arrival, Reference, Shape, run};
 use super::{Link, LinkId, Network, Packet, SwitchConfig, Topology};
 use crate::SimRoute;
 
-/// Long after everything.
+/// Later than the last event.
 const END: u64 = 1_000_000_000;
 
 #[derive(Clone, Debug)]
@@ -19,12 +19,12 @@ enum Op {
     Resume(u32),
 }
 
-/// Hosts and links are taken modulo those that there are.
+/// Hosts and links are taken modulo their numbers.
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         10 => (any::<u32>(), any::<u32>(), len(), 1_u8..6)
             .prop_map(|(from, to, len, count)| Op::Send { from, to, len, count }),
-        // One receiver in particular, so that queues fill.
+        // Many packets to one receiver, so that queues fill.
         10 => (any::<u32>(), len(), 1_u8..12)
             .prop_map(|(from, len, count)| Op::Send { from, to: 0, len, count }),
         1 => any::<u32>().prop_map(Op::Stop),
@@ -32,7 +32,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Often a packet that takes 800 ns at 10 Gbit/s, so that things happen at the same time.
+/// Often a packet that takes 800 ns at 10 Gbit/s, so that events coincide.
 fn len() -> impl Strategy<Value = usize> {
     prop_oneof![Just(954), 4_usize..1_500]
 }
@@ -65,7 +65,8 @@ fn topology() -> impl Strategy<Value = (Shape, Topology)> {
     )
 }
 
-/// Does the same to a network and to the reference, and compares after each step.
+/// Applies the same operations to a network and to the reference, and compares them after each
+/// step.
 struct Both {
     network: Network,
     reference: Reference,
@@ -96,7 +97,7 @@ impl Both {
                     let mut bytes = self.network.buffer();
                     bytes.extend_from_slice(&self.next.to_le_bytes());
                     bytes.resize(len, 0);
-                    // One host too many: there are addresses that nobody has.
+                    // One host too many: some destinations do not exist.
                     let (from, to) = (from % self.hosts, to % (self.hosts + 1));
                     let (from_route, to) = (SimRoute::new(from, 1), SimRoute::new(to, 1));
                     let packet = Packet::new(from_route, to, bytes);
@@ -120,7 +121,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn does_what_the_reference_does(
+    fn the_network_behaves_as_the_reference(
         (shape, topology) in topology(),
         ops in prop::collection::vec((wait(), op()), 1..80),
     ) {

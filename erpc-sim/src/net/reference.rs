@@ -1,13 +1,13 @@
-//! The network once more, the slow and obvious way: departures are events of their own, queues are
-//! summed up when they are looked at, times are exact fractions, and routes come from the shape.
-//! What [`Network`](super::Network) does must be the same.
+//! A slow and obvious reference of the network. Departures are events of their own, queues are
+//! summed up on demand, times are exact fractions, and routes come from the shape.
+//! [`Network`](super::Network) must behave equally.
 
 use std::collections::VecDeque;
 
 use super::topology::Node;
 use super::{LinkId, Network, NetworkStats, Packet, SwitchConfig, Topology};
 
-/// How a topology was made; the routes follow from it.
+/// The shape of a topology, from which the routes follow.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shape {
     Pair,
@@ -15,7 +15,7 @@ pub(super) enum Shape {
     TwoTier { racks: u32, hosts_per_rack: u32 },
 }
 
-/// A packet that came out, and when.
+/// The time of an arrival, in ns, and the packet.
 pub(super) type Arrival = (u64, Packet);
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ enum What {
 struct Event {
     /// In parts of a nanosecond: see `Reference::parts`.
     at: u128,
-    /// Departures, whose number is 0, come first.
+    /// Departures have sequence number 0 and come first.
     sequence: u64,
     port: usize,
     what: What,
@@ -60,7 +60,7 @@ pub(super) struct Reference {
     switches: Vec<SwitchConfig>,
     ports: Vec<Port>,
     events: Vec<Event>,
-    /// So many are a nanosecond: a number that all rates divide.
+    /// Parts per nanosecond: a number that all rates divide.
     parts: u128,
     sequence: u64,
     pub(super) stats: NetworkStats,
@@ -116,7 +116,7 @@ impl Reference {
         }
     }
 
-    /// Everything that happens up to and at `until`.
+    /// Processes all events up to and including `until`.
     pub(super) fn run(&mut self, until: u64, out: &mut Vec<Arrival>) {
         loop {
             let next = self.events.iter().enumerate().min_by_key(|(_, e)| (e.at, e.sequence));
@@ -141,7 +141,7 @@ impl Reference {
     }
 
     fn port(&self, is: impl Fn(&Port) -> bool) -> usize {
-        self.ports.iter().position(is).expect("there is such a port")
+        self.ports.iter().position(is).expect("every node has a port")
     }
 
     fn join(&mut self, now: u64, index: usize, packet: Packet) {
@@ -164,7 +164,7 @@ impl Reference {
 
     fn depart(&mut self, at: u128, index: usize) {
         let port = &mut self.ports[index];
-        let (sequence, packet) = port.queue.pop_front().expect("something was being sent");
+        let (sequence, packet) = port.queue.pop_front().expect("a packet was being sent");
         port.sending = false;
         let arrives = (at.div_ceil(self.parts) + u128::from(port.delay_nanos)) * self.parts;
         let what = What::Arrival(packet);
@@ -191,7 +191,7 @@ impl Reference {
             self.ports.iter().filter(|port| port.node == at).map(Port::queued_bytes).sum();
         let free = config.buffer_bytes - used;
         let queued = self.ports[index].queued_bytes();
-        // The tests' alphas are multiples of 1/8.
+        // The alphas of the tests are multiples of 1/8.
         if queued * 8 >= (config.alpha * 8.0) as u64 * free {
             self.stats.dropped_full_port += 1;
         } else if packet.wire_bytes() > free {
@@ -225,7 +225,7 @@ impl Reference {
     }
 }
 
-/// Everything that happens in `network` up to and at `until`.
+/// Processes all events of `network` up to and including `until`.
 pub(super) fn run(network: &mut Network, until: u64, out: &mut Vec<Arrival>) {
     while let Some(at) = network.next_event().filter(|at| at.as_nanos() <= until) {
         if let Some(packet) = network.step() {

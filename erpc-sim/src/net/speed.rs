@@ -1,18 +1,18 @@
-//! How long a hop takes.
+//! Measures the time of a hop.
 
 use erpc_core::time::Instant;
 
 use super::{Link, Network, Packet, SwitchConfig, Topology};
 use crate::{Random, SimRoute};
 
-/// Time this thread has had on a processor, nanoseconds.
+/// Processor time of this thread, in ns.
 fn processor_nanos() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     text.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Not a test but a measurement: `cargo test --release -p erpc-sim speed -- --ignored --nocapture`.
-/// Includes making the packets.
+/// A measurement: `cargo test --release -p erpc-sim speed -- --ignored --nocapture`. Includes
+/// making the packets.
 #[test]
 #[ignore = "measures"]
 fn speed() {

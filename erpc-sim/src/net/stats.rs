@@ -1,7 +1,7 @@
-//! What became of every packet.
+//! Counters of packets.
 
-/// Counts of a [`Network`](super::Network) since it was made. Every packet is in exactly one of
-/// `delivered`, the four `dropped_` and `in_flight`.
+/// Counters of a [`Network`](super::Network) since it was made. Every packet is counted in exactly
+/// one of `delivered`, the four `dropped_` and `in_flight`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NetworkStats {
     /// Packets given to [`send`](super::Network::send).
@@ -16,22 +16,22 @@ pub struct NetworkStats {
     pub dropped_full_buffer: u64,
     /// Dropped because no host has that address, or, on a pair, because it is the sender's own.
     pub dropped_unreachable: u64,
-    /// Packets that were marked by a switch, once each, delivered or not.
+    /// Packets that switches have marked, once each, delivered or not.
     pub marked: u64,
     /// Packets in queues and on cables.
     pub in_flight: u64,
-    /// The longest that the queue of a switch port has been, in bytes on the cable.
+    /// The longest queue of a switch port so far, in bytes on the cable.
     pub peak_queue_bytes: u64,
 }
 
 impl NetworkStats {
-    /// Packets dropped, for whatever reason.
+    /// Packets dropped, for any reason.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped_full() + self.dropped_unreachable
     }
 
-    /// Packets dropped because there was no room for them.
+    /// Packets dropped by a full queue or buffer.
     #[must_use]
     pub fn dropped_full(&self) -> u64 {
         self.dropped_full_nic + self.dropped_full_port + self.dropped_full_buffer
@@ -40,7 +40,7 @@ impl NetworkStats {
     /// Panics if a packet is missing or counted twice.
     pub(super) fn check(&self) {
         let known = self.delivered + self.dropped() + self.in_flight;
-        assert_eq!(self.sent, known, "packets were lost or made: {self:?}");
+        assert_eq!(self.sent, known, "packets are missing or counted twice: {self:?}");
         assert!(self.marked <= self.sent, "more marks than packets: {self:?}");
     }
 }

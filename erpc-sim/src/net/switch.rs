@@ -3,28 +3,28 @@
 use super::port::Port;
 use super::tournament::Tournament;
 
-/// The unit of alpha: runs must not depend on how floating point is done, so decisions are made
-/// with integers.
+/// The unit of alpha. Decisions use integers, so that runs do not depend on floating-point
+/// arithmetic.
 const ALPHA_ONE: u64 = 1 << 16;
 
 /// How a switch shares its buffer among its ports, and when it marks packets.
 ///
 /// The threshold is the dynamic one of Choudhury and Hahne (1998), which Broadcom's switches use:
 /// the queue of a port may grow while it is below `alpha` times the free buffer. One busy port gets
-/// `alpha / (1 + alpha)` of the buffer, `n` of them `alpha / (1 + n alpha)` each; what is left
-/// takes the bursts of others.
+/// `alpha / (1 + alpha)` of the buffer, `n` busy ports get `alpha / (1 + n alpha)` each. The rest
+/// absorbs bursts at other ports.
 ///
-/// A packet is in the buffer, with its [bytes on the cable](super::WIRE_OVERHEAD_BYTES), from when
-/// it has arrived until its last bit has left.
+/// A packet is in the buffer, with its [bytes on the cable](super::WIRE_OVERHEAD_BYTES), from its
+/// arrival until its last bit has left.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SwitchConfig {
     /// The buffer that all ports share. Default 12 MB.
     pub buffer_bytes: u64,
     /// The factor of the dynamic threshold, 0 to 65,536, rounded to multiples of 2^-16. Default 1.
-    /// With 0 everything is dropped.
+    /// With 0 every packet is dropped.
     pub alpha: f64,
-    /// A packet that finds more than this in the queue of its port is marked (ECN). `u64::MAX` is
-    /// never. Default 100 kB.
+    /// A packet is marked (ECN) if the queue of its port is longer than this. `u64::MAX` disables
+    /// marks. Default 100 kB.
     pub mark_bytes: u64,
 }
 
@@ -36,21 +36,21 @@ impl Default for SwitchConfig {
 
 impl SwitchConfig {
     /// # Panics
-    /// If alpha is not a number in its range.
+    /// Panics if alpha is NaN or out of its range.
     pub(super) fn check(&self) {
         assert!((0.0..=65_536.0).contains(&self.alpha), "an alpha of {}", self.alpha);
     }
 }
 
-/// What a switch does with a packet.
+/// The decision of a switch about a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     Queue {
         mark: bool,
     },
-    /// The port has its share.
+    /// The queue of the port has reached its threshold.
     FullPort,
-    /// Nobody has room.
+    /// The whole buffer has no room.
     FullBuffer,
 }
 
@@ -61,12 +61,13 @@ pub(super) struct Switch {
     /// In units of 1 / [`ALPHA_ONE`].
     alpha: u64,
     mark_bytes: u64,
-    /// By host: the port through which it is reached.
+    /// The port through which each host is reached.
     routes: Vec<u32>,
-    /// At least what is in the buffer: packets that have left are taken off when their port is
-    /// used, and all at once before a packet is dropped.
+    /// An upper bound of the bytes in the buffer. Packets that have left are subtracted when their
+    /// port is used; all are subtracted before a packet is dropped.
     used_bytes: u64,
-    /// Ports that may have something in the buffer, by when the first of it leaves, or earlier.
+    /// Ports that may have packets in the buffer, by the time when the first one leaves, or an
+    /// earlier time.
     leaving: Tournament,
 }
 
@@ -83,7 +84,7 @@ impl Switch {
         }
     }
 
-    /// The port towards `host`.
+    /// The port through which `host` is reached.
     #[inline]
     pub(super) fn route(&self, host: u32) -> u32 {
         self.routes[host as usize]
@@ -95,7 +96,8 @@ impl Switch {
     pub(super) fn judge(&mut self, now: u64, port: u32, bytes: u64, ports: &mut [Port]) -> Verdict {
         self.used_bytes -= ports[port as usize].settle(now);
         let queued = ports[port as usize].queued_bytes();
-        // `used_bytes` may be too large, so a yes is a yes and a no has to be looked into.
+        // `used_bytes` may be too large. So an acceptance is final, and a drop must be checked
+        // again.
         let mut verdict = self.admit(queued, bytes);
         if !matches!(verdict, Verdict::Queue { .. }) && self.settle(now, ports) {
             verdict = self.admit(queued, bytes);
@@ -103,7 +105,7 @@ impl Switch {
         verdict
     }
 
-    /// The dynamic threshold, for what is in use now.
+    /// Applies the dynamic threshold to the current `used_bytes`.
     #[inline]
     fn admit(&self, queued: u64, bytes: u64) -> Verdict {
         let free = self.buffer_bytes - self.used_bytes;
@@ -117,7 +119,7 @@ impl Switch {
         }
     }
 
-    /// Takes `bytes` into the buffer, which leave `port` at `departs`.
+    /// Adds `bytes` to the buffer, which leave `port` at `departs`.
     #[inline]
     pub(super) fn fill(&mut self, port: u32, bytes: u64, departs: u64) {
         self.used_bytes += bytes;
@@ -127,13 +129,13 @@ impl Switch {
         }
     }
 
-    /// Gives `bytes` back, which a port has been found to have sent.
+    /// Removes `bytes` that a port has sent from the buffer.
     #[inline]
     pub(super) fn free(&mut self, bytes: u64) {
         self.used_bytes -= bytes;
     }
 
-    /// The departures of `port` have changed, perhaps to earlier ones.
+    /// The departures of `port` have changed, perhaps to earlier times.
     pub(super) fn reschedule(&mut self, port: u32, first: Option<u64>) {
         self.leaving.set(port, first.map(|departs| (departs, 0)));
     }
@@ -154,7 +156,7 @@ impl Switch {
         self.used_bytes < before
     }
 
-    /// Panics if the books are wrong. `ports` are those of this switch.
+    /// Panics if the counters are inconsistent. `ports` are the ports of this switch.
     pub(super) fn check<'a>(&self, ports: impl Iterator<Item = (u32, &'a Port)>) {
         let mut queued = 0;
         for (index, port) in ports {

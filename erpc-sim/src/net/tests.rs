@@ -1,4 +1,4 @@
-//! Numbers that can be worked out by hand.
+//! Networks whose numbers are easy to calculate by hand.
 
 use erpc_core::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::{Random, SimRoute};
 
 /// 1,000 bytes on this cable take 800 ns.
 const TEN_GIGABIT: Link = Link { rate_mbps: 10_000, delay_nanos: 500 };
-/// The payload of such a packet.
+/// The payload of a packet with 1,000 bytes on the cable.
 const LEN: usize = 1_000 - WIRE_OVERHEAD_BYTES as usize;
 const NEVER: u64 = u64::MAX;
 
@@ -29,7 +29,7 @@ fn send(network: &mut Network, now: u64, from: u32, to: u32, label: u8) {
     network.send(at(now), from, packet);
 }
 
-/// Runs until nothing happens any more; when and with what label packets arrived.
+/// Runs until no event remains. Returns the times and labels of the arrivals.
 fn drain(network: &mut Network) -> Vec<(u64, u8)> {
     let mut arrived = Vec::new();
     run(network, NEVER, &mut arrived);
@@ -49,7 +49,7 @@ fn a_pair_is_exact_to_the_nanosecond() {
     send(&mut network, 100, 0, 1, 2);
     // The other direction does not wait.
     send(&mut network, 150, 1, 0, 3);
-    // The cable is free again by then.
+    // The cable is free by then.
     send(&mut network, 5_000, 0, 1, 4);
     assert_eq!(network.next_event(), Some(at(1_400)));
     assert_eq!(drain(&mut network), [(1_400, 1), (1_450, 3), (2_200, 2), (6_300, 4)]);
@@ -76,12 +76,12 @@ fn a_switch_stores_and_forwards() {
     let mut network = Network::new(&star);
     send(&mut network, 0, 0, 2, 1);
     send(&mut network, 10, 1, 2, 2);
-    // To oneself, by way of the switch.
+    // From a host to itself, through the switch.
     send(&mut network, 20, 1, 1, 3);
     assert_eq!(drain(&mut network), [(2_600, 1), (3_400, 2), (3_410, 3)]);
 
-    // Host, switch of rack 0, spine, switch of rack 1, host; the upper cables are as fast as two
-    // hosts'.
+    // Host, switch of rack 0, spine, switch of rack 1, host. The upper cables are as fast as two
+    // host cables.
     let mut network =
         Network::new(&Topology::two_tier(2, 4, 2, TEN_GIGABIT, SwitchConfig::default()));
     assert_eq!(network.links(), 10);
@@ -91,7 +91,7 @@ fn a_switch_stores_and_forwards() {
 }
 
 #[test]
-fn nobody_gets_what_is_for_nobody() {
+fn a_packet_to_an_unknown_host_is_dropped() {
     let mut network = Network::new(&Topology::pair(TEN_GIGABIT));
     send(&mut network, 0, 0, 2, 1);
     assert_eq!(network.next_event(), None);
@@ -101,9 +101,9 @@ fn nobody_gets_what_is_for_nobody() {
     assert_eq!(network.stats().dropped(), 2);
 }
 
-/// Forged or not, the sender's address changes nothing.
+/// A forged source address has no effect.
 #[test]
-fn the_source_address_is_not_looked_at() {
+fn the_network_ignores_the_source_address() {
     let mut network = Network::new(&Topology::star(3, TEN_GIGABIT, SwitchConfig::default()));
     network.send(at(0), 1, packet(77, 2, LEN));
     assert_eq!(drain(&mut network), [(2_600, 0)]);
@@ -114,7 +114,7 @@ fn a_full_transmit_queue_drops() {
     let mut network = Network::new(&Topology::pair(TEN_GIGABIT).nic_packets(3));
     (1..=5).for_each(|label| send(&mut network, 0, 0, 1, label));
     assert_eq!(network.stats().dropped_full_nic, 2);
-    // The first has been sent at 800: there is room for one.
+    // The first packet has been sent at 800 ns, so there is room for one.
     send(&mut network, 799, 0, 1, 6);
     assert_eq!(network.stats().dropped_full_nic, 3);
     send(&mut network, 800, 0, 1, 7);
@@ -123,7 +123,7 @@ fn a_full_transmit_queue_drops() {
     assert_eq!(drain(&mut network), [(1_300, 1), (2_100, 2), (2_900, 3), (3_700, 7)]);
 }
 
-/// Four senders, five packets each, to host 0, over a switch with `alpha`.
+/// Four senders send five packets each to host 0, over one switch.
 fn incast(switch: SwitchConfig) -> (Network, Vec<Arrival>) {
     let mut network = Network::new(&Topology::star(5, TEN_GIGABIT, switch));
     for sender in 1..=4 {
@@ -135,8 +135,9 @@ fn incast(switch: SwitchConfig) -> (Network, Vec<Arrival>) {
     (network, arrived)
 }
 
-/// Of 10,000 bytes a queue may take more while it is below the rest: below 5,000. Four packets come
-/// every 800 ns, one leaves just before: 4 get in, then 2, then 1 each time.
+/// A queue in a buffer of 10,000 bytes may grow while it is below the free rest, so below 5,000.
+/// Four packets arrive every 800 ns, and one leaves just before: 4 get in, then 2, then 1 each
+/// time.
 #[test]
 fn incast_drops_by_the_dynamic_threshold() {
     let (network, arrived) = incast(no_marks(10_000, 1.0));
@@ -145,26 +146,26 @@ fn incast_drops_by_the_dynamic_threshold() {
     let stats = network.stats();
     assert_eq!((stats.sent, stats.delivered, stats.dropped_full_port), (20, 9, 11));
     assert_eq!((stats.peak_queue_bytes, stats.dropped(), stats.marked), (5_000, 11, 0));
-    // One after the other, without a gap.
+    // One after another, without a gap.
     let times: Vec<u64> = arrived.iter().map(|(nanos, _)| *nanos).collect();
     assert_eq!(times, (0..9).map(|place| 2_600 + 800 * place).collect::<Vec<_>>());
 }
 
-/// alpha / (1 + alpha) of 10,000 bytes, rounded up to packets.
+/// The peak is alpha / (1 + alpha) of 10,000 bytes, rounded up to packets.
 #[test]
 fn a_smaller_alpha_is_a_smaller_share() {
     for (alpha, peak) in [(0.125, 2_000), (0.25, 2_000), (0.5, 4_000), (1.0, 5_000), (4.0, 8_000)] {
         let (network, _) = incast(no_marks(10_000, alpha));
         assert_eq!(network.stats().peak_queue_bytes, peak, "alpha {alpha}");
     }
-    // Half of the unit of alpha is rounded up: an empty queue may grow.
+    // Half of the unit of alpha is rounded up, so an empty queue may grow.
     let (network, _) = incast(no_marks(10_000, 1.0 / 131_072.0));
     assert_eq!(network.stats().peak_queue_bytes, 1_000);
     let (network, arrived) = incast(no_marks(10_000, 0.0));
     assert_eq!((network.stats().dropped_full_port, arrived.len()), (20, 0));
 }
 
-/// The threshold would allow a tenth packet, of which the buffer has only half left.
+/// The threshold would allow a tenth packet, but the buffer has room for only half of it.
 #[test]
 fn no_threshold_overfills_the_buffer() {
     let (network, _) = incast(no_marks(9_500, 100.0));
@@ -173,7 +174,7 @@ fn no_threshold_overfills_the_buffer() {
     assert!(stats.dropped_full_buffer > 0);
 }
 
-/// Two busy ports: a third of the buffer each, where one has half.
+/// Two busy ports get a third of the buffer each; one busy port gets half.
 #[test]
 fn busy_ports_share_the_buffer() {
     let mut peaks = Vec::new();
@@ -190,16 +191,16 @@ fn busy_ports_share_the_buffer() {
     assert_eq!(peaks, [6_000, 4_000]);
 }
 
-/// What has left a port counts no more, though it has not arrived yet and nobody has used the port
-/// since.
+/// A packet that has left a port no longer counts, although it has not arrived yet and the port has
+/// not been used since.
 #[test]
-fn what_has_left_makes_room() {
+fn a_packet_that_has_left_makes_room() {
     let slow = Link { delay_nanos: 1_000_000, ..TEN_GIGABIT };
     let mut network = Network::new(&Topology::star(4, slow, no_marks(9_000, 1.0)));
-    // Four packets in a row for host 1, each gone before the next comes.
+    // Four packets in a row for host 1. Each one leaves before the next one arrives.
     (0..4).for_each(|_| send(&mut network, 0, 0, 1, 1));
-    // Eight for host 3 from two hosts, while the four are on the cable. The last one finds four
-    // before it, and they may be less than the free half only if nothing else is in the buffer.
+    // Eight packets for host 3 from two hosts, while the four are on the cable. The last one finds
+    // four before it. These may be below the free half only if nothing else is in the buffer.
     for _ in 0..4 {
         send(&mut network, 100_000, 0, 3, 2);
         send(&mut network, 100_000, 2, 3, 3);
@@ -208,10 +209,10 @@ fn what_has_left_makes_room() {
     assert_eq!(network.stats().dropped(), 0);
 }
 
-/// A buffer for one packet, which leaves one port at the very nanosecond at which the next packet
-/// comes for another.
+/// The buffer holds one packet. It leaves one port at the very nanosecond at which the next packet
+/// arrives for another port.
 #[test]
-fn what_leaves_makes_room_at_once() {
+fn a_leaving_packet_makes_room_immediately() {
     for (sent, dropped) in [(799, 1), (800, 0)] {
         let mut network = Network::new(&Topology::star(4, TEN_GIGABIT, no_marks(1_000, 4.0)));
         send(&mut network, 0, 0, 1, 1);
@@ -221,12 +222,12 @@ fn what_leaves_makes_room_at_once() {
     }
 }
 
-/// Packets that find at most 2,000 bytes are not marked, the others are.
+/// Packets that find at most 2,000 bytes in the queue are not marked; the others are.
 #[test]
 fn marks_begin_above_the_threshold() {
     let marking = SwitchConfig { mark_bytes: 2_000, ..no_marks(100_000, 1.0) };
     let (network, arrived) = incast(marking);
-    // First they find 0, 1, 2 and 3 packets, then 3 and more.
+    // The first packets find 0, 1, 2 and 3 packets, the others 3 or more.
     let marked: Vec<bool> = arrived.iter().map(|(_, packet)| packet.marked).collect();
     assert_eq!(marked[..4], [false, false, false, true]);
     assert!(marked[4..].iter().all(|marked| *marked));
@@ -235,7 +236,7 @@ fn marks_begin_above_the_threshold() {
     assert_eq!(network.stats().marked, 0);
 }
 
-/// Ten hosts send as fast as they can to ten in another rack.
+/// Ten hosts send as fast as possible to ten hosts in another rack.
 #[test]
 fn oversubscription_makes_the_uplink_the_bottleneck() {
     const HOSTS: u64 = 10;
@@ -263,7 +264,7 @@ fn oversubscription_makes_the_uplink_the_bottleneck() {
     }
 }
 
-/// Packets are sent at 0, 800 and 1,600.
+/// Packets are sent at 0, 800 and 1,600 ns.
 fn three_with_a_stop_at(stop: u64) -> Network {
     let mut network = Network::new(&Topology::pair(TEN_GIGABIT));
     (1..=3).for_each(|label| send(&mut network, 0, 0, 1, label));
@@ -282,7 +283,7 @@ fn a_stopped_link_finishes_its_packet_and_keeps_the_others() {
     network.resume_link(at(5_000), LinkId(0));
     assert_eq!(drain(&mut network), [(6_300, 3), (6_300, 5), (7_100, 4)]);
 
-    // The bit that leaves at 800 is the second packet's first.
+    // The bit that leaves at 800 ns is the first one of the second packet.
     assert_eq!(drain(&mut three_with_a_stop_at(799)), [(1_300, 1)]);
     assert_eq!(drain(&mut three_with_a_stop_at(800)), [(1_300, 1), (2_100, 2)]);
     assert_eq!(drain(&mut three_with_a_stop_at(5_000)).len(), 3);
@@ -297,8 +298,8 @@ fn a_stop_shorter_than_a_packet_leaves_no_gap() {
     assert_eq!(drain(&mut network), [(1_300, 1), (2_100, 2), (2_900, 3)]);
 }
 
-/// The port of a stopped link fills the switch up to its threshold, and the other ports go on with
-/// the rest.
+/// The port of a stopped link fills the switch up to its threshold. The other ports continue with
+/// the rest of the buffer.
 #[test]
 fn a_stopped_link_holds_buffer_and_the_limits_apply() {
     let star = Topology::star(4, TEN_GIGABIT, no_marks(10_000, 1.0));
@@ -314,7 +315,7 @@ fn a_stopped_link_holds_buffer_and_the_limits_apply() {
     assert_eq!(drain(&mut network), expected);
 }
 
-/// A busy two-tier network with stops; all that comes out.
+/// A busy two-tier network with stopped links. Returns all arrivals.
 fn trace(seed: u64) -> (Vec<Arrival>, super::NetworkStats) {
     let mut random = Random::new(seed);
     let switch = SwitchConfig { buffer_bytes: 50_000, alpha: 0.5, mark_bytes: 10_000 };
@@ -344,7 +345,7 @@ fn equal_calls_give_equal_traces() {
     let (arrived, stats) = trace(1);
     assert_eq!((&arrived, stats), (&trace(1).0, stats));
     assert_ne!(arrived, trace(2).0);
-    // It was worth comparing.
+    // The runs contain enough events for the comparison to mean something.
     assert!(stats.dropped() > 100 && stats.marked > 100 && stats.delivered > 1_000, "{stats:?}");
 }
 
@@ -357,7 +358,7 @@ fn buffers_come_back() {
     network.recycle(bytes);
     let bytes = network.buffer();
     assert_eq!((bytes.len(), bytes.capacity()), (0, 1_234));
-    // A dropped packet's buffer, too.
+    // The buffer of a dropped packet is reused, too.
     let mut nowhere = packet(0, 9, 0);
     nowhere.bytes = bytes;
     network.send(at(0), 0, nowhere);
@@ -373,7 +374,7 @@ fn spare_buffers_are_bounded() {
 }
 
 #[test]
-fn links_have_names() {
+fn a_topology_numbers_its_links() {
     let pair = Topology::pair(TEN_GIGABIT);
     assert_eq!((pair.host_link(0), pair.host_link(1)), (LinkId(0), LinkId(0)));
     let two_tier = Topology::two_tier(5, 20, 2, TEN_GIGABIT, SwitchConfig::default());
@@ -384,9 +385,9 @@ fn links_have_names() {
     assert_eq!((pair.host_rate(1), two_tier.host_rate(99)), (1_250_000_000, 1_250_000_000));
 }
 
-/// A stopped uplink parts the racks and nothing else.
+/// A stopped uplink separates the racks and nothing else.
 #[test]
-fn a_stopped_uplink_parts_racks() {
+fn a_stopped_uplink_separates_racks() {
     let topology = Topology::two_tier(2, 2, 1, TEN_GIGABIT, SwitchConfig::default());
     let mut network = Network::new(&topology);
     network.stop_link(at(0), topology.uplink(1).unwrap());
@@ -404,8 +405,8 @@ fn a_stopped_uplink_parts_racks() {
 
 #[test]
 #[should_panic(expected = "a rate of 0")]
-fn a_cable_has_a_rate() {
-    // A tenth of 5 Mbit/s.
+fn a_cable_without_a_rate_is_refused() {
+    // The uplinks have a tenth of 5 Mbit/s, rounded down.
     let link = Link { rate_mbps: 5, ..TEN_GIGABIT };
     let _ = Topology::two_tier(2, 1, 10, link, SwitchConfig::default());
 }

@@ -1,12 +1,12 @@
-//! Who is connected to whom.
+//! Topologies: hosts, switches and cables.
 
 use super::SwitchConfig;
 
 /// Packets that a host's transmit queue holds by default.
 const NIC_PACKETS: u32 = 4_096;
-/// The fastest cable, so that the arithmetic has room for it.
+/// The fastest cable, in Mbit/s. The arithmetic does not overflow below it.
 const MAX_RATE_MBPS: u64 = 1_000_000_000_000;
-/// The longest cable, a bit above a year.
+/// The longest delay, in ns: a little more than a year.
 const MAX_DELAY_NANOS: u64 = 1 << 55;
 
 /// A cable, the same in both directions.
@@ -14,7 +14,7 @@ const MAX_DELAY_NANOS: u64 = 1 << 55;
 pub struct Link {
     /// Megabits per second, 1 to 10^12.
     pub rate_mbps: u64,
-    /// From when the last bit is sent to when it arrives, nanoseconds. At most a year.
+    /// Time from sending the last bit to its arrival, in ns. At most a year.
     pub delay_nanos: u64,
 }
 
@@ -26,7 +26,7 @@ impl Link {
     }
 }
 
-/// A cable of a topology: `0..Network::links()`. See [`Topology`] for which is which.
+/// The number of a cable, below `Network::links()`. See [`Topology`] for the numbering.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LinkId(pub u32);
 
@@ -44,12 +44,12 @@ pub(super) struct Cable {
     pub(super) link: Link,
 }
 
-/// Hosts, switches and the cables between them: a tree, so that there is one way from each host to
-/// each other and packets between two hosts stay in order.
+/// Hosts, switches and the cables between them. They form a tree, so there is one path between any
+/// two hosts, and packets between two hosts stay in order.
 ///
-/// Cables are numbered: with a switch, the one of host `h` is `LinkId(h)`
-/// ([`host_link`](Self::host_link)), and in two tiers the one between the switch of rack `r` and
-/// the spine is `LinkId(hosts + r)` ([`uplink`](Self::uplink)). A pair has only `LinkId(0)`.
+/// Numbers of cables: with a switch, host `h` has `LinkId(h)` ([`host_link`](Self::host_link)). In
+/// two tiers, the cable from the switch of rack `r` to the spine is `LinkId(hosts + r)`
+/// ([`uplink`](Self::uplink)). A pair has only `LinkId(0)`.
 #[derive(Clone, Debug)]
 pub struct Topology {
     hosts: u32,
@@ -62,7 +62,7 @@ impl Topology {
     /// Two hosts and one cable.
     ///
     /// # Panics
-    /// If the link is out of the bounds of [`Link`].
+    /// Panics if the link is outside the bounds of [`Link`].
     #[must_use]
     pub fn pair(link: Link) -> Self {
         Self::new(2, Vec::new(), vec![Cable { ends: [Node::Host(0), Node::Host(1)], link }])
@@ -71,17 +71,17 @@ impl Topology {
     /// `hosts` around one switch.
     ///
     /// # Panics
-    /// If there are no hosts, or the link or the switch is out of the bounds of [`Link`] and
+    /// Panics if there are no hosts, or the link or the switch is outside the bounds of [`Link`] or
     /// [`SwitchConfig`].
     #[must_use]
     pub fn star(hosts: u32, link: Link, switch: SwitchConfig) -> Self {
         Self::star_of((0..hosts).map(|_| link), switch)
     }
 
-    /// Hosts around one switch, one for each of these cables.
+    /// Hosts around one switch; host `i` has the `i`-th of these cables.
     ///
     /// # Panics
-    /// As [`Self::star`].
+    /// Panics as [`Self::star`] does.
     #[must_use]
     pub fn star_of(links: impl IntoIterator<Item = Link>, switch: SwitchConfig) -> Self {
         let cable = |(host, link)| Cable { ends: [Node::Host(host), Node::Switch(0)], link };
@@ -90,13 +90,12 @@ impl Topology {
     }
 
     /// Racks of hosts, each with a switch, and one spine above them. Host `h` is in rack `h /
-    /// hosts_per_rack`. A rack's cable to the spine has the rate of `hosts_per_rack /
-    /// oversubscription` hosts' cables, rounded down. All switches are alike. The CX4 cluster of
+    /// hosts_per_rack`. The cable from a rack to the spine has the rate of `hosts_per_rack /
+    /// oversubscription` host cables, rounded down. All switches are equal. The CX4 cluster of
     /// eRPC's thesis is 5 x 20, 2:1.
     ///
-    /// # Panics
-    /// If a number is 0, or a cable (those to the spine, too) or the switch is out of the bounds of
-    /// [`Link`] and [`SwitchConfig`].
+    /// Panics if a number is 0, or a cable (to a host or to the spine) or the switch is outside the
+    /// bounds of [`Link`] or [`SwitchConfig`].
     #[must_use]
     pub fn two_tier(
         racks: u32,
@@ -106,7 +105,7 @@ impl Topology {
         switch: SwitchConfig,
     ) -> Self {
         assert!(oversubscription > 0, "an oversubscription of 0:1");
-        let hosts = racks.checked_mul(hosts_per_rack).expect("that many hosts have no numbers");
+        let hosts = racks.checked_mul(hosts_per_rack).expect("the number of hosts fits 32 bits");
         let spine = racks;
         let up = Link {
             rate_mbps: u64::from(hosts_per_rack).saturating_mul(link.rate_mbps)
@@ -132,11 +131,11 @@ impl Topology {
         Self { hosts, nic_packets: NIC_PACKETS, switches, cables }
     }
 
-    /// Bounds the transmit queue of every host to `packets`, among them the one that is being sent.
-    /// Default 4,096. Packets that find it full are dropped.
+    /// Limits the transmit queue of every host to `packets`, including the packet that is being
+    /// sent. Default 4,096. Packets that find it full are dropped.
     ///
     /// # Panics
-    /// If `packets` is 0: nothing could ever be sent.
+    /// Panics if `packets` is 0.
     #[must_use]
     pub fn nic_packets(mut self, packets: u32) -> Self {
         assert!(packets > 0, "a transmit queue without room");
@@ -159,24 +158,25 @@ impl Topology {
     /// The cable of `host`.
     ///
     /// # Panics
-    /// If there is no such host.
+    /// Panics if there is no such host.
     #[must_use]
     pub fn host_link(&self, host: u32) -> LinkId {
         assert!(host < self.hosts, "no host {host}");
-        // A pair's two hosts share their cable.
+        // The two hosts of a pair share their cable.
         LinkId(host.min(self.links() - 1))
     }
 
-    /// What `host` can send at most, in bytes per second.
+    /// The rate of `host`'s cable, in bytes per second.
     ///
     /// # Panics
-    /// If there is no such host.
+    /// Panics if there is no such host.
     #[must_use]
     pub fn host_rate(&self, host: u32) -> u64 {
         self.cables[self.host_link(host).0 as usize].link.byte_rate()
     }
 
-    /// What packets between two hosts spend on the hosts' own cables at least, one way, nanoseconds.
+    /// The one-way delay of the two hosts' own cables, in ns: a lower bound for packets between
+    /// them.
     #[must_use]
     pub fn least_delay(&self, from: u32, to: u32) -> u64 {
         let delay = |host| self.cables[self.host_link(host).0 as usize].link.delay_nanos;
@@ -187,18 +187,18 @@ impl Topology {
         }
     }
 
-    /// The cable from the switch of `rack` to the spine; none in a pair or a star.
+    /// The cable from the switch of `rack` to the spine. `None` in a pair or a star.
     #[must_use]
     pub fn uplink(&self, rack: u32) -> Option<LinkId> {
         let link = self.hosts.checked_add(rack)?;
         (link < self.links()).then_some(LinkId(link))
     }
 
-    /// For each switch, through which of its cable ends each host is reached. The ends of cable `c`
-    /// are numbered `2c` and `2c + 1`; the first sends from `ends[0]`.
+    /// For each switch and host, the cable end through which the switch reaches the host. The ends
+    /// of cable `c` have the numbers `2c` and `2c + 1`; the first sends from `ends[0]`.
     pub(super) fn routes(&self) -> Vec<Vec<u32>> {
         const UNKNOWN: u32 = u32::MAX;
-        // Of each switch, the cable ends that lead to other switches.
+        // For each switch, the cable ends that lead to other switches.
         let mut neighbours = vec![Vec::new(); self.switches.len()];
         for (port, node, peer) in self.ports() {
             if let (Node::Switch(switch), Node::Switch(peer)) = (node, peer) {
@@ -210,7 +210,7 @@ impl Topology {
         for (port, node, peer) in self.ports() {
             let (Node::Switch(switch), Node::Host(host)) = (node, peer) else { continue };
             routes[switch as usize][host as usize] = port;
-            // Away from the host, from switch to switch; the way back is the other end of the
+            // Walk away from the host, from switch to switch. The way back is the other end of each
             // cable.
             reached.push(switch);
             while let Some(near) = reached.pop() {
@@ -223,7 +223,10 @@ impl Topology {
                 }
             }
         }
-        assert!(routes.iter().flatten().all(|port| *port != UNKNOWN), "a host nobody can reach");
+        assert!(
+            routes.iter().flatten().all(|port| *port != UNKNOWN),
+            "a switch cannot reach a host"
+        );
         routes
     }
 

@@ -1,8 +1,8 @@
-//! What is due next, of things that are due at most once each.
+//! The earliest of many items, each due at most once.
 
 /// Bits of a [`Due`] that are the number of the item.
 const ITEM_BITS: u32 = 24;
-/// Bits of a [`Due`] that are the sequence number: enough for a trillion packets and hops.
+/// Bits of a [`Due`] that are the sequence number: enough for 10^12 hops of packets.
 const SEQUENCE_BITS: u32 = 64 - ITEM_BITS;
 
 /// When an item is due: a time, a sequence number to break ties, and the item. Compares as one
@@ -11,7 +11,7 @@ const SEQUENCE_BITS: u32 = 64 - ITEM_BITS;
 struct Due(u128);
 
 impl Due {
-    /// Not at all: later than everything.
+    /// Not due: later than everything.
     const NOT: Self = Self(u128::MAX);
 
     #[inline]
@@ -31,18 +31,18 @@ impl Due {
     }
 }
 
-/// When each of the numbers `0..count` is due, if at all: a tournament. Each match of two is won by
-/// the earlier, and who wins the last match is first of all.
+/// The times at which the numbers `0..count` are due, if at all. This is a tournament: in each
+/// match the earlier of two items wins, and the winner of the final is the earliest of all.
 ///
 /// ```text
 ///   rounds:  - | final | 2 | 2 | 4 | 4 | 4 | 4 | .. | items 0..count
 ///            0     1     2   3   4 ..                 count..
 /// ```
 ///
-/// The players of match `i` are the winners of `2i` and `2i + 1`. Finding the first is O(1). A
-/// change repeats the matches on the way to the final, about log2(count) of them, loads from
-/// known places and no jumps to mispredict: with an indexed heap of four children per node the
-/// whole network took 1.4 to 1.7 times as long.
+/// The players of match `i` are the winners of matches `2i` and `2i + 1`. Finding the earliest item
+/// is O(1). A change repeats the matches up to the final, about log2(count): loads from known
+/// places without jumps to mispredict. With an indexed heap of four children per node, the whole
+/// network took 1.4 to 1.7 times as long.
 #[derive(Debug)]
 pub(super) struct Tournament {
     rounds: Vec<Due>,
@@ -50,10 +50,10 @@ pub(super) struct Tournament {
 }
 
 impl Tournament {
-    /// Nothing is due of the numbers below `count`.
+    /// A tournament of the numbers below `count`; none is due.
     ///
     /// # Panics
-    /// If `count` is 2^24 or more.
+    /// Panics if `count` is 2^24 or more.
     pub(super) fn new(count: usize) -> Self {
         assert!(count < 1 << ITEM_BITS, "{count} items are too many");
         Self { rounds: vec![Due::NOT; 2 * count.max(1)], count: count.max(1) }
@@ -66,8 +66,8 @@ impl Tournament {
         (first != Due::NOT).then(|| (first.nanos(), first.item()))
     }
 
-    /// Makes `item` due at `due`, nanoseconds and sequence number, whether or not it was due
-    /// before; or not at all.
+    /// Sets when `item` is due (ns and sequence number), or that it is not due, whether or not it
+    /// was due before.
     #[inline]
     pub(super) fn set(&mut self, item: u32, due: Option<(u64, u64)>) {
         let mut at = self.count + item as usize;
@@ -79,14 +79,14 @@ impl Tournament {
         }
     }
 
-    /// When `item` is due, in nanoseconds, if it is.
+    /// When `item` is due, in ns, if it is due.
     #[inline]
     pub(super) fn due(&self, item: u32) -> Option<u64> {
         let due = self.rounds[self.count + item as usize];
         (due != Due::NOT).then(|| due.nanos())
     }
 
-    /// Panics if a match was not repeated. O(count).
+    /// Panics if the result of a match is stale. O(count).
     pub(super) fn check(&self) {
         for (at, players) in self.rounds.chunks_exact(2).enumerate().skip(1) {
             assert_eq!(self.rounds[at], players[0].min(players[1]), "match {at}");
@@ -101,9 +101,9 @@ mod tests {
     use super::*;
     use crate::Random;
 
-    /// Against a sorted map, with as many changes and removals as insertions.
+    /// Compares with a sorted map, with as many changes and removals as insertions.
     #[test]
-    fn keeps_order_through_changes_and_removals() {
+    fn a_tournament_finds_the_earliest_item_after_any_change() {
         const ITEMS: u64 = 37;
         let mut random = Random::new(1);
         let mut tournament = Tournament::new(ITEMS as usize);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn time_counts_before_sequence() {
+    fn a_tournament_compares_time_before_sequence() {
         let (sequence, item) = ((1 << SEQUENCE_BITS) - 1, (1 << ITEM_BITS) - 1);
         assert!(Due::new(1, sequence, item) < Due::new(2, 0, 0));
         assert!(Due::new(2, 0, item) < Due::new(2, 1, 0));

@@ -1,4 +1,4 @@
-//! What must be true of every call from its beginning to its end.
+//! Rules for calls, from beginning to end.
 
 use erpc_core::protocol::{CallError, Cause};
 use erpc_core::status::Code;
@@ -7,12 +7,12 @@ use erpc_core::time::Instant;
 use super::{Incarnation, Oracle};
 use crate::pattern;
 
-/// Where a call is in its life.
+/// The state of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CallPhase {
     UnderWay,
     Ended,
-    /// It ended, and its error said that it was never executed. So it must stay.
+    /// It ended with an error that says it was not executed. It must not execute later.
     EndedNotExecuted,
     /// Its caller has died.
     Abandoned,
@@ -25,12 +25,12 @@ pub(super) struct Call {
     pub(super) method: u32,
     pub(super) session: u32,
     pub(super) phase: CallPhase,
-    /// Bytes of its request that its caller put on the network, those of second copies included.
+    /// Request bytes that the caller has sent, retransmissions included.
     pub(super) sent: u64,
-    /// The same in packets.
+    /// Request packets that the caller has sent, retransmissions included.
     pub(super) packets: u32,
     pub(super) executions: u8,
-    /// When its handler was given it, and how long it took to answer, in nanoseconds.
+    /// When the handler got the request, and how long it took to answer, in ns.
     pub(super) executed_at: Option<Instant>,
     pub(super) took: Option<u64>,
     /// Its handler panicked.
@@ -39,43 +39,43 @@ pub(super) struct Call {
     pub(super) extension_len: Option<u32>,
     /// When it was made.
     pub(super) begun_at: Instant,
-    /// On the world's clock.
+    /// The deadline on the world's clock.
     pub(super) deadline: Option<Instant>,
     /// Its caller has cancelled it.
     pub(super) cancelled: bool,
-    /// It has ended before there was a response.
+    /// It ended early: cancelled, or past its deadline.
     pub(super) ended_early: bool,
 }
 
 impl Call {
-    /// Bytes of its request, as they travel.
+    /// Length of the request with its extension, in bytes, at least 1.
     pub(super) fn bytes_to_send(&self) -> u64 {
         u64::from((self.request_len + self.extension_len.unwrap_or(0)).max(1))
     }
 }
 
-/// Packets that a request may cost, however many of them are lost: so many times its own, and so many
-/// besides. Else somebody sends again for ever what never gets through.
+/// The most packets for a request, with any losses: a multiple of its own packets, plus a constant.
+/// A client that exceeds it retransmits packets forever.
 const MOST_SENDINGS: u32 = 150;
 const MOST_BESIDE: u32 = 1_000;
-/// The shortest payload of a packet that is full.
+/// The shortest payload of a full packet, in bytes.
 const LEAST_PAYLOAD: u64 = 1_024;
 
-/// How long after its deadline a call may end, in nanoseconds: timers are coarse, and loops are busy; not while they are
-/// away.
+/// How long after its deadline a call may end, in ns: timers are coarse and loops are busy. Pauses
+/// of loops come on top.
 pub(super) const LATEST: u64 = 1_000_000;
 
-/// What a request asks for, as the oracle tells its handler.
+/// The response that a handler shall give, as the oracle tells it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Asked {
     pub(crate) response_len: usize,
     pub(crate) response_key: u64,
-    /// The response is to have the extension of its key.
+    /// The response carries the extension of `response_key`.
     pub(crate) extended: bool,
 }
 
 impl Oracle {
-    /// A call is about to be made. Its number goes with it as token.
+    /// A call is about to be made. Its number is the call's token.
     pub(crate) fn begin(&mut self, session: u32, request_len: u32, response_len: u32) -> u32 {
         let phase = CallPhase::UnderWay;
         let (sent, executions, panicked) = (0, 0, false);
@@ -101,16 +101,16 @@ impl Oracle {
         self.calls.len() as u32 - 1
     }
 
-    /// What the request of a call is made from.
+    /// The key from which a call's request is generated.
     pub(crate) fn request_key(&self, id: u32) -> u64 {
         pattern::key(self.seed, id)
     }
 
-    /// Its caller puts a packet with so many bytes of a call's request on the network.
+    /// The caller sends a packet with `bytes` bytes of the call's request.
     #[inline]
     pub(crate) fn sent(&mut self, id: u32, bytes: usize) {
         let Some(call) = self.calls.get_mut(id as usize) else { return };
-        // A request may be empty; its packet is not.
+        // An empty request still needs a packet.
         call.sent += bytes.max(1) as u64;
         call.packets += 1;
         let (packets, bytes) = (call.packets, call.bytes_to_send());
@@ -119,7 +119,7 @@ impl Oracle {
         }
     }
 
-    /// All that an endpoint has sent so far has been told.
+    /// The oracle has seen all packets that an endpoint has sent so far.
     #[inline]
     pub(crate) fn all_is_sent(&mut self) {
         while let Some(id) = self.unsent.pop() {
@@ -127,13 +127,13 @@ impl Oracle {
             let (sent, request_len) = (call.sent, call.bytes_to_send());
             if sent < request_len {
                 self.blame(format!(
-                    "call {id} may have been executed, says its error, and {sent} of {request_len} bytes were sent"
+                    "the error of call {id} says that it may have been executed, but only {sent} of {request_len} bytes were sent"
                 ));
             }
         }
     }
 
-    /// The call was not accepted, its request handed back.
+    /// The call was not accepted, and its caller gets the request back.
     pub(crate) fn rejected(&mut self, id: u32, request: &[u8]) {
         self.end(id, CallPhase::EndedNotExecuted);
         self.outcomes.rejected += 1;
@@ -146,7 +146,8 @@ impl Oracle {
         self.outcomes.abandoned += 1;
     }
 
-    /// A handler is given a request, which says that it is of call `id`.
+    /// A handler gets a request of call `id`, as the request says. Returns the response that the
+    /// handler shall give.
     pub(crate) fn executed(&mut self, at: Incarnation, id: u32, body: &[u8]) -> Asked {
         let Some(call) = self.calls.get_mut(id as usize) else {
             if self.is_trusted {
@@ -170,7 +171,7 @@ impl Oracle {
             self.blame(format!("call {id} is executed {executions} times"));
         }
         if phase == CallPhase::EndedNotExecuted {
-            self.blame(format!("call {id} is executed, and was said not to be"));
+            self.blame(format!("call {id} is executed after it ended as not executed"));
         }
         if body.len() != request_len as usize || !pattern::matches(body, request_key) {
             let len = body.len();
@@ -273,7 +274,7 @@ impl Oracle {
         self.under_way -= 1;
     }
 
-    /// The request that comes back to its caller is the one that was made.
+    /// Checks that the caller gets back the request that it made.
     fn check_request(&mut self, id: u32, request: &[u8]) {
         let len = self.calls[id as usize].request_len as usize;
         if request.len() != len || !pattern::matches(request, pattern::key(self.seed, id)) {

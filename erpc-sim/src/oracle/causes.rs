@@ -1,4 +1,4 @@
-//! What may be said of why a call or a session has ended.
+//! Checks the causes given for the end of a call or a session.
 
 use erpc_core::protocol::{Cause, ConnectError};
 
@@ -20,7 +20,7 @@ impl Oracle {
             Cause::DeadlineExceeded => {
                 let has_passed = call.deadline.is_some_and(|deadline| deadline <= self.now);
                 if !has_passed && (call.deadline.is_none() || self.clocks_are_true) {
-                    self.blame(format!("{what}, and it is not too late"));
+                    self.blame(format!("{what}, but its deadline has not passed"));
                 }
                 self.handler_events.late += 1;
                 return;
@@ -28,13 +28,15 @@ impl Oracle {
             _ => {}
         }
         if cause == Cause::Disconnected {
-            self.blame(format!("{what} because its user ended the session: that waits for it"));
+            self.blame(format!(
+                "{what} because its user ended the session, but the session waits for it"
+            ));
         }
         self.check_cause(self.calls[id as usize].session, cause, &what);
     }
 
-    /// What is said of the end of a session, or of a call of it, can be true. Whether its server died, or had
-    /// given it up, the oracle does not know.
+    /// Checks that a cause given for the end of a session, or of one of its calls, is possible. The
+    /// oracle does not know whether the server died or gave the session up.
     pub(super) fn check_cause(&mut self, session: u32, cause: Cause, what: &str) {
         let is_late = cause == Cause::Connect(ConnectError::Timeout);
         if self.spares_sessions && !is_late {
@@ -44,7 +46,7 @@ impl Oracle {
             self.sessions[session as usize];
         let (connect, liveness) = self.timeouts[of];
         let was_open = opened_at.is_some();
-        // How long it has been so, and how long it must be.
+        // How long the condition has lasted, and how long it must last at least.
         let (lasted, least) = match cause {
             Cause::Connect(_) if was_open => {
                 return self
@@ -55,9 +57,9 @@ impl Oracle {
                 return self.blame(format!("{what}, and has never opened: {cause}"));
             }
             Cause::PeerDead => (self.now.nanos_since(heard_at), liveness),
-            // Other calls may have been answered since.
+            // Other calls may have been answered in between.
             Cause::NoProgress => (self.now.nanos_since(opened_at.unwrap_or(asked_at)), liveness),
-            // Tables are short where memory is.
+            // With little memory, tables are small.
             Cause::NoMemory | Cause::Connect(ConnectError::Full | ConnectError::HostFull) => {
                 let is_short = match cause {
                     Cause::NoMemory => self.memory_is_short,
@@ -69,16 +71,17 @@ impl Oracle {
                 return;
             }
             Cause::PeerReset | Cause::Disconnected => return,
-            // All speak one version and keep to the sizes, servers listen, and nobody shuts down.
+            // All endpoints speak one version and keep to the sizes, servers listen, and no
+            // endpoint shuts down.
             _ => {
                 if self.is_trusted {
-                    self.blame(format!("{what} for a reason that nobody gave: {cause}"));
+                    self.blame(format!("{what} for a reason that is not in the plan: {cause}"));
                 }
                 return;
             }
         };
         if self.clocks_are_true && u128::from(lasted) < least.as_nanos() {
-            self.blame(format!("{what} after {lasted} ns, {least:?} are allowed: {cause}"));
+            self.blame(format!("{what} after {lasted} ns, before {least:?} have passed: {cause}"));
         }
     }
 }

@@ -1,12 +1,12 @@
-//! What must be true of calls that carry more than their messages, and of those that end early.
+//! Rules for calls with extensions and deadlines, and for calls that end early.
 
 use super::Oracle;
 use super::calls::CallPhase;
 use crate::pattern;
 
 impl Oracle {
-    /// The call that was begun has an extension, and perhaps a deadline in so many nanoseconds. Returns the
-    /// extension.
+    /// Gives the call that was begun an extension, and a deadline in `deadline` ns if any. Returns
+    /// the extension.
     pub(crate) fn extend(&mut self, id: u32, deadline: Option<u64>) -> Vec<u8> {
         let extension = pattern::extension(self.request_key(id));
         self.handler_events.extended += 1;
@@ -16,30 +16,31 @@ impl Oracle {
         extension
     }
 
-    /// The caller of a call cancels it; `found` says whether the protocol knew of it.
+    /// The caller cancels a call. `found` is true if the protocol knew the call.
     pub(crate) fn cancelled(&mut self, id: u32, found: bool) {
         let call = &mut self.calls[id as usize];
         let before = std::mem::replace(&mut call.cancelled, true);
-        // It has ended, and the next turn tells.
+        // The call has passed its deadline, and the caller learns it in the next turn.
         let is_late = call.deadline.is_some_and(|at| at <= self.now || !self.clocks_are_true);
         if before && found {
             self.blame(format!("call {id} can be cancelled twice"));
         }
         if !(before || found || is_late) && self.spares_sessions {
-            self.blame(format!("call {id} is under way, and nobody knows of it"));
+            self.blame(format!("call {id} is under way, but the protocol does not know it"));
         }
     }
 
-    /// The handler of a call is told that nobody waits for it.
+    /// The handler of a call learns that its caller no longer waits.
     pub(crate) fn told_of_cancel(&mut self, id: u32) {
         let Some(call) = self.calls.get(id as usize) else { return };
         let waits = call.phase == CallPhase::UnderWay && !call.cancelled;
         if self.is_trusted && self.spares_sessions && waits {
-            self.blame(format!("a handler is told that nobody waits for call {id}, and one does"));
+            self.blame(format!("the handler of call {id} is told to stop, but its caller waits"));
         }
     }
 
-    /// Takes the extension off a message of a call, if it has one: the one that belongs to `key`.
+    /// Removes and checks the extension of a message of a call. `key` generates the expected
+    /// extension; `None` if the message has none.
     pub(crate) fn without_extension<'m>(
         &mut self,
         id: u32,
@@ -52,7 +53,7 @@ impl Oracle {
             self.blame(format!("a message of call {id} is shorter than its extension"));
             return message;
         };
-        // The time that is left is looked at where it is sent.
+        // `sent_deadline` checks the remaining time.
         expected[4..8].copy_from_slice(&extension[4..8]);
         if extension != expected {
             self.blame(format!("the extension of a message of call {id} has changed"));
@@ -60,7 +61,7 @@ impl Oracle {
         rest
     }
 
-    /// Takes the extension off a request as its handler or its caller gets it.
+    /// Removes the extension of a request that a handler or a caller gets.
     pub(crate) fn bare_request<'m>(
         &mut self,
         id: u32,
@@ -71,14 +72,14 @@ impl Oracle {
         let trusted = self.is_trusted || extended.is_none();
         if extended.is_some_and(|said| said != has_one) && trusted {
             self.blame(format!(
-                "the request of call {id} is extended: {has_one}, and it says not so"
+                "the request of call {id} is extended: {has_one}, but its header says the opposite"
             ));
         }
         let key = self.request_key(id);
         self.without_extension(id, message, (has_one && trusted).then_some(key))
     }
 
-    /// Takes the extension off a response as its caller gets it.
+    /// Removes the extension of a response that a caller gets.
     pub(crate) fn bare_response<'m>(
         &mut self,
         id: u32,
@@ -92,13 +93,14 @@ impl Oracle {
         let has_one = call.extension_len.is_some() && pattern::answers_extended(key);
         if has_one != extended {
             self.blame(format!(
-                "the response of call {id} is extended: {has_one}, and it says not so"
+                "the response of call {id} is extended: {has_one}, but its header says the opposite"
             ));
         }
         self.without_extension(id, message, has_one.then_some(key))
     }
 
-    /// A handler is told that its caller waits for so many nanoseconds more, or fewer than none; `None` for ever.
+    /// A handler learns that its caller waits for `left` ns more (negative if the deadline has
+    /// passed). `None` if the call has no deadline.
     pub(crate) fn told_deadline(&mut self, id: u32, left: Option<i64>) {
         let Some(call) = self.calls.get(id as usize) else { return };
         if !(self.is_trusted && self.clocks_are_true) {
@@ -121,7 +123,7 @@ impl Oracle {
         }
     }
 
-    /// A request's first packet goes out and says that so many microseconds are left, 0 for no deadline.
+    /// A request's first packet is sent, and says that `micros` us are left; 0 means no deadline.
     pub(crate) fn sent_deadline(&mut self, id: u32, micros: u32) {
         let Some(call) = self.calls.get(id as usize).filter(|_| self.clocks_are_true) else {
             return;
@@ -133,7 +135,8 @@ impl Oracle {
         }
     }
 
-    /// Calls of an endpoint that were on their way when they were cancelled or too late.
+    /// Calls of endpoint `of` that were in flight when they were cancelled or passed their
+    /// deadline.
     pub(crate) fn ended_early(&self, of: usize) -> u64 {
         let calls = self.calls.iter().filter(|call| {
             call.ended_early && call.sent > 0 && self.sessions[call.session as usize].of == of

@@ -1,4 +1,4 @@
-//! Whether clients wait for slow methods as long as they were lately told that these take.
+//! Checks that clients wait for slow methods as long as these recently took.
 
 use std::collections::BTreeMap;
 
@@ -6,42 +6,44 @@ use erpc_core::time::Instant;
 
 use super::Oracle;
 
-/// What a client was told of a method of a server endpoint.
+/// What a client has learned about a method of a server.
 #[derive(Clone, Copy, Debug)]
 struct Told {
-    /// The least and the most time that an answer took, in nanoseconds.
+    /// The shortest and the longest time of an execution, in ns.
     least: u64,
     most: u64,
-    /// When the last answer came.
+    /// When the last answer arrived.
     last: Instant,
-    /// When the last one came that was of one packet, to a request that was sent once: it told the time then.
+    /// When the last answer of one packet arrived to a request that was sent once. Only such an
+    /// answer surely tells the time.
     last_plain: Option<Instant>,
 }
 
-/// What clients were told of the methods of servers: by client, server and method.
+/// What clients have learned about methods. The keys are client and server, then the method.
 #[derive(Default)]
 pub(super) struct MethodTimes(BTreeMap<(usize, usize), BTreeMap<u32, Told>>);
 
-/// What was told so long ago counts for sure, in nanoseconds.
+/// A client surely remembers times that it learned this recently, in ns.
 const LATELY: u64 = 500_000_000;
 
-/// What was told so long ago does not count for sure, in nanoseconds.
+/// A client may have forgotten times that it learned this long ago, in ns.
 const LONG_AGO: u64 = 2_500_000_000;
 
-/// Methods of one server whose times a client keeps for sure: 16, of which some may be of calls that were given up.
+/// The number of methods per server whose times a client surely keeps: 16, some of which may be of
+/// cancelled calls.
 const KEPT: usize = 12;
 
-/// A client need not wait longer than so many of its least timeouts for a handler.
+/// A client need not wait longer for a handler than this many minimum timeouts.
 const MOST_FLOORS: u64 = 8;
 
-/// A time below this part of the least timeout is not worth keeping.
+/// A client need not keep times below this part of the minimum timeout.
 const NOTABLE: u64 = 8;
 
-/// The longest response that surely comes in one packet, in bytes.
+/// The longest response that surely fits into one packet, in bytes.
 const SHORT: u32 = 512;
 
 impl Oracle {
-    /// The call that was begun is of this method.
+    /// Sets the method of a call that was begun.
     pub(crate) fn is_of_method(&mut self, id: u32, method: u32) {
         self.calls[id as usize].method = method;
     }
@@ -53,7 +55,7 @@ impl Oracle {
         }
     }
 
-    /// A call's caller has the answer of its handler, which tells how long that took.
+    /// The caller of a call gets the answer, which tells how long the handler took.
     pub(super) fn told_time(&mut self, id: u32) {
         let call = &self.calls[id as usize];
         let session = &self.sessions[call.session as usize];
@@ -72,12 +74,12 @@ impl Oracle {
         }
     }
 
-    /// A client repeats a request of one packet that it sent at `before`, and nothing that it sent later was answered. Its
-    /// timeouts are not below `floor` nanoseconds.
+    /// A client repeats a request of one packet that it sent at `before`. The server has answered
+    /// nothing that the client sent later. `floor` is the minimum timeout in ns.
     pub(crate) fn is_probed(&mut self, id: u32, before: Instant, floor: u64) {
         let Some(call) = self.calls.get(id as usize) else { return };
         let session = &self.sessions[call.session as usize];
-        // Where sessions end, so does what clients know of servers.
+        // When a session ends, the client forgets what it knows of the server.
         let (2, true, Some((server, _))) = (call.packets, self.spares_sessions, session.home)
         else {
             return;
@@ -91,13 +93,13 @@ impl Oracle {
         if !is_recent || times.values().filter(is_kept).count() > KEPT {
             return;
         }
-        // Every quicker answer, also of a call that was given up meanwhile, takes an eighth off what the client waits.
+        // Every quicker answer, also to a cancelled call, reduces the client's wait by an eighth.
         let least = told.least.min(MOST_FLOORS * floor) / 4 * 3;
         let waited = self.now.nanos_since(before);
         if told.least > floor && waited < floor + least {
             let (method, took) = (call.method, told.least);
             self.blame(format!(
-                "call {id} is repeated after {waited} ns; method {method} takes {took} ns or more, its client was told"
+                "call {id} is repeated after {waited} ns, but its client knows that method {method} takes {took} ns or more"
             ));
         }
     }

@@ -1,7 +1,7 @@
-//! What must be true of every call and every stream, whatever happens.
+//! Rules that must hold for every call and every stream, whatever faults act.
 //!
-//! The oracle is told everything that users see: each call that was made, each execution, each
-//! outcome. It knows from the plan what may be expected and remembers the first thing that was not.
+//! The oracle learns everything that users see: each call, each execution, each outcome. It knows
+//! from the plan what may happen, and keeps the first violation.
 
 mod calls;
 mod causes;
@@ -26,12 +26,12 @@ pub use self::streams::Streams;
 use crate::Feature;
 use crate::plan::Plan;
 
-/// A rule that did not hold.
+/// A rule that was violated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// When, on the world's clock.
+    /// Time on the world's clock.
     pub at: Instant,
-    /// What was found.
+    /// The violation in words.
     pub what: String,
 }
 
@@ -42,45 +42,44 @@ impl fmt::Display for Violation {
     }
 }
 
-/// An endpoint in one of its lives.
+/// An endpoint in one of its lives: its number, and the number of the life.
 pub(crate) type Incarnation = (usize, u32);
 
 /// What the oracle knows of a session.
 #[derive(Clone, Copy, Debug)]
 struct SessionRecord {
-    /// Which endpoint has opened it.
+    /// The endpoint that opened it.
     of: usize,
-    /// Which endpoint, in which of its lives, executes its calls.
+    /// The endpoint that executes its calls, in one of its lives.
     home: Option<Incarnation>,
-    /// When its user asked for it.
+    /// When its user opened it.
     asked_at: Instant,
-    /// When it opened.
+    /// When it was established.
     opened_at: Option<Instant>,
-    /// When it opened, or the last of its calls was answered.
+    /// When it was established, or the last time that one of its calls was answered.
     heard_at: Instant,
 }
 
-/// Knows all calls of a run.
+/// Tracks all calls, sessions and streams of a run.
 pub struct Oracle {
     seed: u64,
-    /// What arrives is what was sent.
+    /// Packets arrive undamaged, so the oracle may compare contents.
     is_trusted: bool,
-    /// Nothing happens that could end a session early.
+    /// No feature of the plan ends sessions early.
     spares_sessions: bool,
     /// Endpoints may run out of memory.
     memory_is_short: bool,
     /// Servers may turn sessions away.
     sessions_are_few: bool,
-    /// Clocks are as fast as the world's.
+    /// No endpoint's clock stalls or leaps.
     clocks_are_true: bool,
-    /// By endpoint: how long a session may take to open, and for how long a peer must be silent before it
-    /// counts as dead.
+    /// For each endpoint: the connect timeout and the liveness timeout.
     timeouts: Vec<(Duration, Duration)>,
-    /// For how long a loop may be away, in nanoseconds: so much later may be what it is to do.
+    /// The longest pause of a loop, in ns. Its actions may be late by as much.
     longest_pause: u64,
-    /// Bytes of the largest message.
+    /// Length of the largest message, in bytes.
     largest_message: usize,
-    /// What happens to streams is printed.
+    /// Print the events of streams.
     prints: bool,
     now: Instant,
     calls: Vec<Call>,
@@ -90,8 +89,8 @@ pub struct Oracle {
     stream_counts: Streams,
     under_way: u64,
     opened: u64,
-    /// Calls that may have been executed, as their errors say, and not all of whose packets were seen to go
-    /// out; perhaps they are in the queue of this turn.
+    /// Calls that may have been executed, by their errors, although not all of their packets were
+    /// seen. The missing packets may be in the queue of this turn.
     unsent: Vec<u32>,
     method_times: MethodTimes,
     handler_events: HandlerEvents,
@@ -100,7 +99,7 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// An oracle that has seen nothing.
+    /// An oracle before the first event.
     #[must_use]
     pub fn new(plan: &Plan) -> Self {
         Self {
@@ -137,14 +136,14 @@ impl Oracle {
         self.now = now;
     }
 
-    /// Something is not as it must be. The first such thing is remembered.
+    /// Reports a violation. The oracle keeps the first one.
     pub(crate) fn blame(&mut self, what: impl Into<String>) {
         if self.violation.is_none() {
             self.violation = Some(Violation { at: self.now, what: what.into() });
         }
     }
 
-    /// The first rule that did not hold.
+    /// The first rule that was violated.
     #[must_use]
     pub fn violation(&self) -> Option<&Violation> {
         self.violation.as_ref()
@@ -168,14 +167,14 @@ impl Oracle {
         self.outcomes
     }
 
-    /// Bytes of the messages of calls that have not ended.
+    /// The length of requests and responses of all calls that have not ended, in bytes.
     #[must_use]
     pub fn backlog_bytes(&self) -> u64 {
         let open = self.calls.iter().filter(|call| call.phase == CallPhase::UnderWay);
         open.map(|call| u64::from(call.request_len) + u64::from(call.response_len)).sum()
     }
 
-    /// A name for a session that the user of endpoint `of` has asked for.
+    /// Registers a session that the user of endpoint `of` opens. Returns its number.
     pub(crate) fn session(&mut self, of: usize) -> u32 {
         let (home, opened_at) = (None, None);
         let (asked_at, heard_at) = (self.now, self.now);
@@ -183,7 +182,7 @@ impl Oracle {
         self.sessions.len() as u32 - 1
     }
 
-    /// A session has opened.
+    /// A session is established.
     pub(crate) fn opened(&mut self, session: u32) {
         self.opened += 1;
         let of = &mut self.sessions[session as usize];
@@ -193,13 +192,13 @@ impl Oracle {
         }
     }
 
-    /// Sessions that have opened.
+    /// Sessions that were established.
     #[must_use]
     pub fn sessions_opened(&self) -> u64 {
         self.opened
     }
 
-    /// There was no memory for a request.
+    /// A request could not be allocated.
     pub(crate) fn no_memory(&mut self) {
         self.handler_events.allocations_refused += 1;
         if !self.memory_is_short {
@@ -207,7 +206,7 @@ impl Oracle {
         }
     }
 
-    /// What was hard for users so far.
+    /// Events that are no violations.
     #[must_use]
     pub fn handler_events(&self) -> HandlerEvents {
         self.handler_events

@@ -1,4 +1,4 @@
-//! What is counted of calls.
+//! Counters of calls.
 
 use crate::counters::counters;
 
@@ -7,30 +7,30 @@ counters! {
     pub struct Outcomes {
         /// With a response.
         pub responses: u64,
-        /// With a status of the server's.
+        /// With a status from the server.
         pub statuses: u64,
         /// Not executed.
         pub not_executed: u64,
         /// Perhaps executed.
         pub maybe_executed: u64,
-        /// Executed, the response lost.
+        /// Executed, but the response is lost.
         pub responses_lost: u64,
-        /// Not even accepted.
+        /// Rejected when they were made.
         pub rejected: u64,
         /// The caller died first.
         pub abandoned: u64,
     }
 }
 
-/// What handlers and callers met that is no violation.
+/// Events at handlers and callers that are no violations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HandlerEvents {
     /// Handlers that panicked.
     pub panics: u64,
-    /// Requests that there was no memory for.
+    /// Requests for which there was no memory.
     pub allocations_refused: u64,
     /// Calls that had an extension.
     pub extended: u64,
-    /// Calls whose deadline has passed.
+    /// Calls whose deadline passed.
     pub late: u64,
 }

@@ -1,4 +1,5 @@
-//! Stories told to the oracle: it must see what is wrong with each, and nothing wrong with the true ones.
+//! Event sequences for the oracle. It must report every wrong sequence and accept every correct
+//! one.
 
 use erpc_core::protocol::{CallError, Cause, ConnectError, RejectReason};
 use erpc_core::status::{Code, Status};
@@ -11,10 +12,10 @@ use crate::{Features, Scenario, pattern};
 const REQUEST: u32 = 40;
 const RESPONSE: u32 = 50;
 const SERVER: Incarnation = (1, 0);
-/// When everything begins.
+/// When every sequence begins, in ns.
 const START: u64 = 1_000;
 
-/// A session, a call of it, and whoever tells of them.
+/// A session and a call of it, with the oracle that follows them.
 struct Fixture {
     oracle: Oracle,
     session: u32,
@@ -22,7 +23,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// A session and a call, asked for and not more, in a run with these faults.
+    /// A session that is opening and a call that was just begun, in a run with these features.
     fn new(features: &[Feature]) -> Self {
         let mut plan = Plan::draw(1, Scenario::Calm, &Cut::default());
         plan.features = Features::of(features);
@@ -44,7 +45,7 @@ impl Fixture {
         self
     }
 
-    /// All of the request is on its way.
+    /// The whole request is sent.
     fn is_sent(&mut self) -> &mut Self {
         self.oracle.sent(self.id, REQUEST as usize);
         self
@@ -74,7 +75,7 @@ impl Fixture {
         self.is_executed_at(SERVER)
     }
 
-    /// The call, which was just begun, has a deadline in so many nanoseconds.
+    /// The call, which was just begun, has a deadline in `nanos` ns.
     fn is_due_in(&mut self, nanos: u64) -> &mut Self {
         self.oracle.extend(self.id, Some(nanos));
         self
@@ -90,19 +91,19 @@ impl Fixture {
         self
     }
 
-    /// Its handler is told that so many nanoseconds are left.
+    /// The handler learns that `left` ns are left.
     fn is_told(&mut self, left: i64) -> &mut Self {
         self.oracle.told_deadline(self.id, Some(left));
         self
     }
 
-    /// Its first packet goes out and says that so many microseconds are left.
+    /// The request's first packet says that `micros` us are left.
     fn says(&mut self, micros: u32) -> &mut Self {
         self.oracle.sent_deadline(self.id, micros);
         self
     }
 
-    /// Its handler is told that nobody waits.
+    /// The handler learns that its caller no longer waits.
     fn is_told_to_stop(&mut self) -> &mut Self {
         self.oracle.told_of_cancel(self.id);
         self
@@ -113,7 +114,7 @@ impl Fixture {
         self
     }
 
-    /// Another call of the session takes the place of this one.
+    /// The next steps are about another call of the same session.
     fn calls_again(&mut self) -> &mut Self {
         self.id = self.oracle.begin(self.session, REQUEST, RESPONSE);
         self
@@ -130,7 +131,7 @@ impl Fixture {
         self
     }
 
-    /// A call of this method is sent, executed and answered after so many nanoseconds.
+    /// A call of `method` is sent, executed, and answered after `nanos` ns.
     fn method_takes(&mut self, method: u32, from: u64, nanos: u64) -> &mut Self {
         self.after(from).calls_again().is_of_method(method).is_sent().is_executed();
         let id = self.id;
@@ -138,7 +139,7 @@ impl Fixture {
         self.is_answered()
     }
 
-    /// A call of this method is sent at `from`, and again so many nanoseconds later.
+    /// A call of `method` is sent at `from`, and again `nanos` ns later.
     fn is_probed(&mut self, method: u32, from: u64, nanos: u64) -> &mut Self {
         self.after(from).calls_again().is_of_method(method).is_sent();
         self.after(from + nanos).is_sent();
@@ -153,7 +154,7 @@ impl Fixture {
     }
 
     fn has_status(&mut self, code: Code) -> &mut Self {
-        self.fails(CallError::Status(Status::new(code, "so it is")))
+        self.fails(CallError::Status(Status::new(code, "a test status")))
     }
 
     fn closes(&mut self, cause: Cause) -> &mut Self {
@@ -163,9 +164,9 @@ impl Fixture {
 }
 
 const CALM: &[Feature] = &[];
-/// Sessions may die, and nothing else is excused.
+/// Sessions may die. No other fault is allowed.
 const DEADLY: &[Feature] = &[Feature::Crashes];
-/// What arrives need not be what was sent.
+/// Packets may arrive damaged.
 const UNTRUSTED: &[Feature] = &[Feature::Crashes, Feature::Corruption];
 const MS: u64 = 1_000_000;
 const LIVENESS: u64 = 10_000_000_000;
@@ -173,7 +174,7 @@ const CONNECT: u64 = 2_000_000_000;
 
 type Steps = fn(&mut Fixture);
 
-/// What may happen, what is told, and words of what is wrong with it.
+/// Features, a wrong sequence, and part of the expected violation.
 const WRONG: &[(&[Feature], Steps, &str)] = &[
     // Executions.
     (
@@ -209,7 +210,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         |s| {
             s.opens().fails(CallError::NotExecuted(Cause::PeerReset)).is_executed();
         },
-        "call 0 is executed, and was said not to be",
+        "call 0 is executed after it ended as not executed",
     ),
     (
         DEADLY,
@@ -218,7 +219,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
             s.oracle.rejected(s.id, &request);
             s.is_executed();
         },
-        "call 0 is executed, and was said not to be",
+        "call 0 is executed after it ended as not executed",
     ),
     (
         CALM,
@@ -332,7 +333,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         },
         "call 0 ends with",
     ),
-    // Errors that say whether the handler ran.
+    // Errors that tell whether the handler ran.
     (
         DEADLY,
         |s| {
@@ -355,7 +356,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         },
         "call 0 has lost its response, and was never executed",
     ),
-    // Ends before their time.
+    // Early ends.
     (
         CALM,
         |s| {
@@ -368,7 +369,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         |s| {
             s.opens().fails(CallError::NotExecuted(Cause::DeadlineExceeded));
         },
-        "call 0 fails, and it is not too late",
+        "call 0 fails, but its deadline has not passed",
     ),
     (
         CALM,
@@ -376,7 +377,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
             s.is_due_in(1_000).opens().after(999);
             s.fails(CallError::NotExecuted(Cause::DeadlineExceeded));
         },
-        "call 0 fails, and it is not too late",
+        "call 0 fails, but its deadline has not passed",
     ),
     (
         CALM,
@@ -390,21 +391,21 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         |s| {
             s.is_cancelled().fails(CallError::NotExecuted(Cause::Cancelled)).is_executed();
         },
-        "call 0 is executed, and was said not to be",
+        "call 0 is executed after it ended as not executed",
     ),
     (
         CALM,
         |s| {
             s.is_cancelled_in_vain();
         },
-        "call 0 is under way, and nobody knows of it",
+        "call 0 is under way, but the protocol does not know it",
     ),
     (
         CALM,
         |s| {
             s.is_due_in(1_500).after(1_499).is_cancelled_in_vain();
         },
-        "call 0 is under way, and nobody knows of it",
+        "call 0 is under way, but the protocol does not know it",
     ),
     (
         CALM,
@@ -418,7 +419,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         |s| {
             s.is_told_to_stop();
         },
-        "told that nobody waits for call 0, and one does",
+        "the handler of call 0 is told to stop, but its caller waits",
     ),
     (
         CALM,
@@ -486,21 +487,21 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         |s| {
             s.closes(Cause::Connect(ConnectError::NotListening));
         },
-        "session 0 ends for a reason that nobody gave",
+        "session 0 ends for a reason that is not in the plan",
     ),
     (
         DEADLY,
         |s| {
             s.opens().is_sent().fails(CallError::MaybeExecuted(Cause::PeerClosed));
         },
-        "call 0 fails for a reason that nobody gave",
+        "call 0 fails for a reason that is not in the plan",
     ),
     (
         CALM,
         |s| {
             s.opens().fails(CallError::NotExecuted(Cause::Disconnected));
         },
-        "its user ended the session: that waits for it",
+        "its user ended the session, but the session waits for it",
     ),
     (
         CALM,
@@ -573,7 +574,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         |s| {
             s.after(CONNECT - 1).closes(Cause::Connect(ConnectError::Timeout));
         },
-        "session 0 ends after 1999999999 ns, 2s are allowed",
+        "session 0 ends after 1999999999 ns, before 2s have passed",
     ),
     (
         DEADLY,
@@ -596,7 +597,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
             s.opens().method_takes(3, 0, 5 * MS).method_takes(3, 5 * MS, 4 * MS);
             s.is_probed(3, 10 * MS, 3 * MS);
         },
-        "is repeated after 3000000 ns; method 3 takes 4000000 ns or more",
+        "is repeated after 3000000 ns, but its client knows that method 3 takes 4000000 ns or more",
     ),
     (
         CALM,
@@ -618,7 +619,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
     ),
 ];
 
-/// The same without a mistake.
+/// Features, and a correct sequence.
 const TRUE: &[(&[Feature], Steps)] = &[
     (CALM, |s| {
         s.opens().is_sent().is_executed().is_answered().closes(Cause::Disconnected);
@@ -629,7 +630,8 @@ const TRUE: &[(&[Feature], Steps)] = &[
     (CALM, |s| {
         s.after(CONNECT).closes(Cause::Connect(ConnectError::Timeout));
     }),
-    // As late as it should be; another method; a method that is quick at times; long ago; more than eight timeouts later.
+    // In this order: a probe at the right time; another method; a method that is sometimes quick; a
+    // time learned long ago; a probe after more than eight minimum timeouts.
     (CALM, |s| {
         s.opens().method_takes(3, 0, 4 * MS).is_probed(3, 10 * MS, 5 * MS);
     }),
@@ -645,7 +647,7 @@ const TRUE: &[(&[Feature], Steps)] = &[
     (CALM, |s| {
         s.opens().method_takes(3, 0, 90 * MS).is_probed(3, 100 * MS, 9 * MS);
     }),
-    // More slow methods than a client keeps times of.
+    // More slow methods than a client remembers.
     (CALM, |s| {
         s.opens();
         (0..17).for_each(|method| {
@@ -677,7 +679,7 @@ const TRUE: &[(&[Feature], Steps)] = &[
     (DEADLY, |s| {
         s.opens().is_sent().fails(CallError::MaybeExecuted(Cause::PeerReset));
     }),
-    // In the same turn, and told when it is over.
+    // The packets of this turn are seen at its end.
     (DEADLY, |s| {
         s.opens().fails(CallError::MaybeExecuted(Cause::PeerReset)).is_sent();
     }),
@@ -704,7 +706,7 @@ const TRUE: &[(&[Feature], Steps)] = &[
         s.fails(CallError::MaybeExecuted(Cause::Cancelled));
         s.oracle.cancelled(s.id, false);
     }),
-    // Who does not get what was sent may be told anything.
+    // With damaged packets, everything is allowed.
     (UNTRUSTED, |s| {
         s.is_executed().is_executed();
         let request = s.request();
@@ -715,19 +717,19 @@ const TRUE: &[(&[Feature], Steps)] = &[
 ];
 
 #[test]
-fn every_wrong_story_is_seen_through() {
+fn the_oracle_reports_every_wrong_sequence() {
     for (at, (features, tell, words)) in WRONG.iter().enumerate() {
         let mut fixture = Fixture::new(features);
         tell(&mut fixture);
         fixture.oracle.all_is_sent();
         let violation = fixture.oracle.violation();
         let what = violation.map_or("nothing", |violation| &violation.what);
-        assert!(what.contains(words), "case {at} ({words}) is answered with: {what}");
+        assert!(what.contains(words), "case {at} ({words}): the oracle reports {what}");
     }
 }
 
 #[test]
-fn nothing_is_wrong_with_a_true_story() {
+fn the_oracle_accepts_every_correct_sequence() {
     for (at, (features, tell)) in TRUE.iter().enumerate() {
         let mut fixture = Fixture::new(features);
         tell(&mut fixture);
@@ -737,7 +739,7 @@ fn nothing_is_wrong_with_a_true_story() {
 }
 
 #[test]
-fn the_first_violation_is_the_one_that_counts() {
+fn the_oracle_keeps_the_first_violation() {
     let mut fixture = Fixture::new(CALM);
     fixture.oracle.blame("one");
     fixture.after(1).oracle.blame("two");
@@ -746,7 +748,7 @@ fn the_first_violation_is_the_one_that_counts() {
 }
 
 #[test]
-fn what_has_not_ended_is_under_way_and_counted_once() {
+fn a_call_is_under_way_until_it_ends() {
     let mut fixture = Fixture::new(CALM);
     fixture.calls_again();
     assert_eq!((fixture.oracle.under_way(), fixture.oracle.calls()), (2, 2));

@@ -1,4 +1,4 @@
-//! What callers do.
+//! The calls of a user.
 
 use bytes::BufMut;
 use erpc_core::protocol::{Cause, NewCall, RejectReason};
@@ -11,11 +11,12 @@ use crate::oracle::Oracle;
 use crate::pattern;
 use crate::plan::Plan;
 
-/// Methods below this number are shared: their requests begin with the numbers of their calls. Of the others each has one
-/// call, whose number it tells.
+/// Methods below this number are shared by calls, and the first bytes of a request name its call.
+/// Each other method belongs to one call, and names it.
 pub(crate) const SHARED_METHODS: u32 = 64;
 
-/// The number of the call that a request is of, as its method and its first bytes tell; one that no call has if they do not.
+/// The number of a request's call, from its method and its first bytes. `u32::MAX` if they name
+/// none.
 pub(crate) fn call_of(method: u32, extended: bool, request: &[u8]) -> u32 {
     if method >= SHARED_METHODS {
         return method - SHARED_METHODS;
@@ -28,10 +29,10 @@ pub(crate) fn call_of(method: u32, extended: bool, request: &[u8]) -> u32 {
 }
 
 impl Party {
-    /// Makes the calls that are owed, as many at a time as the plan says.
+    /// Makes the remaining calls, up to `plan.outstanding` at a time.
     pub(crate) fn make_calls(&mut self, cx: &mut Cx<'_>, oracle: &mut Oracle, plan: &Plan) {
         while self.owed > 0 && self.under_way < plan.outstanding {
-            // Mostly on sessions that are open; now and then on one that is about to be.
+            // Usually on an established session; sometimes on a session that is still opening.
             let eager = self.chances.sessions.percent(2);
             let ready = |session: &UserSession| {
                 session.lane.is_none() && !session.closing && (session.open || eager)
@@ -45,7 +46,7 @@ impl Party {
             let (len, response_len) = (next(), next());
             self.made += 1;
             let behaviour = CallBehaviour::draw(&mut self.chances.behaviour, &plan.call_mix);
-            // There is to be room for extensions.
+            // Leave room for extensions.
             let most = plan.sizes.longest.saturating_sub(MAX_EXTENSION as u32);
             let (len, response_len) = match behaviour.extended {
                 true => (len.min(most), response_len.min(most)),
@@ -91,7 +92,7 @@ impl Party {
                     oracle.rejected(id, request);
                     cx.recycle(rejected.request);
                     match rejected.reason {
-                        // When something comes back, or the session opens, there is room again.
+                        // There is room again when a call ends or the session opens.
                         RejectReason::QueueFull => return,
                         RejectReason::NoSession | RejectReason::Disconnecting => self.owed -= 1,
                         RejectReason::DeadlineExceeded if behaviour.deadline == Some(0) => {

@@ -1,4 +1,4 @@
-//! What handlers of requests do.
+//! The handlers of requests.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -26,14 +26,14 @@ pub(crate) struct Answer {
 pub(super) struct PutOff {
     pub(super) id: u32,
     pub(super) handle: RequestHandle,
-    /// Its handler was told that nobody waits.
+    /// The handler learned that its caller no longer waits.
     pub(super) told: bool,
-    /// And that its client is gone.
+    /// The handler's client is gone.
     pub(super) gone: bool,
 }
 
 impl Party {
-    /// Gives an answer that was put off, unless that was made unnecessary.
+    /// Gives an answer that was put off, unless it is no longer wanted.
     pub(crate) fn answer_late(&mut self, cx: &mut Cx<'_>, answer: Answer, oracle: &mut Oracle) {
         let place = self.put_off.iter().position(|put_off| put_off.handle == answer.handle);
         if let Some(place) = place {
@@ -49,7 +49,7 @@ impl Party {
         let extension =
             if asked.extended { pattern::extension(asked.response_key) } else { Vec::new() };
         let len = extension.len() + asked.response_len;
-        // As a worker thread would: in memory of its own.
+        // A worker thread would allocate the response outside of the pool.
         if self.chances.memory.percent(5)
             && let Some(mut response) = MsgBuf::detached(len)
         {
@@ -71,7 +71,7 @@ impl Party {
         }
     }
 
-    /// A handler: what it does with a request, now or in so many nanoseconds.
+    /// Handles a request. Returns the delay in ns if the answer is put off.
     pub(super) fn handle(
         &mut self,
         cx: &mut Cx<'_>,
@@ -83,7 +83,8 @@ impl Party {
         let put_off = PutOff { id, handle, told: false, gone: false };
         let least = handlers.slow_methods.get(answer.method as usize).copied().unwrap_or(0);
         if least == 0 && self.chances.panics.percent(handlers.panic_percent) {
-            // As the typed layer does it; not by `panic!`, which would print a message every time.
+            // The typed layer catches panics in the same way. `panic!` would print a message every
+            // time.
             let outcome = catch_unwind(AssertUnwindSafe(|| resume_unwind(Box::new("a handler"))));
             if outcome.is_err() {
                 oracle.handler_answers(id);

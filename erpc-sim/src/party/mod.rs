@@ -1,4 +1,4 @@
-//! What the user of an endpoint does: calls others and answers, also in streams.
+//! The user of an endpoint: makes calls, answers calls, and uses streams.
 
 mod calls;
 mod handlers;
@@ -22,11 +22,11 @@ use crate::{Feature, Random, SimRoute};
 
 pub(crate) type Cx<'a> = Context<'a, SimTransport>;
 
-/// What a session is opened for.
+/// A server, and the purpose of a session with it.
 #[derive(Clone, Copy)]
 struct Target {
     server: SimRoute,
-    /// It carries streams.
+    /// The session carries streams.
     streams: bool,
 }
 
@@ -34,16 +34,17 @@ struct Target {
 struct UserSession {
     id: SessionId,
     server: SimRoute,
-    /// Its number at the oracle.
+    /// The session's number at the oracle.
     number: u32,
-    /// Its calls that have not ended.
+    /// Calls that have not ended.
     calls: Vec<u32>,
     closing: bool,
-    /// What it is at, if it carries streams instead of calls.
+    /// The state of a session that carries streams. `None` if it carries calls.
     lane: Option<Lane>,
-    /// Congestion control has limited it, when that was looked at.
+    /// Congestion control has limited the session at least once, as far as `note_limits` saw.
     limited: bool,
-    /// Another one is opened when it has closed, and takes its place in the endpoint's table.
+    /// The session is closing, and another one replaces it afterwards, in the same place of the
+    /// endpoint's table.
     replaced: bool,
     open: bool,
 }
@@ -54,8 +55,8 @@ impl UserSession {
     }
 }
 
-/// What a user draws from, one stream per purpose, so that a handler that panics or a session that closes
-/// changes nothing of the messages' sizes.
+/// The random sources of a user, one per purpose. A panic of a handler or the end of a session does
+/// not change the sizes of messages.
 struct Chances {
     sessions: Random,
     sizes: Random,
@@ -65,7 +66,7 @@ struct Chances {
     churn: Random,
     behaviour: Random,
     methods: Random,
-    /// Of handlers that are told that nobody waits.
+    /// Whether handlers stop when they learn that their caller no longer waits.
     obedience: Random,
     streams: Random,
 }
@@ -92,34 +93,34 @@ pub(crate) struct Party {
     me: Incarnation,
     chances: Chances,
     sessions: Vec<UserSession>,
-    /// Calls to be made.
+    /// Calls still to be made.
     owed: u32,
-    /// Calls that were made since the last round began.
+    /// Calls made since the last round began.
     made: u32,
     under_way: u32,
-    /// All the memory there was.
+    /// Buffers that hold all free memory.
     hoard: Vec<MsgBuf>,
-    /// Servers to try again with the next round.
+    /// Sessions that could not be opened. The next round tries again.
     missed: Vec<Target>,
-    /// Requests that were not answered at once.
+    /// Requests whose answers were put off.
     put_off: Vec<PutOff>,
-    /// Calls to be cancelled, and in how many nanoseconds.
+    /// Calls to be cancelled, with the delay in ns.
     pub(crate) to_cancel: Vec<(u64, u32)>,
-    /// Calls that it has cancelled while they were under way.
+    /// Calls that the user has cancelled while they were under way.
     pub(crate) cancelled: u64,
-    /// Sessions are opened again when they close.
+    /// Closed sessions are opened again.
     persists: bool,
-    /// A session has taken the place of another one in this turn.
+    /// A session was replaced in this turn.
     pub(crate) begins_anew: bool,
-    /// Calls that were handed over in this turn.
+    /// Calls made in this turn.
     handed_over: u32,
-    /// Responses that there was no memory for.
+    /// Responses for which there was no memory.
     pub(crate) responses_refused: u64,
     streams: Streams,
 }
 
 impl Party {
-    /// The user of an endpoint; the streams' messages take up to `memory` bytes.
+    /// The user of an endpoint. Messages of streams use at most `memory` bytes.
     pub(crate) fn new(me: Incarnation, random: &Random, memory: usize) -> Self {
         Self {
             me,
@@ -141,7 +142,7 @@ impl Party {
         }
     }
 
-    /// Its next life.
+    /// The user in the endpoint's next life.
     pub(crate) fn reborn(&self, random: &Random, memory: usize) -> Self {
         let (index, life) = self.me;
         let Self { owed, responses_refused, cancelled, .. } = *self;
@@ -154,18 +155,18 @@ impl Party {
         self.me
     }
 
-    /// A turn of its endpoint begins.
+    /// A turn of the endpoint begins.
     pub(crate) fn begin_turn(&mut self) {
         self.handed_over = 0;
         self.streams.begin_turn();
     }
 
-    /// What was handed over in this turn: calls, and what streams call and answer.
+    /// Calls made in this turn, and the calls and answers of streams.
     pub(crate) fn handed_over(&self) -> u32 {
         self.handed_over + self.streams.handed_over()
     }
 
-    /// Opens the sessions of an endpoint that is born.
+    /// Opens the sessions of an endpoint that has just started.
     pub(crate) fn connect_all(
         &mut self,
         cx: &mut Cx<'_>,
@@ -208,25 +209,25 @@ impl Party {
         }
         let target = session.target();
         let replaced = self.chances.churn.percent(70);
-        // A stream that runs goes on.
+        // A running stream continues until it ends.
         if session.lane.as_mut().is_none_or(|lane| lane.leave(replaced)) {
             (session.closing, session.replaced) = (true, replaced);
             cx.disconnect(session.id);
         }
-        // Its successor waits for its place, or is there at once.
+        // The new session either waits for the place of the old one, or opens immediately.
         if !replaced {
             self.connect(cx, target, oracle);
         }
     }
 
-    /// Tries again to open the sessions that could not be.
+    /// Tries again to open sessions that could not be opened.
     fn try_missed(&mut self, cx: &mut Cx<'_>, oracle: &mut Oracle) {
         for target in std::mem::take(&mut self.missed) {
             self.connect(cx, target, oracle);
         }
     }
 
-    /// Closes all sessions for good.
+    /// Closes all sessions permanently.
     pub(crate) fn leave(&mut self, cx: &mut Cx<'_>) {
         self.persists = false;
         for session in &mut self.sessions {
@@ -235,13 +236,13 @@ impl Party {
         }
     }
 
-    /// No new calls and sessions.
+    /// Ends new calls and new sessions.
     pub(crate) fn retire(&mut self) {
         (self.persists, self.owed) = (false, 0);
         self.streams.retire();
     }
 
-    /// Takes all memory.
+    /// Allocates all free memory.
     pub(crate) fn take_hoard(&mut self, cx: &mut Cx<'_>) {
         let mut size = 1 << 20;
         while size >= 64 {
@@ -253,13 +254,13 @@ impl Party {
         self.streams.take_hoard();
     }
 
-    /// Gives it back.
+    /// Frees the memory of [`take_hoard`](Self::take_hoard).
     pub(crate) fn drop_hoard(&mut self) {
         self.hoard.clear();
         self.streams.drop_hoard();
     }
 
-    /// A round begins: more calls are to be made.
+    /// Begins a round of `calls` more calls.
     pub(crate) fn begin_round(
         &mut self,
         cx: &mut Cx<'_>,
@@ -275,7 +276,7 @@ impl Party {
         }
     }
 
-    /// The endpoint has died. Its next life makes the calls that it has not made.
+    /// The endpoint has died. Its next life makes the remaining calls.
     pub(crate) fn abandon(&mut self, oracle: &mut Oracle) {
         for session in self.sessions.drain(..) {
             for call in session.calls {
@@ -295,15 +296,16 @@ impl Party {
         }
     }
 
-    /// The retransmissions of a session that nothing has limited, in packets.
+    /// Packets retransmitted by a session that congestion control has not limited.
     pub(crate) fn lost_without_limit(&self, cx: &Cx<'_>) -> Option<u64> {
         let mut sessions = self.sessions.iter().filter(|session| !session.limited);
         sessions.find_map(|session| Some(cx.session_stats(session.id)?.retransmissions.packets()))
     }
 
-    /// What must be true of its sessions at any time.
+    /// Checks the rules for sessions that hold at any time.
     pub(crate) fn check(&self, cx: &Cx<'_>, plan: &Plan, oracle: &mut Oracle) {
-        // What a server says of its own time counts into it; who was away says how long that may have been at most.
+        // An RTT excludes the time that a server says it needed. A server whose loop paused or
+        // whose clock jumped says too much.
         let blurred = [Feature::ClockStall, Feature::ClockLeap, Feature::Absence];
         if !plan.is_trusted() || plan.features.has_any(&blurred) {
             return;
@@ -317,26 +319,26 @@ impl Party {
             {
                 let number = session.number;
                 oracle.blame(format!(
-                    "session {number} has an RTT of {rtt:?}, light needs {least} ns"
+                    "session {number} has an RTT of {rtt:?}, but the links alone take {least} ns"
                 ));
             }
         }
     }
 
-    /// The windows that its sessions know, and whose they are.
+    /// The open sessions' windows, with their servers.
     pub(crate) fn windows(&self, cx: &Cx<'_>) -> Vec<(SimRoute, u32)> {
         let window =
             |session: &UserSession| Some((session.server, cx.session_stats(session.id)?.window));
         self.sessions.iter().filter(|session| session.open).filter_map(window).collect()
     }
 
-    /// Calls that have ended and whose slots are not free yet.
+    /// Slots of ended calls that are not free yet.
     pub(crate) fn quarantined(&self, cx: &Cx<'_>) -> usize {
         let stats = self.sessions.iter().filter_map(|session| cx.session_stats(session.id));
         stats.map(|stats| stats.quarantined).sum()
     }
 
-    /// Whether all its sessions are gone.
+    /// Whether the user has no sessions.
     pub(crate) fn is_alone(&self) -> bool {
         self.sessions.is_empty()
     }

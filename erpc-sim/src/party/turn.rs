@@ -1,4 +1,4 @@
-//! What happens to a party in a turn of its endpoint's loop.
+//! What a user does in a turn of its endpoint's loop.
 
 use erpc_core::buf::MsgBuf;
 use erpc_core::event_loop::App;
@@ -17,12 +17,12 @@ use crate::oracle::Oracle;
 use crate::plan::Plan;
 use crate::transport::SimTransport;
 
-/// A party in a turn of its endpoint's loop.
+/// A user in a turn of its endpoint's loop.
 pub(crate) struct Turn<'w> {
     pub(crate) party: &'w mut Party,
     pub(crate) oracle: &'w mut Oracle,
     pub(crate) plan: &'w Plan,
-    /// Answers for later, and in how many nanoseconds.
+    /// Answers that are put off, with the delay in ns.
     pub(crate) later: &'w mut Vec<(u64, Answer)>,
 }
 
@@ -66,7 +66,8 @@ impl App<SimTransport> for Turn<'_> {
             .map(|reply| self.oracle.bare_response(id, reply.as_slice(), reply.extended));
         let bare = self.oracle.bare_request(id, request.as_slice(), None);
         self.oracle.ended(id, result, bare);
-        // The request is the user's again, who writes into it; this panics if a queue still reads it.
+        // The user owns the request again and writes into it. This panics if a queue still reads
+        // it.
         let len = request.len().min(64);
         request.as_mut_slice()[..len].fill(0xEE);
         cx.recycle(request);
@@ -91,16 +92,14 @@ impl App<SimTransport> for Turn<'_> {
         }
         let mut known = self.party.put_off.iter_mut();
         let Some(put_off) = known.find(|put_off| put_off.handle == request) else {
-            return self.oracle.blame("nobody waits for a request, which was answered");
+            return self.oracle.blame("a handler is told to stop after it has answered");
         };
         if std::mem::replace(&mut put_off.told, true) {
             let id = put_off.id;
-            return self
-                .oracle
-                .blame(format!("twice a handler is told that nobody waits for call {id}"));
+            return self.oracle.blame(format!("the handler of call {id} is told twice to stop"));
         }
         self.oracle.told_of_cancel(put_off.id);
-        // Some stop, others go on.
+        // Some handlers stop, others continue.
         if self.party.chances.obedience.percent(50) {
             self.party.put_off.retain(|put_off| put_off.handle != request);
             cx.respond_status(request, &Status::new(Code::Cancelled, "stopped"));
@@ -115,18 +114,19 @@ impl App<SimTransport> for Turn<'_> {
             }
             if !put_off.told {
                 let id = put_off.id;
-                self.oracle
-                    .blame(format!("the client of call {id} is gone, its handler was not told"));
+                self.oracle.blame(format!(
+                    "the client of call {id} is gone, but its handler was not told to stop"
+                ));
             }
             if std::mem::replace(&mut put_off.gone, true) {
-                self.oracle.blame("a client goes twice");
+                self.oracle.blame("a client is gone twice");
             }
         }
     }
 
     fn on_session(&mut self, cx: &mut Cx<'_>, session: SessionId, event: SessionEvent) {
         let Some(at) = self.party.sessions.iter().position(|known| known.id == session) else {
-            return self.oracle.blame(format!("an event of no session: {event:?}"));
+            return self.oracle.blame(format!("an event of an unknown session: {event:?}"));
         };
         let SessionEvent::Closed(cause) = event else {
             let session = &mut self.party.sessions[at];
@@ -152,7 +152,8 @@ impl App<SimTransport> for Turn<'_> {
         if self.party.persists && (!closed.closing || closed.replaced) {
             self.party.begins_anew = true;
             match cause {
-                // To be turned away takes no time: not again at once.
+                // The server may refuse a session without delay, so the next round tries again, not
+                // this turn.
                 Cause::Connect(error) if error != ConnectError::Timeout => {
                     self.party.missed.push(closed.target());
                 }

@@ -1,4 +1,4 @@
-//! A plan in the making.
+//! Draws a plan.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::call_behaviour::CallMix;
 use crate::transport::Nic;
 use crate::{Feature, Features, LoopPauses, Random, Scenario, SimRoute, StreamMix};
 
-/// Streams of randomness, one per purpose; features have theirs behind these.
+/// Random sources, one per purpose. The sources of features follow.
 pub(super) mod purpose {
     pub(in crate::plan) const FEATURES: u64 = 1;
     pub(in crate::plan) const SHAPE: u64 = 2;
@@ -36,30 +36,31 @@ pub(super) mod purpose {
     pub(in crate::plan) const FIRST_FEATURE: u64 = 100;
 }
 
-/// Why sessions carry checksums.
+/// Which endpoints ask for checksums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asking {
-    /// Nobody needs to ask, for transports let damaged packets through; some do.
+    /// Transports let damaged packets through, so sessions have checksums anyway. Some endpoints
+    /// ask.
     Some,
-    /// All who open sessions ask.
+    /// All endpoints that open sessions ask.
     Clients,
-    /// All who accept sessions ask.
+    /// All endpoints that accept sessions ask.
     Servers,
 }
 
-/// Bytes of a stream's message besides an item and the extension, at most: the frame, and a status of up to 200
-/// bytes with details of up to 100.
+/// The most bytes of a stream's message besides an item and the extension: the frame, and a status
+/// of up to 200 bytes with details of up to 100 bytes.
 const MOST_BESIDE_ITEM: u32 = 512;
 
-/// Endpoints that begin streams, at most, and streams that one begins.
+/// The most endpoints that begin streams, and the most streams that one begins.
 const MOST_STREAMERS: u64 = 4;
 const MOST_STREAMS: u64 = 48;
 
-/// A plan in the making.
+/// A plan that is being drawn.
 pub(super) struct Draft<'a> {
     root: &'a Random,
     times: Times,
-    /// Who asks for checksums, where there are any.
+    /// Which endpoints ask for checksums; `None` if there are no checksums.
     asking: Option<Asking>,
     pub(super) plan: Plan,
     healed: Instant,
@@ -99,7 +100,7 @@ impl<'a> Draft<'a> {
             link: *shape.pick(&[Link::Rate(topology.host_rate(0)), Link::Unknown, Link::Local]),
             integrity: asking != Some(Asking::Some),
         };
-        // Both are drawn, whatever is used: what is cut from a run shall change nothing else.
+        // Both are always drawn, so that a cut feature changes nothing else.
         let (few, many) = (shape.within(4, 48), 64 << shape.below(6));
         let many = shape.within(many, 2 * many);
         let rx_packets = if squeezed { few } else { many };
@@ -145,7 +146,7 @@ impl<'a> Draft<'a> {
         has.then(|| self.root.fork(purpose::FIRST_FEATURE + feature as u64))
     }
 
-    /// The same with a controller of its own, and perhaps without bypasses.
+    /// Adds a congestion controller, and perhaps disables bypasses, if the plan has pacing.
     fn paced(&self, config: EndpointConfig, random: &mut Random) -> EndpointConfig {
         let timely = TimelyConfig::new().min_rate(SLOWEST_PACE);
         let swift = CongestionControl::Swift(SwiftConfig::new().min_rate(SLOWEST_PACE));
@@ -158,7 +159,7 @@ impl<'a> Draft<'a> {
             CongestionControl::Dcqcn(DcqcnConfig::new().min_rate(SLOWEST_PACE)),
         ]);
         let rates = [20_000_000, 100_000_000, 1_000_000_000, 12_500_000_000];
-        // None: as the interface says.
+        // `None` uses the rate of the interface.
         let rate =
             *random.pick(&[Some(rates[0]), Some(rates[1]), Some(rates[2]), Some(rates[3]), None]);
         let (update, wheel) = (random.percent(50), random.percent(50));
@@ -173,11 +174,11 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// The same with limits for hosts, if there are to be some.
+    /// Adds limits per host or reserved sessions, if the plan has limits.
     fn limited(&self, config: EndpointConfig, random: &mut Random) -> (EndpointConfig, Reserve) {
         let is_crowded = random.percent(60);
         let most = random.within(1, 2) as u32;
-        // About as many as clients open.
+        // About as many sessions as clients open.
         let sessions = match self.plan.scenario {
             Scenario::Pair => random.within(2, 6),
             Scenario::Incast => random.within(500, 1_000),
@@ -216,7 +217,7 @@ impl<'a> Draft<'a> {
             .liveness_timeout(nanos(self.times.liveness))
             .ping_interval(nanos(self.times.ping))
             .connect_timeout(nanos(self.times.connect));
-        // All is drawn, whatever is used: what is cut from a run shall change nothing else.
+        // All values are always drawn, so that a cut feature changes nothing else.
         let eager = random.within(1_024, u64::from(self.plan.sizes.packet).max(1_024)) as u32;
         let (is_eager, asks, is_small, is_full) =
             (random.percent(30), random.percent(50), random.percent(50), random.percent(10));
@@ -255,10 +256,10 @@ impl<'a> Draft<'a> {
         let group_size = random.within(1, 2) as u16;
         let group: Vec<u16> = (SimRoute::SERVICE..SimRoute::SERVICE + group_size).collect();
         let calls = self.plan.scenario.calls(&mut work);
-        // Servers call each other, if there are others.
+        // Servers call each other too, if there are several.
         let everybody_calls = random.percent(30) && servers > 1;
         let callers = if everybody_calls { hosts } else { hosts - servers };
-        // In an incast all call at once.
+        // In an incast, all clients call at the same time.
         let together = (self.plan.scenario == Scenario::Incast)
             .then(|| self.rounds(&mut work, (calls / callers).max(1)));
         for host in 0..hosts {
@@ -287,7 +288,7 @@ impl<'a> Draft<'a> {
                     endpoint.servers = (0..sessions)
                         .map(|_| {
                             let server = random.below(u64::from(servers)) as u32;
-                            // Nobody calls itself.
+                            // No server calls itself.
                             let server = if server == host { (host + 1) % servers } else { server };
                             SimRoute::new(server, SimRoute::SERVICE)
                         })
@@ -302,14 +303,15 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Some of those who make calls have streams besides.
+    /// Adds streams to some of the endpoints that make calls.
     pub(super) fn add_streams(&mut self) {
         let Some(mut random) = self.feature(Feature::Streams) else { return };
         if !self.plan.has_streams() {
             return;
         }
         let random = &mut random;
-        // An item, its stream's extension and frame, and a status fit the largest message.
+        // An item fits the largest message together with the extension and frame of its stream, and
+        // a status.
         let largest = self.plan.sizes.longest - MAX_EXTENSION as u32 - MOST_BESIDE_ITEM;
         let deadline_percent = random.within(1, 30) as u32;
         self.plan.stream_mix = StreamMix {
@@ -333,14 +335,14 @@ impl<'a> Draft<'a> {
             let count = random.within(1, MOST_STREAMS) as u32;
             let rounds = self.rounds(random, count);
             let endpoint = &mut self.plan.endpoints[at];
-            // The calls of a stream wait for its session, and for slots that are in quarantine.
+            // The calls of a stream wait for its session, and for slots in quarantine.
             endpoint.config = endpoint.config.clone().queue_limit(1_024);
             (endpoint.lanes, endpoint.stream_rounds) = (lanes, rounds);
         }
     }
 
     fn rounds(&self, random: &mut Random, calls: u32) -> Vec<(Instant, u32)> {
-        // Few, with long silences between them, or many.
+        // A few rounds with long pauses between them, or many.
         let count = (*random.pick(&[1, 2, 4, 12])).min(u64::from(calls));
         let mut rounds: Vec<_> = (0..count)
             .map(|at| {
@@ -349,7 +351,7 @@ impl<'a> Draft<'a> {
             })
             .collect();
         rounds.sort_unstable();
-        // Some make a single call first: what becomes of it, no answer to another one tells.
+        // Some endpoints make a single call first. Answers to other calls tell nothing about it.
         let (is_first, (first, _)) = (random.percent(30), rounds[0]);
         let before = random.below(first.as_nanos() - SECOND + 1);
         if is_first {
@@ -358,12 +360,12 @@ impl<'a> Draft<'a> {
         rounds
     }
 
-    /// A point in time while faults go on.
+    /// A random time while faults act.
     fn sometime(&self, random: &mut Random) -> Instant {
         Instant::from_nanos(SECOND + random.below(self.times.length))
     }
 
-    /// A point in time at which much is under way, more likely than not: soon after calls are made.
+    /// A random time, probably with many calls under way: soon after a round begins.
     fn some_busy_time(&self, random: &mut Random) -> Instant {
         let rounds = &random.pick(&self.plan.endpoints).rounds;
         if rounds.is_empty() || random.percent(25) {
@@ -383,13 +385,13 @@ impl<'a> Draft<'a> {
         let spares = self.plan.drawn.spare_sessions();
         for (feature, mut random) in features {
             for endpoint in &mut self.plan.endpoints {
-                // Not everybody suffers from everything.
+                // Not every endpoint has every fault.
                 if random.percent(30) {
                     continue;
                 }
                 let (rx, tx) = std::mem::take(&mut endpoint.faults);
                 if feature == Feature::Partitions {
-                    // Cut off in both directions at once.
+                    // A partition cuts both directions together.
                     let outage = outage(&mut random, times, 0);
                     endpoint.faults = (rx.outage(outage), tx.outage(outage));
                     continue;
@@ -406,15 +408,16 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Some loops are away, at times.
+    /// Adds pauses to some loops.
     pub(super) fn add_absences(&mut self) {
         let Some(mut random) = self.feature(Feature::Absence) else { return };
         for endpoint in &mut self.plan.endpoints {
             let one_in = *random.pick(&[2, 16, 128, 1_024]);
-            // Timeouts pass in some, and answers come meanwhile.
+            // Some pauses are longer than a timeout, and answers arrive in the meantime.
             let longest_nanos =
                 *random.pick(&[40_000, 2 * self.times.rto, 2 * self.times.rto, 2 * self.times.rto]);
-            // Between two pauses a loop reads 64 packets, or its peers wait for longer than they believe in it.
+            // A loop reads 64 packets between two pauses. Otherwise peers would wait longer than
+            // the liveness timeout.
             let one_in = one_in.max(64 / endpoint.nic.burst as u64);
             if random.percent(70) {
                 endpoint.loop_pauses = Some(LoopPauses { one_in, longest_nanos });
@@ -422,7 +425,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Where endpoints die, some of those that have streams do so while the first of these are under way.
+    /// If endpoints die, some endpoints with streams die while their first streams are under way.
     fn add_deaths_of_streams(&self, events: &mut Vec<(Instant, Happening)>) {
         let Some(mut random) = self.feature(Feature::Streams) else { return };
         for (who, endpoint) in self.plan.endpoints.iter().enumerate() {
@@ -437,7 +440,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Calls share a few methods or many, of which handlers may make some slow.
+    /// Calls share a few methods or many. Some of these are slow if handlers are slow.
     fn add_methods(&mut self) {
         let mut random = self.root.fork(purpose::METHODS);
         let handlers = &mut self.plan.handlers;

@@ -1,4 +1,4 @@
-//! What happens to the packets of one direction of one endpoint.
+//! Faults of packets in one direction of one endpoint.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::times::Times;
 use super::{MS, SECOND};
 use crate::{Feature, Random};
 
-/// One direction of one endpoint suffers from a feature that acts on packets.
+/// Adds a feature that acts on packets to the faults of one direction of one endpoint.
 pub(super) fn suffer(
     feature: Feature,
     faults: Faults,
@@ -21,8 +21,8 @@ pub(super) fn suffer(
     let chance = |random: &mut Random, most: u64| random.below(most * 10 + 1) as f64 / 1_000.0;
     let nanos = Duration::from_nanos;
     match feature {
-        // A packet meets the sender's faults and the receiver's: half of these chances lose half of all
-        // round trips, the whole of them three quarters.
+        // Both the sender's and the receiver's faults act on a packet. With these probabilities, up
+        // to half of all round trips are lost; with the larger ones below, up to three quarters.
         Feature::Loss if spares => faults.drop(chance(random, 15)),
         Feature::Corruption if spares => faults.corrupt(chance(random, 10)),
         Feature::Truncation if spares => faults.truncate(chance(random, 10)),
@@ -33,7 +33,7 @@ pub(super) fn suffer(
             faults.bursts(chance(random, 5), mean, random.within(50, 100) as f64 / 100.0)
         }
         Feature::Duplicates => {
-            // Up to twice the shortest timeout, a common one, the longest.
+            // Up to twice the shortest timeout, a common timeout, the longest timeout.
             let late = *random.pick(&[2 * times.rto, 40 * MS, SECOND]);
             faults.duplicate(chance(random, 30), random.within(1, 5) as u8, nanos(late))
         }
@@ -57,10 +57,10 @@ pub(super) fn suffer(
     }
 }
 
-/// Some time in which packets longer than `over` bytes are lost.
+/// A period in which packets longer than `over` bytes are lost.
 pub(super) fn outage(random: &mut Random, times: Times, over: usize) -> Outage {
     let from = random.below(times.length);
-    // Both sides of the liveness timeout.
+    // Shorter and longer than the liveness timeout.
     let length = *random.pick(&[times.liveness / 4, times.liveness * 3 / 4, times.liveness * 2]);
     let until = (from + length).min(times.length);
     Outage { from: Duration::from_nanos(from), until: Duration::from_nanos(until), over }

@@ -1,7 +1,7 @@
-//! What will happen in a run, all of it drawn from the seed before the run begins.
+//! The plan of a run, drawn from the seed before the run begins.
 //!
-//! Every feature draws from a stream of its own, so that taking one away leaves the others as they
-//! were: that is what makes shrinking work.
+//! Every feature has a random source of its own, so that removing one does not change the others.
+//! Shrinking depends on this.
 
 mod draft;
 mod faults;
@@ -23,151 +23,151 @@ use crate::net::Topology;
 use crate::transport::Nic;
 use crate::{Feature, Features, LoopPauses, Random, Scenario, SimRoute, StreamMix};
 
-/// A run's whole future, but for what the endpoints do.
+/// The plan of a run: everything except what endpoints decide themselves.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The seed that all came from.
+    /// The seed of the plan.
     pub seed: u64,
-    /// The shape of it.
+    /// The shape of the run.
     pub scenario: Scenario,
-    /// What may go wrong.
+    /// The active features.
     pub features: Features,
-    /// The same before anything was cut.
+    /// The features that the seed drew, before any were cut.
     pub drawn: Features,
     /// The network.
     pub topology: Topology,
-    /// Who is there.
+    /// The endpoints.
     pub endpoints: Vec<EndpointPlan>,
-    /// Single events, in order of time.
+    /// Single happenings, in order of time.
     pub events: Vec<(Instant, Happening)>,
-    /// When all faults are over and no new calls are made.
+    /// The time when all faults end and no new calls are made.
     pub heal_at: Instant,
     /// What handlers do.
     pub handlers: Handlers,
-    /// What calls are like besides their sizes.
+    /// The properties of calls besides their sizes.
     pub call_mix: CallMix,
-    /// What streams are like.
+    /// The properties of streams.
     pub stream_mix: StreamMix,
-    /// How long messages are.
+    /// The lengths of messages.
     pub sizes: Sizes,
-    /// Calls that one endpoint has under way at most, over all sessions.
+    /// The most calls that one endpoint has under way, over all sessions.
     pub outstanding: u32,
-    /// What an endpoint's turn costs it, and each packet in it, in nanoseconds.
+    /// The cost of an endpoint's turn, and of each packet in it, in ns.
     pub turn_nanos: (u64, u64),
-    /// Every packet is printed, when it is sent and when it is delivered.
+    /// Print every packet when it is sent and when it is delivered.
     pub prints: bool,
     times: Times,
 }
 
-/// An endpoint and its part in the run.
+/// An endpoint and its role in the run.
 #[derive(Clone, Debug)]
 pub struct EndpointPlan {
-    /// Where it is.
+    /// The address.
     pub route: SimRoute,
-    /// Whether it accepts sessions, and the ports of its listening group.
+    /// The ports of the host's listening group. Empty if the endpoint accepts no sessions.
     pub group: Vec<u16>,
     /// Its interface.
     pub nic: Nic,
-    /// Its settings but for the seed.
+    /// The settings except the seed.
     pub config: EndpointConfig,
-    /// The credits that its sessions begin with.
+    /// The initial credits of a session.
     pub first_credits: u16,
-    /// The credits that its sessions have at most, and those that it accepts.
+    /// The most credits of a session that the endpoint opens or accepts.
     pub most_credits: u16,
-    /// The sessions that it keeps for hosts that have few.
+    /// The sessions reserved for hosts with few sessions.
     pub reserve: Reserve,
-    /// What happens to packets that it receives, and to packets that it sends.
+    /// Faults of received packets, and of sent packets.
     pub faults: (Faults, Faults),
-    /// How its loop is away; `None` if it never is.
+    /// How the loop pauses; `None` if it never pauses.
     pub loop_pauses: Option<LoopPauses>,
-    /// The servers it opens a session to, one per entry.
+    /// The servers to which the endpoint opens sessions; one session per entry.
     pub servers: Vec<SimRoute>,
-    /// When it makes calls, and how many.
+    /// When the endpoint makes calls, and how many.
     pub rounds: Vec<(Instant, u32)>,
-    /// The servers it opens a session for streams to, one per entry.
+    /// The servers to which the endpoint opens sessions for streams; one session per entry.
     pub lanes: Vec<SimRoute>,
-    /// When it begins streams, and how many.
+    /// When the endpoint begins streams, and how many.
     pub stream_rounds: Vec<(Instant, u32)>,
 }
 
-/// Sessions that a server keeps for hosts that have few.
+/// Sessions that a server reserves for hosts with few sessions.
 #[derive(Clone, Copy, Debug)]
 pub struct Reserve {
-    /// Sessions that it holds at most.
+    /// The most sessions that the server holds.
     pub sessions: u32,
-    /// Of these, the last so many are kept.
+    /// The number of these that are reserved.
     pub reserved: u32,
-    /// A host with as many has not few.
+    /// A host with at least this many sessions gets none of the reserved ones.
     pub few: u32,
 }
 
 impl Reserve {
-    /// Of a server that keeps none for sure.
+    /// No limit and no reservation.
     pub const NONE: Self = Self { sessions: u32::MAX, reserved: 0, few: 0 };
 }
 
-/// What a run shall do without, although its seed drew it: how a failing run is made smaller.
+/// What to leave out of a run, although its seed drew it. Shrinking a failed run uses this.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Cut {
     /// Whole features.
     pub without: Features,
-    /// Single happenings, by their place in [`Plan::events`] without those features.
+    /// Single happenings, by their index in [`Plan::events`] without the removed features.
     pub skip: Vec<usize>,
-    /// Nothing is cut by this: see [`Plan::prints`].
+    /// Not a cut: sets [`Plan::prints`].
     pub prints: bool,
 }
 
-/// Something that happens once.
+/// A single event of the plan.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Happening {
-    /// An endpoint dies, and is there again after so many nanoseconds.
+    /// All endpoints on an endpoint's host die, and restart after this time in ns.
     Crash(usize, u64),
     /// A link stops.
     Stop(u32),
-    /// A link goes on.
+    /// A stopped link works again.
     Resume(u32),
-    /// So many packets of the past come again.
+    /// This many recorded packets are replayed.
     Replay(u32),
-    /// So many forged packets come.
+    /// This many forged packets are sent.
     Forge(u32),
-    /// An endpoint's clock stands still for so many nanoseconds.
+    /// The clock of an endpoint's host stands still for this time, in ns.
     Stall(usize, u64),
-    /// An endpoint's clock leaps ahead by so many nanoseconds.
+    /// The clock of an endpoint's host jumps ahead by this time, in ns.
     Leap(usize, u64),
-    /// An endpoint's user takes all the memory there is, for so many nanoseconds.
+    /// An endpoint's user allocates all free memory, for this time in ns.
     Hoard(usize, u64),
     /// An endpoint closes one of its sessions and opens another.
     Reconnect(usize),
 }
 
-/// What handlers do.
+/// The behaviour of handlers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Handlers {
-    /// Methods that calls share, at least 1.
+    /// The number of methods that calls share, at least 1.
     pub methods: u64,
-    /// The least time that each of these takes, in nanoseconds; the most is twice that. 0 for those that are not slow as
-    /// such.
+    /// The least execution time of each shared method, in ns; the most is twice that. 0 for methods
+    /// that are not slow.
     pub slow_methods: [u64; MOST_METHODS],
-    /// In a hundred requests, how many are answered later.
+    /// Percentage of requests that are answered late.
     pub slow_percent: u32,
-    /// The latest answer, in nanoseconds; not of those that are stuck.
+    /// The longest delay of a late answer that is not stuck, in ns.
     pub slowest_nanos: u64,
-    /// In a hundred requests that are answered later, how many are stuck: their clients may be gone by the time.
+    /// Percentage of late answers that are stuck. Their clients may be gone by then.
     pub stuck_percent: u32,
-    /// The latest answer of those, in nanoseconds.
+    /// The longest delay of a stuck answer, in ns.
     pub stuck_nanos: u64,
-    /// In a hundred requests, how many make the handler panic.
+    /// Percentage of requests that make the handler panic.
     pub panic_percent: u32,
 }
 
 impl Handlers {
-    /// Whether some methods are slow as such.
+    /// Whether some methods are always slow.
     pub(crate) fn has_slow_methods(&self) -> bool {
         self.slow_methods.iter().take(self.methods as usize).any(|least| *least > 0)
     }
 }
 
-/// Methods that calls share, at most: more than clients keep times of.
+/// The most shared methods. This is more than a client remembers.
 const MOST_METHODS: usize = 24;
 
 /// The most credits that an endpoint gives a session.
@@ -176,11 +176,11 @@ pub(crate) const MOST_CREDITS: u16 = 128;
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 const HOUR: u64 = 3_600 * SECOND;
-/// No controller goes below so many bytes per second, where one is chosen.
+/// The minimum rate of congestion controllers that the plan selects, in bytes/s.
 const SLOWEST_PACE: u64 = 2_000_000;
 
 impl Plan {
-    /// The plan of a seed, but for what is cut.
+    /// The plan of a seed, without what `cut` removes.
     #[must_use]
     pub fn draw(seed: u64, scenario: Scenario, cut: &Cut) -> Self {
         let root = Random::new(seed);
@@ -204,46 +204,47 @@ impl Plan {
         plan
     }
 
-    /// Whether what arrives is what was sent: nothing is damaged, or checksums find it.
+    /// Whether packets arrive as they were sent: no packet is damaged, or checksums detect the
+    /// damage.
     #[must_use]
     pub fn is_trusted(&self) -> bool {
         let [flips, cuts, grows] = [Feature::Corruption, Feature::Truncation, Feature::Extension]
             .map(|of| self.features.has(of));
-        // What is cut and grows may have its old length again.
+        // A packet that is truncated and then extended may have its old length again.
         !(flips || cuts && grows) || self.features.has(Feature::Checksums)
     }
 
-    /// Whether nothing goes wrong at all.
+    /// Whether the run has no faults at all.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         self.features == Features::none() && self.drawn == Features::none()
     }
 
-    /// Whether sessions live and packets arrive, sooner or later.
+    /// Whether sessions stay alive and no fault loses packets.
     #[must_use]
     pub fn spares_packets(&self) -> bool {
         let loses = self.features.has_any(&Feature::LOSSY) || self.features.has(Feature::Squeeze);
         self.spares_sessions() && !loses
     }
 
-    /// Whether nothing happens that could end a session before its time.
+    /// Whether no fault can end a session early.
     #[must_use]
     pub fn spares_sessions(&self) -> bool {
         self.is_trusted() && self.times.liveness >= 10 * SECOND && self.drawn.spare_sessions()
     }
 
-    /// Whether endpoints have streams: where what arrives is what was sent. Whoever asks for something in the
-    /// name of another stream, because a bit has flipped, waits for ever.
+    /// Whether endpoints have streams. Only where packets arrive as they were sent: a call that
+    /// names the wrong stream because of a flipped bit would wait forever.
     #[must_use]
     pub fn has_streams(&self) -> bool {
         self.features.has(Feature::Streams) && self.is_trusted()
     }
 
-    /// After the faults are over, every call ends within this many nanoseconds. Where sessions live: a call
-    /// that executes is asked after within a ping interval and its eighth, and once more. Where they may not: a peer is
-    /// found out to be dead, or a call to be blocked, within the liveness timeout and some pings, and a
-    /// session that is being opened fails. And whatever is lost by then is sent again within the longest
-    /// timeout, for calls that queue one behind the other. Runs use up to half of it.
+    /// The time within which every call ends after the faults are over, in ns. If sessions stay
+    /// alive, an executing call is probed within 9/8 of a ping interval, and once more. Otherwise a
+    /// dead peer or a blocked call is detected within the liveness timeout and some pings, and a
+    /// session that is opening fails. Lost packets are retransmitted within the longest timeout,
+    /// for calls that queue behind each other. Runs use up to half of this bound.
     #[must_use]
     pub fn bound_nanos(&self, backlog_bytes: u64, backlog_calls: u64) -> u64 {
         let Times { liveness, ping, connect, .. } = self.times;
@@ -253,12 +254,13 @@ impl Plan {
         let slow = slow_methods.iter().max().map_or(0, |least| 2 * least);
         let executing = slowest_nanos.max(stuck_nanos).max(slow);
         let repeats = 8 * MAX_RTO + backlog_calls * MAX_RTO / 16;
-        // What a byte takes at the rate of the slowest link, or of a controller that has gone down.
+        // Time per byte at the rate of the slowest link, or of a controller at its minimum rate.
         let per_byte = if self.features.has(Feature::Pacing) { SECOND / SLOWEST_PACE } else { 32 };
         calm + executing + repeats + backlog_bytes * per_byte
     }
 
-    /// The server endpoints that sessions of an endpoint may be with: all those of the hosts that it calls.
+    /// The number of server endpoints with which an endpoint may have sessions: all endpoints of
+    /// the hosts that it calls.
     #[must_use]
     pub fn peers_of(&self, endpoint: &EndpointPlan) -> u64 {
         let called = endpoint.servers.iter().chain(&endpoint.lanes);
@@ -267,7 +269,7 @@ impl Plan {
         self.endpoints.iter().filter(|at| serves(at)).count() as u64
     }
 
-    /// How often a call is asked after that executes and of which nothing is heard.
+    /// The interval of probes for an executing call without any sign of life, in ns.
     #[must_use]
     pub fn probes_every_nanos(&self) -> u64 {
         self.times.ping / 32

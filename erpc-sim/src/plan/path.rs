@@ -1,8 +1,9 @@
-//! Plans of paths: clients near to a server, one of which loses packets, and one that is far from it.
+//! Plans of [`Scenario::Path`](crate::Scenario::Path): near clients of a server, a client that
+//! loses packets, and a far client.
 //!
-//! First the near clients call all at once, and share the server's link. Then the one calls whose packets are lost. What the far
-//! client gets through is a matter of its credits. It has two rounds of calls with a pause between them: many packets, then few for
-//! a while, then many again.
+//! First, all near clients call at the same time and share the server's link. Then the lossy client
+//! calls. The throughput of the far client depends on its credits. It has two rounds of calls with
+//! a pause between them; each round has many packets, then few for a while, then many again.
 
 use erpc_core::protocol::{CongestionControl, EndpointConfig};
 use erpc_core::time::Instant;
@@ -17,35 +18,36 @@ use crate::transport::Nic;
 
 /// The server's host.
 pub(crate) const SERVER: u32 = 0;
-/// The client that is far from the server, the first host behind the server's, and the one that loses packets, the last.
+/// The far client (the host after the server's), and the client that loses packets (the last host).
 pub(crate) const FAR: u32 = 1;
 pub(crate) const LOSSY: u32 = PATH_HOSTS - 1;
-/// How far that one is, in nanoseconds, and its credits: fewer packets than the path holds, so that no queue tells what losses
-/// tell.
+/// The distance of the lossy client in ns, and its credits. They are fewer than the packets that
+/// its path holds, so that only losses, and no queue, signal congestion.
 const LOSSY_DELAY: u64 = 200_000;
 const LOSSY_CREDITS: u16 = 16;
-/// What part of its packets it loses: some in most round trips.
+/// The part of its packets that it loses: some in most round trips.
 const LOST: f64 = 0.08;
-/// Bytes of a datagram, and packets of a long message at most.
+/// Length of a datagram in bytes, and of the longest message in packets.
 const DATAGRAM: usize = 1_472;
 const LONGEST: u32 = 400;
-/// Packets that a receive queue holds: more than all sessions' credits.
+/// Capacity of a receive queue in packets, more than the credits of all sessions.
 const QUEUED: u32 = 16_384;
-/// Credits that near sessions begin with, and the most of the far one.
+/// The initial credits of near sessions, and the most credits of the far one.
 const NEAR_CREDITS: u16 = 32;
 const FAR_CREDITS: u16 = 1_024;
 /// Calls that a client has under way.
 const OUTSTANDING: u32 = 4;
-/// The far client's calls: long ones, and short ones between them, for enough round trips to lose all credits.
+/// The far client's calls: long ones, and short ones between them for enough round trips to lose
+/// all extra credits.
 const TURNS: Turns = Turns { long: 6, short: 120 };
-/// A near client's calls, all of them long.
+/// The calls of a near client, all of them long.
 const NEAR_CALLS: u32 = 3;
-/// When rounds begin, in nanoseconds: after any handshake, and after the rounds before.
+/// The start times of rounds, in ns: after the handshakes, and after the previous rounds.
 const NEAR_ROUND: u64 = SECOND + 50 * MS;
 const LOSSY_ROUND: u64 = SECOND + 350 * MS;
 const FAR_ROUNDS: [u64; 2] = [SECOND + 900 * MS, SECOND + 2_600 * MS];
 
-/// Makes a plan one of paths.
+/// Turns a plan into a plan of paths.
 pub(super) fn shape(plan: &mut Plan, random: &mut Random) {
     let rate_mbps = *random.pick(&[1_000, 10_000, 10_000, 25_000]);
     let far = *random.pick(&[600_000, 600_000, 2 * MS, 5 * MS]);

@@ -1,31 +1,33 @@
-//! How long messages are.
+//! The lengths of messages.
 
 use crate::Random;
 
-/// How long messages are.
+/// The distribution of message lengths.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Payload that fits one packet of the shortest path, in bytes.
+    /// The payload of one packet on the shortest path, in bytes.
     pub packet: u32,
-    /// Longest message.
+    /// The longest message, in bytes.
     pub longest: u32,
-    /// In a hundred messages, how many have one packet.
+    /// Percentage of messages that fit one packet.
     pub short_percent: u32,
-    /// Where calls come in turns: so many long ones, then so many short ones, and so on.
+    /// Long and short calls alternate, if set.
     pub turns: Option<Turns>,
 }
 
-/// Calls that come in turns: so many with messages of many packets, then so many with messages of two or three.
+/// Calls that alternate: a number of calls with messages of many packets, then a number of calls
+/// with messages of two or three packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Turns {
-    /// Long ones.
+    /// Long calls in a row.
     pub long: u32,
-    /// Short ones.
+    /// Short calls in a row.
     pub short: u32,
 }
 
 impl Sizes {
-    /// A length for a call, before which its caller has made so many in its round.
+    /// The length of a message, in bytes. `made` is the number of calls that the caller has made in
+    /// this round.
     pub fn draw_next(&self, made: u32, random: &mut Random) -> u32 {
         let Some(Turns { long, short }) = self.turns else { return self.draw(random) };
         let (packet, longest) = (u64::from(self.packet), u64::from(self.longest));
@@ -36,7 +38,7 @@ impl Sizes {
         random.within(least, most) as u32
     }
 
-    /// A length.
+    /// A random length in bytes.
     pub fn draw(&self, random: &mut Random) -> u32 {
         if random.percent(self.short_percent) {
             return match random.below(8) {
@@ -49,10 +51,10 @@ impl Sizes {
             };
         }
         let longest = u64::from(self.longest);
-        // Lengths of every order of magnitude alike.
+        // All orders of magnitude are equally likely.
         let cap = longest >> random.below(6);
         let length = match random.below(8) {
-            // On the edge of a packet.
+            // At the boundary of a packet.
             0 => (1 + random.below(8)) * u64::from(self.packet) + random.below(3) - 1,
             _ => random.within(1, cap.max(1)),
         };

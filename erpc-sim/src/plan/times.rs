@@ -10,12 +10,13 @@ pub(super) struct Times {
     pub(super) ping: u64,
     pub(super) connect: u64,
     pub(super) rto: u64,
-    /// How long faults and calls go on.
+    /// Duration of faults and calls.
     pub(super) length: u64,
 }
 
 impl Times {
-    /// `features` are those that the seed has drawn, before any was cut: shrinking changes no times.
+    /// `features` are the features that the seed drew, before any were cut: shrinking must not
+    /// change times.
     pub(super) fn draw(random: &mut Random, scenario: Scenario, features: Features) -> Self {
         let liveness = *random.pick(&[200 * MS, 500 * MS, 2 * SECOND, 10 * SECOND]);
         let connect = *random.pick(&[200 * MS, SECOND, 2 * SECOND]);
@@ -24,7 +25,7 @@ impl Times {
         let (liveness, connect, rto, length) = match scenario {
             Scenario::Calm => (10 * SECOND, 2 * SECOND, 5 * MS, 50 * MS),
             Scenario::Path => (10 * SECOND, 2 * SECOND, 5 * MS, 4_500 * MS),
-            // Long enough for idle sessions to live by their pings.
+            // Long enough that idle sessions need their pings to stay alive.
             _ if features.spare_sessions() => {
                 let length = *random.pick(&[2 * SECOND, 20 * SECOND, 40 * SECOND]);
                 (10 * SECOND, connect, rto, length)

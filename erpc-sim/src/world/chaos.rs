@@ -1,4 +1,4 @@
-//! What happens to hosts and links, once each, as the plan says.
+//! The plan's happenings: each one affects hosts or links once.
 
 use erpc_core::wire::{HEADER_LEN, Header, Kind, VERSION};
 
@@ -7,7 +7,7 @@ use crate::net::{LinkId, Packet};
 use crate::plan::Happening;
 use crate::{Feature, Random, SimRoute};
 
-/// What each kind of mischief draws from, so that leaving one out changes nothing of the others.
+/// The random sources of each kind of happening. Leaving one kind out does not change the others.
 pub(super) struct Chances {
     record: Random,
     replay: Random,
@@ -61,7 +61,7 @@ impl World<'_> {
         }
     }
 
-    /// The endpoints of an endpoint's host, itself included.
+    /// All endpoints on the host of endpoint `index`, itself included.
     fn neighbours(&self, index: usize) -> impl Iterator<Item = usize> + use<> {
         let routes = &self.plan.endpoints;
         let host = routes[index].route.host;
@@ -69,7 +69,7 @@ impl World<'_> {
         here.into_iter()
     }
 
-    /// A host dies with all that runs on it, and comes back.
+    /// A host dies with all its endpoints. They restart after `down` ns.
     fn crash(&mut self, index: usize, down: u64) {
         for other in self.neighbours(index) {
             if self.nodes[other].rpc.is_none() {
@@ -84,10 +84,11 @@ impl World<'_> {
         }
     }
 
-    /// Remembers one packet in a few, if anybody will want it.
+    /// Records one packet in a few, if packets will be replayed or forged.
     pub(super) fn record(&mut self, packet: &Packet) {
         let wanted = self.plan.features.has_any(&[Feature::Replay, Feature::Spoofing]);
-        // Sessions begin with the same numbers: what began one may fit the next.
+        // Every session begins with the same request numbers: a packet from the beginning of one
+        // session may fit the next. Such packets are recorded more often.
         let begins =
             packet.bytes.get(12..16).is_some_and(|number| number[0] < 16 && number[1..] == [0; 3]);
         let random = &mut self.chances.record;
@@ -106,11 +107,12 @@ impl World<'_> {
         self.plan.topology.hosts().into()
     }
 
-    /// An endpoint or a session of it begins another life: where packets of the past come again, those
-    /// that it sent or received do now.
+    /// Plans replays of recorded packets that endpoint `index` sent or received. Called when the
+    /// endpoint or one of its sessions begins another life.
     pub(super) fn replay_past(&mut self, index: usize) {
         if self.plan.features.has(Feature::Replay) {
-            // 4 us to 4 ms from now, when the first calls are under way on the shortest path, or the longest.
+            // 4 us to 4 ms from now: the first calls are under way, on the shortest path or the
+            // longest.
             for _ in 0..4 {
                 let random = &mut self.chances.replay;
                 let soon = 1 << random.within(12, 21);
@@ -120,7 +122,7 @@ impl World<'_> {
         }
     }
 
-    /// Some packets of the past that an endpoint sent or received come again.
+    /// Replays some recorded packets that endpoint `index` sent or received.
     pub(super) fn replay_of(&mut self, index: usize) {
         let route = self.plan.endpoints[index].route;
         let mine: Vec<_> = (0..self.recorded.len())
@@ -134,7 +136,7 @@ impl World<'_> {
         }
     }
 
-    /// Packets of the past come again, from anywhere.
+    /// Replays recorded packets from random hosts.
     fn replay(&mut self, count: u32) {
         for _ in 0..count {
             let at = self.chances.replay.below(self.recorded.len() as u64) as usize;
@@ -145,7 +147,7 @@ impl World<'_> {
         }
     }
 
-    /// Strangers who see nothing send what they can make up, in the name of whoever they like.
+    /// Attackers that see no packets send forged ones with any sender address.
     fn forge(&mut self, count: u32) {
         for _ in 0..count {
             let hosts = self.hosts();
@@ -153,7 +155,8 @@ impl World<'_> {
             let at = random.below(self.recorded.len() as u64) as usize;
             let Some(mut packet) = self.recorded.get(at).cloned() else { return };
             match random.below(4) {
-                // What somebody else said. (Handshakes may be answered from elsewhere.)
+                // The packet of another sender. A handshake is not forged: a different endpoint may
+                // answer it.
                 0 => {
                     let host = random.below(hosts) as u32;
                     let from = SimRoute::new(host, random.within(1, 3) as u16);
@@ -165,16 +168,16 @@ impl World<'_> {
                     packet.forged |= from != packet.from && !control;
                     packet.from = from;
                 }
-                // A guess at the session: its number is easy, its 32 random bits are not.
+                // A guessed session id: the number is easy to guess, the 32 random bits are not.
                 1 => guess(&mut packet, random),
-                // A guess, and any kind of packet.
+                // A guessed session id and any kind of packet.
                 2 => {
                     guess(&mut packet, random);
                     if let Some(kind) = packet.bytes.get_mut(8) {
                         *kind = VERSION | (random.below(8) as u8) << 2;
                     }
                 }
-                // Anything at all, with an id that a stranger cannot know.
+                // Random bytes, with a session id that an attacker cannot know.
                 _ => {
                     packet.bytes.resize(random.below(200) as usize, 0);
                     for byte in &mut packet.bytes {
@@ -189,8 +192,8 @@ impl World<'_> {
     }
 }
 
-/// Changes the random half of the id of a session: of the one that the packet names, or, where it goes
-/// to an endpoint and names none, of the one in its body.
+/// Changes the random half of the session id: the id in the header, or the id in the body if the
+/// packet goes to an endpoint and its header names no session.
 fn guess(packet: &mut Packet, random: &mut Random) {
     let bytes = &mut packet.bytes;
     let names_none = bytes.get(4..8) == Some(&[0; 4]);

@@ -1,4 +1,4 @@
-//! What must be true of an endpoint after every turn.
+//! Rules that must hold for an endpoint after every turn.
 
 use erpc_core::buf::PoolStats;
 use erpc_core::protocol::{DropReason, MAX_EXPIRED};
@@ -9,10 +9,10 @@ use crate::node::Answers;
 use crate::plan::MOST_CREDITS;
 use crate::{Feature, Scenario, SimRoute};
 
-/// Everything of an endpoint with so many sessions, and not twice as many, is looked at after every
-/// turn; with more, as much more rarely as it takes longer.
+/// An endpoint with fewer than twice this many sessions is checked in full after every turn. With
+/// more sessions it is checked more rarely, in proportion to the cost.
 const CHECKED_ALWAYS: u64 = 3;
-/// Why a packet is dropped before it means anything to a session's calls.
+/// Reasons for which a packet is dropped before it affects the calls of a session.
 const STRANGERS: [DropReason; 10] = [
     DropReason::LyingSize,
     DropReason::Truncated,
@@ -27,7 +27,7 @@ const STRANGERS: [DropReason; 10] = [
 ];
 
 impl World<'_> {
-    /// What must be true after every turn.
+    /// Checks the rules that must hold after every turn.
     pub(super) fn check(&mut self, index: usize, received: usize) {
         let node = &mut self.nodes[index];
         if let Some(what) = node.port.take_misuse() {
@@ -81,7 +81,7 @@ impl World<'_> {
                 ));
             }
         }
-        // Looking takes time in proportion to the sessions: a turn pays for a few of them.
+        // The cost grows with the number of sessions, so a turn pays for only a few of them.
         let share = (sessions.0 + sessions.1) as u64 / CHECKED_ALWAYS;
         if node.turns.is_multiple_of(share.max(1)) {
             rpc.check_invariants();
@@ -90,10 +90,9 @@ impl World<'_> {
         if self.plan.scenario == Scenario::Path {
             node.party.note_limits(&rpc.context_at(now));
         }
-        // A packet is answered by at most as many as the credits, a timer sends a few, and a call as
-        // many as the credits.
+        // A received packet causes at most `credits` packets, a call too, and a timer a few.
         let causes = received as u64 + u64::from(node.party.handed_over());
-        // A window that grows lets calls of all sessions go on; one that shrinks is told to all clients.
+        // A growing window releases calls of all sessions. All clients learn of a shrinking window.
         let credits = MOST_CREDITS.max(self.plan.endpoints[index].most_credits);
         let credits = u64::from(credits);
         let released = sessions.0 as u64 * credits + sessions.1 as u64;
@@ -104,8 +103,8 @@ impl World<'_> {
         }
     }
 
-    /// A client that was told that its request is executing has given the room for the response to others: it
-    /// comes announced.
+    /// A client that received `Accepted` gives the room for the response to other calls. So the
+    /// server must announce the response before it sends it.
     pub(super) fn check_announced(&mut self, from: SimRoute, to: SimRoute, header: &Header) {
         if !self.plan.features.has_any(&[Feature::SlowHandlers, Feature::Streams]) {
             return;
@@ -115,17 +114,17 @@ impl World<'_> {
             Kind::Accepted => {
                 self.accepted.insert(place);
             }
-            // Asked for, after it was announced.
+            // The client pulls the response after this announcement.
             Kind::Response | Kind::Failure if header.packet.get() == ANNOUNCEMENT => {
                 self.accepted.remove(&place);
             }
-            // Only the first packet tells the size, and what is empty need not be announced.
+            // Only the first packet carries the size. An empty response needs no announcement.
             Kind::Response | Kind::Failure
                 if (header.packet.get() > 0 || header.size > 0)
                     && self.accepted.contains(&place) =>
             {
                 self.oracle.blame(format!(
-                    "the response to request {} of a session at {from} was not announced",
+                    "the response to request {} of a session at {from} was not announced, but its request was accepted",
                     header.request.to_u32()
                 ));
             }
@@ -133,7 +132,8 @@ impl World<'_> {
         }
     }
 
-    /// Who only serves sends what it is asked for, and nothing on its own account, in all its life.
+    /// An endpoint that only serves never sends more session packets in its life than it was asked
+    /// for.
     pub(super) fn check_answers(&mut self, index: usize) {
         let Answers { sent, asked_for } = self.nodes[index].answers;
         if sent > asked_for && self.plan.endpoints[index].servers.is_empty() {
@@ -143,7 +143,7 @@ impl World<'_> {
         }
     }
 
-    /// What must be true of everybody at any time.
+    /// Checks the rules that must hold for every endpoint at any time.
     pub(super) fn check_all(&mut self) {
         for node in &mut self.nodes {
             let Some(rpc) = &mut node.rpc else { continue };

@@ -1,4 +1,4 @@
-//! How a run ends: the faults are over, calls end, sessions close, and nothing remains.
+//! The end of a run: faults stop, calls end, sessions close. Then no buffer may be in use.
 
 use erpc_core::protocol::{DropReason, KEPT_CAPACITY, WINDOW};
 use erpc_core::time::Instant;
@@ -8,20 +8,20 @@ use crate::net::LinkId;
 use crate::plan::path::{LOSSY, SERVER};
 use crate::{Feature, Scenario};
 
-/// How long sessions may take to close, in nanoseconds, beyond what the plan's bound says: an end that
-/// has died is missed by the other one.
+/// Time for sessions to close, in ns, beyond the plan's bound. An end that lost its peer needs a
+/// timeout to notice.
 const LEAVING: u64 = 60_000_000_000;
 
-/// What an idle session keeps at its server at most, in bytes: a small response per slot, and half of that
-/// again for headers and bookkeeping.
+/// The most bytes that a server keeps for an idle session: a small response per slot, and half of
+/// that again for headers and bookkeeping.
 const MOST_KEPT: usize = WINDOW * KEPT_CAPACITY * 3 / 2;
 
-/// Packets that a session sends again before congestion control limits it, at most: all of its credits in some round trips one
-/// after the other.
+/// The most packets that a session retransmits before congestion control limits it: all of its
+/// credits in several successive round trips.
 const MOST_LOST: u64 = 200;
 
 impl World<'_> {
-    /// The faults are over, and no new calls are made.
+    /// Ends the faults. No new calls are made.
     pub(super) fn heal(&mut self) {
         self.check_all();
         for node in &mut self.nodes {
@@ -39,7 +39,7 @@ impl World<'_> {
         self.phase = Phase::Draining { since: self.driver.now(), until };
     }
 
-    /// Goes on to the next phase if this one is over; false when all are.
+    /// Enters the next phase if this one is over. Returns false after the last phase.
     pub(super) fn next_phase(&mut self) -> bool {
         match self.phase {
             Phase::Faults => true,
@@ -50,9 +50,10 @@ impl World<'_> {
                 if calls + streams == 0 && everybody_is_there {
                     let (used, given) = (now.nanos_since(since), until.nanos_since(since));
                     self.bound_used = used.saturating_mul(1_000) / given.max(1);
-                    // Long enough for what clients say of responses that they have, also if it is lost once,
-                    // and longer than the liveness timeout: idle sessions live by their pings.
-                    // Shares of who is quiet have been taken back by then, too.
+                    // Long enough for clients to acknowledge their responses, even if the
+                    // acknowledgement is lost once. Longer than the liveness timeout: pings keep
+                    // idle sessions alive. Servers have also reclaimed the shares of quiet clients
+                    // by then.
                     let rest = self.plan.probes_every_nanos() * 32 * 4 + 2_000_000_000;
                     let until_rested = self.driver.now().plus_nanos(rest);
                     self.driver.schedule(until_rested, Event::Rested);
@@ -77,7 +78,7 @@ impl World<'_> {
                     } else if self.plan.spares_packets() {
                         self.check_idle();
                     }
-                    // To a server, packets of the past that come now are use, too.
+                    // For a server, replayed and late packets count as activity.
                     let late = [Feature::Replay, Feature::Spikes, Feature::Duplicates];
                     if !self.plan.features.has_any(&late) {
                         (0..self.nodes.len()).for_each(|index| self.check_quiet(index));
@@ -112,7 +113,8 @@ impl World<'_> {
         }
     }
 
-    /// Servers keep no large response once clients have it.
+    /// Checks that servers keep no large response that clients have received, and other rules of
+    /// idle endpoints.
     fn check_idle(&mut self) {
         self.check_windows();
         self.check_quarantines();
@@ -130,7 +132,7 @@ impl World<'_> {
         }
     }
 
-    /// Congestion control has answered losses in many round trips one after the other.
+    /// Checks that congestion control has reacted to losses in many successive round trips.
     fn check_losses(&mut self) {
         for (index, node) in self.nodes.iter_mut().enumerate() {
             let now = node.clock.at(self.driver.now());
@@ -138,22 +140,22 @@ impl World<'_> {
             let lost = node.party.lost_without_limit(&rpc.context_at(now));
             if lost.is_some_and(|lost| lost > MOST_LOST) {
                 self.oracle.blame(format!(
-                    "endpoint {index} has sent {lost:?} packets again, and nothing limits it"
+                    "endpoint {index} has retransmitted {lost:?} packets, and congestion control does not limit it"
                 ));
             }
         }
     }
 
-    /// What streams have begun, they have ended: at both ends of every session, all of which live.
+    /// Checks that all streams have ended at both ends of every session. All sessions are alive.
     fn check_streams(&mut self) {
         for (index, node) in self.nodes.iter().enumerate() {
             if let Some(rest) = node.party.stream_rest() {
-                self.oracle.blame(format!("endpoint {index} is idle and has of streams {rest}"));
+                self.oracle.blame(format!("endpoint {index} is idle and has streams left: {rest}"));
             }
         }
     }
 
-    /// Every call that ended early on its way has been answered by now, and its slot is free.
+    /// Checks that every call that ended early in flight is answered by now, and its slot is free.
     fn check_quarantines(&mut self) {
         for (index, node) in self.nodes.iter_mut().enumerate() {
             let now = node.clock.at(self.driver.now());
@@ -166,18 +168,19 @@ impl World<'_> {
             let stats = rpc.stats().protocol;
             let answered = stats.cancelled + stats.late_responses;
             let early = self.oracle.ended_early(index);
-            // A failure that is announced and not pulled yet ends a call early, and has been answered.
+            // A failure that is announced but not pulled yet ends a call early, and counts as
+            // answered.
             let fails = self.plan.features.has(Feature::Panics);
             let (sent, perhaps) = node.party.streams_ended_early();
             if answered > early + sent + perhaps || answered < early + sent && !fails {
                 self.oracle.blame(format!(
-                    "endpoint {index} has ended {early} calls on their way, {answered} were answered"
+                    "endpoint {index} has ended {early} calls in flight, {answered} were answered"
                 ));
             }
         }
     }
 
-    /// Clients know what their servers grant them.
+    /// Checks that clients know the windows that their servers grant them.
     fn check_windows(&mut self) {
         for index in 0..self.nodes.len() {
             let node = &mut self.nodes[index];
@@ -192,7 +195,7 @@ impl World<'_> {
                     .collect();
                 if !granted.contains(&known) {
                     self.oracle.blame(format!(
-                        "endpoint {index} is idle and believes in a window of {known}, servers at {} grant {granted:?}",
+                        "endpoint {index} is idle and knows a window of {known}, but servers at {} grant {granted:?}",
                         server.host
                     ));
                 }
@@ -206,7 +209,7 @@ impl World<'_> {
         self.nodes.iter().all(|node| node.rpc.as_ref().is_some_and(rests) && node.party.is_alone())
     }
 
-    /// Nothing is left behind: no buffer in use, every packet accounted for.
+    /// Checks that nothing remains: no buffer is in use, and every packet is counted.
     fn check_rest(&mut self) {
         if let Some(what) = self.paths.as_ref().and_then(|paths| paths.check_queue()) {
             self.oracle.blame(what);
@@ -214,7 +217,7 @@ impl World<'_> {
         self.driver.network().check();
         for (index, node) in self.nodes.iter_mut().enumerate() {
             let Some(rpc) = &mut node.rpc else { continue };
-            // The device has long read what it was given; the next doorbell lets go of it.
+            // The device has read all packets long ago. The next doorbell releases them.
             node.port.set_now(Instant::NEVER);
             rpc.ring_doorbell();
             if let Some(what) = node.port.take_misuse() {
@@ -228,7 +231,7 @@ impl World<'_> {
                 + protocol.inquiries
                 + protocol.dropped_in_all()
                 + stats.transport.rx_overflow;
-            // On a long path, what is said of a session may come after its end.
+            // On a long path, handshake packets may arrive after the end of their session.
             let late = protocol.dropped(DropReason::Handshake);
             let host = self.plan.endpoints[index].route.host;
             let is_smooth = match self.plan.scenario {
@@ -237,26 +240,28 @@ impl World<'_> {
                 _ => false,
             };
             if is_smooth && self.plan.is_calm() && trouble > 0 {
-                self.oracle
-                    .blame(format!("nothing goes wrong, and endpoint {index} counts {protocol:?}"));
+                self.oracle.blame(format!(
+                    "the run has no faults, but endpoint {index} counts {protocol:?}"
+                ));
             }
-            // Where hundreds of clients come at once, so do their first messages, which no credit covers.
+            // When hundreds of clients connect at the same time, so do their handshakes, and no
+            // credits cover those.
             let is_crowded = !matches!(self.plan.scenario, Scenario::Calm | Scenario::Path);
             if stats.transport.rx_overflow > 0 && self.plan.is_calm() && !is_crowded {
                 self.oracle.blame(format!(
-                    "endpoint {index} was granted to clients, and its receive queue overflows"
+                    "the receive queue of endpoint {index} overflows, although its clients have credits for it"
                 ));
             }
             if stats.pool.in_use != 0 {
                 let (count, bytes) = (stats.pool.in_use, stats.pool.in_use_bytes);
                 self.oracle.blame(format!(
-                    "endpoint {index} is at rest and {count} msgbufs of {bytes} bytes are in use"
+                    "endpoint {index} is at rest, but {count} msgbufs of {bytes} bytes are in use"
                 ));
             }
             let streams = node.party.stream_memory();
             if streams.in_use != 0 || !node.party.has_no_streams() {
                 self.oracle.blame(format!(
-                    "endpoint {index} is at rest and has streams, or {} msgbufs of streams",
+                    "endpoint {index} is at rest, but has streams, or {} msgbufs of streams",
                     streams.in_use
                 ));
             }

@@ -1,4 +1,4 @@
-//! Whether the first timeout of a session follows from its handshake.
+//! Checks that the first timeout of a session follows from the RTT of its handshake.
 
 use std::collections::BTreeMap;
 
@@ -10,27 +10,28 @@ use crate::hostile::craft::read_control;
 use crate::plan::Plan;
 use crate::{Feature, SimRoute};
 
-/// How late a timer may fire, and a packet be read, in nanoseconds, and what part of a timeout besides.
+/// How late a timer may fire and a packet may be read: `SLACK` ns, plus 1/`PART` of the timeout.
 const SLACK: u64 = 1_000_000;
 const PART: u64 = 8;
 
-/// A handshake that a client has begun with a server endpoint.
+/// A handshake that a client has begun with a server.
 #[derive(Clone, Copy)]
 struct Handshake {
     opens: u32,
-    /// When the first `Open` was sent, and `Opened` arrived.
+    /// The times of the first `Open` sent and of the first `Opened` received.
     sent_at: Instant,
     opened_at: Option<Instant>,
 }
 
-/// The sessions of clients that have heard nothing of a server but that it has opened them.
+/// The sessions of clients that have received nothing from a server but `Opened`.
 #[derive(Default)]
 pub(super) struct FirstTimeouts {
-    /// Nothing delays reading or sending, so that a timeout is as long as it should be.
+    /// No feature of the plan delays reading or sending, so timeouts have their exact length.
     follows: bool,
-    /// By client and its id of the session.
+    /// The key is the client, and its id of the session.
     handshakes: BTreeMap<(SimRoute, u64), Handshake>,
-    /// By client and server: whether the client has heard more than `Opened`, or sent what is not a request of one packet.
+    /// The key is the client and the server. True if the client has received more than `Opened`, or
+    /// sent anything but requests of one packet.
     heard: BTreeMap<(SimRoute, SimRoute), bool>,
 }
 
@@ -62,7 +63,8 @@ impl FirstTimeouts {
         }
         match read_control(bytes) {
             Some((_, Control::Open { client, .. })) => {
-                // An `Open` may follow one that went to another endpoint of the server: both count.
+                // The client may have sent an `Open` to another endpoint of the server before. Both
+                // count.
                 let new = Handshake { opens: 0, sent_at: now, opened_at: None };
                 let handshake = self.handshakes.entry((from, client.to_u64())).or_insert(new);
                 handshake.opens += 1;
@@ -75,7 +77,7 @@ impl FirstTimeouts {
         }
     }
 
-    /// Notes a packet of `from` that `to` gets now.
+    /// Notes a packet of `from` that `to` receives now.
     pub(super) fn arrived(&mut self, from: SimRoute, to: SimRoute, bytes: &[u8], now: Instant) {
         if self.heard.get(&(to, from)).is_none_or(|heard| *heard) {
             return;
@@ -94,8 +96,9 @@ impl FirstTimeouts {
         }
     }
 
-    /// A client repeats a request to `to` now. If it is the first timeout and later than it should be, returns how late, and
-    /// how long the handshake took, in nanoseconds. Timeouts are not below `floor` nanoseconds.
+    /// Notes that a client retransmits a request to `to` now. If this is the first timeout and it
+    /// is too late, returns how long the client waited, and the RTT of the handshake, in ns.
+    /// `floor` is the minimum timeout in ns.
     pub(super) fn repeated(
         &mut self,
         from: SimRoute,
@@ -112,7 +115,7 @@ impl FirstTimeouts {
         let trip = handshake.opened_at?.nanos_since(handshake.sent_at) + SLACK / 4;
         let most = (3 * trip).max(trip + floor);
         let waited = now.nanos_since(again.before);
-        // After a second `Open` the client does not know which one was answered.
+        // After a second `Open` the client does not know which one the server answered.
         (handshake.opens == 1 && waited > most + most / PART + SLACK).then_some((waited, trip))
     }
 }
@@ -142,7 +145,7 @@ mod tests {
         craft::control(client(), 0, message)
     }
 
-    /// A client that sends so many `Open`s at time 0, and gets `Opened` 2 ms later.
+    /// A client that sends `opens` `Open`s at time 0, and receives `Opened` 2 ms later.
     fn opened(opens: usize) -> FirstTimeouts {
         let mut plan = Plan::draw(1, Scenario::Calm, &Cut::default());
         plan.features = crate::Features::none();
@@ -156,21 +159,22 @@ mod tests {
         first_timeouts
     }
 
-    /// Whether a request of one packet, sent at 10 ms and again `waited` ms later, is late; timeouts are 1 ms at least.
+    /// Whether a request of one packet is late that is sent at 10 ms and retransmitted `waited` ms
+    /// later. The minimum timeout is 1 ms.
     fn is_late(first_timeouts: &mut FirstTimeouts, waited: u64) -> bool {
         let again = Repetition { connection: client().to_u64(), number: 1, before: at(10) };
         first_timeouts.repeated(CLIENT, SERVER, &again, at(10 + waited), MS).is_some()
     }
 
     #[test]
-    fn the_first_timeout_is_thrice_the_handshake_at_most() {
+    fn the_first_timeout_is_at_most_three_handshake_rtts() {
         assert!(!is_late(&mut opened(1), 7));
         assert!(is_late(&mut opened(1), 9));
-        assert!(!is_late(&mut opened(2), 20), "the client does not know which was answered");
+        assert!(!is_late(&mut opened(2), 20), "the client does not know which `Open` was answered");
     }
 
     #[test]
-    fn an_open_to_another_endpoint_of_the_server_counts_even_if_that_was_heard_before() {
+    fn an_open_to_a_known_endpoint_of_the_server_counts() {
         const OTHER: SimRoute = SimRoute::new(0, 2);
         let mut plan = Plan::draw(1, Scenario::Calm, &Cut::default());
         plan.features = crate::Features::none();
@@ -188,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn later_timeouts_and_those_of_servers_that_were_heard_may_be_longer() {
+    fn later_timeouts_and_timeouts_of_known_servers_may_be_longer() {
         let mut first_timeouts = opened(1);
         assert!(!is_late(&mut first_timeouts, 7) && !is_late(&mut first_timeouts, 20));
         let mut first_timeouts = opened(1);

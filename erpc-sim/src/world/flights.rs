@@ -1,4 +1,4 @@
-//! How many packets a client sends before it hears anything.
+//! Checks how many packets a client sends before it receives an answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,22 +8,23 @@ use erpc_core::wire::{Header, Kind};
 
 use crate::SimRoute;
 
-/// A session in which nothing was sent for so many nanoseconds begins anew: twice a timeout that nothing has lengthened, and some.
+/// A session that has sent nothing for this long, in ns, starts again with its first credits. This
+/// is a little more than two RTOs without backoff.
 const PAUSE: u64 = MAX_RTO / 2;
 
-/// Response packets that one request for response may ask for.
+/// The most response packets that one request for response may ask for.
 const MOST_PULLED: u32 = 64;
 
 /// A client's session with a server: the client, the server, and the server's id.
 type Session = (SimRoute, SimRoute, u64);
 
-/// What a session has sent since it was idle.
+/// The packets that a session has sent since it was idle.
 #[derive(Default)]
 struct Flight {
-    /// The time of the last packet, by the client's clock.
+    /// Time of the last sent packet, by the client's clock.
     last: Option<Instant>,
-    /// The packets that were asked for or sent after a pause: request, packet, and whether it is of the response. `None` after
-    /// an answer.
+    /// Packets that were sent or asked for since a pause: request number, packet number, and
+    /// whether the packet belongs to the response. `None` after an answer.
     unanswered: Option<BTreeSet<(u32, u32, bool)>>,
 }
 
@@ -32,7 +33,8 @@ struct Flight {
 pub(super) struct Flights(BTreeMap<Session, Flight>);
 
 impl Flights {
-    /// Notes a packet that a client sends, by its clock. A session begins with `credits`. Returns what is wrong with that.
+    /// Notes a packet that a client sends at `now`, by its clock. `credits` are the session's first
+    /// credits. Returns the broken rule, if any.
     pub(super) fn sent(
         &mut self,
         session: Session,
@@ -47,7 +49,7 @@ impl Flights {
             _ => return None,
         };
         if packets > MOST_PULLED {
-            return Some(format!("asks for {packets} packets at once"));
+            return Some(format!("asks for {packets} packets with one request for response"));
         }
         let flight = self.0.entry(session).or_default();
         if flight.last.replace(now).is_some_and(|last| now.nanos_since(last) > PAUSE) {
@@ -58,10 +60,10 @@ impl Flights {
         unanswered.extend((packet..packet.saturating_add(packets)).map(|at| (number, at, is_pull)));
         let count = unanswered.len();
         (count > usize::from(credits))
-            .then(|| format!("has {count} packets on their way after a pause"))
+            .then(|| format!("has {count} packets in flight after a pause"))
     }
 
-    /// Notes that something came from the server to the client.
+    /// Notes that a packet from the server reached the client.
     pub(super) fn answered(&mut self, from: SimRoute, to: SimRoute) {
         let first = (to, from, 0);
         let last = (to, from, u64::MAX);
@@ -85,7 +87,8 @@ mod tests {
         Instant::from_nanos(1_000 + nanos)
     }
 
-    /// What is wrong with a packet that the client sends at `nanos`; a session has 2 credits at first.
+    /// Sends a packet at `nanos`. Returns the broken rule, if any. A session has 2 credits at
+    /// first.
     fn sent(
         flights: &mut Flights,
         nanos: u64,
@@ -106,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_pause_no_more_packets_leave_than_at_first() {
+    fn after_a_pause_a_session_sends_no_more_than_its_first_credits() {
         let mut flights = Flights::default();
         for packet in 0..9 {
             assert_eq!(sent(&mut flights, 0, Kind::Request, packet, 99), None, "no pause yet");
@@ -114,12 +117,12 @@ mod tests {
         let after = PAUSE + 1;
         assert_eq!(sent(&mut flights, after, Kind::Request, 0, 99), None);
         assert_eq!(sent(&mut flights, after, Kind::Request, 1, 99), None);
-        assert_eq!(sent(&mut flights, after, Kind::Request, 1, 99), None, "a copy");
+        assert_eq!(sent(&mut flights, after, Kind::Request, 1, 99), None, "a retransmission");
         assert!(sent(&mut flights, after, Kind::Request, 2, 99).is_some());
     }
 
     #[test]
-    fn an_answer_ends_the_count() {
+    fn an_answer_ends_the_count_of_packets() {
         let mut flights = Flights::default();
         sent(&mut flights, 0, Kind::Request, 0, 99);
         sent(&mut flights, PAUSE + 1, Kind::Request, 0, 99);
@@ -128,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_are_asked_for_count() {
+    fn response_packets_that_a_client_asks_for_count() {
         let mut flights = Flights::default();
         sent(&mut flights, 0, Kind::Request, 0, 99);
         assert!(sent(&mut flights, PAUSE + 1, Kind::RequestForResponse, 1, 3).is_some());

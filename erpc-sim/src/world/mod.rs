@@ -1,4 +1,4 @@
-//! One run: endpoints, a network, and the clock that moves them.
+//! One run: endpoints, a network, and the events that drive them.
 
 mod chaos;
 mod checks;
@@ -33,40 +33,40 @@ use self::packets::Way;
 pub use self::report::{Happened, RunReport};
 
 enum Event {
-    /// A packet goes on that was held back.
+    /// A delayed packet continues.
     GoOn(Packet, Way),
-    /// An answer that was put off is given.
+    /// A handler gives an answer that it put off.
     Answer(Incarnation, Answer),
-    /// The caller of this call has waited long enough.
+    /// The caller cancels this call.
     Cancel(Incarnation, u32),
-    /// A user of a stream goes on.
+    /// A user of a stream continues after a pause.
     Wake(Incarnation, Wake),
-    /// An endpoint begins so many calls.
+    /// An endpoint begins this number of calls.
     Round(usize, u32),
-    /// An endpoint begins so many streams.
+    /// An endpoint begins this number of streams.
     StreamRound(usize, u32),
-    /// Something of the plan happens, by its place there.
+    /// A happening of the plan, by its index there.
     Happens(usize),
     Restart(usize),
     Unstall(usize),
     Unhoard(usize),
-    /// Packets of the past that an endpoint sent or received come again.
+    /// Recorded packets that an endpoint sent or received are replayed.
     ReplayOf(usize),
-    /// All endpoints have rested.
+    /// All endpoints were idle long enough.
     Rested,
     Heal,
 }
 
-/// Where a run is.
+/// The phases of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Faults,
-    /// Nothing new happens; calls end.
+    /// Nothing new starts; calls end.
     Draining {
         until: Instant,
         since: Instant,
     },
-    /// Calls have ended and sessions are idle.
+    /// Calls have ended, and sessions are idle.
     Resting {
         until: Instant,
         leave_by: Instant,
@@ -77,42 +77,44 @@ enum Phase {
     },
 }
 
-/// A world in motion.
+/// A world in a run.
 pub struct World<'p> {
     plan: &'p Plan,
     driver: Driver<Event>,
     nodes: Vec<Node>,
     /// Endpoints by address.
     places: BTreeMap<SimRoute, usize>,
-    /// What the endpoints of a host listen as, by host and life.
+    /// The listening group of a host, by host and life.
     groups: BTreeMap<(u32, u32), Arc<ListenGroup>>,
-    /// Requests that servers have accepted: whose, to whom, and the session and the number there.
+    /// Requests that servers have accepted: server, client, session id, request number.
     accepted: BTreeSet<(SimRoute, SimRoute, u64, u32)>,
-    /// The long requests under way.
+    /// The long requests in flight.
     requests: packets::Requests,
-    /// Of each endpoint, server endpoints that its sessions may be with.
+    /// For each endpoint, the number of server endpoints that its sessions may be with.
     peers: Vec<u64>,
     /// Response packets that servers were asked for.
     pulls: packets::Pulls,
-    /// What clients have sent last.
+    /// The last request of each slot.
     last_requests: unread::LastRequests,
-    /// Of sessions that were just opened.
+    /// First timeouts of sessions that were just opened.
     first_timeouts: first_timeouts::FirstTimeouts,
-    /// What clients send after pauses; `None` if calls that have ended may hold credits.
+    /// Packets that clients send after pauses. `None` if ended calls may still hold credits.
     flights: Option<flights::Flights>,
-    /// What sessions have on their way, where nothing is lost; `None` elsewhere.
+    /// Packets in flight of each session. `None` unless the scenario is
+    /// [`Scenario::Path`](crate::Scenario::Path).
     paths: Option<paths::Paths>,
-    /// Some methods are slow, and sessions live: whether clients wait for the slow ones is looked at. Each stream is a method of
-    /// its own, and often slow: beside them, clients forget others.
+    /// Whether to check that clients wait for slow methods. True if some methods are slow and
+    /// sessions stay alive. False with streams: each stream is a method of its own, and often slow,
+    /// so clients forget other methods.
     follows_methods: bool,
-    /// What servers have sent again.
+    /// Responses that servers have sent again.
     repeats: packets::Repeats,
     oracle: Oracle,
     phase: Phase,
     chances: chaos::Chances,
     /// Sessions carry checksums.
     has_checksums: bool,
-    /// Packets of the past.
+    /// Recorded packets, for replay and forgery.
     recorded: Vec<Packet>,
     sent: Vec<Sent>,
     later: Vec<(u64, Answer)>,
@@ -122,13 +124,13 @@ pub struct World<'p> {
     bound_used: u64,
 }
 
-/// Packets of the past that are remembered.
+/// The most recorded packets.
 const RECORDED: usize = 512;
-/// One in so many packets is.
+/// One in this many packets is recorded.
 const RECORD_ONE_IN: u64 = 8;
 
 impl<'p> World<'p> {
-    /// The world of a plan, at its beginning.
+    /// The world of a plan, before its first event.
     #[must_use]
     pub fn new(plan: &'p Plan) -> Self {
         let start = Instant::from_nanos(1_000_000_000);
@@ -186,12 +188,12 @@ impl<'p> World<'p> {
         world
     }
 
-    /// Lets everything happen, to the end or the first violation.
+    /// Runs to the end or to the first violation.
     pub(crate) fn go_on_to_the_end(&mut self) {
         while self.oracle.violation().is_none() && self.step() {}
     }
 
-    /// How far the run has come, if an assertion ends it: the time, packets and calls.
+    /// The progress of a run that a panic ended: the time, packets and calls.
     pub(crate) fn progress(&self) -> (Instant, u64, u64) {
         (self.driver.now(), self.driver.network().stats().sent, self.oracle.calls())
     }
@@ -243,13 +245,13 @@ impl<'p> World<'p> {
         }
     }
 
-    /// The next event; false when the run is over.
+    /// Takes the next step. Returns false when the run is over.
     fn step(&mut self) -> bool {
         if self.phase != Phase::Faults && !self.next_phase() {
             return false;
         }
         let Some(step) = self.driver.step(Instant::NEVER) else {
-            self.oracle.blame("nothing will ever happen again, and calls or sessions remain");
+            self.oracle.blame("no event is scheduled, but calls or sessions remain");
             return false;
         };
         self.oracle.set_now(self.driver.now());
@@ -295,7 +297,7 @@ impl<'p> World<'p> {
                 self.replay_past(index);
             }
             Event::Unstall(index) => {
-                // The same for all endpoints of a host.
+                // The same choice for all endpoints of a host.
                 let host = u64::from(self.plan.endpoints[index].route.host);
                 let catch_up = mix(host ^ self.driver.now().as_nanos()) & 1 == 0;
                 self.nodes[index].clock.go_on(self.driver.now(), catch_up);
@@ -303,7 +305,7 @@ impl<'p> World<'p> {
             }
             Event::Unhoard(index) => self.nodes[index].party.drop_hoard(),
             Event::ReplayOf(index) => self.replay_of(index),
-            // The phase looks at the clock.
+            // `next_phase` looks at the clock after this event.
             Event::Rested => {}
             Event::Heal => self.heal(),
         }

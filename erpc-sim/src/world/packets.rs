@@ -1,4 +1,4 @@
-//! What becomes of a packet between two endpoints.
+//! The way of a packet from one endpoint to another: faults, checks, trace.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ use crate::net::Packet;
 use crate::party::{call_of, stream_of};
 use crate::transport::Sent;
 
-/// Where a packet is held back: between an endpoint and the network.
+/// Where a packet is delayed: between the sender and the network, or between the network and the
+/// receiver.
 #[derive(Clone, Copy)]
 pub(super) enum Way {
     Out,
@@ -25,13 +26,15 @@ pub(super) enum Way {
 /// Slots of a session.
 const SLOTS: u32 = 8;
 
-/// What only the first packet of a long request tells: its call, or the method of its stream. By sender, session and slot, with the request's
+/// Facts that only the first packet of a long request carries: its call, or the method of its
+/// stream. The key is the sender, the session and the slot; the value begins with the request
 /// number.
 #[derive(Default)]
 pub(super) struct Requests(BTreeMap<(SimRoute, u64, u32), (u32, u32)>);
 
 impl Requests {
-    /// The call of the request that a packet is of, which `from` sends, or the method of its stream.
+    /// The call, or the method of the stream, of the request to which this packet of `from`
+    /// belongs.
     #[inline]
     fn of(&mut self, from: SimRoute, header: &Header, payload: &[u8]) -> u32 {
         let of = || match stream_of(header.aux) {
@@ -52,29 +55,30 @@ impl Requests {
     }
 }
 
-/// Up to which packet a response was asked for, cut into large packets or small ones: by server, session, slot and that,
-/// with the request's number.
+/// The first response packet not asked for yet. The key is the server, the session, the slot, and
+/// whether packets are large; the value begins with the request number.
 #[derive(Default)]
 pub(super) struct Pulls(BTreeMap<(SimRoute, u64, u32, bool), (u32, u32)>);
 
 impl Pulls {
-    /// Packets that a request for response brings: those that it names, and those between them and what was asked
-    /// for before, for which the one that was lost has asked.
+    /// Response packets that a request for response may bring: the packets that it names, and those
+    /// between them and the packets asked for before. An earlier request for response that was lost
+    /// has asked for the latter.
     fn brings(&mut self, to: SimRoute, header: &Header) -> u64 {
-        /// The most that a session's credits may be.
+        /// The most credits of a session.
         const MOST: u32 = 1_024;
         let number = header.request.to_u32();
         let place = (to, header.connection.to_u64(), number % SLOTS, header.flags.large());
         let known = self.0.get(&place).filter(|known| known.0 == number);
         let (from, count) = (header.packet.get(), header.size.min(MOST));
-        // If the response was announced, that may begin with the first packet.
+        // If the response was announced, the pull may begin with the first packet.
         let before = known.map_or(0, |known| known.1);
         self.0.insert(place, (number, before.max(from + count)));
         u64::from(count) + u64::from(from.saturating_sub(before).min(MOST))
     }
 }
 
-/// What a server has sent unasked of a response.
+/// A response packet that a server has sent without a pull.
 #[derive(Clone, Copy)]
 struct Unasked {
     number: u32,
@@ -88,8 +92,8 @@ struct Unasked {
 pub(super) struct Repeats(BTreeMap<(SimRoute, SimRoute, u64, u32), Unasked>);
 
 impl Repeats {
-    /// Notes a packet that `from` sends at `now`, by its clock. Returns whether it is the first packet of a response that
-    /// was sent again less than `pause` nanoseconds before.
+    /// Notes a packet that `from` sends at `now`, by its clock. Returns whether it is the first
+    /// packet of a response that was sent again less than `pause` ns before.
     fn is_hasty(
         &mut self,
         from: SimRoute,
@@ -107,7 +111,7 @@ impl Repeats {
         let number = header.request.to_u32();
         let place = (from, to, header.connection.to_u64(), number % SLOTS);
         match self.0.get_mut(&place).filter(|known| known.number == number) {
-            // What was announced is asked for.
+            // The client pulls an announced response.
             Some(known) if known.announced != announces => false,
             Some(known) => {
                 let before = known.again.replace(now);
@@ -121,14 +125,14 @@ impl Repeats {
     }
 }
 
-/// Where a request's first packet says what a stream's call is for.
+/// Offset of a stream call's operation in the first packet of its request.
 const OP_AT: usize = HEADER_LEN + 2;
 
-/// Where a request's first packet says how much time is left.
+/// Offset of the remaining time in the first packet of a request, in us.
 const DEADLINE_AT: usize = HEADER_LEN + 4;
 
 impl World<'_> {
-    /// What an endpoint has pushed meets the faults of its way out.
+    /// Checks the packets that an endpoint has pushed, and applies the faults of sent packets.
     pub(super) fn send_all(&mut self, index: usize) {
         let mut sent = std::mem::take(&mut self.sent);
         self.nodes[index].port.take_sent(&mut sent);
@@ -138,7 +142,7 @@ impl World<'_> {
                 let Header { kind, flags, .. } = header;
                 let trailer = flags.trailer();
                 self.nodes[index].answers.sent += u64::from(kind != Kind::Control);
-                // Whoever asks for them, all have them.
+                // If one endpoint asks for checksums, all endpoints have them.
                 if trailer != (kind == Kind::Control || self.has_checksums) {
                     let with = if trailer { "with" } else { "without" };
                     self.oracle.blame(format!("a {kind:?} is sent {with} a checksum"));
@@ -168,7 +172,7 @@ impl World<'_> {
                 let now = node.clock.at(self.driver.now());
                 let repetition =
                     self.last_requests.sent(from, to, &header, &bytes, self.driver.now());
-                // A timeout is longer than the floor, so the answer was in time.
+                // A timeout is longer than the floor, so this answer came in time.
                 let is_early = repetition.is_some_and(|again| {
                     let due = again.before + node.port.nic().min_rto;
                     node.port.has_waiting(|at, bytes| at <= due && again.is_answered_by(bytes))
@@ -212,7 +216,7 @@ impl World<'_> {
                 }
                 if self.repeats.is_hasty(from, to, &header, now, pause) {
                     self.oracle.blame(format!(
-                        "the response to request {} of a session at {from} is sent over and over",
+                        "the response to request {} of a session at {from} is sent again too soon",
                         header.request.to_u32()
                     ));
                 }
@@ -232,10 +236,10 @@ impl World<'_> {
         self.check_told(index);
     }
 
-    /// A packet has come to its host.
+    /// A packet arrives at its host.
     pub(super) fn arrive(&mut self, packet: Packet) {
         let Some(&index) = self.places.get(&packet.to) else {
-            // Forged packets bring answers to addresses that nobody has.
+            // Answers to forged packets may go to addresses without an endpoint.
             return self.driver.network_mut().recycle(packet.bytes);
         };
         let fate = self.nodes[index].rx.judge(self.driver.now(), packet.bytes.len());
@@ -246,7 +250,7 @@ impl World<'_> {
         }
     }
 
-    /// The copies of a packet that there will be go on, now or later.
+    /// Sends the copies of a packet on, now or after their delay.
     fn apply(&mut self, packet: Packet, fate: &Fate, way: Way) {
         let count = fate.copies().len();
         let mut original = Some(packet);
@@ -279,14 +283,14 @@ impl World<'_> {
         self.send_from(host, packet);
     }
 
-    /// Puts a packet on the network at a host, whoever it says that it is from.
+    /// Puts a packet on the network at `host`. Its sender address may be forged.
     pub(super) fn send_from(&mut self, host: u32, packet: Packet) {
         self.note_packet(&packet, "sent");
         self.record(&packet);
         self.driver.send(host, packet);
     }
 
-    /// A packet goes into its receiver's queue, if there is one and it has room.
+    /// Puts a packet into its receiver's queue, if the receiver is alive and the queue has room.
     fn deliver(&mut self, packet: Packet) {
         self.note_packet(&packet, "delivered");
         let Some(&index) = self.places.get(&packet.to) else { return };
@@ -323,7 +327,7 @@ impl World<'_> {
         }
     }
 
-    /// Mixes a packet into the trace.
+    /// Mixes a packet into the trace hash, and prints it if the plan says so.
     #[inline]
     fn note_packet(&mut self, packet: &Packet, what: &str) {
         if self.plan.prints {
@@ -340,8 +344,8 @@ impl World<'_> {
     }
 }
 
-/// Packets of its sessions that a server may send because of this one: a part of a request, or its end before
-/// its time, has one answer, if any, and a request for response says how many it wants.
+/// The most session packets that a server may send because of this packet. Part of a request, or
+/// its cancellation, has at most one answer. A request for response names a number of packets.
 #[inline]
 fn answers_asked_for(packet: &Packet, pulls: &mut Pulls) -> u64 {
     match Header::parse(&packet.bytes) {
@@ -352,7 +356,7 @@ fn answers_asked_for(packet: &Packet, pulls: &mut Pulls) -> u64 {
     }
 }
 
-/// What a request's first packet asks for, if it is a call of a stream.
+/// The operation in a request's first packet, if the request is a call of a stream.
 fn call_of_stream(method: u32, payload: &[u8]) -> Option<String> {
     let id = stream_of(method)?;
     let (extension, frame) = Extension::split(payload).ok()?;
@@ -365,7 +369,7 @@ fn call_of_stream(method: u32, payload: &[u8]) -> Option<String> {
     Some(format!(": {ask:?} of stream {id}, here {number}; batch {seq} of {count} items{end}"))
 }
 
-/// Prints a packet on a line.
+/// Prints a packet on one line.
 #[cold]
 fn print(now: Instant, what: &str, packet: &Packet) {
     let Packet { from, to, bytes, .. } = packet;

@@ -1,8 +1,9 @@
-//! Whether sessions use their paths, and no more than that, where nothing goes wrong.
+//! Checks that sessions use their paths, and no more, in runs without faults.
 //!
-//! What is sent and what arrives tells how many packets each session has on its way, and how many an empty round trip brings back.
-//! Credits follow that: up to about twice as many, but for the first ones. And sessions that share a link leave its queue
-//! short.
+//! The packets sent and received tell how many packets each session has in flight, and how many
+//! answers arrive in one base RTT (a round trip without queues). Beyond the first credits, a
+//! session has at most about twice as many packets in flight. Sessions that share a link keep its
+//! queue short.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,25 +14,30 @@ use crate::plan::Plan;
 use crate::plan::path::{FAR, LOSSY, SERVER};
 use crate::{Scenario, SimRoute};
 
-/// A session has no more packets on their way than so many hundredths of what came back in one empty round trip lately, and a few.
+/// Limit of packets in flight, in percent of the recent answers per base RTT, plus `FEW` packets.
 const GROWTH_PERCENT: u32 = 230;
 const FEW: u32 = 8;
-/// Round trips with answers that are lately. In half of them a session that needs few credits loses the others.
+/// The number of recent round trips with answers. A session that needs few credits loses the others
+/// in half of them.
 const LATELY: usize = 40;
-/// No path is counted as shorter than this where packets are to be spread out, in nanoseconds: a pace makes up for 66
-/// microseconds.
+/// Bursts are only checked on paths with at least this base RTT, in ns: pacing makes up for delays
+/// of 66 us.
 const LONG_PATH: u64 = 1_000_000;
-/// In such a part of an empty round trip so many hundredths of what came back in one may leave, besides the first credits.
+/// In 1/`BURST_PART` of a base RTT a session may send its first credits, plus this percentage of
+/// the recent answers per base RTT.
 const BURST_PART: u64 = 16;
 const BURST_PERCENT: u32 = 40;
-/// For so many round trips a session that has more to send may use less than this part of what the path holds.
+/// A session with more to send may use less than 1/`USED_PART` of the path's capacity for at most
+/// this number of round trips.
 const HUNGRY: u32 = 24;
 const USED_PART: u64 = 4;
-/// Bytes that a cable carries besides a datagram, and what hosts add to a round trip, in nanoseconds.
+/// Bytes on the cable per datagram besides the datagram, and the time that hosts add to a round
+/// trip, in ns.
 const CABLE_HEADERS: u64 = 46;
 const HOSTS: u64 = 20_000;
-/// Near clients together keep less than this part of their first credits in the queue of the server's link, on average over the
-/// packets that arrive; fewer packets tell nothing.
+/// The queue of the server's link, averaged over the near clients' packets, stays below
+/// 1/`QUEUE_PART` of the near clients' first credits. The check needs at least `LEAST_SAMPLES`
+/// packets.
 const QUEUE_PART: u64 = 3;
 const LEAST_SAMPLES: u64 = 1_500;
 
@@ -41,18 +47,18 @@ type Session = (SimRoute, SimRoute, u64);
 /// A request and its response, in packets.
 #[derive(Default)]
 struct Exchange {
-    /// Of the request: those that were sent, and those that were answered.
+    /// Request packets that were sent, and that were answered.
     sent: u32,
     answered: u32,
-    /// Of the response: all, 0 if nothing came of it; those that were asked for, and those that came.
+    /// Response packets: the total (0 before any arrived), those asked for, and those received.
     response: u32,
     asked: u32,
     came: u32,
-    /// The first packet of the response came unasked, and has taken no credit.
+    /// The first packet of the response came without a pull and has used no credit.
     is_unasked: bool,
 }
 
-/// Packets at times, the last ones.
+/// Packets in a sliding window of time.
 #[derive(Default)]
 struct Recent {
     packets: VecDeque<(Instant, u32)>,
@@ -60,7 +66,7 @@ struct Recent {
 }
 
 impl Recent {
-    /// Adds packets. Returns how many there were in the last so many nanoseconds.
+    /// Adds packets. Returns the number of packets in the last `within` ns.
     fn add(&mut self, now: Instant, packets: u32, within: u64) -> u32 {
         self.packets.push_back((now, packets));
         self.sum += packets;
@@ -74,27 +80,27 @@ impl Recent {
     }
 }
 
-/// A round trip in which answers came.
+/// A round trip in which answers arrived.
 #[derive(Default)]
 struct Trip {
     since: Instant,
-    /// The most answers within an empty round trip, the most packets on their way, and the fewest that were known to be needed
-    /// and not sent.
+    /// The most answers within a base RTT, the most packets in flight, and the fewest packets that
+    /// are known to be needed but are not sent.
     answered: u32,
     on_their_way: u32,
     left: u32,
 }
 
-/// A path.
+/// The path of a client.
 #[derive(Clone, Copy)]
 struct Path {
-    /// An empty round trip, in nanoseconds, and the packets that it holds.
+    /// The base RTT in ns, and the number of packets that fill it (the bandwidth-delay product).
     trip: u64,
     holds: u64,
-    /// Credits.
+    /// The first credits, and the most credits.
     first: u32,
     most: u32,
-    /// No other session sends at the same time.
+    /// No other session shares the path.
     is_alone: bool,
 }
 
@@ -106,10 +112,10 @@ struct Flow {
     left: u32,
     answers: Recent,
     departures: Recent,
-    /// The present round trip, and what came back in those before.
+    /// The current round trip, and the answers of the round trips before.
     trip: Trip,
     lately: VecDeque<u32>,
-    /// Round trips in a row in which it had more to send, and sent little.
+    /// Successive round trips in which the session had more to send, but few packets in flight.
     hungry: u32,
 }
 
@@ -119,15 +125,16 @@ pub(super) struct Paths {
     payload: u32,
     paths: BTreeMap<SimRoute, Path>,
     flows: BTreeMap<Session, Flow>,
-    /// Bytes that near clients' packets found in the queue of the server's link, and these packets.
+    /// The sum of the queue lengths, in bytes, that near clients' packets found at the server's
+    /// link, and the number of these packets.
     queued: u64,
     samples: u64,
-    /// Bytes of all near clients' first credits.
+    /// The sum of all near clients' first credits, in bytes.
     near: u64,
 }
 
 impl Paths {
-    /// The paths of a plan; `None` if they are not what it is about.
+    /// The paths of a plan. `None` unless the scenario is [`Scenario::Path`].
     pub(super) fn of(plan: &Plan) -> Option<Self> {
         if plan.scenario != Scenario::Path {
             return None;
@@ -164,7 +171,7 @@ impl Paths {
         })
     }
 
-    /// Notes a packet that a client sends now. Returns what is wrong with that.
+    /// Notes a packet that a client sends now. Returns the broken rule, if any.
     pub(super) fn sent(
         &mut self,
         session: Session,
@@ -194,7 +201,8 @@ impl Paths {
         flow.depart(now, packets)
     }
 
-    /// Notes a packet that `to` gets from `from` now; at its host's switch as many bytes wait. Returns what is wrong.
+    /// Notes a packet that `to` receives from `from` now. `queue` is the queue at the switch
+    /// towards its host, in bytes. Returns the broken rule, if any.
     pub(super) fn arrived(
         &mut self,
         from: SimRoute,
@@ -234,12 +242,12 @@ impl Paths {
         flow.answered(now, answers)
     }
 
-    /// What is wrong with the queue that near clients have kept.
+    /// Returns the broken rule if near clients have kept a long queue.
     pub(super) fn check_queue(&self) -> Option<String> {
         let mean = self.queued / self.samples.max(1);
         (self.samples >= LEAST_SAMPLES && mean > self.near / QUEUE_PART).then(|| {
             format!(
-                "{mean} bytes wait for the server's link on average, near clients' first credits are {}",
+                "the queue of the server's link is {mean} bytes on average, near clients' first credits are {}",
                 self.near
             )
         })
@@ -261,12 +269,12 @@ impl Flow {
         }
     }
 
-    /// The most answers that came within an empty round trip, lately.
+    /// The most answers within a base RTT in recent round trips.
     fn most_answered(&self) -> u32 {
         self.lately.iter().copied().max().unwrap_or(0).max(self.trip.answered)
     }
 
-    /// Packets leave, or are asked for.
+    /// Packets are sent or asked for.
     fn depart(&mut self, now: Instant, packets: u32) -> Option<String> {
         let Path { trip, first, most, .. } = self.path;
         self.left = self.left.saturating_sub(packets);
@@ -277,16 +285,16 @@ impl Flow {
         let burst = self.departures.add(now, packets, trip / BURST_PART);
         let answered = self.most_answered();
         if on_their_way > most {
-            return Some(format!("has {on_their_way} packets on their way and {most} credits"));
+            return Some(format!("has {on_their_way} packets in flight, but {most} credits"));
         }
         if on_their_way > first.max(answered * GROWTH_PERCENT / 100 + FEW) {
             return Some(format!(
-                "has {on_their_way} packets on their way, and an empty round trip brings {answered}"
+                "has {on_their_way} packets in flight, but a base RTT brings {answered} answers"
             ));
         }
         if trip >= LONG_PATH && burst > first + answered * BURST_PERCENT / 100 {
             return Some(format!(
-                "sends {burst} packets in {} ns, and an empty round trip brings {answered}",
+                "sends {burst} packets in {} ns, but a base RTT brings {answered} answers",
                 trip / BURST_PART
             ));
         }
@@ -314,7 +322,7 @@ impl Flow {
         self.hungry = if is_hungry { self.hungry + 1 } else { 0 };
         (self.hungry > HUNGRY).then(|| {
             format!(
-                "has had more to send for {HUNGRY} round trips, and {} packets on their way; the path holds {holds}",
+                "has had more to send for {HUNGRY} round trips, but {} packets in flight; the path holds {holds}",
                 last.on_their_way
             )
         })
@@ -331,10 +339,10 @@ mod tests {
     const NEAR_CLIENT: SimRoute = SimRoute::new(FAR + 1, 1);
     const SERVER_AT: SimRoute = SimRoute::new(SERVER, 1);
     const MS: u64 = 1_000_000;
-    /// Packets of a request that is longer than anything here.
+    /// Packets of a request that no test finishes.
     const LONG: u32 = 1_000_000;
 
-    /// A path of 10 ms that holds 800 packets, and sessions with 32 to 1,000 credits.
+    /// A path of 10 ms that holds 800 packets. Sessions have 32 credits at first and 1,000 at most.
     fn paths() -> Paths {
         let path = Path { trip: 10 * MS, holds: 800, first: 32, most: 1_000, is_alone: true };
         Paths {
@@ -372,7 +380,7 @@ mod tests {
             Self { paths: paths(), now: Instant::from_nanos(MS), sent: 0, answered: 0 }
         }
 
-        /// The client sends so many packets, evenly in so much time. The first thing that is wrong.
+        /// The client sends `packets` packets, evenly over `nanos`. Returns the first broken rule.
         fn send(&mut self, packets: u32, nanos: u64) -> Option<String> {
             let wrong = (0..packets).filter_map(|_| {
                 let header = header(Kind::Request, self.sent, LONG * 1_000);
@@ -383,7 +391,7 @@ mod tests {
             wrong.collect::<Vec<_>>().into_iter().next()
         }
 
-        /// So many are answered at once, a round trip after what was before.
+        /// The server answers `packets` packets together, a round trip after the last event.
         fn answer(&mut self, packets: u32) -> Option<String> {
             self.now = self.now.plus_nanos(10 * MS);
             self.answered += packets;
@@ -393,25 +401,25 @@ mod tests {
     }
 
     #[test]
-    fn credits_double_per_round_trip_and_no_more() {
+    fn credits_at_most_double_per_round_trip() {
         let mut test = Test::new();
         assert_eq!(test.send(32, 0), None);
         assert_eq!(test.answer(32), None);
         assert_eq!(test.send(64, 10 * MS), None);
         assert_eq!(test.answer(64), None);
         assert_eq!(test.send(128, 10 * MS), None);
-        assert!(test.send(40, 10 * MS).is_some(), "64 came back, and 168 are on their way");
+        assert!(test.send(40, 10 * MS).is_some(), "64 were answered, 168 are in flight");
     }
 
     #[test]
-    fn the_first_credits_are_the_most_before_an_answer() {
+    fn a_session_uses_only_its_first_credits_before_an_answer() {
         let mut test = Test::new();
         assert_eq!(test.send(32, 0), None);
         assert!(test.send(1, 0).is_some());
     }
 
     #[test]
-    fn credits_that_were_not_needed_for_long_are_gone() {
+    fn a_session_loses_credits_that_it_did_not_need_for_long() {
         let mut test = Test::new();
         for packets in [32, 64, 128, 256] {
             assert_eq!(test.send(packets, 10 * MS), None);
@@ -421,7 +429,7 @@ mod tests {
         assert_eq!(test.answer(400), None);
         for _ in 0..=LATELY {
             assert_eq!(test.send(4, 0), None);
-            // It has no more to send for now.
+            // The session has nothing more to send for now.
             test.paths.flows.values_mut().for_each(|flow| (flow.left, flow.trip.left) = (0, 0));
             assert_eq!(test.answer(4), None);
         }
@@ -430,18 +438,18 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_first_credits_do_not_leave_at_once() {
+    fn a_burst_is_limited_by_the_first_credits() {
         let mut test = Test::new();
         for packets in [32, 64, 128] {
             assert_eq!(test.send(packets, 10 * MS), None);
             assert_eq!(test.answer(packets), None);
         }
         assert_eq!(test.send(80, 0), None);
-        assert!(test.send(20, 0).is_some(), "100 of 256 leave at once");
+        assert!(test.send(20, 0).is_some(), "a burst of 100 packets, of 256 credits");
     }
 
     #[test]
-    fn no_session_has_more_packets_on_their_way_than_credits() {
+    fn a_session_has_no_more_packets_in_flight_than_credits() {
         let mut test = Test::new();
         for packets in [32, 64, 128, 256, 512, 1_000] {
             assert_eq!(test.send(packets, 10 * MS), None);
@@ -460,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_that_was_asked_for_counts() {
+    fn response_packets_that_a_client_asks_for_are_in_flight() {
         let mut test = Test::new();
         assert_eq!(test.send(1, 0), None);
         let mut paths = test.paths;
@@ -475,7 +483,7 @@ mod tests {
             let response = header(Kind::Response, packet, 0);
             assert_eq!(paths.arrived(SERVER_AT, FAR_CLIENT, &response, 0, test.now), None);
         }
-        assert_eq!(paths.flows[&session].on_their_way, 1, "the one that was too many");
+        assert_eq!(paths.flows[&session].on_their_way, 1, "the packet beyond the credits");
     }
 
     #[test]

@@ -1,22 +1,22 @@
-//! What is said of a run when it is over.
+//! The report of a run.
 
 use erpc_core::transport::fault::FaultCounts;
 
 use crate::counters::counters;
 use crate::oracle::{Outcomes, Streams, Violation};
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
-    /// The first rule that did not hold.
+    /// The first rule that was violated.
     pub violation: Option<Violation>,
-    /// Packets that were put on the network.
+    /// Packets put on the network.
     pub packets: u64,
     /// Calls that were made.
     pub calls: u64,
-    /// How they ended.
+    /// How the calls ended.
     pub outcomes: Outcomes,
-    /// What became of streams.
+    /// How the streams ended.
     pub streams: Streams,
     /// Sessions that were opened.
     pub sessions_opened: u64,
@@ -26,9 +26,9 @@ pub struct RunReport {
     pub happened: Happened,
     /// A hash of every packet's header, length and time, in order, and of the outcomes.
     pub trace_hash: u64,
-    /// How long the run was, on the world's clock, in nanoseconds.
+    /// Duration of the run on the world's clock, in ns.
     pub nanos: u64,
-    /// After the faults were over, what part of the time was used that calls may take to end, in
+    /// The part of the time bound that the last calls needed after the faults ended, in
     /// thousandths.
     pub bound_used: u64,
 }

@@ -1,16 +1,18 @@
-//! Whether servers keep to the shares that they grant.
+//! Checks that servers keep to the shares that they grant.
 
 use super::World;
 use crate::SimRoute;
 
-/// What a client that sends nothing may have on its way at most where shares are not equal, in charge units.
+/// The largest share of a client that sends nothing, in charge units, where shares are unequal.
 const QUIET: u32 = 4_096;
-/// Shares are equal where so few addresses have sessions, or where each is so large, in charge units.
+/// Shares are equal with at most `FEWEST` client addresses, or if an equal share is at least
+/// `AMPLE` charge units.
 const FEWEST: usize = 4;
 const AMPLE: u32 = 32_768;
 
 impl World<'_> {
-    /// Clients that were told more than they may have are told so with the turn that takes it from them.
+    /// Checks that a server that shrinks a client's share tells the client so in the same turn, and
+    /// that it reserves its last sessions for hosts with few sessions.
     pub(super) fn check_told(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         let Some(rpc) = &node.rpc else { return };
@@ -21,7 +23,7 @@ impl World<'_> {
             let left = u64::from(reserve.sessions) + 1 - sessions.min(reserve.sessions.into());
             if own > reserve.few as usize && left <= reserve.reserved.into() {
                 self.oracle.blame(format!(
-                    "endpoint {index} gives one of its last {left} sessions to {client}, whose host has {own}"
+                    "endpoint {index} gives one of its last {left} sessions to {client}, whose host already has {own}"
                 ));
             }
         }
@@ -33,14 +35,14 @@ impl World<'_> {
             let granted = rpc.granted(client);
             if granted.is_some_and(|granted| *told > granted) {
                 oracle.blame(format!(
-                    "endpoint {index} grants {client} {granted:?} units, and has told it {told}"
+                    "endpoint {index} grants {client} {granted:?} units, but has told it {told}"
                 ));
             }
             granted.is_some()
         });
     }
 
-    /// Clients that send nothing keep no share that others could use.
+    /// Checks that clients that send nothing keep no share that other clients could use.
     pub(super) fn check_quiet(&mut self, index: usize) {
         let node = &self.nodes[index];
         let Some(rpc) = &node.rpc else { return };
@@ -57,7 +59,7 @@ impl World<'_> {
             let granted = rpc.granted(&client);
             if granted.is_some_and(|granted| granted > QUIET) {
                 self.oracle.blame(format!(
-                    "{client} has long sent nothing, and endpoint {index} grants it {granted:?} units"
+                    "{client} has sent nothing for long, but endpoint {index} grants it {granted:?} units"
                 ));
             }
         }

@@ -1,4 +1,4 @@
-//! When whose turn it is, and what users do between turns.
+//! The turns of endpoints, and the actions of users between turns.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::party::{Cx, Party, Turn};
 use crate::plan::Plan;
 
 impl World<'_> {
-    /// An endpoint is born and opens its sessions.
+    /// Starts an endpoint, which opens its sessions.
     pub(super) fn start(&mut self, index: usize) {
         let plan = &self.plan.endpoints[index];
         let life = self.nodes[index].party.incarnation().1;
         let host = u64::from(plan.route.host);
-        // The endpoints of a host live and die together, and share what listening groups share.
+        // The endpoints of a host start and die together, so they share a listening group.
         let group = self.groups.entry((plan.route.host, life)).or_insert_with(|| {
             let secret = mix(self.plan.seed ^ host << 16 ^ u64::from(life) << 48);
             let ports =
@@ -48,7 +48,7 @@ impl World<'_> {
         }
     }
 
-    /// The same, unless the endpoint has died since: its calls and streams died with it.
+    /// The same, unless the endpoint has died since. Its calls and streams died with it.
     pub(super) fn act_in_life(
         &mut self,
         of: Incarnation,
@@ -80,7 +80,7 @@ impl World<'_> {
         if away == 0
             && let Some(rpc) = &mut node.rpc
         {
-            // Its next turn is when something comes.
+            // The loop sleeps until a packet arrives or a timer fires.
             rpc.rested();
         }
         let (per_turn, per_packet) = self.plan.turn_nanos;
@@ -94,7 +94,7 @@ impl World<'_> {
         self.after_turn(index);
     }
 
-    /// What was done at an endpoint outside of a turn goes out.
+    /// Sends what a user did outside of a turn, and plans the next turn.
     pub(super) fn between_turns(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         node.port.set_now(self.driver.now());
@@ -129,7 +129,7 @@ impl World<'_> {
         }
     }
 
-    /// The cancels that an endpoint's user has thought of, and the ends of its pauses.
+    /// Schedules the cancellations and the pauses of an endpoint's user.
     pub(super) fn plan_users(&mut self, index: usize) {
         let party = &mut self.nodes[index].party;
         let me = party.incarnation();

@@ -1,4 +1,4 @@
-//! Whether a client misses an answer that lies in its receive queue.
+//! Checks that a client does not miss an answer that lies in its receive queue.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use crate::hostile::craft::read_control;
 /// Slots of a session.
 const SLOTS: u32 = 8;
 
-/// The last request of one packet in each slot.
+/// The last one-packet request of each slot.
 #[derive(Default)]
 pub(super) struct LastRequests {
-    /// The client's id of each session, by the server and its own id.
+    /// The client's id of each session. The key is the server, and the server's id.
     sessions: BTreeMap<(SimRoute, u64), u64>,
-    /// The server's id of each session, by the client and its own id.
+    /// The server's id of each session. The key is the client, and the client's id.
     servers: BTreeMap<(SimRoute, u64), u64>,
-    /// The last one, by client, server, the server's id and the slot.
+    /// The last request. The key is the client, the server, the server's id, and the slot.
     requests: BTreeMap<(SimRoute, SimRoute, u64, u32), Request>,
-    /// No answer has come to anything that was sent later; by client and server.
+    /// The latest send time of anything that the server has answered, by client and server.
     answered: BTreeMap<(SimRoute, SimRoute), Instant>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct LastRequests {
 struct Request {
     number: u32,
     sent_at: Instant,
-    /// It is cut into large packets.
+    /// The request is cut into large packets.
     is_large: bool,
 }
 
@@ -56,8 +56,8 @@ impl Repetition {
 }
 
 impl LastRequests {
-    /// Notes a packet that `from` sends to `to` now. Returns what it repeats, if it does: a request of one packet, which only
-    /// a timeout sends again, cut as it was.
+    /// Notes a packet that `from` sends to `to` now. Returns the request that it repeats, if any.
+    /// Only requests of one packet count, cut as before: only a timeout sends them again.
     pub(super) fn sent(
         &mut self,
         from: SimRoute,
@@ -86,7 +86,7 @@ impl LastRequests {
         is_same.then_some(Repetition { connection, number, before })
     }
 
-    /// Notes a packet of a session that `from` has sent and `to` gets now.
+    /// Notes a packet of a session that `from` has sent and `to` receives now.
     pub(super) fn answered(&mut self, from: SimRoute, to: SimRoute, header: &Header, now: Instant) {
         let Some(session) = self.servers.get(&(to, header.connection.to_u64())) else { return };
         let number = header.request.to_u32();
@@ -95,14 +95,15 @@ impl LastRequests {
         let request = self.requests.get(&(to, from, *session, number % SLOTS));
         let sent_at = match request {
             Some(request) if begins && request.number == number => request.sent_at,
-            // Pulls and pings may be as late as now.
+            // The answer to a pull or a ping: assume the latest send time.
             _ => now,
         };
         let answered = self.answered.entry((to, from)).or_insert(sent_at);
         *answered = sent_at.max(*answered);
     }
 
-    /// Whether something may have been answered that `from` sent to `to` after the first copy of a request.
+    /// Whether the server may have answered something that `from` sent to `to` after the first copy
+    /// of a request.
     pub(super) fn is_passed(&self, from: SimRoute, to: SimRoute, again: Repetition) -> bool {
         self.answered.get(&(from, to)).is_some_and(|answered| *answered > again.before)
     }

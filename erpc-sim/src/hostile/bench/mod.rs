@@ -1,8 +1,8 @@
-//! One server under attack, and what its honest clients notice of it.
+//! A server under attack, and the effect on its honest clients.
 //!
-//! The server is a real endpoint whose loop takes virtual processor time, so that an attack which costs
-//! work, fills the receive queue or takes the cable shows in the latency of others. Clients are real
-//! endpoints on hosts of their own that take no time.
+//! The server is a real endpoint whose loop uses virtual processor time. So an attack that costs
+//! work, fills the receive queue or occupies the cable increases the latency of honest clients.
+//! These are real endpoints on hosts of their own, and use no processor time.
 
 mod victim;
 
@@ -26,39 +26,41 @@ use crate::net::{Link, Packet, SwitchConfig, Topology};
 use crate::transport::{Nic, Port, Sent, SimTransport};
 use crate::{Random, SimRoute};
 
-/// Processor time of a turn of the server's loop, besides its packets: two system calls and a clock read
-/// (figures of this machine class: a system call takes 109 ns; kernel bypass takes less).
+/// Processor time of a turn of the server's loop without packets, in ns: two system calls and a
+/// clock read (a system call takes 109 ns on this class of machine; kernel bypass takes less).
 pub const TURN_NANOS: u64 = 300;
-/// Processor time of a packet that comes in or goes out: UDP with segmentation offload echoes 5.4 million
-/// packets per second in runs of 16, 185 ns for one in and one out, rounded up.
+/// Processor time of a received or sent packet, in ns. UDP with segmentation offload echoes 5.4
+/// million packets per second in runs of 16: 185 ns for one in and one out, rounded up.
 pub const PACKET_NANOS: u64 = 100;
 
-/// Where the server listens.
+/// The server's address.
 pub const VICTIM: SimRoute = SimRoute::new(0, SimRoute::SERVICE);
 
-/// Calls begin here; sessions are open by then.
+/// Start of the calls, in ns. Sessions are open by then.
 const CALLS_FROM: u64 = 2_000_000;
-/// What is measured begins here; attacks should have begun.
+/// Start of the measurement, in ns. Attacks should have begun by then.
 const MEASURED_FROM: u64 = 4_000_000;
 
-/// How a run is set up.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// Where all chance comes from.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// Honest clients. The last one makes large calls, which are not part of the percentiles.
+    /// Honest clients. The last one makes large calls, which do not count in `p50_nanos` and
+    /// `p99_nanos`.
     pub clients: u32,
-    /// When the first of them connects and begins to call, in nanoseconds; the others are there from the beginning.
+    /// When the first client connects and begins to call, in ns. The others connect at the
+    /// beginning.
     pub first_from: u64,
     /// Calls per second and client, on average.
     pub calls_per_second: u64,
-    /// How long the run is, in nanoseconds of virtual time.
+    /// Duration of the run in virtual time, in ns.
     pub nanos: u64,
     /// The server's receive queue, in packets.
     pub rx_packets: u32,
     /// The server's limits.
     pub config: EndpointConfig,
-    /// A server that the victim has a session with, and keeps calling.
+    /// A server to which the victim has a session and keeps making calls.
     pub victim_calls: Option<SimRoute>,
 }
 
@@ -77,41 +79,41 @@ impl Default for Bench {
     }
 }
 
-/// What was seen.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct AttackReport {
-    /// Calls of honest clients that were measured, and those that failed.
+    /// Measured calls of honest clients, including failed ones.
     pub calls: u64,
     /// Calls of honest clients that ended with an error.
     pub failed: u64,
-    /// Half of the small calls took at most so long.
+    /// The median latency of small calls, in ns.
     pub p50_nanos: u64,
-    /// All but a hundredth of the small calls took at most so long.
+    /// The 99th percentile of the latency of small calls, in ns.
     pub p99_nanos: u64,
-    /// All but a hundredth of the large calls took at most so long.
+    /// The 99th percentile of the latency of large calls, in ns.
     pub large_p99_nanos: u64,
     /// The server's counters at the end.
     pub stats: EndpointStats,
-    /// Most sessions that the server ever held.
+    /// The most sessions that the server held.
     pub most_sessions: usize,
-    /// Most bytes of msgbufs that it ever had in use.
+    /// The most bytes of msgbufs that the server had in use.
     pub most_pool_bytes: usize,
-    /// Most packets that one turn of its loop sent.
+    /// The most packets that one turn of the server's loop sent.
     pub most_sent_in_a_turn: u64,
-    /// Processor time that its loop took, in nanoseconds: see [`TURN_NANOS`] and [`PACKET_NANOS`].
+    /// Processor time of the server's loop, in ns: see [`TURN_NANOS`] and [`PACKET_NANOS`].
     pub busy_nanos: u64,
-    /// Packets that the server's receive queue had no room for.
+    /// Packets dropped because the server's receive queue was full.
     pub overflowed: u64,
-    /// Packets that the attacker sent, to the server or, in its name, to others.
+    /// Packets that the attacker sent: to the server or, in its name, to others.
     pub attack_packets: u64,
-    /// Bytes from and to addresses that were never validated.
+    /// Bytes received from and sent to addresses that were never validated.
     pub strangers_bytes: (u64, u64),
-    /// Bytes that any one such address was sent beyond what came in its name.
+    /// The largest excess of bytes sent to such an address over bytes received from it.
     pub worst_excess: u64,
 }
 
 impl Bench {
-    /// The host that attackers act from. Their addresses are ports of it.
+    /// The host of attackers. Their own addresses are ports of it.
     #[must_use]
     pub const fn attackers_host(&self) -> u32 {
         self.clients + 1
@@ -123,10 +125,10 @@ impl Bench {
         SimRoute::new(index + 1, 2)
     }
 
-    /// Runs the server with its honest clients and, if there is one, an attacker.
+    /// Runs the server with its honest clients and, if given, an attacker.
     ///
     /// # Panics
-    /// If an endpoint breaks a rule of its transport, or its own invariants do not hold.
+    /// Panics if an endpoint breaks a rule of its transport, or its invariants do not hold.
     pub fn run(&self, attacker: Option<&mut dyn Attacker>) -> AttackReport {
         let mut run = BenchRun::new(self);
         run.run(attacker);
@@ -134,7 +136,7 @@ impl Bench {
     }
 }
 
-/// A network interface with a ring of so many packets.
+/// A network interface with a ring of `rx_packets` packets.
 fn port(route: SimRoute, rx_packets: u32) -> Rc<Port> {
     Port::new(route, Nic::ring(1_472, rx_packets))
 }
@@ -153,7 +155,7 @@ struct Client {
     size: usize,
 }
 
-/// What a client keeps of its calls. Tokens are the times of calls.
+/// Measurements of a client's calls. The token of a call is its start time in ns.
 #[derive(Default)]
 struct Caller {
     latencies: Vec<u64>,
@@ -218,7 +220,7 @@ impl Client {
         if let Some(session) = self.session
             && self.next_call <= now
         {
-            // Calls come at random, so that they sometimes come together.
+            // Calls start at random times, so that they sometimes coincide.
             self.next_call = now.plus_nanos(1 + self.random.below(2 * self.mean_gap));
             let mut cx = self.rpc.context_at(now);
             if let Ok(mut request) = cx.alloc(self.size) {
@@ -233,10 +235,10 @@ impl Client {
     }
 }
 
-/// The victim's place among the endpoints; the clients have those that follow, and the attacker has the last one.
+/// The number of the victim's endpoint. The clients follow, and the attacker is the last.
 const VICTIM_INDEX: usize = 0;
 
-/// What the victim has sent in its last turn leaves.
+/// The packets of the victim's last turn leave.
 struct Leave;
 
 struct BenchRun {
@@ -245,7 +247,7 @@ struct BenchRun {
     victim: Victim,
     clients: Vec<Client>,
     attackers_host: u32,
-    /// Bytes in the name of, and to, addresses that belong to nobody here.
+    /// Bytes from and to addresses that no endpoint here has.
     strangers: BTreeMap<SimRoute, (u64, u64)>,
     worst_excess: u64,
     attack_packets: u64,
@@ -255,7 +257,7 @@ struct BenchRun {
 
 impl BenchRun {
     fn new(bench: &Bench) -> Self {
-        // As fast as the cluster of the thesis; 1 us from host to host.
+        // The link rate of the thesis' cluster; 1 us from host to host.
         let link = Link { rate_mbps: 25_000, delay_nanos: 500 };
         let topology = Topology::star(bench.clients + 2, link, SwitchConfig::default());
         let mut driver = Driver::new(&topology, Instant::ZERO);
@@ -303,7 +305,7 @@ impl BenchRun {
         }
     }
 
-    /// An attacker may act another time than it wanted to before.
+    /// Plans the attacker's next action. It may have changed its mind.
     fn plan_attack(&mut self, attacker: &Option<&mut dyn Attacker>) {
         let index = self.clients.len() + 1;
         self.driver.cancel_turn(index);
@@ -383,7 +385,7 @@ impl BenchRun {
         }
         latencies.sort_unstable();
         large.sort_unstable();
-        // Without an answer, calls have taken for ever.
+        // Without any answer, the latency is infinite.
         let nanos = |sorted: &[u64], fraction| quantile(sorted, fraction).unwrap_or(u64::MAX);
         (report.p50_nanos, report.p99_nanos) = (nanos(&latencies, 0.5), nanos(&latencies, 0.99));
         report.large_p99_nanos = nanos(&large, 0.99);

@@ -1,4 +1,4 @@
-//! The server of a bench: a real endpoint on a processor that takes its time.
+//! The server of a bench: a real endpoint on a processor with a limited speed.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use crate::SimRoute;
 use crate::net::Packet;
 use crate::transport::{Port, Sent, SimTransport};
 
-/// Calls of its own that the victim keeps under way.
+/// The calls that the victim itself keeps under way.
 const OWN_CALLS: usize = 4;
-/// Their size, in bytes.
+/// The size of these calls, in bytes.
 const OWN_CALL: usize = 20_000;
-/// Counters that cost something are looked at once in so many turns.
+/// Expensive counters are read once in this many turns.
 const LOOK_EVERY: u64 = 16;
 
 pub(super) struct Victim {
     rpc: Rpc<SimTransport>,
     port: Rc<Port>,
     app: Echo,
-    /// When the last turn ends, and what it has sent leaves.
+    /// The end of the last turn. Its packets leave then.
     busy_until: Instant,
     pub(super) leaving: Vec<Sent>,
     turns: u64,
     report: AttackReport,
 }
 
-/// Answers every request with its own bytes; calls another server, if there is one to call.
+/// Answers every request with its own bytes. Calls another server, if the bench has one.
 #[derive(Default)]
 struct Echo {
     calls: Option<SessionId>,
@@ -100,7 +100,7 @@ impl Victim {
         }
     }
 
-    /// Whether it has a session, which a first turn opens.
+    /// Whether the victim has a session to another server. The first turn opens it.
     pub(super) fn has_calls(&self) -> bool {
         self.app.calls.is_some()
     }
@@ -109,12 +109,12 @@ impl Victim {
         self.busy_until
     }
 
-    /// A packet has come in.
+    /// A packet has arrived.
     pub(super) fn arrive(&mut self, packet: Packet) {
         self.port.deliver(packet.from, packet.bytes, packet.marked);
     }
 
-    /// One turn. Returns when the next one is due; not before this one ends.
+    /// One turn. Returns when the next one is due, at the earliest when this one ends.
     pub(super) fn turn(&mut self, now: Instant) -> Option<Instant> {
         let before = self.port.stats();
         self.port.set_now(now);

@@ -1,4 +1,4 @@
-//! What must be true of every stream.
+//! Rules for streams.
 
 #[cfg(test)]
 mod tests;
@@ -13,47 +13,48 @@ use crate::counters::counters;
 use crate::pattern;
 use crate::stream_script::{Direction, Flow, StreamScript};
 
-/// Batches of the client's that are on their way, unread or being read, and the one that gathers.
+/// The most batches from the client: in flight, unread or being read, and the batch that is being
+/// filled.
 const MOST_UP: usize = MAX_UNREAD + 1;
 
-/// The same of the server's.
+/// The most batches from the server, counted in the same way.
 const MOST_DOWN: usize = MAX_PULLS + 1;
 
-/// Bytes in front of each item, as it travels.
+/// Bytes in front of each item in a packet.
 const ITEM_HEAD: usize = 4;
 
-/// How the items of one side get on.
+/// The progress of the items of one side.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
     sent: u32,
     read: u32,
-    /// Bytes of those that were sent and not read, as they travel.
+    /// Bytes of the items that were sent but not read, with their heads.
     ahead: usize,
-    /// The reader has been told that there are no more.
+    /// The reader has learned that there are no more items.
     is_over: bool,
-    /// The reader reads no more.
+    /// The reader has stopped reading.
     has_left: bool,
 }
 
-/// Where a stream is, for its client.
+/// The state of a stream at its client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum StreamPhase {
     Running,
-    /// Its session is free for the next.
+    /// The session is free for the next stream.
     Over,
-    /// And its user is done with it.
+    /// The user is done with the stream, too.
     Ended,
-    /// Its client has died.
+    /// The client has died.
     Abandoned,
 }
 
-/// What became of the handler.
+/// The state of the handler.
 #[derive(Clone, PartialEq, Debug)]
 enum Handler {
     NotStarted,
     Runs,
     Ended(StreamResult),
-    /// It was told to stop, or has died.
+    /// It was told to stop, or died.
     Stopped,
 }
 
@@ -65,23 +66,23 @@ pub(super) struct Stream {
     up: Lane,
     down: Lane,
     deadline: Option<Instant>,
-    /// Its client wants no more, or was told an error.
+    /// The client wants no more items, or has learned of an error.
     given_up: bool,
-    /// Its reader was told how it ended.
+    /// The reader has learned how the stream ended.
     told: bool,
-    /// Its handler must not start any more: the server knows that it is over, or its client was told that it
-    /// was not executed.
+    /// The handler must not start any more: the server knows that the stream is over, or the client
+    /// learned that it was not executed.
     must_not_start: bool,
 }
 
 counters! {
-    /// What became of streams.
+    /// The outcomes of streams.
     pub struct Streams {
-        /// Those that were begun.
+        /// Streams that were begun.
         pub begun: u64,
         /// Items that were read.
         pub items: u64,
-        /// Streams that ended well.
+        /// Streams that ended successfully.
         pub finished: u64,
         /// Streams that ended with their handler's status.
         pub statuses: u64,
@@ -97,7 +98,7 @@ counters! {
 }
 
 impl Oracle {
-    /// A stream begins on a session. It has a number from now on.
+    /// A stream begins on a session. Returns its number.
     pub(crate) fn stream_begins(&mut self, session: u32, script: StreamScript) -> u32 {
         let deadline = script.deadline.map(|nanos| self.now.plus_nanos(nanos));
         self.streams.push(Stream {
@@ -125,13 +126,13 @@ impl Oracle {
         self.streams_under_way
     }
 
-    /// What became of streams so far.
+    /// The outcomes of streams so far.
     #[must_use]
     pub fn stream_counts(&self) -> Streams {
         self.stream_counts
     }
 
-    /// What is left of the streams that are under way, at most: bytes, items, and nanoseconds of pauses.
+    /// The most work that remains for the streams under way: bytes, items, and pauses in ns.
     pub(crate) fn stream_backlog(&self) -> (u64, u64, u64) {
         let open = self.streams.iter().filter(|stream| stream.phase != StreamPhase::Abandoned);
         let left = |flow: &Flow, lane: &Lane| {
@@ -145,28 +146,28 @@ impl Oracle {
         })
     }
 
-    /// What stream `id` is like, if there is one.
+    /// The script of stream `id`, if that stream exists.
     pub(crate) fn script(&self, id: u32) -> Option<StreamScript> {
         self.streams.get(id as usize).map(|stream| stream.script)
     }
 
-    /// What item `number` of a side is made from.
+    /// The key from which item `number` of one side is generated.
     pub(crate) fn item_key(&self, id: u32, of: Direction, number: u32) -> u64 {
         pattern::item(self.seed, id, of, number)
     }
 
-    /// How the handler of a stream ends by itself.
+    /// The result of a handler that ends by itself.
     pub(crate) fn verdict(&self, id: u32) -> StreamResult {
         let key = self.item_key(id, Direction::Down, u32::MAX);
         self.streams[id as usize].script.verdict(key)
     }
 
-    /// Something happens to a stream that must not.
+    /// Reports a violation by a stream.
     fn blame_stream(&mut self, id: u32, what: impl AsRef<str>) {
         self.blame(format!("stream {id} {}", what.as_ref()));
     }
 
-    /// Prints what happens to a stream, where every packet is printed.
+    /// Prints an event of a stream, if the plan prints packets.
     fn tell(&self, id: u32, what: impl FnOnce() -> String) {
         if self.prints {
             crate::say!("{:>13} stream {id} {}", self.now.as_nanos(), what());
@@ -181,8 +182,8 @@ impl Oracle {
         }
     }
 
-    /// One side has sent an item of so many bytes. However long the other one pauses, it can be ahead by a
-    /// few batches only.
+    /// One side sends an item of `len` bytes. A sender can be ahead of its reader by only a few
+    /// batches, however long the reader pauses.
     pub(crate) fn item_sent(&mut self, id: u32, of: Direction, len: usize) {
         let largest_message = self.largest_message;
         let (lane, flow) = self.lane(id, of);
@@ -192,11 +193,14 @@ impl Oracle {
         let batches = if of == Direction::Up { MOST_UP } else { MOST_DOWN };
         let batch = BATCH.min(largest_message).max(flow.longest() + ITEM_HEAD);
         if ahead > batches * batch {
-            self.blame_stream(id, format!("has {ahead} bytes {of:?} that nobody has read, more than {batches} batches of {batch}"));
+            self.blame_stream(
+                id,
+                format!("has {ahead} unread bytes {of:?}, more than {batches} batches of {batch}"),
+            );
         }
     }
 
-    /// One side reads an item of the other's.
+    /// One side reads an item that the other side sent.
     pub(crate) fn item_read(&mut self, id: u32, of: Direction, bytes: &[u8]) {
         let seed = self.seed;
         self.stream_counts.items += 1;
@@ -217,14 +221,14 @@ impl Oracle {
         }
     }
 
-    /// A reader reads no more; the client's ends the stream with that.
+    /// A reader stops reading. If it is the client's reader, the stream ends.
     pub(crate) fn reader_leaves(&mut self, id: u32, of: Direction) {
         self.tell(id, || format!("has its reader {of:?} leave"));
         self.lane(id, of).0.has_left = true;
         self.streams[id as usize].given_up |= of == Direction::Down;
     }
 
-    /// Its deadline ends it at the client.
+    /// The deadline ends the stream at the client.
     pub(crate) fn stream_is_late(&mut self, id: u32) {
         self.check_late(id, "ends");
         self.streams[id as usize].given_up = true;
@@ -256,7 +260,7 @@ impl Oracle {
         }
     }
 
-    /// The handler is told that the client's items are over.
+    /// The handler learns that the client has sent all its items.
     pub(crate) fn items_are_over(&mut self, id: u32) {
         let stream = &mut self.streams[id as usize];
         stream.up.is_over = true;
@@ -299,18 +303,18 @@ impl Oracle {
         self.streams[id as usize].handler = Handler::Stopped;
     }
 
-    /// The client's writer may send no more.
+    /// The client's writer learns that it may send no more.
     pub(crate) fn sending_is_refused(&mut self, id: u32, error: &CallError) {
         let Stream { handler, up, given_up, .. } = &self.streams[id as usize];
         let ended = matches!(handler, Handler::Ended(_) | Handler::Stopped);
         if *error == CallError::Rejected(RejectReason::StreamEnded)
             && !(ended || up.has_left || *given_up)
         {
-            self.blame_stream(id, "takes no more items, and its handler does");
+            self.blame_stream(id, "refuses items, but its handler reads them");
         }
     }
 
-    /// The client's reader is told how the stream has ended.
+    /// The client's reader learns how the stream has ended.
     pub(crate) fn end_is_told(&mut self, id: u32, end: Result<(), &CallError>) {
         self.tell(id, || format!("ends for its client: {end:?}"));
         let stream = &mut self.streams[id as usize];
@@ -346,7 +350,7 @@ impl Oracle {
         }
     }
 
-    /// Whether a status can be one that no handler gave.
+    /// Whether the server may give this status itself, without a handler.
     fn is_servers_own(&mut self, id: u32, status: &Status) -> bool {
         match status.code() {
             Code::ResourceExhausted => self.memory_is_short,
@@ -392,14 +396,14 @@ impl Oracle {
                 self.check_late(id, "fails");
                 self.handler_events.late += 1;
             }
-            // Also where sessions are spared.
+            // Allowed also where sessions are spared.
             Cause::NoMemory if self.memory_is_short => {}
             _ => self.check_cause(session, cause, what),
         }
     }
 
-    /// All calls of a stream have ended, and no more will be made: its session is free again, unless it is
-    /// `spoilt`. The server knows by then that it is over.
+    /// All calls of a stream have ended, and no more follow. Its session is free again unless it is
+    /// `spoilt`. Unless spoilt, the server knows that the stream is over.
     pub(crate) fn stream_is_over(&mut self, id: u32, spoilt: bool) {
         self.tell(id, || format!("is over, its session spoilt: {spoilt}"));
         let stream = &mut self.streams[id as usize];
@@ -418,7 +422,7 @@ impl Oracle {
         }
     }
 
-    /// Its client is done with it.
+    /// The client is done with the stream.
     pub(crate) fn stream_has_ended(&mut self, id: u32) {
         let stream = &mut self.streams[id as usize];
         let before = std::mem::replace(&mut stream.phase, StreamPhase::Ended);
@@ -430,7 +434,7 @@ impl Oracle {
         }
     }
 
-    /// Its client has died.
+    /// The client has died.
     pub(crate) fn stream_is_abandoned(&mut self, id: u32) {
         self.tell(id, || "loses its client".to_owned());
         let stream = &mut self.streams[id as usize];
@@ -440,7 +444,7 @@ impl Oracle {
         self.stream_counts.abandoned += 1;
     }
 
-    /// A call's first packet goes out and says that so many microseconds are left, 0 for no deadline.
+    /// A call's first packet is sent, and says that `micros` us are left; 0 means no deadline.
     pub(crate) fn stream_sent_deadline(&mut self, id: u32, op: u8, micros: u32) {
         let deadline = self.streams.get(id as usize).and_then(|stream| stream.deadline);
         let deadline = deadline.filter(|_| op != StreamOp::Close.op(false));
@@ -451,7 +455,7 @@ impl Oracle {
         }
     }
 
-    /// A call of a session's stream was answered.
+    /// A call of a stream was answered.
     pub(crate) fn stream_is_heard_of(&mut self, id: u32) {
         let session = self.streams[id as usize].session;
         self.sessions[session as usize].heard_at = self.now;

@@ -1,5 +1,5 @@
-//! Stories of streams told to the oracle: it must see what is wrong with each, and nothing wrong with the
-//! true ones.
+//! Event sequences of streams for the oracle. It must report every wrong sequence and accept every
+//! correct one.
 
 use erpc_core::protocol::ConnectError;
 
@@ -11,7 +11,7 @@ const SERVER: Incarnation = (1, 0);
 const ITEMS: u32 = 3;
 const LIVENESS: u64 = 10_000_000_000;
 
-/// An open session, a stream on it, and whoever tells of them.
+/// An open session and a stream on it, with the oracle that follows them.
 struct Fixture {
     oracle: Oracle,
     session: u32,
@@ -31,7 +31,7 @@ impl Fixture {
         Self { oracle, session, id, now: 0 }
     }
 
-    /// Another stream begins, with a deadline in so many nanoseconds.
+    /// The next steps are about another stream, with a deadline in `nanos` ns.
     fn is_due_in(&mut self, nanos: u64) -> &mut Self {
         let script = StreamScript { deadline: Some(nanos), ..StreamScript::plain(ITEMS, ITEMS) };
         self.id = self.oracle.stream_begins(self.session, script);
@@ -75,7 +75,7 @@ impl Fixture {
         self
     }
 
-    /// All items of one side are sent and read.
+    /// One side sends all its items, and the other side reads them.
     fn passes(&mut self, of: Direction) -> &mut Self {
         self.sends(of, ITEMS).reads(of, 0..ITEMS)
     }
@@ -126,7 +126,7 @@ impl Fixture {
         self
     }
 
-    /// All goes well up to the handler's end.
+    /// The stream succeeds, up to the handler's end.
     fn goes_well(&mut self) -> &mut Self {
         self.starts().passes(Up).has_no_more().passes(Down).handler_ends(Ok(()))
     }
@@ -139,12 +139,12 @@ fn failed() -> Status {
 }
 
 const CALM: &[Feature] = &[];
-/// Sessions may die, and nothing else is excused.
+/// Sessions may die. No other fault is allowed.
 const DEADLY: &[Feature] = &[Feature::Crashes];
 
 type Steps = fn(&mut Fixture);
 
-/// What may happen, what is told, and words of what is wrong with it.
+/// Features, a wrong sequence, and part of the expected violation.
 const WRONG: &[(&[Feature], Steps, &str)] = &[
     // Items.
     (
@@ -197,7 +197,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
             let batch = BATCH.min(s.oracle.largest_message);
             (0..=MOST_UP).for_each(|_| s.oracle.item_sent(s.id, Up, batch - ITEM_HEAD));
         },
-        "Up that nobody has read, more than 4 batches",
+        "unread bytes Up, more than 4 batches",
     ),
     (
         CALM,
@@ -205,7 +205,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
             let batch = BATCH.min(s.oracle.largest_message);
             (0..=MOST_DOWN).for_each(|_| s.oracle.item_sent(s.id, Down, batch - ITEM_HEAD));
         },
-        "Down that nobody has read, more than 4 batches",
+        "unread bytes Down, more than 4 batches",
     ),
     (
         CALM,
@@ -226,7 +226,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         |s| {
             s.starts().is_refused();
         },
-        "takes no more items, and its handler does",
+        "refuses items, but its handler reads them",
     ),
     // Handlers.
     (
@@ -437,7 +437,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         },
         "nothing happened to its session",
     ),
-    // What is left behind.
+    // States at the end of a stream.
     (
         CALM,
         |s| {
@@ -473,7 +473,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
         },
         "has ended, and was Running",
     ),
-    // What travels.
+    // Deadlines in packets.
     (
         CALM,
         |s| s.is_due_in(1_001).oracle.stream_sent_deadline(1, StreamOp::Pull.op(false), 1),
@@ -486,7 +486,7 @@ const WRONG: &[(&[Feature], Steps, &str)] = &[
     ),
 ];
 
-/// The same without a mistake.
+/// Features, and a correct sequence.
 const TRUE: &[(&[Feature], Steps)] = &[
     (CALM, |s| {
         s.goes_well().is_over().is_told(Ok(())).has_ended();
@@ -495,13 +495,13 @@ const TRUE: &[(&[Feature], Steps)] = &[
         s.starts().sends(Down, 2).handler_ends(Err(failed())).is_refused().reads(Down, [0, 1]);
         s.is_told(Err(CallError::Status(failed()))).is_over().has_ended();
     }),
-    // As far ahead as may be.
+    // A sender that is as far ahead as allowed.
     (CALM, |s| {
         let batch = BATCH.min(s.oracle.largest_message);
         (0..MOST_UP).for_each(|_| s.oracle.item_sent(s.id, Up, batch - ITEM_HEAD));
         (0..MOST_DOWN).for_each(|_| s.oracle.item_sent(s.id, Down, batch - ITEM_HEAD));
     }),
-    // The client leaves; its handler may have been stopped, have ended, or never have begun.
+    // The client leaves. The handler may have been stopped, have ended, or never have begun.
     (CALM, |s| {
         s.starts().leaves(Down).stops().is_over().has_ended();
     }),
@@ -511,12 +511,12 @@ const TRUE: &[(&[Feature], Steps)] = &[
     (CALM, |s| {
         s.leaves(Down).is_over().has_ended();
     }),
-    // The handler stops reading, and its client hears of it.
+    // The handler stops reading, and its client learns it.
     (CALM, |s| {
         s.starts().sends(Up, 2).reads(Up, [0]).leaves(Up).is_refused().passes(Down);
         s.handler_ends(Ok(())).is_told(Ok(())).is_over().has_ended();
     }),
-    // Too late, for either end.
+    // The deadline passes, at either end.
     (CALM, |s| {
         s.is_due_in(1_001).oracle.stream_sent_deadline(1, StreamOp::Push.op(true), 2);
         s.oracle.stream_sent_deadline(1, StreamOp::Close.op(false), 0);
@@ -563,18 +563,18 @@ const TRUE: &[(&[Feature], Steps)] = &[
 ];
 
 #[test]
-fn every_wrong_story_is_seen_through() {
+fn the_oracle_reports_every_wrong_sequence() {
     for (at, (features, tell, words)) in WRONG.iter().enumerate() {
         let mut fixture = Fixture::new(features);
         tell(&mut fixture);
         let violation = fixture.oracle.violation();
         let what = violation.map_or("nothing", |violation| &violation.what);
-        assert!(what.contains(words), "case {at} ({words}) is answered with: {what}");
+        assert!(what.contains(words), "case {at} ({words}): the oracle reports {what}");
     }
 }
 
 #[test]
-fn nothing_is_wrong_with_a_true_story() {
+fn the_oracle_accepts_every_correct_sequence() {
     for (at, (features, tell)) in TRUE.iter().enumerate() {
         let mut fixture = Fixture::new(features);
         tell(&mut fixture);
@@ -583,7 +583,7 @@ fn nothing_is_wrong_with_a_true_story() {
 }
 
 #[test]
-fn streams_are_under_way_until_their_clients_are_done_with_them() {
+fn a_stream_is_under_way_until_its_client_is_done() {
     let mut fixture = Fixture::new(CALM);
     assert_eq!(fixture.oracle.streams_under_way(), 1);
     let (bytes, items, pauses) = fixture.oracle.stream_backlog();

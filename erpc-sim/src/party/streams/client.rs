@@ -10,14 +10,14 @@ use super::{STREAM, StreamContext, Who};
 use crate::pattern;
 use crate::stream_script::{Direction, StreamScript};
 
-/// A stream, its user, and the session that it has to itself.
+/// A stream, its user, and the session that it uses alone.
 #[derive(Debug)]
 pub(super) struct ClientStream {
     id: u32,
     machine: StreamClient,
-    /// Or why it is gone.
+    /// The session, or the cause of its end.
     session: Result<SessionId, Cause>,
-    /// Its session is open, so that it is known what the server takes.
+    /// The session has opened, so the server's limit is known.
     open: bool,
     knows_limit: bool,
     script: StreamScript,
@@ -28,14 +28,14 @@ pub(super) struct ClientStream {
     calls: Vec<(u64, StreamOp)>,
     /// The deadline has passed.
     late: bool,
-    /// There was no memory to go on with.
+    /// There was no memory to continue.
     failed: bool,
-    /// The party knows that it is over.
+    /// The party knows that the stream is over.
     known_over: bool,
 }
 
 impl ClientStream {
-    /// Begins stream `id`, which has this number on that session.
+    /// Begins stream `id`: number `number` on its session.
     pub(super) fn begin(
         id: u32,
         (session, number, open): (SessionId, u32, bool),
@@ -74,22 +74,22 @@ impl ClientStream {
         self.machine.is_spoilt()
     }
 
-    /// Whether it has made calls that have not ended.
+    /// Whether a call of the stream has not ended.
     pub(super) fn is_calling(&self) -> bool {
         !self.calls.is_empty()
     }
 
-    /// Whether its session is free from now on.
+    /// Whether the stream has ended since the last look, so that its session is free.
     pub(super) fn is_newly_over(&mut self) -> bool {
         self.machine.is_over() && !std::mem::replace(&mut self.known_over, true)
     }
 
-    /// Whether nothing more happens to it: it is over, and its user has read or left.
+    /// Whether the stream is over and its user has finished reading.
     pub(super) fn has_ended(&self) -> bool {
         self.known_over && self.reader.is_done
     }
 
-    /// Its session has opened, or is gone; whether it is this stream's.
+    /// A session has opened or is gone. Returns whether it is this stream's session.
     pub(super) fn session_has_changed(&mut self, session: SessionId, gone: Option<Cause>) -> bool {
         let is_its = self.session == Ok(session);
         if is_its {
@@ -99,7 +99,7 @@ impl ClientStream {
         is_its
     }
 
-    /// A call has ended; whether it was on its way.
+    /// A call has ended. Returns whether it was under way.
     pub(super) fn replied(
         &mut self,
         token: u64,
@@ -112,7 +112,7 @@ impl ClientStream {
         true
     }
 
-    /// It is time for something.
+    /// A scheduled event has come.
     pub(super) fn wake(&mut self, who: Who, context: &mut StreamContext<'_, '_>) {
         match who {
             Who::ClientWriter => self.writer.go_on(),
@@ -126,7 +126,7 @@ impl ClientStream {
         }
     }
 
-    /// Does all that can be done now.
+    /// Continues as far as possible.
     pub(super) fn go_on(&mut self, context: &mut StreamContext<'_, '_>) {
         loop {
             self.learn(context);
@@ -139,7 +139,7 @@ impl ClientStream {
         }
     }
 
-    /// Finds out what the server takes, once that is known.
+    /// Learns the server's limit, once the session is open.
     fn learn(&mut self, context: &mut StreamContext<'_, '_>) {
         let stats = self.session.ok().filter(|_| self.open && !self.knows_limit);
         if let Some(stats) = stats.and_then(|id| context.cx.session_stats(id)) {
@@ -148,7 +148,8 @@ impl ClientStream {
         }
     }
 
-    /// A call on its way ends in time by itself, and knows more: whether anything has run.
+    /// Ends the stream after its deadline. A call in flight ends by its own deadline, and tells
+    /// more: whether anything was executed.
     fn end_in_time(&mut self, context: &mut StreamContext<'_, '_>) {
         if self.late && !self.machine.is_calling() {
             self.late = false;
@@ -163,7 +164,7 @@ impl ClientStream {
         }
     }
 
-    /// Nobody reads any more, which ends the stream.
+    /// The reader leaves, which ends the stream.
     fn leave(&mut self, context: &mut StreamContext<'_, '_>) {
         if self.reader.is_done {
             return;
@@ -230,14 +231,14 @@ impl ClientStream {
                 ClientNext::End(end) => {
                     context.oracle.end_is_told(*id, end.as_ref().copied());
                     (reader.is_done, self.writer.is_done) = (true, true);
-                    // What held the stream is dropped.
+                    // Releases the resources of the stream.
                     machine.drop_reader();
                 }
             }
         }
     }
 
-    /// Makes the calls that are to be made; whether there were any.
+    /// Makes the calls that are due. Returns whether there were any.
     fn flush(&mut self, context: &mut StreamContext<'_, '_>) -> bool {
         let mut any = false;
         loop {
@@ -257,7 +258,7 @@ impl ClientStream {
                     context.oracle.no_memory();
                     self.machine.fail(CallError::Rejected(RejectReason::NoMemory(error)));
                     self.give_up(context);
-                    // Its user is woken, once, and hears of it.
+                    // The user is woken once more, and learns of the failure.
                     return !std::mem::replace(&mut self.failed, true);
                 }
             }
@@ -284,7 +285,7 @@ impl ClientStream {
         })
     }
 
-    /// There is no memory to close the stream with: cancelled calls tell the server as much.
+    /// There is no memory for the closing call. Cancelled calls tell the server the same.
     fn give_up(&mut self, context: &mut StreamContext<'_, '_>) {
         let Ok(session) = self.session else { return };
         for &(token, _) in &self.calls {

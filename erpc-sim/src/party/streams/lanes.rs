@@ -10,26 +10,26 @@ use crate::party::{Cx, Party};
 use crate::plan::Plan;
 use crate::stream_script::StreamScript;
 
-/// What a session that carries streams is at.
+/// The state of a session that carries streams.
 #[derive(Default)]
 pub(in crate::party) struct Lane {
-    /// Streams that it has had.
+    /// Streams that the session has carried.
     streams: u32,
-    /// The one that it has now.
+    /// The current stream.
     stream: Option<u32>,
-    /// What is to become of the session when that is over.
+    /// How the session closes when its stream is over.
     leaving: Option<Leaving>,
 }
 
 /// How a session closes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Leaving {
-    /// Another one is opened when it has closed.
+    /// Another session is opened afterwards.
     replaced: bool,
 }
 
 impl Lane {
-    /// The session is to be closed, at the latest when its stream is over; whether that is now.
+    /// The session shall close, after its current stream. Returns whether it can close now.
     pub(in crate::party) fn leave(&mut self, replaced: bool) -> bool {
         self.leaving.get_or_insert(Leaving { replaced });
         self.stream.is_none()
@@ -37,7 +37,7 @@ impl Lane {
 }
 
 impl Party {
-    /// A round begins: more streams are to be begun.
+    /// Begins a round of `streams` more streams.
     pub(crate) fn begin_streams(
         &mut self,
         cx: &mut Cx<'_>,
@@ -52,7 +52,7 @@ impl Party {
         }
     }
 
-    /// Begins the streams that are owed, on lanes that have none; mostly on those that are open.
+    /// Begins the remaining streams on free lanes, usually on established ones.
     pub(in crate::party) fn use_lanes(
         &mut self,
         cx: &mut Cx<'_>,
@@ -83,7 +83,7 @@ impl Party {
         }
     }
 
-    /// Lets a stream that this party has begun go on as far as it can.
+    /// Lets a stream that this party has begun continue as far as possible.
     fn go_on_with(&mut self, cx: &mut Cx<'_>, at: usize, oracle: &mut Oracle) {
         let Streams { begun, means, .. } = &mut self.streams;
         let stream = &mut begun[at];
@@ -102,7 +102,7 @@ impl Party {
         }
     }
 
-    /// A lane's stream is over. A `spoilt` session is closed, and another one opened in its place.
+    /// A lane's stream is over. A `spoilt` session is closed and replaced.
     fn free_lane(&mut self, cx: &mut Cx<'_>, id: u32, spoilt: bool) {
         let of = |lane: &Option<Lane>| lane.as_ref().and_then(|lane| lane.stream);
         let mut sessions = self.sessions.iter_mut();
@@ -118,7 +118,7 @@ impl Party {
         }
     }
 
-    /// All streams of a session go on: it has opened, or is gone.
+    /// A session has opened or is gone. Lets its streams continue.
     pub(in crate::party) fn lane_has_changed(
         &mut self,
         cx: &mut Cx<'_>,
@@ -126,7 +126,7 @@ impl Party {
         gone: Option<Cause>,
         oracle: &mut Oracle,
     ) {
-        // From the last on, because those that end are taken away.
+        // In reverse order, because ended streams are removed.
         for at in (0..self.streams.begun.len()).rev() {
             if self.streams.begun[at].session_has_changed(session, gone) {
                 let id = self.streams.begun[at].id();
@@ -160,7 +160,7 @@ impl Party {
         }
         means.pool.recycle(request);
         let Some(at) = self.streams.begun.iter().position(|stream| stream.id() == id) else {
-            return oracle.blame(format!("a call of stream {id} ends after it"));
+            return oracle.blame(format!("a call of stream {id} ends after the stream"));
         };
         let result = match reply {
             Ok(Reply { body, extended: true }) => {
@@ -174,12 +174,12 @@ impl Party {
             oracle.stream_is_heard_of(id);
         }
         if !self.streams.begun[at].replied(token, result) {
-            oracle.blame(format!("a call of stream {id} ends, and was not under way"));
+            oracle.blame(format!("a call of stream {id} ends, but was not under way"));
         }
         self.go_on_with(cx, at, oracle);
     }
 
-    /// Somebody at the client's end of a stream goes on.
+    /// A scheduled event has come at a client's end.
     pub(super) fn wake_client(&mut self, cx: &mut Cx<'_>, wake: Wake, oracle: &mut Oracle) {
         let Streams { begun, means, .. } = &mut self.streams;
         if let Some(at) = begun.iter().position(|stream| stream.id() == wake.stream) {

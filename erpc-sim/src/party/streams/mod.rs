@@ -1,11 +1,12 @@
-//! The streams of a party: both ends of `erpc_core::stream`, bound to calls as `client/stream` and `serving/stream.rs` bind them.
+//! The streams of a party: both ends of `erpc_core::stream`. They are bound to calls in the same
+//! way as in `client/stream` and `serving/stream.rs`.
 //!
 //! ```text
-//!   Streams        those of one endpoint, and what they use     mod.rs
-//!   ClientStream   one that it has begun                        client.rs
-//!   Served         those of a session that it has accepted      server.rs
-//!   Writer, Reader what the users of either do                  users.rs
-//!   lanes          sessions that carry one at a time            lanes.rs
+//!   Streams         the streams of one endpoint, and their resources          mod.rs
+//!   ClientStream    a stream that the endpoint has begun                     client.rs
+//!   Served          the streams of a session that the endpoint has accepted  server.rs
+//!   Writer, Reader  the users of either end                                  users.rs
+//!   lanes           sessions that carry one stream at a time                 lanes.rs
 //! ```
 
 mod client;
@@ -24,20 +25,21 @@ use super::{Cx, Party};
 use crate::oracle::Oracle;
 use crate::plan::Plan;
 
-/// Set in the method of a stream's calls; the rest is the stream's number at the oracle.
+/// Set in the method of a stream's calls. The rest of the method is the stream's number at the
+/// oracle.
 const STREAM: u32 = 1 << 31;
 
-/// The number of the stream that a call's method names, if it names one.
+/// The number of the stream that a call's method names, if any.
 pub(crate) fn stream_of(method: u32) -> Option<u32> {
     (method & STREAM != 0).then_some(method & !STREAM)
 }
 
-/// The number of the stream that a call's token names, if it names one.
+/// The number of the stream that a call's token names, if any.
 pub(super) fn stream_of_token(token: u64) -> Option<u32> {
     stream_of((token >> 32) as u32)
 }
 
-/// Somebody who has paused goes on, or it is time for something.
+/// The end of a pause, or a point in time, at one end of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wake {
     stream: u32,
@@ -50,30 +52,30 @@ enum Who {
     ClientReader,
     /// The client's user closes the stream.
     ClientLeaves,
-    /// The client's clock may say that it is too late.
+    /// The client's deadline may have passed.
     ClientIsLate,
     HandlerWriter,
     HandlerReader,
     HandlerIsLate,
 }
 
-/// What the streams of a party use.
+/// The resources that the streams of a party share.
 struct Means {
-    /// Where their messages come from: memory of its own, as in an endpoint.
+    /// The memory of messages. As in a real endpoint, streams have a pool of their own.
     pool: Pool,
-    /// All of it that there was.
+    /// Buffers that hold all free memory of the pool.
     hoard: Vec<MsgBuf>,
-    /// Who is to be woken, in how many nanoseconds.
+    /// Events to schedule, with the delay in ns.
     wakes: Vec<(u64, Wake)>,
     /// Calls made so far.
     calls: u64,
     /// Calls made and answers given in this turn.
     handed_over: u32,
-    /// Calls that have ended early, and were certainly sent; and those that perhaps were.
+    /// Calls that ended early: those certainly sent, and those perhaps sent.
     ended_early: (u64, u64),
 }
 
-/// What an end of a stream acts through.
+/// The access of a stream's end to the endpoint, the resources and the oracle.
 struct StreamContext<'a, 'c> {
     cx: &'a mut Cx<'c>,
     means: &'a mut Means,
@@ -85,16 +87,17 @@ impl StreamContext<'_, '_> {
         self.means.wakes.push((nanos, Wake { stream, who }));
     }
 
-    /// Wakes somebody when this endpoint's clock shows `deadline`, or a little later if it stands still.
+    /// Schedules `who` for when this endpoint's clock shows `deadline`. The event comes early if
+    /// the clock stands still meanwhile.
     fn wake_at(&mut self, deadline: Instant, stream: u32, who: Who) {
         if deadline != Instant::NEVER {
             self.wake_in(deadline.nanos_since(self.cx.now()), stream, who);
         }
     }
 
-    /// The same once more, because the clock did not show it.
+    /// Schedules `who` again because the clock did not show `deadline` yet.
     fn wake_again(&mut self, deadline: Instant, stream: u32, who: Who) {
-        /// How long a clock may stand still unnoticed, in nanoseconds.
+        /// Delay before the clock is checked again if it does not advance, in ns.
         const LOOKS_AGAIN: u64 = 1_000_000;
         let left = deadline.nanos_since(self.cx.now());
         self.wake_in(left.max(LOOKS_AGAIN), stream, who);
@@ -105,13 +108,13 @@ impl StreamContext<'_, '_> {
 pub(super) struct Streams {
     begun: Vec<ClientStream>,
     served: Vec<Served>,
-    /// Streams to be begun.
+    /// Streams still to be begun.
     owed: u32,
     means: Means,
 }
 
 impl Streams {
-    /// None yet; what they send takes up to `memory` bytes.
+    /// No streams yet. Their messages use at most `memory` bytes.
     pub(super) fn new(memory: usize) -> Self {
         let means = Means {
             pool: Pool::new(memory),
@@ -124,12 +127,12 @@ impl Streams {
         Self { begun: Vec::new(), served: Vec::new(), owed: 0, means }
     }
 
-    /// Those of the next life.
+    /// The streams of the endpoint's next life.
     pub(super) fn reborn(&self, memory: usize) -> Self {
         Self { owed: self.owed, ..Self::new(memory) }
     }
 
-    /// No new streams.
+    /// Ends new streams.
     pub(super) fn retire(&mut self) {
         self.owed = 0;
     }
@@ -169,12 +172,12 @@ impl Streams {
 }
 
 impl Party {
-    /// Who is to be woken, in how many nanoseconds.
+    /// Events to schedule, with the delay in ns.
     pub(crate) fn wakes(&mut self) -> &mut Vec<(u64, Wake)> {
         &mut self.streams.means.wakes
     }
 
-    /// Somebody goes on.
+    /// A scheduled event has come.
     pub(crate) fn wake(&mut self, cx: &mut Cx<'_>, wake: Wake, oracle: &mut Oracle, plan: &Plan) {
         match wake.who {
             Who::HandlerReader | Who::HandlerWriter | Who::HandlerIsLate => {
@@ -185,31 +188,31 @@ impl Party {
         self.use_lanes(cx, oracle, plan);
     }
 
-    /// What its streams' memory is at.
+    /// Statistics of the memory of streams.
     pub(crate) fn stream_memory(&mut self) -> PoolStats {
         self.streams.means.pool.stats()
     }
 
-    /// Calls of streams that have ended early: those that were certainly on their way, and those that perhaps
-    /// were.
+    /// Calls of streams that ended early: those that were certainly in flight, and those that
+    /// perhaps were.
     pub(crate) fn streams_ended_early(&self) -> (u64, u64) {
         self.streams.means.ended_early
     }
 
-    /// What is there of streams although none is under way.
+    /// A description of the remaining state of streams, if there is any although none is under way.
     pub(crate) fn stream_rest(&self) -> Option<String> {
         let Streams { begun, served, .. } = &self.streams;
         let served = served.iter().find_map(Served::rest);
         begun.first().map(|stream| format!("{stream:?}")).or(served)
     }
 
-    /// Whether there is nothing of streams.
+    /// Whether there are no streams.
     pub(crate) fn has_no_streams(&self) -> bool {
         self.streams.begun.is_empty() && self.streams.served.is_empty()
     }
 }
 
-/// The bytes of a message, in memory that lasts.
+/// The bytes of a message, in memory that outlives the call.
 fn owned(body: Body<'_>, pool: &mut Pool) -> Result<MsgBuf, NoMemory> {
     match body {
         Body::Message(message) => Ok(message),

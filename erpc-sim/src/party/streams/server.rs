@@ -1,4 +1,4 @@
-//! The streams of a session that a party has accepted, and their handlers.
+//! The streams of an accepted session, and their handlers.
 
 use erpc_core::protocol::{ClientId, Request as Call, RequestHandle};
 use erpc_core::status::Status;
@@ -16,7 +16,7 @@ use crate::party::{Cx, Party};
 use crate::pattern;
 use crate::stream_script::{Direction, Order, StreamScript};
 
-/// The streams of one session, of which one lives at a time.
+/// The streams of one session. One is alive at a time.
 #[derive(Debug)]
 pub(super) struct Served {
     client: ClientId,
@@ -26,7 +26,7 @@ pub(super) struct Served {
     handler: Option<Handler>,
 }
 
-/// The handler of the stream that lives.
+/// The handler of the current stream.
 #[derive(Debug)]
 struct Handler {
     id: u32,
@@ -39,12 +39,12 @@ struct Handler {
 }
 
 impl Handler {
-    /// Items that it sends, unless it is stopped.
+    /// The number of items that the handler sends, unless it is stopped.
     fn most(&self) -> u32 {
         self.script.fails_after.unwrap_or(self.script.down.items)
     }
 
-    /// Items that it may send now.
+    /// The number of items that the handler may have sent by now.
     fn may_send(&self) -> u32 {
         match self.script.order {
             Order::Apart => self.most(),
@@ -54,7 +54,7 @@ impl Handler {
         }
     }
 
-    /// Whether there is nothing that it waits for.
+    /// Whether the handler waits for nothing more.
     fn is_done(&self) -> bool {
         let StreamScript { fails_after, careless, .. } = self.script;
         let all_sent = self.writer.sent == self.most();
@@ -135,24 +135,24 @@ impl Served {
         Self { client, machine: StreamServer::new(limit), waiting: Vec::new(), handler: None }
     }
 
-    /// Its endpoint has died, or its session is gone.
+    /// The endpoint has died, or the session is gone.
     pub(super) fn lose(self, oracle: &mut Oracle) {
         if let Some(handler) = self.handler {
             oracle.handler_is_lost(handler.id);
         }
     }
 
-    /// What is there of streams, although none is under way.
+    /// A description of the remaining state of streams, if there is any although none is under way.
     pub(super) fn rest(&self) -> Option<String> {
         let is_idle = self.machine.is_idle() && self.waiting.is_empty() && self.handler.is_none();
         (!is_idle).then(|| format!("{self:?}"))
     }
 
-    /// What a call means for the handlers.
+    /// Applies the effect of a call on the handlers.
     fn affect(&mut self, effect: Effect, oracle: &mut Oracle) {
         match (effect.stop, self.handler.take()) {
             (true, Some(handler)) => oracle.handler_stops(handler.id),
-            (true, None) => oracle.blame("a handler is stopped, and there is none"),
+            (true, None) => oracle.blame("a handler is stopped, but there is none"),
             (false, handler) => self.handler = handler,
         }
     }
@@ -174,7 +174,7 @@ impl Served {
         self.handler = Some(Handler { id, number, script, deadline, writer, reader });
     }
 
-    /// Does all that can be done now.
+    /// Continues as far as possible.
     fn go_on(&mut self, context: &mut StreamContext<'_, '_>) {
         loop {
             self.run(context);
@@ -184,7 +184,7 @@ impl Served {
         }
     }
 
-    /// Lets the handler go on.
+    /// Lets the handler continue.
     fn run(&mut self, context: &mut StreamContext<'_, '_>) {
         let Some(handler) = &mut self.handler else { return };
         handler.read(&mut self.machine, context);
@@ -202,7 +202,7 @@ impl Served {
         self.machine.finish(handler.number, end);
     }
 
-    /// Gives the answers that are to be given; whether there were any.
+    /// Gives the answers that are due. Returns whether there were any.
     fn flush(&mut self, context: &mut StreamContext<'_, '_>) -> bool {
         let mut any = false;
         while let Some((call, answer)) = self.machine.poll_answer(&mut context.means.pool) {
@@ -210,7 +210,9 @@ impl Served {
             context.means.handed_over += 1;
             match self.waiting.iter().position(|waiting| *waiting == call) {
                 Some(at) => drop(self.waiting.swap_remove(at)),
-                None => context.oracle.blame("a call of a stream is answered twice, or never came"),
+                None => {
+                    context.oracle.blame("a call of a stream is answered twice, or never arrived")
+                }
             }
             match answer {
                 StreamAnswer::Reply(message) => context.cx.respond(call, message, true),
@@ -220,7 +222,7 @@ impl Served {
         any
     }
 
-    /// Somebody at the handler's end goes on.
+    /// A scheduled event has come at the handler's end.
     fn wake(&mut self, who: Who, context: &mut StreamContext<'_, '_>) {
         let Some(handler) = &mut self.handler else { return };
         match who {
@@ -236,7 +238,7 @@ impl Served {
 }
 
 impl Party {
-    /// A call of a stream has come.
+    /// A call of a stream arrives.
     pub(in crate::party) fn stream_request(
         &mut self,
         cx: &mut Cx<'_>,
@@ -267,7 +269,7 @@ impl Party {
         served.go_on(&mut context);
     }
 
-    /// The client waits for a call no more; whether that was a stream's.
+    /// The client no longer waits for a call. Returns whether the call belongs to a stream.
     pub(in crate::party) fn stream_cancelled(
         &mut self,
         cx: &mut Cx<'_>,
@@ -278,7 +280,7 @@ impl Party {
         let Some(served) = served.iter_mut().find(|served| served.waiting.contains(&call)) else {
             return false;
         };
-        // Of a session that is gone, all streams end, in a moment.
+        // If the session is gone, `stream_client_gone` ends all its streams soon.
         if cx.client_stats(call.client()).is_some() {
             let effect = served.machine.cancelled(call);
             served.affect(effect, oracle);
@@ -295,7 +297,7 @@ impl Party {
         }
     }
 
-    /// Somebody at a handler's end of a stream goes on.
+    /// A scheduled event has come at a handler's end.
     pub(super) fn wake_handler(&mut self, cx: &mut Cx<'_>, wake: Wake, oracle: &mut Oracle) {
         let Streams { served, means, .. } = &mut self.streams;
         let runs = |served: &&mut Served| {
@@ -307,7 +309,8 @@ impl Party {
     }
 }
 
-/// Reads a call: which stream at the oracle, until when, the request and its items; or how it is turned down.
+/// Reads a call: the stream's number at the oracle, its deadline, the request and its items. `Err`
+/// is the status of a refused call.
 fn read_call(
     call: Call<'_, SimRoute>,
     context: &mut StreamContext<'_, '_>,
@@ -327,11 +330,11 @@ fn read_call(
         Some((request, extension.as_bytes().to_vec(), bytes.len() - frame.len()))
     });
     let Some((request, entries, offset)) = parsed else {
-        return Err(nonsense(context.oracle, "has a call that says nothing"));
+        return Err(nonsense(context.oracle, "has a malformed call"));
     };
     if request.ask == StreamOp::Open {
         if entries != pattern::entries(context.oracle.item_key(id, Direction::Up, u32::MAX)) {
-            return Err(nonsense(context.oracle, "begins with the entries of another"));
+            return Err(nonsense(context.oracle, "begins with the entries of another stream"));
         }
         if deadline <= context.cx.now() {
             return Err(Status::deadline_exceeded("it is too late to begin"));

@@ -1,15 +1,15 @@
-//! What whoever sends or reads items is at.
+//! The users at both ends of a stream: writers and readers of items.
 
 use erpc_core::stream::Batch;
 
 use crate::oracle::Oracle;
 use crate::stream_script::{Direction, Flow, Pauses};
 
-/// Pauses as they come.
+/// The pauses of a user.
 #[derive(Debug)]
 struct Pace {
     pauses: Pauses,
-    /// The item before which it pauses, or did last.
+    /// The item at which the user is. A pause may come before it.
     at: u32,
     pausing: bool,
 }
@@ -19,7 +19,8 @@ impl Pace {
         Self { pauses, at: 0, pausing: false }
     }
 
-    /// Whether whoever comes to an item has to wait. `wake` is told of a pause that begins.
+    /// Whether the user has to wait before item `number`. Calls `wake` with the length of a pause
+    /// that begins, in ns.
     fn waits(&mut self, number: u32, wake: impl FnOnce(u64)) -> bool {
         if number != self.at
             && let Some(nanos) = self.pauses.before(number)
@@ -32,12 +33,12 @@ impl Pace {
     }
 }
 
-/// One side's user, who sends.
+/// A user that sends items.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) sent: u32,
     pace: Pace,
-    /// Sends no more.
+    /// The writer sends no more items.
     pub(super) is_done: bool,
 }
 
@@ -55,15 +56,15 @@ impl Writer {
     }
 }
 
-/// One side's user, who reads.
+/// A user that reads items.
 #[derive(Debug)]
 pub(super) struct Reader {
     pub(super) read: u32,
-    /// The items that came last.
+    /// The batch that is being read.
     pub(super) batch: Option<Batch>,
     pace: Pace,
     leaves_after: Option<u32>,
-    /// Reads no more: there are no more, or it has left.
+    /// The reader reads no more: there are no more items, or it has left.
     pub(super) is_done: bool,
 }
 
@@ -73,12 +74,12 @@ impl Reader {
         Self { read: 0, batch: None, pace: Pace::new(flow.reader), leaves_after, is_done: false }
     }
 
-    /// Whether it wants to leave now.
+    /// Whether the reader wants to leave now.
     pub(super) fn leaves(&self) -> bool {
         !self.is_done && self.leaves_after == Some(self.read)
     }
 
-    /// Whether it has to wait before it reads the next item.
+    /// Whether the reader has to wait before the next item.
     pub(super) fn waits(&mut self, wake: impl FnOnce(u64)) -> bool {
         self.pace.waits(self.read, wake)
     }
@@ -87,7 +88,7 @@ impl Reader {
         self.pace.pausing = false;
     }
 
-    /// Reads an item of its batch, if there is one.
+    /// Reads an item of the batch, if there is a batch.
     pub(super) fn read(&mut self, id: u32, of: Direction, oracle: &mut Oracle) -> bool {
         let Some(batch) = &mut self.batch else { return false };
         match batch.next_item() {
@@ -100,7 +101,7 @@ impl Reader {
         true
     }
 
-    /// Its batch, if that has been read.
+    /// Takes the batch if all its items were read.
     pub(super) fn take_read(&mut self) -> Option<Batch> {
         self.batch.take_if(|batch| batch.left() == 0)
     }
